@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// An Executor runs tasks one at a time, in the order they were posted, and tells the time. It is what a
+// class's "home" is: state that lives on one executor needs no lock. Posting is allowed from any thread
+// and never runs the task inline.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+
+namespace ferry {
+
+using Task = absl::AnyInvocable<void()>;
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual void Post(Task task) = 0;
+  // Monotonic, as an absl::Time whose origin means nothing.
+  virtual absl::Time Now() = 0;
+  virtual bool IsCurrent() const = 0;
+};
+
+// Monotonic time in absl's type, so that a changed wall clock moves no deadline.
+absl::Time MonotonicNow();
+
+// A thread of its own. `after_batch` runs after each run of tasks, before the thread waits again; it
+// returns when it wants to run next at the latest (absl::InfiniteFuture(): only after tasks), and is
+// where timers and the flushing of what tasks collected live.
+class SerialExecutor : public Executor {
+ public:
+  using AfterBatch = absl::AnyInvocable<absl::Time()>;
+
+  explicit SerialExecutor(std::string name);
+  // Runs what was posted before, then joins.
+  ~SerialExecutor() override;
+
+  // Before the first Post.
+  void SetAfterBatch(AfterBatch after_batch);
+  void Post(Task task) override;
+  absl::Time Now() override { return MonotonicNow(); }
+  bool IsCurrent() const override;
+  // Runs what was posted before and joins; Posts that follow are dropped. Idempotent, not from a task.
+  void Stop();
+  // Runs `task` on the executor and waits for it. Not from the executor itself.
+  void RunAndWait(Task task);
+
+ private:
+  void Run();
+
+  const std::string name_;
+  AfterBatch after_batch_;
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  std::vector<Task> queue_ ABSL_GUARDED_BY(mutex_);
+  bool sleeping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace ferry

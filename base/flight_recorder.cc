@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/flight_recorder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+
+namespace ferry {
+namespace {
+int64_t Nanos(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+}  // namespace
+
+FlightRecorder& FlightRecorder::Get() {
+  static FlightRecorder* const recorder = new FlightRecorder;
+  return *recorder;
+}
+
+void FlightRecorder::Record(const char* what, uint64_t a, uint64_t b, uint64_t c,
+                            absl::string_view text) {
+  const int64_t monotonic = Nanos(CLOCK_MONOTONIC);
+  const int64_t realtime = Nanos(CLOCK_REALTIME);
+  MutexLock lock(mutex_);
+  const uint64_t number = next_++;
+  if (ring_.size() < kCapacity) ring_.emplace_back();
+  Event& event = ring_[number % kCapacity];
+  event.number = number;
+  event.monotonic_nanos = monotonic;
+  event.realtime_nanos = realtime;
+  event.what = what;
+  event.a = a;
+  event.b = b;
+  event.c = c;
+  const size_t size = std::min(text.size(), sizeof(event.text) - 1);
+  if (size > 0) memcpy(event.text, text.data(), size);
+  event.text[size] = '\0';
+}
+
+std::vector<FlightRecorder::Event> FlightRecorder::Snapshot() const {
+  MutexLock lock(mutex_);
+  std::vector<Event> events;
+  events.reserve(ring_.size());
+  const uint64_t first = next_ - ring_.size();
+  for (uint64_t number = first; number < next_; ++number) events.push_back(ring_[number % kCapacity]);
+  return events;
+}
+
+std::string FlightRecorder::Dump() const {
+  const std::vector<Event> events = Snapshot();
+  std::string out;
+  const int64_t origin = events.empty() ? 0 : events.front().monotonic_nanos;
+  for (const Event& event : events) {
+    absl::StrAppendFormat(&out, "  #%d +%.6fs %s a=%d b=%d c=%d%s%s\n", event.number,
+                          static_cast<double>(event.monotonic_nanos - origin) / 1e9, event.what,
+                          event.a, event.b, event.c, event.text[0] ? " " : "", event.text);
+  }
+  return out;
+}
+
+void CheckFailed(const char* file, int line, const char* expression) {
+  fprintf(stderr, "ferry: check failed at %s:%d: %s\nflight recorder, oldest first:\n%s", file, line,
+          expression, FlightRecorder::Get().Dump().c_str());
+  abort();
+}
+
+}  // namespace ferry

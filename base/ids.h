@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ids of Ferry as types that do not mix. All are values, usable from any thread.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace ferry {
+
+// An integer that only compares and mixes with its own kind. `Tag::kPrefix` is how it prints.
+template <typename Tag, typename Value = uint64_t>
+class Id {
+ public:
+  using ValueType = Value;
+  constexpr Id() = default;
+  constexpr explicit Id(Value value) : value_(value) {}
+  constexpr Value value() const { return value_; }
+  constexpr auto operator<=>(const Id&) const = default;
+  std::string ToString() const { return absl::StrCat(Tag::kPrefix, value_); }
+
+  template <typename H>
+  friend H AbslHashValue(H h, Id id) {
+    return H::combine(std::move(h), id.value_);
+  }
+  friend std::ostream& operator<<(std::ostream& out, Id id) { return out << id.ToString(); }
+
+ private:
+  Value value_ = 0;
+};
+
+// A device anywhere in the cluster: a GPU or a host device. Assigned by membership.
+struct GlobalDeviceTag { static constexpr char kPrefix[] = "device "; };
+using GlobalDeviceId = Id<GlobalDeviceTag>;
+
+// A daemon, as an index into the membership's list of nodes. Local to one daemon.
+struct PeerTag { static constexpr char kPrefix[] = "peer "; };
+using PeerId = Id<PeerTag, uint32_t>;
+
+// One life of a daemon: random, new at every start.
+struct IncarnationTag { static constexpr char kPrefix[] = "incarnation "; };
+using Incarnation = Id<IncarnationTag>;
+
+// A client process of this daemon; counts up, never reused in one incarnation.
+struct SessionTag { static constexpr char kPrefix[] = "session "; };
+using SessionId = Id<SessionTag, uint32_t>;
+
+// One allocation; counts up over the whole daemon, never reused, so a stale one is always found out.
+struct ArenaTag { static constexpr char kPrefix[] = "arena "; };
+using ArenaId = Id<ArenaTag>;
+
+// One posted half of a transfer, unique in the daemon: the session in the upper 24 bits, the
+// session's own counter (what clients see) in the lower 40.
+struct TransferTag { static constexpr char kPrefix[] = "transfer "; };
+using TransferId = Id<TransferTag>;
+
+inline constexpr int kTransferSequenceBits = 40;
+constexpr TransferId MakeTransferId(SessionId session, uint64_t sequence) {
+  return TransferId((uint64_t{session.value()} << kTransferSequenceBits) | sequence);
+}
+constexpr SessionId SessionOf(TransferId id) {
+  return SessionId(static_cast<uint32_t>(id.value() >> kTransferSequenceBits));
+}
+constexpr uint64_t SequenceOf(TransferId id) {
+  return id.value() & ((uint64_t{1} << kTransferSequenceBits) - 1);
+}
+
+}  // namespace ferry

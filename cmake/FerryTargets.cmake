@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# The only ways targets are made here: a folder's library, its program, its tests.
+set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target of ours: 'address,undefined' or 'thread'")
+
+add_library(ferry_flags INTERFACE)
+target_include_directories(ferry_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(ferry_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+target_compile_definitions(ferry_flags INTERFACE FERRY_VERSION="${PROJECT_VERSION}")
+if(FERRY_SANITIZE)
+  target_compile_options(ferry_flags INTERFACE -fsanitize=${FERRY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(ferry_flags INTERFACE -fsanitize=${FERRY_SANITIZE})
+endif()
+
+# ferry_library(NAME [EXCLUDE regex] DEPS ...): every .cc of the folder (not of its sub-folders) is in it.
+function(ferry_library name)
+  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX ${ARG_EXCLUDE})
+  endif()
+  if(sources)
+    add_library(${name} STATIC ${sources})
+    target_link_libraries(${name} PUBLIC ferry_flags ${ARG_DEPS})
+  else()  # headers only
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE ferry_flags ${ARG_DEPS})
+  endif()
+endfunction()
+
+# ferry_tests(NAME LABEL label [TIMEOUT seconds] DEPS ...): every *_test.cc of the folder, one binary,
+# one ctest entry per test case so that a failure names itself.
+function(ferry_tests name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "DEPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE ferry_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  include(GoogleTest)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between mapped host memory. Small ones are memcpy; from `kStreamingBytes` in one call's total the
+// stores go past the cache (non-temporal), whatever the size of each piece; from `kSharedBytes` a helper
+// thread takes a part when a core is idle.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace ferry {
+
+struct CopyPiece {
+  std::byte* destination = nullptr;
+  const std::byte* source = nullptr;
+  size_t size = 0;
+};
+
+// The thread that all host lanes of a daemon share for large copies. Any thread may call Copy; one copy at
+// a time gets the helper, others go alone.
+class CopyHelper {
+ public:
+  CopyHelper();
+  ~CopyHelper();
+  CopyHelper(const CopyHelper&) = delete;
+  CopyHelper& operator=(const CopyHelper&) = delete;
+
+  // Returns when all bytes are there.
+  void Copy(absl::Span<const CopyPiece> pieces);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One thread, streaming or not by the total of `pieces`.
+void CopyAlone(absl::Span<const CopyPiece> pieces);
+
+}  // namespace ferry

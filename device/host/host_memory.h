@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a host device: sealed memfds that clients or peer daemons hand in, mapped here. Blocking
+// calls (mmap, munmap): the device's memory thread, or a start-up path; the accessors are for any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+
+namespace ferry {
+
+class HostMapping {
+ public:
+  enum class Access { kReadWrite, kReadOnly };
+
+  // Refuses what could raise SIGBUS under a copy: not a memfd, seals F_SEAL_SHRINK | F_SEAL_GROW |
+  // F_SEAL_SEAL missing (MEMFD_UNSEALED), huge pages (FIELD_INVALID), shorter than `bytes` (FIELD_INVALID),
+  // bytes == 0. A hole punched later reads as zeros: wrong bytes for its owner, a fault for nobody.
+  // No address space: RESOURCE_EXHAUSTED/DEVICE_MEMORY. Takes the descriptor either way.
+  static absl::StatusOr<std::unique_ptr<HostMapping>> Map(UniqueFd memfd, uint64_t bytes,
+                                                          Access access);
+  ~HostMapping();
+  HostMapping(const HostMapping&) = delete;
+  HostMapping& operator=(const HostMapping&) = delete;
+
+  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  int fd() const { return memfd_.get(); }
+
+ private:
+  HostMapping() = default;
+  UniqueFd memfd_;
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace ferry

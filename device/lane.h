@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device's thread: the only one that launches and polls transfers of that device. It runs posted
+// tasks, polls its pollers, and looks at 'defined' words that transfers wait for. With nothing to poll it
+// parks in epoll on: its own wake-up, the pollers' descriptors, the doorbells of sessions whose words it
+// watches. Posting and the destructor are for any thread; everything else is the lane's own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "base/executor.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+
+namespace ferry {
+
+// Something that wants to be called again and again while it has work. Home: lane.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  // Makes progress; true if anything happened.
+  virtual bool Poll() = 0;
+  // True while work is outstanding. A poller without work is not polled, and may stop the lane from
+  // parking only through `PrepareToPark`.
+  virtual bool Busy() const = 0;
+  // Readable when Poll would find something; -1 if there is none (then the lane polls while Busy).
+  virtual int EventFd() const { return -1; }
+  // Last thing before the lane sleeps on EventFd. False: something arrived, poll again.
+  virtual bool PrepareToPark() { return true; }
+};
+
+// A 'defined' counter in shared memory that a lane can wait for; see TimelinePages.
+struct DefinedWord {
+  const uint64_t* value = nullptr;   // in shared memory: read atomically, believed only as "go"
+  uint32_t* parked = nullptr;        // the session's lane_parked flag
+  int doorbell = -1;                 // eventfd the client writes to while the flag is set
+};
+
+class Lane : public Executor {
+ public:
+  // How long the lane spins before it parks: 0 on machines of one or two cores.
+  static absl::Duration DefaultSpin();
+
+  Lane(std::string name, absl::Duration spin);
+  ~Lane() override;
+  void Stop();
+
+  void Post(Task task) override;
+  absl::Time Now() override { return MonotonicNow(); }
+  bool IsCurrent() const override;
+  // Runs `task` on the lane and waits. Not from the lane.
+  void RunAndWait(Task task);
+
+  // --- Lane only.
+  void AddPoller(Poller* poller);  // not owned; until RemovePoller
+  void RemovePoller(Poller* poller);
+  // Calls `reached(transfer)` once, on the lane, when word >= target; never inline.
+  void WatchWord(TransferId transfer, DefinedWord word, uint64_t target,
+                 std::function<void(TransferId)> reached);
+  // Forgets a watch if it is still there; afterwards its word is not read.
+  void Unwatch(TransferId transfer);
+  // Forgets all watches whose word lies in [begin, end): before a session's pages are unmapped.
+  void UnwatchPages(const void* begin, const void* end);
+  size_t watches() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry

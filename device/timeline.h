@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's end of a session's timelines (layout: proto/ferry/v1/timeline_layout.h). The daemon keeps
+// its own counts here and writes them out; what the client scribbles over the page misleads only the
+// client. Home: control, but for DefinedWord, which lanes read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "device/lane.h"
+#include "proto/ferry/v1/timeline_layout.h"
+
+namespace ferry {
+
+class TimelinePages {
+ public:
+  // Makes and maps the memfd and the doorbell.
+  static absl::StatusOr<std::unique_ptr<TimelinePages>> Create();
+  ~TimelinePages();
+  TimelinePages(const TimelinePages&) = delete;
+  TimelinePages& operator=(const TimelinePages&) = delete;
+
+  int memfd() const { return memfd_.get(); }
+  int doorbell() const { return doorbell_.get(); }
+
+  // Hands out the next `count` values of an over counter; the first of them.
+  uint64_t Reserve(uint32_t timeline, uint64_t count);
+  // The last value handed out.
+  uint64_t reserved(uint32_t timeline) const;
+  // Value `value` of the counter is over. The word advances to the highest value up to which all are
+  // over; it is written by Flush.
+  void End(uint32_t timeline, uint64_t value, bool ok);
+  // Writes what advanced since the last Flush, failure fields first, and wakes sleepers.
+  void Flush();
+  // Failure fields back to 0.
+  void ResetFailures(uint32_t timeline);
+  uint64_t over_value(uint32_t timeline) const;
+
+  // What the client has stored in a 'defined' counter.
+  uint64_t DefinedValue(uint32_t timeline) const;
+  DefinedWord Defined(uint32_t timeline) const;
+  const void* begin() const { return pages_; }
+  const void* end() const { return reinterpret_cast<const char*>(pages_) + FERRY_TIMELINE_BYTES; }
+
+ private:
+  struct Counter;
+  TimelinePages();
+  UniqueFd memfd_;
+  UniqueFd doorbell_;
+  ferry_timeline_pages* pages_ = nullptr;
+  std::vector<std::unique_ptr<Counter>> counters_;  // made at first use: an idle session is small
+  uint64_t dirty_ = 0;  // bit i: counter i advanced since the last Flush
+};
+
+}  // namespace ferry

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// TransferEngine decides the life of every transfer of one daemon: it matches halves, compares them,
+// talks with the peers' engines, picks routes, orders launches, and ends each transfer exactly once.
+//
+// Pure: time is an argument, there is no thread, socket or memory. What it wants done it collects in an
+// Outbox that its driver takes after each call (or after several); what happened comes back by On...().
+// Home: control.
+//
+// Who decides: the destination's daemon. The life of a send to another daemon:
+//   post -> Offer -> [Matched] -> [Ready] -> Go (ucx) or nothing (mapped: the destination copies) -> Done
+// A link carries the messages in order; when it is lost, everything agreed on it ends on both sides.
+//
+// Cancel, poison, deadline and a client's death end a transfer only before its launch. Afterwards a send
+// waits for Done (the destination says whether it was too late), and a deadline of a transfer that hangs
+// in its launch aborts it (EXECUTING).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "transfer/matcher.h"
+#include "transfer/peer_message.h"
+#include "transfer/types.h"
+
+namespace ferry {
+
+// Which daemon owns which device. Constant after construction.
+struct DeviceMap {
+  PeerId self;
+  absl::flat_hash_map<GlobalDeviceId, PeerId> owner;
+  std::vector<std::string> node_names;  // by PeerId
+};
+
+// Which routes could be taken to or from a peer now; index by Route. A route that is not available says
+// why ("node-b is on another host").
+struct RouteState {
+  bool available = false;
+  std::string why;
+};
+using RouteTable = std::vector<RouteState>;  // kRoutes entries
+
+// The half of a launch that this daemon's lane runs.
+enum class LaunchRole : uint8_t {
+  kCopy,     // local, mapped: one-sided, at the destination: remote ranges -> own ranges
+  kReceive,  // ucx: the destination's half
+  kSend,     // ucx: the source's half
+};
+
+struct Launch {
+  TransferId transfer;  // ours
+  uint32_t attempt = 0;
+  Route route = Route::kUnspecified;
+  LaunchRole role = LaunchRole::kCopy;
+  PeerId peer;  // the other daemon; self for local
+  GlobalDeviceId device;         // ours: whose lane runs it
+  GlobalDeviceId remote_device;  // the other end
+  uint64_t tag = 0;              // kReceive, kSend: unique among this peer pair's transfers
+  uint64_t bytes = 0;
+  RangeList ranges;              // ours
+  RangeList remote_ranges;       // kCopy: of the source; kReceive, kSend: only the lengths mean anything
+};
+
+// A transfer is over. Each posted transfer appears here exactly once.
+struct Ended {
+  TransferId transfer;
+  Side side = Side::kSend;
+  uint32_t over_timeline = 0;
+  uint64_t over_value = 0;
+  absl::Status status;
+  Route route = Route::kUnspecified;  // the one launched last, if any
+  uint64_t bytes = 0;
+  absl::Time posted;
+  RangeList ranges;  // what it pinned
+};
+
+struct Watch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value
+  TransferId transfer;
+  GlobalDeviceId device;
+  uint32_t timeline = 0;
+  uint64_t value = 0;
+};
+
+struct Fallback {  // a launch on `from` was not possible; the next route is tried
+  TransferId transfer;
+  Route from = Route::kUnspecified;
+  Route to = Route::kUnspecified;  // kUnspecified: there was none
+  std::string why;
+};
+
+struct Outbox {
+  std::vector<std::pair<PeerId, PeerMessage>> messages;  // in order per peer
+  std::vector<Launch> launches;
+  std::vector<std::pair<TransferId, absl::Status>> aborts;  // of launches that were not answered yet
+  std::vector<Watch> watches;
+  std::vector<TransferId> unwatch;     // watches that nobody needs any more
+  std::vector<PeerId> wanted_peers;    // links to open
+  std::vector<Ended> ended;
+  std::vector<Fallback> fallbacks;
+  bool empty() const {
+    return messages.empty() && launches.empty() && aborts.empty() && watches.empty() &&
+           unwatch.empty() && wanted_peers.empty() && ended.empty() && fallbacks.empty();
+  }
+};
+
+class TransferEngine {
+ public:
+  struct Options {
+    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx};
+    // Offers of one peer that may wait here unmatched; more are answered RESOURCE_EXHAUSTED/QUEUE_FULL.
+    size_t offers_per_peer = 200'000;
+  };
+
+  TransferEngine(DeviceMap devices, Options options);
+  ~TransferEngine();
+  TransferEngine(const TransferEngine&) = delete;
+  TransferEngine& operator=(const TransferEngine&) = delete;
+
+  // --- From sessions.
+
+  // Entry errors of a batch: index and why. Checks what only the engine knows: unknown devices, routes
+  // that cannot be, keys in use (also twice within the batch). Empty means that Post will take it.
+  struct EntryError {
+    size_t index = 0;
+    absl::Status status;
+  };
+  std::vector<EntryError> Check(absl::Span<const TransferSpec> batch) const;
+  // Posts a checked batch; transfer i gets id MakeTransferId(session, first_sequence + i).
+  void Post(absl::Time now, SessionId session, uint64_t first_sequence,
+            std::vector<TransferSpec> batch);
+  // The data of a posted transfer is defined (answer to a Watch). Unknown ids are ignored.
+  void OnDefined(absl::Time now, TransferId transfer);
+  // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not launched.
+  // False if it is over already or never was.
+  bool Cancel(absl::Time now, TransferId transfer, const absl::Status& why);
+  // The session's client is gone: undefined sends are poisoned (ABORTED/POISONED), the rest that is not
+  // launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still ends here.
+  void EndSession(absl::Time now, SessionId session, absl::string_view why);
+
+  // --- From peers.
+
+  // A link is up; `routes` is what can be had with this peer. What waited for the link goes out.
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes);
+  void OnPeerRoutes(PeerId peer, RouteTable routes);
+  // The link is lost (or, for a link never up, could not be opened: `established` false; then nothing
+  // ends, transfers wait for their deadline and tell `why`).
+  void OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why, bool established);
+  // Messages that make no sense (unknown ids after a cancel, wrong state) are ignored and counted.
+  void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
+
+  // --- From lanes.
+
+  // The launch is over: our memory is no longer touched. A status with reason ROUTE_UNAVAILABLE means
+  // that nothing was moved and the next route may be tried.
+  void OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt, const absl::Status& status);
+
+  // --- From the clock.
+
+  // Ends what is past its deadline. Call at NextDeadline() or later.
+  void OnTime(absl::Time now);
+  absl::Time NextDeadline() const;
+
+  Outbox TakeOutbox();
+
+  // --- To look at.
+
+  struct Row {
+    TransferId transfer;
+    Side side = Side::kSend;
+    MatchKey key;
+    uint64_t bytes = 0;
+    const char* state = "";  // "waiting", "offered", "matched", "launched"
+    Route route = Route::kUnspecified;
+    absl::Time posted;
+    std::string waits_for;  // "the receive at node-b", "its data (defined timeline 3 >= 7)", ...
+  };
+  // At most `limit`, oldest first.
+  std::vector<Row> List(size_t limit) const;
+  std::optional<Row> Find(TransferId transfer) const;
+  size_t in_flight() const;
+  size_t in_flight(SessionId session) const;
+  size_t waiting_offers() const;      // of peers, unmatched
+  uint64_t ignored_messages() const;
+  struct RouteOption {
+    Route route = Route::kUnspecified;
+    bool available = false;
+    std::string reason;
+  };
+  // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN, or neither device is ours.
+  absl::StatusOr<std::vector<RouteOption>> Explain(GlobalDeviceId source,
+                                                   GlobalDeviceId destination) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the bytes of a launched transfer move. One Transport of each kind per lane. Implementations:
+// local/ (which also runs `mapped` copies, see mapped/) and ucx/; all pass tests/contract.
+//
+// Home: the lane of the device. Nothing here waits. Manners: every op is answered exactly once through
+// the sink, never from inside Launch or Abort; after the answer its memory is no longer touched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "transfer/engine.h"
+#include "transfer/types.h"
+
+namespace ferry {
+
+// Contiguous memory at both ends (kCopy), or at ours (kSend, kReceive: `remote` is null).
+struct Segment {
+  std::byte* local = nullptr;
+  const std::byte* remote = nullptr;
+  size_t size = 0;
+};
+
+struct TransportOp {
+  TransferId transfer;
+  uint32_t attempt = 0;
+  LaunchRole role = LaunchRole::kCopy;
+  PeerId peer;
+  GlobalDeviceId remote_device;
+  uint64_t tag = 0;
+  absl::InlinedVector<Segment, 1> segments;  // none: zero bytes
+};
+
+struct OpResult {
+  TransferId transfer;
+  uint32_t attempt = 0;
+  absl::Status status;
+};
+
+// Called on the lane with what ended since the last call; posts to control.
+using OpSink = std::function<void(std::vector<OpResult>)>;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual void Launch(std::vector<TransportOp> ops) = 0;
+  // Ends an op early if that can be done, with `why`; it still is answered once, through the sink.
+  virtual void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) = 0;
+};
+
+}  // namespace ferry

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nouns of a transfer as plain data. No threads, no proto, no devices. The bounds named here are
+// enforced at the door (daemon/rpc/convert) and assumed further in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+
+namespace ferry {
+
+// XLA's element types, numbered as in ferry.v1.DataType.
+enum class DataType : uint8_t {
+  kUnspecified = 0, kPred, kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kBF16, kF32, kF64,
+  kC64, kC128, kF8E4M3FN, kF8E5M2, kF8E8M0FNU, kF4E2M1FN,
+};
+inline constexpr int kDataTypes = 20;
+// "BF16"; "unspecified" for 0.
+absl::string_view DataTypeName(DataType type);
+// Bits of one element; 0 for kUnspecified.
+int DataTypeBits(DataType type);
+
+// Logical shape, at most 8 dimensions. `given` false means not said.
+struct Shape {
+  bool given = false;
+  absl::InlinedVector<int64_t, 4> dims;
+  bool operator==(const Shape& other) const { return given == other.given && dims == other.dims; }
+  // "[128,4096]"; "unspecified".
+  std::string ToString() const;
+};
+
+// Numbered as in ferry.v1.Route.
+enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl };
+inline constexpr int kRoutes = 5;
+absl::string_view RouteName(Route route);  // "local", ...; "any" for kUnspecified
+
+// Contiguous bytes of one arena of the daemon that owns the device.
+struct Range {
+  ArenaId arena;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  bool operator==(const Range&) const = default;
+};
+using RangeList = absl::InlinedVector<Range, 1>;
+uint64_t TotalBytes(const RangeList& ranges);
+
+inline constexpr size_t kMaxDomainBytes = 32;
+inline constexpr size_t kMaxKeyBytes = 64;
+inline constexpr size_t kMaxBatchTransfers = 4096;
+inline constexpr size_t kMaxRanges = 65536;
+
+// What a send and a receive must share to be one transfer.
+struct MatchKey {
+  std::string domain;
+  GlobalDeviceId source;
+  GlobalDeviceId destination;
+  std::string key;
+  bool operator==(const MatchKey&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const MatchKey& k) {
+    return H::combine(std::move(h), k.key, k.source, k.destination, k.domain);
+  }
+};
+// For people: "key 'layers.0.wq' from device 0 to device 2"; keys that are not printable in hex, 8-byte
+// ones as PJRT's int64. Never shows the domain.
+std::string Describe(const MatchKey& key);
+std::string PrintableKey(absl::string_view key);
+// Eight hex digits that name a domain without telling it.
+std::string DomainFingerprint(absl::string_view domain);
+
+enum class Side : uint8_t { kSend, kReceive };
+
+// One posted half, already checked against its session: ids known, ranges inside their arenas, bytes,
+// type and shape consistent.
+struct TransferSpec {
+  Side side = Side::kSend;
+  MatchKey key;
+  RangeList ranges;
+  uint64_t bytes = 0;
+  DataType data_type = DataType::kUnspecified;
+  Shape shape;
+  Route route = Route::kUnspecified;  // insisted on
+  int32_t priority = 0;
+  absl::Time deadline = absl::InfiniteFuture();
+  // 'defined' counter and value; `defined` says that it is reached already.
+  bool defined = true;
+  uint32_t defined_timeline = 0;
+  uint64_t defined_value = 0;
+  // The 'over' counter and the value that means over: carried for the session, not used by the core.
+  uint32_t over_timeline = 0;
+  uint64_t over_value = 0;
+};
+
+}  // namespace ferry
