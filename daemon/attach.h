@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels over attach.sock as plain data; meaning and errors are in proto/ferry/v1/session.proto,
+// which daemon/rpc/attach_codec codes these to and from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+
+namespace ferry {
+
+struct AttachHello {
+  uint32_t protocol_min = 0;
+  uint32_t protocol_max = 0;
+  uint64_t features = 0;
+  std::string name;
+  std::string client_version;
+  std::string token;
+};
+struct AttachRegisterArena {
+  GlobalDeviceId device;
+  uint64_t bytes = 0;
+  bool imported = false;
+};
+struct AttachReleaseArena {
+  ArenaId arena;
+};
+struct AttachResetTimeline {
+  uint32_t timeline = 0;
+};
+struct AttachCommand {
+  uint64_t sequence = 0;
+  std::variant<AttachHello, AttachRegisterArena, AttachReleaseArena, AttachResetTimeline> body;
+};
+
+struct DeviceInfo {
+  GlobalDeviceId id;
+  std::string name;
+};
+
+struct SessionUse {
+  uint64_t bytes = 0;
+  uint64_t arenas = 0;
+  uint64_t transfers_in_flight = 0;
+  uint32_t batch_transfers = 0;
+};
+
+struct AttachWelcome {
+  uint32_t protocol = 1;
+  uint64_t features = 0;
+  SessionId session;
+  std::string token;
+  Incarnation incarnation;
+  std::string node;
+  std::vector<DeviceInfo> devices;
+  SessionUse limits;
+};
+struct AttachArenaRegistered {
+  ArenaId arena;
+};
+struct AttachArenaReleased {};
+struct AttachTimelineReset {};
+struct AttachNotice {
+  bool draining = false;
+};
+struct AttachReply {
+  uint64_t sequence = 0;
+  absl::Status error;  // not OK: the body is not sent
+  std::variant<AttachWelcome, AttachArenaRegistered, AttachArenaReleased, AttachTimelineReset,
+               AttachNotice>
+      body;
+};
+
+}  // namespace ferry

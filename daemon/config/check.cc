@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only several settings together can have wrong, and what to suggest for a key that is
+// unknown.
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "daemon/config/schema.h"
+#include "daemon/config/values.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kMaxSocketPath = 107;  // sizeof(sockaddr_un::sun_path) without its NUL
+// The longest of the names under the runtime directory.
+constexpr char kLongestSocket[] = "/client/attach.sock";
+
+constexpr char kNeedsInsecure[] =
+    "is beyond loopback, where the link is not encrypted; set peer.insecure: true to allow that";
+
+std::string NodePath(size_t index, absl::string_view part) {
+  return absl::StrCat("membership.nodes[", index, "].", part);
+}
+
+void CheckRuntimeDir(ConfigDraft& draft) {
+  if (!draft.sound("node.runtime_dir")) return;
+  const std::string path =
+      absl::StrCat(absl::StripSuffix(draft.config.node.runtime_dir, "/"), kLongestSocket);
+  if (path.size() <= kMaxSocketPath) return;
+  draft.Problem("node.runtime_dir",
+                absl::StrCat("is too long: the socket ", path, " would have ", path.size(),
+                             " bytes, and a socket's path may have ", kMaxSocketPath));
+}
+
+void CheckUnique(ConfigDraft& draft) {
+  std::set<std::string> names;
+  std::set<std::string> addresses;
+  std::set<GlobalDeviceId> ids;
+  const std::vector<Config::Node>& nodes = draft.config.membership.nodes;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!names.insert(nodes[i].name).second) {
+      draft.Problem(NodePath(i, "name"),
+                    absl::StrCat("'", nodes[i].name, "' is another node's too"));
+    }
+    if (!nodes[i].address.empty() && !addresses.insert(nodes[i].address).second) {
+      draft.Problem(NodePath(i, "address"),
+                    absl::StrCat("'", nodes[i].address, "' is another node's too"));
+    }
+    if (nodes[i].ids.empty()) draft.Problem(NodePath(i, "ids"), "is empty");
+    for (size_t j = 0; j < nodes[i].ids.size(); ++j) {
+      if (ids.insert(nodes[i].ids[j]).second) continue;
+      draft.Problem(NodePath(i, absl::StrCat("ids[", j, "]")),
+                    absl::StrCat(nodes[i].ids[j].value(), " is another node's too"));
+    }
+  }
+}
+
+void CheckOwnNode(ConfigDraft& draft) {
+  Config& config = draft.config;
+  const auto own =
+      std::find_if(config.membership.nodes.begin(), config.membership.nodes.end(),
+                   [&](const Config::Node& node) { return node.name == config.node.name; });
+  if (own == config.membership.nodes.end()) {
+    std::vector<std::string> names;
+    for (const Config::Node& node : config.membership.nodes) names.push_back(node.name);
+    draft.Problem("node.name",
+                  absl::StrCat("'", config.node.name, "' is not in membership.nodes, which has ",
+                               absl::StrJoin(names, ", ")));
+  } else if (!draft.given("devices.host")) {
+    config.devices.host = static_cast<uint32_t>(own->ids.size());
+  } else if (draft.sound("devices.host") && config.devices.host != own->ids.size()) {
+    draft.Problem("devices.host",
+                  absl::StrCat("is ", config.devices.host, ", but membership.nodes gives '",
+                               own->name, "' ", own->ids.size(), " ids"));
+  }
+}
+
+bool BeyondLoopback(const std::string& address) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  return parsed.ok() && !IsLoopback(*parsed);
+}
+
+void CheckAddresses(ConfigDraft& draft) {
+  const Config& config = draft.config;
+  const bool cluster = config.membership.nodes.size() > 1;
+  const bool nodes_sound = draft.sound("membership.nodes");
+  for (size_t i = 0; nodes_sound && i < config.membership.nodes.size(); ++i) {
+    const Config::Node& node = config.membership.nodes[i];
+    if (cluster && node.address.empty()) {
+      draft.Problem(absl::StrCat("membership.nodes[", i, "]"),
+                    "has no address, which each of several nodes needs");
+    }
+    // This node's own entry is how others dial it: what it opens is peer.listen.
+    if (!config.peer.insecure && draft.sound("peer.insecure") && node.name != config.node.name &&
+        BeyondLoopback(node.address)) {
+      draft.Problem(NodePath(i, "address"), absl::StrCat("'", node.address, "' ", kNeedsInsecure));
+    }
+  }
+  if (!draft.sound("peer.listen")) return;
+  if (cluster && nodes_sound && config.peer.listen.empty()) {
+    draft.Problem("peer.listen", "is needed with more than one node, as 127.0.0.1:7411");
+  }
+  if (!config.peer.insecure && draft.sound("peer.insecure") && BeyondLoopback(config.peer.listen)) {
+    draft.Problem("peer.listen", absl::StrCat("'", config.peer.listen, "' ", kNeedsInsecure));
+  }
+}
+
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+void CheckConfig(ConfigDraft& draft) {
+  CheckRuntimeDir(draft);
+  if (!draft.config.membership.nodes.empty() && draft.sound("membership.nodes")) {
+    CheckUnique(draft);
+    if (draft.sound("node.name")) CheckOwnNode(draft);
+  }
+  CheckAddresses(draft);
+}
+
+std::string SuggestKey(absl::string_view section, absl::string_view key) {
+  const std::string prefix = section.empty() ? "" : absl::StrCat(section, ".");
+  std::set<std::string> known;
+  std::string elsewhere;
+  for (const ConfigField& field : ConfigFields()) {
+    if (absl::StartsWith(field.path, prefix)) {
+      const std::string rest = field.path.substr(prefix.size());
+      known.insert(rest.substr(0, rest.find('.')));
+    }
+    if (!key.empty() && absl::EndsWith(field.path, absl::StrCat(".", key))) elsewhere = field.path;
+  }
+  std::string nearest;
+  size_t distance = std::max<size_t>(2, key.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const size_t d = EditDistance(key, candidate);
+    if (d < distance && d < candidate.size()) {
+      distance = d;
+      nearest = prefix + candidate;
+    }
+  }
+  if (nearest.empty()) nearest = elsewhere;
+  if (!nearest.empty()) return absl::StrCat("did you mean ", nearest, "?");
+  if (known.empty()) return SuggestKey("", "");  // the section is unknown as well
+  return absl::StrCat("known here: ", absl::StrJoin(known, ", "));
+}
+
+}  // namespace ferry

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/config.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "daemon/config/schema.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+// `key` says where it stands if the value does not: yaml-cpp puts an absent value on a later line.
+void ReadField(const ConfigField& field, const YAML::Node& key, const YAML::Node& node,
+               const OriginOf& origin, ConfigDraft& draft) {
+  draft.origins[field.path] = origin(node.IsNull() ? key : node);
+  draft.broken.erase(field.path);
+  field.read(field.path, node, origin, draft);
+}
+
+// A section is merged key by key; a field, lists among them, replaces what an earlier source said.
+void ReadSection(const std::string& section, const YAML::Node& map, const OriginOf& origin,
+                 ConfigDraft& draft) {
+  if (map.IsNull()) return;
+  if (!map.IsMap()) {
+    draft.problems.push_back(absl::StrCat(origin(map), ": ", section.empty() ? "the file" : section,
+                                          ": must be a map of keys and values"));
+    return;
+  }
+  std::set<std::string> seen;
+  for (const auto& entry : map) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "?";
+    const std::string path = section.empty() ? key : absl::StrCat(section, ".", key);
+    const auto problem = [&](absl::string_view what) {
+      draft.problems.push_back(absl::StrCat(origin(entry.first), ": ", path, ": ", what));
+    };
+    if (!seen.insert(key).second) {
+      problem("given twice");
+    } else if (const ConfigField* field = FindConfigField(path)) {
+      ReadField(*field, entry.first, entry.second, origin, draft);
+    } else if (IsConfigSection(path)) {
+      ReadSection(path, entry.second, origin, draft);
+    } else {
+      problem(absl::StrCat("unknown key; ", SuggestKey(section, key)));
+    }
+  }
+}
+
+void ReadFile(const std::string& file, ConfigDraft& draft) {
+  std::ifstream stream(file, std::ios::binary);
+  std::error_code error;
+  if (!stream || std::filesystem::is_directory(file, error)) {
+    draft.problems.push_back(
+        absl::StrCat(file, ": cannot be read: ", stream ? "is a directory" : strerror(errno)));
+    return;
+  }
+  std::string text(kMaxFileBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(stream.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    draft.problems.push_back(absl::StrCat(file, ": is larger than 1MiB"));
+    return;
+  }
+  const OriginOf origin = [&file](const YAML::Node& node) {
+    const YAML::Mark mark = node.Mark();
+    return mark.is_null() ? file : absl::StrCat(file, ":", mark.line + 1, ":", mark.column + 1);
+  };
+  try {  // yaml-cpp throws; nothing of it gets further than here
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      draft.problems.push_back(absl::StrCat(file, ": has more than one YAML document"));
+    } else if (!documents.empty()) {
+      ReadSection("", documents[0], origin, draft);
+    }
+  } catch (const YAML::Exception& e) {
+    draft.problems.push_back(
+        absl::StrCat(file, ":", e.mark.line + 1, ":", e.mark.column + 1, ": is not YAML: ", e.msg));
+  }
+}
+
+std::vector<std::string> DropIns(const std::string& directory, ConfigDraft& draft) {
+  std::vector<std::string> files;
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) return files;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".yaml") files.push_back(entry->path().string());
+  }
+  if (error) {
+    draft.problems.push_back(absl::StrCat(directory, ": cannot be read: ", error.message()));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// A setting given as text: by the environment or by a flag.
+void ReadText(const std::string& path, const std::string& value, const std::string& origin_text,
+              ConfigDraft& draft) {
+  const OriginOf origin = [&origin_text](const YAML::Node&) { return origin_text; };
+  const ConfigField* field = FindConfigField(path);
+  if (field == nullptr) {
+    const size_t dot = path.rfind('.');
+    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+    const std::string key = dot == std::string::npos ? path : path.substr(dot + 1);
+    const std::string what = IsConfigSection(path)
+                                 ? absl::StrCat("is a section; ", SuggestKey(path, ""))
+                                 : absl::StrCat("unknown key; ", SuggestKey(section, key));
+    draft.problems.push_back(absl::StrCat(origin_text, ": ", path, ": ", what));
+    return;
+  }
+  try {
+    YAML::Node node;
+    if (field->kind == ConfigField::Kind::kList && !absl::StartsWith(value, "[")) {
+      node = YAML::Load(absl::StrCat("[", value, "]"));
+    } else if (field->kind == ConfigField::Kind::kList) {
+      node = YAML::Load(value);
+    } else {
+      node = YAML::Node(value);
+    }
+    ReadField(*field, node, node, origin, draft);
+  } catch (const YAML::Exception& e) {
+    draft.problems.push_back(absl::StrCat(origin_text, ": ", path, ": is not YAML: ", e.msg));
+  }
+}
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+}  // namespace
+
+std::vector<GlobalDeviceId> Config::OwnIds() const {
+  for (const Node& member : membership.nodes) {
+    if (member.name == node.name) return member.ids;
+  }
+  std::vector<GlobalDeviceId> ids;
+  for (uint32_t i = 0; i < devices.host; ++i) ids.emplace_back(devices.base_id + i);
+  return ids;
+}
+
+absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
+  ConfigDraft draft;
+  draft.config.node.name = sources.hostname.empty() ? HostName() : sources.hostname;
+  if (sources.file) {
+    ReadFile(*sources.file, draft);
+    const std::filesystem::path beside = std::filesystem::path(*sources.file).parent_path();
+    for (const std::string& directory :
+         {(beside / "conf.d").string(), absl::StrCat(*sources.file, ".d")}) {
+      for (const std::string& file : DropIns(directory, draft)) ReadFile(file, draft);
+    }
+  }
+  for (const auto& [name, value] : sources.environment) {
+    if (!absl::StartsWith(name, "FERRY_") || !absl::StrContains(name, "__")) continue;
+    const std::string path =
+        absl::StrReplaceAll(absl::AsciiStrToLower(name.substr(strlen("FERRY_"))), {{"__", "."}});
+    ReadText(path, value, absl::StrCat("environment ", name), draft);
+  }
+  for (const ConfigSources::Override& flag : sources.overrides) {
+    ReadText(flag.path, flag.value, flag.origin, draft);
+  }
+  CheckConfig(draft);
+  if (!draft.problems.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
+                 absl::StrJoin(draft.problems, "\n"));
+  }
+  return std::move(draft.config);
+}
+
+std::string PrintConfig(const Config& config) {
+  std::string out;
+  std::vector<std::string> open;  // the sections we are in
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.print == nullptr) continue;  // nothing to say of what is not supported
+    std::vector<std::string> parts = absl::StrSplit(field.path, '.');
+    const std::string key = parts.back();
+    parts.pop_back();
+    size_t common = 0;
+    while (common < open.size() && common < parts.size() && open[common] == parts[common]) ++common;
+    for (size_t depth = common; depth < parts.size(); ++depth) {
+      absl::StrAppend(&out, std::string(2 * depth, ' '), parts[depth], ":\n");
+    }
+    open = parts;
+    const std::string indent(2 * parts.size(), ' ');
+    const std::string value = field.print(config);
+    const bool own_lines = absl::StartsWith(value, "\n");
+    absl::StrAppend(&out, indent, key, own_lines ? ":" : ": ",
+                    absl::StrReplaceAll(value, {{"\n", absl::StrCat("\n", indent, "  ")}}), "\n");
+  }
+  return out;
+}
+
+}  // namespace ferry

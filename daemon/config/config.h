@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that can be set about ferryd, every bound among it. One value, made once at start-up
+// by LoadConfig and constant afterwards; any thread may read it. Pure but for reading the files
+// named.
+//
+// Precedence: flag over FERRY_SECTION__KEY over drop-ins over the file over the defaults written
+// here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "transfer/types.h"
+
+namespace ferry {
+
+struct Config {
+  struct {
+    std::string name;  // by default the host's; its entry of membership.nodes has the same
+    std::string runtime_dir = "/run/ferry";
+  } node;
+
+  struct {
+    uint32_t host = 2;     // how many host devices; by default as many as membership gives ids for
+    uint64_t base_id = 0;  // ids.base: global ids are base + index, unless membership lists them
+  } devices;
+
+  struct Node {
+    std::string name;
+    std::string address;  // host:port where its peers dial it; "" only in a cluster of one
+    std::vector<GlobalDeviceId> ids;
+    bool operator==(const Node&) const = default;
+  };
+  struct {
+    std::string provider = "static";
+    std::vector<Node> nodes;  // empty: this node is alone
+  } membership;
+
+  struct {
+    std::string listen;          // host:port; "": nobody may dial this daemon
+    bool insecure = false;       // plaintext beyond loopback was asked for by name
+    std::vector<uint32_t> uids;  // besides its own, whose daemons may connect to peer.sock
+  } peer;
+
+  struct {
+    uint64_t session_bytes = uint64_t{64} << 30;
+    uint32_t session_arenas = 4096;
+    uint32_t transfers_in_flight = 100'000;  // of a session
+    uint32_t session_failures = 16'384;      // statuses of failed transfers kept for a session
+    uint32_t sessions = 1024;
+    uint32_t sessions_per_uid = 256;
+    uint32_t connections_per_uid = 1024;
+    uint32_t offers_per_peer = 200'000;  // of a peer, waiting here unmatched
+  } limits;
+
+  struct {
+    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx};
+    absl::Duration deadline = absl::Seconds(60);  // of a transfer that names none
+    struct {
+      std::string shm_tls = "posix,sysv,cma,self";
+      std::string net_tls = "tcp,rc,ud,dc,self";
+      std::string net_devices = "all";
+    } ucx;
+  } transfer;
+
+  struct {
+    std::string
+        listen;  // host:port of /metrics besides the socket in the admin directory; "": none
+  } metrics;
+
+  struct {
+    std::string level = "info";
+    LogFormat format = LogFormat::kText;
+  } log;
+
+  struct {
+    absl::Duration timeout = absl::Seconds(120);  // then what is still in flight is ended
+  } drain;
+
+  // The global ids of this node's host devices, by index: membership's, else base + index.
+  std::vector<GlobalDeviceId> OwnIds() const;
+};
+
+struct ConfigSources {
+  struct Override {
+    std::string path;    // "node.runtime_dir"
+    std::string value;   // as in the file; lists also as "a,b"
+    std::string origin;  // "--runtime-dir", for messages
+  };
+  // Its drop-ins, in the order in which they are laid over it: conf.d/*.yaml beside it,
+  // FILE.d/*.yaml.
+  std::optional<std::string> file;
+  // All of the process's; only names that start with FERRY_ and have a "__" are settings.
+  std::map<std::string, std::string> environment;
+  std::vector<Override> overrides;
+  std::string hostname;  // default of node.name; "": ask the system
+};
+
+// INVALID_ARGUMENT/CONFIG_INVALID with all problems of all sources, one a line:
+// "/etc/ferry/ferryd.yaml:3:5: limits.session_bites: unknown key; did you mean
+// limits.session_bytes?".
+absl::StatusOr<Config> LoadConfig(const ConfigSources& sources);
+
+// YAML with every setting; LoadConfig reads it back to the same configuration.
+std::string PrintConfig(const Config& config);
+
+}  // namespace ferry

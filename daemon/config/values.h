@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// How values are written in the configuration: sizes, durations, host:port. Pure; any thread.
+// Errors are only the text of what is wrong and what would be right: who reads them knows where the
+// value stood.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace ferry {
+
+// A whole number and a unit: "64GiB". Never without unit.
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
+std::string FormatSize(uint64_t bytes);
+
+// "60s", "500ms", "1m30s": positive and finite.
+absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text);
+
+struct HostPort {
+  std::string host;  // without brackets
+  uint16_t port = 0;
+};
+// "10.0.0.1:7411", "[::1]:7411", "node-b.example:7411". Port 0 means one that the system picks.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+// 127.0.0.0/8, ::1 and the name localhost; what other names resolve to is not asked.
+bool IsLoopback(const HostPort& address);
+
+}  // namespace ferry

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace ferry {
+
+struct Door::Entry {
+  enum class Kind { kListener, kPackets, kStream };
+  Kind kind = Kind::kListener;
+  uint64_t id = 0;
+  std::string name;
+  UniqueFd fd;
+  UniqueFd process;
+  OnAccept on_accept;
+  OnPacket on_packet;
+  OnClosed on_closed;
+  std::function<void(ConnectionId, int)> readable;
+};
+
+namespace {
+// epoll's data: the entry's id, and whether it is the process descriptor that spoke.
+constexpr uint64_t kProcessBit = uint64_t{1} << 63;
+constexpr uint64_t kWakeData = 0;
+
+void Watch(int epoll, int fd, uint64_t data) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = data;
+  FERRY_CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+}
+}  // namespace
+
+Door::Door()
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+  FERRY_CHECK(epoll_.valid() && wake_.valid() && spare_.valid());
+  Watch(epoll_.get(), wake_.get(), kWakeData);
+  thread_ = std::thread([this] { Run(); });
+}
+
+Door::~Door() { Stop(); }
+
+void Door::Stop() {
+  if (!stopping_.exchange(true)) {
+    const uint64_t one = 1;
+    FERRY_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one));
+    thread_.join();
+  }
+  MutexLock lock(mutex_);
+  entries_.clear();
+}
+
+uint64_t Door::Add(std::unique_ptr<Entry> entry) {
+  std::shared_ptr<Entry> shared = std::move(entry);
+  MutexLock lock(mutex_);
+  shared->id = next_id_++;
+  entries_[shared->id] = shared;
+  Watch(epoll_.get(), shared->fd.get(), shared->id);
+  if (shared->process.valid()) Watch(epoll_.get(), shared->process.get(), shared->id | kProcessBit);
+  return shared->id;
+}
+
+std::shared_ptr<Door::Entry> Door::Find(uint64_t id) const {
+  MutexLock lock(mutex_);
+  auto it = entries_.find(id);
+  return it == entries_.end() ? nullptr : it->second;
+}
+
+void Door::Listen(std::string name, UniqueFd listener, OnAccept on_accept) {
+  auto entry = std::make_unique<Entry>();
+  entry->kind = Entry::Kind::kListener;
+  entry->name = std::move(name);
+  entry->fd = std::move(listener);
+  entry->on_accept = std::move(on_accept);
+  Add(std::move(entry));
+}
+
+Door::ConnectionId Door::AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet,
+                                    OnClosed on_closed) {
+  auto entry = std::make_unique<Entry>();
+  entry->kind = Entry::Kind::kPackets;
+  entry->fd = std::move(socket);
+  entry->process = std::move(process);
+  entry->on_packet = std::move(on_packet);
+  entry->on_closed = std::move(on_closed);
+  return Add(std::move(entry));
+}
+
+Door::ConnectionId Door::AddStream(UniqueFd socket,
+                                   std::function<void(ConnectionId, int fd)> readable) {
+  auto entry = std::make_unique<Entry>();
+  entry->kind = Entry::Kind::kStream;
+  entry->fd = std::move(socket);
+  entry->readable = std::move(readable);
+  return Add(std::move(entry));
+}
+
+bool Door::Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds) {
+  const std::shared_ptr<Entry> entry = Find(id);
+  if (entry == nullptr) return false;
+  FERRY_CHECK(fds.size() <= kMaxFds);
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)] = {};
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+    memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(entry->fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(bytes.size());
+}
+
+void Door::Close(ConnectionId id) {
+  MutexLock lock(mutex_);
+  auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  // The peer sees the end now, whoever still holds the entry.
+  shutdown(it->second->fd.get(), SHUT_RDWR);
+  entries_.erase(it);
+}
+
+size_t Door::connections() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
+void Door::Run() {
+  pthread_setname_np(pthread_self(), "door");
+  epoll_event events[64];
+  while (!stopping_.load()) {
+    const int count = epoll_wait(epoll_.get(), events, std::size(events), -1);
+    for (int i = 0; i < count && !stopping_.load(); ++i) {
+      const uint64_t data = events[i].data.u64;
+      if (data == kWakeData) continue;
+      const std::shared_ptr<Entry> entry = Find(data & ~kProcessBit);
+      if (entry == nullptr) continue;
+      if (data & kProcessBit) {
+        DropClosed(entry->id);
+      } else if (entry->kind == Entry::Kind::kListener) {
+        Accept(*entry);
+      } else if (entry->kind == Entry::Kind::kStream) {
+        entry->readable(entry->id, entry->fd.get());
+      } else {
+        Read(entry);
+      }
+    }
+  }
+}
+
+void Door::Accept(Entry& entry) {
+  while (true) {
+    UniqueFd connection(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (connection.valid()) {
+      entry.on_accept(std::move(connection));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      // Accept with the spare descriptor and close: the client gets an answer instead of a hang, and the
+      // level-triggered listener does not spin.
+      spare_.Reset();
+      UniqueFd refused(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const bool any = refused.valid();
+      refused.Reset();
+      spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      const uint64_t count = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
+      if ((count & (count - 1)) == 0) {
+        FERRY_LOG(warn, "door.no_descriptors", "{}: connection refused, no descriptors left ({} so far)",
+                  entry.name, count);
+      }
+      if (any) continue;
+    }
+    return;
+  }
+}
+
+void Door::Read(const std::shared_ptr<Entry>& entry) {
+  // A few packets at a time, so that one busy client does not keep the door from the others.
+  thread_local std::vector<char> buffer(kMaxPacket);
+  for (int budget = 16; budget > 0; --budget) {
+    iovec part{buffer.data(), buffer.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 64)];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t size = recvmsg(entry->fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (size <= 0) return DropClosed(entry->id);
+    Packet packet;
+    packet.bytes.assign(buffer.data(), static_cast<size_t>(size));
+    packet.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int fd;
+        memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+        packet.fds.emplace_back(fd);
+      }
+    }
+    if (packet.fds.size() > kMaxFds) packet.truncated = true;
+    entry->on_packet(entry->id, std::move(packet));
+    if (Find(entry->id) == nullptr) return;
+  }
+}
+
+void Door::DropClosed(uint64_t id) {
+  std::shared_ptr<Entry> entry;
+  {
+    MutexLock lock(mutex_);
+    auto it = entries_.find(id);
+    if (it == entries_.end()) return;
+    entry = std::move(it->second);
+    entries_.erase(it);
+  }
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->fd.get(), nullptr);
+  if (entry->on_closed) entry->on_closed(id);
+}
+
+}  // namespace ferry

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's one epoll thread: it accepts on every socket, reads packets of session and peer sockets, and
+// sees clients die. Our own accept loop, because gRPC's of this version never recovers from one EMFILE, and
+// because only here a connection's credentials are known (operators' page: docs/architecture.md).
+//
+// Home: the door's own thread for handlers; the public functions are for any thread. Handlers parse and
+// post, nothing more.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "base/mutex.h"
+
+namespace ferry {
+
+// Who is at the other end of a Unix socket, as the kernel saw it at connect. pid is 0 across PID namespaces.
+struct Credentials {
+  pid_t pid = 0;
+  uid_t uid = static_cast<uid_t>(-1);
+  gid_t gid = static_cast<gid_t>(-1);
+};
+absl::StatusOr<Credentials> PeerCredentials(int socket);
+// Readable once the process at the other end has exited; invalid if the kernel cannot say.
+UniqueFd PeerPidFd(int socket, pid_t pid);
+
+// A listening Unix socket with `mode`; replaces a stale socket file. `type` SOCK_STREAM or SOCK_SEQPACKET.
+absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode);
+// "127.0.0.1:7411", "[::1]:7411"; port 0 lets the kernel choose.
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);
+// The port a TCP listener got.
+int BoundPort(int listener);
+
+class Door {
+ public:
+  using ConnectionId = uint64_t;
+  static constexpr size_t kMaxPacket = 128 * 1024;
+  static constexpr int kMaxFds = 2;
+
+  struct Packet {
+    std::string bytes;
+    std::vector<UniqueFd> fds;
+    bool truncated = false;  // longer than kMaxPacket, or more descriptors than kMaxFds
+  };
+  using OnAccept = std::function<void(UniqueFd)>;
+  using OnPacket = std::function<void(ConnectionId, Packet)>;
+  // Once, after which the id means nothing. Not called for connections closed by Close.
+  using OnClosed = std::function<void(ConnectionId)>;
+
+  Door();
+  ~Door();
+  void Stop();
+
+  // Accepts on `listener` until Stop or StopListening. Without a free descriptor a connection is accepted with a spare one
+  // and closed at once, and counted.
+  void Listen(std::string name, UniqueFd listener, OnAccept on_accept);
+  // Reads packets of a SEQPACKET socket; when it closes, or `process` (may be invalid) becomes readable,
+  // on_closed is called.
+  ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet, OnClosed on_closed);
+  // Calls `readable` whenever the stream socket has data or was closed; used for HTTP.
+  ConnectionId AddStream(UniqueFd socket, std::function<void(ConnectionId, int fd)> readable);
+  // Sends one packet. False if the connection is gone or does not take it (a client that does not read its
+  // answers); the caller closes it then. Descriptors stay the caller's.
+  bool Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds = {});
+  void Close(ConnectionId id);
+  uint64_t refused_for_fds() const { return refused_.load(std::memory_order_relaxed); }
+  size_t connections() const;
+
+ private:
+  struct Entry;
+  uint64_t Add(std::unique_ptr<Entry> entry);
+  void Run();
+  void Accept(Entry& entry);
+  void Read(const std::shared_ptr<Entry>& entry);
+  void DropClosed(uint64_t id);
+  std::shared_ptr<Entry> Find(uint64_t id) const;
+
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  UniqueFd spare_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<uint64_t> refused_ = 0;
+  mutable Mutex mutex_;
+  // Shared: a sender on another thread may hold an entry while the door drops it.
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::thread thread_;
+};
+
+}  // namespace ferry

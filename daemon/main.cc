@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// ferryd: flags, signals, exit codes; the daemon itself is daemon/daemon.h.
+// Exit codes: 0 drained, 1 could not start, 2 usage, 78 bad configuration.
+#include <signal.h>
+#include <stdio.h>
+#include <sysexits.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "base/log.h"
+#include "daemon/config/config.h"
+#include "daemon/daemon.h"
+
+extern char** environ;
+
+namespace {
+
+std::map<std::string, std::string> Environment() {
+  std::map<std::string, std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) all[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"ferryd: the node's transfer daemon"};
+  std::string config_file, runtime_dir, devices, log_level;
+  bool check = false, print = false;
+  app.add_option("--config", config_file, "Configuration file (YAML); none: one node, host devices");
+  app.add_flag("--check-config", check, "Check the configuration and exit: 0 good, 78 bad");
+  app.add_flag("--print-config", print, "Print the configuration with all defaults and exit");
+  app.add_option("--runtime-dir", runtime_dir, "Directory of the sockets (node.runtime_dir)");
+  app.add_option("--devices", devices, "Devices to own: host:N (devices.host)");
+  app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off (log.level)");
+  app.set_version_flag("--version", "ferryd " FERRY_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  ferry::ConfigSources sources;
+  if (!config_file.empty()) sources.file = config_file;
+  sources.environment = Environment();
+  if (!runtime_dir.empty()) sources.overrides.push_back({"node.runtime_dir", runtime_dir, "--runtime-dir"});
+  if (!log_level.empty()) sources.overrides.push_back({"log.level", log_level, "--log-level"});
+  if (!devices.empty()) {
+    if (!absl::StartsWith(devices, "host:")) {
+      fprintf(stderr, "ferryd: --devices '%s': this version has host devices, as host:2\n", devices.c_str());
+      return 2;
+    }
+    sources.overrides.push_back({"devices.host", devices.substr(5), "--devices"});
+  }
+  absl::StatusOr<ferry::Config> config = ferry::LoadConfig(sources);
+  if (!config.ok()) {
+    fprintf(stderr, "ferryd: bad configuration\n%s\n", std::string(config.status().message()).c_str());
+    return EX_CONFIG;
+  }
+  if (print) {
+    printf("%s", ferry::PrintConfig(*config).c_str());
+    return 0;
+  }
+  if (check) {
+    printf("ferryd: the configuration is good\n");
+    return 0;
+  }
+  if (absl::Status log = ferry::ConfigureLog(config->log.format, config->log.level); !log.ok()) {
+    fprintf(stderr, "ferryd: %s\n", std::string(log.message()).c_str());
+    return EX_CONFIG;
+  }
+
+  // Before any thread starts, so that all of them leave these to sigwait below.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  const absl::Duration drain_timeout = config->drain.timeout;
+  absl::StatusOr<std::unique_ptr<ferry::Daemon>> daemon = ferry::Daemon::Start(*std::move(config));
+  if (!daemon.ok()) {
+    fprintf(stderr, "ferryd: %s\n", std::string(daemon.status().message()).c_str());
+    return 1;
+  }
+  int received = 0;
+  sigwait(&signals, &received);
+  FERRY_LOG(info, "daemon.signal", "{}: draining; once more to stop now", strsignal(received));
+  const uint64_t cancelled = (*daemon)->Drain(drain_timeout, [&signals] {
+    const timespec now{0, 0};
+    return sigtimedwait(&signals, nullptr, &now) > 0;
+  });
+  FERRY_LOG(info, "daemon.stop", "{} transfers ended unfinished", cancelled);
+  return 0;
+}

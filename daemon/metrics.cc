@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/metrics.h"
+
+#include <dirent.h>
+#include <prometheus/text_serializer.h>
+#include <spdlog/common.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+constexpr const char* kDirections[] = {"send", "recv"};
+constexpr const char* kResults[] = {"ok", "error", "timeout", "aborted", "cancelled"};
+
+const char* ResultOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return "ok";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "timeout";
+    case absl::StatusCode::kAborted:
+      return "aborted";
+    case absl::StatusCode::kCancelled:
+      return "cancelled";
+    default:
+      return "error";
+  }
+}
+
+std::string RouteLabel(int route) {
+  return route == 0 ? "none" : std::string(RouteName(static_cast<Route>(route)));
+}
+
+MetricFamily Family(std::string name, std::string help, MetricType type) {
+  MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  return family;
+}
+
+size_t OpenDescriptors() {
+  size_t count = 0;
+  if (DIR* dir = opendir("/proc/self/fd")) {
+    while (readdir(dir) != nullptr) ++count;
+    closedir(dir);
+  }
+  return count < 3 ? 0 : count - 3;  // without ".", ".." and the directory itself
+}
+
+}  // namespace
+
+void HistogramCounts::Observe(double value) {
+  const size_t bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
+  ++counts_[bucket];
+  sum_ += value;
+}
+
+ClientMetric::Histogram HistogramCounts::Export() const {
+  ClientMetric::Histogram out;
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    cumulative += counts_[i];
+    ClientMetric::Bucket bucket;
+    bucket.cumulative_count = cumulative;
+    bucket.upper_bound = i < bounds_.size() ? bounds_[i] : std::numeric_limits<double>::infinity();
+    out.bucket.push_back(bucket);
+  }
+  out.sample_count = cumulative;
+  out.sample_sum = sum_;
+  return out;
+}
+
+TransferMetrics::TransferMetrics()
+    : duration_(kRoutes, HistogramCounts({1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2,
+                                          2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60})),
+      size_({4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456, 1073741824,
+             4294967296}) {}
+
+void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
+  const int route = static_cast<int>(ended.route);
+  PerDirection& counts = by_route_[route][ended.side == Side::kSend ? 0 : 1];
+  ++counts.results[ResultOf(ended.status)];
+  if (ended.status.ok()) {
+    ++ok_;
+    counts.bytes += ended.bytes;
+    if (ended.side == Side::kReceive) bytes_received_ += ended.bytes;
+    size_.Observe(static_cast<double>(ended.bytes));
+  } else {
+    ++failed_;
+  }
+  duration_[route].Observe(absl::ToDoubleSeconds(now - ended.posted));
+}
+
+void TransferMetrics::OnFallback(const Fallback& fallback) {
+  ++fallbacks_[absl::StrCat(RouteName(fallback.from), ",",
+                            fallback.to == Route::kUnspecified ? "none" : RouteName(fallback.to))];
+}
+
+void TransferMetrics::OnRejected(const absl::Status& status) {
+  ++rejected_[std::string(ReasonName(ReasonOf(status)))];
+}
+
+void TransferMetrics::Export(std::vector<MetricFamily>& families) const {
+  MetricFamily total = Family("ferry_transfers_total", "Transfers that ended", MetricType::Counter);
+  MetricFamily bytes = Family("ferry_transfer_bytes_total", "Bytes of transfers that ended well",
+                              MetricType::Counter);
+  MetricFamily duration = Family("ferry_transfer_duration_seconds", "From posting to the end",
+                                 MetricType::Histogram);
+  for (int route = 0; route < kRoutes; ++route) {
+    for (int direction = 0; direction < 2; ++direction) {
+      const PerDirection& counts = by_route_[route][direction];
+      for (const char* result : kResults) {
+        auto it = counts.results.find(result);
+        AddSample(total,
+                  {{"route", RouteLabel(route)}, {"direction", kDirections[direction]}, {"result", result}},
+                  it == counts.results.end() ? 0 : static_cast<double>(it->second));
+      }
+      AddSample(bytes, {{"route", RouteLabel(route)}, {"direction", kDirections[direction]}},
+                static_cast<double>(counts.bytes));
+    }
+    ClientMetric metric;
+    metric.label = {{"route", RouteLabel(route)}};
+    metric.histogram = duration_[route].Export();
+    duration.metric.push_back(std::move(metric));
+  }
+  families.push_back(std::move(total));
+  families.push_back(std::move(bytes));
+  families.push_back(std::move(duration));
+  MetricFamily size = Family("ferry_transfer_size_bytes", "Sizes of transfers that ended well",
+                             MetricType::Histogram);
+  size.metric.emplace_back().histogram = size_.Export();
+  families.push_back(std::move(size));
+  MetricFamily fallbacks = Family("ferry_fallbacks_total",
+                                  "Launches that a route could not take, by the route tried next",
+                                  MetricType::Counter);
+  for (const auto& [pair, count] : fallbacks_) {
+    const std::vector<std::string> names = absl::StrSplit(pair, ',');
+    AddSample(fallbacks, {{"from", names[0]}, {"to", names[1]}}, static_cast<double>(count));
+  }
+  families.push_back(std::move(fallbacks));
+  MetricFamily rejected = Family("ferry_requests_rejected_total", "Batches refused at posting",
+                                 MetricType::Counter);
+  for (const auto& [reason, count] : rejected_) {
+    AddSample(rejected, {{"reason", reason}}, static_cast<double>(count));
+  }
+  families.push_back(std::move(rejected));
+}
+
+MetricFamily GaugeFamily(std::string name, std::string help, double value) {
+  MetricFamily family = Family(std::move(name), std::move(help), MetricType::Gauge);
+  AddSample(family, {}, value);
+  return family;
+}
+
+MetricFamily CounterFamily(std::string name, std::string help, double value) {
+  MetricFamily family = Family(std::move(name), std::move(help), MetricType::Counter);
+  AddSample(family, {}, value);
+  return family;
+}
+
+void AddSample(MetricFamily& family, std::vector<ClientMetric::Label> labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  if (family.type == MetricType::Counter) {
+    metric.counter.value = value;
+  } else {
+    metric.gauge.value = value;
+  }
+  family.metric.push_back(std::move(metric));
+}
+
+void ExportProcess(std::vector<MetricFamily>& families) {
+  MetricFamily build = Family("ferry_build_info", "Always 1", MetricType::Gauge);
+  AddSample(build, {{"version", FERRY_VERSION}, {"compiler", __VERSION__}}, 1);
+  families.push_back(std::move(build));
+  MetricFamily logs = Family("ferry_log_messages_total", "Log lines written", MetricType::Counter);
+  for (const char* level : {"trace", "debug", "info", "warning", "error", "critical"}) {
+    AddSample(logs, {{"level", level}},
+              static_cast<double>(LogMessages(static_cast<int>(spdlog::level::from_str(level)))));
+  }
+  families.push_back(std::move(logs));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  families.push_back(CounterFamily("process_cpu_seconds_total", "CPU time, user and system",
+                                   seconds(usage.ru_utime) + seconds(usage.ru_stime)));
+  long pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  families.push_back(GaugeFamily("process_resident_memory_bytes", "Resident memory, shared arenas included",
+                                 static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE))));
+  families.push_back(GaugeFamily("process_open_fds", "Open file descriptors",
+                                 static_cast<double>(OpenDescriptors())));
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  families.push_back(GaugeFamily("process_max_fds", "Limit of open file descriptors",
+                                 static_cast<double>(limit.rlim_cur)));
+}
+
+std::string MetricsText(const std::vector<MetricFamily>& families) {
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace ferry

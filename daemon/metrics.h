@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the daemon counts about transfers. Home: control; the text is made there on request, so counting is
+// plain arithmetic. Names: docs/metrics.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <prometheus/metric_family.h>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "transfer/engine.h"
+
+namespace ferry {
+
+// Prometheus's histogram: counts per upper bound, and the sum.
+class HistogramCounts {
+ public:
+  explicit HistogramCounts(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+  void Observe(double value);
+  prometheus::ClientMetric::Histogram Export() const;
+
+ private:
+  std::vector<double> bounds_;
+  std::vector<uint64_t> counts_;
+  double sum_ = 0;
+};
+
+class TransferMetrics {
+ public:
+  TransferMetrics();
+  void OnEnded(const Ended& ended, absl::Time now);
+  void OnFallback(const Fallback& fallback);
+  void OnRejected(const absl::Status& status) ;
+  uint64_t ok() const { return ok_; }
+  uint64_t failed() const { return failed_; }
+  uint64_t bytes_received() const { return bytes_received_; }
+  void Export(std::vector<prometheus::MetricFamily>& families) const;
+
+ private:
+  struct PerDirection {
+    std::map<std::string, uint64_t> results;  // ok, error, timeout, aborted, cancelled
+    uint64_t bytes = 0;
+  };
+  std::array<std::array<PerDirection, 2>, kRoutes> by_route_;
+  std::vector<HistogramCounts> duration_;  // by route
+  HistogramCounts size_;
+  std::map<std::string, uint64_t> fallbacks_;  // "from,to"
+  std::map<std::string, uint64_t> rejected_;   // by reason
+  uint64_t ok_ = 0;
+  uint64_t failed_ = 0;
+  uint64_t bytes_received_ = 0;
+};
+
+// Makers of families, for what is counted elsewhere.
+prometheus::MetricFamily GaugeFamily(std::string name, std::string help, double value);
+prometheus::MetricFamily CounterFamily(std::string name, std::string help, double value);
+void AddSample(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels,
+               double value);
+// ferry_build_info, process_* and log counts: the same for every daemon.
+void ExportProcess(std::vector<prometheus::MetricFamily>& families);
+// The text format of a scrape.
+std::string MetricsText(const std::vector<prometheus::MetricFamily>& families);
+
+}  // namespace ferry

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// peer.sock as plain data; meaning is in proto/ferry/peer/v1/peer_socket.proto, which daemon/rpc/attach_codec
+// codes these to and from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+
+namespace ferry {
+
+struct PeerSocketHello {
+  std::string node;
+  std::string link_secret;
+};
+struct GetArena {
+  ArenaId arena;
+};
+struct PeerSocketRequest {
+  uint64_t sequence = 0;
+  std::variant<PeerSocketHello, GetArena> body;
+};
+struct PeerSocketWelcome {};
+struct ArenaGranted {
+  ArenaId arena;
+  uint64_t bytes = 0;
+};
+struct PeerSocketResponse {
+  uint64_t sequence = 0;
+  absl::Status error;  // not OK: the body means nothing
+  std::variant<PeerSocketWelcome, ArenaGranted> body;
+};
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer link's stream as the daemon's core sees it: frames of plain data in order. Implemented over gRPC by
+// daemon/rpc/peer_rpc. Send and Close are for any thread; the callbacks arrive on control.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "transfer/peer_message.h"
+#include "transfer/ucx/ucx_transport.h"
+
+namespace ferry {
+
+struct PeerDeviceInfo {
+  GlobalDeviceId id;
+  std::vector<UcxAddressBlob> ucx_addresses;
+};
+
+struct PeerHello {
+  uint32_t protocol_min = 1;
+  uint32_t protocol_max = 1;
+  std::string node;
+  Incarnation incarnation;
+  std::string boot_id;
+  uint32_t uid = 0;
+  std::string peer_socket;
+  std::string link_secret;
+  std::vector<PeerDeviceInfo> devices;
+  std::string ucx_version;
+  std::string daemon_version;
+};
+
+struct PeerFrame {
+  std::optional<PeerHello> hello;
+  std::vector<PeerMessage> messages;
+  std::vector<ArenaId> arenas_gone;
+};
+
+class PeerStream {
+ public:
+  // Closes the stream; no callback comes any more.
+  virtual ~PeerStream() = default;
+  // Frames that wait for the wire are merged. An empty frame is a sign of life.
+  virtual void Send(PeerFrame frame) = 0;
+  // Ends the stream towards the peer with `why`; on_closed does not come.
+  virtual void Close(const absl::Status& why) = 0;
+};
+
+struct PeerStreamCallbacks {
+  std::function<void(PeerFrame)> on_frame;
+  std::function<void(absl::Status)> on_closed;  // once, unless Close or the destructor came first
+};
+
+// Opens streams to other daemons.
+class PeerDialer {
+ public:
+  virtual ~PeerDialer() = default;
+  virtual std::unique_ptr<PeerStream> Dial(const std::string& address, PeerStreamCallbacks callbacks) = 0;
+  // Asks the daemon at `address` to dial `node`; `done` arrives on control.
+  virtual void Knock(const std::string& address, const std::string& node,
+                     std::function<void(absl::Status)> done) = 0;
+};
+
+}  // namespace ferry

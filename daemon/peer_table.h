@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The links to all other daemons: opens them when first needed, knows who is alive, loses who is closed or
+// silent, and opens them again. The daemon whose node name is smaller dials; the other one knocks. A link is
+// told to the driver as up once hellos are exchanged and it is settled whether arenas can be mapped.
+// Home: control.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/executor.h"
+#include "base/mutex.h"
+#include "daemon/door.h"
+#include "daemon/local_devices.h"
+#include "daemon/peer_socket.h"
+#include "daemon/peer_stream.h"
+#include "daemon/session_table.h"
+#include "daemon/transfer_driver.h"
+#include "transfer/engine.h"
+#include "transfer/mapped/link_page.h"
+
+namespace ferry {
+
+struct PeerConfig {
+  std::string node;
+  std::string address;
+  std::vector<GlobalDeviceId> devices;
+};
+
+class PeerTable {
+ public:
+  struct Options {
+    std::string node;
+    Incarnation incarnation;
+    std::string peer_socket;             // path of ours
+    std::vector<uint32_t> trusted_uids;  // besides our own: may map arenas
+    std::string ucx_version;             // "" if there is none
+    std::string ucx_missing;             // why, then
+    std::vector<Route> order;
+  };
+  struct Hooks {
+    std::function<bool(Door::ConnectionId, const PeerSocketRequest&)> send_request;
+    std::function<bool(Door::ConnectionId, const PeerSocketResponse&, const std::vector<int>&)> send_response;
+    std::function<void(Door::ConnectionId)> close;
+    // Connects to a peer's peer.sock; answers come to OnSocketResponse.
+    std::function<absl::StatusOr<Door::ConnectionId>(PeerId, const std::string& path)> connect;
+  };
+  static constexpr absl::Duration kHeartbeat = absl::Seconds(1);
+  static constexpr absl::Duration kSilence = absl::Seconds(5);
+  static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
+  static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
+
+  // `peers` by PeerId; the entry of this daemon itself is ignored.
+  PeerTable(Executor& control, LocalDevices& devices, SessionTable& sessions, PeerId self,
+            std::vector<PeerConfig> peers, Options options, Hooks hooks);
+  ~PeerTable();
+  // Before anything else.
+  void Connect(TransferDriver* driver, PeerDialer* dialer);
+
+  // --- From the driver.
+  void Want(PeerId peer);
+  void Send(PeerId peer, std::vector<PeerMessage> messages);
+  void FetchArena(PeerId peer, ArenaId arena);
+  // Any thread: OK while bytes read from the peer's arenas may be believed.
+  absl::Status StillValid(PeerId peer) const;
+
+  // --- From gRPC: a stream that another daemon opened, after its hello; and a knock.
+  void OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
+                  std::function<void(absl::Status)> refuse, PeerHello hello);
+  absl::Status OnKnock(const std::string& node);
+
+  // --- From peer.sock.
+  void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
+                       PeerSocketRequest request);
+  void OnSocketResponse(PeerId peer, Door::ConnectionId connection, PeerSocketResponse response,
+                        std::vector<UniqueFd> fds);
+  void OnSocketClosed(Door::ConnectionId connection);
+
+  // --- From the session table.
+  void OnArenaGone(ArenaId arena);
+
+  // Heartbeats, silence, redials; when to be called again.
+  absl::Time OnTime(absl::Time now);
+
+  struct Row {
+    std::string node;
+    std::string address;
+    std::string state;
+    Incarnation incarnation;
+    std::string error;
+    bool mapped = false;
+    std::vector<GlobalDeviceId> devices;
+  };
+  std::vector<Row> List() const;
+
+ private:
+  enum class State { kIdle, kConnecting, kSettling, kUp, kLost };
+  struct Link;
+
+  bool Dials(const Link& link) const;
+  void Dial(Link& link);
+  PeerStreamCallbacks CallbacksFor(PeerId peer);
+  PeerHello MakeHello(Link& link) const;
+  absl::Status CheckHello(const Link& link, const PeerHello& hello) const;
+  void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);
+  void OnHello(Link& link, PeerHello hello);
+  void Settle(Link& link, std::string mapped_error);
+  void Lose(Link& link, const absl::Status& why);
+  void CloseSockets(Link& link);
+  Link* FindByNode(const std::string& node);
+  bool TrustsUid(uint32_t uid) const;
+
+  Executor& control_;
+  LocalDevices& devices_;
+  SessionTable& sessions_;
+  const PeerId self_;
+  const Options options_;
+  const Hooks hooks_;
+  const std::string boot_id_;
+  TransferDriver* driver_ = nullptr;
+  PeerDialer* dialer_ = nullptr;
+  std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
+  // Which link an incoming peer.sock connection proved to be of.
+  absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;
+  absl::flat_hash_map<ArenaId, std::vector<PeerId>> granted_to_;
+  // The peers' link pages, read by lanes.
+  mutable Mutex pages_mutex_;
+  std::vector<std::shared_ptr<LinkPage>> pages_ ABSL_GUARDED_BY(pages_mutex_);
+};
+
+}  // namespace ferry

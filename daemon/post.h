@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A batch of transfers on its way from daemon/rpc/convert to its session, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "transfer/types.h"
+
+namespace ferry {
+
+// What is wrong with one entry: its field as "buffers[3].ranges[0]", and why.
+struct Violation {
+  std::string field;
+  absl::Status status;
+};
+
+struct PostBatch {
+  Side side = Side::kSend;
+  std::string request_id;     // empty: never repeated
+  uint64_t request_hash = 0;  // of the whole request, if it has an id
+  std::string domain;         // empty: the uid's
+  GlobalDeviceId device;
+  uint32_t over_timeline = 0;
+  // Without domain, absolute deadline and over value, which the session fills in; `defined` says
+  // whether no defined_at was given.
+  std::vector<TransferSpec> specs;
+  std::vector<absl::Duration> deadlines;  // per spec; zero: the daemon's default
+  // Found while converting; if there are any the batch is refused.
+  std::vector<Violation> violations;
+};
+
+struct PostReply {
+  absl::Status status;  // not OK: refused as a whole, nothing was posted
+  std::vector<Violation> violations;
+  uint64_t first_transfer_id = 0;
+  uint64_t first_over_value = 0;
+};
+
+// The Status of a batch refused for `violations` (not empty): code and reason of the first.
+absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size);
+
+}  // namespace ferry

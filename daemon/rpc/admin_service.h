@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// ferry.admin.v1.AdminService of admin.sock: what operators see and do.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/config/config.h"
+#include "daemon/local_devices.h"
+#include "daemon/peer_table.h"
+#include "daemon/rpc/core.h"
+
+namespace ferry {
+
+struct AdminCore {
+  RpcCore& rpc;
+  const Config& config;
+  LocalDevices& devices;
+  PeerTable& peers;
+  Incarnation incarnation;
+  absl::Time started;
+  std::string ucx;                    // version, or why there is none
+  std::function<std::string()> dump;  // on control
+  // On control: starts a drain; `done` gets the number of transfers cancelled at the deadline.
+  std::function<void(absl::Duration deadline, std::function<void(uint64_t)> done)> drain;
+  std::function<void()> undrain;
+};
+
+// `core` must outlive the server.
+std::unique_ptr<grpc::Service> MakeAdminService(AdminCore& core);
+
+}  // namespace ferry

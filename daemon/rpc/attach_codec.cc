@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/attach_codec.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/rpc/status_proto.h"
+#include "ferry/peer/v1/peer_socket.pb.h"
+#include "ferry/v1/session.pb.h"
+
+namespace ferry {
+namespace {
+
+absl::Status NotAPacket(const char* socket, const std::string& packet) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+               absl::StrCat(socket, ": a packet of ", packet.size(), " bytes is not a request of this protocol"));
+}
+
+void SetLimits(const SessionUse& use, v1::SessionLimits* out) {
+  out->set_bytes(use.bytes);
+  out->set_arenas(use.arenas);
+  out->set_transfers_in_flight(use.transfers_in_flight);
+  out->set_batch_transfers(use.batch_transfers);
+}
+
+struct AttachEncoder {
+  v1::AttachResponse& out;
+  void operator()(const AttachWelcome& welcome) {
+    v1::Welcome* proto = out.mutable_welcome();
+    proto->set_protocol(welcome.protocol);
+    proto->set_features(welcome.features);
+    proto->set_session_id(welcome.session.value());
+    proto->set_token(welcome.token);
+    proto->set_incarnation(welcome.incarnation.value());
+    proto->set_node(welcome.node);
+    proto->set_daemon_version(FERRY_VERSION);
+    for (const DeviceInfo& device : welcome.devices) {
+      v1::Device* entry = proto->add_devices();
+      entry->set_global_device_id(device.id.value());
+      entry->set_kind(v1::Device::KIND_HOST);
+      entry->set_name(device.name);
+    }
+    SetLimits(welcome.limits, proto->mutable_limits());
+  }
+  void operator()(const AttachArenaRegistered& registered) {
+    out.mutable_arena_registered()->set_arena_id(registered.arena.value());
+  }
+  void operator()(const AttachArenaReleased&) { out.mutable_arena_released(); }
+  void operator()(const AttachTimelineReset&) { out.mutable_timeline_reset(); }
+  void operator()(const AttachNotice& notice) { out.mutable_notice()->set_draining(notice.draining); }
+};
+
+}  // namespace
+
+absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
+  v1::AttachRequest proto;
+  if (!proto.ParseFromString(packet) || proto.sequence() == 0) return NotAPacket("attach.sock", packet);
+  AttachCommand command;
+  command.sequence = proto.sequence();
+  switch (proto.request_case()) {
+    case v1::AttachRequest::kHello: {
+      const v1::Hello& hello = proto.hello();
+      command.body = AttachHello{hello.protocol_min(), hello.protocol_max(),   hello.features(),
+                                 hello.name(),         hello.client_version().substr(0, 64), hello.token()};
+      return command;
+    }
+    case v1::AttachRequest::kRegisterArena:
+      command.body = AttachRegisterArena{GlobalDeviceId(proto.register_arena().device_id()),
+                                         proto.register_arena().bytes(), proto.register_arena().imported()};
+      return command;
+    case v1::AttachRequest::kReleaseArena:
+      command.body = AttachReleaseArena{ArenaId(proto.release_arena().arena_id())};
+      return command;
+    case v1::AttachRequest::kResetTimeline:
+      command.body = AttachResetTimeline{proto.reset_timeline().timeline()};
+      return command;
+    case v1::AttachRequest::REQUEST_NOT_SET:
+      break;
+  }
+  return NotAPacket("attach.sock", packet);
+}
+
+std::string EncodeAttach(const AttachReply& reply) {
+  v1::AttachResponse proto;
+  proto.set_sequence(reply.sequence);
+  if (reply.error.ok()) {
+    std::visit(AttachEncoder{proto}, reply.body);
+  } else {
+    ToProto(reply.error, {}, proto.mutable_error());
+  }
+  return proto.SerializeAsString();
+}
+
+absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& packet) {
+  peer::v1::PeerSocketRequest proto;
+  if (!proto.ParseFromString(packet) || proto.sequence() == 0) return NotAPacket("peer.sock", packet);
+  if (proto.has_hello()) {
+    return PeerSocketRequest{proto.sequence(),
+                             PeerSocketHello{proto.hello().node(), proto.hello().link_secret()}};
+  }
+  if (proto.has_get_arena()) {
+    return PeerSocketRequest{proto.sequence(), GetArena{ArenaId(proto.get_arena().arena_id())}};
+  }
+  return NotAPacket("peer.sock", packet);
+}
+
+absl::StatusOr<PeerSocketResponse> ParsePeerSocketResponse(const std::string& packet) {
+  peer::v1::PeerSocketResponse proto;
+  if (!proto.ParseFromString(packet)) return NotAPacket("peer.sock", packet);
+  PeerSocketResponse response;
+  response.sequence = proto.sequence();
+  if (proto.has_error()) {
+    response.error = FromProto(proto.error());
+  } else if (proto.has_arena_granted()) {
+    response.body = ArenaGranted{ArenaId(proto.arena_granted().arena_id()), proto.arena_granted().bytes()};
+  } else if (!proto.has_welcome()) {
+    return NotAPacket("peer.sock", packet);
+  }
+  return response;
+}
+
+std::string EncodePeerSocket(const PeerSocketRequest& request) {
+  peer::v1::PeerSocketRequest proto;
+  proto.set_sequence(request.sequence);
+  if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
+    proto.mutable_hello()->set_node(hello->node);
+    proto.mutable_hello()->set_link_secret(hello->link_secret);
+  } else {
+    proto.mutable_get_arena()->set_arena_id(std::get<GetArena>(request.body).arena.value());
+  }
+  return proto.SerializeAsString();
+}
+
+std::string EncodePeerSocket(const PeerSocketResponse& response) {
+  peer::v1::PeerSocketResponse proto;
+  proto.set_sequence(response.sequence);
+  if (!response.error.ok()) {
+    ToProto(response.error, {}, proto.mutable_error());
+  } else if (const auto* granted = std::get_if<ArenaGranted>(&response.body)) {
+    proto.mutable_arena_granted()->set_arena_id(granted->arena.value());
+    proto.mutable_arena_granted()->set_bytes(granted->bytes);
+  } else {
+    proto.mutable_welcome();
+  }
+  return proto.SerializeAsString();
+}
+
+}  // namespace ferry

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/convert.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/ferry/v1/timeline_layout.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 64;
+constexpr int kMaxDims = 8;
+constexpr int kMaxPriority = 100;
+
+absl::Status Invalid(const std::string& text, Reason reason = Reason::kFieldInvalid) {
+  return Error(absl::StatusCode::kInvalidArgument, reason, text);
+}
+
+// Positive, and short enough to be added to a clock.
+absl::StatusOr<absl::Duration> ToDuration(const google::protobuf::Duration& proto) {
+  const absl::Duration duration = absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+  if (duration <= absl::ZeroDuration() || duration > absl::Hours(24 * 365)) {
+    return Invalid(absl::StrCat("a deadline must be more than 0 and at most a year, not ",
+                                absl::FormatDuration(duration)));
+  }
+  return duration;
+}
+
+// Type and shape of one buffer, against its `bytes`.
+absl::Status ConvertShape(const v1::Buffer& buffer, uint64_t bytes, TransferSpec& spec) {
+  if (buffer.data_type() < 0 || buffer.data_type() >= kDataTypes) {
+    return Invalid(absl::StrCat("data_type ", buffer.data_type(), " is unknown"));
+  }
+  spec.data_type = static_cast<DataType>(buffer.data_type());
+  if (!buffer.has_shape()) {
+    if (buffer.dims_size() > 0) return Invalid("dims are given but has_shape is false");
+    const int bits = DataTypeBits(spec.data_type);
+    if (bits >= 8 && bytes % (static_cast<uint64_t>(bits) / 8) != 0) {
+      return Invalid(absl::StrCat(bytes, " bytes are not a whole number of elements of ",
+                                  DataTypeName(spec.data_type)));
+    }
+    return absl::OkStatus();
+  }
+  if (buffer.dims_size() > kMaxDims) {
+    return Invalid(absl::StrCat("a shape has at most ", kMaxDims, " dimensions, not ", buffer.dims_size()));
+  }
+  spec.shape.given = true;
+  unsigned __int128 elements = 1;
+  for (const int64_t dim : buffer.dims()) {
+    if (dim < 0) return Invalid(absl::StrCat("dimension ", dim, " is negative"));
+    spec.shape.dims.push_back(dim);
+    elements *= static_cast<uint64_t>(dim);
+    if (elements > std::numeric_limits<uint64_t>::max()) {
+      return Invalid(absl::StrCat("the shape ", spec.shape.ToString(), " overflows"));
+    }
+  }
+  if (spec.data_type == DataType::kUnspecified) return absl::OkStatus();
+  const unsigned __int128 bits = elements * static_cast<unsigned>(DataTypeBits(spec.data_type));
+  if ((bits + 7) / 8 != bytes) {
+    return Invalid(absl::StrCat(DataTypeName(spec.data_type), spec.shape.ToString(), " has ",
+                                static_cast<uint64_t>((bits + 7) / 8), " bytes, the ranges have ", bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec) {
+  if (buffer.has_strided() || buffer.has_blocks()) {
+    return Error(absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
+                 "strided and blocks are not served by this version; give ranges");
+  }
+  if (static_cast<size_t>(buffer.ranges_size()) > kMaxRanges) {
+    return Invalid(absl::StrCat("at most ", kMaxRanges, " ranges, not ", buffer.ranges_size()),
+                   Reason::kRangeInvalid);
+  }
+  spec.ranges.reserve(buffer.ranges_size());
+  uint64_t bytes = 0;
+  for (const v1::BufferRange& range : buffer.ranges()) {
+    if (range.length() > std::numeric_limits<uint64_t>::max() - bytes) {
+      return Invalid("the ranges' lengths overflow", Reason::kRangeInvalid);
+    }
+    bytes += range.length();
+    spec.ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
+  }
+  spec.bytes = bytes;
+  if (buffer.has_defined_at()) {
+    if (buffer.defined_at().timeline() >= FERRY_TIMELINE_COUNTERS) {
+      return Invalid(absl::StrCat("defined_at.timeline ", buffer.defined_at().timeline(), " is not below ",
+                                  FERRY_TIMELINE_COUNTERS));
+    }
+    spec.defined = false;
+    spec.defined_timeline = buffer.defined_at().timeline();
+    spec.defined_value = buffer.defined_at().value();
+  }
+  return ConvertShape(buffer, bytes, spec);
+}
+
+// Receives of a batch may not write the same bytes.
+void CheckOverlaps(PostBatch& batch) {
+  struct Extent {
+    Range range;
+    size_t buffer;
+  };
+  std::vector<Extent> extents;
+  extents.reserve(batch.specs.size());
+  for (size_t i = 0; i < batch.specs.size(); ++i) {
+    for (const Range& range : batch.specs[i].ranges) {
+      if (range.length > 0) extents.push_back({range, i});
+    }
+  }
+  const auto before = [](const Extent& a, const Extent& b) {
+    return a.range.arena != b.range.arena ? a.range.arena < b.range.arena : a.range.offset < b.range.offset;
+  };
+  if (!std::is_sorted(extents.begin(), extents.end(), before)) {
+    std::sort(extents.begin(), extents.end(), before);
+  }
+  for (size_t i = 1; i < extents.size(); ++i) {
+    const Extent& a = extents[i - 1];
+    const Extent& b = extents[i];
+    if (a.range.arena != b.range.arena || b.range.offset - a.range.offset >= a.range.length) continue;
+    batch.violations.push_back(
+        {absl::StrCat("buffers[", b.buffer, "]"),
+         Invalid(absl::StrCat("writes bytes of ", b.range.arena.ToString(), " at offset ", b.range.offset,
+                              " that buffers[", a.buffer, "] writes too"),
+                 Reason::kRangeOverlap)});
+  }
+}
+
+template <typename Request>
+PostBatch ConvertBatch(const Request& request, Side side,
+                       const google::protobuf::RepeatedField<uint64_t>& remotes, const char* call,
+                       const char* remote_name) {
+  PostBatch batch;
+  batch.side = side;
+  batch.device = GlobalDeviceId(request.device_id());
+  const size_t count = static_cast<size_t>(request.buffers_size());
+  const auto bad = [&batch](std::string field, absl::Status status) {
+    batch.violations.push_back({std::move(field), std::move(status)});
+  };
+  if (count != static_cast<size_t>(remotes.size()) ||
+      count != static_cast<size_t>(request.transfer_keys_size())) {
+    bad("buffers", Invalid(absl::StrCat(call, ": buffers, ", remote_name,
+                                        ", and transfer_keys must have the same length, but got ", count, ", ",
+                                        remotes.size(), ", and ", request.transfer_keys_size(), ".")));
+    return batch;
+  }
+  if (count > kMaxBatchTransfers) {
+    bad("buffers", Invalid(absl::StrCat(call, ": ", count, " transfers in one batch, at most ",
+                                        kMaxBatchTransfers, "; post several batches"),
+                           Reason::kBatchTooLarge));
+    return batch;
+  }
+  if (side == Side::kReceive && count == 0) {
+    bad("buffers", Invalid("shapes parameter empty in CrossHostReceiveBuffers"));
+  }
+  if (request.request_id().size() > kMaxRequestIdBytes) {
+    bad("request_id", Invalid(absl::StrCat("at most ", kMaxRequestIdBytes, " bytes, not ",
+                                           request.request_id().size())));
+  } else if (!request.request_id().empty()) {
+    batch.request_id = request.request_id();
+    batch.request_hash = absl::HashOf(request.SerializeAsString());
+  }
+  if (request.domain().size() > kMaxDomainBytes) {
+    bad("domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes, " bytes, not ", request.domain().size())));
+  }
+  batch.domain = request.domain();
+  const v1::PostOptions& options = request.options();
+  batch.over_timeline = options.over_timeline();
+  if (batch.over_timeline >= FERRY_TIMELINE_COUNTERS) {
+    bad("options.over_timeline", Invalid(absl::StrCat("counter ", batch.over_timeline, " is not below ",
+                                                      FERRY_TIMELINE_COUNTERS)));
+  }
+  absl::Duration default_deadline;
+  if (options.has_deadline()) {
+    absl::StatusOr<absl::Duration> deadline = ToDuration(options.deadline());
+    if (deadline.ok()) {
+      default_deadline = *deadline;
+    } else {
+      bad("options.deadline", deadline.status());
+    }
+  }
+  if (options.priority() < -kMaxPriority || options.priority() > kMaxPriority) {
+    bad("options.priority", Invalid(absl::StrCat(options.priority(), " is not within -100 to 100")));
+  }
+  if (options.route() < 0 || options.route() >= kRoutes) {
+    bad("options.route", Invalid(absl::StrCat("route ", options.route(), " is unknown")));
+  }
+  batch.specs.resize(count);
+  batch.deadlines.resize(count, default_deadline);
+  for (size_t i = 0; i < count; ++i) {
+    TransferSpec& spec = batch.specs[i];
+    const v1::Buffer& buffer = request.buffers(static_cast<int>(i));
+    const std::string& key = request.transfer_keys(static_cast<int>(i));
+    spec.side = side;
+    spec.priority = options.priority();
+    spec.route = static_cast<Route>(options.route());
+    const GlobalDeviceId remote(remotes.Get(static_cast<int>(i)));
+    spec.key.source = side == Side::kSend ? batch.device : remote;
+    spec.key.destination = side == Side::kSend ? remote : batch.device;
+    if (key.empty() || key.size() > kMaxKeyBytes) {
+      bad(absl::StrCat("transfer_keys[", i, "]"),
+          Invalid(absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, not ", key.size())));
+    } else {
+      spec.key.key = key;
+    }
+    if (absl::Status status = ConvertBuffer(buffer, spec); !status.ok()) {
+      bad(absl::StrCat("buffers[", i, "]"), std::move(status));
+    }
+    if (buffer.has_deadline()) {
+      absl::StatusOr<absl::Duration> deadline = ToDuration(buffer.deadline());
+      if (deadline.ok()) {
+        batch.deadlines[i] = *deadline;
+      } else {
+        bad(absl::StrCat("buffers[", i, "].deadline"), deadline.status());
+      }
+    }
+  }
+  if (side == Side::kReceive) CheckOverlaps(batch);
+  return batch;
+}
+
+}  // namespace
+
+PostBatch Convert(const v1::CrossHostSendRequest& request) {
+  return ConvertBatch(request, Side::kSend, request.dst_global_device_ids(), "CrossHostSendBuffers",
+                      "dst_global_device_ids");
+}
+
+PostBatch Convert(const v1::CrossHostReceiveRequest& request) {
+  return ConvertBatch(request, Side::kReceive, request.src_global_device_ids(), "CrossHostReceiveBuffers",
+                      "src_global_device_ids");
+}
+
+}  // namespace ferry

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place where requests of clients become plain data, and where everything is checked that a request shows
+// by itself: lengths, bounds, enums, bytes against type and shape, overlaps. What needs the session (arenas,
+// quotas) is checked there. Any thread.
+#pragma once
+
+#include "daemon/post.h"
+#include "ferry/v1/transfer.pb.h"
+
+namespace ferry {
+
+// Bad entries are in the batch's `violations`.
+PostBatch Convert(const v1::CrossHostSendRequest& request);
+PostBatch Convert(const v1::CrossHostReceiveRequest& request);
+
+}  // namespace ferry

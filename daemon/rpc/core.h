@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the gRPC services of clients and operators reach of the daemon. Everything here lives on control; handlers
+// convert, post there, and answer. Answers wait in `Later` until what the calls caused is on its way.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "base/executor.h"
+#include "daemon/rpc/connection_table.h"
+#include "daemon/session_table.h"
+#include "daemon/transfer_driver.h"
+
+namespace ferry {
+
+struct RpcCore {
+  Executor& control;
+  SessionTable& sessions;
+  TransferDriver& driver;
+  ConnectionTable& connections;
+  // Runs the task on control after this batch of tasks was carried out.
+  std::function<void(Task)> later;
+};
+
+// The caller of an RPC, found on gRPC's thread and authenticated on control.
+struct RpcCaller {
+  std::optional<Caller> caller;
+  std::string token;
+
+  static RpcCaller Of(const grpc::CallbackServerContext& context, const ConnectionTable& connections) {
+    RpcCaller found;
+    found.caller = connections.Find(context.peer());
+    auto it = context.client_metadata().find("ferry-session-bin");
+    if (it != context.client_metadata().end()) {
+      found.token.assign(it->second.data(), it->second.size());
+    }
+    return found;
+  }
+  // On control.
+  absl::StatusOr<Session*> Authenticate(RpcCore& core) const {
+    const Caller nobody;
+    const Caller& who = caller.has_value() ? *caller : nobody;
+    return core.sessions.Authenticate(token, who.credentials, who.connection,
+                                      [&core](int connection) { return core.connections.Alive(connection); });
+  }
+};
+
+}  // namespace ferry

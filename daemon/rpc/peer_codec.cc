@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/peer_codec.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/rpc/status_proto.h"
+
+namespace ferry {
+namespace {
+
+void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
+  absl::Duration rest;
+  out->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+}
+
+struct EventEncoder {
+  peer::v1::PeerEvent& event;
+
+  void operator()(const Offer& offer) {
+    event.set_transfer(offer.transfer.value());
+    peer::v1::Offer* out = event.mutable_offer();
+    out->set_domain(offer.key.domain);
+    out->set_src_global_device_id(offer.key.source.value());
+    out->set_dst_global_device_id(offer.key.destination.value());
+    out->set_key(offer.key.key);
+    out->set_bytes(offer.bytes);
+    out->set_data_type(static_cast<v1::DataType>(offer.data_type));
+    out->set_has_shape(offer.shape.given);
+    for (const int64_t dim : offer.shape.dims) out->add_dims(dim);
+    for (const Range& range : offer.ranges) {
+      v1::BufferRange* entry = out->add_ranges();
+      entry->set_arena_id(range.arena.value());
+      entry->set_offset(range.offset);
+      entry->set_length(range.length);
+    }
+    out->set_ready(offer.ready);
+    if (offer.deadline != absl::InfiniteDuration()) SetDuration(offer.deadline, out->mutable_deadline());
+    out->set_priority(offer.priority);
+    out->set_route(static_cast<v1::Route>(offer.route));
+  }
+  void operator()(const Matched& matched) {
+    event.set_transfer(matched.transfer.value());
+    event.mutable_matched();
+  }
+  void operator()(const Ready& ready) {
+    event.set_transfer(ready.transfer.value());
+    event.mutable_ready();
+  }
+  void operator()(const Go& go) {
+    event.set_transfer(go.transfer.value());
+    peer::v1::Go* out = event.mutable_go();
+    out->set_attempt(go.attempt);
+    out->set_route(static_cast<v1::Route>(go.route));
+    out->set_tag(go.tag);
+    for (const uint64_t length : go.receive_lengths) out->add_receive_lengths(length);
+  }
+  void operator()(const Done& done) {
+    event.set_transfer(done.transfer.value());
+    peer::v1::Done* out = event.mutable_done();
+    if (!done.status.ok()) ToProto(done.status, {}, out->mutable_status());
+    out->set_route(static_cast<v1::Route>(done.route));
+  }
+  void operator()(const Withdraw& withdraw) {
+    event.set_transfer(withdraw.transfer.value());
+    ToProto(withdraw.status, {}, event.mutable_withdraw()->mutable_status());
+  }
+  void operator()(const SendFailed& failed) {
+    event.set_transfer(failed.transfer.value());
+    event.mutable_send_failed()->set_attempt(failed.attempt);
+    ToProto(failed.status, {}, event.mutable_send_failed()->mutable_status());
+  }
+};
+
+absl::Status Broken(const char* what) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+               absl::StrCat("peer link: ", what));
+}
+
+absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
+  const peer::v1::Offer& in = event.offer();
+  if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes ||
+      static_cast<size_t>(in.ranges_size()) > kMaxRanges || in.dims_size() > 8 || in.data_type() < 0 ||
+      in.data_type() >= kDataTypes || in.route() < 0 || in.route() >= kRoutes) {
+    return Broken("an offer out of bounds");
+  }
+  Offer offer;
+  offer.transfer = TransferId(event.transfer());
+  offer.key = {in.domain(), GlobalDeviceId(in.src_global_device_id()),
+               GlobalDeviceId(in.dst_global_device_id()), in.key()};
+  offer.bytes = in.bytes();
+  offer.data_type = static_cast<DataType>(in.data_type());
+  offer.shape.given = in.has_shape();
+  offer.shape.dims.assign(in.dims().begin(), in.dims().end());
+  offer.ranges.reserve(in.ranges_size());
+  uint64_t total = 0;
+  for (const v1::BufferRange& range : in.ranges()) {
+    offer.ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
+    if (range.length() > in.bytes() - total) return Broken("an offer whose ranges pass its bytes");
+    total += range.length();
+  }
+  if (total != in.bytes()) return Broken("an offer whose ranges do not sum to its bytes");
+  offer.ready = in.ready();
+  if (in.has_deadline()) {
+    offer.deadline = absl::Seconds(in.deadline().seconds()) + absl::Nanoseconds(in.deadline().nanos());
+  }
+  offer.priority = in.priority();
+  offer.route = static_cast<Route>(in.route());
+  return offer;
+}
+
+// A failure must carry one: a peer that forgets it must not turn it into success.
+absl::Status FailureFrom(const google::rpc::Status& proto) {
+  absl::Status status = FromProto(proto);
+  return status.ok() ? Broken("a failure without a status") : status;
+}
+
+absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
+  PeerHello hello;
+  hello.protocol_min = in.protocol_min();
+  hello.protocol_max = in.protocol_max();
+  hello.node = in.node();
+  hello.incarnation = Incarnation(in.incarnation());
+  hello.boot_id = in.boot_id();
+  hello.uid = in.uid();
+  hello.peer_socket = in.peer_socket();
+  hello.link_secret = in.link_secret();
+  if (hello.link_secret.size() != 16) return Broken("a link_secret is 16 bytes");
+  for (const peer::v1::PeerDevice& device : in.devices()) {
+    PeerDeviceInfo info{GlobalDeviceId(device.global_device_id()), {}};
+    for (const peer::v1::UcxAddress& address : device.ucx_addresses()) {
+      info.ucx_addresses.push_back({address.kind(), address.address()});
+    }
+    hello.devices.push_back(std::move(info));
+  }
+  hello.ucx_version = in.ucx_version();
+  hello.daemon_version = in.daemon_version();
+  return hello;
+}
+
+}  // namespace
+
+void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
+  if (frame.hello.has_value()) {
+    const PeerHello& hello = *frame.hello;
+    peer::v1::PeerHello* proto = out->mutable_hello();
+    proto->set_protocol_min(hello.protocol_min);
+    proto->set_protocol_max(hello.protocol_max);
+    proto->set_node(hello.node);
+    proto->set_incarnation(hello.incarnation.value());
+    proto->set_boot_id(hello.boot_id);
+    proto->set_uid(hello.uid);
+    proto->set_peer_socket(hello.peer_socket);
+    proto->set_link_secret(hello.link_secret);
+    for (const PeerDeviceInfo& device : hello.devices) {
+      peer::v1::PeerDevice* entry = proto->add_devices();
+      entry->set_global_device_id(device.id.value());
+      for (const UcxAddressBlob& blob : device.ucx_addresses) {
+        peer::v1::UcxAddress* address = entry->add_ucx_addresses();
+        address->set_kind(blob.kind);
+        address->set_address(blob.address);
+      }
+    }
+    proto->set_ucx_version(hello.ucx_version);
+    proto->set_daemon_version(hello.daemon_version);
+  }
+  for (const PeerMessage& message : frame.messages) {
+    std::visit(EventEncoder{*out->add_events()}, message);
+  }
+  for (const ArenaId arena : frame.arenas_gone) {
+    out->add_events()->mutable_arena_gone()->set_arena_id(arena.value());
+  }
+}
+
+absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
+  PeerFrame frame;
+  if (in.has_hello()) {
+    ASSIGN_OR_RETURN(frame.hello, DecodeHello(in.hello()));
+  }
+  frame.messages.reserve(in.events_size());
+  for (const peer::v1::PeerEvent& event : in.events()) {
+    const TransferId transfer(event.transfer());
+    switch (event.step_case()) {
+      case peer::v1::PeerEvent::kOffer: {
+        ASSIGN_OR_RETURN(Offer offer, DecodeOffer(event));
+        frame.messages.push_back(std::move(offer));
+        break;
+      }
+      case peer::v1::PeerEvent::kMatched:
+        frame.messages.push_back(Matched{transfer});
+        break;
+      case peer::v1::PeerEvent::kReady:
+        frame.messages.push_back(Ready{transfer});
+        break;
+      case peer::v1::PeerEvent::kGo: {
+        const peer::v1::Go& in_go = event.go();
+        if (in_go.route() <= 0 || in_go.route() >= kRoutes ||
+            static_cast<size_t>(in_go.receive_lengths_size()) > kMaxRanges) {
+          return Broken("a go out of bounds");
+        }
+        frame.messages.push_back(Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()), in_go.tag(),
+                                    {in_go.receive_lengths().begin(), in_go.receive_lengths().end()}});
+        break;
+      }
+      case peer::v1::PeerEvent::kDone: {
+        const peer::v1::Done& done = event.done();
+        if (done.route() < 0 || done.route() >= kRoutes) return Broken("a done out of bounds");
+        frame.messages.push_back(Done{transfer,
+                                      done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
+                                      static_cast<Route>(done.route())});
+        break;
+      }
+      case peer::v1::PeerEvent::kWithdraw:
+        frame.messages.push_back(Withdraw{transfer, FailureFrom(event.withdraw().status())});
+        break;
+      case peer::v1::PeerEvent::kSendFailed:
+        frame.messages.push_back(SendFailed{transfer, event.send_failed().attempt(),
+                                            FailureFrom(event.send_failed().status())});
+        break;
+      case peer::v1::PeerEvent::kArenaGone:
+        frame.arenas_gone.push_back(ArenaId(event.arena_gone().arena_id()));
+        break;
+      case peer::v1::PeerEvent::STEP_NOT_SET:
+        return Broken("an event without a step");
+    }
+  }
+  return frame;
+}
+
+}  // namespace ferry

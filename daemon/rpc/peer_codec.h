@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames of the peer link to and from plain data. Events that make no sense are dropped and counted, never
+// trusted: the engine sees only well-formed messages. Any thread.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "daemon/peer_stream.h"
+#include "ferry/peer/v1/peer.pb.h"
+
+namespace ferry {
+
+// Appends to `out`, which may hold events that still wait for the wire.
+void Encode(const PeerFrame& frame, peer::v1::Frame* out);
+// PROTOCOL_ERROR if bounds are broken (key, domain, ranges, enums).
+absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& frame);
+
+}  // namespace ferry

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/peer_rpc.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/rpc/peer_codec.h"
+#include "daemon/rpc/status_proto.h"
+#include "daemon/rpc/stream_output.h"
+#include "ferry/peer/v1/peer.grpc.pb.h"
+
+namespace ferry {
+namespace {
+
+using peer::v1::LinkRequest;
+using peer::v1::LinkResponse;
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
+      details.code() != 0) {
+    return FromProto(details);
+  }
+  return Error(status.ok() ? absl::StatusCode::kUnavailable
+                           : static_cast<absl::StatusCode>(status.error_code()),
+               Reason::kPeerUnreachable, status.ok() ? "ended by the other side" : status.error_message());
+}
+
+// Delivers a reactor's events to control, as long as somebody there wants them.
+class Delivery : public std::enable_shared_from_this<Delivery> {
+ public:
+  Delivery(Executor& control, PeerStreamCallbacks callbacks)
+      : control_(control), callbacks_(std::move(callbacks)) {}
+  void Frame(PeerFrame frame) {
+    control_.Post([self = shared_from_this(), frame = std::move(frame)]() mutable {
+      if (!self->silenced_) self->callbacks_.on_frame(std::move(frame));
+    });
+  }
+  void Closed(absl::Status why) {
+    control_.Post([self = shared_from_this(), why = std::move(why)] {
+      if (!std::exchange(self->silenced_, true)) self->callbacks_.on_closed(why);
+    });
+  }
+  void Silence() { silenced_ = true; }  // on control
+
+ private:
+  Executor& control_;
+  const PeerStreamCallbacks callbacks_;
+  bool silenced_ = false;  // control's
+};
+
+// The handle that PeerTable owns, for either end of a stream.
+template <typename Message, typename End>
+class OutputStream : public PeerStream {
+ public:
+  OutputStream(std::shared_ptr<StreamOutput<Message, End>> output, std::shared_ptr<Delivery> delivery,
+               End (*end)(const absl::Status&))
+      : output_(std::move(output)), delivery_(std::move(delivery)), end_(end) {}
+  ~OutputStream() override { Close(absl::CancelledError("the link is dropped")); }
+  void Send(PeerFrame frame) override {
+    const bool merge = !frame.hello.has_value();
+    output_->Append([&](Message& message) { Encode(frame, message.mutable_frame()); }, merge);
+  }
+  void Close(const absl::Status& why) override {
+    delivery_->Silence();
+    output_->Finish(end_(why));
+  }
+
+ private:
+  const std::shared_ptr<StreamOutput<Message, End>> output_;
+  const std::shared_ptr<Delivery> delivery_;
+  End (*const end_)(const absl::Status&);
+};
+
+// --- The side that was dialled.
+
+class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
+ public:
+  using Output = StreamOutput<LinkResponse, grpc::Status>;
+
+  AcceptedLink(Executor& control, PeerTable& table) : control_(control), table_(table) {
+    output_ = std::make_shared<Output>([this](const LinkResponse* message) { StartWrite(message); },
+                                       [this](grpc::Status status) { Finish(status); });
+    StartRead(&incoming_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      End(absl::CancelledError("the dialler ended the stream"));
+      return;
+    }
+    absl::StatusOr<PeerFrame> frame = Decode(incoming_.frame());
+    if (!frame.ok()) return End(frame.status());
+    if (delivery_ != nullptr) {
+      delivery_->Frame(*std::move(frame));
+    } else if (frame->hello.has_value()) {
+      // Frames that follow find `delivery_`, which is set before the next read is started.
+      Introduce(*std::move(frame->hello));
+    } else {
+      return End(Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+                       "peer link: the first frame is not a hello"));
+    }
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool ok) override { output_->OnWriteDone(ok); }
+  void OnCancel() override { End(absl::CancelledError("the dialler went away")); }
+  void OnDone() override {
+    output_->Detach();
+    if (delivery_ != nullptr) delivery_->Closed(absl::CancelledError("the stream ended"));
+    delete this;
+  }
+
+ private:
+  // Callbacks of the table are known only on control; frames wait for it in `delivery_`'s order.
+  void Introduce(PeerHello hello) {
+    auto late = std::make_shared<PeerStreamCallbacks>();
+    delivery_ = std::make_shared<Delivery>(
+        control_, PeerStreamCallbacks{[late](PeerFrame frame) {
+                                        if (late->on_frame) late->on_frame(std::move(frame));
+                                      },
+                                      [late](absl::Status why) {
+                                        if (late->on_closed) late->on_closed(std::move(why));
+                                      }});
+    control_.Post([&table = table_, output = output_, delivery = delivery_, late,
+                   hello = std::move(hello)]() mutable {
+      table.OnAccepted(
+          [&](PeerStreamCallbacks callbacks) -> std::unique_ptr<PeerStream> {
+            *late = std::move(callbacks);
+            return std::make_unique<OutputStream<LinkResponse, grpc::Status>>(
+                output, delivery, +[](const absl::Status& why) { return ToGrpc(why); });
+          },
+          [&](absl::Status why) { output->Finish(ToGrpc(why)); }, std::move(hello));
+    });
+  }
+  void End(const absl::Status& why) {
+    if (delivery_ != nullptr) delivery_->Closed(why);
+    output_->Finish(ToGrpc(why));
+  }
+
+  Executor& control_;
+  PeerTable& table_;
+  std::shared_ptr<Output> output_;
+  std::shared_ptr<Delivery> delivery_;  // once introduced; set on gRPC's thread, between reads
+  LinkRequest incoming_;
+};
+
+class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
+ public:
+  PeerServiceImpl(Executor& control, PeerTable& table) : control_(control), table_(table) {}
+
+  grpc::ServerBidiReactor<LinkRequest, LinkResponse>* Link(grpc::CallbackServerContext*) override {
+    return new AcceptedLink(control_, table_);
+  }
+  grpc::ServerUnaryReactor* Knock(grpc::CallbackServerContext* context,
+                                  const peer::v1::KnockRequest* request,
+                                  peer::v1::KnockResponse*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    control_.Post([this, reactor, node = request->node()] { reactor->Finish(ToGrpc(table_.OnKnock(node))); });
+    return reactor;
+  }
+
+ private:
+  Executor& control_;
+  PeerTable& table_;
+};
+
+// --- The side that dials.
+
+class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
+ public:
+  // Ending from our side is cancelling; there is nothing more to say.
+  struct Cancel {};
+  using Output = StreamOutput<LinkRequest, Cancel>;
+
+  DialledLink(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<Delivery> delivery)
+      : stub_(peer::v1::PeerService::NewStub(channel)), delivery_(std::move(delivery)) {
+    output_ = std::make_shared<Output>([this](const LinkRequest* message) { StartWrite(message); },
+                                       [this](Cancel) { Release(); });
+    stub_->async()->Link(&context_, this);
+    // Keeps the call open while writes may come from outside the reactor.
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+  }
+  std::shared_ptr<Output> output() const { return output_; }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return output_->Finish({});
+    absl::StatusOr<PeerFrame> frame = Decode(incoming_.frame());
+    if (!frame.ok()) {
+      delivery_->Closed(frame.status());
+      return output_->Finish({});
+    }
+    delivery_->Frame(*std::move(frame));
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool ok) override { output_->OnWriteDone(ok); }
+  void OnDone(const grpc::Status& status) override {
+    output_->Detach();
+    delivery_->Closed(FromGrpc(status));
+    delete this;
+  }
+
+ private:
+  void Release() {
+    context_.TryCancel();
+    RemoveHold();
+  }
+
+  std::unique_ptr<peer::v1::PeerService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::shared_ptr<Output> output_;
+  const std::shared_ptr<Delivery> delivery_;
+  LinkResponse incoming_;
+};
+
+class GrpcPeerDialer final : public PeerDialer {
+ public:
+  explicit GrpcPeerDialer(Executor& control) : control_(control) {}
+
+  std::unique_ptr<PeerStream> Dial(const std::string& address, PeerStreamCallbacks callbacks) override {
+    auto delivery = std::make_shared<Delivery>(control_, std::move(callbacks));
+    auto* link = new DialledLink(Channel(address), delivery);  // deletes itself when gRPC is done
+    return std::make_unique<OutputStream<LinkRequest, DialledLink::Cancel>>(
+        link->output(), delivery, +[](const absl::Status&) { return DialledLink::Cancel{}; });
+  }
+
+  void Knock(const std::string& address, const std::string& node,
+             std::function<void(absl::Status)> done) override {
+    struct Call {
+      std::unique_ptr<peer::v1::PeerService::Stub> stub;
+      grpc::ClientContext context;
+      peer::v1::KnockRequest request;
+      peer::v1::KnockResponse response;
+    };
+    auto call = std::make_shared<Call>();
+    call->stub = peer::v1::PeerService::NewStub(Channel(address));
+    call->request.set_node(node);
+    call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    call->stub->async()->Knock(&call->context, &call->request, &call->response,
+                               [this, call, done = std::move(done)](grpc::Status status) {
+                                 absl::Status result = status.ok() ? absl::OkStatus() : FromGrpc(status);
+                                 control_.Post([done, result = std::move(result)] { done(result); });
+                               });
+  }
+
+ private:
+  // A channel of its own per use: gRPC's own back-off after a failure would delay our redials.
+  static std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    arguments.SetMaxReceiveMessageSize(kPeerMessageBytes);
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  Executor& control_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table) {
+  return std::make_unique<PeerServiceImpl>(control, table);
+}
+
+std::unique_ptr<PeerDialer> MakePeerDialer(Executor& control) {
+  return std::make_unique<GrpcPeerDialer>(control);
+}
+
+}  // namespace ferry

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/rpc/client_services.h"
+#include "daemon/rpc/convert.h"
+#include "daemon/rpc/status_proto.h"
+#include "daemon/rpc/stream_output.h"
+#include "ferry/v1/transfer.grpc.pb.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kMaxIds = 4096;
+
+absl::Status TooManyIds(int count) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
+               absl::StrCat(count, " transfer ids in one call, at most ", kMaxIds));
+}
+
+// How the transfer stands, for its session. NOT_FOUND if it never was or is forgotten.
+absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, v1::Transfer* out) {
+  out->set_transfer_id(sequence);
+  if (!session.IsKnown(sequence)) {
+    return Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
+                 absl::StrCat("transfer ", sequence, " was never posted by this session"));
+  }
+  if (std::optional<TransferEngine::Row> row =
+          core.driver.engine().Find(MakeTransferId(session.id(), sequence))) {
+    const absl::string_view state = row->state;
+    out->set_state(state == "launched"  ? v1::TRANSFER_STATE_LAUNCHED
+                   : state == "matched" ? v1::TRANSFER_STATE_MATCHED
+                                        : v1::TRANSFER_STATE_WAITING);
+    out->set_route(static_cast<v1::Route>(row->route));
+    return absl::OkStatus();
+  }
+  out->set_state(v1::TRANSFER_STATE_OVER);
+  if (std::optional<absl::Status> failure = session.FindFailure(sequence)) {
+    ToProto(*failure, {}, out->mutable_status());
+  } else if (sequence <= session.forgotten_failures()) {
+    return Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
+                 absl::StrCat("how transfer ", sequence, " ended is no longer kept: more than ",
+                              session.limits().failures_kept, " failed since"));
+  }
+  return absl::OkStatus();
+}
+
+void Fill(const PostReply& reply, v1::PostTransfersResponse& out) {
+  if (!reply.status.ok()) return ToProto(reply.status, reply.violations, out.mutable_error());
+  out.set_first_transfer_id(reply.first_transfer_id);
+  out.set_first_over_value(reply.first_over_value);
+}
+
+// PostTransfers: answers in the order of the requests, since control handles them in order.
+class PostStream final : public grpc::ServerBidiReactor<v1::PostTransfersRequest, v1::PostTransfersResponse> {
+ public:
+  using Output = StreamOutput<v1::PostTransfersResponse, grpc::Status>;
+
+  PostStream(RpcCore& core, RpcCaller caller) : core_(core), caller_(std::move(caller)) {
+    output_ = std::make_shared<Output>([this](const v1::PostTransfersResponse* message) { StartWrite(message); },
+                                       [this](grpc::Status status) { Finish(status); });
+    StartRead(&incoming_);
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return output_->Finish(grpc::Status::OK);
+    if (incoming_.batch_case() == v1::PostTransfersRequest::BATCH_NOT_SET) {
+      return output_->Finish(ToGrpc(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                                          "PostTransfers: neither send nor receive is given")));
+    }
+    PostBatch batch = incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());
+    core_.control.Post([&core = core_, output = output_, caller = caller_, sequence = incoming_.sequence(),
+                        batch = std::move(batch)]() mutable {
+      absl::StatusOr<Session*> session = caller.Authenticate(core);
+      if (!session.ok()) return output->Finish(ToGrpc(session.status()));
+      v1::PostTransfersResponse response;
+      response.set_sequence(sequence);
+      Fill(core.driver.Post(**session, std::move(batch)), response);
+      core.later([output, response = std::move(response)]() mutable { output->Push(std::move(response)); });
+    });
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool ok) override { output_->OnWriteDone(ok); }
+  void OnCancel() override { output_->Finish(grpc::Status::CANCELLED); }
+  void OnDone() override {
+    output_->Detach();
+    delete this;
+  }
+
+ private:
+  RpcCore& core_;
+  const RpcCaller caller_;
+  std::shared_ptr<Output> output_;
+  v1::PostTransfersRequest incoming_;
+};
+
+// WatchTransfers: one response at a time is filled on control from the session's kept events, so a slow reader
+// costs nothing but its place.
+class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResponse> {
+ public:
+  using Output = StreamOutput<v1::WatchTransfersResponse, grpc::Status>;
+
+  WatchStream(RpcCore& core, const RpcCaller& caller, uint64_t after) : core_(core) {
+    output_ = std::make_shared<Output>(
+        [this](const v1::WatchTransfersResponse* message) { StartWrite(message); },
+        [this](grpc::Status status) { Finish(status); });
+    position_ = std::make_shared<Position>();
+    position_->next = after + 1;
+    core_.control.Post([&core = core_, output = output_, position = position_, caller] {
+      absl::StatusOr<Session*> session = caller.Authenticate(core);
+      if (!session.ok()) return output->Finish(ToGrpc(session.status()));
+      position->session = (*session)->id();
+      position->watcher = (*session)->AddWatcher([&core, output, position] { More(core, output, position); });
+      // The headers go out with the first message: tell the reader that the watch stands.
+      v1::WatchTransfersResponse hello;
+      hello.set_first_event((*session)->next_event());
+      output->Push(std::move(hello));
+      More(core, output, position);
+    });
+  }
+  void OnWriteDone(bool ok) override {
+    output_->OnWriteDone(ok);
+    core_.control.Post([&core = core_, output = output_, position = position_] { More(core, output, position); });
+  }
+  void OnCancel() override { output_->Finish(grpc::Status::CANCELLED); }
+  void OnDone() override {
+    output_->Detach();
+    core_.control.Post([&core = core_, position = position_] {
+      Session* session = core.sessions.Find(position->session);
+      if (session != nullptr && position->watcher != 0) session->RemoveWatcher(position->watcher);
+    });
+    delete this;
+  }
+
+ private:
+  static constexpr int kMaxEvents = 4096;
+  struct Position {  // control's
+    SessionId session;
+    uint64_t watcher = 0;
+    uint64_t next = 1;
+  };
+
+  static void More(RpcCore& core, const std::shared_ptr<Output>& output,
+                   const std::shared_ptr<Position>& position) {
+    Session* session = core.sessions.Find(position->session);
+    if (session == nullptr || session->closing) return output->Finish(grpc::Status::OK);
+    if (output->waiting() > 0) return;
+    if (position->next < session->first_event()) {
+      return output->Finish(ToGrpc(
+          Error(absl::StatusCode::kOutOfRange, Reason::kSlowConsumer,
+                absl::StrCat("event ", position->next, " is no longer kept; the oldest is ",
+                             session->first_event(), "; ask GetTransfers for what was missed"))));
+    }
+    if (position->next >= session->next_event()) return;
+    v1::WatchTransfersResponse response;
+    response.set_first_event(position->next);
+    while (position->next < session->next_event() && response.ended_size() < kMaxEvents) {
+      const EndedTransfer& ended = session->event(position->next++);
+      v1::Transfer* out = response.add_ended();
+      out->set_transfer_id(ended.sequence);
+      out->set_state(v1::TRANSFER_STATE_OVER);
+      out->set_route(static_cast<v1::Route>(ended.route));
+      if (ended.ok) continue;
+      ToProto(session->FindFailure(ended.sequence)
+                  .value_or(Error(absl::StatusCode::kUnknown, Reason::kTransferNotFound,
+                                  "failed; why is no longer kept")),
+              {}, out->mutable_status());
+    }
+    output->Push(std::move(response));
+  }
+
+  RpcCore& core_;
+  std::shared_ptr<Output> output_;
+  std::shared_ptr<Position> position_;
+};
+
+class TransferServiceImpl final : public v1::TransferService::CallbackService {
+ public:
+  explicit TransferServiceImpl(RpcCore& core) : core_(core) {}
+
+  grpc::ServerUnaryReactor* CrossHostSend(grpc::CallbackServerContext* context,
+                                          const v1::CrossHostSendRequest* request,
+                                          v1::CrossHostSendResponse* response) override {
+    return Post(context, Convert(*request), response);
+  }
+  grpc::ServerUnaryReactor* CrossHostReceive(grpc::CallbackServerContext* context,
+                                             const v1::CrossHostReceiveRequest* request,
+                                             v1::CrossHostReceiveResponse* response) override {
+    return Post(context, Convert(*request), response);
+  }
+  grpc::ServerBidiReactor<v1::PostTransfersRequest, v1::PostTransfersResponse>* PostTransfers(
+      grpc::CallbackServerContext* context) override {
+    return new PostStream(core_, RpcCaller::Of(*context, core_.connections));
+  }
+  grpc::ServerWriteReactor<v1::WatchTransfersResponse>* WatchTransfers(
+      grpc::CallbackServerContext* context, const v1::WatchTransfersRequest* request) override {
+    return new WatchStream(core_, RpcCaller::Of(*context, core_.connections), request->after_event());
+  }
+
+  grpc::ServerUnaryReactor* CancelTransfers(grpc::CallbackServerContext* context,
+                                            const v1::CancelTransfersRequest* request,
+                                            v1::CancelTransfersResponse* response) override {
+    return WithSession(context, [this, request, response](Session& session) -> absl::Status {
+      if (request->transfer_ids_size() > kMaxIds) return TooManyIds(request->transfer_ids_size());
+      for (const uint64_t id : request->transfer_ids()) {
+        if (!session.IsKnown(id)) {
+          return Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
+                       absl::StrCat("cancel: transfer ", id, " was never posted by this session"));
+        }
+      }
+      const absl::Status why =
+          request->has_poison()
+              ? Error(absl::StatusCode::kAborted, Reason::kPoisoned,
+                      absl::StrCat("poisoned by the sender: ", request->poison().message().substr(0, 256)))
+              : Error(absl::StatusCode::kCancelled, Reason::kCancelled, "cancelled by the client");
+      const TransferDriver::CancelCounts counts = core_.driver.Cancel(
+          session, {request->transfer_ids().begin(), request->transfer_ids().end()}, why);
+      response->set_requested(counts.requested);
+      response->set_over(counts.over);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* GetTransfers(grpc::CallbackServerContext* context,
+                                         const v1::GetTransfersRequest* request,
+                                         v1::GetTransfersResponse* response) override {
+    return WithSession(context, [this, request, response](Session& session) -> absl::Status {
+      if (request->transfer_ids_size() > kMaxIds) return TooManyIds(request->transfer_ids_size());
+      for (const uint64_t id : request->transfer_ids()) {
+        if (absl::Status found = Describe(core_, session, id, response->add_transfers()); !found.ok()) {
+          return found;
+        }
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  template <typename Response>
+  grpc::ServerUnaryReactor* Post(grpc::CallbackServerContext* context, PostBatch batch, Response* response) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    core_.control.Post([this, reactor, response, caller = RpcCaller::Of(*context, core_.connections),
+                        batch = std::move(batch)]() mutable {
+      absl::StatusOr<Session*> session = caller.Authenticate(core_);
+      if (!session.ok()) return reactor->Finish(ToGrpc(session.status()));
+      PostReply reply = core_.driver.Post(**session, std::move(batch));
+      response->set_first_transfer_id(reply.first_transfer_id);
+      response->set_first_over_value(reply.first_over_value);
+      core_.later([reactor, reply = std::move(reply)] {
+        reactor->Finish(ToGrpc(reply.status, reply.violations));
+      });
+    });
+    return reactor;
+  }
+
+  // `act` runs on control; the request lives until the reactor is finished.
+  template <typename F>
+  grpc::ServerUnaryReactor* WithSession(grpc::CallbackServerContext* context, F act) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    core_.control.Post([this, reactor, act, caller = RpcCaller::Of(*context, core_.connections)] {
+      absl::StatusOr<Session*> session = caller.Authenticate(core_);
+      reactor->Finish(ToGrpc(session.ok() ? act(**session) : session.status()));
+    });
+    return reactor;
+  }
+  RpcCore& core_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTransferService(RpcCore& core) {
+  return std::make_unique<TransferServiceImpl>(core);
+}
+
+}  // namespace ferry

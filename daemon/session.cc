@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+absl::Status BadRange(const Range& range, const Arena& arena) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid,
+               absl::StrCat("bytes [", range.offset, ", +", range.length, ") are not inside ",
+                            arena.id.ToString(), ", which has ", arena.bytes, " bytes"));
+}
+
+}  // namespace
+
+absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size) {
+  FERRY_CHECK(!violations.empty());
+  const Violation& first = violations.front();
+  return Error(first.status.code(), ReasonOf(first.status),
+               absl::StrCat("nothing was posted: ", violations.size(), " of ", batch_size,
+                            " transfers are bad; ", first.field, ": ", first.status.message()),
+               MetadataOf(first.status));
+}
+
+Session::Session(SessionId id, std::string name, std::string token, Credentials credentials,
+                 std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened)
+    : id_(id),
+      name_(std::move(name)),
+      token_(std::move(token)),
+      credentials_(credentials),
+      limits_(std::move(limits)),
+      opened_(opened),
+      timelines_(std::move(timelines)) {}
+
+absl::Status Session::ReserveArena(uint64_t bytes) {
+  const SessionUse& quota = limits_.quota;
+  if (use_.arenas >= quota.arenas) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kQuotaArenas,
+                 absl::StrCat("register an arena: ", id_.ToString(), " has ", use_.arenas, " of ",
+                              quota.arenas, " arenas; release some or use larger ones"));
+  }
+  if (bytes > quota.bytes - use_.bytes) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kQuotaBytes,
+                 absl::StrCat("register an arena of ", bytes, " bytes: ", id_.ToString(), " holds ",
+                              use_.bytes, " of ", quota.bytes, " bytes (limits.session_bytes), ",
+                              quota.bytes - use_.bytes, " are left"));
+  }
+  ++use_.arenas;
+  use_.bytes += bytes;
+  return absl::OkStatus();
+}
+
+void Session::UnreserveArena(uint64_t bytes) {
+  --use_.arenas;
+  use_.bytes -= bytes;
+}
+
+Arena& Session::AddArena(std::unique_ptr<Arena> arena) {
+  Arena& added = *arena;
+  arenas_[added.id] = std::move(arena);
+  return added;
+}
+
+absl::StatusOr<Arena*> Session::FindArena(ArenaId id) {
+  auto it = arenas_.find(id);
+  if (it != arenas_.end()) return it->second.get();
+  if (released_arenas_.contains(id)) {
+    return Error(absl::StatusCode::kNotFound, Reason::kIdStale,
+                 absl::StrCat(id.ToString(), " was released"));
+  }
+  return Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound,
+               absl::StrCat(id.ToString(), " is not known to this session"));
+}
+
+absl::StatusOr<std::unique_ptr<Arena>> Session::TakeArena(ArenaId id) {
+  ASSIGN_OR_RETURN(Arena * arena, FindArena(id));
+  if (arena->transfers > 0) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
+                 absl::StrCat("release ", id.ToString(), ": ", arena->transfers,
+                              " transfers use it; wait for them or cancel them"));
+  }
+  auto it = arenas_.find(id);
+  std::unique_ptr<Arena> taken = std::move(it->second);
+  arenas_.erase(it);
+  released_arenas_.insert(id);
+  UnreserveArena(taken->bytes);
+  return taken;
+}
+
+std::vector<std::unique_ptr<Arena>> Session::TakeAllArenas() {
+  std::vector<std::unique_ptr<Arena>> all;
+  for (auto& [id, arena] : arenas_) all.push_back(std::move(arena));
+  arenas_.clear();
+  use_.arenas = 0;
+  use_.bytes = 0;
+  return all;
+}
+
+std::vector<const Arena*> Session::ListArenas() const {
+  std::vector<const Arena*> all;
+  for (const auto& [id, arena] : arenas_) all.push_back(arena.get());
+  std::sort(all.begin(), all.end(), [](const Arena* a, const Arena* b) { return a->id < b->id; });
+  return all;
+}
+
+std::optional<PostReply> Session::FindRequest(const PostBatch& batch) const {
+  if (batch.request_id.empty()) return std::nullopt;
+  auto it = requests_.find(batch.request_id);
+  if (it == requests_.end()) return std::nullopt;
+  if (it->second.hash == batch.request_hash) return it->second.reply;
+  PostReply refused;
+  refused.status = Error(absl::StatusCode::kAlreadyExists, Reason::kRequestIdReused,
+                         absl::StrCat("request id ", PrintableKey(batch.request_id),
+                                      " was used before with another batch"));
+  return refused;
+}
+
+void Session::RememberRequest(const PostBatch& batch, const PostReply& reply) {
+  if (batch.request_id.empty()) return;
+  if (request_order_.size() == kRequestsKept) {
+    requests_.erase(request_order_.front());
+    request_order_.pop_front();
+  }
+  requests_[batch.request_id] = {batch.request_hash, reply};
+  request_order_.push_back(batch.request_id);
+}
+
+std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time now) {
+  std::vector<Violation> violations;
+  if (batch.domain.empty()) batch.domain = absl::StrCat("uid:", credentials_.uid);
+  const SessionUse& quota = limits_.quota;
+  if (use_.transfers_in_flight + batch.specs.size() > quota.transfers_in_flight) {
+    violations.push_back(
+        {"buffers", Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                          absl::StrCat("post ", batch.specs.size(), " transfers: ", id_.ToString(),
+                                       " has ", use_.transfers_in_flight, " of ",
+                                       quota.transfers_in_flight,
+                                       " transfers in flight; wait for some to end"))});
+    return violations;
+  }
+  if (over_devices_.empty()) over_devices_.resize(FERRY_TIMELINE_COUNTERS);
+  const std::optional<GlobalDeviceId>& bound = over_devices_[batch.over_timeline];
+  if (bound.has_value() && *bound != batch.device) {
+    violations.push_back(
+        {"options.over_timeline",
+         Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+               absl::StrCat("'over' counter ", batch.over_timeline, " is bound to ",
+                            bound->ToString(), "; use another one for ", batch.device.ToString()))});
+    return violations;
+  }
+  const Arena* last = nullptr;
+  for (size_t i = 0; i < batch.specs.size(); ++i) {
+    TransferSpec& spec = batch.specs[i];
+    spec.key.domain = batch.domain;
+    spec.over_timeline = batch.over_timeline;
+    const absl::Duration deadline =
+        batch.deadlines[i] > absl::ZeroDuration() ? batch.deadlines[i] : limits_.default_deadline;
+    spec.deadline = now + deadline;
+    if (!spec.defined) {
+      spec.defined = timelines_->DefinedValue(spec.defined_timeline) >= spec.defined_value;
+    }
+    for (size_t r = 0; r < spec.ranges.size(); ++r) {
+      const Range& range = spec.ranges[r];
+      absl::Status status;
+      if (last == nullptr || last->id != range.arena) {
+        absl::StatusOr<Arena*> arena = FindArena(range.arena);
+        if (arena.ok()) {
+          last = *arena;
+        } else {
+          status = arena.status();
+        }
+      }
+      if (status.ok() && last->device != batch.device) {
+        status = Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                       absl::StrCat(last->id.ToString(), " is on ", last->device.ToString(),
+                                    ", the batch is for ", batch.device.ToString()));
+      } else if (status.ok() && (range.length > last->bytes || range.offset > last->bytes - range.length)) {
+        status = BadRange(range, *last);
+      }
+      if (!status.ok()) {
+        violations.push_back({absl::StrCat("buffers[", i, "].ranges[", r, "]"), std::move(status)});
+      }
+    }
+  }
+  return violations;
+}
+
+PostReply Session::Admit(PostBatch& batch) {
+  PostReply reply;
+  over_devices_[batch.over_timeline] = batch.device;
+  reply.first_transfer_id = next_sequence_;
+  reply.first_over_value = timelines_->Reserve(batch.over_timeline, batch.specs.size());
+  next_sequence_ += batch.specs.size();
+  use_.transfers_in_flight += batch.specs.size();
+  uint64_t value = reply.first_over_value;
+  for (TransferSpec& spec : batch.specs) {
+    spec.over_value = value++;
+    for (const Range& range : spec.ranges) ++arenas_.find(range.arena)->second->transfers;
+  }
+  return reply;
+}
+
+void Session::OnEnded(const Ended& ended) {
+  const uint64_t sequence = SequenceOf(ended.transfer);
+  const bool ok = ended.status.ok();
+  for (const Range& range : ended.ranges) --arenas_.find(range.arena)->second->transfers;
+  --use_.transfers_in_flight;
+  if (ok) {
+    ++transfers_ok_;
+  } else {
+    ++transfers_failed_;
+    if (failure_order_.size() == limits_.failures_kept) {
+      forgotten_failures_ = std::max(forgotten_failures_, failure_order_.front());
+      failures_.erase(failure_order_.front());
+      failure_order_.pop_front();
+    }
+    failures_[sequence] = ended.status;
+    failure_order_.push_back(sequence);
+  }
+  if (closing) return;
+  timelines_->End(ended.over_timeline, ended.over_value, ok);
+  if (events_.size() == kEventsKept) events_.pop_front();
+  events_.push_back({sequence, ended.route, ok});
+  ++next_event_;
+}
+
+std::optional<absl::Status> Session::FindFailure(uint64_t sequence) const {
+  auto it = failures_.find(sequence);
+  if (it == failures_.end()) return std::nullopt;
+  return it->second;
+}
+
+uint64_t Session::AddWatcher(std::function<void()> notify) {
+  watchers_[next_watcher_] = std::move(notify);
+  return next_watcher_++;
+}
+
+void Session::RemoveWatcher(uint64_t id) { watchers_.erase(id); }
+
+void Session::NotifyWatchers() {
+  for (const auto& [id, notify] : watchers_) notify();
+}
+
+}  // namespace ferry

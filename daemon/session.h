@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything one client process owns: its arenas, timelines, posted transfers and what it is told about
+// them. Destroying it gives everything back. Home: control. Owner: SessionTable.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "daemon/attach.h"
+#include "daemon/door.h"
+#include "daemon/post.h"
+#include "device/host/host_memory.h"
+#include "device/timeline.h"
+#include "transfer/engine.h"
+
+namespace ferry {
+
+// One allocation of a session, mapped here.
+struct Arena {
+  ArenaId id;
+  SessionId session;
+  GlobalDeviceId device;
+  uint64_t bytes = 0;
+  bool imported = false;
+  uint64_t transfers = 0;  // that use it now: it is not unmapped before this is 0
+  std::unique_ptr<HostMapping> mapping;
+};
+
+// One transfer's ending, as kept for watchers and GetTransfers.
+struct EndedTransfer {
+  uint64_t sequence = 0;
+  Route route = Route::kUnspecified;
+  bool ok = true;
+};
+
+class Session {
+ public:
+  struct Limits {
+    SessionUse quota;
+    absl::Duration default_deadline;
+    size_t failures_kept = 16384;
+  };
+  static constexpr size_t kRequestsKept = 1024;
+  static constexpr size_t kEventsKept = 65536;
+
+  Session(SessionId id, std::string name, std::string token, Credentials credentials,
+          std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened);
+
+  SessionId id() const { return id_; }
+  const std::string& name() const { return name_; }
+  const std::string& token() const { return token_; }
+  const Credentials& credentials() const { return credentials_; }
+  const Limits& limits() const { return limits_; }
+  absl::Time opened() const { return opened_; }
+  SessionUse use() const { return use_; }
+  uint64_t transfers_ok() const { return transfers_ok_; }
+  uint64_t transfers_failed() const { return transfers_failed_; }
+  TimelinePages& timelines() { return *timelines_; }
+  std::unique_ptr<TimelinePages> TakeTimelines() { return std::move(timelines_); }
+
+  // --- Arenas. Reserve before mapping, so that concurrent registrations cannot pass the quota together.
+  absl::Status ReserveArena(uint64_t bytes);
+  void UnreserveArena(uint64_t bytes);
+  Arena& AddArena(std::unique_ptr<Arena> arena);
+  // ARENA_NOT_FOUND if it never was this session's, ID_STALE if it was released.
+  absl::StatusOr<Arena*> FindArena(ArenaId id);
+  // FAILED_PRECONDITION while transfers use it.
+  absl::StatusOr<std::unique_ptr<Arena>> TakeArena(ArenaId id);
+  std::vector<std::unique_ptr<Arena>> TakeAllArenas();
+  std::vector<const Arena*> ListArenas() const;
+
+  // --- Posting.
+  // The answer given before to the same request id, or a refusal if the content differs.
+  std::optional<PostReply> FindRequest(const PostBatch& batch) const;
+  void RememberRequest(const PostBatch& batch, const PostReply& reply);
+  // What the session itself knows to be wrong with a converted batch, and fills in what it decides:
+  // domain, deadlines, whether data is defined already.
+  std::vector<Violation> CheckAndComplete(PostBatch& batch, absl::Time now);
+  // Takes ids and over values for a checked batch and pins its arenas.
+  PostReply Admit(PostBatch& batch);
+
+  // --- Endings.
+  // A posted transfer is over: advances the word (written by the next flush), unpins, counts, remembers.
+  void OnEnded(const Ended& ended);
+  bool IsKnown(uint64_t sequence) const { return sequence > 0 && sequence < next_sequence_; }
+  uint64_t next_sequence() const { return next_sequence_; }
+  // Why an ended transfer failed, if it did and that is still kept. Failures of ids up to
+  // forgotten_failures() may be forgotten.
+  std::optional<absl::Status> FindFailure(uint64_t sequence) const;
+  uint64_t forgotten_failures() const { return forgotten_failures_; }
+
+  // --- Watching. Events are numbered from 1.
+  uint64_t first_event() const { return next_event_ - events_.size(); }
+  uint64_t next_event() const { return next_event_; }
+  const EndedTransfer& event(uint64_t number) const { return events_[number - first_event()]; }
+  // Called after endings were recorded; one per watch stream.
+  uint64_t AddWatcher(std::function<void()> notify);
+  void RemoveWatcher(uint64_t id);
+  void NotifyWatchers();
+
+  bool closing = false;          // the client is gone; kept until the last transfer lets go
+  int grpc_connection = -1;      // the one gRPC connection of this session (ConnectionTable's number)
+
+ private:
+  const SessionId id_;
+  const std::string name_;
+  const std::string token_;
+  const Credentials credentials_;
+  const Limits limits_;
+  const absl::Time opened_;
+  std::unique_ptr<TimelinePages> timelines_;
+
+  SessionUse use_;
+  absl::flat_hash_map<ArenaId, std::unique_ptr<Arena>> arenas_;
+  absl::flat_hash_set<ArenaId> released_arenas_;
+
+  uint64_t next_sequence_ = 1;
+  std::vector<std::optional<GlobalDeviceId>> over_devices_;  // by 'over' counter, made at first use
+  struct Request {
+    uint64_t hash = 0;
+    PostReply reply;
+  };
+  absl::flat_hash_map<std::string, Request> requests_;
+  std::deque<std::string> request_order_;
+
+  uint64_t transfers_ok_ = 0;
+  uint64_t transfers_failed_ = 0;
+  absl::flat_hash_map<uint64_t, absl::Status> failures_;
+  std::deque<uint64_t> failure_order_;
+  uint64_t forgotten_failures_ = 0;
+
+  std::deque<EndedTransfer> events_;
+  uint64_t next_event_ = 1;
+  absl::flat_hash_map<uint64_t, std::function<void()>> watchers_;
+  uint64_t next_watcher_ = 1;
+};
+
+}  // namespace ferry

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/session_table.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint32_t kProtocol = 1;
+constexpr size_t kTokenBytes = 32;
+
+std::string NewToken() {
+  std::string token(kTokenBytes, '\0');
+  FERRY_CHECK(getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(kTokenBytes));
+  return token;
+}
+
+bool GoodName(const std::string& name) {
+  return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+// Hands `pages` from lane to lane, so that none of them looks at it any more, and frees it on the last.
+void RetirePages(std::vector<Lane*> lanes, std::unique_ptr<TimelinePages> pages) {
+  if (lanes.empty()) return;
+  Lane* lane = lanes.back();
+  lanes.pop_back();
+  lane->Post([lane, lanes = std::move(lanes), pages = std::move(pages)]() mutable {
+    lane->UnwatchPages(pages->begin(), pages->end());
+    RetirePages(std::move(lanes), std::move(pages));
+  });
+}
+
+}  // namespace
+
+SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks)
+    : control_(control), devices_(devices), options_(std::move(options)), hooks_(std::move(hooks)) {}
+
+void SessionTable::OnConnected(Door::ConnectionId connection) {
+  before_hello_[connection] = control_.Now() + kHelloTimeout;
+}
+
+void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
+                             AttachCommand command, std::vector<UniqueFd> fds) {
+  if (auto* hello = std::get_if<AttachHello>(&command.body)) {
+    return OnHello(connection, credentials, command.sequence, *hello);
+  }
+  auto it = by_connection_.find(connection);
+  if (it == by_connection_.end()) {
+    return OnGarbage(connection,
+                     Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolError,
+                           "attach: the first packet of a session must be `hello`"));
+  }
+  Session& session = *Find(it->second);
+  if (auto* request = std::get_if<AttachRegisterArena>(&command.body)) {
+    OnRegister(connection, session.id(), command.sequence, *request, std::move(fds));
+  } else if (auto* release = std::get_if<AttachReleaseArena>(&command.body)) {
+    OnRelease(connection, session, command.sequence, release->arena);
+  } else if (auto* reset = std::get_if<AttachResetTimeline>(&command.body)) {
+    if (reset->timeline >= FERRY_TIMELINE_COUNTERS) {
+      return Refuse(connection, command.sequence,
+                    Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                          absl::StrCat("reset 'over' counter ", reset->timeline, ": there are ",
+                                       FERRY_TIMELINE_COUNTERS)));
+    }
+    session.timelines().ResetFailures(reset->timeline);
+    Reply(connection, {command.sequence, absl::OkStatus(), AttachTimelineReset{}});
+  }
+}
+
+void SessionTable::OnGarbage(Door::ConnectionId connection, const absl::Status& why) {
+  FERRY_LOG(warn, "attach.garbage", "connection {} closed: {}", connection,
+            std::string(why.message()));
+  Refuse(connection, 0, why);
+  hooks_.close(connection);
+  OnClosed(connection);
+}
+
+void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
+                           uint64_t sequence, const AttachHello& hello) {
+  const auto refuse = [&](absl::Status why) {
+    ++counts_.refused;
+    FERRY_LOG(warn, "session.refused", "pid {} uid {}: {}", credentials.pid, credentials.uid,
+              std::string(why.message()));
+    Refuse(connection, sequence, std::move(why));
+    hooks_.close(connection);
+    OnClosed(connection);
+  };
+  if (by_connection_.contains(connection)) {
+    return refuse(Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolError,
+                        "attach: this connection said hello before"));
+  }
+  if (!hello.token.empty()) {
+    if (by_token_.contains(hello.token)) {
+      return refuse(Error(absl::StatusCode::kAlreadyExists, Reason::kSessionInUse,
+                          "attach: the session of this token is attached already; attach without a token "
+                          "to open another one"));
+    }
+    return refuse(Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
+                        "attach: no session has this token; attach without a token to open a new one"));
+  }
+  if (hello.protocol_min > kProtocol || hello.protocol_max < kProtocol) {
+    return refuse(Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
+                        absl::StrCat("attach: the client speaks versions ", hello.protocol_min, " to ",
+                                     hello.protocol_max, ", this daemon speaks ", kProtocol),
+                        {{"min", absl::StrCat(kProtocol)}, {"max", absl::StrCat(kProtocol)}}));
+  }
+  if (!GoodName(hello.name)) {
+    return refuse(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                        "attach: name must be 1 to 63 characters of [A-Za-z0-9._-]"));
+  }
+  if (draining_) {
+    return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                        absl::StrCat("attach: ", options_.node, " is draining")));
+  }
+  size_t of_uid = 0;
+  for (const auto& [id, session] : sessions_) {
+    if (session->credentials().uid == credentials.uid) ++of_uid;
+  }
+  if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {
+    return refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                        absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
+                                     " sessions are open, ", of_uid, " of ", options_.sessions_per_uid,
+                                     " of uid ", credentials.uid)));
+  }
+  absl::StatusOr<std::unique_ptr<TimelinePages>> pages = TimelinePages::Create();
+  if (!pages.ok()) return refuse(pages.status());
+
+  before_hello_.erase(connection);
+  const SessionId id(next_session_++);
+  auto session = std::make_unique<Session>(
+      id, hello.name, NewToken(), credentials, *std::move(pages),
+      Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept}, control_.Now());
+  AttachWelcome welcome;
+  welcome.session = id;
+  welcome.token = session->token();
+  welcome.incarnation = options_.incarnation;
+  welcome.node = options_.node;
+  welcome.limits = options_.quota;
+  for (const auto& device : devices_.list) welcome.devices.push_back({device->id, device->name});
+  by_connection_[connection] = id;
+  by_token_[session->token()] = id;
+  const std::vector<int> fds = {session->timelines().memfd(), session->timelines().doorbell()};
+  sessions_[id] = std::move(session);
+  ++counts_.opened;
+  FlightRecorder::Get().Record("session.open", id.value(), credentials.uid, credentials.pid, hello.name);
+  FERRY_LOG(info, "session.open", "{} name {} pid {} uid {} client {}", id.ToString(), hello.name,
+            credentials.pid, credentials.uid, hello.client_version);
+  Reply(connection, {sequence, absl::OkStatus(), std::move(welcome)}, fds);
+}
+
+void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id, uint64_t sequence,
+                              const AttachRegisterArena& request, std::vector<UniqueFd> fds) {
+  Session& session = *Find(session_id);
+  LocalDevice* device = devices_.Find(request.device);
+  if (device == nullptr) {
+    return Refuse(connection, sequence,
+                  Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+                        absl::StrCat("register an arena: ", request.device.ToString(),
+                                     " is not a device of ", options_.node)));
+  }
+  if (fds.size() != 1) {
+    return Refuse(connection, sequence,
+                  Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                        absl::StrCat("register an arena: one file descriptor must come with the packet, ",
+                                     fds.size(), " did")));
+  }
+  if (absl::Status reserved = session.ReserveArena(request.bytes); !reserved.ok()) {
+    return Refuse(connection, sequence,
+                  Annotate(reserved, absl::StrCat("largest holders: ", LargestHolders())));
+  }
+  device->memory->Post([this, connection, session_id, sequence, request, fd = std::move(fds[0])]() mutable {
+    auto mapping = HostMapping::Map(std::move(fd), request.bytes, HostMapping::Access::kReadWrite);
+    control_.Post([this, connection, session_id, sequence, request, mapping = std::move(mapping)]() mutable {
+      OnMapped(connection, session_id, sequence, request, std::move(mapping));
+    });
+  });
+}
+
+void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id, uint64_t sequence,
+                            const AttachRegisterArena& request,
+                            absl::StatusOr<std::unique_ptr<HostMapping>> mapping) {
+  Session* session = Find(session_id);
+  LocalDevice& device = *devices_.Find(request.device);
+  if (session == nullptr || session->closing) {
+    if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
+    return;
+  }
+  if (!mapping.ok()) {
+    session->UnreserveArena(request.bytes);
+    absl::Status why = mapping.status();
+    if (why.code() == absl::StatusCode::kResourceExhausted) {
+      why = Annotate(why, absl::StrCat("largest holders: ", LargestHolders()));
+    }
+    return Refuse(connection, sequence, Annotate(why, "register an arena"));
+  }
+  auto arena = std::make_unique<Arena>();
+  arena->id = ArenaId(next_arena_++);
+  arena->session = session_id;
+  arena->device = request.device;
+  arena->bytes = request.bytes;
+  arena->imported = request.imported;
+  arena->mapping = *std::move(mapping);
+  Arena& added = session->AddArena(std::move(arena));
+  arenas_[added.id] = &added;
+  ++device.arenas;
+  device.arena_bytes += added.bytes;
+  FlightRecorder::Get().Record("arena.register", added.id.value(), session_id.value(), added.bytes);
+  Reply(connection, {sequence, absl::OkStatus(), AttachArenaRegistered{added.id}});
+}
+
+void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
+                             ArenaId id) {
+  absl::StatusOr<std::unique_ptr<Arena>> arena = session.TakeArena(id);
+  if (!arena.ok()) return Refuse(connection, sequence, arena.status());
+  LetGo(*std::move(arena));
+  Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
+}
+
+void SessionTable::LetGo(std::unique_ptr<Arena> arena) {
+  FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(), arena->bytes);
+  arenas_.erase(arena->id);
+  LocalDevice& device = *devices_.Find(arena->device);
+  --device.arenas;
+  device.arena_bytes -= arena->bytes;
+  hooks_.arena_gone(arena->id);
+  device.memory->Post([mapping = std::move(arena->mapping)] {});
+}
+
+void SessionTable::Reply(Door::ConnectionId connection, const AttachReply& reply,
+                         const std::vector<int>& fds) {
+  if (hooks_.send(connection, reply, fds)) return;
+  // Gone, or does not read its answers: either way it is lost.
+  hooks_.close(connection);
+  OnClosed(connection);
+}
+
+void SessionTable::Refuse(Door::ConnectionId connection, uint64_t sequence, absl::Status why) {
+  AttachReply reply;
+  reply.sequence = sequence;
+  reply.error = std::move(why);
+  hooks_.send(connection, reply, {});
+}
+
+void SessionTable::OnClosed(Door::ConnectionId connection) {
+  before_hello_.erase(connection);
+  auto it = by_connection_.find(connection);
+  if (it == by_connection_.end()) return;
+  const SessionId id = it->second;
+  by_connection_.erase(it);
+  Session& session = *Find(id);
+  ++counts_.closed;
+  if (session.use().transfers_in_flight > 0) ++counts_.lost;
+  FlightRecorder::Get().Record("session.close", id.value(), session.use().transfers_in_flight);
+  FERRY_LOG(info, "session.close", "{} name {} with {} transfers in flight", id.ToString(), session.name(),
+            session.use().transfers_in_flight);
+  by_token_.erase(session.token());
+  session.closing = true;
+  session.NotifyWatchers();
+  hooks_.ended(id);
+  if (Session* still = Find(id); still != nullptr) OnIdle(*still);
+}
+
+void SessionTable::OnIdle(Session& session) {
+  if (!session.closing || session.use().transfers_in_flight > 0) return;
+  Destroy(session);
+}
+
+void SessionTable::Destroy(Session& session) {
+  for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
+  std::vector<Lane*> lanes;
+  for (const auto& device : devices_.list) lanes.push_back(device->lane.get());
+  RetirePages(std::move(lanes), session.TakeTimelines());
+  FlightRecorder::Get().Record("session.gone", session.id().value());
+  sessions_.erase(session.id());
+}
+
+absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,
+                                                    const Credentials& credentials, int grpc_connection,
+                                                    const std::function<bool(int)>& alive) {
+  auto it = by_token_.find(token);
+  Session* session = it == by_token_.end() ? nullptr : Find(it->second);
+  if (session == nullptr || session->credentials().uid != credentials.uid ||
+      session->credentials().pid != credentials.pid) {
+    return Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
+                 "the metadata ferry-session-bin is not the token of a session of this process; attach first");
+  }
+  if (session->grpc_connection != grpc_connection) {
+    if (session->grpc_connection >= 0 && alive(session->grpc_connection)) {
+      return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+                   absl::StrCat(session->id().ToString(),
+                                " has its gRPC connection already; a session has one"));
+    }
+    session->grpc_connection = grpc_connection;
+  }
+  return session;
+}
+
+Session* SessionTable::Find(SessionId id) {
+  auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : it->second.get();
+}
+
+Arena* SessionTable::FindArena(ArenaId id) {
+  auto it = arenas_.find(id);
+  return it == arenas_.end() ? nullptr : it->second;
+}
+
+void SessionTable::OnTime(absl::Time now) {
+  while (!before_hello_.empty() && NextTimer() <= now) {
+    const Door::ConnectionId connection = before_hello_.begin()->first;
+    OnGarbage(connection, Error(absl::StatusCode::kDeadlineExceeded, Reason::kProtocolError,
+                                absl::StrCat("attach: no hello within ",
+                                             absl::FormatDuration(kHelloTimeout))));
+  }
+}
+
+absl::Time SessionTable::NextTimer() const {
+  // Connections count up, and so do their deadlines.
+  return before_hello_.empty() ? absl::InfiniteFuture() : before_hello_.begin()->second;
+}
+
+void SessionTable::SetDraining(bool draining) {
+  draining_ = draining;
+  AttachReply notice;
+  notice.body = AttachNotice{draining};
+  for (const auto& [connection, id] : by_connection_) hooks_.send(connection, notice, {});
+}
+
+std::vector<Session*> SessionTable::List() {
+  std::vector<Session*> all;
+  for (auto& [id, session] : sessions_) all.push_back(session.get());
+  return all;
+}
+
+std::string SessionTable::LargestHolders() const {
+  std::vector<const Session*> all;
+  for (const auto& [id, session] : sessions_) all.push_back(session.get());
+  const size_t shown = std::min<size_t>(3, all.size());
+  std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const Session* a, const Session* b) {
+    return a->use().bytes > b->use().bytes;
+  });
+  all.resize(shown);
+  return absl::StrJoin(all, ", ", [](std::string* out, const Session* session) {
+    absl::StrAppend(out, session->id().ToString(), " (", session->name(), ") ", session->use().bytes,
+                    " bytes");
+  });
+}
+
+}  // namespace ferry

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// All sessions: opens them at hello, finds them by token, ends them when their socket closes, and lets go of
+// what they owned once the last transfer does. Home: control.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/executor.h"
+#include "daemon/attach.h"
+#include "daemon/door.h"
+#include "daemon/local_devices.h"
+#include "daemon/session.h"
+
+namespace ferry {
+
+class SessionTable {
+ public:
+  struct Options {
+    std::string node;
+    Incarnation incarnation;
+    SessionUse quota;
+    absl::Duration default_deadline;
+    size_t failures_kept = 16384;
+    size_t sessions = 1024;
+    size_t sessions_per_uid = 256;
+  };
+  // What sessions need from their surroundings. `send` is false if the client does not take the packet.
+  struct Hooks {
+    std::function<bool(Door::ConnectionId, const AttachReply&, const std::vector<int>& fds)> send;
+    std::function<void(Door::ConnectionId)> close;
+    // The client of a session is gone: end its transfers.
+    std::function<void(SessionId)> ended;
+    // An arena is released; peers may have mapped it.
+    std::function<void(ArenaId)> arena_gone;
+  };
+  // How long a connection may take to say hello.
+  static constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
+
+  SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks);
+
+  // --- From attach.sock.
+  void OnConnected(Door::ConnectionId connection);
+  void OnCommand(Door::ConnectionId connection, const Credentials& credentials, AttachCommand command,
+                 std::vector<UniqueFd> fds);
+  // A packet that is no AttachRequest: told, then closed.
+  void OnGarbage(Door::ConnectionId connection, const absl::Status& why);
+  void OnClosed(Door::ConnectionId connection);
+
+  // --- From gRPC. The session of `token` if the caller is the process that attached and uses the
+  // session's one connection. `alive(n)` says whether gRPC connection n still is what it was.
+  absl::StatusOr<Session*> Authenticate(const std::string& token, const Credentials& credentials,
+                                        int grpc_connection, const std::function<bool(int)>& alive);
+
+  Session* Find(SessionId id);
+  Arena* FindArena(ArenaId id);  // of any session; for launches
+  // A session has nothing in flight any more: if its client is gone, it goes.
+  void OnIdle(Session& session);
+  void OnTime(absl::Time now);
+  absl::Time NextTimer() const;
+
+  void SetDraining(bool draining);
+  size_t open() const { return by_connection_.size(); }
+  size_t size() const { return sessions_.size(); }
+  std::vector<Session*> List();
+  // The sessions that hold most, for RESOURCE_EXHAUSTED: "session 3 (trainer) 12884901888 bytes, ...".
+  std::string LargestHolders() const;
+
+  struct Counts {
+    uint64_t opened = 0, refused = 0, lost = 0, closed = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  void OnHello(Door::ConnectionId connection, const Credentials& credentials, uint64_t sequence,
+               const AttachHello& hello);
+  void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,
+                  const AttachRegisterArena& request, std::vector<UniqueFd> fds);
+  void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,
+                const AttachRegisterArena& request, absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
+  void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence, ArenaId arena);
+  void Reply(Door::ConnectionId connection, const AttachReply& reply, const std::vector<int>& fds = {});
+  void Refuse(Door::ConnectionId connection, uint64_t sequence, absl::Status why);
+  void LetGo(std::unique_ptr<Arena> arena);
+  void Destroy(Session& session);
+
+  Executor& control_;
+  LocalDevices& devices_;
+  const Options options_;
+  const Hooks hooks_;
+  bool draining_ = false;
+  absl::btree_map<SessionId, std::unique_ptr<Session>> sessions_;
+  absl::flat_hash_map<Door::ConnectionId, SessionId> by_connection_;
+  absl::flat_hash_map<std::string, SessionId> by_token_;
+  absl::flat_hash_map<ArenaId, Arena*> arenas_;
+  absl::btree_map<Door::ConnectionId, absl::Time> before_hello_;
+  uint32_t next_session_ = 1;
+  uint64_t next_arena_ = 1;
+  Counts counts_;
+};
+
+}  // namespace ferry

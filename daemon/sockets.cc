@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/door.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace ferry {
+
+absl::StatusOr<Credentials> PeerCredentials(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof(credentials);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal, "read a connection's credentials",
+                      errno);
+  }
+  return Credentials{credentials.pid, credentials.uid, credentials.gid};
+}
+
+UniqueFd PeerPidFd(int socket, pid_t pid) {
+  int fd = -1;
+  socklen_t size = sizeof(fd);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) return UniqueFd(fd);
+  if (pid <= 0) return UniqueFd();
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
+
+absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
+                 absl::StrCat("listen on ", path, ": a socket path has at most ",
+                              sizeof(address.sun_path) - 1, " bytes, this one ", path.size(),
+                              "; choose a shorter node.runtime_dir"));
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  const auto failed = [&](const char* what) {
+    return ErrnoError(absl::StatusCode::kUnavailable, Reason::kInternal,
+                      absl::StrCat("listen on ", path, ": ", what), errno);
+  };
+  // A socket file that somebody still answers belongs to another daemon.
+  {
+    UniqueFd probe(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (connect(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ||
+        errno == EAGAIN) {
+      return Error(absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
+                   absl::StrCat("listen on ", path,
+                                ": another daemon serves this runtime directory; stop it or choose another"));
+    }
+  }
+  unlink(path.c_str());
+  UniqueFd listener(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return failed("socket");
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return failed("bind");
+  }
+  if (chmod(path.c_str(), mode) != 0) return failed("chmod");
+  if (listen(listener.get(), 1024) != 0) return failed("listen");
+  return listener;
+}
+
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
+                 absl::StrCat("listen on '", text, "': not of the form address:port"));
+  }
+  std::string host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  sockaddr_storage address{};
+  socklen_t size = 0;
+  auto* four = reinterpret_cast<sockaddr_in*>(&address);
+  auto* six = reinterpret_cast<sockaddr_in6*>(&address);
+  if (inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {
+    four->sin_family = AF_INET;
+    four->sin_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(*four);
+  } else if (inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) == 1) {
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(*six);
+  } else {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
+                 absl::StrCat("listen on '", text, "': '", host, "' is not an IP address"));
+  }
+  UniqueFd listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int one = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  if (!listener.valid() ||
+      bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener.get(), 1024) != 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, Reason::kConfigInvalid,
+                      absl::StrCat("listen on ", text), errno);
+  }
+  return listener;
+}
+
+int BoundPort(int listener) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+}  // namespace ferry

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/transfer_driver.h"
+
+#include <string.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "transfer/pieces.h"
+
+namespace ferry {
+namespace {
+
+std::vector<uint64_t> Lengths(const RangeList& ranges) {
+  std::vector<uint64_t> lengths;
+  lengths.reserve(ranges.size());
+  for (const Range& range : ranges) lengths.push_back(range.length);
+  return lengths;
+}
+
+}  // namespace
+
+TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions,
+                               DeviceMap map, TransferEngine::Options options, Hooks hooks)
+    : control_(control),
+      devices_(devices),
+      sessions_(sessions),
+      map_(map),
+      hooks_(std::move(hooks)),
+      engine_(std::move(map), std::move(options)) {}
+
+PostReply TransferDriver::Post(Session& session, PostBatch batch) {
+  if (std::optional<PostReply> before = session.FindRequest(batch)) return *std::move(before);
+  PostReply reply;
+  if (draining_) {
+    reply.status = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                         "post transfers: the daemon drains and takes no new ones");
+    metrics_.OnRejected(reply.status);
+    return reply;
+  }
+  const absl::Time now = control_.Now();
+  reply.violations = std::move(batch.violations);
+  if (reply.violations.empty()) reply.violations = session.CheckAndComplete(batch, now);
+  if (reply.violations.empty()) {
+    for (TransferEngine::EntryError& error : engine_.Check(batch.specs)) {
+      reply.violations.push_back({absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
+    }
+  }
+  if (!reply.violations.empty()) {
+    reply.status = RefusedBatch(reply.violations, batch.specs.size());
+    metrics_.OnRejected(reply.status);
+    return reply;
+  }
+  reply = session.Admit(batch);
+  session.RememberRequest(batch, reply);
+  engine_.Post(now, session.id(), reply.first_transfer_id, std::move(batch.specs));
+  return reply;
+}
+
+TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
+                                                    const std::vector<uint64_t>& sequences,
+                                                    const absl::Status& why) {
+  CancelCounts counts;
+  const absl::Time now = control_.Now();
+  for (const uint64_t sequence : sequences) {
+    if (engine_.Cancel(now, MakeTransferId(session.id(), sequence), why)) {
+      ++counts.requested;
+    } else {
+      ++counts.over;
+    }
+  }
+  return counts;
+}
+
+size_t TransferDriver::CancelAll(const absl::Status& why) {
+  size_t asked = 0;
+  for (const TransferEngine::Row& row : engine_.List(engine_.in_flight())) {
+    asked += engine_.Cancel(control_.Now(), row.transfer, why) ? 1 : 0;
+  }
+  return asked;
+}
+
+void TransferDriver::EndSession(SessionId session) {
+  engine_.EndSession(control_.Now(), session, "the client's session ended");
+}
+
+void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes) {
+  engine_.OnPeerUp(control_.Now(), peer, std::move(routes));
+}
+
+void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {
+  engine_.OnPeerLost(control_.Now(), peer, why, established);
+  std::vector<Launch> orphans;
+  for (auto it = fetching_.begin(); it != fetching_.end();) {
+    auto here = it++;
+    if (here->first.first != peer) continue;
+    for (Launch& launch : here->second) orphans.push_back(std::move(launch));
+    fetching_.erase(here);
+  }
+  for (const Launch& launch : orphans) {
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
+                         Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, why.message()));
+  }
+  for (std::unique_ptr<HostMapping>& mapping : peer_arenas_.DropPeer(peer)) {
+    DropMapping(std::move(mapping));
+  }
+}
+
+void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages) {
+  const absl::Time now = control_.Now();
+  for (PeerMessage& message : messages) engine_.OnMessage(now, peer, std::move(message));
+}
+
+void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
+                                 absl::StatusOr<std::unique_ptr<HostMapping>> mapping) {
+  auto waiting = fetching_.find({peer, arena});
+  if (waiting == fetching_.end()) {  // the link was lost meanwhile
+    if (mapping.ok()) DropMapping(*std::move(mapping));
+    return;
+  }
+  std::vector<Launch> launches = std::move(waiting->second);
+  fetching_.erase(waiting);
+  if (mapping.ok()) {
+    std::unique_ptr<HostMapping> inserted = *std::move(mapping);
+    if (!peer_arenas_.Insert(peer, arena, inserted)) DropMapping(std::move(inserted));
+    for (Launch& launch : launches) Start(std::move(launch));
+    return;
+  }
+  const absl::Status unavailable =
+      Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+            absl::StrCat("map ", arena.ToString(), " of ", map_.node_names[peer.value()], ": ",
+                         mapping.status().message()));
+  for (const Launch& launch : launches) {
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, unavailable);
+  }
+}
+
+void TransferDriver::OnPeerArenaGone(PeerId peer, ArenaId arena) {
+  if (auto mapping = peer_arenas_.Gone(peer, arena)) DropMapping(std::move(mapping));
+}
+
+void TransferDriver::DropMapping(std::unique_ptr<HostMapping> mapping) {
+  devices_.list.front()->memory->Post([mapping = std::move(mapping)] {});
+}
+
+absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& op,
+                                             std::vector<const HostMapping*>& pins) {
+  op.transfer = launch.transfer;
+  op.attempt = launch.attempt;
+  op.role = launch.role;
+  op.peer = launch.peer;
+  op.remote_device = launch.remote_device;
+  op.tag = launch.tag;
+  const auto own = [&](const Range& range) {
+    Arena* arena = sessions_.FindArena(range.arena);
+    FERRY_CHECK(arena != nullptr);  // pinned since posting
+    return arena->mapping->data() + range.offset;
+  };
+  const auto remote = [&](const Range& range) -> absl::StatusOr<const std::byte*> {
+    if (launch.route == Route::kLocal) return own(range);
+    const HostMapping* mapping = peer_arenas_.Find(launch.peer, range.arena);
+    if (mapping == nullptr) return nullptr;
+    if (range.length > mapping->bytes() || range.offset > mapping->bytes() - range.length) {
+      return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
+                   absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes outside ",
+                                range.arena.ToString()));
+    }
+    return mapping->data() + range.offset;
+  };
+  if (launch.role == LaunchRole::kCopy && launch.route == Route::kMapped) {
+    for (const Range& range : launch.remote_ranges) {
+      if (peer_arenas_.Find(launch.peer, range.arena) == nullptr) return false;
+    }
+  }
+  if (launch.ranges.size() == 1 && launch.remote_ranges.size() == 1) {
+    if (launch.bytes > 0) {
+      Segment segment{own(launch.ranges[0]), nullptr, launch.bytes};
+      if (launch.role == LaunchRole::kCopy) {
+        ASSIGN_OR_RETURN(segment.remote, remote(launch.remote_ranges[0]));
+      }
+      op.segments.push_back(segment);
+    }
+  } else {
+    const bool sends = launch.role == LaunchRole::kSend;
+    const std::vector<uint64_t> ours = Lengths(launch.ranges);
+    const std::vector<uint64_t> theirs = Lengths(launch.remote_ranges);
+    for (const Piece& piece : CutPieces(sends ? ours : theirs, sends ? theirs : ours)) {
+      const Range& mine = launch.ranges[sends ? piece.source_range : piece.destination_range];
+      Segment segment{own(mine) + (sends ? piece.source_offset : piece.destination_offset), nullptr,
+                      piece.length};
+      if (launch.role == LaunchRole::kCopy) {
+        ASSIGN_OR_RETURN(const std::byte* base, remote(launch.remote_ranges[piece.source_range]));
+        segment.remote = base + piece.source_offset;
+      }
+      op.segments.push_back(segment);
+    }
+  }
+  if (launch.role == LaunchRole::kCopy && launch.route == Route::kMapped) {
+    for (const Range& range : launch.remote_ranges) {
+      pins.push_back(peer_arenas_.Pin(launch.peer, range.arena));
+    }
+  }
+  return true;
+}
+
+void TransferDriver::Start(Launch launch) {
+  TransportOp op;
+  std::vector<const HostMapping*> pins;
+  const absl::StatusOr<bool> resolved = Resolve(launch, op, pins);
+  if (!resolved.ok()) {
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, resolved.status());
+    return;
+  }
+  if (!*resolved) {
+    for (const Range& range : launch.remote_ranges) {
+      if (peer_arenas_.Find(launch.peer, range.arena) != nullptr) continue;
+      const auto key = std::make_pair(launch.peer, range.arena);
+      auto [it, first] = fetching_.try_emplace(key);
+      it->second.push_back(std::move(launch));
+      if (first) hooks_.fetch_arena(key.first, key.second);
+      return;
+    }
+  }
+  if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes) {
+    for (const Segment& segment : op.segments) memcpy(segment.local, segment.remote, segment.size);
+    absl::Status status;
+    if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
+    Unpin(pins);
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
+    return;
+  }
+  LocalDevice* device = devices_.Find(launch.device);
+  FERRY_CHECK(device != nullptr);
+  if (launch.route == Route::kUcx && device->ucx == nullptr) {
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
+                         Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                               "this daemon has no UCX"));
+    return;
+  }
+  running_[launch.transfer] = {device, launch.route, launch.attempt, std::move(pins)};
+  LaneWork& work = lane_work_[device];
+  (launch.route == Route::kUcx ? work.ucx : work.copies).push_back(std::move(op));
+}
+
+void TransferDriver::Unpin(const std::vector<const HostMapping*>& pins) {
+  for (const HostMapping* pinned : pins) {
+    if (auto mapping = peer_arenas_.Unpin(pinned)) DropMapping(std::move(mapping));
+  }
+}
+
+void TransferDriver::OnResults(std::vector<OpResult> results) {
+  const absl::Time now = control_.Now();
+  for (OpResult& result : results) {
+    auto it = running_.find(result.transfer);
+    FERRY_CHECK(it != running_.end() && it->second.attempt == result.attempt);
+    Unpin(it->second.pins);
+    running_.erase(it);
+    engine_.OnLaunchDone(now, result.transfer, result.attempt, result.status);
+  }
+}
+
+void TransferDriver::Carry(Outbox outbox) {
+  for (const PeerId peer : outbox.wanted_peers) hooks_.want_peer(peer);
+  for (size_t i = 0; i < outbox.messages.size();) {
+    const PeerId peer = outbox.messages[i].first;
+    std::vector<PeerMessage> batch;
+    for (; i < outbox.messages.size() && outbox.messages[i].first == peer; ++i) {
+      batch.push_back(std::move(outbox.messages[i].second));
+    }
+    hooks_.send(peer, std::move(batch));
+  }
+  for (const Watch& watch : outbox.watches) {
+    Session* session = sessions_.Find(SessionOf(watch.transfer));
+    LocalDevice* device = devices_.Find(watch.device);
+    FERRY_CHECK(session != nullptr && device != nullptr);
+    watching_[watch.transfer] = device;
+    lane_work_[device].watches.emplace_back(watch, session->timelines().Defined(watch.timeline));
+  }
+  for (const TransferId transfer : outbox.unwatch) {
+    auto it = watching_.find(transfer);
+    if (it == watching_.end()) continue;
+    lane_work_[it->second].unwatch.push_back(transfer);
+    watching_.erase(it);
+  }
+  for (Launch& launch : outbox.launches) Start(std::move(launch));
+  for (auto& [transfer, why] : outbox.aborts) {
+    auto it = running_.find(transfer);
+    if (it == running_.end()) continue;  // waits for a peer's arena, which answers on its own
+    LaneWork& work = lane_work_[it->second.device];
+    (it->second.route == Route::kUcx ? work.ucx_aborts : work.copy_aborts)
+        .emplace_back(transfer, std::make_pair(it->second.attempt, why));
+  }
+  for (const Fallback& fallback : outbox.fallbacks) {
+    metrics_.OnFallback(fallback);
+    FERRY_LOG(warn, "route.fallback", "{}: {} not possible, next {}: {}", fallback.transfer.ToString(),
+              std::string(RouteName(fallback.from)),
+              fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
+              fallback.why);
+  }
+  for (Ended& ended : outbox.ended) OnEnded(std::move(ended));
+}
+
+void TransferDriver::OnEnded(Ended ended) {
+  metrics_.OnEnded(ended, control_.Now());
+  Session* session = sessions_.Find(SessionOf(ended.transfer));
+  FERRY_CHECK(session != nullptr);  // stays until its last transfer is over
+  session->OnEnded(ended);
+  touched_.insert(session->id());
+}
+
+void TransferDriver::FlushLanes() {
+  for (auto& [device, work] : lane_work_) {
+    if (work.empty()) continue;
+    device->lane->Post([this, device = device, work = std::exchange(work, {})]() mutable {
+      for (auto& [watch, word] : work.watches) {
+        device->lane->WatchWord(watch.transfer, word, watch.value, [this](TransferId transfer) {
+          control_.Post([this, transfer] {
+            watching_.erase(transfer);
+            engine_.OnDefined(control_.Now(), transfer);
+          });
+        });
+      }
+      // After the watches: a transfer may have ended since its watch was asked for.
+      for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);
+      if (!work.copies.empty()) device->copy->Launch(std::move(work.copies));
+      if (!work.ucx.empty()) device->ucx->Launch(std::move(work.ucx));
+      for (auto& [transfer, what] : work.copy_aborts) device->copy->Abort(transfer, what.first, what.second);
+      for (auto& [transfer, what] : work.ucx_aborts) device->ucx->Abort(transfer, what.first, what.second);
+    });
+  }
+}
+
+absl::Time TransferDriver::AfterBatch() {
+  const absl::Time now = control_.Now();
+  if (engine_.NextDeadline() <= now) engine_.OnTime(now);
+  for (Outbox outbox = engine_.TakeOutbox(); !outbox.empty(); outbox = engine_.TakeOutbox()) {
+    Carry(std::move(outbox));
+  }
+  FlushLanes();
+  for (const SessionId id : std::exchange(touched_, {})) {
+    Session* session = sessions_.Find(id);
+    if (!session->closing) {
+      session->timelines().Flush();
+      session->NotifyWatchers();
+    }
+    sessions_.OnIdle(*session);
+  }
+  return engine_.NextDeadline();
+}
+
+}  // namespace ferry

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drives the pure TransferEngine: gives it posts, messages and time, and carries out what it wants: launches on
+// lanes, messages to peers, watches of 'defined' words, endings to sessions. Home: control.
+//
+// Everything the engine wants is carried out in AfterBatch, once for all tasks that ran before it: so a
+// thousand posts become one message to the peer, one task for the lane and one wake-up of the client.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "base/executor.h"
+#include "daemon/local_devices.h"
+#include "daemon/metrics.h"
+#include "daemon/post.h"
+#include "daemon/session_table.h"
+#include "transfer/engine.h"
+#include "transfer/mapped/peer_arena_table.h"
+
+namespace ferry {
+
+class TransferDriver {
+ public:
+  struct Hooks {
+    std::function<void(PeerId, std::vector<PeerMessage>)> send;
+    std::function<void(PeerId)> want_peer;
+    // Asks the peer for an arena to map; answered by OnPeerArena.
+    std::function<void(PeerId, ArenaId)> fetch_arena;
+    // OK while bytes read from the peer's arenas may be believed. Any thread.
+    std::function<absl::Status(PeerId)> still_valid;
+  };
+  // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
+  static constexpr uint64_t kInlineBytes = 4096;
+
+  TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions, DeviceMap map,
+                 TransferEngine::Options options, Hooks hooks);
+
+  // --- From gRPC.
+  PostReply Post(Session& session, PostBatch batch);
+  struct CancelCounts {
+    uint32_t requested = 0;
+    uint32_t over = 0;
+  };
+  CancelCounts Cancel(Session& session, const std::vector<uint64_t>& sequences, const absl::Status& why);
+  // Refuses new posts.
+  void SetDraining(bool draining) { draining_ = draining; }
+  bool draining() const { return draining_; }
+  // Asks everything that is not launched to end.
+  size_t CancelAll(const absl::Status& why);
+
+  // --- From the session table.
+  void EndSession(SessionId session);
+
+  // --- From the peer table.
+  void OnPeerUp(PeerId peer, RouteTable routes);
+  void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
+  void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages);
+  // The answer to fetch_arena.
+  void OnPeerArena(PeerId peer, ArenaId arena, absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
+  void OnPeerArenaGone(PeerId peer, ArenaId arena);
+
+  // --- From lanes (posted).
+  void OnResults(std::vector<OpResult> results);
+
+  // Carries out what the engine wants; when it wants to be called again.
+  absl::Time AfterBatch();
+
+  const TransferEngine& engine() const { return engine_; }
+  const TransferMetrics& metrics() const { return metrics_; }
+
+ private:
+  struct Running {  // a launch that a lane has
+    LocalDevice* device = nullptr;
+    Route route = Route::kUnspecified;
+    uint32_t attempt = 0;
+    std::vector<const HostMapping*> pins;  // of the peer's arenas
+  };
+  struct LaneWork {
+    std::vector<TransportOp> copies;
+    std::vector<TransportOp> ucx;
+    std::vector<std::pair<Watch, DefinedWord>> watches;
+    std::vector<TransferId> unwatch;
+    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> copy_aborts;
+    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> ucx_aborts;
+    bool empty() const {
+      return copies.empty() && ucx.empty() && watches.empty() && unwatch.empty() && copy_aborts.empty() &&
+             ucx_aborts.empty();
+    }
+  };
+
+  void Carry(Outbox outbox);
+  void Start(Launch launch);
+  // The launch's memory, or ROUTE_UNAVAILABLE; false if a peer's arena must be fetched first.
+  absl::StatusOr<bool> Resolve(const Launch& launch, TransportOp& op,
+                               std::vector<const HostMapping*>& pins);
+  void Unpin(const std::vector<const HostMapping*>& pins);
+  void OnEnded(Ended ended);
+  void DropMapping(std::unique_ptr<HostMapping> mapping);
+  void FlushLanes();
+
+  Executor& control_;
+  LocalDevices& devices_;
+  SessionTable& sessions_;
+  const DeviceMap map_;
+  const Hooks hooks_;
+  TransferEngine engine_;
+  TransferMetrics metrics_;
+  PeerArenaTable peer_arenas_;
+  bool draining_ = false;
+  absl::flat_hash_map<TransferId, Running> running_;
+  absl::flat_hash_map<TransferId, LocalDevice*> watching_;
+  // Launches that wait for a peer's arena, by peer and arena.
+  absl::flat_hash_map<std::pair<PeerId, ArenaId>, std::vector<Launch>> fetching_;
+  absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
+  absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
+};
+
+}  // namespace ferry
