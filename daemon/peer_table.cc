@@ -132,11 +132,18 @@ void PeerTable::Dial(Link& link) {
   link.since = control_.Now();
   link.last_heard = link.since;
   link.stream = dialer_->Dial(link.config.address, CallbacksFor(link.id));
+  SayHello(link);
+}
+
+void PeerTable::SayHello(Link& link) {
+  // Before the hello is out: with its secret the other daemon may be at peer.sock before its own hello is here.
   link.secret = NewSecret();
+  absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
+  if (page.ok()) link.our_page = *std::move(page);
   PeerFrame frame;
   frame.hello = MakeHello(link);
   link.stream->Send(std::move(frame));
-  link.last_sent = link.since;
+  link.last_sent = control_.Now();
 }
 
 PeerHello PeerTable::MakeHello(Link& link) const {
@@ -209,11 +216,7 @@ void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamC
   link->since = link->last_heard = control_.Now();
   link->wanted = true;
   link->stream = accept(CallbacksFor(link->id));
-  link->secret = NewSecret();
-  PeerFrame frame;
-  frame.hello = MakeHello(*link);
-  link->stream->Send(std::move(frame));
-  link->last_sent = link->since;
+  SayHello(*link);
   OnHello(*link, std::move(hello));
 }
 
@@ -256,8 +259,6 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.hello = std::move(hello);
   link.state = State::kSettling;
   link.since = control_.Now();
-  absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
-  if (page.ok()) link.our_page = *std::move(page);
   if (link.hello.boot_id != boot_id_) {
     return Settle(link, absl::StrCat(link.config.node, " is on another host"));
   }

@@ -106,6 +106,7 @@ class PeerTable {
   bool Dials(const Link& link) const;
   void Dial(Link& link);
   PeerStreamCallbacks CallbacksFor(PeerId peer);
+  void SayHello(Link& link);
   PeerHello MakeHello(Link& link) const;
   absl::Status CheckHello(const Link& link, const PeerHello& hello) const;
   void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);

@@ -192,6 +192,13 @@ std::string AddressProblem(const std::string& text) {
   return text.empty() ? "" : std::string(ParseHostPort(text).status().message());
 }
 
+std::string ListenProblem(const std::string& text) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(text);
+  return address.ok() && !IsIp(*address)
+             ? absl::StrCat("'", text, "' is a name; an IP address to listen on, as 127.0.0.1:7411")
+             : AddressProblem(text);
+}
+
 // Of another node: port 0 says nothing there.
 std::string DialProblem(const std::string& text) {
   const absl::StatusOr<HostPort> address = ParseHostPort(text);
@@ -301,7 +308,7 @@ std::vector<ConfigField> MakeFields() {
              });
        },
        PrintNodes});
-  add(TextField("peer.listen", MEMBER(peer.listen), AddressProblem));
+  add(TextField("peer.listen", MEMBER(peer.listen), ListenProblem));
   for (const char* key : {"cert", "key", "ca"}) {
     add(UnsupportedField(absl::StrCat("peer.tls.", key)));
   }
@@ -351,7 +358,7 @@ std::vector<ConfigField> MakeFields() {
   add(TextField("transfer.ucx.shm_tls", MEMBER(transfer.ucx.shm_tls)));
   add(TextField("transfer.ucx.net_tls", MEMBER(transfer.ucx.net_tls)));
   add(TextField("transfer.ucx.net_devices", MEMBER(transfer.ucx.net_devices)));
-  add(TextField("metrics.listen", MEMBER(metrics.listen), AddressProblem));
+  add(TextField("metrics.listen", MEMBER(metrics.listen), ListenProblem));
   Choices<std::string> levels;
   for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) {
     levels.emplace_back(level, level);

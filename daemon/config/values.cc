@@ -91,6 +91,12 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
 }
 
+bool IsIp(const HostPort& address) {
+  in6_addr ignored;
+  return inet_pton(AF_INET, address.host.c_str(), &ignored) == 1 ||
+         inet_pton(AF_INET6, address.host.c_str(), &ignored) == 1;
+}
+
 bool IsLoopback(const HostPort& address) {
   if (absl::EqualsIgnoreCase(address.host, "localhost")) return true;
   in_addr v4;

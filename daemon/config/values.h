@@ -26,6 +26,8 @@ struct HostPort {
 };
 // "10.0.0.1:7411", "[::1]:7411", "node-b.example:7411". Port 0 means one that the system picks.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+// Whether the host is a number that can be listened on, not a name.
+bool IsIp(const HostPort& address);
 // 127.0.0.0/8, ::1 and the name localhost; what other names resolve to is not asked.
 bool IsLoopback(const HostPort& address);
 
