@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broken invariant ends the process: the flight recorder's story is written to stderr first. Half-alive
-// is worse than restarted. Stays on in release builds. Any thread.
+// A broken invariant ends the process: the flight recorder's story is written to stderr first.
+// Half-alive is worse than restarted. Stays on in release builds. Any thread.
 #pragma once
 
 namespace ferry {
@@ -9,6 +9,7 @@ namespace ferry {
 
 }  // namespace ferry
 
-#define FERRY_CHECK(condition) \
-  (__builtin_expect(static_cast<bool>(condition), 1) ? (void)0 \
-                                                     : ::ferry::CheckFailed(__FILE__, __LINE__, #condition))
+#define FERRY_CHECK(condition)                       \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? (void)0                                     \
+       : ::ferry::CheckFailed(__FILE__, __LINE__, #condition))

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -43,6 +44,7 @@ void SerialExecutor::Post(Task task) {
 bool SerialExecutor::IsCurrent() const { return current_executor == this; }
 
 void SerialExecutor::Stop() {
+  FERRY_CHECK(!IsCurrent());
   {
     MutexLock lock(mutex_);
     stopping_ = true;
@@ -57,12 +59,22 @@ void SerialExecutor::RunAndWait(Task task) {
   Mutex mutex;
   std::condition_variable_any done_cv;
   bool done = false;
-  Post([&] {
-    task();
-    MutexLock lock(mutex);
-    done = true;
-    done_cv.notify_one();
-  });
+  // Whether the task runs or a stopped executor drops it, the guard goes with it: the wait ends.
+  struct Guard {
+    Mutex* mutex = nullptr;
+    std::condition_variable_any* done_cv = nullptr;
+    bool* done = nullptr;
+    Guard(Mutex* m, std::condition_variable_any* cv, bool* d) : mutex(m), done_cv(cv), done(d) {}
+    Guard(Guard&& other) noexcept
+        : mutex(std::exchange(other.mutex, nullptr)), done_cv(other.done_cv), done(other.done) {}
+    ~Guard() {
+      if (mutex == nullptr) return;
+      MutexLock lock(*mutex);
+      *done = true;
+      done_cv->notify_one();
+    }
+  };
+  Post([&task, guard = Guard(&mutex, &done_cv, &done)] { task(); });
   MutexLock lock(mutex);
   while (!done) done_cv.wait(mutex);
 }
@@ -82,7 +94,8 @@ void SerialExecutor::Run() {
         } else {
           const absl::Duration left = next - MonotonicNow();
           if (left <= absl::ZeroDuration()) break;
-          wake_.wait_for(mutex_, absl::ToChronoNanoseconds(left));
+          // Not longer: the clock added to a far `next` would not fit chrono's nanoseconds.
+          wake_.wait_for(mutex_, absl::ToChronoNanoseconds(std::min(left, absl::Hours(1))));
         }
       }
       sleeping_ = false;

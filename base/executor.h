@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An Executor runs tasks one at a time, in the order they were posted, and tells the time. It is what a
-// class's "home" is: state that lives on one executor needs no lock. Posting is allowed from any thread
-// and never runs the task inline.
+// An Executor runs tasks one at a time, in the order they were posted, and tells the time. It is
+// what a class's "home" is: state that lives on one executor needs no lock. Posting is allowed from
+// any thread and never runs the task inline.
 #pragma once
 
 #include <condition_variable>
@@ -30,9 +30,9 @@ class Executor {
 // Monotonic time in absl's type, so that a changed wall clock moves no deadline.
 absl::Time MonotonicNow();
 
-// A thread of its own. `after_batch` runs after each run of tasks, before the thread waits again; it
-// returns when it wants to run next at the latest (absl::InfiniteFuture(): only after tasks), and is
-// where timers and the flushing of what tasks collected live.
+// A thread of its own. `after_batch` runs after each run of tasks, before the thread waits again;
+// it returns when it wants to run next at the latest (absl::InfiniteFuture(): only after tasks),
+// and is where timers and the flushing of what tasks collected live.
 class SerialExecutor : public Executor {
  public:
   using AfterBatch = absl::AnyInvocable<absl::Time()>;
@@ -46,9 +46,11 @@ class SerialExecutor : public Executor {
   void Post(Task task) override;
   absl::Time Now() override { return MonotonicNow(); }
   bool IsCurrent() const override;
-  // Runs what was posted before and joins; Posts that follow are dropped. Idempotent, not from a task.
+  // Runs what was posted before and joins; Posts that follow are dropped. Idempotent, not from a
+  // task.
   void Stop();
-  // Runs `task` on the executor and waits for it. Not from the executor itself.
+  // Runs `task` on the executor and waits for it. Not from the executor itself. On a stopped
+  // executor it returns without having run it.
   void RunAndWait(Task task);
 
  private:

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include <algorithm>
@@ -42,7 +41,9 @@ void FlightRecorder::Record(const char* what, uint64_t a, uint64_t b, uint64_t c
   event.b = b;
   event.c = c;
   const size_t size = std::min(text.size(), sizeof(event.text) - 1);
-  if (size > 0) memcpy(event.text, text.data(), size);
+  for (size_t i = 0; i < size; ++i) {  // a dump has one line an event
+    event.text[i] = static_cast<unsigned char>(text[i]) < 0x20 ? ' ' : text[i];
+  }
   event.text[size] = '\0';
 }
 
@@ -51,7 +52,8 @@ std::vector<FlightRecorder::Event> FlightRecorder::Snapshot() const {
   std::vector<Event> events;
   events.reserve(ring_.size());
   const uint64_t first = next_ - ring_.size();
-  for (uint64_t number = first; number < next_; ++number) events.push_back(ring_[number % kCapacity]);
+  for (uint64_t number = first; number < next_; ++number)
+    events.push_back(ring_[number % kCapacity]);
   return events;
 }
 
@@ -68,8 +70,8 @@ std::string FlightRecorder::Dump() const {
 }
 
 void CheckFailed(const char* file, int line, const char* expression) {
-  fprintf(stderr, "ferry: check failed at %s:%d: %s\nflight recorder, oldest first:\n%s", file, line,
-          expression, FlightRecorder::Get().Dump().c_str());
+  fprintf(stderr, "ferry: check failed at %s:%d: %s\nflight recorder, oldest first:\n%s", file,
+          line, expression, FlightRecorder::Get().Dump().c_str());
   abort();
 }
 

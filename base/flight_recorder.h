@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last few thousand events of the daemon in fixed memory, always on: what a dump ends with and what
-// a failed check prints. An event is a fixed-size record (no allocation, about 50 ns). Any thread.
+// The last few thousand events of the daemon in fixed memory, always on: what a dump ends with and
+// what a failed check prints. An event is a fixed-size record (no allocation, about 50 ns). Any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,14 @@ class FlightRecorder {
   static constexpr size_t kCapacity = 8192;
 
   struct Event {
-    uint64_t number = 0;          // counts every event, so gaps show what was overwritten
+    uint64_t number = 0;  // counts every event, so gaps show what was overwritten
     int64_t monotonic_nanos = 0;
     int64_t realtime_nanos = 0;
-    const char* what = "";        // a literal: "post.send", "offer", "go", "done", ...
-    uint64_t a = 0;               // meaning by `what`; by habit the transfer or session
-    uint64_t b = 0;               // by habit the peer or device
-    uint64_t c = 0;               // by habit bytes or a count
-    char text[64] = {};           // truncated; key fingerprints, reasons; never contents or tokens
+    const char* what = "";  // a literal: "post.send", "offer", "go", "done", ...
+    uint64_t a = 0;         // meaning by `what`; by habit the transfer or session
+    uint64_t b = 0;         // by habit the peer or device
+    uint64_t c = 0;         // by habit bytes or a count
+    char text[64] = {};     // truncated; key fingerprints, reasons; never contents or tokens
   };
 
   // The daemon's one recorder. Process-wide on purpose: a failed check anywhere must reach it.

@@ -33,28 +33,41 @@ class Id {
 };
 
 // A device anywhere in the cluster: a GPU or a host device. Assigned by membership.
-struct GlobalDeviceTag { static constexpr char kPrefix[] = "device "; };
+struct GlobalDeviceTag {
+  static constexpr char kPrefix[] = "device ";
+};
 using GlobalDeviceId = Id<GlobalDeviceTag>;
 
 // A daemon, as an index into the membership's list of nodes. Local to one daemon.
-struct PeerTag { static constexpr char kPrefix[] = "peer "; };
+struct PeerTag {
+  static constexpr char kPrefix[] = "peer ";
+};
 using PeerId = Id<PeerTag, uint32_t>;
 
 // One life of a daemon: random, new at every start.
-struct IncarnationTag { static constexpr char kPrefix[] = "incarnation "; };
+struct IncarnationTag {
+  static constexpr char kPrefix[] = "incarnation ";
+};
 using Incarnation = Id<IncarnationTag>;
 
 // A client process of this daemon; counts up, never reused in one incarnation.
-struct SessionTag { static constexpr char kPrefix[] = "session "; };
+struct SessionTag {
+  static constexpr char kPrefix[] = "session ";
+};
 using SessionId = Id<SessionTag, uint32_t>;
 
-// One allocation; counts up over the whole daemon, never reused, so a stale one is always found out.
-struct ArenaTag { static constexpr char kPrefix[] = "arena "; };
+// One allocation; counts up over the whole daemon, never reused, so a stale one is always found
+// out.
+struct ArenaTag {
+  static constexpr char kPrefix[] = "arena ";
+};
 using ArenaId = Id<ArenaTag>;
 
 // One posted half of a transfer, unique in the daemon: the session in the upper 24 bits, the
 // session's own counter (what clients see) in the lower 40.
-struct TransferTag { static constexpr char kPrefix[] = "transfer "; };
+struct TransferTag {
+  static constexpr char kPrefix[] = "transfer ";
+};
 using TransferId = Id<TransferTag>;
 
 inline constexpr int kTransferSequenceBits = 40;

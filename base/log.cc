@@ -15,24 +15,82 @@ namespace {
 
 std::atomic<uint64_t> message_counts[spdlog::level::n_levels];
 
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
+size_t Utf8Length(fmt::string_view text) {
+  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text.data()[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned char second = byte(1);
+  const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  const bool surrogate = first == 0xed && second > 0x9f;
+  const bool too_large = first == 0xf4 && second > 0x8f;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+// As the inside of a JSON string. What callers put into messages may hold any byte; the line stays
+// one line, and valid.
 void AppendJsonString(fmt::string_view text, spdlog::memory_buf_t& out) {
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
+  while (text.size() > 0) {
+    const char c = *text.data();
+    size_t length = Utf8Length(text);
+    if (length == 0) {
+      const fmt::string_view replacement = "\\ufffd";
+      out.append(replacement.begin(), replacement.end());
+      length = 1;
+    } else if (c == '"' || c == '\\') {
       out.push_back('\\');
       out.push_back(c);
     } else if (static_cast<unsigned char>(c) < 0x20) {
       fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
     } else {
-      out.push_back(c);
+      out.append(text.data(), text.data() + length);
     }
+    text = {text.data() + length, text.size() - length};
   }
 }
 
+// As SetLogLevel takes it: spdlog itself says "warning".
+const char* LevelName(spdlog::level::level_enum level) {
+  constexpr const char* kNames[] = {"trace", "debug", "info", "warn", "error", "critical", "off"};
+  return kNames[level];
+}
+
+constexpr char kTimePattern[] = "%Y-%m-%dT%H:%M:%S.%f";
+
+// 2026-01-02T03:04:05.678901Z I session.open: session 3 uid 1000
+class TextFormatter final : public spdlog::formatter {
+ public:
+  TextFormatter()
+      : prefix_(std::string(kTimePattern) + "Z %L ", spdlog::pattern_time_type::utc, "") {}
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    prefix_.format(message, out);
+    for (char c : message.payload) {  // one event, one line
+      if (static_cast<unsigned char>(c) < 0x20) {
+        fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
+      } else {
+        out.push_back(c);
+      }
+    }
+    out.push_back('\n');
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<TextFormatter>();
+  }
+
+ private:
+  spdlog::pattern_formatter prefix_;
+};
+
 // {"ts":"...","level":"info","event":"session.open","msg":"..."}: the text before the first ": " is
-// the event's name, as FERRY_LOG writes it.
+// the event's name, as FERRY_LOG writes it; a line without one has no event.
 class JsonFormatter final : public spdlog::formatter {
  public:
-  JsonFormatter() : time_("%Y-%m-%dT%H:%M:%S.%f", spdlog::pattern_time_type::utc, "Z") {}
+  JsonFormatter() : time_(kTimePattern, spdlog::pattern_time_type::utc, "Z") {}
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
     auto append = [&out](fmt::string_view text) { out.append(text.begin(), text.end()); };
     append("{\"ts\":\"");
@@ -40,15 +98,15 @@ class JsonFormatter final : public spdlog::formatter {
     time_.format(message, time);
     out.append(time.begin(), time.end());
     append("\",\"level\":\"");
-    const auto level = spdlog::level::to_string_view(message.level);
-    out.append(level.begin(), level.end());
+    append(LevelName(message.level));
     const fmt::string_view text(message.payload.data(), message.payload.size());
-    size_t colon = 0;
-    while (colon + 1 < text.size() && !(text[colon] == ':' && text[colon + 1] == ' ')) ++colon;
+    constexpr absl::string_view kColon = ": ";
+    const size_t colon = absl::string_view(text.data(), text.size()).find(kColon);
+    const bool named = colon != absl::string_view::npos;
     append("\",\"event\":\"");
-    AppendJsonString({text.data(), colon}, out);
+    AppendJsonString({text.data(), named ? colon : 0}, out);
     append("\",\"msg\":\"");
-    const size_t body = std::min(colon + 2, text.size());
+    const size_t body = named ? colon + kColon.size() : 0;
     AppendJsonString({text.data() + body, text.size() - body}, out);
     append("\"}\n");
   }
@@ -63,12 +121,12 @@ class JsonFormatter final : public spdlog::formatter {
 }  // namespace
 
 absl::Status ConfigureLog(LogFormat format, const std::string& level) {
-  auto logger = std::make_shared<spdlog::logger>(
-      "ferry", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>("ferry", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   if (format == LogFormat::kJson) {
     logger->set_formatter(std::make_unique<JsonFormatter>());
   } else {
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f %L %v", spdlog::pattern_time_type::utc);
+    logger->set_formatter(std::make_unique<TextFormatter>());
   }
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
@@ -82,16 +140,12 @@ absl::Status SetLogLevel(const std::string& level) {
       return absl::OkStatus();
     }
   }
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-               absl::StrCat("log level '", level,
-                            "' is not one of trace, debug, info, warn, error, off"));
+  return Error(
+      absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+      absl::StrCat("log level '", level, "' is not one of trace, debug, info, warn, error, off"));
 }
 
-std::string LogLevel() {
-  const auto name = spdlog::level::to_string_view(spdlog::get_level());
-  const std::string text(name.data(), name.size());
-  return text == "warning" ? "warn" : text;
-}
+std::string LogLevel() { return LevelName(spdlog::get_level()); }
 
 uint64_t LogMessages(int level) { return message_counts[level].load(std::memory_order_relaxed); }
 void CountLogMessage(int level) { message_counts[level].fetch_add(1, std::memory_order_relaxed); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One event, one line: FERRY_LOG(info, "session.open", "session {} uid {}", id, uid). The first text is
-// the event's stable name. Nothing per transfer above debug. Any thread.
+// One event, one line: FERRY_LOG(info, "session.open", "session {} uid {}", id, uid). The first
+// text is the event's stable name; the severities are trace, debug, info, warn and err. Nothing per
+// transfer above debug. Any thread.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -24,10 +25,10 @@ void CountLogMessage(int level);
 
 }  // namespace ferry
 
-#define FERRY_LOG(severity, event, ...)                                                  \
-  do {                                                                                   \
-    if (spdlog::should_log(spdlog::level::severity)) {                                   \
-      ::ferry::CountLogMessage(static_cast<int>(spdlog::level::severity));               \
-      spdlog::log(spdlog::level::severity, "{}: {}", event, fmt::format(__VA_ARGS__));   \
-    }                                                                                    \
+#define FERRY_LOG(severity, event, ...)                                                \
+  do {                                                                                 \
+    if (spdlog::should_log(spdlog::level::severity)) {                                 \
+      ::ferry::CountLogMessage(static_cast<int>(spdlog::level::severity));             \
+      spdlog::log(spdlog::level::severity, "{}: {}", event, fmt::format(__VA_ARGS__)); \
+    }                                                                                  \
   } while (false)

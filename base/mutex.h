@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// std::mutex with Clang's thread-safety annotations. Not absl::Mutex: the distribution's Abseil is not
-// instrumented for ThreadSanitizer, which then reports races in correct programs.
+// std::mutex with Clang's thread-safety annotations. Not absl::Mutex: the distribution's Abseil is
+// not instrumented for ThreadSanitizer, which then reports races in correct programs.
 #pragma once
 
 #include <condition_variable>

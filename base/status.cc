@@ -2,16 +2,16 @@
 #include "base/status.h"
 
 #include <cstring>
-#include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 namespace ferry {
 namespace {
 
-// Payloads of an absl::Status: the reason's name, and the metadata as NUL-separated key, value pairs.
+// Payloads of an absl::Status: the reason's name, and the metadata as keys and values in turn, each
+// as "length:bytes", since a value may hold any byte.
 constexpr char kReasonUrl[] = "ferry.reason";
 constexpr char kMetadataUrl[] = "ferry.metadata";
 
@@ -24,6 +24,18 @@ constexpr NamedReason kReasons[] = {
     FERRY_REASONS(FERRY_REASON_ROW)
 #undef FERRY_REASON_ROW
 };
+
+bool TakePart(absl::string_view& rest, std::string& part) {
+  const size_t colon = rest.find(':');
+  size_t size = 0;
+  if (colon == absl::string_view::npos || !absl::SimpleAtoi(rest.substr(0, colon), &size))
+    return false;
+  rest.remove_prefix(colon + 1);
+  if (size > rest.size()) return false;
+  part = std::string(rest.substr(0, size));
+  rest.remove_prefix(size);
+  return true;
+}
 
 }  // namespace
 
@@ -43,9 +55,7 @@ absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view text,
   if (!metadata.empty()) {
     std::string flat;
     for (const auto& [key, value] : metadata) {
-      if (!flat.empty()) flat.push_back('\0');
-      flat.append(key).push_back('\0');
-      flat.append(value);
+      absl::StrAppend(&flat, key.size(), ":", key, value.size(), ":", value);
     }
     status.SetPayload(kMetadataUrl, absl::Cord(flat));
   }
@@ -66,8 +76,10 @@ bool HasReason(const absl::Status& status, Reason reason) {
 Metadata MetadataOf(const absl::Status& status) {
   Metadata metadata;
   if (auto payload = status.GetPayload(kMetadataUrl)) {
-    std::vector<std::string> parts = absl::StrSplit(std::string(*payload), '\0');
-    for (size_t i = 0; i + 1 < parts.size(); i += 2) metadata[parts[i]] = parts[i + 1];
+    const std::string flat(*payload);
+    absl::string_view rest = flat;
+    std::string key, value;
+    while (TakePart(rest, key) && TakePart(rest, value)) metadata[key] = value;
   }
   return metadata;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How errors are made and passed on. A Status that may reach a client carries a Reason, and the ids its
-// text names once more as metadata, so that programs need not read prose. Any thread.
+// How errors are made and passed on. A Status that may reach a client carries a Reason, and the ids
+// its text names once more as metadata, so that programs need not read prose. Any thread.
 #pragma once
 
 #include <map>
@@ -36,10 +36,9 @@ absl::Status ErrnoError(absl::StatusCode code, Reason reason, absl::string_view 
 #define FERRY_CONCAT_INNER(a, b) a##b
 #define FERRY_CONCAT(a, b) FERRY_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                                  \
-  do {                                                               \
-    if (absl::Status ferry_status = (expression); !ferry_status.ok()) \
-      return ferry_status;                                           \
+#define RETURN_IF_ERROR(expression)                                                        \
+  do {                                                                                     \
+    if (absl::Status ferry_status = (expression); !ferry_status.ok()) return ferry_status; \
   } while (false)
 
 #define ASSIGN_OR_RETURN(declaration, expression) \

@@ -38,6 +38,7 @@
 #include "daemon/rpc/grpc_server.h"
 #include "daemon/rpc/health_service.h"
 #include "daemon/rpc/peer_rpc.h"
+#include "daemon/rpc/reflection_service.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer_driver.h"
 #include "device/host/copy.h"
@@ -331,11 +332,14 @@ absl::Status Daemon::Impl::MakeServers() {
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeAdminService(*admin));
   services.push_back(MakePeerService(control, *peers));
+  services.push_back(MakeReflectionService(
+      {"ferry.v1.SessionService", "ferry.v1.TransferService", "grpc.health.v1.Health"}));
+  services.push_back(MakeReflectionService({"ferry.admin.v1.AdminService", "grpc.health.v1.Health"}));
   GrpcServerOptions client_options;
   client_options.max_receive_bytes = 1 << 20;
   ASSIGN_OR_RETURN(client_server,
-                   GrpcServer::Create({services[0].get(), services[1].get(), &health}, client_options));
-  ASSIGN_OR_RETURN(admin_server, GrpcServer::Create({services[2].get(), &health}, {}));
+                   GrpcServer::Create({services[0].get(), services[1].get(), services[4].get(), &health}, client_options));
+  ASSIGN_OR_RETURN(admin_server, GrpcServer::Create({services[2].get(), services[5].get(), &health}, {}));
   if (!config.peer.listen.empty()) {
     GrpcServerOptions peer_options;
     peer_options.max_receive_bytes = kPeerMessageBytes;
