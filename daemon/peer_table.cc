@@ -556,12 +556,12 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         if (link.state == State::kSettling) next = std::min(next, link.since + kSocketTimeout);
       }
     }
-    if (link.stream == nullptr && now >= link.retry_at) {
+    if (link.stream == nullptr && !link.knocking && now >= link.retry_at) {
       link.retry_at = absl::InfiniteFuture();
       if (Dials(link)) {
         Dial(link);
         next = std::min(next, now + kHeartbeat);
-      } else if (!link.knocking) {
+      } else {
         link.knocking = true;
         dialer_->Knock(link.config.address, options_.node, [this, peer = link.id](absl::Status status) {
           Link& link = *links_[peer.value()];
@@ -577,7 +577,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         });
       }
     }
-    next = std::min(next, link.retry_at);
+    if (link.stream == nullptr) next = std::min(next, link.retry_at);
   }
   return next;
 }

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -63,6 +64,31 @@ void ReadSection(const std::string& section, const YAML::Node& map, const Origin
   }
 }
 
+// Hears a document and forgets it.
+class Deaf final : public YAML::EventHandler {
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// Not YAML::LoadAll: a stray comma at the top makes it load empty documents for ever (yaml-cpp
+// 0.7).
+bool HasSecondDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Deaf handler;
+  return parser.HandleNextDocument(handler) && parser.HandleNextDocument(handler);
+}
+
 void ReadFile(const std::string& file, ConfigDraft& draft) {
   std::ifstream stream(file, std::ios::binary);
   std::error_code error;
@@ -83,11 +109,11 @@ void ReadFile(const std::string& file, ConfigDraft& draft) {
     return mark.is_null() ? file : absl::StrCat(file, ":", mark.line + 1, ":", mark.column + 1);
   };
   try {  // yaml-cpp throws; nothing of it gets further than here
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      draft.problems.push_back(absl::StrCat(file, ": has more than one YAML document"));
-    } else if (!documents.empty()) {
-      ReadSection("", documents[0], origin, draft);
+    const YAML::Node document = YAML::Load(text);
+    if (HasSecondDocument(text)) {
+      draft.problems.push_back(absl::StrCat(file, ": goes on after its YAML document has ended"));
+    } else {
+      ReadSection("", document, origin, draft);
     }
   } catch (const YAML::Exception& e) {
     draft.problems.push_back(

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Set once, waited for.
+class Event {
+ public:
+  void Set() {
+    MutexLock lock(mutex_);
+    set_ = true;
+    cv_.notify_all();
+  }
+  void Wait() {
+    MutexLock lock(mutex_);
+    while (!set_) cv_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  std::condition_variable_any cv_;
+  bool set_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+TEST(SerialExecutorTest, RunsTasksInTheOrderOfPosting) {
+  std::vector<int> ran;
+  {
+    SerialExecutor executor("test");
+    for (int i = 0; i < 1000; ++i) executor.Post([&ran, i] { ran.push_back(i); });
+  }
+  ASSERT_EQ(ran.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(ran[i], i);
+}
+
+TEST(SerialExecutorTest, NeverRunsATaskInline) {
+  SerialExecutor executor("test");
+  std::vector<int> order;
+  executor.RunAndWait([&] {
+    executor.Post([&order] { order.push_back(2); });
+    order.push_back(1);
+  });
+  executor.RunAndWait([&order] { order.push_back(3); });
+  EXPECT_THAT(order, ElementsAre(1, 2, 3));
+}
+
+TEST(SerialExecutorTest, KnowsItsThreadAndNamesIt) {
+  SerialExecutor executor("a-name-longer-than-fits");
+  SerialExecutor other("other");
+  EXPECT_FALSE(executor.IsCurrent());
+  executor.RunAndWait([&] {
+    EXPECT_TRUE(executor.IsCurrent());
+    EXPECT_FALSE(other.IsCurrent());
+    char name[16] = {};
+    pthread_getname_np(pthread_self(), name, sizeof(name));
+    EXPECT_STREQ(name, "a-name-longer-t");
+  });
+}
+
+TEST(SerialExecutorTest, PostsFromManyThreadsAllRunEachThreadsInOrder) {
+  constexpr int kThreads = 4;
+  constexpr int kPosts = 20'000;
+  SerialExecutor executor("test");
+  std::vector<int> last(kThreads, -1);  // the executor's own
+  int out_of_order = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kPosts; ++i) {
+        executor.Post([&, t, i] {
+          if (last[t] != i - 1) ++out_of_order;
+          last[t] = i;
+        });
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  executor.Stop();
+  EXPECT_EQ(out_of_order, 0);
+  EXPECT_THAT(last, testing::Each(kPosts - 1));
+}
+
+TEST(SerialExecutorTest, AfterBatchRunsAfterTasks) {
+  SerialExecutor executor("test");
+  std::vector<std::string> events;
+  executor.SetAfterBatch([&] {
+    events.push_back("after");
+    return absl::InfiniteFuture();
+  });
+  executor.RunAndWait([&] { events.clear(); });
+  executor.RunAndWait([&] { events.push_back("task"); });
+  executor.Stop();
+  // The first "after" is that of the batch which cleared, unless both tasks were one batch.
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(events.back(), "after");
+  EXPECT_EQ(events[events.size() - 2], "task");
+}
+
+TEST(SerialExecutorTest, AfterBatchIsATimer) {
+  SerialExecutor executor("test");
+  Event fired;
+  const absl::Time start = MonotonicNow();
+  const absl::Time due = start + absl::Milliseconds(30);
+  absl::Time seen = absl::InfinitePast();
+  executor.SetAfterBatch([&] {
+    const absl::Time now = MonotonicNow();
+    if (now < due) return due;
+    if (seen == absl::InfinitePast()) {
+      seen = now;
+      fired.Set();
+    }
+    return absl::InfiniteFuture();
+  });
+  fired.Wait();  // nothing is posted any more: only the timer can do it
+  executor.Stop();
+  EXPECT_GE(seen, due);
+  EXPECT_LT(seen, due + absl::Seconds(5));
+}
+
+TEST(SerialExecutorTest, ATimerFarAwayKeepsNobodyFromPosting) {
+  SerialExecutor executor("test");
+  int calls = 0;
+  executor.SetAfterBatch([&] {
+    ++calls;
+    return MonotonicNow() + absl::Hours(24 * 365 * 400);
+  });
+  for (int i = 0; i < 100; ++i) executor.RunAndWait([] {});
+  executor.Stop();
+  EXPECT_GE(calls, 1);
+  EXPECT_LE(calls, 102);  // it did not spin
+}
+
+TEST(SerialExecutorTest, StopRunsWhatWasPostedAndDropsTheRest) {
+  SerialExecutor executor("test");
+  Event entered;
+  Event release;
+  std::atomic<int> ran = 0;
+  executor.Post([&] {
+    entered.Set();
+    release.Wait();
+  });
+  entered.Wait();
+  for (int i = 0; i < 10; ++i) executor.Post([&] { ++ran; });
+  // Posted by a task that runs before Stop has a say or after: dropped or run, never half done.
+  release.Set();
+  executor.Stop();
+  EXPECT_EQ(ran, 10);
+  auto held = std::make_shared<int>(1);
+  executor.Post([held] { FAIL() << "ran after Stop"; });
+  EXPECT_EQ(held.use_count(), 1);  // dropped means destroyed
+  executor.Stop();
+}
+
+TEST(SerialExecutorTest, RunAndWaitOnAStoppedExecutorReturns) {
+  SerialExecutor executor("test");
+  executor.Stop();
+  bool ran = false;
+  executor.RunAndWait([&] { ran = true; });
+  EXPECT_FALSE(ran);
+}
+
+TEST(SerialExecutorTest, MonotonicTimeDoesNotGoBack) {
+  absl::Time last = MonotonicNow();
+  for (int i = 0; i < 1000; ++i) {
+    const absl::Time now = MonotonicNow();
+    EXPECT_GE(now, last);
+    last = now;
+  }
+}
+
+TEST(SerialExecutorDeathTest, StoppingItselfIsABrokenInvariant) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        SerialExecutor executor("test");
+        executor.RunAndWait([&] { executor.Stop(); });
+      },
+      "check failed at .*executor.cc");
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/flight_recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+
+namespace ferry {
+namespace {
+
+TEST(FlightRecorderTest, KeepsWhatItIsTold) {
+  FlightRecorder recorder;
+  EXPECT_TRUE(recorder.Snapshot().empty());
+  EXPECT_EQ(recorder.Dump(), "");
+  recorder.Record("offer", 1, 2, 3, "key:1f2e");
+  recorder.Record("done");
+  const std::vector<FlightRecorder::Event> events = recorder.Snapshot();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].number, 0u);
+  EXPECT_STREQ(events[0].what, "offer");
+  EXPECT_EQ(events[0].a, 1u);
+  EXPECT_EQ(events[0].b, 2u);
+  EXPECT_EQ(events[0].c, 3u);
+  EXPECT_STREQ(events[0].text, "key:1f2e");
+  EXPECT_GT(events[0].realtime_nanos, 1'600'000'000'000'000'000);
+  EXPECT_STREQ(events[1].what, "done");
+  EXPECT_STREQ(events[1].text, "");
+}
+
+TEST(FlightRecorderTest, WrapsAndKeepsTheNewest) {
+  FlightRecorder recorder;
+  const uint64_t total = FlightRecorder::kCapacity + 100;
+  for (uint64_t i = 0; i < total; ++i) recorder.Record("event", i, 0, 0, i % 2 ? "odd" : "");
+  const std::vector<FlightRecorder::Event> events = recorder.Snapshot();
+  ASSERT_EQ(events.size(), FlightRecorder::kCapacity);
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].number, i + 100);
+    EXPECT_EQ(events[i].a, i + 100);
+    EXPECT_STREQ(events[i].text, i % 2 ? "odd" : "");  // nothing left of the one before
+  }
+}
+
+TEST(FlightRecorderTest, CutsLongTextsAndKeepsEachEventOnOneLine) {
+  FlightRecorder recorder;
+  recorder.Record("long", 0, 0, 0, std::string(1000, 'x'));
+  recorder.Record("lines", 1, 2, 3, absl::string_view("a\nb\0c", 5));
+  const std::vector<FlightRecorder::Event> events = recorder.Snapshot();
+  EXPECT_EQ(std::string(events[0].text), std::string(63, 'x'));
+  const std::vector<std::string> lines = absl::StrSplit(recorder.Dump(), '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[1], testing::MatchesRegex("  #1 \\+0\\.[0-9]{6}s lines a=1 b=2 c=3 a b c"));
+  EXPECT_EQ(lines[2], "");
+}
+
+TEST(FlightRecorderTest, LosesNothingOfManyThreads) {
+  FlightRecorder recorder;
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&recorder, t] {
+      for (uint64_t i = 0; i < 1000; ++i) recorder.Record("event", t, i);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<uint64_t> next(4, 0);
+  for (const FlightRecorder::Event& event : recorder.Snapshot()) {
+    EXPECT_EQ(event.b, next[event.a]++);
+  }
+  EXPECT_THAT(next, testing::Each(1000u));
+}
+
+TEST(CheckDeathTest, AFailedCheckTellsTheStory) {
+  EXPECT_DEATH(
+      {
+        FlightRecorder::Get().Record("the.last.event", 42);
+        FERRY_CHECK(1 + 1 == 3);
+      },
+      "check failed at .*flight_recorder_test.cc:[0-9]+: 1 \\+ 1 == 3(.|\n)*the.last.event a=42");
+  FERRY_CHECK(1 + 1 == 2);
+}
+
+}  // namespace
+}  // namespace ferry

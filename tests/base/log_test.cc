@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::MatchesRegex;
+
+// What `write` logs, as lines.
+template <typename Write>
+std::vector<std::string> Logged(LogFormat format, const std::string& level, Write write) {
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(ConfigureLog(format, level).ok());
+  write();
+  const std::string text = testing::internal::GetCapturedStderr();
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  EXPECT_EQ(lines.back(), "") << "the last line has no end";
+  lines.pop_back();
+  return lines;
+}
+
+nlohmann::json LoggedJson(const std::string& text) {
+  const auto lines =
+      Logged(LogFormat::kJson, "info", [&] { FERRY_LOG(warn, "an.event", "{}", text); });
+  EXPECT_EQ(lines.size(), 1u);
+  return nlohmann::json::parse(lines.at(0));
+}
+
+TEST(LogTest, TextIsOneLineAnEvent) {
+  const auto lines = Logged(LogFormat::kText, "info", [] {
+    FERRY_LOG(info, "session.open", "session {} uid {}", 3, 1000);
+    FERRY_LOG(err, "bad.name", "name {}", "a\nb\x1b[0m");
+  });
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[0],
+              MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z "
+                           "I session.open: session 3 uid 1000"));
+  EXPECT_THAT(lines[1], testing::EndsWith(" E bad.name: name a\\x0ab\\x1b[0m"));
+}
+
+TEST(LogTest, JsonHasTimeLevelEventAndMessage) {
+  const nlohmann::json line = LoggedJson("a: b");
+  EXPECT_EQ(line.size(), 4u);
+  EXPECT_THAT(line["ts"].get<std::string>(),
+              MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{6}Z"));
+  EXPECT_EQ(line["level"], "warn");
+  EXPECT_EQ(line["event"], "an.event");
+  EXPECT_EQ(line["msg"], "a: b");
+}
+
+TEST(LogTest, JsonStaysValidWhateverIsLogged) {
+  for (const std::string& text :
+       {std::string("quote \" backslash \\ tab \t line \n"), std::string("\0\x01\x1f\x7f", 4),
+        std::string("größe 漢字 🚢"), std::string()}) {
+    EXPECT_EQ(LoggedJson(text)["msg"], text);
+  }
+  const struct {
+    std::string bytes, read;
+  } broken[] = {
+      {"\xff", "\uFFFD"},                                  // never in UTF-8
+      {"\xc3", "\uFFFD"},                                  // cut off
+      {"\xc0\xaf", "\uFFFD\uFFFD"},                        // overlong
+      {"\xed\xa0\x80", "\uFFFD\uFFFD\uFFFD"},              // a surrogate
+      {"\xf4\x90\x80\x80x", "\uFFFD\uFFFD\uFFFD\uFFFDx"},  // beyond Unicode
+      {"\xe2\x28\xa1", "\uFFFD(\uFFFD"},
+  };
+  for (const auto& [bytes, read] : broken) EXPECT_EQ(LoggedJson(bytes)["msg"], read);
+}
+
+TEST(LogTest, ALineWithoutEventHasOnlyAMessage) {
+  const auto lines = Logged(LogFormat::kJson, "info", [] { spdlog::info("no name"); });
+  const nlohmann::json line = nlohmann::json::parse(lines.at(0));
+  EXPECT_EQ(line["event"], "");
+  EXPECT_EQ(line["msg"], "no name");
+}
+
+TEST(LogTest, WritesAndCountsFromItsLevelUp) {
+  const uint64_t infos = LogMessages(spdlog::level::info);
+  const uint64_t warnings = LogMessages(spdlog::level::warn);
+  const auto lines = Logged(LogFormat::kText, "warn", [] {
+    FERRY_LOG(info, "quiet", "not seen");
+    FERRY_LOG(warn, "loud", "seen");
+    EXPECT_TRUE(SetLogLevel("info").ok());
+    FERRY_LOG(info, "quiet", "seen now");
+  });
+  EXPECT_EQ(lines.size(), 2u);
+  EXPECT_EQ(LogMessages(spdlog::level::info), infos + 1);
+  EXPECT_EQ(LogMessages(spdlog::level::warn), warnings + 1);
+}
+
+TEST(LogTest, EveryLevelIsReadBackAndOthersAreRefused) {
+  for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) {
+    EXPECT_TRUE(SetLogLevel(level).ok());
+    EXPECT_EQ(LogLevel(), level);
+  }
+  EXPECT_TRUE(HasReason(SetLogLevel("loud"), Reason::kFieldInvalid));
+  EXPECT_TRUE(HasReason(ConfigureLog(LogFormat::kText, ""), Reason::kFieldInvalid));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tools/check_style.py finds what it forbids, where it forbids it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+CHECK = os.path.join(ROOT, "tools", "check_style.py")
+SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
+
+
+class CheckStyleTest(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix="style.")
+        self.addCleanup(shutil.rmtree, self.root)
+        self.write("tools/check_allow", "")
+
+    def write(self, path, text):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def run_on(self, path, text):
+        self.write(path, text)
+        done = subprocess.run([sys.executable, "-B", CHECK, path], cwd=self.root,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1 if done.stdout else 0, done.stderr)
+        return done.stdout
+
+    def test_finds_each_rule(self):
+        for rule, path, text in [
+            ("spdx", "base/x.cc", "int x;\n"),
+            ("length", "base/x.cc", SPDX + "\n" * 500),
+            ("once", "base/x.h", SPDX),
+            ("sleep", "tests/support/x.cc", SPDX + "std::this_thread::sleep_for(a);\n"),
+            ("sleep", "tests/support/x.cc", SPDX + "  sleep(1);\n"),
+            ("sleep", "tests/support/x.cc", SPDX + "absl::SleepFor(a);\n"),
+            ("cout", "transfer/x.cc", SPDX + "std::cout << 1;\n"),
+            ("shared_ptr", "daemon/x.cc", SPDX + "std::shared_ptr<int> p;\n"),
+            ("throw", "device/x.cc", SPDX + "throw 1;\n"),
+            ("todo", "client/x.cc", SPDX + "// TO" + "DO: more\n"),
+            ("dead", "tests/new/x_test.cc", SPDX),
+            ("dead", "base/x_test.cc", SPDX),
+        ]:
+            with self.subTest(rule=rule, text=text[-30:]):
+                output = self.run_on(path, text)
+                self.assertTrue(output.startswith(path + ":"), output)
+                self.assertTrue(output.endswith(f"[{rule}]\n"), output)
+
+    def test_lets_pass_what_is_fine(self):
+        self.write("tests/new/CMakeLists.txt", "ferry_tests(new_tests LABEL unit)\n")
+        for path, text in [
+            ("tests/new/x_test.cc", SPDX),
+            ("base/x.cc", SPDX + "// yaml-cpp may throw; no shared_ptr here, no std::cout\n"),
+            ("base/x.h", SPDX + "#pragma once\n"),
+            ("bench/x.cc", SPDX + "std::cout << 1; std::this_thread::sleep_for(a);\n"),
+            ("base/full.cc", SPDX + "\n" * 499),
+        ]:
+            with self.subTest(path=path):
+                self.assertEqual(self.run_on(path, text), "")
+
+    def test_an_exception_needs_a_reason_and_a_use(self):
+        text = SPDX + "std::shared_ptr<int> p;\n"
+        self.write("tools/check_allow", "shared_ptr base/x.cc  # a library wants it\n")
+        self.assertEqual(self.run_on("base/x.cc", text), "")
+        self.assertIn("excuses nothing: shared_ptr base/x.cc", self.run_on("base/x.cc", SPDX))
+        self.write("tools/check_allow", "shared_ptr base/x.cc\n")
+        self.write("base/x.cc", text)
+        done = subprocess.run([sys.executable, "-B", CHECK, "base/x.cc"], cwd=self.root,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("# reason", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

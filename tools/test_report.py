@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sums up ctest's JUnit files: tools/test_report.py SKIPS FILE... prints "passed failed skipped".
+
+Failures and skips are told by name on stderr. A skip that SKIPS does not list counts as failed.
+"""
+
+import re
+import sys
+import xml.etree.ElementTree
+
+
+def load_skips(path):
+    skips = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            line = line.strip()
+            if not line or line.startswith("#"):
+                continue
+            pattern, separator, reason = line.partition(" # ")
+            if not separator or not reason.strip():
+                sys.exit(f"{path}: a skip without reason: {line}")
+            skips.append((re.compile(pattern.strip()), reason.strip()))
+    return skips
+
+
+def outcome(case):
+    """"passed", "failed" or "skipped" (what the test itself said)."""
+    if case.get("status") == "run":
+        return "passed"
+    skipped = case.find("skipped")
+    # A test whose program was not built is "notrun" as well, but did not skip itself.
+    if skipped is not None and "SKIP_" in skipped.get("message", ""):
+        return "skipped"
+    return "failed"
+
+
+def main():
+    skips = load_skips(sys.argv[1])
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for path in sys.argv[2:]:
+        for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
+            name = case.get("name")
+            result = outcome(case)
+            if result == "skipped":
+                reason = next((reason for pattern, reason in skips if pattern.fullmatch(name)), None)
+                if reason is None:
+                    print(f"  skipped, and not on {sys.argv[1]}: {name}", file=sys.stderr)
+                    result = "failed"
+                else:
+                    print(f"  skipped: {name}: {reason}", file=sys.stderr)
+            elif result == "failed":
+                print(f"  failed: {name}", file=sys.stderr)
+            counts[result] += 1
+    print(counts["passed"], counts["failed"], counts["skipped"])
+
+
+if __name__ == "__main__":
+    main()
