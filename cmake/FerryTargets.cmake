@@ -8,7 +8,8 @@ target_compile_options(ferry_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 target_compile_definitions(ferry_flags INTERFACE FERRY_VERSION="${PROJECT_VERSION}")
 if(FERRY_SANITIZE)
-  target_compile_options(ferry_flags INTERFACE -fsanitize=${FERRY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(ferry_flags INTERFACE -fsanitize=${FERRY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -Wno-maybe-uninitialized)  # false alarms of g++ 12 on absl::InlinedVector
   target_link_options(ferry_flags INTERFACE -fsanitize=${FERRY_SANITIZE})
 endif()
 

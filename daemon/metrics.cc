@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <prometheus/text_serializer.h>
-#include <spdlog/common.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>

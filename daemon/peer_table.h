@@ -55,6 +55,8 @@ class PeerTable {
   static constexpr absl::Duration kSilence = absl::Seconds(5);
   static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
+  // Between dials that fail: doubled each time.
+  static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 
   // `peers` by PeerId; the entry of this daemon itself is ignored.
   PeerTable(Executor& control, LocalDevices& devices, SessionTable& sessions, PeerId self,

@@ -129,6 +129,10 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   for (const auto& [id, session] : sessions_) {
     if (session->credentials().uid == credentials.uid) ++of_uid;
   }
+  if (next_session_ >= (uint32_t{1} << (64 - kTransferSequenceBits))) {
+    return refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                        "attach: this life of the daemon has given out all session ids; restart it"));
+  }
   if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {
     return refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                         absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "bench/cases.h"
+#include "bench/echo.h"
+#include "tools/ferryctl/statistics.h"
+
+namespace ferry::bench {
+namespace {
+
+constexpr int kCallsPerRound = 500;
+constexpr uint64_t kTiny = 8;
+constexpr uint64_t kRateCount = 100'000;
+constexpr uint64_t kRateBytes = 4096;
+constexpr uint64_t kRateBatch = 1024;
+constexpr uint64_t kRateWindow = 4;
+constexpr uint64_t kPosted = 10'000;
+constexpr int kIdleSessions = 100;
+
+// `once` returns a StatusOr<Duration>; the median of many, in microseconds.
+template <typename Once>
+absl::StatusOr<double> MedianMicroseconds(Once once) {
+  std::vector<double> samples;
+  for (int i = 0; i < kCallsPerRound; ++i) {
+    ASSIGN_OR_RETURN(absl::Duration elapsed, once());
+    samples.push_back(absl::ToDoubleMicroseconds(elapsed));
+  }
+  return tools::Median(std::move(samples));
+}
+
+absl::StatusOr<double> TinyTransfers(tools::BenchPair& pair) {
+  return MedianMicroseconds([&] { return pair.Run(1, kTiny); });
+}
+
+// The batch that a client posts for the rate case, as it goes over the wire.
+ferry::v1::CrossHostSendRequest DescriptorBatch() {
+  ferry::v1::CrossHostSendRequest batch;
+  batch.set_domain("bench");
+  for (uint64_t i = 0; i < kRateBatch; ++i) {
+    auto* range = batch.add_buffers()->add_ranges();
+    range->set_arena_id(7);
+    range->set_offset(i * kRateBytes);
+    range->set_length(kRateBytes);
+    batch.add_dst_global_device_ids(2);
+    batch.add_transfer_keys(tools::NumberKey(i));
+  }
+  return batch;
+}
+
+}  // namespace
+
+absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report) {
+  ASSIGN_OR_RETURN(EchoClient echo, EchoClient::Start(settings.self));
+  ASSIGN_OR_RETURN(tools::BenchPair unary, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY, true));
+  ASSIGN_OR_RETURN(tools::BenchPair stream,
+                   OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY, false));
+  RETURN_IF_ERROR(unary.MakeArenas(4096).status());
+  RETURN_IF_ERROR(stream.MakeArenas(4096).status());
+  ASSIGN_OR_RETURN(absl::Duration cold, stream.Run(1, kTiny));
+  std::vector<double> calls, by_unary, by_stream;
+  for (int round = 0; round < settings.rounds; ++round) {
+    ASSIGN_OR_RETURN(double call, MedianMicroseconds([&] { return echo.SmallCall(); }));
+    ASSIGN_OR_RETURN(double unary_time, TinyTransfers(unary));
+    ASSIGN_OR_RETURN(double stream_time, TinyTransfers(stream));
+    calls.push_back(call);
+    by_unary.push_back(unary_time);
+    by_stream.push_back(stream_time);
+  }
+  Row row;
+  row.name = "8 B, posted by unary call";
+  row.unit = "us";
+  row.warm = tools::Median(by_unary);
+  row.peer = "gRPC unary round trip";
+  row.peer_warm = tools::Median(calls);
+  row.at_most = true;
+  row.target = 2.3;
+  report.Add(row);
+  row.name = "8 B, posted by stream";
+  row.cold = absl::ToDoubleMicroseconds(cold);
+  row.warm = tools::Median(by_stream);
+  row.target = 1.6;
+  report.Add(row);
+  return absl::OkStatus();
+}
+
+absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report) {
+  ASSIGN_OR_RETURN(EchoClient echo, EchoClient::Start(settings.self));
+  ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
+  const ferry::v1::CrossHostSendRequest batch = DescriptorBatch();
+  const auto per_second = [](uint64_t count, absl::Duration elapsed) {
+    return static_cast<double>(count) / absl::ToDoubleSeconds(elapsed);
+  };
+  ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(kRateBytes * kRateBatch * kRateWindow));
+  ASSIGN_OR_RETURN(absl::Duration first,
+                   pair.Stream(kRateCount, kRateBytes, kRateBatch, kRateWindow));
+  std::vector<double> transfers, descriptors;
+  for (int round = 0; round < settings.rounds; ++round) {
+    absl::Duration all;
+    const uint64_t calls = kRateCount / kRateBatch + 1;
+    for (uint64_t i = 0; i < calls; ++i) {
+      ASSIGN_OR_RETURN(absl::Duration one, echo.Descriptors(batch));
+      all += one;
+    }
+    descriptors.push_back(per_second(calls * kRateBatch, all));
+    ASSIGN_OR_RETURN(absl::Duration elapsed,
+                     pair.Stream(kRateCount, kRateBytes, kRateBatch, kRateWindow));
+    transfers.push_back(per_second(kRateCount, elapsed));
+  }
+  RETURN_IF_ERROR(pair.Compare(kRateBytes * kRateBatch * kRateWindow));
+  Row row;
+  row.name = "100,000 x 4 KiB, batches of 1,024";
+  row.unit = "transfers/s";
+  row.cold = per_second(kRateCount, made + first);
+  row.warm = tools::Median(transfers);
+  row.target = 200'000;
+  report.Add(row);
+  row.peer = "echo RPC of the descriptors";
+  row.peer_warm = tools::Median(descriptors);
+  row.target = 1.0 / 16;
+  report.Add(row);
+  return absl::OkStatus();
+}
+
+absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report& report) {
+  ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
+  RETURN_IF_ERROR(pair.MakeArenas(1 << 20).status());
+  std::vector<double> alone, beside;
+  double bytes_each = 0;
+  RETURN_IF_ERROR(TinyTransfers(pair).status());  // what grows once has grown
+  for (int round = 0; round < settings.rounds; ++round) {
+    ASSIGN_OR_RETURN(double without, TinyTransfers(pair));
+    alone.push_back(without);
+    ASSIGN_OR_RETURN(uint64_t before, ResidentBytes(nodes.pid(1)));
+    RETURN_IF_ERROR(pair.Park(kPosted, kTiny));
+    ASSIGN_OR_RETURN(uint64_t after, ResidentBytes(nodes.pid(1)));
+    // Later rounds use what the first one left with the allocator.
+    if (round == 0)
+      bytes_each = (static_cast<double>(after) - static_cast<double>(before)) / kPosted;
+    ASSIGN_OR_RETURN(double with, TinyTransfers(pair));
+    beside.push_back(with);
+    RETURN_IF_ERROR(pair.Unpark());
+  }
+  Row row;
+  row.name = "8 B beside 10,000 posted receives";
+  row.unit = "us";
+  row.warm = tools::Median(beside);
+  row.peer = "8 B beside none";
+  row.peer_warm = tools::Median(alone);
+  row.at_most = true;
+  row.target = 1.2;
+  report.Add(row);
+
+  Row memory;
+  memory.name = "daemon's memory, a posted receive";
+  memory.unit = "bytes";
+  memory.warm = bytes_each;
+  memory.at_most = true;
+  memory.target = 2048;
+  report.Add(memory);
+
+  std::vector<tools::SessionPtr> sessions;
+  ASSIGN_OR_RETURN(uint64_t before, ResidentBytes(nodes.pid(0)));
+  for (int i = 0; i < kIdleSessions; ++i) {
+    tools::SessionOptions options;
+    options.client_dir = nodes.ClientDir(0);
+    options.name = absl::StrCat("idle-", i);
+    ASSIGN_OR_RETURN(tools::SessionPtr session, tools::OpenSession(options));
+    sessions.push_back(std::move(session));
+  }
+  ASSIGN_OR_RETURN(uint64_t after, ResidentBytes(nodes.pid(0)));
+  memory.name = "daemon's memory, an idle session";
+  memory.warm = (static_cast<double>(after) - static_cast<double>(before)) / kIdleSessions;
+  memory.target = 65536;
+  report.Add(memory);
+
+  ASSIGN_OR_RETURN(absl::Duration busy_before, CpuTime(nodes.pid(0)));
+  const absl::Duration watched = absl::Seconds(5);
+  absl::SleepFor(watched);
+  ASSIGN_OR_RETURN(absl::Duration busy_after, CpuTime(nodes.pid(0)));
+  Row idle;
+  idle.name = "idle daemon with 100 sessions";
+  idle.unit = "% of a core";
+  idle.warm = 100 * absl::FDivDuration(busy_after - busy_before, watched);
+  idle.at_most = true;
+  idle.target = 1;
+  report.Add(idle);
+  return absl::OkStatus();
+}
+
+}  // namespace ferry::bench

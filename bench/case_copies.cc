@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/cases.h"
+#include "bench/network_peers.h"
+#include "tools/ferryctl/format.h"
+#include "tools/ferryctl/host_copy.h"
+#include "tools/ferryctl/statistics.h"
+
+namespace ferry::bench {
+namespace {
+
+constexpr uint64_t kLarge = uint64_t{256} << 20;
+constexpr uint64_t kSmall = uint64_t{64} << 10;
+constexpr uint64_t kSmallCount = 1000;
+constexpr int kWarmRuns = 3;
+constexpr int kThreads = 2;  // a lane and its helper
+
+struct Rates {
+  std::vector<double> cold;
+  std::vector<double> warm;
+  void Add(std::vector<double>& to, uint64_t bytes, absl::Duration elapsed) {
+    to.push_back(tools::GigabytesPerSecond(bytes, elapsed));
+  }
+};
+
+// One round of transfers: fresh arenas, the first run cold with the making of the destination
+// counted.
+absl::Status RunPair(tools::BenchPair& pair, uint64_t count, uint64_t bytes, Rates& rates) {
+  const uint64_t total = count * bytes;
+  ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(total));
+  ASSIGN_OR_RETURN(absl::Duration first, pair.Run(count, bytes));
+  rates.Add(rates.cold, total, made + first);
+  for (int i = 0; i < kWarmRuns; ++i) {
+    ASSIGN_OR_RETURN(absl::Duration elapsed, pair.Run(count, bytes));
+    rates.Add(rates.warm, total, elapsed);
+  }
+  return pair.Compare(total);
+}
+
+template <typename Copy>
+void RunCopy(Copy copy, uint64_t bytes, Rates& rates) {
+  tools::Pages from(bytes);
+  from.Fill();
+  tools::Pages to(bytes);
+  rates.Add(rates.cold, bytes, copy(to.data(), from.data(), bytes));
+  for (int i = 0; i < kWarmRuns; ++i) {
+    rates.Add(rates.warm, bytes, copy(to.data(), from.data(), bytes));
+  }
+}
+
+absl::Duration Streaming(std::byte* to, const std::byte* from, size_t bytes) {
+  return tools::TimeStreamingCopy(to, from, bytes, kThreads);
+}
+
+Row MakeRow(const char* name, const Rates& ferry, const char* peer, const Rates& against,
+            double target) {
+  Row row;
+  row.name = name;
+  row.unit = "GB/s";
+  row.cold = tools::Median(ferry.cold);
+  row.warm = tools::Median(ferry.warm);
+  row.peer = peer;
+  if (!against.cold.empty()) row.peer_cold = tools::Median(against.cold);
+  row.peer_warm = tools::Median(against.warm);
+  row.target = target;
+  return row;
+}
+
+}  // namespace
+
+absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report& report) {
+  ASSIGN_OR_RETURN(tools::BenchPair local, OpenPair(settings, nodes, 0, 0, FERRY_ROUTE_LOCAL));
+  ASSIGN_OR_RETURN(tools::BenchPair mapped, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
+  Rates one_thread, streaming, by_local, by_mapped;
+  Rates small_copy, small_local, small_mapped;
+  for (int round = 0; round < settings.rounds; ++round) {
+    RunCopy(tools::TimeMemcpy, kLarge, one_thread);
+    RETURN_IF_ERROR(RunPair(local, 1, kLarge, by_local));
+    RunCopy(Streaming, kLarge, streaming);
+    RETURN_IF_ERROR(RunPair(mapped, 1, kLarge, by_mapped));
+    RunCopy(tools::TimeMemcpy, kSmall * kSmallCount, small_copy);
+    RETURN_IF_ERROR(RunPair(local, kSmallCount, kSmall, small_local));
+    RETURN_IF_ERROR(RunPair(mapped, kSmallCount, kSmall, small_mapped));
+  }
+  const bool streams = tools::Median(streaming.warm) > tools::Median(one_thread.warm);
+  report.Add(MakeRow("256 MiB local", by_local, streams ? "2 threads, streaming" : "memcpy",
+                     streams ? streaming : one_thread, 0.9));
+  report.Add(MakeRow("256 MiB mapped", by_mapped, "memcpy", one_thread, 0.9));
+  report.Add(MakeRow("256 MiB mapped", by_mapped, "2 threads, streaming", streaming, 0.75));
+  report.Add(MakeRow("1,000 x 64 KiB local", small_local, "one memcpy", small_copy, 1.2));
+  report.Add(MakeRow("1,000 x 64 KiB mapped", small_mapped, "one memcpy", small_copy, 1.2));
+  return absl::OkStatus();
+}
+
+absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver over,
+                        Report& report) {
+  const bool tcp = over == UcxOver::kTcp;
+  ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_UCX));
+  RawTcp raw(kLarge);
+  Rates by_ucx, perftest, by_socket, small;
+  Rates one_buffer;
+  for (int round = 0; round < settings.rounds; ++round) {
+    ASSIGN_OR_RETURN(double rate, MeasureUcxPerftest(over, kLarge, 5));
+    perftest.warm.push_back(rate);
+    RETURN_IF_ERROR(RunPair(pair, 1, kLarge, by_ucx));
+    if (!tcp) continue;
+    ASSIGN_OR_RETURN(absl::Duration elapsed, raw.Run());
+    by_socket.Add(by_socket.warm, kLarge, elapsed);
+    RETURN_IF_ERROR(RunPair(pair, kSmallCount, kSmall, small));
+    RETURN_IF_ERROR(RunPair(pair, 1, kSmallCount * kSmall, one_buffer));
+  }
+  const char* name = tcp ? "256 MiB ucx TCP" : "256 MiB ucx shared memory";
+  report.Add(MakeRow(name, by_ucx, "ucx_perftest tag_bw", perftest, 0.9));
+  if (tcp) {
+    report.Add(MakeRow(name, by_ucx, "raw TCP socket", by_socket, 0.8));
+    report.Add(MakeRow("1,000 x 64 KiB ucx TCP", small, "one buffer of as much", one_buffer, 0.9));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ferry::bench

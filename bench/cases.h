@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases of the speed table, each as rows of the report. Ferry and what it is measured against
+// take turns, `rounds` times, and medians are compared: a busy machine then disturbs both.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/nodes.h"
+#include "bench/report.h"
+#include "tools/ferryctl/bench_pair.h"
+
+namespace ferry::bench {
+
+struct Settings {
+  std::string self;  // this program, which is also the other ends
+  std::string ferryd;
+  int rounds = 5;
+};
+
+// A sender at node `from` and a receiver at node `to`.
+absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes& nodes, int from,
+                                          int to, int route, bool unary = false);
+
+// 256 MiB over `local` and `mapped`, and 1,000 x 64 KiB.
+absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report& report);
+// 256 MiB over `ucx`; over TCP also 1,000 x 64 KiB.
+absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver over, Report& report);
+// 8 bytes, posted by unary call and by stream.
+absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report);
+// 100,000 x 4 KiB in batches of 1,024.
+absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);
+// 10,000 posted receives that nobody answers, and idle sessions.
+absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report& report);
+
+}  // namespace ferry::bench

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gRPC round trip that Ferry's calls are measured against: the same gRPC, a server in a process
+// of its own, a Unix socket. Client: one thread.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "bench/nodes.h"
+#include "ferry/v1/transfer.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tools/ferryctl/child_process.h"
+
+namespace ferry::bench {
+
+// Serves on the socket until killed.
+int RunEchoServer(const std::string& socket);
+
+class EchoClient {
+ public:
+  // `server_command` and the socket's path run RunEchoServer.
+  static absl::StatusOr<EchoClient> Start(const std::string& self);
+
+  // A unary call with 8 bytes there and a number back, by generated code.
+  absl::StatusOr<absl::Duration> SmallCall();
+  // A unary call with the batch there and back, decoded and encoded at both ends.
+  absl::StatusOr<absl::Duration> Descriptors(const ferry::v1::CrossHostSendRequest& batch);
+
+ private:
+  EchoClient(TemporaryDirectory directory, tools::ChildProcess server)
+      : directory_(std::move(directory)), server_(std::move(server)) {}
+  TemporaryDirectory directory_;
+  tools::ChildProcess server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<::grpc::health::v1::Health::Stub> small_;
+  std::unique_ptr<grpc::GenericStub> generic_;
+  std::unique_ptr<grpc::CompletionQueue> queue_;
+};
+
+}  // namespace ferry::bench

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/network_peers.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "tools/ferryctl/bench_end.h"
+#include "tools/ferryctl/host_copy.h"
+
+namespace ferry::bench {
+
+double ParseUcxPerftest(absl::string_view output) {
+  double found = 0;
+  for (absl::string_view line : absl::StrSplit(output, '\n')) {
+    // iterations, latency of a percentile, average and overall, MiB/s average and overall,
+    // messages/s ...
+    std::vector<absl::string_view> words = absl::StrSplit(line, ',');
+    double mib = 0;
+    if (words.size() == 8 && absl::SimpleAtod(words[5], &mib)) found = mib * 1048576 / 1e9;
+  }
+  return found;
+}
+
+absl::StatusOr<double> MeasureUcxPerftest(UcxOver over, uint64_t bytes, int iterations) {
+  ASSIGN_OR_RETURN(int port, FreeTcpPort());
+  UniqueFd nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  tools::SpawnOptions server;
+  server.arguments = {"ucx_perftest", "-p", absl::StrCat(port)};
+  server.environment = {absl::StrCat("UCX_TLS=", UcxTransports(over)),
+                        "UCX_WARN_UNUSED_ENV_VARS=n"};
+  server.output = nowhere.get();
+  ASSIGN_OR_RETURN(tools::ChildProcess running, tools::ChildProcess::Spawn(server));
+  tools::SpawnOptions client = server;
+  client.arguments = {"ucx_perftest", "127.0.0.1",
+                      "-p",           absl::StrCat(port),
+                      "-t",           "tag_bw",
+                      "-s",           absl::StrCat(bytes),
+                      "-n",           absl::StrCat(iterations),
+                      "-w",           "2",
+                      "-f",           "-v"};
+  absl::Status failure;
+  // The server says nothing when it listens; the client is tried until it does.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    auto output = tools::RunAndRead(client);
+    if (output.ok()) {
+      const double rate = ParseUcxPerftest(*output);
+      if (rate > 0) return rate;
+      return Error(absl::StatusCode::kInternal, Reason::kInternal,
+                   absl::StrCat("read ucx_perftest's result: ", *output));
+    }
+    failure = output.status();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return failure;
+}
+
+struct RawTcp::Buffers {
+  explicit Buffers(uint64_t size) : bytes(size), from(size), to(size) {
+    from.Fill();
+    to.Fill();
+  }
+  const uint64_t bytes;
+  tools::Pages from;
+  tools::Pages to;
+};
+
+RawTcp::RawTcp(uint64_t bytes) : buffers_(std::make_unique<Buffers>(bytes)) {}
+RawTcp::~RawTcp() = default;
+
+absl::StatusOr<absl::Duration> RawTcp::Run() {
+  const auto failed = [](absl::string_view doing) {
+    return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal,
+                      absl::StrCat("raw TCP: ", doing), errno);
+  };
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener.get(), raw, size) != 0 || listen(listener.get(), 1) != 0 ||
+      getsockname(listener.get(), raw, &size) != 0) {
+    return failed("listen");
+  }
+  UniqueFd writer(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connect(writer.get(), raw, size) != 0) return failed("connect");
+  UniqueFd reader(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!reader.valid()) return failed("accept");
+
+  const uint64_t bytes = buffers_->bytes;
+  const int64_t start = tools::MonotonicNanoseconds();
+  std::thread sending([&] {
+    for (uint64_t at = 0; at < bytes;) {
+      const ssize_t put = send(writer.get(), buffers_->from.data() + at, bytes - at, MSG_NOSIGNAL);
+      if (put <= 0) break;  // the reader sees the end of the stream too early
+      at += static_cast<uint64_t>(put);
+    }
+    shutdown(writer.get(), SHUT_WR);
+  });
+  uint64_t at = 0;
+  while (at < bytes) {
+    const ssize_t got = recv(reader.get(), buffers_->to.data() + at, bytes - at, 0);
+    if (got <= 0) break;
+    at += static_cast<uint64_t>(got);
+  }
+  const int64_t end = tools::MonotonicNanoseconds();
+  sending.join();
+  if (at < bytes) return failed("receive");
+  return absl::Nanoseconds(end - start);
+}
+
+}  // namespace ferry::bench

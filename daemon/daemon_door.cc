@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's sockets: what is listened on, and where what arrives goes.
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/daemon_impl.h"
+#include "daemon/metrics_http.h"
+#include "daemon/rpc/attach_codec.h"
+
+namespace ferry {
+namespace {
+
+absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kRouteUnavailable,
+                 absl::StrCat("the path ", path, " is too long for a socket"));
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid() ||
+      connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                      absl::StrCat("connect to ", path), errno);
+  }
+  return socket;
+}
+
+}  // namespace
+
+absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer, const std::string& path) {
+  ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
+  return door.AddPackets(
+      std::move(socket), UniqueFd(),
+      [this, peer](Door::ConnectionId connection, Door::Packet packet) {
+        absl::StatusOr<PeerSocketResponse> response = ParsePeerSocketResponse(packet.bytes);
+        if (!response.ok() || packet.truncated) {
+          door.Close(connection);
+          control.Post([this, connection] { peers->OnSocketClosed(connection); });
+          return;
+        }
+        control.Post([this, peer, connection, response = *std::move(response),
+                      fds = std::move(packet.fds)]() mutable {
+          peers->OnSocketResponse(peer, connection, std::move(response), std::move(fds));
+        });
+      },
+      [this](Door::ConnectionId connection) {
+        control.Post([this, connection] { peers->OnSocketClosed(connection); });
+      });
+}
+
+absl::Status Daemon::Impl::OpenDoor() {
+  const std::string attach_path = Path("client/attach.sock");
+  const std::string peer_path = Path("peer/peer.sock");
+  ASSIGN_OR_RETURN(UniqueFd attach, ListenUnix(attach_path, SOCK_SEQPACKET, 0666));
+  ASSIGN_OR_RETURN(UniqueFd client, ListenUnix(Path("client/client.sock"), SOCK_STREAM, 0666));
+  ASSIGN_OR_RETURN(UniqueFd admin_socket, ListenUnix(Path("admin/admin.sock"), SOCK_STREAM, 0660));
+  ASSIGN_OR_RETURN(UniqueFd metrics, ListenUnix(Path("admin/metrics.sock"), SOCK_STREAM, 0660));
+  ASSIGN_OR_RETURN(UniqueFd peer_socket,
+                   ListenUnix(peer_path, SOCK_SEQPACKET, config.peer.uids.empty() ? 0600 : 0666));
+  UniqueFd peer_tcp, metrics_tcp;
+  if (peer_server != nullptr) {
+    ASSIGN_OR_RETURN(peer_tcp, ListenTcp(config.peer.listen));
+    peer_port = BoundPort(peer_tcp.get());
+  }
+  if (!config.metrics.listen.empty()) {
+    ASSIGN_OR_RETURN(metrics_tcp, ListenTcp(config.metrics.listen));
+  }
+
+  // Connections to gRPC: credentials are read here, the rest is gRPC's.
+  const auto to_grpc = [this](GrpcServer* server) {
+    return [this, server](UniqueFd socket) {
+      absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
+      if (!credentials.ok()) return;
+      absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials);
+      if (!fd.ok()) {
+        FERRY_LOG(warn, "connection.refused", "{}", std::string(fd.status().message()));
+        return;
+      }
+      server->Serve(*fd);
+    };
+  };
+  door.Listen("client.sock", std::move(client), to_grpc(client_server.get()));
+  door.Listen("admin.sock", std::move(admin_socket), to_grpc(admin_server.get()));
+  if (peer_tcp.valid()) {
+    door.Listen("peer port", std::move(peer_tcp), [this](UniqueFd socket) {
+      const int one = 1;
+      setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+      peer_server->Serve(socket.Release());
+    });
+  }
+  const auto metrics_text = [this] { return MetricsPage(); };
+  door.Listen("metrics.sock", std::move(metrics), ServeMetrics(door, control, metrics_text));
+  if (metrics_tcp.valid()) {
+    door.Listen("metrics port", std::move(metrics_tcp), ServeMetrics(door, control, metrics_text));
+  }
+  door.Listen("peer.sock", std::move(peer_socket), [this](UniqueFd socket) {
+    absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
+    if (!credentials.ok()) return;
+    door.AddPackets(
+        std::move(socket), UniqueFd(),
+        [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
+          absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
+          if (!request.ok() || packet.truncated) {
+            FERRY_LOG(warn, "peer_socket.garbage", "pid {} uid {} sent no request; closed", who.pid, who.uid);
+            PeerSocketResponse response;
+            response.error = request.ok() ? Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+                                                  "peer.sock: the packet is too long")
+                                          : request.status();
+            door.Send(connection, EncodePeerSocket(response));
+            door.Close(connection);
+            control.Post([this, connection] { peers->OnSocketClosed(connection); });
+            return;
+          }
+          control.Post([this, connection, who, request = *std::move(request)]() mutable {
+            peers->OnSocketRequest(connection, who, std::move(request));
+          });
+        },
+        [this](Door::ConnectionId connection) {
+          control.Post([this, connection] { peers->OnSocketClosed(connection); });
+        });
+  });
+  door.Listen("attach.sock", std::move(attach), [this](UniqueFd socket) {
+    absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
+    if (!credentials.ok()) return;
+    UniqueFd process = PeerPidFd(socket.get(), credentials->pid);
+    const Door::ConnectionId connection = door.AddPackets(
+        std::move(socket), std::move(process),
+        [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
+          absl::StatusOr<AttachCommand> command = ParseAttach(packet.bytes);
+          if (packet.truncated) {
+            command = Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+                            absl::StrCat("attach.sock: a packet has at most ", Door::kMaxPacket, " bytes and ",
+                                         Door::kMaxFds, " descriptors"));
+          }
+          control.Post([this, connection, who, command = std::move(command),
+                        fds = std::move(packet.fds)]() mutable {
+            if (command.ok()) {
+              sessions->OnCommand(connection, who, *std::move(command), std::move(fds));
+            } else {
+              sessions->OnGarbage(connection, command.status());
+            }
+          });
+        },
+        [this](Door::ConnectionId connection) {
+          control.Post([this, connection] { sessions->OnClosed(connection); });
+        });
+    control.Post([this, connection] { sessions->OnConnected(connection); });
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace ferry

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a Daemon and how they hang together; private to daemon*.cc. Members are in the order in which they are
+// built. Home: as each part says; what is marked control's is control's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/executor.h"
+#include "daemon/daemon.h"
+#include "daemon/door.h"
+#include "daemon/local_devices.h"
+#include "daemon/peer_table.h"
+#include "daemon/rpc/admin_service.h"
+#include "daemon/rpc/connection_table.h"
+#include "daemon/rpc/core.h"
+#include "daemon/rpc/grpc_server.h"
+#include "daemon/rpc/health_service.h"
+#include "daemon/session_table.h"
+#include "daemon/transfer_driver.h"
+#include "device/host/copy.h"
+
+namespace ferry {
+
+Incarnation NewIncarnation();
+
+struct Daemon::Impl {
+  explicit Impl(Config c)
+      : config(std::move(c)),
+        incarnation(NewIncarnation()),
+        control("control"),
+        connections(config.limits.connections_per_uid) {}
+
+  absl::Status Start();
+  absl::Status MakeDevices();
+  void MakeTables();
+  absl::Status MakeServers();
+  absl::Status OpenDoor();
+  absl::StatusOr<Door::ConnectionId> ConnectToPeer(PeerId peer, const std::string& path);
+  absl::Time AfterBatch();
+  std::string MetricsPage();
+  void StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done);
+  void Stop();
+
+  std::string Path(const char* name) const { return absl::StrCat(config.node.runtime_dir, "/", name); }
+  bool has_peers() const { return config.membership.nodes.size() > 1; }
+
+  const Config config;
+  const Incarnation incarnation;
+  const absl::Time started = MonotonicNow();
+  std::string ucx_version;  // "" if there is none
+  std::string ucx_missing;
+  CopyHelper copy_helper;
+  SerialExecutor control;
+  ConnectionTable connections;
+  LocalDevices devices;
+  std::unique_ptr<SessionTable> sessions;
+  std::unique_ptr<PeerTable> peers;
+  std::unique_ptr<TransferDriver> driver;
+  std::unique_ptr<PeerDialer> dialer;
+  // Control's.
+  std::vector<Task> later;
+  bool draining = false;
+  absl::Time drain_deadline;
+  uint64_t drain_cancelled = 0;
+  bool drain_expired = false;
+  std::vector<std::function<void(uint64_t)>> drain_waiters;
+
+  std::unique_ptr<RpcCore> rpc;
+  std::unique_ptr<AdminCore> admin;
+  HealthService health;
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  std::unique_ptr<GrpcServer> client_server, admin_server, peer_server;
+  int peer_port = 0;
+  Door door;  // last: stopped first
+};
+
+}  // namespace ferry

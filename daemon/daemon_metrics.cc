@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's page of /metrics: transfers, sessions, memory, links, process.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/daemon_impl.h"
+#include "daemon/metrics.h"
+
+namespace ferry {
+
+std::string Daemon::Impl::MetricsPage() {
+  std::vector<prometheus::MetricFamily> families;
+  ExportProcess(families);
+  families.push_back(GaugeFamily("ferry_ready", "1 if new transfers are taken", draining ? 0 : 1));
+  families.push_back(GaugeFamily("ferry_draining", "1 while draining", draining ? 1 : 0));
+  families.push_back(GaugeFamily("ferry_sessions", "Open sessions", static_cast<double>(sessions->open())));
+  prometheus::MetricFamily total = CounterFamily("ferry_sessions_total", "Sessions by what became of them", 0);
+  total.metric.clear();
+  const SessionTable::Counts& counts = sessions->counts();
+  AddSample(total, {{"result", "opened"}}, static_cast<double>(counts.opened));
+  AddSample(total, {{"result", "refused"}}, static_cast<double>(counts.refused));
+  AddSample(total, {{"result", "lost"}}, static_cast<double>(counts.lost));
+  AddSample(total, {{"result", "closed"}}, static_cast<double>(counts.closed));
+  families.push_back(std::move(total));
+  families.push_back(CounterFamily("ferry_connections_rejected_total", "Connections closed for want of descriptors",
+                                   static_cast<double>(door.refused_for_fds())));
+  driver->metrics().Export(families);
+
+  prometheus::MetricFamily inflight = GaugeFamily("ferry_transfers_inflight", "Transfers posted and not over", 0);
+  inflight.metric.clear();
+  std::map<std::string, uint64_t> by_state = {{"waiting", 0}, {"offered", 0}, {"matched", 0}, {"launched", 0}};
+  absl::Time oldest = control.Now();
+  for (const TransferEngine::Row& row : driver->engine().List(driver->engine().in_flight())) {
+    ++by_state[row.state];
+    oldest = std::min(oldest, row.posted);
+  }
+  for (const auto& [state, count] : by_state) AddSample(inflight, {{"state", state}}, static_cast<double>(count));
+  families.push_back(std::move(inflight));
+  families.push_back(GaugeFamily("ferry_transfer_oldest_age_seconds", "Age of the oldest transfer in flight",
+                                 absl::ToDoubleSeconds(control.Now() - oldest)));
+
+  prometheus::MetricFamily arenas = GaugeFamily("ferry_buffers", "Arenas", 0);
+  prometheus::MetricFamily bytes = GaugeFamily("ferry_buffer_bytes", "Bytes of arenas", 0);
+  arenas.metric.clear();
+  bytes.metric.clear();
+  for (const auto& device : devices.list) {
+    AddSample(arenas, {{"kind", "host"}, {"device", absl::StrCat(device->id.value())}},
+              static_cast<double>(device->arenas));
+    AddSample(bytes, {{"kind", "host"}, {"device", absl::StrCat(device->id.value())}},
+              static_cast<double>(device->arena_bytes));
+  }
+  families.push_back(std::move(arenas));
+  families.push_back(std::move(bytes));
+
+  prometheus::MetricFamily links = GaugeFamily("ferry_peer_connections", "Peer links by state", 0);
+  links.metric.clear();
+  std::map<std::string, int> states = {{"idle", 0}, {"connecting", 0}, {"up", 0}, {"lost", 0}};
+  for (const PeerTable::Row& row : peers->List()) ++states[row.state];
+  for (const auto& [state, count] : states) AddSample(links, {{"state", state}}, count);
+  families.push_back(std::move(links));
+  return MetricsText(families);
+}
+
+}  // namespace ferry

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of one link to another daemon; private to peer_table.cc and peer_sockets.cc. Home: control.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/peer_table.h"
+
+namespace ferry {
+
+struct PeerTable::Link {
+  PeerId id;
+  PeerConfig config;
+  State state = State::kIdle;
+  bool wanted = false;
+  uint64_t number = 0;  // counts the links to this peer; callbacks of older ones are ignored
+  std::unique_ptr<PeerStream> stream;
+  std::string secret;   // ours, of this link
+  PeerHello hello;      // theirs
+  absl::Time since;     // of the state
+  absl::Time last_heard;
+  absl::Time last_sent;
+  absl::Time retry_at = absl::InfiniteFuture();
+  absl::Duration backoff = kBackoffMin;
+  bool knocking = false;
+  absl::Status error;
+  std::vector<PeerMessage> early;  // messages that came before we were up
+
+  // Reading their arenas: our connection to their peer.sock.
+  std::optional<Door::ConnectionId> socket;
+  uint64_t next_sequence = 1;
+  absl::flat_hash_map<uint64_t, ArenaId> asked;
+  bool mapped = false;
+  std::string mapped_error;
+  // Their reading of ours: the page that tells them we lost the link, and what they may ask for.
+  std::shared_ptr<LinkPage> our_page;
+  absl::flat_hash_set<ArenaId> granted;
+  ArenaId last_granted;
+};
+
+}  // namespace ferry

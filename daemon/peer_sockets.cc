@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerTable's other half: what it says over peer.sock, so that daemons of one host map each other's arenas.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/peer_link.h"
+#include "device/host/host_memory.h"
+
+namespace ferry {
+
+void PeerTable::CloseSockets(Link& link) {
+  if (link.socket.has_value()) hooks_.close(*link.socket);
+  link.socket.reset();
+  link.asked.clear();
+  {
+    MutexLock lock(pages_mutex_);
+    pages_[link.id.value()].reset();
+  }
+  for (auto it = socket_peers_.begin(); it != socket_peers_.end();) {
+    auto here = it++;
+    if (here->second != link.id) continue;
+    hooks_.close(here->first);
+    socket_peers_.erase(here);
+  }
+  for (const ArenaId arena : link.granted) {
+    auto it = granted_to_.find(arena);
+    if (it == granted_to_.end()) continue;
+    std::erase(it->second, link.id);
+    if (it->second.empty()) granted_to_.erase(it);
+  }
+  link.granted.clear();
+  link.last_granted = ArenaId();
+}
+
+void PeerTable::OnArenaGone(ArenaId arena) {
+  auto it = granted_to_.find(arena);
+  if (it == granted_to_.end()) return;
+  for (const PeerId peer : it->second) {
+    Link& link = *links_[peer.value()];
+    link.granted.erase(arena);
+    if (link.last_granted == arena) link.last_granted = ArenaId();
+    if (link.state == State::kUp) link.stream->Send({std::nullopt, {}, {arena}});
+  }
+  granted_to_.erase(it);
+}
+
+void PeerTable::FetchArena(PeerId peer, ArenaId arena) {
+  Link& link = *links_[peer.value()];
+  const uint64_t sequence = link.next_sequence++;
+  if (!link.socket.has_value() || !hooks_.send_request(*link.socket, {sequence, GetArena{arena}})) {
+    control_.Post([this, peer, arena] {
+      driver_->OnPeerArena(peer, arena,
+                           Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                                 "peer.sock of the owner does not answer"));
+    });
+    return;
+  }
+  link.asked[sequence] = arena;
+}
+
+absl::Status PeerTable::StillValid(PeerId peer) const {
+  if (peer == self_) return absl::OkStatus();
+  std::shared_ptr<LinkPage> page;
+  {
+    MutexLock lock(pages_mutex_);
+    page = pages_[peer.value()];
+  }
+  if (page != nullptr && !page->Revoked()) return absl::OkStatus();
+  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+               absl::StrCat(links_[peer.value()]->config.node, " gave up the link during the copy"));
+}
+
+void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
+                                PeerSocketRequest request) {
+  const auto refuse = [&](Reason reason, const std::string& text) {
+    PeerSocketResponse response;
+    response.sequence = request.sequence;
+    response.error = Error(absl::StatusCode::kPermissionDenied, reason, text);
+    FERRY_LOG(warn, "peer_socket.refused", "pid {} uid {}: {}", credentials.pid, credentials.uid, text);
+    hooks_.send_response(connection, response, {});
+    hooks_.close(connection);
+    socket_peers_.erase(connection);
+  };
+  if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
+    Link* link = FindByNode(hello->node);
+    if (link == nullptr || link->secret.empty() || link->secret != hello->link_secret ||
+        link->stream == nullptr || link->our_page == nullptr || !TrustsUid(credentials.uid)) {
+      return refuse(Reason::kNotAllowed,
+                    absl::StrCat("peer.sock of ", options_.node,
+                                 ": the caller is not the daemon at the other end of a link, or its uid ",
+                                 credentials.uid, " is not trusted (peer.uids)"));
+    }
+    socket_peers_[connection] = link->id;
+    hooks_.send_response(connection, {request.sequence, absl::OkStatus(), PeerSocketWelcome{}},
+                         {link->our_page->memfd()});
+    return;
+  }
+  auto it = socket_peers_.find(connection);
+  if (it == socket_peers_.end()) return refuse(Reason::kProtocolError, "peer.sock: say hello first");
+  const ArenaId id = std::get<GetArena>(request.body).arena;
+  Link& link = *links_[it->second.value()];
+  Arena* arena = link.granted.contains(id) ? sessions_.FindArena(id) : nullptr;
+  PeerSocketResponse response;
+  response.sequence = request.sequence;
+  if (arena == nullptr) {
+    response.error = Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound,
+                           absl::StrCat(id.ToString(), " was not offered to ", link.config.node));
+    hooks_.send_response(connection, response, {});
+    return;
+  }
+  response.body = ArenaGranted{id, arena->bytes};
+  hooks_.send_response(connection, response, {arena->mapping->fd()});
+}
+
+void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection, PeerSocketResponse response,
+                                 std::vector<UniqueFd> fds) {
+  Link& link = *links_[peer.value()];
+  if (link.socket != connection) return;
+  if (link.state == State::kSettling) {
+    if (!response.error.ok()) return Settle(link, std::string(response.error.message()));
+    if (!std::holds_alternative<PeerSocketWelcome>(response.body) || fds.size() != 1) {
+      return Settle(link, absl::StrCat(link.hello.peer_socket, " gave a wrong answer"));
+    }
+    absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Map(std::move(fds[0]));
+    if (!page.ok()) return Settle(link, std::string(page.status().message()));
+    {
+      MutexLock lock(pages_mutex_);
+      pages_[peer.value()] = *std::move(page);
+    }
+    return Settle(link, "");
+  }
+  auto it = link.asked.find(response.sequence);
+  if (it == link.asked.end()) return;
+  const ArenaId arena = it->second;
+  link.asked.erase(it);
+  const auto* granted = std::get_if<ArenaGranted>(&response.body);
+  if (!response.error.ok() || granted == nullptr || fds.size() != 1) {
+    driver_->OnPeerArena(peer, arena,
+                         response.error.ok() ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
+                                                     "a wrong answer from peer.sock")
+                                             : response.error);
+    return;
+  }
+  // Mapping may block; it belongs to a memory thread.
+  devices_.list.front()->memory->Post([this, peer, arena, bytes = granted->bytes, fd = std::move(fds[0]),
+                                       number = link.number]() mutable {
+    auto mapping = HostMapping::Map(std::move(fd), bytes, HostMapping::Access::kReadOnly);
+    control_.Post([this, peer, arena, number, mapping = std::move(mapping)]() mutable {
+      if (links_[peer.value()]->number != number && mapping.ok()) {
+        // Of a link that is lost; nobody waits any more.
+        devices_.list.front()->memory->Post([gone = *std::move(mapping)] {});
+        return;
+      }
+      driver_->OnPeerArena(peer, arena, std::move(mapping));
+    });
+  });
+}
+
+void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
+  socket_peers_.erase(connection);
+  for (const auto& link : links_) {
+    if (link == nullptr || link->socket != connection) continue;
+    link->socket.reset();
+    if (link->state == State::kSettling) return Settle(*link, "peer.sock closed");
+    // The owner's process has gone, or gave us up: the link says the same in a moment.
+    for (const auto& [sequence, arena] : std::exchange(link->asked, {})) {
+      driver_->OnPeerArena(link->id, arena,
+                           Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                                 "peer.sock of the owner closed"));
+    }
+    return;
+  }
+}
+
+}  // namespace ferry

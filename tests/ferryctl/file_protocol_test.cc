@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/file_protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "base/status.h"
+#include "tools/ferryctl/make_checkpoint.h"
+
+namespace ferry::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string TempFile(const std::string& name, const std::string& contents) {
+  const std::string path =
+      ::testing::TempDir() + "ferryctl-" + std::to_string(getpid()) + "-" + name;
+  std::ofstream(path, std::ios::binary) << contents;
+  return path;
+}
+
+TEST(PreambleTest, SurvivesItsEncoding) {
+  const Preamble preamble{FileKind::kSafetensors, 1234, uint64_t{5} << 32};
+  const std::string bytes = EncodePreamble(preamble);
+  ASSERT_EQ(bytes.size(), kPreambleBytes);
+  auto decoded = DecodePreamble(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, preamble);
+}
+
+TEST(PreambleTest, RefusesWhatNoSenderSends) {
+  const auto why = [](std::string bytes) {
+    return std::string(DecodePreamble(bytes).status().message());
+  };
+  std::string good = EncodePreamble({FileKind::kRaw, 0, 10});
+  EXPECT_THAT(why(good.substr(1)), HasSubstr("has 31 bytes"));
+  std::string other = good;
+  other[0] = 'X';
+  EXPECT_THAT(why(other), HasSubstr("is not ferryctl's"));
+  other = good;
+  other[8] = 9;
+  EXPECT_THAT(why(other), HasSubstr("has version 9"));
+  other = good;
+  other[12] = 3;
+  EXPECT_THAT(why(other), HasSubstr("unknown kind 3"));
+  EXPECT_THAT(why(EncodePreamble({FileKind::kRaw, 1, 10})), HasSubstr("a header of 1 bytes"));
+  EXPECT_THAT(why(EncodePreamble({FileKind::kSafetensors, 11, 10})),
+              HasSubstr("of 11 bytes in a file of 10"));
+  EXPECT_THAT(why(EncodePreamble({FileKind::kSafetensors, 7, 10})),
+              HasSubstr("a header of 7 bytes"));
+  EXPECT_THAT(why(EncodePreamble({FileKind::kSafetensors, 200'000'000, 300'000'000})),
+              HasSubstr("a header of 200000000 bytes"));
+  EXPECT_THAT(why(EncodePreamble({FileKind::kRaw, 0, UINT64_MAX})),
+              HasSubstr("tells of a file of"));
+}
+
+TEST(TransferKeyTest, LongNamesAreHashed) {
+  EXPECT_EQ(TransferKeyOf("layers.0.wq"), "layers.0.wq");
+  const std::string just(64, 'x');
+  EXPECT_EQ(TransferKeyOf(just), just);
+  const std::string hashed = TransferKeyOf(just + "y");
+  EXPECT_EQ(hashed.size(), 64u);
+  EXPECT_NE(hashed, TransferKeyOf(just + "z"));
+  EXPECT_NE(PreambleKey(just), HeaderKey(just));
+  EXPECT_LE(PreambleKey(just).size(), kTransferKeyBytes);
+}
+
+TEST(PlanFileTest, ARawFileIsOneBufferUnderItsKey) {
+  auto plan = PlanFile({FileKind::kRaw, 0, 99}, "", "notes.txt");
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->pieces.size(), 1u);
+  EXPECT_EQ(plan->pieces[0].key, "notes.txt");
+  EXPECT_EQ(plan->pieces[0].bytes, 99u);
+}
+
+TEST(PlanFileTest, BothEndsOfACheckpointPlanTheSame) {
+  const std::string path = TempFile("a.safetensors", "");
+  const std::vector<CheckpointTensor> tensors = LlamaTensors(6'000'000);
+  auto written = WriteCheckpoint(path, tensors, 7);
+  ASSERT_TRUE(written.ok()) << written.status();
+  auto file = InputFile::Open(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->bytes(), *written);
+  auto head = ReadFileHead(*file, path, false);
+  ASSERT_TRUE(head.ok()) << head.status();
+  EXPECT_EQ(head->preamble.kind, FileKind::kSafetensors);
+  auto plan = PlanFile(head->preamble, head->header, "a");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->pieces.size(), tensors.size());
+  uint64_t at = head->preamble.header_bytes;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_EQ(plan->pieces[i].key, tensors[i].name);
+    EXPECT_EQ(plan->pieces[i].offset, at);
+    EXPECT_EQ(plan->pieces[i].data_type, FERRY_BF16);
+    EXPECT_EQ(plan->pieces[i].dims, tensors[i].shape);
+    at += plan->pieces[i].bytes;
+  }
+  EXPECT_EQ(at, file->bytes());
+
+  auto raw = ReadFileHead(*file, path, true);
+  ASSERT_TRUE(raw.ok());
+  EXPECT_EQ(raw->preamble.kind, FileKind::kRaw);
+  unlink(path.c_str());
+}
+
+TEST(PlanFileTest, ATensorMayNotHaveTheKeyOfTheHeader) {
+  const std::string json = R"({"f#header":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  std::string header(8, '\0');
+  header[0] = static_cast<char>(json.size());
+  header += json;
+  const Preamble preamble{FileKind::kSafetensors, header.size(), header.size() + 1};
+  EXPECT_TRUE(PlanFile(preamble, header, "g").ok());
+  auto plan = PlanFile(preamble, header, "f");
+  EXPECT_TRUE(HasReason(plan.status(), Reason::kKeyInUse));
+}
+
+TEST(PlanFileTest, AHeaderThatDisagreesWithThePreambleIsRefused) {
+  std::string header(8, '\0');
+  header[0] = 2;
+  header += "{}  ";
+  auto plan = PlanFile({FileKind::kSafetensors, header.size(), header.size()}, header, "f");
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("the header itself of 10"));
+}
+
+TEST(ReadFileHeadTest, AMalformedFileIsRefused) {
+  const std::string path = TempFile("bad.safetensors", "short");
+  auto file = InputFile::Open(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_THAT(std::string(ReadFileHead(*file, path, false).status().message()),
+              HasSubstr("fewer than the 8"));
+  unlink(path.c_str());
+}
+
+TEST(CutTest, BatchesAreBoundedByCountAndBytes) {
+  std::vector<Piece> pieces;
+  uint64_t at = 100;
+  for (uint64_t bytes : {10, 10, 10, 50, 0, 10}) {
+    pieces.push_back({"k", at, bytes, 0, {}});
+    at += bytes;
+  }
+  const std::vector<FileBatch> batches = CutBatches(pieces, 2, 25);
+  ASSERT_EQ(batches.size(), 4u);
+  EXPECT_EQ(batches[0].last, 2u);
+  EXPECT_EQ(batches[0].offset, 100u);
+  EXPECT_EQ(batches[1].bytes, 10u);
+  EXPECT_EQ(batches[2].bytes, 50u);  // longer than the bound, so alone
+  EXPECT_EQ(batches[3].first, 4u);
+  EXPECT_EQ(batches[3].bytes, 10u);
+
+  auto windows = CutWindows(batches, 60);
+  ASSERT_TRUE(windows.ok());
+  ASSERT_EQ(windows->size(), 2u);
+  EXPECT_EQ((*windows)[0].bytes, 30u);
+  EXPECT_EQ((*windows)[1].offset, 130u);
+  EXPECT_EQ((*windows)[1].bytes, 60u);
+  EXPECT_TRUE(HasReason(CutWindows(batches, 49).status(), Reason::kQuotaBytes));
+}
+
+TEST(OutputFileTest, AppearsOnlyOnCommit) {
+  const std::string path = TempFile("out", "old");
+  {
+    auto file = OutputFile::Create(path, 3);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE(file->Write(0, "new", 3).ok());
+  }
+  std::string contents;
+  std::ifstream(path) >> contents;
+  EXPECT_EQ(contents, "old");
+  {
+    auto file = OutputFile::Create(path, 3);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->Write(0, "new", 3).ok());
+    ASSERT_TRUE(file->Commit().ok());
+  }
+  std::ifstream(path) >> contents;
+  EXPECT_EQ(contents, "new");
+  unlink(path.c_str());
+}
+
+}  // namespace
+}  // namespace ferry::tools

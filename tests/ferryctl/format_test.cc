@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/format.h"
+
+#include <gtest/gtest.h>
+
+#include "ferry/ferry.h"
+#include "tools/ferryctl/checksum.h"
+#include "tools/ferryctl/statistics.h"
+
+namespace ferry::tools {
+namespace {
+
+TEST(FormatTest, ParsesSizes) {
+  EXPECT_EQ(*ParseSize("4096"), 4096u);
+  EXPECT_EQ(*ParseSize("64KiB"), 65536u);
+  EXPECT_EQ(*ParseSize("1.5 gib"), 1610612736u);
+  EXPECT_EQ(*ParseSize("1GB"), 1'000'000'000u);
+  EXPECT_EQ(*ParseSize("0"), 0u);
+  for (const char* bad : {"", "KiB", "12 parsecs", "-1", "1e30GB", "99999999999TiB"}) {
+    EXPECT_FALSE(ParseSize(bad).ok()) << bad;
+  }
+}
+
+TEST(FormatTest, ParsesDurations) {
+  EXPECT_EQ(*ParseDuration("2"), absl::Seconds(2));
+  EXPECT_EQ(*ParseDuration("250ms"), absl::Milliseconds(250));
+  EXPECT_EQ(*ParseDuration("1m30s"), absl::Seconds(90));
+  EXPECT_FALSE(ParseDuration("soon").ok());
+  EXPECT_FALSE(ParseDuration("-1s").ok());
+}
+
+TEST(FormatTest, RoutesReadAsTheyPrint) {
+  for (int route = FERRY_ROUTE_ANY; route <= FERRY_ROUTE_NCCL; ++route) {
+    EXPECT_EQ(*ParseRoute(RouteText(route)), route);
+  }
+  EXPECT_FALSE(ParseRoute("carrier-pigeon").ok());
+}
+
+TEST(FormatTest, ShowsNumbersToPeople) {
+  EXPECT_EQ(HumanSize(512), "512 B");
+  EXPECT_EQ(HumanSize(65536), "64 KiB");
+  EXPECT_EQ(HumanSize(1610612736), "1.50 GiB");
+  EXPECT_EQ(HumanCount(0), "0");
+  EXPECT_EQ(HumanCount(1234567), "1,234,567");
+  EXPECT_EQ(HumanDuration(absl::Microseconds(45)), "45.0 us");
+  EXPECT_EQ(HumanDuration(absl::Hours(76)), "3 d 4 h");
+  EXPECT_DOUBLE_EQ(GigabytesPerSecond(2'000'000'000, absl::Seconds(1)), 2.0);
+  EXPECT_EQ(Printable("a\x1b[2Jb"), "a\\x1b[2Jb");
+}
+
+TEST(FormatTest, TablesAlign) {
+  Table table({{"NAME"}, {"BYTES", Table::Align::kRight}});
+  table.AddRow({"a", "1"});
+  table.AddRow({"longer", "1,000"});
+  EXPECT_EQ(table.ToString(), "NAME    BYTES\na           1\nlonger  1,000\n");
+}
+
+TEST(StatisticsTest, QuantilesAreSamples) {
+  EXPECT_EQ(Median(std::vector<int>{}), 0);
+  EXPECT_EQ(Median(std::vector<int>{5, 1, 3}), 3);
+  EXPECT_EQ(Quantile(std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 0.9), 9);
+  EXPECT_EQ(Quantile(std::vector<int>{1, 2, 3, 4}, 1.0), 4);
+  EXPECT_EQ(Quantile(std::vector<int>{1, 2, 3, 4}, 0.0), 1);
+}
+
+TEST(ChecksumTest, IsSha256) {
+  EXPECT_EQ(Sha256Of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  Sha256 parts;
+  parts.Add("a");
+  parts.Add("bc");
+  EXPECT_EQ(parts.Finish(), Sha256Of("abc"));
+}
+
+}  // namespace
+}  // namespace ferry::tools

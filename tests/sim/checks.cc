@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold when a transfer ends, and when all is over.
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "simulation.h"
+
+namespace ferry {
+
+void Simulation::OnEnded(int node, const Ended& ended) {
+  HalfModel* half = HalfAt(node, ended.transfer);
+  if (half == nullptr)
+    return Fail(absl::StrCat("an unknown transfer ended: ", ended.transfer.value()));
+  Say(absl::StrCat("ended ", NameOf(*half), ": ", ended.status.ToString()));
+  if (half->ended) Fail(absl::StrCat("ended twice: ", NameOf(*half)));
+  if (half->outstanding) Fail(absl::StrCat("ended with its launch outstanding: ", NameOf(*half)));
+  if (half->watched) Fail(absl::StrCat("ended and still watched: ", NameOf(*half)));
+  if (half->copied_by_peer > 0 && !HasReason(ended.status, Reason::kPeerUnreachable)) {
+    Fail(absl::StrCat("ended while its memory is being read: ", NameOf(*half)));
+  }
+  if (ended.side != half->spec.side || ended.bytes != half->spec.bytes ||
+      !(ended.ranges == half->spec.ranges)) {
+    Fail(absl::StrCat("ended with what was not posted: ", NameOf(*half)));
+  }
+  if (!ended.status.ok() && ReasonOf(ended.status) == Reason::kInternal &&
+      !scenarios_[half->scenario].disturbed) {
+    Fail(absl::StrCat("ended without a reason: ", NameOf(*half), ": ", ended.status.ToString()));
+  }
+  if (now_ > half->spec.deadline + absl::Milliseconds(500)) {
+    Fail(absl::StrCat("ended long after its deadline: ", NameOf(*half)));
+  }
+  half->ended = true;
+  half->ended_at = now_;
+  half->status = ended.status;
+  --nodes_[node].open;
+}
+
+void Simulation::CheckEnd() {
+  for (size_t i = 1; i < halves_.size(); ++i) {
+    const HalfModel& half = halves_[i];
+    if (!half.ended) Fail(absl::StrCat("never ended: ", NameOf(half)));
+    if (half.watched) Fail(absl::StrCat("still watched: ", NameOf(half)));
+    if (half.spec.side != Side::kSend || half.other == 0) continue;
+    const HalfModel& receive = halves_[half.other];
+    if (half.status.ok() && !receive.status.ok()) {
+      Fail(absl::StrCat("OK only for the sender: ", NameOf(half), ": ", receive.status.ToString()));
+    }
+    const bool lost = half.node != receive.node &&
+                      LinkOf(half.node, receive.node).losses != scenarios_[half.scenario].losses;
+    if (receive.status.ok() && !half.status.ok() &&
+        !(lost && HasReason(half.status, Reason::kPeerUnreachable))) {
+      Fail(absl::StrCat("OK only for the receiver: ", NameOf(half), ": ", half.status.ToString()));
+    }
+  }
+  for (size_t i = 0; i < scenarios_.size(); ++i) CheckScenario(i, scenarios_[i]);
+  CheckNothingRemembered();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    TransferEngine& engine = *nodes_[i].engine;
+    if (engine.in_flight() != 0 || engine.waiting_offers() != 0 || !engine.TakeOutbox().empty() ||
+        engine.NextDeadline() != absl::InfiniteFuture()) {
+      Fail(absl::StrCat("node-", i, " has something left: ", engine.in_flight(), " transfers, ",
+                        engine.waiting_offers(), " offers"));
+    }
+  }
+}
+
+// All deadlines have passed, so that no key may still mean anything: neither in use nor poisoned.
+void Simulation::CheckNothingRemembered() {
+  for (size_t i = 1; i < halves_.size(); ++i) {
+    TransferSpec spec = halves_[i].spec;
+    spec.side = Side::kReceive;
+    spec.defined = true;
+    spec.deadline = absl::InfiniteFuture();
+    TransferEngine& engine = *nodes_[OwnerOf(spec.key.destination)].engine;
+    if (!engine.Check({&spec, 1}).empty()) Fail(absl::StrCat("key in use: ", NameOf(halves_[i])));
+    const SessionId session(999);
+    engine.Post(now_, session, i, {spec});
+    const Outbox out = engine.TakeOutbox();
+    if (!out.ended.empty() || !out.launches.empty()) {
+      Fail(absl::StrCat("remembered for ever: ", NameOf(halves_[i])));
+    }
+    engine.Cancel(now_, MakeTransferId(session, i),
+                  Error(absl::StatusCode::kCancelled, Reason::kCancelled, "only looked"));
+    engine.TakeOutbox();
+  }
+}
+
+void Simulation::CheckScenario(uint64_t index, const Scenario& scenario) {
+  const HalfModel& send = halves_[scenario.send];
+  const HalfModel& receive = halves_[scenario.receive];
+  const bool both = scenario.send != 0 && scenario.receive != 0;
+  for (const HalfModel* half : {&send, &receive}) {
+    if (half == &halves_[0]) continue;
+    const std::string name =
+        absl::StrCat("scenario ", index, ": ", NameOf(*half), ": ", half->status.ToString());
+    if (half->status.ok() && (!both || scenario.mismatch || !send.defined || !receive.defined)) {
+      Fail(absl::StrCat(name, ": must not be OK"));
+    }
+  }
+  if (scenario.disturbed || (!both && scenario.send == 0 && scenario.receive == 0)) return;
+  const HalfModel& any = scenario.send != 0 ? send : receive;
+  const int source = OwnerOf(any.spec.key.source);
+  const int destination = OwnerOf(any.spec.key.destination);
+  if (source != destination && LinkOf(source, destination).losses != scenario.losses) return;
+  // Nobody interfered: each half must have ended as its clients meant it.
+  for (const HalfModel* half : {&send, &receive}) {
+    if (half == &halves_[0]) continue;
+    const absl::Status& status = half->status;
+    bool expected = false;
+    if (!both || !send.defined || !receive.defined) {
+      expected = !status.ok();
+    } else {
+      const bool late = half->ended_at >= std::min(send.spec.deadline, receive.spec.deadline);
+      const bool conflict = send.spec.route != receive.spec.route &&
+                            send.spec.route != Route::kUnspecified &&
+                            receive.spec.route != Route::kUnspecified;
+      if (scenario.mismatch) {
+        expected = HasReason(status, Reason::kTransferMismatch);
+      } else if (conflict) {
+        expected = HasReason(status, Reason::kRouteUnavailable);
+      } else {
+        expected = status.ok() || (HasReason(status, Reason::kRouteUnavailable) &&
+                                   (source != destination || scenario.route_may_fail));
+      }
+      expected = expected || (late && absl::IsDeadlineExceeded(status)) ||
+                 (late && HasReason(status, Reason::kPeerUnreachable));
+    }
+    if (!expected) {
+      Fail(absl::StrCat("scenario ", index, ", in which nothing went wrong: ", NameOf(*half), ": ",
+                        status.ToString()));
+    }
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lanes' side: launches take their time, fail, refuse the route or hang until they are aborted.
+// Each order of an engine is checked against what both ends' clients posted.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "simulation.h"
+
+namespace ferry {
+namespace {
+
+std::vector<uint64_t> Lengths(const RangeList& ranges) {
+  std::vector<uint64_t> lengths;
+  for (const Range& range : ranges) lengths.push_back(range.length);
+  return lengths;
+}
+
+absl::Status Refused() {
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+               "the lane refuses");
+}
+absl::Status Broken() {
+  return Error(absl::StatusCode::kInternal, Reason::kInternal, "the lane failed");
+}
+
+}  // namespace
+
+Simulation::HalfModel* Simulation::HalfAt(int node, TransferId id) {
+  auto entry = by_id_.find({node, id.value()});
+  return entry == by_id_.end() ? nullptr : &halves_[entry->second];
+}
+
+uint64_t Simulation::HalfOfArena(const RangeList& ranges) {
+  if (ranges.empty() || ranges[0].arena.value() >= halves_.size()) return 0;
+  return ranges[0].arena.value();
+}
+
+std::string Simulation::NameOf(const HalfModel& half) const {
+  return absl::StrCat("node-", half.node, " ", half.spec.side == Side::kSend ? "send " : "receive ",
+                      half.id.value(), " of ", Describe(half.spec.key), ", ", half.spec.bytes,
+                      " bytes, scenario ", half.scenario);
+}
+
+void Simulation::OnLaunch(int node, const Launch& launch) {
+  HalfModel* half = HalfAt(node, launch.transfer);
+  if (half == nullptr) return Fail(absl::StrCat("launch of unknown ", launch.transfer.value()));
+  const std::string name = absl::StrCat("launch ", RouteName(launch.route), " attempt ",
+                                        launch.attempt, " of ", NameOf(*half));
+  Say(name);
+  const uint64_t index = static_cast<uint64_t>(half - halves_.data());
+  const bool send = half->spec.side == Side::kSend;
+  if (half->ended) Fail(absl::StrCat(name, ": it is over"));
+  if (half->outstanding) Fail(absl::StrCat(name, ": a launch of it is outstanding"));
+  if (launch.attempt <= half->attempt) Fail(absl::StrCat(name, ": attempt does not rise"));
+  if (!half->defined) Fail(absl::StrCat(name, ": it is not defined"));
+  if (!(launch.ranges == half->spec.ranges) || launch.bytes != half->spec.bytes) {
+    Fail(absl::StrCat(name, ": not its ranges"));
+  }
+  if (launch.device != (send ? half->spec.key.source : half->spec.key.destination)) {
+    Fail(absl::StrCat(name, ": not its device"));
+  }
+  if (send != (launch.role == LaunchRole::kSend)) Fail(absl::StrCat(name, ": not its role"));
+  if ((launch.route == Route::kUcx) == (launch.role == LaunchRole::kCopy)) {
+    Fail(absl::StrCat(name, ": role and route do not fit"));
+  }
+  half->attempt = launch.attempt;
+  half->outstanding = true;
+  half->aborted = false;
+  half->role = launch.role;
+  half->tag = launch.tag;
+  Scenario& scenario = scenarios_[half->scenario];
+  const uint64_t dice = Random(100);
+
+  if (launch.role == LaunchRole::kCopy) {
+    const uint64_t other_index = HalfOfArena(launch.remote_ranges);
+    HalfModel& other = halves_[other_index];
+    const bool lost = other.node != node && (LinkOf(other.node, node).losses != scenario.losses);
+    if (other_index == 0 || other.spec.side != Side::kSend || !(other.spec.key == half->spec.key) ||
+        !(other.spec.ranges == launch.remote_ranges)) {
+      return Fail(absl::StrCat(name, ": the source is not one"));
+    }
+    if ((launch.route == Route::kLocal) != (other.node == node))
+      Fail(absl::StrCat(name, ": not its route"));
+    if (!other.defined) Fail(absl::StrCat(name, ": the source is not defined"));
+    if (other.ended && !lost) Fail(absl::StrCat(name, ": the source is over"));
+    if (other.spec.bytes != launch.bytes) Fail(absl::StrCat(name, ": bytes differ"));
+    half->other = other_index;
+    other.other = index;
+    ++other.copied_by_peer;
+    absl::Status status;
+    if (dice < 10)
+      status = Refused();
+    else if (dice < 14)
+      status = Broken();
+    if (dice >= 10 && dice < 14) scenario.disturbed = true;
+    if (dice < 10) scenario.route_may_fail = true;
+    return Answer(index, launch.attempt, status, Delay(10));
+  }
+
+  const int destination = send ? static_cast<int>(launch.peer.value()) : node;
+  Rendezvous& meeting = rendezvous_[{destination, launch.tag}];
+  uint64_t& mine = send ? meeting.send : meeting.receive;
+  if (mine != 0) Fail(absl::StrCat(name, ": its tag is taken"));
+  mine = index;
+  std::vector<uint64_t>& sees = send ? meeting.send_sees : meeting.receive_sees;
+  sees = Lengths(launch.ranges);
+  sees.push_back(~uint64_t{0});
+  for (uint64_t length : Lengths(launch.remote_ranges)) sees.push_back(length);
+  if (meeting.send != 0 && meeting.receive != 0) {
+    HalfModel& s = halves_[meeting.send];
+    HalfModel& r = halves_[meeting.receive];
+    if (!(s.spec.key == r.spec.key)) Fail(absl::StrCat(name, ": the tag joins two keys"));
+    s.other = meeting.receive;
+    r.other = meeting.send;
+    auto& list = meeting.receive_sees;  // as the sender sees it: its own lengths first
+    const auto split = std::find(list.begin(), list.end(), ~uint64_t{0});
+    std::vector<uint64_t> turned(split + 1, list.end());
+    turned.push_back(~uint64_t{0});
+    turned.insert(turned.end(), list.begin(), split);
+    if (turned != meeting.send_sees) {
+      Fail(absl::StrCat(name, ": the ends see different lengths: ", absl::StrJoin(turned, ","),
+                        " and ", absl::StrJoin(meeting.send_sees, ",")));
+    }
+  }
+  if (dice < 6) {
+    scenario.route_may_fail = true;
+    half->tag = 0;  // does not take part
+    return Answer(index, launch.attempt, Refused(), Delay(10));
+  }
+  if (dice < 9) {
+    scenario.disturbed = true;
+    half->tag = 0;
+    return Answer(index, launch.attempt, Broken(), Delay(10));
+  }
+  if (dice < 12) {
+    scenario.disturbed = true;
+    half->tag = 0;
+    return;  // hangs
+  }
+  if (send && Chance(20)) Answer(index, launch.attempt, absl::OkStatus(), Delay(5));  // eager
+  TryRendezvous(destination, launch.tag);
+}
+
+void Simulation::TryRendezvous(int destination, uint64_t tag) {
+  const Rendezvous& meeting = rendezvous_[{destination, tag}];
+  if (meeting.send == 0 || meeting.receive == 0) return;
+  const HalfModel& send = halves_[meeting.send];
+  const HalfModel& receive = halves_[meeting.receive];
+  if (send.tag != tag || receive.tag != tag || send.aborted || receive.aborted) return;
+  if (!receive.outstanding) return;
+  Answer(meeting.receive, receive.attempt, absl::OkStatus(), Delay(10));
+  Answer(meeting.send, send.attempt, absl::OkStatus(), Delay(10));
+}
+
+void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
+                        absl::Duration delay) {
+  After(delay, [this, index, attempt, status] {
+    HalfModel& half = halves_[index];
+    if (!half.outstanding || half.attempt != attempt) return;  // was answered before
+    half.outstanding = false;
+    if (half.role == LaunchRole::kCopy) --halves_[half.other].copied_by_peer;
+    Say(absl::StrCat("answer attempt ", attempt, " of ", NameOf(half), ": ", status.ToString()));
+    nodes_[half.node].engine->OnLaunchDone(now_, half.id, attempt, status);
+    Touched(half.node);
+  });
+}
+
+void Simulation::OnAbort(int node, TransferId id, const absl::Status& why) {
+  HalfModel* half = HalfAt(node, id);
+  if (half == nullptr || !half->outstanding || half->role == LaunchRole::kCopy || half->aborted) {
+    return Fail(absl::StrCat("an abort that makes no sense: ", id.value()));
+  }
+  if (why.ok()) Fail("an abort with no reason");
+  Say(absl::StrCat("abort ", NameOf(*half), ": ", why.ToString()));
+  half->aborted = true;
+  Answer(static_cast<uint64_t>(half - halves_.data()), half->attempt, absl::AbortedError("aborted"),
+         Delay(10));
+}
+
+}  // namespace ferry

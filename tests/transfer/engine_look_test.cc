@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "two_daemons.h"
+
+namespace ferry {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class EngineLookTest : public testing::Test {
+ protected:
+  std::string WaitsFor(int node, TransferId id) { return two_.engine(node).Find(id)->waits_for; }
+  TwoDaemons two_;
+};
+
+TEST_F(EngineLookTest, ListsTheOldestFirstUpToTheLimit) {
+  std::vector<TransferId> ids;
+  for (int i = 0; i < 20; ++i) ids.push_back(two_.Send(absl::StrCat("k", i)));
+  auto rows = two_.a().List(5);
+  ASSERT_THAT(rows, SizeIs(5));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(rows[i].transfer, ids[i]);
+  EXPECT_THAT(two_.a().List(100), SizeIs(20));
+  EXPECT_EQ(rows[0].key.key, "k0");
+  EXPECT_EQ(rows[0].bytes, 4096u);
+  EXPECT_EQ(rows[0].posted, two_.now);
+  EXPECT_FALSE(two_.a().Find(TransferId(1)).has_value());
+}
+
+TEST_F(EngineLookTest, ARowSaysWhatItWaitsFor) {
+  TransferSpec send = SpecOf(Side::kSend, "k", 0, 2);
+  send.defined = false;
+  send.defined_timeline = 3;
+  send.defined_value = 7;
+  const TransferId from = two_.Post(send);
+  EXPECT_EQ(WaitsFor(kA, from), "the link to node-b");
+  two_.LinkUp(false, true);
+  EXPECT_EQ(WaitsFor(kA, from), "the receive at node-b");
+  const TransferId to = two_.Receive();
+  two_.Run();
+  EXPECT_EQ(WaitsFor(kA, from), "its data (defined timeline 3 >= 7)");
+  EXPECT_EQ(WaitsFor(kB, to), "data at node-a");
+  two_.a().OnDefined(two_.now, from);
+  two_.Run();
+  EXPECT_EQ(WaitsFor(kA, from), "its launch");
+  two_.Answer(kA);
+  EXPECT_EQ(WaitsFor(kA, from), "the other end");
+  EXPECT_EQ(two_.a().Find(from)->route, Route::kUcx);
+}
+
+TEST_F(EngineLookTest, ExplainGivesEachRouteInOrderAndWhyNot) {
+  two_.LinkUp(false, true);
+  auto options = two_.a().Explain(GlobalDeviceId(0), GlobalDeviceId(2));
+  ASSERT_TRUE(options.ok());
+  ASSERT_THAT(*options, SizeIs(3));
+  EXPECT_EQ((*options)[0].route, Route::kLocal);
+  EXPECT_FALSE((*options)[0].available);
+  EXPECT_EQ((*options)[0].reason, "device 2 belongs to node-b");
+  EXPECT_EQ((*options)[1].reason, "another host");
+  EXPECT_TRUE((*options)[2].available);
+  EXPECT_EQ((*options)[2].reason, "");
+  auto local = two_.a().Explain(GlobalDeviceId(0), GlobalDeviceId(1));
+  EXPECT_TRUE((*local)[0].available);
+  EXPECT_EQ((*local)[1].reason, "both devices belong to node-a");
+  auto down = two_.a().Explain(GlobalDeviceId(4), GlobalDeviceId(0));
+  EXPECT_EQ((*down)[1].reason, "no link to node-c: no connection yet");
+}
+
+TEST_F(EngineLookTest, ExplainRefusesDevicesThatAreNobodysOrNotOurs) {
+  auto unknown = two_.a().Explain(GlobalDeviceId(0), GlobalDeviceId(66));
+  EXPECT_THAT(unknown.status(), Fails(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown));
+  auto foreign = two_.a().Explain(GlobalDeviceId(2), GlobalDeviceId(4));
+  EXPECT_THAT(foreign.status(), Fails(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown));
+  EXPECT_THAT(foreign.status(), Says("node-b and node-c"));
+}
+
+TEST_F(EngineLookTest, WaitingReceivesDoNotKeepMemoryOnceTheyAreOver) {
+  for (int i = 0; i < 100; ++i) {
+    const TransferId id = two_.Receive(absl::StrCat("k", i));
+    two_.b().Cancel(two_.now, id, Cancelled());
+  }
+  two_.Take(kB);
+  two_.ExpectNothingLeft();
+  EXPECT_EQ(two_.b().NextDeadline(), absl::InfiniteFuture());
+}
+
+}  // namespace
+}  // namespace ferry

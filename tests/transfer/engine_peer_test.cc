@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "two_daemons.h"
+
+namespace ferry {
+namespace {
+
+using absl::StatusCode;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const auto kUnreachable = Fails(StatusCode::kUnavailable, Reason::kPeerUnreachable);
+
+Offer OfferOf(uint64_t id, std::string key, uint64_t source = 0, uint64_t destination = 2) {
+  Offer offer;
+  offer.transfer = TransferId(id);
+  offer.key = {"job", GlobalDeviceId(source), GlobalDeviceId(destination), std::move(key)};
+  offer.bytes = 8;
+  offer.ranges = {{ArenaId(1), 0, 8}};
+  return offer;
+}
+
+class EnginePeerTest : public testing::Test {
+ protected:
+  explicit EnginePeerTest(TransferEngine::Options options = {}) : two_(std::move(options)) {}
+  // What node-b answers to `offer` of node-a.
+  absl::Status Refusal(Offer offer) {
+    two_.b().OnMessage(two_.now, PeerId(kA), std::move(offer));
+    return LastMessage<Done>(two_, kB).status;
+  }
+  void ExpectIgnored(int node, PeerMessage message) {
+    const uint64_t before = two_.engine(node).ignored_messages();
+    const PeerId from(1 - node);
+    two_.engine(node).OnMessage(two_.now, from, std::move(message));
+    EXPECT_EQ(two_.engine(node).ignored_messages(), before + 1);
+    EXPECT_TRUE(two_.engine(node).TakeOutbox().empty());
+  }
+  TwoDaemons two_;
+};
+
+// --- Loss of the link.
+
+TEST_F(EnginePeerTest, ALostLinkEndsWhatWasAgreedOnItAndNothingElse) {
+  two_.LinkUp();
+  const TransferId offered = two_.Send("offered");
+  TransferSpec undefined = SpecOf(Side::kSend, "matched", 0, 2);
+  undefined.defined = false;
+  const TransferId matched = two_.Post(undefined);
+  const TransferId to_matched = two_.Receive("matched");
+  const TransferId to_nobody = two_.Receive("unmatched");
+  const TransferId local = two_.Post(SpecOf(Side::kReceive, "local", 2, 3));
+  const TransferId from_c = two_.Post(SpecOf(Side::kReceive, "c", 4, 2));
+  two_.Run();
+  two_.LinkLost();
+  EXPECT_THAT(two_.StatusOf(kA, offered), kUnreachable);
+  EXPECT_THAT(two_.StatusOf(kA, matched), kUnreachable);
+  EXPECT_THAT(two_.StatusOf(kB, to_matched), kUnreachable);
+  EXPECT_THAT(two_.StatusOf(kB, to_nobody), kUnreachable);
+  EXPECT_THAT(two_.StatusOf(kB, to_nobody), Says("reset by peer"));
+  EXPECT_FALSE(two_.IsOver(kB, local));
+  EXPECT_FALSE(two_.IsOver(kB, from_c));
+  EXPECT_EQ(two_.b().waiting_offers(), 0u);
+  EXPECT_THAT(two_.daemons[kA].unwatch, SizeIs(1));
+}
+
+TEST_F(EnginePeerTest, ALinkThatCouldNotBeOpenedEndsNothing) {
+  const TransferId from = two_.Send();
+  two_.a().OnPeerLost(two_.now, PeerId(kB), absl::UnavailableError("refused"), false);
+  two_.Take(kA);
+  EXPECT_FALSE(two_.IsOver(kA, from));
+  two_.Receive();
+  two_.LinkUp();
+  two_.Answer(kB);
+  EXPECT_TRUE(two_.StatusOf(kA, from).ok());
+}
+
+TEST_F(EnginePeerTest, ACopyEndsWithTheLossOnlyWhenItIsAnswered) {
+  two_.LinkUp();
+  const TransferId from = two_.Send();
+  const TransferId to = two_.Receive();
+  two_.Run();
+  two_.LinkLost();
+  EXPECT_THAT(two_.StatusOf(kA, from), kUnreachable);
+  EXPECT_FALSE(two_.IsOver(kB, to));
+  EXPECT_THAT(two_.daemons[kB].aborts, IsEmpty());
+  two_.Answer(kB);
+  EXPECT_THAT(two_.StatusOf(kB, to), kUnreachable);
+  EXPECT_THAT(two_.daemons[kB].to_other, IsEmpty());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EnginePeerTest, UcxLaunchesAreAbortedByTheLossAndEndWhenAnswered) {
+  two_.LinkUp(false, true);
+  const TransferId from = two_.Send();
+  const TransferId to = two_.Receive();
+  two_.Run();
+  two_.LinkLost();
+  EXPECT_THAT(two_.daemons[kA].aborts, SizeIs(1));
+  EXPECT_THAT(two_.daemons[kB].aborts, SizeIs(1));
+  EXPECT_FALSE(two_.IsOver(kA, from));
+  two_.Advance(absl::Hours(1));
+  two_.Answer(kA, absl::AbortedError("aborted"));
+  two_.Answer(kB);
+  EXPECT_THAT(two_.StatusOf(kA, from), kUnreachable);
+  EXPECT_THAT(two_.StatusOf(kB, to), kUnreachable);
+  EXPECT_THAT(two_.daemons[kA].aborts, SizeIs(1));
+}
+
+TEST_F(EnginePeerTest, AfterALossTheNextTransferWantsTheLinkAgainAndWorks) {
+  two_.LinkUp();
+  two_.Send("old");
+  two_.Run();
+  two_.LinkLost();
+  const TransferId from = two_.Send("new");
+  two_.Take(kA);
+  EXPECT_THAT(two_.daemons[kA].wanted, SizeIs(1));
+  two_.Receive("new");
+  two_.LinkUp();
+  two_.Answer(kB);
+  EXPECT_TRUE(two_.StatusOf(kA, from).ok());
+}
+
+TEST_F(EnginePeerTest, MessagesNotTakenBeforeALossDoNotGoOverTheNextLink) {
+  two_.LinkUp();
+  two_.Send();
+  two_.a().OnPeerLost(two_.now, PeerId(kB), absl::UnavailableError("reset"), true);
+  two_.a().OnPeerUp(two_.now, PeerId(kB), Routes(true, true));
+  two_.Take(kA);
+  EXPECT_THAT(two_.daemons[kA].to_other, IsEmpty());
+}
+
+TEST_F(EnginePeerTest, ALinkOpenedAnewEndsWhatTheOldOneHad) {
+  two_.LinkUp();
+  const TransferId from = two_.Send();
+  two_.Run();
+  two_.a().OnPeerUp(two_.now, PeerId(kB), Routes(true, true));
+  two_.Take(kA);
+  EXPECT_THAT(two_.StatusOf(kA, from), kUnreachable);
+}
+
+TEST_F(EnginePeerTest, ARestartedPeerMayUseItsIdsAgain) {
+  two_.LinkUp();
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(7, "x"));
+  two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("reset"), true);
+  two_.b().OnPeerUp(two_.now, PeerId(kA), Routes(true, true));
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(7, "x"));
+  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+  EXPECT_EQ(two_.b().ignored_messages(), 0u);
+}
+
+// --- Peers that lie.
+
+TEST_F(EnginePeerTest, OffersBetweenForeignDevicesAreRefused) {
+  two_.LinkUp();
+  const auto refused = Fails(StatusCode::kInvalidArgument, Reason::kDeviceUnknown);
+  EXPECT_THAT(Refusal(OfferOf(1, "x", 4, 2)), refused);   // node-c's device
+  EXPECT_THAT(Refusal(OfferOf(2, "x", 2, 3)), refused);   // ours
+  EXPECT_THAT(Refusal(OfferOf(3, "x", 0, 4)), refused);   // not to us
+  EXPECT_THAT(Refusal(OfferOf(4, "x", 0, 77)), refused);  // nobody's
+  EXPECT_EQ(two_.b().waiting_offers(), 0u);
+}
+
+TEST_F(EnginePeerTest, AnOfferWhoseRangesDoNotAddUpIsRefused) {
+  two_.LinkUp();
+  Offer offer = OfferOf(1, "x");
+  offer.ranges[0].length = 7;
+  EXPECT_THAT(Refusal(offer), Fails(StatusCode::kInvalidArgument, Reason::kFieldInvalid));
+}
+
+TEST_F(EnginePeerTest, ASecondOfferOfAKeyIsRefusedAndTheFirstGoesOnWaiting) {
+  two_.LinkUp();
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
+  EXPECT_THAT(Refusal(OfferOf(2, "x")), Fails(StatusCode::kAlreadyExists, Reason::kKeyInUse));
+  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+}
+
+TEST_F(EnginePeerTest, AnOfferWithAnIdThatIsTakenIsIgnored) {
+  two_.LinkUp();
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
+  ExpectIgnored(kB, OfferOf(1, "y"));
+  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+}
+
+TEST_F(EnginePeerTest, MessagesAboutUnknownTransfersAreIgnoredAndCounted) {
+  two_.LinkUp();
+  const TransferId nobody(404);
+  ExpectIgnored(kB, Matched{nobody});
+  ExpectIgnored(kB, Ready{nobody});
+  ExpectIgnored(kB, Go{nobody, 1, Route::kUcx, 7, {}});
+  ExpectIgnored(kB, Done{nobody});
+  ExpectIgnored(kB, Withdraw{nobody});
+  ExpectIgnored(kB, SendFailed{nobody, 1, {}});
+}
+
+TEST_F(EnginePeerTest, MessagesThatDoNotFitTheStateAreIgnoredAndCounted) {
+  two_.LinkUp();
+  TransferSpec undefined = SpecOf(Side::kSend, "k", 0, 2);
+  undefined.defined = false;
+  const TransferId from = two_.Post(undefined);
+  const TransferId to = two_.Receive();
+  two_.Run();
+  ExpectIgnored(kA, Matched{from});                        // twice
+  ExpectIgnored(kA, Go{from, 1, Route::kUcx, 7, {}});      // not defined
+  ExpectIgnored(kB, SendFailed{from, 1, RouteRefused()});  // not launched
+  ExpectIgnored(kB, Done{to});                             // a receive
+  two_.a().OnDefined(two_.now, from);
+  two_.Run();
+  ExpectIgnored(kB, Ready{from});                          // twice
+  ExpectIgnored(kA, Go{from, 1, Route::kMapped, 7, {}});   // nothing to do for it
+  ExpectIgnored(kA, Go{from, 1, Route::kUcx, 7, {4095}});  // lengths
+  ExpectIgnored(kA, Go{from, 1, Route::kUcx, 7, {~uint64_t{0}, 4097}});
+  two_.Answer(kB);
+  EXPECT_TRUE(two_.StatusOf(kA, from).ok());
+}
+
+TEST_F(EnginePeerTest, AnotherPeerCannotSpeakForThePeerOfATransfer) {
+  two_.LinkUp();
+  two_.a().OnPeerUp(two_.now, PeerId(2), Routes(false, true));
+  const TransferId from = two_.Send();
+  two_.Take(kA);
+  two_.a().OnMessage(two_.now, PeerId(2), Done{from});
+  two_.Take(kA);
+  EXPECT_FALSE(two_.IsOver(kA, from));
+  EXPECT_EQ(two_.a().ignored_messages(), 1u);
+}
+
+TEST_F(EnginePeerTest, MessagesFromNobodyAreIgnored) {
+  two_.a().OnMessage(two_.now, PeerId(kB), OfferOf(1, "x"));  // no link
+  two_.a().OnMessage(two_.now, PeerId(55), OfferOf(1, "x"));
+  two_.a().OnPeerUp(two_.now, PeerId(55), {});
+  two_.a().OnPeerLost(two_.now, PeerId(55), absl::UnavailableError("x"), true);
+  EXPECT_EQ(two_.a().ignored_messages(), 2u);
+  EXPECT_TRUE(two_.a().TakeOutbox().empty());
+}
+
+TEST_F(EnginePeerTest, DoneForDataThatWasNeverDefinedIsNotBelieved) {
+  two_.LinkUp();
+  TransferSpec undefined = SpecOf(Side::kSend, "k", 0, 2);
+  undefined.defined = false;
+  const TransferId from = two_.Post(undefined);
+  two_.Take(kA);
+  two_.a().OnMessage(two_.now, PeerId(kB), Done{from, absl::OkStatus(), Route::kMapped});
+  two_.Take(kA);
+  EXPECT_THAT(two_.StatusOf(kA, from), Fails(StatusCode::kInternal, Reason::kProtocolError));
+}
+
+class EnginePeerBoundTest : public EnginePeerTest {
+ protected:
+  EnginePeerBoundTest() : EnginePeerTest({.offers_per_peer = 2}) {}
+};
+
+TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
+  two_.LinkUp();
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(2, "y"));
+  EXPECT_THAT(Refusal(OfferOf(3, "z")), Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
+  EXPECT_EQ(two_.b().waiting_offers(), 2u);
+  two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(1), Cancelled()});
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(4, "z"));
+  EXPECT_EQ(two_.b().waiting_offers(), 2u);
+}
+
+TEST_F(EnginePeerBoundTest, AnOfferThatIsMatchedAtOnceNeedsNoRoom) {
+  two_.LinkUp();
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(2, "y"));
+  two_.Post(SpecOf(Side::kReceive, "z", 0, 2, 8));
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(3, "z"));
+  two_.Take(kB);
+  EXPECT_THAT(two_.daemons[kB].launches, SizeIs(1));
+}
+
+TEST_F(EnginePeerBoundTest, GravesCountForThePeersBound) {
+  two_.LinkUp();
+  for (uint64_t id = 1; id <= 2; ++id) {
+    two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(id, absl::StrCat("x", id)));
+    two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(id), Poisoned()});
+  }
+  EXPECT_THAT(Refusal(OfferOf(3, "z")), Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
+  two_.Advance(absl::Minutes(10));  // a grave of an offer without a deadline
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(4, "z"));
+  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+}
+
+}  // namespace
+}  // namespace ferry

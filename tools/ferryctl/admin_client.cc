@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/admin_client.h"
+
+#include <errno.h>
+#include <google/protobuf/util/json_util.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace ferry::tools {
+
+std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket) {
+  grpc::ChannelArguments arguments;
+  // A daemon that is just starting is tried again soon.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
+                                   grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status CheckSocket(const std::string& socket) {
+  if (access(socket.c_str(), R_OK | W_OK) == 0) return absl::OkStatus();
+  if (errno == EACCES) {
+    return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+                      absl::StrCat("connect to ", socket), errno);
+  }
+  return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
+               absl::StrCat("connect to ", socket, ": ", strerror(errno), " (is ferryd running?)"));
+}
+
+absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
+  RETURN_IF_ERROR(CheckSocket(globals.AdminSocket()));
+  AdminClient client;
+  client.stub_ = ferry::admin::v1::AdminService::NewStub(AdminChannel(globals.AdminSocket()));
+  client.timeout_ = globals.timeout.value_or(kAdminTimeout);
+  return client;
+}
+
+std::string MessageJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  FERRY_CHECK(google::protobuf::util::MessageToJsonString(message, &text, options).ok());
+  return text;
+}
+
+absl::StatusOr<int> ChosenRoute(const Globals& globals, uint64_t source, uint64_t destination) {
+  ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+  ferry::admin::v1::ExplainRouteRequest request;
+  request.set_src_global_device_id(source);
+  request.set_dst_global_device_id(destination);
+  ferry::admin::v1::ExplainRouteResponse response;
+  RETURN_IF_ERROR(client.Call(
+      [&](auto& stub, auto* context) { return stub.ExplainRoute(context, request, &response); }));
+  return static_cast<int>(response.chosen());
+}
+
+}  // namespace ferry::tools

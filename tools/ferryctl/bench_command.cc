@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// ferryctl bench: a quick look at one route between two running daemons (bench/ has the full
+// tables).
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/bench_pair.h"
+#include "tools/ferryctl/bench_receiver.h"
+#include "tools/ferryctl/format.h"
+#include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/host_copy.h"
+#include "tools/ferryctl/statistics.h"
+
+namespace ferry::tools {
+namespace {
+
+struct BenchCase {
+  const char* name;
+  uint64_t size;
+  uint64_t count;
+  uint64_t iterations;
+};
+constexpr BenchCase kCases[] = {
+    {"latency", 8, 1, 2000},
+    {"bandwidth", uint64_t{256} << 20, 1, 7},
+    {"many-small", uint64_t{64} << 10, 1000, 7},
+    {"rate", uint64_t{4} << 10, 100'000, 3},
+    {"memcpy", uint64_t{256} << 20, 1, 7},
+};
+constexpr uint64_t kRateBatch = 1024;
+constexpr uint64_t kRateWindow = 4;
+
+class BenchCommand : public Command {
+ public:
+  BenchCommand() : Command("bench", "Measure transfers between two daemons (or within one)") {}
+  void Define(CLI::App& app) override {
+    app.add_option("case", case_, "latency, bandwidth, many-small, rate; memcpy needs no daemon")
+        ->required()
+        ->check(CLI::IsMember({"latency", "bandwidth", "many-small", "rate", "memcpy"}));
+    app.add_option("--peer-runtime-dir", peer_, "The receiver's daemon (the same)");
+    app.add_option("--from", from_, "Source device (the first of this daemon)");
+    app.add_option("--to", to_, "Destination device (the first of the peer, the last of the same)");
+    app.add_option("--route", route_, "Insist on local, mapped or ucx");
+    app.add_option("--size", size_, "Of one buffer");
+    app.add_option("--count", count_, "Buffers at once")->check(CLI::PositiveNumber);
+    app.add_option("--iterations", iterations_, "Measurements")->check(CLI::PositiveNumber);
+    app.add_flag("--unary", unary_, "Post by unary calls, not over the open stream");
+  }
+
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    BenchCase chosen = kCases[0];
+    for (const BenchCase& known : kCases) {
+      if (case_ == known.name) chosen = known;
+    }
+    if (!size_.empty()) {
+      ASSIGN_OR_RETURN(chosen.size, ParseSize(size_));
+    }
+    if (count_ > 0) chosen.count = count_;
+    if (iterations_ > 0) chosen.iterations = iterations_;
+
+    Measurement result;
+    if (case_ == "memcpy") {
+      result = MeasureMemcpy(chosen);
+    } else {
+      ASSIGN_OR_RETURN(result, MeasureTransfers(chosen, globals));
+    }
+    Print(globals, chosen, result);
+    return kExitOk;
+  }
+
+ private:
+  struct Measurement {
+    absl::Duration cold;  // with the destination's memory made and touched
+    std::vector<absl::Duration> warm;
+    std::string route;
+  };
+
+  static Measurement MeasureMemcpy(const BenchCase& c) {
+    Measurement result;
+    result.route = "memcpy";
+    const size_t bytes = c.size * c.count;
+    Pages from(bytes);
+    from.Fill();
+    Pages to(bytes);
+    result.cold = TimeMemcpy(to.data(), from.data(), bytes);
+    for (uint64_t i = 0; i < c.iterations; ++i) {
+      result.warm.push_back(TimeMemcpy(to.data(), from.data(), bytes));
+    }
+    return result;
+  }
+
+  absl::StatusOr<Measurement> MeasureTransfers(const BenchCase& c, const Globals& globals) {
+    BenchPairOptions options;
+    options.receiver_command = {"/proc/self/exe", "bench-receiver"};
+    options.client_dir = globals.ClientDir();
+    options.peer_client_dir = peer_.empty() ? options.client_dir : peer_ + "/client";
+    options.source = from_;
+    options.destination = to_;
+    ASSIGN_OR_RETURN(options.route, ParseRoute(route_));
+    options.unary = unary_;
+    ASSIGN_OR_RETURN(BenchPair pair, BenchPair::Open(options));
+
+    const bool rate = case_ == "rate";
+    const uint64_t arena = rate ? c.size * kRateBatch * kRateWindow : c.size * c.count;
+    const auto once = [&] {
+      return rate ? pair.Stream(c.count, c.size, kRateBatch, kRateWindow)
+                  : pair.Run(c.count, c.size);
+    };
+    Measurement result;
+    ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(arena));
+    ASSIGN_OR_RETURN(absl::Duration first, once());
+    result.cold = made + first;
+    for (uint64_t i = 0; i < c.iterations; ++i) {
+      ASSIGN_OR_RETURN(absl::Duration elapsed, once());
+      result.warm.push_back(elapsed);
+    }
+    RETURN_IF_ERROR(pair.Compare(rate ? std::min(arena, c.size * c.count) : arena));
+    result.route = route_;
+    if (options.route == FERRY_ROUTE_ANY) {
+      auto route = ChosenRoute(globals, pair.source(), pair.destination());
+      result.route = route.ok() && *route != FERRY_ROUTE_ANY ? RouteText(*route) : "unknown";
+    }
+    return result;
+  }
+
+  void Print(const Globals& globals, const BenchCase& c, const Measurement& result) const {
+    const uint64_t bytes = c.size * c.count;
+    const absl::Duration p50 = Median(result.warm);
+    const absl::Duration p90 = Quantile(result.warm, 0.9);
+    const absl::Duration p99 = Quantile(result.warm, 0.99);
+    const double per_second = static_cast<double>(c.count) / absl::ToDoubleSeconds(p50);
+    if (globals.json) {
+      const nlohmann::ordered_json out = {
+          {"case", c.name},
+          {"route", result.route},
+          {"size", c.size},
+          {"count", c.count},
+          {"iterations", result.warm.size()},
+          {"cold_seconds", absl::ToDoubleSeconds(result.cold)},
+          {"p50_seconds", absl::ToDoubleSeconds(p50)},
+          {"p90_seconds", absl::ToDoubleSeconds(p90)},
+          {"p99_seconds", absl::ToDoubleSeconds(p99)},
+          {"cold_gb_per_second", GigabytesPerSecond(bytes, result.cold)},
+          {"gb_per_second", GigabytesPerSecond(bytes, p50)},
+          {"transfers_per_second", per_second}};
+      std::printf("%s\n", out.dump().c_str());
+      return;
+    }
+    constexpr auto kRight = Table::Align::kRight;
+    Table table({{"CASE"},
+                 {"ROUTE"},
+                 {"SIZE", kRight},
+                 {"COUNT", kRight},
+                 {"COLD", kRight},
+                 {"P50", kRight},
+                 {"P90", kRight},
+                 {"P99", kRight},
+                 {"GB/s", kRight},
+                 {"TRANSFERS/s", kRight}});
+    table.AddRow({c.name, result.route, HumanSize(c.size), HumanCount(c.count),
+                  HumanDuration(result.cold), HumanDuration(p50), HumanDuration(p90),
+                  HumanDuration(p99), absl::StrFormat("%.2f", GigabytesPerSecond(bytes, p50)),
+                  HumanCount(static_cast<uint64_t>(per_second))});
+    std::printf("%s", table.ToString().c_str());
+  }
+
+  std::string case_;
+  std::string peer_;
+  std::string route_ = "any";
+  std::string size_;
+  int64_t from_ = -1;
+  int64_t to_ = -1;
+  uint64_t count_ = 0;
+  uint64_t iterations_ = 0;
+  bool unary_ = false;
+};
+
+// What `bench` starts as its other end; its orders come over fd 3.
+class BenchReceiverCommand : public Command {
+ public:
+  BenchReceiverCommand() : Command("bench-receiver", "The receiving end of bench") {}
+  bool hidden() const override { return true; }
+  absl::StatusOr<int> Run(const Globals&) override { return RunBenchReceiver(3); }
+};
+
+}  // namespace
+
+void AddBenchCommands(CommandList& commands) {
+  commands.push_back(std::make_unique<BenchCommand>());
+  commands.push_back(std::make_unique<BenchReceiverCommand>());
+}
+
+}  // namespace ferry::tools

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/bench_end.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "base/status.h"
+#include "tools/ferryctl/failure.h"
+
+namespace ferry::tools {
+namespace {
+
+constexpr uint64_t kMostPerCall = 1024;
+constexpr uint32_t kTimeline = 0;
+constexpr uint32_t kParkedTimeline =
+    1;  // else every later transfer would wait behind the parked ones
+
+}  // namespace
+
+int64_t MonotonicNanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::string NumberKey(uint64_t key) {
+  std::string text(8, '\0');
+  for (int i = 0; i < 8; ++i) text[i] = static_cast<char>(key >> (8 * (7 - i)));
+  return text;
+}
+
+absl::StatusOr<BenchEnd> BenchEnd::Open(const SessionOptions& options, PostTarget target,
+                                        int64_t own_device) {
+  BenchEnd end;
+  ASSIGN_OR_RETURN(end.session_, OpenSession(options));
+  end.target_ = std::move(target);
+  ASSIGN_OR_RETURN(end.target_.device, OwnDevice(end.session_.get(), own_device));
+  return end;
+}
+
+absl::Status BenchEnd::MakeArena(uint64_t bytes, unsigned flags) {
+  arena_.reset();
+  ASSIGN_OR_RETURN(
+      arena_, CreateArena(session_.get(), target_.device, std::max<uint64_t>(bytes, 1), flags));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_t bytes,
+                                           uint64_t first_slot, uint32_t timeline) {
+  const uint64_t slots = bytes == 0 ? 1 : ferry_arena_bytes(arena_.get()) / bytes;
+  pieces_.resize(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    pieces_[i].key = NumberKey(key + i);
+    pieces_[i].offset = (first_slot + i) % slots * bytes;
+    pieces_[i].bytes = bytes;
+  }
+  target_.over_timeline = timeline;
+  return Post(session_.get(), target_, arena_.get(), pieces_);
+}
+
+absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
+  for (uint64_t at = 0; at < count; at += kMostPerCall) {
+    const uint64_t now = std::min(kMostPerCall, count - at);
+    ASSIGN_OR_RETURN(BatchPtr batch, PostOne(key + at, now, bytes, at, kTimeline));
+    posted_.push_back(std::move(batch));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> BenchEnd::Await() {
+  std::vector<BatchPtr> batches = std::move(posted_);
+  posted_.clear();
+  for (const BatchPtr& batch : batches) RETURN_IF_ERROR(Wait(batch));
+  return MonotonicNanoseconds();
+}
+
+absl::StatusOr<int64_t> BenchEnd::Stream(uint64_t key, uint64_t count, uint64_t bytes,
+                                         uint64_t batch, uint64_t window) {
+  std::deque<BatchPtr> open;
+  for (uint64_t at = 0; at < count; at += batch) {
+    // A batch's slots are free again only when the batch that used them is over.
+    if (open.size() == window) {
+      RETURN_IF_ERROR(Wait(open.front()));
+      open.pop_front();
+    }
+    ASSIGN_OR_RETURN(BatchPtr next,
+                     PostOne(key + at, std::min(batch, count - at), bytes, at, kTimeline));
+    open.push_back(std::move(next));
+  }
+  for (const BatchPtr& last : open) RETURN_IF_ERROR(Wait(last));
+  return MonotonicNanoseconds();
+}
+
+absl::Status BenchEnd::Park(uint64_t key, uint64_t count, uint64_t bytes) {
+  const PostTarget target = target_;
+  target_.deadline = absl::Hours(1);
+  absl::Status status;
+  for (uint64_t at = 0; at < count && status.ok(); at += kMostPerCall) {
+    auto batch = PostOne(key + at, std::min(kMostPerCall, count - at), bytes, at, kParkedTimeline);
+    status = batch.status();
+    if (status.ok()) parked_.push_back(*std::move(batch));
+  }
+  target_ = target;
+  return status;
+}
+
+absl::Status BenchEnd::Unpark() {
+  for (const BatchPtr& batch : parked_) RETURN_IF_ERROR(FromFerry(ferry_batch_cancel(batch.get())));
+  for (const BatchPtr& batch : parked_) Wait(batch).IgnoreError();  // CANCELLED, as asked
+  parked_.clear();
+  return absl::OkStatus();
+}
+
+uint64_t BenchEnd::Sum(uint64_t bytes) const {
+  uint64_t sum = 0;
+  const std::byte* at = DataOf(arena_);
+  for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, at + i, 8);
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15u + 1;
+  }
+  return sum;
+}
+
+}  // namespace ferry::tools

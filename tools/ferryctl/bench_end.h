@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a measurement, the same code for both: a session, an arena and batches of equal
+// transfers. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/ferryctl/client.h"
+
+namespace ferry::tools {
+
+int64_t MonotonicNanoseconds();
+
+// `key` as 8 bytes, big-endian, as PJRT's are.
+std::string NumberKey(uint64_t key);
+
+class BenchEnd {
+ public:
+  static absl::StatusOr<BenchEnd> Open(const SessionOptions& options, PostTarget target,
+                                       int64_t own_device);
+
+  const PostTarget& target() const { return target_; }
+  void set_remote_device(uint64_t device) { target_.remote_device = device; }
+  ferry_session* session() const { return session_.get(); }
+  const ArenaPtr& arena() const { return arena_; }
+
+  absl::Status MakeArena(uint64_t bytes, unsigned flags);
+  // `count` transfers of `bytes` at successive offsets, in as few calls as the daemon takes.
+  absl::Status PostMany(uint64_t key, uint64_t count, uint64_t bytes);
+  // Until all is over; when the last was.
+  absl::StatusOr<int64_t> Await();
+  // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.
+  absl::StatusOr<int64_t> Stream(uint64_t key, uint64_t count, uint64_t bytes, uint64_t batch,
+                                 uint64_t window);
+  // Posts what nobody will answer, on a timeline of its own.
+  absl::Status Park(uint64_t key, uint64_t count, uint64_t bytes);
+  absl::Status Unpark();
+  // Of the arena's first `bytes`.
+  uint64_t Sum(uint64_t bytes) const;
+
+ private:
+  absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,
+                                   uint64_t first_slot, uint32_t timeline);
+
+  PostTarget target_;
+  SessionPtr session_;
+  ArenaPtr arena_;
+  std::vector<BatchPtr> posted_;
+  std::vector<BatchPtr> parked_;
+  std::vector<Piece> pieces_;  // kept for its capacity
+};
+
+}  // namespace ferry::tools

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/bench_pair.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry::tools {
+namespace {
+
+// Contents that differ from page to page, so that a comparison means something.
+void FillPattern(std::byte* at, uint64_t bytes, uint64_t seed) {
+  auto* words = reinterpret_cast<uint64_t*>(at);
+  for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = (i + seed) * 0x9e3779b97f4a7c15u;
+}
+
+absl::StatusOr<BenchAnswer> ReadAnswer(int socket) {
+  BenchAnswer answer;
+  ssize_t got;
+  do {
+    got = recv(socket, &answer, sizeof(answer), 0);
+  } while (got < 0 && errno == EINTR);
+  if (got != sizeof(answer)) {
+    return Error(absl::StatusCode::kAborted, Reason::kInternal, "the receiver's process is gone");
+  }
+  if (answer.code != 0) {
+    return absl::Status(static_cast<absl::StatusCode>(answer.code),
+                        absl::StrCat("receiver: ", answer.text));
+  }
+  return answer;
+}
+
+absl::Status WriteOrder(int socket, const BenchOrder& order) {
+  if (send(socket, &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order)) {
+    return ErrnoError(absl::StatusCode::kAborted, Reason::kInternal, "order the receiver", errno);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal, "make a socket pair", errno);
+  }
+  UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  SpawnOptions spawn;
+  spawn.arguments = options.receiver_command;
+  spawn.fd = theirs.get();
+  ASSIGN_OR_RETURN(ChildProcess receiver, ChildProcess::Spawn(spawn));
+  theirs.Reset();
+
+  SessionOptions session;
+  session.client_dir = options.client_dir;
+  session.name = "bench-sender";
+  session.unary_posts = options.unary;
+  PostTarget target;
+  target.end = End::kSend;
+  // A name nobody else uses: measurements may run side by side.
+  target.domain = absl::StrCat("bench-", getpid(), "-", MonotonicNanoseconds() % 1'000'000'000);
+  target.route = options.route;
+  ASSIGN_OR_RETURN(BenchEnd sender, BenchEnd::Open(session, target, options.source));
+
+  BenchOrder open;
+  open.kind = BenchOrderKind::kOpen;
+  open.device = options.destination;
+  // Two clients of one daemon: from its first device to its last.
+  if (options.destination < 0 && options.client_dir == options.peer_client_dir) {
+    const size_t devices = ferry_session_devices(sender.session());
+    open.device =
+        static_cast<int64_t>(ferry_session_device(sender.session(), devices - 1).global_device_id);
+  }
+  open.remote_device = sender.target().device;
+  open.route = options.route;
+  open.unary = options.unary;
+  if (options.peer_client_dir.size() >= sizeof(open.client_dir)) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("runtime directory ", options.peer_client_dir, " is too long"));
+  }
+  options.peer_client_dir.copy(open.client_dir, sizeof(open.client_dir) - 1);
+  target.domain.copy(open.domain, sizeof(open.domain) - 1);
+  RETURN_IF_ERROR(WriteOrder(ours.get(), open));
+  ASSIGN_OR_RETURN(BenchAnswer answer, ReadAnswer(ours.get()));
+  sender.set_remote_device(answer.value);
+  return BenchPair(std::move(sender), std::move(receiver), std::move(ours));
+}
+
+absl::Status BenchPair::Order(const BenchOrder& order) { return WriteOrder(socket_.get(), order); }
+absl::StatusOr<BenchAnswer> BenchPair::Answer() { return ReadAnswer(socket_.get()); }
+absl::StatusOr<BenchAnswer> BenchPair::Ask(const BenchOrder& order) {
+  RETURN_IF_ERROR(Order(order));
+  return Answer();
+}
+
+absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
+  RETURN_IF_ERROR(sender_.MakeArena(bytes, 0));
+  FillPattern(DataOf(sender_.arena()), bytes, next_key_);
+  BenchOrder order;
+  order.kind = BenchOrderKind::kArena;
+  order.bytes = bytes;
+  ASSIGN_OR_RETURN(BenchAnswer answer, Ask(order));
+  return absl::Nanoseconds(answer.nanoseconds);
+}
+
+absl::StatusOr<absl::Duration> BenchPair::Run(uint64_t count, uint64_t bytes) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kPost;
+  order.key = next_key_;
+  order.count = count;
+  order.bytes = bytes;
+  next_key_ += count;
+  RETURN_IF_ERROR(Ask(order).status());
+  BenchOrder await;
+  await.kind = BenchOrderKind::kAwait;
+  RETURN_IF_ERROR(Order(await));
+  const int64_t start = MonotonicNanoseconds();
+  RETURN_IF_ERROR(sender_.PostMany(order.key, count, bytes));
+  ASSIGN_OR_RETURN(BenchAnswer answer, Answer());
+  RETURN_IF_ERROR(sender_.Await().status());
+  return absl::Nanoseconds(answer.nanoseconds - start);
+}
+
+absl::StatusOr<absl::Duration> BenchPair::Stream(uint64_t count, uint64_t bytes, uint64_t batch,
+                                                 uint64_t window) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kStream;
+  order.key = next_key_;
+  order.count = count;
+  order.bytes = bytes;
+  order.batch = batch;
+  order.window = window;
+  next_key_ += count;
+  const int64_t start = MonotonicNanoseconds();
+  RETURN_IF_ERROR(Order(order));
+  RETURN_IF_ERROR(sender_.Stream(order.key, count, bytes, batch, window).status());
+  ASSIGN_OR_RETURN(BenchAnswer answer, Answer());
+  return absl::Nanoseconds(answer.nanoseconds - start);
+}
+
+absl::Status BenchPair::Park(uint64_t count, uint64_t bytes) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kPark;
+  order.key = next_key_;
+  order.count = count;
+  order.bytes = bytes;
+  next_key_ += count;
+  return Ask(order).status();
+}
+
+absl::Status BenchPair::Unpark() {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kUnpark;
+  return Ask(order).status();
+}
+
+absl::Status BenchPair::Compare(uint64_t bytes) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kSum;
+  order.bytes = bytes;
+  ASSIGN_OR_RETURN(BenchAnswer answer, Ask(order));
+  if (answer.value == sender_.Sum(bytes)) return absl::OkStatus();
+  return Error(absl::StatusCode::kDataLoss, Reason::kInternal,
+               absl::StrCat("the ", bytes, " bytes received are not those that were sent"));
+}
+
+}  // namespace ferry::tools

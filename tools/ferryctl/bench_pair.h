@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both ends of a measurement: the sender in this process, the receiver in one of its own. One
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/fd.h"
+#include "tools/ferryctl/bench_end.h"
+#include "tools/ferryctl/bench_receiver.h"
+#include "tools/ferryctl/child_process.h"
+
+namespace ferry::tools {
+
+struct BenchPairOptions {
+  // Runs RunBenchReceiver(3) in a process of its own.
+  std::vector<std::string> receiver_command;
+  std::string client_dir;
+  std::string peer_client_dir;
+  int64_t source = -1;       // the first device of its daemon
+  int64_t destination = -1;  // of a second device of the daemon, if both ends share it
+  int route = FERRY_ROUTE_ANY;
+  bool unary = false;
+};
+
+class BenchPair {
+ public:
+  static absl::StatusOr<BenchPair> Open(const BenchPairOptions& options);
+
+  uint64_t source() const { return sender_.target().device; }
+  uint64_t destination() const { return sender_.target().remote_device; }
+
+  // A fresh arena at each end. The duration: what the receiver's took, first touch included.
+  absl::StatusOr<absl::Duration> MakeArenas(uint64_t bytes);
+  // `count` transfers of `bytes`, the receives posted before: from the first send's post to the
+  // moment the receiver's wait has returned.
+  absl::StatusOr<absl::Duration> Run(uint64_t count, uint64_t bytes);
+  // As many as `count` in batches, both ends posting as they go.
+  absl::StatusOr<absl::Duration> Stream(uint64_t count, uint64_t bytes, uint64_t batch,
+                                        uint64_t window);
+  // Receives that nobody will answer.
+  absl::Status Park(uint64_t count, uint64_t bytes);
+  absl::Status Unpark();
+  // DATA_LOSS unless the first `bytes` of both arenas are the same.
+  absl::Status Compare(uint64_t bytes);
+
+ private:
+  BenchPair(BenchEnd sender, ChildProcess receiver, UniqueFd socket)
+      : sender_(std::move(sender)), receiver_(std::move(receiver)), socket_(std::move(socket)) {}
+  absl::Status Order(const BenchOrder& order);
+  absl::StatusOr<BenchAnswer> Answer();
+  absl::StatusOr<BenchAnswer> Ask(const BenchOrder& order);
+
+  BenchEnd sender_;
+  ChildProcess receiver_;
+  UniqueFd socket_;
+  uint64_t next_key_ = 1;
+};
+
+}  // namespace ferry::tools

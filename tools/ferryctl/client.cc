@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/client.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tools/ferryctl/failure.h"
+
+namespace ferry::tools {
+namespace {
+
+uint64_t Nanoseconds(absl::Duration duration) {
+  if (duration == absl::InfiniteDuration()) return UINT64_MAX;
+  return static_cast<uint64_t>(absl::ToInt64Nanoseconds(duration));
+}
+
+}  // namespace
+
+absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options) {
+  ferry_session_options raw{};
+  raw.struct_size = sizeof(raw);
+  raw.client_dir = options.client_dir.c_str();
+  raw.name = options.name.empty() ? nullptr : options.name.c_str();
+  raw.timeout_ns = Nanoseconds(options.timeout);
+  raw.unary_posts = options.unary_posts;
+  ferry_session* session = nullptr;
+  RETURN_IF_ERROR(FromFerry(ferry_session_open(&raw, &session)));
+  return SessionPtr(session);
+}
+
+absl::StatusOr<uint64_t> OwnDevice(const ferry_session* session, int64_t wanted) {
+  std::string known;
+  for (size_t i = 0; i < ferry_session_devices(session); ++i) {
+    const uint64_t id = ferry_session_device(session, i).global_device_id;
+    if (wanted < 0 || id == static_cast<uint64_t>(wanted)) return id;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", id);
+  }
+  const std::string node = ferry_session_node(session);
+  if (known.empty()) {
+    return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+                 absl::StrCat("node ", node, " has no devices"));
+  }
+  return Error(
+      absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+      absl::StrCat("device ", wanted, " is not of node ", node, ", whose devices are ", known));
+}
+
+absl::StatusOr<ArenaPtr> CreateArena(ferry_session* session, uint64_t device, uint64_t bytes,
+                                     unsigned flags) {
+  ferry_arena* arena = nullptr;
+  RETURN_IF_ERROR(FromFerry(ferry_arena_create(session, device, bytes, flags, &arena)));
+  return ArenaPtr(arena);
+}
+
+absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
+                              const ferry_arena* arena, absl::Span<const Piece> pieces) {
+  std::vector<ferry_range> ranges(pieces.size());
+  std::vector<ferry_transfer> transfers(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    ranges[i] = {arena, piece.offset, piece.bytes};
+    ferry_transfer& transfer = transfers[i];
+    transfer = {};
+    transfer.remote_device = target.remote_device;
+    transfer.key = piece.key.data();
+    transfer.key_bytes = piece.key.size();
+    transfer.ranges = &ranges[i];
+    transfer.range_count = 1;
+    transfer.data_type = piece.data_type;
+    if (piece.data_type != FERRY_UNSPECIFIED) {
+      static constexpr int64_t kScalar = 0;  // no dimensions are said by a pointer and a count of 0
+      transfer.dims = piece.dims.empty() ? &kScalar : piece.dims.data();
+      transfer.dim_count = piece.dims.size();
+    }
+  }
+  ferry_post_options options{};
+  options.struct_size = sizeof(options);
+  options.domain = target.domain.empty() ? nullptr : target.domain.data();
+  options.domain_bytes = target.domain.size();
+  options.over_timeline = target.over_timeline;
+  options.deadline_ns = Nanoseconds(target.deadline);
+  options.route = target.route;
+  ferry_batch* batch = nullptr;
+  const auto post = target.end == End::kSend ? ferry_cross_host_send : ferry_cross_host_receive;
+  RETURN_IF_ERROR(FromFerry(
+      post(session, target.device, transfers.data(), transfers.size(), &options, &batch)));
+  return BatchPtr(batch);
+}
+
+absl::Status Wait(const BatchPtr& batch, absl::Duration timeout) {
+  return FromFerry(ferry_batch_wait(batch.get(), Nanoseconds(timeout)));
+}
+
+}  // namespace ferry::tools

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// libferry for the tools: owners of its handles, its errors as absl::Status, and batches made of
+// pieces of one arena. Handles may be used from any thread, as in ferry.h; a Session outlives
+// nothing it made having to be freed first (ferry.h lets handles outlive their session).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "ferry/ferry.h"
+
+namespace ferry::tools {
+
+struct CloseSession {
+  void operator()(ferry_session* session) const { ferry_session_close(session); }
+};
+struct FreeArena {
+  void operator()(ferry_arena* arena) const { ferry_arena_free(arena); }
+};
+struct FreeBatch {
+  void operator()(ferry_batch* batch) const { ferry_batch_free(batch); }
+};
+using SessionPtr = std::unique_ptr<ferry_session, CloseSession>;
+using ArenaPtr = std::unique_ptr<ferry_arena, FreeArena>;
+using BatchPtr = std::unique_ptr<ferry_batch, FreeBatch>;
+
+struct SessionOptions {
+  std::string client_dir;
+  std::string name;
+  absl::Duration timeout = absl::Seconds(10);
+  bool unary_posts = false;
+};
+absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options);
+
+// `wanted` if it is one of the daemon's own devices, the first one if nothing is wanted (-1).
+absl::StatusOr<uint64_t> OwnDevice(const ferry_session* session, int64_t wanted);
+
+absl::StatusOr<ArenaPtr> CreateArena(ferry_session* session, uint64_t device, uint64_t bytes,
+                                     unsigned flags = 0);
+inline std::byte* DataOf(const ArenaPtr& arena) {
+  return static_cast<std::byte*>(ferry_arena_data(arena.get()));
+}
+
+enum class End { kSend, kReceive };
+
+// One transfer: a contiguous range of the arena the batch is on.
+struct Piece {
+  std::string key;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  int data_type = FERRY_UNSPECIFIED;
+  std::vector<int64_t> dims;  // compared only with a data type
+};
+
+struct PostTarget {
+  End end = End::kSend;
+  uint64_t device = 0;  // the daemon's own
+  uint64_t remote_device = 0;
+  std::string domain;  // empty: the uid's
+  int route = FERRY_ROUTE_ANY;
+  absl::Duration deadline = absl::ZeroDuration();  // zero: the daemon's default
+  uint32_t over_timeline = 0;
+};
+
+absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
+                              const ferry_arena* arena, absl::Span<const Piece> pieces);
+
+absl::Status Wait(const BatchPtr& batch, absl::Duration timeout = absl::InfiniteDuration());
+
+}  // namespace ferry::tools

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that steer: drain, undrain, loglevel.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/format.h"
+#include "tools/ferryctl/globals.h"
+
+namespace ferry::tools {
+namespace {
+
+namespace admin = ferry::admin::v1;
+
+void Say(const Globals& globals, const google::protobuf::Message& response,
+         const std::string& text) {
+  std::printf("%s\n", globals.json ? MessageJson(response).c_str() : text.c_str());
+}
+
+class DrainCommand : public Command {
+ public:
+  DrainCommand()
+      : Command("drain", "Take no new work and wait for what is in flight (--timeout, 120s)") {}
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    const absl::Duration patience = globals.timeout.value_or(absl::Seconds(120));
+    admin::DrainRequest request;
+    const int64_t nanoseconds = absl::ToInt64Nanoseconds(patience);
+    request.mutable_deadline()->set_seconds(nanoseconds / 1'000'000'000);
+    request.mutable_deadline()->set_nanos(static_cast<int32_t>(nanoseconds % 1'000'000'000));
+    admin::DrainResponse response;
+    // The daemon answers at its deadline; the call waits a little longer to hear it.
+    RETURN_IF_ERROR(client.Call(
+        [&](auto& stub, auto* context) { return stub.Drain(context, request, &response); },
+        patience + kAdminTimeout));
+    Say(globals, response,
+        response.cancelled() == 0
+            ? "drained"
+            : absl::StrCat("drained; ", response.cancelled(), " transfers were cancelled"));
+    return kExitOk;
+  }
+};
+
+class UndrainCommand : public Command {
+ public:
+  UndrainCommand() : Command("undrain", "Serve again after drain") {}
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    admin::UndrainResponse response;
+    RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+      return stub.Undrain(context, admin::UndrainRequest(), &response);
+    }));
+    Say(globals, response, "serving");
+    return kExitOk;
+  }
+};
+
+class LogLevelCommand : public Command {
+ public:
+  LogLevelCommand() : Command("loglevel", "Set the daemon's log level until its next start") {}
+  void Define(CLI::App& app) override {
+    app.add_option("level", level_, "trace, debug, info, warn, error or off")
+        ->required()
+        ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+  }
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    admin::SetLogLevelRequest request;
+    request.set_level(level_);
+    admin::SetLogLevelResponse response;
+    RETURN_IF_ERROR(client.Call(
+        [&](auto& stub, auto* context) { return stub.SetLogLevel(context, request, &response); }));
+    Say(globals, response, absl::StrCat("log level ", level_));
+    return kExitOk;
+  }
+
+ private:
+  std::string level_;
+};
+
+}  // namespace
+
+void AddControlCommands(CommandList& commands) {
+  commands.push_back(std::make_unique<DrainCommand>());
+  commands.push_back(std::make_unique<UndrainCommand>());
+  commands.push_back(std::make_unique<LogLevelCommand>());
+}
+
+}  // namespace ferry::tools

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry::tools {
+namespace {
+
+// The kernel moves at most 2 GiB a call; smaller pieces let a signal through.
+constexpr size_t kMostPerCall = size_t{256} << 20;
+
+absl::Status FileError(absl::string_view doing, const std::string& path, int error) {
+  absl::StatusCode code = absl::StatusCode::kInternal;
+  Reason reason = Reason::kInternal;
+  if (error == ENOENT) {
+    code = absl::StatusCode::kNotFound;
+    reason = Reason::kFieldInvalid;
+  } else if (error == EACCES || error == EPERM || error == EROFS) {
+    code = absl::StatusCode::kPermissionDenied;
+    reason = Reason::kNotAllowed;
+  } else if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    code = absl::StatusCode::kResourceExhausted;
+    reason = Reason::kQuotaBytes;
+  }
+  return ErrnoError(code, reason, absl::StrCat(doing, " ", path), error);
+}
+
+}  // namespace
+
+absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
+  InputFile file;
+  file.path_ = path;
+  file.fd_ = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.fd_.valid()) return FileError("open", path, errno);
+  struct stat info;
+  if (fstat(file.fd_.get(), &info) != 0) return FileError("stat", path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("open ", path, ": not a regular file"));
+  }
+  file.bytes_ = static_cast<uint64_t>(info.st_size);
+  return file;
+}
+
+absl::Status InputFile::Read(uint64_t offset, void* to, size_t size) const {
+  char* at = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got =
+        pread(fd_.get(), at, std::min(size, kMostPerCall), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FileError("read", path_, errno);
+    if (got == 0) {
+      return Error(absl::StatusCode::kAborted, Reason::kFieldInvalid,
+                   absl::StrCat("read ", path_, ": it became shorter while being read"));
+    }
+    at += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<size_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+OutputFile::OutputFile(std::string path, std::string temporary, UniqueFd fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, "")),
+      fd_(std::move(other.fd_)) {}
+
+OutputFile::~OutputFile() {
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("create ", path, ": it exists and is not a regular file"));
+  }
+  std::string temporary = absl::StrCat(path, ".part.", getpid());
+  UniqueFd fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd.valid()) return FileError("create", temporary, errno);
+  OutputFile file(path, std::move(temporary), std::move(fd));
+  if (bytes > 0) {
+    if (int error = posix_fallocate(file.fd_.get(), 0, static_cast<off_t>(bytes)); error != 0) {
+      return FileError(absl::StrCat("reserve ", bytes, " bytes for"), path, error);
+    }
+  }
+  return file;
+}
+
+absl::Status OutputFile::Write(uint64_t offset, const void* from, size_t size) const {
+  const char* at = static_cast<const char*>(from);
+  while (size > 0) {
+    const ssize_t put =
+        pwrite(fd_.get(), at, std::min(size, kMostPerCall), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return FileError("write", path_, errno);
+    at += put;
+    offset += static_cast<uint64_t>(put);
+    size -= static_cast<size_t>(put);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Commit() {
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) return FileError("rename to", path_, errno);
+  temporary_.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace ferry::tools

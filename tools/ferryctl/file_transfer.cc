@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/file_transfer.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/format.h"
+
+namespace ferry::tools {
+
+void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
+  app.add_option("file", file, "The file")->required();
+  app.add_option(remote, remote_device, "The other end's global device id")->required();
+  app.add_option(own, own_device, "A device of this daemon (the first one)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--key", key, "What both ends call it (the file's base name)");
+  app.add_option("--domain", domain, "The job's secret name, at most 32 bytes (the uid's)");
+  app.add_option("--route", route, "Insist on local, mapped, ucx or nccl");
+  app.add_option("--deadline", deadline, "How long to wait for the other end (60s)");
+  app.add_option("--name", name, "What the session is called in lists (ferryctl)");
+  app.add_flag("--checksum,!--no-checksum", checksum, "Print the file's SHA-256");
+}
+
+std::string FileFlags::Key() const {
+  return key.empty() ? file.substr(file.find_last_of('/') + 1) : key;
+}
+
+absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Globals& globals,
+                                            End end) {
+  FileSession opened;
+  ASSIGN_OR_RETURN(opened.target.route, ParseRoute(flags.route));
+  if (!flags.deadline.empty()) {
+    ASSIGN_OR_RETURN(opened.target.deadline, ParseDuration(flags.deadline));
+  }
+  SessionOptions options;
+  options.client_dir = globals.ClientDir();
+  options.name = flags.name.empty() ? "ferryctl" : flags.name;
+  options.timeout = globals.timeout.value_or(absl::Seconds(10));
+  ASSIGN_OR_RETURN(opened.session, OpenSession(options));
+  opened.target.end = end;
+  ASSIGN_OR_RETURN(opened.target.device, OwnDevice(opened.session.get(), flags.own_device));
+  opened.target.remote_device = flags.remote_device;
+  opened.target.domain = flags.domain;
+  return opened;
+}
+
+absl::StatusOr<FileLayout> LayOutFile(const FilePlan& plan, const ferry_session* session,
+                                      uint64_t reserved) {
+  ferry_limits limits = ferry_session_limits(session);
+  // 0 would mean that the daemon names no limit.
+  const uint64_t quota = limits.bytes == 0 ? UINT64_MAX : limits.bytes;
+  const size_t count =
+      limits.batch_transfers == 0 ? 1024 : std::min<size_t>(limits.batch_transfers, 1024);
+  FileLayout layout;
+  layout.batches = CutBatches(plan.pieces, count, kFileBatchBytes);
+  // Arenas are whole pages.
+  const uint64_t slack = reserved + (uint64_t{1} << 16);
+  ASSIGN_OR_RETURN(layout.windows, CutWindows(layout.batches, quota > slack ? quota - slack : 0));
+  return layout;
+}
+
+std::vector<Piece> PiecesInWindow(const FilePlan& plan, const FileBatch& batch,
+                                  const FileWindow& window) {
+  std::vector<Piece> pieces(plan.pieces.begin() + batch.first, plan.pieces.begin() + batch.last);
+  for (Piece& piece : pieces) piece.offset -= window.offset;
+  return pieces;
+}
+
+void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSession& session,
+                  const FileSummary& summary) {
+  const bool sends = session.target.end == End::kSend;
+  const uint64_t source = sends ? session.target.device : session.target.remote_device;
+  const uint64_t destination = sends ? session.target.remote_device : session.target.device;
+  // Which way they went is not told to clients: what was insisted on, else what an operator is
+  // told.
+  std::string route = flags.route;
+  if (session.target.route == FERRY_ROUTE_ANY) {
+    auto chosen = ChosenRoute(globals, source, destination);
+    route = chosen.ok() && *chosen != FERRY_ROUTE_ANY ? RouteText(*chosen) : "unknown";
+  }
+  const double seconds = absl::ToDoubleSeconds(summary.elapsed);
+  const double rate = GigabytesPerSecond(summary.bytes, summary.elapsed);
+  const double moving_rate = GigabytesPerSecond(summary.bytes, summary.moving);
+  if (globals.json) {
+    nlohmann::ordered_json result = {
+        {"did", summary.did},
+        {"file", flags.file},
+        {"kind", summary.kind == FileKind::kRaw ? "raw" : "safetensors"},
+        {"source", source},
+        {"destination", destination},
+        {"buffers", summary.tensors},
+        {"bytes", summary.bytes},
+        {"seconds", seconds},
+        {"gb_per_second", rate},
+        {"transfer_seconds", absl::ToDoubleSeconds(summary.moving)},
+        {"transfer_gb_per_second", moving_rate},
+        {"route", route}};
+    result["sha256"] = summary.sha256.empty() ? nlohmann::ordered_json(nullptr)
+                                              : nlohmann::ordered_json(summary.sha256);
+    std::printf(
+        "%s\n",
+        result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    return;
+  }
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{summary.kind == FileKind::kRaw ? "BUFFERS" : "TENSORS", kRight},
+               {"BYTES", kRight},
+               {"SECONDS", kRight},
+               {"GB/s", kRight},
+               {"TRANSFER s", kRight},
+               {"GB/s", kRight},
+               {"ROUTE"}});
+  table.AddRow({HumanCount(summary.tensors), HumanCount(summary.bytes),
+                absl::StrFormat("%.3f", seconds), absl::StrFormat("%.2f", rate),
+                absl::StrFormat("%.3f", absl::ToDoubleSeconds(summary.moving)),
+                absl::StrFormat("%.2f", moving_rate), route});
+  std::printf("%s %s, device %lu to device %lu\n%s", summary.did, Printable(flags.file).c_str(),
+              static_cast<unsigned long>(source), static_cast<unsigned long>(destination),
+              table.ToString().c_str());
+  if (!summary.sha256.empty()) std::printf("sha256 %s\n", summary.sha256.c_str());
+}
+
+}  // namespace ferry::tools

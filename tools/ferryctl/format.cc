@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/format.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "ferry/ferry.h"
+
+namespace ferry::tools {
+namespace {
+
+struct Unit {
+  const char* name;
+  double factor;
+};
+constexpr Unit kUnits[] = {{"", 1},
+                           {"b", 1},
+                           {"kib", 1024.0},
+                           {"mib", 1048576.0},
+                           {"gib", 1073741824.0},
+                           {"tib", 1099511627776.0},
+                           {"kb", 1e3},
+                           {"mb", 1e6},
+                           {"gb", 1e9},
+                           {"tb", 1e12}};
+constexpr const char* kRoutes[] = {"any", "local", "mapped", "ucx", "nccl"};
+
+absl::Status Invalid(absl::string_view text) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, text);
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseSize(const std::string& text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string unit = absl::AsciiStrToLower(absl::StripAsciiWhitespace(text.substr(digits)));
+  double number = 0;
+  if (digits == 0 || !absl::SimpleAtod(text.substr(0, digits), &number)) {
+    return Invalid(absl::StrCat("'", text, "' is not a size, such as 4096, 64KiB or 1GB"));
+  }
+  for (const Unit& known : kUnits) {
+    if (unit != known.name) continue;
+    const double bytes = number * known.factor;
+    if (bytes >= 9.2e18) return Invalid(absl::StrCat("size '", text, "' is too large"));
+    return static_cast<uint64_t>(std::llround(bytes));
+  }
+  return Invalid(
+      absl::StrCat("size '", text, "': unknown unit '", unit, "'; use KiB, MiB, GiB, KB, MB, GB"));
+}
+
+absl::StatusOr<absl::Duration> ParseDuration(const std::string& text) {
+  double seconds = 0;
+  absl::Duration value;
+  if (absl::SimpleAtod(text, &seconds)) {
+    value = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &value)) {
+    return Invalid(absl::StrCat("'", text, "' is not a duration, such as 10s or 250ms"));
+  }
+  if (value < absl::ZeroDuration())
+    return Invalid(absl::StrCat("duration '", text, "' is negative"));
+  return value;
+}
+
+absl::StatusOr<int> ParseRoute(const std::string& text) {
+  for (int route = 0; route < static_cast<int>(std::size(kRoutes)); ++route) {
+    if (text == kRoutes[route]) return route;
+  }
+  return Invalid(absl::StrCat("'", text, "' is not a route: any, local, mapped, ucx or nccl"));
+}
+
+std::string RouteText(int route) {
+  return route >= 0 && route < static_cast<int>(std::size(kRoutes)) ? kRoutes[route]
+                                                                    : absl::StrCat("route ", route);
+}
+
+std::string HumanSize(uint64_t bytes) {
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  constexpr const char* kNames[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kNames)) {
+    value /= 1024;
+    ++unit;
+  }
+  if (value == std::floor(value)) return absl::StrFormat("%.0f %s", value, kNames[unit]);
+  return absl::StrFormat("%.2f %s", value, kNames[unit]);
+}
+
+std::string HumanDuration(absl::Duration value) {
+  if (value == absl::InfiniteDuration()) return "for ever";
+  const double seconds = absl::ToDoubleSeconds(value);
+  if (seconds < 1e-6) return absl::StrFormat("%.0f ns", seconds * 1e9);
+  if (seconds < 1e-3) return absl::StrFormat("%.1f us", seconds * 1e6);
+  if (seconds < 1) return absl::StrFormat("%.2f ms", seconds * 1e3);
+  if (seconds < 120) return absl::StrFormat("%.3g s", seconds);
+  const int64_t minutes = static_cast<int64_t>(seconds) / 60;
+  if (minutes < 120)
+    return absl::StrCat(minutes, " min ", static_cast<int64_t>(seconds) % 60, " s");
+  const int64_t hours = minutes / 60;
+  if (hours < 48) return absl::StrCat(hours, " h ", minutes % 60, " min");
+  return absl::StrCat(hours / 24, " d ", hours % 24, " h");
+}
+
+std::string HumanCount(uint64_t count) {
+  const std::string digits = absl::StrCat(count);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text.push_back(',');
+    text.push_back(digits[i]);
+  }
+  return text;
+}
+
+double GigabytesPerSecond(uint64_t bytes, absl::Duration elapsed) {
+  const double seconds = absl::ToDoubleSeconds(elapsed);
+  return seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0;
+}
+
+void Table::AddRow(std::vector<std::string> cells) {
+  cells.resize(columns_.size());
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::ToString() const {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    size_t width = columns_[c].title.size();
+    for (const auto& row : rows_) width = std::max(width, row[c].size());
+    widths.push_back(width);
+  }
+  std::string text;
+  const auto line = [&](auto cell) {
+    std::string row;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (c > 0) row += "  ";
+      const std::string padding(widths[c] - cell(c).size(), ' ');
+      const bool right = columns_[c].align == Align::kRight;
+      absl::StrAppend(&row, right ? padding : "", cell(c), right ? "" : padding);
+    }
+    absl::StripTrailingAsciiWhitespace(&row);
+    absl::StrAppend(&text, row, "\n");
+  };
+  line([&](size_t c) -> const std::string& { return columns_[c].title; });
+  for (const auto& row : rows_) line([&](size_t c) -> const std::string& { return row[c]; });
+  return text;
+}
+
+std::string Printable(const std::string& text) {
+  std::string shown;
+  for (unsigned char c : text) {
+    if (c < 0x20 || c == 0x7f) {
+      absl::StrAppendFormat(&shown, "\\x%02x", c);
+    } else {
+      shown.push_back(static_cast<char>(c));
+    }
+  }
+  return shown;
+}
+
+}  // namespace ferry::tools

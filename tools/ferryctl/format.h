@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// How numbers are read and shown to people: "256 MiB", "1.5s", and tables. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace ferry::tools {
+
+// "4096", "64KiB", "256 MiB", "1.5GiB", "1GB" (10^9). Case of the unit does not matter.
+absl::StatusOr<uint64_t> ParseSize(const std::string& text);
+// "10s", "250ms", "1m30s"; a bare number is seconds. Never negative.
+absl::StatusOr<absl::Duration> ParseDuration(const std::string& text);
+// "any", "local", "mapped", "ucx", "nccl" to FERRY_ROUTE_*.
+absl::StatusOr<int> ParseRoute(const std::string& text);
+std::string RouteText(int route);
+
+std::string HumanSize(uint64_t bytes);            // "64 KiB", "1.00 GiB"
+std::string HumanDuration(absl::Duration value);  // "1.234 s", "45.1 us", "3 d 4 h"
+std::string HumanCount(uint64_t count);           // "1,234,567"
+double GigabytesPerSecond(uint64_t bytes, absl::Duration elapsed);
+
+// Columns as wide as their widest cell. Numbers are right-aligned by asking for it.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  void AddRow(std::vector<std::string> cells);
+  std::string ToString() const;
+
+ private:
+  const std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Text that came from elsewhere, fit for a terminal: control characters are shown as \xNN.
+std::string Printable(const std::string& text);
+
+}  // namespace ferry::tools

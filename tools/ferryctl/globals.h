@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every command of ferryctl shares: the flags before the command's own, and what a command is.
+// Single-threaded; main owns the commands.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ferry::tools {
+
+struct Globals {
+  std::string runtime_dir;
+  bool json = false;
+  std::optional<absl::Duration> timeout;  // not given: the command's own default
+
+  std::string ClientDir() const { return runtime_dir + "/client"; }
+  std::string AdminSocket() const { return runtime_dir + "/admin/admin.sock"; }
+};
+
+// What ferryctl's exit status means (see docs: stable, for scripts and probes).
+enum ExitStatus {
+  kExitOk = 0,
+  kExitFailure = 1,
+  kExitUsage = 2,
+  kExitNotFound = 3,
+  kExitUnavailable = 4,
+  kExitDenied = 5,
+  kExitUnhealthy = 8,
+};
+
+class Command {
+ public:
+  Command(const char* name, const char* help) : name_(name), help_(help) {}
+  virtual ~Command() = default;
+  const char* name() const { return name_; }
+  const char* help() const { return help_; }
+  // A command that other programs run, not people, is left out of the help.
+  virtual bool hidden() const { return false; }
+  // Adds the command's own flags; they are stored in the command.
+  virtual void Define(CLI::App& app) { (void)app; }
+  // The exit status, or why it failed.
+  virtual absl::StatusOr<int> Run(const Globals& globals) = 0;
+
+ private:
+  const char* const name_;
+  const char* const help_;
+};
+
+using CommandList = std::vector<std::unique_ptr<Command>>;
+
+// One function a file of commands.
+void AddInspectCommands(
+    CommandList& commands);  // status, devices, sessions, transfers, route, dump
+void AddControlCommands(CommandList& commands);  // drain, undrain, loglevel
+void AddHealthCommand(CommandList& commands);
+void AddSendCommand(CommandList& commands);
+void AddRecvCommand(CommandList& commands);
+void AddBenchCommands(CommandList& commands);
+void AddMakeCheckpointCommand(CommandList& commands);
+CommandList AllCommands();
+
+}  // namespace ferry::tools

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that look: status, devices, sessions, transfers, route, dump.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/format.h"
+#include "tools/ferryctl/globals.h"
+
+namespace ferry::tools {
+namespace {
+
+namespace admin = ferry::admin::v1;
+constexpr auto kRight = Table::Align::kRight;
+
+void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+absl::Duration FromProto(const google::protobuf::Duration& value) {
+  return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
+}
+
+// A command that is one unary call: subclasses say how to ask and how to show the answer to people.
+template <typename Request, typename Response,
+          grpc::Status (admin::AdminService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                            Response*)>
+class ShowCommand : public Command {
+ public:
+  using Command::Command;
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    Response response;
+    RETURN_IF_ERROR(client.Call(
+        [&](auto& stub, auto* context) { return (stub.*method)(context, request_, &response); }));
+    Print(globals.json ? absl::StrCat(MessageJson(response), "\n") : Show(response));
+    return ResultOf(response);
+  }
+
+ protected:
+  virtual std::string Show(const Response& response) = 0;
+  virtual int ResultOf(const Response&) { return kExitOk; }
+  Request request_;
+};
+
+class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStatusResponse,
+                                         &admin::AdminService::Stub::GetStatus> {
+ public:
+  StatusCommand() : ShowCommand("status", "How the daemon and its peers stand") {}
+
+ protected:
+  std::string Show(const admin::GetStatusResponse& s) override {
+    Table facts({{"node"}, {s.node()}});
+    facts.AddRow({"version", s.version()});
+    facts.AddRow({"pid", absl::StrCat(s.pid())});
+    facts.AddRow({"incarnation", absl::StrCat(absl::Hex(s.incarnation(), absl::kZeroPad16))});
+    facts.AddRow({"uptime", HumanDuration(FromProto(s.uptime()))});
+    facts.AddRow({"state", s.draining() ? "draining" : "serving"});
+    facts.AddRow({"sessions", HumanCount(s.sessions())});
+    facts.AddRow({"transfers in flight", HumanCount(s.transfers_in_flight())});
+    facts.AddRow({"transfers ok", HumanCount(s.transfers_ok())});
+    facts.AddRow({"transfers failed", HumanCount(s.transfers_failed())});
+    facts.AddRow({"received", HumanSize(s.bytes_received())});
+    facts.AddRow({"ucx", s.ucx()});
+    facts.AddRow({"log level", s.log_level()});
+    std::string text = facts.ToString();
+    if (s.peers().empty()) return text;
+    Table peers({{"PEER"}, {"ADDRESS"}, {"STATE"}, {"MAPPED"}, {"DEVICES"}, {"ERROR"}});
+    for (const admin::Peer& peer : s.peers()) {
+      peers.AddRow({peer.node(), peer.address(), peer.state(), peer.mapped() ? "yes" : "no",
+                    absl::StrJoin(peer.global_device_ids(), ","), Printable(peer.error())});
+    }
+    return absl::StrCat(text, "\n", peers.ToString());
+  }
+};
+
+class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::ListDevicesResponse,
+                                          &admin::AdminService::Stub::ListDevices> {
+ public:
+  DevicesCommand() : ShowCommand("devices", "The devices of the cluster") {}
+
+ protected:
+  std::string Show(const admin::ListDevicesResponse& response) override {
+    Table table({{"DEVICE", kRight},
+                 {"KIND"},
+                 {"NAME"},
+                 {"NODE"},
+                 {"HERE"},
+                 {"ARENAS", kRight},
+                 {"MEMORY", kRight}});
+    for (const admin::ClusterDevice& row : response.devices()) {
+      const bool gpu = row.device().kind() == ferry::v1::Device::KIND_GPU;
+      table.AddRow({absl::StrCat(row.device().global_device_id()), gpu ? "gpu" : "host",
+                    row.device().name(), row.node(), row.local() ? "yes" : "",
+                    row.local() ? HumanCount(row.arenas()) : "",
+                    row.local() ? HumanSize(row.arena_bytes()) : ""});
+    }
+    return table.ToString();
+  }
+};
+
+class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::ListSessionsResponse,
+                                           &admin::AdminService::Stub::ListSessions> {
+ public:
+  SessionsCommand() : ShowCommand("sessions", "The client processes of this daemon") {}
+
+ protected:
+  std::string Show(const admin::ListSessionsResponse& response) override {
+    Table table({{"SESSION", kRight},
+                 {"NAME"},
+                 {"PID", kRight},
+                 {"UID", kRight},
+                 {"AGE", kRight},
+                 {"ARENAS", kRight},
+                 {"MEMORY", kRight},
+                 {"IN FLIGHT", kRight},
+                 {"OK", kRight},
+                 {"FAILED", kRight},
+                 {"STATE"}});
+    for (const admin::Session& s : response.sessions()) {
+      table.AddRow({absl::StrCat(s.session_id()), Printable(s.name()), absl::StrCat(s.pid()),
+                    absl::StrCat(s.uid()), HumanDuration(FromProto(s.age())),
+                    HumanCount(s.arenas()), HumanSize(s.bytes()),
+                    HumanCount(s.transfers_in_flight()), HumanCount(s.transfers_ok()),
+                    HumanCount(s.transfers_failed()), s.closing() ? "closing" : "open"});
+    }
+    return table.ToString();
+  }
+};
+
+std::string RouteName(ferry::v1::Route route) {
+  return route == ferry::v1::ROUTE_UNSPECIFIED ? "" : RouteText(static_cast<int>(route));
+}
+
+class TransfersCommand
+    : public ShowCommand<admin::ListTransfersRequest, admin::ListTransfersResponse,
+                         &admin::AdminService::Stub::ListTransfers> {
+ public:
+  TransfersCommand() : ShowCommand("transfers", "Transfers posted and not over, oldest first") {}
+  void Define(CLI::App& app) override {
+    app.add_option_function<uint32_t>(
+           "--limit", [this](uint32_t limit) { request_.set_limit(limit); }, "Show at most so many")
+        ->check(CLI::PositiveNumber);
+  }
+
+ protected:
+  std::string Show(const admin::ListTransfersResponse& response) override {
+    Table table({{"SESSION", kRight},
+                 {"ID", kRight},
+                 {"SIDE"},
+                 {"SRC", kRight},
+                 {"DST", kRight},
+                 {"KEY"},
+                 {"DOMAIN"},
+                 {"BYTES", kRight},
+                 {"STATE"},
+                 {"ROUTE"},
+                 {"AGE", kRight},
+                 {"WAITS FOR"}});
+    for (const admin::TransferRow& t : response.transfers()) {
+      table.AddRow({absl::StrCat(t.session_id()), absl::StrCat(t.transfer_id()), t.side(),
+                    absl::StrCat(t.src_global_device_id()), absl::StrCat(t.dst_global_device_id()),
+                    Printable(t.key()), t.domain_fingerprint(), HumanCount(t.bytes()), t.state(),
+                    RouteName(t.route()), HumanDuration(FromProto(t.age())),
+                    Printable(t.waits_for())});
+    }
+    const uint64_t shown = static_cast<uint64_t>(response.transfers_size());
+    std::string text = table.ToString();
+    if (shown < response.total()) {
+      absl::StrAppend(&text, HumanCount(response.total() - shown), " more\n");
+    }
+    return text;
+  }
+};
+
+class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::ExplainRouteResponse,
+                                        &admin::AdminService::Stub::ExplainRoute> {
+ public:
+  RouteCommand() : ShowCommand("route", "How bytes would travel between two devices, and why") {}
+  void Define(CLI::App& app) override {
+    app.add_option_function<uint64_t>(
+           "source", [this](uint64_t id) { request_.set_src_global_device_id(id); },
+           "Global device id")
+        ->required();
+    app.add_option_function<uint64_t>(
+           "destination", [this](uint64_t id) { request_.set_dst_global_device_id(id); },
+           "Global device id")
+        ->required();
+  }
+
+ protected:
+  std::string Show(const admin::ExplainRouteResponse& response) override {
+    Table table({{"ROUTE"}, {"AVAILABLE"}, {"CHOSEN"}, {"REASON"}});
+    for (const admin::RouteOption& option : response.options()) {
+      table.AddRow({RouteName(option.route()), option.available() ? "yes" : "no",
+                    option.route() == response.chosen() ? "<-" : "", Printable(option.reason())});
+    }
+    return table.ToString();
+  }
+  int ResultOf(const admin::ExplainRouteResponse& response) override {
+    return response.chosen() == ferry::v1::ROUTE_UNSPECIFIED ? kExitUnhealthy : kExitOk;
+  }
+};
+
+class DumpCommand : public Command {
+ public:
+  DumpCommand() : Command("dump", "The daemon's whole state and its flight recorder, as text") {}
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    std::string all;
+    RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+      auto reader = stub.Dump(context, admin::DumpRequest());
+      admin::DumpResponse piece;
+      while (reader->Read(&piece)) all += piece.chunk();
+      return reader->Finish();
+    }));
+    if (globals.json) {
+      admin::DumpResponse whole;
+      whole.set_chunk(all);
+      all = absl::StrCat(MessageJson(whole), "\n");
+    }
+    Print(all);
+    return kExitOk;
+  }
+};
+
+}  // namespace
+
+void AddInspectCommands(CommandList& commands) {
+  commands.push_back(std::make_unique<StatusCommand>());
+  commands.push_back(std::make_unique<DevicesCommand>());
+  commands.push_back(std::make_unique<SessionsCommand>());
+  commands.push_back(std::make_unique<TransfersCommand>());
+  commands.push_back(std::make_unique<RouteCommand>());
+  commands.push_back(std::make_unique<DumpCommand>());
+}
+
+}  // namespace ferry::tools

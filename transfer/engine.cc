@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/engine.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+#include "transfer/engine_state.h"
+
+namespace ferry {
+namespace {
+
+template <typename T>
+void Grow(std::vector<T>& list, size_t by) {
+  const size_t needed = list.size() + by;
+  if (needed > list.capacity()) list.reserve(std::max(needed, 2 * list.capacity()));
+}
+
+}  // namespace
+
+TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
+    : devices(std::move(devices_in)), options(std::move(options_in)) {
+  uint32_t peer_count = devices.self.value() + 1;
+  for (const auto& [device, owner] : devices.owner) {
+    peer_count = std::max(peer_count, owner.value() + 1);
+  }
+  peers.resize(std::max<size_t>(peer_count, devices.node_names.size()));
+  for (Peer& peer : peers) peer.last_error = absl::UnavailableError("no connection yet");
+}
+
+Posted* TransferEngine::Impl::Find(TransferId id) const {
+  auto entry = posted.find(id);
+  return entry == posted.end() ? nullptr : entry->second.get();
+}
+
+Offered* TransferEngine::Impl::FindOffer(PeerId peer, TransferId id) const {
+  auto entry = offers.find(std::make_pair(peer, id));
+  return entry == offers.end() ? nullptr : entry->second.get();
+}
+
+PeerId TransferEngine::Impl::OwnerOf(GlobalDeviceId device) const {
+  auto entry = devices.owner.find(device);
+  FERRY_CHECK(entry != devices.owner.end());
+  return entry->second;
+}
+
+absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec) const {
+  const MatchKey& key = spec.key;
+  for (GlobalDeviceId device : {key.source, key.destination}) {
+    if (!devices.owner.contains(device)) {
+      return Error(
+          absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+          absl::StrCat("transfer of ", Describe(key), ": no node has device ", device.value()));
+    }
+  }
+  const bool send = spec.side == Side::kSend;
+  const GlobalDeviceId own = send ? key.source : key.destination;
+  if (OwnerOf(own) != devices.self) {
+    return Error(
+        absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+        absl::StrCat(send ? "send of " : "receive of ", Describe(key), ": device ", own.value(),
+                     " belongs to ", NodeName(OwnerOf(own)), ", not to this daemon"));
+  }
+  if (spec.route != Route::kUnspecified) {
+    const bool local = OwnerOf(key.source) == OwnerOf(key.destination);
+    const bool in_order =
+        std::find(options.order.begin(), options.order.end(), spec.route) != options.order.end();
+    if (spec.route == Route::kNccl || local != (spec.route == Route::kLocal) || !in_order) {
+      return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                   absl::StrCat("transfer of ", Describe(key), ": route ", RouteName(spec.route),
+                                ": ", WhyNot(spec.route, key.source, key.destination)));
+    }
+  }
+  std::optional<Half> waiting = matcher.Find(key);
+  if (waiting && waiting->side == spec.side && Find(waiting->transfer) != nullptr) {
+    return Error(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
+                 absl::StrCat("transfer of ", Describe(key), ": a ", send ? "send" : "receive",
+                              " of this key is waiting already"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<TransferEngine::EntryError> TransferEngine::Impl::Check(
+    absl::Span<const TransferSpec> batch) const {
+  std::vector<EntryError> errors;
+  struct SameKey {
+    bool operator()(const MatchKey* a, const MatchKey* b) const { return *a == *b; }
+  };
+  struct HashKey {
+    size_t operator()(const MatchKey* key) const { return absl::Hash<MatchKey>()(*key); }
+  };
+  absl::flat_hash_set<const MatchKey*, HashKey, SameKey> keys;
+  if (batch.size() > 1) keys.reserve(batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    absl::Status status = CheckOne(batch[i]);
+    if (status.ok() && batch.size() > 1 && !keys.insert(&batch[i].key).second) {
+      status = Error(
+          absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
+          absl::StrCat("transfer of ", Describe(batch[i].key), ": the batch has this key twice"));
+    }
+    if (!status.ok()) errors.push_back({i, std::move(status)});
+  }
+  return errors;
+}
+
+void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t first_sequence,
+                                std::vector<TransferSpec> batch) {
+  if (batch.empty()) return;
+  FlightRecorder::Get().Record(batch[0].side == Side::kSend ? "post.send" : "post.receive",
+                               MakeTransferId(session, first_sequence).value(),
+                               batch[0].key.destination.value(), batch.size());
+  per_session[session] += batch.size();
+  posted.reserve(posted.size() + batch.size());
+  if (batch[0].side == Side::kSend) {
+    Grow(out.messages, batch.size());
+  } else {
+    Grow(out.launches, batch.size());
+  }
+  for (size_t i = 0; i < batch.size(); ++i) {
+    auto half = std::make_unique<Posted>();
+    half->id = MakeTransferId(session, first_sequence + i);
+    half->number = next_number++;
+    half->posted = now;
+    half->spec = std::move(batch[i]);
+    const MatchKey& key = half->spec.key;
+    half->peer = OwnerOf(half->spec.side == Side::kSend ? key.destination : key.source);
+    Posted& added = *half;
+    const bool is_new = posted.try_emplace(added.id, std::move(half)).second;
+    FERRY_CHECK(is_new);
+    PostOne(now, added);
+  }
+}
+
+void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
+  const TransferSpec& spec = half.spec;
+  if (!spec.defined) {
+    half.watched = true;
+    out.watches.push_back({half.id,
+                           spec.side == Side::kSend ? spec.key.source : spec.key.destination,
+                           spec.defined_timeline, spec.defined_value});
+  }
+  const Half own{spec.side, devices.self, half.id};
+  TransferMatcher::Result result = matcher.Add(spec.key, own);
+  if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
+    Offered* grave = FindOffer(result.other.peer, result.other.transfer);
+    if (grave == nullptr || grave->grave.ok()) {  // Check was not asked, or not listened to
+      return End(half, CheckOne(spec));
+    }
+    Erase(*grave);
+    result = matcher.Add(spec.key, own);
+  }
+  if (result.outcome == TransferMatcher::Outcome::kMatched) {
+    SetTimer(half);
+    if (spec.side == Side::kReceive) return Match(half, result.other);
+    Posted* receive = Find(result.other.transfer);
+    FERRY_CHECK(receive != nullptr);
+    receive->in_matcher = false;
+    return Match(*receive, own);
+  }
+  half.in_matcher = true;
+  SetTimer(half);
+  if (Ours(half)) return;
+  if (!peers[half.peer.value()].up) return Want(half.peer);
+  if (spec.side == Side::kSend) SendOffer(now, half);
+}
+
+void TransferEngine::Impl::OnDefined(TransferId id) {
+  Posted* half = Find(id);
+  if (half == nullptr || !half->watched) return;
+  half->watched = false;
+  half->spec.defined = true;
+  if (half->spec.side == Side::kReceive) {
+    if (half->stage == Stage::kMatched) Start(*half);
+  } else if (Ours(*half)) {
+    if (half->stage == Stage::kMatched) Start(*Find(half->partner));
+  } else if (half->stage != Stage::kWaiting) {
+    Send(half->peer, Ready{id});
+  }
+}
+
+void TransferEngine::Impl::SetTimer(Posted& half) {
+  const int64_t nanos = absl::ToUnixNanos(half.spec.deadline);
+  if (nanos == kNever) return;
+  half.timed = true;
+  deadlines.insert(deadlines.end(), Due{nanos, devices.self, half.id});  // mostly ascending
+}
+
+void TransferEngine::Impl::SetTimer(Offered& offered) {
+  if (offered.deadline_nanos == kNever) return;
+  offered.timed = true;
+  deadlines.insert(Due{offered.deadline_nanos, offered.peer, offered.offer.transfer});
+}
+
+void TransferEngine::Impl::StopTimer(Posted& half) {
+  if (!half.timed) return;
+  half.timed = false;
+  deadlines.erase(Due{absl::ToUnixNanos(half.spec.deadline), devices.self, half.id});
+}
+
+void TransferEngine::Impl::StopTimer(Offered& offered) {
+  if (!offered.timed) return;
+  offered.timed = false;
+  deadlines.erase(Due{offered.deadline_nanos, offered.peer, offered.offer.transfer});
+}
+
+void TransferEngine::Impl::LeaveMatcher(Posted& half) {
+  if (!half.in_matcher) return;
+  half.in_matcher = false;
+  matcher.Remove(half.spec.key, {half.spec.side, devices.self, half.id});
+}
+
+void TransferEngine::Impl::StopWatching(Posted& half) {
+  if (!half.watched) return;
+  half.watched = false;
+  out.unwatch.push_back(half.id);
+}
+
+void TransferEngine::Impl::Want(PeerId peer) {
+  if (peers[peer.value()].wanted) return;
+  peers[peer.value()].wanted = true;
+  out.wanted_peers.push_back(peer);
+}
+
+void TransferEngine::Impl::End(Posted& half, absl::Status status) {
+  LeaveMatcher(half);
+  StopWatching(half);
+  StopTimer(half);
+  FlightRecorder::Get().Record("end", half.id.value(), half.peer.value(),
+                               static_cast<uint64_t>(status.code()));
+  auto session = per_session.find(SessionOf(half.id));
+  if (--session->second == 0) per_session.erase(session);
+  Ended ended;
+  ended.transfer = half.id;
+  ended.side = half.spec.side;
+  ended.over_timeline = half.spec.over_timeline;
+  ended.over_value = half.spec.over_value;
+  ended.status = std::move(status);
+  ended.route = half.route;
+  ended.bytes = half.spec.bytes;
+  ended.posted = half.posted;
+  ended.ranges = std::move(half.spec.ranges);
+  out.ended.push_back(std::move(ended));
+  posted.erase(half.id);
+}
+
+void TransferEngine::Impl::Erase(Offered& offered) {
+  if (offered.in_matcher) {
+    matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
+    --peers[offered.peer.value()].offers;
+    if (offered.grave.ok()) --waiting_offers;
+  }
+  StopTimer(offered);
+  offers.erase(std::make_pair(offered.peer, offered.offer.transfer));
+}
+
+// --- The public class only passes on.
+
+TransferEngine::TransferEngine(DeviceMap devices, Options options)
+    : impl_(std::make_unique<Impl>(std::move(devices), std::move(options))) {}
+TransferEngine::~TransferEngine() = default;
+
+std::vector<TransferEngine::EntryError> TransferEngine::Check(
+    absl::Span<const TransferSpec> batch) const {
+  return impl_->Check(batch);
+}
+
+void TransferEngine::Post(absl::Time now, SessionId session, uint64_t first_sequence,
+                          std::vector<TransferSpec> batch) {
+  impl_->Post(now, session, first_sequence, std::move(batch));
+}
+
+void TransferEngine::OnDefined(absl::Time, TransferId transfer) { impl_->OnDefined(transfer); }
+
+bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Status& why) {
+  Posted* half = impl_->Find(transfer);
+  if (half == nullptr) return false;
+  impl_->CancelHalf(now, *half, why);
+  return true;
+}
+
+void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_view why) {
+  impl_->EndSession(now, session, why);
+}
+
+void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes) {
+  impl_->OnPeerUp(now, peer, std::move(routes));
+}
+
+void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
+  if (peer.value() < impl_->peers.size()) impl_->peers[peer.value()].routes = std::move(routes);
+}
+
+void TransferEngine::OnPeerLost(absl::Time, PeerId peer, const absl::Status& why,
+                                bool established) {
+  impl_->OnPeerLost(peer, why, established);
+}
+
+void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage message) {
+  impl_->OnMessage(now, peer, std::move(message));
+}
+
+void TransferEngine::OnLaunchDone(absl::Time, TransferId transfer, uint32_t attempt,
+                                  const absl::Status& status) {
+  impl_->OnLaunchDone(transfer, attempt, status);
+}
+
+void TransferEngine::OnTime(absl::Time now) { impl_->OnTime(now); }
+
+absl::Time TransferEngine::NextDeadline() const {
+  if (impl_->deadlines.empty()) return absl::InfiniteFuture();
+  return absl::FromUnixNanos(impl_->deadlines.begin()->nanos);
+}
+
+Outbox TransferEngine::TakeOutbox() {
+  for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
+  return std::exchange(impl_->out, Outbox());
+}
+
+}  // namespace ferry

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ends a transfer early: cancel, a client's death, a deadline. Before the launch they end it,
+// on both sides if it is matched; afterwards only a deadline does, by aborting a launch that can be
+// aborted.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+#include "transfer/engine_state.h"
+
+namespace ferry {
+namespace {
+
+// A grave serves receives posted soon after; nobody waits for one without a deadline for ever.
+constexpr absl::Duration kGraveLife = absl::Minutes(10);
+
+}  // namespace
+
+absl::Status TransferEngine::Impl::ForOther(const Posted& half, const absl::Status& why) const {
+  return Ours(half) ? Annotate(why, PlaceOf(half.spec.side, half.spec.key)) : why;
+}
+
+bool TransferEngine::Impl::LeavesGrave(const absl::Status& why) {
+  return HasReason(why, Reason::kPoisoned) || HasReason(why, Reason::kPeerClientGone);
+}
+
+void TransferEngine::Impl::Bury(absl::Time now, Offered& offered, absl::Status why) {
+  FERRY_CHECK(offered.in_matcher);
+  --waiting_offers;
+  offered.grave = std::move(why);
+  offered.offer.ranges.clear();
+  const int64_t latest = absl::ToUnixNanos(now + kGraveLife);
+  if (offered.deadline_nanos <= latest) return;
+  StopTimer(offered);
+  offered.deadline_nanos = latest;
+  SetTimer(offered);
+}
+
+void TransferEngine::Impl::Bury(absl::Time now, Posted& send, const absl::Status& why) {
+  LeaveMatcher(send);
+  StopTimer(send);  // the grave's goes by the same id
+  Peer& self = peers[devices.self.value()];
+  if (self.offers >= options.offers_per_peer) return;
+  auto owned = std::make_unique<Offered>();
+  Offered& grave = *owned;
+  grave.peer = devices.self;
+  grave.offer.transfer = send.id;
+  grave.offer.key = send.spec.key;
+  grave.grave = why;
+  grave.deadline_nanos = absl::ToUnixNanos(std::min(send.spec.deadline, now + kGraveLife));
+  grave.in_matcher = true;
+  ++self.offers;
+  const auto result =
+      matcher.Add(grave.offer.key, {Side::kSend, devices.self, grave.offer.transfer});
+  FERRY_CHECK(result.outcome == TransferMatcher::Outcome::kWaiting);
+  SetTimer(grave);
+  offers.emplace(std::make_pair(devices.self, send.id), std::move(owned));
+}
+
+void TransferEngine::Impl::CancelHalf(absl::Time now, Posted& half, absl::Status why) {
+  if (half.outcome || half.withdrawn) return;
+  const bool send = half.spec.side == Side::kSend;
+  if (half.stage == Stage::kLaunched) {  // too late, unless the launch turns out to be impossible
+    Posted* receive = !send ? &half : Ours(half) ? Find(half.partner) : nullptr;
+    if (receive != nullptr && receive->late_wish.ok()) receive->late_wish = std::move(why);
+    return;
+  }
+  FlightRecorder::Get().Record("cancel", half.id.value(), half.peer.value(),
+                               static_cast<uint64_t>(why.code()));
+  if (!send) {
+    absl::Status theirs = ForOther(half, why);
+    return EndPair(half, std::move(why), std::move(theirs));
+  }
+  if (Ours(half)) {
+    if (half.stage == Stage::kMatched) {
+      return EndPair(*Find(half.partner), ForOther(half, why), why);
+    }
+    if (LeavesGrave(why)) Bury(now, half, why);
+    return End(half, std::move(why));
+  }
+  if (half.stage == Stage::kWaiting) return End(half, std::move(why));
+  StopWatching(half);
+  half.withdrawn = true;
+  half.why = why;
+  Send(half.peer, Withdraw{half.id, std::move(why)});
+}
+
+void TransferEngine::Impl::EndSession(absl::Time now, SessionId session, absl::string_view why) {
+  if (!per_session.contains(session)) return;
+  std::vector<TransferId> ids;  // a pair within the session ends together: look each one up anew
+  for (const Posted* half :
+       Sorted([&](const Posted& half) { return SessionOf(half.id) == session; })) {
+    ids.push_back(half->id);
+  }
+  for (TransferId id : ids) {
+    Posted* half = Find(id);
+    if (half == nullptr) continue;
+    const bool send = half->spec.side == Side::kSend;
+    const bool poisoned = send && !half->spec.defined;
+    CancelHalf(
+        now, *half,
+        Error(absl::StatusCode::kAborted, poisoned ? Reason::kPoisoned : Reason::kPeerClientGone,
+              absl::StrCat(
+                  NameOf(*half), ": the ", send ? "sending" : "receiving",
+                  poisoned ? " client died before it defined the data: " : " client is gone: ",
+                  why)));
+  }
+}
+
+void TransferEngine::Impl::OnTime(absl::Time now) {
+  const int64_t nanos = absl::ToUnixNanos(now);
+  while (!deadlines.empty() && deadlines.begin()->nanos <= nanos) {
+    const Due due = *deadlines.begin();
+    deadlines.erase(deadlines.begin());
+    Posted* half = due.peer == devices.self ? Find(due.transfer) : nullptr;
+    if (half != nullptr) {
+      half->timed = false;
+      OnDeadline(*half);
+      continue;
+    }
+    Offered* offered = FindOffer(due.peer, due.transfer);
+    FERRY_CHECK(offered != nullptr);
+    offered->timed = false;
+    if (offered->grave.ok()) {
+      Send(due.peer, Done{due.transfer,
+                          Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer,
+                                absl::StrCat("offer of ", Describe(offered->offer.key),
+                                             ": the receive was not posted in time")),
+                          Route::kUnspecified});
+    }
+    Erase(*offered);
+  }
+}
+
+void TransferEngine::Impl::OnDeadline(Posted& half) {
+  if (half.outcome) return;
+  half.late = true;
+  const bool send = half.spec.side == Side::kSend;
+  FlightRecorder::Get().Record("deadline", half.id.value(), half.peer.value(),
+                               static_cast<uint64_t>(half.stage));
+  if (half.stage == Stage::kLaunched) {
+    absl::Status executing = ExecutingStatus(half);
+    if (half.role != LaunchRole::kCopy && half.outstanding) {
+      Abort(half, std::move(executing));
+    } else if (!send) {
+      if (half.late_wish.ok()) half.late_wish = std::move(executing);
+    } else if (!Ours(half)) {  // our half is done; the destination's hangs
+      if (half.why.ok()) half.why = executing;
+      Send(half.peer, Withdraw{half.id, std::move(executing)});
+    }
+    return;
+  }
+  if (half.withdrawn) return;
+  absl::Status status = DeadlineStatus(half);
+  if (!send) {
+    absl::Status theirs = ForOther(half, status);
+    return EndPair(half, std::move(status), std::move(theirs));
+  }
+  if (Ours(half) && half.stage == Stage::kMatched) {
+    return EndPair(*Find(half.partner), ForOther(half, status), status);
+  }
+  if (Ours(half) || half.stage == Stage::kWaiting) return End(half, std::move(status));
+  StopWatching(half);
+  half.withdrawn = true;
+  half.why = status;
+  Send(half.peer, Withdraw{half.id, std::move(status)});
+}
+
+absl::Status TransferEngine::Impl::DeadlineStatus(const Posted& half) const {
+  const bool send = half.spec.side == Side::kSend;
+  const Peer& peer = peers[half.peer.value()];
+  if (!Ours(half) && !peer.up) {
+    return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                 absl::StrCat(NameOf(half), ": no link to ", NodeName(half.peer), WithinText(half),
+                              ": ", absl::string_view(peer.last_error.message())));
+  }
+  const Side other = send ? Side::kReceive : Side::kSend;
+  std::string cause;
+  if (half.stage < Stage::kMatched) {
+    cause = absl::StrCat(PlaceOf(other, half.spec.key), " was not posted", WithinText(half));
+    if (!half.spec.defined) absl::StrAppend(&cause, ", and its own data was not defined");
+  } else if (!half.spec.defined) {
+    cause = absl::StrCat("data was not defined", WithinText(half));
+  } else {
+    cause = absl::StrCat("the data of ", PlaceOf(other, half.spec.key), " was not defined",
+                         WithinText(half));
+  }
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer,
+               absl::StrCat(NameOf(half), ": ", cause));
+}
+
+absl::Status TransferEngine::Impl::ExecutingStatus(const Posted& half) const {
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
+               absl::StrCat(NameOf(half), ": launched by ", RouteName(half.route), ", but not over",
+                            WithinText(half)));
+}
+
+absl::Status TransferEngine::Impl::UnreachableStatus(const Posted& half,
+                                                     const absl::Status& why) const {
+  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+               absl::StrCat(NameOf(half), ": the link to ", NodeName(half.peer),
+                            " was lost: ", absl::string_view(why.message())));
+}
+
+}  // namespace ferry

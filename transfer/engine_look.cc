@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views of the engine and the words for its errors. Nothing here changes anything.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "transfer/engine_state.h"
+
+namespace ferry {
+namespace {
+
+const char* StateName(Stage stage) {
+  switch (stage) {
+    case Stage::kWaiting:
+      return "waiting";
+    case Stage::kOffered:
+      return "offered";
+    case Stage::kMatched:
+      return "matched";
+    case Stage::kLaunched:
+      return "launched";
+  }
+  return "";
+}
+
+}  // namespace
+
+const std::string& TransferEngine::Impl::NodeName(PeerId peer) const {
+  static const std::string* const unnamed = new std::string("an unnamed node");
+  return peer.value() < devices.node_names.size() ? devices.node_names[peer.value()] : *unnamed;
+}
+
+std::string TransferEngine::Impl::NameOf(const Posted& half) const {
+  return absl::StrCat(half.spec.side == Side::kSend ? "the send of " : "the receive of ",
+                      Describe(half.spec.key));
+}
+
+std::string TransferEngine::Impl::PlaceOf(Side side, const MatchKey& key) const {
+  const GlobalDeviceId device = side == Side::kSend ? key.source : key.destination;
+  return absl::StrCat(side == Side::kSend ? "the send" : "the receive", " of key ",
+                      PrintableKey(key.key), " at ", NodeName(OwnerOf(device)), " (device ",
+                      device.value(), ")");
+}
+
+std::string TransferEngine::Impl::WithinText(const Posted& half) const {
+  return absl::StrCat(" within ", absl::FormatDuration(half.spec.deadline - half.posted));
+}
+
+std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
+  const bool send = half.spec.side == Side::kSend;
+  if (half.stage == Stage::kLaunched) return half.outstanding ? "its launch" : "the other end";
+  if (half.withdrawn)
+    return absl::StrCat("the answer of ", NodeName(half.peer), " to its withdrawal");
+  if (half.stage < Stage::kMatched) {
+    if (!Ours(half) && !peers[half.peer.value()].up) {
+      return absl::StrCat("the link to ", NodeName(half.peer));
+    }
+    return absl::StrCat(send ? "the receive at " : "the send at ", NodeName(half.peer));
+  }
+  if (!half.spec.defined) {
+    return absl::StrCat("its data (defined timeline ", half.spec.defined_timeline,
+                        " >= ", half.spec.defined_value, ")");
+  }
+  return absl::StrCat("data at ", NodeName(half.peer));
+}
+
+TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half) const {
+  Row row;
+  row.transfer = half.id;
+  row.side = half.spec.side;
+  row.key = half.spec.key;
+  row.bytes = half.spec.bytes;
+  row.state = StateName(half.stage);
+  row.route = half.route;
+  row.posted = half.posted;
+  row.waits_for = WaitsFor(half);
+  return row;
+}
+
+std::vector<TransferEngine::Row> TransferEngine::Impl::List(size_t limit) const {
+  std::vector<const Posted*> halves;
+  halves.reserve(posted.size());
+  for (const auto& [id, half] : posted) halves.push_back(half.get());
+  const size_t count = std::min(limit, halves.size());
+  std::partial_sort(halves.begin(), halves.begin() + count, halves.end(),
+                    [](const Posted* a, const Posted* b) { return a->number < b->number; });
+  std::vector<Row> rows;
+  rows.reserve(count);
+  for (size_t i = 0; i < count; ++i) rows.push_back(MakeRow(*halves[i]));
+  return rows;
+}
+
+std::vector<TransferEngine::Row> TransferEngine::List(size_t limit) const {
+  return impl_->List(limit);
+}
+
+std::optional<TransferEngine::Row> TransferEngine::Find(TransferId transfer) const {
+  const Posted* half = impl_->Find(transfer);
+  if (half == nullptr) return std::nullopt;
+  return impl_->MakeRow(*half);
+}
+
+size_t TransferEngine::in_flight() const { return impl_->posted.size(); }
+
+size_t TransferEngine::in_flight(SessionId session) const {
+  auto entry = impl_->per_session.find(session);
+  return entry == impl_->per_session.end() ? 0 : entry->second;
+}
+
+size_t TransferEngine::waiting_offers() const { return impl_->waiting_offers; }
+
+uint64_t TransferEngine::ignored_messages() const { return impl_->ignored; }
+
+absl::StatusOr<std::vector<TransferEngine::RouteOption>> TransferEngine::Explain(
+    GlobalDeviceId source, GlobalDeviceId destination) const {
+  for (GlobalDeviceId device : {source, destination}) {
+    if (!impl_->devices.owner.contains(device)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
+                   absl::StrCat("routes from device ", source.value(), " to device ",
+                                destination.value(), ": no node has device ", device.value()));
+    }
+  }
+  const PeerId self = impl_->devices.self;
+  const PeerId from = impl_->OwnerOf(source);
+  const PeerId to = impl_->OwnerOf(destination);
+  if (from != self && to != self) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
+                 absl::StrCat("routes from device ", source.value(), " to device ",
+                              destination.value(), ": they belong to ", impl_->NodeName(from),
+                              " and ", impl_->NodeName(to), ": ask one of these"));
+  }
+  std::vector<RouteOption> options;
+  for (Route route : impl_->options.order) {
+    RouteOption option;
+    option.route = route;
+    option.available = impl_->Available(route, from == self ? to : from);
+    if (!option.available) option.reason = impl_->WhyNot(route, source, destination);
+    options.push_back(std::move(option));
+  }
+  return options;
+}
+
+}  // namespace ferry

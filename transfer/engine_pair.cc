@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pairs, from match to launch to the launch's answer. The destination decides; the source's half of
+// a launch (kSend) is here too, because it is answered the same way.
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+#include "transfer/engine_state.h"
+
+namespace ferry {
+namespace {
+
+uint8_t Bit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
+
+std::string BytesText(uint64_t bytes) {
+  return absl::StrCat(bytes, bytes == 1 ? " byte" : " bytes");
+}
+
+}  // namespace
+
+SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
+  if (Ours(receive)) {
+    const TransferSpec& spec = Find(receive.partner)->spec;
+    return {&spec.ranges, spec.bytes, spec.data_type, &spec.shape, spec.route, spec.defined};
+  }
+  const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
+  return {&offer.ranges, offer.bytes, offer.data_type, &offer.shape, offer.route, offer.ready};
+}
+
+void TransferEngine::Impl::Match(Posted& receive, Half source) {
+  Posted* send = source.peer == devices.self ? Find(source.transfer) : nullptr;
+  if (send == nullptr) {
+    Offered* offered = FindOffer(source.peer, source.transfer);
+    FERRY_CHECK(offered != nullptr);
+    if (offered->in_matcher) {  // it was there first: the matcher has let go of it
+      offered->in_matcher = false;
+      --peers[offered->peer.value()].offers;
+      if (offered->grave.ok()) --waiting_offers;
+    }
+    StopTimer(*offered);
+    if (!offered->grave.ok()) {
+      absl::Status why = Annotate(offered->grave, PlaceOf(Side::kSend, receive.spec.key));
+      Erase(*offered);
+      return End(receive, std::move(why));
+    }
+    offered->receive = receive.id;
+  } else {
+    send->in_matcher = false;
+    send->stage = Stage::kMatched;
+    send->partner = receive.id;
+  }
+  receive.stage = Stage::kMatched;
+  receive.partner = source.transfer;
+  FlightRecorder::Get().Record("match", receive.id.value(), source.peer.value(),
+                               source.transfer.value());
+  if (absl::Status difference = Compare(receive, SourceOf(receive)); !difference.ok()) {
+    return EndPair(receive, difference, difference);
+  }
+  if (!Start(receive) && !Ours(receive)) Send(receive.peer, Matched{receive.partner});
+}
+
+absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHalf& source) const {
+  const TransferSpec& spec = receive.spec;
+  auto mismatch = [&](absl::string_view sends, absl::string_view receives) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kTransferMismatch,
+                 absl::StrCat("transfer of ", Describe(spec.key), ": the send has ", sends,
+                              ", the receive ", receives));
+  };
+  if (source.bytes != spec.bytes) {
+    return mismatch(BytesText(source.bytes), BytesText(spec.bytes));
+  }
+  if (source.data_type != spec.data_type && source.data_type != DataType::kUnspecified &&
+      spec.data_type != DataType::kUnspecified) {
+    return mismatch(absl::StrCat("type ", DataTypeName(source.data_type)),
+                    DataTypeName(spec.data_type));
+  }
+  if (source.shape->given && spec.shape.given && !(*source.shape == spec.shape)) {
+    return mismatch(absl::StrCat("shape ", source.shape->ToString()), spec.shape.ToString());
+  }
+  if (source.route != spec.route && source.route != Route::kUnspecified &&
+      spec.route != Route::kUnspecified) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                 absl::StrCat("transfer of ", Describe(spec.key), ": the send insists on route ",
+                              RouteName(source.route), ", the receive on ", RouteName(spec.route)));
+  }
+  return absl::OkStatus();
+}
+
+bool TransferEngine::Impl::Start(Posted& receive) {
+  const SourceHalf source = SourceOf(receive);
+  if (!receive.spec.defined || !source.ready) return false;
+  const Route route = NextRoute(receive, source);
+  if (route == Route::kUnspecified) {
+    const absl::Status none = NoRoute(receive, source, absl::OkStatus());
+    EndPair(receive, none, none);
+  } else {
+    LaunchPair(receive, route);
+  }
+  return true;
+}
+
+bool TransferEngine::Impl::Available(Route route, PeerId peer) const {
+  if (peer == devices.self) return route == Route::kLocal;
+  if (route != Route::kMapped && route != Route::kUcx) return false;
+  const Peer& state = peers[peer.value()];
+  const size_t index = static_cast<size_t>(route);
+  return state.up && index < state.routes.size() && state.routes[index].available;
+}
+
+std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
+                                         GlobalDeviceId destination) const {
+  if (std::find(options.order.begin(), options.order.end(), route) == options.order.end()) {
+    return route == Route::kNccl ? "not in this build" : "not in the configured order of routes";
+  }
+  if (route == Route::kNccl) return "not in this build";
+  const PeerId from = OwnerOf(source);
+  const PeerId to = OwnerOf(destination);
+  if (from == to) return absl::StrCat("both devices belong to ", NodeName(from));
+  const PeerId other = from == devices.self ? to : from;
+  if (route == Route::kLocal) {
+    return absl::StrCat("device ", (from == devices.self ? destination : source).value(),
+                        " belongs to ", NodeName(other));
+  }
+  const Peer& peer = peers[other.value()];
+  if (!peer.up) {
+    return absl::StrCat("no link to ", NodeName(other), ": ",
+                        absl::string_view(peer.last_error.message()));
+  }
+  const size_t index = static_cast<size_t>(route);
+  if (index >= peer.routes.size()) return absl::StrCat(NodeName(other), " does not know it");
+  return peer.routes[index].why;
+}
+
+Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& source) const {
+  const Route insisted =
+      receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
+  for (Route route : options.order) {
+    if (insisted != Route::kUnspecified && route != insisted) continue;
+    if ((receive.tried & Bit(route)) == 0 && Available(route, receive.peer)) return route;
+  }
+  return Route::kUnspecified;
+}
+
+absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHalf& source,
+                                           const absl::Status& last_failure) const {
+  const MatchKey& key = receive.spec.key;
+  const Route insisted =
+      receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
+  std::string text = absl::StrCat("transfer of ", Describe(key), ": no route:");
+  absl::string_view separator = " ";
+  auto add = [&](Route route, absl::string_view why) {
+    absl::StrAppend(&text, separator, RouteName(route), " (", why, ")");
+    separator = ", ";
+  };
+  bool insisted_listed = false;
+  for (Route route : options.order) {
+    if (insisted != Route::kUnspecified && route != insisted) continue;
+    insisted_listed = true;
+    if (route == receive.route && !last_failure.ok()) {
+      add(route, last_failure.message());
+    } else if ((receive.tried & Bit(route)) != 0) {
+      add(route, "its launch was not possible");
+    } else {
+      add(route, WhyNot(route, key.source, key.destination));
+    }
+  }
+  if (insisted != Route::kUnspecified && !insisted_listed) {
+    add(insisted, WhyNot(insisted, key.source, key.destination));
+  }
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable, text);
+}
+
+void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
+  const SourceHalf source = SourceOf(receive);
+  const bool agreed = route == Route::kUcx;  // both ends launch a half
+  receive.stage = Stage::kLaunched;
+  receive.route = route;
+  receive.tried |= Bit(route);
+  receive.role = agreed ? LaunchRole::kReceive : LaunchRole::kCopy;
+  receive.outstanding = true;
+  receive.aborted = false;
+  receive.why = absl::OkStatus();
+  ++receive.attempt;
+  if (Ours(receive)) {
+    Posted& send = *Find(receive.partner);
+    send.stage = Stage::kLaunched;
+    send.route = route;
+  }
+  FlightRecorder::Get().Record("launch", receive.id.value(), receive.peer.value(),
+                               receive.spec.bytes);
+  Launch launch;
+  launch.transfer = receive.id;
+  launch.attempt = receive.attempt;
+  launch.route = route;
+  launch.role = receive.role;
+  launch.peer = receive.peer;
+  launch.device = receive.spec.key.destination;
+  launch.remote_device = receive.spec.key.source;
+  launch.bytes = receive.spec.bytes;
+  launch.ranges = receive.spec.ranges;
+  launch.remote_ranges = *source.ranges;
+  if (agreed) {
+    launch.tag = next_tag++;
+    Go go{receive.partner, receive.attempt, route, launch.tag, {}};
+    if (receive.spec.ranges.size() > 1) {
+      go.receive_lengths.reserve(receive.spec.ranges.size());
+      for (const Range& range : receive.spec.ranges) go.receive_lengths.push_back(range.length);
+    }
+    Send(receive.peer, std::move(go));
+  }
+  out.launches.push_back(std::move(launch));
+}
+
+void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
+  if (!half.aborted) out.aborts.emplace_back(half.id, why);
+  half.aborted = true;
+  if (half.why.ok()) half.why = std::move(why);
+}
+
+void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
+                                        const absl::Status& status) {
+  Posted* half = Find(id);
+  if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
+  half->outstanding = false;
+  if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
+    std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });
+  }
+  if (half->outcome) {
+    End(*half, *std::move(half->outcome));
+  } else if (half->spec.side == Side::kSend) {
+    OnSendDone(*half, status);
+  } else {
+    OnReceiveDone(*half, status);
+  }
+}
+
+void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& answer) {
+  if (answer.ok()) return EndPair(receive, absl::OkStatus(), absl::OkStatus());
+  const absl::Status status =
+      receive.role == LaunchRole::kReceive && !receive.why.ok() ? receive.why : answer;
+  const SourceHalf source = SourceOf(receive);
+  const bool insisted =
+      receive.spec.route != Route::kUnspecified || source.route != Route::kUnspecified;
+  if (!HasReason(status, Reason::kRouteUnavailable) || insisted) {
+    return EndPair(receive, status, status);
+  }
+  // Nothing was moved, so whoever wanted out when it was too late can have it now.
+  if (!receive.late_wish.ok()) return EndPair(receive, receive.late_wish, receive.late_wish);
+  const Route next = NextRoute(receive, source);
+  out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
+  FlightRecorder::Get().Record("fallback", receive.id.value(), static_cast<uint64_t>(receive.route),
+                               static_cast<uint64_t>(next));
+  if (next != Route::kUnspecified) return LaunchPair(receive, next);
+  const absl::Status none = NoRoute(receive, source, status);
+  EndPair(receive, none, none);
+}
+
+void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) {
+  if (send.next_go != nullptr) {  // the destination is past the launch that was answered now
+    const std::unique_ptr<Go> go = std::move(send.next_go);
+    return LaunchSend(send, *go);
+  }
+  if (!answer.ok()) {
+    Send(send.peer, SendFailed{send.id, send.attempt, send.why.ok() ? answer : send.why});
+  } else if (send.late) {  // past its deadline; the destination still does not say that it is over
+    Send(send.peer, Withdraw{send.id, send.why});
+  }
+}
+
+void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
+  send.stage = Stage::kLaunched;
+  send.attempt = go.attempt;
+  send.route = go.route;
+  if (send.late) {  // aborted at once otherwise
+    Send(send.peer, SendFailed{send.id, go.attempt, send.why});
+    return;
+  }
+  send.role = LaunchRole::kSend;
+  send.outstanding = true;
+  send.aborted = false;
+  Launch launch;
+  launch.transfer = send.id;
+  launch.attempt = go.attempt;
+  launch.route = go.route;
+  launch.role = LaunchRole::kSend;
+  launch.peer = send.peer;
+  launch.device = send.spec.key.source;
+  launch.remote_device = send.spec.key.destination;
+  launch.tag = go.tag;
+  launch.bytes = send.spec.bytes;
+  launch.ranges = send.spec.ranges;
+  if (go.receive_lengths.empty()) {
+    launch.remote_ranges.push_back({ArenaId(), 0, send.spec.bytes});
+  } else {
+    launch.remote_ranges.reserve(go.receive_lengths.size());
+    for (uint64_t length : go.receive_lengths) {
+      launch.remote_ranges.push_back({ArenaId(), 0, length});
+    }
+  }
+  out.launches.push_back(std::move(launch));
+}
+
+void TransferEngine::Impl::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) {
+  if (receive.stage >= Stage::kMatched) {
+    if (Ours(receive)) {
+      Posted& send = *Find(receive.partner);
+      End(send, std::move(theirs));
+    } else {
+      Erase(*FindOffer(receive.peer, receive.partner));
+      Send(receive.peer, Done{receive.partner, std::move(theirs), receive.route});
+    }
+  }
+  End(receive, std::move(ours));
+}
+
+}  // namespace ferry

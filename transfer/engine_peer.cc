@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// What peers say. A message that makes no sense is counted and otherwise without effect: after a
+// cancel or a deadline two messages may cross, and a peer that lies must not get further than its
+// own transfers.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+#include "transfer/engine_state.h"
+
+namespace ferry {
+namespace {
+
+// The source runs the deadline; this is for a source that forgot.
+constexpr absl::Duration kOfferGrace = absl::Seconds(1);
+
+bool AddUpTo(const std::vector<uint64_t>& lengths, uint64_t bytes) {
+  for (uint64_t length : lengths) {
+    if (length > bytes) return false;
+    bytes -= length;
+  }
+  return bytes == 0;
+}
+
+// A status from the wire where only a failure makes sense.
+absl::Status Failure(absl::Status status) {
+  if (!status.ok()) return status;
+  return Error(absl::StatusCode::kInternal, Reason::kProtocolError, "no reason was given");
+}
+
+}  // namespace
+
+void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes) {
+  if (id.value() >= peers.size() || id == devices.self) return;
+  Peer& peer = peers[id.value()];
+  if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
+  peer.up = true;
+  peer.routes = std::move(routes);
+  for (Posted* send : Sorted([&](const Posted& half) {
+         return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
+       })) {
+    SendOffer(now, *send);
+  }
+}
+
+void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool established) {
+  if (id.value() >= peers.size() || id == devices.self) return;
+  Peer& peer = peers[id.value()];
+  peer.last_error = why;
+  if (!established || !peer.up) return;
+  peer.up = false;
+  peer.routes.clear();
+  // What was not taken yet must not go out over the next link.
+  std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });
+  std::vector<Offered*> theirs;
+  for (const auto& [key, offered] : offers) {
+    if (key.first == id) theirs.push_back(offered.get());
+  }
+  for (Offered* offered : theirs) Erase(*offered);
+  for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
+    absl::Status lost = UnreachableStatus(*half, why);
+    if (!half->outstanding) {
+      End(*half, std::move(lost));
+      continue;
+    }
+    // The peer's memory or ours is in use until the launch is answered.
+    if (half->role != LaunchRole::kCopy) Abort(*half, lost);
+    half->outcome = std::move(lost);
+  }
+}
+
+void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
+  const TransferSpec& spec = send.spec;
+  send.stage = Stage::kOffered;
+  Offer offer;
+  offer.transfer = send.id;
+  offer.key = spec.key;
+  offer.bytes = spec.bytes;
+  offer.data_type = spec.data_type;
+  offer.shape = spec.shape;
+  offer.ranges = spec.ranges;
+  offer.ready = spec.defined;
+  offer.deadline = spec.deadline - now;
+  offer.priority = spec.priority;
+  offer.route = spec.route;
+  Send(send.peer, std::move(offer));
+}
+
+void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage message) {
+  bool sense = false;
+  if (peer.value() < peers.size() && peers[peer.value()].up) {
+    struct Visitor {
+      Impl& impl;
+      absl::Time now;
+      PeerId peer;
+      bool operator()(Offer& m) { return impl.OnOffer(now, peer, std::move(m)); }
+      bool operator()(Matched& m) { return impl.OnMatched(peer, m); }
+      bool operator()(Ready& m) { return impl.OnReady(peer, m); }
+      bool operator()(Go& m) { return impl.OnGo(peer, std::move(m)); }
+      bool operator()(Done& m) { return impl.OnDone(peer, std::move(m)); }
+      bool operator()(Withdraw& m) { return impl.OnWithdraw(now, peer, std::move(m)); }
+      bool operator()(SendFailed& m) { return impl.OnSendFailed(peer, std::move(m)); }
+    };
+    sense = std::visit(Visitor{*this, now, peer}, message);
+  }
+  if (!sense) ++ignored;
+}
+
+// --- At the destination.
+
+bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
+  const TransferId id = offer.transfer;
+  auto owned_by = [&](GlobalDeviceId device, PeerId owner) {
+    auto entry = devices.owner.find(device);
+    return entry != devices.owner.end() && entry->second == owner;
+  };
+  auto refuse = [&](absl::StatusCode code, Reason reason, absl::string_view cause) {
+    Send(peer,
+         Done{id, Error(code, reason, absl::StrCat("offer of ", Describe(offer.key), ": ", cause)),
+              Route::kUnspecified});
+    return true;
+  };
+  if (!owned_by(offer.key.source, peer) || !owned_by(offer.key.destination, devices.self)) {
+    return refuse(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
+                  absl::StrCat("not from a device of ", NodeName(peer), " to one of ",
+                               NodeName(devices.self)));
+  }
+  if (TotalBytes(offer.ranges) != offer.bytes) {
+    return refuse(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                  "its ranges do not add up to its bytes");
+  }
+  auto owned = std::make_unique<Offered>();
+  Offered& offered = *owned;
+  if (!offers.try_emplace(std::make_pair(peer, id), std::move(owned)).second) return false;
+  FlightRecorder::Get().Record("offer", id.value(), peer.value(), offer.bytes);
+  offered.peer = peer;
+  offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
+  offered.offer = std::move(offer);
+  const Half source{Side::kSend, peer, id};
+  TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
+  if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
+    Offered* other = FindOffer(result.other.peer, result.other.transfer);
+    if (other == nullptr || other->grave.ok()) {
+      offer.key = std::move(offered.offer.key);
+      Erase(offered);
+      return refuse(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
+                    "a send of this key is waiting already");
+    }
+    Erase(*other);
+    result = matcher.Add(offered.offer.key, source);
+  }
+  if (result.outcome == TransferMatcher::Outcome::kMatched) {
+    Posted* receive = Find(result.other.transfer);
+    FERRY_CHECK(receive != nullptr);
+    receive->in_matcher = false;
+    Match(*receive, source);
+    return true;
+  }
+  offered.in_matcher = true;
+  ++waiting_offers;
+  if (++peers[peer.value()].offers > options.offers_per_peer) {
+    offer.key = offered.offer.key;
+    Erase(offered);
+    return refuse(
+        absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+        absl::StrCat(options.offers_per_peer, " offers of ", NodeName(peer), " wait here already"));
+  }
+  SetTimer(offered);
+  return true;
+}
+
+bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
+  Offered* offered = FindOffer(peer, ready.transfer);
+  if (offered == nullptr || !offered->grave.ok() || offered->offer.ready) return false;
+  offered->offer.ready = true;
+  if (Posted* receive = Find(offered->receive)) Start(*receive);
+  return true;
+}
+
+bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw) {
+  Offered* offered = FindOffer(peer, withdraw.transfer);
+  if (offered == nullptr || !offered->grave.ok()) return false;
+  absl::Status why = Failure(std::move(withdraw.status));
+  Posted* receive = Find(offered->receive);
+  if (receive == nullptr) {
+    Send(peer, Done{withdraw.transfer, why, Route::kUnspecified});
+    if (LeavesGrave(why)) {
+      Bury(now, *offered, std::move(why));
+    } else {
+      Erase(*offered);
+    }
+    return true;
+  }
+  absl::Status ours = Annotate(why, PlaceOf(Side::kSend, receive->spec.key));
+  if (receive->stage != Stage::kLaunched) {
+    EndPair(*receive, std::move(ours), std::move(why));
+  } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
+    Abort(*receive, std::move(ours));
+  } else if (receive->late_wish.ok()) {
+    receive->late_wish = std::move(ours);
+  }
+  return true;
+}
+
+bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
+  Offered* offered = FindOffer(peer, failed.transfer);
+  if (offered == nullptr) return false;
+  Posted* receive = Find(offered->receive);
+  if (receive == nullptr || !receive->outstanding || receive->role != LaunchRole::kReceive ||
+      receive->attempt != failed.attempt) {
+    return false;
+  }
+  Abort(*receive,
+        Annotate(Failure(std::move(failed.status)), PlaceOf(Side::kSend, receive->spec.key)));
+  return true;
+}
+
+// --- At the source.
+
+Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
+  Posted* half = Find(id);
+  if (half == nullptr || half->spec.side != Side::kSend || half->peer != peer ||
+      half->stage == Stage::kWaiting || half->outcome) {
+    return nullptr;
+  }
+  return half;
+}
+
+bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
+  Posted* send = FindSendTo(peer, matched.transfer);
+  if (send == nullptr || send->stage != Stage::kOffered) return false;
+  send->stage = Stage::kMatched;
+  LeaveMatcher(*send);
+  return true;
+}
+
+bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
+  Posted* send = FindSendTo(peer, go.transfer);
+  if (send == nullptr || !send->spec.defined || go.route != Route::kUcx ||
+      go.attempt <= send->attempt ||
+      (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
+    return false;
+  }
+  if (!go.receive_lengths.empty() && !AddUpTo(go.receive_lengths, send->spec.bytes)) return false;
+  FlightRecorder::Get().Record("go", go.transfer.value(), peer.value(), go.attempt);
+  LeaveMatcher(*send);
+  if (!send->outstanding) {
+    LaunchSend(*send, go);
+    return true;
+  }
+  // Nobody receives what is still being sent.
+  if (!send->aborted) {
+    out.aborts.emplace_back(send->id, absl::AbortedError("the destination tries another launch"));
+    send->aborted = true;
+  }
+  send->next_go = std::make_unique<Go>(std::move(go));
+  return true;
+}
+
+bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
+  Posted* send = FindSendTo(peer, done.transfer);
+  if (send == nullptr) return false;
+  LeaveMatcher(*send);
+  absl::Status status = std::move(done.status);
+  if (status.ok() && !send->spec.defined) {
+    status = Error(absl::StatusCode::kInternal, Reason::kProtocolError,
+                   absl::StrCat(NameOf(*send), ": ", NodeName(peer),
+                                " calls it done, but its data was never defined"));
+  } else if (!status.ok()) {
+    const bool echo = !send->why.ok() && ReasonOf(status) == ReasonOf(send->why);
+    status = echo ? send->why : Annotate(status, PlaceOf(Side::kReceive, send->spec.key));
+  }
+  const bool same_launch = send->route == done.route;
+  if (done.route != Route::kUnspecified) send->route = done.route;
+  if (!send->outstanding) {
+    End(*send, std::move(status));
+    return true;
+  }
+  if (!status.ok() || !same_launch) Abort(*send, absl::AbortedError("it is over"));
+  send->outcome = std::move(status);
+  send->next_go.reset();
+  return true;
+}
+
+}  // namespace ferry

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
+// engine_pair.cc compares, routes and launches pairs, engine_peer.cc talks with peers,
+// engine_end.cc ends what is cancelled, late or orphaned, engine_look.cc only looks.
+//
+// Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
+// of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
+// is in the matcher, in the deadlines or watched exactly if its flag says so, so that ending it
+// leaves nothing.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "transfer/engine.h"
+
+namespace ferry {
+
+enum class Stage : uint8_t {
+  kWaiting,  // unmatched; a send to a peer: not offered yet, the link is down
+  kOffered,  // a send to a peer: its Offer is out
+  kMatched,
+  kLaunched,  // its launch was ordered; a send that the peer copies stays kOffered or kMatched
+};
+
+// A half posted here.
+struct Posted {
+  TransferId id;
+  uint64_t number = 0;  // in order of posting, over all sessions
+  absl::Time posted;
+  TransferSpec spec;
+  PeerId peer;         // who owns the other end; ourselves for a pair within this daemon
+  TransferId partner;  // the other half, once matched: the source's id, or our own receive's
+  uint32_t attempt = 0;
+  Stage stage = Stage::kWaiting;
+  Route route = Route::kUnspecified;
+  LaunchRole role = LaunchRole::kCopy;
+  uint8_t tried = 0;  // routes launched, a bit each
+  bool in_matcher = false;
+  bool timed = false;  // has an entry in the deadlines
+  bool watched = false;
+  bool outstanding = false;  // a launch of ours was not answered yet
+  bool aborted = false;      // and is being aborted
+  bool withdrawn = false;    // a send: Withdraw is out
+  bool late = false;         // its deadline has passed
+  // Why a launch was aborted, or a send withdrawn.
+  absl::Status why;
+  // A launched receive: why one end wanted out when it was too late.
+  absl::Status late_wish;
+  // Decided; it ends so when the launch is answered.
+  std::optional<absl::Status> outcome;
+  std::unique_ptr<Go> next_go;  // came while the launch before was not answered
+};
+
+// A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
+// the matcher so that a receive posted later learns why at once. The latter also of our own sends.
+struct Offered {
+  PeerId peer;
+  Offer offer;
+  int64_t deadline_nanos = 0;
+  bool in_matcher = false;
+  bool timed = false;
+  TransferId receive;  // ours, once matched
+  absl::Status grave;
+};
+
+struct Peer {
+  bool up = false;
+  bool wanted = false;  // in this outbox already
+  RouteTable routes;
+  absl::Status last_error;
+  size_t offers = 0;  // unmatched ones and graves: what the bound counts
+};
+
+struct Due {
+  int64_t nanos = 0;
+  PeerId peer;  // ourselves: `transfer` is posted here (or a grave of ours); else an offer of that
+                // peer
+  TransferId transfer;
+  auto operator<=>(const Due&) const = default;
+};
+
+// The source's half of a pair as the destination sees it, wherever it was posted.
+struct SourceHalf {
+  const RangeList* ranges;
+  uint64_t bytes;
+  DataType data_type;
+  const Shape* shape;
+  Route route;
+  bool ready;
+};
+
+inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+struct TransferEngine::Impl {
+  Impl(DeviceMap devices, Options options);
+
+  // --- engine.cc: posting and the tables.
+  std::vector<EntryError> Check(absl::Span<const TransferSpec> batch) const;
+  absl::Status CheckOne(const TransferSpec& spec) const;
+  void Post(absl::Time now, SessionId session, uint64_t first_sequence,
+            std::vector<TransferSpec> batch);
+  void PostOne(absl::Time now, Posted& half);
+  void OnDefined(TransferId id);
+  Posted* Find(TransferId id) const;
+  Offered* FindOffer(PeerId peer, TransferId id) const;
+  PeerId OwnerOf(GlobalDeviceId device) const;  // of a known device
+  bool Ours(const Posted& half) const { return half.peer == devices.self; }
+  // In the order of posting, so that what follows does not depend on the table's.
+  template <typename Wanted>
+  std::vector<Posted*> Sorted(Wanted wanted) const {
+    std::vector<Posted*> found;
+    for (const auto& [id, half] : posted) {
+      if (wanted(*half)) found.push_back(half.get());
+    }
+    std::sort(found.begin(), found.end(),
+              [](const Posted* a, const Posted* b) { return a->number < b->number; });
+    return found;
+  }
+  void SetTimer(Posted& half);
+  void SetTimer(Offered& offered);
+  void StopTimer(Posted& half);
+  void StopTimer(Offered& offered);
+  void LeaveMatcher(Posted& half);
+  void StopWatching(Posted& half);
+  void Want(PeerId peer);
+  void Send(PeerId peer, PeerMessage message) {
+    out.messages.emplace_back(peer, std::move(message));
+  }
+  // The only way a posted half leaves. `half` is gone afterwards.
+  void End(Posted& half, absl::Status status);
+  // Takes an offer or grave out of all tables.
+  void Erase(Offered& offered);
+
+  // --- engine_pair.cc: pairs, at the destination.
+  SourceHalf SourceOf(const Posted& receive) const;
+  void Match(Posted& receive, Half source);
+  absl::Status Compare(const Posted& receive, const SourceHalf& source) const;
+  // Launches if both ends are ready. False if it must wait.
+  bool Start(Posted& receive);
+  // The first route that may be tried, kUnspecified if there is none.
+  Route NextRoute(const Posted& receive, const SourceHalf& source) const;
+  absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
+                       const absl::Status& last_failure) const;
+  void LaunchPair(Posted& receive, Route route);
+  void OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status);
+  void OnReceiveDone(Posted& receive, const absl::Status& status);
+  void OnSendDone(Posted& send, const absl::Status& status);
+  // Aborts the outstanding launch, once. The first `why` is what will be told, if it then fails.
+  void Abort(Posted& half, absl::Status why);
+  // Ends a receive and, if it is matched, its source's half, with `theirs`. Both are gone
+  // afterwards.
+  void EndPair(Posted& receive, absl::Status ours, absl::Status theirs);
+  bool Available(Route route, PeerId peer) const;
+  std::string WhyNot(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
+
+  // --- engine_peer.cc: messages.
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes);
+  void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
+  void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
+  void SendOffer(absl::Time now, Posted& send);
+  // Each is false for a message that makes no sense.
+  bool OnOffer(absl::Time now, PeerId peer, Offer offer);
+  bool OnReady(PeerId peer, const Ready& ready);
+  bool OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw);
+  bool OnSendFailed(PeerId peer, SendFailed failed);
+  bool OnMatched(PeerId peer, const Matched& matched);
+  bool OnGo(PeerId peer, Go go);
+  bool OnDone(PeerId peer, Done done);
+  void LaunchSend(Posted& send, const Go& go);
+  Posted* FindSendTo(PeerId peer, TransferId id) const;
+
+  // --- engine_end.cc: what ends early.
+  void CancelHalf(absl::Time now, Posted& half, absl::Status why);
+  void EndSession(absl::Time now, SessionId session, absl::string_view why);
+  // True if a receive posted later should learn that the send ended with `why`.
+  static bool LeavesGrave(const absl::Status& why);
+  // Leaves a grave of an unmatched send in the matcher; both are for the send's key.
+  void Bury(absl::Time now, Posted& send, const absl::Status& why);
+  void Bury(absl::Time now, Offered& offered, absl::Status why);
+  // `why` of one half as its other half, if that is ours too, is told. A peer adds the place
+  // itself.
+  absl::Status ForOther(const Posted& half, const absl::Status& why) const;
+  void OnTime(absl::Time now);
+  void OnDeadline(Posted& half);
+  absl::Status DeadlineStatus(const Posted& half) const;
+  absl::Status ExecutingStatus(const Posted& half) const;
+  absl::Status UnreachableStatus(const Posted& half, const absl::Status& why) const;
+
+  // --- engine_look.cc: texts and views.
+  const std::string& NodeName(PeerId peer) const;
+  // "the send of key 'k' from device 0 to device 2".
+  std::string NameOf(const Posted& half) const;
+  // "the receive at node-b, device 2": how the other side is told where `half` is.
+  std::string PlaceOf(Side side, const MatchKey& key) const;
+  std::string WithinText(const Posted& half) const;
+  Row MakeRow(const Posted& half) const;
+  std::string WaitsFor(const Posted& half) const;
+  std::vector<Row> List(size_t limit) const;
+
+  const DeviceMap devices;
+  const Options options;
+  TransferMatcher matcher;
+  absl::flat_hash_map<TransferId, std::unique_ptr<Posted>> posted;
+  absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;
+  absl::flat_hash_map<SessionId, size_t> per_session;
+  absl::btree_set<Due> deadlines;
+  std::vector<Peer> peers;
+  Outbox out;
+  uint64_t next_number = 0;
+  uint64_t next_tag = 1;
+  uint64_t ignored = 0;
+  size_t waiting_offers = 0;  // without graves
+};
+
+}  // namespace ferry
