@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process plays both ends: sends a text from host device A to host device B of the node's daemon.
+// One process plays both ends: sends a text from host device A to host device B of the node's
+// daemon.
 //
 // With CMake see CMakeLists.txt; with pkg-config:
 //   c++ -std=c++17 hello_transfer.cc $(pkg-config --cflags --libs ferry) -o hello_transfer

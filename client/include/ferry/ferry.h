@@ -6,9 +6,9 @@
  * destination device, key), in whatever order they were posted.
  *
  * Threads: every function may be called from any thread unless it says otherwise. The library has one
- * thread of its own a session (it sees the daemon go), gRPC's, and one more once a callback is set.
+ * thread of its own a session (it sees the daemon go), gRPC's, one for callbacks and one for a watch.
  * Fork: in a child of fork every call on an inherited session fails with FORKED, and the parent's session is
- * untouched; the child may open its own.
+ * untouched; the child may open its own only after exec, or if no session was opened before the fork.
  * Errors: functions return NULL for success, else a ferry_status that the caller frees.
  * Structs: set `struct_size` to sizeof; zero means default for every other field. */
 #ifndef FERRY_FERRY_H_
@@ -196,7 +196,7 @@ FERRY_API ferry_status* ferry_batch_cancel(ferry_batch* batch);
 /* The data will never be defined: what is not launched ends with POISONED and `why`, at both ends. */
 FERRY_API ferry_status* ferry_batch_poison(ferry_batch* batch, const char* why);
 /* Calls `done(argument)` once when the batch is over, from a thread of the library (at once from here if it
- * is over already). It must not block for long. Set before the batch is freed; at most one a batch. */
+ * is over already). No long blocking, no ferry_session_close in it. Set before the batch is freed, once. */
 FERRY_API void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument), void* argument);
 /* Forgets the handle; the transfers go on. A callback that was set still comes. NULL is fine. */
 FERRY_API void ferry_batch_free(ferry_batch* batch);
@@ -221,7 +221,8 @@ FERRY_API ferry_status* ferry_over_reset(ferry_session* session, uint32_t timeli
 /* ---- Watch ----------------------------------------------------------------------------------------- */
 
 /* Calls `ended` for every transfer of the session that ends from now on, in order, from a thread of the
- * library; `status` is NULL for success and lives only during the call. At most one watcher a session. */
+ * library; `status`, NULL for success, lives during the call only. A last call, with id 0, says why the
+ * session ended and stands for all that had not ended. At most one watcher a session. */
 FERRY_API ferry_status* ferry_session_watch(ferry_session* session,
                                             void (*ended)(void* argument, uint64_t transfer_id,
                                                           const ferry_status* status),

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C boundary: arguments in, handles and statuses out; what happens is said elsewhere.
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <fstream>
+#include <new>
+
+#include "client/arena.h"
+#include "client/batch.h"
+#include "client/session.h"
+
+using ferry::client::Direction;
+using ferry::client::PostBatch;
+using ferry::client::Session;
+using ferry::client::StatusPtr;
+
+struct ferry_session {
+  std::shared_ptr<Session> session;
+};
+
+namespace ferry::client {
+namespace {
+
+constexpr uint64_t kOpenTimeoutNs = 10ull * 1000000000;
+constexpr uint64_t kBufferAlignment = 256;
+
+std::string ProgramName() {
+  std::string name;
+  std::ifstream("/proc/self/comm") >> name;
+  for (char& c : name) {
+    const bool fine = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                      c == '.' || c == '_' || c == '-';
+    if (!fine) c = '_';
+  }
+  return name.empty() ? "unnamed" : name;
+}
+
+// The caller's struct, which may be an older, shorter or a newer, longer one.
+template <typename T>
+StatusPtr Given(const T* given, T* options) {
+  *options = T{};
+  if (given != nullptr) {
+    if (given->struct_size < sizeof(given->struct_size)) {
+      return Error(kInvalidArgument, kReasonFieldInvalid, "options: struct_size is not set");
+    }
+    memcpy(static_cast<void*>(options), given,
+           given->struct_size < sizeof(T) ? given->struct_size : sizeof(T));
+  }
+  options->struct_size = sizeof(T);
+  return nullptr;
+}
+
+StatusPtr OpenSession(const ferry_session_options* given, ferry_session** session) {
+  ferry_session_options options;
+  FERRY_CLIENT_RETURN_IF_ERROR(Given(given, &options));
+  Session::Options wanted;
+  const char* from_environment = secure_getenv("FERRY_CLIENT_DIR");
+  wanted.client_dir = options.client_dir                      ? options.client_dir
+                      : from_environment && *from_environment ? from_environment
+                                                              : "/run/ferry/client";
+  wanted.name = options.name ? options.name : ProgramName();
+  wanted.timeout_ns = options.timeout_ns ? options.timeout_ns : kOpenTimeoutNs;
+  wanted.unary_posts = options.unary_posts != 0;
+  std::shared_ptr<Session> opened;
+  FERRY_CLIENT_RETURN_IF_ERROR(Session::Open(wanted, &opened));
+  *session = new ferry_session{std::move(opened)};
+  return nullptr;
+}
+
+template <typename Make>
+StatusPtr MakeArenaHandle(ferry_arena** arena, Make make) {
+  std::unique_ptr<ferry_arena> made;
+  FERRY_CLIENT_RETURN_IF_ERROR(make(&made));
+  *arena = made.release();
+  return nullptr;
+}
+
+StatusPtr Post(ferry_session* session, Direction direction, uint64_t device,
+               const ferry_transfer* transfers, size_t count, const ferry_post_options* given,
+               ferry_batch** batch) {
+  ferry_post_options options;
+  FERRY_CLIENT_RETURN_IF_ERROR(Given(given, &options));
+  std::unique_ptr<ferry_batch> made;
+  FERRY_CLIENT_RETURN_IF_ERROR(PostTransfers(
+      session->session, PostBatch{direction, device, transfers, count, &options}, &made));
+  *batch = made.release();
+  return nullptr;
+}
+
+StatusPtr ReceiveNew(ferry_session* session, uint64_t device, const ferry_transfer* receives,
+                     const uint64_t* bytes, size_t count, const ferry_post_options* options,
+                     ferry_arena** arena, ferry_range* ranges, ferry_batch** batch) {
+  FERRY_CLIENT_RETURN_IF_ERROR(session->session->Check());
+  if (count == 0 || receives == nullptr || bytes == nullptr || ranges == nullptr) {
+    return Error(kInvalidArgument, kReasonFieldInvalid,
+                 "receiving into new buffers: there must be at least one, with its byte count");
+  }
+  uint64_t total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t room = (bytes[i] + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+    if (room < bytes[i] || total + room < total) {
+      return Error(kInvalidArgument, kReasonFieldInvalid,
+                   "receiving into new buffers: their byte counts overflow");
+    }
+    ranges[i] = {nullptr, total, bytes[i]};
+    total += room;
+  }
+  std::unique_ptr<ferry_arena, void (*)(ferry_arena*)> made(nullptr, ferry_arena_free);
+  {
+    std::unique_ptr<ferry_arena> created;
+    FERRY_CLIENT_RETURN_IF_ERROR(
+        CreateArena(session->session, device, total != 0 ? total : kBufferAlignment, 0, &created));
+    made.reset(created.release());
+  }
+  std::vector<ferry_transfer> transfers(receives, receives + count);
+  for (size_t i = 0; i < count; ++i) {
+    ranges[i].arena = made.get();
+    transfers[i].ranges = &ranges[i];
+    transfers[i].range_count = 1;
+  }
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      Post(session, Direction::kReceive, device, transfers.data(), count, options, batch));
+  *arena = made.release();
+  return nullptr;
+}
+
+StatusPtr CheckTimeline(const char* doing, uint32_t timeline) {
+  if (timeline < FERRY_TIMELINE_COUNTERS) return nullptr;
+  return Error(kInvalidArgument, kReasonFieldInvalid,
+               std::string(doing) + " 'over' counter " + std::to_string(timeline) +
+                   ": they are numbered 0 to 63");
+}
+
+StatusPtr WaitOver(Session* session, uint32_t timeline, uint64_t value, uint64_t timeout_ns) {
+  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("waiting for", timeline));
+  switch (session->timelines().WaitOver(timeline, value, DeadlineAfter(timeout_ns))) {
+    case Timelines::Wait::kReached:
+      return nullptr;
+    case Timelines::Wait::kEnded:
+      return session->Check();
+    case Timelines::Wait::kTimeout:
+      break;
+  }
+  return Error(kDeadlineExceeded, "",
+               "waiting for 'over' counter " + std::to_string(timeline) + " to reach " +
+                   std::to_string(value));
+}
+
+StatusPtr ResetOver(Session* session, uint32_t timeline) {
+  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("resetting", timeline));
+  return session->ResetTimeline(timeline);
+}
+
+StatusPtr ReleaseArena(ferry_arena* arena) {
+  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->Check());
+  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->ReleaseArena(arena->id));
+  arena->released = true;
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace ferry::client
+
+extern "C" {
+
+using namespace ferry::client;  // NOLINT: the functions below are the boundary itself
+
+ferry_status* ferry_session_open(const ferry_session_options* options, ferry_session** session) {
+  return OpenSession(options, session).release();
+}
+
+void ferry_session_close(ferry_session* session) {
+  if (session == nullptr || !session->session->Mine()) return;
+  session->session->Close();
+  delete session;
+}
+
+ferry_status* ferry_session_health(ferry_session* session) {
+  return session->session->Check().release();
+}
+
+uint64_t ferry_session_id(const ferry_session* session) {
+  return session->session->welcome().session_id;
+}
+
+const char* ferry_session_node(const ferry_session* session) {
+  return session->session->welcome().node.c_str();
+}
+
+size_t ferry_session_devices(const ferry_session* session) {
+  return session->session->welcome().devices.size();
+}
+
+ferry_device ferry_session_device(const ferry_session* session, size_t index) {
+  const auto& devices = session->session->welcome().devices;
+  if (index >= devices.size()) return {0, 0, ""};
+  return {devices[index].id, devices[index].kind, devices[index].name.c_str()};
+}
+
+ferry_limits ferry_session_limits(const ferry_session* session) {
+  return session->session->welcome().limits;
+}
+
+ferry_status* ferry_arena_create(ferry_session* session, uint64_t device, uint64_t bytes,
+                                 unsigned flags, ferry_arena** arena) {
+  return MakeArenaHandle(arena,
+                         [&](std::unique_ptr<ferry_arena>* made) {
+                           return CreateArena(session->session, device, bytes, flags, made);
+                         })
+      .release();
+}
+
+ferry_status* ferry_arena_import(ferry_session* session, uint64_t device, int memfd, uint64_t bytes,
+                                 ferry_arena** arena) {
+  return MakeArenaHandle(arena,
+                         [&](std::unique_ptr<ferry_arena>* made) {
+                           return ImportArena(session->session, device, memfd, bytes, made);
+                         })
+      .release();
+}
+
+void* ferry_arena_data(const ferry_arena* arena) { return arena->data; }
+uint64_t ferry_arena_bytes(const ferry_arena* arena) { return arena->bytes; }
+uint64_t ferry_arena_id(const ferry_arena* arena) { return arena->id; }
+uint64_t ferry_arena_device(const ferry_arena* arena) { return arena->device; }
+
+ferry_status* ferry_arena_release(ferry_arena* arena) { return ReleaseArena(arena).release(); }
+
+void ferry_arena_free(ferry_arena* arena) {
+  if (arena == nullptr || !arena->session->Mine()) return;
+  if (!arena->released && arena->session->Check() == nullptr) ReleaseArena(arena);
+  munmap(arena->data, arena->bytes);
+  delete arena;
+}
+
+ferry_status* ferry_cross_host_send(ferry_session* session, uint64_t device,
+                                    const ferry_transfer* sends, size_t count,
+                                    const ferry_post_options* options, ferry_batch** batch) {
+  return Post(session, Direction::kSend, device, sends, count, options, batch).release();
+}
+
+ferry_status* ferry_cross_host_receive(ferry_session* session, uint64_t device,
+                                       const ferry_transfer* receives, size_t count,
+                                       const ferry_post_options* options, ferry_batch** batch) {
+  return Post(session, Direction::kReceive, device, receives, count, options, batch).release();
+}
+
+ferry_status* ferry_cross_host_receive_new(ferry_session* session, uint64_t device,
+                                           const ferry_transfer* receives, const uint64_t* bytes,
+                                           size_t count, const ferry_post_options* options,
+                                           ferry_arena** arena, ferry_range* ranges,
+                                           ferry_batch** batch) {
+  return ReceiveNew(session, device, receives, bytes, count, options, arena, ranges, batch)
+      .release();
+}
+
+size_t ferry_batch_size(const ferry_batch* batch) { return batch->count; }
+uint64_t ferry_batch_first_id(const ferry_batch* batch) { return batch->first_id; }
+uint32_t ferry_batch_timeline(const ferry_batch* batch) { return batch->timeline; }
+uint64_t ferry_batch_first_value(const ferry_batch* batch) { return batch->first_value; }
+
+ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns) {
+  return WaitBatch(batch, timeout_ns).release();
+}
+
+int ferry_batch_over(const ferry_batch* batch) {
+  return batch->session->timelines().Over(batch->timeline).value >= batch->last_value() ? 1 : 0;
+}
+
+ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index) {
+  return TransferStatus(batch, index).release();
+}
+
+ferry_status* ferry_batch_cancel(ferry_batch* batch) {
+  return CancelBatch(batch, nullptr).release();
+}
+
+ferry_status* ferry_batch_poison(ferry_batch* batch, const char* why) {
+  return CancelBatch(batch, why != nullptr ? why : "").release();
+}
+
+void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument), void* argument) {
+  if (!batch->session->Mine()) return;
+  batch->session->callbacks().Add(batch->timeline, batch->last_value(), {done, argument});
+}
+
+void ferry_batch_free(ferry_batch* batch) {
+  if (batch == nullptr || !batch->session->Mine()) return;
+  delete batch;
+}
+
+void ferry_define(ferry_session* session, uint32_t timeline, uint64_t value) {
+  if (session->session->Mine()) session->session->timelines().Define(timeline, value);
+}
+
+uint64_t ferry_defined_value(const ferry_session* session, uint32_t timeline) {
+  return session->session->timelines().Defined(timeline);
+}
+
+uint64_t ferry_over_value(const ferry_session* session, uint32_t timeline) {
+  return session->session->timelines().Over(timeline).value;
+}
+
+ferry_status* ferry_over_wait(ferry_session* session, uint32_t timeline, uint64_t value,
+                              uint64_t timeout_ns) {
+  return WaitOver(session->session.get(), timeline, value, timeout_ns).release();
+}
+
+void ferry_over_failures(const ferry_session* session, uint32_t timeline, uint64_t* count,
+                         uint64_t* first_failed) {
+  const auto line = session->session->timelines().Over(timeline);
+  if (count != nullptr) *count = line.failures;
+  if (first_failed != nullptr) *first_failed = line.first_failed;
+}
+
+ferry_status* ferry_over_reset(ferry_session* session, uint32_t timeline) {
+  return ResetOver(session->session.get(), timeline).release();
+}
+
+ferry_status* ferry_session_watch(ferry_session* session,
+                                  void (*ended)(void* argument, uint64_t transfer_id,
+                                                const ferry_status* status),
+                                  void* argument) {
+  return session->session->Watch(ended, argument).release();
+}
+
+}  // extern "C"

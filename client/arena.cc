@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "client/session.h"
+#include "client/signals.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace ferry::client {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+// Below, a second thread costs more than it saves.
+constexpr uint64_t kPopulateInTwo = 32ull << 20;
+
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+std::string Doing(uint64_t bytes, uint64_t device) {
+  return "making an arena of " + std::to_string(bytes) + " bytes on device " +
+         std::to_string(device);
+}
+
+StatusPtr NoMemory(uint64_t bytes, uint64_t device, const char* step, int error) {
+  return ErrnoError(kResourceExhausted, kReasonDeviceMemory, Doing(bytes, device) + ": " + step,
+                    error);
+}
+
+int SealedMemfd(uint64_t bytes, const char** step) {
+  *step = "memfd_create";
+  int fd = memfd_create("ferry-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+  if (fd < 0 && errno == EINVAL) {  // a kernel before 6.3
+    fd = memfd_create("ferry-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (fd < 0) return -1;
+  *step = "ftruncate";
+  bool done = ftruncate(fd, static_cast<off_t>(bytes)) == 0;
+  if (done) {
+    *step = "sealing";
+    done = fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+  }
+  if (done) return fd;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+// 0, or errno.
+int PopulateRange(int fd, char* data, uint64_t offset, uint64_t bytes) {
+  while (madvise(data + offset, bytes, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno != EINVAL) return errno;
+    // A kernel before 5.14: allocate the pages, the mapping's faults will be minor.
+    return fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  }
+  return 0;
+}
+
+int Populate(int fd, char* data, uint64_t bytes) {
+  const uint64_t half = bytes / 2 / kPage * kPage;
+  if (bytes < kPopulateInTwo || std::thread::hardware_concurrency() < 2) {
+    return PopulateRange(fd, data, 0, bytes);
+  }
+  int second = 0;
+  std::thread helper;
+  const StatusPtr alone = StartThread(
+      "ferry-populate", [&] { second = PopulateRange(fd, data, half, bytes - half); }, &helper);
+  if (alone != nullptr) return PopulateRange(fd, data, 0, bytes);
+  const int first = PopulateRange(fd, data, 0, half);
+  helper.join();
+  return first != 0 ? first : second;
+}
+
+// Maps `memfd`, populates if asked, shows it to the daemon.
+StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, int memfd,
+                    uint64_t bytes, bool imported, bool populate,
+                    std::unique_ptr<ferry_arena>* arena) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    if (error == ENOMEM) return NoMemory(bytes, device, "mapping it", error);
+    return ErrnoError(kInvalidArgument, kReasonFieldInvalid, Doing(bytes, device) + ": mapping it",
+                      error);
+  }
+  StatusPtr error;
+  if (populate) {
+    if (const int failed = Populate(memfd, static_cast<char*>(data), bytes); failed != 0) {
+      error = NoMemory(bytes, device, "populating it", failed);
+    }
+  }
+  uint64_t id = 0;
+  if (error == nullptr) error = session->RegisterArena(device, bytes, imported, memfd, &id);
+  if (error != nullptr) {
+    munmap(data, bytes);
+    return error;
+  }
+  *arena = std::make_unique<ferry_arena>();
+  (*arena)->session = session;
+  (*arena)->id = id;
+  (*arena)->device = device;
+  (*arena)->data = data;
+  (*arena)->bytes = bytes;
+  return nullptr;
+}
+
+StatusPtr CheckBytes(uint64_t bytes, uint64_t device) {
+  if (bytes != 0 && bytes <= static_cast<uint64_t>(INT64_MAX)) return nullptr;
+  return Error(kInvalidArgument, kReasonFieldInvalid,
+               Doing(bytes, device) + ": bytes must be between 1 and 2^63 - 1");
+}
+
+}  // namespace
+
+StatusPtr CreateArena(const std::shared_ptr<Session>& session, uint64_t device, uint64_t bytes,
+                      unsigned flags, std::unique_ptr<ferry_arena>* arena) {
+  FERRY_CLIENT_RETURN_IF_ERROR(session->Check());
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckBytes(bytes, device));
+  if ((flags & ~static_cast<unsigned>(FERRY_ARENA_NO_POPULATE)) != 0) {
+    return Error(kInvalidArgument, kReasonFieldInvalid, Doing(bytes, device) + ": unknown flags");
+  }
+  const char* step;
+  const Fd memfd(SealedMemfd(bytes, &step));
+  if (memfd.get() < 0) return NoMemory(bytes, device, step, errno);
+  return MakeArena(session, device, memfd.get(), bytes, false,
+                   (flags & FERRY_ARENA_NO_POPULATE) == 0, arena);
+}
+
+StatusPtr ImportArena(const std::shared_ptr<Session>& session, uint64_t device, int memfd,
+                      uint64_t bytes, std::unique_ptr<ferry_arena>* arena) {
+  FERRY_CLIENT_RETURN_IF_ERROR(session->Check());
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckBytes(bytes, device));
+  return MakeArena(session, device, memfd, bytes, true, false, arena);
+}
+
+}  // namespace ferry::client

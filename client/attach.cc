@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/attach.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "client/signals.h"
+#include "client/timelines.h"
+
+namespace ferry::client {
+namespace {
+
+constexpr size_t kMaxPacket = 131072;
+constexpr uint64_t kRequestTimeoutNs = 30ull * 1000000000;
+
+// Waits until `fd` is ready for `events` or `deadline_ns` passed (false).
+bool Ready(int fd, short events, uint64_t deadline_ns) {
+  while (true) {
+    const uint64_t now = NowNs();
+    if (now >= deadline_ns) return false;
+    const uint64_t ms = std::min<uint64_t>((deadline_ns - now) / 1000000 + 1, 1000000);
+    pollfd entry{fd, events, 0};
+    if (poll(&entry, 1, static_cast<int>(ms)) > 0) return true;
+  }
+}
+
+struct Packet {
+  std::string bytes;
+  std::vector<int> fds;
+};
+
+// One packet; empty bytes: the other side has closed. An error closed it the hard way.
+StatusPtr Receive(int fd, int flags, Packet* packet) {
+  packet->bytes.resize(kMaxPacket);
+  iovec part{packet->bytes.data(), packet->bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t size;
+  do {
+    size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | flags);
+  } while (size < 0 && errno == EINTR);
+  const int error = errno;
+  packet->bytes.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  if (size < 0) {
+    return ErrnoError(kUnavailable, kReasonDaemonLost, "reading from the daemon", error);
+  }
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int received;
+      std::memcpy(&received, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      packet->fds.push_back(received);
+    }
+  }
+  if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+    return Error(kInternal, kReasonProtocol,
+                 "reading from the daemon: a packet of more than 131072 bytes or 4 descriptors");
+  }
+  return nullptr;
+}
+
+void CloseAll(std::vector<int>* fds) {
+  for (int fd : *fds) close(fd);
+  fds->clear();
+}
+
+StatusPtr NoDaemon(const std::string& path, int error) {
+  const std::string doing = "connecting to " + path;
+  const std::string cause = std::generic_category().message(error);
+  switch (error) {
+    case ENOENT:
+    case ECONNREFUSED:
+      return Error(kUnavailable, kReasonNotReady,
+                   doing + ": " + cause +
+                       "; is ferryd running on this node, and is this its client directory "
+                       "(--runtime-dir of ferryd, plus /client)?");
+    case EACCES:
+    case EPERM:
+      return Error(kPermissionDenied, kReasonNotAllowed,
+                   doing + ": " + cause + "; this user may not use the daemon's client directory");
+    case EAGAIN:
+    case EINPROGRESS:
+      return Error(kDeadlineExceeded, kReasonNotReady,
+                   doing + ": the daemon does not accept connections (stopped or overloaded?)");
+    default:
+      return ErrnoError(kUnavailable, kReasonNotReady, doing, error);
+  }
+}
+
+}  // namespace
+
+StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFds* fds,
+                      ForkFds::Slot slot, uint64_t deadline_ns, int* fd) {
+  const std::string path = dir + "/" + name;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return Error(kInvalidArgument, kReasonFieldInvalid,
+                 "connecting to " + path + ": the path has " + std::to_string(path.size()) +
+                     " bytes, a socket's may have at most 107; use a shorter client directory");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  *fd = fds->Socket(slot, type);
+  if (*fd < 0) {
+    return ErrnoError(kResourceExhausted, kReasonNotReady, "making a socket for " + path, errno);
+  }
+  const uint64_t now = NowNs();
+  const uint64_t left = deadline_ns > now ? deadline_ns - now : 1;
+  timeval timeout{static_cast<time_t>(std::min<uint64_t>(left / 1000000000, 1000000)),
+                  static_cast<suseconds_t>(left % 1000000000 / 1000 + 1) % 1000000};
+  setsockopt(*fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  int result;
+  do {
+    result = connect(*fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) {
+    const int error = errno;
+    fds->Close(slot);
+    return NoDaemon(path, error);
+  }
+  timeout = {};
+  setsockopt(*fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  return nullptr;
+}
+
+AttachSocket::~AttachSocket() { Stop(); }
+
+StatusPtr AttachSocket::Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
+                             Welcome* welcome, int* memfd, int* doorbell) {
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      ConnectUnix(dir, "attach.sock", SOCK_SEQPACKET, fds_, ForkFds::kAttach, deadline_ns, &fd_));
+  const std::string doing = "opening a session at " + dir;
+  const uint64_t sequence = NextSequence();
+  FERRY_CLIENT_RETURN_IF_ERROR(Send(EncodeHello(sequence, name), -1, deadline_ns));
+  if (!Ready(fd_, POLLIN, deadline_ns)) {
+    return Error(kDeadlineExceeded, kReasonNotReady, doing + ": the daemon did not answer in time");
+  }
+  Packet packet;
+  AttachResponse response;
+  StatusPtr error = Receive(fd_, 0, &packet);
+  if (error == nullptr && packet.bytes.empty()) {
+    error = Error(kUnavailable, kReasonDaemonLost, doing + ": the daemon closed the connection");
+  }
+  if (error == nullptr && !DecodeAttachResponse(packet.bytes, &response)) {
+    error = Error(kInternal, kReasonProtocol, doing + ": the daemon's answer is no message");
+  }
+  if (error == nullptr && response.error != nullptr) error = std::move(response.error);
+  if (error == nullptr &&
+      (response.kind != AttachResponse::Kind::kWelcome || response.sequence != sequence ||
+       response.welcome.protocol != 1 || packet.fds.empty() || packet.fds.size() > 2)) {
+    error =
+        Error(kInternal, kReasonProtocol,
+              doing + ": the daemon's answer is not a welcome of protocol 1 with its descriptors");
+  }
+  if (error != nullptr) {
+    CloseAll(&packet.fds);
+    return error;
+  }
+  *welcome = std::move(response.welcome);
+  *memfd = packet.fds[0];
+  *doorbell = packet.fds.size() > 1 ? packet.fds[1] : -1;
+  return nullptr;
+}
+
+StatusPtr AttachSocket::Start() {
+  stop_ = eventfd(0, EFD_CLOEXEC);
+  if (stop_ < 0) {
+    return ErrnoError(kResourceExhausted, kReasonInternal, "making the session's eventfd", errno);
+  }
+  return StartThread(
+      "ferry-session", [this] { Watch(); }, &thread_);
+}
+
+void AttachSocket::Stop() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof(one));
+    thread_.join();
+    shutdown(fd_, SHUT_RDWR);  // ends what is being sent
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    idle_.wait(lock, [this] { return pending_.empty(); });
+  }
+  if (stop_ >= 0) close(stop_);
+  stop_ = -1;
+  fds_->Close(ForkFds::kAttach);
+}
+
+uint64_t AttachSocket::NextSequence() {
+  std::lock_guard lock(mutex_);
+  return ++sequence_;
+}
+
+bool AttachSocket::draining() const {
+  std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+StatusPtr AttachSocket::Send(const std::string& packet, int fd, uint64_t deadline_ns) {
+  iovec part{const_cast<char*>(packet.data()), packet.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+  }
+  while (sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) {
+      return ErrnoError(errno == EBADF ? kInvalidArgument : kUnavailable,
+                        errno == EBADF ? kReasonFieldInvalid : kReasonDaemonLost,
+                        "sending to the daemon", errno);
+    }
+    if (!Ready(fd_, POLLOUT, deadline_ns)) {
+      return Error(kDeadlineExceeded, kReasonNotReady,
+                   "sending to the daemon: it does not read (stopped?)");
+    }
+  }
+  return nullptr;
+}
+
+StatusPtr AttachSocket::Request(uint64_t sequence, const std::string& packet, int fd,
+                                AttachResponse* response) {
+  const uint64_t deadline = DeadlineAfter(kRequestTimeoutNs);
+  Pending pending{response};
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return Error(kUnavailable, kReasonDaemonLost, "the daemon is lost");
+    pending_.emplace(sequence, &pending);
+  }
+  StatusPtr error = Send(packet, fd, deadline);
+  std::unique_lock lock(mutex_);
+  if (error == nullptr) {
+    const bool told = pending.changed.wait_for(lock, std::chrono::nanoseconds(kRequestTimeoutNs),
+                                               [&] { return pending.answered || closed_; });
+    if (!told) {
+      error = Error(kDeadlineExceeded, kReasonNotReady,
+                    "asking the daemon: no answer within 30 s (stopped?)");
+    } else if (!pending.answered) {
+      error = Error(kUnavailable, kReasonDaemonLost, "the daemon went away before it answered");
+    }
+  }
+  pending_.erase(sequence);
+  if (pending_.empty()) idle_.notify_all();
+  lock.unlock();
+  if (error != nullptr) return error;
+  return std::move(response->error);
+}
+
+void AttachSocket::Dispatch(AttachResponse response) {
+  std::lock_guard lock(mutex_);
+  if (response.kind == AttachResponse::Kind::kNotice) draining_ = response.draining;
+  const auto found = pending_.find(response.sequence);
+  if (found == pending_.end()) return;  // a notice, or its asker has given up
+  *found->second->response = std::move(response);
+  found->second->answered = true;
+  found->second->changed.notify_one();
+}
+
+void AttachSocket::Watch() {
+  std::optional<std::string> why;
+  while (!why) {
+    pollfd entries[] = {{fd_, POLLIN, 0}, {stop_, POLLIN, 0}};
+    if (poll(entries, 2, -1) < 0) continue;
+    if (entries[1].revents != 0) break;
+    if (entries[0].revents == 0) continue;
+    Packet packet;
+    AttachResponse response;
+    StatusPtr error = Receive(fd_, MSG_DONTWAIT, &packet);
+    CloseAll(&packet.fds);  // none is expected any more
+    if (error != nullptr) {
+      why = error->message;
+    } else if (packet.bytes.empty()) {
+      why = "the daemon closed the session's socket";
+    } else if (!DecodeAttachResponse(packet.bytes, &response)) {
+      why = "the daemon sent what is no message";
+    } else {
+      Dispatch(std::move(response));
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (auto& [sequence, pending] : pending_) pending->changed.notify_one();
+  }
+  if (why) lost_(*why);
+}
+
+}  // namespace ferry::client

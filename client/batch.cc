@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/batch.h"
+
+#include <algorithm>
+
+#include "client/arena.h"
+
+namespace ferry::client {
+namespace {
+
+constexpr size_t kIdsPerCall = 4096;
+
+using Failures = std::map<size_t, StatusPtr>;
+
+// Pointers are followed here, so they are checked here; all else the daemon checks.
+StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
+  StatusPtr error =
+      Error(kInvalidArgument, kReasonFieldInvalid, "posting a batch: arguments are not usable");
+  const auto violate = [&](std::string field, std::string why) {
+    error->violations.emplace_back(std::move(field), std::move(why));
+  };
+  const ferry_post_options& options = *batch.options;
+  if (options.domain == nullptr && options.domain_bytes != 0)
+    violate("domain", "is a null pointer");
+  if (options.request_id == nullptr && options.request_id_bytes != 0) {
+    violate("request_id", "is a null pointer");
+  }
+  if (batch.transfers == nullptr && batch.count != 0) violate("buffers", "is a null pointer");
+  for (size_t i = 0; batch.transfers != nullptr && i < batch.count; ++i) {
+    const ferry_transfer& transfer = batch.transfers[i];
+    const auto field = [&] { return "buffers[" + std::to_string(i) + "]"; };
+    if (transfer.key == nullptr && transfer.key_bytes != 0) {
+      violate("transfer_keys[" + std::to_string(i) + "]", "is a null pointer");
+    }
+    if (transfer.dims == nullptr && transfer.dim_count != 0) {
+      violate(field() + ".dims", "is a null pointer");
+    }
+    if (transfer.ranges == nullptr && transfer.range_count != 0) {
+      violate(field() + ".ranges", "is a null pointer");
+      continue;
+    }
+    for (size_t j = 0; j < transfer.range_count; ++j) {
+      const ferry_arena* arena = transfer.ranges[j].arena;
+      if (arena != nullptr && arena->session.get() == session) continue;
+      violate(field() + ".ranges[" + std::to_string(j) + "]",
+              arena == nullptr ? "has no arena" : "is of an arena of another session");
+    }
+  }
+  if (error->violations.empty()) return nullptr;
+  const auto& [name, why] = error->violations.front();
+  error->message += ": " + name + " " + why;
+  return error;
+}
+
+StatusPtr Unknown(const ferry_batch& batch, size_t index, const std::string& why) {
+  return Error(kNotFound, kReasonTransferNotFound,
+               "transfer " + std::to_string(batch.first_id + index) +
+                   " is over, but how it ended is not known: " + why);
+}
+
+// Asks the daemon how transfers [first, first + count) of the batch ended.
+StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failures) {
+  for (size_t done = 0; done < count; done += kIdsPerCall) {
+    const size_t chunk = std::min(kIdsPerCall, count - done);
+    const size_t from = first + done;
+    std::string response;
+    const StatusPtr error = batch->session->Call(
+        Method::kGet, EncodeGetTransfers(batch->first_id + from, chunk), &response);
+    if (error != nullptr && error->reason == kReasonTransferNotFound) {
+      // Some of the chunk is forgotten, which may be one old failure among many: ask one by one. A
+      // lone forgotten one stays unknown.
+      if (chunk == 1) {
+        (*failures)[from] = Unknown(*batch, from,
+                                    "the daemon keeps the statuses of old transfers for "
+                                    "a while only");
+        continue;
+      }
+      const size_t half = chunk / 2;
+      FERRY_CLIENT_RETURN_IF_ERROR(Fetch(batch, from, half, failures));
+      FERRY_CLIENT_RETURN_IF_ERROR(Fetch(batch, from + half, chunk - half, failures));
+      continue;
+    }
+    if (error != nullptr) return Copy(error);
+    std::vector<TransferInfo> transfers;
+    if (!DecodeGetTransfers(response, &transfers) || transfers.size() != chunk) {
+      return Error(kInternal, kReasonProtocol,
+                   "asking how transfers ended: the daemon's answer does not fit the question");
+    }
+    for (size_t i = 0; i < chunk; ++i) {
+      if (transfers[i].status != nullptr) (*failures)[from + i] = std::move(transfers[i].status);
+    }
+  }
+  return nullptr;
+}
+
+// After the session's end: what the daemon had told before counts as told, the rest ended with the
+// session.
+StatusPtr StatusAtEnd(const ferry_batch& batch, size_t index, const StatusPtr& cause) {
+  const Timelines::Line line = batch.session->timelines().AtEnd(batch.timeline);
+  const uint64_t value = batch.first_value + index;
+  if (value > line.value) return Copy(cause);
+  const bool forgotten = value <= batch.session->timelines().Forgotten(batch.timeline);
+  if (!forgotten && (line.failures == 0 || value < line.first_failed)) return nullptr;
+  if (!forgotten && line.failures == 1 && value > line.first_failed) return nullptr;
+  return Unknown(batch, index, "nobody asked before the session ended");
+}
+
+// How [first, first + count), all over, ended.
+StatusPtr FindFailures(ferry_batch* batch, size_t first, size_t count, Failures* failures) {
+  Timelines& timelines = batch->session->timelines();
+  if (!timelines.ended()) {
+    const Timelines::Line line = timelines.Over(batch->timeline);
+    const bool forgotten = batch->first_value + first <= timelines.Forgotten(batch->timeline);
+    const uint64_t last = batch->first_value + first + count - 1;
+    if (!forgotten && (line.failures == 0 || line.first_failed > last)) return nullptr;
+    StatusPtr error = Fetch(batch, first, count, failures);
+    if (error == nullptr) return nullptr;
+    if (batch->session->Check() == nullptr) return error;
+    failures->clear();
+  }
+  // Lose() says why before it ends the counters, so there is a cause by now.
+  const StatusPtr cause = batch->session->Check();
+  for (size_t i = first; i < first + count; ++i) {
+    if (StatusPtr status = StatusAtEnd(*batch, i, cause)) (*failures)[i] = std::move(status);
+  }
+  return nullptr;
+}
+
+// Under the batch's lock, the batch being over.
+StatusPtr Resolve(ferry_batch* batch) {
+  if (batch->resolved) return nullptr;
+  Failures failures;
+  FERRY_CLIENT_RETURN_IF_ERROR(FindFailures(batch, 0, batch->count, &failures));
+  batch->failures = std::move(failures);
+  batch->resolved = true;
+  return nullptr;
+}
+
+bool Reached(const ferry_batch& batch, uint64_t value) {
+  return batch.session->timelines().Over(batch.timeline).value >= value;
+}
+
+}  // namespace
+
+StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                        std::unique_ptr<ferry_batch>* made) {
+  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckPointers(session.get(), batch));
+  PostAnswer answer;
+  FERRY_CLIENT_RETURN_IF_ERROR(session->Post(batch, &answer));
+  *made = std::make_unique<ferry_batch>();
+  (*made)->session = session;
+  (*made)->count = batch.count;
+  (*made)->first_id = answer.first_transfer_id;
+  (*made)->timeline = batch.options->over_timeline;
+  (*made)->first_value = answer.first_over_value;
+  return nullptr;
+}
+
+StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns) {
+  if (!batch->session->Mine()) return Forked();
+  Timelines& timelines = batch->session->timelines();
+  switch (timelines.WaitOver(batch->timeline, batch->last_value(), DeadlineAfter(timeout_ns))) {
+    case Timelines::Wait::kTimeout:
+      return Error(kDeadlineExceeded, "",
+                   "waiting for " + std::to_string(batch->count) + " transfers from " +
+                       std::to_string(batch->first_id) + ": not over yet");
+    case Timelines::Wait::kEnded:
+      return batch->session->Check();
+    case Timelines::Wait::kReached:
+      break;
+  }
+  std::lock_guard lock(batch->mutex);
+  FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
+  return batch->failures.empty() ? nullptr : Copy(batch->failures.begin()->second);
+}
+
+StatusPtr TransferStatus(ferry_batch* batch, size_t index) {
+  if (!batch->session->Mine()) return Forked();
+  if (index >= batch->count) {
+    return Error(kInvalidArgument, kReasonFieldInvalid,
+                 "asking for transfer " + std::to_string(index) + " of a batch of " +
+                     std::to_string(batch->count));
+  }
+  if (!Reached(*batch, batch->first_value + index)) {
+    return Error(kFailedPrecondition, "",
+                 "transfer " + std::to_string(batch->first_id + index) + " is not over");
+  }
+  std::lock_guard lock(batch->mutex);
+  if (Reached(*batch, batch->last_value())) {
+    FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
+    const auto found = batch->failures.find(index);
+    return found == batch->failures.end() ? nullptr : Copy(found->second);
+  }
+  Failures failures;
+  FERRY_CLIENT_RETURN_IF_ERROR(FindFailures(batch, index, 1, &failures));
+  return failures.empty() ? nullptr : std::move(failures.begin()->second);
+}
+
+StatusPtr CancelBatch(ferry_batch* batch, const char* poison) {
+  if (!batch->session->Mine()) return Forked();
+  for (size_t done = 0; done < batch->count; done += kIdsPerCall) {
+    const size_t chunk = std::min(kIdsPerCall, batch->count - done);
+    std::string response;
+    FERRY_CLIENT_RETURN_IF_ERROR(batch->session->Call(
+        Method::kCancel, EncodeCancel(batch->first_id + done, chunk, poison), &response));
+  }
+  return nullptr;
+}
+
+}  // namespace ferry::client

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A posted batch: where its endings are told, and what they were once somebody asked. Any thread;
+// owned by the application, which keeps the session's inside alive.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "client/codec.h"
+#include "client/session.h"
+
+struct ferry_batch {
+  std::shared_ptr<ferry::client::Session> session;
+  size_t count = 0;
+  uint64_t first_id = 0;
+  uint32_t timeline = 0;
+  uint64_t first_value = 0;
+
+  std::mutex mutex;  // guards what follows
+  bool resolved = false;
+  std::map<size_t, ferry::client::StatusPtr> failures;
+
+  uint64_t last_value() const { return first_value + count - 1; }  // count 0: the value before
+};
+
+namespace ferry::client {
+
+// Checks what only the library can (pointers, whose arenas), posts, and makes the handle.
+StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                        std::unique_ptr<ferry_batch>* made);
+StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns);
+StatusPtr TransferStatus(ferry_batch* batch, size_t index);
+StatusPtr CancelBatch(ferry_batch* batch, const char* poison);
+
+}  // namespace ferry::client

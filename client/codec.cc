@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/codec.h"
+
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+
+#include "client/arena.h"
+
+namespace ferry::client {
+namespace {
+
+using protozero::pbf_reader;
+using protozero::pbf_writer;
+
+constexpr uint32_t kProtocolVersion = 1;
+
+pbf_reader Reader(std::string_view bytes) { return pbf_reader(bytes.data(), bytes.size()); }
+
+std::string Text(pbf_reader& reader) {
+  const protozero::data_view view = reader.get_view();
+  return std::string(view.data(), view.size());
+}
+
+std::string_view View(pbf_reader& reader) {
+  const protozero::data_view view = reader.get_view();
+  return {view.data(), view.size()};
+}
+
+// protozero throws on bytes that are no message; nothing leaves this file.
+template <typename Decode>
+bool Decoded(std::string_view bytes, Decode decode) {
+  try {
+    pbf_reader reader = Reader(bytes);
+    decode(reader);
+    return true;
+  } catch (const protozero::exception&) {
+    return false;
+  }
+}
+
+// ---- sizes, so that nested messages are written once and never moved ----
+
+size_t VarintSize(uint64_t value) {
+  return static_cast<size_t>(protozero::length_of_varint(value));
+}
+
+// All fields here have numbers below 16: one byte of tag.
+size_t VarintField(uint64_t value) { return value == 0 ? 0 : 1 + VarintSize(value); }
+size_t LengthField(size_t length) { return 1 + VarintSize(length) + length; }
+
+size_t RangeSize(const ferry_range& range) {
+  return VarintField(range.arena->id) + VarintField(range.offset) + VarintField(range.length);
+}
+
+size_t DurationSize(uint64_t ns) {
+  return VarintField(ns / 1000000000) + VarintField(ns % 1000000000);
+}
+
+size_t DimsSize(const ferry_transfer& transfer) {
+  size_t size = 0;
+  for (size_t i = 0; i < transfer.dim_count; ++i) {
+    size += VarintSize(static_cast<uint64_t>(transfer.dims[i]));
+  }
+  return size;
+}
+
+size_t BufferSize(const ferry_transfer& transfer) {
+  size_t size = 0;
+  for (size_t i = 0; i < transfer.range_count; ++i) {
+    size += LengthField(RangeSize(transfer.ranges[i]));
+  }
+  size += VarintField(static_cast<uint64_t>(static_cast<int64_t>(transfer.data_type)));
+  if (transfer.dims != nullptr) {
+    if (transfer.dim_count != 0) size += LengthField(DimsSize(transfer));
+    size += VarintField(1);
+  }
+  if (transfer.has_defined_at) {
+    size +=
+        LengthField(VarintField(transfer.defined_timeline) + VarintField(transfer.defined_value));
+  }
+  if (transfer.deadline_ns != 0) size += LengthField(DurationSize(transfer.deadline_ns));
+  return size;
+}
+
+size_t OptionsSize(const ferry_post_options& options) {
+  return VarintField(options.over_timeline) +
+         (options.deadline_ns != 0 ? LengthField(DurationSize(options.deadline_ns)) : 0) +
+         VarintField(static_cast<uint64_t>(static_cast<int64_t>(options.priority))) +
+         VarintField(static_cast<uint64_t>(static_cast<int64_t>(options.route)));
+}
+
+size_t PostSize(const PostBatch& batch) {
+  const ferry_post_options& options = *batch.options;
+  size_t size = 0;
+  if (options.request_id_bytes != 0) size += LengthField(options.request_id_bytes);
+  if (options.domain_bytes != 0) size += LengthField(options.domain_bytes);
+  size += VarintField(batch.device);
+  size_t remotes = 0;
+  for (size_t i = 0; i < batch.count; ++i) {
+    size += LengthField(BufferSize(batch.transfers[i]));
+    size += LengthField(batch.transfers[i].key_bytes);
+    remotes += VarintSize(batch.transfers[i].remote_device);
+  }
+  if (batch.count != 0) size += LengthField(remotes);
+  if (const size_t given = OptionsSize(options); given != 0) size += LengthField(given);
+  return size;
+}
+
+// ---- writing; zero is not sent, as proto3 has it ----
+
+struct Writer : pbf_writer {
+  explicit Writer(std::string& out) : pbf_writer(out), out(out) {}
+  std::string& out;
+};
+
+void Varint(Writer& writer, uint32_t tag, uint64_t value) {
+  if (value != 0) writer.add_uint64(tag, value);
+}
+
+// A nested message of known size. Its fields follow the header in the same buffer, so nothing is
+// moved; an empty one is there all the same, since being there means something.
+template <typename Write>
+void Nested(Writer& writer, uint32_t tag, size_t size, Write write) {
+  constexpr uint32_t kLengthDelimited = 2;
+  protozero::add_varint_to_buffer(&writer.out, tag << 3 | kLengthDelimited);
+  protozero::add_varint_to_buffer(&writer.out, size);
+  write(writer);
+}
+
+void Duration(Writer& parent, uint32_t tag, uint64_t ns) {
+  Nested(parent, tag, DurationSize(ns), [&](Writer& writer) {
+    Varint(writer, 1, ns / 1000000000);
+    Varint(writer, 2, ns % 1000000000);
+  });
+}
+
+void WriteBuffer(Writer& writer, const ferry_transfer& transfer) {
+  for (size_t i = 0; i < transfer.range_count; ++i) {
+    const ferry_range& range = transfer.ranges[i];
+    Nested(writer, 1, RangeSize(range), [&](Writer& nested) {
+      Varint(nested, 1, range.arena->id);
+      Varint(nested, 2, range.offset);
+      Varint(nested, 3, range.length);
+    });
+  }
+  if (transfer.data_type != 0) writer.add_enum(4, transfer.data_type);
+  if (transfer.dims != nullptr) {
+    writer.add_packed_int64(5, transfer.dims, transfer.dims + transfer.dim_count);
+    writer.add_bool(6, true);
+  }
+  if (transfer.has_defined_at) {
+    const size_t size =
+        VarintField(transfer.defined_timeline) + VarintField(transfer.defined_value);
+    Nested(writer, 7, size, [&](Writer& nested) {
+      Varint(nested, 1, transfer.defined_timeline);
+      Varint(nested, 2, transfer.defined_value);
+    });
+  }
+  if (transfer.deadline_ns != 0) Duration(writer, 8, transfer.deadline_ns);
+}
+
+// CrossHostSendRequest and CrossHostReceiveRequest have the same fields under the same numbers.
+void WritePost(Writer& writer, const PostBatch& batch) {
+  const ferry_post_options& options = *batch.options;
+  if (options.request_id_bytes != 0) {
+    writer.add_bytes(1, static_cast<const char*>(options.request_id), options.request_id_bytes);
+  }
+  if (options.domain_bytes != 0) {
+    writer.add_bytes(2, static_cast<const char*>(options.domain), options.domain_bytes);
+  }
+  Varint(writer, 3, batch.device);
+  for (size_t i = 0; i < batch.count; ++i) {
+    const ferry_transfer& transfer = batch.transfers[i];
+    Nested(writer, 4, BufferSize(transfer), [&](Writer& nested) { WriteBuffer(nested, transfer); });
+  }
+  if (batch.count != 0) {
+    size_t remotes = 0;
+    for (size_t i = 0; i < batch.count; ++i)
+      remotes += VarintSize(batch.transfers[i].remote_device);
+    std::string packed;
+    packed.reserve(remotes);
+    for (size_t i = 0; i < batch.count; ++i) {
+      protozero::add_varint_to_buffer(&packed, batch.transfers[i].remote_device);
+    }
+    writer.add_bytes(5, packed);
+  }
+  for (size_t i = 0; i < batch.count; ++i) {
+    writer.add_bytes(6, static_cast<const char*>(batch.transfers[i].key),
+                     batch.transfers[i].key_bytes);
+  }
+  if (const size_t size = OptionsSize(options); size != 0) {
+    Nested(writer, 7, size, [&](Writer& nested) {
+      Varint(nested, 1, options.over_timeline);
+      if (options.deadline_ns != 0) Duration(nested, 2, options.deadline_ns);
+      if (options.priority != 0) nested.add_int32(3, options.priority);
+      if (options.route != 0) nested.add_enum(4, options.route);
+    });
+  }
+}
+
+std::string Ids(uint64_t first_id, size_t count) {
+  std::string out;
+  Writer writer(out);
+  std::string packed;
+  packed.reserve(count * VarintSize(first_id + count));
+  for (size_t i = 0; i < count; ++i) protozero::add_varint_to_buffer(&packed, first_id + i);
+  if (count != 0) writer.add_bytes(1, packed);
+  return out;
+}
+
+// ---- reading ----
+
+void ReadDetail(pbf_reader any, ferry_status* status) {
+  std::string type;
+  std::string_view value;
+  while (any.next()) {
+    if (any.tag() == 1) {
+      type = Text(any);
+    } else if (any.tag() == 2) {
+      value = View(any);
+    } else {
+      any.skip();
+    }
+  }
+  pbf_reader detail = Reader(value);
+  if (type == "type.googleapis.com/google.rpc.ErrorInfo") {
+    while (detail.next()) {
+      if (detail.tag() == 1) {
+        status->reason = Text(detail);
+      } else {
+        detail.skip();
+      }
+    }
+  } else if (type == "type.googleapis.com/google.rpc.BadRequest") {
+    while (detail.next(1)) {
+      pbf_reader violation = detail.get_message();
+      std::pair<std::string, std::string> entry;
+      while (violation.next()) {
+        if (violation.tag() == 1) {
+          entry.first = Text(violation);
+        } else if (violation.tag() == 2) {
+          entry.second = Text(violation);
+        } else {
+          violation.skip();
+        }
+      }
+      status->violations.push_back(std::move(entry));
+    }
+  }
+}
+
+StatusPtr ReadStatus(pbf_reader reader) {
+  StatusPtr status(new ferry_status);
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        status->code = reader.get_int32();
+        break;
+      case 2:
+        status->message = Text(reader);
+        break;
+      case 3:
+        ReadDetail(reader.get_message(), status.get());
+        break;
+      default:
+        reader.skip();
+    }
+  }
+  return status->code == 0 ? nullptr : std::move(status);
+}
+
+void ReadLimits(pbf_reader reader, ferry_limits* limits) {
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        limits->bytes = reader.get_uint64();
+        break;
+      case 2:
+        limits->arenas = reader.get_uint64();
+        break;
+      case 3:
+        limits->transfers_in_flight = reader.get_uint64();
+        break;
+      case 4:
+        limits->batch_transfers = reader.get_uint32();
+        break;
+      default:
+        reader.skip();
+    }
+  }
+}
+
+void ReadWelcome(pbf_reader reader, Welcome* welcome) {
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        welcome->protocol = reader.get_uint32();
+        break;
+      case 3:
+        welcome->session_id = reader.get_uint64();
+        break;
+      case 4:
+        welcome->token = Text(reader);
+        break;
+      case 6:
+        welcome->node = Text(reader);
+        break;
+      case 8: {
+        DeviceInfo device;
+        pbf_reader nested = reader.get_message();
+        while (nested.next()) {
+          switch (nested.tag()) {
+            case 1:
+              device.id = nested.get_uint64();
+              break;
+            case 2:
+              device.kind = nested.get_enum();
+              break;
+            case 3:
+              device.name = Text(nested);
+              break;
+            default:
+              nested.skip();
+          }
+        }
+        welcome->devices.push_back(std::move(device));
+        break;
+      }
+      case 9:
+        ReadLimits(reader.get_message(), &welcome->limits);
+        break;
+      default:
+        reader.skip();
+    }
+  }
+}
+
+TransferInfo ReadTransfer(pbf_reader reader) {
+  TransferInfo transfer;
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        transfer.id = reader.get_uint64();
+        break;
+      case 3:
+        transfer.status = ReadStatus(reader.get_message());
+        break;
+      default:
+        reader.skip();
+    }
+  }
+  return transfer;
+}
+
+}  // namespace
+
+std::string EncodeHello(uint64_t sequence, std::string_view name) {
+  std::string out;
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  pbf_writer hello(writer, 2);
+  hello.add_uint32(1, kProtocolVersion);
+  hello.add_uint32(2, kProtocolVersion);
+  if (!name.empty()) hello.add_string(4, name.data(), name.size());
+  hello.add_string(5, FERRY_VERSION);
+  hello.commit();
+  return out;
+}
+
+std::string EncodeRegisterArena(uint64_t sequence, uint64_t device, uint64_t bytes, bool imported) {
+  std::string out;
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  const size_t size = VarintField(device) + VarintField(bytes) + VarintField(imported ? 1 : 0);
+  Nested(writer, 3, size, [&](Writer& request) {
+    Varint(request, 1, device);
+    Varint(request, 2, bytes);
+    Varint(request, 3, imported ? 1 : 0);
+  });
+  return out;
+}
+
+std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena) {
+  std::string out;
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  Nested(writer, 4, VarintField(arena), [&](Writer& request) { Varint(request, 1, arena); });
+  return out;
+}
+
+std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline) {
+  std::string out;
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  Nested(writer, 5, VarintField(timeline), [&](Writer& request) { Varint(request, 1, timeline); });
+  return out;
+}
+
+bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
+  using Kind = AttachResponse::Kind;
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          response->sequence = reader.get_uint64();
+          break;
+        case 2:
+          response->error = ReadStatus(reader.get_message());
+          break;
+        case 3:
+          response->kind = Kind::kWelcome;
+          ReadWelcome(reader.get_message(), &response->welcome);
+          break;
+        case 4: {
+          response->kind = Kind::kArenaRegistered;
+          pbf_reader nested = reader.get_message();
+          while (nested.next(1)) response->arena_id = nested.get_uint64();
+          break;
+        }
+        case 5:
+          response->kind = Kind::kArenaReleased;
+          reader.skip();
+          break;
+        case 6:
+          response->kind = Kind::kTimelineReset;
+          reader.skip();
+          break;
+        case 7: {
+          response->kind = Kind::kNotice;
+          pbf_reader nested = reader.get_message();
+          while (nested.next(1)) response->draining = nested.get_bool();
+          break;
+        }
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+std::string EncodePost(const PostBatch& batch) {
+  std::string out;
+  out.reserve(PostSize(batch));
+  Writer writer(out);
+  WritePost(writer, batch);
+  return out;
+}
+
+std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch) {
+  std::string out;
+  const size_t size = PostSize(batch);
+  out.reserve(VarintField(sequence) + LengthField(size));
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  Nested(writer, batch.direction == Direction::kSend ? 2 : 3, size,
+         [&](Writer& nested) { WritePost(nested, batch); });
+  return out;
+}
+
+bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          answer->first_transfer_id = reader.get_uint64();
+          break;
+        case 2:
+          answer->first_over_value = reader.get_uint64();
+          break;
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          answer->sequence = reader.get_uint64();
+          break;
+        case 2:
+          answer->error = ReadStatus(reader.get_message());
+          break;
+        case 3:
+          answer->first_transfer_id = reader.get_uint64();
+          break;
+        case 4:
+          answer->first_over_value = reader.get_uint64();
+          break;
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+std::string EncodeCancel(uint64_t first_id, size_t count, const char* poison) {
+  std::string out = Ids(first_id, count);
+  if (poison != nullptr) {
+    constexpr int kAborted = 10;
+    Writer writer(out);
+    pbf_writer status(writer, 2);
+    status.add_int32(1, kAborted);
+    if (*poison != '\0') status.add_string(2, poison);
+  }
+  return out;
+}
+
+std::string EncodeGetTransfers(uint64_t first_id, size_t count) { return Ids(first_id, count); }
+
+std::string EncodeWatch(uint64_t after_event) {
+  std::string out;
+  Writer writer(out);
+  Varint(writer, 1, after_event);
+  return out;
+}
+
+bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next(1)) transfers->push_back(ReadTransfer(reader.get_message()));
+  });
+}
+
+bool DecodeWatch(std::string_view bytes, WatchEvents* events) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          events->first_event = reader.get_uint64();
+          break;
+        case 2:
+          events->ended.push_back(ReadTransfer(reader.get_message()));
+          break;
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+StatusPtr DecodeStatus(std::string_view bytes) {
+  StatusPtr status;
+  const bool decoded = Decoded(bytes, [&](pbf_reader& reader) { status = ReadStatus(reader); });
+  return decoded ? std::move(status) : nullptr;
+}
+
+}  // namespace ferry::client

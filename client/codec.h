@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages of proto/ferry/v1 that the library sends and reads, coded by hand: a Protobuf
+// runtime in a library that is loaded into other people's processes meets theirs. A codec test
+// holds every field against protoc's code. Pure functions, any thread. Decoders answer false for
+// bytes that are no message; unknown fields are skipped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/include/ferry/ferry.h"
+#include "client/status.h"
+
+namespace ferry::client {
+
+// ---- attach.sock ----
+
+std::string EncodeHello(uint64_t sequence, std::string_view name);
+std::string EncodeRegisterArena(uint64_t sequence, uint64_t device, uint64_t bytes, bool imported);
+std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena);
+std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
+
+struct DeviceInfo {
+  uint64_t id = 0;
+  int kind = 0;
+  std::string name;
+};
+
+struct Welcome {
+  uint32_t protocol = 0;
+  uint64_t session_id = 0;
+  std::string token;
+  std::string node;
+  std::vector<DeviceInfo> devices;
+  ferry_limits limits{sizeof(ferry_limits), 0, 0, 0, 0};
+};
+
+struct AttachResponse {
+  enum class Kind { kNone, kWelcome, kArenaRegistered, kArenaReleased, kTimelineReset, kNotice };
+  uint64_t sequence = 0;
+  StatusPtr error;
+  Kind kind = Kind::kNone;
+  Welcome welcome;
+  uint64_t arena_id = 0;
+  bool draining = false;
+};
+
+bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response);
+
+// ---- posting ----
+
+enum class Direction { kSend, kReceive };
+
+// A whole batch as the application gave it; nothing is copied.
+struct PostBatch {
+  Direction direction = Direction::kSend;
+  uint64_t device = 0;
+  const ferry_transfer* transfers = nullptr;
+  size_t count = 0;
+  const ferry_post_options* options = nullptr;  // not null
+};
+
+// CrossHostSendRequest or CrossHostReceiveRequest.
+std::string EncodePost(const PostBatch& batch);
+// PostTransfersRequest.
+std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch);
+
+struct PostAnswer {
+  uint64_t sequence = 0;
+  StatusPtr error;
+  uint64_t first_transfer_id = 0;
+  uint64_t first_over_value = 0;
+};
+
+// CrossHostSendResponse or CrossHostReceiveResponse.
+bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer);
+// PostTransfersResponse.
+bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer);
+
+// ---- transfers ----
+
+// `poison` null: a plain cancel.
+std::string EncodeCancel(uint64_t first_id, size_t count, const char* poison);
+std::string EncodeGetTransfers(uint64_t first_id, size_t count);
+std::string EncodeWatch(uint64_t after_event);
+
+struct TransferInfo {
+  uint64_t id = 0;
+  StatusPtr status;  // null: not over, or well
+};
+
+bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers);
+
+struct WatchEvents {
+  uint64_t first_event = 0;
+  std::vector<TransferInfo> ended;
+};
+
+bool DecodeWatch(std::string_view bytes, WatchEvents* events);
+
+// ---- errors ----
+
+// google.rpc.Status with ErrorInfo and BadRequest; null if its code is 0 or the bytes are no
+// message.
+StatusPtr DecodeStatus(std::string_view bytes);
+
+}  // namespace ferry::client

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/fork.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace ferry::client {
+
+// Never destroyed: a fork may come while the process runs its exit handlers.
+struct ForkList {
+  std::mutex mutex;
+  ForkFds* first = nullptr;
+  std::atomic<uint64_t> generation{0};
+  std::atomic<int64_t> grpc_generation{-1};  // the generation whose process uses gRPC
+
+  static ForkList& Get() {
+    static ForkList* list = [] {
+      auto* made = new ForkList;
+      pthread_atfork([] { Get().mutex.lock(); }, [] { Get().mutex.unlock(); },
+                     [] { Get().InChild(); });
+      return made;
+    }();
+    return *list;
+  }
+
+  void InChild() {
+    generation.fetch_add(1, std::memory_order_relaxed);
+    for (ForkFds* fds = first; fds != nullptr; fds = fds->next_) {
+      for (int& fd : fds->fds_) {
+        if (fd >= 0) close(fd);
+        fd = -1;
+      }
+    }
+    mutex.unlock();
+  }
+};
+
+uint64_t ForkGeneration() { return ForkList::Get().generation.load(std::memory_order_relaxed); }
+
+bool ClaimGrpc() {
+  ForkList& list = ForkList::Get();
+  const auto mine = static_cast<int64_t>(ForkGeneration());
+  int64_t seen = -1;
+  return list.grpc_generation.compare_exchange_strong(seen, mine) || seen == mine;
+}
+
+ForkFds::ForkFds() {
+  ForkList& list = ForkList::Get();
+  std::lock_guard lock(list.mutex);
+  next_ = list.first;
+  if (next_ != nullptr) next_->previous_ = this;
+  list.first = this;
+}
+
+ForkFds::~ForkFds() {
+  Close(kAttach);
+  Close(kRpc);
+  ForkList& list = ForkList::Get();
+  std::lock_guard lock(list.mutex);
+  (previous_ != nullptr ? previous_->next_ : list.first) = next_;
+  if (next_ != nullptr) next_->previous_ = previous_;
+}
+
+int ForkFds::Socket(Slot slot, int type) {
+  std::lock_guard lock(ForkList::Get().mutex);
+  return fds_[slot] = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+}
+
+void ForkFds::Close(Slot slot) {
+  std::lock_guard lock(ForkList::Get().mutex);
+  if (fds_[slot] >= 0) close(fds_[slot]);
+  fds_[slot] = -1;
+}
+
+void ForkFds::Forget(Slot slot) {
+  std::lock_guard lock(ForkList::Get().mutex);
+  fds_[slot] = -1;
+}
+
+}  // namespace ferry::client

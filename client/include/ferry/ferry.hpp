@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// C++17 over ferry.h: owning handles, batches from vectors, futures and callbacks. Header only;
+// throws nothing itself and works with -fno-exceptions. What the calls mean is said in ferry.h.
+//
+//   auto session = ferry::Session::Open();
+//   if (!session) return Fail(session.status());
+//   auto arena = session->CreateArena(0, bytes);
+//   auto batch = session->Send(0, {ferry::Transfer(remote, "key", {arena->Range(0, bytes)})});
+//   if (ferry::Status status = batch->Wait(); !status.ok()) return Fail(status);
+#ifndef FERRY_FERRY_HPP_
+#define FERRY_FERRY_HPP_
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ferry/ferry.h"
+
+namespace ferry {
+
+// Success, or a code of gRPC's, a reason of the closed list and a text. Moves, does not copy.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  explicit Status(ferry_status* owned) : status_(owned) {}
+
+  bool ok() const { return status_ == nullptr; }
+  int code() const { return ferry_status_code(status_.get()); }
+  std::string_view code_name() const { return ferry_status_code_name(status_.get()); }
+  std::string_view reason() const { return ferry_status_reason(status_.get()); }
+  std::string_view message() const { return ferry_status_message(status_.get()); }
+
+  struct Violation {
+    std::string_view field;
+    std::string_view text;
+  };
+  std::vector<Violation> violations() const {
+    std::vector<Violation> all(ferry_status_violations(status_.get()));
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i] = {ferry_status_violation_field(status_.get(), i),
+                ferry_status_violation_text(status_.get(), i)};
+    }
+    return all;
+  }
+
+  // "UNAVAILABLE/DAEMON_LOST: text" for people.
+  std::string ToString() const {
+    if (ok()) return "OK";
+    std::string text(code_name());
+    if (!reason().empty()) text.append("/").append(reason());
+    return text.append(": ").append(message());
+  }
+
+ private:
+  struct Free {
+    void operator()(ferry_status* status) const { ferry_status_free(status); }
+  };
+  std::unique_ptr<ferry_status, Free> status_;
+};
+
+// A T, or why there is none. Looking at a value that is not there ends the program.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) {}
+
+  bool ok() const { return value_.has_value(); }
+  explicit operator bool() const { return ok(); }
+  const Status& status() const& { return status_; }
+  Status&& status() && { return std::move(status_); }
+  T& operator*() & { return Checked(); }
+  T&& operator*() && { return std::move(Checked()); }
+  T* operator->() { return &Checked(); }
+
+ private:
+  T& Checked() {
+    if (!value_.has_value()) std::abort();
+    return *value_;
+  }
+
+  std::optional<T> value_;
+  Status status_;
+};
+
+using Duration = std::chrono::nanoseconds;
+inline constexpr Duration kForever = Duration::max();
+
+inline uint64_t Nanoseconds(Duration duration) {
+  if (duration == kForever) return UINT64_MAX;
+  return duration.count() > 0 ? static_cast<uint64_t>(duration.count()) : 0;
+}
+
+using Range = ferry_range;
+
+class Arena {
+ public:
+  Arena() = default;
+  explicit Arena(ferry_arena* owned) : arena_(owned) {}
+
+  void* data() const { return ferry_arena_data(arena_.get()); }
+  uint64_t bytes() const { return ferry_arena_bytes(arena_.get()); }
+  uint64_t id() const { return ferry_arena_id(arena_.get()); }
+  uint64_t device() const { return ferry_arena_device(arena_.get()); }
+  ferry::Range Range(uint64_t offset, uint64_t length) const {
+    return {arena_.get(), offset, length};
+  }
+  ferry::Range All() const { return Range(0, bytes()); }
+  Status Release() { return Status(ferry_arena_release(arena_.get())); }
+  ferry_arena* get() const { return arena_.get(); }
+
+ private:
+  struct Free {
+    void operator()(ferry_arena* arena) const { ferry_arena_free(arena); }
+  };
+  std::unique_ptr<ferry_arena, Free> arena_;
+};
+
+// One end of one transfer.
+struct Transfer {
+  Transfer() = default;
+  Transfer(uint64_t remote_device, std::string key, std::vector<ferry::Range> ranges)
+      : remote_device(remote_device), key(std::move(key)), ranges(std::move(ranges)) {}
+
+  struct DefinedAt {
+    uint32_t timeline;
+    uint64_t value;
+  };
+
+  uint64_t remote_device = 0;
+  std::string key;  // 1 to 64 bytes
+  std::vector<ferry::Range> ranges;
+  int data_type = FERRY_UNSPECIFIED;
+  std::optional<std::vector<int64_t>> shape;
+  std::optional<DefinedAt> defined_at;
+  Duration deadline{0};  // 0: the batch's
+};
+
+struct PostOptions {
+  std::string domain;
+  uint32_t over_timeline = 0;
+  Duration deadline{0};  // 0: the daemon's default
+  int32_t priority = 0;
+  int route = FERRY_ROUTE_ANY;
+  std::string request_id;
+};
+
+class Batch {
+ public:
+  Batch() = default;
+  explicit Batch(ferry_batch* owned) : batch_(owned) {}
+
+  size_t size() const { return ferry_batch_size(batch_.get()); }
+  uint64_t first_id() const { return ferry_batch_first_id(batch_.get()); }
+  uint32_t timeline() const { return ferry_batch_timeline(batch_.get()); }
+  uint64_t first_value() const { return ferry_batch_first_value(batch_.get()); }
+
+  Status Wait(Duration timeout = kForever) {
+    return Status(ferry_batch_wait(batch_.get(), Nanoseconds(timeout)));
+  }
+  bool over() const { return ferry_batch_over(batch_.get()) != 0; }
+  Status TransferStatus(size_t index) {
+    return Status(ferry_batch_transfer_status(batch_.get(), index));
+  }
+  Status Cancel() { return Status(ferry_batch_cancel(batch_.get())); }
+  Status Poison(const std::string& why) {
+    return Status(ferry_batch_poison(batch_.get(), why.c_str()));
+  }
+
+  // Calls `done()` once when the batch is over, on a thread of the library; at most one a batch,
+  // and not together with Future().
+  template <typename Done>
+  void OnOver(Done done) {
+    auto* kept = new Done(std::move(done));
+    ferry_batch_on_over(
+        batch_.get(),
+        [](void* argument) {
+          std::unique_ptr<Done> mine(static_cast<Done*>(argument));
+          (*mine)();
+        },
+        kept);
+  }
+
+  // How the batch ended, as Wait() says; the future takes the batch along.
+  std::future<Status> Future() && {
+    struct Pending {
+      Batch batch;
+      std::promise<Status> promise;
+    };
+    auto pending = std::make_unique<Pending>();
+    pending->batch = std::move(*this);
+    std::future<Status> future = pending->promise.get_future();
+    ferry_batch* batch = pending->batch.get();
+    ferry_batch_on_over(
+        batch,
+        [](void* argument) {
+          std::unique_ptr<Pending> mine(static_cast<Pending*>(argument));
+          mine->promise.set_value(mine->batch.Wait(Duration{0}));
+        },
+        pending.release());
+    return future;
+  }
+
+  ferry_batch* get() const { return batch_.get(); }
+
+ private:
+  struct Free {
+    void operator()(ferry_batch* batch) const { ferry_batch_free(batch); }
+  };
+  std::unique_ptr<ferry_batch, Free> batch_;
+};
+
+struct SessionOptions {
+  std::string client_dir;  // empty: $FERRY_CLIENT_DIR, else /run/ferry/client
+  std::string name;        // empty: the program's
+  Duration timeout{0};     // 0: 10 s
+  bool unary_posts = false;
+};
+
+// What ReceiveNew() made.
+struct NewBuffers {
+  Arena arena;
+  std::vector<Range> ranges;
+  Batch batch;
+};
+
+class Session {
+ public:
+  Session() = default;
+  explicit Session(ferry_session* owned) : session_(owned) {}
+
+  static Result<Session> Open(const SessionOptions& options = {}) {
+    ferry_session_options given = {};
+    given.struct_size = sizeof(given);
+    given.client_dir = options.client_dir.empty() ? nullptr : options.client_dir.c_str();
+    given.name = options.name.empty() ? nullptr : options.name.c_str();
+    given.timeout_ns = Nanoseconds(options.timeout);
+    given.unary_posts = options.unary_posts ? 1 : 0;
+    return Made<Session, ferry_session>(
+        [&](ferry_session** session) { return ferry_session_open(&given, session); });
+  }
+  // Also what the destructor does.
+  void Close() { session_.reset(); }
+
+  Status Health() { return Status(ferry_session_health(session_.get())); }
+  uint64_t id() const { return ferry_session_id(session_.get()); }
+  std::string_view node() const { return ferry_session_node(session_.get()); }
+  ferry_limits limits() const { return ferry_session_limits(session_.get()); }
+  std::vector<ferry_device> devices() const {
+    std::vector<ferry_device> all(ferry_session_devices(session_.get()));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = ferry_session_device(session_.get(), i);
+    return all;
+  }
+
+  Result<Arena> CreateArena(uint64_t device, uint64_t bytes, unsigned flags = 0) {
+    return Made<Arena, ferry_arena>([&](ferry_arena** arena) {
+      return ferry_arena_create(session_.get(), device, bytes, flags, arena);
+    });
+  }
+  Result<Arena> ImportArena(uint64_t device, int memfd, uint64_t bytes) {
+    return Made<Arena, ferry_arena>([&](ferry_arena** arena) {
+      return ferry_arena_import(session_.get(), device, memfd, bytes, arena);
+    });
+  }
+
+  Result<Batch> Send(uint64_t device, const std::vector<Transfer>& sends,
+                     const PostOptions& options = {}) {
+    const std::vector<ferry_transfer> raw = Raw(sends);
+    const ferry_post_options given = Raw(options);
+    return Made<Batch, ferry_batch>([&](ferry_batch** batch) {
+      return ferry_cross_host_send(session_.get(), device, raw.data(), raw.size(), &given, batch);
+    });
+  }
+  Result<Batch> Receive(uint64_t device, const std::vector<Transfer>& receives,
+                        const PostOptions& options = {}) {
+    const std::vector<ferry_transfer> raw = Raw(receives);
+    const ferry_post_options given = Raw(options);
+    return Made<Batch, ferry_batch>([&](ferry_batch** batch) {
+      return ferry_cross_host_receive(session_.get(), device, raw.data(), raw.size(), &given,
+                                      batch);
+    });
+  }
+  // `ranges` of the transfers are ignored; as many `bytes` as transfers.
+  Result<NewBuffers> ReceiveNew(uint64_t device, const std::vector<Transfer>& receives,
+                                const std::vector<uint64_t>& bytes,
+                                const PostOptions& options = {}) {
+    const std::vector<ferry_transfer> raw = Raw(receives);
+    const ferry_post_options given = Raw(options);
+    NewBuffers made;
+    made.ranges.resize(raw.size());
+    ferry_arena* arena = nullptr;
+    ferry_batch* batch = nullptr;
+    const size_t count = bytes.size() == raw.size() ? raw.size() : 0;
+    Status status(ferry_cross_host_receive_new(session_.get(), device, raw.data(), bytes.data(),
+                                               count, &given, &arena, made.ranges.data(), &batch));
+    if (!status.ok()) return Result<NewBuffers>(std::move(status));
+    made.arena = Arena(arena);
+    made.batch = Batch(batch);
+    return Result<NewBuffers>(std::move(made));
+  }
+
+  void Define(uint32_t timeline, uint64_t value) { ferry_define(session_.get(), timeline, value); }
+  uint64_t DefinedValue(uint32_t timeline) const {
+    return ferry_defined_value(session_.get(), timeline);
+  }
+  uint64_t OverValue(uint32_t timeline) const { return ferry_over_value(session_.get(), timeline); }
+  Status WaitOver(uint32_t timeline, uint64_t value, Duration timeout = kForever) {
+    return Status(ferry_over_wait(session_.get(), timeline, value, Nanoseconds(timeout)));
+  }
+  struct Failures {
+    uint64_t count = 0;
+    uint64_t first_failed = 0;
+  };
+  Failures OverFailures(uint32_t timeline) const {
+    Failures failures;
+    ferry_over_failures(session_.get(), timeline, &failures.count, &failures.first_failed);
+    return failures;
+  }
+  Status ResetOver(uint32_t timeline) { return Status(ferry_over_reset(session_.get(), timeline)); }
+
+  // `watcher(uint64_t transfer_id, const ferry_status* status)` must outlive the session.
+  template <typename Watcher>
+  Status Watch(Watcher* watcher) {
+    return Status(ferry_session_watch(
+        session_.get(),
+        [](void* argument, uint64_t transfer_id, const ferry_status* status) {
+          (*static_cast<Watcher*>(argument))(transfer_id, status);
+        },
+        watcher));
+  }
+
+  ferry_session* get() const { return session_.get(); }
+
+ private:
+  struct Free {
+    void operator()(ferry_session* session) const { ferry_session_close(session); }
+  };
+
+  template <typename T, typename Raw, typename Make>
+  static Result<T> Made(Make make) {
+    Raw* raw = nullptr;
+    Status status(make(&raw));
+    if (!status.ok()) return Result<T>(std::move(status));
+    return T(raw);
+  }
+
+  static std::vector<ferry_transfer> Raw(const std::vector<Transfer>& transfers) {
+    std::vector<ferry_transfer> all(transfers.size());
+    static const int64_t kScalar = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Transfer& from = transfers[i];
+      ferry_transfer& to = all[i];
+      to.remote_device = from.remote_device;
+      to.key = from.key.data();
+      to.key_bytes = from.key.size();
+      to.ranges = from.ranges.data();
+      to.range_count = from.ranges.size();
+      to.data_type = from.data_type;
+      if (from.shape) {
+        to.dims = from.shape->empty() ? &kScalar : from.shape->data();
+        to.dim_count = from.shape->size();
+      }
+      if (from.defined_at) {
+        to.has_defined_at = 1;
+        to.defined_timeline = from.defined_at->timeline;
+        to.defined_value = from.defined_at->value;
+      }
+      to.deadline_ns = Nanoseconds(from.deadline);
+    }
+    return all;
+  }
+
+  static ferry_post_options Raw(const PostOptions& from) {
+    ferry_post_options to = {};
+    to.struct_size = sizeof(to);
+    to.domain = from.domain.data();
+    to.domain_bytes = from.domain.size();
+    to.over_timeline = from.over_timeline;
+    to.deadline_ns = Nanoseconds(from.deadline);
+    to.priority = from.priority;
+    to.route = from.route;
+    to.request_id = from.request_id.data();
+    to.request_id_bytes = from.request_id.size();
+    return to;
+  }
+
+  std::unique_ptr<ferry_session, Free> session_;
+};
+
+}  // namespace ferry
+
+#endif  // FERRY_FERRY_HPP_

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// gRPC on client.sock: one connection a session, made by us and handed to gRPC as a descriptor. So
+// there is no resolver, no proxy and no reconnect: a session does not outlive its connection. Calls
+// block their caller's thread, which polls for its own answer: no other thread is woken on the way.
+// Any thread; owned by the session. Invariant: after Cancel() every call ends soon and no new one
+// starts.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "client/codec.h"
+#include "client/fork.h"
+#include "client/status.h"
+
+namespace ferry::client {
+
+enum class Method { kSend, kReceive, kPost, kCancel, kGet, kWatch };
+
+grpc::ByteBuffer ToBuffer(std::string bytes);
+std::string FromBuffer(const grpc::ByteBuffer& buffer);
+
+class Rpc {
+ public:
+  // One call's context, cancelled with all others. `deadline_ns` as of DeadlineAfter.
+  class Call {
+   public:
+    Call(Rpc* rpc, uint64_t deadline_ns);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    grpc::ClientContext* context() { return &context_; }
+
+   private:
+    Rpc* const rpc_;
+    grpc::ClientContext context_;
+  };
+
+  // `broken` is called (on any calling thread, maybe more than once) when the connection is found
+  // closed.
+  Rpc(ForkFds* fds, std::function<void(std::string)> broken)
+      : fds_(fds), broken_(std::move(broken)) {}
+  ~Rpc();  // Cancel(), Close()
+
+  StatusPtr Open(const std::string& dir, std::string token, uint64_t deadline_ns);
+  void Cancel();
+  // Waits for the calls to end, then closes the connection. After Cancel().
+  void Close();
+
+  StatusPtr Unary(Method method, std::string request, uint64_t deadline_ns, std::string* response);
+  std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> ServerStream(Call* call, Method method,
+                                                                     std::string request);
+  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> BidiStream(
+      Call* call, Method method);
+  // What a call's end means to the application; null for OK.
+  StatusPtr Explain(Method method, const grpc::Status& status);
+
+ private:
+  ForkFds* const fds_;
+  const std::function<void(std::string)> broken_;
+  std::string token_;
+  std::shared_ptr<grpc::Channel> channel_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable idle_;
+  std::set<grpc::ClientContext*> calls_;
+  bool cancelled_ = false;
+};
+
+// The open stream of posts. Whoever waits for an answer reads for all (leader and followers), so
+// that a lone caller is answered on its own thread. Any thread.
+class PostStream {
+ public:
+  explicit PostStream(Rpc* rpc) : rpc_(rpc) {}
+
+  StatusPtr Post(const PostBatch& batch, PostAnswer* answer);
+  // No post is running or will.
+  void Close();
+
+ private:
+  struct Waiter {
+    PostAnswer* answer;
+    bool done = false;
+    std::condition_variable changed;
+  };
+  struct Live {
+    Live(Rpc* rpc) : call(rpc, UINT64_MAX), stream(rpc->BidiStream(&call, Method::kPost)) {}
+    Rpc::Call call;
+    std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream;
+    std::mutex writing;
+
+    std::mutex mutex;  // guards what follows
+    std::map<uint64_t, Waiter*> waiters;
+    bool reading = false;
+    bool broken = false;
+    StatusPtr why;
+  };
+
+  std::shared_ptr<Live> Stream();  // shared: a stream that broke goes with the last of its waiters
+  void ReadOne(Live* live, std::unique_lock<std::mutex>* lock);
+
+  Rpc* const rpc_;
+  std::atomic<uint64_t> sequence_{0};
+  std::mutex mutex_;
+  std::shared_ptr<Live> live_;
+};
+
+// As one unary call.
+StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, PostAnswer* answer);
+
+}  // namespace ferry::client

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/session.h"
+
+#include <unistd.h>
+
+#include <chrono>
+
+#include "client/signals.h"
+
+namespace ferry::client {
+namespace {
+
+// Cancel, poison and status queries: a stopped daemon must not hold their callers for ever.
+constexpr uint64_t kCallTimeoutNs = 30ull * 1000000000;
+
+// Between the end of a dying daemon's calls and that of its sockets.
+constexpr std::chrono::milliseconds kGrace{100};
+
+}  // namespace
+
+Session::Session()
+    : callbacks_(&timelines_),
+      attach_(&fds_, [this](std::string why) { Lose(why); }),
+      rpc_(&fds_, [this](std::string why) { Lose(why); }),
+      posts_(&rpc_) {}
+
+Session::~Session() { Close(); }
+
+StatusPtr Session::Open(const Options& options, std::shared_ptr<Session>* session) {
+  if (!ClaimGrpc()) return Forked();
+  SignalsBlocked blocked;  // gRPC starts threads too
+  std::shared_ptr<Session> made(new Session);
+  FERRY_CLIENT_RETURN_IF_ERROR(made->Start(options));
+  *session = std::move(made);
+  return nullptr;
+}
+
+StatusPtr Session::Start(const Options& options) {
+  unary_posts_ = options.unary_posts;
+  const uint64_t deadline = DeadlineAfter(options.timeout_ns);
+  int memfd = -1;
+  int doorbell = -1;
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      attach_.Open(options.client_dir, options.name, deadline, &welcome_, &memfd, &doorbell));
+  StatusPtr error = timelines_.Map(memfd, doorbell);
+  close(memfd);
+  if (error != nullptr) return error;
+  FERRY_CLIENT_RETURN_IF_ERROR(rpc_.Open(options.client_dir, welcome_.token, deadline));
+  return attach_.Start();
+}
+
+bool Session::SetCause(StatusPtr cause) {
+  std::lock_guard lock(mutex_);
+  if (cause_ != nullptr) return false;
+  cause_ = std::move(cause);
+  ended_.notify_all();
+  return true;
+}
+
+void Session::Lose(const std::string& why) {
+  const std::string text = "the daemon of this session is lost: " + why;
+  if (!SetCause(Error(kUnavailable, kReasonDaemonLost, text))) return;
+  timelines_.End();
+  rpc_.Cancel();
+}
+
+void Session::Close() {
+  if (closed_) return;
+  closed_ = true;
+  SetCause(Error(kCancelled, kReasonCancelled, "the session was closed"));
+  rpc_.Cancel();
+  attach_.Stop();
+  if (timelines_.mapped()) timelines_.End();
+  std::thread watch;
+  {
+    std::lock_guard lock(mutex_);
+    watch.swap(watch_);
+  }
+  if (watch.joinable()) watch.join();
+  callbacks_.Stop();
+  posts_.Close();
+  rpc_.Close();
+}
+
+StatusPtr Session::Check() const {
+  if (!Mine()) return Forked();
+  std::lock_guard lock(mutex_);
+  return Copy(cause_);
+}
+
+StatusPtr Session::OrCause(StatusPtr error) const {
+  if (error == nullptr) return nullptr;
+  // A refusal by the daemon has a reason and stays what it is. Without one it is gRPC that speaks,
+  // and if the call ended because the daemon is on its way out, the session's socket will say so in
+  // a moment.
+  if (!error->reason.empty() && error->reason != kReasonDaemonLost) return error;
+  std::unique_lock lock(mutex_);
+  if (error->code != kResourceExhausted) {
+    ended_.wait_for(lock, kGrace, [this] { return cause_ != nullptr; });
+  }
+  return cause_ != nullptr ? Copy(cause_) : std::move(error);
+}
+
+StatusPtr Session::Attach(uint64_t sequence, const std::string& packet, int fd,
+                          AttachResponse::Kind expected, AttachResponse* response) {
+  FERRY_CLIENT_RETURN_IF_ERROR(Check());
+  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(attach_.Request(sequence, packet, fd, response)));
+  if (response->kind == expected) return nullptr;
+  return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
+}
+
+StatusPtr Session::RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd,
+                                 uint64_t* id) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  FERRY_CLIENT_RETURN_IF_ERROR(Attach(sequence,
+                                      EncodeRegisterArena(sequence, device, bytes, imported), memfd,
+                                      AttachResponse::Kind::kArenaRegistered, &response));
+  *id = response.arena_id;
+  return nullptr;
+}
+
+StatusPtr Session::ReleaseArena(uint64_t id) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  return Attach(sequence, EncodeReleaseArena(sequence, id), -1,
+                AttachResponse::Kind::kArenaReleased, &response);
+}
+
+StatusPtr Session::ResetTimeline(uint32_t timeline) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  FERRY_CLIENT_RETURN_IF_ERROR(Attach(sequence, EncodeResetTimeline(sequence, timeline), -1,
+                                      AttachResponse::Kind::kTimelineReset, &response));
+  timelines_.ForgetFailures(timeline);
+  return nullptr;
+}
+
+StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer) {
+  FERRY_CLIENT_RETURN_IF_ERROR(Check());
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      OrCause(unary_posts_ ? PostUnary(&rpc_, batch, answer) : posts_.Post(batch, answer)));
+  if (batch.count != 0) {
+    timelines_.Posted(batch.options->over_timeline, answer->first_over_value + batch.count - 1);
+  }
+  return nullptr;
+}
+
+StatusPtr Session::Call(Method method, std::string request, std::string* response) {
+  FERRY_CLIENT_RETURN_IF_ERROR(Check());
+  return OrCause(rpc_.Unary(method, std::move(request), DeadlineAfter(kCallTimeoutNs), response));
+}
+
+StatusPtr Session::Watch(Ended ended, void* argument) {
+  FERRY_CLIENT_RETURN_IF_ERROR(Check());
+  std::lock_guard lock(mutex_);
+  if (cause_ != nullptr) return Copy(cause_);
+  if (watch_.joinable()) {
+    return Error(kFailedPrecondition, "", "watching the session: it has a watcher already");
+  }
+  return StartThread(
+      "ferry-watch", [this, ended, argument] { RunWatch(ended, argument); }, &watch_);
+}
+
+void Session::RunWatch(Ended ended, void* argument) {
+  uint64_t seen = 0;
+  StatusPtr why;
+  bool progress = true;
+  while (progress && (why = Check()) == nullptr) {
+    progress =
+        false;  // a stream that breaks is resumed, one that brings nothing is not tried again
+    Rpc::Call call(&rpc_, kForever);
+    auto stream = rpc_.ServerStream(&call, Method::kWatch, EncodeWatch(seen));
+    grpc::ByteBuffer buffer;
+    while (stream->Read(&buffer)) {
+      WatchEvents events;
+      if (!DecodeWatch(FromBuffer(buffer), &events)) {
+        call.context()->TryCancel();
+        continue;
+      }
+      progress = true;
+      for (const TransferInfo& transfer : events.ended) {
+        ended(argument, transfer.id, transfer.status.get());
+      }
+      if (!events.ended.empty()) seen = events.first_event + events.ended.size() - 1;
+    }
+    StatusPtr end = rpc_.Explain(Method::kWatch, stream->Finish());
+    if (end == nullptr) {
+      end = Error(kUnavailable, "", "watching the session: the daemon ended the stream");
+    }
+    why = OrCause(std::move(end));
+  }
+  ended(argument, 0, why.get());
+}
+
+}  // namespace ferry::client

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/status.h"
+
+#include <system_error>
+
+namespace ferry::client {
+
+StatusPtr Error(Code code, const char* reason, std::string message) {
+  return StatusPtr(new ferry_status{code, reason, std::move(message), {}});
+}
+
+StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error) {
+  return Error(code, reason, doing + ": " + std::generic_category().message(error));
+}
+
+StatusPtr Copy(const StatusPtr& status) {
+  return status ? StatusPtr(new ferry_status(*status)) : nullptr;
+}
+
+StatusPtr Forked() {
+  return Error(kFailedPrecondition, kReasonForked,
+               "this process is a fork of the one that opened the session, and a session cannot be "
+               "inherited: call exec, or open sessions after the fork");
+}
+
+}  // namespace ferry::client
+
+extern "C" {
+
+int ferry_status_code(const ferry_status* status) { return status ? status->code : 0; }
+
+const char* ferry_status_code_name(const ferry_status* status) {
+  static constexpr const char* kNames[] = {"OK",
+                                           "CANCELLED",
+                                           "UNKNOWN",
+                                           "INVALID_ARGUMENT",
+                                           "DEADLINE_EXCEEDED",
+                                           "NOT_FOUND",
+                                           "ALREADY_EXISTS",
+                                           "PERMISSION_DENIED",
+                                           "RESOURCE_EXHAUSTED",
+                                           "FAILED_PRECONDITION",
+                                           "ABORTED",
+                                           "OUT_OF_RANGE",
+                                           "UNIMPLEMENTED",
+                                           "INTERNAL",
+                                           "UNAVAILABLE",
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
+  const unsigned code = static_cast<unsigned>(ferry_status_code(status));
+  return code < sizeof(kNames) / sizeof(kNames[0]) ? kNames[code] : "UNKNOWN";
+}
+
+const char* ferry_status_reason(const ferry_status* status) {
+  return status ? status->reason.c_str() : "";
+}
+
+const char* ferry_status_message(const ferry_status* status) {
+  return status ? status->message.c_str() : "";
+}
+
+size_t ferry_status_violations(const ferry_status* status) {
+  return status ? status->violations.size() : 0;
+}
+
+const char* ferry_status_violation_field(const ferry_status* status, size_t index) {
+  return index < ferry_status_violations(status) ? status->violations[index].first.c_str() : "";
+}
+
+const char* ferry_status_violation_text(const ferry_status* status, size_t index) {
+  return index < ferry_status_violations(status) ? status->violations[index].second.c_str() : "";
+}
+
+void ferry_status_free(ferry_status* status) { delete status; }
+
+const char* ferry_version(void) { return FERRY_VERSION; }
+
+}  // extern "C"

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's errors: a StatusPtr is null for success and becomes the caller's ferry_status at
+// the C boundary. Reasons are the daemon's closed list; the few that the library itself gives are
+// below. Any thread; owned by whoever holds the pointer; immutable once returned.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/include/ferry/ferry.h"
+
+struct ferry_status {
+  int code = 0;
+  std::string reason;
+  std::string message;
+  std::vector<std::pair<std::string, std::string>> violations;  // field, why
+};
+
+namespace ferry::client {
+
+using StatusPtr = std::unique_ptr<ferry_status>;
+
+// gRPC's codes, as ferry.h lists them.
+enum Code {
+  kOk = 0,
+  kCancelled = 1,
+  kUnknown = 2,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+};
+
+// Reasons that the library gives itself; a subset of the closed list.
+inline constexpr char kReasonFieldInvalid[] = "FIELD_INVALID";
+inline constexpr char kReasonDaemonLost[] = "DAEMON_LOST";
+inline constexpr char kReasonForked[] = "FORKED";
+inline constexpr char kReasonCancelled[] = "CANCELLED";
+inline constexpr char kReasonNotReady[] = "NOT_READY";
+inline constexpr char kReasonNotAllowed[] = "NOT_ALLOWED";
+inline constexpr char kReasonDeviceMemory[] = "DEVICE_MEMORY";
+inline constexpr char kReasonTransferNotFound[] = "TRANSFER_NOT_FOUND";
+inline constexpr char kReasonProtocol[] = "PROTOCOL_ERROR";
+inline constexpr char kReasonInternal[] = "INTERNAL";
+
+// Text: what we were doing, to which ids, then the cause.
+StatusPtr Error(Code code, const char* reason, std::string message);
+// "doing what: No such file or directory".
+StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error);
+StatusPtr Copy(const StatusPtr& status);
+StatusPtr Forked();
+
+}  // namespace ferry::client
+
+#define FERRY_CLIENT_RETURN_IF_ERROR(expression) \
+  do {                                           \
+    if (auto error = (expression)) return error; \
+  } while (false)

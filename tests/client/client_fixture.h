@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the client's tests share: a fake daemon in a directory of its own and short ways to use the
+// wrapper.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "ferry/ferry.hpp"
+#include "tests/client/fake/fake_daemon.h"
+
+namespace ferry::testing {
+
+inline constexpr std::chrono::seconds kSoon{
+    10};  // "must happen"; the bounds themselves are benches'
+
+class ClientTest : public ::testing::Test {
+ protected:
+  ClientTest() {
+    char pattern[] = "/tmp/ferry-client-XXXXXX";
+    dir_ = mkdtemp(pattern);
+    daemon_ = std::make_unique<FakeDaemon>(dir_);
+  }
+  ~ClientTest() override {
+    daemon_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  Session Open(bool unary_posts = false, const std::string& name = "test") {
+    SessionOptions options;
+    options.client_dir = dir_;
+    options.name = name;
+    options.unary_posts = unary_posts;
+    auto session = Session::Open(options);
+    EXPECT_TRUE(session.ok()) << session.status().ToString();
+    return std::move(*session);
+  }
+
+  // Runs `body` in a forked child; its result is the child's exit status.
+  template <typename Body>
+  static pid_t Fork(Body body) {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(body());
+    return pid;
+  }
+  static int ExitStatus(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  std::string dir_;
+  std::unique_ptr<FakeDaemon> daemon_;
+};
+
+inline Transfer Keyed(const std::string& key, std::vector<Range> ranges = {}, uint64_t remote = 1) {
+  return Transfer(remote, key, std::move(ranges));
+}
+
+#define ASSERT_OK(expression)                                            \
+  do {                                                                   \
+    const auto& ferry_result = (expression);                             \
+    ASSERT_TRUE(ferry_result.ok()) << StatusOf(ferry_result).ToString(); \
+  } while (false)
+
+inline const Status& StatusOf(const Status& status) { return status; }
+template <typename T>
+const Status& StatusOf(const Result<T>& result) {
+  return result.status();
+}
+
+}  // namespace ferry::testing

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// A daemon for the client's tests: the real sockets and messages (protoc's code), the simplest
+// behaviour behind them. Transfers of two sessions, or of one, meet by key and are copied. Keys
+// tell it to misbehave:
+//   "echo..."  over at once, well           "fail..."  over at once, TRANSFER_MISMATCH
+//   "hang..."  the post is never answered   "bad..."   the batch is refused, this entry named
+// Any thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ferry/v1/session.pb.h"
+#include "ferry/v1/transfer.grpc.pb.h"
+#include "ferry/v1/transfer.pb.h"
+#include "grpcpp/server.h"
+#include "proto/ferry/v1/timeline_layout.h"
+
+namespace ferry::testing {
+
+class FakeDaemon final : public v1::TransferService::Service {
+ public:
+  explicit FakeDaemon(std::string dir);
+  ~FakeDaemon() override;  // Kill()
+
+  // Closes every socket, as a death would.
+  void Kill();
+  // Closes the attach sockets and leaves gRPC open.
+  void CloseAttach();
+  // Ends the listening of gRPC and closes its connections, attach sockets stay.
+  void CloseRpc();
+
+  void WaitForSessions(size_t count);  // until so many are open
+  size_t sessions();
+  v1::Hello last_hello();
+  size_t arenas();
+  void WaitForHanging(size_t count);  // posts that will not be answered
+  void set_forget(bool forget);       // statuses are not kept
+  void set_memfd_short(bool on);      // welcome with a memfd of one page
+  size_t stream_posts() const { return stream_posts_; }
+  size_t unary_posts() const { return unary_posts_; }
+
+  grpc::Status CrossHostSend(grpc::ServerContext*, const v1::CrossHostSendRequest*,
+                             v1::CrossHostSendResponse*) override;
+  grpc::Status CrossHostReceive(grpc::ServerContext*, const v1::CrossHostReceiveRequest*,
+                                v1::CrossHostReceiveResponse*) override;
+  grpc::Status PostTransfers(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::PostTransfersResponse, v1::PostTransfersRequest>*) override;
+  grpc::Status CancelTransfers(grpc::ServerContext*, const v1::CancelTransfersRequest*,
+                               v1::CancelTransfersResponse*) override;
+  grpc::Status GetTransfers(grpc::ServerContext*, const v1::GetTransfersRequest*,
+                            v1::GetTransfersResponse*) override;
+  grpc::Status WatchTransfers(grpc::ServerContext*, const v1::WatchTransfersRequest*,
+                              grpc::ServerWriter<v1::WatchTransfersResponse>*) override;
+
+ private:
+  struct Arena {
+    char* data;
+    uint64_t bytes;
+  };
+  struct Transfer {
+    uint64_t id;
+    bool send;
+    std::string match;  // what must agree
+    v1::Buffer buffer;
+    uint32_t timeline;
+    uint64_t value;
+    bool over = false;
+    google::rpc::Status status;
+  };
+  struct Session {
+    uint64_t id;
+    int fd;
+    int doorbell;
+    std::string token;
+    ferry_timeline_pages* pages;
+    std::map<uint64_t, Arena> arenas;
+    std::vector<std::unique_ptr<Transfer>> transfers;  // id - 1
+    std::map<uint64_t, Transfer*> waiting;             // not over, by id
+    uint64_t posted[FERRY_TIMELINE_COUNTERS] = {};
+    std::set<uint64_t> open_values[FERRY_TIMELINE_COUNTERS];
+    std::vector<v1::Transfer> endings;
+    bool open = true;
+  };
+  struct Posted {
+    google::rpc::Status error;
+    uint64_t first_id = 0;
+    uint64_t first_value = 0;
+    bool hang = false;
+  };
+
+  void Accept();
+  void Serve(int fd);
+  void Ring(Session* session);
+  v1::AttachResponse Answer(Session* session, const v1::AttachRequest& request, int fd);
+  Session* Find(grpc::ServerContext* context);  // under mutex_
+  template <typename Request>
+  Posted Post(Session* session, const Request& request, bool send);
+  void Progress();  // starts what can start
+  static google::rpc::Status Copy(const Session& from, const Transfer& send, const Session& to,
+                                  const Transfer& receive);
+  bool Defined(const Session& session, const Transfer& transfer) const;
+  void Finish(Session* session, Transfer* transfer, google::rpc::Status status);
+  grpc::Status Hang(grpc::ServerContext* context);
+
+  const std::string dir_;
+  int listener_ = -1;
+  std::unique_ptr<grpc::Server> server_;
+  std::atomic<size_t> stream_posts_{0};
+  std::atomic<size_t> unary_posts_{0};
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Session>> all_;
+  std::vector<std::thread> threads_;
+  v1::Hello last_hello_;
+  size_t hanging_ = 0;
+  bool forget_ = false;
+  bool memfd_short_ = false;
+  bool killed_ = false;
+};
+
+google::rpc::Status MakeStatus(int code, const std::string& reason, const std::string& text);
+
+}  // namespace ferry::testing

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One Python process with pip's grpcio and protobuf and libferry, loaded in either order.
+
+python_clash_test.py LIBFERRY DAEMON [ARGUMENT...]: runs the daemon with the arguments and a client directory
+(tests/client/fake's, which says "ready"), or, if FERRY_CLIENT_DIR is set, uses the daemon that is there.
+Exit status 77 (a skip) if grpcio or protobuf is not installed.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("client_dir", ctypes.c_char_p), ("name", ctypes.c_char_p),
+                ("timeout_ns", ctypes.c_uint64), ("unary_posts", ctypes.c_int)]
+
+
+class Range(ctypes.Structure):
+    _fields_ = [("arena", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
+
+
+class Transfer(ctypes.Structure):
+    _fields_ = [("remote_device", ctypes.c_uint64), ("key", ctypes.c_char_p), ("key_bytes", ctypes.c_size_t),
+                ("ranges", ctypes.POINTER(Range)), ("range_count", ctypes.c_size_t),
+                ("data_type", ctypes.c_int), ("dims", ctypes.c_void_p), ("dim_count", ctypes.c_size_t),
+                ("has_defined_at", ctypes.c_int), ("defined_timeline", ctypes.c_uint32),
+                ("defined_value", ctypes.c_uint64), ("deadline_ns", ctypes.c_uint64)]
+
+
+class PostOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("domain", ctypes.c_char_p),
+                ("domain_bytes", ctypes.c_size_t), ("over_timeline", ctypes.c_uint32),
+                ("deadline_ns", ctypes.c_uint64), ("priority", ctypes.c_int32), ("route", ctypes.c_int),
+                ("request_id", ctypes.c_char_p), ("request_id_bytes", ctypes.c_size_t)]
+
+
+class Device(ctypes.Structure):
+    _fields_ = [("global_device_id", ctypes.c_uint64), ("kind", ctypes.c_int), ("name", ctypes.c_char_p)]
+
+
+def ferry_transfers(library, directory):
+    """Two sessions' worth of real transfers through the C ABI."""
+    lib = ctypes.CDLL(library)
+    for name in ("ferry_session_open", "ferry_arena_create", "ferry_cross_host_send",
+                 "ferry_cross_host_receive", "ferry_batch_wait", "ferry_arena_data"):
+        getattr(lib, name).restype = ctypes.c_void_p
+    lib.ferry_status_message.restype = ctypes.c_char_p
+    lib.ferry_session_device.restype = Device
+
+    def check(status):
+        if status:
+            raise RuntimeError(lib.ferry_status_message(ctypes.c_void_p(status)).decode())
+
+    for unary in (0, 1):
+        options = Options(ctypes.sizeof(Options), directory.encode(), b"python", 0, unary)
+        session = ctypes.c_void_p()
+        check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(session)))
+        ids = [lib.ferry_session_device(session, ctypes.c_size_t(i)).global_device_id for i in (0, 1)]
+        arenas = []
+        for device in ids:
+            arena = ctypes.c_void_p()
+            check(lib.ferry_arena_create(session, ctypes.c_uint64(device), ctypes.c_uint64(4096), 0,
+                                         ctypes.byref(arena)))
+            arenas.append(arena)
+        data = [lib.ferry_arena_data(arena) for arena in arenas]
+        text = b"ferried %d" % unary
+        ctypes.memmove(data[0], text, len(text))
+        batches = []
+        for end, post in ((1, lib.ferry_cross_host_receive), (0, lib.ferry_cross_host_send)):
+            where = Range(arenas[end].value, 0, len(text))
+            transfer = Transfer(remote_device=ids[1 - end], key=b"key", key_bytes=3,
+                                ranges=ctypes.pointer(where), range_count=1)
+            post_options = PostOptions(struct_size=ctypes.sizeof(PostOptions), over_timeline=end)
+            batch = ctypes.c_void_p()
+            check(post(session, ctypes.c_uint64(ids[end]), ctypes.byref(transfer), ctypes.c_size_t(1),
+                       ctypes.byref(post_options), ctypes.byref(batch)))
+            batches.append(batch)
+        for batch in batches:
+            check(lib.ferry_batch_wait(batch, ctypes.c_uint64(10 * 10**9)))
+            lib.ferry_batch_free(batch)
+        assert ctypes.string_at(data[1], len(text)) == text
+        for arena in arenas:
+            lib.ferry_arena_free(arena)
+        lib.ferry_session_close(session)
+
+
+def grpcio_calls(directory):
+    """pip's own gRPC and protobuf at work: a server and a client of the health service's shape."""
+    from concurrent import futures
+
+    import grpc
+    from google.protobuf import wrappers_pb2
+
+    def echo(request, _):
+        return wrappers_pb2.StringValue(value=request.value + "!")
+
+    handler = grpc.method_handlers_generic_handler("test.Echo", {
+        "Echo": grpc.unary_unary_rpc_method_handler(
+            echo, request_deserializer=wrappers_pb2.StringValue.FromString,
+            response_serializer=wrappers_pb2.StringValue.SerializeToString)})
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((handler,))
+    address = "unix:" + os.path.join(directory, "python-echo.sock")
+    assert server.add_insecure_port(address)
+    server.start()
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary("/test.Echo/Echo",
+                                   request_serializer=wrappers_pb2.StringValue.SerializeToString,
+                                   response_deserializer=wrappers_pb2.StringValue.FromString)
+        assert call(wrappers_pb2.StringValue(value="hello"), timeout=10).value == "hello!"
+    server.stop(0).wait()
+
+
+def one_order(order, library, directory, scratch):
+    for what in order:
+        if what == "ferry":
+            ferry_transfers(library, directory)
+        else:
+            grpcio_calls(scratch)
+    # And both once more, now that all is loaded.
+    grpcio_calls(scratch)
+    ferry_transfers(library, directory)
+
+
+def main():
+    if len(sys.argv) > 1 and sys.argv[1] == "--order":
+        one_order(sys.argv[2].split(","), *sys.argv[3:6])
+        return 0
+    try:
+        import google.protobuf  # noqa: F401
+        import grpc
+    except ImportError as missing:
+        print(f"SKIPPED: {missing}; `pip install grpcio protobuf` to run this test", file=sys.stderr)
+        return 77
+    library = sys.argv[1]
+    scratch = tempfile.mkdtemp(prefix="ferry-python-")
+    directory = os.environ.get("FERRY_CLIENT_DIR")
+    daemon = None
+    try:
+        if not directory:
+            directory = os.path.join(scratch, "client")
+            os.mkdir(directory)
+            daemon = subprocess.Popen(sys.argv[2:] + [directory], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE)
+            assert daemon.stdout.readline() == b"ready\n"
+        for order in ("ferry,grpc", "grpc,ferry"):
+            subprocess.run([sys.executable, __file__, "--order", order, library, directory, scratch],
+                           check=True, timeout=120)
+            print(f"{order}: fine (grpcio {grpc.__version__}, protobuf {google.protobuf.__version__})")
+    finally:
+        if daemon:
+            daemon.stdin.close()
+            daemon.wait(timeout=30)
+        shutil.rmtree(scratch)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

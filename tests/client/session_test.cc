@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening and closing, and what is told when it does not work.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <fstream>
+#include <thread>
+
+#include "tests/client/client_fixture.h"
+
+namespace ferry::testing {
+namespace {
+
+using SessionTest = ClientTest;
+
+TEST_F(SessionTest, OpensAndShowsWhatTheDaemonSaid) {
+  Session session = Open(false, "trainer-7");
+  EXPECT_EQ(session.id(), 1u);
+  EXPECT_EQ(session.node(), "node-a");
+  ASSERT_EQ(session.devices().size(), 2u);
+  EXPECT_EQ(session.devices()[1].global_device_id, 1u);
+  EXPECT_EQ(session.devices()[1].kind, 1);
+  EXPECT_STREQ(session.devices()[1].name, "host1");
+  EXPECT_EQ(session.limits().batch_transfers, 4096u);
+  EXPECT_EQ(session.limits().bytes, 1ull << 36);
+  ASSERT_OK(session.Health());
+  const v1::Hello hello = daemon_->last_hello();
+  EXPECT_EQ(hello.name(), "trainer-7");
+  EXPECT_EQ(hello.client_version(), ferry_version());
+  EXPECT_EQ(hello.protocol_max(), 1u);
+  session.Close();
+  daemon_->WaitForSessions(0);
+}
+
+TEST_F(SessionTest, TheNameIsTheProgramsByDefault) {
+  ferry_session_options options{};
+  options.struct_size = sizeof(options);
+  options.client_dir = dir_.c_str();
+  ferry_session* session = nullptr;
+  ASSERT_EQ(ferry_session_open(&options, &session), nullptr);
+  std::string comm;
+  std::ifstream("/proc/self/comm") >> comm;
+  EXPECT_EQ(daemon_->last_hello().name(), comm);
+  ferry_session_close(session);
+}
+
+TEST_F(SessionTest, AnOlderShorterOptionsStructIsTaken) {
+  ferry_session_options options;
+  std::memset(static_cast<void*>(&options), 0xff, sizeof(options));
+  options.struct_size = offsetof(ferry_session_options, name);
+  options.client_dir = dir_.c_str();
+  ferry_session* session = nullptr;
+  ASSERT_EQ(ferry_session_open(&options, &session), nullptr);
+  ferry_session_close(session);
+  options.struct_size = 0;
+  Status status(ferry_session_open(&options, &session));
+  EXPECT_EQ(status.reason(), "FIELD_INVALID");
+}
+
+TEST_F(SessionTest, NoDaemonSaysWhatToCheck) {
+  daemon_.reset();  // the socket's file stays, refused
+  SessionOptions options;
+  options.client_dir = dir_;
+  auto refused = Session::Open(options);
+  EXPECT_EQ(refused.status().code_name(), "UNAVAILABLE");
+  EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr("is ferryd running"));
+  options.client_dir = dir_ + "/nowhere";
+  auto missing = Session::Open(options);
+  EXPECT_EQ(missing.status().code_name(), "UNAVAILABLE");
+  EXPECT_THAT(std::string(missing.status().message()),
+              ::testing::AllOf(::testing::HasSubstr(dir_ + "/nowhere/attach.sock"),
+                               ::testing::HasSubstr("No such file")));
+}
+
+TEST_F(SessionTest, AnOverlongPathIsNamed) {
+  SessionOptions options;
+  options.client_dir = "/tmp/" + std::string(100, 'x');
+  auto session = Session::Open(options);
+  EXPECT_EQ(session.status().code_name(), "INVALID_ARGUMENT");
+  EXPECT_THAT(std::string(session.status().message()), ::testing::HasSubstr("107"));
+}
+
+TEST_F(SessionTest, ARefusalReachesTheCaller) {
+  SessionOptions options;
+  options.client_dir = dir_;
+  options.name = "refused";
+  auto session = Session::Open(options);
+  EXPECT_EQ(session.status().code_name(), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(session.status().reason(), "TOO_MANY_SESSIONS");
+}
+
+TEST_F(SessionTest, AShortTimelineMemfdIsRefusedNotTouched) {
+  daemon_->set_memfd_short(true);
+  SessionOptions options;
+  options.client_dir = dir_;
+  auto session = Session::Open(options);
+  EXPECT_EQ(session.status().reason(), "PROTOCOL_ERROR");
+}
+
+TEST_F(SessionTest, ASilentDaemonTimesOut) {
+  // A listener that accepts nothing: connect succeeds, no answer comes.
+  const std::string dir = dir_ + "/silent";
+  std::filesystem::create_directory(dir);
+  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, (dir + "/attach.sock").c_str());
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  SessionOptions options;
+  options.client_dir = dir;
+  options.timeout = std::chrono::milliseconds(50);
+  auto session = Session::Open(options);
+  EXPECT_EQ(session.status().code_name(), "DEADLINE_EXCEEDED");
+  close(listener);
+}
+
+TEST_F(SessionTest, TwoSessionsOfOneProcess) {
+  Session a = Open();
+  Session b = Open();
+  EXPECT_NE(a.id(), b.id());
+  daemon_->WaitForSessions(2);
+  auto batch_a = a.Send(0, {Keyed("echo")});
+  auto batch_b = b.Send(0, {Keyed("fail")});
+  ASSERT_OK(batch_a);
+  ASSERT_OK(batch_b);
+  ASSERT_OK(batch_a->Wait(kSoon));
+  EXPECT_EQ(batch_b->Wait(kSoon).reason(), "TRANSFER_MISMATCH");
+  a.Close();
+  daemon_->WaitForSessions(1);
+  ASSERT_OK(b.Health());
+  auto again = b.Send(0, {Keyed("echo")});
+  ASSERT_OK(again);
+  ASSERT_OK(again->Wait(kSoon));
+}
+
+TEST_F(SessionTest, NothingIsLeftBehind) {
+  const auto count = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  };
+  const auto round = [&] {
+    Session session = Open();
+    auto arena = session.CreateArena(0, 1 << 20);
+    auto batch = session.Send(0, {Keyed("echo", {arena->All()})});
+    ASSERT_OK(batch->Wait(kSoon));
+    batch->OnOver([] {});
+    session.Close();
+    daemon_->WaitForSessions(0);
+  };
+  for (int i = 0; i < 5; ++i) round();  // gRPC keeps some for good
+  const auto fds = count();
+  const auto tasks = threads();
+  for (int i = 0; i < 20; ++i) round();
+  EXPECT_LE(count(), fds + 4);
+  EXPECT_LE(threads(), tasks + 30);  // the fake's finished threads are joined at its end
+}
+
+TEST_F(SessionTest, EveryDescriptorIsCloseOnExec) {
+  Session session = Open();
+  auto arena = session.CreateArena(0, 4096);
+  auto batch = session.Send(0, {Keyed("echo", {arena->All()})});
+  ASSERT_OK(batch->Wait(kSoon));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    if (fd <= 2) continue;
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error);
+    const int flags = fcntl(fd, F_GETFD);
+    if (target.find("socket:") == 0 || target.find("memfd") != std::string::npos ||
+        target.find("eventfd") != std::string::npos) {
+      EXPECT_TRUE(flags < 0 || (flags & FD_CLOEXEC)) << fd << " " << target;
+    }
+  }
+}
+
+TEST_F(SessionTest, HandlesOutliveTheSession) {
+  Session session = Open();
+  auto arena = session.CreateArena(0, 4096);
+  ASSERT_OK(arena);
+  std::memset(arena->data(), 7, 4096);
+  auto batch = session.Receive(0, {Keyed("never", {arena->All()})});
+  ASSERT_OK(batch);
+  std::thread waiter([&] { EXPECT_EQ(batch->Wait(kSoon).code_name(), "CANCELLED"); });
+  session.Close();
+  waiter.join();
+  EXPECT_TRUE(batch->over());
+  EXPECT_EQ(batch->TransferStatus(0).reason(), "CANCELLED");
+  EXPECT_EQ(batch->Cancel().code_name(), "CANCELLED");
+  EXPECT_EQ(arena->Release().code_name(), "CANCELLED");
+  EXPECT_EQ(static_cast<char*>(arena->data())[4095], 7);
+}
+
+}  // namespace
+}  // namespace ferry::testing
