@@ -158,7 +158,8 @@ absl::Status Daemon::Impl::MakeServers() {
       {"ferry.v1.SessionService", "ferry.v1.TransferService", "grpc.health.v1.Health"}));
   services.push_back(MakeReflectionService({"ferry.admin.v1.AdminService", "grpc.health.v1.Health"}));
   GrpcServerOptions client_options;
-  client_options.max_receive_bytes = 1 << 20;
+  // More than a batch may have (convert refuses it), so that the refusal can say which and why.
+  client_options.max_receive_bytes = 4 << 20;
   ASSIGN_OR_RETURN(client_server,
                    GrpcServer::Create({services[0].get(), services[1].get(), services[4].get(), &health}, client_options));
   ASSIGN_OR_RETURN(admin_server, GrpcServer::Create({services[2].get(), services[5].get(), &health}, {}));

@@ -32,7 +32,8 @@ class Poller {
   virtual bool Busy() const = 0;
   // Readable when Poll would find something; -1 if there is none (then the lane polls while Busy).
   virtual int EventFd() const { return -1; }
-  // Last thing before the lane sleeps on EventFd. False: something arrived, poll again.
+  // Last thing before the lane sleeps on EventFd. False: there is something to do; Poll is called, Busy or
+  // not.
   virtual bool PrepareToPark() { return true; }
 };
 
@@ -55,7 +56,8 @@ class Lane : public Executor {
   void Post(Task task) override;
   absl::Time Now() override { return MonotonicNow(); }
   bool IsCurrent() const override;
-  // Runs `task` on the lane and waits. Not from the lane.
+  // Runs `task` on the lane and waits. Not from the lane. Once the lane has stopped, the caller stands in
+  // for it, so that what lived on the lane can be taken down in any order.
   void RunAndWait(Task task);
 
   // --- Lane only.

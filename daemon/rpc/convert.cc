@@ -15,6 +15,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 64;
+constexpr size_t kMaxBatchBytes = 1 << 20;
 constexpr int kMaxDims = 8;
 constexpr int kMaxPriority = 100;
 
@@ -152,6 +153,12 @@ PostBatch ConvertBatch(const Request& request, Side side,
   if (count > kMaxBatchTransfers) {
     bad("buffers", Invalid(absl::StrCat(call, ": ", count, " transfers in one batch, at most ",
                                         kMaxBatchTransfers, "; post several batches"),
+                           Reason::kBatchTooLarge));
+    return batch;
+  }
+  if (request.ByteSizeLong() > kMaxBatchBytes) {
+    bad("buffers", Invalid(absl::StrCat(call, ": a batch of ", request.ByteSizeLong(), " bytes, at most ",
+                                        kMaxBatchBytes, "; post several batches"),
                            Reason::kBatchTooLarge));
     return batch;
   }

@@ -106,11 +106,11 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
         [this](const v1::WatchTransfersResponse* message) { StartWrite(message); },
         [this](grpc::Status status) { Finish(status); });
     position_ = std::make_shared<Position>();
-    position_->next = after + 1;
-    core_.control.Post([&core = core_, output = output_, position = position_, caller] {
+    core_.control.Post([&core = core_, output = output_, position = position_, caller, after] {
       absl::StatusOr<Session*> session = caller.Authenticate(core);
       if (!session.ok()) return output->Finish(ToGrpc(session.status()));
       position->session = (*session)->id();
+      position->next = after == 0 ? (*session)->first_event() : after + 1;
       position->watcher = (*session)->AddWatcher([&core, output, position] { More(core, output, position); });
       // The headers go out with the first message: tell the reader that the watch stands.
       v1::WatchTransfersResponse hello;

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one-sided routes of host devices, `local` and `mapped`: both ends are mapped here, the destination's
 // lane copies once. What differs is whose memory the source is, which is the caller's affair: a `mapped`
-// op carries a check that runs after the copy and before success is told (see mapped/lane_page.h).
+// op carries a check that runs after the copy and before success is told (see mapped/link_page.h).
+//
+// Home: the lane, but for the destructor. What one Launch brings is copied together as far as it fits a
+// step, so that many small ops stream and share the helper as one large one does.
 #pragma once
 
+#include <cstddef>
+#include <deque>
 #include <functional>
+#include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "device/host/copy.h"
 #include "device/lane.h"
 #include "transfer/transport.h"
@@ -17,19 +25,43 @@ class CopyTransport : public Transport {
   // `still_valid(peer)` is asked on the lane after each op's copy; not OK becomes the op's status.
   using StillValid = std::function<absl::Status(PeerId)>;
   CopyTransport(Lane& lane, CopyHelper& helper, OpSink sink, StillValid still_valid);
-  // Large ops are copied in chunks of at most kChunkBytes, between which the lane runs other tasks.
+  // Answers what is left with ABORTED and waits for the lane. Not from the lane.
+  ~CopyTransport() override;
+
+  // One step copies at most this much; between steps the lane runs other tasks.
   static constexpr size_t kChunkBytes = size_t{64} << 20;
+  // Ops up to here are copied in steps of their own, every other one, so that none waits behind more
+  // than one step of large ones. Those take turns.
+  static constexpr size_t kSmallBytes = size_t{1} << 20;
+
   void Launch(std::vector<TransportOp> ops) override;
   // Stops at the next chunk.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:
-  struct Pending;
+  using OpKey = std::pair<TransferId, uint32_t>;
+  struct Pending {
+    TransportOp op;
+    size_t segment = 0;  // where the next step begins
+    size_t offset = 0;
+  };
+
+  void PostStep();
   void Step();
+  // Takes pieces of `pending` until `room` is used up; true if that was its last.
+  bool TakePieces(Pending& pending, size_t* room);
+  absl::Status Finish(const TransportOp& op);
+
   Lane& lane_;
   CopyHelper& helper_;
   const OpSink sink_;
   const StillValid still_valid_;
+  std::deque<Pending> small_;
+  std::deque<Pending> large_;
+  absl::flat_hash_map<OpKey, absl::Status> aborted_;  // every op that is not answered; OK if not aborted
+  std::vector<CopyPiece> pieces_;  // of the current step; kept for its memory
+  bool large_next_ = false;
+  bool step_posted_ = false;
 };
 
 }  // namespace ferry

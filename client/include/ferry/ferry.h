@@ -220,8 +220,8 @@ FERRY_API ferry_status* ferry_over_reset(ferry_session* session, uint32_t timeli
 
 /* ---- Watch ----------------------------------------------------------------------------------------- */
 
-/* Calls `ended` for every transfer of the session that ends from now on, in order, from a thread of the
- * library; `status`, NULL for success, lives during the call only. A last call, with id 0, says why the
+/* Calls `ended` for every transfer of the session that ends, in order, from a thread of the library: first
+ * for those that are over already (the daemon keeps the last 65,536), then as they end. `status`, NULL for success, lives during the call only. A last call, with id 0, says why the
  * session ended and stands for all that had not ended. At most one watcher a session. */
 FERRY_API ferry_status* ferry_session_watch(ferry_session* session,
                                             void (*ended)(void* argument, uint64_t transfer_id,

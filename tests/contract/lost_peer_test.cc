@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// UCX with a peer that is killed or stopped: whatever UCX itself sees of that, RemovePeer makes every op
+// come back, and the transport serves the next peer and can be taken down.
+#include <cstring>
+
+#include "base/status.h"
+#include "tests/contract/peer_process.h"
+#include "tests/contract/rig.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kLarge = uint64_t{200} << 20;  // does not fit any socket's or queue's buffers
+const GlobalDeviceId kDevice{1};
+
+class LostPeer : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto api = LoadUcx();
+    ASSERT_TRUE(api.ok()) << api.status();
+    auto transport = UcxTransport::Create(**api, OnlyKind(GetParam()), lane_, answers_.Sink());
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    transport_ = *std::move(transport);
+    auto arena = HostMapping::Map(MakeArena(kLarge), kLarge, HostMapping::Access::kReadWrite);
+    ASSERT_TRUE(arena.ok()) << arena.status();
+    arena_ = *std::move(arena);
+  }
+
+  std::unique_ptr<PeerProcess> Join(uint32_t id) {
+    auto peer = std::make_unique<PeerProcess>(GetParam(), transport_->addresses()[0]);
+    lane_.RunAndWait([&] { transport_->AddPeer(PeerId(id), kDevice, peer->address()); });
+    return peer;
+  }
+  void Launch(uint32_t peer, LaunchRole role, uint64_t tag, uint64_t bytes) {
+    lane_.RunAndWait([&] {
+      TransportOp op;
+      op.transfer = TransferId(tag);
+      op.attempt = 1;
+      op.role = role;
+      op.peer = PeerId(peer);
+      op.remote_device = kDevice;
+      op.tag = tag;
+      op.segments.push_back({arena_->data(), nullptr, bytes});
+      std::vector<TransportOp> ops;
+      ops.push_back(std::move(op));
+      answers_.BeginCall();
+      transport_->Launch(std::move(ops));
+      answers_.EndCall();
+    });
+  }
+  void Remove(uint32_t peer) {
+    lane_.RunAndWait([&] {
+      answers_.BeginCall();
+      transport_->RemovePeer(PeerId(peer), Error(absl::StatusCode::kAborted,
+                                                 Reason::kPeerUnreachable, "its link was lost"));
+      answers_.EndCall();
+    });
+  }
+  // One small op each way, so that the connection is there.
+  void Greet(PeerProcess& peer, uint32_t id, uint64_t tag) {
+    Launch(id, LaunchRole::kReceive, tag, 8);
+    peer.Send(tag, 8);
+    peer.Receive(tag + 1, 8);
+    Launch(id, LaunchRole::kSend, tag + 1, 8);
+    for (uint64_t i : {tag, tag + 1}) {
+      const absl::Status status = answers_.Await(TransferId(i));
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  }
+  void ExpectFailed(uint64_t tag) {
+    const absl::Status status = answers_.Await(TransferId(tag));
+    // The last: UCX saw the death itself, and an op that had not begun found no way to open it again.
+    EXPECT_TRUE(HasReason(status, Reason::kPeerUnreachable) ||
+                HasReason(status, Reason::kCommAborted) ||
+                HasReason(status, Reason::kRouteUnavailable))
+        << status;
+  }
+
+  Answers answers_;
+  Lane lane_{"test-lane", Lane::DefaultSpin()};
+  std::unique_ptr<HostMapping> arena_;
+  std::unique_ptr<UcxTransport> transport_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Over, LostPeer, testing::Values("net", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(LostPeer, KilledWithReceivesPosted) {
+  auto peer = Join(1);
+  Greet(*peer, 1, 1);
+  Launch(1, LaunchRole::kReceive, 10, 8);
+  Launch(1, LaunchRole::kReceive, 11, kLarge);
+  peer->Kill();
+  Remove(1);
+  ExpectFailed(10);
+  ExpectFailed(11);
+}
+
+TEST_P(LostPeer, StoppedWithReceivesPosted) {
+  auto peer = Join(1);
+  Greet(*peer, 1, 1);
+  Launch(1, LaunchRole::kReceive, 10, 8);
+  Launch(1, LaunchRole::kReceive, 11, kLarge);
+  peer->Stop();
+  Remove(1);
+  ExpectFailed(10);
+  ExpectFailed(11);
+  // It comes back to life, and what it sends then must not hurt: nobody waits for it any more.
+  peer->Continue();
+  peer->Send(10, 8);
+  auto other = Join(2);
+  Greet(*other, 2, 100);
+}
+
+TEST_P(LostPeer, StoppedBeforeTheConnection) {
+  auto peer = Join(1);
+  peer->Stop();
+  Launch(1, LaunchRole::kReceive, 10, 8);
+  Remove(1);
+  ExpectFailed(10);
+}
+
+TEST_P(LostPeer, KilledWithSendsOut) {
+  auto peer = Join(1);
+  Greet(*peer, 1, 1);
+  for (uint64_t tag = 10; tag < 300; ++tag) Launch(1, LaunchRole::kSend, tag, kLarge);
+  peer->Kill();
+  Remove(1);
+  for (uint64_t tag = 10; tag < 300; ++tag) ExpectFailed(tag);
+}
+
+TEST_P(LostPeer, StoppedWithSendsOut) {
+  auto peer = Join(1);
+  Greet(*peer, 1, 1);
+  for (uint64_t tag = 10; tag < 300; ++tag) Launch(1, LaunchRole::kSend, tag, kLarge);
+  peer->Stop();
+  Remove(1);
+  for (uint64_t tag = 10; tag < 300; ++tag) ExpectFailed(tag);
+}
+
+// In the middle of a message; it may also have come through in time.
+TEST_P(LostPeer, StoppedOrKilledInTheMiddle) {
+  for (const bool stop : {true, false}) {
+    const uint32_t id = stop ? 1 : 2;
+    const uint64_t tag = id * 1000;
+    auto peer = Join(id);
+    Greet(*peer, id, tag);
+    Launch(id, LaunchRole::kReceive, tag + 10, kLarge);
+    peer->Send(tag + 10, kLarge);
+    if (stop) {
+      peer->Stop();
+    } else {
+      peer->Kill();
+    }
+    Remove(id);
+    const absl::Status status = answers_.Await(TransferId(tag + 10));
+    EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kAborted) << status;
+  }
+}
+
+TEST_P(LostPeer, ServesTheNextPeer) {
+  auto first = Join(1);
+  Greet(*first, 1, 1);
+  Launch(1, LaunchRole::kReceive, 10, 8);
+  first->Kill();
+  Remove(1);
+  ExpectFailed(10);
+  Launch(1, LaunchRole::kReceive, 11, 8);
+  EXPECT_EQ(answers_.Await(TransferId(11)).code(), absl::StatusCode::kUnavailable);
+  auto second = Join(1);
+  Greet(*second, 1, 20);
+  EXPECT_EQ(answers_.count(), 6u);
+}
+
+TEST_P(LostPeer, TakenDownWithAStoppedPeer) {
+  auto peer = Join(1);
+  Greet(*peer, 1, 1);
+  Launch(1, LaunchRole::kReceive, 10, kLarge);
+  Launch(1, LaunchRole::kSend, 11, kLarge);
+  peer->Stop();
+  transport_.reset();
+  EXPECT_EQ(answers_.count(), 4u);
+  EXPECT_FALSE(answers_.Await(TransferId(10)).ok());
+  EXPECT_FALSE(answers_.Await(TransferId(11)).ok());
+}
+
+TEST_P(LostPeer, APeerThatSendsTooMuchOrTooLittle) {
+  auto peer = Join(1);
+  Greet(*peer, 1, 1);
+  for (const uint64_t sent : {uint64_t{4}, uint64_t{4096}, uint64_t{50} << 20}) {
+    const uint64_t tag = 10 + sent;
+    std::memset(arena_->data(), 0x5A, 4096);
+    Launch(1, LaunchRole::kReceive, tag, 100);
+    peer->Send(tag, sent);
+    const absl::Status status = answers_.Await(TransferId(tag));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << sent;
+    EXPECT_EQ(ReasonOf(status), Reason::kProtocolError) << sent;
+    for (int i = 100; i < 4096; ++i) ASSERT_EQ(arena_->data()[i], std::byte{0x5A}) << "overrun";
+  }
+  Greet(*peer, 1, 5);
+}
+
+// A send cannot be taken back: aborting one ends what is on the connection, and the next op opens it again.
+TEST(UcxNet, AbortedSendReopensTheConnection) {
+  UcxRig rig("net", kLarge);
+  rig.Launch(0, {{1, {{0, 8}}, {{0, 8}}}});
+  ASSERT_TRUE(rig.Await(0, 1).ok());
+  rig.LaunchHalf(0, 0, {{2, {{0, kLarge}}, {{0, kLarge}}}});
+  rig.Abort(0, 2, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "by the test"));
+  EXPECT_EQ(ReasonOf(rig.answers(0).Await(TransferId(2))), Reason::kCancelled);
+  // The other end may still have to find out; what it has on the old connection ends, and is tried again.
+  for (uint64_t id = 3;; ++id) {
+    ASSERT_LT(id, 100u);
+    rig.Launch(0, {{id, {{0, 8}}, {{0, 8}}}});
+    if (rig.Await(0, id).ok()) break;
+  }
+}
+
+}  // namespace
+}  // namespace ferry

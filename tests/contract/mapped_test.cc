@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "tests/contract/rig.h"
+#include "transfer/mapped/link_page.h"
+#include "transfer/mapped/peer_arena_table.h"
+
+namespace ferry {
+namespace {
+
+std::unique_ptr<HostMapping> Arena(uint64_t bytes) {
+  auto mapping = HostMapping::Map(MakeArena(bytes), bytes, HostMapping::Access::kReadOnly);
+  EXPECT_TRUE(mapping.ok()) << mapping.status();
+  return *std::move(mapping);
+}
+
+TEST(LinkPage, EachSideHasItsWord) {
+  auto maker = LinkPage::Create();
+  ASSERT_TRUE(maker.ok()) << maker.status();
+  auto taker = LinkPage::Map(UniqueFd(dup((*maker)->memfd())));
+  ASSERT_TRUE(taker.ok()) << taker.status();
+  EXPECT_FALSE((*maker)->Revoked());
+  EXPECT_FALSE((*taker)->Revoked());
+  (*maker)->Revoke();
+  EXPECT_TRUE((*taker)->Revoked());
+  EXPECT_FALSE((*maker)->Revoked()) << "its own word says nothing about the other side";
+  (*taker)->Revoke();
+  EXPECT_TRUE((*maker)->Revoked());
+  // It outlives the side that made it.
+  maker->reset();
+  EXPECT_TRUE((*taker)->Revoked());
+}
+
+TEST(LinkPage, RefusesWhatCouldFault) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
+  EXPECT_EQ(ReasonOf(LinkPage::Map(std::move(fd)).status()), Reason::kMemfdUnsealed);
+  EXPECT_EQ(ReasonOf(LinkPage::Map(MakeArena(100)).status()), Reason::kFieldInvalid);
+}
+
+TEST(PeerArenaTable, FindsByPeerAndArena) {
+  PeerArenaTable table;
+  auto one = Arena(4096);
+  const HostMapping* const first = one.get();
+  EXPECT_TRUE(table.Insert(PeerId(1), ArenaId(7), one));
+  EXPECT_EQ(one, nullptr);
+  auto two = Arena(8192);
+  EXPECT_FALSE(table.Insert(PeerId(1), ArenaId(7), two));
+  EXPECT_NE(two, nullptr) << "stays the caller's";
+  EXPECT_TRUE(table.Insert(PeerId(2), ArenaId(7), two));
+  EXPECT_EQ(table.Find(PeerId(1), ArenaId(7)), first);
+  EXPECT_NE(table.Find(PeerId(2), ArenaId(7)), first);
+  EXPECT_EQ(table.Find(PeerId(1), ArenaId(8)), nullptr);
+  EXPECT_EQ(table.Find(PeerId(3), ArenaId(7)), nullptr);
+  EXPECT_EQ(table.Pin(PeerId(3), ArenaId(7)), nullptr);
+  EXPECT_EQ(table.size(), 2u);
+  EXPECT_EQ(table.bytes(), 4096u + 8192u);
+}
+
+TEST(PeerArenaTable, GoneArenaWaitsForItsLastPin) {
+  PeerArenaTable table;
+  auto arena = Arena(4096);
+  const HostMapping* const mapping = arena.get();
+  ASSERT_TRUE(table.Insert(PeerId(1), ArenaId(7), arena));
+  EXPECT_EQ(table.Pin(PeerId(1), ArenaId(7)), mapping);
+  EXPECT_EQ(table.Pin(PeerId(1), ArenaId(7)), mapping);
+  EXPECT_EQ(table.Gone(PeerId(1), ArenaId(7)), nullptr);
+  EXPECT_EQ(table.Gone(PeerId(1), ArenaId(7)), nullptr);
+  EXPECT_EQ(table.Find(PeerId(1), ArenaId(7)), nullptr);
+  EXPECT_EQ(table.Pin(PeerId(1), ArenaId(7)), nullptr);
+  // The peer comes back and uses the number anew.
+  auto again = Arena(4096);
+  ASSERT_TRUE(table.Insert(PeerId(1), ArenaId(7), again));
+  EXPECT_NE(table.Find(PeerId(1), ArenaId(7)), mapping);
+  EXPECT_EQ(table.Unpin(mapping), nullptr);
+  const std::unique_ptr<HostMapping> last = table.Unpin(mapping);
+  EXPECT_EQ(last.get(), mapping);
+  EXPECT_EQ(table.size(), 1u);
+  EXPECT_NE(table.Gone(PeerId(1), ArenaId(7)), nullptr) << "nothing pinned it";
+  EXPECT_EQ(table.bytes(), 0u);
+}
+
+TEST(PeerArenaTable, DropPeerTakesAllOfIt) {
+  PeerArenaTable table;
+  for (uint64_t id = 1; id <= 3; ++id) {
+    auto arena = Arena(4096);
+    ASSERT_TRUE(table.Insert(PeerId(1), ArenaId(id), arena));
+  }
+  auto other = Arena(4096);
+  ASSERT_TRUE(table.Insert(PeerId(2), ArenaId(1), other));
+  const HostMapping* const pinned = table.Pin(PeerId(1), ArenaId(2));
+  EXPECT_EQ(table.DropPeer(PeerId(1)).size(), 2u);
+  EXPECT_TRUE(table.DropPeer(PeerId(1)).empty());
+  EXPECT_TRUE(table.DropPeer(PeerId(9)).empty());
+  EXPECT_EQ(table.Find(PeerId(1), ArenaId(2)), nullptr);
+  EXPECT_NE(table.Find(PeerId(2), ArenaId(1)), nullptr);
+  EXPECT_EQ(table.Unpin(pinned).get(), pinned);
+  EXPECT_EQ(table.size(), 1u);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/contract/rig.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "transfer/pieces.h"
+
+namespace ferry {
+
+OpSink Answers::Sink() {
+  return [this](std::vector<OpResult> results) {
+    EXPECT_FALSE(in_call_) << "answered from inside Launch or Abort";
+    EXPECT_FALSE(results.empty());
+    MutexLock lock(mutex_);
+    for (OpResult& result : results) {
+      EXPECT_EQ(result.attempt, 1u);
+      EXPECT_TRUE(answers_.try_emplace(result.transfer, result.status).second)
+          << result.transfer << " was answered twice";
+    }
+    came_.notify_all();
+  };
+}
+
+absl::Status Answers::Await(TransferId transfer) {
+  MutexLock lock(mutex_);
+  while (answers_.find(transfer) == answers_.end()) came_.wait(mutex_);
+  return answers_[transfer];
+}
+
+void Answers::AwaitCount(size_t count) {
+  MutexLock lock(mutex_);
+  while (answers_.size() < count) came_.wait(mutex_);
+}
+
+size_t Answers::count() {
+  MutexLock lock(mutex_);
+  return answers_.size();
+}
+
+UniqueFd MakeArena(uint64_t bytes) {
+  UniqueFd fd(memfd_create("contract", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  FERRY_CHECK(ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0);
+  FERRY_CHECK(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  return fd;
+}
+
+void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (; size >= 8; size -= 8, bytes += 8) {
+    const uint64_t value = random();
+    memcpy(bytes, &value, 8);
+  }
+  const uint64_t value = random();
+  memcpy(bytes, &value, size);
+}
+
+Rig::Rig(uint64_t arena_bytes) {
+  for (int end : {0, 1}) {
+    lanes_[end] = std::make_unique<Lane>(end == 0 ? "lane-0" : "lane-1", Lane::DefaultSpin());
+    auto mapping = HostMapping::Map(MakeArena(arena_bytes), arena_bytes,
+                                    HostMapping::Access::kReadWrite);
+    FERRY_CHECK(mapping.ok());
+    arenas_[end] = *std::move(mapping);
+  }
+}
+
+std::unique_ptr<Rig> Rig::Make(const std::string& kind, uint64_t arena_bytes) {
+  if (kind == "local") return std::make_unique<CopyRig>(false, arena_bytes);
+  if (kind == "mapped") return std::make_unique<CopyRig>(true, arena_bytes);
+  return std::make_unique<UcxRig>(kind == "ucx_shm" ? "shm" : "net", arena_bytes);
+}
+
+void Rig::Launch(int from, const std::vector<Move>& moves) {
+  LaunchHalf(1 - from, from, moves);
+  if (two_sided()) LaunchHalf(from, from, moves);
+}
+
+void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
+  const bool receive = end != from;
+  const std::byte* const view = RemoteView(from);
+  lane(end).RunAndWait([&] {
+    std::vector<TransportOp> ops;
+    for (const Move& move : moves) {
+      TransportOp op;
+      op.transfer = TransferId(move.id);
+      op.attempt = 1;
+      op.role = !two_sided() ? LaunchRole::kCopy
+                             : (receive ? LaunchRole::kReceive : LaunchRole::kSend);
+      op.peer = PeerId(static_cast<uint32_t>(1 - end));
+      op.remote_device = GlobalDeviceId(static_cast<uint64_t>(1 - end));
+      op.tag = move.id;
+      std::vector<uint64_t> lengths[2];
+      for (const auto& range : move.source) lengths[0].push_back(range.second);
+      for (const auto& range : move.destination) lengths[1].push_back(range.second);
+      for (const Piece& piece : CutPieces(lengths[0], lengths[1])) {
+        std::byte* const to = arena(1 - from) + move.destination[piece.destination_range].first +
+                              piece.destination_offset;
+        const uint64_t at = move.source[piece.source_range].first + piece.source_offset;
+        Segment segment;
+        segment.size = piece.length;
+        segment.local = receive ? to : arena(from) + at;
+        if (!two_sided()) segment.remote = view + at;
+        op.segments.push_back(segment);
+      }
+      ops.push_back(std::move(op));
+    }
+    answers_[end].BeginCall();
+    transport(end).Launch(std::move(ops));
+    answers_[end].EndCall();
+  });
+}
+
+void Rig::Abort(int end, uint64_t id, const absl::Status& why) {
+  lane(end).RunAndWait([&] {
+    answers_[end].BeginCall();
+    transport(end).Abort(TransferId(id), 1, why);
+    answers_[end].EndCall();
+  });
+}
+
+absl::Status Rig::Await(int from, uint64_t id) {
+  absl::Status status = answers_[1 - from].Await(TransferId(id));
+  if (two_sided()) {
+    const absl::Status sent = answers_[from].Await(TransferId(id));
+    if (status.ok()) status = sent;
+  }
+  return status;
+}
+
+void Rig::ExpectAnswered(int end, size_t count) {
+  answers_[end].AwaitCount(count);
+  lane(end).RunAndWait([] {});
+  EXPECT_EQ(answers_[end].count(), count);
+}
+
+CopyRig::CopyRig(bool mapped, uint64_t arena_bytes) : Rig(arena_bytes) {
+  if (mapped) {
+    for (int end : {0, 1}) {
+      auto view = HostMapping::Map(UniqueFd(dup(arenas_[end]->fd())), arena_bytes,
+                                   HostMapping::Access::kReadOnly);
+      FERRY_CHECK(view.ok());
+      views_[end] = *std::move(view);
+    }
+    auto made = LinkPage::Create();
+    FERRY_CHECK(made.ok());
+    pages_[0] = *std::move(made);
+    auto taken = LinkPage::Map(UniqueFd(dup(pages_[0]->memfd())));
+    FERRY_CHECK(taken.ok());
+    pages_[1] = *std::move(taken);
+  }
+  for (int end : {0, 1}) {
+    transports_[end] = std::make_unique<CopyTransport>(
+        lane(end), helper_, answers_[end].Sink(), [this, end](PeerId) {
+          if (pages_[end] == nullptr || !pages_[end]->Revoked()) return absl::OkStatus();
+          return Error(absl::StatusCode::kAborted, Reason::kPeerUnreachable, "the link was lost");
+        });
+  }
+}
+
+CopyRig::~CopyRig() = default;
+
+UcxOptions OnlyKind(const std::string& kind) {
+  UcxOptions options;
+  options.shm_tls = kind == "shm" ? "posix,sysv,cma,self" : "";
+  options.net_tls = kind == "net" ? "tcp,self" : "";
+  return options;
+}
+
+UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes) : Rig(arena_bytes) {
+  const auto api = LoadUcx();
+  FERRY_CHECK(api.ok());
+  for (int end : {0, 1}) {
+    auto transport =
+        UcxTransport::Create(**api, OnlyKind(kind), lane(end), answers_[end].Sink());
+    FERRY_CHECK(transport.ok());
+    transports_[end] = *std::move(transport);
+  }
+  Connect();
+}
+
+void UcxRig::Connect() {
+  for (int end : {0, 1}) {
+    lane(end).RunAndWait([&] {
+      transports_[end]->AddPeer(PeerId(static_cast<uint32_t>(1 - end)),
+                                GlobalDeviceId(static_cast<uint64_t>(1 - end)),
+                                transports_[1 - end]->addresses()[0]);
+    });
+  }
+}
+
+UcxRig::~UcxRig() {
+  for (auto& transport : transports_) transport.reset();
+}
+
+}  // namespace ferry

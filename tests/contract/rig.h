@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two ends with a lane, an arena and a transport each, so that one suite of manners runs over every
+// transport. Both ends live in this process; peers that get killed are in peer_process.h.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "device/host/copy.h"
+#include "device/host/host_memory.h"
+#include "device/lane.h"
+#include "transfer/local/copy_transport.h"
+#include "transfer/mapped/link_page.h"
+#include "transfer/ucx/ucx_transport.h"
+
+namespace ferry {
+
+// What came through one end's sink. Fails the test if anything comes twice, or inline.
+class Answers {
+ public:
+  OpSink Sink();
+  // Between these the sink must not be called; on the lane.
+  void BeginCall() { in_call_ = true; }
+  void EndCall() { in_call_ = false; }
+  absl::Status Await(TransferId transfer);
+  void AwaitCount(size_t count);
+  size_t count();
+
+ private:
+  Mutex mutex_;
+  std::condition_variable_any came_;
+  std::map<TransferId, absl::Status> answers_ ABSL_GUARDED_BY(mutex_);
+  bool in_call_ = false;  // lane only
+};
+
+// Bytes of end `from` to the other end: (offset, length) at each, of equal sums.
+struct Move {
+  uint64_t id = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> source;
+  std::vector<std::pair<uint64_t, uint64_t>> destination;
+};
+
+class Rig {
+ public:
+  static std::unique_ptr<Rig> Make(const std::string& kind, uint64_t arena_bytes);
+  virtual ~Rig() = default;
+
+  Lane& lane(int end) { return *lanes_[end]; }
+  std::byte* arena(int end) { return arenas_[end]->data(); }
+  uint64_t arena_bytes() const { return arenas_[0]->bytes(); }
+  // Two-sided transports answer at both ends, one-sided at the destination.
+  virtual bool two_sided() const = 0;
+  virtual Transport& transport(int end) = 0;
+
+  // Launches both halves, or only one of them.
+  void Launch(int from, const std::vector<Move>& moves);
+  void LaunchHalf(int end, int from, const std::vector<Move>& moves);
+  void Abort(int end, uint64_t id, const absl::Status& why);
+  // OK, or the first error of the halves.
+  absl::Status Await(int from, uint64_t id);
+  Answers& answers(int end) { return answers_[end]; }
+  // Everything was answered, exactly once, and nothing is left over.
+  void ExpectAnswered(int end, size_t count);
+
+ protected:
+  explicit Rig(uint64_t arena_bytes);
+  // Where end `from`'s arena is read by the other end.
+  virtual const std::byte* RemoteView(int from) { return arena(from); }
+
+  std::unique_ptr<Lane> lanes_[2];
+  std::unique_ptr<HostMapping> arenas_[2];
+  Answers answers_[2];
+};
+
+class CopyRig : public Rig {
+ public:
+  CopyRig(bool mapped, uint64_t arena_bytes);
+  ~CopyRig() override;
+  bool two_sided() const override { return false; }
+  Transport& transport(int end) override { return *transports_[end]; }
+  LinkPage& page(int end) { return *pages_[end]; }
+  void TakeDown(int end) { transports_[end].reset(); }
+
+ protected:
+  const std::byte* RemoteView(int from) override {
+    return views_[from] == nullptr ? arena(from) : views_[from]->data();
+  }
+
+ private:
+  CopyHelper helper_;
+  std::unique_ptr<HostMapping> views_[2];
+  std::unique_ptr<LinkPage> pages_[2];
+  std::unique_ptr<CopyTransport> transports_[2];
+};
+
+// UcxOptions with which a worker is only of `kind`: "net" (TCP) or "shm".
+UcxOptions OnlyKind(const std::string& kind);
+
+class UcxRig : public Rig {
+ public:
+  UcxRig(const std::string& kind, uint64_t arena_bytes);
+  ~UcxRig() override;
+  bool two_sided() const override { return true; }
+  Transport& transport(int end) override { return *transports_[end]; }
+  UcxTransport& ucx(int end) { return *transports_[end]; }
+  void Connect();
+  void TakeDown(int end) { transports_[end].reset(); }
+
+ private:
+  std::unique_ptr<UcxTransport> transports_[2];
+};
+
+UniqueFd MakeArena(uint64_t bytes);
+void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed);
+
+}  // namespace ferry

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/timeline.h"
+
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <thread>
+
+namespace ferry {
+namespace {
+
+// The client's mapping of a session's pages.
+class Client {
+ public:
+  explicit Client(const TimelinePages& pages)
+      : pages_(static_cast<ferry_timeline_pages*>(mmap(nullptr, FERRY_TIMELINE_BYTES,
+                                                       PROT_READ | PROT_WRITE, MAP_SHARED,
+                                                       pages.memfd(), 0))) {}
+  ~Client() { munmap(pages_, FERRY_TIMELINE_BYTES); }
+  ferry_timeline_pages* operator->() const { return pages_; }
+
+  // The waiter of timeline_layout.h.
+  void WaitOver(uint32_t timeline, uint64_t value) const {
+    ferry_timeline_line& line = pages_->over[timeline];
+    __atomic_fetch_add(&line.waiters, 1, __ATOMIC_SEQ_CST);
+    for (uint64_t now; (now = __atomic_load_n(&line.value, __ATOMIC_SEQ_CST)) < value;) {
+      syscall(SYS_futex, &line.value, FUTEX_WAIT, static_cast<uint32_t>(now), nullptr, nullptr, 0);
+    }
+    __atomic_fetch_sub(&line.waiters, 1, __ATOMIC_SEQ_CST);
+  }
+
+ private:
+  ferry_timeline_pages* const pages_;
+};
+
+std::unique_ptr<TimelinePages> Make() {
+  auto pages = TimelinePages::Create();
+  EXPECT_TRUE(pages.ok()) << pages.status();
+  return *std::move(pages);
+}
+
+TEST(TimelinePages, LowWaterMark) {
+  auto pages = Make();
+  const Client client(*pages);
+  EXPECT_EQ(pages->Reserve(3, 2), 1u);
+  EXPECT_EQ(pages->Reserve(3, 3), 3u);
+  EXPECT_EQ(pages->reserved(3), 5u);
+  pages->End(3, 2, true);
+  pages->End(3, 4, true);
+  pages->Flush();
+  EXPECT_EQ(client->over[3].value, 0u);
+  pages->End(3, 1, true);
+  EXPECT_EQ(client->over[3].value, 0u) << "written by Flush only";
+  pages->Flush();
+  EXPECT_EQ(client->over[3].value, 2u);
+  pages->End(3, 3, true);
+  pages->End(3, 5, true);
+  pages->Flush();
+  EXPECT_EQ(client->over[3].value, 5u);
+  EXPECT_EQ(pages->over_value(3), 5u);
+  EXPECT_EQ(client->signals.events, 2u) << "one event for each Flush that advanced something";
+  EXPECT_EQ(client->over[3].failures, 0u);
+}
+
+TEST(TimelinePages, FailuresComeFirstAndStay) {
+  auto pages = Make();
+  const Client client(*pages);
+  pages->Reserve(0, 4);
+  pages->End(0, 3, false);
+  pages->Flush();
+  EXPECT_EQ(client->over[0].value, 0u);
+  EXPECT_EQ(client->over[0].first_failed, 3u);
+  pages->End(0, 2, false);
+  pages->End(0, 1, true);
+  pages->Flush();
+  EXPECT_EQ(client->over[0].value, 3u);
+  EXPECT_EQ(client->over[0].first_failed, 2u);
+  EXPECT_EQ(client->over[0].failures, 2u);
+  pages->ResetFailures(0);
+  EXPECT_EQ(client->over[0].first_failed, 0u);
+  EXPECT_EQ(client->over[0].failures, 0u);
+  pages->End(0, 4, false);
+  pages->Flush();
+  EXPECT_EQ(client->over[0].first_failed, 4u);
+  EXPECT_EQ(client->over[0].failures, 1u);
+}
+
+TEST(TimelinePages, AnyOrderOfManyOutstanding) {
+  std::mt19937 random(7);
+  auto pages = Make();
+  const Client client(*pages);
+  uint64_t first = 1;
+  for (const uint64_t count : {uint64_t{1}, uint64_t{63}, uint64_t{64}, uint64_t{65},
+                               uint64_t{1000}, uint64_t{100'000}, uint64_t{17}}) {
+    EXPECT_EQ(pages->Reserve(9, count), first);
+    std::vector<uint64_t> order(count);
+    std::iota(order.begin(), order.end(), first);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<bool> over(count, false);
+    uint64_t mark = 0;
+    for (const uint64_t value : order) {
+      pages->End(9, value, true);
+      over[value - first] = true;
+      while (mark < count && over[mark]) ++mark;
+      ASSERT_EQ(pages->over_value(9), first - 1 + mark);
+    }
+    first += count;
+    pages->Flush();
+    EXPECT_EQ(client->over[9].value, first - 1);
+  }
+}
+
+// Growing while some have ended already must not lose them.
+TEST(TimelinePages, ReservesWhileOthersAreOut) {
+  std::mt19937 random(11);
+  auto pages = Make();
+  std::vector<uint64_t> out;
+  uint64_t ended = 0;
+  while (pages->reserved(1) < 50'000) {
+    const uint64_t count = random() % 300;
+    const uint64_t first = pages->Reserve(1, count);
+    for (uint64_t i = 0; i < count; ++i) out.push_back(first + i);
+    for (size_t i = random() % 280; i > 0 && !out.empty(); --i) {
+      std::swap(out[random() % out.size()], out.back());
+      pages->End(1, out.back(), true);
+      out.pop_back();
+      ++ended;
+    }
+    const uint64_t lowest = out.empty() ? pages->reserved(1) + 1
+                                        : *std::min_element(out.begin(), out.end());
+    ASSERT_EQ(pages->over_value(1), lowest - 1);
+  }
+  EXPECT_GT(ended, 40'000u);
+}
+
+TEST(TimelinePages, WakesSleepers) {
+  auto pages = Make();
+  const Client client(*pages);
+  pages->Reserve(5, 1000);
+  std::thread waiter([&] { client.WaitOver(5, 1000); });
+  for (uint64_t value = 1; value <= 1000; ++value) {
+    pages->End(5, value, true);
+    pages->Flush();
+  }
+  waiter.join();  // a lost wake-up hangs here
+}
+
+TEST(TimelinePages, WakesEventSleepers) {
+  auto pages = Make();
+  const Client client(*pages);
+  pages->Reserve(0, 500);
+  std::thread waiter([&] {
+    __atomic_fetch_add(&client->signals.event_waiters, 1, __ATOMIC_SEQ_CST);
+    for (uint32_t now; (now = __atomic_load_n(&client->signals.events, __ATOMIC_SEQ_CST)) < 500;) {
+      syscall(SYS_futex, &client->signals.events, FUTEX_WAIT, now, nullptr, nullptr, 0);
+    }
+  });
+  for (uint64_t value = 1; value <= 500; ++value) {
+    pages->End(0, value, true);
+    pages->Flush();
+  }
+  waiter.join();
+}
+
+TEST(TimelinePages, GarbageOfTheClientChangesNothingHere) {
+  auto pages = Make();
+  const Client client(*pages);
+  pages->Reserve(2, 3);
+  std::fill_n(reinterpret_cast<uint8_t*>(&client->over[0]), FERRY_TIMELINE_BYTES, 0xFF);
+  pages->End(2, 1, true);
+  pages->End(2, 2, false);
+  pages->Flush();
+  EXPECT_EQ(pages->over_value(2), 2u);
+  EXPECT_EQ(client->over[2].value, 2u);
+  EXPECT_EQ(client->over[2].first_failed, 2u);
+  EXPECT_EQ(client->over[2].failures, 1u);
+  EXPECT_EQ(pages->Reserve(2, 1), 4u);
+  EXPECT_NE(ftruncate(pages->memfd(), 0), 0) << "sealed";
+}
+
+TEST(TimelinePages, DefinedWordIsTheClients) {
+  auto pages = Make();
+  const Client client(*pages);
+  __atomic_store_n(&client->defined[63].value, 42, __ATOMIC_SEQ_CST);
+  EXPECT_EQ(pages->DefinedValue(63), 42u);
+  const DefinedWord word = pages->Defined(63);
+  EXPECT_EQ(*word.value, 42u);
+  EXPECT_GE(static_cast<const void*>(word.value), pages->begin());
+  EXPECT_LT(static_cast<const void*>(word.value), pages->end());
+  EXPECT_EQ(word.doorbell, pages->doorbell());
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A daemon's admin.sock as tests ask it: every call must succeed, else the test fails. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ferry/admin/v1/admin.pb.h"
+
+namespace ferry::testing {
+
+class Admin {
+ public:
+  explicit Admin(const std::string& admin_socket);
+  ~Admin();
+
+  admin::v1::GetStatusResponse Status();
+  admin::v1::ListDevicesResponse Devices();
+  admin::v1::ListSessionsResponse Sessions();
+  admin::v1::ListTransfersResponse Transfers(uint32_t limit = 0);
+  admin::v1::ExplainRouteResponse Explain(uint64_t source, uint64_t destination);
+  std::string Dump();
+
+  // "up", "lost", ...; "" if there is no such peer.
+  std::string PeerState(const std::string& node);
+  // Transfers in flight that stand at `state`.
+  size_t Count(const std::string& state);
+  uint64_t ArenaBytes();
+  // Health of `service` as the daemon tells it: "SERVING", "NOT_SERVING", ..., or gRPC's error.
+  std::string Health(const std::string& service, int timeout_ms = 1000);
+
+  // gRPC's headers stay out of here: most tests need none of them.
+  struct Stubs;
+  Stubs& stubs() { return *stubs_; }
+
+ private:
+  std::unique_ptr<Stubs> stubs_;
+};
+
+// The body of GET `path` on an HTTP Unix socket, or "" if the answer is not 200.
+std::string HttpGet(const std::string& socket, const std::string& path);
+
+}  // namespace ferry::testing

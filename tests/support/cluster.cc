@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/cluster.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+
+namespace ferry::testing {
+namespace {
+
+std::string NodeName(int i) { return absl::StrCat("node-", std::string(1, static_cast<char>('a' + i))); }
+
+std::string ConfigOf(int self, const ClusterOptions& options, const std::string& runtime_dir,
+                     const std::vector<ReservedPort>& ports) {
+  std::string text = absl::StrCat("node: { name: ", NodeName(self), ", runtime_dir: ", runtime_dir,
+                                  " }\ndevices: { host: ", options.devices, " }\n");
+  if (options.nodes > 1) {
+    absl::StrAppend(&text, "membership:\n  provider: static\n  nodes:\n");
+    for (int i = 0; i < options.nodes; ++i) {
+      std::vector<int> ids;
+      for (int d = 0; d < options.devices; ++d) ids.push_back(i * options.devices + d);
+      absl::StrAppend(&text, "    - { name: ", NodeName(i), ", address: \"127.0.0.1:", ports[i].port(),
+                      "\", ids: [", absl::StrJoin(ids, ", "), "] }\n");
+    }
+    absl::StrAppend(&text, "peer: { listen: \"127.0.0.1:", ports[self].port(), "\", uids: [",
+                    absl::StrJoin(options.trusted_uids, ", "), "] }\n");
+  }
+  if (!options.transfer.empty()) absl::StrAppend(&text, "transfer: { ", options.transfer, " }\n");
+  if (!options.limits.empty()) absl::StrAppend(&text, "limits: { ", options.limits, " }\n");
+  return text + options.more;
+}
+
+}  // namespace
+
+const char* FerryctlProgram() { return FERRYCTL_PROGRAM; }
+const char* FerrydProgram() { return FERRYD_PROGRAM; }
+const char* TokenThiefProgram() { return TOKEN_THIEF_PROGRAM; }
+
+Node::Node(std::string name, std::string directory, std::string config, std::optional<uid_t> uid)
+    : name_(std::move(name)), directory_(std::move(directory)), uid_(uid) {
+  std::filesystem::create_directory(directory_);
+  if (uid_.has_value()) FERRY_CHECK(chown(directory_.c_str(), *uid_, *uid_) == 0);
+  WriteFile(config_file(), config);
+}
+
+bool Node::Start() {
+  SpawnOptions options;
+  options.arguments = {FerrydProgram(), "--config", config_file()};
+  options.output = log_file();
+  options.uid = uid_;
+  if (uid_.has_value()) {  // the build directory may be closed to them
+    const std::string copy = directory_ + ".ferryd";
+    std::filesystem::copy_file(FerrydProgram(), copy, std::filesystem::copy_options::skip_existing);
+    FERRY_CHECK(chmod(copy.c_str(), 0755) == 0);
+    options.arguments[0] = copy;
+  }
+  process_ = std::make_unique<Process>(options);
+  const std::string socket = directory_ + "/admin/admin.sock";
+  const bool serves = Await([&] {
+    if (!process_->Running()) return true;
+    if (!std::filesystem::exists(socket)) return false;
+    if (admin_ == nullptr) admin_ = std::make_unique<Admin>(socket);
+    return admin_->Health("readiness") == "SERVING";
+  });
+  if (serves && process_->Running()) return true;
+  ADD_FAILURE() << name_ << " does not serve; its log:\n" << Log();
+  return false;
+}
+
+void Node::Stop() {
+  process_->Signal(SIGTERM);
+  const std::optional<int> status = process_->Wait();
+  EXPECT_EQ(status, std::optional<int>(0)) << name_ << " did not stop cleanly";
+  process_->Kill();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_)) {
+    EXPECT_FALSE(entry.is_socket()) << "left behind: " << entry.path();
+  }
+}
+
+bool Node::AwaitIdle() {
+  admin::v1::GetStatusResponse status;
+  uint64_t arena_bytes = 0;
+  const bool idle = Await([&] {
+    status = admin_->Status();
+    arena_bytes = admin_->ArenaBytes();
+    return status.sessions() == 0 && status.transfers_in_flight() == 0 && arena_bytes == 0;
+  });
+  EXPECT_TRUE(idle) << name_ << " is not idle: " << status.sessions() << " sessions, "
+                    << status.transfers_in_flight() << " transfers, " << arena_bytes << " bytes of arenas\n"
+                    << admin_->Dump();
+  return idle;
+}
+
+Cluster::Cluster(const ClusterOptions& options)
+    : devices_(static_cast<uint64_t>(options.devices)), ports_(static_cast<size_t>(options.nodes)) {
+  for (int i = 0; i < options.nodes; ++i) {
+    const std::string runtime_dir = directory_ / std::string(1, static_cast<char>('a' + i));
+    std::optional<uid_t> uid;
+    if (!options.uids.empty()) uid = options.uids[static_cast<size_t>(i)];
+    nodes_.push_back(std::make_unique<Node>(NodeName(i), runtime_dir,
+                                            ConfigOf(i, options, runtime_dir, ports_), uid));
+  }
+}
+
+bool Cluster::Start() {
+  for (auto& node : nodes_) {
+    if (!node->Start()) return false;
+  }
+  return true;
+}
+
+Session Cluster::Open(size_t i, const std::string& name, bool unary_posts) {
+  SessionOptions options;
+  options.client_dir = nodes_[i]->client_dir();
+  options.name = name;
+  options.unary_posts = unary_posts;
+  Result<Session> session = Session::Open(options);
+  if (!session.ok()) {
+    ADD_FAILURE() << session.status().ToString();
+    PrintLogs();
+    abort();
+  }
+  return std::move(*session);
+}
+
+bool Cluster::AwaitLink(size_t from, size_t to) {
+  return Await([&] { return nodes_[from]->admin().PeerState(nodes_[to]->name()) == "up"; });
+}
+
+void Cluster::ExpectCleanEnd() {
+  for (auto& node : nodes_) {
+    if (node->running()) node->AwaitIdle();
+  }
+  for (auto& node : nodes_) {
+    if (node->running()) node->Stop();
+  }
+}
+
+void Cluster::PrintLogs() {
+  for (auto& node : nodes_) {
+    std::cerr << "---- log of " << node->name() << "\n" << node->Log();
+  }
+}
+
+}  // namespace ferry::testing

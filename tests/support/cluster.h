@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// ferryd processes as nodes of one host: configuration, start, loss, and what must be true at the end. Node i
+// is "node-a", "node-b", ...; each has the next `devices` global ids. One thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ferry/ferry.hpp"
+#include "tests/support/admin.h"
+#include "tests/support/process.h"
+
+namespace ferry::testing {
+
+struct ClusterOptions {
+  int nodes = 2;
+  int devices = 2;                     // of each node
+  std::string transfer;                // inside `transfer: { }`
+  std::string limits;                  // inside `limits: { }`
+  std::string more;                    // further sections
+  std::vector<uid_t> uids;             // of the daemons; empty: ours
+  std::vector<uint32_t> trusted_uids;  // peer.uids of all
+};
+
+class Node {
+ public:
+  Node(std::string name, std::string directory, std::string config, std::optional<uid_t> uid);
+
+  // Starts it and waits until it serves; false, with the log as a failure of the test, if it does not.
+  bool Start();
+  // SIGTERM; it must exit with 0 and leave no sockets.
+  void Stop();
+  void Kill() { process_->Kill(); }
+  void Signal(int signal) { process_->Signal(signal); }
+  bool running() { return process_ != nullptr && process_->Running(); }
+  // No sessions, arenas and transfers are left, in time.
+  bool AwaitIdle();
+
+  const std::string& name() const { return name_; }
+  const std::string& runtime_dir() const { return directory_; }
+  std::string client_dir() const { return directory_ + "/client"; }
+  std::string config_file() const { return directory_ + ".yaml"; }
+  std::string log_file() const { return directory_ + ".log"; }
+  std::string Log() const { return ReadFile(log_file()); }
+  Process& process() { return *process_; }
+  Admin& admin() { return *admin_; }
+
+ private:
+  const std::string name_;
+  const std::string directory_;
+  const std::optional<uid_t> uid_;
+  std::unique_ptr<Process> process_;
+  std::unique_ptr<Admin> admin_;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const ClusterOptions& options);
+  bool Start();  // all of them
+
+  Node& operator[](size_t i) { return *nodes_[i]; }
+  size_t size() const { return nodes_.size(); }
+  // The first global device id of node i.
+  uint64_t Device(size_t i, uint64_t index = 0) const { return i * devices_ + index; }
+  Session Open(size_t i, const std::string& name = "test", bool unary_posts = false);
+  // Waits until the links of all running nodes are up. Somebody must want them.
+  bool AwaitLink(size_t from, size_t to);
+
+  // What the teardown of every test asks: nobody crashed, nothing is left, everybody stops cleanly.
+  void ExpectCleanEnd();
+  void PrintLogs();
+  const TemporaryDirectory& directory() const { return directory_; }
+
+ private:
+  const uint64_t devices_;
+  TemporaryDirectory directory_;
+  std::vector<ReservedPort> ports_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+const char* FerryctlProgram();
+const char* FerrydProgram();
+const char* TokenThiefProgram();  // tests/support/thief
+
+}  // namespace ferry::testing

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fixtures.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ferry::testing {
+
+const RouteCase kLocalRoute = {"local", FERRY_ROUTE_LOCAL, true, ""};
+const RouteCase kMappedRoute = {"mapped", FERRY_ROUTE_MAPPED, false, ""};
+const RouteCase kUcxShmRoute = {"ucx_shm", FERRY_ROUTE_UCX, false, ""};
+const RouteCase kUcxTcpRoute = {"ucx_tcp", FERRY_ROUTE_UCX, false,
+                                "ucx: { shm_tls: \"\", net_tls: \"tcp,self\" }"};
+
+void ClusterTest::Start(const ClusterOptions& options) {
+  cluster_ = std::make_unique<Cluster>(options);
+  if (!cluster_->Start()) throw std::runtime_error("the daemons did not start");
+}
+
+void ClusterTest::TearDown() {
+  if (cluster_ == nullptr) return;
+  cluster_->ExpectCleanEnd();
+  if (HasFailure()) cluster_->PrintLogs();
+}
+
+End ClusterTest::OpenEnd(size_t node, uint64_t bytes, uint64_t device, const std::string& name) {
+  End end;
+  end.device = nodes().Device(node, device);
+  end.session = nodes().Open(node, name);
+  end.arena = Must(end.session.CreateArena(end.device, bytes));
+  return end;
+}
+
+void ClusterTest::ExpectTransfer(End& source, End& destination, const std::string& key,
+                                 const PostOptions& options) {
+  const uint64_t seed = std::hash<std::string>()(key);
+  const uint64_t bytes = source.arena.bytes();
+  Fill(source.arena, 0, bytes, seed);
+  Fill(destination.arena, 0, bytes, seed + 1);
+  Batch receive = Receive(destination, source, key, {destination.arena.All()}, options);
+  Batch send = Send(source, destination, key, {source.arena.All()}, options);
+  EXPECT_THAT(send.Wait(kSoon), IsOk()) << key;
+  EXPECT_THAT(receive.Wait(kSoon), IsOk()) << key;
+  EXPECT_TRUE(Has(destination.arena, 0, bytes, seed)) << key;
+  EXPECT_TRUE(Has(source.arena, 0, bytes, seed)) << key;
+}
+
+Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> ranges,
+           const PostOptions& options) {
+  return Must(from.session.Send(from.device, {Transfer(to.device, key, std::move(ranges))}, options));
+}
+
+Batch Receive(End& to, const End& from, const std::string& key, std::vector<Range> ranges,
+              const PostOptions& options) {
+  return Must(to.session.Receive(to.device, {Transfer(from.device, key, std::move(ranges))}, options));
+}
+
+void RouteTest::StartForRoute(ClusterOptions options) {
+  options.transfer = GetParam().transfer;
+  Start(options);
+}
+
+PostOptions RouteTest::options() const {
+  PostOptions options;
+  options.route = GetParam().route;
+  return options;
+}
+
+std::string RouteTest::route_option() const { return absl::StrCat(" route=", GetParam().route); }
+
+std::unique_ptr<ClientProcess> RouteTest::SpawnSource(uint64_t bytes) {
+  auto client = std::make_unique<ClientProcess>(node(0).client_dir(), "source");
+  EXPECT_EQ(client->Tell(absl::StrCat("arena ", source_device(), " ", bytes)), "OK 0");
+  return client;
+}
+
+std::unique_ptr<ClientProcess> RouteTest::SpawnDestination(uint64_t bytes) {
+  auto client = std::make_unique<ClientProcess>(node(destination_node()).client_dir(), "destination");
+  EXPECT_EQ(client->Tell(absl::StrCat("arena ", destination_device(), " ", bytes)), "OK 0");
+  return client;
+}
+
+}  // namespace ferry::testing

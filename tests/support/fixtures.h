@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fixtures of end-to-end and fault tests, and short ways to say what they say most. One thread.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ferry/ferry.hpp"
+#include "tests/support/client_process.h"
+#include "tests/support/cluster.h"
+#include "tests/support/pattern.h"
+#include "tests/support/status.h"
+
+namespace ferry::testing {
+
+inline constexpr uint64_t kMiB = 1 << 20;
+
+// A value that must be there, or the test ends.
+template <typename T>
+T Must(Result<T> result) {
+  if (!result.ok()) {
+    ADD_FAILURE() << result.status().ToString();
+    throw std::runtime_error("the test cannot go on");
+  }
+  return std::move(*result);
+}
+
+inline ::testing::AssertionResult Has(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
+  const uint64_t at = FirstDifference(static_cast<char*>(arena.data()) + offset, bytes, seed);
+  if (at == bytes) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "differs from pattern " << seed << " at " << at << " of " << bytes;
+}
+inline void Fill(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
+  FillPattern(static_cast<char*>(arena.data()) + offset, bytes, seed);
+}
+
+// One session with one arena on one device.
+struct End {
+  Session session;
+  Arena arena;
+  uint64_t device = 0;
+};
+
+class ClusterTest : public ::testing::Test {
+ protected:
+  // Once, first.
+  void Start(const ClusterOptions& options = {});
+  Cluster& nodes() { return *cluster_; }
+  Node& node(size_t i) { return (*cluster_)[i]; }
+  // `device` of the node's own, counted from 0.
+  End OpenEnd(size_t node, uint64_t bytes, uint64_t device = 0, const std::string& name = "test");
+  // One transfer with key `key` over all of both arenas must go well and bring the bytes.
+  void ExpectTransfer(End& source, End& destination, const std::string& key, const PostOptions& options = {});
+  void TearDown() override;
+
+  std::unique_ptr<Cluster> cluster_;
+};
+
+Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> ranges,
+           const PostOptions& options = {});
+Batch Receive(End& to, const End& from, const std::string& key, std::vector<Range> ranges,
+              const PostOptions& options = {});
+
+// One way for bytes to go, for real.
+struct RouteCase {
+  const char* name;
+  int route;             // FERRY_ROUTE_...
+  bool one_node;         // source and destination are devices of one daemon
+  const char* transfer;  // configuration
+};
+extern const RouteCase kLocalRoute, kMappedRoute, kUcxShmRoute, kUcxTcpRoute;
+inline void PrintTo(const RouteCase& route, std::ostream* out) { *out << route.name; }
+
+// Two daemons; the source is device 0 of the first, the destination device 0 of the second, or on `local`
+// device 1 of the first. Instantiate with RouteCases.
+class RouteTest : public ClusterTest, public ::testing::WithParamInterface<RouteCase> {
+ protected:
+  void StartForRoute(ClusterOptions options = {});
+  size_t source_node() const { return 0; }
+  size_t destination_node() const { return GetParam().one_node ? 0 : 1; }
+  uint64_t source_device() const { return 0; }
+  uint64_t destination_device() const { return GetParam().one_node ? 1 : 2; }
+  PostOptions options() const;
+  End OpenSource(uint64_t bytes) { return OpenEnd(0, bytes, 0, "source"); }
+  End OpenDestination(uint64_t bytes) {
+    return OpenEnd(destination_node(), bytes, GetParam().one_node ? 1 : 0, "destination");
+  }
+  // Client processes, each with one arena (index 0) on its device.
+  std::unique_ptr<ClientProcess> SpawnSource(uint64_t bytes);
+  std::unique_ptr<ClientProcess> SpawnDestination(uint64_t bytes);
+  std::string route_option() const;  // for ClientProcess: " route=2"
+};
+
+inline std::string RouteCaseName(const ::testing::TestParamInfo<RouteCase>& info) { return info.param.name; }
+#define INSTANTIATE_ROUTES(suite, ...) \
+  INSTANTIATE_TEST_SUITE_P(Routes, suite, ::testing::Values(__VA_ARGS__), ::ferry::testing::RouteCaseName)
+#define INSTANTIATE_ALL_ROUTES(suite)                                                                 \
+  INSTANTIATE_ROUTES(suite, ::ferry::testing::kLocalRoute, ::ferry::testing::kMappedRoute, \
+                     ::ferry::testing::kUcxShmRoute, ::ferry::testing::kUcxTcpRoute)
+#define INSTANTIATE_PEER_ROUTES(suite)                                                     \
+  INSTANTIATE_ROUTES(suite, ::ferry::testing::kMappedRoute, ::ferry::testing::kUcxShmRoute, \
+                     ::ferry::testing::kUcxTcpRoute)
+
+}  // namespace ferry::testing

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Unix socket without any manners. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "tests/support/await.h"
+
+namespace ferry::testing {
+
+class RawSocket {
+ public:
+  RawSocket(const std::string& path, int type);
+  bool connected() const { return connected_; }
+  int fd() const { return socket_.get(); }
+  // One packet (or piece of a stream) with descriptors beside it.
+  bool Send(const std::string& bytes, const std::vector<int>& fds = {});
+  struct Packet {
+    std::string bytes;  // empty: the other end closed
+    std::vector<UniqueFd> fds;
+  };
+  // Nothing: none came in time.
+  std::optional<Packet> Receive(std::chrono::milliseconds patience = kSoon);
+  // True once the other end has closed; what it still says before is dropped.
+  bool AwaitClosed(std::chrono::milliseconds patience = kSoon);
+  void Close() { socket_.Reset(); }
+
+ private:
+  UniqueFd socket_;
+  bool connected_ = false;
+};
+
+// A memfd of `bytes` with `seals` (F_SEAL_...).
+UniqueFd MakeMemfd(uint64_t bytes, int seals);
+int ArenaSeals();
+
+}  // namespace ferry::testing

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arenas of peer daemons of this host that are mapped here, read-only, and how many launches use each.
+// An arena that its daemon took back is found no more, and goes when its last launch has ended. Unmapping
+// may block, so a mapping that is not needed any more is handed back to be destroyed on a memory thread.
+// Home: control.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/ids.h"
+#include "device/host/host_memory.h"
+
+namespace ferry {
+
+class PeerArenaTable {
+ public:
+  // Null if it is not mapped, or gone. Valid until Gone, DropPeer, or, pinned, until Unpin.
+  const HostMapping* Find(PeerId peer, ArenaId arena) const;
+  // False if it is mapped already; `mapping` then stays the caller's.
+  bool Insert(PeerId peer, ArenaId arena, std::unique_ptr<HostMapping>& mapping);
+
+  // One launch more reads from it; null as Find. The launch is ended by the pointer, not by the ids: a
+  // peer that comes back may use them anew while old launches run.
+  const HostMapping* Pin(PeerId peer, ArenaId arena);
+  // That launch has ended. Not null: this was the last use of an arena that is gone.
+  [[nodiscard]] std::unique_ptr<HostMapping> Unpin(const HostMapping* mapping);
+
+  // The peer took the arena back. Not null if nothing pins it; unknown arenas are ignored.
+  [[nodiscard]] std::unique_ptr<HostMapping> Gone(PeerId peer, ArenaId arena);
+  // The peer is lost: all of its arenas are gone. Those that nothing pins.
+  [[nodiscard]] std::vector<std::unique_ptr<HostMapping>> DropPeer(PeerId peer);
+
+  // Mapped now, gone but pinned ones included.
+  size_t size() const { return entries_.size(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  struct Entry {
+    std::unique_ptr<HostMapping> mapping;
+    uint64_t pins = 0;
+    bool gone = false;
+  };
+  // Takes the entry out if it is gone and nothing pins it.
+  std::unique_ptr<HostMapping> Release(const HostMapping* mapping);
+
+  absl::flat_hash_map<PeerId, absl::flat_hash_map<ArenaId, const HostMapping*>> present_;
+  absl::flat_hash_map<const HostMapping*, Entry> entries_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace ferry

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/ucx/ucx_api.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "transfer/ucx/ucx_transport.h"
+
+namespace ferry {
+namespace {
+
+// The nbx calls and the cached keys of ucp_config_modify.
+constexpr unsigned kOldestMinor = 12;
+
+absl::Status Unavailable(absl::string_view why) {
+  return Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+               absl::StrCat("opening libucp.so.0: ", why));
+}
+
+absl::StatusOr<UcxApi> Open() {
+  // UCX must not patch malloc and mmap of the process, nor install handlers for SIGSEGV and friends, nor
+  // talk on stdout: every error comes back as a status. What an operator has set stays.
+  setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
+  setenv("UCX_HANDLE_ERRORS", "none", /*overwrite=*/0);
+  setenv("UCX_LOG_LEVEL", "fatal", /*overwrite=*/0);
+  // Never closed: UCX has threads and process-wide state of its own.
+  void* const library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Unavailable(dlerror());
+  UcxApi api;
+#define FERRY_UCX_LOAD(name)                                                 \
+  api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name));    \
+  if (api.name == nullptr) return Unavailable(absl::StrCat("it has no ", #name));
+  FERRY_UCX_FUNCTIONS(FERRY_UCX_LOAD)
+#undef FERRY_UCX_LOAD
+  unsigned major = 0, minor = 0, release = 0;
+  api.ucp_get_version(&major, &minor, &release);
+  if (major != 1 || minor < kOldestMinor) {
+    return Unavailable(absl::StrCat("version ", major, ".", minor, ".", release,
+                                    " is not supported (1.", kOldestMinor, " or later 1.x is)"));
+  }
+  return api;
+}
+
+}  // namespace
+
+absl::StatusOr<const UcxApi*> LoadUcx() {
+  static const absl::StatusOr<UcxApi>& api = *new absl::StatusOr<UcxApi>(Open());
+  if (!api.ok()) return api.status();
+  return &*api;
+}
+
+std::string UcxVersion(const UcxApi& api) { return api.ucp_get_version_string(); }
+
+}  // namespace ferry

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/ucx/ucx_worker.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+// One Poll does at most this many rounds, so that the lane's other work has its turn.
+constexpr int kRounds = 32;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const UcxApi& api, std::string kind,
+                                                             const Settings& settings) {
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(api, std::move(kind)));
+  const auto failed = [&](absl::string_view what, ucs_status_t status) {
+    return Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                 absl::StrCat("opening UCX for '", worker->kind_, "' peers: ", what, ": ",
+                              api.ucs_status_string(status)));
+  };
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = api.ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return failed("reading its configuration", status);
+  for (const auto& [name, value] : settings) {
+    status = api.ucp_config_modify(config, name.c_str(), value.c_str());
+    if (status != UCS_OK && (name == "TLS" || name == "NET_DEVICES")) {
+      api.ucp_config_release(config);
+      return failed(absl::StrCat("setting UCX_", name, "=", value), status);
+    }
+  }
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  status = api.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &worker->context_);
+  api.ucp_config_release(config);
+  if (status != UCS_OK) {
+    worker->context_ = nullptr;
+    return failed("making a context", status);
+  }
+  ucp_worker_params_t worker_params = {};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  status = api.ucp_worker_create(worker->context_, &worker_params, &worker->worker_);
+  if (status != UCS_OK) {
+    worker->worker_ = nullptr;
+    return failed("making a worker", status);
+  }
+  ucp_address_t* address = nullptr;
+  size_t length = 0;
+  status = api.ucp_worker_get_address(worker->worker_, &address, &length);
+  if (status != UCS_OK) return failed("asking for its address", status);
+  worker->address_.assign(reinterpret_cast<const char*>(address), length);
+  api.ucp_worker_release_address(worker->worker_, address);
+  status = api.ucp_worker_get_efd(worker->worker_, &worker->event_fd_);
+  if (status != UCS_OK) return failed("asking for its event descriptor", status);
+  return worker;
+}
+
+UcxWorker::~UcxWorker() {
+  if (worker_ != nullptr) api_.ucp_worker_destroy(worker_);
+  if (context_ != nullptr) api_.ucp_cleanup(context_);
+}
+
+void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<bool()> busy) {
+  after_progress_ = std::move(after_progress);
+  busy_ = std::move(busy);
+}
+
+bool UcxWorker::Poll() {
+  bool any = false;
+  for (int i = 0; i < kRounds && Progress(); ++i) any = true;
+  return after_progress_() || any;
+}
+
+bool UcxWorker::PrepareToPark() {
+  // UCS_ERR_BUSY: something has arrived that was not looked at yet.
+  return api_.ucp_worker_arm(worker_) == UCS_OK;
+}
+
+}  // namespace ferry

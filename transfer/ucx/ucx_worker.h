@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One UCX context and its worker, owned and driven by one lane: creation with a set of transports,
+// progress, parking. What the requests mean is UcxTransport's affair. Home: lane.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "device/lane.h"
+#include "transfer/ucx/ucx_api.h"
+
+namespace ferry {
+
+class UcxWorker : public Poller {
+ public:
+  using Settings = std::vector<std::pair<std::string, std::string>>;  // as UCX_..., without "UCX_"
+
+  // Settings that this UCX does not know are skipped, but for TLS and NET_DEVICES.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const UcxApi& api, std::string kind,
+                                                           const Settings& settings);
+  // Whatever requests are left are gone afterwards and touch no memory.
+  ~UcxWorker() override;
+
+  const std::string& kind() const { return kind_; }
+  const std::string& address() const { return address_; }
+  ucp_worker_h get() const { return worker_; }
+
+  // What Poll does after progress (true if it did anything), and whether there is anything to poll for.
+  void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy);
+  bool Progress() { return api_.ucp_worker_progress(worker_) != 0; }
+
+  bool Poll() override;
+  bool Busy() const override { return busy_(); }
+  int EventFd() const override { return event_fd_; }
+  bool PrepareToPark() override;
+
+ private:
+  UcxWorker(const UcxApi& api, std::string kind) : api_(api), kind_(std::move(kind)) {}
+
+  const UcxApi& api_;
+  const std::string kind_;
+  std::string address_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int event_fd_ = -1;
+  std::function<bool()> after_progress_;
+  std::function<bool()> busy_;
+};
+
+}  // namespace ferry
