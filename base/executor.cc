@@ -36,7 +36,34 @@ void SerialExecutor::Post(Task task) {
     MutexLock lock(mutex_);
     if (stopping_) return;
     queue_.push_back(std::move(task));
-    wake = std::exchange(sleeping_, false);
+    // Who runs looks at the queue before it leaves.
+    wake = !running_ && std::exchange(sleeping_, false);
+  }
+  if (wake) wake_.notify_one();
+}
+
+void SerialExecutor::PostOrRun(Task task) {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    if (running_ || !queue_.empty()) {
+      queue_.push_back(std::move(task));
+      return;  // the thread is awake, or who runs wakes it
+    }
+    running_ = true;
+  }
+  const SerialExecutor* const before = std::exchange(current_executor, this);
+  task();
+  task = nullptr;
+  const absl::Time next = after_batch_ ? after_batch_() : absl::InfiniteFuture();
+  current_executor = before;
+  bool wake = false;
+  {
+    MutexLock lock(mutex_);
+    running_ = false;
+    // What came meanwhile, an earlier timer, and stopping are the thread's.
+    wake = (!queue_.empty() || stopping_ || next < wakes_at_) && std::exchange(sleeping_, false);
+    next_ = next;
   }
   if (wake) wake_.notify_one();
 }
@@ -83,28 +110,33 @@ void SerialExecutor::Run() {
   current_executor = this;
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   std::vector<Task> batch;
-  absl::Time next = absl::InfiniteFuture();
   while (true) {
     {
       MutexLock lock(mutex_);
-      while (queue_.empty() && !stopping_) {
+      while (running_ || (queue_.empty() && !stopping_)) {
         sleeping_ = true;
-        if (next == absl::InfiniteFuture()) {
+        if (running_ || next_ == absl::InfiniteFuture()) {
+          wakes_at_ = absl::InfiniteFuture();
           wake_.wait(mutex_);
         } else {
-          const absl::Duration left = next - MonotonicNow();
+          const absl::Duration left = next_ - MonotonicNow();
           if (left <= absl::ZeroDuration()) break;
-          // Not longer: the clock added to a far `next` would not fit chrono's nanoseconds.
+          wakes_at_ = next_;
+          // Not longer: the clock added to a far `next_` would not fit chrono's nanoseconds.
           wake_.wait_for(mutex_, absl::ToChronoNanoseconds(std::min(left, absl::Hours(1))));
         }
       }
       sleeping_ = false;
       if (queue_.empty() && stopping_) return;
+      running_ = true;
       batch.swap(queue_);
     }
     for (Task& task : batch) task();
     batch.clear();
-    if (after_batch_) next = after_batch_();
+    const absl::Time next = after_batch_ ? after_batch_() : absl::InfiniteFuture();
+    MutexLock lock(mutex_);
+    running_ = false;
+    next_ = next;
   }
 }
 

@@ -22,6 +22,9 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual void Post(Task task) = 0;
+  // As Post, but may run the task here and now if the executor is idle, which saves a thread its
+  // wake-up. For callers that hold no lock, can be kept a moment, and do not run on this executor.
+  virtual void PostOrRun(Task task) { Post(std::move(task)); }
   // Monotonic, as an absl::Time whose origin means nothing.
   virtual absl::Time Now() = 0;
   virtual bool IsCurrent() const = 0;
@@ -30,7 +33,8 @@ class Executor {
 // Monotonic time in absl's type, so that a changed wall clock moves no deadline.
 absl::Time MonotonicNow();
 
-// A thread of its own. `after_batch` runs after each run of tasks, before the thread waits again;
+// A thread of its own, and whoever calls PostOrRun while that thread has nothing to do: tasks still
+// run one at a time, in order, and see what the ones before them did. `after_batch` runs after each run of tasks, before the thread waits again;
 // it returns when it wants to run next at the latest (absl::InfiniteFuture(): only after tasks),
 // and is where timers and the flushing of what tasks collected live.
 class SerialExecutor : public Executor {
@@ -44,6 +48,7 @@ class SerialExecutor : public Executor {
   // Before the first Post.
   void SetAfterBatch(AfterBatch after_batch);
   void Post(Task task) override;
+  void PostOrRun(Task task) override;
   absl::Time Now() override { return MonotonicNow(); }
   bool IsCurrent() const override;
   // Runs what was posted before and joins; Posts that follow are dropped. Idempotent, not from a
@@ -61,7 +66,10 @@ class SerialExecutor : public Executor {
   Mutex mutex_;
   std::condition_variable_any wake_;
   std::vector<Task> queue_ ABSL_GUARDED_BY(mutex_);
-  bool sleeping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;   // somebody runs tasks
+  bool sleeping_ ABSL_GUARDED_BY(mutex_) = false;  // the thread waits, at most until `wakes_at_`
+  absl::Time wakes_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // what after_batch_ asked for
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

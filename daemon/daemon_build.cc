@@ -37,7 +37,7 @@ absl::Status Daemon::Impl::MakeDevices() {
     device->memory = std::make_unique<SerialExecutor>(absl::StrCat("memory ", ids[i].value()));
     device->lane = std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
     const OpSink sink = [this](std::vector<OpResult> results) {
-      control.Post([this, results = std::move(results)]() mutable { driver->OnResults(std::move(results)); });
+      control.PostOrRun([this, results = std::move(results)]() mutable { driver->OnResults(std::move(results)); });
     };
     device->copy = std::make_unique<CopyTransport>(*device->lane, copy_helper, sink,
                                                    [this](PeerId peer) { return peers->StillValid(peer); });

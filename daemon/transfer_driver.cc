@@ -317,7 +317,7 @@ void TransferDriver::FlushLanes() {
     device->lane->Post([this, device = device, work = std::exchange(work, {})]() mutable {
       for (auto& [watch, word] : work.watches) {
         device->lane->WatchWord(watch.transfer, word, watch.value, [this](TransferId transfer) {
-          control_.Post([this, transfer] {
+          control_.PostOrRun([this, transfer] {
             watching_.erase(transfer);
             engine_.OnDefined(control_.Now(), transfer);
           });

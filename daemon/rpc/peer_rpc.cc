@@ -35,7 +35,7 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
   Delivery(Executor& control, PeerStreamCallbacks callbacks)
       : control_(control), callbacks_(std::move(callbacks)) {}
   void Frame(PeerFrame frame) {
-    control_.Post([self = shared_from_this(), frame = std::move(frame)]() mutable {
+    control_.PostOrRun([self = shared_from_this(), frame = std::move(frame)]() mutable {
       if (!self->silenced_) self->callbacks_.on_frame(std::move(frame));
     });
   }

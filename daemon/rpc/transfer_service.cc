@@ -70,7 +70,7 @@ class PostStream final : public grpc::ServerBidiReactor<v1::PostTransfersRequest
                                           "PostTransfers: neither send nor receive is given")));
     }
     PostBatch batch = incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());
-    core_.control.Post([&core = core_, output = output_, caller = caller_, sequence = incoming_.sequence(),
+    core_.control.PostOrRun([&core = core_, output = output_, caller = caller_, sequence = incoming_.sequence(),
                         batch = std::move(batch)]() mutable {
       absl::StatusOr<Session*> session = caller.Authenticate(core);
       if (!session.ok()) return output->Finish(ToGrpc(session.status()));
@@ -240,7 +240,7 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
   template <typename Response>
   grpc::ServerUnaryReactor* Post(grpc::CallbackServerContext* context, PostBatch batch, Response* response) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    core_.control.Post([this, reactor, response, caller = RpcCaller::Of(*context, core_.connections),
+    core_.control.PostOrRun([this, reactor, response, caller = RpcCaller::Of(*context, core_.connections),
                         batch = std::move(batch)]() mutable {
       absl::StatusOr<Session*> session = caller.Authenticate(core_);
       if (!session.ok()) return reactor->Finish(ToGrpc(session.status()));

@@ -143,6 +143,75 @@ TEST(SerialExecutorTest, ATimerFarAwayKeepsNobodyFromPosting) {
   EXPECT_LE(calls, 102);  // it did not spin
 }
 
+TEST(SerialExecutorTest, PostOrRunRunsHereWhenIdleAndIsThenCurrent) {
+  SerialExecutor executor("test");
+  executor.RunAndWait([] {});
+  std::thread::id ran;
+  bool current = false;
+  // The thread may still be on its way back to sleep after RunAndWait, and then runs the task itself.
+  for (int i = 0; i < 1000 && ran != std::this_thread::get_id(); ++i) {
+    executor.PostOrRun([&] {
+      ran = std::this_thread::get_id();
+      current = executor.IsCurrent();
+    });
+    executor.RunAndWait([] {});
+  }
+  EXPECT_EQ(ran, std::this_thread::get_id());
+  EXPECT_TRUE(current);
+  EXPECT_FALSE(executor.IsCurrent());
+}
+
+TEST(SerialExecutorTest, PostOrRunAndPostNeverRunTwoTasksAtOnce) {
+  SerialExecutor executor("test");
+  int counter = 0;  // no lock: the executor is one
+  int after = 0;
+  executor.SetAfterBatch([&] {
+    ++after;
+    return absl::InfiniteFuture();
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 5000; ++i) {
+        if ((i + t) % 2 == 0) {
+          executor.Post([&] { ++counter; });
+        } else {
+          executor.PostOrRun([&] { ++counter; });
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  executor.RunAndWait([] {});
+  int seen = 0;
+  executor.RunAndWait([&] { seen = counter; });
+  EXPECT_EQ(seen, 20000);
+  EXPECT_GT(after, 0);
+}
+
+TEST(SerialExecutorTest, ATimerAskedForByAnInlineTaskFiresOnTheThread) {
+  SerialExecutor executor("test");
+  absl::Time due = absl::InfiniteFuture();
+  int fired = 0;
+  Mutex mutex;
+  std::condition_variable_any changed;
+  executor.SetAfterBatch([&] {
+    if (due <= MonotonicNow()) {
+      due = absl::InfiniteFuture();
+      MutexLock lock(mutex);
+      ++fired;
+      changed.notify_all();
+    }
+    return due;
+  });
+  for (int round = 1; round <= 50; ++round) {
+    executor.PostOrRun([&] { due = MonotonicNow() + absl::Milliseconds(1); });
+    MutexLock lock(mutex);
+    while (fired < round) changed.wait(mutex);
+  }
+  EXPECT_EQ(fired, 50);
+}
+
 TEST(SerialExecutorTest, StopRunsWhatWasPostedAndDropsTheRest) {
   SerialExecutor executor("test");
   Event entered;
