@@ -148,10 +148,11 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection, Pee
   devices_.list.front()->memory->Post([this, peer, arena, bytes = granted->bytes, fd = std::move(fds[0]),
                                        number = link.number]() mutable {
     auto mapping = HostMapping::Map(std::move(fd), bytes, HostMapping::Access::kReadOnly);
+    if (mapping.ok()) (*mapping)->Populate();
     control_.Post([this, peer, arena, number, mapping = std::move(mapping)]() mutable {
-      if (links_[peer.value()]->number != number && mapping.ok()) {
-        // Of a link that is lost; nobody waits any more.
-        devices_.list.front()->memory->Post([gone = *std::move(mapping)] {});
+      if (links_[peer.value()]->number != number) {
+        // Of a link that is lost; nobody waits any more, or for an arena of the next link.
+        if (mapping.ok()) devices_.list.front()->memory->Post([gone = *std::move(mapping)] {});
         return;
       }
       driver_->OnPeerArena(peer, arena, std::move(mapping));

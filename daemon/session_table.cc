@@ -222,6 +222,8 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
   ++device.arenas;
   device.arena_bytes += added.bytes;
   FlightRecorder::Get().Record("arena.register", added.id.value(), session_id.value(), added.bytes);
+  // Before the mapping can be destroyed, which is a task of the same thread.
+  device.memory->Post([mapping = added.mapping.get()] { mapping->Populate(); });
   Reply(connection, {sequence, absl::OkStatus(), AttachArenaRegistered{added.id}});
 }
 

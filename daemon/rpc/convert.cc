@@ -120,15 +120,26 @@ void CheckOverlaps(PostBatch& batch) {
   if (!std::is_sorted(extents.begin(), extents.end(), before)) {
     std::sort(extents.begin(), extents.end(), before);
   }
-  for (size_t i = 1; i < extents.size(); ++i) {
-    const Extent& a = extents[i - 1];
-    const Extent& b = extents[i];
-    if (a.range.arena != b.range.arena || b.range.offset - a.range.offset >= a.range.length) continue;
-    batch.violations.push_back(
-        {absl::StrCat("buffers[", b.buffer, "]"),
-         Invalid(absl::StrCat("writes bytes of ", b.range.arena.ToString(), " at offset ", b.range.offset,
-                              " that buffers[", a.buffer, "] writes too"),
-                 Reason::kRangeOverlap)});
+  // Each against the one before it that reaches farthest, which may be long before.
+  const auto end = [](const Range& range) {
+    return range.length > std::numeric_limits<uint64_t>::max() - range.offset
+               ? std::numeric_limits<uint64_t>::max()
+               : range.offset + range.length;
+  };
+  const Extent* farthest = nullptr;
+  for (const Extent& extent : extents) {
+    if (farthest == nullptr || farthest->range.arena != extent.range.arena) {
+      farthest = &extent;
+      continue;
+    }
+    if (extent.range.offset < end(farthest->range)) {
+      batch.violations.push_back(
+          {absl::StrCat("buffers[", extent.buffer, "]"),
+           Invalid(absl::StrCat("writes bytes of ", extent.range.arena.ToString(), " at offset ",
+                                extent.range.offset, " that buffers[", farthest->buffer, "] writes too"),
+                   Reason::kRangeOverlap)});
+    }
+    if (end(extent.range) > end(farthest->range)) farthest = &extent;
   }
 }
 

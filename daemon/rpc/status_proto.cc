@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/status_proto.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,41 @@ namespace {
 // gRPC's trailers have 8 KiB in all; a refused batch of thousands must not lose its status to that.
 constexpr size_t kMaxDetailBytes = 6 * 1024;
 constexpr size_t kMaxMessageBytes = 1024;
+
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
+size_t CharacterBytes(absl::string_view text) {
+  const auto byte = [&](size_t i) -> unsigned { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const auto follows = [&](size_t i) { return byte(i) >= 0x80 && byte(i) < 0xc0; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first < 0xe0) return follows(1) ? 2 : 0;
+  // Not overlong, no half of a surrogate pair, not beyond U+10FFFF.
+  if (first == 0xe0 && byte(1) < 0xa0) return 0;
+  if (first == 0xed && byte(1) >= 0xa0) return 0;
+  if (first == 0xf0 && byte(1) < 0x90) return 0;
+  if (first == 0xf4 && byte(1) >= 0x90) return 0;
+  if (first >= 0xe0 && first < 0xf0) return follows(1) && follows(2) ? 3 : 0;
+  if (first >= 0xf0 && first < 0xf5) return follows(1) && follows(2) && follows(3) ? 4 : 0;
+  return 0;
+}
+
+// Texts come from clients too, and were cut to length on the way. A string field that is not UTF-8 cannot be parsed
+// at the other end, and would take the whole link down with it.
+std::string Text(absl::string_view text, size_t max) {
+  std::string good;
+  while (!text.empty()) {
+    const size_t bytes = CharacterBytes(text);
+    if (good.size() + std::max<size_t>(bytes, 1) > max) break;
+    if (bytes == 0) {
+      good += '?';
+    } else {
+      good.append(text.data(), bytes);
+    }
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return good;
+}
+
 }  // namespace
 
 void ToProto(const absl::Status& status, const std::vector<Violation>& violations,
@@ -19,11 +55,13 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
   out->Clear();
   if (status.ok()) return;
   out->set_code(static_cast<int>(status.code()));
-  out->set_message(std::string(status.message().substr(0, kMaxMessageBytes)));
+  out->set_message(Text(status.message(), kMaxMessageBytes));
   google::rpc::ErrorInfo info;
   info.set_reason(std::string(ReasonName(ReasonOf(status))));
   info.set_domain(kErrorDomain);
-  for (const auto& [key, value] : MetadataOf(status)) (*info.mutable_metadata())[key] = value;
+  for (const auto& [key, value] : MetadataOf(status)) {
+    (*info.mutable_metadata())[Text(key, kMaxMessageBytes)] = Text(value, kMaxMessageBytes);
+  }
   if (!violations.empty()) (*info.mutable_metadata())["violations"] = absl::StrCat(violations.size());
   out->add_details()->PackFrom(info);
   if (!violations.empty()) {
@@ -33,7 +71,7 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
       google::rpc::BadRequest::FieldViolation entry;
       entry.set_field(violation.field);
       entry.set_description(absl::StrCat(ReasonName(ReasonOf(violation.status)), ": ",
-                                         violation.status.message()));
+                                         Text(violation.status.message(), kMaxMessageBytes)));
       bytes += entry.ByteSizeLong() + 4;
       if (bytes > kMaxDetailBytes - 1024) {
         auto* rest = bad.add_field_violations();

@@ -59,7 +59,7 @@ class StreamOutput {
       writing_ = false;
       if (!ok) waiting_.clear();
       write = Next();
-      finish = !write && end_.has_value() && !std::exchange(finishing_, true);
+      finish = !write && !detached_ && end_.has_value() && !std::exchange(finishing_, true);
     }
     if (write) start_(&current_);
     if (finish) finish_(*end_);

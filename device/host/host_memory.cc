@@ -18,6 +18,10 @@
 namespace ferry {
 namespace {
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
 constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 absl::Status CheckMemfd(int fd, uint64_t bytes) {
@@ -77,6 +81,13 @@ absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(UniqueFd memfd, ui
   madvise(data, bytes, MADV_DONTDUMP);
   madvise(data, bytes, MADV_DONTFORK);
   return mapping;
+}
+
+void HostMapping::Populate() {
+  struct stat file;
+  constexpr uint64_t kBlock = 512;  // of st_blocks, whatever the file system's own
+  if (fstat(memfd_.get(), &file) != 0 || static_cast<uint64_t>(file.st_blocks) * kBlock < bytes_) return;
+  madvise(data_, bytes_, MADV_POPULATE_READ);  // older kernels refuse, and then copies fault
 }
 
 HostMapping::~HostMapping() {

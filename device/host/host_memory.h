@@ -26,6 +26,10 @@ class HostMapping {
   HostMapping(const HostMapping&) = delete;
   HostMapping& operator=(const HostMapping&) = delete;
 
+  // Enters pages that exist into our page table, so that the first copy does not fault for each; makes none:
+  // memory that its owner has not touched is left alone. Blocks for a while (0.1 s a GiB).
+  void Populate();
+
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   int fd() const { return memfd_.get(); }

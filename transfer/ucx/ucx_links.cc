@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Endpoints: opened by the first op that needs one, closed by force when a peer is lost.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "transfer/ucx/ucx_state.h"
+
+namespace ferry {
+
+absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
+  if (link.endpoint != nullptr) return absl::OkStatus();
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(link.address.data());
+  params.err_mode =
+      link.channel->forceable ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  params.err_handler.cb = [](void* arg, ucp_ep_h endpoint, ucs_status_t status) {
+    Link& link = *static_cast<Link*>(arg);
+    if (link.endpoint != endpoint || link.error != UCS_OK) return;
+    link.error = status;
+    link.owner->failed_links.push_back(&link);
+  };
+  params.err_handler.arg = &link;
+  link.error = UCS_OK;
+  const ucp_worker_h worker = link.channel->worker->get();
+  ucs_status_t status = api.ucp_ep_create(worker, &params, &link.endpoint);
+  if (status == UCS_ERR_UNREACHABLE && link.channel->forceable &&
+      link.channel->worker->kind() == kUcxShm) {
+    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+    status = api.ucp_ep_create(worker, &params, &link.endpoint);
+    if (status == UCS_OK) link.channel->forceable = false;
+  }
+  if (status == UCS_OK) return absl::OkStatus();
+  link.endpoint = nullptr;
+  return absl::UnavailableError(
+      absl::StrCat("opening an endpoint: ", api.ucs_status_string(status)));
+}
+
+void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queued) {
+  std::vector<Op*> stopped;
+  for (auto& [key, op] : ops) {
+    if (op->link != &link || !(queued || op->receive() || op->posted > 0)) continue;
+    stopped.push_back(op.get());
+  }
+  if (!stopped.empty()) {
+    const auto goes = [&](const Op* op) {
+      return op->link == &link && (queued || op->posted > 0);
+    };
+    auto& sends = link.channel->sends;
+    sends.erase(std::remove_if(sends.begin(), sends.end(), goes), sends.end());
+    for (Op* op : stopped) op->waiting = false;  // in one pass, not one by one in StopOp
+  }
+  const absl::Status because = Annotate(
+      why, absl::StrCat("with ", link.key.second.ToString(), " of ", link.key.first.ToString()));
+  for (Op* op : stopped) StopOp(*op, because);
+  failed_links.erase(std::remove(failed_links.begin(), failed_links.end(), &link),
+                     failed_links.end());
+  link.error = UCS_OK;
+  if (link.endpoint == nullptr) return;
+  if (!link.channel->forceable) {
+    const bool stuck = std::any_of(stopped.begin(), stopped.end(),
+                                   [](const Op* op) { return !op->receive() && op->in_flight > 0; });
+    if (stuck && !link.channel->draining) Drain(*link.channel);
+    link.endpoint = nullptr;  // stays open in UCX: closing it without force would wait for the peer
+    return;
+  }
+  const ucp_ep_h endpoint = std::exchange(link.endpoint, nullptr);
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = api.ucp_ep_close_nbx(endpoint, &param);
+  if (UCS_PTR_IS_PTR(request)) link.channel->closing.push_back(request);
+}
+
+void UcxTransport::Impl::Drain(Channel& channel) {
+  FERRY_LOG(warn, "ucx.closed", "'{}' is off from here on: a lost peer holds sends of ours",
+            channel.worker->kind());
+  channel.draining = true;
+  const absl::Status why =
+      Error(absl::StatusCode::kAborted, Reason::kCommAborted,
+            "ucx: shared memory was closed because a lost peer would not let go of its transfers");
+  std::vector<Op*> stopped;
+  for (auto& [key, op] : ops) {
+    if (op->channel == &channel) stopped.push_back(op.get());
+  }
+  channel.sends.clear();
+  for (Op* op : stopped) {
+    op->waiting = false;
+    StopOp(*op, why);
+  }
+  PostFinishDraining(channel);
+}
+
+void UcxTransport::Impl::PostFinishDraining(Channel& channel) {
+  lane.Post([this, &channel] { FinishDraining(channel); });
+}
+
+void UcxTransport::Impl::FinishDraining(Channel& channel) {
+  if (channel.worker == nullptr || channel.receives_in_flight > 0) return;
+  lane.RemovePoller(channel.worker.get());
+  channel.worker.reset();
+  channel.closing.clear();
+  channel.strays.clear();
+  for (auto& [key, op] : ops) {
+    if (op->channel != &channel) continue;
+    op->in_flight = 0;
+    FinishIfComplete(*op);
+  }
+  Answer();
+}
+
+void UcxTransport::Impl::DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
+              const absl::Status& why) {
+  FailLink(*link->second, why, /*queued=*/true);
+  if (link->second->channel != nullptr) old_links.push_back(std::move(link->second));
+  links.erase(link);
+}
+
+}  // namespace ferry

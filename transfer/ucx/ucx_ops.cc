@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of an op: posted to UCX, returned, stopped, answered.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "transfer/ucx/ucx_state.h"
+
+namespace ferry {
+namespace {
+
+// Send requests that UCX has at once, per worker, and how many of them one op posts before the next has
+// its turn. Only sends are bounded: receives are all posted, so that two ends which order their ops
+// differently cannot wait for each other.
+constexpr size_t kSendsAtOnce = 64;
+constexpr size_t kSendsPerTurn = 16;
+// Tags of cancelled receives to watch for, and how many of them one Poll looks for.
+constexpr size_t kMostStrays = 65536;
+constexpr size_t kStraysPerPoll = 64;
+}  // namespace
+
+absl::Status UcxTransport::Impl::OpError(absl::StatusCode code, Reason reason, const TransportOp& op,
+                     absl::string_view why) {
+  const bool receive = op.role == LaunchRole::kReceive;
+  return Error(code, reason,
+               absl::StrCat(receive ? "receiving " : "sending ", op.transfer.ToString(),
+                            receive ? " from " : " to ", op.remote_device.ToString(), " of ",
+                            op.peer.ToString(), " by ucx: ", why));
+}
+
+void UcxTransport::Impl::Refuse(const TransportOp& op, Reason reason, absl::string_view why) {
+  results.push_back({op.transfer, op.attempt,
+                     OpError(absl::StatusCode::kUnavailable, reason, op, why)});
+}
+
+void UcxTransport::Impl::Start(TransportOp op) {
+  FERRY_CHECK(op.role != LaunchRole::kCopy);
+  const auto found = links.find(LinkKey{op.peer, op.remote_device});
+  if (found == links.end()) return Refuse(op, Reason::kPeerUnreachable, "it has no UCX address");
+  Link& link = *found->second;
+  if (link.channel == nullptr || link.channel->draining) {
+    return Refuse(op, Reason::kRouteUnavailable, "the transports it names are not open here");
+  }
+  const absl::Status opened = OpenEndpoint(link);
+  if (!opened.ok()) return Refuse(op, Reason::kRouteUnavailable, opened.message());
+  const OpKey key{op.transfer, op.attempt};
+  const auto [place, fresh] = ops.try_emplace(key, std::make_unique<Op>());
+  FERRY_CHECK(fresh);
+  Op& state = *place->second;
+  state.owner = this;
+  state.link = &link;
+  state.channel = link.channel;
+  state.slots.assign(op.segments.size(), Slot{&state});
+  state.op = std::move(op);
+  ++state.channel->ops;
+  if (state.receive()) {
+    while (state.status.ok() && state.posted < state.slots.size()) PostReceive(state);
+    FinishIfComplete(state);
+  } else if (state.slots.empty()) {
+    FinishIfComplete(state);
+  } else {
+    state.waiting = true;
+    state.channel->sends.push_back(&state);
+  }
+}
+
+void UcxTransport::Impl::FinishIfComplete(Op& op) {
+  if (!op.complete() || std::exchange(op.finished, true)) return;
+  finished_ops.push_back(&op);
+}
+
+ucp_request_param_t UcxTransport::Impl::RequestParam(Slot& slot) {
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = &slot;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  return param;
+}
+
+void UcxTransport::Impl::PostReceive(Op& op) {
+  const Segment& segment = op.op.segments[op.posted];
+  Slot& slot = op.slots[op.posted++];
+  if (segment.size == 0) {
+    ++op.arrived;
+    return;
+  }
+  ucp_request_param_t param = RequestParam(slot);
+  // A receive that completes at once would tell no length.
+  param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                     void* user_data) {
+    Slot& slot = *static_cast<Slot*>(user_data);
+    --slot.op->channel->receives_in_flight;
+    slot.op->owner->Received(slot, status, info->length);
+    slot.op->owner->Returned(slot, request);
+  };
+  ++op.in_flight;
+  ++op.channel->receives_in_flight;
+  const ucs_status_ptr_t request = api.ucp_tag_recv_nbx(
+      op.channel->worker->get(), segment.local, segment.size, op.op.tag, ~uint64_t{0}, &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    if (!slot.returned) slot.request = request;
+    return;
+  }
+  --op.in_flight;
+  --op.channel->receives_in_flight;
+  Received(slot, UCS_PTR_RAW_STATUS(request), 0);  // an error
+}
+
+void UcxTransport::Impl::PostSend(Op& op) {
+  const Segment& segment = op.op.segments[op.posted];
+  Slot& slot = op.slots[op.posted++];
+  if (segment.size == 0) return;
+  ucp_request_param_t param = RequestParam(slot);
+  param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
+    Slot& slot = *static_cast<Slot*>(user_data);
+    --slot.op->channel->sends_in_flight;
+    slot.op->owner->Sent(slot, status);
+    slot.op->owner->Returned(slot, request);
+  };
+  ++op.in_flight;
+  ++op.channel->sends_in_flight;
+  const ucs_status_ptr_t request =
+      api.ucp_tag_send_nbx(op.link->endpoint, segment.local, segment.size, op.op.tag, &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    if (!slot.returned) slot.request = request;
+    return;
+  }
+  --op.in_flight;
+  --op.channel->sends_in_flight;
+  Sent(slot, UCS_PTR_RAW_STATUS(request));
+}
+
+void UcxTransport::Impl::Received(Slot& slot, ucs_status_t status, size_t length) {
+  Op& op = *slot.op;
+  const size_t size = op.op.segments[&slot - op.slots.data()].size;
+  // What came, came: only a cancelled request's message may still be under way.
+  if (status != UCS_ERR_CANCELED) ++op.arrived;
+  if (status == UCS_OK && length == size) return;
+  if (!op.status.ok()) return;
+  if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
+    op.status = OpError(absl::StatusCode::kInternal, Reason::kProtocolError, op.op,
+                        absl::StrCat("the peer sent ", length, " bytes where ", size,
+                                     " were agreed"));
+  } else {
+    op.status = OpError(absl::StatusCode::kAborted, Reason::kCommAborted, op.op,
+                        api.ucs_status_string(status));
+  }
+  failed_ops.push_back(&op);
+}
+
+void UcxTransport::Impl::Sent(Slot& slot, ucs_status_t status) {
+  Op& op = *slot.op;
+  if (status == UCS_OK || !op.status.ok()) return;
+  op.status = OpError(absl::StatusCode::kAborted, Reason::kCommAborted, op.op,
+                      api.ucs_status_string(status));
+  failed_ops.push_back(&op);
+}
+
+void UcxTransport::Impl::Returned(Slot& slot, void* request) {
+  slot.request = nullptr;
+  slot.returned = true;
+  --slot.op->in_flight;
+  api.ucp_request_free(request);
+  FinishIfComplete(*slot.op);
+}
+
+void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
+  if (op.finished && op.status.ok()) return;  // all is there, only to be told
+  if (op.status.ok()) op.status = why;
+  if (std::exchange(op.link, nullptr) == nullptr) return;
+  if (op.receive()) {
+    for (size_t i = 0; i < op.slots.size(); ++i) {
+      if (op.slots[i].request != nullptr) {
+        api.ucp_request_cancel(op.channel->worker->get(), op.slots[i].request);
+      }
+    }
+    // What the peer sends all the same would lie in the worker for ever.
+    auto& strays = op.channel->strays;
+    if (op.arrived < op.slots.size()) {
+      strays.push_back({op.op.tag, op.slots.size() - op.arrived});
+    }
+    if (strays.size() > kMostStrays) strays.pop_front();
+  } else if (std::exchange(op.waiting, false)) {
+    auto& sends = op.channel->sends;
+    sends.erase(std::find(sends.begin(), sends.end(), &op));
+  }
+  FinishIfComplete(op);
+}
+
+bool UcxTransport::Impl::PumpSends(Channel& channel) {
+  bool any = false;
+  while (!channel.sends.empty() && channel.sends_in_flight < kSendsAtOnce) {
+    Op& op = *channel.sends.front();
+    channel.sends.pop_front();
+    op.waiting = false;
+    any = true;
+    const absl::Status opened = OpenEndpoint(*op.link);
+    if (!opened.ok()) {
+      op.status = OpError(absl::StatusCode::kUnavailable,
+                          op.posted == 0 ? Reason::kRouteUnavailable : Reason::kCommAborted, op.op,
+                          opened.message());
+    }
+    for (size_t turn = 0; turn < kSendsPerTurn && op.status.ok() && op.posted < op.slots.size() &&
+                          channel.sends_in_flight < kSendsAtOnce;
+         ++turn) {
+      PostSend(op);
+    }
+    if (op.status.ok() && op.posted < op.slots.size()) {
+      op.waiting = true;
+      channel.sends.push_back(&op);
+    }
+    FinishIfComplete(op);
+  }
+  return any;
+}
+
+void UcxTransport::Impl::DropStrays(Channel& channel) {
+  const size_t count = std::min(channel.strays.size(), kStraysPerPoll);
+  for (size_t i = 0; i < count; ++i) {
+    Stray stray = channel.strays.front();
+    channel.strays.pop_front();
+    while (stray.messages > 0 && DropMessage(channel, stray.tag)) --stray.messages;
+    if (stray.messages > 0) channel.strays.push_back(stray);
+  }
+}
+
+bool UcxTransport::Impl::DropMessage(Channel& channel, uint64_t tag) {
+  ucp_tag_recv_info_t info = {};
+  const ucp_tag_message_h message =
+      api.ucp_tag_probe_nb(channel.worker->get(), tag, ~uint64_t{0}, /*remove=*/1, &info);
+  if (message == nullptr) return false;
+  // A receive of no bytes: UCX drops the message, and tells a sender that waits to be done.
+  static std::byte nowhere;
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.user_data = this;
+  param.cb.recv = [](void* request, ucs_status_t, const ucp_tag_recv_info_t*, void* user_data) {
+    static_cast<Impl*>(user_data)->api.ucp_request_free(request);
+  };
+  api.ucp_tag_msg_recv_nbx(channel.worker->get(), &nowhere, 0, message, &param);
+  return true;
+}
+
+bool UcxTransport::Impl::Answer() {
+  for (Op* op : std::exchange(finished_ops, {})) {
+    failed_ops.erase(std::remove(failed_ops.begin(), failed_ops.end(), op), failed_ops.end());
+    --op->channel->ops;
+    const OpKey key{op->op.transfer, op->op.attempt};
+    results.push_back({key.first, key.second, std::move(op->status)});
+    ops.erase(key);
+  }
+  if (results.empty()) return false;
+  sink(std::exchange(results, {}));
+  return true;
+}
+
+}  // namespace ferry

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The insides of UcxTransport, private to transfer/ucx: ucx_transport.cc sets up and takes down, ucx_ops.cc moves the
+// bytes of ops, ucx_links.cc opens and fails endpoints. Home: the lane.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "transfer/ucx/ucx_api.h"
+#include "transfer/ucx/ucx_transport.h"
+#include "transfer/ucx/ucx_worker.h"
+
+namespace ferry {
+
+// Kinds of workers, as peers know them from the hello.
+inline constexpr char kUcxNet[] = "net";
+inline constexpr char kUcxShm[] = "shm";
+
+struct UcxTransport::Impl {
+  struct Op;
+  struct Link;
+  struct Channel;
+  using OpKey = std::pair<TransferId, uint32_t>;
+  using LinkKey = std::pair<PeerId, GlobalDeviceId>;
+
+  // One UCX request of an op; UCX's callbacks get its address.
+  struct Slot {
+    Op* op = nullptr;
+    void* request = nullptr;  // while UCX has it and it can be cancelled
+    bool returned = false;
+  };
+
+  struct Op {
+    Impl* owner = nullptr;
+    TransportOp op;
+    Link* link = nullptr;  // null once it is stopped
+    Channel* channel = nullptr;
+    std::vector<Slot> slots;  // one per segment; never resized
+    size_t posted = 0;        // segments handed to UCX, or skipped because they are empty
+    size_t in_flight = 0;     // requests that have not returned
+    size_t arrived = 0;       // receives: segments that need nothing more from the peer
+    bool waiting = false;     // is in its channel's `sends`
+    bool finished = false;    // is in `finished_ops`
+    absl::Status status;      // the first error
+
+    bool receive() const { return op.role == LaunchRole::kReceive; }
+    bool complete() const { return in_flight == 0 && (!status.ok() || posted == slots.size()); }
+  };
+
+  // The way to one device of a peer. Its endpoint is opened by the first op that needs it.
+  struct Link {
+    Impl* owner = nullptr;
+    LinkKey key;
+    std::string address;
+    Channel* channel = nullptr;
+    ucp_ep_h endpoint = nullptr;
+    ucs_status_t error = UCS_OK;  // of `endpoint`
+  };
+
+  struct Stray {
+    uint64_t tag = 0;
+    size_t messages = 0;  // that may still come
+  };
+
+  // A worker and what is on it.
+  struct Channel {
+    std::unique_ptr<UcxWorker> worker;  // null once closed
+    // Endpoints can be closed by force. UCX's shared memory could not until late: then only destroying the
+    // worker makes the requests of a dead peer return.
+    bool forceable = true;
+    size_t ops = 0;
+    std::deque<Op*> sends;  // not all segments posted
+    size_t sends_in_flight = 0;
+    size_t receives_in_flight = 0;
+    bool draining = false;  // see Drain
+    std::vector<void*> closing;  // requests of endpoints that close
+    std::deque<Stray> strays;
+  };
+
+  Impl(const UcxApi& api, Lane& lane, OpSink sink) : api(api), lane(lane), sink(std::move(sink)) {}
+
+  const UcxApi& api;
+  Lane& lane;
+  const OpSink sink;
+  std::vector<UcxAddressBlob> addresses;
+  std::vector<std::unique_ptr<Channel>> channels;
+  absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
+  std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
+  absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
+  std::vector<Op*> finished_ops;  // complete; answered by the next Poll
+  std::vector<OpResult> results;  // of ops that never began
+  std::vector<Op*> failed_ops;    // an error came by callback; stopped by the next Poll
+  std::vector<Link*> failed_links;
+
+  // --- Set up and take down.
+
+  absl::Status AddChannel(const std::string& kind, const UcxWorker::Settings& settings);
+  void TakeDown();
+
+  // --- Ops.
+
+  absl::Status OpError(absl::StatusCode code, Reason reason, const TransportOp& op,
+                       absl::string_view why);
+  void Refuse(const TransportOp& op, Reason reason, absl::string_view why);
+  void Start(TransportOp op);
+  void FinishIfComplete(Op& op);
+  ucp_request_param_t RequestParam(Slot& slot);
+  void PostReceive(Op& op);
+  void PostSend(Op& op);
+  void Received(Slot& slot, ucs_status_t status, size_t length);
+  void Sent(Slot& slot, ucs_status_t status);
+  void Returned(Slot& slot, void* request);
+  // Ends an op as far as we can: nothing more is posted, receives are cancelled. It is answered when all of
+  // its requests have returned.
+  void StopOp(Op& op, const absl::Status& why);
+
+  // --- Links.
+
+  absl::Status OpenEndpoint(Link& link);
+  // Ends what UCX has of this link, and what it is yet to get (`queued`), and closes the endpoint by force:
+  // nothing else makes the requests of a dead peer return.
+  void FailLink(Link& link, const absl::Status& why, bool queued);
+  // Takes a channel down whose sends cannot be taken back otherwise: its peers are refused from here on, so
+  // that their transfers take another route. What UCX is reading for a receive it has to finish first.
+  void Drain(Channel& channel);
+  // As a task: a worker must not be destroyed from within its own progress.
+  void PostFinishDraining(Channel& channel);
+  void FinishDraining(Channel& channel);
+  void DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
+                const absl::Status& why);
+
+  // --- Progress.
+
+  bool Busy(const Channel& channel) const;
+  // After progress of the channel's worker. Here and not in UCX's callbacks, which must not call UCX for
+  // much, and not in Launch or Abort, which must not answer.
+  bool AfterProgress(Channel& channel);
+  bool PumpSends(Channel& channel);
+  void DropStrays(Channel& channel);
+  bool DropMessage(Channel& channel, uint64_t tag);
+  bool Answer();
+};
+
+}  // namespace ferry
