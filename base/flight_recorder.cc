@@ -28,14 +28,12 @@ FlightRecorder& FlightRecorder::Get() {
 void FlightRecorder::Record(const char* what, uint64_t a, uint64_t b, uint64_t c,
                             absl::string_view text) {
   const int64_t monotonic = Nanos(CLOCK_MONOTONIC);
-  const int64_t realtime = Nanos(CLOCK_REALTIME);
   MutexLock lock(mutex_);
   const uint64_t number = next_++;
   if (ring_.size() < kCapacity) ring_.emplace_back();
   Event& event = ring_[number % kCapacity];
   event.number = number;
   event.monotonic_nanos = monotonic;
-  event.realtime_nanos = realtime;
   event.what = what;
   event.a = a;
   event.b = b;
@@ -48,12 +46,14 @@ void FlightRecorder::Record(const char* what, uint64_t a, uint64_t b, uint64_t c
 }
 
 std::vector<FlightRecorder::Event> FlightRecorder::Snapshot() const {
+  const int64_t to_realtime = Nanos(CLOCK_REALTIME) - Nanos(CLOCK_MONOTONIC);
   MutexLock lock(mutex_);
   std::vector<Event> events;
   events.reserve(ring_.size());
   const uint64_t first = next_ - ring_.size();
   for (uint64_t number = first; number < next_; ++number)
     events.push_back(ring_[number % kCapacity]);
+  for (Event& event : events) event.realtime_nanos = event.monotonic_nanos + to_realtime;
   return events;
 }
 

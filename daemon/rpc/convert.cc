@@ -62,10 +62,14 @@ absl::Status ConvertShape(const v1::Buffer& buffer, uint64_t bytes, TransferSpec
     }
   }
   if (spec.data_type == DataType::kUnspecified) return absl::OkStatus();
-  const unsigned __int128 bits = elements * static_cast<unsigned>(DataTypeBits(spec.data_type));
-  if ((bits + 7) / 8 != bytes) {
+  const unsigned __int128 expected =
+      (elements * static_cast<unsigned>(DataTypeBits(spec.data_type)) + 7) / 8;
+  if (expected > std::numeric_limits<uint64_t>::max()) {
+    return Invalid(absl::StrCat("the bytes of ", DataTypeName(spec.data_type), spec.shape.ToString(), " overflow"));
+  }
+  if (expected != bytes) {
     return Invalid(absl::StrCat(DataTypeName(spec.data_type), spec.shape.ToString(), " has ",
-                                static_cast<uint64_t>((bits + 7) / 8), " bytes, the ranges have ", bytes));
+                                static_cast<uint64_t>(expected), " bytes, the ranges have ", bytes));
   }
   return absl::OkStatus();
 }
