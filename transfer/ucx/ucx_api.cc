@@ -25,6 +25,9 @@ absl::StatusOr<UcxApi> Open() {
   setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
   setenv("UCX_HANDLE_ERRORS", "none", /*overwrite=*/0);
   setenv("UCX_LOG_LEVEL", "fatal", /*overwrite=*/0);
+  // TCP reads this much of a socket at once. 256 MiB over loopback, GB/s: 64K (the default) 1.9, 1M 3.8. A setting
+  // of a transport, which this UCX takes from the environment only.
+  setenv("UCX_TCP_RX_SEG_SIZE", "1M", /*overwrite=*/0);
   // Never closed: UCX has threads and process-wide state of its own.
   void* const library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Unavailable(dlerror());

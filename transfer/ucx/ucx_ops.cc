@@ -22,6 +22,9 @@ constexpr size_t kSendsPerTurn = 16;
 // Tags of cancelled receives to watch for, and how many of them one Poll looks for.
 constexpr size_t kMostStrays = 65536;
 constexpr size_t kStraysPerPoll = 64;
+// Results wait for each other at most so long and so many.
+constexpr absl::Duration kHold = absl::Microseconds(50);
+constexpr size_t kHeld = 64;
 }  // namespace
 
 absl::Status UcxTransport::Impl::OpError(absl::StatusCode code, Reason reason, const TransportOp& op,
@@ -257,6 +260,12 @@ bool UcxTransport::Impl::Answer() {
     ops.erase(key);
   }
   if (results.empty()) return false;
+  if (!ops.empty() && results.size() < kHeld) {
+    const absl::Time now = MonotonicNow();
+    held_since = std::min(held_since, now);
+    if (now < held_since + kHold) return false;
+  }
+  held_since = absl::InfiniteFuture();
   sink(std::exchange(results, {}));
   return true;
 }

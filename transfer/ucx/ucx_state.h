@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "transfer/ucx/ucx_api.h"
 #include "transfer/ucx/ucx_transport.h"
 #include "transfer/ucx/ucx_worker.h"
@@ -93,7 +94,8 @@ struct UcxTransport::Impl {
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
   std::vector<Op*> finished_ops;  // complete; answered by the next Poll
-  std::vector<OpResult> results;  // of ops that never began
+  std::vector<OpResult> results;  // to be answered
+  absl::Time held_since = absl::InfiniteFuture();  // the first of them, while others are under way
   std::vector<Op*> failed_ops;    // an error came by callback; stopped by the next Poll
   std::vector<Link*> failed_links;
 
@@ -143,6 +145,8 @@ struct UcxTransport::Impl {
   bool PumpSends(Channel& channel);
   void DropStrays(Channel& channel);
   bool DropMessage(Channel& channel, uint64_t tag);
+  // Hands the results to the sink, a moment later while more is under way: each call of the sink wakes
+  // whoever waits for it.
   bool Answer();
 };
 

@@ -31,9 +31,7 @@ UcxWorker::Settings WithDefaults(UcxWorker::Settings settings, const UcxWorker::
 }
 
 UcxWorker::Settings NetSettings(const UcxOptions& options) {
-  // TCP reads this much of a socket at once: measured up to twice the bandwidth of the default 64K.
-  return WithDefaults({{"TLS", options.net_tls}, {"NET_DEVICES", options.net_devices}},
-                      {{"TCP_RX_SEG_SIZE", "256K"}});
+  return {{"TLS", options.net_tls}, {"NET_DEVICES", options.net_devices}};
 }
 
 UcxWorker::Settings ShmSettings(const UcxOptions& options) {
@@ -49,7 +47,8 @@ absl::Status UcxTransport::Impl::AddChannel(const std::string& kind, const UcxWo
   auto channel = std::make_unique<Channel>();
   channel->worker = *std::move(worker);
   channel->worker->SetHooks([this, c = channel.get()] { return AfterProgress(*c); },
-                            [this, c = channel.get()] { return Busy(*c); });
+                            [this, c = channel.get()] { return Busy(*c); },
+                            [this] { return results.empty(); });
   lane.AddPoller(channel->worker.get());
   addresses.push_back({kind, channel->worker->address()});
   channels.push_back(std::move(channel));

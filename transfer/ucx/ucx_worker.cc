@@ -63,9 +63,11 @@ UcxWorker::~UcxWorker() {
   if (context_ != nullptr) api_.ucp_cleanup(context_);
 }
 
-void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<bool()> busy) {
+void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
+                         std::function<bool()> may_park) {
   after_progress_ = std::move(after_progress);
   busy_ = std::move(busy);
+  may_park_ = std::move(may_park);
 }
 
 bool UcxWorker::Poll() {
@@ -76,7 +78,7 @@ bool UcxWorker::Poll() {
 
 bool UcxWorker::PrepareToPark() {
   // UCS_ERR_BUSY: something has arrived that was not looked at yet.
-  return api_.ucp_worker_arm(worker_) == UCS_OK;
+  return may_park_() && api_.ucp_worker_arm(worker_) == UCS_OK;
 }
 
 }  // namespace ferry

@@ -29,8 +29,10 @@ class UcxWorker : public Poller {
   const std::string& address() const { return address_; }
   ucp_worker_h get() const { return worker_; }
 
-  // What Poll does after progress (true if it did anything), and whether there is anything to poll for.
-  void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy);
+  // What Poll does after progress (true if it did anything), whether there is anything to poll for, and
+  // whether the lane may sleep until UCX has something.
+  void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
+                std::function<bool()> may_park);
   bool Progress() { return api_.ucp_worker_progress(worker_) != 0; }
 
   bool Poll() override;
@@ -49,6 +51,7 @@ class UcxWorker : public Poller {
   int event_fd_ = -1;
   std::function<bool()> after_progress_;
   std::function<bool()> busy_;
+  std::function<bool()> may_park_;
 };
 
 }  // namespace ferry
