@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the library receives.
+#include "client/codec.h"
+
+#include <protozero/pbf_reader.hpp>
+
+
+namespace ferry::client {
+namespace {
+
+using protozero::pbf_reader;
+
+pbf_reader Reader(std::string_view bytes) { return pbf_reader(bytes.data(), bytes.size()); }
+
+std::string Text(pbf_reader& reader) {
+  const protozero::data_view view = reader.get_view();
+  return std::string(view.data(), view.size());
+}
+
+std::string_view View(pbf_reader& reader) {
+  const protozero::data_view view = reader.get_view();
+  return {view.data(), view.size()};
+}
+
+// protozero throws on bytes that are no message; nothing leaves this file.
+template <typename Decode>
+bool Decoded(std::string_view bytes, Decode decode) {
+  try {
+    pbf_reader reader = Reader(bytes);
+    decode(reader);
+    return true;
+  } catch (const protozero::exception&) {
+    return false;
+  }
+}
+
+// ---- reading ----
+
+void ReadDetail(pbf_reader any, ferry_status* status) {
+  std::string type;
+  std::string_view value;
+  while (any.next()) {
+    if (any.tag() == 1) {
+      type = Text(any);
+    } else if (any.tag() == 2) {
+      value = View(any);
+    } else {
+      any.skip();
+    }
+  }
+  pbf_reader detail = Reader(value);
+  if (type == "type.googleapis.com/google.rpc.ErrorInfo") {
+    while (detail.next()) {
+      if (detail.tag() == 1) {
+        status->reason = Text(detail);
+      } else {
+        detail.skip();
+      }
+    }
+  } else if (type == "type.googleapis.com/google.rpc.BadRequest") {
+    while (detail.next(1)) {
+      pbf_reader violation = detail.get_message();
+      std::pair<std::string, std::string> entry;
+      while (violation.next()) {
+        if (violation.tag() == 1) {
+          entry.first = Text(violation);
+        } else if (violation.tag() == 2) {
+          entry.second = Text(violation);
+        } else {
+          violation.skip();
+        }
+      }
+      status->violations.push_back(std::move(entry));
+    }
+  }
+}
+
+StatusPtr ReadStatus(pbf_reader reader) {
+  StatusPtr status(new ferry_status);
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        status->code = reader.get_int32();
+        break;
+      case 2:
+        status->message = Text(reader);
+        break;
+      case 3:
+        ReadDetail(reader.get_message(), status.get());
+        break;
+      default:
+        reader.skip();
+    }
+  }
+  return status->code == 0 ? nullptr : std::move(status);
+}
+
+void ReadLimits(pbf_reader reader, ferry_limits* limits) {
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        limits->bytes = reader.get_uint64();
+        break;
+      case 2:
+        limits->arenas = reader.get_uint64();
+        break;
+      case 3:
+        limits->transfers_in_flight = reader.get_uint64();
+        break;
+      case 4:
+        limits->batch_transfers = reader.get_uint32();
+        break;
+      default:
+        reader.skip();
+    }
+  }
+}
+
+void ReadWelcome(pbf_reader reader, Welcome* welcome) {
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        welcome->protocol = reader.get_uint32();
+        break;
+      case 3:
+        welcome->session_id = reader.get_uint64();
+        break;
+      case 4:
+        welcome->token = Text(reader);
+        break;
+      case 6:
+        welcome->node = Text(reader);
+        break;
+      case 8: {
+        DeviceInfo device;
+        pbf_reader nested = reader.get_message();
+        while (nested.next()) {
+          switch (nested.tag()) {
+            case 1:
+              device.id = nested.get_uint64();
+              break;
+            case 2:
+              device.kind = nested.get_enum();
+              break;
+            case 3:
+              device.name = Text(nested);
+              break;
+            default:
+              nested.skip();
+          }
+        }
+        welcome->devices.push_back(std::move(device));
+        break;
+      }
+      case 9:
+        ReadLimits(reader.get_message(), &welcome->limits);
+        break;
+      default:
+        reader.skip();
+    }
+  }
+}
+
+TransferInfo ReadTransfer(pbf_reader reader) {
+  TransferInfo transfer;
+  while (reader.next()) {
+    switch (reader.tag()) {
+      case 1:
+        transfer.id = reader.get_uint64();
+        break;
+      case 3:
+        transfer.status = ReadStatus(reader.get_message());
+        break;
+      default:
+        reader.skip();
+    }
+  }
+  return transfer;
+}
+
+}  // namespace
+
+bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
+  using Kind = AttachResponse::Kind;
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          response->sequence = reader.get_uint64();
+          break;
+        case 2:
+          response->error = ReadStatus(reader.get_message());
+          break;
+        case 3:
+          response->kind = Kind::kWelcome;
+          ReadWelcome(reader.get_message(), &response->welcome);
+          break;
+        case 4: {
+          response->kind = Kind::kArenaRegistered;
+          pbf_reader nested = reader.get_message();
+          while (nested.next(1)) response->arena_id = nested.get_uint64();
+          break;
+        }
+        case 5:
+          response->kind = Kind::kArenaReleased;
+          reader.skip();
+          break;
+        case 6:
+          response->kind = Kind::kTimelineReset;
+          reader.skip();
+          break;
+        case 7: {
+          response->kind = Kind::kNotice;
+          pbf_reader nested = reader.get_message();
+          while (nested.next(1)) response->draining = nested.get_bool();
+          break;
+        }
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          answer->first_transfer_id = reader.get_uint64();
+          break;
+        case 2:
+          answer->first_over_value = reader.get_uint64();
+          break;
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          answer->sequence = reader.get_uint64();
+          break;
+        case 2:
+          answer->error = ReadStatus(reader.get_message());
+          break;
+        case 3:
+          answer->first_transfer_id = reader.get_uint64();
+          break;
+        case 4:
+          answer->first_over_value = reader.get_uint64();
+          break;
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next(1)) transfers->push_back(ReadTransfer(reader.get_message()));
+  });
+}
+
+bool DecodeWatch(std::string_view bytes, WatchEvents* events) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next()) {
+      switch (reader.tag()) {
+        case 1:
+          events->first_event = reader.get_uint64();
+          break;
+        case 2:
+          events->ended.push_back(ReadTransfer(reader.get_message()));
+          break;
+        default:
+          reader.skip();
+      }
+    }
+  });
+}
+
+StatusPtr DecodeStatus(std::string_view bytes) {
+  StatusPtr status;
+  const bool decoded = Decoded(bytes, [&](pbf_reader& reader) { status = ReadStatus(reader); });
+  return decoded ? std::move(status) : nullptr;
+}
+
+}  // namespace ferry::client
