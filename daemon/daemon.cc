@@ -2,7 +2,9 @@
 #include "daemon/daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -45,6 +47,22 @@ absl::Status MakeDirectory(const std::string& path, mode_t mode) {
   return absl::OkStatus();
 }
 
+// Held as long as the daemon lives, however it ends: two daemons must not take each other's sockets away.
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/lock");
+  UniqueFd lock(open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.valid()) {
+    return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid, absl::StrCat("open ", path),
+                      errno);
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error(absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
+                 absl::StrCat("lock ", path,
+                              ": another daemon serves this runtime directory; stop it or choose another"));
+  }
+  return lock;
+}
+
 }  // namespace
 
 Incarnation NewIncarnation() {
@@ -68,6 +86,7 @@ int Daemon::peer_port() const { return impl_->peer_port; }
 absl::Status Daemon::Impl::Start() {
   RaiseDescriptorLimit();
   RETURN_IF_ERROR(MakeDirectory(config.node.runtime_dir, 0755));
+  ASSIGN_OR_RETURN(lock, LockDirectory(config.node.runtime_dir));
   RETURN_IF_ERROR(MakeDirectory(Path("client"), 0755));
   RETURN_IF_ERROR(MakeDirectory(Path("admin"), 0750));
   RETURN_IF_ERROR(MakeDirectory(Path("peer"), 0755));
@@ -100,14 +119,18 @@ absl::Time Daemon::Impl::AfterBatch() {
       drain_expired = true;
       drain_cancelled = driver->CancelAll(
           Error(absl::StatusCode::kUnavailable, Reason::kDraining, "the daemon drained and its deadline came"));
-      // What is launched gets a moment to end; it is not waited for beyond that.
+      // What is launched gets a moment to end; it is not waited for beyond that. And clients get one to ask how
+      // theirs ended: the counters tell only that they failed.
       drain_deadline = now + absl::Seconds(2);
+      drain_farewell = now + absl::Milliseconds(300);
       return now;
     }
-    if (idle || (drain_expired && now >= drain_deadline)) {
+    const absl::Time enough = !drain_expired ? (idle ? now : drain_deadline)
+                                             : (idle ? drain_farewell : drain_deadline);
+    if (now >= enough) {
       for (auto& waiter : std::exchange(drain_waiters, {})) waiter(drain_cancelled);
     } else {
-      next = std::min(next, drain_deadline);
+      next = std::min(next, enough);
     }
   }
   return next;
@@ -160,6 +183,7 @@ void Daemon::Impl::Stop() {
   }
   control.Stop();
   devices.list.clear();
+  if (!lock.valid()) return;  // they are another daemon's
   for (const char* socket : {"client/attach.sock", "client/client.sock", "admin/admin.sock",
                              "admin/metrics.sock", "peer/peer.sock"}) {
     unlink(Path(socket).c_str());

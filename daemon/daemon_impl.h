@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/executor.h"
+#include "base/fd.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
@@ -51,6 +52,7 @@ struct Daemon::Impl {
   bool has_peers() const { return config.membership.nodes.size() > 1; }
 
   const Config config;
+  UniqueFd lock;  // of the runtime directory
   const Incarnation incarnation;
   const absl::Time started = MonotonicNow();
   std::string ucx_version;  // "" if there is none
@@ -67,6 +69,7 @@ struct Daemon::Impl {
   std::vector<Task> later;
   bool draining = false;
   absl::Time drain_deadline;
+  absl::Time drain_farewell;
   uint64_t drain_cancelled = 0;
   bool drain_expired = false;
   std::vector<std::function<void(uint64_t)>> drain_waiters;

@@ -264,7 +264,7 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
       // "shm" only works within one host and user; "net" works wherever there is a network.
       const UcxAddressBlob* chosen = nullptr;
       const auto has_kind = [&](const std::string& kind) {
-        const auto& ours = device->ucx->addresses();
+        const auto ours = device->ucx->addresses();
         return std::any_of(ours.begin(), ours.end(),
                            [&](const UcxAddressBlob& blob) { return blob.kind == kind; });
       };

@@ -23,8 +23,9 @@ absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch
   FERRY_CHECK(!violations.empty());
   const Violation& first = violations.front();
   return Error(first.status.code(), ReasonOf(first.status),
-               absl::StrCat("nothing was posted: ", violations.size(), " of ", batch_size,
-                            " transfers are bad; ", first.field, ": ", first.status.message()),
+               absl::StrCat("nothing was posted: ", violations.size(),
+                            violations.size() == 1 ? " problem" : " problems", " in a batch of ",
+                            batch_size, "; ", first.field, ": ", first.status.message()),
                MetadataOf(first.status));
 }
 
@@ -137,21 +138,21 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
   const SessionUse& quota = limits_.quota;
   if (use_.transfers_in_flight + batch.specs.size() > quota.transfers_in_flight) {
     violations.push_back(
-        {"buffers", Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-                          absl::StrCat("post ", batch.specs.size(), " transfers: ", id_.ToString(),
-                                       " has ", use_.transfers_in_flight, " of ",
-                                       quota.transfers_in_flight,
-                                       " transfers in flight; wait for some to end"))});
+        {"buffers",
+         Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+               absl::StrCat("post ", batch.specs.size(), " transfers: ", id_.ToString(), " has ",
+                            use_.transfers_in_flight, " of ", quota.transfers_in_flight,
+                            " transfers in flight; wait for some to end"))});
     return violations;
   }
   if (over_devices_.empty()) over_devices_.resize(FERRY_TIMELINE_COUNTERS);
   const std::optional<GlobalDeviceId>& bound = over_devices_[batch.over_timeline];
   if (bound.has_value() && *bound != batch.device) {
-    violations.push_back(
-        {"options.over_timeline",
-         Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-               absl::StrCat("'over' counter ", batch.over_timeline, " is bound to ",
-                            bound->ToString(), "; use another one for ", batch.device.ToString()))});
+    violations.push_back({"options.over_timeline",
+                          Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                                absl::StrCat("'over' counter ", batch.over_timeline,
+                                             " is bound to ", bound->ToString(),
+                                             "; use another one for ", batch.device.ToString()))});
     return violations;
   }
   const Arena* last = nullptr;
@@ -180,7 +181,8 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
         status = Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                        absl::StrCat(last->id.ToString(), " is on ", last->device.ToString(),
                                     ", the batch is for ", batch.device.ToString()));
-      } else if (status.ok() && (range.length > last->bytes || range.offset > last->bytes - range.length)) {
+      } else if (status.ok() &&
+                 (range.length > last->bytes || range.offset > last->bytes - range.length)) {
         status = BadRange(range, *last);
       }
       if (!status.ok()) {

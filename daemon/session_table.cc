@@ -32,15 +32,12 @@ bool GoodName(const std::string& name) {
   });
 }
 
-// Hands `pages` from lane to lane, so that none of them looks at it any more, and frees it on the last.
-void RetirePages(std::vector<Lane*> lanes, std::unique_ptr<TimelinePages> pages) {
-  if (lanes.empty()) return;
-  Lane* lane = lanes.back();
-  lanes.pop_back();
-  lane->Post([lane, lanes = std::move(lanes), pages = std::move(pages)]() mutable {
-    lane->UnwatchPages(pages->begin(), pages->end());
-    RetirePages(std::move(lanes), std::move(pages));
-  });
+// Frees `pages` once no lane looks at them any more. Each lane has its own share of them, because lanes
+// stop one by one: none may have to hand them on to another.
+void RetirePages(const std::vector<Lane*>& lanes, std::shared_ptr<TimelinePages> pages) {
+  for (Lane* lane : lanes) {
+    lane->Post([lane, pages] { lane->UnwatchPages(pages->begin(), pages->end()); });
+  }
 }
 
 }  // namespace
@@ -288,7 +285,7 @@ void SessionTable::Destroy(Session& session) {
   for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
   std::vector<Lane*> lanes;
   for (const auto& device : devices_.list) lanes.push_back(device->lane.get());
-  RetirePages(std::move(lanes), session.TakeTimelines());
+  RetirePages(lanes, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
   sessions_.erase(session.id());
 }

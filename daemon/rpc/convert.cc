@@ -49,13 +49,18 @@ absl::Status ConvertShape(const v1::Buffer& buffer, uint64_t bytes, TransferSpec
     return absl::OkStatus();
   }
   if (buffer.dims_size() > kMaxDims) {
-    return Invalid(absl::StrCat("a shape has at most ", kMaxDims, " dimensions, not ", buffer.dims_size()));
+    return Invalid(
+        absl::StrCat("a shape has at most ", kMaxDims, " dimensions, not ", buffer.dims_size()));
   }
   spec.shape.given = true;
-  unsigned __int128 elements = 1;
   for (const int64_t dim : buffer.dims()) {
     if (dim < 0) return Invalid(absl::StrCat("dimension ", dim, " is negative"));
     spec.shape.dims.push_back(dim);
+  }
+  const bool empty =
+      std::find(buffer.dims().begin(), buffer.dims().end(), 0) != buffer.dims().end();
+  unsigned __int128 elements = empty ? 0 : 1;
+  for (const int64_t dim : buffer.dims()) {
     elements *= static_cast<uint64_t>(dim);
     if (elements > std::numeric_limits<uint64_t>::max()) {
       return Invalid(absl::StrCat("the shape ", spec.shape.ToString(), " overflows"));
@@ -65,11 +70,13 @@ absl::Status ConvertShape(const v1::Buffer& buffer, uint64_t bytes, TransferSpec
   const unsigned __int128 expected =
       (elements * static_cast<unsigned>(DataTypeBits(spec.data_type)) + 7) / 8;
   if (expected > std::numeric_limits<uint64_t>::max()) {
-    return Invalid(absl::StrCat("the bytes of ", DataTypeName(spec.data_type), spec.shape.ToString(), " overflow"));
+    return Invalid(absl::StrCat("the bytes of ", DataTypeName(spec.data_type),
+                                spec.shape.ToString(), " overflow"));
   }
   if (expected != bytes) {
     return Invalid(absl::StrCat(DataTypeName(spec.data_type), spec.shape.ToString(), " has ",
-                                static_cast<uint64_t>(expected), " bytes, the ranges have ", bytes));
+                                static_cast<uint64_t>(expected), " bytes, the ranges have ",
+                                bytes));
   }
   return absl::OkStatus();
 }
@@ -95,8 +102,8 @@ absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec) {
   spec.bytes = bytes;
   if (buffer.has_defined_at()) {
     if (buffer.defined_at().timeline() >= FERRY_TIMELINE_COUNTERS) {
-      return Invalid(absl::StrCat("defined_at.timeline ", buffer.defined_at().timeline(), " is not below ",
-                                  FERRY_TIMELINE_COUNTERS));
+      return Invalid(absl::StrCat("defined_at.timeline ", buffer.defined_at().timeline(),
+                                  " is not below ", FERRY_TIMELINE_COUNTERS));
     }
     spec.defined = false;
     spec.defined_timeline = buffer.defined_at().timeline();
@@ -119,7 +126,8 @@ void CheckOverlaps(PostBatch& batch) {
     }
   }
   const auto before = [](const Extent& a, const Extent& b) {
-    return a.range.arena != b.range.arena ? a.range.arena < b.range.arena : a.range.offset < b.range.offset;
+    return a.range.arena != b.range.arena ? a.range.arena < b.range.arena
+                                          : a.range.offset < b.range.offset;
   };
   if (!std::is_sorted(extents.begin(), extents.end(), before)) {
     std::sort(extents.begin(), extents.end(), before);
@@ -140,7 +148,8 @@ void CheckOverlaps(PostBatch& batch) {
       batch.violations.push_back(
           {absl::StrCat("buffers[", extent.buffer, "]"),
            Invalid(absl::StrCat("writes bytes of ", extent.range.arena.ToString(), " at offset ",
-                                extent.range.offset, " that buffers[", farthest->buffer, "] writes too"),
+                                extent.range.offset, " that buffers[", farthest->buffer,
+                                "] writes too"),
                    Reason::kRangeOverlap)});
     }
     if (end(extent.range) > end(farthest->range)) farthest = &extent;
@@ -160,9 +169,10 @@ PostBatch ConvertBatch(const Request& request, Side side,
   };
   if (count != static_cast<size_t>(remotes.size()) ||
       count != static_cast<size_t>(request.transfer_keys_size())) {
-    bad("buffers", Invalid(absl::StrCat(call, ": buffers, ", remote_name,
-                                        ", and transfer_keys must have the same length, but got ", count, ", ",
-                                        remotes.size(), ", and ", request.transfer_keys_size(), ".")));
+    bad("buffers",
+        Invalid(absl::StrCat(call, ": buffers, ", remote_name,
+                             ", and transfer_keys must have the same length, but got ", count, ", ",
+                             remotes.size(), ", and ", request.transfer_keys_size(), ".")));
     return batch;
   }
   if (count > kMaxBatchTransfers) {
@@ -172,9 +182,10 @@ PostBatch ConvertBatch(const Request& request, Side side,
     return batch;
   }
   if (request.ByteSizeLong() > kMaxBatchBytes) {
-    bad("buffers", Invalid(absl::StrCat(call, ": a batch of ", request.ByteSizeLong(), " bytes, at most ",
-                                        kMaxBatchBytes, "; post several batches"),
-                           Reason::kBatchTooLarge));
+    bad("buffers",
+        Invalid(absl::StrCat(call, ": a batch of ", request.ByteSizeLong(), " bytes, at most ",
+                             kMaxBatchBytes, "; post several batches"),
+                Reason::kBatchTooLarge));
     return batch;
   }
   if (side == Side::kReceive && count == 0) {
@@ -185,17 +196,19 @@ PostBatch ConvertBatch(const Request& request, Side side,
                                            request.request_id().size())));
   } else if (!request.request_id().empty()) {
     batch.request_id = request.request_id();
-    batch.request_hash = absl::HashOf(request.SerializeAsString());
+    // A send and a receive of the same fields are encoded alike, so the side belongs to it.
+    batch.request_hash = absl::HashOf(side, request.SerializeAsString());
   }
   if (request.domain().size() > kMaxDomainBytes) {
-    bad("domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes, " bytes, not ", request.domain().size())));
+    bad("domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes, " bytes, not ",
+                                       request.domain().size())));
   }
   batch.domain = request.domain();
   const v1::PostOptions& options = request.options();
   batch.over_timeline = options.over_timeline();
   if (batch.over_timeline >= FERRY_TIMELINE_COUNTERS) {
-    bad("options.over_timeline", Invalid(absl::StrCat("counter ", batch.over_timeline, " is not below ",
-                                                      FERRY_TIMELINE_COUNTERS)));
+    bad("options.over_timeline", Invalid(absl::StrCat("counter ", batch.over_timeline,
+                                                      " is not below ", FERRY_TIMELINE_COUNTERS)));
   }
   absl::Duration default_deadline;
   if (options.has_deadline()) {
@@ -207,7 +220,8 @@ PostBatch ConvertBatch(const Request& request, Side side,
     }
   }
   if (options.priority() < -kMaxPriority || options.priority() > kMaxPriority) {
-    bad("options.priority", Invalid(absl::StrCat(options.priority(), " is not within -100 to 100")));
+    bad("options.priority",
+        Invalid(absl::StrCat(options.priority(), " is not within -100 to 100")));
   }
   if (options.route() < 0 || options.route() >= kRoutes) {
     bad("options.route", Invalid(absl::StrCat("route ", options.route(), " is unknown")));
@@ -254,8 +268,8 @@ PostBatch Convert(const v1::CrossHostSendRequest& request) {
 }
 
 PostBatch Convert(const v1::CrossHostReceiveRequest& request) {
-  return ConvertBatch(request, Side::kReceive, request.src_global_device_ids(), "CrossHostReceiveBuffers",
-                      "src_global_device_ids");
+  return ConvertBatch(request, Side::kReceive, request.src_global_device_ids(),
+                      "CrossHostReceiveBuffers", "src_global_device_ids");
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/peer_codec.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -83,7 +84,8 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   const peer::v1::Offer& in = event.offer();
   if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes ||
       static_cast<size_t>(in.ranges_size()) > kMaxRanges || in.dims_size() > 8 || in.data_type() < 0 ||
-      in.data_type() >= kDataTypes || in.route() < 0 || in.route() >= kRoutes) {
+      in.data_type() >= kDataTypes || in.route() < 0 || in.route() >= kRoutes ||
+      std::any_of(in.dims().begin(), in.dims().end(), [](int64_t dim) { return dim < 0; })) {
     return Broken("an offer out of bounds");
   }
   Offer offer;

@@ -16,7 +16,9 @@ constexpr size_t kMaxMessageBytes = 1024;
 
 // Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
 size_t CharacterBytes(absl::string_view text) {
-  const auto byte = [&](size_t i) -> unsigned { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const auto byte = [&](size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
   const auto follows = [&](size_t i) { return byte(i) >= 0x80 && byte(i) < 0xc0; };
   const unsigned first = byte(0);
   if (first < 0x80) return 1;
@@ -31,8 +33,8 @@ size_t CharacterBytes(absl::string_view text) {
   return 0;
 }
 
-// Texts come from clients too, and were cut to length on the way. A string field that is not UTF-8 cannot be parsed
-// at the other end, and would take the whole link down with it.
+// Texts come from clients too, and were cut to length on the way. A string field that is not UTF-8
+// cannot be parsed at the other end, and would take the whole link down with it.
 std::string Text(absl::string_view text, size_t max) {
   std::string good;
   while (!text.empty()) {

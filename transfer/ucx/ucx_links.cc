@@ -83,6 +83,9 @@ void UcxTransport::Impl::Drain(Channel& channel) {
   FERRY_LOG(warn, "ucx.closed", "'{}' is off from here on: a lost peer holds sends of ours",
             channel.worker->kind());
   channel.draining = true;
+  for (size_t i = 0; i < channels.size(); ++i) {
+    if (channels[i].get() == &channel) closed.fetch_or(1u << i);
+  }
   const absl::Status why =
       Error(absl::StatusCode::kAborted, Reason::kCommAborted,
             "ucx: shared memory was closed because a lost peer would not let go of its transfers");

@@ -3,6 +3,7 @@
 // bytes of ops, ucx_links.cc opens and fails endpoints. Home: the lane.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -89,7 +90,8 @@ struct UcxTransport::Impl {
   Lane& lane;
   const OpSink sink;
   std::vector<UcxAddressBlob> addresses;
-  std::vector<std::unique_ptr<Channel>> channels;
+  std::vector<std::unique_ptr<Channel>> channels;  // in the order of `addresses`
+  std::atomic<uint32_t> closed = 0;  // bit i: channel i is draining, or gone; nobody may be told of its address
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;

@@ -149,7 +149,14 @@ UcxTransport::~UcxTransport() {
   impl_->lane.RunAndWait([] {});  // what was posted for a draining channel
 }
 
-const std::vector<UcxAddressBlob>& UcxTransport::addresses() const { return impl_->addresses; }
+std::vector<UcxAddressBlob> UcxTransport::addresses() const {
+  const uint32_t closed = impl_->closed.load();
+  std::vector<UcxAddressBlob> open;
+  for (size_t i = 0; i < impl_->addresses.size(); ++i) {
+    if ((closed >> i & 1) == 0) open.push_back(impl_->addresses[i]);
+  }
+  return open;
+}
 
 void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address) {
   FERRY_CHECK(impl_->lane.IsCurrent());

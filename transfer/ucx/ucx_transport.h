@@ -38,8 +38,9 @@ class UcxTransport : public Transport {
   // Cancels and answers everything, closes endpoints by force, waits for the lane.
   ~UcxTransport() override;
 
-  // Constant after Create; any thread.
-  const std::vector<UcxAddressBlob>& addresses() const;
+  // Where peers reach this lane. Any thread. Shared memory that had to be closed (a lost peer held sends of ours)
+  // is not among them any more, so that the next hello agrees on something else.
+  std::vector<UcxAddressBlob> addresses() const;
 
   // --- Lane only.
   // How to reach a device of a peer. Called when a link comes up, before any op names it.

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/attach_codec.h"
+
+#include <string>
+#include <variant>
+
+#include "ferry/peer/v1/peer_socket.pb.h"
+#include "ferry/v1/session.pb.h"
+#include "tests/daemon/support.h"
+
+namespace ferry {
+namespace {
+
+using testing::Is;
+
+template <typename Body>
+Body CommandOf(const v1::AttachRequest& request) {
+  const absl::StatusOr<AttachCommand> command = ParseAttach(request.SerializeAsString());
+  EXPECT_THAT(command, Is("OK"));
+  if (!command.ok()) return {};
+  EXPECT_EQ(command->sequence, request.sequence());
+  const Body* body = std::get_if<Body>(&command->body);
+  EXPECT_NE(body, nullptr);
+  return body == nullptr ? Body{} : *body;
+}
+
+v1::AttachResponse Encoded(const AttachReply& reply) {
+  v1::AttachResponse response;
+  EXPECT_TRUE(response.ParseFromString(EncodeAttach(reply)));
+  EXPECT_EQ(response.sequence(), reply.sequence);
+  return response;
+}
+
+TEST(AttachCodec, EveryCommandIsParsed) {
+  v1::AttachRequest request;
+  request.set_sequence(~uint64_t{0});
+  v1::Hello* hello = request.mutable_hello();
+  hello->set_protocol_min(1);
+  hello->set_protocol_max(2);
+  hello->set_features(4);
+  hello->set_name("trainer");
+  hello->set_client_version(std::string(100, 'v'));
+  hello->set_token(std::string("\0\xff", 2));
+  const auto parsed = CommandOf<AttachHello>(request);
+  EXPECT_EQ(parsed.protocol_min, 1u);
+  EXPECT_EQ(parsed.protocol_max, 2u);
+  EXPECT_EQ(parsed.features, 4u);
+  EXPECT_EQ(parsed.name, "trainer");
+  EXPECT_EQ(parsed.client_version, std::string(64, 'v'));  // for the log; no longer than it needs
+  EXPECT_EQ(parsed.token, std::string("\0\xff", 2));
+
+  request.mutable_register_arena()->set_device_id(7);
+  request.mutable_register_arena()->set_bytes(4096);
+  request.mutable_register_arena()->set_imported(true);
+  const auto registered = CommandOf<AttachRegisterArena>(request);
+  EXPECT_EQ(registered.device, GlobalDeviceId(7));
+  EXPECT_EQ(registered.bytes, 4096u);
+  EXPECT_TRUE(registered.imported);
+
+  request.mutable_release_arena()->set_arena_id(9);
+  EXPECT_EQ(CommandOf<AttachReleaseArena>(request).arena, ArenaId(9));
+  request.mutable_reset_timeline()->set_timeline(63);
+  EXPECT_EQ(CommandOf<AttachResetTimeline>(request).timeline, 63u);
+}
+
+TEST(AttachCodec, WhatIsNoCommandIsRefused) {
+  EXPECT_THAT(ParseAttach(""),
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "attach.sock: a packet of 0 bytes"));
+  EXPECT_THAT(ParseAttach("GET / HTTP/1.1\r\n\r\n"), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  v1::AttachRequest request;
+  request.set_sequence(1);
+  EXPECT_THAT(ParseAttach(request.SerializeAsString()), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  request.mutable_release_arena()->set_arena_id(1);
+  EXPECT_THAT(ParseAttach(request.SerializeAsString()), Is("OK"));
+  std::string cut = request.SerializeAsString();
+  cut.pop_back();
+  EXPECT_THAT(ParseAttach(cut), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  request.set_sequence(0);  // that of notices
+  EXPECT_THAT(ParseAttach(request.SerializeAsString()), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  request.set_sequence(1);
+  request.mutable_hello()->set_name("caf?");
+  std::string no_text = request.SerializeAsString();
+  no_text[no_text.find('?')] = '\xc3';
+  EXPECT_THAT(ParseAttach(no_text), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+}
+
+TEST(AttachCodec, TheWelcomeSaysAll) {
+  AttachWelcome welcome;
+  welcome.protocol = 1;
+  welcome.features = 2;
+  welcome.session = SessionId(3);
+  welcome.token = std::string(32, '\xff');
+  welcome.incarnation = Incarnation(4);
+  welcome.node = "node-a";
+  welcome.devices = {{GlobalDeviceId(5), "host0"}, {GlobalDeviceId(6), "host1"}};
+  welcome.limits = {7, 8, 9, 10};
+  const v1::AttachResponse response = Encoded({1, absl::OkStatus(), welcome});
+  EXPECT_FALSE(response.has_error());
+  const v1::Welcome& proto = response.welcome();
+  EXPECT_EQ(proto.protocol(), 1u);
+  EXPECT_EQ(proto.features(), 2u);
+  EXPECT_EQ(proto.session_id(), 3u);
+  EXPECT_EQ(proto.token(), welcome.token);
+  EXPECT_EQ(proto.incarnation(), 4u);
+  EXPECT_EQ(proto.node(), "node-a");
+  EXPECT_EQ(proto.daemon_version(), FERRY_VERSION);
+  ASSERT_EQ(proto.devices_size(), 2);
+  EXPECT_EQ(proto.devices(1).global_device_id(), 6u);
+  EXPECT_EQ(proto.devices(1).kind(), v1::Device::KIND_HOST);
+  EXPECT_EQ(proto.devices(1).name(), "host1");
+  EXPECT_EQ(proto.limits().bytes(), 7u);
+  EXPECT_EQ(proto.limits().arenas(), 8u);
+  EXPECT_EQ(proto.limits().transfers_in_flight(), 9u);
+  EXPECT_EQ(proto.limits().batch_transfers(), 10u);
+}
+
+TEST(AttachCodec, EveryOtherReplyIsEncoded) {
+  EXPECT_EQ(Encoded({2, absl::OkStatus(), AttachArenaRegistered{ArenaId(5)}})
+                .arena_registered()
+                .arena_id(),
+            5u);
+  EXPECT_TRUE(Encoded({3, absl::OkStatus(), AttachArenaReleased{}}).has_arena_released());
+  EXPECT_TRUE(Encoded({4, absl::OkStatus(), AttachTimelineReset{}}).has_timeline_reset());
+  EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{true}}).notice().draining());
+  EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{false}}).has_notice());
+}
+
+TEST(AttachCodec, AnErrorGoesAloneWhateverTheBody) {
+  const v1::AttachResponse response = Encoded(
+      {5, Error(absl::StatusCode::kNotFound, Reason::kIdStale, "gone"), AttachArenaReleased{}});
+  EXPECT_EQ(response.response_case(), v1::AttachResponse::RESPONSE_NOT_SET);
+  EXPECT_EQ(response.error().code(), static_cast<int>(absl::StatusCode::kNotFound));
+  EXPECT_EQ(response.error().message(), "gone");
+  EXPECT_EQ(response.error().details_size(), 1);
+}
+
+TEST(PeerSocketCodec, RequestsArriveAsTheyWereSent) {
+  const auto hello = ParsePeerSocketRequest(
+      EncodePeerSocket(PeerSocketRequest{7, PeerSocketHello{"node-b", std::string("\0\xff", 2)}}));
+  ASSERT_THAT(hello, Is("OK"));
+  EXPECT_EQ(hello->sequence, 7u);
+  EXPECT_EQ(std::get<PeerSocketHello>(hello->body).node, "node-b");
+  EXPECT_EQ(std::get<PeerSocketHello>(hello->body).link_secret, std::string("\0\xff", 2));
+  const auto get =
+      ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{8, GetArena{ArenaId(9)}}));
+  ASSERT_THAT(get, Is("OK"));
+  EXPECT_EQ(get->sequence, 8u);
+  EXPECT_EQ(std::get<GetArena>(get->body).arena, ArenaId(9));
+}
+
+TEST(PeerSocketCodec, WhatIsNoRequestIsRefused) {
+  EXPECT_THAT(ParsePeerSocketRequest(""), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "peer.sock"));
+  EXPECT_THAT(ParsePeerSocketRequest("\xff\xff\xff"), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{0, GetArena{ArenaId(1)}})),
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  peer::v1::PeerSocketRequest empty;
+  empty.set_sequence(1);
+  EXPECT_THAT(ParsePeerSocketRequest(empty.SerializeAsString()),
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+}
+
+TEST(PeerSocketCodec, ResponsesArriveAsTheyWereSent) {
+  const auto welcome = ParsePeerSocketResponse(
+      EncodePeerSocket(PeerSocketResponse{1, absl::OkStatus(), PeerSocketWelcome{}}));
+  ASSERT_THAT(welcome, Is("OK"));
+  EXPECT_EQ(welcome->sequence, 1u);
+  EXPECT_THAT(welcome->error, Is("OK"));
+  EXPECT_TRUE(std::holds_alternative<PeerSocketWelcome>(welcome->body));
+  const auto granted = ParsePeerSocketResponse(
+      EncodePeerSocket(PeerSocketResponse{2, absl::OkStatus(), ArenaGranted{ArenaId(3), 4096}}));
+  ASSERT_THAT(granted, Is("OK"));
+  EXPECT_EQ(std::get<ArenaGranted>(granted->body).arena, ArenaId(3));
+  EXPECT_EQ(std::get<ArenaGranted>(granted->body).bytes, 4096u);
+  const auto refused = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
+      3, Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound, "not offered"),
+      ArenaGranted{ArenaId(3), 4096}}));
+  ASSERT_THAT(refused, Is("OK"));
+  EXPECT_EQ(refused->sequence, 3u);
+  EXPECT_THAT(refused->error, Is("NOT_FOUND/ARENA_NOT_FOUND", "not offered"));
+  EXPECT_FALSE(std::holds_alternative<ArenaGranted>(refused->body));
+}
+
+TEST(PeerSocketCodec, WhatIsNoResponseIsRefused) {
+  EXPECT_THAT(ParsePeerSocketResponse(""), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(ParsePeerSocketResponse("\xff\xff\xff"), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+}
+
+}  // namespace
+}  // namespace ferry

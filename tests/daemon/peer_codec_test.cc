@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/peer_codec.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tests/daemon/support.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Is;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// What arrives when `frame` goes over the wire.
+absl::StatusOr<PeerFrame> OverTheWire(const PeerFrame& frame) {
+  peer::v1::Frame sent;
+  Encode(frame, &sent);
+  peer::v1::Frame received;
+  EXPECT_TRUE(received.ParseFromString(sent.SerializeAsString()));
+  return Decode(received);
+}
+
+template <typename Message>
+Message MessageOverTheWire(const Message& message) {
+  absl::StatusOr<PeerFrame> frame = OverTheWire({std::nullopt, {message}, {}});
+  EXPECT_THAT(frame, Is("OK"));
+  if (!frame.ok() || frame->messages.size() != 1) return {};
+  const Message* arrived = std::get_if<Message>(&frame->messages[0]);
+  EXPECT_NE(arrived, nullptr);
+  return arrived == nullptr ? Message{} : *arrived;
+}
+
+constexpr TransferId kTransfer = MakeTransferId(SessionId(77), 1234567);
+
+Offer SomeOffer() {
+  Offer offer;
+  offer.transfer = kTransfer;
+  offer.key = {"secret", GlobalDeviceId(1), GlobalDeviceId(1'000'000'000'000),
+               std::string("\0k\xff", 3)};
+  offer.bytes = 6;
+  offer.data_type = DataType::kF8E5M2;
+  offer.shape.given = true;
+  offer.shape.dims = {2, 3};
+  offer.ranges = {{ArenaId(4), 5, 2}, {ArenaId(1'000'000'000'007), 1'000'000'000'000, 4}};
+  offer.ready = false;
+  offer.deadline = absl::Seconds(59) + absl::Nanoseconds(123'456'789);
+  offer.priority = -7;
+  offer.route = Route::kUcx;
+  return offer;
+}
+
+TEST(PeerCodec, AnOfferArrivesAsItWasSent) {
+  const Offer before = SomeOffer();
+  const Offer after = MessageOverTheWire(before);
+  EXPECT_EQ(after.transfer, before.transfer);
+  EXPECT_EQ(after.key, before.key);
+  EXPECT_EQ(after.bytes, before.bytes);
+  EXPECT_EQ(after.data_type, before.data_type);
+  EXPECT_EQ(after.shape, before.shape);
+  EXPECT_EQ(after.ranges, before.ranges);
+  EXPECT_EQ(after.ready, before.ready);
+  EXPECT_EQ(after.deadline, before.deadline);
+  EXPECT_EQ(after.priority, before.priority);
+  EXPECT_EQ(after.route, before.route);
+}
+
+TEST(PeerCodec, AnOfferThatSaysLittleArrivesSo) {
+  Offer before;
+  before.transfer = kTransfer;
+  before.key.key = "k";
+  const Offer after = MessageOverTheWire(before);
+  EXPECT_TRUE(after.ready);
+  EXPECT_FALSE(after.shape.given);
+  EXPECT_EQ(after.deadline, absl::InfiniteDuration());
+  EXPECT_EQ(after.route, Route::kUnspecified);
+  EXPECT_THAT(after.ranges, IsEmpty());
+  before.shape.given = true;  // a scalar
+  before.deadline = absl::ZeroDuration();
+  EXPECT_TRUE(MessageOverTheWire(before).shape.given);
+  EXPECT_EQ(MessageOverTheWire(before).deadline, absl::ZeroDuration());
+}
+
+TEST(PeerCodec, EveryOtherMessageArrivesAsItWasSent) {
+  EXPECT_EQ(MessageOverTheWire(Matched{kTransfer}).transfer, kTransfer);
+  EXPECT_EQ(MessageOverTheWire(Ready{kTransfer}).transfer, kTransfer);
+  const Go go = MessageOverTheWire(Go{kTransfer, 3, Route::kMapped, ~uint64_t{0}, {1, 0, 1 << 30}});
+  EXPECT_EQ(go.transfer, kTransfer);
+  EXPECT_EQ(go.attempt, 3u);
+  EXPECT_EQ(go.route, Route::kMapped);
+  EXPECT_EQ(go.tag, ~uint64_t{0});
+  EXPECT_THAT(go.receive_lengths, ElementsAre(1, 0, 1 << 30));
+  const Done good = MessageOverTheWire(Done{kTransfer, absl::OkStatus(), Route::kUcx});
+  EXPECT_EQ(good.transfer, kTransfer);
+  EXPECT_THAT(good.status, Is("OK"));
+  EXPECT_EQ(good.route, Route::kUcx);
+  const absl::Status why =
+      Error(absl::StatusCode::kAborted, Reason::kPoisoned, "NaN", {{"step", "9"}});
+  const Done bad = MessageOverTheWire(Done{kTransfer, why, Route::kUnspecified});
+  EXPECT_THAT(bad.status, Is("ABORTED/POISONED", "NaN"));
+  EXPECT_EQ(MetadataOf(bad.status).at("step"), "9");
+  const Withdraw withdraw = MessageOverTheWire(Withdraw{kTransfer, why});
+  EXPECT_EQ(withdraw.transfer, kTransfer);
+  EXPECT_THAT(withdraw.status, Is("ABORTED/POISONED"));
+  const SendFailed failed = MessageOverTheWire(SendFailed{kTransfer, 2, why});
+  EXPECT_EQ(failed.transfer, kTransfer);
+  EXPECT_EQ(failed.attempt, 2u);
+  EXPECT_THAT(failed.status, Is("ABORTED/POISONED"));
+}
+
+TEST(PeerCodec, MessagesStayInOrderAndFramesAreMerged) {
+  peer::v1::Frame wire;
+  Encode({std::nullopt, {Ready{TransferId(1)}, Matched{TransferId(2)}}, {ArenaId(3)}}, &wire);
+  Encode({}, &wire);  // a sign of life adds nothing
+  Encode({std::nullopt, {Ready{TransferId(4)}}, {ArenaId(5), ArenaId(6)}}, &wire);
+  const absl::StatusOr<PeerFrame> frame = Decode(wire);
+  ASSERT_THAT(frame, Is("OK"));
+  EXPECT_FALSE(frame->hello.has_value());
+  ASSERT_THAT(frame->messages, SizeIs(3));
+  EXPECT_EQ(std::get<Ready>(frame->messages[0]).transfer, TransferId(1));
+  EXPECT_EQ(std::get<Matched>(frame->messages[1]).transfer, TransferId(2));
+  EXPECT_EQ(std::get<Ready>(frame->messages[2]).transfer, TransferId(4));
+  EXPECT_THAT(frame->arenas_gone, ElementsAre(ArenaId(3), ArenaId(5), ArenaId(6)));
+}
+
+PeerHello SomeHello() {
+  PeerHello hello;
+  hello.protocol_min = 1;
+  hello.protocol_max = 3;
+  hello.node = "node-b";
+  hello.incarnation = Incarnation(~uint64_t{0});
+  hello.boot_id = "boot";
+  hello.uid = 1000;
+  hello.peer_socket = "/run/ferry/peer/peer.sock";
+  hello.link_secret = std::string(
+      "0123456789\0\xff"
+      "abcd",
+      16);
+  hello.devices = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2)}, {"shm", "x"}}},
+                   {GlobalDeviceId(3), {}}};
+  hello.ucx_version = "1.22";
+  hello.daemon_version = "0.1";
+  return hello;
+}
+
+TEST(PeerCodec, AHelloArrivesAsItWasSent) {
+  const PeerHello before = SomeHello();
+  const absl::StatusOr<PeerFrame> frame = OverTheWire({before, {}, {}});
+  ASSERT_THAT(frame, Is("OK"));
+  ASSERT_TRUE(frame->hello.has_value());
+  const PeerHello& after = *frame->hello;
+  EXPECT_EQ(after.protocol_min, before.protocol_min);
+  EXPECT_EQ(after.protocol_max, before.protocol_max);
+  EXPECT_EQ(after.node, before.node);
+  EXPECT_EQ(after.incarnation, before.incarnation);
+  EXPECT_EQ(after.boot_id, before.boot_id);
+  EXPECT_EQ(after.uid, before.uid);
+  EXPECT_EQ(after.peer_socket, before.peer_socket);
+  EXPECT_EQ(after.link_secret, before.link_secret);
+  ASSERT_THAT(after.devices, SizeIs(2));
+  EXPECT_EQ(after.devices[0].id, GlobalDeviceId(2));
+  ASSERT_THAT(after.devices[0].ucx_addresses, SizeIs(2));
+  EXPECT_EQ(after.devices[0].ucx_addresses[0].kind, "net");
+  EXPECT_EQ(after.devices[0].ucx_addresses[0].address, std::string("\0\1", 2));
+  EXPECT_EQ(after.devices[0].ucx_addresses[1].kind, "shm");
+  EXPECT_THAT(after.devices[1].ucx_addresses, IsEmpty());
+  EXPECT_EQ(after.ucx_version, before.ucx_version);
+  EXPECT_EQ(after.daemon_version, before.daemon_version);
+}
+
+TEST(PeerCodec, ALinkSecretIs16Bytes) {
+  for (const size_t bytes : {0, 15, 17}) {
+    PeerHello hello = SomeHello();
+    hello.link_secret = std::string(bytes, 's');
+    EXPECT_THAT(OverTheWire({hello, {}, {}}), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "link_secret"));
+  }
+}
+
+TEST(PeerCodec, AnOfferBeyondTheBoundsIsRefused) {
+  struct Case {
+    const char* what;
+    std::function<void(peer::v1::Offer&)> edit;
+    bool good;
+  };
+  const auto lengths = [](peer::v1::Offer& offer, std::vector<uint64_t> all, uint64_t bytes) {
+    offer.clear_ranges();
+    for (const uint64_t length : all) offer.add_ranges()->set_length(length);
+    offer.set_bytes(bytes);
+  };
+  constexpr uint64_t kMax = ~uint64_t{0};
+  const std::vector<Case> cases = {
+      {"the offer as it is", [](auto&) {}, true},
+      {"no key", [](auto& offer) { offer.clear_key(); }, false},
+      {"a key of 64 bytes", [](auto& offer) { offer.set_key(std::string(64, 'k')); }, true},
+      {"a key of 65 bytes", [](auto& offer) { offer.set_key(std::string(65, 'k')); }, false},
+      {"a domain of 32 bytes", [](auto& offer) { offer.set_domain(std::string(32, 'd')); }, true},
+      {"a domain of 33 bytes", [](auto& offer) { offer.set_domain(std::string(33, 'd')); }, false},
+      {"ranges below the bytes",
+       [&](auto& offer) {
+         lengths(offer, {1, 2}, 4);
+       },
+       false},
+      {"ranges beyond the bytes",
+       [&](auto& offer) {
+         lengths(offer, {3, 2}, 4);
+       },
+       false},
+      {"ranges that wrap to the bytes",
+       [&](auto& offer) {
+         lengths(offer, {kMax, 5}, 4);
+       },
+       false},
+      {"all bytes there are",
+       [&](auto& offer) {
+         lengths(offer, {kMax - 1, 1}, kMax);
+       },
+       true},
+      {"no ranges and no bytes", [&](auto& offer) { lengths(offer, {}, 0); }, true},
+      {"65,536 ranges", [&](auto& o) { lengths(o, std::vector<uint64_t>(65536, 0), 0); }, true},
+      {"65,537 ranges", [&](auto& o) { lengths(o, std::vector<uint64_t>(65537, 0), 0); }, false},
+      {"8 dimensions",
+       [](auto& offer) {
+         for (int i = 0; i < 6; ++i) offer.add_dims(1);
+       },
+       true},
+      {"9 dimensions",
+       [](auto& offer) {
+         for (int i = 0; i < 7; ++i) offer.add_dims(1);
+       },
+       false},
+      {"a negative dimension", [](auto& offer) { offer.set_dims(0, -2); }, false},
+      {"type 20", [](auto& o) { o.set_data_type(static_cast<v1::DataType>(kDataTypes)); }, false},
+      {"type -1", [](auto& o) { o.set_data_type(static_cast<v1::DataType>(-1)); }, false},
+      {"type 256", [](auto& o) { o.set_data_type(static_cast<v1::DataType>(256)); }, false},
+      {"route 5", [](auto& o) { o.set_route(static_cast<v1::Route>(kRoutes)); }, false},
+      {"route -1", [](auto& o) { o.set_route(static_cast<v1::Route>(-1)); }, false},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    peer::v1::Frame wire;
+    Encode({std::nullopt, {SomeOffer()}, {}}, &wire);
+    c.edit(*wire.mutable_events(0)->mutable_offer());
+    EXPECT_THAT(Decode(wire), Is(c.good ? "OK" : "INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  }
+}
+
+TEST(PeerCodec, AGoBeyondTheBoundsIsRefused) {
+  const auto decode = [](int route, size_t lengths) {
+    peer::v1::Frame wire;
+    Encode(
+        {std::nullopt, {Go{kTransfer, 1, Route::kUcx, 1, std::vector<uint64_t>(lengths, 1)}}, {}},
+        &wire);
+    wire.mutable_events(0)->mutable_go()->set_route(static_cast<v1::Route>(route));
+    return Decode(wire);
+  };
+  EXPECT_THAT(decode(1, 65536), Is("OK"));
+  EXPECT_THAT(decode(1, 65537), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(decode(0, 0), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));  // it must say how
+  EXPECT_THAT(decode(-1, 0), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(decode(kRoutes, 0), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+}
+
+TEST(PeerCodec, ADoneBeyondTheBoundsIsRefused) {
+  for (const int route : {-1, kRoutes}) {
+    peer::v1::Frame wire;
+    wire.add_events()->mutable_done()->set_route(static_cast<v1::Route>(route));
+    EXPECT_THAT(Decode(wire), Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  }
+}
+
+TEST(PeerCodec, AFailureWithoutAStatusIsStillAFailure) {
+  peer::v1::Frame wire;
+  wire.add_events()->mutable_withdraw();
+  wire.add_events()->mutable_send_failed();
+  wire.add_events()->mutable_done()->mutable_status();  // says that it failed, and not how
+  const absl::StatusOr<PeerFrame> frame = Decode(wire);
+  ASSERT_THAT(frame, Is("OK"));
+  ASSERT_THAT(frame->messages, SizeIs(3));
+  EXPECT_THAT(std::get<Withdraw>(frame->messages[0]).status,
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "a failure without a status"));
+  EXPECT_THAT(std::get<SendFailed>(frame->messages[1]).status,
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(std::get<Done>(frame->messages[2]).status, Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+}
+
+TEST(PeerCodec, AnEventWithoutAStepIsRefused) {
+  peer::v1::Frame wire;
+  wire.add_events()->set_transfer(1);
+  EXPECT_THAT(Decode(wire), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "an event without a step"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// node-b among node-a, node-b and node-c: it knocks at node-a and dials node-c, which the test
+// plays. The table, the sessions and the transfer driver are real; streams, sockets and the clock
+// are the test's.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "daemon/peer_table.h"
+#include "tests/daemon/support.h"
+
+namespace ferry::testing {
+
+inline constexpr PeerId kNodeA{0}, kNodeB{1}, kNodeC{2};
+inline constexpr Door::ConnectionId kClient = 1;  // of the one session
+inline constexpr Credentials kClientIs{100, 1000, 1000};
+
+inline std::string BootId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+// What the table did with one stream; outlives it.
+struct StreamRecord {
+  PeerStreamCallbacks callbacks;
+  std::vector<PeerFrame> sent;
+  std::optional<absl::Status> closed;
+  bool alive = true;
+  std::function<void()> at_close;
+};
+
+class FakeStream : public PeerStream {
+ public:
+  explicit FakeStream(std::shared_ptr<StreamRecord> record) : record_(std::move(record)) {}
+  ~FakeStream() override { record_->alive = false; }
+  void Send(PeerFrame frame) override { record_->sent.push_back(std::move(frame)); }
+  void Close(const absl::Status& why) override {
+    record_->closed = why;
+    if (record_->at_close) record_->at_close();
+  }
+
+ private:
+  const std::shared_ptr<StreamRecord> record_;
+};
+
+struct KnockRecord {
+  std::string address, node;
+  std::function<void(absl::Status)> done;
+};
+
+class FakeDialer : public PeerDialer {
+ public:
+  std::unique_ptr<PeerStream> Dial(const std::string& address,
+                                   PeerStreamCallbacks callbacks) override {
+    dialled.push_back(address);
+    streams.push_back(std::make_shared<StreamRecord>());
+    streams.back()->callbacks = std::move(callbacks);
+    return std::make_unique<FakeStream>(streams.back());
+  }
+  void Knock(const std::string& address, const std::string& node,
+             std::function<void(absl::Status)> done) override {
+    knocks.push_back({address, node, std::move(done)});
+  }
+  std::vector<std::string> dialled;
+  std::vector<std::shared_ptr<StreamRecord>> streams;
+  std::vector<KnockRecord> knocks;
+};
+
+struct SocketRequest {
+  Door::ConnectionId connection = 0;
+  PeerSocketRequest request;
+};
+struct SocketResponse {
+  Door::ConnectionId connection = 0;
+  PeerSocketResponse response;
+  std::vector<UniqueFd> fds;
+};
+
+class PeerRig {
+ public:
+  explicit PeerRig(std::vector<uint32_t> trusted_uids = {});
+
+  // What control does after each batch of tasks, until there is nothing left to do.
+  void Turn();
+  void Advance(absl::Duration by) {
+    control.Advance(by);
+    Turn();
+  }
+
+  // --- The other daemons.
+  static PeerHello HelloOf(PeerId peer);
+  // Has node-c dialled, and says its hello on that link.
+  std::shared_ptr<StreamRecord> DialNodeC();
+  std::shared_ptr<StreamRecord> GreetNodeC(PeerHello hello = HelloOf(kNodeC));
+  // The same until the link is up, with its arenas mapped; or not mapped, as on another host.
+  std::shared_ptr<StreamRecord> NodeCUp();
+  std::shared_ptr<StreamRecord> NodeCUpElsewhere();
+  // node-a opens a link; null if it is refused.
+  std::shared_ptr<StreamRecord> AcceptNodeA(PeerHello hello = HelloOf(kNodeA));
+  // Our hello on that link.
+  static const PeerHello& OurHello(const StreamRecord& stream) { return *stream.sent.at(0).hello; }
+  void Hear(const std::shared_ptr<StreamRecord>& stream, std::vector<PeerMessage> messages,
+            std::vector<ArenaId> arenas_gone = {}) {
+    stream->callbacks.on_frame({std::nullopt, std::move(messages), std::move(arenas_gone)});
+    Turn();
+  }
+  // Answers the last request on peer.sock.
+  void Answer(PeerId peer, absl::Status error, std::variant<PeerSocketWelcome, ArenaGranted> body,
+              UniqueFd fd = UniqueFd());
+  // Asks on node-b's peer.sock.
+  const SocketResponse& Ask(Door::ConnectionId connection,
+                            std::variant<PeerSocketHello, GetArena> body, uint32_t uid = geteuid());
+  PeerTable::Row RowOf(PeerId peer) const;
+  std::string StateOf(PeerId peer) const { return RowOf(peer).state; }
+
+  // --- The one client of node-b.
+  ArenaId Register(uint64_t bytes);
+  Session& session() { return *sessions->List().front(); }
+  // Posts the receive of `bytes` at the start of `arena` from node-c's device; its id.
+  uint64_t PostReceive(ArenaId arena, uint64_t bytes, const std::string& key);
+  // Posts the send of them to node-c's device.
+  uint64_t PostSend(ArenaId arena, uint64_t bytes, const std::string& key);
+  // node-c's send that fits such a receive.
+  static Offer OfferOfNodeC(uint64_t transfer, ArenaId arena, uint64_t bytes,
+                            const std::string& key);
+
+  ManualExecutor control;
+  Devices devices{{2}};
+  FakeDialer dialer;
+  std::vector<std::pair<PeerId, std::string>> connects;
+  absl::Status connect_error;
+  std::vector<SocketRequest> requests;
+  bool requests_taken = true;
+  std::vector<SocketResponse> responses;
+  std::vector<Door::ConnectionId> closed;
+  absl::Status refused;  // of the last link that was not accepted
+  std::unique_ptr<LinkPage> page_of_node_c;
+  std::unique_ptr<SessionTable> sessions;
+  std::unique_ptr<PeerTable> peers;
+  std::unique_ptr<TransferDriver> driver;
+
+ private:
+  uint64_t Post(Side side, ArenaId arena, uint64_t bytes, const std::string& key);
+  uint64_t asked_ = 0;
+};
+
+}  // namespace ferry::testing

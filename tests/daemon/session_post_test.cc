@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session checks, completes, admits and remembers of the batches it posts.
+#include <string>
+#include <vector>
+
+#include "tests/daemon/session_rig.h"
+
+namespace ferry {
+namespace {
+
+using testing::Is;
+using ::testing::IsEmpty;
+using testing::kNow;
+using testing::SessionRig;
+using ::testing::SizeIs;
+
+constexpr uint64_t kMax = ~uint64_t{0};
+
+TEST(SessionPost, DomainDeadlineAndTimelineAreFilledIn) {
+  SessionRig rig;
+  PostBatch batch = rig.Empty(2);
+  batch.over_timeline = 3;
+  batch.deadlines[1] = absl::Seconds(7);
+  EXPECT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
+  EXPECT_EQ(batch.domain, "uid:1000");
+  EXPECT_EQ(batch.specs[0].key.domain, "uid:1000");
+  EXPECT_EQ(batch.specs[0].over_timeline, 3u);
+  EXPECT_EQ(batch.specs[0].deadline, kNow + absl::Seconds(60));
+  EXPECT_EQ(batch.specs[1].deadline, kNow + absl::Seconds(7));
+  batch.domain = "job";
+  EXPECT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
+  EXPECT_EQ(batch.specs[1].key.domain, "job");
+}
+
+TEST(SessionPost, RangesMustLieInsideTheirArena) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  struct Case {
+    uint64_t offset, length;
+    bool good;
+  };
+  for (const Case& c : std::vector<Case>{{0, 100, true},
+                                         {99, 1, true},
+                                         {100, 0, true},
+                                         {0, 101, false},
+                                         {100, 1, false},
+                                         {101, 0, false},
+                                         {kMax, 1, false},
+                                         {kMax, 2, false},
+                                         {kMax - 49, 50, false},
+                                         {1, kMax, false},
+                                         {50, kMax - 49, false}}) {
+    SCOPED_TRACE(absl::StrCat("[", c.offset, ", +", c.length, ")"));
+    PostBatch batch =
+        rig.Batch({{{ArenaId(7), 0, 1}}, {{ArenaId(7), 0, 1}, {ArenaId(7), c.offset, c.length}}});
+    const std::vector<Violation> violations = rig.session.CheckAndComplete(batch, kNow);
+    if (c.good) {
+      EXPECT_THAT(violations, IsEmpty());
+      continue;
+    }
+    ASSERT_THAT(violations, SizeIs(1));
+    EXPECT_EQ(violations[0].field, "buffers[1].ranges[1]");
+    EXPECT_THAT(violations[0].status,
+                Is("INVALID_ARGUMENT/RANGE_INVALID",
+                   absl::StrCat("bytes [", c.offset, ", +", c.length,
+                                ") are not inside arena 7, which has 100 bytes")));
+  }
+}
+
+TEST(SessionPost, EveryBadRangeIsListed) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  rig.AddArena(8, 100, /*device=*/2);
+  rig.AddArena(9, 100);
+  ASSERT_THAT(rig.session.TakeArena(ArenaId(9)), Is("OK"));
+  PostBatch batch = rig.Batch({{{ArenaId(6), 0, 1}, {ArenaId(7), 0, 1}, {ArenaId(6), 0, 1}},
+                               {{ArenaId(8), 0, 1}},
+                               {{ArenaId(7), 0, 1}},
+                               {{ArenaId(9), 0, 1}, {ArenaId(7), 0, 101}}});
+  const std::vector<Violation> violations = rig.session.CheckAndComplete(batch, kNow);
+  ASSERT_THAT(violations, SizeIs(5));
+  EXPECT_EQ(violations[0].field, "buffers[0].ranges[0]");
+  EXPECT_THAT(violations[0].status, Is("NOT_FOUND/ARENA_NOT_FOUND"));
+  EXPECT_EQ(violations[1].field, "buffers[0].ranges[2]");
+  EXPECT_EQ(violations[2].field, "buffers[1].ranges[0]");
+  EXPECT_THAT(violations[2].status, Is("INVALID_ARGUMENT/FIELD_INVALID",
+                                       "arena 8 is on device 2, the batch is for device 1"));
+  EXPECT_EQ(violations[3].field, "buffers[3].ranges[0]");
+  EXPECT_THAT(violations[3].status, Is("NOT_FOUND/ID_STALE"));
+  EXPECT_EQ(violations[4].field, "buffers[3].ranges[1]");
+  const absl::Status refused = RefusedBatch(violations, batch.specs.size());
+  EXPECT_THAT(refused,
+              Is("NOT_FOUND/ARENA_NOT_FOUND",
+                 "nothing was posted: 5 problems in a batch of 4; buffers[0].ranges[0]: arena 6"));
+}
+
+TEST(SessionPost, AnOverCounterStaysWithTheDeviceOfItsFirstUse) {
+  SessionRig rig;
+  PostBatch first = rig.Empty(1);
+  first.over_timeline = 2;
+  EXPECT_THAT(rig.session.CheckAndComplete(first, kNow), IsEmpty());
+  PostBatch other = rig.Empty(1);
+  other.over_timeline = 2;
+  other.device = GlobalDeviceId(4);
+  // Only an admitted batch binds it.
+  EXPECT_THAT(rig.session.CheckAndComplete(other, kNow), IsEmpty());
+  rig.session.Admit(first);
+  const std::vector<Violation> violations = rig.session.CheckAndComplete(other, kNow);
+  ASSERT_THAT(violations, SizeIs(1));
+  EXPECT_EQ(violations[0].field, "options.over_timeline");
+  EXPECT_THAT(violations[0].status,
+              Is("INVALID_ARGUMENT/FIELD_INVALID",
+                 "'over' counter 2 is bound to device 1; use another one for device 4"));
+  other.over_timeline = 63;
+  EXPECT_THAT(rig.session.CheckAndComplete(other, kNow), IsEmpty());
+  EXPECT_THAT(rig.session.CheckAndComplete(first, kNow), IsEmpty());
+}
+
+TEST(SessionPost, TransfersInFlightAreLimited) {
+  SessionRig rig;
+  PostBatch eleven = rig.Empty(11);
+  EXPECT_THAT(rig.session.CheckAndComplete(eleven, kNow), SizeIs(1));
+  PostBatch eight = rig.Empty(8);
+  const PostReply reply = rig.Post(eight);
+  PostBatch three = rig.Empty(3);
+  const std::vector<Violation> violations = rig.session.CheckAndComplete(three, kNow);
+  ASSERT_THAT(violations, SizeIs(1));
+  EXPECT_THAT(violations[0].status,
+              Is("RESOURCE_EXHAUSTED/QUEUE_FULL",
+                 "post 3 transfers: session 5 has 8 of 10 transfers in flight"));
+  rig.End(eight, reply, 5);
+  EXPECT_THAT(rig.session.CheckAndComplete(three, kNow), IsEmpty());
+}
+
+TEST(SessionPost, DataMayBeDefinedAlready) {
+  SessionRig rig;
+  rig.pages().defined[6].value = 10;
+  PostBatch batch = rig.Empty(4);
+  const uint64_t values[] = {0, 10, 11, kMax};
+  for (int i = 0; i < 4; ++i) {
+    batch.specs[i].defined = false;
+    batch.specs[i].defined_timeline = 6;
+    batch.specs[i].defined_value = values[i];
+  }
+  EXPECT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
+  EXPECT_TRUE(batch.specs[0].defined);
+  EXPECT_TRUE(batch.specs[1].defined);
+  EXPECT_FALSE(batch.specs[2].defined);
+  EXPECT_FALSE(batch.specs[3].defined);
+}
+
+TEST(SessionPost, IdsAndOverValuesCountUp) {
+  SessionRig rig;
+  PostBatch first = rig.Empty(3);
+  PostReply reply = rig.Post(first);
+  EXPECT_THAT(reply.status, Is("OK"));
+  EXPECT_EQ(reply.first_transfer_id, 1u);
+  EXPECT_EQ(reply.first_over_value, 1u);
+  EXPECT_EQ(first.specs[2].over_value, 3u);
+  PostBatch other = rig.Empty(2);  // ids go on, values are each counter's own
+  other.over_timeline = 1;
+  reply = rig.Post(other);
+  EXPECT_EQ(reply.first_transfer_id, 4u);
+  EXPECT_EQ(reply.first_over_value, 1u);
+  PostBatch again = rig.Empty(1);
+  reply = rig.Post(again);
+  EXPECT_EQ(reply.first_transfer_id, 6u);
+  EXPECT_EQ(reply.first_over_value, 4u);
+  EXPECT_EQ(again.specs[0].over_value, 4u);
+  PostBatch nothing = rig.Empty(0);
+  reply = rig.Post(nothing);
+  EXPECT_EQ(reply.first_transfer_id, 7u);
+  EXPECT_EQ(rig.session.use().transfers_in_flight, 6u);
+}
+
+TEST(SessionRequests, ARepeatedOneGetsTheFirstAnswer) {
+  SessionRig rig;
+  PostBatch batch = rig.Empty(2);
+  batch.request_id = "r1";
+  batch.request_hash = 77;
+  EXPECT_FALSE(rig.session.FindRequest(batch).has_value());
+  rig.session.RememberRequest(batch, rig.Post(batch));
+  const std::optional<PostReply> again = rig.session.FindRequest(batch);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_THAT(again->status, Is("OK"));
+  EXPECT_EQ(again->first_transfer_id, 1u);
+  EXPECT_EQ(again->first_over_value, 1u);
+}
+
+TEST(SessionRequests, TheSameIdWithAnotherBatchIsRefused) {
+  SessionRig rig;
+  PostBatch batch = rig.Empty(2);
+  batch.request_id = "r1";
+  batch.request_hash = 77;
+  rig.session.RememberRequest(batch, rig.Post(batch));
+  batch.request_hash = 78;
+  const std::optional<PostReply> reply = rig.session.FindRequest(batch);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_THAT(reply->status,
+              Is("ALREADY_EXISTS/REQUEST_ID_REUSED", "request id 'r1' was used before"));
+}
+
+TEST(SessionRequests, WithoutAnIdNothingIsRepeated) {
+  SessionRig rig;
+  PostBatch batch = rig.Empty(1);
+  rig.session.RememberRequest(batch, rig.Post(batch));
+  EXPECT_FALSE(rig.session.FindRequest(batch).has_value());
+}
+
+TEST(SessionRequests, TheLast1024AreKept) {
+  SessionRig rig;
+  const auto request = [](uint64_t i) {
+    PostBatch batch;
+    batch.request_id = absl::StrCat("r", i);
+    batch.request_hash = i;
+    return batch;
+  };
+  const auto remember = [&](uint64_t i) {
+    PostReply reply;
+    reply.first_transfer_id = i;
+    rig.session.RememberRequest(request(i), reply);
+  };
+  for (uint64_t i = 0; i < 1024; ++i) remember(i);
+  EXPECT_TRUE(rig.session.FindRequest(request(0)).has_value());
+  remember(1024);
+  EXPECT_FALSE(rig.session.FindRequest(request(0)).has_value());
+  for (const uint64_t i : {1, 1024}) {
+    ASSERT_TRUE(rig.session.FindRequest(request(i)).has_value()) << i;
+    EXPECT_EQ(rig.session.FindRequest(request(i))->first_transfer_id, i);
+  }
+  remember(0);  // a forgotten one is a new one
+  EXPECT_TRUE(rig.session.FindRequest(request(0)).has_value());
+  EXPECT_FALSE(rig.session.FindRequest(request(1)).has_value());
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session table whose clients are played by the test: what it sends, closes and tells is
+// recorded.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "daemon/session_table.h"
+#include "tests/daemon/support.h"
+
+namespace ferry::testing {
+
+inline constexpr Credentials kAlice{100, 1000, 1000};
+inline constexpr Credentials kBob{200, 1001, 1001};
+
+struct SentReply {
+  Door::ConnectionId connection = 0;
+  AttachReply reply;
+  size_t fds = 0;
+};
+
+class SessionTableRig {
+ public:
+  explicit SessionTableRig(SessionTable::Options options = DefaultOptions())
+      : devices({1, 2}),
+        table(control, devices.table, std::move(options),
+              {[this](Door::ConnectionId connection, const AttachReply& reply,
+                      const std::vector<int>& fds) {
+                 sent.push_back({connection, reply, fds.size()});
+                 return clients_read;
+               },
+               [this](Door::ConnectionId connection) { closed.push_back(connection); },
+               [this](SessionId session) { ended.push_back(session); },
+               [this](ArenaId arena) { arenas_gone.push_back(arena); }}) {}
+
+  static SessionTable::Options DefaultOptions() {
+    SessionTable::Options options;
+    options.node = "node-a";
+    options.incarnation = Incarnation(42);
+    options.quota = {1 << 20, 4, 100, 4096};
+    options.default_deadline = absl::Seconds(60);
+    return options;
+  }
+  static AttachHello Hello(std::string name = "trainer") {
+    return {1, 1, 0, std::move(name), "0.1", ""};
+  }
+
+  // What is posted to threads is done, and what that posts to control.
+  void Settle() {
+    do {
+      devices.Settle();
+    } while (control.RunAll() > 0);
+  }
+  template <typename Body>
+  AttachReply Command(Door::ConnectionId connection, Body body, const Credentials& who = kAlice,
+                      std::vector<UniqueFd> fds = {}) {
+    const size_t before = sent.size();
+    table.OnCommand(connection, who, {++sequence, std::move(body)}, std::move(fds));
+    Settle();
+    EXPECT_EQ(sent.size(), before + 1) << "one command, one answer";
+    if (sent.size() == before) return {};
+    EXPECT_EQ(sent.back().connection, connection);
+    return sent.back().reply;
+  }
+  Session* Open(Door::ConnectionId connection, const Credentials& who = kAlice) {
+    table.OnConnected(connection);
+    const AttachReply reply = Command(connection, Hello(), who);
+    const AttachWelcome* welcome = std::get_if<AttachWelcome>(&reply.body);
+    EXPECT_THAT(reply.error, Is("OK"));
+    return welcome == nullptr ? nullptr : table.Find(welcome->session);
+  }
+  AttachReply Register(Door::ConnectionId connection, uint64_t bytes, UniqueFd fd,
+                       uint64_t device = 1) {
+    std::vector<UniqueFd> fds;
+    fds.push_back(std::move(fd));
+    return Command(connection, AttachRegisterArena{GlobalDeviceId(device), bytes, false}, kAlice,
+                   std::move(fds));
+  }
+  ArenaId RegisterGood(Door::ConnectionId connection, uint64_t bytes) {
+    const AttachReply reply = Register(connection, bytes, SealedMemfd(bytes));
+    EXPECT_THAT(reply.error, Is("OK"));
+    const auto* registered = std::get_if<AttachArenaRegistered>(&reply.body);
+    return registered == nullptr ? ArenaId() : registered->arena;
+  }
+
+  // One transfer of `session` that uses `arena`; returns how it ends.
+  static Ended Start(Session& session, ArenaId arena) {
+    PostBatch batch;
+    batch.device = GlobalDeviceId(1);
+    batch.specs.resize(1);
+    batch.specs[0].ranges = {{arena, 0, 1}};
+    batch.deadlines.resize(1);
+    EXPECT_THAT(session.CheckAndComplete(batch, absl::UnixEpoch()), ::testing::IsEmpty());
+    const PostReply reply = session.Admit(batch);
+    Ended ended;
+    ended.transfer = MakeTransferId(session.id(), reply.first_transfer_id);
+    ended.over_value = reply.first_over_value;
+    ended.ranges = batch.specs[0].ranges;
+    return ended;
+  }
+
+  ManualExecutor control;
+  Devices devices;
+  bool clients_read = true;
+  uint64_t sequence = 0;
+  std::vector<SentReply> sent;
+  std::vector<Door::ConnectionId> closed;
+  std::vector<SessionId> ended;
+  std::vector<ArenaId> arenas_gone;
+  SessionTable table;
+};
+
+}  // namespace ferry::testing

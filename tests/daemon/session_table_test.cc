@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions open, are found again and end. What they own: session_table_arena_test.cc.
+#include "daemon/session_table.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tests/daemon/session_table_rig.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Is;
+using ::testing::IsEmpty;
+using testing::kAlice;
+using testing::kBob;
+using testing::SessionTableRig;
+using ::testing::SizeIs;
+
+constexpr Door::ConnectionId kConnection = 11;
+
+TEST(SessionTableHello, OpensASessionAndSaysEverythingInTheWelcome) {
+  SessionTableRig rig;
+  rig.table.OnConnected(kConnection);
+  const AttachReply reply = rig.Command(kConnection, rig.Hello());
+  EXPECT_THAT(reply.error, Is("OK"));
+  EXPECT_EQ(reply.sequence, rig.sequence);
+  EXPECT_EQ(rig.sent.back().fds, 2u);
+  const auto& welcome = std::get<AttachWelcome>(reply.body);
+  EXPECT_EQ(welcome.protocol, 1u);
+  EXPECT_EQ(welcome.token.size(), 32u);
+  EXPECT_EQ(welcome.incarnation, Incarnation(42));
+  EXPECT_EQ(welcome.node, "node-a");
+  ASSERT_THAT(welcome.devices, SizeIs(2));
+  EXPECT_EQ(welcome.devices[1].id, GlobalDeviceId(2));
+  EXPECT_EQ(welcome.devices[1].name, "host1");
+  EXPECT_EQ(welcome.limits.transfers_in_flight, 100u);
+  Session* session = rig.table.Find(welcome.session);
+  ASSERT_NE(session, nullptr);
+  EXPECT_EQ(session->name(), "trainer");
+  EXPECT_EQ(session->token(), welcome.token);
+  EXPECT_EQ(session->credentials().pid, kAlice.pid);
+  EXPECT_EQ(rig.table.open(), 1u);
+  EXPECT_EQ(rig.table.counts().opened, 1u);
+  EXPECT_THAT(rig.closed, IsEmpty());
+}
+
+TEST(SessionTableHello, SessionsHaveIdsAndTokensOfTheirOwn) {
+  SessionTableRig rig;
+  Session* first = rig.Open(1);
+  Session* second = rig.Open(2);
+  EXPECT_NE(first->id(), second->id());
+  EXPECT_NE(first->token(), second->token());
+  EXPECT_THAT(rig.table.List(), ElementsAre(first, second));
+}
+
+// A hello that is refused: its answer, after which the connection is closed and no session left.
+void ExpectRefused(SessionTableRig& rig, const AttachHello& hello, const std::string& name,
+                   const std::string& text) {
+  SCOPED_TRACE(text);
+  const size_t before = rig.table.size();
+  const uint64_t refused = rig.table.counts().refused;
+  rig.table.OnConnected(kConnection);
+  const AttachReply reply = rig.Command(kConnection, hello);
+  EXPECT_THAT(reply.error, Is(name, text));
+  EXPECT_EQ(reply.sequence, rig.sequence);
+  EXPECT_THAT(rig.closed, ElementsAre(kConnection));
+  rig.closed.clear();
+  EXPECT_EQ(rig.table.size(), before);
+  EXPECT_EQ(rig.table.counts().refused, refused + 1);
+  EXPECT_EQ(rig.table.NextTimer(), absl::InfiniteFuture());
+}
+
+TEST(SessionTableHello, OfAnotherVersionIsRefusedWithTheVersionsWeSpeak) {
+  SessionTableRig rig;
+  AttachHello hello = rig.Hello();
+  hello.protocol_min = 2;
+  hello.protocol_max = 3;
+  ExpectRefused(rig, hello, "FAILED_PRECONDITION/PROTOCOL_VERSION",
+                "versions 2 to 3, this daemon speaks 1");
+  EXPECT_EQ(MetadataOf(rig.sent.back().reply.error), (Metadata{{"max", "1"}, {"min", "1"}}));
+  hello.protocol_min = hello.protocol_max = 0;
+  ExpectRefused(rig, hello, "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 0 to 0");
+  hello.protocol_max = 9;  // one of them is ours
+  EXPECT_THAT(rig.Command(kConnection, hello).error, Is("OK"));
+}
+
+TEST(SessionTableHello, ANameIs1To63PlainCharacters) {
+  SessionTableRig rig;
+  for (const std::string& name :
+       {std::string(), std::string(64, 'x'), std::string("two words"), std::string("line\n"),
+        std::string("caf\xc3\xa9"), std::string("a/b"), std::string("a\0b", 3)}) {
+    ExpectRefused(rig, rig.Hello(name), "INVALID_ARGUMENT/FIELD_INVALID",
+                  "name must be 1 to 63 characters");
+  }
+  EXPECT_THAT(rig.Command(1, rig.Hello(std::string(63, 'x'))).error, Is("OK"));
+  EXPECT_THAT(rig.Command(2, rig.Hello("Az09._-")).error, Is("OK"));
+}
+
+TEST(SessionTableHello, WithATokenIsRefusedWhetherItIsInUseOrUnknown) {
+  SessionTableRig rig;
+  AttachHello hello = rig.Hello();
+  hello.token = rig.Open(1)->token();
+  ExpectRefused(rig, hello, "ALREADY_EXISTS/SESSION_IN_USE", "is attached already");
+  rig.table.OnClosed(1);
+  ExpectRefused(rig, hello, "UNAUTHENTICATED/SESSION_INVALID", "no session has this token");
+}
+
+TEST(SessionTableHello, WhileDrainingIsRefused) {
+  SessionTableRig rig;
+  rig.table.SetDraining(true);
+  ExpectRefused(rig, rig.Hello(), "UNAVAILABLE/DRAINING", "node-a is draining");
+  rig.table.SetDraining(false);
+  EXPECT_NE(rig.Open(1), nullptr);
+}
+
+TEST(SessionTableHello, BeyondTheLimitOfSessionsIsRefused) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  options.sessions = 2;
+  SessionTableRig rig(options);
+  rig.Open(1);
+  rig.Open(2, kBob);
+  ExpectRefused(rig, rig.Hello(), "RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS",
+                "2 of 2 sessions are open");
+  rig.table.OnClosed(2);
+  EXPECT_NE(rig.Open(3), nullptr);
+}
+
+TEST(SessionTableHello, BeyondTheLimitOfAUserIsRefused) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  options.sessions_per_uid = 2;
+  SessionTableRig rig(options);
+  rig.Open(1);
+  rig.Open(2);
+  ExpectRefused(rig, rig.Hello(), "RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "2 of 2 of uid 1000");
+  EXPECT_NE(rig.Open(3, kBob), nullptr);
+}
+
+TEST(SessionTableHello, ASecondOneEndsTheSession) {
+  SessionTableRig rig;
+  const SessionId id = rig.Open(kConnection)->id();
+  const AttachReply reply = rig.Command(kConnection, rig.Hello());
+  EXPECT_THAT(reply.error, Is("FAILED_PRECONDITION/PROTOCOL_ERROR", "said hello before"));
+  EXPECT_THAT(rig.closed, ElementsAre(kConnection));
+  EXPECT_EQ(rig.table.Find(id), nullptr);
+}
+
+TEST(SessionTableHello, MustBeTheFirstPacket) {
+  SessionTableRig rig;
+  rig.table.OnConnected(kConnection);
+  const AttachReply reply = rig.Command(kConnection, AttachReleaseArena{ArenaId(1)});
+  EXPECT_THAT(reply.error, Is("FAILED_PRECONDITION/PROTOCOL_ERROR", "the first packet"));
+  EXPECT_THAT(rig.closed, ElementsAre(kConnection));
+}
+
+TEST(SessionTableHello, MustComeWithin10Seconds) {
+  SessionTableRig rig;
+  rig.table.OnConnected(1);
+  rig.control.Advance(absl::Seconds(4));
+  rig.table.OnConnected(2);
+  rig.table.OnConnected(3);
+  rig.Command(2, rig.Hello());
+  rig.sent.clear();
+  EXPECT_EQ(rig.table.NextTimer(), rig.control.Now() + absl::Seconds(6));
+  rig.control.Advance(absl::Seconds(6) - absl::Nanoseconds(1));
+  rig.table.OnTime(rig.control.Now());
+  EXPECT_THAT(rig.closed, IsEmpty());
+  rig.control.Advance(absl::Nanoseconds(1));
+  rig.table.OnTime(rig.control.Now());
+  EXPECT_THAT(rig.closed, ElementsAre(1));
+  ASSERT_THAT(rig.sent, SizeIs(1));
+  EXPECT_EQ(rig.sent[0].reply.sequence, 0u);
+  EXPECT_THAT(rig.sent[0].reply.error,
+              Is("DEADLINE_EXCEEDED/PROTOCOL_ERROR", "no hello within 10s"));
+  EXPECT_EQ(rig.table.NextTimer(), rig.control.Now() + absl::Seconds(4));
+  rig.table.OnClosed(3);  // went away by itself
+  EXPECT_EQ(rig.table.NextTimer(), absl::InfiniteFuture());
+  rig.control.Advance(absl::Hours(1));
+  rig.table.OnTime(rig.control.Now());
+  EXPECT_THAT(rig.closed, ElementsAre(1));
+  EXPECT_EQ(rig.table.open(), 1u);  // who said hello in time stays
+}
+
+TEST(SessionTable, GarbageIsAnsweredAndEndsTheSession) {
+  SessionTableRig rig;
+  const SessionId id = rig.Open(kConnection)->id();
+  rig.table.OnGarbage(kConnection,
+                      Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError, "junk"));
+  EXPECT_EQ(rig.sent.back().reply.sequence, 0u);
+  EXPECT_THAT(rig.sent.back().reply.error, Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "junk"));
+  EXPECT_THAT(rig.closed, ElementsAre(kConnection));
+  EXPECT_EQ(rig.table.Find(id), nullptr);
+}
+
+TEST(SessionTable, SessionsAreToldOfADrain) {
+  SessionTableRig rig;
+  rig.Open(1);
+  rig.Open(2);
+  rig.sent.clear();
+  rig.table.SetDraining(true);
+  ASSERT_THAT(rig.sent, SizeIs(2));
+  EXPECT_EQ(rig.sent[0].connection + rig.sent[1].connection, 3u);
+  for (const auto& sent : rig.sent) {
+    EXPECT_EQ(sent.reply.sequence, 0u);
+    EXPECT_TRUE(std::get<AttachNotice>(sent.reply.body).draining);
+  }
+  rig.table.SetDraining(false);
+  EXPECT_FALSE(std::get<AttachNotice>(rig.sent.back().reply.body).draining);
+}
+
+TEST(SessionTable, AClientThatDoesNotTakeItsAnswersIsLost) {
+  SessionTableRig rig;
+  Session* session = rig.Open(kConnection);
+  const SessionId id = session->id();
+  rig.clients_read = false;
+  rig.Command(kConnection, AttachResetTimeline{0});
+  EXPECT_THAT(rig.closed, ElementsAre(kConnection));
+  EXPECT_THAT(rig.ended, ElementsAre(id));
+  EXPECT_EQ(rig.table.Find(id), nullptr);
+}
+
+const auto kAllAlive = [](int) { return true; };
+const auto kNoneAlive = [](int) { return false; };
+
+TEST(SessionTableAuthenticate, TheProcessThatAttachedIsLetIn) {
+  SessionTableRig rig;
+  Session* session = rig.Open(1);
+  const auto found = rig.table.Authenticate(session->token(), kAlice, 5, kAllAlive);
+  ASSERT_THAT(found, Is("OK"));
+  EXPECT_EQ(*found, session);
+  EXPECT_THAT(rig.table.Authenticate(session->token(), kAlice, 5, kAllAlive), Is("OK"));
+}
+
+TEST(SessionTableAuthenticate, NobodyElseIsWhateverTheyHold) {
+  SessionTableRig rig;
+  const std::string token = rig.Open(1)->token();
+  const std::string other = rig.Open(2, kBob)->token();
+  const auto name = [&](const std::string& shown, const Credentials& who) {
+    return rig.table.Authenticate(shown, who, 5, kAllAlive);
+  };
+  Credentials child = kAlice;
+  ++child.pid;
+  Credentials root = kAlice;
+  root.uid = 0;
+  EXPECT_THAT(name(token, child), Is("UNAUTHENTICATED/SESSION_INVALID"));
+  EXPECT_THAT(name(token, root), Is("UNAUTHENTICATED/SESSION_INVALID"));
+  EXPECT_THAT(name(token, kBob), Is("UNAUTHENTICATED/SESSION_INVALID"));
+  EXPECT_THAT(name(token, Credentials{}), Is("UNAUTHENTICATED/SESSION_INVALID"));
+  EXPECT_THAT(name(other, kAlice), Is("UNAUTHENTICATED/SESSION_INVALID"));
+  EXPECT_THAT(name("", kAlice), Is("UNAUTHENTICATED/SESSION_INVALID"));
+  EXPECT_THAT(name(token.substr(0, 31), kAlice), Is("UNAUTHENTICATED/SESSION_INVALID"));
+  EXPECT_THAT(name(token, kAlice), Is("OK"));  // and their tries have cost her nothing
+}
+
+TEST(SessionTableAuthenticate, ASessionHasOneConnectionAtATime) {
+  SessionTableRig rig;
+  const std::string token = rig.Open(1)->token();
+  EXPECT_THAT(rig.table.Authenticate(token, kAlice, 5, kAllAlive), Is("OK"));
+  EXPECT_THAT(rig.table.Authenticate(token, kAlice, 6, kAllAlive),
+              Is("PERMISSION_DENIED/NOT_ALLOWED", "has its gRPC connection already"));
+  EXPECT_THAT(rig.table.Authenticate(token, kAlice, 6, kNoneAlive), Is("OK"));  // a reconnect
+  EXPECT_THAT(rig.table.Authenticate(token, kAlice, 5, kAllAlive),
+              Is("PERMISSION_DENIED/NOT_ALLOWED"));
+}
+
+TEST(SessionTableAuthenticate, TheTokenOfAnEndedSessionIsNoToken) {
+  SessionTableRig rig;
+  const std::string token = rig.Open(1)->token();
+  rig.table.OnClosed(1);
+  EXPECT_THAT(rig.table.Authenticate(token, kAlice, 5, kAllAlive),
+              Is("UNAUTHENTICATED/SESSION_INVALID"));
+}
+
+}  // namespace
+}  // namespace ferry
