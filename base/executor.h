@@ -34,9 +34,10 @@ class Executor {
 absl::Time MonotonicNow();
 
 // A thread of its own, and whoever calls PostOrRun while that thread has nothing to do: tasks still
-// run one at a time, in order, and see what the ones before them did. `after_batch` runs after each run of tasks, before the thread waits again;
-// it returns when it wants to run next at the latest (absl::InfiniteFuture(): only after tasks),
-// and is where timers and the flushing of what tasks collected live.
+// run one at a time, in order, and see what the ones before them did. `after_batch` runs after each
+// run of tasks, before the thread waits again; it returns when it wants to run next at the latest
+// (absl::InfiniteFuture(): only after tasks), and is where timers and the flushing of what tasks
+// collected live.
 class SerialExecutor : public Executor {
  public:
   using AfterBatch = absl::AnyInvocable<absl::Time()>;

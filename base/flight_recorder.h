@@ -20,12 +20,12 @@ class FlightRecorder {
   struct Event {
     uint64_t number = 0;  // counts every event, so gaps show what was overwritten
     int64_t monotonic_nanos = 0;
-    int64_t realtime_nanos = 0;   // filled in by Snapshot: one clock per event is enough
-    const char* what = "";  // a literal: "post.send", "offer", "go", "done", ...
-    uint64_t a = 0;         // meaning by `what`; by habit the transfer or session
-    uint64_t b = 0;         // by habit the peer or device
-    uint64_t c = 0;         // by habit bytes or a count
-    char text[64] = {};     // truncated; key fingerprints, reasons; never contents or tokens
+    int64_t realtime_nanos = 0;  // filled in by Snapshot: one clock per event is enough
+    const char* what = "";       // a literal: "post.send", "offer", "go", "done", ...
+    uint64_t a = 0;              // meaning by `what`; by habit the transfer or session
+    uint64_t b = 0;              // by habit the peer or device
+    uint64_t c = 0;              // by habit bytes or a count
+    char text[64] = {};          // truncated; key fingerprints, reasons; never contents or tokens
   };
 
   // The daemon's one recorder. Process-wide on purpose: a failed check anywhere must reach it.

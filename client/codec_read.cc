@@ -4,7 +4,6 @@
 
 #include <protozero/pbf_reader.hpp>
 
-
 namespace ferry::client {
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels over attach.sock as plain data; meaning and errors are in proto/ferry/v1/session.proto,
-// which daemon/rpc/attach_codec codes these to and from.
+// What travels over attach.sock as plain data; meaning and errors are in
+// proto/ferry/v1/session.proto, which daemon/rpc/attach_codec codes these to and from.
 #pragma once
 
 #include <cstdint>

@@ -47,18 +47,20 @@ absl::Status MakeDirectory(const std::string& path, mode_t mode) {
   return absl::OkStatus();
 }
 
-// Held as long as the daemon lives, however it ends: two daemons must not take each other's sockets away.
+// Held as long as the daemon lives, however it ends: two daemons must not take each other's sockets
+// away.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/lock");
   UniqueFd lock(open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
   if (!lock.valid()) {
-    return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid, absl::StrCat("open ", path),
-                      errno);
+    return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
+                      absl::StrCat("open ", path), errno);
   }
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Error(absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
-                 absl::StrCat("lock ", path,
-                              ": another daemon serves this runtime directory; stop it or choose another"));
+    return Error(
+        absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
+        absl::StrCat("lock ", path,
+                     ": another daemon serves this runtime directory; stop it or choose another"));
   }
   return lock;
 }
@@ -117,16 +119,16 @@ absl::Time Daemon::Impl::AfterBatch() {
     const bool idle = driver->engine().in_flight() == 0;
     if (!idle && now >= drain_deadline && !drain_expired) {
       drain_expired = true;
-      drain_cancelled = driver->CancelAll(
-          Error(absl::StatusCode::kUnavailable, Reason::kDraining, "the daemon drained and its deadline came"));
-      // What is launched gets a moment to end; it is not waited for beyond that. And clients get one to ask how
-      // theirs ended: the counters tell only that they failed.
+      drain_cancelled = driver->CancelAll(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                                                "the daemon drained and its deadline came"));
+      // What is launched gets a moment to end; it is not waited for beyond that. And clients get
+      // one to ask how theirs ended: the counters tell only that they failed.
       drain_deadline = now + absl::Seconds(2);
       drain_farewell = now + absl::Milliseconds(300);
       return now;
     }
-    const absl::Time enough = !drain_expired ? (idle ? now : drain_deadline)
-                                             : (idle ? drain_farewell : drain_deadline);
+    const absl::Time enough =
+        !drain_expired ? (idle ? now : drain_deadline) : (idle ? drain_farewell : drain_deadline);
     if (now >= enough) {
       for (auto& waiter : std::exchange(drain_waiters, {})) waiter(drain_cancelled);
     } else {
@@ -138,8 +140,8 @@ absl::Time Daemon::Impl::AfterBatch() {
 
 void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done) {
   if (!std::exchange(draining, true)) {
-    FERRY_LOG(info, "daemon.drain", "node {} drains, {} transfers in flight, at most {}", config.node.name,
-              driver->engine().in_flight(), absl::FormatDuration(timeout));
+    FERRY_LOG(info, "daemon.drain", "node {} drains, {} transfers in flight, at most {}",
+              config.node.name, driver->engine().in_flight(), absl::FormatDuration(timeout));
     FlightRecorder::Get().Record("daemon.drain", driver->engine().in_flight());
     health.SetServing("", false);
     health.SetServing("readiness", false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryd whole: builds everything in order, stops everything in reverse, and alone knows every concrete type. The
-// public functions are for the main thread (or a test's), but for those that say otherwise.
+// ferryd whole: builds everything in order, stops everything in reverse, and alone knows every
+// concrete type. The public functions are for the main thread (or a test's), but for those that say
+// otherwise.
 #pragma once
 
 #include <functional>
@@ -20,8 +21,9 @@ class Daemon {
   // Stops without draining: clients see the daemon go.
   ~Daemon();
 
-  // Takes no new sessions and transfers, waits for what is in flight up to `timeout`, then ends the rest.
-  // Returns how many transfers were ended that way. `interrupted` (any thread) cuts the wait short.
+  // Takes no new sessions and transfers, waits for what is in flight up to `timeout`, then ends the
+  // rest. Returns how many transfers were ended that way. `interrupted` (any thread) cuts the wait
+  // short.
   uint64_t Drain(absl::Duration timeout, const std::function<bool()>& interrupted);
 
   // Of this daemon, also if the configuration said port 0. 0 if it does not listen.

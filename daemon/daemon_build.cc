@@ -35,12 +35,15 @@ absl::Status Daemon::Impl::MakeDevices() {
     device->id = ids[i];
     device->name = absl::StrCat("host", i);
     device->memory = std::make_unique<SerialExecutor>(absl::StrCat("memory ", ids[i].value()));
-    device->lane = std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
+    device->lane =
+        std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
     const OpSink sink = [this](std::vector<OpResult> results) {
-      control.PostOrRun([this, results = std::move(results)]() mutable { driver->OnResults(std::move(results)); });
+      control.PostOrRun([this, results = std::move(results)]() mutable {
+        driver->OnResults(std::move(results));
+      });
     };
-    device->copy = std::make_unique<CopyTransport>(*device->lane, copy_helper, sink,
-                                                   [this](PeerId peer) { return peers->StillValid(peer); });
+    device->copy = std::make_unique<CopyTransport>(
+        *device->lane, copy_helper, sink, [this](PeerId peer) { return peers->StillValid(peer); });
     if (ucx != nullptr) {
       UcxOptions options;
       options.shm_tls = config.transfer.ucx.shm_tls;
@@ -66,7 +69,8 @@ void Daemon::Impl::MakeTables() {
   // PeerIds are positions in membership's list; a node that is alone is its only entry.
   std::vector<PeerConfig> nodes;
   DeviceMap map;
-  for (const Config::Node& node : config.membership.nodes) nodes.push_back({node.name, node.address, node.ids});
+  for (const Config::Node& node : config.membership.nodes)
+    nodes.push_back({node.name, node.address, node.ids});
   if (nodes.empty()) nodes.push_back({config.node.name, "", config.OwnIds()});
   for (size_t i = 0; i < nodes.size(); ++i) {
     const PeerId id(static_cast<uint32_t>(i));
@@ -86,13 +90,13 @@ void Daemon::Impl::MakeTables() {
   session_options.sessions_per_uid = config.limits.sessions_per_uid;
   sessions = std::make_unique<SessionTable>(
       control, devices, session_options,
-      SessionTable::Hooks{
-          [this](Door::ConnectionId connection, const AttachReply& reply, const std::vector<int>& fds) {
-            return door.Send(connection, EncodeAttach(reply), fds);
-          },
-          [this](Door::ConnectionId connection) { door.Close(connection); },
-          [this](SessionId session) { driver->EndSession(session); },
-          [this](ArenaId arena) { peers->OnArenaGone(arena); }});
+      SessionTable::Hooks{[this](Door::ConnectionId connection, const AttachReply& reply,
+                                 const std::vector<int>& fds) {
+                            return door.Send(connection, EncodeAttach(reply), fds);
+                          },
+                          [this](Door::ConnectionId connection) { door.Close(connection); },
+                          [this](SessionId session) { driver->EndSession(session); },
+                          [this](ArenaId arena) { peers->OnArenaGone(arena); }});
 
   PeerTable::Options peer_options;
   peer_options.node = config.node.name;
@@ -103,29 +107,34 @@ void Daemon::Impl::MakeTables() {
   peer_options.ucx_missing = ucx_missing;
   peer_options.order = config.transfer.order;
   PeerTable::Hooks peer_hooks;
-  peer_hooks.send_request = [this](Door::ConnectionId connection, const PeerSocketRequest& request) {
+  peer_hooks.send_request = [this](Door::ConnectionId connection,
+                                   const PeerSocketRequest& request) {
     return door.Send(connection, EncodePeerSocket(request));
   };
-  peer_hooks.send_response = [this](Door::ConnectionId connection, const PeerSocketResponse& response,
+  peer_hooks.send_response = [this](Door::ConnectionId connection,
+                                    const PeerSocketResponse& response,
                                     const std::vector<int>& fds) {
     return door.Send(connection, EncodePeerSocket(response), fds);
   };
   peer_hooks.close = [this](Door::ConnectionId connection) { door.Close(connection); };
-  peer_hooks.connect = [this](PeerId peer, const std::string& path) { return ConnectToPeer(peer, path); };
+  peer_hooks.connect = [this](PeerId peer, const std::string& path) {
+    return ConnectToPeer(peer, path);
+  };
   const PeerId self = map.self;
-  peers = std::make_unique<PeerTable>(control, devices, *sessions, self, std::move(nodes), peer_options,
-                                      std::move(peer_hooks));
+  peers = std::make_unique<PeerTable>(control, devices, *sessions, self, std::move(nodes),
+                                      peer_options, std::move(peer_hooks));
 
   TransferEngine::Options engine_options;
   engine_options.order = config.transfer.order;
   engine_options.offers_per_peer = config.limits.offers_per_peer;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,
-      TransferDriver::Hooks{
-          [this](PeerId peer, std::vector<PeerMessage> messages) { peers->Send(peer, std::move(messages)); },
-          [this](PeerId peer) { peers->Want(peer); },
-          [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
-          [this](PeerId peer) { return peers->StillValid(peer); }});
+      TransferDriver::Hooks{[this](PeerId peer, std::vector<PeerMessage> messages) {
+                              peers->Send(peer, std::move(messages));
+                            },
+                            [this](PeerId peer) { peers->Want(peer); },
+                            [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
+                            [this](PeerId peer) { return peers->StillValid(peer); }});
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }
@@ -133,36 +142,40 @@ void Daemon::Impl::MakeTables() {
 absl::Status Daemon::Impl::MakeServers() {
   rpc = std::make_unique<RpcCore>(RpcCore{control, *sessions, *driver, connections,
                                           [this](Task task) { later.push_back(std::move(task)); }});
-  admin = std::make_unique<AdminCore>(AdminCore{
-      *rpc, config, devices, *peers, incarnation, started, ucx_version.empty() ? ucx_missing : ucx_version,
-      [this] {
-        return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
-                         driver->engine());
-      },
-      [this](absl::Duration timeout, std::function<void(uint64_t)> done) {
-        StartDrain(timeout, std::move(done));
-      },
-      [this] {
-        draining = false;
-        driver->SetDraining(false);
-        sessions->SetDraining(false);
-        health.SetServing("", true);
-        health.SetServing("readiness", true);
-        FERRY_LOG(info, "daemon.undrain", "node {} serves again", config.node.name);
-      }});
+  admin = std::make_unique<AdminCore>(
+      AdminCore{*rpc, config, devices, *peers, incarnation, started,
+                ucx_version.empty() ? ucx_missing : ucx_version,
+                [this] {
+                  return DumpState(config.node.name, incarnation, control.Now(), devices, *peers,
+                                   *sessions, driver->engine());
+                },
+                [this](absl::Duration timeout, std::function<void(uint64_t)> done) {
+                  StartDrain(timeout, std::move(done));
+                },
+                [this] {
+                  draining = false;
+                  driver->SetDraining(false);
+                  sessions->SetDraining(false);
+                  health.SetServing("", true);
+                  health.SetServing("readiness", true);
+                  FERRY_LOG(info, "daemon.undrain", "node {} serves again", config.node.name);
+                }});
   services.push_back(MakeSessionService(*rpc));
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeAdminService(*admin));
   services.push_back(MakePeerService(control, *peers));
   services.push_back(MakeReflectionService(
       {"ferry.v1.SessionService", "ferry.v1.TransferService", "grpc.health.v1.Health"}));
-  services.push_back(MakeReflectionService({"ferry.admin.v1.AdminService", "grpc.health.v1.Health"}));
+  services.push_back(
+      MakeReflectionService({"ferry.admin.v1.AdminService", "grpc.health.v1.Health"}));
   GrpcServerOptions client_options;
   // More than a batch may have (convert refuses it), so that the refusal can say which and why.
   client_options.max_receive_bytes = 4 << 20;
-  ASSIGN_OR_RETURN(client_server,
-                   GrpcServer::Create({services[0].get(), services[1].get(), services[4].get(), &health}, client_options));
-  ASSIGN_OR_RETURN(admin_server, GrpcServer::Create({services[2].get(), services[5].get(), &health}, {}));
+  ASSIGN_OR_RETURN(client_server, GrpcServer::Create({services[0].get(), services[1].get(),
+                                                      services[4].get(), &health},
+                                                     client_options));
+  ASSIGN_OR_RETURN(admin_server,
+                   GrpcServer::Create({services[2].get(), services[5].get(), &health}, {}));
   if (!config.peer.listen.empty()) {
     GrpcServerOptions peer_options;
     peer_options.max_receive_bytes = kPeerMessageBytes;

@@ -38,7 +38,8 @@ absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer, const std::string& path) {
+absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
+                                                               const std::string& path) {
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
   return door.AddPackets(
       std::move(socket), UniqueFd(),
@@ -112,11 +113,13 @@ absl::Status Daemon::Impl::OpenDoor() {
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
           absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
           if (!request.ok() || packet.truncated) {
-            FERRY_LOG(warn, "peer_socket.garbage", "pid {} uid {} sent no request; closed", who.pid, who.uid);
+            FERRY_LOG(warn, "peer_socket.garbage", "pid {} uid {} sent no request; closed", who.pid,
+                      who.uid);
             PeerSocketResponse response;
-            response.error = request.ok() ? Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
-                                                  "peer.sock: the packet is too long")
-                                          : request.status();
+            response.error = request.ok()
+                                 ? Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+                                         "peer.sock: the packet is too long")
+                                 : request.status();
             door.Send(connection, EncodePeerSocket(response));
             door.Close(connection);
             control.Post([this, connection] { peers->OnSocketClosed(connection); });
@@ -140,8 +143,8 @@ absl::Status Daemon::Impl::OpenDoor() {
           absl::StatusOr<AttachCommand> command = ParseAttach(packet.bytes);
           if (packet.truncated) {
             command = Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
-                            absl::StrCat("attach.sock: a packet has at most ", Door::kMaxPacket, " bytes and ",
-                                         Door::kMaxFds, " descriptors"));
+                            absl::StrCat("attach.sock: a packet has at most ", Door::kMaxPacket,
+                                         " bytes and ", Door::kMaxFds, " descriptors"));
           }
           control.Post([this, connection, who, command = std::move(command),
                         fds = std::move(packet.fds)]() mutable {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a Daemon and how they hang together; private to daemon*.cc. Members are in the order in which they are
-// built. Home: as each part says; what is marked control's is control's.
+// The parts of a Daemon and how they hang together; private to daemon*.cc. Members are in the order
+// in which they are built. Home: as each part says; what is marked control's is control's.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,9 @@ struct Daemon::Impl {
   void StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done);
   void Stop();
 
-  std::string Path(const char* name) const { return absl::StrCat(config.node.runtime_dir, "/", name); }
+  std::string Path(const char* name) const {
+    return absl::StrCat(config.node.runtime_dir, "/", name);
+  }
   bool has_peers() const { return config.membership.nodes.size() > 1; }
 
   const Config config;

@@ -17,8 +17,10 @@ std::string Daemon::Impl::MetricsPage() {
   ExportProcess(families);
   families.push_back(GaugeFamily("ferry_ready", "1 if new transfers are taken", draining ? 0 : 1));
   families.push_back(GaugeFamily("ferry_draining", "1 while draining", draining ? 1 : 0));
-  families.push_back(GaugeFamily("ferry_sessions", "Open sessions", static_cast<double>(sessions->open())));
-  prometheus::MetricFamily total = CounterFamily("ferry_sessions_total", "Sessions by what became of them", 0);
+  families.push_back(
+      GaugeFamily("ferry_sessions", "Open sessions", static_cast<double>(sessions->open())));
+  prometheus::MetricFamily total =
+      CounterFamily("ferry_sessions_total", "Sessions by what became of them", 0);
   total.metric.clear();
   const SessionTable::Counts& counts = sessions->counts();
   AddSample(total, {{"result", "opened"}}, static_cast<double>(counts.opened));
@@ -26,21 +28,26 @@ std::string Daemon::Impl::MetricsPage() {
   AddSample(total, {{"result", "lost"}}, static_cast<double>(counts.lost));
   AddSample(total, {{"result", "closed"}}, static_cast<double>(counts.closed));
   families.push_back(std::move(total));
-  families.push_back(CounterFamily("ferry_connections_rejected_total", "Connections closed for want of descriptors",
+  families.push_back(CounterFamily("ferry_connections_rejected_total",
+                                   "Connections closed for want of descriptors",
                                    static_cast<double>(door.refused_for_fds())));
   driver->metrics().Export(families);
 
-  prometheus::MetricFamily inflight = GaugeFamily("ferry_transfers_inflight", "Transfers posted and not over", 0);
+  prometheus::MetricFamily inflight =
+      GaugeFamily("ferry_transfers_inflight", "Transfers posted and not over", 0);
   inflight.metric.clear();
-  std::map<std::string, uint64_t> by_state = {{"waiting", 0}, {"offered", 0}, {"matched", 0}, {"launched", 0}};
+  std::map<std::string, uint64_t> by_state = {
+      {"waiting", 0}, {"offered", 0}, {"matched", 0}, {"launched", 0}};
   absl::Time oldest = control.Now();
   for (const TransferEngine::Row& row : driver->engine().List(driver->engine().in_flight())) {
     ++by_state[row.state];
     oldest = std::min(oldest, row.posted);
   }
-  for (const auto& [state, count] : by_state) AddSample(inflight, {{"state", state}}, static_cast<double>(count));
+  for (const auto& [state, count] : by_state)
+    AddSample(inflight, {{"state", state}}, static_cast<double>(count));
   families.push_back(std::move(inflight));
-  families.push_back(GaugeFamily("ferry_transfer_oldest_age_seconds", "Age of the oldest transfer in flight",
+  families.push_back(GaugeFamily("ferry_transfer_oldest_age_seconds",
+                                 "Age of the oldest transfer in flight",
                                  absl::ToDoubleSeconds(control.Now() - oldest)));
 
   prometheus::MetricFamily arenas = GaugeFamily("ferry_buffers", "Arenas", 0);

@@ -178,8 +178,8 @@ void Door::Accept(Entry& entry) {
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      // Accept with the spare descriptor and close: the client gets an answer instead of a hang, and the
-      // level-triggered listener does not spin.
+      // Accept with the spare descriptor and close: the client gets an answer instead of a hang,
+      // and the level-triggered listener does not spin.
       spare_.Reset();
       UniqueFd refused(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
       const bool any = refused.valid();
@@ -187,8 +187,8 @@ void Door::Accept(Entry& entry) {
       spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
       const uint64_t count = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
       if ((count & (count - 1)) == 0) {
-        FERRY_LOG(warn, "door.no_descriptors", "{}: connection refused, no descriptors left ({} so far)",
-                  entry.name, count);
+        FERRY_LOG(warn, "door.no_descriptors",
+                  "{}: connection refused, no descriptors left ({} so far)", entry.name, count);
       }
       if (any) continue;
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's one epoll thread: it accepts on every socket, reads packets of session and peer sockets, and
-// sees clients die. Our own accept loop, because gRPC's of this version never recovers from one EMFILE, and
-// because only here a connection's credentials are known (operators' page: docs/architecture.md).
+// The daemon's one epoll thread: it accepts on every socket, reads packets of session and peer
+// sockets, and sees clients die. Our own accept loop, because gRPC's of this version never recovers
+// from one EMFILE, and because only here a connection's credentials are known (operators' page:
+// docs/architecture.md).
 //
-// Home: the door's own thread for handlers; the public functions are for any thread. Handlers parse and
-// post, nothing more.
+// Home: the door's own thread for handlers; the public functions are for any thread. Handlers parse
+// and post, nothing more.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +26,8 @@
 
 namespace ferry {
 
-// Who is at the other end of a Unix socket, as the kernel saw it at connect. pid is 0 across PID namespaces.
+// Who is at the other end of a Unix socket, as the kernel saw it at connect. pid is 0 across PID
+// namespaces.
 struct Credentials {
   pid_t pid = 0;
   uid_t uid = static_cast<uid_t>(-1);
@@ -35,7 +37,8 @@ absl::StatusOr<Credentials> PeerCredentials(int socket);
 // Readable once the process at the other end has exited; invalid if the kernel cannot say.
 UniqueFd PeerPidFd(int socket, pid_t pid);
 
-// A listening Unix socket with `mode`; replaces a stale socket file. `type` SOCK_STREAM or SOCK_SEQPACKET.
+// A listening Unix socket with `mode`; replaces a stale socket file. `type` SOCK_STREAM or
+// SOCK_SEQPACKET.
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode);
 // "127.0.0.1:7411", "[::1]:7411"; port 0 lets the kernel choose.
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);
@@ -62,16 +65,17 @@ class Door {
   ~Door();
   void Stop();
 
-  // Accepts on `listener` until Stop or StopListening. Without a free descriptor a connection is accepted with a spare one
-  // and closed at once, and counted.
+  // Accepts on `listener` until Stop or StopListening. Without a free descriptor a connection is
+  // accepted with a spare one and closed at once, and counted.
   void Listen(std::string name, UniqueFd listener, OnAccept on_accept);
-  // Reads packets of a SEQPACKET socket; when it closes, or `process` (may be invalid) becomes readable,
-  // on_closed is called.
-  ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet, OnClosed on_closed);
+  // Reads packets of a SEQPACKET socket; when it closes, or `process` (may be invalid) becomes
+  // readable, on_closed is called.
+  ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet,
+                          OnClosed on_closed);
   // Calls `readable` whenever the stream socket has data or was closed; used for HTTP.
   ConnectionId AddStream(UniqueFd socket, std::function<void(ConnectionId, int fd)> readable);
-  // Sends one packet. False if the connection is gone or does not take it (a client that does not read its
-  // answers); the caller closes it then. Descriptors stay the caller's.
+  // Sends one packet. False if the connection is gone or does not take it (a client that does not
+  // read its answers); the caller closes it then. Descriptors stay the caller's.
   bool Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds = {});
   void Close(ConnectionId id);
   uint64_t refused_for_fds() const { return refused_.load(std::memory_order_relaxed); }

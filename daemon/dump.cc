@@ -14,38 +14,43 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
                       const LocalDevices& devices, const PeerTable& peers, SessionTable& sessions,
                       const TransferEngine& engine) {
   std::string out;
-  absl::StrAppend(&out, "node ", node, " ", incarnation.ToString(), " version ", FERRY_VERSION, "\n");
+  absl::StrAppend(&out, "node ", node, " ", incarnation.ToString(), " version ", FERRY_VERSION,
+                  "\n");
   absl::StrAppend(&out, "devices\n");
   for (const auto& device : devices.list) {
-    absl::StrAppend(&out, "  ", device->id.ToString(), " ", device->name, " arenas ", device->arenas, " bytes ",
-                    device->arena_bytes, " ucx ", device->ucx == nullptr ? "no" : "yes", "\n");
+    absl::StrAppend(&out, "  ", device->id.ToString(), " ", device->name, " arenas ",
+                    device->arenas, " bytes ", device->arena_bytes, " ucx ",
+                    device->ucx == nullptr ? "no" : "yes", "\n");
   }
   absl::StrAppend(&out, "peers\n");
   for (const PeerTable::Row& row : peers.List()) {
-    absl::StrAppend(&out, "  ", row.node, " ", row.address, " ", row.state, " mapped ", row.mapped ? "yes" : "no",
-                    row.error.empty() ? "" : " error: ", row.error, "\n");
+    absl::StrAppend(&out, "  ", row.node, " ", row.address, " ", row.state, " mapped ",
+                    row.mapped ? "yes" : "no", row.error.empty() ? "" : " error: ", row.error,
+                    "\n");
   }
   absl::StrAppend(&out, "sessions\n");
   for (const Session* session : sessions.List()) {
     const SessionUse use = session->use();
     absl::StrAppend(&out, "  ", session->id().ToString(), " name ", session->name(), " pid ",
-                    session->credentials().pid, " uid ", session->credentials().uid, " arenas ", use.arenas,
-                    " bytes ", use.bytes, " in flight ", use.transfers_in_flight, " ok ",
-                    session->transfers_ok(), " failed ", session->transfers_failed(),
+                    session->credentials().pid, " uid ", session->credentials().uid, " arenas ",
+                    use.arenas, " bytes ", use.bytes, " in flight ", use.transfers_in_flight,
+                    " ok ", session->transfers_ok(), " failed ", session->transfers_failed(),
                     session->closing ? " closing" : "", "\n");
     for (const Arena* arena : session->ListArenas()) {
-      absl::StrAppend(&out, "    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ", arena->bytes,
-                      arena->imported ? " imported" : "", " transfers ", arena->transfers, "\n");
+      absl::StrAppend(&out, "    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ",
+                      arena->bytes, arena->imported ? " imported" : "", " transfers ",
+                      arena->transfers, "\n");
     }
   }
-  absl::StrAppend(&out, "transfers ", engine.in_flight(), " offers waiting ", engine.waiting_offers(),
-                  " messages ignored ", engine.ignored_messages(), "\n");
+  absl::StrAppend(&out, "transfers ", engine.in_flight(), " offers waiting ",
+                  engine.waiting_offers(), " messages ignored ", engine.ignored_messages(), "\n");
   for (const TransferEngine::Row& row : engine.List(kTransfersShown)) {
-    absl::StrAppend(&out, "  ", SessionOf(row.transfer).ToString(), " transfer ", SequenceOf(row.transfer), " ",
-                    row.side == Side::kSend ? "send" : "receive", " ", row.key.source.value(), "->",
-                    row.key.destination.value(), " key ", PrintableKey(row.key.key), " domain ",
-                    DomainFingerprint(row.key.domain), " bytes ", row.bytes, " ", row.state, " route ",
-                    RouteName(row.route), " age ", absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
+    absl::StrAppend(&out, "  ", SessionOf(row.transfer).ToString(), " transfer ",
+                    SequenceOf(row.transfer), " ", row.side == Side::kSend ? "send" : "receive",
+                    " ", row.key.source.value(), "->", row.key.destination.value(), " key ",
+                    PrintableKey(row.key.key), " domain ", DomainFingerprint(row.key.domain),
+                    " bytes ", row.bytes, " ", row.state, " route ", RouteName(row.route), " age ",
+                    absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
                     " waits for ", row.waits_for, "\n");
   }
   absl::StrAppend(&out, "flight recorder\n", FlightRecorder::Get().Dump());

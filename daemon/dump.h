@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's state as text, sorted and stable: what `ferryctl dump` prints. Sections: node, devices, peers,
-// sessions, transfers, flight recorder. Home: control.
+// The daemon's state as text, sorted and stable: what `ferryctl dump` prints. Sections: node,
+// devices, peers, sessions, transfers, flight recorder. Home: control.
 #pragma once
 
 #include <string>

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
   CLI::App app{"ferryd: the node's transfer daemon"};
   std::string config_file, runtime_dir, devices, log_level;
   bool check = false, print = false;
-  app.add_option("--config", config_file, "Configuration file (YAML); none: one node, host devices");
+  app.add_option("--config", config_file,
+                 "Configuration file (YAML); none: one node, host devices");
   app.add_flag("--check-config", check, "Check the configuration and exit: 0 good, 78 bad");
   app.add_flag("--print-config", print, "Print the configuration with all defaults and exit");
   app.add_option("--runtime-dir", runtime_dir, "Directory of the sockets (node.runtime_dir)");
@@ -51,18 +52,21 @@ int main(int argc, char** argv) {
   ferry::ConfigSources sources;
   if (!config_file.empty()) sources.file = config_file;
   sources.environment = Environment();
-  if (!runtime_dir.empty()) sources.overrides.push_back({"node.runtime_dir", runtime_dir, "--runtime-dir"});
+  if (!runtime_dir.empty())
+    sources.overrides.push_back({"node.runtime_dir", runtime_dir, "--runtime-dir"});
   if (!log_level.empty()) sources.overrides.push_back({"log.level", log_level, "--log-level"});
   if (!devices.empty()) {
     if (!absl::StartsWith(devices, "host:")) {
-      fprintf(stderr, "ferryd: --devices '%s': this version has host devices, as host:2\n", devices.c_str());
+      fprintf(stderr, "ferryd: --devices '%s': this version has host devices, as host:2\n",
+              devices.c_str());
       return 2;
     }
     sources.overrides.push_back({"devices.host", devices.substr(5), "--devices"});
   }
   absl::StatusOr<ferry::Config> config = ferry::LoadConfig(sources);
   if (!config.ok()) {
-    fprintf(stderr, "ferryd: bad configuration\n%s\n", std::string(config.status().message()).c_str());
+    fprintf(stderr, "ferryd: bad configuration\n%s\n",
+            std::string(config.status().message()).c_str());
     return EX_CONFIG;
   }
   if (print) {

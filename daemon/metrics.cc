@@ -85,10 +85,11 @@ ClientMetric::Histogram HistogramCounts::Export() const {
 }
 
 TransferMetrics::TransferMetrics()
-    : duration_(kRoutes, HistogramCounts({1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2,
-                                          2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60})),
-      size_({4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456, 1073741824,
-             4294967296}) {}
+    : duration_(kRoutes, HistogramCounts({1e-5,   2.5e-5, 5e-5, 1e-4,   2.5e-4, 5e-4, 1e-3,
+                                          2.5e-3, 5e-3,   1e-2, 2.5e-2, 5e-2,   0.1,  0.25,
+                                          0.5,    1,      2.5,  5,      10,     60})),
+      size_({4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456,
+             1073741824, 4294967296}) {}
 
 void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
   const int route = static_cast<int>(ended.route);
@@ -118,15 +119,17 @@ void TransferMetrics::Export(std::vector<MetricFamily>& families) const {
   MetricFamily total = Family("ferry_transfers_total", "Transfers that ended", MetricType::Counter);
   MetricFamily bytes = Family("ferry_transfer_bytes_total", "Bytes of transfers that ended well",
                               MetricType::Counter);
-  MetricFamily duration = Family("ferry_transfer_duration_seconds", "From posting to the end",
-                                 MetricType::Histogram);
+  MetricFamily duration =
+      Family("ferry_transfer_duration_seconds", "From posting to the end", MetricType::Histogram);
   for (int route = 0; route < kRoutes; ++route) {
     for (int direction = 0; direction < 2; ++direction) {
       const PerDirection& counts = by_route_[route][direction];
       for (const char* result : kResults) {
         auto it = counts.results.find(result);
         AddSample(total,
-                  {{"route", RouteLabel(route)}, {"direction", kDirections[direction]}, {"result", result}},
+                  {{"route", RouteLabel(route)},
+                   {"direction", kDirections[direction]},
+                   {"result", result}},
                   it == counts.results.end() ? 0 : static_cast<double>(it->second));
       }
       AddSample(bytes, {{"route", RouteLabel(route)}, {"direction", kDirections[direction]}},
@@ -144,16 +147,16 @@ void TransferMetrics::Export(std::vector<MetricFamily>& families) const {
                              MetricType::Histogram);
   size.metric.emplace_back().histogram = size_.Export();
   families.push_back(std::move(size));
-  MetricFamily fallbacks = Family("ferry_fallbacks_total",
-                                  "Launches that a route could not take, by the route tried next",
-                                  MetricType::Counter);
+  MetricFamily fallbacks =
+      Family("ferry_fallbacks_total",
+             "Launches that a route could not take, by the route tried next", MetricType::Counter);
   for (const auto& [pair, count] : fallbacks_) {
     const std::vector<std::string> names = absl::StrSplit(pair, ',');
     AddSample(fallbacks, {{"from", names[0]}, {"to", names[1]}}, static_cast<double>(count));
   }
   families.push_back(std::move(fallbacks));
-  MetricFamily rejected = Family("ferry_requests_rejected_total", "Batches refused at posting",
-                                 MetricType::Counter);
+  MetricFamily rejected =
+      Family("ferry_requests_rejected_total", "Batches refused at posting", MetricType::Counter);
   for (const auto& [reason, count] : rejected_) {
     AddSample(rejected, {{"reason", reason}}, static_cast<double>(count));
   }
@@ -195,13 +198,16 @@ void ExportProcess(std::vector<MetricFamily>& families) {
   families.push_back(std::move(logs));
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   families.push_back(CounterFamily("process_cpu_seconds_total", "CPU time, user and system",
                                    seconds(usage.ru_utime) + seconds(usage.ru_stime)));
   long pages = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident;
-  families.push_back(GaugeFamily("process_resident_memory_bytes", "Resident memory, shared arenas included",
-                                 static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE))));
+  families.push_back(
+      GaugeFamily("process_resident_memory_bytes", "Resident memory, shared arenas included",
+                  static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE))));
   families.push_back(GaugeFamily("process_open_fds", "Open file descriptors",
                                  static_cast<double>(OpenDescriptors())));
   rlimit limit{};

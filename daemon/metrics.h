@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon counts about transfers. Home: control; the text is made there on request, so counting is
-// plain arithmetic. Names: docs/metrics.md.
+// What the daemon counts about transfers. Home: control; the text is made there on request, so
+// counting is plain arithmetic. Names: docs/metrics.md.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@ namespace ferry {
 // Prometheus's histogram: counts per upper bound, and the sum.
 class HistogramCounts {
  public:
-  explicit HistogramCounts(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+  explicit HistogramCounts(std::vector<double> bounds)
+      : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void Observe(double value);
   prometheus::ClientMetric::Histogram Export() const;
 
@@ -35,7 +36,7 @@ class TransferMetrics {
   TransferMetrics();
   void OnEnded(const Ended& ended, absl::Time now);
   void OnFallback(const Fallback& fallback);
-  void OnRejected(const absl::Status& status) ;
+  void OnRejected(const absl::Status& status);
   uint64_t ok() const { return ok_; }
   uint64_t failed() const { return failed_; }
   uint64_t bytes_received() const { return bytes_received_; }
@@ -59,8 +60,8 @@ class TransferMetrics {
 // Makers of families, for what is counted elsewhere.
 prometheus::MetricFamily GaugeFamily(std::string name, std::string help, double value);
 prometheus::MetricFamily CounterFamily(std::string name, std::string help, double value);
-void AddSample(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels,
-               double value);
+void AddSample(prometheus::MetricFamily& family,
+               std::vector<prometheus::ClientMetric::Label> labels, double value);
 // ferry_build_info, process_* and log counts: the same for every daemon.
 void ExportProcess(std::vector<prometheus::MetricFamily>& families);
 // The text format of a scrape.

@@ -17,16 +17,18 @@ namespace {
 constexpr size_t kMaxRequest = 8192;
 
 std::string Response(const char* status, const std::string& body) {
-  return absl::StrCat("HTTP/1.1 ", status,
-                      "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: ",
-                      body.size(), "\r\nConnection: close\r\n\r\n", body);
+  return absl::StrCat(
+      "HTTP/1.1 ", status,
+      "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: ", body.size(),
+      "\r\nConnection: close\r\n\r\n", body);
 }
 
 // A scrape fits a socket's buffer; a reader that is so slow that it does not gets a short answer.
 void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& response) {
   size_t sent = 0;
   while (sent < response.size()) {
-    const ssize_t n = send(fd, response.data() + sent, response.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n =
+        send(fd, response.data() + sent, response.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     sent += static_cast<size_t>(n);
@@ -39,21 +41,25 @@ void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& respon
 Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text) {
   return [&door, &control, text = std::move(text)](UniqueFd socket) {
     auto request = std::make_shared<std::string>();
-    door.AddStream(std::move(socket), [&door, &control, text, request](Door::ConnectionId id, int fd) {
-      char buffer[2048];
-      const ssize_t size = recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
-      if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-      if (size <= 0) return door.Close(id);
-      request->append(buffer, static_cast<size_t>(size));
-      if (request->size() > kMaxRequest) return Answer(door, id, fd, Response("431 Request Too Large", ""));
-      if (!absl::StrContains(*request, "\r\n\r\n")) return;
-      if (!absl::StartsWith(*request, "GET /metrics")) {
-        return Answer(door, id, fd, Response("404 Not Found", "only GET /metrics is served here\n"));
-      }
-      // The door may drop the connection while control works; this descriptor is our own.
-      auto own = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-      control.Post([&door, id, own, text] { Answer(door, id, own->get(), Response("200 OK", text())); });
-    });
+    door.AddStream(
+        std::move(socket), [&door, &control, text, request](Door::ConnectionId id, int fd) {
+          char buffer[2048];
+          const ssize_t size = recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+          if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+          if (size <= 0) return door.Close(id);
+          request->append(buffer, static_cast<size_t>(size));
+          if (request->size() > kMaxRequest)
+            return Answer(door, id, fd, Response("431 Request Too Large", ""));
+          if (!absl::StrContains(*request, "\r\n\r\n")) return;
+          if (!absl::StartsWith(*request, "GET /metrics")) {
+            return Answer(door, id, fd,
+                          Response("404 Not Found", "only GET /metrics is served here\n"));
+          }
+          // The door may drop the connection while control works; this descriptor is our own.
+          auto own = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+          control.Post(
+              [&door, id, own, text] { Answer(door, id, own->get(), Response("200 OK", text())); });
+        });
   };
 }
 

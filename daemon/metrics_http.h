@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// /metrics over HTTP/1.1, nothing else: one request a connection, answered with what `text` makes on control.
+// /metrics over HTTP/1.1, nothing else: one request a connection, answered with what `text` makes
+// on control.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one link to another daemon; private to peer_table.cc and peer_sockets.cc. Home: control.
+// The state of one link to another daemon; private to peer_table.cc and peer_sockets.cc. Home:
+// control.
 #pragma once
 
 #include <memory>
@@ -18,9 +19,9 @@ struct PeerTable::Link {
   bool wanted = false;
   uint64_t number = 0;  // counts the links to this peer; callbacks of older ones are ignored
   std::unique_ptr<PeerStream> stream;
-  std::string secret;   // ours, of this link
-  PeerHello hello;      // theirs
-  absl::Time since;     // of the state
+  std::string secret;  // ours, of this link
+  PeerHello hello;     // theirs
+  absl::Time since;    // of the state
   absl::Time last_heard;
   absl::Time last_sent;
   absl::Time retry_at = absl::InfiniteFuture();

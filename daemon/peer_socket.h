@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// peer.sock as plain data; meaning is in proto/ferry/peer/v1/peer_socket.proto, which daemon/rpc/attach_codec
-// codes these to and from.
+// peer.sock as plain data; meaning is in proto/ferry/peer/v1/peer_socket.proto, which
+// daemon/rpc/attach_codec codes these to and from.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable's other half: what it says over peer.sock, so that daemons of one host map each other's arenas.
+// PeerTable's other half: what it says over peer.sock, so that daemons of one host map each other's
+// arenas.
 #include <algorithm>
 #include <utility>
 
@@ -69,8 +70,9 @@ absl::Status PeerTable::StillValid(PeerId peer) const {
     page = pages_[peer.value()];
   }
   if (page != nullptr && !page->Revoked()) return absl::OkStatus();
-  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-               absl::StrCat(links_[peer.value()]->config.node, " gave up the link during the copy"));
+  return Error(
+      absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+      absl::StrCat(links_[peer.value()]->config.node, " gave up the link during the copy"));
 }
 
 void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
@@ -79,7 +81,8 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     PeerSocketResponse response;
     response.sequence = request.sequence;
     response.error = Error(absl::StatusCode::kPermissionDenied, reason, text);
-    FERRY_LOG(warn, "peer_socket.refused", "pid {} uid {}: {}", credentials.pid, credentials.uid, text);
+    FERRY_LOG(warn, "peer_socket.refused", "pid {} uid {}: {}", credentials.pid, credentials.uid,
+              text);
     hooks_.send_response(connection, response, {});
     hooks_.close(connection);
     socket_peers_.erase(connection);
@@ -88,10 +91,11 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     Link* link = FindByNode(hello->node);
     if (link == nullptr || link->secret.empty() || link->secret != hello->link_secret ||
         link->stream == nullptr || link->our_page == nullptr || !TrustsUid(credentials.uid)) {
-      return refuse(Reason::kNotAllowed,
-                    absl::StrCat("peer.sock of ", options_.node,
-                                 ": the caller is not the daemon at the other end of a link, or its uid ",
-                                 credentials.uid, " is not trusted (peer.uids)"));
+      return refuse(
+          Reason::kNotAllowed,
+          absl::StrCat("peer.sock of ", options_.node,
+                       ": the caller is not the daemon at the other end of a link, or its uid ",
+                       credentials.uid, " is not trusted (peer.uids)"));
     }
     socket_peers_[connection] = link->id;
     hooks_.send_response(connection, {request.sequence, absl::OkStatus(), PeerSocketWelcome{}},
@@ -99,7 +103,8 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     return;
   }
   auto it = socket_peers_.find(connection);
-  if (it == socket_peers_.end()) return refuse(Reason::kProtocolError, "peer.sock: say hello first");
+  if (it == socket_peers_.end())
+    return refuse(Reason::kProtocolError, "peer.sock: say hello first");
   const ArenaId id = std::get<GetArena>(request.body).arena;
   Link& link = *links_[it->second.value()];
   Arena* arena = link.granted.contains(id) ? sessions_.FindArena(id) : nullptr;
@@ -115,8 +120,8 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
   hooks_.send_response(connection, response, {arena->mapping->fd()});
 }
 
-void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection, PeerSocketResponse response,
-                                 std::vector<UniqueFd> fds) {
+void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
+                                 PeerSocketResponse response, std::vector<UniqueFd> fds) {
   Link& link = *links_[peer.value()];
   if (link.socket != connection) return;
   if (link.state == State::kSettling) {
@@ -139,14 +144,15 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection, Pee
   const auto* granted = std::get_if<ArenaGranted>(&response.body);
   if (!response.error.ok() || granted == nullptr || fds.size() != 1) {
     driver_->OnPeerArena(peer, arena,
-                         response.error.ok() ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
-                                                     "a wrong answer from peer.sock")
-                                             : response.error);
+                         response.error.ok()
+                             ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
+                                     "a wrong answer from peer.sock")
+                             : response.error);
     return;
   }
   // Mapping may block; it belongs to a memory thread.
-  devices_.list.front()->memory->Post([this, peer, arena, bytes = granted->bytes, fd = std::move(fds[0]),
-                                       number = link.number]() mutable {
+  devices_.list.front()->memory->Post([this, peer, arena, bytes = granted->bytes,
+                                       fd = std::move(fds[0]), number = link.number]() mutable {
     auto mapping = HostMapping::Map(std::move(fd), bytes, HostMapping::Access::kReadOnly);
     if (mapping.ok()) (*mapping)->Populate();
     control_.Post([this, peer, arena, number, mapping = std::move(mapping)]() mutable {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer link's stream as the daemon's core sees it: frames of plain data in order. Implemented over gRPC by
-// daemon/rpc/peer_rpc. Send and Close are for any thread; the callbacks arrive on control.
+// A peer link's stream as the daemon's core sees it: frames of plain data in order. Implemented
+// over gRPC by daemon/rpc/peer_rpc. Send and Close are for any thread; the callbacks arrive on
+// control.
 #pragma once
 
 #include <functional>
@@ -60,7 +61,8 @@ struct PeerStreamCallbacks {
 class PeerDialer {
  public:
   virtual ~PeerDialer() = default;
-  virtual std::unique_ptr<PeerStream> Dial(const std::string& address, PeerStreamCallbacks callbacks) = 0;
+  virtual std::unique_ptr<PeerStream> Dial(const std::string& address,
+                                           PeerStreamCallbacks callbacks) = 0;
   // Asks the daemon at `address` to dial `node`; `done` arrives on control.
   virtual void Knock(const std::string& address, const std::string& node,
                      std::function<void(absl::Status)> done) = 0;

@@ -65,8 +65,8 @@ void PeerTable::Connect(TransferDriver* driver, PeerDialer* dialer) {
 bool PeerTable::Dials(const Link& link) const { return options_.node < link.config.node; }
 
 bool PeerTable::TrustsUid(uint32_t uid) const {
-  return uid == geteuid() || std::find(options_.trusted_uids.begin(), options_.trusted_uids.end(), uid) !=
-                                 options_.trusted_uids.end();
+  return uid == geteuid() || std::find(options_.trusted_uids.begin(), options_.trusted_uids.end(),
+                                       uid) != options_.trusted_uids.end();
 }
 
 PeerTable::Link* PeerTable::FindByNode(const std::string& node) {
@@ -92,7 +92,8 @@ PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer) {
             Link& link = *links_[peer.value()];
             if (link.number == number && link.stream != nullptr) {
               Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                               absl::StrCat("the link to ", link.config.node, " closed: ", why.message())));
+                               absl::StrCat("the link to ", link.config.node,
+                                            " closed: ", why.message())));
             }
           }};
 }
@@ -107,7 +108,8 @@ void PeerTable::Dial(Link& link) {
 }
 
 void PeerTable::SayHello(Link& link) {
-  // Before the hello is out: with its secret the other daemon may be at peer.sock before its own hello is here.
+  // Before the hello is out: with its secret the other daemon may be at peer.sock before its own
+  // hello is here.
   link.secret = NewSecret();
   absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
   if (page.ok()) link.our_page = *std::move(page);
@@ -138,8 +140,9 @@ PeerHello PeerTable::MakeHello(Link& link) const {
 
 absl::Status PeerTable::CheckHello(const Link& link, const PeerHello& hello) const {
   const auto bad = [&](Reason reason, const std::string& what) {
-    return Error(absl::StatusCode::kFailedPrecondition, reason,
-                 absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ", what));
+    return Error(
+        absl::StatusCode::kFailedPrecondition, reason,
+        absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ", what));
   };
   if (hello.protocol_min > kProtocol || hello.protocol_max < kProtocol) {
     return bad(Reason::kProtocolVersion,
@@ -157,8 +160,9 @@ absl::Status PeerTable::CheckHello(const Link& link, const PeerHello& hello) con
   std::sort(theirs.begin(), theirs.end());
   std::sort(expected.begin(), expected.end());
   if (theirs != expected) {
-    return bad(Reason::kConfigInvalid,
-               "its global device ids are not those of our membership.nodes; the lists must be the same");
+    return bad(
+        Reason::kConfigInvalid,
+        "its global device ids are not those of our membership.nodes; the lists must be the same");
   }
   return absl::OkStatus();
 }
@@ -211,7 +215,8 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
       return Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
                               absl::StrCat(link.config.node, " said hello twice")));
     }
-    if (absl::Status checked = CheckHello(link, *frame.hello); !checked.ok()) return Lose(link, checked);
+    if (absl::Status checked = CheckHello(link, *frame.hello); !checked.ok())
+      return Lose(link, checked);
     OnHello(link, *std::move(frame.hello));
   } else if (link.state == State::kConnecting) {
     return Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
@@ -279,18 +284,20 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
     }
   }
   if (!ucx) {
-    ucx_error = options_.ucx_version.empty() ? options_.ucx_missing
-                                             : absl::StrCat(link.config.node, " offers no UCX address we can use");
+    ucx_error = options_.ucx_version.empty()
+                    ? options_.ucx_missing
+                    : absl::StrCat(link.config.node, " offers no UCX address we can use");
   }
   RouteTable routes(kRoutes);
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   routes[static_cast<int>(Route::kUcx)] = {ucx, ucx_error};
   routes[static_cast<int>(Route::kNccl)].why = "host devices have no NCCL";
-  FlightRecorder::Get().Record("peer.up", link.id.value(), link.hello.incarnation.value(), link.mapped,
-                               link.config.node);
-  FERRY_LOG(info, "peer.up", "{} {} mapped {} ucx {}", link.config.node, link.hello.incarnation.ToString(),
-            link.mapped ? "yes" : link.mapped_error, ucx ? "yes" : ucx_error);
+  FlightRecorder::Get().Record("peer.up", link.id.value(), link.hello.incarnation.value(),
+                               link.mapped, link.config.node);
+  FERRY_LOG(info, "peer.up", "{} {} mapped {} ucx {}", link.config.node,
+            link.hello.incarnation.ToString(), link.mapped ? "yes" : link.mapped_error,
+            ucx ? "yes" : ucx_error);
   driver_->OnPeerUp(link.id, std::move(routes));
   if (!link.early.empty()) driver_->OnPeerMessages(link.id, std::exchange(link.early, {}));
 }
@@ -326,7 +333,8 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
 
 void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
   Link& link = *links_[peer.value()];
-  if (link.state != State::kUp) return;  // the engine hears of the loss and ends what this was about
+  if (link.state != State::kUp)
+    return;  // the engine hears of the loss and ends what this was about
   for (const PeerMessage& message : messages) {
     const Offer* offer = std::get_if<Offer>(&message);
     if (offer == nullptr || link.hello.boot_id != boot_id_) continue;
@@ -349,8 +357,8 @@ absl::Time PeerTable::OnTime(absl::Time now) {
       const absl::Duration patience = link.state == State::kConnecting ? kDialTimeout : kSilence;
       if (now >= link.last_heard + patience) {
         Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                         absl::StrCat(link.config.node, " at ", link.config.address, " was silent for ",
-                                      absl::FormatDuration(patience))));
+                         absl::StrCat(link.config.node, " at ", link.config.address,
+                                      " was silent for ", absl::FormatDuration(patience))));
       } else {
         if (link.state == State::kSettling && now >= link.since + kSocketTimeout) {
           Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
@@ -370,18 +378,19 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         next = std::min(next, now + kHeartbeat);
       } else {
         link.knocking = true;
-        dialer_->Knock(link.config.address, options_.node, [this, peer = link.id](absl::Status status) {
-          Link& link = *links_[peer.value()];
-          link.knocking = false;
-          if (link.stream != nullptr) return;
-          if (!status.ok()) {
-            link.error = Annotate(status, absl::StrCat("knock at ", link.config.node));
-            driver_->OnPeerLost(peer, link.error, false);
-          }
-          // Also after a good answer: the dial it promised may fail.
-          link.retry_at = control_.Now() + link.backoff;
-          link.backoff = std::min(link.backoff * 2, kBackoffMax);
-        });
+        dialer_->Knock(
+            link.config.address, options_.node, [this, peer = link.id](absl::Status status) {
+              Link& link = *links_[peer.value()];
+              link.knocking = false;
+              if (link.stream != nullptr) return;
+              if (!status.ok()) {
+                link.error = Annotate(status, absl::StrCat("knock at ", link.config.node));
+                driver_->OnPeerLost(peer, link.error, false);
+              }
+              // Also after a good answer: the dial it promised may fail.
+              link.retry_at = control_.Now() + link.backoff;
+              link.backoff = std::min(link.backoff * 2, kBackoffMax);
+            });
       }
     }
     if (link.stream == nullptr) next = std::min(next, link.retry_at);

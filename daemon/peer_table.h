@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links to all other daemons: opens them when first needed, knows who is alive, loses who is closed or
-// silent, and opens them again. The daemon whose node name is smaller dials; the other one knocks. A link is
-// told to the driver as up once hellos are exchanged and it is settled whether arenas can be mapped.
-// Home: control.
+// The links to all other daemons: opens them when first needed, knows who is alive, loses who is
+// closed or silent, and opens them again. The daemon whose node name is smaller dials; the other
+// one knocks. A link is told to the driver as up once hellos are exchanged and it is settled
+// whether arenas can be mapped. Home: control.
 #pragma once
 
 #include <functional>
@@ -46,7 +46,8 @@ class PeerTable {
   };
   struct Hooks {
     std::function<bool(Door::ConnectionId, const PeerSocketRequest&)> send_request;
-    std::function<bool(Door::ConnectionId, const PeerSocketResponse&, const std::vector<int>&)> send_response;
+    std::function<bool(Door::ConnectionId, const PeerSocketResponse&, const std::vector<int>&)>
+        send_response;
     std::function<void(Door::ConnectionId)> close;
     // Connects to a peer's peer.sock; answers come to OnSocketResponse.
     std::function<absl::StatusOr<Door::ConnectionId>(PeerId, const std::string& path)> connect;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything one client process owns: its arenas, timelines, posted transfers and what it is told about
-// them. Destroying it gives everything back. Home: control. Owner: SessionTable.
+// Everything one client process owns: its arenas, timelines, posted transfers and what it is told
+// about them. Destroying it gives everything back. Home: control. Owner: SessionTable.
 #pragma once
 
 #include <deque>
@@ -67,7 +67,8 @@ class Session {
   TimelinePages& timelines() { return *timelines_; }
   std::unique_ptr<TimelinePages> TakeTimelines() { return std::move(timelines_); }
 
-  // --- Arenas. Reserve before mapping, so that concurrent registrations cannot pass the quota together.
+  // --- Arenas. Reserve before mapping, so that concurrent registrations cannot pass the quota
+  // together.
   absl::Status ReserveArena(uint64_t bytes);
   void UnreserveArena(uint64_t bytes);
   Arena& AddArena(std::unique_ptr<Arena> arena);
@@ -89,7 +90,8 @@ class Session {
   PostReply Admit(PostBatch& batch);
 
   // --- Endings.
-  // A posted transfer is over: advances the word (written by the next flush), unpins, counts, remembers.
+  // A posted transfer is over: advances the word (written by the next flush), unpins, counts,
+  // remembers.
   void OnEnded(const Ended& ended);
   bool IsKnown(uint64_t sequence) const { return sequence > 0 && sequence < next_sequence_; }
   uint64_t next_sequence() const { return next_sequence_; }
@@ -107,8 +109,8 @@ class Session {
   void RemoveWatcher(uint64_t id);
   void NotifyWatchers();
 
-  bool closing = false;          // the client is gone; kept until the last transfer lets go
-  int grpc_connection = -1;      // the one gRPC connection of this session (ConnectionTable's number)
+  bool closing = false;      // the client is gone; kept until the last transfer lets go
+  int grpc_connection = -1;  // the one gRPC connection of this session (ConnectionTable's number)
 
  private:
   const SessionId id_;

@@ -32,8 +32,8 @@ bool GoodName(const std::string& name) {
   });
 }
 
-// Frees `pages` once no lane looks at them any more. Each lane has its own share of them, because lanes
-// stop one by one: none may have to hand them on to another.
+// Frees `pages` once no lane looks at them any more. Each lane has its own share of them, because
+// lanes stop one by one: none may have to hand them on to another.
 void RetirePages(const std::vector<Lane*>& lanes, std::shared_ptr<TimelinePages> pages) {
   for (Lane* lane : lanes) {
     lane->Post([lane, pages] { lane->UnwatchPages(pages->begin(), pages->end()); });
@@ -43,7 +43,10 @@ void RetirePages(const std::vector<Lane*>& lanes, std::shared_ptr<TimelinePages>
 }  // namespace
 
 SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks)
-    : control_(control), devices_(devices), options_(std::move(options)), hooks_(std::move(hooks)) {}
+    : control_(control),
+      devices_(devices),
+      options_(std::move(options)),
+      hooks_(std::move(hooks)) {}
 
 void SessionTable::OnConnected(Door::ConnectionId connection) {
   before_hello_[connection] = control_.Now() + kHelloTimeout;
@@ -101,18 +104,21 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   }
   if (!hello.token.empty()) {
     if (by_token_.contains(hello.token)) {
-      return refuse(Error(absl::StatusCode::kAlreadyExists, Reason::kSessionInUse,
-                          "attach: the session of this token is attached already; attach without a token "
-                          "to open another one"));
+      return refuse(
+          Error(absl::StatusCode::kAlreadyExists, Reason::kSessionInUse,
+                "attach: the session of this token is attached already; attach without a token "
+                "to open another one"));
     }
-    return refuse(Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
-                        "attach: no session has this token; attach without a token to open a new one"));
+    return refuse(
+        Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
+              "attach: no session has this token; attach without a token to open a new one"));
   }
   if (hello.protocol_min > kProtocol || hello.protocol_max < kProtocol) {
-    return refuse(Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
-                        absl::StrCat("attach: the client speaks versions ", hello.protocol_min, " to ",
-                                     hello.protocol_max, ", this daemon speaks ", kProtocol),
-                        {{"min", absl::StrCat(kProtocol)}, {"max", absl::StrCat(kProtocol)}}));
+    return refuse(
+        Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
+              absl::StrCat("attach: the client speaks versions ", hello.protocol_min, " to ",
+                           hello.protocol_max, ", this daemon speaks ", kProtocol),
+              {{"min", absl::StrCat(kProtocol)}, {"max", absl::StrCat(kProtocol)}}));
   }
   if (!GoodName(hello.name)) {
     return refuse(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
@@ -127,14 +133,15 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
     if (session->credentials().uid == credentials.uid) ++of_uid;
   }
   if (next_session_ >= (uint32_t{1} << (64 - kTransferSequenceBits))) {
-    return refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                        "attach: this life of the daemon has given out all session ids; restart it"));
+    return refuse(
+        Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+              "attach: this life of the daemon has given out all session ids; restart it"));
   }
   if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {
     return refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                         absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
-                                     " sessions are open, ", of_uid, " of ", options_.sessions_per_uid,
-                                     " of uid ", credentials.uid)));
+                                     " sessions are open, ", of_uid, " of ",
+                                     options_.sessions_per_uid, " of uid ", credentials.uid)));
   }
   absl::StatusOr<std::unique_ptr<TimelinePages>> pages = TimelinePages::Create();
   if (!pages.ok()) return refuse(pages.status());
@@ -143,7 +150,8 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   const SessionId id(next_session_++);
   auto session = std::make_unique<Session>(
       id, hello.name, NewToken(), credentials, *std::move(pages),
-      Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept}, control_.Now());
+      Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept},
+      control_.Now());
   AttachWelcome welcome;
   welcome.session = id;
   welcome.token = session->token();
@@ -156,14 +164,16 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   const std::vector<int> fds = {session->timelines().memfd(), session->timelines().doorbell()};
   sessions_[id] = std::move(session);
   ++counts_.opened;
-  FlightRecorder::Get().Record("session.open", id.value(), credentials.uid, credentials.pid, hello.name);
+  FlightRecorder::Get().Record("session.open", id.value(), credentials.uid, credentials.pid,
+                               hello.name);
   FERRY_LOG(info, "session.open", "{} name {} pid {} uid {} client {}", id.ToString(), hello.name,
             credentials.pid, credentials.uid, hello.client_version);
   Reply(connection, {sequence, absl::OkStatus(), std::move(welcome)}, fds);
 }
 
-void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id, uint64_t sequence,
-                              const AttachRegisterArena& request, std::vector<UniqueFd> fds) {
+void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id,
+                              uint64_t sequence, const AttachRegisterArena& request,
+                              std::vector<UniqueFd> fds) {
   Session& session = *Find(session_id);
   LocalDevice* device = devices_.Find(request.device);
   if (device == nullptr) {
@@ -173,20 +183,23 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
                                      " is not a device of ", options_.node)));
   }
   if (fds.size() != 1) {
-    return Refuse(connection, sequence,
-                  Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                        absl::StrCat("register an arena: one file descriptor must come with the packet, ",
-                                     fds.size(), " did")));
+    return Refuse(
+        connection, sequence,
+        Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+              absl::StrCat("register an arena: one file descriptor must come with the packet, ",
+                           fds.size(), " did")));
   }
   if (absl::Status reserved = session.ReserveArena(request.bytes); !reserved.ok()) {
     return Refuse(connection, sequence,
                   Annotate(reserved, absl::StrCat("largest holders: ", LargestHolders())));
   }
-  device->memory->Post([this, connection, session_id, sequence, request, fd = std::move(fds[0])]() mutable {
+  device->memory->Post([this, connection, session_id, sequence, request,
+                        fd = std::move(fds[0])]() mutable {
     auto mapping = HostMapping::Map(std::move(fd), request.bytes, HostMapping::Access::kReadWrite);
-    control_.Post([this, connection, session_id, sequence, request, mapping = std::move(mapping)]() mutable {
-      OnMapped(connection, session_id, sequence, request, std::move(mapping));
-    });
+    control_.Post(
+        [this, connection, session_id, sequence, request, mapping = std::move(mapping)]() mutable {
+          OnMapped(connection, session_id, sequence, request, std::move(mapping));
+        });
   });
 }
 
@@ -233,7 +246,8 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
 }
 
 void SessionTable::LetGo(std::unique_ptr<Arena> arena) {
-  FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(), arena->bytes);
+  FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(),
+                               arena->bytes);
   arenas_.erase(arena->id);
   LocalDevice& device = *devices_.Find(arena->device);
   --device.arenas;
@@ -267,8 +281,8 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
   ++counts_.closed;
   if (session.use().transfers_in_flight > 0) ++counts_.lost;
   FlightRecorder::Get().Record("session.close", id.value(), session.use().transfers_in_flight);
-  FERRY_LOG(info, "session.close", "{} name {} with {} transfers in flight", id.ToString(), session.name(),
-            session.use().transfers_in_flight);
+  FERRY_LOG(info, "session.close", "{} name {} with {} transfers in flight", id.ToString(),
+            session.name(), session.use().transfers_in_flight);
   by_token_.erase(session.token());
   session.closing = true;
   session.NotifyWatchers();
@@ -291,14 +305,16 @@ void SessionTable::Destroy(Session& session) {
 }
 
 absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,
-                                                    const Credentials& credentials, int grpc_connection,
+                                                    const Credentials& credentials,
+                                                    int grpc_connection,
                                                     const std::function<bool(int)>& alive) {
   auto it = by_token_.find(token);
   Session* session = it == by_token_.end() ? nullptr : Find(it->second);
   if (session == nullptr || session->credentials().uid != credentials.uid ||
       session->credentials().pid != credentials.pid) {
     return Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
-                 "the metadata ferry-session-bin is not the token of a session of this process; attach first");
+                 "the metadata ferry-session-bin is not the token of a session of this process; "
+                 "attach first");
   }
   if (session->grpc_connection != grpc_connection) {
     if (session->grpc_connection >= 0 && alive(session->grpc_connection)) {
@@ -324,9 +340,9 @@ Arena* SessionTable::FindArena(ArenaId id) {
 void SessionTable::OnTime(absl::Time now) {
   while (!before_hello_.empty() && NextTimer() <= now) {
     const Door::ConnectionId connection = before_hello_.begin()->first;
-    OnGarbage(connection, Error(absl::StatusCode::kDeadlineExceeded, Reason::kProtocolError,
-                                absl::StrCat("attach: no hello within ",
-                                             absl::FormatDuration(kHelloTimeout))));
+    OnGarbage(connection,
+              Error(absl::StatusCode::kDeadlineExceeded, Reason::kProtocolError,
+                    absl::StrCat("attach: no hello within ", absl::FormatDuration(kHelloTimeout))));
   }
 }
 
@@ -352,13 +368,13 @@ std::string SessionTable::LargestHolders() const {
   std::vector<const Session*> all;
   for (const auto& [id, session] : sessions_) all.push_back(session.get());
   const size_t shown = std::min<size_t>(3, all.size());
-  std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const Session* a, const Session* b) {
-    return a->use().bytes > b->use().bytes;
-  });
+  std::partial_sort(
+      all.begin(), all.begin() + shown, all.end(),
+      [](const Session* a, const Session* b) { return a->use().bytes > b->use().bytes; });
   all.resize(shown);
   return absl::StrJoin(all, ", ", [](std::string* out, const Session* session) {
-    absl::StrAppend(out, session->id().ToString(), " (", session->name(), ") ", session->use().bytes,
-                    " bytes");
+    absl::StrAppend(out, session->id().ToString(), " (", session->name(), ") ",
+                    session->use().bytes, " bytes");
   });
 }
 

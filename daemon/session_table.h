@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All sessions: opens them at hello, finds them by token, ends them when their socket closes, and lets go of
-// what they owned once the last transfer does. Home: control.
+// All sessions: opens them at hello, finds them by token, ends them when their socket closes, and
+// lets go of what they owned once the last transfer does. Home: control.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,8 @@ class SessionTable {
     size_t sessions = 1024;
     size_t sessions_per_uid = 256;
   };
-  // What sessions need from their surroundings. `send` is false if the client does not take the packet.
+  // What sessions need from their surroundings. `send` is false if the client does not take the
+  // packet.
   struct Hooks {
     std::function<bool(Door::ConnectionId, const AttachReply&, const std::vector<int>& fds)> send;
     std::function<void(Door::ConnectionId)> close;
@@ -47,8 +48,8 @@ class SessionTable {
 
   // --- From attach.sock.
   void OnConnected(Door::ConnectionId connection);
-  void OnCommand(Door::ConnectionId connection, const Credentials& credentials, AttachCommand command,
-                 std::vector<UniqueFd> fds);
+  void OnCommand(Door::ConnectionId connection, const Credentials& credentials,
+                 AttachCommand command, std::vector<UniqueFd> fds);
   // A packet that is no AttachRequest: told, then closed.
   void OnGarbage(Door::ConnectionId connection, const absl::Status& why);
   void OnClosed(Door::ConnectionId connection);
@@ -69,7 +70,8 @@ class SessionTable {
   size_t open() const { return by_connection_.size(); }
   size_t size() const { return sessions_.size(); }
   std::vector<Session*> List();
-  // The sessions that hold most, for RESOURCE_EXHAUSTED: "session 3 (trainer) 12884901888 bytes, ...".
+  // The sessions that hold most, for RESOURCE_EXHAUSTED: "session 3 (trainer) 12884901888 bytes,
+  // ...".
   std::string LargestHolders() const;
 
   struct Counts {
@@ -83,9 +85,11 @@ class SessionTable {
   void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,
                   const AttachRegisterArena& request, std::vector<UniqueFd> fds);
   void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,
-                const AttachRegisterArena& request, absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
+                const AttachRegisterArena& request,
+                absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
   void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence, ArenaId arena);
-  void Reply(Door::ConnectionId connection, const AttachReply& reply, const std::vector<int>& fds = {});
+  void Reply(Door::ConnectionId connection, const AttachReply& reply,
+             const std::vector<int>& fds = {});
   void Refuse(Door::ConnectionId connection, uint64_t sequence, absl::Status why);
   void LetGo(std::unique_ptr<Arena> arena);
   void Destroy(Session& session);

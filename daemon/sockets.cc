@@ -24,8 +24,8 @@ absl::StatusOr<Credentials> PeerCredentials(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal, "read a connection's credentials",
-                      errno);
+    return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal,
+                      "read a connection's credentials", errno);
   }
   return Credentials{credentials.pid, credentials.uid, credentials.gid};
 }
@@ -57,9 +57,11 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mo
     UniqueFd probe(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (connect(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ||
         errno == EAGAIN) {
-      return Error(absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
-                   absl::StrCat("listen on ", path,
-                                ": another daemon serves this runtime directory; stop it or choose another"));
+      return Error(
+          absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
+          absl::StrCat(
+              "listen on ", path,
+              ": another daemon serves this runtime directory; stop it or choose another"));
     }
   }
   unlink(path.c_str());
@@ -104,8 +106,7 @@ absl::StatusOr<UniqueFd> ListenTcp(const std::string& text) {
   UniqueFd listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int one = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  if (!listener.valid() ||
-      bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+  if (!listener.valid() || bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
       listen(listener.get(), 1024) != 0) {
     return ErrnoError(absl::StatusCode::kUnavailable, Reason::kConfigInvalid,
                       absl::StrCat("listen on ", text), errno);

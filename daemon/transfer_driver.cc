@@ -46,7 +46,8 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   if (reply.violations.empty()) reply.violations = session.CheckAndComplete(batch, now);
   if (reply.violations.empty()) {
     for (TransferEngine::EntryError& error : engine_.Check(batch.specs)) {
-      reply.violations.push_back({absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
+      reply.violations.push_back(
+          {absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
     }
   }
   if (!reply.violations.empty()) {
@@ -101,8 +102,9 @@ void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool estab
     fetching_.erase(here);
   }
   for (const Launch& launch : orphans) {
-    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
-                         Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, why.message()));
+    engine_.OnLaunchDone(
+        control_.Now(), launch.transfer, launch.attempt,
+        Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, why.message()));
   }
   for (std::unique_ptr<HostMapping>& mapping : peer_arenas_.DropPeer(peer)) {
     DropMapping(std::move(mapping));
@@ -295,8 +297,8 @@ void TransferDriver::Carry(Outbox outbox) {
   }
   for (const Fallback& fallback : outbox.fallbacks) {
     metrics_.OnFallback(fallback);
-    FERRY_LOG(warn, "route.fallback", "{}: {} not possible, next {}: {}", fallback.transfer.ToString(),
-              std::string(RouteName(fallback.from)),
+    FERRY_LOG(warn, "route.fallback", "{}: {} not possible, next {}: {}",
+              fallback.transfer.ToString(), std::string(RouteName(fallback.from)),
               fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
               fallback.why);
   }
@@ -327,8 +329,10 @@ void TransferDriver::FlushLanes() {
       for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);
       if (!work.copies.empty()) device->copy->Launch(std::move(work.copies));
       if (!work.ucx.empty()) device->ucx->Launch(std::move(work.ucx));
-      for (auto& [transfer, what] : work.copy_aborts) device->copy->Abort(transfer, what.first, what.second);
-      for (auto& [transfer, what] : work.ucx_aborts) device->ucx->Abort(transfer, what.first, what.second);
+      for (auto& [transfer, what] : work.copy_aborts)
+        device->copy->Abort(transfer, what.first, what.second);
+      for (auto& [transfer, what] : work.ucx_aborts)
+        device->ucx->Abort(transfer, what.first, what.second);
     });
   }
 }

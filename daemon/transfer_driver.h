@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drives the pure TransferEngine: gives it posts, messages and time, and carries out what it wants: launches on
-// lanes, messages to peers, watches of 'defined' words, endings to sessions. Home: control.
+// Drives the pure TransferEngine: gives it posts, messages and time, and carries out what it wants:
+// launches on lanes, messages to peers, watches of 'defined' words, endings to sessions. Home:
+// control.
 //
-// Everything the engine wants is carried out in AfterBatch, once for all tasks that ran before it: so a
-// thousand posts become one message to the peer, one task for the lane and one wake-up of the client.
+// Everything the engine wants is carried out in AfterBatch, once for all tasks that ran before it:
+// so a thousand posts become one message to the peer, one task for the lane and one wake-up of the
+// client.
 #pragma once
 
 #include <functional>
@@ -47,7 +49,8 @@ class TransferDriver {
     uint32_t requested = 0;
     uint32_t over = 0;
   };
-  CancelCounts Cancel(Session& session, const std::vector<uint64_t>& sequences, const absl::Status& why);
+  CancelCounts Cancel(Session& session, const std::vector<uint64_t>& sequences,
+                      const absl::Status& why);
   // Refuses new posts.
   void SetDraining(bool draining) { draining_ = draining; }
   bool draining() const { return draining_; }
@@ -62,7 +65,8 @@ class TransferDriver {
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages);
   // The answer to fetch_arena.
-  void OnPeerArena(PeerId peer, ArenaId arena, absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
+  void OnPeerArena(PeerId peer, ArenaId arena,
+                   absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
   void OnPeerArenaGone(PeerId peer, ArenaId arena);
 
   // --- From lanes (posted).
@@ -89,8 +93,8 @@ class TransferDriver {
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> copy_aborts;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> ucx_aborts;
     bool empty() const {
-      return copies.empty() && ucx.empty() && watches.empty() && unwatch.empty() && copy_aborts.empty() &&
-             ucx_aborts.empty();
+      return copies.empty() && ucx.empty() && watches.empty() && unwatch.empty() &&
+             copy_aborts.empty() && ucx_aborts.empty();
     }
   };
 

@@ -22,8 +22,8 @@ namespace {
 
 thread_local const Lane* current_lane = nullptr;
 
-// A busy poller is asked again for this long before the lane parks, whatever the spin budget: what it
-// waits for is in flight, and sleeping between the pieces of one message halves its bandwidth.
+// A busy poller is asked again for this long before the lane parks, whatever the spin budget: what
+// it waits for is in flight, and sleeping between the pieces of one message halves its bandwidth.
 constexpr absl::Duration kPollerSpin = absl::Microseconds(50);
 
 void Relax() {
@@ -208,8 +208,8 @@ struct Lane::Impl {
     if (std::find(pollers.begin(), pollers.end(), poller) != pollers.end()) poller->Poll();
   }
 
-  // Sleeps until something may be there. Every source is told first and looked at once more afterwards,
-  // so that what came in between is not slept through.
+  // Sleeps until something may be there. Every source is told first and looked at once more
+  // afterwards, so that what came in between is not slept through.
   void Park() {
     for (auto& [parked, session] : sessions) {
       if (!session.listening) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device's thread: the only one that launches and polls transfers of that device. It runs posted
-// tasks, polls its pollers, and looks at 'defined' words that transfers wait for. With nothing to poll it
-// parks in epoll on: its own wake-up, the pollers' descriptors, the doorbells of sessions whose words it
-// watches. Posting and the destructor are for any thread; everything else is the lane's own.
+// One device's thread: the only one that launches and polls transfers of that device. It runs
+// posted tasks, polls its pollers, and looks at 'defined' words that transfers wait for. With
+// nothing to poll it parks in epoll on: its own wake-up, the pollers' descriptors, the doorbells of
+// sessions whose words it watches. Posting and the destructor are for any thread; everything else
+// is the lane's own.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +33,16 @@ class Poller {
   virtual bool Busy() const = 0;
   // Readable when Poll would find something; -1 if there is none (then the lane polls while Busy).
   virtual int EventFd() const { return -1; }
-  // Last thing before the lane sleeps on EventFd. False: there is something to do; Poll is called, Busy or
-  // not.
+  // Last thing before the lane sleeps on EventFd. False: there is something to do; Poll is called,
+  // Busy or not.
   virtual bool PrepareToPark() { return true; }
 };
 
 // A 'defined' counter in shared memory that a lane can wait for; see TimelinePages.
 struct DefinedWord {
-  const uint64_t* value = nullptr;   // in shared memory: read atomically, believed only as "go"
-  uint32_t* parked = nullptr;        // the session's lane_parked flag
-  int doorbell = -1;                 // eventfd the client writes to while the flag is set
+  const uint64_t* value = nullptr;  // in shared memory: read atomically, believed only as "go"
+  uint32_t* parked = nullptr;       // the session's lane_parked flag
+  int doorbell = -1;                // eventfd the client writes to while the flag is set
 };
 
 class Lane : public Executor {
@@ -56,8 +57,8 @@ class Lane : public Executor {
   void Post(Task task) override;
   absl::Time Now() override { return MonotonicNow(); }
   bool IsCurrent() const override;
-  // Runs `task` on the lane and waits. Not from the lane. Once the lane has stopped, the caller stands in
-  // for it, so that what lived on the lane can be taken down in any order.
+  // Runs `task` on the lane and waits. Not from the lane. Once the lane has stopped, the caller
+  // stands in for it, so that what lived on the lane can be taken down in any order.
   void RunAndWait(Task task);
 
   // --- Lane only.

@@ -25,9 +25,7 @@ uint32_t* LowHalf(uint64_t* value) {
   return reinterpret_cast<uint32_t*>(value) + (std::endian::native == std::endian::big ? 1 : 0);
 }
 
-void WakeAll(uint32_t* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
+void WakeAll(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
 absl::Status CreateError(absl::string_view what) {
   return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, what, errno);
@@ -36,8 +34,8 @@ absl::Status CreateError(absl::string_view what) {
 }  // namespace
 
 // Which values above `over` have ended already: a ring of bits, one for each value in
-// (over, over + capacity]. The bit of value v is at v modulo the capacity, a power of two, so nothing
-// moves when the mark advances; 100,000 outstanding take 16 KiB.
+// (over, over + capacity]. The bit of value v is at v modulo the capacity, a power of two, so
+// nothing moves when the mark advances; 100,000 outstanding take 16 KiB.
 struct TimelinePages::Counter {
   static constexpr uint64_t kWord = 64;
 
@@ -68,8 +66,8 @@ struct TimelinePages::Counter {
     while (over < reserved) {
       const uint64_t next = over + 1;
       uint64_t& word = Word(next);
-      const uint64_t run = std::min<uint64_t>(std::countr_one(word >> (next % kWord)),
-                                              kWord - next % kWord);
+      const uint64_t run =
+          std::min<uint64_t>(std::countr_one(word >> (next % kWord)), kWord - next % kWord);
       if (run == 0) return;
       const uint64_t mask = run == kWord ? ~uint64_t{0} : ((uint64_t{1} << run) - 1);
       word &= ~(mask << (next % kWord));
@@ -149,8 +147,8 @@ void TimelinePages::Flush() {
     if (counter.over == counter.written) continue;
     counter.written = counter.over;
     advanced = true;
-    // Sequentially consistent, as is the look at `waiters`: either the waiter sees the value or we see
-    // the waiter.
+    // Sequentially consistent, as is the look at `waiters`: either the waiter sees the value or we
+    // see the waiter.
     __atomic_store_n(&line.value, counter.over, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&line.waiters, __ATOMIC_SEQ_CST) != 0) WakeAll(LowHalf(&line.value));
   }

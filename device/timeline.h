@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's end of a session's timelines (layout: proto/ferry/v1/timeline_layout.h). The daemon keeps
-// its own counts here and writes them out; what the client scribbles over the page misleads only the
-// client. Home: control, but for DefinedWord, which lanes read.
+// The daemon's end of a session's timelines (layout: proto/ferry/v1/timeline_layout.h). The daemon
+// keeps its own counts here and writes them out; what the client scribbles over the page misleads
+// only the client. Home: control, but for DefinedWord, which lanes read.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class TimelinePages {
   uint64_t Reserve(uint32_t timeline, uint64_t count);
   // The last value handed out.
   uint64_t reserved(uint32_t timeline) const;
-  // Value `value` of the counter is over. The word advances to the highest value up to which all are
-  // over; it is written by Flush.
+  // Value `value` of the counter is over. The word advances to the highest value up to which all
+  // are over; it is written by Flush.
   void End(uint32_t timeline, uint64_t value, bool ok);
   // Writes what advanced since the last Flush, failure fields first, and wakes sleepers.
   void Flush();

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransferEngine decides the life of every transfer of one daemon: it matches halves, compares them,
-// talks with the peers' engines, picks routes, orders launches, and ends each transfer exactly once.
+// TransferEngine decides the life of every transfer of one daemon: it matches halves, compares
+// them, talks with the peers' engines, picks routes, orders launches, and ends each transfer
+// exactly once.
 //
-// Pure: time is an argument, there is no thread, socket or memory. What it wants done it collects in an
-// Outbox that its driver takes after each call (or after several); what happened comes back by On...().
-// Home: control.
+// Pure: time is an argument, there is no thread, socket or memory. What it wants done it collects
+// in an Outbox that its driver takes after each call (or after several); what happened comes back
+// by On...(). Home: control.
 //
 // Who decides: the destination's daemon. The life of a send to another daemon:
-//   post -> Offer -> [Matched] -> [Ready] -> Go (ucx) or nothing (mapped: the destination copies) -> Done
-// A link carries the messages in order; when it is lost, everything agreed on it ends on both sides.
+//   post -> Offer -> [Matched] -> [Ready] -> Go (ucx) or nothing (mapped: the destination copies)
+//   -> Done
+// A link carries the messages in order; when it is lost, everything agreed on it ends on both
+// sides.
 //
-// Cancel, poison, deadline and a client's death end a transfer only before its launch. Afterwards a send
-// waits for Done (the destination says whether it was too late), and a deadline of a transfer that hangs
-// in its launch aborts it (EXECUTING).
+// Cancel, poison, deadline and a client's death end a transfer only before its launch. Afterwards a
+// send waits for Done (the destination says whether it was too late), and a deadline of a transfer
+// that hangs in its launch aborts it (EXECUTING).
 #pragma once
 
 #include <cstdint>
@@ -41,8 +44,8 @@ struct DeviceMap {
   std::vector<std::string> node_names;  // by PeerId
 };
 
-// Which routes could be taken to or from a peer now; index by Route. A route that is not available says
-// why ("node-b is on another host").
+// Which routes could be taken to or from a peer now; index by Route. A route that is not available
+// says why ("node-b is on another host").
 struct RouteState {
   bool available = false;
   std::string why;
@@ -61,13 +64,13 @@ struct Launch {
   uint32_t attempt = 0;
   Route route = Route::kUnspecified;
   LaunchRole role = LaunchRole::kCopy;
-  PeerId peer;  // the other daemon; self for local
+  PeerId peer;                   // the other daemon; self for local
   GlobalDeviceId device;         // ours: whose lane runs it
   GlobalDeviceId remote_device;  // the other end
   uint64_t tag = 0;              // kReceive, kSend: unique among this peer pair's transfers
   uint64_t bytes = 0;
-  RangeList ranges;              // ours
-  RangeList remote_ranges;       // kCopy: of the source; kReceive, kSend: only the lengths mean anything
+  RangeList ranges;         // ours
+  RangeList remote_ranges;  // kCopy: of the source; kReceive, kSend: only the lengths mean anything
 };
 
 // A transfer is over. Each posted transfer appears here exactly once.
@@ -100,10 +103,11 @@ struct Fallback {  // a launch on `from` was not possible; the next route is tri
 struct Outbox {
   std::vector<std::pair<PeerId, PeerMessage>> messages;  // in order per peer
   std::vector<Launch> launches;
-  std::vector<std::pair<TransferId, absl::Status>> aborts;  // of launches that were not answered yet
+  std::vector<std::pair<TransferId, absl::Status>>
+      aborts;  // of launches that were not answered yet
   std::vector<Watch> watches;
-  std::vector<TransferId> unwatch;     // watches that nobody needs any more
-  std::vector<PeerId> wanted_peers;    // links to open
+  std::vector<TransferId> unwatch;   // watches that nobody needs any more
+  std::vector<PeerId> wanted_peers;  // links to open
   std::vector<Ended> ended;
   std::vector<Fallback> fallbacks;
   bool empty() const {
@@ -116,7 +120,8 @@ class TransferEngine {
  public:
   struct Options {
     std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx};
-    // Offers of one peer that may wait here unmatched; more are answered RESOURCE_EXHAUSTED/QUEUE_FULL.
+    // Offers of one peer that may wait here unmatched; more are answered
+    // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
   };
 
@@ -127,8 +132,9 @@ class TransferEngine {
 
   // --- From sessions.
 
-  // Entry errors of a batch: index and why. Checks what only the engine knows: unknown devices, routes
-  // that cannot be, keys in use (also twice within the batch). Empty means that Post will take it.
+  // Entry errors of a batch: index and why. Checks what only the engine knows: unknown devices,
+  // routes that cannot be, keys in use (also twice within the batch). Empty means that Post will
+  // take it.
   struct EntryError {
     size_t index = 0;
     absl::Status status;
@@ -139,11 +145,12 @@ class TransferEngine {
             std::vector<TransferSpec> batch);
   // The data of a posted transfer is defined (answer to a Watch). Unknown ids are ignored.
   void OnDefined(absl::Time now, TransferId transfer);
-  // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not launched.
-  // False if it is over already or never was.
+  // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not
+  // launched. False if it is over already or never was.
   bool Cancel(absl::Time now, TransferId transfer, const absl::Status& why);
-  // The session's client is gone: undefined sends are poisoned (ABORTED/POISONED), the rest that is not
-  // launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still ends here.
+  // The session's client is gone: undefined sends are poisoned (ABORTED/POISONED), the rest that is
+  // not launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still
+  // ends here.
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
 
   // --- From peers.
@@ -151,17 +158,18 @@ class TransferEngine {
   // A link is up; `routes` is what can be had with this peer. What waited for the link goes out.
   void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes);
   void OnPeerRoutes(PeerId peer, RouteTable routes);
-  // The link is lost (or, for a link never up, could not be opened: `established` false; then nothing
-  // ends, transfers wait for their deadline and tell `why`).
+  // The link is lost (or, for a link never up, could not be opened: `established` false; then
+  // nothing ends, transfers wait for their deadline and tell `why`).
   void OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why, bool established);
   // Messages that make no sense (unknown ids after a cancel, wrong state) are ignored and counted.
   void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
 
   // --- From lanes.
 
-  // The launch is over: our memory is no longer touched. A status with reason ROUTE_UNAVAILABLE means
-  // that nothing was moved and the next route may be tried.
-  void OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt, const absl::Status& status);
+  // The launch is over: our memory is no longer touched. A status with reason ROUTE_UNAVAILABLE
+  // means that nothing was moved and the next route may be tried.
+  void OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
+                    const absl::Status& status);
 
   // --- From the clock.
 
@@ -188,7 +196,7 @@ class TransferEngine {
   std::optional<Row> Find(TransferId transfer) const;
   size_t in_flight() const;
   size_t in_flight(SessionId session) const;
-  size_t waiting_offers() const;      // of peers, unmatched
+  size_t waiting_offers() const;  // of peers, unmatched
   uint64_t ignored_messages() const;
   struct RouteOption {
     Route route = Route::kUnspecified;

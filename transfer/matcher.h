@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransferMatcher pairs halves by (domain, source, destination, key), never by position. Pure: no time,
-// no thread. Home: control (owned by TransferEngine).
+// TransferMatcher pairs halves by (domain, source, destination, key), never by position. Pure: no
+// time, no thread. Home: control (owned by TransferEngine).
 //
-// Invariant: a key has at most one unmatched half; so an entry holds one half, and the half of the other
-// side takes it out. A key whose pair is out may be used again.
+// Invariant: a key has at most one unmatched half; so an entry holds one half, and the half of the
+// other side takes it out. A key whose pair is out may be used again.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two engines tell each other about one transfer, as plain data: the meaning of each step is in
-// proto/ferry/peer/v1/peer.proto, which daemon/rpc/convert codes these to and from. `transfer` always is
-// the source daemon's id of the send.
+// What two engines tell each other about one transfer, as plain data: the meaning of each step is
+// in proto/ferry/peer/v1/peer.proto, which daemon/rpc/convert codes these to and from. `transfer`
+// always is the source daemon's id of the send.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,12 @@ struct Offer {
   int32_t priority = 0;
   Route route = Route::kUnspecified;
 };
-struct Matched { TransferId transfer; };
-struct Ready { TransferId transfer; };
+struct Matched {
+  TransferId transfer;
+};
+struct Ready {
+  TransferId transfer;
+};
 struct Go {
   TransferId transfer;
   uint32_t attempt = 0;

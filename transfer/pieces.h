@@ -11,11 +11,11 @@
 namespace ferry {
 
 struct Piece {
-  size_t source_range = 0;       // index into the source's list
-  uint64_t source_offset = 0;    // within that range
+  size_t source_range = 0;     // index into the source's list
+  uint64_t source_offset = 0;  // within that range
   size_t destination_range = 0;
   uint64_t destination_offset = 0;
-  uint64_t length = 0;           // never 0
+  uint64_t length = 0;  // never 0
 };
 
 // Both lists sum to the same number of bytes (checked). Zero bytes have no pieces.

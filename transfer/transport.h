@@ -2,8 +2,9 @@
 // How the bytes of a launched transfer move. One Transport of each kind per lane. Implementations:
 // local/ (which also runs `mapped` copies, see mapped/) and ucx/; all pass tests/contract.
 //
-// Home: the lane of the device. Nothing here waits. Manners: every op is answered exactly once through
-// the sink, never from inside Launch or Abort; after the answer its memory is no longer touched.
+// Home: the lane of the device. Nothing here waits. Manners: every op is answered exactly once
+// through the sink, never from inside Launch or Abort; after the answer its memory is no longer
+// touched.
 #pragma once
 
 #include <cstddef>

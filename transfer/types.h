@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nouns of a transfer as plain data. No threads, no proto, no devices. The bounds named here are
-// enforced at the door (daemon/rpc/convert) and assumed further in.
+// The nouns of a transfer as plain data. No threads, no proto, no devices. The bounds named here
+// are enforced at the door (daemon/rpc/convert) and assumed further in.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,26 @@ namespace ferry {
 
 // XLA's element types, numbered as in ferry.v1.DataType.
 enum class DataType : uint8_t {
-  kUnspecified = 0, kPred, kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kBF16, kF32, kF64,
-  kC64, kC128, kF8E4M3FN, kF8E5M2, kF8E8M0FNU, kF4E2M1FN,
+  kUnspecified = 0,
+  kPred,
+  kS8,
+  kS16,
+  kS32,
+  kS64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kC64,
+  kC128,
+  kF8E4M3FN,
+  kF8E5M2,
+  kF8E8M0FNU,
+  kF4E2M1FN,
 };
 inline constexpr int kDataTypes = 20;
 // "BF16"; "unspecified" for 0.
@@ -67,8 +85,8 @@ struct MatchKey {
     return H::combine(std::move(h), k.key, k.source, k.destination, k.domain);
   }
 };
-// For people: "key 'layers.0.wq' from device 0 to device 2"; keys that are not printable in hex, 8-byte
-// ones as PJRT's int64. Never shows the domain.
+// For people: "key 'layers.0.wq' from device 0 to device 2"; keys that are not printable in hex,
+// 8-byte ones as PJRT's int64. Never shows the domain.
 std::string Describe(const MatchKey& key);
 std::string PrintableKey(absl::string_view key);
 // Eight hex digits that name a domain without telling it.
@@ -76,8 +94,8 @@ std::string DomainFingerprint(absl::string_view domain);
 
 enum class Side : uint8_t { kSend, kReceive };
 
-// One posted half, already checked against its session: ids known, ranges inside their arenas, bytes,
-// type and shape consistent.
+// One posted half, already checked against its session: ids known, ranges inside their arenas,
+// bytes, type and shape consistent.
 struct TransferSpec {
   Side side = Side::kSend;
   MatchKey key;
@@ -92,7 +110,8 @@ struct TransferSpec {
   bool defined = true;
   uint32_t defined_timeline = 0;
   uint64_t defined_value = 0;
-  // The 'over' counter and the value that means over: carried for the session, not used by the core.
+  // The 'over' counter and the value that means over: carried for the session, not used by the
+  // core.
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
 };

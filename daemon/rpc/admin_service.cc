@@ -29,8 +29,9 @@ class DumpStream final : public grpc::ServerWriteReactor<pb::DumpResponse> {
  public:
   using Output = StreamOutput<pb::DumpResponse, grpc::Status>;
   explicit DumpStream(AdminCore& core) {
-    output_ = std::make_shared<Output>([this](const pb::DumpResponse* message) { StartWrite(message); },
-                                       [this](grpc::Status status) { Finish(status); });
+    output_ =
+        std::make_shared<Output>([this](const pb::DumpResponse* message) { StartWrite(message); },
+                                 [this](grpc::Status status) { Finish(status); });
     core.rpc.control.Post([&core, output = output_] {
       const std::string text = core.dump();
       constexpr size_t kChunk = 64 << 10;
@@ -57,7 +58,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
  public:
   explicit AdminServiceImpl(AdminCore& core) : core_(core) {}
 
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const pb::GetStatusRequest*,
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const pb::GetStatusRequest*,
                                       pb::GetStatusResponse* response) override {
     return OnControl(context, [this, response] {
       const TransferMetrics& metrics = core_.rpc.driver.metrics();
@@ -88,7 +90,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     });
   }
 
-  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context, const pb::ListDevicesRequest*,
+  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
+                                        const pb::ListDevicesRequest*,
                                         pb::ListDevicesResponse* response) override {
     return OnControl(context, [this, response] {
       for (const auto& device : core_.devices.list) {
@@ -114,7 +117,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     });
   }
 
-  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context, const pb::ListSessionsRequest*,
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
+                                         const pb::ListSessionsRequest*,
                                          pb::ListSessionsResponse* response) override {
     return OnControl(context, [this, response] {
       const absl::Time now = core_.rpc.control.Now();
@@ -190,12 +194,14 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     return new DumpStream(core_);
   }
 
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const pb::DrainRequest* request,
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const pb::DrainRequest* request,
                                   pb::DrainResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     absl::Duration deadline = core_.config.drain.timeout;
     if (request->has_deadline()) {
-      deadline = absl::Seconds(request->deadline().seconds()) + absl::Nanoseconds(request->deadline().nanos());
+      deadline = absl::Seconds(request->deadline().seconds()) +
+                 absl::Nanoseconds(request->deadline().nanos());
     }
     core_.rpc.control.Post([this, reactor, response, deadline] {
       core_.drain(deadline, [reactor, response](uint64_t cancelled) {

@@ -12,7 +12,8 @@ namespace {
 
 absl::Status NotAPacket(const char* socket, const std::string& packet) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
-               absl::StrCat(socket, ": a packet of ", packet.size(), " bytes is not a request of this protocol"));
+               absl::StrCat(socket, ": a packet of ", packet.size(),
+                            " bytes is not a request of this protocol"));
 }
 
 void SetLimits(const SessionUse& use, v1::SessionLimits* out) {
@@ -46,26 +47,34 @@ struct AttachEncoder {
   }
   void operator()(const AttachArenaReleased&) { out.mutable_arena_released(); }
   void operator()(const AttachTimelineReset&) { out.mutable_timeline_reset(); }
-  void operator()(const AttachNotice& notice) { out.mutable_notice()->set_draining(notice.draining); }
+  void operator()(const AttachNotice& notice) {
+    out.mutable_notice()->set_draining(notice.draining);
+  }
 };
 
 }  // namespace
 
 absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
   v1::AttachRequest proto;
-  if (!proto.ParseFromString(packet) || proto.sequence() == 0) return NotAPacket("attach.sock", packet);
+  if (!proto.ParseFromString(packet) || proto.sequence() == 0)
+    return NotAPacket("attach.sock", packet);
   AttachCommand command;
   command.sequence = proto.sequence();
   switch (proto.request_case()) {
     case v1::AttachRequest::kHello: {
       const v1::Hello& hello = proto.hello();
-      command.body = AttachHello{hello.protocol_min(), hello.protocol_max(),   hello.features(),
-                                 hello.name(),         hello.client_version().substr(0, 64), hello.token()};
+      command.body = AttachHello{hello.protocol_min(),
+                                 hello.protocol_max(),
+                                 hello.features(),
+                                 hello.name(),
+                                 hello.client_version().substr(0, 64),
+                                 hello.token()};
       return command;
     }
     case v1::AttachRequest::kRegisterArena:
-      command.body = AttachRegisterArena{GlobalDeviceId(proto.register_arena().device_id()),
-                                         proto.register_arena().bytes(), proto.register_arena().imported()};
+      command.body =
+          AttachRegisterArena{GlobalDeviceId(proto.register_arena().device_id()),
+                              proto.register_arena().bytes(), proto.register_arena().imported()};
       return command;
     case v1::AttachRequest::kReleaseArena:
       command.body = AttachReleaseArena{ArenaId(proto.release_arena().arena_id())};
@@ -92,7 +101,8 @@ std::string EncodeAttach(const AttachReply& reply) {
 
 absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& packet) {
   peer::v1::PeerSocketRequest proto;
-  if (!proto.ParseFromString(packet) || proto.sequence() == 0) return NotAPacket("peer.sock", packet);
+  if (!proto.ParseFromString(packet) || proto.sequence() == 0)
+    return NotAPacket("peer.sock", packet);
   if (proto.has_hello()) {
     return PeerSocketRequest{proto.sequence(),
                              PeerSocketHello{proto.hello().node(), proto.hello().link_secret()}};
@@ -111,7 +121,8 @@ absl::StatusOr<PeerSocketResponse> ParsePeerSocketResponse(const std::string& pa
   if (proto.has_error()) {
     response.error = FromProto(proto.error());
   } else if (proto.has_arena_granted()) {
-    response.body = ArenaGranted{ArenaId(proto.arena_granted().arena_id()), proto.arena_granted().bytes()};
+    response.body =
+        ArenaGranted{ArenaId(proto.arena_granted().arena_id()), proto.arena_granted().bytes()};
   } else if (!proto.has_welcome()) {
     return NotAPacket("peer.sock", packet);
   }

@@ -61,10 +61,12 @@ absl::StatusOr<int> ConnectionTable::Admit(UniqueFd socket, const Credentials& c
   const FdRange range = Range();
   if (next_fd_ < range.begin || next_fd_ >= range.end) next_fd_ = range.begin;
   int fd = fcntl(socket.get(), F_DUPFD_CLOEXEC, next_fd_);
-  if (fd < 0 && (errno == EMFILE || errno == EINVAL)) fd = fcntl(socket.get(), F_DUPFD_CLOEXEC, range.begin);
+  if (fd < 0 && (errno == EMFILE || errno == EINVAL))
+    fd = fcntl(socket.get(), F_DUPFD_CLOEXEC, range.begin);
   if (fd < 0) fd = fcntl(socket.get(), F_DUPFD_CLOEXEC, 3);
   if (fd < 0) {
-    return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kInternal, "admit a connection", errno);
+    return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kInternal, "admit a connection",
+                      errno);
   }
   next_fd_ = fd + 1;
   by_fd_[fd] = {{credentials, next_connection_++}, InodeOf(fd)};
@@ -73,7 +75,8 @@ absl::StatusOr<int> ConnectionTable::Admit(UniqueFd socket, const Credentials& c
 
 std::optional<Caller> ConnectionTable::Find(absl::string_view grpc_peer) const {
   int fd = 0;
-  if (!absl::ConsumePrefix(&grpc_peer, "fd:") || !absl::SimpleAtoi(grpc_peer, &fd)) return std::nullopt;
+  if (!absl::ConsumePrefix(&grpc_peer, "fd:") || !absl::SimpleAtoi(grpc_peer, &fd))
+    return std::nullopt;
   MutexLock lock(mutex_);
   auto it = by_fd_.find(fd);
   if (it == by_fd_.end()) return std::nullopt;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose the connections are that our accept loop handed to gRPC. gRPC tells a handler only "fd:1234"; here that
-// number leads back to the credentials the kernel gave at accept. Numbers are dealt round robin from a wide
-// range, so that a call that still waits is never taken for one of the next connection. Any thread.
+// Whose the connections are that our accept loop handed to gRPC. gRPC tells a handler only
+// "fd:1234"; here that number leads back to the credentials the kernel gave at accept. Numbers are
+// dealt round robin from a wide range, so that a call that still waits is never taken for one of
+// the next connection. Any thread.
 #pragma once
 
 #include <sys/types.h>

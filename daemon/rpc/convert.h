@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where requests of clients become plain data, and where everything is checked that a request shows
-// by itself: lengths, bounds, enums, bytes against type and shape, overlaps. What needs the session (arenas,
-// quotas) is checked there. Any thread.
+// The one place where requests of clients become plain data, and where everything is checked that a
+// request shows by itself: lengths, bounds, enums, bytes against type and shape, overlaps. What
+// needs the session (arenas, quotas) is checked there. Any thread.
 #pragma once
 
 #include "daemon/post.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gRPC services of clients and operators reach of the daemon. Everything here lives on control; handlers
-// convert, post there, and answer. Answers wait in `Later` until what the calls caused is on its way.
+// What the gRPC services of clients and operators reach of the daemon. Everything here lives on
+// control; handlers convert, post there, and answer. Answers wait in `Later` until what the calls
+// caused is on its way.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,8 @@ struct RpcCaller {
   std::optional<Caller> caller;
   std::string token;
 
-  static RpcCaller Of(const grpc::CallbackServerContext& context, const ConnectionTable& connections) {
+  static RpcCaller Of(const grpc::CallbackServerContext& context,
+                      const ConnectionTable& connections) {
     RpcCaller found;
     found.caller = connections.Find(context.peer());
     auto it = context.client_metadata().find("ferry-session-bin");
@@ -43,8 +45,9 @@ struct RpcCaller {
   absl::StatusOr<Session*> Authenticate(RpcCore& core) const {
     const Caller nobody;
     const Caller& who = caller.has_value() ? *caller : nobody;
-    return core.sessions.Authenticate(token, who.credentials, who.connection,
-                                      [&core](int connection) { return core.connections.Alive(connection); });
+    return core.sessions.Authenticate(
+        token, who.credentials, who.connection,
+        [&core](int connection) { return core.connections.Alive(connection); });
   }
 };
 

@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(const std::vector<grpc::Service*>& services,
-                                                               GrpcServerOptions options) {
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(
+    const std::vector<grpc::Service*>& services, GrpcServerOptions options) {
   static std::once_flag once;
   std::call_once(once, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
   grpc::ServerBuilder builder;

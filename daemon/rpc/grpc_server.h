@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gRPC server without listeners: it serves the connections that our accept loop hands it. With reflection.
+// A gRPC server without listeners: it serves the connections that our accept loop hands it. With
+// reflection.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,8 +22,8 @@ struct GrpcServerOptions {
 
 class GrpcServer {
  public:
-  static absl::StatusOr<std::unique_ptr<GrpcServer>> Create(const std::vector<grpc::Service*>& services,
-                                                            GrpcServerOptions options);
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Create(
+      const std::vector<grpc::Service*>& services, GrpcServerOptions options);
   ~GrpcServer();
   // Any thread. Takes the descriptor.
   void Serve(int fd);

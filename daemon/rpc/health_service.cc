@@ -14,8 +14,9 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
  public:
   using Output = StreamOutput<HealthCheckResponse, grpc::Status>;
   explicit Watcher(HealthService& service) : service_(service) {
-    output_ = std::make_shared<Output>([this](const HealthCheckResponse* message) { StartWrite(message); },
-                                       [this](grpc::Status status) { Finish(status); });
+    output_ = std::make_shared<Output>(
+        [this](const HealthCheckResponse* message) { StartWrite(message); },
+        [this](grpc::Status status) { Finish(status); });
   }
   std::shared_ptr<Output> output() const { return output_; }
   static HealthCheckResponse Message(Status status) {
@@ -66,7 +67,8 @@ void HealthService::Shutdown() {
     MutexLock lock(mutex_);
     for (const auto& [watcher, name] : watchers_) told.push_back(watcher->output());
   }
-  for (const auto& output : told) output->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopping"));
+  for (const auto& output : told)
+    output->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopping"));
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
@@ -97,8 +99,8 @@ grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* conte
   return reactor;
 }
 
-grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(grpc::CallbackServerContext*,
-                                                                    const HealthCheckRequest* request) {
+grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
+    grpc::CallbackServerContext*, const HealthCheckRequest* request) {
   auto* watcher = new Watcher(*this);  // deletes itself
   const std::shared_ptr<Watcher::Output> output = watcher->output();
   Status status = HealthCheckResponse::SERVICE_UNKNOWN;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.health.v1.Health from its proto, so that reflection can describe it (the library's own cannot be). Services:
-// "" and "readiness" (can take requests), "liveness" (the daemon's loop turns), "startup" (it has started).
-// Any thread.
+// grpc.health.v1.Health from its proto, so that reflection can describe it (the library's own
+// cannot be). Services:
+// "" and "readiness" (can take requests), "liveness" (the daemon's loop turns), "startup" (it has
+// started). Any thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -38,7 +38,8 @@ struct EventEncoder {
       entry->set_length(range.length);
     }
     out->set_ready(offer.ready);
-    if (offer.deadline != absl::InfiniteDuration()) SetDuration(offer.deadline, out->mutable_deadline());
+    if (offer.deadline != absl::InfiniteDuration())
+      SetDuration(offer.deadline, out->mutable_deadline());
     out->set_priority(offer.priority);
     out->set_route(static_cast<v1::Route>(offer.route));
   }
@@ -83,8 +84,9 @@ absl::Status Broken(const char* what) {
 absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   const peer::v1::Offer& in = event.offer();
   if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes ||
-      static_cast<size_t>(in.ranges_size()) > kMaxRanges || in.dims_size() > 8 || in.data_type() < 0 ||
-      in.data_type() >= kDataTypes || in.route() < 0 || in.route() >= kRoutes ||
+      static_cast<size_t>(in.ranges_size()) > kMaxRanges || in.dims_size() > 8 ||
+      in.data_type() < 0 || in.data_type() >= kDataTypes || in.route() < 0 ||
+      in.route() >= kRoutes ||
       std::any_of(in.dims().begin(), in.dims().end(), [](int64_t dim) { return dim < 0; })) {
     return Broken("an offer out of bounds");
   }
@@ -106,7 +108,8 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   if (total != in.bytes()) return Broken("an offer whose ranges do not sum to its bytes");
   offer.ready = in.ready();
   if (in.has_deadline()) {
-    offer.deadline = absl::Seconds(in.deadline().seconds()) + absl::Nanoseconds(in.deadline().nanos());
+    offer.deadline =
+        absl::Seconds(in.deadline().seconds()) + absl::Nanoseconds(in.deadline().nanos());
   }
   offer.priority = in.priority();
   offer.route = static_cast<Route>(in.route());
@@ -202,16 +205,20 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
             static_cast<size_t>(in_go.receive_lengths_size()) > kMaxRanges) {
           return Broken("a go out of bounds");
         }
-        frame.messages.push_back(Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()), in_go.tag(),
-                                    {in_go.receive_lengths().begin(), in_go.receive_lengths().end()}});
+        frame.messages.push_back(
+            Go{transfer,
+               in_go.attempt(),
+               static_cast<Route>(in_go.route()),
+               in_go.tag(),
+               {in_go.receive_lengths().begin(), in_go.receive_lengths().end()}});
         break;
       }
       case peer::v1::PeerEvent::kDone: {
         const peer::v1::Done& done = event.done();
         if (done.route() < 0 || done.route() >= kRoutes) return Broken("a done out of bounds");
-        frame.messages.push_back(Done{transfer,
-                                      done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
-                                      static_cast<Route>(done.route())});
+        frame.messages.push_back(
+            Done{transfer, done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
+                 static_cast<Route>(done.route())});
         break;
       }
       case peer::v1::PeerEvent::kWithdraw:

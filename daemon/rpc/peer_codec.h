@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of the peer link to and from plain data. Events that make no sense are dropped and counted, never
-// trusted: the engine sees only well-formed messages. Any thread.
+// Frames of the peer link to and from plain data. Events that make no sense are dropped and
+// counted, never trusted: the engine sees only well-formed messages. Any thread.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -26,7 +26,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
   }
   return Error(status.ok() ? absl::StatusCode::kUnavailable
                            : static_cast<absl::StatusCode>(status.error_code()),
-               Reason::kPeerUnreachable, status.ok() ? "ended by the other side" : status.error_message());
+               Reason::kPeerUnreachable,
+               status.ok() ? "ended by the other side" : status.error_message());
 }
 
 // Delivers a reactor's events to control, as long as somebody there wants them.
@@ -56,8 +57,8 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
 template <typename Message, typename End>
 class OutputStream : public PeerStream {
  public:
-  OutputStream(std::shared_ptr<StreamOutput<Message, End>> output, std::shared_ptr<Delivery> delivery,
-               End (*end)(const absl::Status&))
+  OutputStream(std::shared_ptr<StreamOutput<Message, End>> output,
+               std::shared_ptr<Delivery> delivery, End (*end)(const absl::Status&))
       : output_(std::move(output)), delivery_(std::move(delivery)), end_(end) {}
   ~OutputStream() override { Close(absl::CancelledError("the link is dropped")); }
   void Send(PeerFrame frame) override {
@@ -117,13 +118,15 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
   // Callbacks of the table are known only on control; frames wait for it in `delivery_`'s order.
   void Introduce(PeerHello hello) {
     auto late = std::make_shared<PeerStreamCallbacks>();
-    delivery_ = std::make_shared<Delivery>(
-        control_, PeerStreamCallbacks{[late](PeerFrame frame) {
-                                        if (late->on_frame) late->on_frame(std::move(frame));
-                                      },
-                                      [late](absl::Status why) {
-                                        if (late->on_closed) late->on_closed(std::move(why));
-                                      }});
+    delivery_ = std::make_shared<Delivery>(control_,
+                                           PeerStreamCallbacks{[late](PeerFrame frame) {
+                                                                 if (late->on_frame)
+                                                                   late->on_frame(std::move(frame));
+                                                               },
+                                                               [late](absl::Status why) {
+                                                                 if (late->on_closed)
+                                                                   late->on_closed(std::move(why));
+                                                               }});
     control_.Post([&table = table_, output = output_, delivery = delivery_, late,
                    hello = std::move(hello)]() mutable {
       table.OnAccepted(
@@ -158,7 +161,8 @@ class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
                                   const peer::v1::KnockRequest* request,
                                   peer::v1::KnockResponse*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    control_.Post([this, reactor, node = request->node()] { reactor->Finish(ToGrpc(table_.OnKnock(node))); });
+    control_.Post(
+        [this, reactor, node = request->node()] { reactor->Finish(ToGrpc(table_.OnKnock(node))); });
     return reactor;
   }
 
@@ -221,7 +225,8 @@ class GrpcPeerDialer final : public PeerDialer {
  public:
   explicit GrpcPeerDialer(Executor& control) : control_(control) {}
 
-  std::unique_ptr<PeerStream> Dial(const std::string& address, PeerStreamCallbacks callbacks) override {
+  std::unique_ptr<PeerStream> Dial(const std::string& address,
+                                   PeerStreamCallbacks callbacks) override {
     auto delivery = std::make_shared<Delivery>(control_, std::move(callbacks));
     auto* link = new DialledLink(Channel(address), delivery);  // deletes itself when gRPC is done
     return std::make_unique<OutputStream<LinkRequest, DialledLink::Cancel>>(
@@ -240,11 +245,12 @@ class GrpcPeerDialer final : public PeerDialer {
     call->stub = peer::v1::PeerService::NewStub(Channel(address));
     call->request.set_node(node);
     call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
-    call->stub->async()->Knock(&call->context, &call->request, &call->response,
-                               [this, call, done = std::move(done)](grpc::Status status) {
-                                 absl::Status result = status.ok() ? absl::OkStatus() : FromGrpc(status);
-                                 control_.Post([done, result = std::move(result)] { done(result); });
-                               });
+    call->stub->async()->Knock(
+        &call->context, &call->request, &call->response,
+        [this, call, done = std::move(done)](grpc::Status status) {
+          absl::Status result = status.ok() ? absl::OkStatus() : FromGrpc(status);
+          control_.Post([done, result = std::move(result)] { done(result); });
+        });
   }
 
  private:

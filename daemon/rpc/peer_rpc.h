@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer link over gRPC: PeerService for daemons that dial us, and a PeerDialer for those we dial.
+// The peer link over gRPC: PeerService for daemons that dial us, and a PeerDialer for those we
+// dial.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

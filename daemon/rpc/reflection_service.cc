@@ -14,10 +14,10 @@
 namespace ferry {
 namespace {
 
-using grpc::reflection::v1::ServerReflectionRequest;
-using grpc::reflection::v1::ServerReflectionResponse;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
+using grpc::reflection::v1::ServerReflectionRequest;
+using grpc::reflection::v1::ServerReflectionResponse;
 
 void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>& seen,
              grpc::reflection::v1::FileDescriptorResponse* out) {
@@ -60,12 +60,14 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request,
   return response;
 }
 
-class Stream final : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
+class Stream final
+    : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
   using Output = StreamOutput<ServerReflectionResponse, grpc::Status>;
   explicit Stream(const std::vector<std::string>& services) : services_(services) {
-    output_ = std::make_shared<Output>([this](const ServerReflectionResponse* message) { StartWrite(message); },
-                                       [this](grpc::Status status) { Finish(status); });
+    output_ = std::make_shared<Output>(
+        [this](const ServerReflectionResponse* message) { StartWrite(message); },
+        [this](grpc::Status status) { Finish(status); });
     StartRead(&incoming_);
   }
   void OnReadDone(bool ok) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.reflection.v1.ServerReflection over the generated descriptors. The library of this version serves v1alpha
-// only, which newer tools no longer ask for; both are served. Any thread.
+// grpc.reflection.v1.ServerReflection over the generated descriptors. The library of this version
+// serves v1alpha only, which newer tools no longer ask for; both are served. Any thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

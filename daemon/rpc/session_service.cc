@@ -17,7 +17,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
  public:
   explicit SessionServiceImpl(RpcCore& core) : core_(core) {}
 
-  grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context, const v1::GetSessionRequest*,
+  grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
+                                       const v1::GetSessionRequest*,
                                        v1::GetSessionResponse* response) override {
     return WithSession(context, [response](Session& session) {
       response->set_session_id(session.id().value());
@@ -26,7 +27,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
 
-  grpc::ServerUnaryReactor* ListArenas(grpc::CallbackServerContext* context, const v1::ListArenasRequest*,
+  grpc::ServerUnaryReactor* ListArenas(grpc::CallbackServerContext* context,
+                                       const v1::ListArenasRequest*,
                                        v1::ListArenasResponse* response) override {
     return WithSession(context, [response](Session& session) {
       for (const Arena* arena : session.ListArenas()) {

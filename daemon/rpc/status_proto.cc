@@ -64,7 +64,8 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
   for (const auto& [key, value] : MetadataOf(status)) {
     (*info.mutable_metadata())[Text(key, kMaxMessageBytes)] = Text(value, kMaxMessageBytes);
   }
-  if (!violations.empty()) (*info.mutable_metadata())["violations"] = absl::StrCat(violations.size());
+  if (!violations.empty())
+    (*info.mutable_metadata())["violations"] = absl::StrCat(violations.size());
   out->add_details()->PackFrom(info);
   if (!violations.empty()) {
     google::rpc::BadRequest bad;
@@ -78,7 +79,8 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
       if (bytes > kMaxDetailBytes - 1024) {
         auto* rest = bad.add_field_violations();
         rest->set_field("buffers");
-        rest->set_description(absl::StrCat("and ", violations.size() - bad.field_violations_size() + 1,
+        rest->set_description(absl::StrCat("and ",
+                                           violations.size() - bad.field_violations_size() + 1,
                                            " more that do not fit the answer"));
         break;
       }
@@ -86,8 +88,7 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
     }
     out->add_details()->PackFrom(bad);
   }
-  if (status.code() == absl::StatusCode::kUnavailable ||
-      HasReason(status, Reason::kQueueFull)) {
+  if (status.code() == absl::StatusCode::kUnavailable || HasReason(status, Reason::kQueueFull)) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_nanos(100'000'000);
     out->add_details()->PackFrom(retry);

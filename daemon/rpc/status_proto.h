@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// absl::Status to and from the wire: google.rpc.Status with ErrorInfo (always), BadRequest (bad entries of a
-// batch) and RetryInfo (refusals that pass). Any thread.
+// absl::Status to and from the wire: google.rpc.Status with ErrorInfo (always), BadRequest (bad
+// entries of a batch) and RetryInfo (refusals that pass). Any thread.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -13,7 +13,8 @@
 
 namespace ferry {
 
-void ToProto(const absl::Status& status, const std::vector<Violation>& violations, google::rpc::Status* out);
+void ToProto(const absl::Status& status, const std::vector<Violation>& violations,
+             google::rpc::Status* out);
 absl::Status FromProto(const google::rpc::Status& proto);
 // With the google.rpc.Status as grpc-status-details-bin.
 grpc::Status ToGrpc(const absl::Status& status, const std::vector<Violation>& violations = {});

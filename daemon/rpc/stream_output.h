@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sending side of a gRPC stream: messages queue up while one is on its way, and go out in order. gRPC may
-// call back from inside StartWrite, so nothing is called with the lock held. Any thread.
+// The sending side of a gRPC stream: messages queue up while one is on its way, and go out in
+// order. gRPC may call back from inside StartWrite, so nothing is called with the lock held. Any
+// thread.
 //
 // Owned by shared_ptr: by the reactor (which gRPC keeps until OnDone) and by whoever sends.
 #pragma once
@@ -17,8 +18,8 @@ namespace ferry {
 template <typename Message, typename End>
 class StreamOutput {
  public:
-  // `start` begins a write, `finish` ends the stream; each only between construction and Detach, never two
-  // writes at once, finish once and last.
+  // `start` begins a write, `finish` ends the stream; each only between construction and Detach,
+  // never two writes at once, finish once and last.
   StreamOutput(std::function<void(const Message*)> start, std::function<void(End)> finish)
       : start_(std::move(start)), finish_(std::move(finish)) {}
 
@@ -32,7 +33,8 @@ class StreamOutput {
     {
       MutexLock lock(mutex_);
       if (detached_ || end_.has_value()) return;
-      if (!merge || waiting_.empty() || waiting_.back().appended >= kMergedMax) waiting_.emplace_back();
+      if (!merge || waiting_.empty() || waiting_.back().appended >= kMergedMax)
+        waiting_.emplace_back();
       append(waiting_.back().message);
       ++waiting_.back().appended;
       if (!Next()) return;

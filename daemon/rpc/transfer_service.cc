@@ -54,13 +54,15 @@ void Fill(const PostReply& reply, v1::PostTransfersResponse& out) {
 }
 
 // PostTransfers: answers in the order of the requests, since control handles them in order.
-class PostStream final : public grpc::ServerBidiReactor<v1::PostTransfersRequest, v1::PostTransfersResponse> {
+class PostStream final
+    : public grpc::ServerBidiReactor<v1::PostTransfersRequest, v1::PostTransfersResponse> {
  public:
   using Output = StreamOutput<v1::PostTransfersResponse, grpc::Status>;
 
   PostStream(RpcCore& core, RpcCaller caller) : core_(core), caller_(std::move(caller)) {
-    output_ = std::make_shared<Output>([this](const v1::PostTransfersResponse* message) { StartWrite(message); },
-                                       [this](grpc::Status status) { Finish(status); });
+    output_ = std::make_shared<Output>(
+        [this](const v1::PostTransfersResponse* message) { StartWrite(message); },
+        [this](grpc::Status status) { Finish(status); });
     StartRead(&incoming_);
   }
   void OnReadDone(bool ok) override {
@@ -69,15 +71,18 @@ class PostStream final : public grpc::ServerBidiReactor<v1::PostTransfersRequest
       return output_->Finish(ToGrpc(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                                           "PostTransfers: neither send nor receive is given")));
     }
-    PostBatch batch = incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());
-    core_.control.PostOrRun([&core = core_, output = output_, caller = caller_, sequence = incoming_.sequence(),
-                        batch = std::move(batch)]() mutable {
+    PostBatch batch =
+        incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());
+    core_.control.PostOrRun([&core = core_, output = output_, caller = caller_,
+                             sequence = incoming_.sequence(), batch = std::move(batch)]() mutable {
       absl::StatusOr<Session*> session = caller.Authenticate(core);
       if (!session.ok()) return output->Finish(ToGrpc(session.status()));
       v1::PostTransfersResponse response;
       response.set_sequence(sequence);
       Fill(core.driver.Post(**session, std::move(batch)), response);
-      core.later([output, response = std::move(response)]() mutable { output->Push(std::move(response)); });
+      core.later([output, response = std::move(response)]() mutable {
+        output->Push(std::move(response));
+      });
     });
     StartRead(&incoming_);
   }
@@ -95,8 +100,8 @@ class PostStream final : public grpc::ServerBidiReactor<v1::PostTransfersRequest
   v1::PostTransfersRequest incoming_;
 };
 
-// WatchTransfers: one response at a time is filled on control from the session's kept events, so a slow reader
-// costs nothing but its place.
+// WatchTransfers: one response at a time is filled on control from the session's kept events, so a
+// slow reader costs nothing but its place.
 class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResponse> {
  public:
   using Output = StreamOutput<v1::WatchTransfersResponse, grpc::Status>;
@@ -111,7 +116,8 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
       if (!session.ok()) return output->Finish(ToGrpc(session.status()));
       position->session = (*session)->id();
       position->next = after == 0 ? (*session)->first_event() : after + 1;
-      position->watcher = (*session)->AddWatcher([&core, output, position] { More(core, output, position); });
+      position->watcher =
+          (*session)->AddWatcher([&core, output, position] { More(core, output, position); });
       // The headers go out with the first message: tell the reader that the watch stands.
       v1::WatchTransfersResponse hello;
       hello.set_first_event((*session)->next_event());
@@ -121,7 +127,8 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
   }
   void OnWriteDone(bool ok) override {
     output_->OnWriteDone(ok);
-    core_.control.Post([&core = core_, output = output_, position = position_] { More(core, output, position); });
+    core_.control.Post(
+        [&core = core_, output = output_, position = position_] { More(core, output, position); });
   }
   void OnCancel() override { output_->Finish(grpc::Status::CANCELLED); }
   void OnDone() override {
@@ -195,7 +202,8 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
   }
   grpc::ServerWriteReactor<v1::WatchTransfersResponse>* WatchTransfers(
       grpc::CallbackServerContext* context, const v1::WatchTransfersRequest* request) override {
-    return new WatchStream(core_, RpcCaller::Of(*context, core_.connections), request->after_event());
+    return new WatchStream(core_, RpcCaller::Of(*context, core_.connections),
+                           request->after_event());
   }
 
   grpc::ServerUnaryReactor* CancelTransfers(grpc::CallbackServerContext* context,
@@ -212,7 +220,8 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
       const absl::Status why =
           request->has_poison()
               ? Error(absl::StatusCode::kAborted, Reason::kPoisoned,
-                      absl::StrCat("poisoned by the sender: ", request->poison().message().substr(0, 256)))
+                      absl::StrCat("poisoned by the sender: ",
+                                   request->poison().message().substr(0, 256)))
               : Error(absl::StatusCode::kCancelled, Reason::kCancelled, "cancelled by the client");
       const TransferDriver::CancelCounts counts = core_.driver.Cancel(
           session, {request->transfer_ids().begin(), request->transfer_ids().end()}, why);
@@ -228,7 +237,8 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
     return WithSession(context, [this, request, response](Session& session) -> absl::Status {
       if (request->transfer_ids_size() > kMaxIds) return TooManyIds(request->transfer_ids_size());
       for (const uint64_t id : request->transfer_ids()) {
-        if (absl::Status found = Describe(core_, session, id, response->add_transfers()); !found.ok()) {
+        if (absl::Status found = Describe(core_, session, id, response->add_transfers());
+            !found.ok()) {
           return found;
         }
       }
@@ -238,10 +248,12 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
 
  private:
   template <typename Response>
-  grpc::ServerUnaryReactor* Post(grpc::CallbackServerContext* context, PostBatch batch, Response* response) {
+  grpc::ServerUnaryReactor* Post(grpc::CallbackServerContext* context, PostBatch batch,
+                                 Response* response) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    core_.control.PostOrRun([this, reactor, response, caller = RpcCaller::Of(*context, core_.connections),
-                        batch = std::move(batch)]() mutable {
+    core_.control.PostOrRun([this, reactor, response,
+                             caller = RpcCaller::Of(*context, core_.connections),
+                             batch = std::move(batch)]() mutable {
       absl::StatusOr<Session*> session = caller.Authenticate(core_);
       if (!session.ok()) return reactor->Finish(ToGrpc(session.status()));
       PostReply reply = core_.driver.Post(**session, std::move(batch));

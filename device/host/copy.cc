@@ -16,8 +16,8 @@
 namespace ferry {
 namespace {
 
-// What a thread takes at a time when two share a copy: long enough that the cursor costs nothing, short
-// enough that the wait for the other's last chunk (about 0.1 ms) does not show.
+// What a thread takes at a time when two share a copy: long enough that the cursor costs nothing,
+// short enough that the wait for the other's last chunk (about 0.1 ms) does not show.
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
 #if defined(__x86_64__)
@@ -43,17 +43,16 @@ constexpr size_t kSmallestStreamed = 512;
           const std::byte* source = from + stream * kPage + offset;                             \
           std::byte* destination = to + stream * kPage + offset;                                \
           Vector line[kVectors];                                                                \
-          _Pragma("GCC unroll 8") for (size_t i = 0; i < kVectors; ++i)                         \
-              line[i] = load(reinterpret_cast<const Vector*>(source) + i);                      \
+          _Pragma("GCC unroll 8") for (size_t i = 0; i < kVectors; ++i) line[i] =               \
+              load(reinterpret_cast<const Vector*>(source) + i);                                \
           _Pragma("GCC unroll 8") for (size_t i = 0; i < kVectors; ++i)                         \
               store(reinterpret_cast<Vector*>(destination) + i, line[i]);                       \
         }                                                                                       \
       }                                                                                         \
     }                                                                                           \
     for (; size >= kLine; size -= kLine, to += kLine, from += kLine) {                          \
-      _Pragma("GCC unroll 4") for (size_t i = 0; i < kLine / sizeof(Vector); ++i)               \
-          store(reinterpret_cast<Vector*>(to) + i,                                              \
-                load(reinterpret_cast<const Vector*>(from) + i));                               \
+      _Pragma("GCC unroll 4") for (size_t i = 0; i < kLine / sizeof(Vector); ++i) store(        \
+          reinterpret_cast<Vector*>(to) + i, load(reinterpret_cast<const Vector*>(from) + i));  \
     }                                                                                           \
     return static_cast<size_t>(from - begin);                                                   \
   }
@@ -134,8 +133,8 @@ struct CopyHelper::Impl {
   alignas(64) std::atomic<size_t> cursor{0};
   // Counts up with each job. The helper sleeps on it.
   alignas(64) std::atomic<uint32_t> job{0};
-  // Whether the helper may touch the job. The owner opens, and shuts at its end if the helper has not come
-  // in, so that one which wakes late never looks at a job that is over.
+  // Whether the helper may touch the job. The owner opens, and shuts at its end if the helper has
+  // not come in, so that one which wakes late never looks at a job that is over.
   enum Door : uint32_t { kShut, kOpen, kInside };
   alignas(64) std::atomic<uint32_t> door{kShut};
   std::atomic<bool> stopping{false};
@@ -223,7 +222,8 @@ void CopyHelper::Copy(absl::Span<const CopyPiece> pieces) {
   impl.job.fetch_add(1, std::memory_order_release);
   impl.job.notify_one();
   impl.Work();
-  // A helper that has not come by now is not wanted any more; one that is inside has at most one chunk.
+  // A helper that has not come by now is not wanted any more; one that is inside has at most one
+  // chunk.
   uint32_t seen = Impl::kOpen;
   if (!impl.door.compare_exchange_strong(seen, Impl::kShut, std::memory_order_acquire)) {
     while (seen == Impl::kInside) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between mapped host memory. Small ones are memcpy; from `kStreamingBytes` in one call's total the
-// stores go past the cache (non-temporal), whatever the size of each piece; from `kSharedBytes` a helper
-// thread takes a part when a core is idle.
+// Copies between mapped host memory. Small ones are memcpy; from `kStreamingBytes` in one call's
+// total the stores go past the cache (non-temporal), whatever the size of each piece; from
+// `kSharedBytes` a helper thread takes a part when a core is idle.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace ferry {
 
-// About one core's L2, measured: below it memcpy wins where the bytes are in a cache, above it streaming
-// does whether they are or not.
+// About one core's L2, measured: below it memcpy wins where the bytes are in a cache, above it
+// streaming does whether they are or not.
 inline constexpr size_t kStreamingBytes = size_t{2} << 20;
 // From here on two threads win even though the helper has to be woken.
 inline constexpr size_t kSharedBytes = size_t{4} << 20;
@@ -24,8 +24,8 @@ struct CopyPiece {
   size_t size = 0;
 };
 
-// The thread that all host lanes of a daemon share for large copies. Any thread may call Copy; one copy at
-// a time gets the helper, others go alone.
+// The thread that all host lanes of a daemon share for large copies. Any thread may call Copy; one
+// copy at a time gets the helper, others go alone.
 class CopyHelper {
  public:
   CopyHelper();

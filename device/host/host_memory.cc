@@ -39,8 +39,9 @@ absl::Status CheckMemfd(int fd, uint64_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) return invalid("the descriptor is not a memfd");
   if ((seals & kNeededSeals) != kNeededSeals) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kMemfdUnsealed,
-                 absl::StrCat(doing, ": the memfd lacks F_SEAL_SHRINK, F_SEAL_GROW or F_SEAL_SEAL"));
+    return Error(
+        absl::StatusCode::kInvalidArgument, Reason::kMemfdUnsealed,
+        absl::StrCat(doing, ": the memfd lacks F_SEAL_SHRINK, F_SEAL_GROW or F_SEAL_SEAL"));
   }
   struct statfs file_system;
   if (fstatfs(fd, &file_system) != 0) {
@@ -86,7 +87,8 @@ absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(UniqueFd memfd, ui
 void HostMapping::Populate() {
   struct stat file;
   constexpr uint64_t kBlock = 512;  // of st_blocks, whatever the file system's own
-  if (fstat(memfd_.get(), &file) != 0 || static_cast<uint64_t>(file.st_blocks) * kBlock < bytes_) return;
+  if (fstat(memfd_.get(), &file) != 0 || static_cast<uint64_t>(file.st_blocks) * kBlock < bytes_)
+    return;
   madvise(data_, bytes_, MADV_POPULATE_READ);  // older kernels refuse, and then copies fault
 }
 

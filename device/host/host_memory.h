@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a host device: sealed memfds that clients or peer daemons hand in, mapped here. Blocking
-// calls (mmap, munmap): the device's memory thread, or a start-up path; the accessors are for any thread.
+// Memory of a host device: sealed memfds that clients or peer daemons hand in, mapped here.
+// Blocking calls (mmap, munmap): the device's memory thread, or a start-up path; the accessors are
+// for any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +18,19 @@ class HostMapping {
   enum class Access { kReadWrite, kReadOnly };
 
   // Refuses what could raise SIGBUS under a copy: not a memfd, seals F_SEAL_SHRINK | F_SEAL_GROW |
-  // F_SEAL_SEAL missing (MEMFD_UNSEALED), huge pages (FIELD_INVALID), shorter than `bytes` (FIELD_INVALID),
-  // bytes == 0. A hole punched later reads as zeros: wrong bytes for its owner, a fault for nobody.
-  // No address space: RESOURCE_EXHAUSTED/DEVICE_MEMORY. Takes the descriptor either way.
+  // F_SEAL_SEAL missing (MEMFD_UNSEALED), huge pages (FIELD_INVALID), shorter than `bytes`
+  // (FIELD_INVALID), bytes == 0. A hole punched later reads as zeros: wrong bytes for its owner, a
+  // fault for nobody. No address space: RESOURCE_EXHAUSTED/DEVICE_MEMORY. Takes the descriptor
+  // either way.
   static absl::StatusOr<std::unique_ptr<HostMapping>> Map(UniqueFd memfd, uint64_t bytes,
                                                           Access access);
   ~HostMapping();
   HostMapping(const HostMapping&) = delete;
   HostMapping& operator=(const HostMapping&) = delete;
 
-  // Enters pages that exist into our page table, so that the first copy does not fault for each; makes none:
-  // memory that its owner has not touched is left alone. Blocks for a while (0.1 s a GiB).
+  // Enters pages that exist into our page table, so that the first copy does not fault for each;
+  // makes none: memory that its owner has not touched is left alone. Blocks for a while (0.1 s a
+  // GiB).
   void Populate();
 
   std::byte* data() const { return data_; }

@@ -148,7 +148,8 @@ TEST(SerialExecutorTest, PostOrRunRunsHereWhenIdleAndIsThenCurrent) {
   executor.RunAndWait([] {});
   std::thread::id ran;
   bool current = false;
-  // The thread may still be on its way back to sleep after RunAndWait, and then runs the task itself.
+  // The thread may still be on its way back to sleep after RunAndWait, and then runs the task
+  // itself.
   for (int i = 0; i < 1000 && ran != std::this_thread::get_id(); ++i) {
     executor.PostOrRun([&] {
       ran = std::this_thread::get_id();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UCX with a peer that is killed or stopped: whatever UCX itself sees of that, RemovePeer makes every op
-// come back, and the transport serves the next peer and can be taken down.
+// UCX with a peer that is killed or stopped: whatever UCX itself sees of that, RemovePeer makes
+// every op come back, and the transport serves the next peer and can be taken down.
 #include <cstring>
 
 #include "base/status.h"
@@ -69,7 +69,8 @@ class LostPeer : public testing::TestWithParam<const char*> {
   }
   void ExpectFailed(uint64_t tag) {
     const absl::Status status = answers_.Await(TransferId(tag));
-    // The last: UCX saw the death itself, and an op that had not begun found no way to open it again.
+    // The last: UCX saw the death itself, and an op that had not begun found no way to open it
+    // again.
     EXPECT_TRUE(HasReason(status, Reason::kPeerUnreachable) ||
                 HasReason(status, Reason::kCommAborted) ||
                 HasReason(status, Reason::kRouteUnavailable))
@@ -200,7 +201,8 @@ TEST_P(LostPeer, APeerThatSendsTooMuchOrTooLittle) {
   Greet(*peer, 1, 5);
 }
 
-// A send cannot be taken back: aborting one ends what is on the connection, and the next op opens it again.
+// A send cannot be taken back: aborting one ends what is on the connection, and the next op opens
+// it again.
 TEST(UcxNet, AbortedSendReopensTheConnection) {
   UcxRig rig("net", kLarge);
   rig.Launch(0, {{1, {{0, 8}}, {{0, 8}}}});
@@ -208,7 +210,8 @@ TEST(UcxNet, AbortedSendReopensTheConnection) {
   rig.LaunchHalf(0, 0, {{2, {{0, kLarge}}, {{0, kLarge}}}});
   rig.Abort(0, 2, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "by the test"));
   EXPECT_EQ(ReasonOf(rig.answers(0).Await(TransferId(2))), Reason::kCancelled);
-  // The other end may still have to find out; what it has on the old connection ends, and is tried again.
+  // The other end may still have to find out; what it has on the old connection ends, and is tried
+  // again.
   for (uint64_t id = 3;; ++id) {
     ASSERT_LT(id, 100u);
     rig.Launch(0, {{id, {{0, 8}}, {{0, 8}}}});

@@ -61,9 +61,9 @@ INSTANTIATE_TEST_SUITE_P(Over, Manners, testing::Values("local", "mapped", "ucx_
 
 TEST_P(Manners, BytesOfEverySize) {
   uint64_t id = 0;
-  for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{4} << 10,
-                              (uint64_t{64} << 10) + 1, uint64_t{8} << 20,
-                              (uint64_t{65} << 20) + 3}) {
+  for (const uint64_t size :
+       {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{4} << 10, (uint64_t{64} << 10) + 1,
+        uint64_t{8} << 20, (uint64_t{65} << 20) + 3}) {
     for (const int from : {0, 1}) {
       const uint64_t window = size + 64;
       Prepare(from, window, size + static_cast<uint64_t>(from));
@@ -137,7 +137,8 @@ TEST_P(Manners, BothDirectionsAtOnce) {
   }
 }
 
-// Whatever an abort meets, each half is answered once, OK or with its reason, and what follows works.
+// Whatever an abort meets, each half is answered once, OK or with its reason, and what follows
+// works.
 TEST_P(Manners, AbortBeforeAndAfterTheStart) {
   uint64_t id = 0;
   for (const uint64_t size : {uint64_t{100}, uint64_t{20} << 20}) {
@@ -162,7 +163,7 @@ TEST_P(Manners, AbortBeforeAndAfterTheStart) {
         EXPECT_EQ(ReasonOf(status), Reason::kCancelled) << status;
       }
       if (rig_->two_sided()) rig_->answers(0).AwaitCount(id);
-      rig_->Abort(1, id, Why());      // of one that is over
+      rig_->Abort(1, id, Why());       // of one that is over
       rig_->Abort(1, 999'999, Why());  // of one that never was
     }
   }

@@ -101,8 +101,7 @@ int RunPeer(const std::string& kind, int socket) {
   const auto api = LoadUcx();
   FERRY_CHECK(api.ok());
   Lane lane("peer-lane", Lane::DefaultSpin());
-  auto transport =
-      UcxTransport::Create(**api, OnlyKind(kind), lane, [](std::vector<OpResult>) {});
+  auto transport = UcxTransport::Create(**api, OnlyKind(kind), lane, [](std::vector<OpResult>) {});
   FERRY_CHECK(transport.ok());
   UcxAddressBlob theirs;
   theirs.kind = ReadString(socket);

@@ -64,8 +64,8 @@ void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed) {
 Rig::Rig(uint64_t arena_bytes) {
   for (int end : {0, 1}) {
     lanes_[end] = std::make_unique<Lane>(end == 0 ? "lane-0" : "lane-1", Lane::DefaultSpin());
-    auto mapping = HostMapping::Map(MakeArena(arena_bytes), arena_bytes,
-                                    HostMapping::Access::kReadWrite);
+    auto mapping =
+        HostMapping::Map(MakeArena(arena_bytes), arena_bytes, HostMapping::Access::kReadWrite);
     FERRY_CHECK(mapping.ok());
     arenas_[end] = *std::move(mapping);
   }
@@ -91,8 +91,8 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
       TransportOp op;
       op.transfer = TransferId(move.id);
       op.attempt = 1;
-      op.role = !two_sided() ? LaunchRole::kCopy
-                             : (receive ? LaunchRole::kReceive : LaunchRole::kSend);
+      op.role =
+          !two_sided() ? LaunchRole::kCopy : (receive ? LaunchRole::kReceive : LaunchRole::kSend);
       op.peer = PeerId(static_cast<uint32_t>(1 - end));
       op.remote_device = GlobalDeviceId(static_cast<uint64_t>(1 - end));
       op.tag = move.id;
@@ -177,8 +177,7 @@ UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes) : Rig(arena_bytes)
   const auto api = LoadUcx();
   FERRY_CHECK(api.ok());
   for (int end : {0, 1}) {
-    auto transport =
-        UcxTransport::Create(**api, OnlyKind(kind), lane(end), answers_[end].Sink());
+    auto transport = UcxTransport::Create(**api, OnlyKind(kind), lane(end), answers_[end].Sink());
     FERRY_CHECK(transport.ok());
     transports_[end] = *std::move(transport);
   }

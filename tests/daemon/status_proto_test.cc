@@ -84,7 +84,8 @@ TEST(StatusProto, ViolationsNameFieldReasonAndText) {
       {"buffers[3]", Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid, "too long")},
       {"domain", Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, "too wide")}};
   const google::rpc::Status proto = Encoded(RefusedBatch(violations, 5), violations);
-  EXPECT_EQ(proto.message(), "nothing was posted: 2 problems in a batch of 5; buffers[3]: too long");
+  EXPECT_EQ(proto.message(),
+            "nothing was posted: 2 problems in a batch of 5; buffers[3]: too long");
   EXPECT_EQ(DetailsOf<google::rpc::ErrorInfo>(proto)[0].metadata().at("violations"), "2");
   const auto bad = DetailsOf<google::rpc::BadRequest>(proto);
   ASSERT_EQ(bad.size(), 1u);

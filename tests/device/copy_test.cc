@@ -17,8 +17,8 @@ std::vector<std::byte> RandomBytes(size_t size, uint32_t seed) {
   return bytes;
 }
 
-// Copies pieces of random size and alignment that together have about `total` bytes, and checks them and
-// the bytes between them.
+// Copies pieces of random size and alignment that together have about `total` bytes, and checks
+// them and the bytes between them.
 template <typename Copy>
 void CheckCopy(size_t total, size_t largest, uint32_t seed, Copy copy) {
   std::mt19937 random(seed);

@@ -96,8 +96,7 @@ TEST(HostMapping, ReadOnlyOfAWriteSealedOrReadOnlyDescriptor) {
 
 // The mapping must stay out of core files and of forked children.
 TEST(HostMapping, IsNeitherDumpedNorForked) {
-  auto mapping =
-      HostMapping::Map(Memfd(4096, kSeals), 4096, HostMapping::Access::kReadWrite);
+  auto mapping = HostMapping::Map(Memfd(4096, kSeals), 4096, HostMapping::Access::kReadWrite);
   ASSERT_TRUE(mapping.ok());
   char start[32];
   snprintf(start, sizeof(start), "%lx-", reinterpret_cast<unsigned long>((*mapping)->data()));

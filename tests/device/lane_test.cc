@@ -164,7 +164,8 @@ TEST_P(LaneTest, CallbackForgetsAnother) {
   EXPECT_EQ(reached_.load(), 1u);
 }
 
-// After UnwatchPages the pages go away under a lane that had parked on them; another session's stay.
+// After UnwatchPages the pages go away under a lane that had parked on them; another session's
+// stay.
 TEST_P(LaneTest, UnwatchPagesBeforeUnmapping) {
   auto other = Make();
   for (uint64_t i = 1; i <= 64; ++i) Watch(lane_, i, i - 1, 1);
@@ -308,7 +309,10 @@ TEST_P(LaneTest, StopRunsWhatWasPosted) {
   EXPECT_EQ(ran, 100);
   lane_.Post([&ran] { ++ran; });
   EXPECT_EQ(ran, 100);
-  lane_.RunAndWait([&] { EXPECT_TRUE(lane_.IsCurrent()); ++ran; });
+  lane_.RunAndWait([&] {
+    EXPECT_TRUE(lane_.IsCurrent());
+    ++ran;
+  });
   EXPECT_EQ(ran, 101);
   EXPECT_FALSE(lane_.IsCurrent());
 }

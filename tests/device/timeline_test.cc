@@ -19,9 +19,9 @@ namespace {
 class Client {
  public:
   explicit Client(const TimelinePages& pages)
-      : pages_(static_cast<ferry_timeline_pages*>(mmap(nullptr, FERRY_TIMELINE_BYTES,
-                                                       PROT_READ | PROT_WRITE, MAP_SHARED,
-                                                       pages.memfd(), 0))) {}
+      : pages_(static_cast<ferry_timeline_pages*>(mmap(
+            nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, pages.memfd(), 0))) {
+  }
   ~Client() { munmap(pages_, FERRY_TIMELINE_BYTES); }
   ferry_timeline_pages* operator->() const { return pages_; }
 
@@ -132,8 +132,8 @@ TEST(TimelinePages, ReservesWhileOthersAreOut) {
       out.pop_back();
       ++ended;
     }
-    const uint64_t lowest = out.empty() ? pages->reserved(1) + 1
-                                        : *std::min_element(out.begin(), out.end());
+    const uint64_t lowest =
+        out.empty() ? pages->reserved(1) + 1 : *std::min_element(out.begin(), out.end());
     ASSERT_EQ(pages->over_value(1), lowest - 1);
   }
   EXPECT_GT(ended, 40'000u);

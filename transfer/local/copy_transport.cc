@@ -64,7 +64,8 @@ void CopyTransport::Step() {
   for (size_t room = kChunkBytes; room != 0 && !queue.empty();) {
     Pending pending = std::move(queue.front());
     queue.pop_front();
-    const bool aborted = !aborted_.find(OpKey{pending.op.transfer, pending.op.attempt})->second.ok();
+    const bool aborted =
+        !aborted_.find(OpKey{pending.op.transfer, pending.op.attempt})->second.ok();
     if (aborted || TakePieces(pending, &room)) {
       done.push_back(std::move(pending.op));
     } else {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one-sided routes of host devices, `local` and `mapped`: both ends are mapped here, the destination's
-// lane copies once. What differs is whose memory the source is, which is the caller's affair: a `mapped`
-// op carries a check that runs after the copy and before success is told (see mapped/link_page.h).
+// The one-sided routes of host devices, `local` and `mapped`: both ends are mapped here, the
+// destination's lane copies once. What differs is whose memory the source is, which is the caller's
+// affair: a `mapped` op carries a check that runs after the copy and before success is told (see
+// mapped/link_page.h).
 //
-// Home: the lane, but for the destructor. What one Launch brings is copied together as far as it fits a
-// step, so that many small ops stream and share the helper as one large one does.
+// Home: the lane, but for the destructor. What one Launch brings is copied together as far as it
+// fits a step, so that many small ops stream and share the helper as one large one does.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +31,8 @@ class CopyTransport : public Transport {
 
   // One step copies at most this much; between steps the lane runs other tasks.
   static constexpr size_t kChunkBytes = size_t{64} << 20;
-  // Ops up to here are copied in steps of their own, every other one, so that none waits behind more
-  // than one step of large ones. Those take turns.
+  // Ops up to here are copied in steps of their own, every other one, so that none waits behind
+  // more than one step of large ones. Those take turns.
   static constexpr size_t kSmallBytes = size_t{1} << 20;
 
   void Launch(std::vector<TransportOp> ops) override;
@@ -58,7 +59,8 @@ class CopyTransport : public Transport {
   const StillValid still_valid_;
   std::deque<Pending> small_;
   std::deque<Pending> large_;
-  absl::flat_hash_map<OpKey, absl::Status> aborted_;  // every op that is not answered; OK if not aborted
+  absl::flat_hash_map<OpKey, absl::Status>
+      aborted_;                    // every op that is not answered; OK if not aborted
   std::vector<CopyPiece> pieces_;  // of the current step; kept for its memory
   bool large_next_ = false;
   bool step_posted_ = false;

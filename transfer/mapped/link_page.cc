@@ -48,8 +48,8 @@ void LinkPage::Revoke() { __atomic_store_n(Word(own_), 1, __ATOMIC_SEQ_CST); }
 
 bool LinkPage::Revoked() const {
   const End other = own_ == End::kMaker ? End::kTaker : End::kMaker;
-  // The loads of the copy come before the load of the word: whoever sees 0 here has read all its bytes
-  // while the other side had yet to let its clients go.
+  // The loads of the copy come before the load of the word: whoever sees 0 here has read all its
+  // bytes while the other side had yet to let its clients go.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return __atomic_load_n(Word(other), __ATOMIC_SEQ_CST) != 0;
 }

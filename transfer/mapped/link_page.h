@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One page that two daemons of a host share for as long as their link lives: each says in it that what it
-// owns may no longer be copied from. This is how a copy out of a lost peer's memory is found out: the
-// source's daemon revokes BEFORE it ends any transfer of the link towards its clients, who may then write
-// over the bytes; the destination's lane looks AFTER its copy and before success is told. So bytes
-// that changed under a copy are never reported as good.
+// One page that two daemons of a host share for as long as their link lives: each says in it that
+// what it owns may no longer be copied from. This is how a copy out of a lost peer's memory is
+// found out: the source's daemon revokes BEFORE it ends any transfer of the link towards its
+// clients, who may then write over the bytes; the destination's lane looks AFTER its copy and
+// before success is told. So bytes that changed under a copy are never reported as good.
 //
-// Made by one side (Create) and handed to the other (Map). Any thread; the mapping lives as long as this.
+// Made by one side (Create) and handed to the other (Map). Any thread; the mapping lives as long as
+// this.
 #pragma once
 
 #include <cstdint>

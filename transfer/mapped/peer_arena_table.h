@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arenas of peer daemons of this host that are mapped here, read-only, and how many launches use each.
-// An arena that its daemon took back is found no more, and goes when its last launch has ended. Unmapping
-// may block, so a mapping that is not needed any more is handed back to be destroyed on a memory thread.
-// Home: control.
+// The arenas of peer daemons of this host that are mapped here, read-only, and how many launches
+// use each. An arena that its daemon took back is found no more, and goes when its last launch has
+// ended. Unmapping may block, so a mapping that is not needed any more is handed back to be
+// destroyed on a memory thread. Home: control.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class PeerArenaTable {
   // False if it is mapped already; `mapping` then stays the caller's.
   bool Insert(PeerId peer, ArenaId arena, std::unique_ptr<HostMapping>& mapping);
 
-  // One launch more reads from it; null as Find. The launch is ended by the pointer, not by the ids: a
-  // peer that comes back may use them anew while old launches run.
+  // One launch more reads from it; null as Find. The launch is ended by the pointer, not by the
+  // ids: a peer that comes back may use them anew while old launches run.
   const HostMapping* Pin(PeerId peer, ArenaId arena);
   // That launch has ended. Not null: this was the last use of an arena that is gone.
   [[nodiscard]] std::unique_ptr<HostMapping> Unpin(const HostMapping* mapping);

@@ -20,20 +20,21 @@ absl::Status Unavailable(absl::string_view why) {
 }
 
 absl::StatusOr<UcxApi> Open() {
-  // UCX must not patch malloc and mmap of the process, nor install handlers for SIGSEGV and friends, nor
-  // talk on stdout: every error comes back as a status. What an operator has set stays.
+  // UCX must not patch malloc and mmap of the process, nor install handlers for SIGSEGV and
+  // friends, nor talk on stdout: every error comes back as a status. What an operator has set
+  // stays.
   setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
   setenv("UCX_HANDLE_ERRORS", "none", /*overwrite=*/0);
   setenv("UCX_LOG_LEVEL", "fatal", /*overwrite=*/0);
-  // TCP reads this much of a socket at once. 256 MiB over loopback, GB/s: 64K (the default) 1.9, 1M 3.8. A setting
-  // of a transport, which this UCX takes from the environment only.
+  // TCP reads this much of a socket at once. 256 MiB over loopback, GB/s: 64K (the default) 1.9,
+  // 1M 3.8. A setting of a transport, which this UCX takes from the environment only.
   setenv("UCX_TCP_RX_SEG_SIZE", "1M", /*overwrite=*/0);
   // Never closed: UCX has threads and process-wide state of its own.
   void* const library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Unavailable(dlerror());
   UcxApi api;
-#define FERRY_UCX_LOAD(name)                                                 \
-  api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name));    \
+#define FERRY_UCX_LOAD(name)                                              \
+  api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name)); \
   if (api.name == nullptr) return Unavailable(absl::StrCat("it has no ", #name));
   FERRY_UCX_FUNCTIONS(FERRY_UCX_LOAD)
 #undef FERRY_UCX_LOAD

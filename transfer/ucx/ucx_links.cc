@@ -50,9 +50,7 @@ void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queu
     stopped.push_back(op.get());
   }
   if (!stopped.empty()) {
-    const auto goes = [&](const Op* op) {
-      return op->link == &link && (queued || op->posted > 0);
-    };
+    const auto goes = [&](const Op* op) { return op->link == &link && (queued || op->posted > 0); };
     auto& sends = link.channel->sends;
     sends.erase(std::remove_if(sends.begin(), sends.end(), goes), sends.end());
     for (Op* op : stopped) op->waiting = false;  // in one pass, not one by one in StopOp
@@ -65,8 +63,9 @@ void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queu
   link.error = UCS_OK;
   if (link.endpoint == nullptr) return;
   if (!link.channel->forceable) {
-    const bool stuck = std::any_of(stopped.begin(), stopped.end(),
-                                   [](const Op* op) { return !op->receive() && op->in_flight > 0; });
+    const bool stuck = std::any_of(stopped.begin(), stopped.end(), [](const Op* op) {
+      return !op->receive() && op->in_flight > 0;
+    });
     if (stuck && !link.channel->draining) Drain(*link.channel);
     link.endpoint = nullptr;  // stays open in UCX: closing it without force would wait for the peer
     return;
@@ -119,8 +118,8 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
   Answer();
 }
 
-void UcxTransport::Impl::DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
-              const absl::Status& why) {
+void UcxTransport::Impl::DropLink(
+    absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link, const absl::Status& why) {
   FailLink(*link->second, why, /*queued=*/true);
   if (link->second->channel != nullptr) old_links.push_back(std::move(link->second));
   links.erase(link);

@@ -14,9 +14,9 @@
 namespace ferry {
 namespace {
 
-// Send requests that UCX has at once, per worker, and how many of them one op posts before the next has
-// its turn. Only sends are bounded: receives are all posted, so that two ends which order their ops
-// differently cannot wait for each other.
+// Send requests that UCX has at once, per worker, and how many of them one op posts before the next
+// has its turn. Only sends are bounded: receives are all posted, so that two ends which order their
+// ops differently cannot wait for each other.
 constexpr size_t kSendsAtOnce = 64;
 constexpr size_t kSendsPerTurn = 16;
 // Tags of cancelled receives to watch for, and how many of them one Poll looks for.
@@ -27,8 +27,8 @@ constexpr absl::Duration kHold = absl::Microseconds(50);
 constexpr size_t kHeld = 64;
 }  // namespace
 
-absl::Status UcxTransport::Impl::OpError(absl::StatusCode code, Reason reason, const TransportOp& op,
-                     absl::string_view why) {
+absl::Status UcxTransport::Impl::OpError(absl::StatusCode code, Reason reason,
+                                         const TransportOp& op, absl::string_view why) {
   const bool receive = op.role == LaunchRole::kReceive;
   return Error(code, reason,
                absl::StrCat(receive ? "receiving " : "sending ", op.transfer.ToString(),
@@ -37,8 +37,8 @@ absl::Status UcxTransport::Impl::OpError(absl::StatusCode code, Reason reason, c
 }
 
 void UcxTransport::Impl::Refuse(const TransportOp& op, Reason reason, absl::string_view why) {
-  results.push_back({op.transfer, op.attempt,
-                     OpError(absl::StatusCode::kUnavailable, reason, op, why)});
+  results.push_back(
+      {op.transfer, op.attempt, OpError(absl::StatusCode::kUnavailable, reason, op, why)});
 }
 
 void UcxTransport::Impl::Start(TransportOp op) {
@@ -79,8 +79,8 @@ void UcxTransport::Impl::FinishIfComplete(Op& op) {
 
 ucp_request_param_t UcxTransport::Impl::RequestParam(Slot& slot) {
   ucp_request_param_t param = {};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.user_data = &slot;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   return param;
@@ -148,9 +148,9 @@ void UcxTransport::Impl::Received(Slot& slot, ucs_status_t status, size_t length
   if (status == UCS_OK && length == size) return;
   if (!op.status.ok()) return;
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-    op.status = OpError(absl::StatusCode::kInternal, Reason::kProtocolError, op.op,
-                        absl::StrCat("the peer sent ", length, " bytes where ", size,
-                                     " were agreed"));
+    op.status =
+        OpError(absl::StatusCode::kInternal, Reason::kProtocolError, op.op,
+                absl::StrCat("the peer sent ", length, " bytes where ", size, " were agreed"));
   } else {
     op.status = OpError(absl::StatusCode::kAborted, Reason::kCommAborted, op.op,
                         api.ucs_status_string(status));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The insides of UcxTransport, private to transfer/ucx: ucx_transport.cc sets up and takes down, ucx_ops.cc moves the
-// bytes of ops, ucx_links.cc opens and fails endpoints. Home: the lane.
+// The insides of UcxTransport, private to transfer/ucx: ucx_transport.cc sets up and takes down,
+// ucx_ops.cc moves the bytes of ops, ucx_links.cc opens and fails endpoints. Home: the lane.
 #pragma once
 
 #include <atomic>
@@ -72,14 +72,14 @@ struct UcxTransport::Impl {
   // A worker and what is on it.
   struct Channel {
     std::unique_ptr<UcxWorker> worker;  // null once closed
-    // Endpoints can be closed by force. UCX's shared memory could not until late: then only destroying the
-    // worker makes the requests of a dead peer return.
+    // Endpoints can be closed by force. UCX's shared memory could not until late: then only
+    // destroying the worker makes the requests of a dead peer return.
     bool forceable = true;
     size_t ops = 0;
     std::deque<Op*> sends;  // not all segments posted
     size_t sends_in_flight = 0;
     size_t receives_in_flight = 0;
-    bool draining = false;  // see Drain
+    bool draining = false;       // see Drain
     std::vector<void*> closing;  // requests of endpoints that close
     std::deque<Stray> strays;
   };
@@ -91,14 +91,15 @@ struct UcxTransport::Impl {
   const OpSink sink;
   std::vector<UcxAddressBlob> addresses;
   std::vector<std::unique_ptr<Channel>> channels;  // in the order of `addresses`
-  std::atomic<uint32_t> closed = 0;  // bit i: channel i is draining, or gone; nobody may be told of its address
+  std::atomic<uint32_t> closed =
+      0;  // bit i: channel i is draining, or gone; nobody may be told of its address
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
-  std::vector<Op*> finished_ops;  // complete; answered by the next Poll
-  std::vector<OpResult> results;  // to be answered
+  std::vector<Op*> finished_ops;                   // complete; answered by the next Poll
+  std::vector<OpResult> results;                   // to be answered
   absl::Time held_since = absl::InfiniteFuture();  // the first of them, while others are under way
-  std::vector<Op*> failed_ops;    // an error came by callback; stopped by the next Poll
+  std::vector<Op*> failed_ops;  // an error came by callback; stopped by the next Poll
   std::vector<Link*> failed_links;
 
   // --- Set up and take down.
@@ -119,18 +120,19 @@ struct UcxTransport::Impl {
   void Received(Slot& slot, ucs_status_t status, size_t length);
   void Sent(Slot& slot, ucs_status_t status);
   void Returned(Slot& slot, void* request);
-  // Ends an op as far as we can: nothing more is posted, receives are cancelled. It is answered when all of
-  // its requests have returned.
+  // Ends an op as far as we can: nothing more is posted, receives are cancelled. It is answered
+  // when all of its requests have returned.
   void StopOp(Op& op, const absl::Status& why);
 
   // --- Links.
 
   absl::Status OpenEndpoint(Link& link);
-  // Ends what UCX has of this link, and what it is yet to get (`queued`), and closes the endpoint by force:
-  // nothing else makes the requests of a dead peer return.
+  // Ends what UCX has of this link, and what it is yet to get (`queued`), and closes the endpoint
+  // by force: nothing else makes the requests of a dead peer return.
   void FailLink(Link& link, const absl::Status& why, bool queued);
-  // Takes a channel down whose sends cannot be taken back otherwise: its peers are refused from here on, so
-  // that their transfers take another route. What UCX is reading for a receive it has to finish first.
+  // Takes a channel down whose sends cannot be taken back otherwise: its peers are refused from
+  // here on, so that their transfers take another route. What UCX is reading for a receive it has
+  // to finish first.
   void Drain(Channel& channel);
   // As a task: a worker must not be destroyed from within its own progress.
   void PostFinishDraining(Channel& channel);
@@ -141,14 +143,14 @@ struct UcxTransport::Impl {
   // --- Progress.
 
   bool Busy(const Channel& channel) const;
-  // After progress of the channel's worker. Here and not in UCX's callbacks, which must not call UCX for
-  // much, and not in Launch or Abort, which must not answer.
+  // After progress of the channel's worker. Here and not in UCX's callbacks, which must not call
+  // UCX for much, and not in Launch or Abort, which must not answer.
   bool AfterProgress(Channel& channel);
   bool PumpSends(Channel& channel);
   void DropStrays(Channel& channel);
   bool DropMessage(Channel& channel, uint64_t tag);
-  // Hands the results to the sink, a moment later while more is under way: each call of the sink wakes
-  // whoever waits for it.
+  // Hands the results to the sink, a moment later while more is under way: each call of the sink
+  // wakes whoever waits for it.
   bool Answer();
 };
 

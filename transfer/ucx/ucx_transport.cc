@@ -35,13 +35,14 @@ UcxWorker::Settings NetSettings(const UcxOptions& options) {
 }
 
 UcxWorker::Settings ShmSettings(const UcxOptions& options) {
-  // The receiver reads: nobody but ourselves ever writes into our clients' memory, so that an op whose
-  // requests have returned is really over, whatever the peer is doing.
+  // The receiver reads: nobody but ourselves ever writes into our clients' memory, so that an op
+  // whose requests have returned is really over, whatever the peer is doing.
   return WithDefaults({{"TLS", options.shm_tls}}, {{"RNDV_SCHEME", "get_zcopy"}});
 }
 }  // namespace
 
-absl::Status UcxTransport::Impl::AddChannel(const std::string& kind, const UcxWorker::Settings& settings) {
+absl::Status UcxTransport::Impl::AddChannel(const std::string& kind,
+                                            const UcxWorker::Settings& settings) {
   auto worker = UcxWorker::Create(api, kind, settings);
   if (!worker.ok()) return worker.status();
   auto channel = std::make_unique<Channel>();
@@ -56,8 +57,8 @@ absl::Status UcxTransport::Impl::AddChannel(const std::string& kind, const UcxWo
 }
 
 void UcxTransport::Impl::TakeDown() {
-  const absl::Status why = Error(absl::StatusCode::kAborted, Reason::kDraining,
-                                 "ucx: the lane is being taken down");
+  const absl::Status why =
+      Error(absl::StatusCode::kAborted, Reason::kDraining, "ucx: the lane is being taken down");
   for (auto& [key, link] : links) FailLink(*link, why, /*queued=*/true);
   const auto outstanding = [&] {
     return std::any_of(channels.begin(), channels.end(), [](const auto& channel) {
@@ -75,8 +76,8 @@ void UcxTransport::Impl::TakeDown() {
     if (channel->worker == nullptr) continue;
     lane.RemovePoller(channel->worker.get());
     if (!channel->forceable && channel->receives_in_flight > 0) {
-      // UCX ends the process if it is destroyed while it reads another process's memory. Nothing drives
-      // it any more, so leaving it behind costs memory only.
+      // UCX ends the process if it is destroyed while it reads another process's memory. Nothing
+      // drives it any more, so leaving it behind costs memory only.
       channel->worker.release();
     }
     channel->worker.reset();
@@ -88,8 +89,8 @@ void UcxTransport::Impl::TakeDown() {
 }
 
 bool UcxTransport::Impl::Busy(const Channel& channel) const {
-  return channel.ops > 0 || !channel.closing.empty() || !results.empty() ||
-         !finished_ops.empty() || !failed_ops.empty() || !failed_links.empty();
+  return channel.ops > 0 || !channel.closing.empty() || !results.empty() || !finished_ops.empty() ||
+         !failed_ops.empty() || !failed_links.empty();
 }
 
 bool UcxTransport::Impl::AfterProgress(Channel& channel) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `ucx` route: tag send and receive between arenas, zero-copy, over what UCX offers. libucp is opened at
-// run time; one worker per lane and kind of peer ("shm": same host and user; "net": all else).
+// The `ucx` route: tag send and receive between arenas, zero-copy, over what UCX offers. libucp is
+// opened at run time; one worker per lane and kind of peer ("shm": same host and user; "net": all
+// else).
 #pragma once
 
 #include <memory>
@@ -26,31 +27,32 @@ struct UcxOptions {
 };
 
 struct UcxAddressBlob {
-  std::string kind;   // "shm" or "net"
+  std::string kind;  // "shm" or "net"
   std::string address;
 };
 
 class UcxTransport : public Transport {
  public:
-  // Makes context and workers on the lane's thread (this call waits for it) and registers the poller.
+  // Makes context and workers on the lane's thread (this call waits for it) and registers the
+  // poller.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxApi& api, UcxOptions options,
                                                               Lane& lane, OpSink sink);
   // Cancels and answers everything, closes endpoints by force, waits for the lane.
   ~UcxTransport() override;
 
-  // Where peers reach this lane. Any thread. Shared memory that had to be closed (a lost peer held sends of ours)
-  // is not among them any more, so that the next hello agrees on something else.
+  // Where peers reach this lane. Any thread. Shared memory that had to be closed (a lost peer held
+  // sends of ours) is not among them any more, so that the next hello agrees on something else.
   std::vector<UcxAddressBlob> addresses() const;
 
   // --- Lane only.
   // How to reach a device of a peer. Called when a link comes up, before any op names it.
   void AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address);
-  // Ends every op with this peer (ABORTED/PEER_UNREACHABLE), closes its endpoints by force; each op is
-  // answered once its request has returned.
+  // Ends every op with this peer (ABORTED/PEER_UNREACHABLE), closes its endpoints by force; each op
+  // is answered once its request has returned.
   void RemovePeer(PeerId peer, const absl::Status& why);
   void Launch(std::vector<TransportOp> ops) override;
-  // A receive is cancelled. A send cannot be taken back: its endpoint is closed by force and what else was
-  // on it ends with ABORTED/COMM_ABORTED; the next op opens it again.
+  // A receive is cancelled. A send cannot be taken back: its endpoint is closed by force and what
+  // else was on it ends with ABORTED/COMM_ABORTED; the next op opens it again.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:

@@ -29,8 +29,8 @@ class UcxWorker : public Poller {
   const std::string& address() const { return address_; }
   ucp_worker_h get() const { return worker_; }
 
-  // What Poll does after progress (true if it did anything), whether there is anything to poll for, and
-  // whether the lane may sleep until UCX has something.
+  // What Poll does after progress (true if it did anything), whether there is anything to poll for,
+  // and whether the lane may sleep until UCX has something.
   void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
                 std::function<bool()> may_park);
   bool Progress() { return api_.ucp_worker_progress(worker_) != 0; }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libferry: the client of ferryd, the node's transfer daemon. C ABI; ferry.hpp wraps it for C++.
  *
- * In short: open a session, make arenas (memory the daemon can see), post sends and receives of ranges of
- * them in batches, wait. A transfer pairs the send and the receive of the same (domain, source device,
- * destination device, key), in whatever order they were posted.
+ * In short: open a session, make arenas (memory the daemon can see), post sends and receives of
+ * ranges of them in batches, wait. A transfer pairs the send and the receive of the same (domain,
+ * source device, destination device, key), in whatever order they were posted.
  *
- * Threads: every function may be called from any thread unless it says otherwise. The library has one
- * thread of its own a session (it sees the daemon go), gRPC's, one for callbacks and one for a watch.
- * Fork: in a child of fork every call on an inherited session fails with FORKED, and the parent's session is
- * untouched; the child may open its own only after exec, or if no session was opened before the fork.
- * Errors: functions return NULL for success, else a ferry_status that the caller frees.
- * Structs: set `struct_size` to sizeof; zero means default for every other field. */
+ * Threads: every function may be called from any thread unless it says otherwise. The library has
+ * one thread of its own a session (it sees the daemon go), gRPC's, one for callbacks and one for a
+ * watch. Fork: in a child of fork every call on an inherited session fails with FORKED, and the
+ * parent's session is untouched; the child may open its own only after exec, or if no session was
+ * opened before the fork. Errors: functions return NULL for success, else a ferry_status that the
+ * caller frees. Structs: set `struct_size` to sizeof; zero means default for every other field. */
 #ifndef FERRY_FERRY_H_
 #define FERRY_FERRY_H_
 
@@ -23,28 +23,32 @@ extern "C" {
 
 #define FERRY_API __attribute__((visibility("default")))
 
-/* ---- Status ---------------------------------------------------------------------------------------- */
+/* ---- Status
+ * ---------------------------------------------------------------------------------------- */
 
 /* Codes are gRPC's: 0 OK, 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND,
- * 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED, 12 UNIMPLEMENTED, 13 INTERNAL, 14 UNAVAILABLE,
- * 16 UNAUTHENTICATED. */
+ * 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED, 12 UNIMPLEMENTED, 13 INTERNAL, 14
+ * UNAVAILABLE, 16 UNAUTHENTICATED. */
 typedef struct ferry_status ferry_status;
 
-FERRY_API int ferry_status_code(const ferry_status* status);            /* 0 for NULL */
+FERRY_API int ferry_status_code(const ferry_status* status); /* 0 for NULL */
 FERRY_API const char* ferry_status_code_name(const ferry_status* status);
-/* The reason of the closed list (docs/errors.md), "" if there is none. Lives as long as the status. */
+/* The reason of the closed list (docs/errors.md), "" if there is none. Lives as long as the status.
+ */
 FERRY_API const char* ferry_status_reason(const ferry_status* status);
 FERRY_API const char* ferry_status_message(const ferry_status* status);
-/* Bad entries of a refused batch: how many, and for each its field ("buffers[3].ranges[0]") and why. */
+/* Bad entries of a refused batch: how many, and for each its field ("buffers[3].ranges[0]") and
+ * why. */
 FERRY_API size_t ferry_status_violations(const ferry_status* status);
 FERRY_API const char* ferry_status_violation_field(const ferry_status* status, size_t index);
 FERRY_API const char* ferry_status_violation_text(const ferry_status* status, size_t index);
-FERRY_API void ferry_status_free(ferry_status* status);                 /* NULL is fine */
+FERRY_API void ferry_status_free(ferry_status* status); /* NULL is fine */
 
 /* The library's version, "0.1.0". */
 FERRY_API const char* ferry_version(void);
 
-/* ---- Session --------------------------------------------------------------------------------------- */
+/* ---- Session
+ * --------------------------------------------------------------------------------------- */
 
 typedef struct ferry_session ferry_session;
 
@@ -61,9 +65,11 @@ typedef struct ferry_session_options {
 } ferry_session_options;
 
 /* `options` may be NULL. */
-FERRY_API ferry_status* ferry_session_open(const ferry_session_options* options, ferry_session** session);
-/* Ends the session: what is in flight and not launched is ended, arenas go back. Handles of its arenas and
- * batches stay valid (memory readable, every wait ends) until they are freed; the session is. */
+FERRY_API ferry_status* ferry_session_open(const ferry_session_options* options,
+                                           ferry_session** session);
+/* Ends the session: what is in flight and not launched is ended, arenas go back. Handles of its
+ * arenas and batches stay valid (memory readable, every wait ends) until they are freed; the
+ * session is. */
 FERRY_API void ferry_session_close(ferry_session* session);
 /* NULL while the daemon is there; else DAEMON_LOST (or FORKED). */
 FERRY_API ferry_status* ferry_session_health(ferry_session* session);
@@ -72,8 +78,8 @@ FERRY_API const char* ferry_session_node(const ferry_session* session);
 
 typedef struct ferry_device {
   uint64_t global_device_id;
-  int kind;          /* 1 host, 2 GPU */
-  const char* name;  /* lives as long as the session */
+  int kind;         /* 1 host, 2 GPU */
+  const char* name; /* lives as long as the session */
 } ferry_device;
 
 FERRY_API size_t ferry_session_devices(const ferry_session* session);
@@ -81,16 +87,17 @@ FERRY_API ferry_device ferry_session_device(const ferry_session* session, size_t
 
 typedef struct ferry_limits {
   size_t struct_size;
-  uint64_t bytes;                /* of all arenas */
+  uint64_t bytes; /* of all arenas */
   uint64_t arenas;
   uint64_t transfers_in_flight;
-  uint32_t batch_transfers;      /* in one call */
+  uint32_t batch_transfers; /* in one call */
 } ferry_limits;
 
 /* What the session may hold. */
 FERRY_API ferry_limits ferry_session_limits(const ferry_session* session);
 
-/* ---- Memory ---------------------------------------------------------------------------------------- */
+/* ---- Memory
+ * ---------------------------------------------------------------------------------------- */
 
 /* One allocation that the daemon sees too. Buffers are ranges of arenas. */
 typedef struct ferry_arena ferry_arena;
@@ -100,79 +107,108 @@ enum { FERRY_ARENA_NO_POPULATE = 1 /* leave first touch to later */ };
 /* A sealed memfd made, mapped and populated by this process and shown to the daemon. */
 FERRY_API ferry_status* ferry_arena_create(ferry_session* session, uint64_t device, uint64_t bytes,
                                            unsigned flags, ferry_arena** arena);
-/* The application's own memfd, sealed with F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL. `memfd` stays the
- * caller's; the arena maps it once more. */
+/* The application's own memfd, sealed with F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL. `memfd` stays
+ * the caller's; the arena maps it once more. */
 FERRY_API ferry_status* ferry_arena_import(ferry_session* session, uint64_t device, int memfd,
                                            uint64_t bytes, ferry_arena** arena);
 FERRY_API void* ferry_arena_data(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_bytes(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_id(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_device(const ferry_arena* arena);
-/* Gives the arena back to the daemon; fails while transfers use it (FAILED_PRECONDITION), and then nothing
- * changed. Its memory stays mapped until ferry_arena_free. */
+/* Gives the arena back to the daemon; fails while transfers use it (FAILED_PRECONDITION), and then
+ * nothing changed. Its memory stays mapped until ferry_arena_free. */
 FERRY_API ferry_status* ferry_arena_release(ferry_arena* arena);
 /* Unmaps; releases first if that was not done. NULL is fine. */
 FERRY_API void ferry_arena_free(ferry_arena* arena);
 
-/* ---- Transfers ------------------------------------------------------------------------------------- */
+/* ---- Transfers
+ * ------------------------------------------------------------------------------------- */
 
 /* Element types: XLA's, numbered as ferry.v1.DataType. */
 enum {
-  FERRY_UNSPECIFIED = 0, FERRY_PRED, FERRY_S8, FERRY_S16, FERRY_S32, FERRY_S64, FERRY_U8, FERRY_U16,
-  FERRY_U32, FERRY_U64, FERRY_F16, FERRY_BF16, FERRY_F32, FERRY_F64, FERRY_C64, FERRY_C128,
-  FERRY_F8E4M3FN, FERRY_F8E5M2, FERRY_F8E8M0FNU, FERRY_F4E2M1FN
+  FERRY_UNSPECIFIED = 0,
+  FERRY_PRED,
+  FERRY_S8,
+  FERRY_S16,
+  FERRY_S32,
+  FERRY_S64,
+  FERRY_U8,
+  FERRY_U16,
+  FERRY_U32,
+  FERRY_U64,
+  FERRY_F16,
+  FERRY_BF16,
+  FERRY_F32,
+  FERRY_F64,
+  FERRY_C64,
+  FERRY_C128,
+  FERRY_F8E4M3FN,
+  FERRY_F8E5M2,
+  FERRY_F8E8M0FNU,
+  FERRY_F4E2M1FN
 };
-enum { FERRY_ROUTE_ANY = 0, FERRY_ROUTE_LOCAL, FERRY_ROUTE_MAPPED, FERRY_ROUTE_UCX, FERRY_ROUTE_NCCL };
+enum {
+  FERRY_ROUTE_ANY = 0,
+  FERRY_ROUTE_LOCAL,
+  FERRY_ROUTE_MAPPED,
+  FERRY_ROUTE_UCX,
+  FERRY_ROUTE_NCCL
+};
 
 typedef struct ferry_range {
   const ferry_arena* arena;
-  uint64_t offset;   /* bytes from the arena's start */
-  uint64_t length;   /* bytes; may be 0 */
+  uint64_t offset; /* bytes from the arena's start */
+  uint64_t length; /* bytes; may be 0 */
 } ferry_range;
 
 /* One end of one transfer. */
 typedef struct ferry_transfer {
-  uint64_t remote_device;     /* global id: destination of a send, source of a receive */
-  const void* key;            /* transfer key, 1 to 64 bytes */
+  uint64_t remote_device; /* global id: destination of a send, source of a receive */
+  const void* key;        /* transfer key, 1 to 64 bytes */
   size_t key_bytes;
-  const ferry_range* ranges;  /* in order; none: zero bytes */
+  const ferry_range* ranges; /* in order; none: zero bytes */
   size_t range_count;
-  int data_type;              /* compared if both ends say one */
-  const int64_t* dims;        /* logical shape; NULL: not said */
+  int data_type;       /* compared if both ends say one */
+  const int64_t* dims; /* logical shape; NULL: not said */
   size_t dim_count;
-  int has_defined_at;         /* 0: the bytes may be touched now */
-  uint32_t defined_timeline;  /* else: once this 'defined' counter ... */
-  uint64_t defined_value;     /* ... has reached this */
-  uint64_t deadline_ns;       /* to the start, from posting; 0: the batch's */
+  int has_defined_at;        /* 0: the bytes may be touched now */
+  uint32_t defined_timeline; /* else: once this 'defined' counter ... */
+  uint64_t defined_value;    /* ... has reached this */
+  uint64_t deadline_ns;      /* to the start, from posting; 0: the batch's */
 } ferry_transfer;
 
 typedef struct ferry_post_options {
   size_t struct_size;
-  const void* domain;         /* the job's secret name, at most 32 bytes; NULL: the uid's */
+  const void* domain; /* the job's secret name, at most 32 bytes; NULL: the uid's */
   size_t domain_bytes;
-  uint32_t over_timeline;     /* 'over' counter of these transfers; bound to the device of its first use */
-  uint64_t deadline_ns;       /* how long a transfer may wait to start; 0: the daemon's default, 60 s */
+  uint32_t
+      over_timeline; /* 'over' counter of these transfers; bound to the device of its first use */
+  uint64_t deadline_ns; /* how long a transfer may wait to start; 0: the daemon's default, 60 s */
   int32_t priority;
-  int route;                  /* insist on one */
-  const void* request_id;     /* at most 64 bytes; repeating it with the same batch changes nothing */
+  int route;              /* insist on one */
+  const void* request_id; /* at most 64 bytes; repeating it with the same batch changes nothing */
   size_t request_id_bytes;
 } ferry_post_options;
 
-/* A posted batch: transfers with ids first_id, first_id + 1, ...; transfer i is over when the 'over' counter
- * `timeline` reaches first_value + i. */
+/* A posted batch: transfers with ids first_id, first_id + 1, ...; transfer i is over when the
+ * 'over' counter `timeline` reaches first_value + i. */
 typedef struct ferry_batch ferry_batch;
 
-/* All or nothing. `device` is the daemon's device that the ranges are on. `options` may be NULL. The arrays
- * are read before the call returns; the bytes of a send must stay as they are until it is over. */
+/* All or nothing. `device` is the daemon's device that the ranges are on. `options` may be NULL.
+ * The arrays are read before the call returns; the bytes of a send must stay as they are until it
+ * is over. */
 FERRY_API ferry_status* ferry_cross_host_send(ferry_session* session, uint64_t device,
                                               const ferry_transfer* sends, size_t count,
-                                              const ferry_post_options* options, ferry_batch** batch);
+                                              const ferry_post_options* options,
+                                              ferry_batch** batch);
 FERRY_API ferry_status* ferry_cross_host_receive(ferry_session* session, uint64_t device,
                                                  const ferry_transfer* receives, size_t count,
-                                                 const ferry_post_options* options, ferry_batch** batch);
+                                                 const ferry_post_options* options,
+                                                 ferry_batch** batch);
 
-/* Receives into newly allocated buffers: as above with `ranges` ignored and byte counts given; one populated
- * arena is made for the batch, each buffer at a multiple of 256 bytes in it. The ranges say where. */
+/* Receives into newly allocated buffers: as above with `ranges` ignored and byte counts given; one
+ * populated arena is made for the batch, each buffer at a multiple of 256 bytes in it. The ranges
+ * say where. */
 FERRY_API ferry_status* ferry_cross_host_receive_new(ferry_session* session, uint64_t device,
                                                      const ferry_transfer* receives,
                                                      const uint64_t* bytes, size_t count,
@@ -184,44 +220,53 @@ FERRY_API size_t ferry_batch_size(const ferry_batch* batch);
 FERRY_API uint64_t ferry_batch_first_id(const ferry_batch* batch);
 FERRY_API uint32_t ferry_batch_timeline(const ferry_batch* batch);
 FERRY_API uint64_t ferry_batch_first_value(const ferry_batch* batch);
-/* Waits until all of the batch is over. NULL: all went well. Else the first failure of the batch; or
- * DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first (the batch goes on; UINT64_MAX: no limit). */
+/* Waits until all of the batch is over. NULL: all went well. Else the first failure of the batch;
+ * or DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first (the batch goes on;
+ * UINT64_MAX: no limit). */
 FERRY_API ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns);
 /* 1 if all of the batch is over. */
 FERRY_API int ferry_batch_over(const ferry_batch* batch);
-/* How transfer `index` ended: NULL well, else its failure. FAILED_PRECONDITION while it is not over. */
+/* How transfer `index` ended: NULL well, else its failure. FAILED_PRECONDITION while it is not
+ * over. */
 FERRY_API ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index);
 /* Asks what is not launched yet to end: CANCELLED, at both ends. */
 FERRY_API ferry_status* ferry_batch_cancel(ferry_batch* batch);
-/* The data will never be defined: what is not launched ends with POISONED and `why`, at both ends. */
+/* The data will never be defined: what is not launched ends with POISONED and `why`, at both ends.
+ */
 FERRY_API ferry_status* ferry_batch_poison(ferry_batch* batch, const char* why);
-/* Calls `done(argument)` once when the batch is over, from a thread of the library (at once from here if it
- * is over already). No long blocking, no ferry_session_close in it. Set before the batch is freed, once. */
-FERRY_API void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument), void* argument);
+/* Calls `done(argument)` once when the batch is over, from a thread of the library (at once from
+ * here if it is over already). No long blocking, no ferry_session_close in it. Set before the batch
+ * is freed, once. */
+FERRY_API void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument),
+                                   void* argument);
 /* Forgets the handle; the transfers go on. A callback that was set still comes. NULL is fine. */
 FERRY_API void ferry_batch_free(ferry_batch* batch);
 
-/* ---- Timelines ------------------------------------------------------------------------------------- */
+/* ---- Timelines
+ * ------------------------------------------------------------------------------------- */
 
-/* 'defined' counters are the application's, 0 to 63: transfers posted with has_defined_at start once the value
- * is reached. Values only grow; a smaller one is ignored. */
+/* 'defined' counters are the application's, 0 to 63: transfers posted with has_defined_at start
+ * once the value is reached. Values only grow; a smaller one is ignored. */
 FERRY_API void ferry_define(ferry_session* session, uint32_t timeline, uint64_t value);
 FERRY_API uint64_t ferry_defined_value(const ferry_session* session, uint32_t timeline);
 /* 'over' counters are the daemon's: a low-water mark in the order of posting. */
 FERRY_API uint64_t ferry_over_value(const ferry_session* session, uint32_t timeline);
-/* Waits until over >= value. NULL, or DEADLINE_EXCEEDED; DAEMON_LOST ends every wait with the value reached
- * and failures counted. */
+/* Waits until over >= value. NULL, or DEADLINE_EXCEEDED; DAEMON_LOST ends every wait with the value
+ * reached and failures counted. */
 FERRY_API ferry_status* ferry_over_wait(ferry_session* session, uint32_t timeline, uint64_t value,
                                         uint64_t timeout_ns);
-/* Failures of an 'over' counter since the last reset: how many, and the lowest value that failed. */
+/* Failures of an 'over' counter since the last reset: how many, and the lowest value that failed.
+ */
 FERRY_API void ferry_over_failures(const ferry_session* session, uint32_t timeline, uint64_t* count,
                                    uint64_t* first_failed);
 FERRY_API ferry_status* ferry_over_reset(ferry_session* session, uint32_t timeline);
 
-/* ---- Watch ----------------------------------------------------------------------------------------- */
+/* ---- Watch
+ * ----------------------------------------------------------------------------------------- */
 
-/* Calls `ended` for every transfer of the session that ends, in order, from a thread of the library: first
- * for those that are over already (the daemon keeps the last 65,536), then as they end. `status`, NULL for success, lives during the call only. A last call, with id 0, says why the
+/* Calls `ended` for every transfer of the session that ends, in order, from a thread of the
+ * library: first for those that are over already (the daemon keeps the last 65,536), then as they
+ * end. `status`, NULL for success, lives during the call only. A last call, with id 0, says why the
  * session ended and stands for all that had not ended. At most one watcher a session. */
 FERRY_API ferry_status* ferry_session_watch(ferry_session* session,
                                             void (*ended)(void* argument, uint64_t transfer_id,
