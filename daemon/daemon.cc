@@ -180,6 +180,9 @@ void Daemon::Impl::Stop() {
   // In reverse: nobody new, no calls, no links, no decisions, no copies; then the tables go.
   door.Stop();
   health.Shutdown();
+  // Calls of ours before the servers: see Calls in daemon/rpc/peer_rpc.cc.
+  if (peers != nullptr) control.RunAndWait([this] { peers->Stop(); });
+  if (dialer != nullptr) dialer->Stop();
   for (auto* server : {&client_server, &admin_server, &peer_server}) {
     if (*server != nullptr) (*server)->Shutdown();
   }

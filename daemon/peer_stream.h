@@ -66,6 +66,9 @@ class PeerDialer {
   // Asks the daemon at `address` to dial `node`; `done` arrives on control.
   virtual void Knock(const std::string& address, const std::string& node,
                      std::function<void(absl::Status)> done) = 0;
+  // Ends what is still under way and waits until nothing of it is left. Nobody dials or knocks any
+  // more. Not from control.
+  virtual void Stop() {}
 };
 
 }  // namespace ferry

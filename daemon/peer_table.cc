@@ -76,6 +76,15 @@ PeerTable::Link* PeerTable::FindByNode(const std::string& node) {
   return nullptr;
 }
 
+void PeerTable::Stop() {
+  stopped_ = true;
+  const absl::Status why =
+      Error(absl::StatusCode::kUnavailable, Reason::kDraining, "this daemon stops");
+  for (const auto& link : links_) {
+    if (link != nullptr && link->stream != nullptr) Lose(*link, why);
+  }
+}
+
 void PeerTable::Want(PeerId peer) {
   Link& link = *links_[peer.value()];
   if (link.wanted) return;
@@ -169,6 +178,10 @@ absl::Status PeerTable::CheckHello(const Link& link, const PeerHello& hello) con
 
 void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
                            std::function<void(absl::Status)> refuse, PeerHello hello) {
+  if (stopped_) {
+    return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                        absl::StrCat("link to ", options_.node, ": it stops")));
+  }
   Link* link = FindByNode(hello.node);
   if (link == nullptr || Dials(*link)) {
     return refuse(Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
@@ -349,6 +362,7 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
 }
 
 absl::Time PeerTable::OnTime(absl::Time now) {
+  if (stopped_) return absl::InfiniteFuture();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& entry : links_) {
     if (entry == nullptr) continue;

@@ -66,6 +66,9 @@ class PeerTable {
   // Before anything else.
   void Connect(TransferDriver* driver, PeerDialer* dialer);
 
+  // Closes all links and opens none any more: the daemon stops.
+  void Stop();
+
   // --- From the driver.
   void Want(PeerId peer);
   void Send(PeerId peer, std::vector<PeerMessage> messages);
@@ -129,6 +132,7 @@ class PeerTable {
   const std::string boot_id_;
   TransferDriver* driver_ = nullptr;
   PeerDialer* dialer_ = nullptr;
+  bool stopped_ = false;
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
   // Which link an incoming peer.sock connection proved to be of.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;

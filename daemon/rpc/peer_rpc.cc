@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/peer_rpc.h"
 
-#include <atomic>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "daemon/rpc/peer_codec.h"
 #include "daemon/rpc/status_proto.h"
@@ -173,16 +173,67 @@ class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
 
 // --- The side that dials.
 
+// Calls that gRPC is not done with. When gRPC's last channel goes, so does the queue that runs its
+// callbacks, and this version's does not survive that on a thread of its own: so the servers, which
+// keep the queue, must stay until no call is left.
+class Calls {
+ public:
+  // One call, from its start until all it held is gone: a call's first member.
+  class Ticket {
+   public:
+    explicit Ticket(Calls& calls) : calls_(calls) {
+      MutexLock lock(calls_.mutex_);
+      ++calls_.count_;
+    }
+    ~Ticket() {
+      MutexLock lock(calls_.mutex_);
+      --calls_.count_;
+      calls_.changed_.notify_all();
+    }
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+
+   private:
+    Calls& calls_;
+  };
+
+  // Between these the call may be cancelled by Stop.
+  void Started(grpc::ClientContext& context) {
+    MutexLock lock(mutex_);
+    running_.insert(&context);
+  }
+  void Ended(grpc::ClientContext& context) {
+    MutexLock lock(mutex_);
+    running_.erase(&context);
+  }
+  void Stop() {
+    MutexLock lock(mutex_);
+    for (grpc::ClientContext* context : running_) context->TryCancel();
+    while (count_ > 0) changed_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  size_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_set<grpc::ClientContext*> running_ ABSL_GUARDED_BY(mutex_);
+};
+
 class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
  public:
   // Ending from our side is cancelling; there is nothing more to say.
   struct Cancel {};
   using Output = StreamOutput<LinkRequest, Cancel>;
 
-  DialledLink(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<Delivery> delivery)
-      : stub_(peer::v1::PeerService::NewStub(channel)), delivery_(std::move(delivery)) {
+  DialledLink(Calls& calls, std::shared_ptr<grpc::Channel> channel,
+              std::shared_ptr<Delivery> delivery)
+      : ticket_(calls),
+        calls_(calls),
+        stub_(peer::v1::PeerService::NewStub(std::move(channel))),
+        delivery_(std::move(delivery)) {
     output_ = std::make_shared<Output>([this](const LinkRequest* message) { StartWrite(message); },
                                        [this](Cancel) { Release(); });
+    calls_.Started(context_);
     stub_->async()->Link(&context_, this);
     // Keeps the call open while writes may come from outside the reactor.
     AddHold();
@@ -203,6 +254,7 @@ class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
   }
   void OnWriteDone(bool ok) override { output_->OnWriteDone(ok); }
   void OnDone(const grpc::Status& status) override {
+    calls_.Ended(context_);
     output_->Detach();
     delivery_->Closed(FromGrpc(status));
     delete this;
@@ -214,6 +266,8 @@ class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
     RemoveHold();
   }
 
+  const Calls::Ticket ticket_;
+  Calls& calls_;
   std::unique_ptr<peer::v1::PeerService::Stub> stub_;
   grpc::ClientContext context_;
   std::shared_ptr<Output> output_;
@@ -228,7 +282,8 @@ class GrpcPeerDialer final : public PeerDialer {
   std::unique_ptr<PeerStream> Dial(const std::string& address,
                                    PeerStreamCallbacks callbacks) override {
     auto delivery = std::make_shared<Delivery>(control_, std::move(callbacks));
-    auto* link = new DialledLink(Channel(address), delivery);  // deletes itself when gRPC is done
+    auto* link =
+        new DialledLink(calls_, Channel(address), delivery);  // deletes itself when gRPC is done
     return std::make_unique<OutputStream<LinkRequest, DialledLink::Cancel>>(
         link->output(), delivery, +[](const absl::Status&) { return DialledLink::Cancel{}; });
   }
@@ -236,22 +291,28 @@ class GrpcPeerDialer final : public PeerDialer {
   void Knock(const std::string& address, const std::string& node,
              std::function<void(absl::Status)> done) override {
     struct Call {
+      explicit Call(Calls& calls) : ticket(calls) {}
+      const Calls::Ticket ticket;
       std::unique_ptr<peer::v1::PeerService::Stub> stub;
       grpc::ClientContext context;
       peer::v1::KnockRequest request;
       peer::v1::KnockResponse response;
     };
-    auto call = std::make_shared<Call>();
+    auto call = std::make_shared<Call>(calls_);
     call->stub = peer::v1::PeerService::NewStub(Channel(address));
     call->request.set_node(node);
     call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    calls_.Started(call->context);
     call->stub->async()->Knock(
         &call->context, &call->request, &call->response,
         [this, call, done = std::move(done)](grpc::Status status) {
+          calls_.Ended(call->context);
           absl::Status result = status.ok() ? absl::OkStatus() : FromGrpc(status);
           control_.Post([done, result = std::move(result)] { done(result); });
         });
   }
+
+  void Stop() override { calls_.Stop(); }
 
  private:
   // A channel of its own per use: gRPC's own back-off after a failure would delay our redials.
@@ -266,6 +327,7 @@ class GrpcPeerDialer final : public PeerDialer {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
   Executor& control_;
+  Calls calls_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strange behaviour on the sockets gets: garbage, wrong descriptors, stolen tokens, oversized messages. The
-// daemon closes the connection, keeps nothing, and serves the others.
+// What strange behaviour on the sockets gets: garbage, wrong descriptors, stolen tokens, oversized
+// messages. The daemon closes the connection, keeps nothing, and serves the others.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -31,8 +31,9 @@ class BadSocketTest : public ClusterTest {
     ASSERT_TRUE(node(0).AwaitIdle());
     EXPECT_TRUE(Await([&] {
       return node(0).process().OpenFds() <= fds_ && node(0).process().MemfdMappings() <= mappings_;
-    })) << node(0).process().OpenFds() << " descriptors, before " << fds_ << "; "
-        << node(0).process().MemfdMappings() << " memfds mapped, before " << mappings_;
+    })) << node(0).process().OpenFds()
+        << " descriptors, before " << fds_ << "; " << node(0).process().MemfdMappings()
+        << " memfds mapped, before " << mappings_;
     End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
     ExpectTransfer(source, destination, "after");
     source = End();
@@ -135,7 +136,8 @@ TEST_F(BadSocketTest, ATokenCountsOnlyFromItsOwnProcess) {
   ASSERT_TRUE(session.Hello().has_welcome());
   v1::GetSessionResponse response;
   const auto get = [&](const std::string* token) {
-    return session.Call([&](auto* c) { return session.sessions().GetSession(c, {}, &response); }, token);
+    return session.Call([&](auto* c) { return session.sessions().GetSession(c, {}, &response); },
+                        token);
   };
   EXPECT_THAT(get(nullptr), IsOk());
   const std::string none, wrong(32, 'x');
@@ -144,12 +146,14 @@ TEST_F(BadSocketTest, ATokenCountsOnlyFromItsOwnProcess) {
   // Another process with the right token. It is a fresh program, since gRPC does not survive fork.
   TemporaryDirectory directory;
   WriteFile(directory / "token", session.token());
-  const Finished thief = Run({TokenThiefProgram(), node(0).client_dir(), directory / "token"});
+  const Finished thief =
+      RunProgram({TokenThiefProgram(), node(0).client_dir(), directory / "token"});
   EXPECT_EQ(thief.status, 0) << thief.output;
   EXPECT_THAT(thief.output, HasSubstr("UNAUTHENTICATED/SESSION_INVALID"));
   // A second connection of the right process.
   RawSession shadow(node(0).client_dir());
-  EXPECT_THAT(shadow.Call([&](auto* c) { return shadow.sessions().GetSession(c, {}, &response); }, &session.token()),
+  EXPECT_THAT(shadow.Call([&](auto* c) { return shadow.sessions().GetSession(c, {}, &response); },
+                          &session.token()),
               Is("PERMISSION_DENIED/NOT_ALLOWED"));
   EXPECT_THAT(get(nullptr), IsOk());
 }
@@ -161,14 +165,15 @@ TEST_F(BadSocketTest, MemoryThatIsNotToBeTrusted) {
   const auto refusal = [&](const UniqueFd& fd, uint64_t bytes) {
     return NameOf(session.Register(0, bytes, {fd.get()}).error());
   };
-  const std::string unsealed = "INVALID_ARGUMENT/MEMFD_UNSEALED", invalid = "INVALID_ARGUMENT/FIELD_INVALID";
+  const std::string unsealed = "INVALID_ARGUMENT/MEMFD_UNSEALED",
+                    invalid = "INVALID_ARGUMENT/FIELD_INVALID";
   EXPECT_EQ(refusal(MakeMemfd(4096, 0), 4096), unsealed);
   EXPECT_EQ(refusal(MakeMemfd(4096, F_SEAL_SHRINK), 4096), unsealed);
   EXPECT_EQ(refusal(MakeMemfd(4096, F_SEAL_SHRINK | F_SEAL_GROW), 4096), unsealed);
   EXPECT_EQ(refusal(MakeMemfd(4096, ArenaSeals()), 4097), invalid);
   EXPECT_EQ(refusal(MakeMemfd(4096, ArenaSeals()), 0), invalid);
-  EXPECT_EQ(refusal(UniqueFd(open("/dev/zero", O_RDWR | O_CLOEXEC)), 4096), unsealed);
-  EXPECT_EQ(refusal(UniqueFd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), 4096), unsealed);
+  EXPECT_EQ(refusal(UniqueFd(open("/dev/zero", O_RDWR | O_CLOEXEC)), 4096), invalid);
+  EXPECT_EQ(refusal(UniqueFd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), 4096), invalid);
   // No descriptor, or one too many.
   EXPECT_EQ(NameOf(session.Register(0, 4096, {}).error()), invalid);
   const UniqueFd good = MakeMemfd(4096, ArenaSeals());
@@ -204,14 +209,19 @@ TEST_F(BadSocketTest, OversizedCalls) {
   v1::CrossHostSendRequest request;
   request.set_domain(std::string((1 << 20) + 1024, 'd'));
   v1::CrossHostSendResponse response;
-  const absl::Status refused =
-      session.Call([&](auto* c) { return session.transfers().CrossHostSend(c, request, &response); });
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused.ToString();
+  const auto send = [&] {
+    return session.Call(
+        [&](auto* c) { return session.transfers().CrossHostSend(c, request, &response); });
+  };
+  EXPECT_THAT(send(), Is("INVALID_ARGUMENT/BATCH_TOO_LARGE"));
+  request.set_domain(std::string(5 << 20, 'd'));  // not even read
+  EXPECT_EQ(send().code(), absl::StatusCode::kResourceExhausted);
   v1::GetTransfersRequest many;
   for (int i = 0; i < 4097; ++i) many.add_transfer_ids(1);
   v1::GetTransfersResponse got;
-  EXPECT_THAT(session.Call([&](auto* c) { return session.transfers().GetTransfers(c, many, &got); }),
-              Is("INVALID_ARGUMENT/BATCH_TOO_LARGE"));
+  EXPECT_THAT(
+      session.Call([&](auto* c) { return session.transfers().GetTransfers(c, many, &got); }),
+      Is("INVALID_ARGUMENT/BATCH_TOO_LARGE"));
 }
 
 TEST_F(BadSocketTest, GarbageOnPeerSocket) {
@@ -266,7 +276,8 @@ TEST_F(BadSocketTest, GarbageOnGrpcSockets) {
 
 TEST_F(BadSocketTest, ConnectionsThatSayNothingCostNothing) {
   std::vector<std::unique_ptr<RawSocket>> silent;
-  for (int i = 0; i < 50; ++i) silent.push_back(std::make_unique<RawSocket>(attach(), SOCK_SEQPACKET));
+  for (int i = 0; i < 50; ++i)
+    silent.push_back(std::make_unique<RawSocket>(attach(), SOCK_SEQPACKET));
   End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
   ExpectTransfer(source, destination, "beside them");
   silent.clear();

@@ -10,7 +10,8 @@ struct Counts {
   int forth, back;
 };
 
-// XLA's SuccessfulCrossHostTransfer {1,0}, {1,1}, {2,1}, on each route: what was sent stays as it was.
+// XLA's SuccessfulCrossHostTransfer {1,0}, {1,1}, {2,1}, on each route: what was sent stays as it
+// was.
 class BidirectionalTest : public RouteTest {};
 INSTANTIATE_ALL_ROUTES(BidirectionalTest);
 
@@ -26,13 +27,16 @@ TEST_P(BidirectionalTest, ForthAndBackAtOnce) {
       const uint64_t other = ends[1 - self].device;
       std::vector<Transfer> out, in;
       for (int i = 0; i < sends[self]; ++i) {  // [0, 2): sent; [2, 4): received
-        Fill(end.arena, static_cast<uint64_t>(i) * kBytes, kBytes, static_cast<uint64_t>(10 * self + i));
-        out.emplace_back(other, absl::StrCat("k", i),
-                         std::vector<Range>{end.arena.Range(static_cast<uint64_t>(i) * kBytes, kBytes)});
+        Fill(end.arena, static_cast<uint64_t>(i) * kBytes, kBytes,
+             static_cast<uint64_t>(10 * self + i));
+        out.emplace_back(
+            other, absl::StrCat("k", i),
+            std::vector<Range>{end.arena.Range(static_cast<uint64_t>(i) * kBytes, kBytes)});
       }
       for (int i = 0; i < sends[1 - self]; ++i) {
-        in.emplace_back(other, absl::StrCat("k", i),
-                        std::vector<Range>{end.arena.Range(static_cast<uint64_t>(2 + i) * kBytes, kBytes)});
+        in.emplace_back(
+            other, absl::StrCat("k", i),
+            std::vector<Range>{end.arena.Range(static_cast<uint64_t>(2 + i) * kBytes, kBytes)});
       }
       if (!out.empty()) batches.push_back(Must(end.session.Send(end.device, out, options())));
       if (!in.empty()) batches.push_back(Must(end.session.Receive(end.device, in, options())));
@@ -104,13 +108,15 @@ TEST(ThreeDaemonsTest, CrossedPairsInDifferentOrders) {
     for (size_t i = 0; i < 3; ++i) {
       sessions.push_back(cluster.Open(i));
       arenas.push_back(Must(sessions[i].CreateArena(i, 6 * kBytes)));
-      for (uint64_t other = 0; other < 3; ++other) Fill(arenas[i], other * kBytes, kBytes, 10 * i + other);
+      for (uint64_t other = 0; other < 3; ++other)
+        Fill(arenas[i], other * kBytes, kBytes, 10 * i + other);
     }
     for (int round = 0; round < 5; ++round) {
       std::vector<Batch> batches;
       for (size_t i = 0; i < 3; ++i) {
         const auto send = [&](uint64_t to) {
-          batches.push_back(Must(sessions[i].Send(i, {Transfer(to, "x", {arenas[i].Range(to * kBytes, kBytes)})})));
+          batches.push_back(Must(
+              sessions[i].Send(i, {Transfer(to, "x", {arenas[i].Range(to * kBytes, kBytes)})})));
         };
         const auto receive = [&](uint64_t from) {
           batches.push_back(Must(sessions[i].Receive(
@@ -125,7 +131,9 @@ TEST(ThreeDaemonsTest, CrossedPairsInDifferentOrders) {
     }
     for (size_t i = 0; i < 3; ++i) {
       for (uint64_t from = 0; from < 3; ++from) {
-        if (from != i) EXPECT_TRUE(Has(arenas[i], (3 + from) * kBytes, kBytes, 10 * from + i));
+        if (from == i) continue;
+        EXPECT_TRUE(Has(arenas[i], (3 + from) * kBytes, kBytes, 10 * from + i))
+            << from << " to " << i;
       }
     }
   }
@@ -149,9 +157,11 @@ TEST_P(ProcessesTest, ManyClientProcessesAtOnce) {
   }
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < kPairs; ++i) {
-      const std::string what = absl::StrCat(" pair", i, " 0 0 ", kBytes, " count=", kEach, route_option());
+      const std::string what =
+          absl::StrCat(" pair", i, " 0 0 ", kBytes, " count=", kEach, route_option());
       sources[i]->Order(absl::StrCat("send ", source_device(), " ", destination_device(), what));
-      destinations[i]->Order(absl::StrCat("receive ", destination_device(), " ", source_device(), what));
+      destinations[i]->Order(
+          absl::StrCat("receive ", destination_device(), " ", source_device(), what));
     }
     for (auto* all : {&sources, &destinations}) {
       for (auto& client : *all) {

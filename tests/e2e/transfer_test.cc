@@ -54,7 +54,8 @@ TEST_P(TransferTest, MovesEverySize) {
     Fill(source.arena, odd, size, size);
     Fill(destination.arena, 0, destination.arena.bytes(), 99);
     const std::string key = absl::StrCat("size.", size);
-    Batch receive = Receive(destination, source, key, {destination.arena.Range(0, size)}, options());
+    Batch receive =
+        Receive(destination, source, key, {destination.arena.Range(0, size)}, options());
     Batch send = Send(source, destination, key, {source.arena.Range(odd, size)}, options());
     ASSERT_THAT(send.Wait(kSoon), IsOk()) << size;
     ASSERT_THAT(receive.Wait(kSoon), IsOk()) << size;
@@ -82,14 +83,17 @@ TEST_P(TransferTest, CutsTheBytesDifferentlyAtBothEnds) {
   constexpr uint64_t kBytes = 3 * kMiB + 17;
   End source = OpenSource(kBytes + 4096);
   End destination = OpenDestination(kBytes + 4096);
-  // Source: three pieces, the last one first. Destination: 40 pieces of uneven length, one of them empty.
+  // Source: three pieces, the last one first. Destination: 40 pieces of uneven length, one of them
+  // empty.
   const uint64_t cut = kMiB + 5;
-  std::vector<Range> sent = {source.arena.Range(2 * cut, kBytes - 2 * cut), source.arena.Range(0, cut),
-                             source.arena.Range(cut, cut)};
+  std::vector<Range> sent = {source.arena.Range(2 * cut, kBytes - 2 * cut),
+                             source.arena.Range(0, cut), source.arena.Range(cut, cut)};
   std::vector<Range> received;
   uint64_t at = 0;
   for (int i = 0; i < 40; ++i) {
-    const uint64_t length = i == 7 ? 0 : i == 39 ? kBytes - at : 60'000 + static_cast<uint64_t>(i) * 331;
+    const uint64_t length = i == 7    ? 0
+                            : i == 39 ? kBytes - at
+                                      : 60'000 + static_cast<uint64_t>(i) * 331;
     received.push_back(destination.arena.Range(at + static_cast<uint64_t>(i) * 8, length));
     at += length;
   }
@@ -121,8 +125,10 @@ TEST_P(TransferTest, ManySmallOnesInAnyOrderOfPosting) {
   for (size_t i = 0; i < kCount; ++i) {
     Fill(source.arena, i * kBytes, kBytes, i);
     const std::string key = absl::StrCat("k", i);
-    sends.emplace_back(destination.device, key, std::vector<Range>{source.arena.Range(i * kBytes, kBytes)});
-    receives.emplace_back(source.device, key, std::vector<Range>{destination.arena.Range(i * kBytes, kBytes)});
+    sends.emplace_back(destination.device, key,
+                       std::vector<Range>{source.arena.Range(i * kBytes, kBytes)});
+    receives.emplace_back(source.device, key,
+                          std::vector<Range>{destination.arena.Range(i * kBytes, kBytes)});
   }
   std::shuffle(sends.begin(), sends.end(), random);
   std::shuffle(receives.begin(), receives.end(), random);
@@ -130,7 +136,8 @@ TEST_P(TransferTest, ManySmallOnesInAnyOrderOfPosting) {
   Batch receive = Must(destination.session.Receive(destination.device, receives, options()));
   ASSERT_THAT(send.Wait(kSoon), IsOk());
   ASSERT_THAT(receive.Wait(kSoon), IsOk());
-  for (size_t i = 0; i < kCount; ++i) ASSERT_TRUE(Has(destination.arena, i * kBytes, kBytes, i)) << i;
+  for (size_t i = 0; i < kCount; ++i)
+    ASSERT_TRUE(Has(destination.arena, i * kBytes, kBytes, i)) << i;
 }
 
 // The pairs meet by key, never by position: receives posted first, later, and in the other order.
@@ -141,10 +148,13 @@ TEST_P(TransferTest, OrderOfPostingDoesNotMatter) {
   Fill(source.arena, 0, kMiB, 1);
   Fill(source.arena, kMiB, kMiB, 2);
   Batch send_a = Send(source, destination, "a", {source.arena.Range(0, kMiB)}, options());
-  Batch receive_b = Receive(destination, source, "b", {destination.arena.Range(kMiB, kMiB)}, options());
-  Batch receive_a = Receive(destination, source, "a", {destination.arena.Range(0, kMiB)}, options());
+  Batch receive_b =
+      Receive(destination, source, "b", {destination.arena.Range(kMiB, kMiB)}, options());
+  Batch receive_a =
+      Receive(destination, source, "a", {destination.arena.Range(0, kMiB)}, options());
   Batch send_b = Send(source, destination, "b", {source.arena.Range(kMiB, kMiB)}, options());
-  for (Batch* batch : {&send_a, &receive_b, &receive_a, &send_b}) ASSERT_THAT(batch->Wait(kSoon), IsOk());
+  for (Batch* batch : {&send_a, &receive_b, &receive_a, &send_b})
+    ASSERT_THAT(batch->Wait(kSoon), IsOk());
   EXPECT_TRUE(Has(destination.arena, 0, kMiB, 1));
   EXPECT_TRUE(Has(destination.arena, kMiB, kMiB, 2));
 }
@@ -161,7 +171,8 @@ TEST_P(TransferTest, TwoBatchesInFlightOnAPair) {
     for (uint64_t i = 0; i < 4; ++i) {
       const std::string key = absl::StrCat(b, ".", i);
       const uint64_t offset = b * kBytes + i * kBytes / 4;
-      sends.emplace_back(destination.device, key, std::vector<Range>{source.arena.Range(offset, kBytes / 4)});
+      sends.emplace_back(destination.device, key,
+                         std::vector<Range>{source.arena.Range(offset, kBytes / 4)});
       receives.emplace_back(source.device, key,
                             std::vector<Range>{destination.arena.Range(offset, kBytes / 4)});
     }
@@ -181,12 +192,15 @@ TEST_P(TransferTest, AKeyIsUsedAgainInOrder) {
   End destination = OpenDestination(kRounds * kBytes);
   for (uint64_t i = 0; i < kRounds; ++i) {
     Fill(source.arena, i * kBytes, kBytes, i);
-    Batch receive = Receive(destination, source, "again", {destination.arena.Range(i * kBytes, kBytes)}, options());
-    Batch send = Send(source, destination, "again", {source.arena.Range(i * kBytes, kBytes)}, options());
+    Batch receive = Receive(destination, source, "again",
+                            {destination.arena.Range(i * kBytes, kBytes)}, options());
+    Batch send =
+        Send(source, destination, "again", {source.arena.Range(i * kBytes, kBytes)}, options());
     ASSERT_THAT(receive.Wait(kSoon), IsOk()) << i;
     ASSERT_THAT(send.Wait(kSoon), IsOk()) << i;
   }
-  for (uint64_t i = 0; i < kRounds; ++i) ASSERT_TRUE(Has(destination.arena, i * kBytes, kBytes, i)) << i;
+  for (uint64_t i = 0; i < kRounds; ++i)
+    ASSERT_TRUE(Has(destination.arena, i * kBytes, kBytes, i)) << i;
 }
 
 TEST_P(TransferTest, DifferencesAreToldToBothEndsBeforeAByteMoves) {
@@ -213,15 +227,18 @@ TEST_P(TransferTest, DifferencesAreToldToBothEndsBeforeAByteMoves) {
       Transfer send(destination.device, difference.what, {source.arena.Range(0, difference.sent)});
       send.data_type = difference.sent_type;
       send.shape = difference.sent_shape;
-      Transfer receive(source.device, difference.what, {destination.arena.Range(0, difference.received)});
+      Transfer receive(source.device, difference.what,
+                       {destination.arena.Range(0, difference.received)});
       receive.data_type = difference.received_type;
       receive.shape = difference.received_shape;
       Batch sent, received;
       if (send_first) sent = Must(source.session.Send(source.device, {send}, options()));
       received = Must(destination.session.Receive(destination.device, {receive}, options()));
       if (!send_first) sent = Must(source.session.Send(source.device, {send}, options()));
-      const auto both_values = AllOf(HasSubstr(difference.sent_text), HasSubstr(difference.received_text));
-      EXPECT_THAT(sent.Wait(kSoon), Is("FAILED_PRECONDITION/TRANSFER_MISMATCH", both_values)) << difference.what;
+      const auto both_values =
+          AllOf(HasSubstr(difference.sent_text), HasSubstr(difference.received_text));
+      EXPECT_THAT(sent.Wait(kSoon), Is("FAILED_PRECONDITION/TRANSFER_MISMATCH", both_values))
+          << difference.what;
       EXPECT_THAT(received.Wait(kSoon), Is("FAILED_PRECONDITION/TRANSFER_MISMATCH", both_values))
           << difference.what;
     }
@@ -251,14 +268,15 @@ TEST_P(TransferTest, ReceivesIntoNewBuffers) {
   Fill(source.arena, 1000, 2000, 2);
   Session session = nodes().Open(destination_node());
   NewBuffers made = Must(session.ReceiveNew(
-      destination_device(), {Transfer(source.device, "x", {}), Transfer(source.device, "y", {})}, {1000, 2000},
-      options()));
+      destination_device(), {Transfer(source.device, "x", {}), Transfer(source.device, "y", {})},
+      {1000, 2000}, options()));
   ASSERT_EQ(made.ranges.size(), 2u);
   EXPECT_EQ(made.ranges[1].offset % 256, 0u);
-  Batch send = Must(source.session.Send(source.device,
-                                        {Transfer(destination_device(), "x", {source.arena.Range(0, 1000)}),
-                                         Transfer(destination_device(), "y", {source.arena.Range(1000, 2000)})},
-                                        options()));
+  Batch send = Must(
+      source.session.Send(source.device,
+                          {Transfer(destination_device(), "x", {source.arena.Range(0, 1000)}),
+                           Transfer(destination_device(), "y", {source.arena.Range(1000, 2000)})},
+                          options()));
   ASSERT_THAT(made.batch.Wait(kSoon), IsOk());
   ASSERT_THAT(send.Wait(kSoon), IsOk());
   EXPECT_TRUE(Has(made.arena, made.ranges[0].offset, 1000, 1));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers that wait: for their other half, for their data, for a peer; and every way to end the wait.
+// Transfers that wait: for their other half, for their data, for a peer; and every way to end the
+// wait.
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
@@ -8,9 +9,9 @@
 namespace ferry::testing {
 namespace {
 
+using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using std::chrono::milliseconds;
 
 class WaitingTest : public RouteTest {
  protected:
@@ -21,20 +22,28 @@ class WaitingTest : public RouteTest {
     Fill(source_.arena, 0, bytes, 1);
     Fill(destination_.arena, 0, bytes, 2);
   }
-  Batch SendDefinedAt(uint32_t timeline, uint64_t value, const std::string& key, PostOptions options) {
+  Batch SendDefinedAt(uint32_t timeline, uint64_t value, const std::string& key,
+                      PostOptions options) {
     Transfer send(destination_.device, key, {source_.arena.All()});
     send.defined_at = Transfer::DefinedAt{timeline, value};
     return Must(source_.session.Send(source_.device, {send}, options));
   }
-  Batch ReceiveDefinedAt(uint32_t timeline, uint64_t value, const std::string& key, PostOptions options) {
+  Batch ReceiveDefinedAt(uint32_t timeline, uint64_t value, const std::string& key,
+                         PostOptions options) {
     Transfer receive(source_.device, key, {destination_.arena.All()});
     receive.defined_at = Transfer::DefinedAt{timeline, value};
     return Must(destination_.session.Receive(destination_.device, {receive}, options));
   }
   bool AwaitMatched(size_t at_destination = 1) {
     return Await([&] {
-      return node(destination_node()).admin().Count("matched") == at_destination * (GetParam().one_node ? 2 : 1);
+      return node(destination_node()).admin().Count("matched") ==
+             at_destination * (GetParam().one_node ? 2 : 1);
     });
+  }
+  void TearDown() override {
+    source_ = End();
+    destination_ = End();
+    RouteTest::TearDown();
   }
   End source_, destination_;
 };
@@ -46,8 +55,10 @@ TEST_P(WaitingTest, AMissingHalfEndsByItsDeadline) {
   soon.deadline = milliseconds(200);
   Batch receive = Receive(destination_, source_, "nobody sends", {destination_.arena.All()}, soon);
   Batch send = Send(source_, destination_, "nobody receives", {source_.arena.All()}, soon);
-  EXPECT_THAT(receive.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr("nobody sends")));
-  EXPECT_THAT(send.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr("nobody receives")));
+  EXPECT_THAT(receive.Wait(kSoon),
+              Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr("nobody sends")));
+  EXPECT_THAT(send.Wait(kSoon),
+              Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr("nobody receives")));
   // The other halves come too late: they do not meet what is over.
   Batch late = Receive(destination_, source_, "nobody receives", {destination_.arena.All()}, soon);
   EXPECT_THAT(late.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
@@ -115,21 +126,23 @@ TEST_P(WaitingTest, PoisonIsCarriedToTheReceiver) {
   Batch receive = Receive(destination_, source_, "poisoned", {destination_.arena.All()}, options());
   ASSERT_TRUE(AwaitMatched());
   ASSERT_THAT(send.Poison("the kernel that makes it failed"), IsOk());
-  EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("the kernel that makes it failed")));
-  EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("the kernel that makes it failed")));
+  EXPECT_THAT(send.Wait(kSoon),
+              Is("ABORTED/POISONED", HasSubstr("the kernel that makes it failed")));
+  EXPECT_THAT(receive.Wait(kSoon),
+              Is("ABORTED/POISONED", HasSubstr("the kernel that makes it failed")));
   EXPECT_TRUE(Has(destination_.arena, 0, 4096, 2));
 }
 
-// PoisonedDescriptor: poison before the other half is there.
+// PoisonedDescriptor: poison before the other half is there. It finds out when it comes.
 TEST_P(WaitingTest, PoisonBeforeTheReceiveIsPosted) {
   StartEnds(4096);
   Batch send = SendDefinedAt(0, 1, "poisoned", options());
+  ASSERT_TRUE(AwaitOffer());
   ASSERT_THAT(send.Poison("gone bad"), IsOk());
   ASSERT_THAT(send.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("gone bad")));
-  PostOptions soon = options();
-  soon.deadline = milliseconds(200);
-  Batch receive = Receive(destination_, source_, "poisoned", {destination_.arena.All()}, soon);
-  EXPECT_THAT(receive.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  Batch receive = Receive(destination_, source_, "poisoned", {destination_.arena.All()}, options());
+  EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("gone bad")));
+  ExpectTransfer(source_, destination_, "poisoned", options());
 }
 
 TEST_P(WaitingTest, CancelBeforeTheMatchConcernsOneEndOnly) {
@@ -192,8 +205,8 @@ TEST_P(WaitingTest, CancelAfterTheEndChangesNothing) {
   EXPECT_THAT(receive.Wait(kSoon), IsOk());
 }
 
-// XLA's RelayEcho: 16 ping-pong pairs, all of it prepared before the first send's data is defined. The echo's
-// send is defined by the arrival of the ping.
+// XLA's RelayEcho: 16 ping-pong pairs, all of it prepared before the first send's data is defined.
+// The echo's send is defined by the arrival of the ping.
 TEST_P(WaitingTest, RelayEcho) {
   constexpr uint64_t kPairs = 16;
   constexpr uint64_t kBytes = 5000;
@@ -208,9 +221,10 @@ TEST_P(WaitingTest, RelayEcho) {
     other.over_timeline = 1;  // receives of pings alone advance counter 0
     echoes_out.push_back(Must(destination_.session.Send(destination_.device, {echo}, other)));
     pongs.push_back(Must(source_.session.Receive(
-        source_.device, {Transfer(destination_.device, back, {pong.Range(i * kBytes, kBytes)})}, options())));
-    echoes_in.push_back(Receive(destination_, source_, ping, {destination_.arena.Range(i * kBytes, kBytes)},
-                                options()));
+        source_.device, {Transfer(destination_.device, back, {pong.Range(i * kBytes, kBytes)})},
+        options())));
+    echoes_in.push_back(Receive(destination_, source_, ping,
+                                {destination_.arena.Range(i * kBytes, kBytes)}, options()));
     Transfer start(destination_.device, ping, {source_.arena.Range(i * kBytes, kBytes)});
     start.defined_at = Transfer::DefinedAt{0, i + 1};
     other.over_timeline = 2;
@@ -266,7 +280,8 @@ TEST_F(PeerWaitTest, APeerThatComesBeforeTheDeadlineIsInTime) {
   cluster_ = std::make_unique<Cluster>(ClusterOptions{});
   ASSERT_TRUE(node(1).Start());  // the one that knocks
   End destination = OpenEnd(1, 4096);
-  Batch receive = Must(destination.session.Receive(2, {Transfer(0, "k", {destination.arena.All()})}));
+  Batch receive =
+      Must(destination.session.Receive(2, {Transfer(0, "k", {destination.arena.All()})}));
   ASSERT_TRUE(Await([&] { return node(1).admin().Status().peers(0).error() != ""; }));
   ASSERT_TRUE(node(0).Start());
   End source = OpenEnd(0, 4096);
@@ -291,10 +306,14 @@ TEST_F(PeerWaitTest, RoutesThatCannotBeAreRefused) {
     return batch.ok() ? batch->Wait(kSoon) : std::move(batch).status();
   };
   local.deadline = nccl.deadline = mapped.deadline = milliseconds(5000);
-  EXPECT_THAT(ended(source.session.Send(0, {Transfer(2, "k", {source.arena.All()})}, local)), refused);
-  EXPECT_THAT(ended(source.session.Send(0, {Transfer(2, "k", {source.arena.All()})}, nccl)), refused);
-  EXPECT_THAT(ended(source.session.Send(0, {Transfer(1, "k", {source.arena.All()})}, mapped)), refused);
-  EXPECT_THAT(ended(source.session.Send(0, {Transfer(1, "k", {source.arena.All()})}, ucx)), refused);
+  EXPECT_THAT(ended(source.session.Send(0, {Transfer(2, "k", {source.arena.All()})}, local)),
+              refused);
+  EXPECT_THAT(ended(source.session.Send(0, {Transfer(2, "k", {source.arena.All()})}, nccl)),
+              refused);
+  EXPECT_THAT(ended(source.session.Send(0, {Transfer(1, "k", {source.arena.All()})}, mapped)),
+              refused);
+  EXPECT_THAT(ended(source.session.Send(0, {Transfer(1, "k", {source.arena.All()})}, ucx)),
+              refused);
   // Two ends that insist on different routes.
   Batch send = Send(source, destination, "both", {source.arena.All()}, mapped);
   Batch receive = Receive(destination, source, "both", {destination.arena.All()}, ucx);

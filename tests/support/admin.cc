@@ -41,8 +41,7 @@ void SetDeadline(grpc::ClientContext& context, int timeout_ms) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
 }
 
-Admin::Admin(const std::string& admin_socket)
-    : stubs_(std::make_unique<Stubs>()) {
+Admin::Admin(const std::string& admin_socket) : stubs_(std::make_unique<Stubs>()) {
   stubs_->channel = UnixChannel(admin_socket);
   stubs_->admin = admin::v1::AdminService::NewStub(stubs_->channel);
 }
@@ -51,15 +50,18 @@ Admin::~Admin() = default;
 
 admin::v1::GetStatusResponse Admin::Status() {
   return Ask<admin::v1::GetStatusResponse>(
-      [this](auto... all) { return stubs_->admin->GetStatus(all...); }, admin::v1::GetStatusRequest());
+      [this](auto... all) { return stubs_->admin->GetStatus(all...); },
+      admin::v1::GetStatusRequest());
 }
 admin::v1::ListDevicesResponse Admin::Devices() {
   return Ask<admin::v1::ListDevicesResponse>(
-      [this](auto... all) { return stubs_->admin->ListDevices(all...); }, admin::v1::ListDevicesRequest());
+      [this](auto... all) { return stubs_->admin->ListDevices(all...); },
+      admin::v1::ListDevicesRequest());
 }
 admin::v1::ListSessionsResponse Admin::Sessions() {
   return Ask<admin::v1::ListSessionsResponse>(
-      [this](auto... all) { return stubs_->admin->ListSessions(all...); }, admin::v1::ListSessionsRequest());
+      [this](auto... all) { return stubs_->admin->ListSessions(all...); },
+      admin::v1::ListSessionsRequest());
 }
 admin::v1::ListTransfersResponse Admin::Transfers(uint32_t limit) {
   admin::v1::ListTransfersRequest request;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for what another process does, where nothing tells us: ask again until it is so. Any thread.
+// Waiting for what another process does, where nothing tells us: ask again until it is so. Any
+// thread.
 #pragma once
 
 #include <poll.h>

@@ -9,10 +9,12 @@
 namespace ferry::testing {
 namespace {
 
-SpawnOptions Options(const std::string& client_dir, const std::string& name, std::optional<uid_t> uid) {
+SpawnOptions Options(const std::string& client_dir, const std::string& name,
+                     std::optional<uid_t> uid) {
   SpawnOptions options;
   options.arguments = {CLIENT_PROGRAM, client_dir, name};
-  // It becomes the other user itself, once its libraries are loaded: the build directory may be closed to it.
+  // It becomes the other user itself, once its libraries are loaded: the build directory may be
+  // closed to it.
   if (uid.has_value()) options.arguments.push_back(std::to_string(*uid));
   options.pipes = true;
   return options;
@@ -20,7 +22,8 @@ SpawnOptions Options(const std::string& client_dir, const std::string& name, std
 
 }  // namespace
 
-ClientProcess::ClientProcess(const std::string& client_dir, const std::string& name, std::optional<uid_t> uid)
+ClientProcess::ClientProcess(const std::string& client_dir, const std::string& name,
+                             std::optional<uid_t> uid)
     : process_(Options(client_dir, name, uid)) {
   signal(SIGPIPE, SIG_IGN);
   EXPECT_EQ(Answer(), "OK") << "client " << name << " did not attach";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client in a process of its own, which can be killed, stopped and scripted. Each command is a line, each
-// answer a line that starts with "OK" or with "CODE/REASON". Commands (tests/support/client/main.cc):
+// A client in a process of its own, which can be killed, stopped and scripted. Each command is a
+// line, each answer a line that starts with "OK" or with "CODE/REASON". Commands
+// (tests/support/client/main.cc):
 //
 //   arena DEVICE BYTES [nopopulate]      "OK INDEX"; counts from 0
 //   import DEVICE BYTES                  the same of a memfd of the application's own
@@ -8,15 +9,17 @@
 //   fill ARENA OFFSET BYTES SEED         pattern.h
 //   check ARENA OFFSET BYTES SEED        "OK", or "DIFFERS AT"
 //   punch ARENA OFFSET BYTES             a hole into an imported arena's memfd
-//   send|receive DEVICE REMOTE KEY ARENA OFFSET BYTES [count=N] [route=R] [deadline_ms=N] [defined=T:V]
-//                                        "OK INDEX" of the batch; with a count keys are KEY.0, KEY.1, ... and
+//   send|receive DEVICE REMOTE KEY ARENA OFFSET BYTES [count=N] [route=R] [domain=D]
+//       [deadline_ms=N] [defined=T:V]    "OK INDEX" of the batch; with a count keys are KEY.0,
+//       KEY.1, ... and
 //                                        the ranges follow each other
 //   wait BATCH TIMEOUT_MS                how it ended, and its text
 //   over BATCH                           "OK 1" if it is over
 //   define TIMELINE VALUE | cancel BATCH | poison BATCH WHY | health
 //   scribble SEED                        random bytes over all of the session's timelines
-//   fork                                 how a child's use of the session ended; its exit is waited for
-//   forkhold                             forks a child that lives as long as the process, doing nothing
+//   fork                                 how a child's use of the session ended; its exit is waited
+//   for forkhold                             forks a child that lives as long as the process, doing
+//   nothing
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +34,8 @@ namespace ferry::testing {
 class ClientProcess {
  public:
   // Attached when it returns. As user `uid` if one is given.
-  ClientProcess(const std::string& client_dir, const std::string& name, std::optional<uid_t> uid = {});
+  ClientProcess(const std::string& client_dir, const std::string& name,
+                std::optional<uid_t> uid = {});
 
   // Sends a command and waits for its answer; "" if the process died, or did not answer in time.
   std::string Tell(const std::string& command);

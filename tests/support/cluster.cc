@@ -16,7 +16,9 @@
 namespace ferry::testing {
 namespace {
 
-std::string NodeName(int i) { return absl::StrCat("node-", std::string(1, static_cast<char>('a' + i))); }
+std::string NodeName(int i) {
+  return absl::StrCat("node-", std::string(1, static_cast<char>('a' + i)));
+}
 
 std::string ConfigOf(int self, const ClusterOptions& options, const std::string& runtime_dir,
                      const std::vector<ReservedPort>& ports) {
@@ -27,8 +29,9 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
     for (int i = 0; i < options.nodes; ++i) {
       std::vector<int> ids;
       for (int d = 0; d < options.devices; ++d) ids.push_back(i * options.devices + d);
-      absl::StrAppend(&text, "    - { name: ", NodeName(i), ", address: \"127.0.0.1:", ports[i].port(),
-                      "\", ids: [", absl::StrJoin(ids, ", "), "] }\n");
+      absl::StrAppend(&text, "    - { name: ", NodeName(i),
+                      ", address: \"127.0.0.1:", ports[i].port(), "\", ids: [",
+                      absl::StrJoin(ids, ", "), "] }\n");
     }
     absl::StrAppend(&text, "peer: { listen: \"127.0.0.1:", ports[self].port(), "\", uids: [",
                     absl::StrJoin(options.trusted_uids, ", "), "] }\n");
@@ -63,6 +66,7 @@ bool Node::Start() {
     options.arguments[0] = copy;
   }
   process_ = std::make_unique<Process>(options);
+  killed_ = false;
   const std::string socket = directory_ + "/admin/admin.sock";
   const bool serves = Await([&] {
     if (!process_->Running()) return true;
@@ -85,6 +89,13 @@ void Node::Stop() {
   }
 }
 
+void Node::ExpectNoCrash() {
+  if (process_ == nullptr) return;
+  const std::optional<int> status = process_->Wait(std::chrono::milliseconds(0));
+  EXPECT_TRUE(status == 0 || (status == 128 + SIGKILL && killed_))
+      << name_ << " ended by itself: exit status " << status.value_or(-1);
+}
+
 bool Node::AwaitIdle() {
   admin::v1::GetStatusResponse status;
   uint64_t arena_bytes = 0;
@@ -94,7 +105,8 @@ bool Node::AwaitIdle() {
     return status.sessions() == 0 && status.transfers_in_flight() == 0 && arena_bytes == 0;
   });
   EXPECT_TRUE(idle) << name_ << " is not idle: " << status.sessions() << " sessions, "
-                    << status.transfers_in_flight() << " transfers, " << arena_bytes << " bytes of arenas\n"
+                    << status.transfers_in_flight() << " transfers, " << arena_bytes
+                    << " bytes of arenas\n"
                     << admin_->Dump();
   return idle;
 }
@@ -137,7 +149,11 @@ bool Cluster::AwaitLink(size_t from, size_t to) {
 
 void Cluster::ExpectCleanEnd() {
   for (auto& node : nodes_) {
-    if (node->running()) node->AwaitIdle();
+    if (node->running()) {
+      node->AwaitIdle();
+    } else {
+      node->ExpectNoCrash();
+    }
   }
   for (auto& node : nodes_) {
     if (node->running()) node->Stop();

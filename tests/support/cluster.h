@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryd processes as nodes of one host: configuration, start, loss, and what must be true at the end. Node i
-// is "node-a", "node-b", ...; each has the next `devices` global ids. One thread.
+// ferryd processes as nodes of one host: configuration, start, loss, and what must be true at the
+// end. Node i is "node-a", "node-b", ...; each has the next `devices` global ids. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -31,13 +31,20 @@ class Node {
  public:
   Node(std::string name, std::string directory, std::string config, std::optional<uid_t> uid);
 
-  // Starts it and waits until it serves; false, with the log as a failure of the test, if it does not.
+  // Starts it and waits until it serves; false, with the log as a failure of the test, if it does
+  // not.
   bool Start();
   // SIGTERM; it must exit with 0 and leave no sockets.
   void Stop();
-  void Kill() { process_->Kill(); }
+  void Kill() {
+    if (!running()) ExpectNoCrash();
+    killed_ = true;
+    process_->Kill();
+  }
   void Signal(int signal) { process_->Signal(signal); }
   bool running() { return process_ != nullptr && process_->Running(); }
+  // If it does not run, then because the test ended it.
+  void ExpectNoCrash();
   // No sessions, arenas and transfers are left, in time.
   bool AwaitIdle();
 
@@ -55,6 +62,7 @@ class Node {
   const std::string directory_;
   const std::optional<uid_t> uid_;
   std::unique_ptr<Process> process_;
+  bool killed_ = false;  // by the test
   std::unique_ptr<Admin> admin_;
 };
 

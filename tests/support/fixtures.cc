@@ -46,12 +46,14 @@ void ClusterTest::ExpectTransfer(End& source, End& destination, const std::strin
 
 Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> ranges,
            const PostOptions& options) {
-  return Must(from.session.Send(from.device, {Transfer(to.device, key, std::move(ranges))}, options));
+  return Must(
+      from.session.Send(from.device, {Transfer(to.device, key, std::move(ranges))}, options));
 }
 
 Batch Receive(End& to, const End& from, const std::string& key, std::vector<Range> ranges,
               const PostOptions& options) {
-  return Must(to.session.Receive(to.device, {Transfer(from.device, key, std::move(ranges))}, options));
+  return Must(
+      to.session.Receive(to.device, {Transfer(from.device, key, std::move(ranges))}, options));
 }
 
 void RouteTest::StartForRoute(ClusterOptions options) {
@@ -65,6 +67,13 @@ PostOptions RouteTest::options() const {
   return options;
 }
 
+bool RouteTest::AwaitOffer() {
+  return Await([&] {
+    if (GetParam().one_node) return node(0).admin().Count("waiting") > 0;
+    return node(1).admin().Dump().find("offers waiting 0") == std::string::npos;
+  });
+}
+
 std::string RouteTest::route_option() const { return absl::StrCat(" route=", GetParam().route); }
 
 std::unique_ptr<ClientProcess> RouteTest::SpawnSource(uint64_t bytes) {
@@ -74,7 +83,8 @@ std::unique_ptr<ClientProcess> RouteTest::SpawnSource(uint64_t bytes) {
 }
 
 std::unique_ptr<ClientProcess> RouteTest::SpawnDestination(uint64_t bytes) {
-  auto client = std::make_unique<ClientProcess>(node(destination_node()).client_dir(), "destination");
+  auto client =
+      std::make_unique<ClientProcess>(node(destination_node()).client_dir(), "destination");
   EXPECT_EQ(client->Tell(absl::StrCat("arena ", destination_device(), " ", bytes)), "OK 0");
   return client;
 }

@@ -30,10 +30,12 @@ T Must(Result<T> result) {
   return std::move(*result);
 }
 
-inline ::testing::AssertionResult Has(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
+inline ::testing::AssertionResult Has(const Arena& arena, uint64_t offset, uint64_t bytes,
+                                      uint64_t seed) {
   const uint64_t at = FirstDifference(static_cast<char*>(arena.data()) + offset, bytes, seed);
   if (at == bytes) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "differs from pattern " << seed << " at " << at << " of " << bytes;
+  return ::testing::AssertionFailure()
+         << "differs from pattern " << seed << " at " << at << " of " << bytes;
 }
 inline void Fill(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
   FillPattern(static_cast<char*>(arena.data()) + offset, bytes, seed);
@@ -55,7 +57,8 @@ class ClusterTest : public ::testing::Test {
   // `device` of the node's own, counted from 0.
   End OpenEnd(size_t node, uint64_t bytes, uint64_t device = 0, const std::string& name = "test");
   // One transfer with key `key` over all of both arenas must go well and bring the bytes.
-  void ExpectTransfer(End& source, End& destination, const std::string& key, const PostOptions& options = {});
+  void ExpectTransfer(End& source, End& destination, const std::string& key,
+                      const PostOptions& options = {});
   void TearDown() override;
 
   std::unique_ptr<Cluster> cluster_;
@@ -76,8 +79,8 @@ struct RouteCase {
 extern const RouteCase kLocalRoute, kMappedRoute, kUcxShmRoute, kUcxTcpRoute;
 inline void PrintTo(const RouteCase& route, std::ostream* out) { *out << route.name; }
 
-// Two daemons; the source is device 0 of the first, the destination device 0 of the second, or on `local`
-// device 1 of the first. Instantiate with RouteCases.
+// Two daemons; the source is device 0 of the first, the destination device 0 of the second, or on
+// `local` device 1 of the first. Instantiate with RouteCases.
 class RouteTest : public ClusterTest, public ::testing::WithParamInterface<RouteCase> {
  protected:
   void StartForRoute(ClusterOptions options = {});
@@ -86,6 +89,8 @@ class RouteTest : public ClusterTest, public ::testing::WithParamInterface<Route
   uint64_t source_device() const { return 0; }
   uint64_t destination_device() const { return GetParam().one_node ? 1 : 2; }
   PostOptions options() const;
+  // Waits until the destination's daemon knows of a send that nobody has matched.
+  bool AwaitOffer();
   End OpenSource(uint64_t bytes) { return OpenEnd(0, bytes, 0, "source"); }
   End OpenDestination(uint64_t bytes) {
     return OpenEnd(destination_node(), bytes, GetParam().one_node ? 1 : 0, "destination");
@@ -96,13 +101,16 @@ class RouteTest : public ClusterTest, public ::testing::WithParamInterface<Route
   std::string route_option() const;  // for ClientProcess: " route=2"
 };
 
-inline std::string RouteCaseName(const ::testing::TestParamInfo<RouteCase>& info) { return info.param.name; }
-#define INSTANTIATE_ROUTES(suite, ...) \
-  INSTANTIATE_TEST_SUITE_P(Routes, suite, ::testing::Values(__VA_ARGS__), ::ferry::testing::RouteCaseName)
-#define INSTANTIATE_ALL_ROUTES(suite)                                                                 \
+inline std::string RouteCaseName(const ::testing::TestParamInfo<RouteCase>& info) {
+  return info.param.name;
+}
+#define INSTANTIATE_ROUTES(suite, ...)                                    \
+  INSTANTIATE_TEST_SUITE_P(Routes, suite, ::testing::Values(__VA_ARGS__), \
+                           ::ferry::testing::RouteCaseName)
+#define INSTANTIATE_ALL_ROUTES(suite)                                                      \
   INSTANTIATE_ROUTES(suite, ::ferry::testing::kLocalRoute, ::ferry::testing::kMappedRoute, \
                      ::ferry::testing::kUcxShmRoute, ::ferry::testing::kUcxTcpRoute)
-#define INSTANTIATE_PEER_ROUTES(suite)                                                     \
+#define INSTANTIATE_PEER_ROUTES(suite)                                                      \
   INSTANTIATE_ROUTES(suite, ::ferry::testing::kMappedRoute, ::ferry::testing::kUcxShmRoute, \
                      ::ferry::testing::kUcxTcpRoute)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that tell where they come from: which seed, which place. Header only and without gtest, because
-// client processes use it as well. Any thread.
+// Bytes that tell where they come from: which seed, which place. Header only and without gtest,
+// because client processes use it as well. Any thread.
 #pragma once
 
 #include <cstdint>

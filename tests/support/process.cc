@@ -25,7 +25,8 @@ namespace ferry::testing {
 namespace {
 
 // Between fork and exec: only calls that are safe there.
-[[noreturn]] void BecomeChild(const SpawnOptions& options, char* const* argv, int in, int out, pid_t parent) {
+[[noreturn]] void BecomeChild(const SpawnOptions& options, char* const* argv, int in, int out,
+                              pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(126);
   sigset_t none;
@@ -35,7 +36,8 @@ namespace {
   if (out >= 0) dup2(out, STDOUT_FILENO);
   if (out >= 0 && !options.pipes) dup2(out, STDERR_FILENO);
   if (options.uid.has_value()) {
-    if (setgroups(0, nullptr) != 0 || setgid(*options.uid) != 0 || setuid(*options.uid) != 0) _exit(125);
+    if (setgroups(0, nullptr) != 0 || setgid(*options.uid) != 0 || setuid(*options.uid) != 0)
+      _exit(125);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of user forgets it
   }
   execv(argv[0], argv);
@@ -55,13 +57,15 @@ Process::Process(const SpawnOptions& options) {
     FERRY_CHECK(file.valid());
   }
   std::vector<char*> argv;
-  for (const std::string& argument : options.arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : options.arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = getpid();
   pid_ = fork();
   FERRY_CHECK(pid_ >= 0);
   if (pid_ == 0) {
-    BecomeChild(options, argv.data(), to_child[0], options.pipes ? from_child[1] : file.get(), parent);
+    BecomeChild(options, argv.data(), to_child[0], options.pipes ? from_child[1] : file.get(),
+                parent);
   }
   pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   FERRY_CHECK(pidfd_.valid());
@@ -76,7 +80,11 @@ Process::Process(const SpawnOptions& options) {
 Process::~Process() { Kill(); }
 
 void Process::Signal(int signal) const {
-  if (!status_.has_value()) kill(pid_, signal);
+  if (status_.has_value()) return;
+  kill(pid_, signal);
+  if (signal != SIGSTOP) return;
+  siginfo_t info{};  // it takes a moment until the last thread has stopped
+  FERRY_CHECK(waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) == 0);
 }
 
 std::optional<int> Process::Wait(std::chrono::milliseconds patience) {
@@ -114,7 +122,7 @@ size_t Process::MemfdMappings() const {
   return count;
 }
 
-Finished Run(const std::vector<std::string>& arguments, std::chrono::milliseconds patience) {
+Finished RunProgram(const std::vector<std::string>& arguments, std::chrono::milliseconds patience) {
   TemporaryDirectory directory;
   SpawnOptions options;
   options.arguments = arguments;

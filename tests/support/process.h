@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another program for as long as its object lives: killed and reaped with it. Its own thread only; the
-// children die with that thread too (PR_SET_PDEATHSIG), so that an aborted test leaves nothing behind.
+// Another program for as long as its object lives: killed and reaped with it. Its own thread only;
+// the children die with that thread too (PR_SET_PDEATHSIG), so that an aborted test leaves nothing
+// behind.
 #pragma once
 
 #include <sys/types.h>
@@ -30,6 +31,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
+  // After SIGSTOP it has stopped when this returns.
   void Signal(int signal) const;
   // Its exit status, 128 + the signal that ended it, or nothing if it still runs after `patience`.
   std::optional<int> Wait(std::chrono::milliseconds patience = kSoon);
@@ -56,7 +58,8 @@ struct Finished {
   int status = -1;
   std::string output;
 };
-Finished Run(const std::vector<std::string>& arguments, std::chrono::milliseconds patience = kSoon);
+Finished RunProgram(const std::vector<std::string>& arguments,
+                    std::chrono::milliseconds patience = kSoon);
 
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
@@ -75,8 +78,9 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// A port of 127.0.0.1 that nobody else gets as long as the object lives: bound and never listened on, so that
-// a daemon, which sets SO_REUSEADDR as well, can listen on it, and again after a restart.
+// A port of 127.0.0.1 that nobody else gets as long as the object lives: bound and never listened
+// on, so that a daemon, which sets SO_REUSEADDR as well, can listen on it, and again after a
+// restart.
 class ReservedPort {
  public:
   ReservedPort();

@@ -44,7 +44,8 @@ v1::AttachResponse RawSession::Hello(const std::string& token, const std::string
   return response;
 }
 
-v1::AttachResponse RawSession::Register(uint64_t device, uint64_t bytes, const std::vector<int>& fds) {
+v1::AttachResponse RawSession::Register(uint64_t device, uint64_t bytes,
+                                        const std::vector<int>& fds) {
   v1::AttachRequest request;
   request.mutable_register_arena()->set_device_id(device);
   request.mutable_register_arena()->set_bytes(bytes);
@@ -62,7 +63,8 @@ uint64_t RawSession::MakeArena(uint64_t device, uint64_t bytes) {
   return Register(device, bytes, {memfd.get()}).arena_registered().arena_id();
 }
 
-absl::Status RawSession::Finish(grpc::ClientContext& context, const std::function<grpc::Status()>& call) {
+absl::Status RawSession::Finish(grpc::ClientContext& context,
+                                const std::function<grpc::Status()>& call) {
   context.set_wait_for_ready(true);
   SetDeadline(context);
   return tools::FromGrpc(call());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session made by hand on attach.sock and client.sock: for what libferry would never send. One thread.
+// A session made by hand on attach.sock and client.sock: for what libferry would never send. One
+// thread.
 #pragma once
 
 #include <functional>
@@ -18,8 +19,8 @@ namespace ferry::testing {
 class RawSession {
  public:
   explicit RawSession(const std::string& client_dir);
-  // Sends `request` (its sequence is set here) and returns the daemon's answer to it; if the connection closes
-  // without one, an answer with sequence 0 and no error.
+  // Sends `request` (its sequence is set here) and returns the daemon's answer to it; if the
+  // connection closes without one, an answer with sequence 0 and no error.
   v1::AttachResponse Ask(v1::AttachRequest request, const std::vector<int>& fds = {});
   v1::AttachResponse Hello(const std::string& token = "", const std::string& name = "raw");
   v1::AttachResponse Register(uint64_t device, uint64_t bytes, const std::vector<int>& fds);

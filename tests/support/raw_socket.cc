@@ -13,7 +13,8 @@
 
 namespace ferry::testing {
 
-RawSocket::RawSocket(const std::string& path, int type) : socket_(socket(AF_UNIX, type | SOCK_CLOEXEC, 0)) {
+RawSocket::RawSocket(const std::string& path, int type)
+    : socket_(socket(AF_UNIX, type | SOCK_CLOEXEC, 0)) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   FERRY_CHECK(socket_.valid() && path.size() < sizeof(address.sun_path));
@@ -54,7 +55,8 @@ std::optional<RawSocket::Packet> RawSocket::Receive(std::chrono::milliseconds pa
   const ssize_t size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   packet.bytes.resize(size > 0 ? static_cast<size_t>(size) : 0);
   if (size < 0) return packet;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {

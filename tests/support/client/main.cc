@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry_test_client CLIENT_DIR NAME [UID]: a client that does what it reads on its standard input; the commands
-// are listed in tests/support/client_process.h. Single-threaded but for libferry.
+// ferry_test_client CLIENT_DIR NAME [UID]: a client that does what it reads on its standard input;
+// the commands are listed in tests/support/client_process.h. Single-threaded but for libferry.
 #include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
@@ -88,8 +88,10 @@ class Client {
     for (std::string word; words >> word;) {
       const std::string value = word.substr(word.find('=') + 1);
       if (word.rfind("count=", 0) == 0) count = strtoull(value.c_str(), nullptr, 10);
+      if (word.rfind("domain=", 0) == 0) options.domain = value;
       if (word.rfind("route=", 0) == 0) options.route = atoi(value.c_str());
-      if (word.rfind("deadline_ms=", 0) == 0) options.deadline = std::chrono::milliseconds(atol(value.c_str()));
+      if (word.rfind("deadline_ms=", 0) == 0)
+        options.deadline = std::chrono::milliseconds(atol(value.c_str()));
       if (word.rfind("defined=", 0) == 0) {
         defined = Transfer::DefinedAt{static_cast<uint32_t>(atoi(value.c_str())),
                                       strtoull(value.c_str() + value.find(':') + 1, nullptr, 10)};
@@ -113,7 +115,8 @@ class Client {
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
       unsigned long begin = 0, end = 0;
-      if (line.find("memfd:") == std::string::npos || sscanf(line.c_str(), "%lx-%lx", &begin, &end) != 2 ||
+      if (line.find("memfd:") == std::string::npos ||
+          sscanf(line.c_str(), "%lx-%lx", &begin, &end) != 2 ||
           end - begin != FERRY_TIMELINE_BYTES) {
         continue;
       }
@@ -155,7 +158,8 @@ class Client {
       prctl(PR_SET_PDEATHSIG, 0);
       char byte;
       [[maybe_unused]] const ssize_t ended = read(pipe_fds[0], &byte, 1);
-      // The parent is gone: long enough for the daemon to be seen to notice it, though this child lives.
+      // The parent is gone: long enough for the daemon to be seen to notice it, though this child
+      // lives.
       alarm(20);
       pause();
       _exit(0);
@@ -218,7 +222,9 @@ class Client {
          return Name(batch.Wait(std::chrono::milliseconds(Next<int64_t>(words))));
        }},
       {"over",
-       [this](std::istream& words) { return "OK " + std::to_string(NextBatch(words).over() ? 1 : 0); }},
+       [this](std::istream& words) {
+         return "OK " + std::to_string(NextBatch(words).over() ? 1 : 0);
+       }},
       {"define",
        [this](std::istream& words) {
          const uint32_t timeline = Next<uint32_t>(words);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A daemon that neither lives nor dies: stopped, silent, its sockets open. After 5 s its peers give
+// it up; when it wakes it is told, and the link heals.
+#include <signal.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/fixtures.h"
+
+namespace ferry::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AnyOf;
+
+class SilenceTest : public RouteTest {
+ protected:
+  void TearDown() override {
+    ends_.clear();
+    RouteTest::TearDown();
+  }
+  // Ends of all the test's sessions; they outlive the batches.
+  std::vector<End> ends_;
+};
+INSTANTIATE_PEER_ROUTES(SilenceTest);
+
+TEST_P(SilenceTest, AStoppedDestinationIsGivenUpAndComesBack) {
+  StartForRoute();
+  ends_.push_back(OpenSource(kMiB));
+  ends_.push_back(OpenDestination(kMiB));
+  End &source = ends_[0], &destination = ends_[1];
+  ExpectTransfer(source, destination, "before", options());
+  // Posted at both ends and matched; one posted at each end only.
+  Transfer later(destination.device, "matched", {source.arena.Range(0, 4096)});
+  later.defined_at = Transfer::DefinedAt{0, 1};
+  Batch matched_send = Must(source.session.Send(source.device, {later}, options()));
+  Batch matched_receive =
+      Receive(destination, source, "matched", {destination.arena.Range(0, 4096)}, options());
+  Batch lone_send =
+      Send(source, destination, "lone send", {source.arena.Range(4096, 4096)}, options());
+  Batch lone_receive = Receive(destination, source, "lone receive",
+                               {destination.arena.Range(4096, 4096)}, options());
+  ASSERT_TRUE(Await([&] { return node(0).admin().Count("matched") == 1; }));
+  const auto stopped = Clock::now();
+  node(1).Signal(SIGSTOP);
+  source.session.Define(0, 1);  // on its way to somebody who does not listen
+  EXPECT_THAT(matched_send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  EXPECT_THAT(lone_send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  EXPECT_GT(Clock::now() - stopped, seconds(3));   // not at the first heartbeat that is late
+  EXPECT_LT(Clock::now() - stopped, seconds(25));  // the bound is 5 s of silence
+  EXPECT_EQ(node(0).admin().PeerState("node-b") == "up", false);
+  // The zombie wakes: its clients hear the same.
+  node(1).Signal(SIGCONT);
+  EXPECT_THAT(matched_receive.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  EXPECT_THAT(lone_receive.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  ASSERT_TRUE(nodes().AwaitLink(0, 1));
+  ASSERT_TRUE(nodes().AwaitLink(1, 0));
+  ExpectTransfer(source, destination, "healed", options());
+  ExpectTransfer(destination, source, "healed backwards", options());
+}
+
+TEST_P(SilenceTest, AStoppedSourceIsGivenUpInTheMiddleOfTransfers) {
+  constexpr uint64_t kEach = 64 * kMiB;
+  constexpr uint64_t kCount = 8;
+  StartForRoute();
+  ends_.push_back(OpenSource(kEach * kCount));
+  ends_.push_back(OpenDestination(kEach * kCount));
+  End &source = ends_[0], &destination = ends_[1];
+  std::vector<Transfer> sends, receives;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    Fill(source.arena, i * kEach, kEach, i);
+    sends.emplace_back(destination.device, absl::StrCat(i),
+                       std::vector<Range>{source.arena.Range(i * kEach, kEach)});
+    receives.emplace_back(source.device, absl::StrCat(i),
+                          std::vector<Range>{destination.arena.Range(i * kEach, kEach)});
+  }
+  Batch receive = Must(destination.session.Receive(destination.device, receives, options()));
+  Batch send = Must(source.session.Send(source.device, sends, options()));
+  ASSERT_TRUE(Await([&] {
+    return node(1).admin().Status().bytes_received() > 0 || node(1).admin().Count("launched") > 0;
+  }));
+  node(0).Signal(SIGSTOP);
+  // On `mapped` the destination copies without the source, so it may well come to an end.
+  EXPECT_THAT(NameOf(receive.Wait(kSoon)), AnyOf("OK", "UNAVAILABLE/PEER_UNREACHABLE"));
+  for (uint64_t i = 0; i < kCount; ++i) {  // who says OK has the bytes
+    if (receive.TransferStatus(i).ok()) {
+      EXPECT_TRUE(Has(destination.arena, i * kEach, kEach, i)) << i;
+    }
+  }
+  ASSERT_TRUE(Await([&] { return node(1).admin().PeerState("node-a") != "up"; }));
+  node(0).Signal(SIGCONT);
+  EXPECT_THAT(NameOf(send.Wait(kSoon)), AnyOf("OK", "UNAVAILABLE/PEER_UNREACHABLE"));
+  End small_source = OpenSource(kMiB), small_destination = OpenDestination(kMiB);
+  ExpectTransfer(small_source, small_destination, "healed", options());
+}
+
+// A pause shorter than the patience harms nothing.
+TEST_P(SilenceTest, AShortPauseIsForgiven) {
+  StartForRoute();
+  ends_.push_back(OpenSource(kMiB));
+  ends_.push_back(OpenDestination(kMiB));
+  End &source = ends_[0], &destination = ends_[1];
+  ExpectTransfer(source, destination, "before", options());
+  Fill(source.arena, 0, kMiB, 4);
+  Batch receive = Receive(destination, source, "k", {destination.arena.All()}, options());
+  node(1).Signal(SIGSTOP);
+  Batch send = Send(source, destination, "k", {source.arena.All()}, options());
+  EXPECT_THAT(send.Wait(milliseconds(1500)), Is("DEADLINE_EXCEEDED"));  // waits meanwhile
+  node(1).Signal(SIGCONT);
+  EXPECT_THAT(send.Wait(kSoon), IsOk());
+  EXPECT_THAT(receive.Wait(kSoon), IsOk());
+  EXPECT_TRUE(Has(destination.arena, 0, kMiB, 4));
+}
+
+}  // namespace
+}  // namespace ferry::testing
