@@ -258,6 +258,10 @@ TEST_F(QuotaTest, BytesArenasAndTransfers) {
   EXPECT_EQ(session.limits().bytes, kMiB);
   EXPECT_EQ(session.limits().arenas, 3u);
   EXPECT_EQ(session.limits().transfers_in_flight, 5u);
+  // Only after a call has come back has the daemon surely accepted the session's second connection.
+  Batch first = Must(session.Send(0, {Transfer(1, "first", {})}));
+  EXPECT_THAT(first.Cancel(), IsOk());
+  EXPECT_THAT(first.Wait(kSoon), Is("CANCELLED/CANCELLED"));
   const size_t fds = node(0).process().OpenFds();
   const size_t mappings = node(0).process().MemfdMappings();
   Arena most = Must(session.CreateArena(0, 700 * 1024));
