@@ -48,6 +48,16 @@ SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options opt
       options_(std::move(options)),
       hooks_(std::move(hooks)) {}
 
+SessionTable::~SessionTable() {
+  // A memory thread may still be at a mapping (Populate): they go where all mappings go.
+  for (auto& [id, session] : sessions_) {
+    for (std::unique_ptr<Arena>& arena : session->TakeAllArenas()) {
+      LocalDevice* device = devices_.Find(arena->device);
+      if (device != nullptr) device->memory->Post([mapping = std::move(arena->mapping)] {});
+    }
+  }
+}
+
 void SessionTable::OnConnected(Door::ConnectionId connection) {
   before_hello_[connection] = control_.Now() + kHelloTimeout;
 }

@@ -45,6 +45,7 @@ class SessionTable {
   static constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
 
   SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks);
+  ~SessionTable();
 
   // --- From attach.sock.
   void OnConnected(Door::ConnectionId connection);

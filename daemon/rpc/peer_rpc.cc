@@ -233,6 +233,10 @@ class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
         delivery_(std::move(delivery)) {
     output_ = std::make_shared<Output>([this](const LinkRequest* message) { StartWrite(message); },
                                        [this](Cancel) { Release(); });
+  }
+  // A call that fails at once is over, and this object gone, before this is back: the caller takes
+  // what it needs of it before.
+  void Start() {
     calls_.Started(context_);
     stub_->async()->Link(&context_, this);
     // Keeps the call open while writes may come from outside the reactor.
@@ -284,8 +288,10 @@ class GrpcPeerDialer final : public PeerDialer {
     auto delivery = std::make_shared<Delivery>(control_, std::move(callbacks));
     auto* link =
         new DialledLink(calls_, Channel(address), delivery);  // deletes itself when gRPC is done
-    return std::make_unique<OutputStream<LinkRequest, DialledLink::Cancel>>(
+    auto stream = std::make_unique<OutputStream<LinkRequest, DialledLink::Cancel>>(
         link->output(), delivery, +[](const absl::Status&) { return DialledLink::Cancel{}; });
+    link->Start();
+    return stream;
   }
 
   void Knock(const std::string& address, const std::string& node,
