@@ -177,27 +177,20 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
       if (peer_arenas_.Find(launch.peer, range.arena) == nullptr) return false;
     }
   }
-  if (launch.ranges.size() == 1 && launch.remote_ranges.size() == 1) {
+  if (launch.role != LaunchRole::kCopy) {
+    for (const Range& range : launch.ranges) {
+      if (range.length > 0) op.segments.push_back({own(range), nullptr, range.length});
+    }
+  } else if (launch.ranges.size() == 1 && launch.remote_ranges.size() == 1) {
     if (launch.bytes > 0) {
-      Segment segment{own(launch.ranges[0]), nullptr, launch.bytes};
-      if (launch.role == LaunchRole::kCopy) {
-        ASSIGN_OR_RETURN(segment.remote, remote(launch.remote_ranges[0]));
-      }
-      op.segments.push_back(segment);
+      ASSIGN_OR_RETURN(const std::byte* from, remote(launch.remote_ranges[0]));
+      op.segments.push_back({own(launch.ranges[0]), from, launch.bytes});
     }
   } else {
-    const bool sends = launch.role == LaunchRole::kSend;
-    const std::vector<uint64_t> ours = Lengths(launch.ranges);
-    const std::vector<uint64_t> theirs = Lengths(launch.remote_ranges);
-    for (const Piece& piece : CutPieces(sends ? ours : theirs, sends ? theirs : ours)) {
-      const Range& mine = launch.ranges[sends ? piece.source_range : piece.destination_range];
-      Segment segment{own(mine) + (sends ? piece.source_offset : piece.destination_offset), nullptr,
-                      piece.length};
-      if (launch.role == LaunchRole::kCopy) {
-        ASSIGN_OR_RETURN(const std::byte* base, remote(launch.remote_ranges[piece.source_range]));
-        segment.remote = base + piece.source_offset;
-      }
-      op.segments.push_back(segment);
+    for (const Piece& piece : CutPieces(Lengths(launch.remote_ranges), Lengths(launch.ranges))) {
+      ASSIGN_OR_RETURN(const std::byte* base, remote(launch.remote_ranges[piece.source_range]));
+      op.segments.push_back({own(launch.ranges[piece.destination_range]) + piece.destination_offset,
+                             base + piece.source_offset, piece.length});
     }
   }
   if (launch.role == LaunchRole::kCopy && launch.route == Route::kMapped) {

@@ -70,7 +70,7 @@ struct Launch {
   uint64_t tag = 0;              // kReceive, kSend: unique among this peer pair's transfers
   uint64_t bytes = 0;
   RangeList ranges;         // ours
-  RangeList remote_ranges;  // kCopy: of the source; kReceive, kSend: only the lengths mean anything
+  RangeList remote_ranges;  // kCopy: of the source
 };
 
 // A transfer is over. Each posted transfer appears here exactly once.

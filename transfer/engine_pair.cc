@@ -198,15 +198,11 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   launch.remote_device = receive.spec.key.source;
   launch.bytes = receive.spec.bytes;
   launch.ranges = receive.spec.ranges;
-  launch.remote_ranges = *source.ranges;
   if (agreed) {
     launch.tag = next_tag++;
-    Go go{receive.partner, receive.attempt, route, launch.tag, {}};
-    if (receive.spec.ranges.size() > 1) {
-      go.receive_lengths.reserve(receive.spec.ranges.size());
-      for (const Range& range : receive.spec.ranges) go.receive_lengths.push_back(range.length);
-    }
-    Send(receive.peer, std::move(go));
+    Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag});
+  } else {
+    launch.remote_ranges = *source.ranges;
   }
   out.launches.push_back(std::move(launch));
 }
@@ -289,14 +285,6 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.tag = go.tag;
   launch.bytes = send.spec.bytes;
   launch.ranges = send.spec.ranges;
-  if (go.receive_lengths.empty()) {
-    launch.remote_ranges.push_back({ArenaId(), 0, send.spec.bytes});
-  } else {
-    launch.remote_ranges.reserve(go.receive_lengths.size());
-    for (uint64_t length : go.receive_lengths) {
-      launch.remote_ranges.push_back({ArenaId(), 0, length});
-    }
-  }
   out.launches.push_back(std::move(launch));
 }
 

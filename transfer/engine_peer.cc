@@ -16,14 +16,6 @@ namespace {
 // The source runs the deadline; this is for a source that forgot.
 constexpr absl::Duration kOfferGrace = absl::Seconds(1);
 
-bool AddUpTo(const std::vector<uint64_t>& lengths, uint64_t bytes) {
-  for (uint64_t length : lengths) {
-    if (length > bytes) return false;
-    bytes -= length;
-  }
-  return bytes == 0;
-}
-
 // A status from the wire where only a failure makes sense.
 absl::Status Failure(absl::Status status) {
   if (!status.ok()) return status;
@@ -243,7 +235,6 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }
-  if (!go.receive_lengths.empty() && !AddUpTo(go.receive_lengths, send->spec.bytes)) return false;
   FlightRecorder::Get().Record("go", go.transfer.value(), peer.value(), go.attempt);
   LeaveMatcher(*send);
   if (!send->outstanding) {

@@ -37,7 +37,6 @@ struct Go {
   uint32_t attempt = 0;
   Route route = Route::kUnspecified;
   uint64_t tag = 0;
-  std::vector<uint64_t> receive_lengths;  // only if more than one range
 };
 struct Done {
   TransferId transfer;

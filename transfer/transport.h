@@ -19,7 +19,8 @@
 
 namespace ferry {
 
-// Contiguous memory at both ends (kCopy), or at ours (kSend, kReceive: `remote` is null).
+// Contiguous memory at both ends (kCopy), or at ours (kSend, kReceive: `remote` is null). The other
+// end may be cut differently: only the sum of the sizes is the same.
 struct Segment {
   std::byte* local = nullptr;
   const std::byte* remote = nullptr;

@@ -47,7 +47,7 @@ void ConnectionTable::Sweep() {
 
 absl::StatusOr<int> ConnectionTable::Admit(UniqueFd socket, const Credentials& credentials) {
   MutexLock lock(mutex_);
-  const auto of_uid = [&] {
+  const auto of_uid = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::count_if(by_fd_.begin(), by_fd_.end(), [&](const auto& entry) {
       return entry.second.caller.credentials.uid == credentials.uid;
     });

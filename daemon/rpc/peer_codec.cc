@@ -57,7 +57,6 @@ struct EventEncoder {
     out->set_attempt(go.attempt);
     out->set_route(static_cast<v1::Route>(go.route));
     out->set_tag(go.tag);
-    for (const uint64_t length : go.receive_lengths) out->add_receive_lengths(length);
   }
   void operator()(const Done& done) {
     event.set_transfer(done.transfer.value());
@@ -201,16 +200,9 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         break;
       case peer::v1::PeerEvent::kGo: {
         const peer::v1::Go& in_go = event.go();
-        if (in_go.route() <= 0 || in_go.route() >= kRoutes ||
-            static_cast<size_t>(in_go.receive_lengths_size()) > kMaxRanges) {
-          return Broken("a go out of bounds");
-        }
+        if (in_go.route() <= 0 || in_go.route() >= kRoutes) return Broken("a go out of bounds");
         frame.messages.push_back(
-            Go{transfer,
-               in_go.attempt(),
-               static_cast<Route>(in_go.route()),
-               in_go.tag(),
-               {in_go.receive_lengths().begin(), in_go.receive_lengths().end()}});
+            Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()), in_go.tag()});
         break;
       }
       case peer::v1::PeerEvent::kDone: {

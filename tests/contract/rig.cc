@@ -96,6 +96,13 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
       op.peer = PeerId(static_cast<uint32_t>(1 - end));
       op.remote_device = GlobalDeviceId(static_cast<uint64_t>(1 - end));
       op.tag = move.id;
+      if (two_sided()) {
+        for (const auto& [at, length] : receive ? move.destination : move.source) {
+          op.segments.push_back({arena(end) + at, nullptr, length});
+        }
+        ops.push_back(std::move(op));
+        continue;
+      }
       std::vector<uint64_t> lengths[2];
       for (const auto& range : move.source) lengths[0].push_back(range.second);
       for (const auto& range : move.destination) lengths[1].push_back(range.second);
@@ -103,11 +110,7 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
         std::byte* const to = arena(1 - from) + move.destination[piece.destination_range].first +
                               piece.destination_offset;
         const uint64_t at = move.source[piece.source_range].first + piece.source_offset;
-        Segment segment;
-        segment.size = piece.length;
-        segment.local = receive ? to : arena(from) + at;
-        if (!two_sided()) segment.remote = view + at;
-        op.segments.push_back(segment);
+        op.segments.push_back({to, view + at, piece.length});
       }
       ops.push_back(std::move(op));
     }

@@ -25,7 +25,7 @@ void Simulation::ClientStep() {
   } else {
     const uint64_t before = nodes_[a].engine->ignored_messages();
     const TransferId nobody(~uint64_t{0} - Random(10));
-    PeerMessage nonsense[] = {Matched{nobody}, Ready{nobody},    Go{nobody, 1, Route::kUcx, 7, {}},
+    PeerMessage nonsense[] = {Matched{nobody}, Ready{nobody},    Go{nobody, 1, Route::kUcx, 7},
                               Done{nobody},    Withdraw{nobody}, SendFailed{nobody, 1, {}}};
     nodes_[a].engine->OnMessage(now_, PeerId(b), std::move(nonsense[Random(6)]));
     if (nodes_[a].engine->ignored_messages() != before + 1) Fail("nonsense was not ignored");

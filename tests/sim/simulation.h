@@ -91,7 +91,6 @@ class Simulation {
   struct Rendezvous {  // both halves of one ucx launch
     uint64_t send = 0;
     uint64_t receive = 0;
-    std::vector<uint64_t> send_sees, receive_sees;  // lengths: own, then the other's
   };
 
   // --- Clock and dice.

@@ -96,24 +96,6 @@ TEST_F(EnginePairTest, ASendThatIsOutWaitsForTheDestinationToSaySo) {
   EXPECT_TRUE(two_.StatusOf(kA, from).ok());
 }
 
-TEST_F(EnginePairTest, GoTellsTheReceiversRangesIfThereAreSeveral) {
-  two_.LinkUp(false, true);
-  TransferSpec receive = SpecOf(Side::kReceive, "k", 0, 2, 100);
-  receive.ranges = {{ArenaId(20), 0, 60}, {ArenaId(20), 500, 40}};
-  two_.Post(receive);
-  two_.Post(SpecOf(Side::kSend, "k", 0, 2, 100));
-  two_.Run();
-  ASSERT_THAT(launches(kA), SizeIs(1));
-  ASSERT_THAT(launches(kA)[0].remote_ranges, SizeIs(2));
-  EXPECT_EQ(launches(kA)[0].remote_ranges[0].length, 60u);
-  EXPECT_EQ(launches(kA)[0].remote_ranges[1].length, 40u);
-  two_.Send("one");
-  two_.Receive("one");
-  two_.Run();
-  ASSERT_THAT(launches(kA)[1].remote_ranges, SizeIs(1));
-  EXPECT_EQ(launches(kA)[1].remote_ranges[0].length, 4096u);
-}
-
 TEST_F(EnginePairTest, ZeroBytesGoTheWholeRoad) {
   two_.LinkUp(false, true);
   TransferSpec send = SpecOf(Side::kSend, "k", 0, 2, 0);
@@ -444,7 +426,7 @@ TEST_F(EnginePairTest, ASecondGoWaitsForTheAnswerOfTheFirstLaunch) {
   const TransferId from = two_.Send();
   two_.Receive();
   two_.Run();
-  two_.a().OnMessage(two_.now, PeerId(kB), Go{from, 2, Route::kUcx, 77, {}});
+  two_.a().OnMessage(two_.now, PeerId(kB), Go{from, 2, Route::kUcx, 77});
   two_.Take(kA);
   EXPECT_THAT(launches(kA), SizeIs(1));
   EXPECT_THAT(two_.daemons[kA].aborts, SizeIs(1));

@@ -4,6 +4,10 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include <filesystem>
+#include <string>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "transfer/ucx/ucx_transport.h"
@@ -13,10 +17,24 @@ namespace {
 
 // The nbx calls and the cached keys of ucp_config_modify.
 constexpr unsigned kOldestMinor = 12;
+constexpr char kLibrary[] = "libucp.so.0";
 
 absl::Status Unavailable(absl::string_view why) {
   return Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-               absl::StrCat("opening libucp.so.0: ", why));
+               absl::StrCat("opening ", kLibrary, ": ", why));
+}
+
+// Ours comes beside the program. On a host with RDMA the host's is taken instead: it has the
+// modules of its adapters, which ours has not.
+std::string LibraryPath() {
+  std::error_code error;
+  const std::filesystem::path ours =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path() /
+      "lib/ferry/ucx" / kLibrary;
+  const std::filesystem::path adapters("/sys/class/infiniband");
+  const bool rdma =
+      std::filesystem::exists(adapters, error) && !std::filesystem::is_empty(adapters, error);
+  return !rdma && std::filesystem::exists(ours, error) ? ours.string() : kLibrary;
 }
 
 absl::StatusOr<UcxApi> Open() {
@@ -29,8 +47,10 @@ absl::StatusOr<UcxApi> Open() {
   // TCP reads this much of a socket at once. 256 MiB over loopback, GB/s: 64K (the default) 1.9,
   // 1M 3.8. A setting of a transport, which this UCX takes from the environment only.
   setenv("UCX_TCP_RX_SEG_SIZE", "1M", /*overwrite=*/0);
+  // Or a host that does not answer would hold up the lane inside connect().
+  setenv("UCX_TCP_CONN_NB", "y", /*overwrite=*/0);
   // Never closed: UCX has threads and process-wide state of its own.
-  void* const library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(LibraryPath().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Unavailable(dlerror());
   UcxApi api;
 #define FERRY_UCX_LOAD(name)                                              \

@@ -14,11 +14,15 @@
 namespace ferry {
 namespace {
 
-// Send requests that UCX has at once, per worker, and how many of them one op posts before the next
-// has its turn. Only sends are bounded: receives are all posted, so that two ends which order their
-// ops differently cannot wait for each other.
+// Send requests that UCX has at once, per worker. Only sends are bounded: receives are all posted,
+// so that two ends which order their ops differently cannot wait for each other.
 constexpr size_t kSendsAtOnce = 64;
-constexpr size_t kSendsPerTurn = 16;
+// A transfer travels in messages of this size, so that a small one never waits behind a large one.
+// They are cut by position in the transfer: so both ends cut alike, however each has laid out its
+// bytes.
+constexpr size_t kMessageBytes = size_t{4} << 20;
+// Enough for the next message to be agreed on while one is moved.
+constexpr size_t kBytesAtOnce = 2 * kMessageBytes;
 // Tags of cancelled receives to watch for, and how many of them one Poll looks for.
 constexpr size_t kMostStrays = 65536;
 constexpr size_t kStraysPerPoll = 64;
@@ -58,7 +62,14 @@ void UcxTransport::Impl::Start(TransportOp op) {
   state.owner = this;
   state.link = &link;
   state.channel = link.channel;
-  state.slots.assign(op.segments.size(), Slot{&state});
+  size_t bytes = 0;
+  for (const Segment& segment : op.segments) bytes += segment.size;
+  state.slots.resize((bytes + kMessageBytes - 1) / kMessageBytes);
+  for (Slot& slot : state.slots) {
+    slot.op = &state;
+    slot.size = std::min(bytes, kMessageBytes);
+    bytes -= slot.size;
+  }
   state.op = std::move(op);
   ++state.channel->ops;
   if (state.receive()) {
@@ -77,23 +88,40 @@ void UcxTransport::Impl::FinishIfComplete(Op& op) {
   finished_ops.push_back(&op);
 }
 
-ucp_request_param_t UcxTransport::Impl::RequestParam(Slot& slot) {
+UcxTransport::Impl::Buffer UcxTransport::Impl::NextMessage(Op& op, Slot& slot) {
+  const auto& segments = op.op.segments;
+  const auto take = [&](size_t most) -> ucp_dt_iov_t {
+    while (op.offset == segments[op.segment].size) {
+      ++op.segment;
+      op.offset = 0;
+    }
+    const Segment& segment = segments[op.segment];
+    const size_t length = std::min(most, segment.size - op.offset);
+    return {segment.local + std::exchange(op.offset, op.offset + length), length};
+  };
+  const ucp_dt_iov_t first = take(slot.size);
+  if (first.length == slot.size) return {first.buffer, slot.size};
+  slot.pieces.push_back(first);
+  for (size_t left = slot.size - first.length; left > 0; left -= slot.pieces.back().length) {
+    slot.pieces.push_back(take(left));
+  }
+  return {slot.pieces.data(), slot.pieces.size(), ucp_dt_make_iov()};
+}
+
+ucp_request_param_t UcxTransport::Impl::RequestParam(Slot& slot, const Buffer& buffer) {
   ucp_request_param_t param = {};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_DATATYPE;
   param.user_data = &slot;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.datatype = buffer.type;
   return param;
 }
 
 void UcxTransport::Impl::PostReceive(Op& op) {
-  const Segment& segment = op.op.segments[op.posted];
   Slot& slot = op.slots[op.posted++];
-  if (segment.size == 0) {
-    ++op.arrived;
-    return;
-  }
-  ucp_request_param_t param = RequestParam(slot);
+  const Buffer buffer = NextMessage(op, slot);
+  ucp_request_param_t param = RequestParam(slot, buffer);
   // A receive that completes at once would tell no length.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
@@ -106,7 +134,7 @@ void UcxTransport::Impl::PostReceive(Op& op) {
   ++op.in_flight;
   ++op.channel->receives_in_flight;
   const ucs_status_ptr_t request = api.ucp_tag_recv_nbx(
-      op.channel->worker->get(), segment.local, segment.size, op.op.tag, ~uint64_t{0}, &param);
+      op.channel->worker->get(), buffer.data, buffer.count, op.op.tag, ~uint64_t{0}, &param);
   if (UCS_PTR_IS_PTR(request)) {
     if (!slot.returned) slot.request = request;
     return;
@@ -117,40 +145,41 @@ void UcxTransport::Impl::PostReceive(Op& op) {
 }
 
 void UcxTransport::Impl::PostSend(Op& op) {
-  const Segment& segment = op.op.segments[op.posted];
   Slot& slot = op.slots[op.posted++];
-  if (segment.size == 0) return;
-  ucp_request_param_t param = RequestParam(slot);
+  const Buffer buffer = NextMessage(op, slot);
+  ucp_request_param_t param = RequestParam(slot, buffer);
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     Slot& slot = *static_cast<Slot*>(user_data);
     --slot.op->channel->sends_in_flight;
+    slot.op->channel->bytes_in_flight -= slot.size;
     slot.op->owner->Sent(slot, status);
     slot.op->owner->Returned(slot, request);
   };
   ++op.in_flight;
   ++op.channel->sends_in_flight;
+  op.channel->bytes_in_flight += slot.size;
   const ucs_status_ptr_t request =
-      api.ucp_tag_send_nbx(op.link->endpoint, segment.local, segment.size, op.op.tag, &param);
+      api.ucp_tag_send_nbx(op.link->endpoint, buffer.data, buffer.count, op.op.tag, &param);
   if (UCS_PTR_IS_PTR(request)) {
     if (!slot.returned) slot.request = request;
     return;
   }
   --op.in_flight;
   --op.channel->sends_in_flight;
+  op.channel->bytes_in_flight -= slot.size;
   Sent(slot, UCS_PTR_RAW_STATUS(request));
 }
 
 void UcxTransport::Impl::Received(Slot& slot, ucs_status_t status, size_t length) {
   Op& op = *slot.op;
-  const size_t size = op.op.segments[&slot - op.slots.data()].size;
   // What came, came: only a cancelled request's message may still be under way.
   if (status != UCS_ERR_CANCELED) ++op.arrived;
-  if (status == UCS_OK && length == size) return;
+  if (status == UCS_OK && length == slot.size) return;
   if (!op.status.ok()) return;
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
     op.status =
         OpError(absl::StatusCode::kInternal, Reason::kProtocolError, op.op,
-                absl::StrCat("the peer sent ", length, " bytes where ", size, " were agreed"));
+                absl::StrCat("the peer sent ", length, " bytes where ", slot.size, " were agreed"));
   } else {
     op.status = OpError(absl::StatusCode::kAborted, Reason::kCommAborted, op.op,
                         api.ucs_status_string(status));
@@ -199,7 +228,10 @@ void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
 
 bool UcxTransport::Impl::PumpSends(Channel& channel) {
   bool any = false;
-  while (!channel.sends.empty() && channel.sends_in_flight < kSendsAtOnce) {
+  const auto room = [&] {
+    return channel.sends_in_flight < kSendsAtOnce && channel.bytes_in_flight < kBytesAtOnce;
+  };
+  while (!channel.sends.empty() && room()) {
     Op& op = *channel.sends.front();
     channel.sends.pop_front();
     op.waiting = false;
@@ -210,11 +242,7 @@ bool UcxTransport::Impl::PumpSends(Channel& channel) {
                           op.posted == 0 ? Reason::kRouteUnavailable : Reason::kCommAborted, op.op,
                           opened.message());
     }
-    for (size_t turn = 0; turn < kSendsPerTurn && op.status.ok() && op.posted < op.slots.size() &&
-                          channel.sends_in_flight < kSendsAtOnce;
-         ++turn) {
-      PostSend(op);
-    }
+    if (op.status.ok()) PostSend(op);
     if (op.status.ok() && op.posted < op.slots.size()) {
       op.waiting = true;
       channel.sends.push_back(&op);

@@ -30,11 +30,13 @@ struct UcxTransport::Impl {
   using OpKey = std::pair<TransferId, uint32_t>;
   using LinkKey = std::pair<PeerId, GlobalDeviceId>;
 
-  // One UCX request of an op; UCX's callbacks get its address.
+  // One message of an op; UCX's callbacks get its address.
   struct Slot {
     Op* op = nullptr;
     void* request = nullptr;  // while UCX has it and it can be cancelled
     bool returned = false;
+    size_t size = 0;
+    std::vector<ucp_dt_iov_t> pieces;  // only if the message is more than one
   };
 
   struct Op {
@@ -42,13 +44,15 @@ struct UcxTransport::Impl {
     TransportOp op;
     Link* link = nullptr;  // null once it is stopped
     Channel* channel = nullptr;
-    std::vector<Slot> slots;  // one per segment; never resized
-    size_t posted = 0;        // segments handed to UCX, or skipped because they are empty
-    size_t in_flight = 0;     // requests that have not returned
-    size_t arrived = 0;       // receives: segments that need nothing more from the peer
-    bool waiting = false;     // is in its channel's `sends`
-    bool finished = false;    // is in `finished_ops`
-    absl::Status status;      // the first error
+    std::vector<Slot> slots;  // one per message; never resized
+    size_t posted = 0;        // messages handed to UCX
+    size_t segment = 0;       // where the next message begins
+    size_t offset = 0;
+    size_t in_flight = 0;   // requests that have not returned
+    size_t arrived = 0;     // receives: messages that need nothing more from the peer
+    bool waiting = false;   // is in its channel's `sends`
+    bool finished = false;  // is in `finished_ops`
+    absl::Status status;    // the first error
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
     bool complete() const { return in_flight == 0 && (!status.ok() || posted == slots.size()); }
@@ -78,6 +82,7 @@ struct UcxTransport::Impl {
     size_t ops = 0;
     std::deque<Op*> sends;  // not all segments posted
     size_t sends_in_flight = 0;
+    size_t bytes_in_flight = 0;  // of sends
     size_t receives_in_flight = 0;
     bool draining = false;       // see Drain
     std::vector<void*> closing;  // requests of endpoints that close
@@ -114,7 +119,15 @@ struct UcxTransport::Impl {
   void Refuse(const TransportOp& op, Reason reason, absl::string_view why);
   void Start(TransportOp op);
   void FinishIfComplete(Op& op);
-  ucp_request_param_t RequestParam(Slot& slot);
+  // The memory of a message: UCX's buffer, count and datatype of it.
+  struct Buffer {
+    void* data = nullptr;
+    size_t count = 0;
+    ucp_datatype_t type = ucp_dt_make_contig(1);
+  };
+  // Cuts the next message off the op's segments.
+  Buffer NextMessage(Op& op, Slot& slot);
+  ucp_request_param_t RequestParam(Slot& slot, const Buffer& buffer);
   void PostReceive(Op& op);
   void PostSend(Op& op);
   void Received(Slot& slot, ucs_status_t status, size_t length);
