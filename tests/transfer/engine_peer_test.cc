@@ -199,13 +199,13 @@ TEST_F(EnginePeerTest, MessagesThatDoNotFitTheStateAreIgnoredAndCounted) {
   const TransferId to = two_.Receive();
   two_.Run();
   ExpectIgnored(kA, Matched{from});                        // twice
-  ExpectIgnored(kA, Go{from, 1, Route::kUcx, 7});      // not defined
+  ExpectIgnored(kA, Go{from, 1, Route::kUcx, 7});          // not defined
   ExpectIgnored(kB, SendFailed{from, 1, RouteRefused()});  // not launched
   ExpectIgnored(kB, Done{to});                             // a receive
   two_.a().OnDefined(two_.now, from);
   two_.Run();
-  ExpectIgnored(kB, Ready{from});                          // twice
-  ExpectIgnored(kA, Go{from, 1, Route::kMapped, 7});   // nothing to do for it
+  ExpectIgnored(kB, Ready{from});                     // twice
+  ExpectIgnored(kA, Go{from, 1, Route::kMapped, 7});  // nothing to do for it
   two_.Answer(kB);
   EXPECT_TRUE(two_.StatusOf(kA, from).ok());
 }
