@@ -13,10 +13,9 @@ TransferBatcher::TransferBatcher(const Options& options) : options_(options) {
 }
 
 bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority) {
-  Queue* queue = bytes <= options_.chunk_bytes ? &small_ : &large_;
-  const Place place(-int64_t{priority}, next_++);
-  if (!index_.try_emplace(pair, Where{queue, place}).second) return false;
-  queue->emplace(place, Waiting{pair, 0, bytes});
+  const Where where{bytes > options_.chunk_bytes, Place(-int64_t{priority}, next_++)};
+  if (!index_.try_emplace(pair, where).second) return false;
+  QueueOf(where).emplace(where.place, Waiting{pair, 0, bytes});
   bytes_ += bytes;
   since_ = std::min(since_, now);
   return true;
@@ -25,9 +24,10 @@ bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, 
 bool TransferBatcher::Remove(const PairName& pair) {
   auto entry = index_.find(pair);
   if (entry == index_.end()) return false;
-  auto waiting = entry->second.queue->find(entry->second.place);
+  Queue& queue = QueueOf(entry->second);
+  auto waiting = queue.find(entry->second.place);
   bytes_ -= waiting->second.left;
-  entry->second.queue->erase(waiting);
+  queue.erase(waiting);
   index_.erase(entry);
   if (index_.empty()) since_ = absl::InfiniteFuture();
   return true;

@@ -61,9 +61,11 @@ class TransferBatcher {
   };
   using Queue = std::map<Place, Waiting>;
   struct Where {
-    Queue* queue;
+    bool large;
     Place place;
   };
+
+  Queue& QueueOf(const Where& where) { return where.large ? large_ : small_; }
 
   const Options options_;
   Queue small_;

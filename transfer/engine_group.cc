@@ -130,7 +130,7 @@ void TransferEngine::Impl::Unpin(TransferId id, uint64_t moved, const absl::Stat
 
 void TransferEngine::Impl::Settle(TransferId id) {
   Posted* half = Find(id);
-  if (half == nullptr || half->chunks_out > 0 || half->route != Route::kNccl) return;
+  if (half == nullptr || half->outstanding) return;
   if (half->outcome) return End(*half, *std::move(half->outcome));
   if (half->spec.side == Side::kSend) {
     if (half->next_go == nullptr) return;  // the destination tells how it ends

@@ -218,7 +218,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
 
 void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
   // Groups end with their attempt, not for one transfer.
-  if (!half.aborted && half.route != Route::kNccl) out.aborts.emplace_back(half.id, why);
+  if (!half.aborted && half.chunks_out == 0) out.aborts.emplace_back(half.id, why);
   half.aborted = true;
   if (half.why.ok()) half.why = std::move(why);
 }

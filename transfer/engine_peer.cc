@@ -261,7 +261,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
     return true;
   }
   // Nobody receives what is still being sent.
-  if (!send->aborted && send->route != Route::kNccl) {
+  if (!send->aborted && send->chunks_out == 0) {
     out.aborts.emplace_back(send->id, absl::AbortedError("the destination tries another launch"));
     send->aborted = true;
   }
