@@ -53,10 +53,9 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
 
 bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   Posted* send = FindSendTo(peer, message.transfer);
-  if (send == nullptr || !send->spec.defined || send->handed || send->outstanding ||
-      send->route == Route::kNccl) {
-    return false;
-  }
+  const bool before = send != nullptr && (send->handed || send->outstanding || send->cut > 0 ||
+                                          send->route == Route::kNccl);
+  if (send == nullptr || !send->spec.defined || before) return false;
   const Clique clique = CliqueOf(send->spec.key);
   if (!InOrder(Route::kNccl) || !Leads(devices.self, clique, peer)) return false;
   LeaveMatcher(*send);

@@ -13,8 +13,12 @@ namespace {
 
 FERRY_MUTANT_TEST(MUTANT) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
-    for (const std::string& failure : Simulation({.seed = seed, .daemons = 4}).Run()) {
-      if (absl::StrContains(failure, MUTANT_EXPECT)) return;  // caught
+    Simulation simulation({.seed = seed, .daemons = 4, .story = true});
+    for (const std::string& failure : simulation.Run()) {
+      if (!absl::StrContains(failure, MUTANT_EXPECT)) continue;
+      EXPECT_TRUE(absl::StartsWith(simulation.Story(), "the story of node-"));
+      EXPECT_TRUE(absl::StrContains(simulation.Story(), "FAILED: "));
+      return;  // caught, and told
     }
   }
   ADD_FAILURE() << "the simulator does not notice";
