@@ -296,7 +296,9 @@ void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes) {
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
-  if (peer.value() < impl_->peers.size()) impl_->peers[peer.value()].routes = std::move(routes);
+  if (peer.value() < impl_->peers.size()) {
+    impl_->SetRoutes(impl_->peers[peer.value()], std::move(routes));
+  }
 }
 
 void TransferEngine::OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why,

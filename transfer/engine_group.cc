@@ -57,7 +57,7 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
                                           send->route == Route::kNccl);
   if (send == nullptr || !send->spec.defined || before) return false;
   const Clique clique = CliqueOf(send->spec.key);
-  if (!InOrder(Route::kNccl) || !Leads(devices.self, clique, peer)) return false;
+  if (!peers[peer.value()].groups || !Leads(devices.self, clique, peer)) return false;
   LeaveMatcher(*send);
   send->stage = Stage::kMatched;
   send->handed = true;
@@ -201,7 +201,7 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
 }
 
 bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
-  if (!InOrder(Route::kNccl) || !Leads(peer, message.clique, devices.self) ||
+  if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
       message.chunks.empty() || message.chunks.size() > kMaxGroupChunks) {
     return false;
   }

@@ -37,12 +37,19 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
   Peer& peer = peers[id.value()];
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
-  peer.routes = std::move(routes);
+  SetRoutes(peer, std::move(routes));
   for (Posted* send : Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
        })) {
     SendOffer(now, *send);
   }
+}
+
+void TransferEngine::Impl::SetRoutes(Peer& peer, RouteTable routes) {
+  peer.routes = std::move(routes);
+  const size_t nccl = static_cast<size_t>(Route::kNccl);
+  peer.groups = peer.groups ||
+                (InOrder(Route::kNccl) && nccl < peer.routes.size() && peer.routes[nccl].available);
 }
 
 void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool established) {
@@ -51,6 +58,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   peer.last_error = why;
   if (!established || !peer.up) return;
   peer.up = false;
+  peer.groups = false;
   peer.routes.clear();
   // What was not taken yet must not go out over the next link.
   std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });

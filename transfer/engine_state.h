@@ -118,6 +118,7 @@ struct Peer {
   bool up = false;
   bool wanted = false;  // in this outbox already
   RouteTable routes;
+  bool groups = false;  // since it is up nccl was available once: its groups can be launched
   absl::Status last_error;
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
 };
@@ -209,6 +210,7 @@ struct TransferEngine::Impl {
 
   // --- engine_peer.cc: messages.
   void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes);
+  void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
   void SendOffer(absl::Time now, Posted& send);

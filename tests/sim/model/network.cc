@@ -216,7 +216,10 @@ void Simulation::Arrive(int from, int to, uint64_t sequence, uint64_t generation
     if (next == 0) {
       Say(absl::StrCat("node-", to, ": link to node-", from, " is up"));
       link.up[EndOf(to, from)] = true;
-      EngineAt(to)->OnPeerUp(now_, PeerId(from), RandomRoutes());
+      // Both hellos say that there is NCCL; later it may be out of order for new transfers.
+      RouteTable routes = RandomRoutes();
+      routes[static_cast<size_t>(Route::kNccl)].available = true;
+      EngineAt(to)->OnPeerUp(now_, PeerId(from), std::move(routes));
     } else {
       EngineAt(to)->OnMessage(now_, PeerId(from), std::move(stream.window.extract(next).mapped()));
     }

@@ -38,17 +38,13 @@ struct SimulationOptions {
 // What a run has done, for people.
 struct SimulationCount {
   uint64_t posted = 0, ended_ok = 0, ended_badly = 0;
-  uint64_t groups = 0;      // launches of them
-  uint64_t messages = 0;    // of engines
-  uint64_t lost = 0;        // segments below a link
-  uint64_t doubled = 0;     //
-  uint64_t reordered = 0;   //
-  uint64_t resets = 0;      // of links
-  uint64_t partitions = 0;  //
-  uint64_t crashes = 0;     // of daemons
-  uint64_t clients = 0;     // that died, cancelled or poisoned
-  uint64_t launches = 0;    // that were made to fail, refuse, hang or be late
-  uint64_t evictions = 0;   // of communicators, asked for
+  uint64_t groups = 0;    // launches of them
+  uint64_t messages = 0;  // of engines
+  // Faults: of segments below a link, of links, of daemons.
+  uint64_t lost = 0, doubled = 0, reordered = 0, resets = 0, partitions = 0, crashes = 0;
+  uint64_t clients = 0;    // that died, cancelled or poisoned
+  uint64_t launches = 0;   // that were made to fail, refuse, hang or be late
+  uint64_t evictions = 0;  // of communicators, asked for
   uint64_t faults() const {
     return lost + doubled + reordered + resets + partitions + crashes + clients + launches +
            evictions;
