@@ -22,7 +22,7 @@ void Grow(std::vector<T>& list, size_t by) {
 }  // namespace
 
 TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
-    : devices(std::move(devices_in)), options(std::move(options_in)) {
+    : devices(std::move(devices_in)), options(std::move(options_in)), leader(options.batch) {
   uint32_t peer_count = devices.self.value() + 1;
   for (const auto& [device, owner] : devices.owner) {
     peer_count = std::max(peer_count, owner.value() + 1);
@@ -66,9 +66,7 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec) const {
   }
   if (spec.route != Route::kUnspecified) {
     const bool local = OwnerOf(key.source) == OwnerOf(key.destination);
-    const bool in_order =
-        std::find(options.order.begin(), options.order.end(), spec.route) != options.order.end();
-    if (spec.route == Route::kNccl || local != (spec.route == Route::kLocal) || !in_order) {
+    if (local != (spec.route == Route::kLocal) || !InOrder(spec.route)) {
       return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
                    absl::StrCat("transfer of ", Describe(key), ": route ", RouteName(spec.route),
                                 ": ", WhyNot(spec.route, key.source, key.destination)));
@@ -228,6 +226,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   LeaveMatcher(half);
   StopWatching(half);
   StopTimer(half);
+  if (half.handed) TakeRest(half);
   FlightRecorder::Get().Record("end", half.id.value(), half.peer.value(),
                                static_cast<uint64_t>(status.code()));
   auto session = per_session.find(SessionOf(half.id));
@@ -269,52 +268,82 @@ std::vector<TransferEngine::EntryError> TransferEngine::Check(
 
 void TransferEngine::Post(absl::Time now, SessionId session, uint64_t first_sequence,
                           std::vector<TransferSpec> batch) {
+  impl_->clock = now;
   impl_->Post(now, session, first_sequence, std::move(batch));
 }
 
-void TransferEngine::OnDefined(absl::Time, TransferId transfer) { impl_->OnDefined(transfer); }
+void TransferEngine::OnDefined(absl::Time now, TransferId transfer) {
+  impl_->clock = now;
+  impl_->OnDefined(transfer);
+}
 
 bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Status& why) {
   Posted* half = impl_->Find(transfer);
   if (half == nullptr) return false;
+  impl_->clock = now;
   impl_->CancelHalf(now, *half, why);
   return true;
 }
 
 void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_view why) {
+  impl_->clock = now;
   impl_->EndSession(now, session, why);
 }
 
 void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes) {
+  impl_->clock = now;
   impl_->OnPeerUp(now, peer, std::move(routes));
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
-  if (peer.value() < impl_->peers.size()) impl_->peers[peer.value()].routes = std::move(routes);
+  if (peer.value() < impl_->peers.size()) {
+    impl_->SetRoutes(impl_->peers[peer.value()], std::move(routes));
+  }
 }
 
-void TransferEngine::OnPeerLost(absl::Time, PeerId peer, const absl::Status& why,
+void TransferEngine::OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why,
                                 bool established) {
+  impl_->clock = now;
   impl_->OnPeerLost(peer, why, established);
 }
 
 void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage message) {
+  impl_->clock = now;
   impl_->OnMessage(now, peer, std::move(message));
 }
 
-void TransferEngine::OnLaunchDone(absl::Time, TransferId transfer, uint32_t attempt,
+void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                                   const absl::Status& status) {
+  impl_->clock = now;
   impl_->OnLaunchDone(transfer, attempt, status);
 }
 
-void TransferEngine::OnTime(absl::Time now) { impl_->OnTime(now); }
+void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status) {
+  impl_->clock = now;
+  impl_->OnGroupDone(group, status);
+}
+
+void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique) {
+  impl_->clock = now;
+  impl_->EvictCommunicator(clique);
+}
+
+void TransferEngine::OnTime(absl::Time now) {
+  impl_->clock = now;
+  impl_->OnTime(now);
+  impl_->OnGroupTimers();
+}
 
 absl::Time TransferEngine::NextDeadline() const {
-  if (impl_->deadlines.empty()) return absl::InfiniteFuture();
-  return absl::FromUnixNanos(impl_->deadlines.begin()->nanos);
+  int64_t nanos = kNever;
+  if (!impl_->deadlines.empty()) nanos = impl_->deadlines.begin()->nanos;
+  if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
+  return std::min(nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
+                  impl_->leader.NextDue());
 }
 
 Outbox TransferEngine::TakeOutbox() {
+  impl_->RunGroups();  // here, so that what one batch of calls has matched can go together
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
   return std::exchange(impl_->out, Outbox());
 }

@@ -16,6 +16,12 @@
 // Cancel, poison, deadline and a client's death end a transfer only before its launch. Afterwards a
 // send waits for Done (the destination says whether it was too late), and a deadline of a transfer
 // that hangs in its launch aborts it (EXECUTING).
+//
+// Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
+// owner of the lower one), which makes groups of them (transfer/group_leader.h) that are launched
+// when both lanes are granted (transfer/reservations.h). A transfer cannot be aborted there alone:
+// its deadline only keeps what is left of it out of further groups. A group that fails or hangs
+// past `group_deadline` ends the communicator's attempt at both ends, with all groups on it.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +29,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/container/btree_set.h"
@@ -31,6 +38,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "transfer/batcher.h"
+#include "transfer/group.h"
 #include "transfer/matcher.h"
 #include "transfer/peer_message.h"
 #include "transfer/types.h"
@@ -73,6 +82,36 @@ struct Launch {
   RangeList remote_ranges;  // kCopy: of the source
 };
 
+// Our part of one chunk of a group.
+struct GroupChunk {
+  TransferId transfer;  // ours
+  Side side = Side::kSend;
+  uint64_t offset = 0;  // into the bytes of `ranges`
+  uint64_t bytes = 0;
+  RangeList ranges;  // of the whole transfer
+};
+
+// Both daemons launch the same groups of an attempt, with the same chunks, in the same order; a
+// lane launches its groups one by one, in the order in which they come.
+struct GroupLaunch {
+  uint64_t group = 0;  // for OnGroupDone
+  Clique clique;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  PeerId peer;
+  GlobalDeviceId device;  // ours: whose lane runs it
+  std::vector<GroupChunk> chunks;
+};
+
+// No further group is launched on this attempt of the clique's communicator. OK: close it when its
+// groups are answered. Else: abort it; its groups are still answered, each once.
+struct CommunicatorEnd {
+  Clique clique;
+  uint32_t attempt = 0;
+  absl::Status status;
+};
+using GroupOrder = std::variant<GroupLaunch, CommunicatorEnd>;
+
 // A transfer is over. Each posted transfer appears here exactly once.
 struct Ended {
   TransferId transfer;
@@ -104,15 +143,17 @@ struct Outbox {
   std::vector<std::pair<PeerId, PeerMessage>> messages;  // in order per peer
   std::vector<Launch> launches;
   std::vector<std::pair<TransferId, absl::Status>>
-      aborts;  // of launches that were not answered yet
+      aborts;                      // of launches that were not answered yet
+  std::vector<GroupOrder> groups;  // in order
   std::vector<Watch> watches;
   std::vector<TransferId> unwatch;   // watches that nobody needs any more
   std::vector<PeerId> wanted_peers;  // links to open
   std::vector<Ended> ended;
   std::vector<Fallback> fallbacks;
   bool empty() const {
-    return messages.empty() && launches.empty() && aborts.empty() && watches.empty() &&
-           unwatch.empty() && wanted_peers.empty() && ended.empty() && fallbacks.empty();
+    return messages.empty() && launches.empty() && aborts.empty() && groups.empty() &&
+           watches.empty() && unwatch.empty() && wanted_peers.empty() && ended.empty() &&
+           fallbacks.empty();
   }
 };
 
@@ -123,6 +164,10 @@ class TransferEngine {
     // Offers of one peer that may wait here unmatched; more are answered
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
+    TransferBatcher::Options batch;
+    // How long the first group of a lane may run, and a group may wait for the other end's lane.
+    absl::Duration group_deadline = absl::Seconds(10);
+    absl::Duration grant_deadline = absl::Seconds(60);
   };
 
   TransferEngine(DeviceMap devices, Options options);
@@ -171,6 +216,12 @@ class TransferEngine {
   void OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                     const absl::Status& status);
 
+  // A group of ours is over: our memory is no longer touched. ROUTE_UNAVAILABLE means that the
+  // communicator cannot be had: its transfers try the next route.
+  void OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status);
+  // The clique's communicator shall go if it is idle at both ends: then a CommunicatorEnd follows.
+  void EvictCommunicator(absl::Time now, const Clique& clique);
+
   // --- From the clock.
 
   // Ends what is past its deadline. Call at NextDeadline() or later.
@@ -197,6 +248,8 @@ class TransferEngine {
   size_t in_flight() const;
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched
+  size_t waiting_pairs() const;   // for a group, in cliques that we lead
+  size_t groups() const;          // that ask for a lane or run
   uint64_t ignored_messages() const;
   struct RouteOption {
     Route route = Route::kUnspecified;

@@ -142,7 +142,11 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
                                static_cast<uint64_t>(half.stage));
   if (half.stage == Stage::kLaunched) {
     absl::Status executing = ExecutingStatus(half);
-    if (half.role != LaunchRole::kCopy && half.outstanding) {
+    if (half.route == Route::kNccl) {
+      if (!send) return DropRest(half, std::move(executing));
+      if (half.why.ok()) half.why = executing;
+      Send(half.peer, Withdraw{half.id, std::move(executing)});
+    } else if (half.role != LaunchRole::kCopy && half.outstanding) {
       Abort(half, std::move(executing));
     } else if (!send) {
       if (half.late_wish.ok()) half.late_wish = std::move(executing);
@@ -181,6 +185,8 @@ absl::Status TransferEngine::Impl::DeadlineStatus(const Posted& half) const {
   if (half.stage < Stage::kMatched) {
     cause = absl::StrCat(PlaceOf(other, half.spec.key), " was not posted", WithinText(half));
     if (!half.spec.defined) absl::StrAppend(&cause, ", and its own data was not defined");
+  } else if (half.handed) {
+    cause = absl::StrCat("no group took it", WithinText(half));
   } else if (!half.spec.defined) {
     cause = absl::StrCat("data was not defined", WithinText(half));
   } else {

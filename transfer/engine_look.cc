@@ -57,6 +57,8 @@ std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
     }
     return absl::StrCat(send ? "the receive at " : "the send at ", NodeName(half.peer));
   }
+  if (half.handed)
+    return absl::StrCat("its turn in a group of ", Describe(CliqueOf(half.spec.key)));
   if (!half.spec.defined) {
     return absl::StrCat("its data (defined timeline ", half.spec.defined_timeline,
                         " >= ", half.spec.defined_value, ")");
@@ -108,6 +110,10 @@ size_t TransferEngine::in_flight(SessionId session) const {
 }
 
 size_t TransferEngine::waiting_offers() const { return impl_->waiting_offers; }
+
+size_t TransferEngine::waiting_pairs() const { return impl_->leader.waiting(); }
+
+size_t TransferEngine::groups() const { return impl_->groups.size(); }
 
 uint64_t TransferEngine::ignored_messages() const { return impl_->ignored; }
 

@@ -101,7 +101,7 @@ bool TransferEngine::Impl::Start(Posted& receive) {
 
 bool TransferEngine::Impl::Available(Route route, PeerId peer) const {
   if (peer == devices.self) return route == Route::kLocal;
-  if (route != Route::kMapped && route != Route::kUcx) return false;
+  if (route == Route::kLocal) return false;
   const Peer& state = peers[peer.value()];
   const size_t index = static_cast<size_t>(route);
   return state.up && index < state.routes.size() && state.routes[index].available;
@@ -109,10 +109,9 @@ bool TransferEngine::Impl::Available(Route route, PeerId peer) const {
 
 std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
                                          GlobalDeviceId destination) const {
-  if (std::find(options.order.begin(), options.order.end(), route) == options.order.end()) {
+  if (!InOrder(route)) {
     return route == Route::kNccl ? "not in this build" : "not in the configured order of routes";
   }
-  if (route == Route::kNccl) return "not in this build";
   const PeerId from = OwnerOf(source);
   const PeerId to = OwnerOf(destination);
   if (from == to) return absl::StrCat("both devices belong to ", NodeName(from));
@@ -171,11 +170,17 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
 }
 
 void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
+  if (route == Route::kNccl) {
+    receive.tried |= Bit(route);
+    return HandOverPair(receive);
+  }
   const SourceHalf source = SourceOf(receive);
   const bool agreed = route == Route::kUcx;  // both ends launch a half
   receive.stage = Stage::kLaunched;
   receive.route = route;
   receive.tried |= Bit(route);
+  // The source's half of this launch may be answered late, so groups cannot follow it.
+  if (agreed) receive.tried |= Bit(Route::kNccl);
   receive.role = agreed ? LaunchRole::kReceive : LaunchRole::kCopy;
   receive.outstanding = true;
   receive.aborted = false;
@@ -208,7 +213,8 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
 }
 
 void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
-  if (!half.aborted) out.aborts.emplace_back(half.id, why);
+  // Groups end with their attempt, not for one transfer.
+  if (!half.aborted && half.chunks_out == 0) out.aborts.emplace_back(half.id, why);
   half.aborted = true;
   if (half.why.ok()) half.why = std::move(why);
 }

@@ -29,12 +29,19 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
   Peer& peer = peers[id.value()];
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
-  peer.routes = std::move(routes);
+  SetRoutes(peer, std::move(routes));
   for (Posted* send : Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
        })) {
     SendOffer(now, *send);
   }
+}
+
+void TransferEngine::Impl::SetRoutes(Peer& peer, RouteTable routes) {
+  peer.routes = std::move(routes);
+  const size_t nccl = static_cast<size_t>(Route::kNccl);
+  peer.groups = peer.groups ||
+                (InOrder(Route::kNccl) && nccl < peer.routes.size() && peer.routes[nccl].available);
 }
 
 void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool established) {
@@ -43,6 +50,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   peer.last_error = why;
   if (!established || !peer.up) return;
   peer.up = false;
+  peer.groups = false;
   peer.routes.clear();
   // What was not taken yet must not go out over the next link.
   std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });
@@ -51,6 +59,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
     if (key.first == id) theirs.push_back(offered.get());
   }
   for (Offered* offered : theirs) Erase(*offered);
+  GroupsPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
     absl::Status lost = UnreachableStatus(*half, why);
     if (!half->outstanding) {
@@ -94,6 +103,13 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage me
       bool operator()(Done& m) { return impl.OnDone(peer, std::move(m)); }
       bool operator()(Withdraw& m) { return impl.OnWithdraw(now, peer, std::move(m)); }
       bool operator()(SendFailed& m) { return impl.OnSendFailed(peer, std::move(m)); }
+      bool operator()(HandOver& m) { return impl.OnHandOver(peer, m); }
+      bool operator()(TakeBack& m) { return impl.OnTakeBack(peer, m); }
+      bool operator()(Group& m) { return impl.OnGroup(peer, m); }
+      bool operator()(Granted& m) { return impl.OnGranted(peer, m); }
+      bool operator()(GroupFailed& m) { return impl.OnGroupFailed(peer, std::move(m)); }
+      bool operator()(AttemptOver& m) { return impl.OnAttemptOver(peer, m); }
+      bool operator()(Evict& m) { return impl.OnEvict(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
   }
@@ -188,6 +204,8 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
   absl::Status ours = Annotate(why, PlaceOf(Side::kSend, receive->spec.key));
   if (receive->stage != Stage::kLaunched) {
     EndPair(*receive, std::move(ours), std::move(why));
+  } else if (receive->route == Route::kNccl && HasReason(why, Reason::kExecuting)) {
+    DropRest(*receive, std::move(ours));
   } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
     Abort(*receive, std::move(ours));
   } else if (receive->late_wish.ok()) {
@@ -230,7 +248,7 @@ bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
 
 bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
-  if (send == nullptr || !send->spec.defined || go.route != Route::kUcx ||
+  if (send == nullptr || !send->spec.defined || go.route != Route::kUcx || send->handed ||
       go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
@@ -242,7 +260,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
     return true;
   }
   // Nobody receives what is still being sent.
-  if (!send->aborted) {
+  if (!send->aborted && send->chunks_out == 0) {
     out.aborts.emplace_back(send->id, absl::AbortedError("the destination tries another launch"));
     send->aborted = true;
   }
@@ -254,6 +272,7 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   Posted* send = FindSendTo(peer, done.transfer);
   if (send == nullptr) return false;
   LeaveMatcher(*send);
+  if (send->handed) TakeRest(*send);
   absl::Status status = std::move(done.status);
   if (status.ok() && !send->spec.defined) {
     status = Error(absl::StatusCode::kInternal, Reason::kProtocolError,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
 // engine_pair.cc compares, routes and launches pairs, engine_peer.cc talks with peers,
-// engine_end.cc ends what is cancelled, late or orphaned, engine_look.cc only looks.
+// engine_group.cc makes groups of pairs, engine_end.cc ends what is cancelled, late or orphaned,
+// engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -19,12 +20,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "transfer/engine.h"
+#include "transfer/group_leader.h"
+#include "transfer/reservations.h"
 
 namespace ferry {
 
@@ -62,6 +66,40 @@ struct Posted {
   // Decided; it ends so when the launch is answered.
   std::optional<absl::Status> outcome;
   std::unique_ptr<Go> next_go;  // came while the launch before was not answered
+  // Route nccl: given to the leader; how much of it is in groups, in how many, and how much has
+  // arrived. `outstanding` means that some group is not over, `why` why a chunk failed.
+  bool handed = false;
+  uint32_t chunks_out = 0;
+  uint64_t cut = 0;
+  uint64_t moved = 0;
+};
+
+// A group of ours, from asking for our lane until its launch is answered.
+struct GroupRecord {
+  enum class Stage : uint8_t { kAsking, kGranting, kLaunched };  // kGranting: the follower's lane
+  struct Part {
+    TransferId half;  // ours; pinned
+    Chunk chunk;
+  };
+  Clique clique;
+  PeerId peer;
+  bool leads = false;
+  Stage stage = Stage::kAsking;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  std::vector<Part> parts;  // none yet while a leader asks
+  std::vector<uint32_t> refused;
+  absl::Status why;  // of its attempt's abort
+  int64_t timer = std::numeric_limits<int64_t>::max();
+};
+
+// Our rank of a clique's communicator; there is one for each clique that has or had a pair since
+// its link came up.
+struct Rank {
+  bool open = false;     // a group was launched on `attempt`, which has not ended
+  uint32_t attempt = 0;  // the last one launched on
+  uint32_t ended = 0;    // at a follower: the last one that the leader has ended
+  uint64_t number = 0;   // at a follower: the last group
 };
 
 // A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
@@ -80,6 +118,7 @@ struct Peer {
   bool up = false;
   bool wanted = false;  // in this outbox already
   RouteTable routes;
+  bool groups = false;  // since it is up nccl was available once: its groups can be launched
   absl::Status last_error;
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
 };
@@ -164,10 +203,14 @@ struct TransferEngine::Impl {
   // afterwards.
   void EndPair(Posted& receive, absl::Status ours, absl::Status theirs);
   bool Available(Route route, PeerId peer) const;
+  bool InOrder(Route route) const {
+    return std::find(options.order.begin(), options.order.end(), route) != options.order.end();
+  }
   std::string WhyNot(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
 
   // --- engine_peer.cc: messages.
   void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes);
+  void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
   void SendOffer(absl::Time now, Posted& send);
@@ -181,6 +224,47 @@ struct TransferEngine::Impl {
   bool OnDone(PeerId peer, Done done);
   void LaunchSend(Posted& send, const Go& go);
   Posted* FindSendTo(PeerId peer, TransferId id) const;
+
+  // --- engine_group.cc: groups.
+  void HandOverPair(Posted& receive);
+  // What is in no group yet shall not be.
+  void TakeRest(Posted& receive);
+  // The same, and the pair ends with `why` when the groups that carry it are over.
+  void DropRest(Posted& receive, absl::Status why);
+  // Asks for the lanes of groups that are due and goes on with those that were granted.
+  void RunGroups();
+  void OnLaneGranted(uint64_t id);
+  void CutGroup(uint64_t id, GroupRecord& group);
+  void LaunchGroup(uint64_t id, GroupRecord& group);
+  void OnGroupDone(uint64_t id, const absl::Status& status);
+  void OnGroupTimers();
+  void EvictCommunicator(const Clique& clique);
+  void GroupsPeerLost(PeerId peer, const absl::Status& why);
+  bool OnHandOver(PeerId peer, const HandOver& message);
+  bool OnTakeBack(PeerId peer, const TakeBack& message);
+  bool OnGroup(PeerId peer, const Group& message);
+  bool OnGranted(PeerId peer, const Granted& message);
+  bool OnGroupFailed(PeerId peer, GroupFailed message);
+  bool OnAttemptOver(PeerId peer, const AttemptOver& message);
+  bool OnEvict(PeerId peer, const Evict& message);
+  bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
+  // Our half of a chunk, if it may go into a group.
+  Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
+  void Pin(Posted& half, const Chunk& chunk);
+  // A chunk is over: with this status, or without having been launched.
+  void Unpin(TransferId id, uint64_t moved, const absl::Status& status);
+  // Goes on with a half when no group carries it any more.
+  void Settle(TransferId id);
+  void Settle(const std::vector<GroupRecord::Part>& parts);
+  // One group failed here: its attempt shall end at both ends.
+  void FailAttempt(const GroupRecord& group, const absl::Status& status);
+  void AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
+                    const absl::Status& status);
+  void CloseAttempt(const Clique& clique, uint32_t attempt);
+  void SetGroupTimer(uint64_t id, GroupRecord& group, absl::Duration after);
+  void StopGroupTimer(uint64_t id, GroupRecord& group);
+  // Gives the lane back and forgets the group.
+  GroupRecord EraseGroup(uint64_t id);
 
   // --- engine_end.cc: what ends early.
   void CancelHalf(absl::Time now, Posted& half, absl::Status why);
@@ -218,6 +302,13 @@ struct TransferEngine::Impl {
   absl::flat_hash_map<SessionId, size_t> per_session;
   absl::btree_set<Due> deadlines;
   std::vector<Peer> peers;
+  GroupLeader leader;
+  LaneReservations lanes;
+  absl::btree_map<uint64_t, GroupRecord> groups;  // by ticket
+  absl::btree_map<Clique, Rank> ranks;
+  absl::btree_set<std::pair<int64_t, uint64_t>> group_timers;
+  uint64_t next_group = 1;
+  absl::Time clock = absl::InfinitePast();  // of the last call
   Outbox out;
   uint64_t next_number = 0;
   uint64_t next_tag = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two engines tell each other about one transfer, as plain data: the meaning of each step is
-// in proto/ferry/peer/v1/peer.proto, which daemon/rpc/convert codes these to and from. `transfer`
-// always is the source daemon's id of the send.
+// What two engines tell each other about one transfer or one group, as plain data: the meaning of
+// each step is in proto/ferry/peer/v1/peer.proto, which daemon/rpc/peer_codec codes these to and
+// from. `transfer` always is the source daemon's id of the send.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "transfer/group.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -53,6 +54,55 @@ struct SendFailed {
   absl::Status status;
 };
 
-using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed>;
+// --- Groups (route nccl). The leader of a clique and its follower; `number` counts the clique's
+// groups, `attempt` the openings of its communicator.
+
+// Destination to source, which leads their clique: the pair is ready, put it into groups.
+struct HandOver {
+  TransferId transfer;
+  int32_t priority = 0;
+};
+// Destination to source: what is in no group yet shall not be.
+struct TakeBack {
+  TransferId transfer;
+};
+// Leader to follower: the next group, and the grant of the leader's lane.
+struct Group {
+  Clique clique;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  std::vector<Chunk> chunks;
+};
+// Follower to leader: its lane is granted too, so the group is launched, but for these chunks (by
+// index, ascending), whose pairs are over.
+struct Granted {
+  Clique clique;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  std::vector<uint32_t> refused;
+};
+// Follower to leader: the group failed here.
+struct GroupFailed {
+  Clique clique;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  absl::Status status;
+};
+// Leader to follower: no further group goes on this attempt. If OK, close the communicator when its
+// groups are over; else abort it now, with all its groups. `number`: the group that failed.
+struct AttemptOver {
+  Clique clique;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  absl::Status status;
+};
+// Follower to leader: end this attempt if it is idle, its communicator shall be closed.
+struct Evict {
+  Clique clique;
+  uint32_t attempt = 0;
+};
+
+using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver,
+                                 TakeBack, Group, Granted, GroupFailed, AttemptOver, Evict>;
 
 }  // namespace ferry

@@ -73,6 +73,46 @@ struct EventEncoder {
     event.mutable_send_failed()->set_attempt(failed.attempt);
     ToProto(failed.status, {}, event.mutable_send_failed()->mutable_status());
   }
+  void operator()(const HandOver& hand_over) {
+    event.set_transfer(hand_over.transfer.value());
+    event.mutable_hand_over()->set_priority(hand_over.priority);
+  }
+  void operator()(const TakeBack& take_back) {
+    event.set_transfer(take_back.transfer.value());
+    event.mutable_take_back();
+  }
+  void operator()(const Group& group) {
+    peer::v1::Group* out = event.mutable_group();
+    SetName(group, group.number, out->mutable_name());
+    for (const Chunk& chunk : group.chunks) {
+      peer::v1::Chunk* entry = out->add_chunks();
+      entry->set_transfer(chunk.pair.transfer.value());
+      entry->set_to_low(chunk.pair.to_low);
+      entry->set_offset(chunk.offset);
+      entry->set_bytes(chunk.bytes);
+    }
+  }
+  void operator()(const Granted& granted) {
+    SetName(granted, granted.number, event.mutable_granted()->mutable_name());
+    for (const uint32_t index : granted.refused) event.mutable_granted()->add_refused(index);
+  }
+  void operator()(const GroupFailed& failed) {
+    SetName(failed, failed.number, event.mutable_group_failed()->mutable_name());
+    ToProto(failed.status, {}, event.mutable_group_failed()->mutable_status());
+  }
+  void operator()(const AttemptOver& over) {
+    SetName(over, over.number, event.mutable_attempt_over()->mutable_name());
+    if (!over.status.ok()) ToProto(over.status, {}, event.mutable_attempt_over()->mutable_status());
+  }
+  void operator()(const Evict& evict) { SetName(evict, 0, event.mutable_evict()->mutable_name()); }
+
+  template <typename Message>
+  static void SetName(const Message& message, uint64_t number, peer::v1::GroupName* out) {
+    out->mutable_clique()->set_low_device_id(message.clique.low.value());
+    out->mutable_clique()->set_high_device_id(message.clique.high.value());
+    out->set_attempt(message.attempt);
+    out->set_number(number);
+  }
 };
 
 absl::Status Broken(const char* what) {
@@ -119,6 +159,22 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
 absl::Status FailureFrom(const google::rpc::Status& proto) {
   absl::Status status = FromProto(proto);
   return status.ok() ? Broken("a failure without a status") : status;
+}
+
+Clique CliqueFrom(const peer::v1::GroupName& name) {
+  return {GlobalDeviceId(name.clique().low_device_id()),
+          GlobalDeviceId(name.clique().high_device_id())};
+}
+
+absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
+  if (static_cast<size_t>(in.chunks_size()) > kMaxGroupChunks) return Broken("a group too large");
+  Group group{CliqueFrom(in.name()), in.name().attempt(), in.name().number(), {}};
+  group.chunks.reserve(in.chunks_size());
+  for (const peer::v1::Chunk& chunk : in.chunks()) {
+    group.chunks.push_back(
+        {{chunk.to_low(), TransferId(chunk.transfer())}, chunk.offset(), chunk.bytes()});
+  }
+  return group;
 }
 
 absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
@@ -222,6 +278,45 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         break;
       case peer::v1::PeerEvent::kArenaGone:
         frame.arenas_gone.push_back(ArenaId(event.arena_gone().arena_id()));
+        break;
+      case peer::v1::PeerEvent::kHandOver:
+        frame.messages.push_back(HandOver{transfer, event.hand_over().priority()});
+        break;
+      case peer::v1::PeerEvent::kTakeBack:
+        frame.messages.push_back(TakeBack{transfer});
+        break;
+      case peer::v1::PeerEvent::kGroup: {
+        ASSIGN_OR_RETURN(Group group, DecodeGroup(event.group()));
+        frame.messages.push_back(std::move(group));
+        break;
+      }
+      case peer::v1::PeerEvent::kGranted: {
+        const peer::v1::Granted& granted = event.granted();
+        if (static_cast<size_t>(granted.refused_size()) > kMaxGroupChunks) {
+          return Broken("a grant out of bounds");
+        }
+        frame.messages.push_back(Granted{CliqueFrom(granted.name()),
+                                         granted.name().attempt(),
+                                         granted.name().number(),
+                                         {granted.refused().begin(), granted.refused().end()}});
+        break;
+      }
+      case peer::v1::PeerEvent::kGroupFailed: {
+        const peer::v1::GroupFailed& failed = event.group_failed();
+        frame.messages.push_back(GroupFailed{CliqueFrom(failed.name()), failed.name().attempt(),
+                                             failed.name().number(), FailureFrom(failed.status())});
+        break;
+      }
+      case peer::v1::PeerEvent::kAttemptOver: {
+        const peer::v1::AttemptOver& over = event.attempt_over();
+        frame.messages.push_back(
+            AttemptOver{CliqueFrom(over.name()), over.name().attempt(), over.name().number(),
+                        over.has_status() ? FailureFrom(over.status()) : absl::OkStatus()});
+        break;
+      }
+      case peer::v1::PeerEvent::kEvict:
+        frame.messages.push_back(
+            Evict{CliqueFrom(event.evict().name()), event.evict().name().attempt()});
         break;
       case peer::v1::PeerEvent::STEP_NOT_SET:
         return Broken("an event without a step");

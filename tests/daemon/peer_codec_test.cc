@@ -112,6 +112,50 @@ TEST(PeerCodec, EveryOtherMessageArrivesAsItWasSent) {
   EXPECT_THAT(failed.status, Is("ABORTED/POISONED"));
 }
 
+TEST(PeerCodec, EveryMessageOfGroupsArrivesAsItWasSent) {
+  const Clique clique{GlobalDeviceId(3), GlobalDeviceId(1'000'000'000'000)};
+  const absl::Status why = Error(absl::StatusCode::kAborted, Reason::kCommAborted, "it hung");
+  const HandOver hand_over = MessageOverTheWire(HandOver{kTransfer, -3});
+  EXPECT_EQ(hand_over.transfer, kTransfer);
+  EXPECT_EQ(hand_over.priority, -3);
+  EXPECT_EQ(MessageOverTheWire(TakeBack{kTransfer}).transfer, kTransfer);
+  const std::vector<Chunk> chunks = {{{true, kTransfer}, 1'000'000'000'000, 5},
+                                     {{false, {}}, 0, 0}};
+  const Group group = MessageOverTheWire(Group{clique, 4, 1'000'000'000'001, chunks});
+  EXPECT_EQ(group.clique, clique);
+  EXPECT_EQ(group.attempt, 4u);
+  EXPECT_EQ(group.number, 1'000'000'000'001u);
+  EXPECT_EQ(group.chunks, chunks);
+  const Granted granted = MessageOverTheWire(Granted{clique, 4, 9, {0, 1023}});
+  EXPECT_EQ(granted.clique, clique);
+  EXPECT_EQ(granted.attempt, 4u);
+  EXPECT_EQ(granted.number, 9u);
+  EXPECT_THAT(granted.refused, ElementsAre(0, 1023));
+  const GroupFailed failed = MessageOverTheWire(GroupFailed{clique, 4, 9, why});
+  EXPECT_EQ(failed.clique, clique);
+  EXPECT_EQ(failed.attempt, 4u);
+  EXPECT_EQ(failed.number, 9u);
+  EXPECT_THAT(failed.status, Is("ABORTED/COMM_ABORTED", "it hung"));
+  const AttemptOver aborted = MessageOverTheWire(AttemptOver{clique, 4, 9, why});
+  EXPECT_EQ(aborted.clique, clique);
+  EXPECT_EQ(aborted.attempt, 4u);
+  EXPECT_EQ(aborted.number, 9u);
+  EXPECT_THAT(aborted.status, Is("ABORTED/COMM_ABORTED", "it hung"));
+  EXPECT_THAT(MessageOverTheWire(AttemptOver{clique, 4, 0, {}}).status, Is("OK"));
+  const Evict evict = MessageOverTheWire(Evict{clique, 4});
+  EXPECT_EQ(evict.clique, clique);
+  EXPECT_EQ(evict.attempt, 4u);
+}
+
+TEST(PeerCodec, AGroupOrGrantBeyondTheBoundsIsRefused) {
+  EXPECT_THAT(OverTheWire({std::nullopt, {Group{{}, 1, 1, std::vector<Chunk>(1024)}}, {}}),
+              Is("OK"));
+  EXPECT_THAT(OverTheWire({std::nullopt, {Group{{}, 1, 1, std::vector<Chunk>(1025)}}, {}}),
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(OverTheWire({std::nullopt, {Granted{{}, 1, 1, std::vector<uint32_t>(1025)}}, {}}),
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+}
+
 TEST(PeerCodec, MessagesStayInOrderAndFramesAreMerged) {
   peer::v1::Frame wire;
   Encode({std::nullopt, {Ready{TransferId(1)}, Matched{TransferId(2)}}, {ArenaId(3)}}, &wire);
@@ -269,15 +313,21 @@ TEST(PeerCodec, AFailureWithoutAStatusIsStillAFailure) {
   peer::v1::Frame wire;
   wire.add_events()->mutable_withdraw();
   wire.add_events()->mutable_send_failed();
+  wire.add_events()->mutable_group_failed();
+  wire.add_events()->mutable_attempt_over()->mutable_status();
   wire.add_events()->mutable_done()->mutable_status();  // says that it failed, and not how
   const absl::StatusOr<PeerFrame> frame = Decode(wire);
   ASSERT_THAT(frame, Is("OK"));
-  ASSERT_THAT(frame->messages, SizeIs(3));
+  ASSERT_THAT(frame->messages, SizeIs(5));
   EXPECT_THAT(std::get<Withdraw>(frame->messages[0]).status,
               Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "a failure without a status"));
   EXPECT_THAT(std::get<SendFailed>(frame->messages[1]).status,
               Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
-  EXPECT_THAT(std::get<Done>(frame->messages[2]).status, Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(std::get<GroupFailed>(frame->messages[2]).status,
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(std::get<AttemptOver>(frame->messages[3]).status,
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  EXPECT_THAT(std::get<Done>(frame->messages[4]).status, Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
 }
 
 TEST(PeerCodec, AnEventWithoutAStepIsRefused) {

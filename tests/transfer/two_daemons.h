@@ -54,6 +54,8 @@ class TwoDaemons {
     std::vector<PeerId> wanted;
     std::vector<Ended> ended;
     std::vector<Fallback> fallbacks;
+    std::vector<GroupLaunch> groups;
+    std::vector<CommunicatorEnd> communicator_ends;
   };
 
   explicit TwoDaemons(TransferEngine::Options options = {}) {
@@ -119,6 +121,13 @@ class TwoDaemons {
     append(daemon.wanted, out.wanted_peers);
     append(daemon.ended, out.ended);
     append(daemon.fallbacks, out.fallbacks);
+    for (GroupOrder& order : out.groups) {
+      if (auto* launch = std::get_if<GroupLaunch>(&order)) {
+        daemon.groups.push_back(std::move(*launch));
+      } else {
+        daemon.communicator_ends.push_back(std::get<CommunicatorEnd>(order));
+      }
+    }
   }
   // Delivers one message of `node`, if there is one.
   bool Deliver(int node) {
@@ -169,6 +178,8 @@ class TwoDaemons {
       EXPECT_EQ(engine(i).in_flight(), 0u);
       EXPECT_EQ(engine(i).in_flight(kSession), 0u);
       EXPECT_EQ(engine(i).waiting_offers(), 0u);
+      EXPECT_EQ(engine(i).waiting_pairs(), 0u);
+      EXPECT_EQ(engine(i).groups(), 0u);
     }
   }
 

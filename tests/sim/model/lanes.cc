@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "simulation.h"
+#include "tests/sim/model/simulation.h"
 
 namespace ferry {
 namespace {
@@ -45,7 +45,9 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   const uint64_t index = static_cast<uint64_t>(half - halves_.data());
   const bool send = half->spec.side == Side::kSend;
   if (half->ended) Fail(absl::StrCat(name, ": it is over"));
-  if (half->outstanding) Fail(absl::StrCat(name, ": a launch of it is outstanding"));
+  if (half->outstanding || half->chunks_out > 0) {
+    Fail(absl::StrCat(name, ": a launch of it is outstanding"));
+  }
   if (launch.attempt <= half->attempt) Fail(absl::StrCat(name, ": attempt does not rise"));
   if (!half->defined) Fail(absl::StrCat(name, ": it is not defined"));
   if (!(launch.ranges == half->spec.ranges) || launch.bytes != half->spec.bytes) {
@@ -65,6 +67,7 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   half->tag = launch.tag;
   Scenario& scenario = scenarios_[half->scenario];
   const uint64_t dice = Random(100);
+  if (dice < (launch.role == LaunchRole::kCopy ? 14 : 12)) ++count_.launches;
 
   if (launch.role == LaunchRole::kCopy) {
     const uint64_t other_index = HalfOfArena(launch.remote_ranges);
@@ -93,7 +96,12 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   }
 
   const int destination = send ? static_cast<int>(launch.peer.value()) : node;
-  Rendezvous& meeting = rendezvous_[{destination, launch.tag}];
+  // Tags are unique in one life of the destination's daemon.
+  const uint64_t life = destination == node
+                            ? nodes_[node].life
+                            : LinkOf(node, destination).life[EndOf(destination, node)];
+  const std::pair<int, uint64_t> place(destination, life << 32 | launch.tag);
+  Rendezvous& meeting = rendezvous_[place];
   uint64_t& mine = send ? meeting.send : meeting.receive;
   if (mine != 0) Fail(absl::StrCat(name, ": its tag is taken"));
   mine = index;
@@ -123,11 +131,12 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
     return;  // hangs
   }
   if (send && Chance(20)) Answer(index, launch.attempt, absl::OkStatus(), Delay(5));  // eager
-  TryRendezvous(destination, launch.tag);
+  TryRendezvous(place);
 }
 
-void Simulation::TryRendezvous(int destination, uint64_t tag) {
-  const Rendezvous& meeting = rendezvous_[{destination, tag}];
+void Simulation::TryRendezvous(std::pair<int, uint64_t> place) {
+  const uint64_t tag = place.second & 0xffffffff;
+  const Rendezvous& meeting = rendezvous_[place];
   if (meeting.send == 0 || meeting.receive == 0) return;
   const HalfModel& send = halves_[meeting.send];
   const HalfModel& receive = halves_[meeting.receive];
@@ -145,7 +154,7 @@ void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
     half.outstanding = false;
     if (half.role == LaunchRole::kCopy) --halves_[half.other].copied_by_peer;
     Say(absl::StrCat("answer attempt ", attempt, " of ", NameOf(half), ": ", status.ToString()));
-    nodes_[half.node].engine->OnLaunchDone(now_, half.id, attempt, status);
+    EngineAt(half.node)->OnLaunchDone(now_, half.id, attempt, status);
     Touched(half.node);
   });
 }
@@ -153,7 +162,7 @@ void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
 void Simulation::OnAbort(int node, TransferId id, const absl::Status& why) {
   HalfModel* half = HalfAt(node, id);
   if (half == nullptr || !half->outstanding || half->role == LaunchRole::kCopy || half->aborted) {
-    return Fail(absl::StrCat("an abort that makes no sense: ", id.value()));
+    return Fail(absl::StrCat("node-", node, ": an abort that makes no sense: ", id.value()));
   }
   if (why.ok()) Fail("an abort with no reason");
   Say(absl::StrCat("abort ", NameOf(*half), ": ", why.ToString()));

@@ -2,17 +2,58 @@
 // What must hold when a transfer ends, and when all is over.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "simulation.h"
+#include "tests/sim/model/simulation.h"
 
 namespace ferry {
+namespace {
+
+// From a deadline to the end, at most: a group that was launched before, and what runs ahead of it
+// on either lane, may take the engines' deadlines for groups.
+constexpr absl::Duration kLateness = absl::Seconds(8);
+
+}  // namespace
+
+void Simulation::CheckNode(int index) {
+  const TransferEngine& engine = *nodes_[index].engine;
+  if (engine.in_flight() != nodes_[index].open) {
+    Fail(absl::StrCat("node-", index, " has ", engine.in_flight(), " in flight, not ",
+                      nodes_[index].open));
+  }
+  // Halves of pairs and what a lane may hold bound all queues.
+  if (engine.waiting_offers() > engine_options_.offers_per_peer * nodes_.size() ||
+      engine.waiting_pairs() > engine.in_flight()) {
+    Fail(absl::StrCat("node-", index, " has a queue without a bound: ", engine.waiting_offers(),
+                      " offers, ", engine.waiting_pairs(), " pairs"));
+  }
+}
+
+bool Simulation::AttemptFailed(const Scenario& scenario) const {
+  for (const HostCommunicators::Key& key : scenario.attempts) {
+    if (failed_attempts_.contains(key)) return true;
+  }
+  return false;
+}
 
 void Simulation::OnEnded(int node, const Ended& ended) {
   HalfModel* half = HalfAt(node, ended.transfer);
   if (half == nullptr)
-    return Fail(absl::StrCat("an unknown transfer ended: ", ended.transfer.value()));
+    return Fail(
+        absl::StrCat("node-", node, ": an unknown transfer ended: ", ended.transfer.value()));
   Say(absl::StrCat("ended ", NameOf(*half), ": ", ended.status.ToString()));
   if (half->ended) Fail(absl::StrCat("ended twice: ", NameOf(*half)));
-  if (half->outstanding) Fail(absl::StrCat("ended with its launch outstanding: ", NameOf(*half)));
+  if (half->outstanding || half->chunks_out > 0) {
+    Fail(absl::StrCat("ended with its launch outstanding: ", NameOf(*half)));
+  }
+  if (ended.status.ok() && ended.route == Route::kNccl && ended.side == Side::kReceive &&
+      half->moved != half->spec.bytes) {
+    Fail(absl::StrCat("ended OK with ", half->moved, " bytes: ", NameOf(*half)));
+  }
+  // Of a send whose daemon crashed the model no longer knows in which groups it was.
+  const Scenario& scenario = scenarios_[half->scenario];
+  if (HasReason(ended.status, Reason::kCommAborted) && !scenario.disturbed &&
+      !AttemptFailed(scenario)) {
+    Fail(absl::StrCat("was not on a communicator that failed: ", NameOf(*half)));
+  }
   if (half->watched) Fail(absl::StrCat("ended and still watched: ", NameOf(*half)));
   if (half->copied_by_peer > 0 && !HasReason(ended.status, Reason::kPeerUnreachable)) {
     Fail(absl::StrCat("ended while its memory is being read: ", NameOf(*half)));
@@ -25,12 +66,13 @@ void Simulation::OnEnded(int node, const Ended& ended) {
       !scenarios_[half->scenario].disturbed) {
     Fail(absl::StrCat("ended without a reason: ", NameOf(*half), ": ", ended.status.ToString()));
   }
-  if (now_ > half->spec.deadline + absl::Milliseconds(500)) {
+  if (now_ > half->spec.deadline + kLateness) {
     Fail(absl::StrCat("ended long after its deadline: ", NameOf(*half)));
   }
   half->ended = true;
   half->ended_at = now_;
   half->status = ended.status;
+  ++(ended.status.ok() ? count_.ended_ok : count_.ended_badly);
   --nodes_[node].open;
 }
 
@@ -41,24 +83,32 @@ void Simulation::CheckEnd() {
     if (half.watched) Fail(absl::StrCat("still watched: ", NameOf(half)));
     if (half.spec.side != Side::kSend || half.other == 0) continue;
     const HalfModel& receive = halves_[half.other];
-    if (half.status.ok() && !receive.status.ok()) {
+    if (half.status.ok() && !receive.status.ok() &&
+        !HasReason(receive.status, Reason::kDaemonLost)) {
       Fail(absl::StrCat("OK only for the sender: ", NameOf(half), ": ", receive.status.ToString()));
     }
     const bool lost = half.node != receive.node &&
                       LinkOf(half.node, receive.node).losses != scenarios_[half.scenario].losses;
+    if (HasReason(half.status, Reason::kDaemonLost) ||
+        HasReason(receive.status, Reason::kDaemonLost)) {
+      continue;
+    }
     if (receive.status.ok() && !half.status.ok() &&
         !(lost && HasReason(half.status, Reason::kPeerUnreachable))) {
       Fail(absl::StrCat("OK only for the receiver: ", NameOf(half), ": ", half.status.ToString()));
     }
   }
+  if (!communicators_.empty()) Fail("a group was not answered");
   for (size_t i = 0; i < scenarios_.size(); ++i) CheckScenario(i, scenarios_[i]);
   CheckNothingRemembered();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     TransferEngine& engine = *nodes_[i].engine;
-    if (engine.in_flight() != 0 || engine.waiting_offers() != 0 || !engine.TakeOutbox().empty() ||
+    if (engine.in_flight() != 0 || engine.waiting_offers() != 0 || engine.waiting_pairs() != 0 ||
+        engine.groups() != 0 || !engine.TakeOutbox().empty() ||
         engine.NextDeadline() != absl::InfiniteFuture()) {
       Fail(absl::StrCat("node-", i, " has something left: ", engine.in_flight(), " transfers, ",
-                        engine.waiting_offers(), " offers"));
+                        engine.waiting_offers(), " offers, ", engine.waiting_pairs(), " pairs, ",
+                        engine.groups(), " groups"));
     }
   }
 }
@@ -122,7 +172,8 @@ void Simulation::CheckScenario(uint64_t index, const Scenario& scenario) {
                                    (source != destination || scenario.route_may_fail));
       }
       expected = expected || (late && absl::IsDeadlineExceeded(status)) ||
-                 (late && HasReason(status, Reason::kPeerUnreachable));
+                 (late && HasReason(status, Reason::kPeerUnreachable)) ||
+                 (profile_.group_fault > 0 && AttemptFailed(scenario));
     }
     if (!expected) {
       Fail(absl::StrCat("scenario ", index, ", in which nothing went wrong: ", NameOf(*half), ": ",

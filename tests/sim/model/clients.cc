@@ -1,42 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients do: mostly pairs that fit, some that do not, some halves that nobody answers, data
 // defined late or never, cancels, poison, deaths. Also peers that talk nonsense.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "simulation.h"
+#include "tests/sim/model/simulation.h"
 
 namespace ferry {
 
 void Simulation::ClientStep() {
   const uint64_t dice = Random(100);
-  const int a = static_cast<int>(Random(options_.engines));
-  const int b = static_cast<int>((a + 1 + Random(options_.engines - 1)) % options_.engines);
-  if (dice < 72) {
+  if (dice < 80) {
     PostScenario();
-  } else if (dice < 84) {
+  } else if (dice < 94) {
     CancelSome();
-  } else if (dice < 90) {
-    if (!calm_) BreakLink(a, b);
-  } else if (dice < 92) {
+  } else if (dice < 97) {
     KillSession();
-  } else if (dice < 95) {
-    if (LinkOf(a, b).ends[EndOf(a, b)].up)
-      nodes_[a].engine->OnPeerRoutes(PeerId(b), RandomRoutes());
   } else {
-    const uint64_t before = nodes_[a].engine->ignored_messages();
-    const TransferId nobody(~uint64_t{0} - Random(10));
-    PeerMessage nonsense[] = {Matched{nobody}, Ready{nobody},    Go{nobody, 1, Route::kUcx, 7},
-                              Done{nobody},    Withdraw{nobody}, SendFailed{nobody, 1, {}}};
-    nodes_[a].engine->OnMessage(now_, PeerId(b), std::move(nonsense[Random(6)]));
-    if (nodes_[a].engine->ignored_messages() != before + 1) Fail("nonsense was not ignored");
+    const int a = static_cast<int>(Random(options_.daemons));
+    const int b = static_cast<int>((a + 1 + Random(options_.daemons - 1)) % options_.daemons);
+    if (EngineAt(a) == nullptr) return;
+    if (dice == 97 && LinkOf(a, b).up[EndOf(a, b)]) {
+      EngineAt(a)->OnPeerRoutes(PeerId(b), RandomRoutes());
+    } else {
+      TalkNonsense(a, b);
+    }
+  }
+}
+
+void Simulation::FaultStep() {
+  const int a = OwnerOf(RandomDevice());
+  const int b = OwnerOf(RandomDevice());
+  if (a != b && Chance(2)) BreakLink(a, b);
+  if (a != b && Chance(profile_.partition)) Partition(a, b);
+  if (Chance(profile_.crash)) Crash(a);
+  if (Chance(profile_.evict)) EvictSome();
+}
+
+// Often one of the first few, so that lanes meet in rings also among many daemons.
+GlobalDeviceId Simulation::RandomDevice() {
+  const uint64_t devices = 2 * options_.daemons;
+  return GlobalDeviceId(Random(Chance(profile_.many) ? std::min<uint64_t>(devices, 10) : devices));
+}
+
+void Simulation::TalkNonsense(int node, int peer) {
+  const uint64_t before = EngineAt(node)->ignored_messages();
+  const TransferId nobody(~uint64_t{0} - Random(10));
+  // As of a leader, but with a device that is not its own; and as of a follower, of no group.
+  const Clique clique{GlobalDeviceId(2 * node), GlobalDeviceId(2 * node + 1)};
+  PeerMessage nonsense[] = {Matched{nobody},
+                            Ready{nobody},
+                            Go{nobody, 1, Route::kUcx, 7},
+                            Done{nobody},
+                            Withdraw{nobody},
+                            SendFailed{nobody, 1, {}},
+                            HandOver{nobody},
+                            TakeBack{nobody},
+                            Group{clique, 1, 1, {Chunk{}}},
+                            Granted{clique, 1, ~uint64_t{0}, {}},
+                            GroupFailed{clique, 1, 1, absl::AbortedError("nonsense")},
+                            AttemptOver{clique, 1, 1, {}},
+                            Evict{clique, 1}};
+  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(13)]));
+  if (EngineAt(node)->ignored_messages() != before + 1) {
+    Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
   }
 }
 
 void Simulation::PostScenario() {
   TransferSpec spec;
-  const uint64_t devices = 2 * options_.engines;
-  spec.key = {"sim", GlobalDeviceId(Random(devices)), GlobalDeviceId(Random(devices)),
-              absl::StrCat("key-", scenarios_.size())};
+  spec.key = {"sim", RandomDevice(), RandomDevice(), absl::StrCat("key-", scenarios_.size())};
+  while (OwnerOf(spec.key.destination) == OwnerOf(spec.key.source) && Chance(80)) {
+    spec.key.destination = RandomDevice();
+  }
   // Sometimes the key of a pair that is over; only once, or scenarios would meet each other's
   // halves.
   if (!scenarios_.empty() && Chance(40)) {
@@ -56,8 +93,9 @@ void Simulation::PostScenario() {
     scenario.losses = LinkOf(source, destination).losses;
     if (LinkOf(source, destination).unaware > 0) scenario.disturbed = true;
   }
-  const uint64_t sizes[] = {0, 1, 4096, 100'000};
-  spec.bytes = sizes[Random(4)];
+  const uint64_t sizes[] = {0, 1, 4096, 30'000, 100'000, 1'000'000};
+  spec.bytes = sizes[Random(6)];
+  spec.priority = static_cast<int32_t>(Random(3));
   spec.data_type = Chance(50) ? DataType::kU8 : DataType::kUnspecified;
   if (Chance(50)) spec.shape = {true, {static_cast<int64_t>(spec.bytes)}};
   TransferSpec send = spec;
@@ -75,8 +113,9 @@ void Simulation::PostScenario() {
     receive.shape.dims.push_back(1);
   }
   if (source != destination) {
-    if (Chance(8)) send.route = Chance(50) ? Route::kUcx : Route::kMapped;
-    if (Chance(8)) receive.route = Chance(50) ? Route::kUcx : Route::kMapped;
+    const Route routes[] = {Route::kUcx, Route::kMapped, Route::kNccl};
+    if (Chance(8)) send.route = routes[Random(3)];
+    if (Chance(8)) receive.route = routes[Random(3)];
   } else if (Chance(10)) {
     send.route = Route::kLocal;
   }
@@ -91,6 +130,10 @@ void Simulation::PostScenario() {
 void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_later) {
   const int owner = OwnerOf(spec.side == Side::kSend ? spec.key.source : spec.key.destination);
   Node& node = nodes_[owner];
+  if (node.engine == nullptr) {  // its client has nobody to post to
+    scenarios_[scenario].disturbed = true;
+    return;
+  }
   const uint64_t index = halves_.size();
   uint64_t left = spec.bytes;
   for (uint64_t pieces = 1 + Random(3); pieces > 1; --pieces) {
@@ -119,6 +162,7 @@ void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_late
   by_id_[{owner, half.id.value()}] = index;
   (spec.side == Side::kSend ? scenarios_[scenario].send : scenarios_[scenario].receive) = index;
   ++node.open;
+  ++count_.posted;
   Say(absl::StrCat("post ", NameOf(half), define_later ? ", defined later" : ""));
   node.engine->Post(now_, SessionId(session), sequence, {spec});
   Touched(owner);
@@ -138,8 +182,11 @@ void Simulation::Define(uint64_t index) {
 void Simulation::CancelSome() {
   if (halves_.size() < 2) return;
   for (int tries = 0; tries < 20; ++tries) {
-    const HalfModel& half = halves_[1 + Random(halves_.size() - 1)];
+    // The young ones have more of their life before them.
+    const uint64_t among = std::min<uint64_t>(halves_.size() - 1, 40);
+    const HalfModel& half = halves_[halves_.size() - 1 - Random(among)];
     if (half.ended) continue;
+    ++count_.clients;
     scenarios_[half.scenario].disturbed = true;
     const bool poison = Chance(50);
     Say(absl::StrCat(poison ? "poison " : "cancel ", NameOf(half)));
@@ -153,8 +200,10 @@ void Simulation::CancelSome() {
 }
 
 void Simulation::KillSession() {
-  const int index = static_cast<int>(Random(options_.engines));
+  const int index = OwnerOf(RandomDevice());
   Node& node = nodes_[index];
+  if (node.engine == nullptr) return;
+  ++count_.clients;
   uint32_t& session = node.sessions[Random(node.sessions.size())];
   Say(absl::StrCat("node-", index, ": session ", session, " dies"));
   for (const HalfModel& half : halves_) {
@@ -164,6 +213,56 @@ void Simulation::KillSession() {
   }
   node.engine->EndSession(now_, SessionId(session), "killed");
   session += 2;
+  Touched(index);
+}
+
+// The daemon is gone with all it knew. Its own clients are told by their library; its peers see
+// their links break, and a new life of it knows nobody.
+void Simulation::Crash(int index) {
+  Node& node = nodes_[index];
+  if (node.engine == nullptr) return;
+  Say(absl::StrCat("node-", index, " crashes"));
+  ++count_.crashes;
+  node.engine = nullptr;
+  ++node.life;
+  node.pump_pending = false;
+  node.timer = absl::InfiniteFuture();
+  communicators_.Crash(index);
+  for (auto& [ends, link] : links_) {
+    if (ends.first != index && ends.second != index) continue;
+    const int other = ends.first == index ? ends.second : ends.first;
+    if (link.up[EndOf(index, other)]) link.up[EndOf(index, other)] = false;
+    BreakLink(index, other);
+    link.unaware = link.up[EndOf(other, index)] ? 1 : 0;
+  }
+  for (uint64_t i = 1; i < halves_.size(); ++i) {
+    HalfModel& half = halves_[i];
+    if (half.node != index) continue;
+    by_id_.erase({index, half.id.value()});
+    if (half.ended) continue;
+    scenarios_[half.scenario].disturbed = true;
+    if (half.outstanding && half.role == LaunchRole::kCopy) --halves_[half.other].copied_by_peer;
+    half.outstanding = half.watched = false;
+    half.chunks_out = 0;
+    half.ended = true;
+    half.ended_at = now_;
+    half.status = Error(absl::StatusCode::kUnavailable, Reason::kDaemonLost, "the daemon is gone");
+  }
+  node.open = 0;
+  After(Delay(200), [this, index] {
+    Say(absl::StrCat("node-", index, " starts again"));
+    Start(index);
+  });
+}
+
+// The cache is full: everything of this node that idles shall go.
+void Simulation::EvictSome() {
+  const int index = OwnerOf(RandomDevice());
+  if (EngineAt(index) == nullptr) return;
+  for (const Clique& clique : communicators_.OpenAt(index)) {
+    ++count_.evictions;
+    EngineAt(index)->EvictCommunicator(now_, clique);
+  }
   Touched(index);
 }
 

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lanes' side of groups, over strict communicators: launches are late, fail, refuse or hang.
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tests/sim/model/simulation.h"
+#include "transfer/reservations.h"
+
+namespace ferry {
+
+HostCommunicators::Key Simulation::KeyOf(int node, const Clique& clique, uint32_t attempt) {
+  const int leader = OwnerOf(clique.low);
+  const int follower = OwnerOf(clique.high);
+  if (node == leader) return {clique, nodes_[leader].life, attempt};
+  return {clique, LinkOf(leader, follower).life[EndOf(leader, follower)], attempt};
+}
+
+void Simulation::NoteGroup(int from, int to, const Group& group) {
+  for (const Chunk& chunk : group.chunks) {
+    const HalfModel* send = HalfAt(chunk.pair.to_low ? to : from, chunk.pair.transfer);
+    if (send == nullptr) continue;  // crashed
+    scenarios_[send->scenario].attempts.insert(KeyOf(from, group.clique, group.attempt));
+  }
+}
+
+void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
+  const std::string name =
+      absl::StrCat("node-", node, " launches group ", launch.number, " attempt ", launch.attempt,
+                   " of ", Describe(launch.clique));
+  Say(name);
+  ++count_.groups;
+  HostCommunicators::Call call;
+  call.key = KeyOf(node, launch.clique, launch.attempt);
+  call.low = OwnerOf(launch.clique.low) == node;
+  call.node = node;
+  call.group = launch.group;
+  if (launch.device != call.device()) Fail(absl::StrCat(name, ": not its device"));
+  if (launch.chunks.empty()) Fail(absl::StrCat(name, ": it is empty"));
+  std::vector<std::pair<uint64_t, uint64_t>> parts;
+  for (const GroupChunk& chunk : launch.chunks) {
+    HalfModel* half = HalfAt(node, chunk.transfer);
+    if (half == nullptr) {
+      Fail(absl::StrCat(name, ": unknown ", chunk.transfer.value()));
+      continue;
+    }
+    const Scenario& scenario = scenarios_[half->scenario];
+    const bool send = half->spec.side == Side::kSend;
+    const HalfModel& other = halves_[send ? scenario.receive : scenario.send];
+    const std::string what = absl::StrCat(name, ": ", NameOf(*half));
+    if (half->ended) Fail(absl::StrCat(what, ": it is over"));
+    if (half->outstanding) Fail(absl::StrCat(what, ": another launch of it is outstanding"));
+    if (&other == &halves_[0]) Fail(absl::StrCat(what, ": has no other half"));
+    if (!half->defined || !other.defined) Fail(absl::StrCat(what, ": not defined at both ends"));
+    if (other.spec.bytes != half->spec.bytes) Fail(absl::StrCat(what, ": bytes differ"));
+    if (chunk.side != half->spec.side || !(chunk.ranges == half->spec.ranges)) {
+      Fail(absl::StrCat(what, ": not as it was posted"));
+    }
+    if (CliqueOf(half->spec.key) != launch.clique) Fail(absl::StrCat(what, ": not its clique"));
+    // What was on a failed attempt is not sent again; the destination has yet to say that the rest
+    // need not be sent either.
+    const bool next =
+        chunk.offset == half->cut || (send && chunk.offset > half->cut && AttemptFailed(scenario));
+    if (!next || chunk.bytes > half->spec.bytes - chunk.offset ||
+        chunk.bytes > engine_options_.batch.group_bytes) {
+      Fail(absl::StrCat(what, ": not its next bytes"));
+    }
+    half->cut = chunk.offset + chunk.bytes;
+    ++half->chunks_out;
+    const bool to_low = half->spec.key.destination == launch.clique.low;
+    call.ops.push_back({to_low, half->scenario, chunk.offset, chunk.bytes});
+    parts.emplace_back(static_cast<uint64_t>(half - halves_.data()), chunk.bytes);
+  }
+  const GlobalDeviceId device = call.device();
+  std::string error;
+  const HostCommunicators::CallId id = communicators_.Launch(std::move(call), &error);
+  call_halves_[id] = std::move(parts);
+  if (!error.empty()) Fail(absl::StrCat(name, ": ", error));
+  if (communicators_.QueueOf(device) > LaneReservations::kDepth) {
+    Fail(absl::StrCat(name, ": its lane has too many"));
+  }
+  if (communicators_.LockedUp(device)) Fail(absl::StrCat(name, ": lanes wait for each other"));
+  StartLane(device);
+}
+
+void Simulation::OnCommunicatorEnd(int node, const CommunicatorEnd& end) {
+  const std::string name = absl::StrCat("node-", node, end.status.ok() ? " closes" : " aborts",
+                                        " attempt ", end.attempt, " of ", Describe(end.clique));
+  Say(absl::StrCat(name, ": ", end.status.ToString()));
+  std::string error;
+  const bool low = OwnerOf(end.clique.low) == node;
+  HostCommunicators::Key key = KeyOf(node, end.clique, end.attempt);
+  const auto calls = communicators_.End(key, low, !end.status.ok(), &error);
+  if (!error.empty()) Fail(absl::StrCat(name, ": ", error));
+  for (HostCommunicators::CallId id : calls) {
+    AnswerCall(id, absl::AbortedError("aborted"), Delay(10));
+  }
+}
+
+void Simulation::StartLane(GlobalDeviceId device) {
+  const auto id = communicators_.ToStart(device);
+  if (!id) return;
+  const bool late = !calm_ && slow_lanes_.contains(device.value());
+  if (late) ++count_.launches;
+  After(Delay(late ? 20 : 1), [this, id = *id] { StartCall(id); });
+}
+
+void Simulation::StartCall(HostCommunicators::CallId id) {
+  HostCommunicators::Call* call = communicators_.Find(id);
+  if (call == nullptr || call->aborted) return;
+  if (!calm_ && Chance(profile_.group_fault)) {
+    ++count_.launches;
+    // Whoever was in this group is excused; the others on its attempt must say so.
+    for (const auto& [half, bytes] : call_halves_[id]) {
+      scenarios_[halves_[half].scenario].disturbed = true;
+    }
+    const uint64_t dice = Random(3);
+    if (dice == 0) {
+      Say(absl::StrCat("node-", call->node, ": a group hangs"));
+      call->hangs = true;
+      return;
+    }
+    const absl::Status status =
+        dice == 1 ? Error(absl::StatusCode::kInternal, Reason::kInternal, "the lane failed")
+                  : Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                          "no communicator can be had");
+    return AnswerCall(id, status, Delay(5));
+  }
+  for (HostCommunicators::CallId both : communicators_.Arrive(id)) {
+    AnswerCall(both, absl::OkStatus(), Delay(5));
+  }
+}
+
+void Simulation::AnswerCall(HostCommunicators::CallId id, absl::Status status,
+                            absl::Duration delay) {
+  After(delay, [this, id, status] {
+    const HostCommunicators::Call* found = communicators_.Find(id);
+    if (found == nullptr) return;  // was answered before, or crashed
+    const HostCommunicators::Call call = *found;
+    Say(absl::StrCat("node-", call.node, " answers a group of ", Describe(call.key.clique), ": ",
+                     status.ToString()));
+    communicators_.Answer(id);
+    const auto parts = call_halves_.extract(id);
+    for (const auto& [index, bytes] : parts.mapped()) {
+      --halves_[index].chunks_out;
+      if (status.ok()) halves_[index].moved += bytes;
+    }
+    EngineAt(call.node)->OnGroupDone(now_, call.group, status);
+    Touched(call.node);
+    StartLane(call.device());
+  });
+}
+
+}  // namespace ferry

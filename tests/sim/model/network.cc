@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Links between nodes and the lossy network below them: see Simulation::Stream for what the engines
+// get to see of it.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/sim/model/simulation.h"
+
+namespace ferry {
+namespace {
+
+// A peer that hears nothing for so long calls its link lost.
+constexpr absl::Duration kSilence = absl::Milliseconds(200);
+
+template <typename Message>
+std::string Name(const Message& m) {
+  return absl::StrCat(m.clique.low.value(), "-", m.clique.high.value(), " attempt ", m.attempt);
+}
+
+std::string Describe(const PeerMessage& message) {
+  struct Visitor {
+    std::string operator()(const Offer& m) {
+      return absl::StrCat("Offer ", m.transfer.value(), " ", PrintableKey(m.key.key),
+                          m.ready ? "" : " (not ready)");
+    }
+    std::string operator()(const Matched& m) {
+      return absl::StrCat("Matched ", m.transfer.value());
+    }
+    std::string operator()(const Ready& m) { return absl::StrCat("Ready ", m.transfer.value()); }
+    std::string operator()(const Go& m) {
+      return absl::StrCat("Go ", m.transfer.value(), " attempt ", m.attempt, " tag ", m.tag);
+    }
+    std::string operator()(const Done& m) {
+      return absl::StrCat("Done ", m.transfer.value(), " ", m.status.ToString());
+    }
+    std::string operator()(const Withdraw& m) {
+      return absl::StrCat("Withdraw ", m.transfer.value(), " ", m.status.ToString());
+    }
+    std::string operator()(const SendFailed& m) {
+      return absl::StrCat("SendFailed ", m.transfer.value(), " attempt ", m.attempt, " ",
+                          m.status.ToString());
+    }
+    std::string operator()(const HandOver& m) {
+      return absl::StrCat("HandOver ", m.transfer.value());
+    }
+    std::string operator()(const TakeBack& m) {
+      return absl::StrCat("TakeBack ", m.transfer.value());
+    }
+    std::string operator()(const Group& m) {
+      return absl::StrCat("Group ", Name(m), " number ", m.number, ": ",
+                          absl::StrJoin(m.chunks, " ", [](std::string* out, const Chunk& chunk) {
+                            absl::StrAppend(out, chunk.pair.transfer.value(),
+                                            chunk.pair.to_low ? "<" : ">", chunk.offset, "+",
+                                            chunk.bytes);
+                          }));
+    }
+    std::string operator()(const Granted& m) {
+      return absl::StrCat("Granted ", Name(m), " number ", m.number, " without [",
+                          absl::StrJoin(m.refused, " "), "]");
+    }
+    std::string operator()(const GroupFailed& m) {
+      return absl::StrCat("GroupFailed ", Name(m), " number ", m.number, " ", m.status.ToString());
+    }
+    std::string operator()(const AttemptOver& m) {
+      return absl::StrCat("AttemptOver ", Name(m), " number ", m.number, " ", m.status.ToString());
+    }
+    std::string operator()(const Evict& m) { return absl::StrCat("Evict ", Name(m)); }
+  };
+  return std::visit(Visitor(), message);
+}
+
+}  // namespace
+
+Simulation::Link& Simulation::LinkOf(int a, int b) {
+  return links_[{std::min(a, b), std::max(a, b)}];
+}
+
+void Simulation::Wanted(int node, int peer) {
+  if (node == peer) return Fail(absl::StrCat("node-", node, " wants a link to itself"));
+  Link& link = LinkOf(node, peer);
+  if (link.connected || link.connecting) return;
+  link.connecting = true;
+  After(Delay(30), [this, node, peer] { Connect(node, peer); });
+}
+
+void Simulation::Connect(int a, int b) {
+  Link& link = LinkOf(a, b);
+  const bool cut = std::max(link.to[0].blocked_until, link.to[1].blocked_until) > now_;
+  const bool down = EngineAt(a) == nullptr || EngineAt(b) == nullptr;
+  if (down || cut || link.unaware > 0 || Chance(20)) {
+    for (const auto& [node, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
+      if (EngineAt(node) == nullptr) continue;
+      Say(absl::StrCat("node-", node, " cannot reach node-", other));
+      // An end that does not know the loss yet still thinks that it has the old link.
+      if (link.up[EndOf(node, other)]) continue;
+      EngineAt(node)->OnPeerLost(now_, PeerId(other), absl::UnavailableError("connection refused"),
+                                 false);
+      Touched(node);
+    }
+    After(Delay(60), [this, a, b] { Connect(a, b); });
+    return;
+  }
+  link.connecting = false;
+  link.connected = true;
+  ++link.generation;
+  for (const auto& [node, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
+    const int end = EndOf(node, other);
+    link.life[end] = nodes_[node].life;
+    link.to[end] = Stream();
+    // The first segment of a direction is the hello: it brings the link up at its end.
+    link.to[end].next_send = 1;
+    Transmit(other, node, 0, link.generation);
+  }
+}
+
+void Simulation::LoseLink(int node, int other, absl::string_view why) {
+  Link& link = LinkOf(node, other);
+  link.up[EndOf(node, other)] = false;
+  --link.unaware;
+  Say(absl::StrCat("node-", node, ": link to node-", other, " is lost"));
+  EngineAt(node)->OnPeerLost(now_, PeerId(other), absl::UnavailableError(why), true);
+  Pump(node);  // before the link can come back
+}
+
+void Simulation::BreakLink(int a, int b) {
+  Link& link = LinkOf(a, b);
+  if (!link.connected) return;
+  Say(absl::StrCat("the link of node-", a, " and node-", b, " breaks"));
+  ++count_.resets;
+  link.connected = false;
+  ++link.generation;  // what is on its way is lost
+  ++link.losses;
+  for (const auto& [node, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
+    if (!link.up[EndOf(node, other)]) continue;
+    ++link.unaware;
+    After(Delay(30), [this, node = node, other = other, life = nodes_[node].life] {
+      if (nodes_[node].life == life) LoseLink(node, other, "reset by peer");
+    });
+  }
+  // A side that still wants the link has said so before; the dialler keeps trying.
+  if (!link.connecting) {
+    link.connecting = true;
+    After(Delay(60), [this, a, b] { Connect(a, b); });
+  }
+}
+
+void Simulation::Partition(int a, int b) {
+  Link& link = LinkOf(a, b);
+  if (!link.connected) return;
+  ++count_.partitions;
+  const absl::Time until = now_ + Delay(400);
+  const uint64_t which = Random(3);  // one way, the other, both
+  Say(absl::StrCat("partition between node-", a, " and node-", b,
+                   which == 2 ? ", both ways" : ", one way"));
+  for (uint64_t end : {0, 1}) {
+    if (which == end || which == 2) link.to[end].blocked_until = until;
+  }
+  if (until - now_ < kSilence) return;  // heals before anybody calls it a loss
+  After(kSilence, [this, a, b, generation = link.generation] {
+    if (LinkOf(a, b).generation == generation) BreakLink(a, b);
+  });
+}
+
+void Simulation::Carry(int from, int to, PeerMessage message) {
+  Link& link = LinkOf(from, to);
+  if (!link.up[EndOf(from, to)]) {
+    return Fail(absl::StrCat("node-", from, " sends to node-", to,
+                             " over a link that it knows is down: ", Describe(message)));
+  }
+  Say(absl::StrCat("node-", from, " -> node-", to, ": ", Describe(message)));
+  ++count_.messages;
+  if (const Group* group = std::get_if<Group>(&message)) NoteGroup(from, to, *group);
+  if (const AttemptOver* over = std::get_if<AttemptOver>(&message); over && !over->status.ok()) {
+    failed_attempts_.insert(KeyOf(from, over->clique, over->attempt));
+  }
+  if (!link.connected) return;
+  Stream& stream = link.to[EndOf(to, from)];
+  const uint64_t sequence = stream.next_send++;
+  stream.window.emplace(sequence, std::move(message));
+  Transmit(from, to, sequence, link.generation);
+}
+
+void Simulation::Transmit(int from, int to, uint64_t sequence, uint64_t generation) {
+  Link& link = LinkOf(from, to);
+  if (link.generation != generation) return;
+  Stream& stream = link.to[EndOf(to, from)];
+  if (sequence < stream.next_deliver || stream.arrived.contains(sequence)) return;
+  const bool blocked = stream.blocked_until > now_;
+  const bool lost = blocked || (!calm_ && Chance(profile_.wire));
+  if (lost) {
+    ++count_.lost;
+  } else {
+    const bool doubled = !calm_ && Chance(profile_.wire);
+    if (doubled) ++count_.doubled;
+    for (int copies = doubled ? 2 : 1; copies > 0; --copies) {
+      After(Delay(Chance(10) ? 25 : 3),
+            [this, from, to, sequence, generation] { Arrive(from, to, sequence, generation); });
+    }
+  }
+  // Sent again until it has arrived; the acknowledgement is thought.
+  if (lost) {
+    After(absl::Milliseconds(5) + Delay(10),
+          [this, from, to, sequence, generation] { Transmit(from, to, sequence, generation); });
+  }
+}
+
+void Simulation::Arrive(int from, int to, uint64_t sequence, uint64_t generation) {
+  Link& link = LinkOf(from, to);
+  if (link.generation != generation) return;
+  Stream& stream = link.to[EndOf(to, from)];
+  if (sequence < stream.next_deliver || !stream.arrived.insert(sequence).second) return;
+  if (sequence > stream.next_deliver) ++count_.reordered;
+  while (stream.arrived.erase(stream.next_deliver) > 0) {
+    const uint64_t next = stream.next_deliver++;
+    if (next == 0) {
+      Say(absl::StrCat("node-", to, ": link to node-", from, " is up"));
+      link.up[EndOf(to, from)] = true;
+      // Both hellos say that there is NCCL; later it may be out of order for new transfers.
+      RouteTable routes = RandomRoutes();
+      routes[static_cast<size_t>(Route::kNccl)].available = true;
+      EngineAt(to)->OnPeerUp(now_, PeerId(from), std::move(routes));
+    } else {
+      EngineAt(to)->OnMessage(now_, PeerId(from), std::move(stream.window.extract(next).mapped()));
+    }
+    Touched(to);
+  }
+}
+
+}  // namespace ferry

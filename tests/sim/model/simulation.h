@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many TransferEngines in one process under one seed: a virtual clock, a network that loses,
+// doubles and reorders, links that break, partitions, daemons and clients that die and come back,
+// lanes that are slow, fail, refuse a route or hang. What the engines order is checked as it comes,
+// what must hold of a node after each of its steps, and what must hold at the end by Run.
+//
+// A seed also draws which kinds of faults it has, so that in many runs a kind is certain to be
+// absent and what would be its excuse is none.
+//
+// Single-threaded. The same options give the same story, whatever the hash tables do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "tests/sim/model/host_communicators.h"
+#include "transfer/engine.h"
+
+namespace ferry {
+
+struct SimulationOptions {
+  uint64_t seed = 1;
+  int daemons = 3;
+  int steps = 300;  // of the clients
+  bool verbose = false;
+  // Keeps what happens, so that Story can tell it.
+  bool story = false;
+};
+
+// What a run has done, for people.
+struct SimulationCount {
+  uint64_t posted = 0, ended_ok = 0, ended_badly = 0;
+  uint64_t groups = 0;    // launches of them
+  uint64_t messages = 0;  // of engines
+  // Faults: of segments below a link, of links, of daemons.
+  uint64_t lost = 0, doubled = 0, reordered = 0, resets = 0, partitions = 0, crashes = 0;
+  uint64_t clients = 0;    // that died, cancelled or poisoned
+  uint64_t launches = 0;   // that were made to fail, refuse, hang or be late
+  uint64_t evictions = 0;  // of communicators, asked for
+  uint64_t faults() const {
+    return lost + doubled + reordered + resets + partitions + crashes + clients + launches +
+           evictions;
+  }
+  void Add(const SimulationCount& other);
+  std::string ToString() const;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(SimulationOptions options);
+  // What went wrong; empty if all is well.
+  std::vector<std::string> Run();
+  const SimulationCount& count() const { return count_; }
+  // Of a run with `story` that failed: what its first failure's two nodes did and heard.
+  std::string Story() const;
+
+ private:
+  // What the model knows of one posted half. Every half has an arena of its own, so that a launch's
+  // ranges tell which halves it is about.
+  struct HalfModel {
+    int node = 0;
+    TransferId id;
+    TransferSpec spec;
+    uint64_t scenario = 0;
+    bool defined = false;
+    bool watched = false;
+    bool ended = false;
+    absl::Status status;
+    absl::Time ended_at;
+    uint32_t attempt = 0;
+    bool outstanding = false;
+    bool aborted = false;
+    LaunchRole role = LaunchRole::kCopy;
+    uint64_t tag = 0;
+    int copied_by_peer = 0;  // one-sided copies out of it that run now
+    uint64_t other = 0;      // the half it was launched with, once known
+    int chunks_out = 0;      // in groups that were not answered
+    uint64_t cut = 0;        // bytes of it in groups so far
+    uint64_t moved = 0;      // and in those that were answered with OK
+  };
+  // What clients meant with one key: a send, a receive or both.
+  struct Scenario {
+    uint64_t send = 0;  // index into halves_, 0 for none
+    uint64_t receive = 0;
+    bool mismatch = false;
+    bool disturbed =
+        false;  // cancelled, poisoned, a client died, a launch was made to fail or hang
+    bool route_may_fail = false;
+    bool key_taken = false;                     // by a later scenario
+    uint64_t losses = 0;                        // of the link when the first half was posted
+    std::set<HostCommunicators::Key> attempts;  // its groups were on
+  };
+  struct Node {
+    std::unique_ptr<TransferEngine> engine;  // null while it is down
+    uint64_t life = 1;
+    std::vector<uint32_t> sessions;
+    std::map<uint32_t, uint64_t> sequences;
+    size_t open = 0;
+    bool pump_pending = false;
+    absl::Time timer = absl::InfiniteFuture();
+  };
+  // A link is one ordered stream that delivers each message once or breaks: this is what gRPC over
+  // TCP gives the engines, so they are never told the same thing twice. Loss, doubles and disorder
+  // are of the segments below it: the stream repeats, drops and sorts them, which the engines see
+  // as delay, and gives up after a silence, which they see as a break that swallows the end of each
+  // direction.
+  struct Stream {  // one direction
+    uint64_t next_send = 0;
+    uint64_t next_deliver = 0;
+    std::map<uint64_t, PeerMessage> window;  // not delivered
+    std::set<uint64_t> arrived;              // of these
+    absl::Time blocked_until;                // partitioned
+  };
+  struct Link {
+    uint64_t generation = 0;
+    uint64_t losses = 0;
+    bool connected = false;
+    bool connecting = false;
+    int unaware = 0;        // ends that have yet to notice the last loss
+    bool up[2] = {};        // the engine at that end was told so
+    uint64_t life[2] = {};  // of the node at that end, when it was connected
+    Stream to[2];           // towards that end
+  };
+  struct Rendezvous {  // both halves of one ucx launch
+    uint64_t send = 0;
+    uint64_t receive = 0;
+  };
+  struct Profile {  // which faults this run has, in percent
+    int wire = 0;
+    int partition = 0;
+    int crash = 0;
+    int evict = 0;
+    int group_fault = 0;  // of group launches: hang, fail, refuse
+    int slow_lane = 0;    // of lanes
+    int many = 0;         // of posts: on few devices
+  };
+
+  // --- Clock and dice.
+  uint64_t Random(uint64_t below);
+  bool Chance(int percent) { return Random(100) < static_cast<uint64_t>(percent); }
+  absl::Duration Delay(int max_ms);
+  void At(absl::Time when, std::function<void()> event);
+  void After(absl::Duration delay, std::function<void()> event) {
+    At(now_ + delay, std::move(event));
+  }
+  void Say(absl::string_view text);
+  void Fail(absl::string_view text);
+
+  // --- Engines (simulation.cc).
+  void Start(int node);
+  TransferEngine* EngineAt(int node) { return nodes_[node].engine.get(); }
+  void Touched(int node);  // the engine was called: take its outbox, now or soon
+  void Pump(int node);
+  RouteTable RandomRoutes();
+
+  // --- Network (network.cc).
+  Link& LinkOf(int a, int b);
+  static int EndOf(int node, int other) { return node < other ? 0 : 1; }
+  void Wanted(int node, int peer);
+  void Connect(int a, int b);
+  void BreakLink(int a, int b);
+  void LoseLink(int node, int other, absl::string_view why);
+  void Partition(int a, int b);
+  void Carry(int from, int to, PeerMessage message);
+  void Transmit(int from, int to, uint64_t sequence, uint64_t generation);
+  void Arrive(int from, int to, uint64_t sequence, uint64_t generation);
+  void NoteGroup(int from, int to, const Group& group);
+
+  // --- Clients, daemons (clients.cc).
+  void ClientStep();
+  void FaultStep();
+  GlobalDeviceId RandomDevice();
+  void PostScenario();
+  void PostHalf(uint64_t scenario, TransferSpec spec, bool define_later);
+  void Define(uint64_t half);
+  void CancelSome();
+  void KillSession();
+  void TalkNonsense(int node, int peer);
+  void Crash(int node);
+  void EvictSome();
+  int OwnerOf(GlobalDeviceId device) const { return static_cast<int>(device.value() / 2); }
+
+  // --- Lanes (lanes.cc).
+  void OnLaunch(int node, const Launch& launch);
+  void Answer(uint64_t half, uint32_t attempt, absl::Status status, absl::Duration delay);
+  void OnAbort(int node, TransferId id, const absl::Status& why);
+  void TryRendezvous(std::pair<int, uint64_t> key);
+  HalfModel* HalfAt(int node, TransferId id);
+  uint64_t HalfOfArena(const RangeList& ranges);
+  std::string NameOf(const HalfModel& half) const;
+
+  // --- Lanes of groups (group_lanes.cc).
+  void OnGroupLaunch(int node, const GroupLaunch& launch);
+  void OnCommunicatorEnd(int node, const CommunicatorEnd& end);
+  HostCommunicators::Key KeyOf(int node, const Clique& clique, uint32_t attempt);
+  void StartLane(GlobalDeviceId device);
+  void StartCall(HostCommunicators::CallId id);
+  void AnswerCall(HostCommunicators::CallId id, absl::Status status, absl::Duration delay);
+
+  // --- Checks (checks.cc).
+  void CheckNode(int node);
+  void OnEnded(int node, const Ended& ended);
+  void CheckEnd();
+  void CheckNothingRemembered();
+  void CheckScenario(uint64_t index, const Scenario& scenario);
+  bool AttemptFailed(const Scenario& scenario) const;
+
+  const SimulationOptions options_;
+  uint64_t random_state_;
+  absl::Time now_;
+  uint64_t next_event_ = 0;
+  std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> events_;
+  Profile profile_;
+  DeviceMap map_;
+  TransferEngine::Options engine_options_;
+  std::vector<Node> nodes_;
+  std::map<std::pair<int, int>, Link> links_;
+  std::vector<HalfModel> halves_;  // [0] is none; the index is the arena
+  std::vector<Scenario> scenarios_;
+  std::map<std::pair<int, uint64_t>, uint64_t> by_id_;
+  std::map<std::pair<int, uint64_t>, Rendezvous> rendezvous_;
+  HostCommunicators communicators_;
+  // Of each call, in the order of its ops: which half of ours, and how many bytes.
+  std::map<HostCommunicators::CallId, std::vector<std::pair<uint64_t, uint64_t>>> call_halves_;
+  std::set<uint64_t> slow_lanes_;
+  std::set<HostCommunicators::Key> failed_attempts_;  // as their leaders said
+  std::vector<std::string> failures_;
+  std::vector<std::string> story_;
+  SimulationCount count_;
+  bool calm_ = false;  // the clients are done: nothing new goes wrong
+};
+
+}  // namespace ferry

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/batcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr TransferBatcher::Options kSmallOptions = {
+    .group_bytes = 100, .group_chunks = 4, .age = absl::Milliseconds(2), .chunk_bytes = 20};
+const absl::Time kNow = absl::UnixEpoch();
+
+PairName Pair(uint64_t id) { return {false, TransferId(id)}; }
+Chunk Part(uint64_t id, uint64_t offset, uint64_t bytes) { return {Pair(id), offset, bytes}; }
+
+TEST(TransferBatcherTest, SmallOnesGoWholeInTheOrderOfPriorityAndPosting) {
+  TransferBatcher batcher(kSmallOptions);
+  EXPECT_TRUE(batcher.Add(kNow, Pair(1), 10, 0));
+  EXPECT_TRUE(batcher.Add(kNow, Pair(2), 0, 0));
+  EXPECT_TRUE(batcher.Add(kNow, Pair(3), 20, 5));
+  EXPECT_FALSE(batcher.Add(kNow, Pair(1), 10, 0));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(3, 0, 20), Part(1, 0, 10), Part(2, 0, 0)));
+  EXPECT_TRUE(batcher.empty());
+  EXPECT_THAT(batcher.Cut(), IsEmpty());
+}
+
+TEST(TransferBatcherTest, AGroupIsFullByBytesOrCount) {
+  TransferBatcher batcher(kSmallOptions);
+  batcher.Add(kNow, Pair(1), 99, 0);
+  EXPECT_FALSE(batcher.Full());
+  batcher.Add(kNow, Pair(2), 1, 0);
+  EXPECT_TRUE(batcher.Full());
+  EXPECT_TRUE(batcher.Remove(Pair(2)));
+  EXPECT_FALSE(batcher.Full());
+  for (uint64_t id = 3; id < 6; ++id) batcher.Add(kNow, Pair(id), 0, 0);
+  EXPECT_TRUE(batcher.Full());
+  EXPECT_EQ(batcher.Cut().size(), 4u);
+}
+
+TEST(TransferBatcherTest, ASmallOneNeverWaitsBehindALargeOne) {
+  TransferBatcher batcher(kSmallOptions);
+  batcher.Add(kNow, Pair(1), 1000, 9);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 100)));
+  batcher.Add(kNow, Pair(2), 20, 0);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 0, 20), Part(1, 100, 80)));
+}
+
+TEST(TransferBatcherTest, SmallOnesLeavePlaceForAChunkOfALargeOne) {
+  TransferBatcher batcher(kSmallOptions);
+  batcher.Add(kNow, Pair(1), 30, 0);
+  for (uint64_t id = 2; id < 12; ++id) batcher.Add(kNow, Pair(id), 20, 0);
+  EXPECT_THAT(batcher.Cut(),
+              ElementsAre(Part(2, 0, 20), Part(3, 0, 20), Part(4, 0, 20), Part(1, 0, 20)));
+  EXPECT_THAT(batcher.Cut(),
+              ElementsAre(Part(5, 0, 20), Part(6, 0, 20), Part(7, 0, 20), Part(1, 20, 10)));
+}
+
+TEST(TransferBatcherTest, LargeOnesOfOnePriorityTakeTurns) {
+  TransferBatcher batcher(kSmallOptions);
+  for (uint64_t id : {1, 2}) batcher.Add(kNow, Pair(id), 1000, 0);
+  batcher.Add(kNow, Pair(3), 30, 1);
+  EXPECT_THAT(batcher.Cut(),
+              ElementsAre(Part(3, 0, 30), Part(1, 0, 20), Part(2, 0, 20), Part(1, 20, 20)));
+  EXPECT_THAT(batcher.Cut(),
+              ElementsAre(Part(2, 20, 20), Part(1, 40, 20), Part(2, 40, 20), Part(1, 60, 20)));
+}
+
+TEST(TransferBatcherTest, EveryByteIsCutOnceUnlessItIsRemoved) {
+  TransferBatcher batcher(kSmallOptions);
+  for (uint64_t id = 0; id < 7; ++id) batcher.Add(kNow, Pair(id), id * 23, id % 2);
+  EXPECT_THAT(batcher.Cut().size(), 4u);
+  EXPECT_TRUE(batcher.Remove(Pair(6)));
+  EXPECT_FALSE(batcher.Remove(Pair(6)));
+  TransferBatcher whole(kSmallOptions);
+  std::map<uint64_t, uint64_t> next;
+  for (uint64_t id = 0; id < 7; ++id) whole.Add(kNow, Pair(id), id * 23, id % 2);
+  while (!whole.empty()) {
+    for (const Chunk& chunk : whole.Cut()) {
+      uint64_t& offset = next[chunk.pair.transfer.value()];
+      EXPECT_EQ(chunk.offset, offset);
+      offset += chunk.bytes;
+    }
+  }
+  for (uint64_t id = 0; id < 7; ++id) EXPECT_EQ(next[id], id * 23);
+}
+
+TEST(TransferBatcherTest, TheOldestSaysWhenAGroupIsDue) {
+  TransferBatcher batcher(kSmallOptions);
+  EXPECT_EQ(batcher.DueAt(), absl::InfiniteFuture());
+  batcher.Add(kNow, Pair(1), 1000, 0);
+  batcher.Add(kNow + absl::Milliseconds(1), Pair(2), 1, 0);
+  EXPECT_EQ(batcher.DueAt(), kNow + absl::Milliseconds(2));
+  batcher.Cut();
+  EXPECT_EQ(batcher.DueAt(), kNow + absl::Milliseconds(2));  // what is left is as old
+  batcher.Clear();
+  EXPECT_EQ(batcher.DueAt(), absl::InfiniteFuture());
+  EXPECT_TRUE(batcher.empty());
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Route nccl between two daemons. The clique of devices 0 and 2: node-a leads.
+#include "two_daemons.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TransferEngine::Options GroupOptions() {
+  TransferEngine::Options options;
+  options.order = {Route::kLocal, Route::kNccl, Route::kUcx};
+  options.batch = {.group_bytes = 10'000, .group_chunks = 8, .chunk_bytes = 4096};
+  return options;
+}
+
+class EngineGroupTest : public testing::Test {
+ protected:
+  EngineGroupTest() : two_(GroupOptions()) {
+    two_.LinkUp();
+    RouteTable routes = Routes(false, true);
+    routes[static_cast<size_t>(Route::kNccl)].available = true;
+    for (int i : {kA, kB}) two_.engine(i).OnPeerRoutes(PeerId(1 - i), routes);
+  }
+  // A pair of the clique, in the given direction; both ids.
+  std::pair<TransferId, TransferId> Pair(std::string key, bool to_low = false,
+                                         uint64_t bytes = 4096) {
+    const uint64_t source = to_low ? 2 : 0;
+    const TransferId send = two_.Post(SpecOf(Side::kSend, key, source, 2 - source, bytes));
+    const TransferId receive = two_.Post(SpecOf(Side::kReceive, key, source, 2 - source, bytes));
+    return {send, receive};
+  }
+  std::vector<GroupLaunch>& Groups(int node) { return two_.daemons[node].groups; }
+  std::vector<CommunicatorEnd>& Ends(int node) { return two_.daemons[node].communicator_ends; }
+  // Answers the oldest unanswered group of a node.
+  void Done(int node, absl::Status status = absl::OkStatus()) {
+    ASSERT_LT(answered_[node], Groups(node).size());
+    two_.engine(node).OnGroupDone(two_.now, Groups(node)[answered_[node]++].group, status);
+    two_.Run();
+  }
+
+  TwoDaemons two_;
+  size_t answered_[2] = {};
+};
+
+TEST_F(EngineGroupTest, BothEndsLaunchTheSameGroup) {
+  const auto [send, receive] = Pair("up");
+  const auto [back_send, back_receive] = Pair("back", true);
+  two_.Deliver(kA);
+  two_.Take(kB);
+  for (PeerMessage& message : two_.daemons[kB].to_other) {  // one batch of calls
+    two_.a().OnMessage(two_.now, PeerId(kB), std::move(message));
+  }
+  two_.daemons[kB].to_other.clear();
+  two_.Run();
+  for (int node : {kA, kB}) {
+    ASSERT_THAT(Groups(node), SizeIs(1));
+    const GroupLaunch& group = Groups(node)[0];
+    EXPECT_EQ(group.clique, (Clique{GlobalDeviceId(0), GlobalDeviceId(2)}));
+    EXPECT_EQ(group.attempt, 1u);
+    EXPECT_EQ(group.number, 1u);
+    EXPECT_EQ(group.device, GlobalDeviceId(node == kA ? 0 : 2));
+    ASSERT_THAT(group.chunks, SizeIs(2));
+    EXPECT_NE(group.chunks[0].side, group.chunks[1].side);
+    EXPECT_EQ(group.chunks[0].bytes, 4096u);
+  }
+  EXPECT_NE(Groups(kA)[0].chunks[0].side, Groups(kB)[0].chunks[0].side);
+  Done(kA);
+  EXPECT_FALSE(two_.IsOver(kB, receive));
+  Done(kB);
+  EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, back_send).ok());
+  EXPECT_TRUE(two_.StatusOf(kA, back_receive).ok());
+  EXPECT_THAT(Ends(kA), IsEmpty());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, TheLeaderWaitsForTheFollowersGrant) {
+  Pair("k");
+  while (Groups(kB).empty()) {
+    ASSERT_TRUE(two_.Deliver(kA) || two_.Deliver(kB));
+    two_.Take(kB);
+  }
+  two_.Take(kA);
+  EXPECT_THAT(Groups(kA), IsEmpty());
+  two_.Run();
+  EXPECT_THAT(Groups(kA), SizeIs(1));
+}
+
+TEST_F(EngineGroupTest, ALargeTransferTravelsInChunksTwoDeep) {
+  const auto [send, receive] = Pair("large", false, 25'000);
+  two_.Run();
+  EXPECT_THAT(Groups(kA), SizeIs(2));
+  EXPECT_EQ(Groups(kA)[0].chunks[0].bytes, 10'000u);
+  EXPECT_EQ(Groups(kA)[1].chunks[0].offset, 10'000u);
+  two_.Advance(absl::Milliseconds(3));
+  Done(kA);
+  EXPECT_THAT(Groups(kB), SizeIs(2));  // the third waits for the follower's lane
+  Done(kB);
+  ASSERT_THAT(Groups(kB), SizeIs(3));
+  for (int node : {kA, kA, kB, kB}) Done(node);
+  EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, AFailedGroupEndsItsAttemptAndWhatIsOnItOnly) {
+  const auto [send, receive] = Pair("first");
+  two_.Run();
+  const auto [send2, receive2] = Pair("second");
+  two_.Run();
+  two_.Advance(absl::Milliseconds(3));
+  ASSERT_THAT(Groups(kB), SizeIs(2));
+  const auto [send3, receive3] = Pair("third");
+  two_.Run();
+  Done(kB, absl::InternalError("the kernel failed"));
+  ASSERT_THAT(Ends(kA), SizeIs(1));
+  ASSERT_THAT(Ends(kB), SizeIs(1));
+  EXPECT_EQ(Ends(kA)[0].attempt, 1u);
+  EXPECT_THAT(two_.StatusOf(kB, receive), Says("the kernel failed"));
+  Done(kB, absl::AbortedError("aborted"));
+  EXPECT_THAT(two_.StatusOf(kB, receive2), Fails(absl::StatusCode::kAborted, Reason::kCommAborted));
+  EXPECT_FALSE(two_.IsOver(kA, send));  // its launch is not answered
+  Done(kA, absl::AbortedError("aborted"));
+  Done(kA, absl::AbortedError("aborted"));
+  EXPECT_THAT(two_.StatusOf(kA, send2), Fails(absl::StatusCode::kAborted, Reason::kCommAborted));
+  ASSERT_THAT(Groups(kA), SizeIs(3));
+  EXPECT_EQ(Groups(kA)[2].attempt, 2u);
+  Done(kA);
+  Done(kB);
+  EXPECT_TRUE(two_.StatusOf(kB, receive3).ok());
+  EXPECT_TRUE(two_.StatusOf(kA, send3).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, AGroupThatHangsIsAbortedAtBothEnds) {
+  const auto [send, receive] = Pair("k");
+  two_.Run();
+  two_.Advance(absl::Seconds(9));
+  EXPECT_THAT(Ends(kA), IsEmpty());
+  two_.Advance(absl::Seconds(2));
+  EXPECT_THAT(Ends(kA), SizeIs(1));
+  EXPECT_THAT(Ends(kB), SizeIs(1));
+  for (int node : {kA, kB}) Done(node, absl::AbortedError("aborted"));
+  const auto executing = Fails(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting);
+  EXPECT_THAT(two_.StatusOf(kA, send), executing);
+  EXPECT_THAT(two_.StatusOf(kB, receive), executing);
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, ATransfersDeadlineLeavesTheCommunicatorAlone) {
+  TransferSpec spec = SpecOf(Side::kReceive, "large", 0, 2, 25'000);
+  spec.deadline = two_.now + absl::Seconds(1);
+  two_.Post(SpecOf(Side::kSend, "large", 0, 2, 25'000));
+  const TransferId receive = two_.Post(spec);
+  two_.Run();
+  two_.Advance(absl::Seconds(2));
+  EXPECT_FALSE(two_.IsOver(kB, receive));  // two groups of it run
+  for (int node : {kA, kB, kA, kB}) Done(node);
+  EXPECT_THAT(two_.StatusOf(kB, receive),
+              Fails(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting));
+  EXPECT_THAT(Groups(kA), SizeIs(2));  // the rest is not sent
+  EXPECT_THAT(Ends(kA), IsEmpty());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, APairThatEndsOnTheWayIsLeftOutAtBothEnds) {
+  const auto [send, receive] = Pair("gone");
+  const auto [send2, receive2] = Pair("stays");
+  two_.Deliver(kA);
+  two_.Deliver(kA);
+  two_.Take(kB);
+  for (PeerMessage& message : two_.daemons[kB].to_other) {  // both are handed over
+    two_.a().OnMessage(two_.now, PeerId(kB), std::move(message));
+  }
+  two_.daemons[kB].to_other.clear();
+  ASSERT_THAT(LastMessage<Group>(two_, kA).chunks, SizeIs(2));
+  ASSERT_TRUE(two_.b().Cancel(two_.now, receive, Cancelled()));
+  two_.Run();
+  for (int node : {kA, kB}) {
+    ASSERT_THAT(Groups(node), SizeIs(1));
+    ASSERT_THAT(Groups(node)[0].chunks, SizeIs(1));
+  }
+  EXPECT_EQ(Groups(kA)[0].chunks[0].transfer, send2);
+  EXPECT_EQ(Groups(kB)[0].chunks[0].transfer, receive2);
+  EXPECT_THAT(two_.StatusOf(kB, receive), Fails(absl::StatusCode::kCancelled, Reason::kCancelled));
+  EXPECT_THAT(two_.StatusOf(kA, send), Fails(absl::StatusCode::kCancelled, Reason::kCancelled));
+  for (int node : {kA, kB}) Done(node);
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, WithoutACommunicatorTheNextRouteIsTaken) {
+  const auto [send, receive] = Pair("k");
+  two_.Run();
+  Done(kB, RouteRefused());
+  Done(kA, absl::AbortedError("aborted"));
+  ASSERT_THAT(two_.daemons[kA].launches, SizeIs(1));
+  ASSERT_THAT(two_.daemons[kB].launches, SizeIs(1));
+  EXPECT_EQ(two_.daemons[kA].launches[0].route, Route::kUcx);
+  for (int node : {kA, kB}) two_.Answer(node);
+  EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, ALostLinkAbortsItsGroups) {
+  const auto [send, receive] = Pair("k");
+  two_.Run();
+  two_.LinkLost();
+  for (int node : {kA, kB}) {
+    EXPECT_THAT(Ends(node), SizeIs(1));
+    Done(node, absl::AbortedError("aborted"));
+  }
+  const auto lost = Fails(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable);
+  EXPECT_THAT(two_.StatusOf(kA, send), lost);
+  EXPECT_THAT(two_.StatusOf(kB, receive), lost);
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, AnIdleCommunicatorIsEvictedFromEitherEnd) {
+  const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
+  for (int node : {kA, kB}) {
+    Pair("k");
+    two_.Run();
+    two_.engine(node).EvictCommunicator(two_.now, clique);  // busy
+    two_.Run();
+    for (int end : {kA, kB}) Done(end);
+    const size_t before = Ends(kA).size();
+    two_.engine(node).EvictCommunicator(two_.now, clique);
+    two_.Run();
+    for (int end : {kA, kB}) {
+      ASSERT_THAT(Ends(end), SizeIs(before + 1));
+      EXPECT_TRUE(Ends(end).back().status.ok());
+      EXPECT_EQ(Ends(end).back().attempt, before + 1);
+    }
+  }
+  two_.ExpectNothingLeft();
+}
+
+}  // namespace
+}  // namespace ferry

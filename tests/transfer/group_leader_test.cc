@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/group_leader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const absl::Time kNow = absl::UnixEpoch();
+constexpr Clique kClique{GlobalDeviceId(1), GlobalDeviceId(4)};
+constexpr Clique kOther{GlobalDeviceId(1), GlobalDeviceId(5)};
+
+class GroupLeaderTest : public testing::Test {
+ protected:
+  void Add(uint64_t id, absl::Time now = kNow) {
+    EXPECT_TRUE(leader_.Add(now, kClique, {true, TransferId(id)}, 10, 0));
+  }
+  GroupLeader leader_{{.group_bytes = 100, .group_chunks = 8, .chunk_bytes = 20}};
+};
+
+TEST_F(GroupLeaderTest, AFirstGroupIsDueAtOnceAndNamedOnce) {
+  Add(1);
+  Add(2);
+  leader_.Add(kNow, kOther, {false, TransferId(1)}, 10, 0);
+  EXPECT_THAT(leader_.TakeDue(kNow), ElementsAre(kClique, kOther));
+  EXPECT_THAT(leader_.TakeDue(kNow), IsEmpty());
+  EXPECT_EQ(leader_.waiting(), 3u);
+  const auto group = leader_.Cut(kClique);
+  ASSERT_TRUE(group.has_value());
+  EXPECT_EQ(group->attempt, 1u);
+  EXPECT_EQ(group->number, 1u);
+  EXPECT_THAT(group->chunks, SizeIs(2));
+  EXPECT_EQ(leader_.waiting(), 1u);
+}
+
+TEST_F(GroupLeaderTest, BehindAnotherGroupItWaitsForItsAgeOrForTheOtherToBeOver) {
+  Add(1);
+  leader_.TakeDue(kNow);
+  leader_.Cut(kClique);
+  Add(2);
+  EXPECT_THAT(leader_.TakeDue(kNow), IsEmpty());
+  EXPECT_EQ(leader_.NextDue(), kNow + absl::Milliseconds(2));
+  EXPECT_THAT(leader_.TakeDue(kNow + absl::Milliseconds(2)), ElementsAre(kClique));
+  EXPECT_EQ(leader_.Cut(kClique)->number, 2u);
+  Add(3);
+  EXPECT_THAT(leader_.TakeDue(kNow), IsEmpty());
+  leader_.OnOver(kClique);
+  EXPECT_THAT(leader_.TakeDue(kNow), IsEmpty());
+  leader_.OnOver(kClique);
+  EXPECT_THAT(leader_.TakeDue(kNow), ElementsAre(kClique));
+}
+
+TEST_F(GroupLeaderTest, AFullGroupDoesNotWait) {
+  Add(1);
+  leader_.TakeDue(kNow);
+  leader_.Cut(kClique);
+  for (uint64_t id = 2; id < 12; ++id) Add(id);
+  EXPECT_THAT(leader_.TakeDue(kNow), ElementsAre(kClique));
+}
+
+TEST_F(GroupLeaderTest, WhatIsTakenBackIsInNoGroup) {
+  Add(1);
+  leader_.TakeDue(kNow);
+  EXPECT_TRUE(leader_.Remove(kClique, {true, TransferId(1)}));
+  EXPECT_FALSE(leader_.Remove(kClique, {true, TransferId(1)}));
+  EXPECT_FALSE(leader_.Remove(kOther, {true, TransferId(1)}));
+  EXPECT_FALSE(leader_.Cut(kClique).has_value());
+  Add(2);
+  EXPECT_THAT(leader_.TakeDue(kNow), ElementsAre(kClique));
+}
+
+TEST_F(GroupLeaderTest, AnAttemptThatHasEndedIsNotUsedAgain) {
+  EXPECT_FALSE(leader_.EndAttempt(kClique, 1));  // nothing was on it
+  Add(1);
+  leader_.TakeDue(kNow);
+  leader_.Cut(kClique);
+  EXPECT_FALSE(leader_.EndAttempt(kClique, 2));
+  EXPECT_TRUE(leader_.EndAttempt(kClique, 1));
+  EXPECT_FALSE(leader_.EndAttempt(kClique, 1));
+  leader_.OnOver(kClique);
+  Add(2);
+  leader_.TakeDue(kNow);
+  EXPECT_EQ(leader_.Cut(kClique)->attempt, 2u);
+  leader_.Drop(kClique);
+  leader_.OnOver(kClique);
+  Add(3);
+  leader_.TakeDue(kNow);
+  const auto group = leader_.Cut(kClique);
+  EXPECT_EQ(group->attempt, 3u);
+  EXPECT_EQ(group->number, 1u);  // for a follower that begins anew
+}
+
+TEST_F(GroupLeaderTest, OnlyAnIdleAttemptMayBeEvicted) {
+  EXPECT_FALSE(leader_.IdleAttempt(kClique).has_value());
+  Add(1);
+  leader_.TakeDue(kNow);
+  leader_.Cut(kClique);
+  EXPECT_FALSE(leader_.IdleAttempt(kClique).has_value());
+  leader_.OnOver(kClique);
+  EXPECT_EQ(leader_.IdleAttempt(kClique), 1u);
+}
+
+}  // namespace
+}  // namespace ferry

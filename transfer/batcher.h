@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// TransferBatcher gathers the pairs of one clique and cuts groups of them. Pure: time is an
+// argument. Home: control (owned by GroupLeader).
+//
+// What goes into a group: transfers of up to `chunk_bytes` whole, first, by priority and then in
+// order; then chunks of the large ones, by priority and then in turn, so that equals share. A large
+// one always has place for one chunk, so that small ones cannot starve it either.
+//
+// Invariant: every byte of an added pair is cut exactly once, in ascending order, unless the pair
+// is removed; a pair of zero bytes is cut once too.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "transfer/group.h"
+
+namespace ferry {
+
+class TransferBatcher {
+ public:
+  struct Options {
+    // A group is full, and needs not wait for company, by any of these.
+    uint64_t group_bytes = uint64_t{64} << 20;
+    size_t group_chunks = kMaxGroupChunks;
+    absl::Duration age = absl::Milliseconds(2);
+    // Transfers beyond this travel in chunks.
+    uint64_t chunk_bytes = uint64_t{8} << 20;
+  };
+
+  // A group has place for two chunks at least.
+  explicit TransferBatcher(const Options& options);
+
+  // False if it is here already.
+  bool Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority);
+  // Takes out what is left of a pair. False if nothing is.
+  bool Remove(const PairName& pair);
+  void Clear();
+
+  bool empty() const { return index_.empty(); }
+  size_t size() const { return index_.size(); }
+  // Whether the next group would be full by bytes or count.
+  bool Full() const;
+  // When the oldest has waited for `age`; InfiniteFuture if nothing waits.
+  absl::Time DueAt() const;
+
+  // The next group; empty only if nothing waits.
+  std::vector<Chunk> Cut();
+
+ private:
+  // Higher priority first, then as they came or had their last turn.
+  using Place = std::pair<int64_t, uint64_t>;
+  struct Waiting {
+    PairName pair;
+    uint64_t offset = 0;
+    uint64_t left = 0;
+  };
+  using Queue = std::map<Place, Waiting>;
+  struct Where {
+    bool large;
+    Place place;
+  };
+
+  Queue& QueueOf(const Where& where) { return where.large ? large_ : small_; }
+
+  const Options options_;
+  Queue small_;
+  Queue large_;
+  absl::flat_hash_map<PairName, Where> index_;
+  uint64_t bytes_ = 0;  // that wait
+  uint64_t next_ = 0;
+  absl::Time since_ = absl::InfiniteFuture();  // no pair here has waited longer
+};
+
+}  // namespace ferry

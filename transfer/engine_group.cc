@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups: how a pair of route nccl is handed to its clique's leader, how a group gets both lanes,
+// and what becomes of its transfers when it is over, fails or hangs. Leader and follower run the
+// same code on a GroupRecord each; only the leader cuts groups and ends attempts.
+//
+// A chunk's half is pinned from when its daemon learns of the group until the group is over there:
+// it neither ends nor is cancelled meanwhile. A destination that has ended a pair while its chunk
+// was on the way refuses that chunk in its grant, so that both ends launch the same list.
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+#include "transfer/engine_state.h"
+
+namespace ferry {
+namespace {
+
+PairName NameIn(const Clique& clique, const Posted& half) {
+  return {half.spec.key.destination == clique.low,
+          half.spec.side == Side::kSend ? half.id : half.partner};
+}
+
+GlobalDeviceId LaneOf(const GroupRecord& group) {
+  return group.leads ? group.clique.low : group.clique.high;
+}
+
+}  // namespace
+
+bool TransferEngine::Impl::Leads(PeerId leader_id, const Clique& clique, PeerId follower) const {
+  const auto owns = [&](PeerId peer, GlobalDeviceId device) {
+    auto entry = devices.owner.find(device);
+    return entry != devices.owner.end() && entry->second == peer;
+  };
+  return clique.low < clique.high && owns(leader_id, clique.low) && owns(follower, clique.high);
+}
+
+// --- Pairs.
+
+void TransferEngine::Impl::HandOverPair(Posted& receive) {
+  const Clique clique = CliqueOf(receive.spec.key);
+  receive.stage = Stage::kMatched;
+  receive.route = Route::kNccl;
+  receive.role = LaunchRole::kCopy;
+  receive.why = absl::OkStatus();
+  receive.handed = true;
+  if (Leads(devices.self, clique, receive.peer)) {
+    ranks[clique];
+    leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, receive.spec.priority);
+  } else {
+    Send(receive.peer, HandOver{receive.partner, receive.spec.priority});
+  }
+}
+
+bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
+  Posted* send = FindSendTo(peer, message.transfer);
+  const bool before = send != nullptr && (send->handed || send->outstanding || send->cut > 0 ||
+                                          send->route == Route::kNccl);
+  if (send == nullptr || !send->spec.defined || before) return false;
+  const Clique clique = CliqueOf(send->spec.key);
+  if (!peers[peer.value()].groups || !Leads(devices.self, clique, peer)) return false;
+  LeaveMatcher(*send);
+  send->stage = Stage::kMatched;
+  send->handed = true;
+  ranks[clique];
+  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes,
+                    std::max(send->spec.priority, message.priority));
+}
+
+void TransferEngine::Impl::TakeRest(Posted& half) {
+  half.handed = false;
+  const Clique clique = CliqueOf(half.spec.key);
+  if (Leads(devices.self, clique, half.peer)) {
+    leader.Remove(clique, NameIn(clique, half));
+  } else if (peers[half.peer.value()].up) {
+    Send(half.peer, TakeBack{half.partner});
+  }
+}
+
+bool TransferEngine::Impl::OnTakeBack(PeerId peer, const TakeBack& message) {
+  Posted* send = FindSendTo(peer, message.transfer);
+  if (send == nullptr || !send->handed) return false;
+  TakeRest(*send);
+  return true;
+}
+
+void TransferEngine::Impl::DropRest(Posted& receive, absl::Status why) {
+  if (!receive.why.ok()) return;
+  receive.why = std::move(why);
+  if (receive.handed) TakeRest(receive);
+  Settle(receive.id);
+}
+
+Posted* TransferEngine::Impl::HalfFor(const GroupRecord& group, const Chunk& chunk) const {
+  Posted* half = nullptr;
+  if (chunk.pair.to_low == group.leads) {
+    const Offered* offered = FindOffer(group.peer, chunk.pair.transfer);
+    half = offered == nullptr ? nullptr : Find(offered->receive);
+    if (half != nullptr && (!half->handed || !half->why.ok())) return nullptr;
+  } else {
+    half = FindSendTo(group.peer, chunk.pair.transfer);
+    const bool other_route = half != nullptr && half->outstanding && half->chunks_out == 0;
+    if (half != nullptr && (!half->spec.defined || other_route)) return nullptr;
+  }
+  if (half == nullptr || half->outcome || CliqueOf(half->spec.key) != group.clique ||
+      chunk.offset != half->cut || chunk.bytes > half->spec.bytes - half->cut) {
+    return nullptr;
+  }
+  return half;
+}
+
+void TransferEngine::Impl::Pin(Posted& half, const Chunk& chunk) {
+  LeaveMatcher(half);
+  half.stage = Stage::kLaunched;
+  half.route = Route::kNccl;
+  half.outstanding = true;
+  half.cut += chunk.bytes;
+  ++half.chunks_out;
+}
+
+void TransferEngine::Impl::Unpin(TransferId id, uint64_t moved, const absl::Status& status) {
+  Posted* half = Find(id);
+  FERRY_CHECK(half != nullptr && half->chunks_out > 0);
+  half->outstanding = --half->chunks_out > 0;
+  half->moved += moved;
+  if (status.ok() || half->spec.side == Side::kSend || !half->why.ok()) return;
+  half->why = status;
+  if (half->handed) TakeRest(*half);
+}
+
+void TransferEngine::Impl::Settle(TransferId id) {
+  Posted* half = Find(id);
+  if (half == nullptr || half->outstanding) return;
+  if (half->outcome) return End(*half, *std::move(half->outcome));
+  if (half->spec.side == Side::kSend) {
+    if (half->next_go == nullptr) return;  // the destination tells how it ends
+    const std::unique_ptr<Go> go = std::move(half->next_go);
+    return LaunchSend(*half, *go);
+  }
+  const uint64_t bytes = half->spec.bytes;
+  if (half->moved == bytes && (half->why.ok() || bytes > 0)) {
+    OnReceiveDone(*half, absl::OkStatus());
+  } else if (!half->why.ok()) {
+    const absl::Status why = half->why;
+    OnReceiveDone(*half, why);
+  }
+}
+
+void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts) {
+  for (const GroupRecord::Part& part : parts) Settle(part.half);
+}
+
+// --- Lanes.
+
+void TransferEngine::Impl::RunGroups() {
+  while (true) {
+    for (const Clique& clique : leader.TakeDue(clock)) {
+      const uint64_t id = next_group++;
+      GroupRecord& group = groups[id];
+      group.clique = clique;
+      group.peer = OwnerOf(clique.high);
+      group.leads = true;
+      lanes.Ask(clique.low, id);
+    }
+    const std::vector<uint64_t> granted = lanes.TakeGranted();
+    if (granted.empty()) return;
+    for (uint64_t id : granted) OnLaneGranted(id);
+  }
+}
+
+void TransferEngine::Impl::OnLaneGranted(uint64_t id) {
+  GroupRecord& group = groups.find(id)->second;
+  if (group.leads) return CutGroup(id, group);
+  Send(group.peer, Granted{group.clique, group.attempt, group.number, std::move(group.refused)});
+  if (group.parts.empty()) {
+    EraseGroup(id);
+  } else {
+    LaunchGroup(id, group);
+  }
+}
+
+void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
+  std::optional<GroupLeader::Numbered> cut = leader.Cut(group.clique);
+  if (!cut) {
+    EraseGroup(id);
+    return;
+  }
+  group.stage = GroupRecord::Stage::kGranting;
+  group.attempt = cut->attempt;
+  group.number = cut->number;
+  Group message{group.clique, group.attempt, group.number, std::move(cut->chunks)};
+  for (const Chunk& chunk : message.chunks) {
+    Posted* half = HalfFor(group, chunk);
+    FERRY_CHECK(half != nullptr);  // what ends leaves the batcher
+    Pin(*half, chunk);
+    group.parts.push_back({half->id, chunk});
+  }
+  FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
+                               message.chunks.size());
+  Send(group.peer, std::move(message));
+  SetGroupTimer(id, group, options.grant_deadline);
+}
+
+bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
+  if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
+      message.chunks.empty() || message.chunks.size() > kMaxGroupChunks) {
+    return false;
+  }
+  Rank& rank = ranks[message.clique];
+  if (message.attempt <= rank.ended || message.attempt < rank.attempt ||
+      message.number <= rank.number) {
+    return false;
+  }
+  for (const auto& [id, group] : groups) {
+    if (group.clique == message.clique && group.stage == GroupRecord::Stage::kAsking) return false;
+  }
+  rank.number = message.number;
+  const uint64_t id = next_group++;
+  GroupRecord& group = groups[id];
+  group.clique = message.clique;
+  group.peer = peer;
+  group.attempt = message.attempt;
+  group.number = message.number;
+  for (uint32_t i = 0; i < message.chunks.size(); ++i) {
+    Posted* half = HalfFor(group, message.chunks[i]);
+    if (half == nullptr) {
+      group.refused.push_back(i);
+      continue;
+    }
+    Pin(*half, message.chunks[i]);
+    group.parts.push_back({half->id, message.chunks[i]});
+  }
+  lanes.Ask(message.clique.high, id);
+  return true;
+}
+
+bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
+  auto entry = std::find_if(groups.begin(), groups.end(), [&](const auto& candidate) {
+    const GroupRecord& group = candidate.second;
+    return group.peer == peer && group.leads && group.stage == GroupRecord::Stage::kGranting &&
+           group.clique == message.clique && group.number == message.number;
+  });
+  if (entry == groups.end()) return false;
+  GroupRecord& group = entry->second;
+  const auto& refused = message.refused;
+  if (std::adjacent_find(refused.begin(), refused.end(), std::greater_equal<>()) != refused.end() ||
+      (!refused.empty() && refused.back() >= group.parts.size())) {
+    return false;
+  }
+  std::vector<GroupRecord::Part> dropped;
+  for (auto index = refused.rbegin(); index != refused.rend(); ++index) {
+    dropped.push_back(group.parts[*index]);
+    group.parts.erase(group.parts.begin() + *index);
+  }
+  if (group.parts.empty()) {
+    EraseGroup(entry->first);
+  } else {
+    LaunchGroup(entry->first, group);
+  }
+  for (const GroupRecord::Part& part : dropped) {
+    // A destination may have ended the pair. A source has it until it is told.
+    Unpin(part.half, 0,
+          part.chunk.pair.to_low
+              ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
+                      absl::StrCat(NodeName(peer), " does not know the send that it has offered"))
+              : absl::OkStatus());
+  }
+  Settle(dropped);
+  return true;
+}
+
+void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
+  StopGroupTimer(id, group);
+  group.stage = GroupRecord::Stage::kLaunched;
+  Rank& rank = ranks[group.clique];
+  rank.open = true;
+  rank.attempt = group.attempt;
+  lanes.Commit(LaneOf(group), id);
+  if (lanes.Head(LaneOf(group)) == id) SetGroupTimer(id, group, options.group_deadline);
+  GroupLaunch launch;
+  launch.group = id;
+  launch.clique = group.clique;
+  launch.attempt = group.attempt;
+  launch.number = group.number;
+  launch.peer = group.peer;
+  launch.device = LaneOf(group);
+  launch.chunks.reserve(group.parts.size());
+  for (const GroupRecord::Part& part : group.parts) {
+    const TransferSpec& spec = Find(part.half)->spec;
+    launch.chunks.push_back(
+        {part.half, spec.side, part.chunk.offset, part.chunk.bytes, spec.ranges});
+  }
+  FlightRecorder::Get().Record("group.launch", group.number, group.peer.value(), group.attempt);
+  out.groups.push_back(std::move(launch));
+}
+
+GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
+  auto entry = groups.find(id);
+  StopGroupTimer(id, entry->second);
+  GroupRecord group = std::move(entry->second);
+  groups.erase(entry);
+  const GlobalDeviceId lane = LaneOf(group);
+  lanes.Release(lane, id);
+  if (std::optional<uint64_t> head = lanes.Head(lane)) {  // its time begins now
+    GroupRecord& next = groups.find(*head)->second;
+    if (next.timer == kNever && next.why.ok()) SetGroupTimer(*head, next, options.group_deadline);
+  }
+  if (group.leads && group.stage != GroupRecord::Stage::kAsking) leader.OnOver(group.clique);
+  return group;
+}
+
+// --- Endings.
+
+void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) {
+  auto entry = groups.find(id);
+  if (entry == groups.end() || entry->second.stage != GroupRecord::Stage::kLaunched) return;
+  const GroupRecord group = EraseGroup(id);
+  const absl::Status why = status.ok() || group.why.ok() ? status : group.why;
+  for (const GroupRecord::Part& part : group.parts) {
+    Unpin(part.half, status.ok() ? part.chunk.bytes : 0, why);
+  }
+  if (!status.ok() && group.why.ok()) FailAttempt(group, status);
+  Settle(group.parts);
+}
+
+void TransferEngine::Impl::FailAttempt(const GroupRecord& group, const absl::Status& status) {
+  FlightRecorder::Get().Record("group.failed", group.number, group.peer.value(), group.attempt);
+  const Rank& rank = ranks[group.clique];
+  if (group.leads && leader.EndAttempt(group.clique, group.attempt)) {
+    Send(group.peer, AttemptOver{group.clique, group.attempt, group.number, status});
+  } else if (!group.leads && rank.open && rank.attempt == group.attempt) {
+    return Send(group.peer, GroupFailed{group.clique, group.attempt, group.number, status});
+  }
+  AbortAttempt(group.clique, group.attempt, group.number, status);
+}
+
+bool TransferEngine::Impl::OnGroupFailed(PeerId peer, GroupFailed message) {
+  if (message.status.ok() || !Leads(devices.self, message.clique, peer) ||
+      !leader.EndAttempt(message.clique, message.attempt)) {
+    return false;  // also if we have ended it already
+  }
+  Send(peer, AttemptOver{message.clique, message.attempt, message.number, message.status});
+  AbortAttempt(message.clique, message.attempt, message.number, message.status);
+  return true;
+}
+
+bool TransferEngine::Impl::OnAttemptOver(PeerId peer, const AttemptOver& message) {
+  if (!Leads(peer, message.clique, devices.self)) return false;
+  Rank& rank = ranks[message.clique];
+  if (message.attempt <= rank.ended) return false;
+  rank.ended = message.attempt;
+  if (message.status.ok()) {
+    CloseAttempt(message.clique, message.attempt);
+  } else {
+    AbortAttempt(message.clique, message.attempt, message.number, message.status);
+  }
+  return true;
+}
+
+void TransferEngine::Impl::CloseAttempt(const Clique& clique, uint32_t attempt) {
+  Rank& rank = ranks[clique];
+  if (!rank.open || rank.attempt != attempt) return;
+  rank.open = false;
+  out.groups.push_back(CommunicatorEnd{clique, attempt, absl::OkStatus()});
+}
+
+void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
+                                        const absl::Status& status) {
+  // Nothing has moved if the communicator could not be had: all may take another route.
+  const absl::Status lost =
+      HasReason(status, Reason::kRouteUnavailable)
+          ? status
+          : Error(absl::StatusCode::kAborted, Reason::kCommAborted,
+                  absl::StrCat("the communicator of ", Describe(clique),
+                               " was aborted: ", absl::string_view(status.message())));
+  Rank& rank = ranks[clique];
+  bool abort = rank.open && rank.attempt == attempt;
+  std::vector<uint64_t> unlaunched;
+  for (auto& [id, group] : groups) {
+    if (group.clique != clique || group.attempt != attempt) continue;
+    if (group.stage != GroupRecord::Stage::kLaunched) {
+      unlaunched.push_back(id);
+    } else if (group.why.ok()) {
+      group.why = group.number == number ? status : lost;
+      StopGroupTimer(id, group);
+      abort = true;
+    }
+  }
+  if (abort) {
+    rank.open = rank.open && rank.attempt != attempt;
+    out.groups.push_back(CommunicatorEnd{clique, attempt, status});
+  }
+  for (uint64_t id : unlaunched) {
+    const GroupRecord group = EraseGroup(id);
+    const absl::Status& why = group.number == number ? status : lost;
+    for (const GroupRecord::Part& part : group.parts) Unpin(part.half, 0, why);
+    Settle(group.parts);
+  }
+}
+
+void TransferEngine::Impl::EvictCommunicator(const Clique& clique) {
+  auto entry = ranks.find(clique);
+  if (entry == ranks.end() || !entry->second.open) return;
+  const uint32_t attempt = entry->second.attempt;
+  const PeerId follower = OwnerOf(clique.high);
+  if (follower != devices.self) {
+    OnEvict(follower, Evict{clique, attempt});
+    return;
+  }
+  const bool busy = std::any_of(groups.begin(), groups.end(),
+                                [&](const auto& group) { return group.second.clique == clique; });
+  if (!busy) Send(OwnerOf(clique.low), Evict{clique, attempt});
+}
+
+bool TransferEngine::Impl::OnEvict(PeerId peer, const Evict& message) {
+  if (!Leads(devices.self, message.clique, peer)) return false;
+  if (leader.IdleAttempt(message.clique) != message.attempt) return true;  // it is in use
+  leader.EndAttempt(message.clique, message.attempt);
+  Send(peer, AttemptOver{message.clique, message.attempt, 0, absl::OkStatus()});
+  CloseAttempt(message.clique, message.attempt);
+  return true;
+}
+
+void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) {
+  const absl::Status lost = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                                  absl::StrCat("the link to ", NodeName(peer),
+                                               " was lost: ", absl::string_view(why.message())));
+  for (const auto& [clique, rank] : ranks) {
+    if (OwnerOf(clique.high) == peer) leader.Drop(clique);
+  }
+  std::vector<uint64_t> unlaunched;
+  for (auto& [id, group] : groups) {
+    if (group.peer != peer) continue;
+    if (group.stage != GroupRecord::Stage::kLaunched) unlaunched.push_back(id);
+    if (group.stage == GroupRecord::Stage::kLaunched && group.why.ok()) {
+      group.why = lost;
+      StopGroupTimer(id, group);
+    }
+  }
+  // Their halves end with all the others of this peer.
+  for (uint64_t id : unlaunched) {
+    for (const GroupRecord::Part& part : EraseGroup(id).parts) {
+      Unpin(part.half, 0, absl::OkStatus());
+    }
+  }
+  for (auto entry = ranks.begin(); entry != ranks.end();) {
+    const auto& [clique, rank] = *entry;
+    if (OwnerOf(clique.low) != peer && OwnerOf(clique.high) != peer) {
+      ++entry;
+      continue;
+    }
+    if (rank.open) out.groups.push_back(CommunicatorEnd{clique, rank.attempt, lost});
+    entry = ranks.erase(entry);
+  }
+}
+
+// --- Time.
+
+void TransferEngine::Impl::SetGroupTimer(uint64_t id, GroupRecord& group, absl::Duration after) {
+  group.timer = absl::ToUnixNanos(clock + after);
+  group_timers.emplace(group.timer, id);
+}
+
+void TransferEngine::Impl::StopGroupTimer(uint64_t id, GroupRecord& group) {
+  if (group.timer == kNever) return;
+  group_timers.erase({group.timer, id});
+  group.timer = kNever;
+}
+
+void TransferEngine::Impl::OnGroupTimers() {
+  const int64_t nanos = absl::ToUnixNanos(clock);
+  while (!group_timers.empty() && group_timers.begin()->first <= nanos) {
+    GroupRecord& group = groups.find(group_timers.begin()->second)->second;
+    StopGroupTimer(group_timers.begin()->second, group);
+    const bool launched = group.stage == GroupRecord::Stage::kLaunched;
+    const absl::Status status = Error(
+        absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
+        absl::StrCat(
+            "group ", group.number, " of ", Describe(group.clique),
+            launched ? ": not over within " : ": the other lane was not granted within ",
+            absl::FormatDuration(launched ? options.group_deadline : options.grant_deadline)));
+    FailAttempt(GroupRecord(group), status);
+  }
+}
+
+}  // namespace ferry

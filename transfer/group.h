@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nouns of groups, as plain data: a clique is the two devices that share a communicator, a
+// group is what both launch together, as a list of chunks that is the same at both ends.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "transfer/types.h"
+
+namespace ferry {
+
+// Two devices of two daemons, sorted. Both directions share one communicator. Its leader is the
+// daemon that owns `low`, its follower the one that owns `high`.
+struct Clique {
+  GlobalDeviceId low;
+  GlobalDeviceId high;
+  constexpr auto operator<=>(const Clique&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Clique& c) {
+    return H::combine(std::move(h), c.low, c.high);
+  }
+};
+inline Clique CliqueOf(const MatchKey& key) {
+  return {std::min(key.source, key.destination), std::max(key.source, key.destination)};
+}
+inline std::string Describe(const Clique& clique) {
+  return absl::StrCat("the clique of devices ", clique.low.value(), " and ", clique.high.value());
+}
+
+// Names a pair within its clique, alike at both ends.
+struct PairName {
+  bool to_low = false;  // the destination is the clique's low device
+  TransferId transfer;  // the source daemon's id of the send
+  constexpr auto operator<=>(const PairName&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const PairName& name) {
+    return H::combine(std::move(h), name.to_low, name.transfer);
+  }
+};
+
+// The bytes [offset, offset + bytes) of a transfer, counted over its ranges in their order.
+struct Chunk {
+  PairName pair;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  bool operator==(const Chunk&) const = default;
+};
+
+// No leader makes larger ones, no follower takes them.
+inline constexpr size_t kMaxGroupChunks = 1024;
+
+}  // namespace ferry

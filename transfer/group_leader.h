@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// GroupLeader keeps the cliques that this daemon leads: what waits for the next group of each, when
+// that group is due, its number, and the attempt of the communicator it goes on. Pure: time is an
+// argument. Home: control (owned by TransferEngine).
+//
+// A group is due at once if no other of its clique is on its way, else when it is full or its
+// oldest pair has waited long enough: a lone transfer never waits for company, and company gathers
+// while there is something to wait for. It is cut only when its first lane is granted, so that what
+// was cut is all that an abort can hit.
+//
+// Invariants: a clique has at most one group that asks for lanes. Numbers rise by one until the
+// follower is lost. An attempt that has ended is never used again, also after a loss: the next
+// group goes on the next attempt.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "transfer/batcher.h"
+#include "transfer/group.h"
+
+namespace ferry {
+
+class GroupLeader {
+ public:
+  struct Numbered {
+    uint32_t attempt = 0;
+    uint64_t number = 0;
+    std::vector<Chunk> chunks;
+  };
+
+  explicit GroupLeader(const TransferBatcher::Options& options) : options_(options) {}
+
+  // False if the pair waits already.
+  bool Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
+           int32_t priority);
+  // Takes back what is left of a pair. False if nothing is.
+  bool Remove(const Clique& clique, const PairName& pair);
+
+  // The cliques whose next group is due: ask for its lane, then Cut.
+  std::vector<Clique> TakeDue(absl::Time now);
+  // When TakeDue will have something because of age.
+  absl::Time NextDue() const;
+  // The lane was granted. None if all that waited was taken back.
+  std::optional<Numbered> Cut(const Clique& clique);
+  // A group that was cut is over here.
+  void OnOver(const Clique& clique);
+
+  // True if `attempt` is in use; from here on it is not.
+  bool EndAttempt(const Clique& clique, uint32_t attempt);
+  // The attempt in use, if none of its groups is on its way: what an eviction may end.
+  std::optional<uint32_t> IdleAttempt(const Clique& clique) const;
+  // The follower is lost: nothing waits or asks any more, and the attempt has ended. What was cut
+  // still is told by OnOver.
+  void Drop(const Clique& clique);
+
+  size_t waiting() const { return waiting_; }  // pairs
+
+ private:
+  struct Led {
+    explicit Led(const TransferBatcher::Options& options) : batcher(options) {}
+    TransferBatcher batcher;
+    uint32_t attempt = 1;
+    bool open = false;  // a group was cut on it
+    uint64_t number = 0;
+    bool asked = false;     // TakeDue named it, Cut was not called
+    size_t on_the_way = 0;  // cut, not over
+    absl::Time timer = absl::InfiniteFuture();
+  };
+  Led& LedOf(const Clique& clique);
+  void Close(Led& led);
+
+  const TransferBatcher::Options options_;
+  absl::flat_hash_map<Clique, Led> led_;
+  absl::btree_set<Clique> changed_;  // may be due for another reason than age
+  absl::btree_set<std::pair<absl::Time, Clique>> timers_;
+  size_t waiting_ = 0;
+};
+
+}  // namespace ferry
