@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kLarge = uint64_t{256} << 20;
 constexpr uint64_t kSmall = uint64_t{64} << 10;
 constexpr uint64_t kSmallCount = 1000;
+constexpr uint64_t kBlock = uint64_t{4} << 10;
+constexpr uint64_t kBlockCount = 10'000;
 constexpr int kWarmRuns = 3;
 constexpr int kThreads = 2;  // a lane and its helper
 
@@ -26,15 +28,18 @@ struct Rates {
   }
 };
 
+using RunOf = absl::StatusOr<absl::Duration> (tools::BenchPair::*)(uint64_t, uint64_t);
+
 // One round of transfers: fresh arenas, the first run cold with the making of the destination
 // counted.
-absl::Status RunPair(tools::BenchPair& pair, uint64_t count, uint64_t bytes, Rates& rates) {
+absl::Status RunPair(tools::BenchPair& pair, uint64_t count, uint64_t bytes, Rates& rates,
+                     RunOf run = &tools::BenchPair::Run) {
   const uint64_t total = count * bytes;
   ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(total));
-  ASSIGN_OR_RETURN(absl::Duration first, pair.Run(count, bytes));
+  ASSIGN_OR_RETURN(absl::Duration first, (pair.*run)(count, bytes));
   rates.Add(rates.cold, total, made + first);
   for (int i = 0; i < kWarmRuns; ++i) {
-    ASSIGN_OR_RETURN(absl::Duration elapsed, pair.Run(count, bytes));
+    ASSIGN_OR_RETURN(absl::Duration elapsed, (pair.*run)(count, bytes));
     rates.Add(rates.warm, total, elapsed);
   }
   return pair.Compare(total);
@@ -92,6 +97,17 @@ absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report&
   report.Add(MakeRow("256 MiB mapped", by_mapped, "2 threads, streaming", streaming, 0.75));
   report.Add(MakeRow("1,000 x 64 KiB local", small_local, "one memcpy", small_copy, 1.2));
   report.Add(MakeRow("1,000 x 64 KiB mapped", small_mapped, "one memcpy", small_copy, 1.2));
+  return absl::OkStatus();
+}
+
+absl::Status MeasureBlocks(const Settings& settings, const Nodes& nodes, Report& report) {
+  ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
+  Rates by_table, one_copy;
+  for (int round = 0; round < settings.rounds; ++round) {
+    RunCopy(tools::TimeMemcpy, kBlock * kBlockCount, one_copy);
+    RETURN_IF_ERROR(RunPair(pair, kBlockCount, kBlock, by_table, &tools::BenchPair::RunBlocks));
+  }
+  report.Add(MakeRow("10,000 blocks of 4 KiB mapped", by_table, "one memcpy", one_copy, 0.7));
   return absl::OkStatus();
 }
 

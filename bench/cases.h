@@ -25,6 +25,8 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 
 // 256 MiB over `local` and `mapped`, and 1,000 x 64 KiB.
 absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report& report);
+// 10,000 blocks of 4 KiB by block table, as one transfer over `mapped`.
+absl::Status MeasureBlocks(const Settings& settings, const Nodes& nodes, Report& report);
 // 256 MiB over `ucx`; over TCP also 1,000 x 64 KiB.
 absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver over, Report& report);
 // 8 bytes, posted by unary call and by stream.

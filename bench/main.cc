@@ -36,8 +36,8 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",  "ucx-shm", "ucx-tcp",
-                                         "latency", "rate",    "posted"};
+const std::vector<std::string> kCases = {"copies",  "blocks", "ucx-shm", "ucx-tcp",
+                                         "latency", "rate",   "posted"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -67,6 +67,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
   {
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
     if (run("copies")) RETURN_IF_ERROR(MeasureCopies(settings, nodes, report));
+    if (run("blocks")) RETURN_IF_ERROR(MeasureBlocks(settings, nodes, report));
     if (run("ucx-shm"))
       RETURN_IF_ERROR(MeasureUcx(settings, nodes, UcxOver::kSharedMemory, report));
     if (run("latency")) RETURN_IF_ERROR(MeasureLatency(settings, nodes, report));

@@ -119,6 +119,8 @@ StatusPtr ReceiveNew(ferry_session* session, uint64_t device, const ferry_transf
     ranges[i].arena = made.get();
     transfers[i].ranges = &ranges[i];
     transfers[i].range_count = 1;
+    transfers[i].strided = nullptr;
+    transfers[i].blocks = nullptr;
   }
   FERRY_CLIENT_RETURN_IF_ERROR(
       Post(session, Direction::kReceive, device, transfers.data(), count, options, batch));

@@ -35,15 +35,26 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
     if (transfer.dims == nullptr && transfer.dim_count != 0) {
       violate(field() + ".dims", "is a null pointer");
     }
+    const auto check_arena = [&](const ferry_arena* arena, auto name) {
+      if (arena != nullptr && arena->session.get() == session) return;
+      violate(field() + name(),
+              arena == nullptr ? "has no arena" : "is of an arena of another session");
+    };
+    if (transfer.strided != nullptr) {
+      check_arena(transfer.strided->arena, [] { return ".strided"; });
+    }
+    if (transfer.blocks != nullptr) {
+      check_arena(transfer.blocks->arena, [] { return ".blocks"; });
+      if (transfer.blocks->indices == nullptr && transfer.blocks->index_count != 0) {
+        violate(field() + ".blocks.indices", "is a null pointer");
+      }
+    }
     if (transfer.ranges == nullptr && transfer.range_count != 0) {
       violate(field() + ".ranges", "is a null pointer");
       continue;
     }
     for (size_t j = 0; j < transfer.range_count; ++j) {
-      const ferry_arena* arena = transfer.ranges[j].arena;
-      if (arena != nullptr && arena->session.get() == session) continue;
-      violate(field() + ".ranges[" + std::to_string(j) + "]",
-              arena == nullptr ? "has no arena" : "is of an arena of another session");
+      check_arena(transfer.ranges[j].arena, [j] { return ".ranges[" + std::to_string(j) + "]"; });
     }
   }
   if (error->violations.empty()) return nullptr;

@@ -27,6 +27,24 @@ size_t RangeSize(const ferry_range& range) {
   return VarintField(range.arena->id) + VarintField(range.offset) + VarintField(range.length);
 }
 
+size_t StridedSize(const ferry_strided_range& strided) {
+  return VarintField(strided.arena->id) + VarintField(strided.offset) +
+         VarintField(strided.block_bytes) + VarintField(strided.stride_bytes) +
+         VarintField(strided.count);
+}
+
+size_t IndicesSize(const ferry_block_table& blocks) {
+  size_t size = 0;
+  for (size_t i = 0; i < blocks.index_count; ++i) size += VarintSize(blocks.indices[i]);
+  return size;
+}
+
+size_t BlocksSize(const ferry_block_table& blocks) {
+  return VarintField(blocks.arena->id) + VarintField(blocks.offset) +
+         VarintField(blocks.block_bytes) +
+         (blocks.index_count != 0 ? LengthField(IndicesSize(blocks)) : 0);
+}
+
 size_t DurationSize(uint64_t ns) {
   return VarintField(ns / 1000000000) + VarintField(ns % 1000000000);
 }
@@ -44,6 +62,8 @@ size_t BufferSize(const ferry_transfer& transfer) {
   for (size_t i = 0; i < transfer.range_count; ++i) {
     size += LengthField(RangeSize(transfer.ranges[i]));
   }
+  if (transfer.strided != nullptr) size += LengthField(StridedSize(*transfer.strided));
+  if (transfer.blocks != nullptr) size += LengthField(BlocksSize(*transfer.blocks));
   size += VarintField(static_cast<uint64_t>(static_cast<int64_t>(transfer.data_type)));
   if (transfer.dims != nullptr) {
     if (transfer.dim_count != 0) size += LengthField(DimsSize(transfer));
@@ -116,6 +136,23 @@ void WriteBuffer(Writer& writer, const ferry_transfer& transfer) {
       Varint(nested, 1, range.arena->id);
       Varint(nested, 2, range.offset);
       Varint(nested, 3, range.length);
+    });
+  }
+  if (const ferry_strided_range* strided = transfer.strided; strided != nullptr) {
+    Nested(writer, 2, StridedSize(*strided), [&](Writer& nested) {
+      Varint(nested, 1, strided->arena->id);
+      Varint(nested, 2, strided->offset);
+      Varint(nested, 3, strided->block_bytes);
+      Varint(nested, 4, strided->stride_bytes);
+      Varint(nested, 5, strided->count);
+    });
+  }
+  if (const ferry_block_table* blocks = transfer.blocks; blocks != nullptr) {
+    Nested(writer, 3, BlocksSize(*blocks), [&](Writer& nested) {
+      Varint(nested, 1, blocks->arena->id);
+      Varint(nested, 2, blocks->offset);
+      Varint(nested, 3, blocks->block_bytes);
+      nested.add_packed_uint64(4, blocks->indices, blocks->indices + blocks->index_count);
     });
   }
   if (transfer.data_type != 0) writer.add_enum(4, transfer.data_type);

@@ -351,7 +351,7 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
   for (const PeerMessage& message : messages) {
     const Offer* offer = std::get_if<Offer>(&message);
     if (offer == nullptr || link.hello.boot_id != boot_id_) continue;
-    for (const Range& range : offer->ranges) {
+    for (const Range& range : offer->layout.extents()) {
       if (range.arena == link.last_granted || !link.granted.insert(range.arena).second) continue;
       link.last_granted = range.arena;
       granted_to_[range.arena].push_back(peer);

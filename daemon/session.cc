@@ -11,10 +11,17 @@
 namespace ferry {
 namespace {
 
-absl::Status BadRange(const Range& range, const Arena& arena) {
+absl::Status OutsideArena(const Range& extent, const Arena& arena) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid,
-               absl::StrCat("bytes [", range.offset, ", +", range.length, ") are not inside ",
+               absl::StrCat("bytes [", extent.offset, ", +", extent.length, ") are not inside ",
                             arena.id.ToString(), ", which has ", arena.bytes, " bytes"));
+}
+
+// How the request called the extent.
+std::string FieldOf(size_t buffer, const Layout& layout, size_t extent) {
+  const Layout::Blocks* blocks = layout.blocks();
+  if (blocks == nullptr) return absl::StrCat("buffers[", buffer, "].ranges[", extent, "]");
+  return absl::StrCat("buffers[", buffer, blocks->is_table ? "].blocks" : "].strided");
 }
 
 }  // namespace
@@ -166,11 +173,12 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
     if (!spec.defined) {
       spec.defined = timelines_->DefinedValue(spec.defined_timeline) >= spec.defined_value;
     }
-    for (size_t r = 0; r < spec.ranges.size(); ++r) {
-      const Range& range = spec.ranges[r];
+    const absl::Span<const Range> extents = spec.layout.extents();
+    for (size_t e = 0; e < extents.size(); ++e) {
+      const Range& extent = extents[e];
       absl::Status status;
-      if (last == nullptr || last->id != range.arena) {
-        absl::StatusOr<Arena*> arena = FindArena(range.arena);
+      if (last == nullptr || last->id != extent.arena) {
+        absl::StatusOr<Arena*> arena = FindArena(extent.arena);
         if (arena.ok()) {
           last = *arena;
         } else {
@@ -182,11 +190,11 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
                        absl::StrCat(last->id.ToString(), " is on ", last->device.ToString(),
                                     ", the batch is for ", batch.device.ToString()));
       } else if (status.ok() &&
-                 (range.length > last->bytes || range.offset > last->bytes - range.length)) {
-        status = BadRange(range, *last);
+                 (extent.length > last->bytes || extent.offset > last->bytes - extent.length)) {
+        status = OutsideArena(extent, *last);
       }
       if (!status.ok()) {
-        violations.push_back({absl::StrCat("buffers[", i, "].ranges[", r, "]"), std::move(status)});
+        violations.push_back({FieldOf(i, spec.layout, e), std::move(status)});
       }
     }
   }
@@ -203,7 +211,9 @@ PostReply Session::Admit(PostBatch& batch) {
   uint64_t value = reply.first_over_value;
   for (TransferSpec& spec : batch.specs) {
     spec.over_value = value++;
-    for (const Range& range : spec.ranges) ++arenas_.find(range.arena)->second->transfers;
+    for (const Range& extent : spec.layout.extents()) {
+      ++arenas_.find(extent.arena)->second->transfers;
+    }
   }
   return reply;
 }
@@ -211,7 +221,9 @@ PostReply Session::Admit(PostBatch& batch) {
 void Session::OnEnded(const Ended& ended) {
   const uint64_t sequence = SequenceOf(ended.transfer);
   const bool ok = ended.status.ok();
-  for (const Range& range : ended.ranges) --arenas_.find(range.arena)->second->transfers;
+  for (const Range& extent : ended.layout.extents()) {
+    --arenas_.find(extent.arena)->second->transfers;
+  }
   --use_.transfers_in_flight;
   if (ok) {
     ++transfers_ok_;

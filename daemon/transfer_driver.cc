@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -12,17 +13,6 @@
 #include "transfer/pieces.h"
 
 namespace ferry {
-namespace {
-
-std::vector<uint64_t> Lengths(const RangeList& ranges) {
-  std::vector<uint64_t> lengths;
-  lengths.reserve(ranges.size());
-  for (const Range& range : ranges) lengths.push_back(range.length);
-  return lengths;
-}
-
-}  // namespace
-
 TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions,
                                DeviceMap map, TransferEngine::Options options, Hooks hooks)
     : control_(control),
@@ -156,48 +146,42 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
   op.peer = launch.peer;
   op.remote_device = launch.remote_device;
   op.tag = launch.tag;
-  const auto own = [&](const Range& range) {
-    Arena* arena = sessions_.FindArena(range.arena);
+  const auto address = [&](const Range& extent) {
+    Arena* arena = sessions_.FindArena(extent.arena);
     FERRY_CHECK(arena != nullptr);  // pinned since posting
-    return arena->mapping->data() + range.offset;
+    return arena->mapping->data() + extent.offset;
   };
-  const auto remote = [&](const Range& range) -> absl::StatusOr<const std::byte*> {
-    if (launch.route == Route::kLocal) return own(range);
-    const HostMapping* mapping = peer_arenas_.Find(launch.peer, range.arena);
-    if (mapping == nullptr) return nullptr;
-    if (range.length > mapping->bytes() || range.offset > mapping->bytes() - range.length) {
+  absl::InlinedVector<std::byte*, 1> own;
+  for (const Range& extent : launch.layout.extents()) own.push_back(address(extent));
+
+  if (launch.role != LaunchRole::kCopy) {
+    for (LayoutCursor run(launch.layout); !run.AtEnd(); run.Advance(run.left())) {
+      op.segments.push_back({own[run.extent()] + run.offset(), nullptr, run.left()});
+    }
+    return true;
+  }
+
+  absl::InlinedVector<const std::byte*, 1> remote;
+  for (const Range& extent : launch.remote_layout.extents()) {
+    if (launch.route == Route::kLocal) {
+      remote.push_back(address(extent));
+      continue;
+    }
+    const HostMapping* mapping = peer_arenas_.Find(launch.peer, extent.arena);
+    if (mapping == nullptr) return false;
+    if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
                    absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes outside ",
-                                range.arena.ToString()));
+                                extent.arena.ToString()));
     }
-    return mapping->data() + range.offset;
-  };
-  if (launch.role == LaunchRole::kCopy && launch.route == Route::kMapped) {
-    for (const Range& range : launch.remote_ranges) {
-      if (peer_arenas_.Find(launch.peer, range.arena) == nullptr) return false;
+    remote.push_back(mapping->data() + extent.offset);
+  }
+  if (launch.route == Route::kMapped) {
+    for (const Range& extent : launch.remote_layout.extents()) {
+      pins.push_back(peer_arenas_.Pin(launch.peer, extent.arena));
     }
   }
-  if (launch.role != LaunchRole::kCopy) {
-    for (const Range& range : launch.ranges) {
-      if (range.length > 0) op.segments.push_back({own(range), nullptr, range.length});
-    }
-  } else if (launch.ranges.size() == 1 && launch.remote_ranges.size() == 1) {
-    if (launch.bytes > 0) {
-      ASSIGN_OR_RETURN(const std::byte* from, remote(launch.remote_ranges[0]));
-      op.segments.push_back({own(launch.ranges[0]), from, launch.bytes});
-    }
-  } else {
-    for (const Piece& piece : CutPieces(Lengths(launch.remote_ranges), Lengths(launch.ranges))) {
-      ASSIGN_OR_RETURN(const std::byte* base, remote(launch.remote_ranges[piece.source_range]));
-      op.segments.push_back({own(launch.ranges[piece.destination_range]) + piece.destination_offset,
-                             base + piece.source_offset, piece.length});
-    }
-  }
-  if (launch.role == LaunchRole::kCopy && launch.route == Route::kMapped) {
-    for (const Range& range : launch.remote_ranges) {
-      pins.push_back(peer_arenas_.Pin(launch.peer, range.arena));
-    }
-  }
+  op.copy.emplace(launch.remote_layout, std::move(remote), launch.layout, std::move(own));
   return true;
 }
 
@@ -210,9 +194,9 @@ void TransferDriver::Start(Launch launch) {
     return;
   }
   if (!*resolved) {
-    for (const Range& range : launch.remote_ranges) {
-      if (peer_arenas_.Find(launch.peer, range.arena) != nullptr) continue;
-      const auto key = std::make_pair(launch.peer, range.arena);
+    for (const Range& extent : launch.remote_layout.extents()) {
+      if (peer_arenas_.Find(launch.peer, extent.arena) != nullptr) continue;
+      const auto key = std::make_pair(launch.peer, extent.arena);
       auto [it, first] = fetching_.try_emplace(key);
       it->second.push_back(std::move(launch));
       if (first) hooks_.fetch_arena(key.first, key.second);
@@ -220,7 +204,10 @@ void TransferDriver::Start(Launch launch) {
     }
   }
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes) {
-    for (const Segment& segment : op.segments) memcpy(segment.local, segment.remote, segment.size);
+    while (!op.copy->AtEnd()) {
+      const Segment segment = op.copy->Next();
+      memcpy(segment.local, segment.remote, segment.size);
+    }
     absl::Status status;
     if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
     Unpin(pins);

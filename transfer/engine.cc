@@ -240,7 +240,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.route = half.route;
   ended.bytes = half.spec.bytes;
   ended.posted = half.posted;
-  ended.ranges = std::move(half.spec.ranges);
+  ended.layout = std::move(half.spec.layout);
   out.ended.push_back(std::move(ended));
   posted.erase(half.id);
 }

@@ -63,7 +63,7 @@ using RouteTable = std::vector<RouteState>;  // kRoutes entries
 
 // The half of a launch that this daemon's lane runs.
 enum class LaunchRole : uint8_t {
-  kCopy,     // local, mapped: one-sided, at the destination: remote ranges -> own ranges
+  kCopy,     // local, mapped: one-sided, at the destination: remote bytes -> own bytes
   kReceive,  // ucx: the destination's half
   kSend,     // ucx: the source's half
 };
@@ -78,17 +78,17 @@ struct Launch {
   GlobalDeviceId remote_device;  // the other end
   uint64_t tag = 0;              // kReceive, kSend: unique among this peer pair's transfers
   uint64_t bytes = 0;
-  RangeList ranges;         // ours
-  RangeList remote_ranges;  // kCopy: of the source
+  Layout layout;         // ours
+  Layout remote_layout;  // kCopy: of the source
 };
 
 // Our part of one chunk of a group.
 struct GroupChunk {
   TransferId transfer;  // ours
   Side side = Side::kSend;
-  uint64_t offset = 0;  // into the bytes of `ranges`
+  uint64_t offset = 0;  // into the bytes of `layout`
   uint64_t bytes = 0;
-  RangeList ranges;  // of the whole transfer
+  Layout layout;  // of the whole transfer
 };
 
 // Both daemons launch the same groups of an attempt, with the same chunks, in the same order; a
@@ -122,7 +122,7 @@ struct Ended {
   Route route = Route::kUnspecified;  // the one launched last, if any
   uint64_t bytes = 0;
   absl::Time posted;
-  RangeList ranges;  // what it pinned
+  Layout layout;  // what it pinned
 };
 
 struct Watch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value

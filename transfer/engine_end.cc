@@ -30,7 +30,7 @@ void TransferEngine::Impl::Bury(absl::Time now, Offered& offered, absl::Status w
   FERRY_CHECK(offered.in_matcher);
   --waiting_offers;
   offered.grave = std::move(why);
-  offered.offer.ranges.clear();
+  offered.offer.layout = Layout();
   const int64_t latest = absl::ToUnixNanos(now + kGraveLife);
   if (offered.deadline_nanos <= latest) return;
   StopTimer(offered);

@@ -287,7 +287,7 @@ void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   for (const GroupRecord::Part& part : group.parts) {
     const TransferSpec& spec = Find(part.half)->spec;
     launch.chunks.push_back(
-        {part.half, spec.side, part.chunk.offset, part.chunk.bytes, spec.ranges});
+        {part.half, spec.side, part.chunk.offset, part.chunk.bytes, spec.layout});
   }
   FlightRecorder::Get().Record("group.launch", group.number, group.peer.value(), group.attempt);
   out.groups.push_back(std::move(launch));

@@ -21,10 +21,10 @@ std::string BytesText(uint64_t bytes) {
 SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
   if (Ours(receive)) {
     const TransferSpec& spec = Find(receive.partner)->spec;
-    return {&spec.ranges, spec.bytes, spec.data_type, &spec.shape, spec.route, spec.defined};
+    return {&spec.layout, spec.bytes, spec.data_type, &spec.shape, spec.route, spec.defined};
   }
   const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
-  return {&offer.ranges, offer.bytes, offer.data_type, &offer.shape, offer.route, offer.ready};
+  return {&offer.layout, offer.bytes, offer.data_type, &offer.shape, offer.route, offer.ready};
 }
 
 void TransferEngine::Impl::Match(Posted& receive, Half source) {
@@ -202,12 +202,12 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   launch.device = receive.spec.key.destination;
   launch.remote_device = receive.spec.key.source;
   launch.bytes = receive.spec.bytes;
-  launch.ranges = receive.spec.ranges;
+  launch.layout = receive.spec.layout;
   if (agreed) {
     launch.tag = next_tag++;
     Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag});
   } else {
-    launch.remote_ranges = *source.ranges;
+    launch.remote_layout = *source.layout;
   }
   out.launches.push_back(std::move(launch));
 }
@@ -290,7 +290,7 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.remote_device = send.spec.key.destination;
   launch.tag = go.tag;
   launch.bytes = send.spec.bytes;
-  launch.ranges = send.spec.ranges;
+  launch.layout = send.spec.layout;
   out.launches.push_back(std::move(launch));
 }
 

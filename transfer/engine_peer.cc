@@ -81,7 +81,7 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   offer.bytes = spec.bytes;
   offer.data_type = spec.data_type;
   offer.shape = spec.shape;
-  offer.ranges = spec.ranges;
+  offer.layout = spec.layout;
   offer.ready = spec.defined;
   offer.deadline = spec.deadline - now;
   offer.priority = spec.priority;
@@ -135,9 +135,9 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
                   absl::StrCat("not from a device of ", NodeName(peer), " to one of ",
                                NodeName(devices.self)));
   }
-  if (TotalBytes(offer.ranges) != offer.bytes) {
+  if (offer.layout.bytes() != offer.bytes) {
     return refuse(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                  "its ranges do not add up to its bytes");
+                  "its layout does not add up to its bytes");
   }
   auto owned = std::make_unique<Offered>();
   Offered& offered = *owned;

@@ -133,7 +133,7 @@ struct Due {
 
 // The source's half of a pair as the destination sees it, wherever it was posted.
 struct SourceHalf {
-  const RangeList* ranges;
+  const Layout* layout;
   uint64_t bytes;
   DataType data_type;
   const Shape* shape;

@@ -21,7 +21,7 @@ struct Offer {
   uint64_t bytes = 0;
   DataType data_type = DataType::kUnspecified;
   Shape shape;
-  RangeList ranges;
+  Layout layout;
   bool ready = true;
   absl::Duration deadline = absl::InfiniteDuration();  // what is left of it
   int32_t priority = 0;

@@ -2,55 +2,55 @@
 #include "transfer/pieces.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace ferry {
-namespace {
 
-// Walks one end's list; skips ranges of no length, which have no piece.
-class Cursor {
- public:
-  explicit Cursor(absl::Span<const uint64_t> lengths) : lengths_(lengths) { SkipEmpty(); }
-  bool AtEnd() const { return range_ == lengths_.size(); }
-  size_t range() const { return range_; }
-  uint64_t offset() const { return offset_; }
-  uint64_t left() const { return lengths_[range_] - offset_; }
-  void Advance(uint64_t bytes) {
-    offset_ += bytes;
-    SkipEmpty();
+LayoutCursor::LayoutCursor(Layout layout) : layout_(std::move(layout)) { NextRun(); }
+
+void LayoutCursor::Advance(uint64_t bytes) {
+  offset_ += bytes;
+  left_ -= bytes;
+  if (left_ == 0) NextRun();
+}
+
+void LayoutCursor::NextRun() {
+  const size_t count = layout_.block_count();
+  for (; next_block_ < count; ++next_block_) {
+    const Range block = layout_.block(next_block_);
+    if (block.length == 0) continue;
+    extent_ = layout_.blocks() != nullptr ? 0 : next_block_;
+    const Range& extent = layout_.extents()[extent_];
+    offset_ = block.offset - extent.offset;
+    left_ = block.length;
+    break;
   }
-
- private:
-  void SkipEmpty() {
-    while (range_ < lengths_.size() && offset_ == lengths_[range_]) {
-      ++range_;
-      offset_ = 0;
-    }
+  if (next_block_ == count) return;
+  const ArenaId arena = layout_.extents()[extent_].arena;
+  uint64_t end = layout_.block(next_block_).offset + left_;
+  while (++next_block_ < count) {
+    const Range block = layout_.block(next_block_);
+    if (block.length == 0) continue;
+    if (block.arena != arena || block.offset != end) return;
+    left_ += block.length;
+    end += block.length;
   }
+}
 
-  absl::Span<const uint64_t> lengths_;
-  size_t range_ = 0;
-  uint64_t offset_ = 0;
-};
+PieceCutter::PieceCutter(const Layout& source, const Layout& destination)
+    : source_(source), destination_(destination) {
+  FERRY_CHECK(source.bytes() == destination.bytes());
+}
 
-}  // namespace
-
-std::vector<Piece> CutPieces(absl::Span<const uint64_t> source_lengths,
-                             absl::Span<const uint64_t> destination_lengths) {
-  std::vector<Piece> pieces;
-  pieces.reserve(std::max(source_lengths.size(), destination_lengths.size()));
-  Cursor source(source_lengths);
-  Cursor destination(destination_lengths);
-  while (!source.AtEnd() && !destination.AtEnd()) {
-    const uint64_t length = std::min(source.left(), destination.left());
-    pieces.push_back(
-        {source.range(), source.offset(), destination.range(), destination.offset(), length});
-    source.Advance(length);
-    destination.Advance(length);
-  }
-  FERRY_CHECK(source.AtEnd() && destination.AtEnd());
-  return pieces;
+Piece PieceCutter::Next(uint64_t most) {
+  const uint64_t length = std::min({source_.left(), destination_.left(), most});
+  const Piece piece{source_.extent(), source_.offset(), destination_.extent(),
+                    destination_.offset(), length};
+  source_.Advance(length);
+  destination_.Advance(length);
+  return piece;
 }
 
 }  // namespace ferry

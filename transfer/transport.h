@@ -10,11 +10,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "transfer/engine.h"
+#include "transfer/pieces.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -27,6 +31,34 @@ struct Segment {
   size_t size = 0;
 };
 
+// The bytes of a kCopy, and where they are: cut into segments while they are copied, so that a
+// million blocks wait in line as cheaply as one range.
+class CopyPlan {
+ public:
+  // Where each extent of the two layouts begins in memory.
+  CopyPlan(const Layout& source, absl::InlinedVector<const std::byte*, 1> source_extents,
+           const Layout& destination, absl::InlinedVector<std::byte*, 1> destination_extents)
+      : bytes_(source.bytes()),
+        pieces_(source, destination),
+        source_extents_(std::move(source_extents)),
+        destination_extents_(std::move(destination_extents)) {}
+
+  uint64_t bytes() const { return bytes_; }  // of all
+  bool AtEnd() const { return pieces_.AtEnd(); }
+  // The next bytes, at most `most` (not 0). Not at the end.
+  Segment Next(uint64_t most = std::numeric_limits<uint64_t>::max()) {
+    const Piece piece = pieces_.Next(most);
+    return {destination_extents_[piece.destination_extent] + piece.destination_offset,
+            source_extents_[piece.source_extent] + piece.source_offset, piece.length};
+  }
+
+ private:
+  uint64_t bytes_;
+  PieceCutter pieces_;
+  absl::InlinedVector<const std::byte*, 1> source_extents_;
+  absl::InlinedVector<std::byte*, 1> destination_extents_;
+};
+
 struct TransportOp {
   TransferId transfer;
   uint32_t attempt = 0;
@@ -34,7 +66,8 @@ struct TransportOp {
   PeerId peer;
   GlobalDeviceId remote_device;
   uint64_t tag = 0;
-  absl::InlinedVector<Segment, 1> segments;  // none: zero bytes
+  std::optional<CopyPlan> copy;              // kCopy
+  absl::InlinedVector<Segment, 1> segments;  // kSend, kReceive; none: zero bytes
 };
 
 struct OpResult {

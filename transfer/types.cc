@@ -2,7 +2,6 @@
 #include "transfer/types.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -48,18 +47,6 @@ std::string Shape::ToString() const {
 absl::string_view RouteName(Route route) {
   FERRY_CHECK(static_cast<int>(route) < kRoutes);
   return kRouteNames[static_cast<int>(route)];
-}
-
-uint64_t TotalBytes(const RangeList& ranges) {
-  uint64_t total = 0;
-  for (const Range& range : ranges) {
-    // Saturates: lengths from a peer must not wrap around to a sum that looks right.
-    if (range.length > std::numeric_limits<uint64_t>::max() - total) {
-      return std::numeric_limits<uint64_t>::max();
-    }
-    total += range.length;
-  }
-  return total;
 }
 
 std::string PrintableKey(absl::string_view key) {

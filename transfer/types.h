@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "transfer/layout.h"
 
 namespace ferry {
 
@@ -58,20 +59,9 @@ enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl };
 inline constexpr int kRoutes = 5;
 absl::string_view RouteName(Route route);  // "local", ...; "any" for kUnspecified
 
-// Contiguous bytes of one arena of the daemon that owns the device.
-struct Range {
-  ArenaId arena;
-  uint64_t offset = 0;
-  uint64_t length = 0;
-  bool operator==(const Range&) const = default;
-};
-using RangeList = absl::InlinedVector<Range, 1>;
-uint64_t TotalBytes(const RangeList& ranges);
-
 inline constexpr size_t kMaxDomainBytes = 32;
 inline constexpr size_t kMaxKeyBytes = 64;
 inline constexpr size_t kMaxBatchTransfers = 4096;
-inline constexpr size_t kMaxRanges = 65536;
 
 // What a send and a receive must share to be one transfer.
 struct MatchKey {
@@ -94,12 +84,12 @@ std::string DomainFingerprint(absl::string_view domain);
 
 enum class Side : uint8_t { kSend, kReceive };
 
-// One posted half, already checked against its session: ids known, ranges inside their arenas,
+// One posted half, already checked against its session: ids known, extents inside their arenas,
 // bytes, type and shape consistent.
 struct TransferSpec {
   Side side = Side::kSend;
   MatchKey key;
-  RangeList ranges;
+  Layout layout;
   uint64_t bytes = 0;
   DataType data_type = DataType::kUnspecified;
   Shape shape;

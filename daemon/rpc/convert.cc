@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/ferry/v1/timeline_layout.h"
+#include "transfer/overlap.h"
 
 namespace ferry {
 namespace {
@@ -81,25 +82,47 @@ absl::Status ConvertShape(const v1::Buffer& buffer, uint64_t bytes, TransferSpec
   return absl::OkStatus();
 }
 
-absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec) {
-  if (buffer.has_strided() || buffer.has_blocks()) {
-    return Error(absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
-                 "strided and blocks are not served by this version; give ranges");
+// Bounds on what a single layout may take of the daemon.
+absl::Status AtMost(uint64_t most, const char* what, uint64_t given) {
+  if (given <= most) return absl::OkStatus();
+  return Invalid(absl::StrCat("at most ", most, " ", what, ", not ", given), Reason::kRangeInvalid);
+}
+
+absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer) {
+  if ((buffer.ranges_size() > 0 ? 1 : 0) + (buffer.has_strided() ? 1 : 0) +
+          (buffer.has_blocks() ? 1 : 0) >
+      1) {
+    return Invalid("at most one of ranges, strided and blocks can be given");
   }
-  if (static_cast<size_t>(buffer.ranges_size()) > kMaxRanges) {
-    return Invalid(absl::StrCat("at most ", kMaxRanges, " ranges, not ", buffer.ranges_size()),
-                   Reason::kRangeInvalid);
+  if (buffer.has_strided()) {
+    const v1::StridedRange& strided = buffer.strided();
+    RETURN_IF_ERROR(AtMost(kMaxBlocks, "blocks", strided.count()));
+    return Layout::Strided(ArenaId(strided.arena_id()), strided.offset(), strided.block_bytes(),
+                           strided.stride_bytes(), strided.count());
   }
-  spec.ranges.reserve(buffer.ranges_size());
+  if (buffer.has_blocks()) {
+    const v1::BlockTable& table = buffer.blocks();
+    RETURN_IF_ERROR(AtMost(kMaxBlocks, "blocks", static_cast<uint64_t>(table.indices_size())));
+    return Layout::BlockTable(ArenaId(table.arena_id()), table.offset(), table.block_bytes(),
+                              {table.indices().begin(), table.indices().end()});
+  }
+  RETURN_IF_ERROR(AtMost(kMaxRanges, "ranges", static_cast<uint64_t>(buffer.ranges_size())));
+  std::vector<Range> ranges;
+  ranges.reserve(buffer.ranges_size());
   uint64_t bytes = 0;
   for (const v1::BufferRange& range : buffer.ranges()) {
     if (range.length() > std::numeric_limits<uint64_t>::max() - bytes) {
       return Invalid("the ranges' lengths overflow", Reason::kRangeInvalid);
     }
     bytes += range.length();
-    spec.ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
+    ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
   }
-  spec.bytes = bytes;
+  return Layout(std::move(ranges));
+}
+
+absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec) {
+  ASSIGN_OR_RETURN(spec.layout, ConvertLayout(buffer));
+  spec.bytes = spec.layout.bytes();
   if (buffer.has_defined_at()) {
     if (buffer.defined_at().timeline() >= FERRY_TIMELINE_COUNTERS) {
       return Invalid(absl::StrCat("defined_at.timeline ", buffer.defined_at().timeline(),
@@ -109,50 +132,22 @@ absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec) {
     spec.defined_timeline = buffer.defined_at().timeline();
     spec.defined_value = buffer.defined_at().value();
   }
-  return ConvertShape(buffer, bytes, spec);
+  return ConvertShape(buffer, spec.bytes, spec);
 }
 
 // Receives of a batch may not write the same bytes.
 void CheckOverlaps(PostBatch& batch) {
-  struct Extent {
-    Range range;
-    size_t buffer;
-  };
-  std::vector<Extent> extents;
-  extents.reserve(batch.specs.size());
-  for (size_t i = 0; i < batch.specs.size(); ++i) {
-    for (const Range& range : batch.specs[i].ranges) {
-      if (range.length > 0) extents.push_back({range, i});
-    }
-  }
-  const auto before = [](const Extent& a, const Extent& b) {
-    return a.range.arena != b.range.arena ? a.range.arena < b.range.arena
-                                          : a.range.offset < b.range.offset;
-  };
-  if (!std::is_sorted(extents.begin(), extents.end(), before)) {
-    std::sort(extents.begin(), extents.end(), before);
-  }
-  // Each against the one before it that reaches farthest, which may be long before.
-  const auto end = [](const Range& range) {
-    return range.length > std::numeric_limits<uint64_t>::max() - range.offset
-               ? std::numeric_limits<uint64_t>::max()
-               : range.offset + range.length;
-  };
-  const Extent* farthest = nullptr;
-  for (const Extent& extent : extents) {
-    if (farthest == nullptr || farthest->range.arena != extent.range.arena) {
-      farthest = &extent;
-      continue;
-    }
-    if (extent.range.offset < end(farthest->range)) {
-      batch.violations.push_back(
-          {absl::StrCat("buffers[", extent.buffer, "]"),
-           Invalid(absl::StrCat("writes bytes of ", extent.range.arena.ToString(), " at offset ",
-                                extent.range.offset, " that buffers[", farthest->buffer,
-                                "] writes too"),
-                   Reason::kRangeOverlap)});
-    }
-    if (end(extent.range) > end(farthest->range)) farthest = &extent;
+  std::vector<const Layout*> layouts;
+  layouts.reserve(batch.specs.size());
+  for (const TransferSpec& spec : batch.specs) layouts.push_back(&spec.layout);
+  const absl::StatusOr<std::vector<Overlap>> overlaps = FindOverlaps(layouts);
+  if (!overlaps.ok()) return batch.violations.push_back({"buffers", overlaps.status()});
+  for (const Overlap& overlap : *overlaps) {
+    batch.violations.push_back(
+        {absl::StrCat("buffers[", overlap.second, "]"),
+         Invalid(absl::StrCat("writes bytes of ", overlap.arena.ToString(), " at offset ",
+                              overlap.offset, " that buffers[", overlap.first, "] writes too"),
+                 Reason::kRangeOverlap)});
   }
 }
 

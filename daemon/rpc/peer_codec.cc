@@ -17,6 +17,31 @@ void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
 }
 
+void EncodeLayout(const Layout& layout, peer::v1::Offer* out) {
+  const Layout::Blocks* blocks = layout.blocks();
+  if (blocks == nullptr) {
+    for (const Range& range : layout.extents()) {
+      v1::BufferRange* entry = out->add_ranges();
+      entry->set_arena_id(range.arena.value());
+      entry->set_offset(range.offset);
+      entry->set_length(range.length);
+    }
+  } else if (blocks->is_table) {
+    v1::BlockTable* table = out->mutable_blocks();
+    table->set_arena_id(blocks->arena.value());
+    table->set_offset(blocks->offset);
+    table->set_block_bytes(blocks->block_bytes);
+    table->mutable_indices()->Add(blocks->indices.begin(), blocks->indices.end());
+  } else {
+    v1::StridedRange* strided = out->mutable_strided();
+    strided->set_arena_id(blocks->arena.value());
+    strided->set_offset(blocks->offset);
+    strided->set_block_bytes(blocks->block_bytes);
+    strided->set_stride_bytes(blocks->stride_bytes);
+    strided->set_count(blocks->count);
+  }
+}
+
 struct EventEncoder {
   peer::v1::PeerEvent& event;
 
@@ -31,12 +56,7 @@ struct EventEncoder {
     out->set_data_type(static_cast<v1::DataType>(offer.data_type));
     out->set_has_shape(offer.shape.given);
     for (const int64_t dim : offer.shape.dims) out->add_dims(dim);
-    for (const Range& range : offer.ranges) {
-      v1::BufferRange* entry = out->add_ranges();
-      entry->set_arena_id(range.arena.value());
-      entry->set_offset(range.offset);
-      entry->set_length(range.length);
-    }
+    EncodeLayout(offer.layout, out);
     out->set_ready(offer.ready);
     if (offer.deadline != absl::InfiniteDuration())
       SetDuration(offer.deadline, out->mutable_deadline());
@@ -120,11 +140,41 @@ absl::Status Broken(const char* what) {
                absl::StrCat("peer link: ", what));
 }
 
+absl::StatusOr<Layout> DecodeLayout(const peer::v1::Offer& in) {
+  const v1::StridedRange& strided = in.strided();
+  const v1::BlockTable& table = in.blocks();
+  if (static_cast<size_t>(in.ranges_size()) > kMaxRanges || strided.count() > kMaxBlocks ||
+      static_cast<uint64_t>(table.indices_size()) > kMaxBlocks ||
+      (in.ranges_size() > 0) + in.has_strided() + in.has_blocks() > 1) {
+    return Broken("an offer whose layout is out of bounds");
+  }
+  absl::StatusOr<Layout> layout;
+  if (in.has_strided()) {
+    layout = Layout::Strided(ArenaId(strided.arena_id()), strided.offset(), strided.block_bytes(),
+                             strided.stride_bytes(), strided.count());
+  } else if (in.has_blocks()) {
+    layout = Layout::BlockTable(ArenaId(table.arena_id()), table.offset(), table.block_bytes(),
+                                {table.indices().begin(), table.indices().end()});
+  } else {
+    std::vector<Range> ranges;
+    ranges.reserve(in.ranges_size());
+    uint64_t left = in.bytes();
+    for (const v1::BufferRange& range : in.ranges()) {
+      if (range.length() > left) return Broken("an offer whose ranges pass its bytes");
+      left -= range.length();
+      ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
+    }
+    layout = Layout(std::move(ranges));
+  }
+  if (!layout.ok()) return Broken("an offer whose blocks overflow");
+  if (layout->bytes() != in.bytes()) return Broken("an offer whose layout is not of its bytes");
+  return layout;
+}
+
 absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   const peer::v1::Offer& in = event.offer();
   if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes ||
-      static_cast<size_t>(in.ranges_size()) > kMaxRanges || in.dims_size() > 8 ||
-      in.data_type() < 0 || in.data_type() >= kDataTypes || in.route() < 0 ||
+      in.dims_size() > 8 || in.data_type() < 0 || in.data_type() >= kDataTypes || in.route() < 0 ||
       in.route() >= kRoutes ||
       std::any_of(in.dims().begin(), in.dims().end(), [](int64_t dim) { return dim < 0; })) {
     return Broken("an offer out of bounds");
@@ -137,14 +187,7 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   offer.data_type = static_cast<DataType>(in.data_type());
   offer.shape.given = in.has_shape();
   offer.shape.dims.assign(in.dims().begin(), in.dims().end());
-  offer.ranges.reserve(in.ranges_size());
-  uint64_t total = 0;
-  for (const v1::BufferRange& range : in.ranges()) {
-    offer.ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
-    if (range.length() > in.bytes() - total) return Broken("an offer whose ranges pass its bytes");
-    total += range.length();
-  }
-  if (total != in.bytes()) return Broken("an offer whose ranges do not sum to its bytes");
+  ASSIGN_OR_RETURN(offer.layout, DecodeLayout(in));
   offer.ready = in.ready();
   if (in.has_deadline()) {
     offer.deadline =

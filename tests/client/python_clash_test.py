@@ -27,6 +27,7 @@ class Range(ctypes.Structure):
 class Transfer(ctypes.Structure):
     _fields_ = [("remote_device", ctypes.c_uint64), ("key", ctypes.c_char_p), ("key_bytes", ctypes.c_size_t),
                 ("ranges", ctypes.POINTER(Range)), ("range_count", ctypes.c_size_t),
+                ("strided", ctypes.c_void_p), ("blocks", ctypes.c_void_p),
                 ("data_type", ctypes.c_int), ("dims", ctypes.c_void_p), ("dim_count", ctypes.c_size_t),
                 ("has_defined_at", ctypes.c_int), ("defined_timeline", ctypes.c_uint32),
                 ("defined_value", ctypes.c_uint64), ("deadline_ns", ctypes.c_uint64)]

@@ -145,7 +145,21 @@ TEST_P(TransferTest, PointersAreChecked) {
   ASSERT_EQ(batch.status().violations().size(), 2u);
   EXPECT_EQ(batch.status().violations()[0].field, "buffers[1].ranges[0]");
   EXPECT_EQ(batch.status().violations()[1].field, "buffers[1].ranges[1]");
+  Transfer blocks = Keyed("c");
+  blocks.strided = StridedRange{nullptr, 0, 1, 1, 1};
+  blocks.blocks = foreign->Blocks(0, 1, {});
+  batch = session.Send(0, {blocks});
+  ASSERT_EQ(batch.status().violations().size(), 2u);
+  EXPECT_EQ(batch.status().violations()[0].field, "buffers[0].strided");
+  EXPECT_EQ(batch.status().violations()[1].field, "buffers[0].blocks");
+  auto own = session.CreateArena(0, 4096);
+  const ferry_block_table table{own->get(), 0, 8, nullptr, 1};
+  ferry_transfer no_indices{};
+  no_indices.blocks = &table;
   ferry_batch* raw = nullptr;
+  Status missing(ferry_cross_host_send(session.get(), 0, &no_indices, 1, nullptr, &raw));
+  ASSERT_EQ(missing.violations().size(), 1u);
+  EXPECT_EQ(missing.violations()[0].field, "buffers[0].blocks.indices");
   Status null(ferry_cross_host_send(session.get(), 0, nullptr, 3, nullptr, &raw));
   EXPECT_EQ(null.reason(), "FIELD_INVALID");
 }
@@ -232,7 +246,9 @@ TEST_P(TransferTest, ReceivesIntoNewBuffers) {
   std::memset(source->data(), 42, 1024);
   PostOptions options;
   options.over_timeline = 1;
-  auto made = session.ReceiveNew(1, {Keyed("a", {}, 0), Keyed("z", {}, 0), Keyed("b", {}, 0)},
+  Transfer elsewhere = Keyed("b", {source->All()}, 0);  // what it says of bytes is ignored
+  elsewhere.blocks = source->Blocks(0, 1, {5});
+  auto made = session.ReceiveNew(1, {Keyed("a", {}, 0), Keyed("z", {}, 0), elsewhere},
                                  {300, 0, 100}, options);
   ASSERT_OK(made);
   EXPECT_EQ(made->ranges[2].offset, 512u);

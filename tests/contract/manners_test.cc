@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <thread>
 
 #include "base/status.h"
 #include "tests/contract/rig.h"
+#include "tests/support/random_layout.h"
 
 namespace ferry {
 namespace {
@@ -32,27 +34,32 @@ class Manners : public testing::TestWithParam<const char*> {
     std::vector<std::byte> expected(bytes, std::byte{0xEE});
     for (const Move& move : moves) {
       std::vector<std::byte> flat;
-      for (const auto& [offset, length] : move.source) {
-        flat.insert(flat.end(), rig_->arena(from) + offset, rig_->arena(from) + offset + length);
+      for (size_t i = 0; i < move.source.layout.block_count(); ++i) {
+        const Range block = move.source.layout.block(i);
+        const std::byte* const begin = rig_->arena(from) + block.offset;
+        flat.insert(flat.end(), begin, begin + block.length);
       }
       uint64_t at = 0;
-      for (const auto& [offset, length] : move.destination) {
-        std::copy_n(flat.begin() + at, length, expected.begin() + offset);
-        at += length;
+      for (size_t i = 0; i < move.destination.layout.block_count(); ++i) {
+        const Range block = move.destination.layout.block(i);
+        std::copy_n(flat.begin() + at, block.length, expected.begin() + block.offset);
+        at += block.length;
       }
       ASSERT_EQ(at, flat.size());
     }
     ASSERT_TRUE(bytes == 0 || std::memcmp(expected.data(), rig_->arena(1 - from), bytes) == 0);
   }
   // Cuts [0, bytes) into at most `most` ranges of an arena, in a random order.
-  std::vector<std::pair<uint64_t, uint64_t>> RandomRanges(uint64_t bytes, uint64_t most) {
+  Layout RandomRanges(uint64_t bytes, uint64_t most) {
     std::vector<uint64_t> cuts = {0, bytes};
     for (uint64_t i = random_() % most; i > 0; --i) cuts.push_back(random_() % (bytes + 1));
     std::sort(cuts.begin(), cuts.end());
-    std::vector<std::pair<uint64_t, uint64_t>> ranges;
-    for (size_t i = 1; i < cuts.size(); ++i) ranges.push_back({cuts[i - 1], cuts[i] - cuts[i - 1]});
+    std::vector<Range> ranges;
+    for (size_t i = 1; i < cuts.size(); ++i) {
+      ranges.push_back({ArenaId(1), cuts[i - 1], cuts[i] - cuts[i - 1]});
+    }
     std::shuffle(ranges.begin(), ranges.end(), random_);
-    return ranges;
+    return Layout(std::move(ranges));
   }
 };
 
@@ -87,6 +94,41 @@ TEST_P(Manners, RandomSplitsAtBothEnds) {
     ASSERT_TRUE(status.ok()) << status;
     ExpectMoved(from, moves, bytes);
   }
+}
+
+TEST_P(Manners, RandomLayoutsOfEveryFormAtBothEnds) {
+  for (uint64_t id = 1; id <= 60; ++id) {
+    const int from = static_cast<int>(id % 2);
+    const uint64_t bytes = random_() % 8 == 0 ? 0 : 720 * (1 + random_() % 500);
+    const uint64_t room = 2 * bytes + 4096;
+    Prepare(from, room, id);
+    const std::vector<Move> moves = {{id, RandomLayout(random_, ArenaId(1), room, bytes),
+                                      RandomLayout(random_, ArenaId(2), room, bytes)}};
+    rig_->Launch(from, moves);
+    const absl::Status status = rig_->Await(from, id);
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectMoved(from, moves, room);
+  }
+}
+
+// A paged cache: blocks from anywhere into other places, in one op.
+TEST_P(Manners, TenThousandBlocksByTable) {
+  constexpr uint64_t kBlock = 4096;
+  constexpr uint64_t kBlocks = 10'000;
+  Prepare(0, 2 * kBlocks * kBlock, 9);
+  Layout ends[2];
+  for (Layout& end : ends) {
+    std::vector<uint64_t> indices(2 * kBlocks);
+    std::iota(indices.begin(), indices.end(), 0);
+    std::shuffle(indices.begin(), indices.end(), random_);
+    indices.resize(kBlocks);
+    end = *Layout::BlockTable(ArenaId(1), 0, kBlock, std::move(indices));
+  }
+  const std::vector<Move> moves = {{1, ends[0], ends[1]}};
+  rig_->Launch(0, moves);
+  const absl::Status status = rig_->Await(0, 1);
+  ASSERT_TRUE(status.ok()) << status;
+  ExpectMoved(0, moves, 2 * kBlocks * kBlock);
 }
 
 TEST_P(Manners, AThousandSmallOpsAtOnce) {
@@ -130,8 +172,8 @@ TEST_P(Manners, BothDirectionsAtOnce) {
     for (const Move& move : moves[from]) {
       const absl::Status status = rig_->Await(from, move.id);
       ASSERT_TRUE(status.ok()) << status;
-      ASSERT_EQ(std::memcmp(rig_->arena(from) + move.source[0].first,
-                            rig_->arena(1 - from) + move.destination[0].first, kSize),
+      ASSERT_EQ(std::memcmp(rig_->arena(from) + move.source.layout.block(0).offset,
+                            rig_->arena(1 - from) + move.destination.layout.block(0).offset, kSize),
                 0);
     }
   }
@@ -233,6 +275,16 @@ TEST_P(Large, OverTwoGiB) {
   const absl::Status status = rig->Await(0, 1);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(std::memcmp(rig->arena(0), rig->arena(1), kSize), 0);
+}
+
+// More pieces than a step takes.
+TEST(Local, AMillionBlocksOfAByte) {
+  CopyRig rig(/*mapped=*/false, 2 * kMaxBlocks);
+  FillRandom(rig.arena(0), 2 * kMaxBlocks, 1);
+  rig.Launch(0, {{1, *Layout::Strided(ArenaId(1), 1, 1, 2, kMaxBlocks), {{0, kMaxBlocks}}}});
+  const absl::Status status = rig.Await(0, 1);
+  ASSERT_TRUE(status.ok()) << status;
+  for (uint64_t i = 0; i < kMaxBlocks; ++i) ASSERT_EQ(rig.arena(1)[i], rig.arena(0)[1 + 2 * i]);
 }
 
 TEST(Mapped, ARevokedLinkIsNeverSuccess) {

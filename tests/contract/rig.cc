@@ -61,6 +61,12 @@ void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed) {
   memcpy(bytes, &value, size);
 }
 
+Bytes::Bytes(std::initializer_list<std::pair<uint64_t, uint64_t>> ranges) {
+  std::vector<Range> list;
+  for (const auto& [offset, length] : ranges) list.push_back({ArenaId(1), offset, length});
+  layout = Layout(std::move(list));
+}
+
 Rig::Rig(uint64_t arena_bytes) {
   for (int end : {0, 1}) {
     lanes_[end] = std::make_unique<Lane>(end == 0 ? "lane-0" : "lane-1", Lane::DefaultSpin());
@@ -96,21 +102,19 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
       op.peer = PeerId(static_cast<uint32_t>(1 - end));
       op.remote_device = GlobalDeviceId(static_cast<uint64_t>(1 - end));
       op.tag = move.id;
+      absl::InlinedVector<const std::byte*, 1> read;
+      absl::InlinedVector<std::byte*, 1> own;
+      const Layout& layout = (receive ? move.destination : move.source).layout;
+      for (const Range& extent : layout.extents()) own.push_back(arena(end) + extent.offset);
       if (two_sided()) {
-        for (const auto& [at, length] : receive ? move.destination : move.source) {
-          op.segments.push_back({arena(end) + at, nullptr, length});
+        for (LayoutCursor run(layout); !run.AtEnd(); run.Advance(run.left())) {
+          op.segments.push_back({own[run.extent()] + run.offset(), nullptr, run.left()});
         }
-        ops.push_back(std::move(op));
-        continue;
-      }
-      std::vector<uint64_t> lengths[2];
-      for (const auto& range : move.source) lengths[0].push_back(range.second);
-      for (const auto& range : move.destination) lengths[1].push_back(range.second);
-      for (const Piece& piece : CutPieces(lengths[0], lengths[1])) {
-        std::byte* const to = arena(1 - from) + move.destination[piece.destination_range].first +
-                              piece.destination_offset;
-        const uint64_t at = move.source[piece.source_range].first + piece.source_offset;
-        op.segments.push_back({to, view + at, piece.length});
+      } else {
+        for (const Range& extent : move.source.layout.extents()) {
+          read.push_back(view + extent.offset);
+        }
+        op.copy.emplace(move.source.layout, std::move(read), layout, std::move(own));
       }
       ops.push_back(std::move(op));
     }

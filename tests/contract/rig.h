@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "device/host/copy.h"
 #include "device/host/host_memory.h"
 #include "device/lane.h"
+#include "transfer/layout.h"
 #include "transfer/local/copy_transport.h"
 #include "transfer/mapped/link_page.h"
 #include "transfer/ucx/ucx_transport.h"
@@ -41,11 +43,18 @@ class Answers {
   bool in_call_ = false;  // lane only
 };
 
-// Bytes of end `from` to the other end: (offset, length) at each, of equal sums.
+// Bytes of an end's arena: ranges as (offset, length), or any layout.
+struct Bytes {
+  Bytes(std::initializer_list<std::pair<uint64_t, uint64_t>> ranges);
+  Bytes(Layout layout) : layout(std::move(layout)) {}
+  Layout layout;
+};
+
+// Bytes of end `from` to as many of the other end.
 struct Move {
   uint64_t id = 0;
-  std::vector<std::pair<uint64_t, uint64_t>> source;
-  std::vector<std::pair<uint64_t, uint64_t>> destination;
+  Bytes source;
+  Bytes destination;
 };
 
 class Rig {

@@ -150,13 +150,82 @@ TEST(ConvertBuffer, ABufferHasAtMost65536Ranges) {
               Is("INVALID_ARGUMENT/RANGE_INVALID", "at most 65536 ranges, not 65537"));
 }
 
-TEST(ConvertBuffer, StridedAndBlocksAreNotServedYet) {
+v1::Buffer OfStride(uint64_t arena, uint64_t offset, uint64_t block, uint64_t stride,
+                    uint64_t count) {
   v1::Buffer buffer;
-  buffer.mutable_strided()->set_count(1);
-  EXPECT_THAT(Check(buffer), Is("UNIMPLEMENTED/FIELD_INVALID", "give ranges"));
-  buffer.Clear();
-  buffer.mutable_blocks()->add_indices(0);
-  EXPECT_THAT(Check(buffer), Is("UNIMPLEMENTED/FIELD_INVALID", "give ranges"));
+  v1::StridedRange* strided = buffer.mutable_strided();
+  strided->set_arena_id(arena);
+  strided->set_offset(offset);
+  strided->set_block_bytes(block);
+  strided->set_stride_bytes(stride);
+  strided->set_count(count);
+  return buffer;
+}
+
+v1::Buffer OfTable(uint64_t arena, uint64_t offset, uint64_t block,
+                   const std::vector<uint64_t>& indices) {
+  v1::Buffer buffer;
+  v1::BlockTable* table = buffer.mutable_blocks();
+  table->set_arena_id(arena);
+  table->set_offset(offset);
+  table->set_block_bytes(block);
+  table->mutable_indices()->Add(indices.begin(), indices.end());
+  return buffer;
+}
+
+TEST(ConvertBuffer, StridedAndBlocksBecomeLayouts) {
+  v1::CrossHostSendRequest request;
+  *request.add_buffers() = OfStride(7, 100, 8, 64, 5);
+  *request.add_buffers() = OfTable(9, 4, 16, {3, 1, 3});
+  for (const char* key : {"a", "b"}) {
+    request.add_dst_global_device_ids(2);
+    request.add_transfer_keys(key);
+  }
+  const PostBatch batch = Convert(request);
+  ASSERT_THAT(batch.violations, IsEmpty());
+  EXPECT_EQ(batch.specs[0].bytes, 40u);
+  EXPECT_EQ(batch.specs[0].layout, *Layout::Strided(ArenaId(7), 100, 8, 64, 5));
+  EXPECT_EQ(batch.specs[1].bytes, 48u);
+  EXPECT_EQ(batch.specs[1].layout, *Layout::BlockTable(ArenaId(9), 4, 16, {3, 1, 3}));
+}
+
+TEST(ConvertBuffer, OnlyOneFormCanBeGiven) {
+  const auto two_forms = Is("INVALID_ARGUMENT/FIELD_INVALID", "at most one of");
+  v1::Buffer buffer = OfStride(1, 0, 8, 8, 1);
+  buffer.add_ranges();
+  EXPECT_THAT(Check(buffer), two_forms);
+  buffer.clear_ranges();
+  *buffer.mutable_blocks() = OfTable(1, 0, 8, {0}).blocks();
+  EXPECT_THAT(Check(buffer), two_forms);
+  buffer.clear_strided();
+  EXPECT_THAT(Check(buffer), Is("OK"));
+  buffer.add_ranges();
+  EXPECT_THAT(Check(buffer), two_forms);
+}
+
+TEST(ConvertBuffer, BlocksThatOverflowAreRefused) {
+  EXPECT_THAT(Check(OfStride(1, kMax - 8, 8, 0, 1)), Is("OK"));
+  EXPECT_THAT(Check(OfStride(1, 0, 8, kMax / 2, 4)),
+              Is("INVALID_ARGUMENT/RANGE_INVALID", "4 blocks of 8 bytes in arena 1 overflow"));
+  EXPECT_THAT(Check(OfTable(1, 0, 8, {kMax})), Is("INVALID_ARGUMENT/RANGE_INVALID", "overflow"));
+}
+
+TEST(ConvertBuffer, ABufferHasAtMost1048576Blocks) {
+  EXPECT_THAT(Check(OfStride(1, 0, 1, 1, kMaxBlocks)), Is("OK"));
+  EXPECT_THAT(Check(OfStride(1, 0, 1, 1, kMaxBlocks + 1)),
+              Is("INVALID_ARGUMENT/RANGE_INVALID", "at most 1048576 blocks, not 1048577"));
+}
+
+TEST(ConvertBuffer, TypeAndShapeAreThoseOfAllBlocks) {
+  v1::Buffer buffer = OfTable(1, 0, 16, {5, 7, 9});
+  buffer.set_data_type(v1::DATA_TYPE_F32);
+  buffer.set_has_shape(true);
+  buffer.add_dims(3);
+  buffer.add_dims(4);
+  EXPECT_THAT(Check(buffer), Is("OK"));
+  buffer.mutable_blocks()->add_indices(11);
+  EXPECT_THAT(Check(buffer),
+              Is("INVALID_ARGUMENT/FIELD_INVALID", "F32[3,4] has 48 bytes, the ranges have 64"));
 }
 
 struct Extent {
@@ -234,6 +303,35 @@ TEST(ConvertOverlaps, EveryReceiveInsideALargeOneIsListed) {
 TEST(ConvertOverlaps, AnEndBeyondAllNumbersDoesNotWrap) {
   // Out of any arena's bounds, which the session says; here it must not hide an overlap.
   EXPECT_THAT(OfReceives({{{1, 10, kMax}}, {{1, 20, 5}}}), SizeIs(1));
+}
+
+// What a batch of two receives is told.
+absl::Status OfTwo(const v1::Buffer& first, const v1::Buffer& second) {
+  v1::CrossHostReceiveRequest request;
+  for (const v1::Buffer* buffer : {&first, &second}) {
+    *request.add_buffers() = *buffer;
+    request.add_src_global_device_ids(2);
+    request.add_transfer_keys(absl::StrCat("k", request.buffers_size()));
+  }
+  const PostBatch batch = Convert(request);
+  return batch.violations.empty() ? absl::OkStatus() : batch.violations[0].status;
+}
+
+TEST(ConvertOverlaps, BlocksOfEveryFormAreCompared) {
+  const v1::Buffer column = OfStride(1, 0, 16, 64, 1000);
+  EXPECT_THAT(OfTwo(column, OfStride(1, 16, 48, 64, 1000)), Is("OK"));
+  EXPECT_THAT(OfTwo(column, OfStride(1, 15, 1, 64, 1000)),
+              Is("INVALID_ARGUMENT/RANGE_OVERLAP",
+                 "writes bytes of arena 1 at offset 63951 that buffers[0] writes too"));
+  EXPECT_THAT(OfTwo(column, OfTable(1, 0, 16, {1, 2, 3, 5})), Is("OK"));
+  EXPECT_THAT(OfTwo(OfTable(1, 0, 16, {1, 2, 3, 8}), column),
+              Is("INVALID_ARGUMENT/RANGE_OVERLAP", "at offset 128 that buffers[1] writes too"));
+  EXPECT_THAT(OfTwo(OfTable(1, 0, 16, {9, 4}), OfTable(1, 8, 32, {0, 3})), Is("OK"));
+  EXPECT_THAT(OfTwo(OfTable(1, 0, 16, {9, 4}), OfTable(1, 8, 32, {0, 4})),
+              Is("INVALID_ARGUMENT/RANGE_OVERLAP"));
+  EXPECT_THAT(OfTwo(OfBytes(1), OfTable(2, 0, 16, {4, 7, 4})),
+              Is("INVALID_ARGUMENT/RANGE_OVERLAP",
+                 "writes bytes of arena 2 at offset 64 that buffers[1] writes too"));
 }
 
 TEST(ConvertOverlaps, SendsMayReadTheSameBytes) {

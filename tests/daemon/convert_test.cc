@@ -306,7 +306,7 @@ TEST(Convert, AGoodSendIsTakenOverExactly) {
   EXPECT_EQ(spec.key.source, GlobalDeviceId(7));
   EXPECT_EQ(spec.key.destination, GlobalDeviceId(9));
   EXPECT_EQ(spec.key.key, std::string("\0\1", 2));
-  EXPECT_EQ(spec.ranges, (RangeList{{ArenaId(1), 8, 8}, {ArenaId(5), 100, 4}}));
+  EXPECT_EQ(spec.layout, (Layout{{ArenaId(1), 8, 8}, {ArenaId(5), 100, 4}}));
   EXPECT_EQ(spec.bytes, 12u);
   EXPECT_EQ(spec.data_type, DataType::kBF16);
   EXPECT_EQ(spec.shape.ToString(), "[2,3]");
@@ -331,7 +331,7 @@ TEST(Convert, AGoodReceiveComesFromTheRemoteDevice) {
   EXPECT_EQ(batch.specs[0].key.source, GlobalDeviceId(9));
   EXPECT_EQ(batch.specs[0].key.destination, GlobalDeviceId(7));
   EXPECT_EQ(batch.specs[0].bytes, 0u);
-  EXPECT_THAT(batch.specs[0].ranges, IsEmpty());
+  EXPECT_THAT(batch.specs[0].layout.extents(), IsEmpty());
 }
 
 }  // namespace

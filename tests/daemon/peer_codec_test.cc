@@ -2,6 +2,7 @@
 #include "daemon/rpc/peer_codec.h"
 
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -47,7 +48,7 @@ Offer SomeOffer() {
   offer.data_type = DataType::kF8E5M2;
   offer.shape.given = true;
   offer.shape.dims = {2, 3};
-  offer.ranges = {{ArenaId(4), 5, 2}, {ArenaId(1'000'000'000'007), 1'000'000'000'000, 4}};
+  offer.layout = {{ArenaId(4), 5, 2}, {ArenaId(1'000'000'000'007), 1'000'000'000'000, 4}};
   offer.ready = false;
   offer.deadline = absl::Seconds(59) + absl::Nanoseconds(123'456'789);
   offer.priority = -7;
@@ -63,11 +64,36 @@ TEST(PeerCodec, AnOfferArrivesAsItWasSent) {
   EXPECT_EQ(after.bytes, before.bytes);
   EXPECT_EQ(after.data_type, before.data_type);
   EXPECT_EQ(after.shape, before.shape);
-  EXPECT_EQ(after.ranges, before.ranges);
+  EXPECT_EQ(after.layout, before.layout);
   EXPECT_EQ(after.ready, before.ready);
   EXPECT_EQ(after.deadline, before.deadline);
   EXPECT_EQ(after.priority, before.priority);
   EXPECT_EQ(after.route, before.route);
+}
+
+TEST(PeerCodec, LayoutsOfBlocksArriveAsTheyWereSent) {
+  Offer offer = SomeOffer();
+  offer.layout = *Layout::Strided(ArenaId(4), 5, 2, 7, 3);
+  EXPECT_EQ(MessageOverTheWire(offer).layout, offer.layout);
+  offer.layout = *Layout::BlockTable(ArenaId(4), 5, 2, {9, 1'000'000'000'000, 9});
+  EXPECT_EQ(MessageOverTheWire(offer).layout, offer.layout);
+  offer.bytes = 0;
+  for (const Layout& layout :
+       {*Layout::Strided(ArenaId(4), 5, 2, 7, 0), *Layout::BlockTable(ArenaId(4), 5, 2, {})}) {
+    offer.layout = layout;
+    EXPECT_EQ(MessageOverTheWire(offer).layout, layout);
+  }
+}
+
+TEST(PeerCodec, ATableIsFewBytesABlock) {
+  Offer offer = SomeOffer();
+  std::vector<uint64_t> indices(10'000);
+  std::iota(indices.begin(), indices.end(), 0);
+  offer.bytes = 4096 * indices.size();
+  offer.layout = *Layout::BlockTable(ArenaId(4), 0, 4096, std::move(indices));
+  peer::v1::Frame proto;
+  Encode({std::nullopt, {offer}, {}}, &proto);
+  EXPECT_LT(proto.ByteSizeLong(), 2 * 10'000u + 200);
 }
 
 TEST(PeerCodec, AnOfferThatSaysLittleArrivesSo) {
@@ -79,7 +105,7 @@ TEST(PeerCodec, AnOfferThatSaysLittleArrivesSo) {
   EXPECT_FALSE(after.shape.given);
   EXPECT_EQ(after.deadline, absl::InfiniteDuration());
   EXPECT_EQ(after.route, Route::kUnspecified);
-  EXPECT_THAT(after.ranges, IsEmpty());
+  EXPECT_THAT(after.layout.extents(), IsEmpty());
   before.shape.given = true;  // a scalar
   before.deadline = absl::ZeroDuration();
   EXPECT_TRUE(MessageOverTheWire(before).shape.given);
@@ -266,6 +292,62 @@ TEST(PeerCodec, AnOfferBeyondTheBoundsIsRefused) {
       {"no ranges and no bytes", [&](auto& offer) { lengths(offer, {}, 0); }, true},
       {"65,536 ranges", [&](auto& o) { lengths(o, std::vector<uint64_t>(65536, 0), 0); }, true},
       {"65,537 ranges", [&](auto& o) { lengths(o, std::vector<uint64_t>(65537, 0), 0); }, false},
+      {"blocks at a stride",
+       [&](auto& offer) {
+         lengths(offer, {}, 6);
+         offer.mutable_strided()->set_block_bytes(2);
+         offer.mutable_strided()->set_count(3);
+       },
+       true},
+      {"blocks that are not of its bytes",
+       [&](auto& offer) {
+         lengths(offer, {}, 6);
+         offer.mutable_strided()->set_block_bytes(2);
+         offer.mutable_strided()->set_count(4);
+       },
+       false},
+      {"blocks that wrap to the bytes",
+       [&](auto& offer) {
+         lengths(offer, {}, 0);
+         offer.mutable_strided()->set_block_bytes(uint64_t{1} << 63);
+         offer.mutable_strided()->set_count(2);
+       },
+       false},
+      {"a block beyond all numbers",
+       [&](auto& offer) {
+         lengths(offer, {}, 2);
+         offer.mutable_blocks()->set_block_bytes(2);
+         offer.mutable_blocks()->add_indices(kMax);
+       },
+       false},
+      {"1,048,576 blocks",
+       [&](auto& offer) {
+         lengths(offer, {}, kMaxBlocks);
+         offer.mutable_strided()->set_block_bytes(1);
+         offer.mutable_strided()->set_count(kMaxBlocks);
+       },
+       true},
+      {"1,048,577 blocks",
+       [&](auto& offer) {
+         lengths(offer, {}, kMaxBlocks + 1);
+         offer.mutable_strided()->set_block_bytes(1);
+         offer.mutable_strided()->set_count(kMaxBlocks + 1);
+       },
+       false},
+      {"a table of 1,048,577 blocks",
+       [&](auto& offer) {
+         lengths(offer, {}, 0);
+         offer.mutable_blocks()->mutable_indices()->Resize(kMaxBlocks + 1, 0);
+       },
+       false},
+      {"ranges and blocks", [](auto& offer) { offer.mutable_blocks(); }, false},
+      {"a stride and blocks",
+       [&](auto& offer) {
+         lengths(offer, {}, 0);
+         offer.mutable_strided();
+         offer.mutable_blocks();
+       },
+       false},
       {"8 dimensions",
        [](auto& offer) {
          for (int i = 0; i < 6; ++i) offer.add_dims(1);

@@ -197,7 +197,7 @@ uint64_t PeerRig::Post(Side side, ArenaId arena, uint64_t bytes, const std::stri
   spec.side = side;
   spec.key = {"", GlobalDeviceId(2), GlobalDeviceId(3), key};
   if (side == Side::kReceive) std::swap(spec.key.source, spec.key.destination);
-  spec.ranges = {{arena, 0, bytes}};
+  spec.layout = {{arena, 0, bytes}};
   spec.bytes = bytes;
   batch.specs.push_back(std::move(spec));
   batch.deadlines.push_back(absl::ZeroDuration());
@@ -213,7 +213,7 @@ Offer PeerRig::OfferOfNodeC(uint64_t transfer, ArenaId arena, uint64_t bytes,
   offer.transfer = TransferId(transfer);
   offer.key = {"test", GlobalDeviceId(3), GlobalDeviceId(2), key};
   offer.bytes = bytes;
-  offer.ranges = {{arena, 0, bytes}};
+  offer.layout = {{arena, 0, bytes}};
   return offer;
 }
 

@@ -67,6 +67,46 @@ TEST(SessionPost, RangesMustLieInsideTheirArena) {
   }
 }
 
+TEST(SessionPost, BlocksMustLieInsideTheirArena) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  const auto strided = [](uint64_t offset, uint64_t block, uint64_t stride, uint64_t count) {
+    return *Layout::Strided(ArenaId(7), offset, block, stride, count);
+  };
+  const auto table = [](uint64_t offset, std::vector<uint64_t> indices) {
+    return *Layout::BlockTable(ArenaId(7), offset, 10, std::move(indices));
+  };
+  PostBatch good = rig.Batch({strided(0, 10, 30, 4), strided(3, 1, 2, 49), strided(100, 9, 9, 0),
+                              table(0, {9, 0, 9}), table(5, {8}), table(100, {})});
+  EXPECT_THAT(rig.session.CheckAndComplete(good, kNow), IsEmpty());
+
+  PostBatch bad = rig.Batch({strided(1, 10, 30, 4), table(0, {1, 10, 2}), table(1, {9}),
+                             strided(101, 9, 9, 0), *Layout::BlockTable(ArenaId(8), 0, 10, {0})});
+  const std::vector<Violation> violations = rig.session.CheckAndComplete(bad, kNow);
+  ASSERT_THAT(violations, SizeIs(5));
+  EXPECT_EQ(violations[0].field, "buffers[0].strided");
+  EXPECT_THAT(violations[0].status,
+              Is("INVALID_ARGUMENT/RANGE_INVALID",
+                 "bytes [1, +100) are not inside arena 7, which has 100 bytes"));
+  EXPECT_EQ(violations[1].field, "buffers[1].blocks");
+  EXPECT_THAT(violations[1].status, Is("INVALID_ARGUMENT/RANGE_INVALID", "bytes [10, +100)"));
+  EXPECT_THAT(violations[2].status, Is("INVALID_ARGUMENT/RANGE_INVALID", "bytes [91, +10)"));
+  EXPECT_THAT(violations[3].status, Is("INVALID_ARGUMENT/RANGE_INVALID", "bytes [101, +0)"));
+  EXPECT_THAT(violations[4].status, Is("NOT_FOUND/ARENA_NOT_FOUND"));
+}
+
+TEST(SessionPost, ATableKeepsItsArenaUntilItIsOver) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  PostBatch batch = rig.Batch({*Layout::BlockTable(ArenaId(7), 0, 10, {1, 2, 3})});
+  ASSERT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
+  const PostReply reply = rig.session.Admit(batch);
+  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)),
+              Is("FAILED_PRECONDITION/FIELD_INVALID", "1 transfers use it"));
+  rig.End(batch, reply, 0);
+  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)), Is("OK"));
+}
+
 TEST(SessionPost, EveryBadRangeIsListed) {
   SessionRig rig;
   rig.AddArena(7, 100);

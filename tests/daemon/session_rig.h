@@ -35,20 +35,20 @@ class SessionRig {
   }
 
   // A batch for device 1, one transfer per range list.
-  static PostBatch Batch(std::vector<RangeList> transfers) {
+  static PostBatch Batch(std::vector<Layout> transfers) {
     PostBatch batch;
     batch.device = GlobalDeviceId(1);
-    for (RangeList& ranges : transfers) {
+    for (Layout& layout : transfers) {
       TransferSpec spec;
-      spec.ranges = std::move(ranges);
-      spec.bytes = TotalBytes(spec.ranges);
+      spec.layout = std::move(layout);
+      spec.bytes = spec.layout.bytes();
       batch.specs.push_back(std::move(spec));
       batch.deadlines.push_back(absl::ZeroDuration());
     }
     return batch;
   }
   // Of `count` transfers of no bytes.
-  static PostBatch Empty(size_t count) { return Batch(std::vector<RangeList>(count)); }
+  static PostBatch Empty(size_t count) { return Batch(std::vector<Layout>(count)); }
 
   PostReply Post(PostBatch& batch) {
     EXPECT_THAT(session.CheckAndComplete(batch, kNow), ::testing::IsEmpty());
@@ -64,7 +64,7 @@ class SessionRig {
     ended.over_value = batch.specs[i].over_value;
     ended.status = std::move(status);
     ended.route = route;
-    ended.ranges = batch.specs[i].ranges;
+    ended.layout = batch.specs[i].layout;
     session.OnEnded(ended);
   }
 

@@ -91,14 +91,14 @@ class SessionTableRig {
     PostBatch batch;
     batch.device = GlobalDeviceId(1);
     batch.specs.resize(1);
-    batch.specs[0].ranges = {{arena, 0, 1}};
+    batch.specs[0].layout = {{arena, 0, 1}};
     batch.deadlines.resize(1);
     EXPECT_THAT(session.CheckAndComplete(batch, absl::UnixEpoch()), ::testing::IsEmpty());
     const PostReply reply = session.Admit(batch);
     Ended ended;
     ended.transfer = MakeTransferId(session.id(), reply.first_transfer_id);
     ended.over_value = reply.first_over_value;
-    ended.ranges = batch.specs[0].ranges;
+    ended.layout = batch.specs[0].layout;
     return ended;
   }
 

@@ -110,6 +110,38 @@ TEST_F(BadInputTest, TypeShapeAndBytesThatDoNotFit) {
   EXPECT_THAT(sent(FERRY_U8, {{INT64_MAX, INT64_MAX, 4}}, 1), Is(invalid, HasSubstr("overflow")));
 }
 
+TEST_F(BadInputTest, BlocksThatDoNotFit) {
+  const auto sent = [&](auto edit) {
+    Transfer transfer = Keyed("k");
+    edit(transfer);
+    return TrySend({transfer});
+  };
+  const std::string range = "INVALID_ARGUMENT/RANGE_INVALID";
+  const uint64_t bytes = end_.arena.bytes();
+  EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 1, bytes, 2); }),
+              Is(range, AllOf(HasSubstr("buffers[0].strided"), HasSubstr("are not inside"))));
+  EXPECT_THAT(sent([&](Transfer& t) { t.blocks = end_.arena.Blocks(1, 64, {bytes / 64 - 1}); }),
+              Is(range, AllOf(HasSubstr("buffers[0].blocks"), HasSubstr("are not inside"))));
+  EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 8, UINT64_MAX, 2); }),
+              Is(range, HasSubstr("overflow")));
+  EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 1, 0, 1048577); }),
+              Is(range, HasSubstr("at most 1048576 blocks")));
+  EXPECT_THAT(sent([&](Transfer& t) {
+                t.ranges = {end_.arena.Range(0, 8)};
+                t.blocks = end_.arena.Blocks(0, 8, {1});
+              }),
+              Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("at most one of")));
+  EXPECT_THAT(sent([&](Transfer& t) {
+                t.strided = StridedRange{nullptr, 0, 1, 1, 1};
+              }),
+              Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("buffers[0].strided has no arena")));
+
+  Transfer twice = Keyed("k");
+  twice.blocks = end_.arena.Blocks(0, 64, {1, 2, 1});
+  EXPECT_THAT(end_.session.Receive(end_.device, {twice}),
+              Is("INVALID_ARGUMENT/RANGE_OVERLAP", HasSubstr("at offset 64")));
+}
+
 TEST_F(BadInputTest, EveryBadEntryIsListed) {
   std::vector<Transfer> sends;
   for (int i = 0; i < 10; ++i)
@@ -228,7 +260,7 @@ TEST_F(BadInputTest, ArenasInUseAreNotReleased) {
   static_cast<char*>(another.data())[63] = 1;  // still mapped
 }
 
-TEST_F(BadInputTest, WhatIsNotServedYetSaysSo) {
+TEST_F(BadInputTest, BlocksOfUnknownArenas) {
   RawSession raw(node(0).client_dir());
   ASSERT_TRUE(raw.Hello().has_welcome());
   for (const bool strided : {true, false}) {
@@ -243,7 +275,8 @@ TEST_F(BadInputTest, WhatIsNotServedYetSaysSo) {
     v1::CrossHostSendResponse response;
     const absl::Status status =
         raw.Call([&](auto* c) { return raw.transfers().CrossHostSend(c, request, &response); });
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status.ToString();
+    EXPECT_THAT(status, Is("NOT_FOUND/ARENA_NOT_FOUND",
+                           HasSubstr(strided ? "buffers[0].strided" : "buffers[0].blocks")));
   }
 }
 

@@ -114,6 +114,86 @@ TEST_P(TransferTest, CutsTheBytesDifferentlyAtBothEnds) {
   EXPECT_TRUE(arrived == expected);
 }
 
+// What a transfer's bytes are, in order.
+std::string BytesOf(const Arena& arena, const Transfer& transfer) {
+  const char* const data = static_cast<char*>(arena.data());
+  std::string bytes;
+  for (const Range& range : transfer.ranges) bytes.append(data + range.offset, range.length);
+  if (const auto& strided = transfer.strided) {
+    for (uint64_t i = 0; i < strided->count; ++i) {
+      bytes.append(data + strided->offset + i * strided->stride_bytes, strided->block_bytes);
+    }
+  }
+  if (const auto& table = transfer.blocks) {
+    for (const uint64_t index : table->indices) {
+      bytes.append(data + table->offset + index * table->block_bytes, table->block_bytes);
+    }
+  }
+  return bytes;
+}
+
+TEST_P(TransferTest, EveryLayoutAgainstEveryOther) {
+  StartForRoute();
+  constexpr uint64_t kBytes = 600 * 4096;
+  End source = OpenSource(4 * kBytes);
+  End destination = OpenDestination(4 * kBytes);
+  Fill(source.arena, 0, 4 * kBytes, 11);
+  std::mt19937 random(7);
+  const auto transfer = [&](const End& here, const End& there, const std::string& key, int form) {
+    Transfer made(there.device, key);
+    if (form == 0) {
+      made.ranges = {here.arena.Range(kBytes, kBytes / 2 + 1),
+                     here.arena.Range(13, kBytes / 2 - 1)};
+    } else if (form == 1) {
+      made.strided = here.arena.Strided(77, 2048, 7000, kBytes / 2048);
+    } else {
+      std::vector<uint64_t> indices(4 * kBytes / 4096 - 1);
+      for (size_t i = 0; i < indices.size(); ++i) indices[i] = i;
+      std::shuffle(indices.begin(), indices.end(), random);
+      indices.resize(kBytes / 4096);
+      made.blocks = here.arena.Blocks(100, 4096, std::move(indices));
+    }
+    made.data_type = FERRY_BF16;
+    return made;
+  };
+  for (int from = 0; from < 3; ++from) {
+    for (int to = 0; to < 3; ++to) {
+      const std::string key = absl::StrCat(from, " to ", to);
+      Fill(destination.arena, 0, 4 * kBytes, 12);
+      std::string untouched(static_cast<char*>(destination.arena.data()), 4 * kBytes);
+      const Transfer sent = transfer(source, destination, key, from);
+      const Transfer received = transfer(destination, source, key, to);
+      Batch send = Must(source.session.Send(source.device, {sent}, options()));
+      Batch receive = Must(destination.session.Receive(destination.device, {received}, options()));
+      ASSERT_THAT(send.Wait(kSoon), IsOk()) << key;
+      ASSERT_THAT(receive.Wait(kSoon), IsOk()) << key;
+      const std::string bytes = BytesOf(source.arena, sent);
+      EXPECT_TRUE(BytesOf(destination.arena, received) == bytes) << key;
+      // Not a byte beside them: as many differ from before as were written.
+      const char* const now = static_cast<char*>(destination.arena.data());
+      size_t changed = 0;
+      for (uint64_t i = 0; i < 4 * kBytes; ++i) changed += now[i] != untouched[i] ? 1 : 0;
+      EXPECT_LE(changed, kBytes) << key;
+    }
+  }
+}
+
+TEST_P(TransferTest, LayoutsOfDifferentBytesAreAMismatch) {
+  StartForRoute();
+  End source = OpenSource(kMiB);
+  End destination = OpenDestination(kMiB);
+  Transfer sent(destination.device, "k");
+  sent.strided = source.arena.Strided(0, 64, 128, 100);
+  Transfer received(source.device, "k");
+  received.blocks = destination.arena.Blocks(0, 64, {1, 2, 3});
+  Batch send = Must(source.session.Send(source.device, {sent}, options()));
+  Batch receive = Must(destination.session.Receive(destination.device, {received}, options()));
+  const auto mismatch = Is("FAILED_PRECONDITION/TRANSFER_MISMATCH",
+                           HasSubstr("the send has 6400 bytes, the receive 192 bytes"));
+  EXPECT_THAT(send.Wait(kSoon), mismatch);
+  EXPECT_THAT(receive.Wait(kSoon), mismatch);
+}
+
 TEST_P(TransferTest, ManySmallOnesInAnyOrderOfPosting) {
   StartForRoute();
   constexpr size_t kCount = 1000;

@@ -31,8 +31,8 @@ TEST_F(EnginePairTest, MappedIsOneCopyAtTheDestinationAndADone) {
   EXPECT_EQ(launch.peer, PeerId(kA));
   EXPECT_EQ(launch.device, GlobalDeviceId(2));
   EXPECT_EQ(launch.remote_device, GlobalDeviceId(0));
-  EXPECT_THAT(launch.ranges, ElementsAre(Range{ArenaId(20), 64, 4096}));
-  EXPECT_THAT(launch.remote_ranges, ElementsAre(Range{ArenaId(10), 64, 4096}));
+  EXPECT_THAT(launch.layout.extents(), ElementsAre(Range{ArenaId(20), 64, 4096}));
+  EXPECT_THAT(launch.remote_layout.extents(), ElementsAre(Range{ArenaId(10), 64, 4096}));
   EXPECT_FALSE(two_.IsOver(kB, to));
   two_.Answer(kB);
   EXPECT_TRUE(two_.StatusOf(kA, from).ok());
@@ -42,7 +42,7 @@ TEST_F(EnginePairTest, MappedIsOneCopyAtTheDestinationAndADone) {
   EXPECT_EQ(ended.bytes, 4096u);
   EXPECT_EQ(ended.over_timeline, 3u);
   EXPECT_EQ(ended.posted, two_.now);
-  EXPECT_THAT(ended.ranges, ElementsAre(Range{ArenaId(10), 64, 4096}));
+  EXPECT_THAT(ended.layout.extents(), ElementsAre(Range{ArenaId(10), 64, 4096}));
   two_.ExpectNothingLeft();
 }
 
@@ -96,12 +96,29 @@ TEST_F(EnginePairTest, ASendThatIsOutWaitsForTheDestinationToSaySo) {
   EXPECT_TRUE(two_.StatusOf(kA, from).ok());
 }
 
+TEST_F(EnginePairTest, ATableIsSharedAllTheWay) {
+  two_.LinkUp();
+  TransferSpec send = SpecOf(Side::kSend, "k", 0, 2, 100);
+  TransferSpec receive = SpecOf(Side::kReceive, "k", 0, 2, 100);
+  send.layout = *Layout::Strided(ArenaId(10), 0, 1, 2, 100);
+  receive.layout = *Layout::BlockTable(ArenaId(20), 0, 20, {9, 2, 3, 1, 10});
+  two_.Post(send);
+  two_.Post(receive);
+  two_.Run();
+  ASSERT_THAT(launches(kB), SizeIs(1));
+  EXPECT_EQ(launches(kB)[0].layout.blocks(), receive.layout.blocks());
+  EXPECT_EQ(launches(kB)[0].remote_layout, send.layout);
+  two_.Answer(kB);
+  EXPECT_EQ(two_.daemons[kB].ended[0].layout.blocks(), receive.layout.blocks());
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EnginePairTest, ZeroBytesGoTheWholeRoad) {
   two_.LinkUp(false, true);
   TransferSpec send = SpecOf(Side::kSend, "k", 0, 2, 0);
   TransferSpec receive = SpecOf(Side::kReceive, "k", 0, 2, 0);
-  send.ranges.clear();
-  receive.ranges.clear();
+  send.layout = Layout();
+  receive.layout = Layout();
   const TransferId from = two_.Post(send);
   const TransferId to = two_.Post(receive);
   two_.Run();

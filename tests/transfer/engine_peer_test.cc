@@ -15,7 +15,7 @@ Offer OfferOf(uint64_t id, std::string key, uint64_t source = 0, uint64_t destin
   offer.transfer = TransferId(id);
   offer.key = {"job", GlobalDeviceId(source), GlobalDeviceId(destination), std::move(key)};
   offer.bytes = 8;
-  offer.ranges = {{ArenaId(1), 0, 8}};
+  offer.layout = {{ArenaId(1), 0, 8}};
   return offer;
 }
 
@@ -159,10 +159,10 @@ TEST_F(EnginePeerTest, OffersBetweenForeignDevicesAreRefused) {
   EXPECT_EQ(two_.b().waiting_offers(), 0u);
 }
 
-TEST_F(EnginePeerTest, AnOfferWhoseRangesDoNotAddUpIsRefused) {
+TEST_F(EnginePeerTest, AnOfferWhoseLayoutDoesNotAddUpIsRefused) {
   two_.LinkUp();
   Offer offer = OfferOf(1, "x");
-  offer.ranges[0].length = 7;
+  offer.layout = {{ArenaId(1), 0, 7}};
   EXPECT_THAT(Refusal(offer), Fails(StatusCode::kInvalidArgument, Reason::kFieldInvalid));
 }
 

@@ -111,7 +111,7 @@ TEST_F(EnginePostTest, AnOfferCarriesWhatWasPosted) {
   EXPECT_EQ(offer.route, Route::kUcx);
   EXPECT_FALSE(offer.ready);
   EXPECT_EQ(offer.deadline, absl::Seconds(9));
-  EXPECT_EQ(offer.ranges, spec.ranges);
+  EXPECT_EQ(offer.layout, spec.layout);
 }
 
 TEST_F(EnginePostTest, ASentKeyIsInUseUntilTheDestinationHasMatchedIt) {

@@ -28,7 +28,7 @@ inline TransferSpec SpecOf(Side side, std::string key, uint64_t source, uint64_t
   spec.side = side;
   spec.key = {"job", GlobalDeviceId(source), GlobalDeviceId(destination), std::move(key)};
   spec.bytes = bytes;
-  spec.ranges.push_back({ArenaId(side == Side::kSend ? 10 : 20), 64, bytes});
+  spec.layout = {{ArenaId(side == Side::kSend ? 10 : 20), 64, bytes}};
   spec.over_timeline = 3;
   return spec;
 }

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 namespace ferry {
 namespace {
 
@@ -39,13 +37,6 @@ TEST(TypesTest, RoutesHaveTheNamesOfTheConfiguration) {
   EXPECT_EQ(RouteName(Route::kUcx), "ucx");
   EXPECT_EQ(RouteName(Route::kNccl), "nccl");
   EXPECT_EQ(RouteName(Route::kUnspecified), "any");
-}
-
-TEST(TypesTest, TheSumOfRangesDoesNotWrapAround) {
-  const uint64_t most = std::numeric_limits<uint64_t>::max();
-  EXPECT_EQ(TotalBytes({}), 0u);
-  EXPECT_EQ(TotalBytes({{ArenaId(1), 0, 3}, {ArenaId(2), 8, 4}}), 7u);
-  EXPECT_EQ(TotalBytes({{ArenaId(1), 0, most}, {ArenaId(1), 0, 4097}}), most);
 }
 
 TEST(TypesTest, KeysPrintAsTextOrAsNumbersOrInHex) {

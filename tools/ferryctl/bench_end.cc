@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <numeric>
+#include <random>
 
 #include "base/status.h"
 #include "tools/ferryctl/failure.h"
@@ -67,6 +69,18 @@ absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
     ASSIGN_OR_RETURN(BatchPtr batch, PostOne(key + at, now, bytes, at, kTimeline));
     posted_.push_back(std::move(batch));
   }
+  return absl::OkStatus();
+}
+
+absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
+  std::vector<uint64_t> indices(count);
+  std::iota(indices.begin(), indices.end(), 0);
+  std::shuffle(indices.begin(), indices.end(), std::mt19937_64(key));
+  const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
+  target_.over_timeline = kTimeline;
+  ASSIGN_OR_RETURN(BatchPtr batch,
+                   tools::PostBlocks(session_.get(), target_, NumberKey(key), table));
+  posted_.push_back(std::move(batch));
   return absl::OkStatus();
 }
 

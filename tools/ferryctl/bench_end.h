@@ -31,6 +31,9 @@ class BenchEnd {
   absl::Status MakeArena(uint64_t bytes, unsigned flags);
   // `count` transfers of `bytes` at successive offsets, in as few calls as the daemon takes.
   absl::Status PostMany(uint64_t key, uint64_t count, uint64_t bytes);
+  // One transfer of `count` blocks of `bytes` by block table: the arena's blocks in a random order,
+  // the same at both ends.
+  absl::Status PostBlocks(uint64_t key, uint64_t count, uint64_t bytes);
   // Until all is over; when the last was.
   absl::StatusOr<int64_t> Await();
   // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.

@@ -107,9 +107,11 @@ absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
   return absl::Nanoseconds(answer.nanoseconds);
 }
 
-absl::StatusOr<absl::Duration> BenchPair::Run(uint64_t count, uint64_t bytes) {
+template <typename Post>
+absl::StatusOr<absl::Duration> BenchPair::RunAs(BenchOrderKind kind, uint64_t count, uint64_t bytes,
+                                                Post post) {
   BenchOrder order;
-  order.kind = BenchOrderKind::kPost;
+  order.kind = kind;
   order.key = next_key_;
   order.count = count;
   order.bytes = bytes;
@@ -119,10 +121,20 @@ absl::StatusOr<absl::Duration> BenchPair::Run(uint64_t count, uint64_t bytes) {
   await.kind = BenchOrderKind::kAwait;
   RETURN_IF_ERROR(Order(await));
   const int64_t start = MonotonicNanoseconds();
-  RETURN_IF_ERROR(sender_.PostMany(order.key, count, bytes));
+  RETURN_IF_ERROR(post(order.key));
   ASSIGN_OR_RETURN(BenchAnswer answer, Answer());
   RETURN_IF_ERROR(sender_.Await().status());
   return absl::Nanoseconds(answer.nanoseconds - start);
+}
+
+absl::StatusOr<absl::Duration> BenchPair::Run(uint64_t count, uint64_t bytes) {
+  return RunAs(BenchOrderKind::kPost, count, bytes,
+               [&](uint64_t key) { return sender_.PostMany(key, count, bytes); });
+}
+
+absl::StatusOr<absl::Duration> BenchPair::RunBlocks(uint64_t count, uint64_t bytes) {
+  return RunAs(BenchOrderKind::kBlocks, count, bytes,
+               [&](uint64_t key) { return sender_.PostBlocks(key, count, bytes); });
 }
 
 absl::StatusOr<absl::Duration> BenchPair::Stream(uint64_t count, uint64_t bytes, uint64_t batch,

@@ -40,6 +40,8 @@ class BenchPair {
   // `count` transfers of `bytes`, the receives posted before: from the first send's post to the
   // moment the receiver's wait has returned.
   absl::StatusOr<absl::Duration> Run(uint64_t count, uint64_t bytes);
+  // The same for one transfer of `count` blocks by block table.
+  absl::StatusOr<absl::Duration> RunBlocks(uint64_t count, uint64_t bytes);
   // As many as `count` in batches, both ends posting as they go.
   absl::StatusOr<absl::Duration> Stream(uint64_t count, uint64_t bytes, uint64_t batch,
                                         uint64_t window);
@@ -55,6 +57,10 @@ class BenchPair {
   absl::Status Order(const BenchOrder& order);
   absl::StatusOr<BenchAnswer> Answer();
   absl::StatusOr<BenchAnswer> Ask(const BenchOrder& order);
+  // Receives posted by `kind`, then the send or sends by `post(key)`.
+  template <typename Post>
+  absl::StatusOr<absl::Duration> RunAs(BenchOrderKind kind, uint64_t count, uint64_t bytes,
+                                       Post post);
 
   BenchEnd sender_;
   ChildProcess receiver_;

@@ -47,6 +47,8 @@ absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAn
     }
     case BenchOrderKind::kPost:
       return end->PostMany(order.key, order.count, order.bytes);
+    case BenchOrderKind::kBlocks:
+      return end->PostBlocks(order.key, order.count, order.bytes);
     case BenchOrderKind::kAwait: {
       ASSIGN_OR_RETURN(answer.nanoseconds, end->Await());
       return absl::OkStatus();

@@ -12,6 +12,7 @@ enum class BenchOrderKind : uint32_t {
   kOpen,    // the session
   kArena,   // drop the arena, make another of `bytes` (flags: FERRY_ARENA_*)
   kPost,    // `count` receives of `bytes` at successive offsets, keys `key`, `key` + 1, ...
+  kBlocks,  // one receive of `count` blocks of `bytes` by block table
   kAwait,   // until all that was posted is over; answers when that was
   kStream,  // `count` receives of `bytes` in batches of `batch`, `window` batches at once; to the
             // end

@@ -15,6 +15,22 @@ uint64_t Nanoseconds(absl::Duration duration) {
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(duration));
 }
 
+absl::StatusOr<BatchPtr> PostRaw(ferry_session* session, const PostTarget& target,
+                                 const std::vector<ferry_transfer>& transfers) {
+  ferry_post_options options{};
+  options.struct_size = sizeof(options);
+  options.domain = target.domain.empty() ? nullptr : target.domain.data();
+  options.domain_bytes = target.domain.size();
+  options.over_timeline = target.over_timeline;
+  options.deadline_ns = Nanoseconds(target.deadline);
+  options.route = target.route;
+  ferry_batch* batch = nullptr;
+  const auto post = target.end == End::kSend ? ferry_cross_host_send : ferry_cross_host_receive;
+  RETURN_IF_ERROR(FromFerry(
+      post(session, target.device, transfers.data(), transfers.size(), &options, &batch)));
+  return BatchPtr(batch);
+}
+
 }  // namespace
 
 absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options) {
@@ -53,6 +69,16 @@ absl::StatusOr<ArenaPtr> CreateArena(ferry_session* session, uint64_t device, ui
   return ArenaPtr(arena);
 }
 
+absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,
+                                    const std::string& key, const ferry_block_table& blocks) {
+  ferry_transfer transfer{};
+  transfer.remote_device = target.remote_device;
+  transfer.key = key.data();
+  transfer.key_bytes = key.size();
+  transfer.blocks = &blocks;
+  return PostRaw(session, target, {transfer});
+}
+
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
                               const ferry_arena* arena, absl::Span<const Piece> pieces) {
   std::vector<ferry_range> ranges(pieces.size());
@@ -74,18 +100,7 @@ absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
       transfer.dim_count = piece.dims.size();
     }
   }
-  ferry_post_options options{};
-  options.struct_size = sizeof(options);
-  options.domain = target.domain.empty() ? nullptr : target.domain.data();
-  options.domain_bytes = target.domain.size();
-  options.over_timeline = target.over_timeline;
-  options.deadline_ns = Nanoseconds(target.deadline);
-  options.route = target.route;
-  ferry_batch* batch = nullptr;
-  const auto post = target.end == End::kSend ? ferry_cross_host_send : ferry_cross_host_receive;
-  RETURN_IF_ERROR(FromFerry(
-      post(session, target.device, transfers.data(), transfers.size(), &options, &batch)));
-  return BatchPtr(batch);
+  return PostRaw(session, target, transfers);
 }
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout) {

@@ -72,6 +72,10 @@ struct PostTarget {
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
                               const ferry_arena* arena, absl::Span<const Piece> pieces);
 
+// One transfer of blocks picked by index.
+absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,
+                                    const std::string& key, const ferry_block_table& blocks);
+
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout = absl::InfiniteDuration());
 
 }  // namespace ferry::tools

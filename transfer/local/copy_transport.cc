@@ -15,11 +15,11 @@ CopyTransport::CopyTransport(Lane& lane, CopyHelper& helper, OpSink sink, StillV
 CopyTransport::~CopyTransport() {
   lane_.RunAndWait([this] {
     std::vector<OpResult> results;
-    for (std::deque<Pending>* queue : {&small_, &large_}) {
-      for (const Pending& pending : std::exchange(*queue, {})) {
-        results.push_back({pending.op.transfer, pending.op.attempt,
+    for (std::deque<TransportOp>* queue : {&small_, &large_}) {
+      for (const TransportOp& op : std::exchange(*queue, {})) {
+        results.push_back({op.transfer, op.attempt,
                            Error(absl::StatusCode::kAborted, Reason::kDraining,
-                                 absl::StrCat("copying ", pending.op.transfer.ToString(),
+                                 absl::StrCat("copying ", op.transfer.ToString(),
                                               ": its lane is being taken down"))});
       }
     }
@@ -34,9 +34,7 @@ void CopyTransport::Launch(std::vector<TransportOp> ops) {
   FERRY_CHECK(lane_.IsCurrent());
   for (TransportOp& op : ops) {
     FERRY_CHECK(aborted_.try_emplace(OpKey{op.transfer, op.attempt}).second);
-    size_t bytes = 0;
-    for (const Segment& segment : op.segments) bytes += segment.size;
-    (bytes <= kSmallBytes ? small_ : large_).push_back({std::move(op)});
+    (op.copy->bytes() <= kSmallBytes ? small_ : large_).push_back(std::move(op));
   }
   if (!ops.empty()) PostStep();
 }
@@ -57,19 +55,18 @@ void CopyTransport::Step() {
   if (small_.empty() && large_.empty()) return;
   const bool large = small_.empty() || (large_next_ && !large_.empty());
   large_next_ = !large;
-  std::deque<Pending>& queue = large ? large_ : small_;
+  std::deque<TransportOp>& queue = large ? large_ : small_;
 
   std::vector<TransportOp> done;
   pieces_.clear();
   for (size_t room = kChunkBytes; room != 0 && !queue.empty();) {
-    Pending pending = std::move(queue.front());
+    TransportOp op = std::move(queue.front());
     queue.pop_front();
-    const bool aborted =
-        !aborted_.find(OpKey{pending.op.transfer, pending.op.attempt})->second.ok();
-    if (aborted || TakePieces(pending, &room)) {
-      done.push_back(std::move(pending.op));
+    const bool aborted = !aborted_.find(OpKey{op.transfer, op.attempt})->second.ok();
+    if (aborted || TakePieces(op, &room)) {
+      done.push_back(std::move(op));
     } else {
-      queue.push_back(std::move(pending));  // the others have their turn first
+      queue.push_back(std::move(op));  // the others have their turn first
       break;
     }
   }
@@ -82,22 +79,13 @@ void CopyTransport::Step() {
   if (!results.empty()) sink_(std::move(results));
 }
 
-bool CopyTransport::TakePieces(Pending& pending, size_t* room) {
-  const auto& segments = pending.op.segments;
-  while (pending.segment < segments.size() && *room != 0) {
-    const Segment& segment = segments[pending.segment];
-    const size_t size = std::min(*room, segment.size - pending.offset);
-    if (size != 0) {
-      pieces_.push_back({segment.local + pending.offset, segment.remote + pending.offset, size});
-    }
-    *room -= size;
-    pending.offset += size;
-    if (pending.offset == segment.size) {
-      ++pending.segment;
-      pending.offset = 0;
-    }
+bool CopyTransport::TakePieces(TransportOp& op, size_t* room) {
+  while (!op.copy->AtEnd() && *room != 0 && pieces_.size() < kChunkPieces) {
+    const Segment segment = op.copy->Next(*room);
+    pieces_.push_back({segment.local, segment.remote, segment.size});
+    *room -= segment.size;
   }
-  return pending.segment == segments.size();
+  return op.copy->AtEnd();
 }
 
 absl::Status CopyTransport::Finish(const TransportOp& op) {

@@ -29,8 +29,9 @@ class CopyTransport : public Transport {
   // Answers what is left with ABORTED and waits for the lane. Not from the lane.
   ~CopyTransport() override;
 
-  // One step copies at most this much; between steps the lane runs other tasks.
+  // One step copies at most so many bytes and pieces; between steps the lane runs other tasks.
   static constexpr size_t kChunkBytes = size_t{64} << 20;
+  static constexpr size_t kChunkPieces = size_t{64} << 10;
   // Ops up to here are copied in steps of their own, every other one, so that none waits behind
   // more than one step of large ones. Those take turns.
   static constexpr size_t kSmallBytes = size_t{1} << 20;
@@ -41,24 +42,18 @@ class CopyTransport : public Transport {
 
  private:
   using OpKey = std::pair<TransferId, uint32_t>;
-  struct Pending {
-    TransportOp op;
-    size_t segment = 0;  // where the next step begins
-    size_t offset = 0;
-  };
-
   void PostStep();
   void Step();
-  // Takes pieces of `pending` until `room` is used up; true if that was its last.
-  bool TakePieces(Pending& pending, size_t* room);
+  // Takes pieces of `op` until `room` or the step's pieces are used up; true if that was its last.
+  bool TakePieces(TransportOp& op, size_t* room);
   absl::Status Finish(const TransportOp& op);
 
   Lane& lane_;
   CopyHelper& helper_;
   const OpSink sink_;
   const StillValid still_valid_;
-  std::deque<Pending> small_;
-  std::deque<Pending> large_;
+  std::deque<TransportOp> small_;
+  std::deque<TransportOp> large_;
   absl::flat_hash_map<OpKey, absl::Status>
       aborted_;                    // every op that is not answered; OK if not aborted
   std::vector<CopyPiece> pieces_;  // of the current step; kept for its memory

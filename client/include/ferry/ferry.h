@@ -161,15 +161,38 @@ typedef struct ferry_range {
   uint64_t length; /* bytes; may be 0 */
 } ferry_range;
 
-/* One end of one transfer. */
+/* `count` blocks of `block_bytes`, the start of each `stride_bytes` after the start of the one
+ * before: a column of a matrix, a shard of a weight. */
+typedef struct ferry_strided_range {
+  const ferry_arena* arena;
+  uint64_t offset; /* of the first block, bytes from the arena's start */
+  uint64_t block_bytes;
+  uint64_t stride_bytes;
+  uint64_t count; /* at most 1,048,576 */
+} ferry_strided_range;
+
+/* Blocks of equal size picked by index, as in a paged KV cache: block i is the `block_bytes` at
+ * `offset` + indices[i] * `block_bytes`. */
+typedef struct ferry_block_table {
+  const ferry_arena* arena;
+  uint64_t offset; /* of block 0, bytes from the arena's start */
+  uint64_t block_bytes;
+  const uint64_t* indices; /* in order */
+  size_t index_count;      /* at most 1,048,576 */
+} ferry_block_table;
+
+/* One end of one transfer. Its bytes are `ranges`, `strided` or `blocks`: at most one of them. The
+ * other end may be laid out differently; only the number of bytes must agree. */
 typedef struct ferry_transfer {
   uint64_t remote_device; /* global id: destination of a send, source of a receive */
   const void* key;        /* transfer key, 1 to 64 bytes */
   size_t key_bytes;
-  const ferry_range* ranges; /* in order; none: zero bytes */
+  const ferry_range* ranges; /* in order; none, and neither of the next two: zero bytes */
   size_t range_count;
-  int data_type;       /* compared if both ends say one */
-  const int64_t* dims; /* logical shape; NULL: not said */
+  const ferry_strided_range* strided; /* or NULL */
+  const ferry_block_table* blocks;    /* or NULL */
+  int data_type;                      /* compared if both ends say one */
+  const int64_t* dims;                /* logical shape; NULL: not said */
   size_t dim_count;
   int has_defined_at;        /* 0: the bytes may be touched now */
   uint32_t defined_timeline; /* else: once this 'defined' counter ... */
@@ -206,9 +229,9 @@ FERRY_API ferry_status* ferry_cross_host_receive(ferry_session* session, uint64_
                                                  const ferry_post_options* options,
                                                  ferry_batch** batch);
 
-/* Receives into newly allocated buffers: as above with `ranges` ignored and byte counts given; one
- * populated arena is made for the batch, each buffer at a multiple of 256 bytes in it. The ranges
- * say where. */
+/* Receives into newly allocated buffers: as above, but byte counts say what `ranges` (`strided`,
+ * `blocks`) would; one populated arena is made for the batch, each buffer at a multiple of 256
+ * bytes in it. The ranges say where. */
 FERRY_API ferry_status* ferry_cross_host_receive_new(ferry_session* session, uint64_t device,
                                                      const ferry_transfer* receives,
                                                      const uint64_t* bytes, size_t count,

@@ -99,6 +99,15 @@ inline uint64_t Nanoseconds(Duration duration) {
 }
 
 using Range = ferry_range;
+using StridedRange = ferry_strided_range;
+
+// Blocks of equal size picked by index: see ferry_block_table.
+struct BlockTable {
+  const ferry_arena* arena = nullptr;
+  uint64_t offset = 0;
+  uint64_t block_bytes = 0;
+  std::vector<uint64_t> indices;
+};
 
 class Arena {
  public:
@@ -113,6 +122,14 @@ class Arena {
     return {arena_.get(), offset, length};
   }
   ferry::Range All() const { return Range(0, bytes()); }
+  ferry::StridedRange Strided(uint64_t offset, uint64_t block_bytes, uint64_t stride_bytes,
+                              uint64_t count) const {
+    return {arena_.get(), offset, block_bytes, stride_bytes, count};
+  }
+  ferry::BlockTable Blocks(uint64_t offset, uint64_t block_bytes,
+                           std::vector<uint64_t> indices) const {
+    return {arena_.get(), offset, block_bytes, std::move(indices)};
+  }
   Status Release() { return Status(ferry_arena_release(arena_.get())); }
   ferry_arena* get() const { return arena_.get(); }
 
@@ -123,10 +140,10 @@ class Arena {
   std::unique_ptr<ferry_arena, Free> arena_;
 };
 
-// One end of one transfer.
+// One end of one transfer. Its bytes are `ranges`, `strided` or `blocks`: at most one of them.
 struct Transfer {
   Transfer() = default;
-  Transfer(uint64_t remote_device, std::string key, std::vector<ferry::Range> ranges)
+  Transfer(uint64_t remote_device, std::string key, std::vector<ferry::Range> ranges = {})
       : remote_device(remote_device), key(std::move(key)), ranges(std::move(ranges)) {}
 
   struct DefinedAt {
@@ -137,6 +154,8 @@ struct Transfer {
   uint64_t remote_device = 0;
   std::string key;  // 1 to 64 bytes
   std::vector<ferry::Range> ranges;
+  std::optional<ferry::StridedRange> strided;
+  std::optional<ferry::BlockTable> blocks;
   int data_type = FERRY_UNSPECIFIED;
   std::optional<std::vector<int64_t>> shape;
   std::optional<DefinedAt> defined_at;
@@ -272,33 +291,34 @@ class Session {
 
   Result<Batch> Send(uint64_t device, const std::vector<Transfer>& sends,
                      const PostOptions& options = {}) {
-    const std::vector<ferry_transfer> raw = Raw(sends);
+    const RawTransfers raw(sends);
     const ferry_post_options given = Raw(options);
     return Made<Batch, ferry_batch>([&](ferry_batch** batch) {
-      return ferry_cross_host_send(session_.get(), device, raw.data(), raw.size(), &given, batch);
+      return ferry_cross_host_send(session_.get(), device, raw.all.data(), raw.all.size(), &given,
+                                   batch);
     });
   }
   Result<Batch> Receive(uint64_t device, const std::vector<Transfer>& receives,
                         const PostOptions& options = {}) {
-    const std::vector<ferry_transfer> raw = Raw(receives);
+    const RawTransfers raw(receives);
     const ferry_post_options given = Raw(options);
     return Made<Batch, ferry_batch>([&](ferry_batch** batch) {
-      return ferry_cross_host_receive(session_.get(), device, raw.data(), raw.size(), &given,
-                                      batch);
+      return ferry_cross_host_receive(session_.get(), device, raw.all.data(), raw.all.size(),
+                                      &given, batch);
     });
   }
-  // `ranges` of the transfers are ignored; as many `bytes` as transfers.
+  // What the transfers say of ranges and blocks is ignored; as many `bytes` as transfers.
   Result<NewBuffers> ReceiveNew(uint64_t device, const std::vector<Transfer>& receives,
                                 const std::vector<uint64_t>& bytes,
                                 const PostOptions& options = {}) {
-    const std::vector<ferry_transfer> raw = Raw(receives);
+    const RawTransfers raw(receives);
     const ferry_post_options given = Raw(options);
     NewBuffers made;
-    made.ranges.resize(raw.size());
+    made.ranges.resize(raw.all.size());
     ferry_arena* arena = nullptr;
     ferry_batch* batch = nullptr;
-    const size_t count = bytes.size() == raw.size() ? raw.size() : 0;
-    Status status(ferry_cross_host_receive_new(session_.get(), device, raw.data(), bytes.data(),
+    const size_t count = bytes.size() == raw.all.size() ? bytes.size() : 0;
+    Status status(ferry_cross_host_receive_new(session_.get(), device, raw.all.data(), bytes.data(),
                                                count, &given, &arena, made.ranges.data(), &batch));
     if (!status.ok()) return Result<NewBuffers>(std::move(status));
     made.arena = Arena(arena);
@@ -351,17 +371,25 @@ class Session {
     return T(raw);
   }
 
-  static std::vector<ferry_transfer> Raw(const std::vector<Transfer>& transfers) {
-    std::vector<ferry_transfer> all(transfers.size());
-    static const int64_t kScalar = 0;
-    for (size_t i = 0; i < all.size(); ++i) {
-      const Transfer& from = transfers[i];
-      ferry_transfer& to = all[i];
+  // Transfers as the C ABI takes them; points into the ones it was made of.
+  struct RawTransfers {
+    explicit RawTransfers(const std::vector<Transfer>& transfers) : all(transfers.size()) {
+      tables.reserve(transfers.size());  // stay where they are
+      for (size_t i = 0; i < all.size(); ++i) Fill(transfers[i], all[i]);
+    }
+    void Fill(const Transfer& from, ferry_transfer& to) {
+      static const int64_t kScalar = 0;
       to.remote_device = from.remote_device;
       to.key = from.key.data();
       to.key_bytes = from.key.size();
       to.ranges = from.ranges.data();
       to.range_count = from.ranges.size();
+      if (from.strided) to.strided = &*from.strided;
+      if (from.blocks) {
+        tables.push_back({from.blocks->arena, from.blocks->offset, from.blocks->block_bytes,
+                          from.blocks->indices.data(), from.blocks->indices.size()});
+        to.blocks = &tables.back();
+      }
       to.data_type = from.data_type;
       if (from.shape) {
         to.dims = from.shape->empty() ? &kScalar : from.shape->data();
@@ -374,8 +402,9 @@ class Session {
       }
       to.deadline_ns = Nanoseconds(from.deadline);
     }
-    return all;
-  }
+    std::vector<ferry_transfer> all;
+    std::vector<ferry_block_table> tables;
+  };
 
   static ferry_post_options Raw(const PostOptions& from) {
     ferry_post_options to = {};

@@ -61,6 +61,10 @@ TEST(CodecTest, AttachRequests) {
 struct Batch {
   ferry_arena arenas[2];
   std::vector<ferry_range> ranges;
+  ferry_strided_range strided{&arenas[1], 1ull << 40, 4096, 1ull << 20, 300};
+  std::vector<uint64_t> indices{0, 300, 1ull << 63, 300};
+  ferry_block_table blocks{&arenas[0], 0, 128, indices.data(), indices.size()};
+  ferry_block_table no_blocks{&arenas[1], 7, 0, nullptr, 0};
   std::vector<int64_t> dims{3, -1, 1ll << 40};
   std::vector<ferry_transfer> transfers;
   ferry_post_options options{};
@@ -89,7 +93,14 @@ struct Batch {
     scalar.key = "s";
     scalar.key_bytes = 1;
     scalar.deadline_ns = 5000000000;
-    transfers = {full, empty, scalar};
+    ferry_transfer of_stride{};
+    of_stride.strided = &strided;
+    of_stride.data_type = FERRY_U8;
+    ferry_transfer of_blocks{};
+    of_blocks.blocks = &blocks;
+    ferry_transfer of_none{};
+    of_none.blocks = &no_blocks;
+    transfers = {full, empty, scalar, of_stride, of_blocks, of_none};
     options.domain = "job";
     options.domain_bytes = 3;
     options.over_timeline = 5;
@@ -129,9 +140,24 @@ struct Batch {
     scalar->set_has_shape(true);
     scalar->mutable_defined_at();
     scalar->mutable_deadline()->set_seconds(5);
+    auto* of_stride = request.add_buffers();
+    of_stride->mutable_strided()->set_arena_id(strided.arena->id);
+    of_stride->mutable_strided()->set_offset(strided.offset);
+    of_stride->mutable_strided()->set_block_bytes(strided.block_bytes);
+    of_stride->mutable_strided()->set_stride_bytes(strided.stride_bytes);
+    of_stride->mutable_strided()->set_count(strided.count);
+    of_stride->set_data_type(v1::DATA_TYPE_U8);
+    auto* of_blocks = request.add_buffers()->mutable_blocks();
+    of_blocks->set_arena_id(blocks.arena->id);
+    of_blocks->set_block_bytes(blocks.block_bytes);
+    for (const uint64_t index : indices) of_blocks->add_indices(index);
+    auto* of_none = request.add_buffers()->mutable_blocks();
+    of_none->set_arena_id(no_blocks.arena->id);
+    of_none->set_offset(no_blocks.offset);
     request.add_transfer_keys(std::string("k\0y", 3));
     request.add_transfer_keys("");
     request.add_transfer_keys("s");
+    for (int i = 0; i < 3; ++i) request.add_transfer_keys("");
     auto* options = request.mutable_options();
     options->set_over_timeline(5);
     options->mutable_deadline()->set_nanos(999999999);
@@ -143,13 +169,15 @@ struct Batch {
 
 v1::CrossHostSendRequest ExpectedSend(const Batch& batch) {
   auto request = batch.Expected<v1::CrossHostSendRequest>();
-  for (uint64_t id : {1ull << 35, 0ull, 0ull}) request.add_dst_global_device_ids(id);
+  for (uint64_t id : {1ull << 35, 0ull, 0ull, 0ull, 0ull, 0ull})
+    request.add_dst_global_device_ids(id);
   return request;
 }
 
 v1::CrossHostReceiveRequest ExpectedReceive(const Batch& batch) {
   auto request = batch.Expected<v1::CrossHostReceiveRequest>();
-  for (uint64_t id : {1ull << 35, 0ull, 0ull}) request.add_src_global_device_ids(id);
+  for (uint64_t id : {1ull << 35, 0ull, 0ull, 0ull, 0ull, 0ull})
+    request.add_src_global_device_ids(id);
   return request;
 }
 

@@ -59,7 +59,7 @@ void Simulation::OnEnded(int node, const Ended& ended) {
     Fail(absl::StrCat("ended while its memory is being read: ", NameOf(*half)));
   }
   if (ended.side != half->spec.side || ended.bytes != half->spec.bytes ||
-      !(ended.ranges == half->spec.ranges)) {
+      !(ended.layout == half->spec.layout)) {
     Fail(absl::StrCat("ended with what was not posted: ", NameOf(*half)));
   }
   if (!ended.status.ok() && ReasonOf(ended.status) == Reason::kInternal &&

@@ -127,6 +127,27 @@ void Simulation::PostScenario() {
   }
 }
 
+Layout Simulation::RandomLayout(ArenaId arena, uint64_t bytes) {
+  const uint64_t block = 1 + Random(1000);
+  if (bytes % block == 0 && Chance(50)) {
+    return *Layout::Strided(arena, Random(100), block, block + Random(2), bytes / block);
+  }
+  if (bytes % block == 0) {
+    std::vector<uint64_t> indices(bytes / block);
+    for (uint64_t& index : indices) index = Random(1000);
+    return *Layout::BlockTable(arena, Random(100), block, std::move(indices));
+  }
+  std::vector<Range> ranges;
+  uint64_t left = bytes;
+  for (uint64_t pieces = 1 + Random(3); pieces > 1; --pieces) {
+    const uint64_t length = left == 0 ? 0 : Random(left);
+    ranges.push_back({arena, bytes - left, length});
+    left -= length;
+  }
+  ranges.push_back({arena, bytes - left, left});
+  return Layout(std::move(ranges));
+}
+
 void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_later) {
   const int owner = OwnerOf(spec.side == Side::kSend ? spec.key.source : spec.key.destination);
   Node& node = nodes_[owner];
@@ -135,13 +156,7 @@ void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_late
     return;
   }
   const uint64_t index = halves_.size();
-  uint64_t left = spec.bytes;
-  for (uint64_t pieces = 1 + Random(3); pieces > 1; --pieces) {
-    const uint64_t length = left == 0 ? 0 : Random(left);
-    spec.ranges.push_back({ArenaId(index), spec.bytes - left, length});
-    left -= length;
-  }
-  spec.ranges.push_back({ArenaId(index), spec.bytes - left, left});
+  spec.layout = RandomLayout(ArenaId(index), spec.bytes);
   spec.deadline = now_ + (Chance(70) ? absl::Seconds(10) : absl::Milliseconds(20) + Delay(130));
   spec.defined = !define_later;
   spec.defined_timeline = 1;

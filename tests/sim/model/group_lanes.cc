@@ -51,7 +51,7 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     if (&other == &halves_[0]) Fail(absl::StrCat(what, ": has no other half"));
     if (!half->defined || !other.defined) Fail(absl::StrCat(what, ": not defined at both ends"));
     if (other.spec.bytes != half->spec.bytes) Fail(absl::StrCat(what, ": bytes differ"));
-    if (chunk.side != half->spec.side || !(chunk.ranges == half->spec.ranges)) {
+    if (chunk.side != half->spec.side || !(chunk.layout == half->spec.layout)) {
       Fail(absl::StrCat(what, ": not as it was posted"));
     }
     if (CliqueOf(half->spec.key) != launch.clique) Fail(absl::StrCat(what, ": not its clique"));

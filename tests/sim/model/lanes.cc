@@ -25,9 +25,10 @@ Simulation::HalfModel* Simulation::HalfAt(int node, TransferId id) {
   return entry == by_id_.end() ? nullptr : &halves_[entry->second];
 }
 
-uint64_t Simulation::HalfOfArena(const RangeList& ranges) {
-  if (ranges.empty() || ranges[0].arena.value() >= halves_.size()) return 0;
-  return ranges[0].arena.value();
+uint64_t Simulation::HalfOfArena(const Layout& layout) {
+  const absl::Span<const Range> extents = layout.extents();
+  if (extents.empty() || extents[0].arena.value() >= halves_.size()) return 0;
+  return extents[0].arena.value();
 }
 
 std::string Simulation::NameOf(const HalfModel& half) const {
@@ -50,8 +51,8 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   }
   if (launch.attempt <= half->attempt) Fail(absl::StrCat(name, ": attempt does not rise"));
   if (!half->defined) Fail(absl::StrCat(name, ": it is not defined"));
-  if (!(launch.ranges == half->spec.ranges) || launch.bytes != half->spec.bytes) {
-    Fail(absl::StrCat(name, ": not its ranges"));
+  if (!(launch.layout == half->spec.layout) || launch.bytes != half->spec.bytes) {
+    Fail(absl::StrCat(name, ": not its layout"));
   }
   if (launch.device != (send ? half->spec.key.source : half->spec.key.destination)) {
     Fail(absl::StrCat(name, ": not its device"));
@@ -70,11 +71,11 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   if (dice < (launch.role == LaunchRole::kCopy ? 14 : 12)) ++count_.launches;
 
   if (launch.role == LaunchRole::kCopy) {
-    const uint64_t other_index = HalfOfArena(launch.remote_ranges);
+    const uint64_t other_index = HalfOfArena(launch.remote_layout);
     HalfModel& other = halves_[other_index];
     const bool lost = other.node != node && (LinkOf(other.node, node).losses != scenario.losses);
     if (other_index == 0 || other.spec.side != Side::kSend || !(other.spec.key == half->spec.key) ||
-        !(other.spec.ranges == launch.remote_ranges)) {
+        !(other.spec.layout == launch.remote_layout)) {
       return Fail(absl::StrCat(name, ": the source is not one"));
     }
     if ((launch.route == Route::kLocal) != (other.node == node))
@@ -111,7 +112,7 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
     if (!(s.spec.key == r.spec.key)) Fail(absl::StrCat(name, ": the tag joins two keys"));
     s.other = meeting.receive;
     r.other = meeting.send;
-    if (TotalBytes(s.spec.ranges) != TotalBytes(r.spec.ranges)) {
+    if (s.spec.layout.bytes() != r.spec.layout.bytes()) {
       Fail(absl::StrCat(name, ": the ends move different numbers of bytes"));
     }
   }

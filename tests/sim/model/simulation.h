@@ -181,6 +181,7 @@ class Simulation {
   void PostScenario();
   void PostHalf(uint64_t scenario, TransferSpec spec, bool define_later);
   void Define(uint64_t half);
+  Layout RandomLayout(ArenaId arena, uint64_t bytes);
   void CancelSome();
   void KillSession();
   void TalkNonsense(int node, int peer);
@@ -194,7 +195,7 @@ class Simulation {
   void OnAbort(int node, TransferId id, const absl::Status& why);
   void TryRendezvous(std::pair<int, uint64_t> key);
   HalfModel* HalfAt(int node, TransferId id);
-  uint64_t HalfOfArena(const RangeList& ranges);
+  uint64_t HalfOfArena(const Layout& layout);
   std::string NameOf(const HalfModel& half) const;
 
   // --- Lanes of groups (group_lanes.cc).

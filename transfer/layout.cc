@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/layout.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+
+uint64_t SaturatingSum(const std::vector<Range>& ranges) {
+  uint64_t total = 0;
+  for (const Range& range : ranges) {
+    if (range.length > kMax - total) return kMax;
+    total += range.length;
+  }
+  return total;
+}
+
+}  // namespace
+
+Layout::Layout(std::vector<Range> ranges) {
+  if (ranges.size() == 1) {
+    range_ = ranges.front();
+    has_range_ = true;
+  } else if (!ranges.empty()) {
+    Rep rep;
+    rep.bytes = SaturatingSum(ranges);
+    rep.extents = std::move(ranges);
+    rep_ = std::make_shared<const Rep>(std::move(rep));
+  }
+}
+
+absl::StatusOr<Layout> Layout::Make(Blocks blocks, uint64_t first, uint64_t last) {
+  using Wide = unsigned __int128;
+  const Wide begin = Wide{blocks.offset} + Wide{first} * blocks.stride_bytes;
+  const Wide end = Wide{blocks.offset} + Wide{last} * blocks.stride_bytes + blocks.block_bytes;
+  const Wide bytes = Wide{blocks.count} * blocks.block_bytes;
+  if (end > kMax || bytes > kMax) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid,
+                 absl::StrCat(blocks.count, " blocks of ", blocks.block_bytes, " bytes in ",
+                              blocks.arena.ToString(), " overflow"));
+  }
+  Rep rep;
+  rep.extents = {blocks.count == 0 ? Range{blocks.arena, blocks.offset, 0}
+                                   : Range{blocks.arena, static_cast<uint64_t>(begin),
+                                           static_cast<uint64_t>(end - begin)}};
+  rep.bytes = static_cast<uint64_t>(bytes);
+  rep.has_blocks = true;
+  rep.blocks = std::move(blocks);
+  Layout layout;
+  layout.rep_ = std::make_shared<const Rep>(std::move(rep));
+  return layout;
+}
+
+absl::StatusOr<Layout> Layout::Strided(ArenaId arena, uint64_t offset, uint64_t block_bytes,
+                                       uint64_t stride_bytes, uint64_t count) {
+  return Make({arena, offset, block_bytes, stride_bytes, count, /*is_table=*/false, {}}, 0,
+              count == 0 ? 0 : count - 1);
+}
+
+absl::StatusOr<Layout> Layout::BlockTable(ArenaId arena, uint64_t offset, uint64_t block_bytes,
+                                          std::vector<uint64_t> indices) {
+  uint64_t first = 0;
+  uint64_t last = 0;
+  if (!indices.empty()) {
+    const auto [least, most] = std::minmax_element(indices.begin(), indices.end());
+    first = *least;
+    last = *most;
+  }
+  const uint64_t count = indices.size();
+  return Make(
+      {arena, offset, block_bytes, block_bytes, count, /*is_table=*/true, std::move(indices)},
+      first, last);
+}
+
+bool Layout::operator==(const Layout& other) const {
+  if (rep_ == other.rep_ && rep_ != nullptr) return true;
+  if ((blocks() == nullptr) != (other.blocks() == nullptr)) return false;
+  return blocks() != nullptr ? *blocks() == *other.blocks() : extents() == other.extents();
+}
+
+}  // namespace ferry

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of several layouts have bytes in common: what is written by two transfers of one batch, or
+// twice by one. Ranges and blocks of tables are sorted; strides are never walked, but compared by
+// arithmetic. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "transfer/layout.h"
+
+namespace ferry {
+
+// Layouts `first` and `second` (which may be the same) both have the byte at `offset`.
+struct Overlap {
+  size_t first = 0;
+  size_t second = 0;
+  ArenaId arena;
+  uint64_t offset = 0;
+};
+
+// Strides are compared one by one with what lies between their ends; more comparisons than this
+// are refused (BATCH_TOO_LARGE), so that no batch takes long. 4,096 interleaved strides are fine.
+inline constexpr size_t kMaxStrideComparisons = size_t{1} << 24;
+
+// At most one for each layout as `second`; none if no byte is there twice. Extents need not be
+// inside their arenas: ends saturate.
+absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const> layouts);
+
+}  // namespace ferry
