@@ -271,6 +271,12 @@ TEST_F(QuotaTest, BytesArenasAndTransfers) {
                  AllOf(HasSubstr(absl::StrCat(400 * 1024)),
                        HasSubstr(absl::StrCat(kMiB - 700 * 1024, " are left")),
                        HasSubstr("largest holders"), HasSubstr("(greedy) 716800 bytes"))));
+  // What the quota refuses is not populated first: this would be more than the machine has.
+  EXPECT_THAT(session.CreateArena(0, uint64_t{10'000} << 30),
+              Is("RESOURCE_EXHAUSTED/QUOTA_BYTES", HasSubstr("are left")));
+  EXPECT_THAT(session.CreateArena(0, uint64_t{1} << 62),  // not even as addresses
+              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY",
+                 HasSubstr("holds 716800 of 1048576 bytes, 331776 are left")));
   Arena second = Must(session.CreateArena(1, 324 * 1024));  // to the last byte
   EXPECT_THAT(second.Release(), IsOk());
   Arena a = Must(session.CreateArena(0, 1)), b = Must(session.CreateArena(0, 1));
