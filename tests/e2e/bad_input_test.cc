@@ -16,10 +16,23 @@ class BadInputTest : public ClusterTest {
   void SetUp() override {
     Start();
     end_ = OpenEnd(0, 8192);
+    {  // what is opened once and stays is open now
+      End destination = OpenEnd(1, 8192);
+      ExpectTransfer(end_, destination, "before");
+    }
+    fds_ = node(0).process().OpenFds();
+    mappings_ = node(0).process().MemfdMappings();
   }
   void TearDown() override {
     // Nothing was posted by any of it, and the daemon still serves.
     EXPECT_EQ(node(0).admin().Status().transfers_in_flight(), 0u);
+    EXPECT_TRUE(Await([&] {
+      return node(0).process().OpenFds() <= fds_ &&
+             node(0).process().MemfdMappings() <= mappings_ && node(0).admin().ArenaBytes() == 8192;
+    })) << node(0).process().OpenFds()
+        << " descriptors, before " << fds_ << "; " << node(0).process().MemfdMappings()
+        << " mappings, before " << mappings_ << "; " << node(0).admin().ArenaBytes()
+        << " bytes of arenas";
     End destination = OpenEnd(1, 8192);
     ExpectTransfer(end_, destination, "after");
     end_ = End();
@@ -33,6 +46,7 @@ class BadInputTest : public ClusterTest {
     return Transfer(2, key, std::move(ranges));
   }
   End end_;
+  size_t fds_ = 0, mappings_ = 0;
 };
 
 TEST_F(BadInputTest, UnknownForeignAndReleasedArenas) {
