@@ -21,6 +21,10 @@ std::vector<uint64_t> Lengths(const RangeList& ranges) {
   return lengths;
 }
 
+LogFields TransferFields(TransferId id) {
+  return LogFields("session", SessionOf(id), "transfer", SequenceOf(id));
+}
+
 }  // namespace
 
 TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions,
@@ -57,6 +61,13 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   }
   reply = session.Admit(batch);
   session.RememberRequest(batch, reply);
+  if (!batch.specs.empty()) {
+    FERRY_LOG(debug, "batch.posted",
+              LogFields("session", session.id(), "transfer", reply.first_transfer_id, "count",
+                        batch.specs.size()),
+              "{}s of {}", batch.specs.front().side == Side::kSend ? "send" : "receive",
+              session.name());
+  }
   engine_.Post(now, session.id(), reply.first_transfer_id, std::move(batch.specs));
   return reply;
 }
@@ -290,8 +301,8 @@ void TransferDriver::Carry(Outbox outbox) {
   }
   for (const Fallback& fallback : outbox.fallbacks) {
     metrics_.OnFallback(fallback);
-    FERRY_LOG(warn, "route.fallback", "{}: {} not possible, next {}: {}",
-              fallback.transfer.ToString(), std::string(RouteName(fallback.from)),
+    FERRY_LOG(warn, "route.fallback", TransferFields(fallback.transfer),
+              "{} not possible, next {}: {}", std::string(RouteName(fallback.from)),
               fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
               fallback.why);
   }
@@ -300,6 +311,11 @@ void TransferDriver::Carry(Outbox outbox) {
 
 void TransferDriver::OnEnded(Ended ended) {
   metrics_.OnEnded(ended, control_.Now());
+  if (!ended.status.ok()) {
+    FERRY_LOG(debug, "transfer.failed", TransferFields(ended.transfer), "{} {}: {}",
+              absl::StatusCodeToString(ended.status.code()),
+              std::string(ReasonName(ReasonOf(ended.status))), std::string(ended.status.message()));
+  }
   Session* session = sessions_.Find(SessionOf(ended.transfer));
   FERRY_CHECK(session != nullptr);  // stays until its last transfer is over
   session->OnEnded(ended);

@@ -12,8 +12,10 @@ namespace ferry {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(
     const std::vector<grpc::Service*>& services, GrpcServerOptions options) {
-  static std::once_flag once;
-  std::call_once(once, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
+  if (options.reflection) {
+    static std::once_flag once;
+    std::call_once(once, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
+  }
   grpc::ServerBuilder builder;
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gRPC server without listeners: it serves the connections that our accept loop hands it. With
-// reflection.
+// A gRPC server without listeners: it serves the connections that our accept loop hands it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,6 +17,9 @@ struct GrpcServerOptions {
   int max_receive_bytes = 4 << 20;
   // Pings to find half-open TCP; not for Unix sockets.
   bool keepalive = false;
+  // grpc.reflection.v1alpha. The library's plug-in adds itself to all servers built after it was
+  // asked for once: build those without first.
+  bool reflection = true;
 };
 
 class GrpcServer {

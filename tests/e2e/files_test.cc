@@ -44,8 +44,9 @@ class FilesTest : public ClusterTest {
   // ferryctl recv on the second node from device 0.
   void StartReceiver(const std::string& to, const std::vector<std::string>& more = {}) {
     SpawnOptions spawn;
-    spawn.arguments = {FerryctlProgram(), "--runtime-dir", node(1).runtime_dir(), "recv", to,
-                       "--from",          "0",             "--key",               "the-file"};
+    spawn.arguments = {
+        FerryctlProgram(), "--runtime-dir", node(1).runtime_dir(), "recv", to, "--from", "0",
+        "--key",           "the-file"};
     spawn.arguments.insert(spawn.arguments.end(), more.begin(), more.end());
     spawn.output = directory_ / "recv.out";
     receiver_.emplace(spawn);
@@ -209,9 +210,9 @@ TEST_F(FilesTest, EndsThatInsistOnDifferentRoutesHearItAtOnce) {
   Start();
   WriteFile(directory_ / "in.bin", Bytes(1000));
   StartReceiver(directory_ / "out.bin", {"--route", "ucx"});
-  const Finished sent = RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
-                                    "send", directory_ / "in.bin", "--to", "2", "--key", "the-file",
-                                    "--route", "mapped"});
+  const Finished sent =
+      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
+                  directory_ / "in.bin", "--to", "2", "--key", "the-file", "--route", "mapped"});
   EXPECT_EQ(sent.status, 1);
   EXPECT_THAT(sent.output, HasSubstr("ROUTE_UNAVAILABLE"));
   EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
@@ -248,8 +249,14 @@ TEST_F(FilesTest, ASenderThatDiesEarlyIsTold) {
   std::filesystem::resize_file(directory_ / "in.bin", 256 * kMiB);  // reading takes a while
   StartReceiver(directory_ / "out.bin");
   SpawnOptions spawn;
-  spawn.arguments = {FerryctlProgram(),        "--runtime-dir", node(0).runtime_dir(), "send",
-                     directory_ / "in.bin", "--to",          "2",                   "--key",
+  spawn.arguments = {FerryctlProgram(),
+                     "--runtime-dir",
+                     node(0).runtime_dir(),
+                     "send",
+                     directory_ / "in.bin",
+                     "--to",
+                     "2",
+                     "--key",
                      "the-file"};
   spawn.output = directory_ / "send.out";
   Process sender(spawn);

@@ -56,9 +56,8 @@ int RunFerryctl(int argc, char** argv) {
   const char* runtime_dir = std::getenv("FERRY_RUNTIME_DIR");
   globals.runtime_dir = runtime_dir != nullptr && *runtime_dir != '\0' ? runtime_dir : "/run/ferry";
   // Looked for first: it also says how a usage error is told.
-  globals.json = std::any_of(argv, argv + argc, [](const char* argument) {
-    return std::strcmp(argument, "--json") == 0;
-  });
+  globals.json = std::any_of(
+      argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--json") == 0; });
 
   CLI::App app("Looks into ferryd, steers it and moves files through it.", "ferryctl");
   app.set_version_flag("--version", std::string("ferryctl ") + FERRY_VERSION);

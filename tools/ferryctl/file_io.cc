@@ -90,8 +90,8 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   file.fd_ = UniqueFd(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
   if (!file.fd_.valid() && (errno == EOPNOTSUPP || errno == EISDIR)) {  // not this file system
     file.temporary_ = file.PartName();
-    file.fd_ = UniqueFd(
-        open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    file.fd_ =
+        UniqueFd(open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   }
   if (!file.fd_.valid()) return FileError("create", path, errno);
   return file;

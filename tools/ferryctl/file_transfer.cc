@@ -27,8 +27,7 @@ void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
         return text.size() <= 32 ? "" : absl::StrCat("at most 32 bytes, not ", text.size());
       });
   AddParsed(app, "--route", route, ParseRoute, "Insist on local, mapped, ucx or nccl");
-  AddParsed(app, "--deadline", deadline, ParseDeadline,
-            "How long to wait for the other end (60s)");
+  AddParsed(app, "--deadline", deadline, ParseDeadline, "How long to wait for the other end (60s)");
   app.add_option("--name", name, "What the session is called in lists (ferryctl)");
   app.add_flag("--checksum", checksum, "Print the file's SHA-256, read once more for it");
 }

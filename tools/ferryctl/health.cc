@@ -20,7 +20,8 @@ class HealthCommand : public Command {
   HealthCommand() : Command("health", "Whether the daemon serves; exit status 8 if it does not") {}
   void Define(CLI::App& app) override {
     app.add_option("--service", service_, "'' (the daemon), startup, readiness or liveness");
-    AddParsed(app, "--wait", wait_, ParseDuration, "Wait so long for it to serve, also for its start");
+    AddParsed(app, "--wait", wait_, ParseDuration,
+              "Wait so long for it to serve, also for its start");
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {

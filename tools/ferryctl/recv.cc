@@ -24,9 +24,7 @@ void NoteTime(void* nanoseconds) {
 class RecvCommand : public Command {
  public:
   RecvCommand() : Command("recv", "Receive what `ferryctl send` sends into a file") {}
-  void Define(CLI::App& app) override {
-    flags_.Define(app, "--to", "--from");
-  }
+  void Define(CLI::App& app) override { flags_.Define(app, "--to", "--from"); }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
     const absl::Status done = Receive(globals);
