@@ -168,13 +168,6 @@ absl::Status Daemon::Impl::MakeServers() {
       {"ferry.v1.SessionService", "ferry.v1.TransferService", "grpc.health.v1.Health"}));
   services.push_back(
       MakeReflectionService({"ferry.admin.v1.AdminService", "grpc.health.v1.Health"}));
-  if (!config.peer.listen.empty()) {
-    GrpcServerOptions peer_options;
-    peer_options.max_receive_bytes = kPeerMessageBytes;
-    peer_options.keepalive = true;
-    peer_options.reflection = false;  // and so this one is built first
-    ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({services[3].get()}, peer_options));
-  }
   GrpcServerOptions client_options;
   // More than a batch may have (convert refuses it), so that the refusal can say which and why.
   client_options.max_receive_bytes = 4 << 20;
@@ -183,6 +176,12 @@ absl::Status Daemon::Impl::MakeServers() {
                                                      client_options));
   ASSIGN_OR_RETURN(admin_server,
                    GrpcServer::Create({services[2].get(), services[5].get(), &health}, {}));
+  if (!config.peer.listen.empty()) {
+    GrpcServerOptions peer_options;
+    peer_options.max_receive_bytes = kPeerMessageBytes;
+    peer_options.keepalive = true;
+    ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({services[3].get()}, peer_options));
+  }
   return absl::OkStatus();
 }
 

@@ -42,7 +42,8 @@ void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& respon
 }  // namespace
 
 Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text) {
-  auto recent = std::make_shared<std::deque<Door::ConnectionId>>();  // the last ones; some may be closed
+  auto recent =
+      std::make_shared<std::deque<Door::ConnectionId>>();  // the last ones; some may be closed
   return [&door, &control, recent, text = std::move(text)](UniqueFd socket) {
     if (recent->size() == kScrapes) {
       door.Close(recent->front());

@@ -17,9 +17,6 @@ struct GrpcServerOptions {
   int max_receive_bytes = 4 << 20;
   // Pings to find half-open TCP; not for Unix sockets.
   bool keepalive = false;
-  // grpc.reflection.v1alpha. The library's plug-in adds itself to all servers built after it was
-  // asked for once: build those without first.
-  bool reflection = true;
 };
 
 class GrpcServer {

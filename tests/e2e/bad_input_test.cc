@@ -18,7 +18,9 @@ class BadInputTest : public ClusterTest {
     end_ = OpenEnd(0, 8192);
     {  // what is opened once and stays is open now
       End destination = OpenEnd(1, 8192);
-      ExpectTransfer(end_, destination, "before");
+      PostOptions options;
+      options.over_timeline = 63;  // it becomes a device's with its first use
+      ExpectTransfer(end_, destination, "before", options);
     }
     fds_ = node(0).process().OpenFds();
     mappings_ = node(0).process().MemfdMappings();

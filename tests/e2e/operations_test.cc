@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operators see and do: routes, dump, drain, health, reflection, metrics, start and
 // configuration.
+#include <grpcpp/create_channel.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <grpcpp/security/credentials.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <filesystem>
 
@@ -162,15 +166,14 @@ TEST_F(OperationsTest, ReflectionListsTheServices) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// The reflection of gRPC's own plug-in, older than ours.
 TEST_F(OperationsTest, OnlyUnixSocketsServeReflection) {
   Start();
-  const auto ask = [](const std::shared_ptr<grpc::Channel>& channel) {
+  const auto ask = [](const std::shared_ptr<grpc::Channel>& channel, const char* version) {
     grpc::ClientContext context;
     SetDeadline(context);
-    const grpc::internal::RpcMethod method(
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        grpc::internal::RpcMethod::NORMAL_RPC);
+    const std::string name =
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo");
+    const grpc::internal::RpcMethod method(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
     ::grpc::reflection::v1::ServerReflectionRequest request;
     request.set_list_services("");
     ::grpc::reflection::v1::ServerReflectionResponse response;
@@ -179,10 +182,12 @@ TEST_F(OperationsTest, OnlyUnixSocketsServeReflection) {
                channel.get(), method, &context, request, &response)
         .error_code();
   };
-  EXPECT_EQ(ask(node(0).admin().stubs().channel), grpc::StatusCode::OK);
-  const std::string address = node(0).admin().Status().peers(0).address();  // the other node's
-  EXPECT_EQ(ask(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())),
-            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(ask(node(0).admin().stubs().channel, "v1"), grpc::StatusCode::OK);
+  const auto peer_port = grpc::CreateChannel(node(0).admin().Status().peers(0).address(),
+                                             grpc::InsecureChannelCredentials());
+  for (const char* version : {"v1", "v1alpha"}) {
+    EXPECT_EQ(ask(peer_port, version), grpc::StatusCode::UNIMPLEMENTED) << version;
+  }
 }
 
 TEST_F(OperationsTest, ScrapesThatNeverEndHoldNothing) {
