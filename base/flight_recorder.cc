@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "base/check.h"
 
 namespace ferry {
@@ -27,6 +28,16 @@ FlightRecorder& FlightRecorder::Get() {
 
 void FlightRecorder::Record(const char* what, uint64_t a, uint64_t b, uint64_t c,
                             absl::string_view text) {
+  Keep(what, a, false, b, c, text);
+}
+
+void FlightRecorder::Record(const char* what, TransferId transfer, uint64_t b, uint64_t c,
+                            absl::string_view text) {
+  Keep(what, transfer.value(), true, b, c, text);
+}
+
+void FlightRecorder::Keep(const char* what, uint64_t a, bool transfer, uint64_t b, uint64_t c,
+                          absl::string_view text) {
   const int64_t monotonic = Nanos(CLOCK_MONOTONIC);
   MutexLock lock(mutex_);
   const uint64_t number = next_++;
@@ -36,6 +47,7 @@ void FlightRecorder::Record(const char* what, uint64_t a, uint64_t b, uint64_t c
   event.monotonic_nanos = monotonic;
   event.what = what;
   event.a = a;
+  event.transfer = transfer;
   event.b = b;
   event.c = c;
   const size_t size = std::min(text.size(), sizeof(event.text) - 1);
@@ -62,9 +74,16 @@ std::string FlightRecorder::Dump() const {
   std::string out;
   const int64_t origin = events.empty() ? 0 : events.front().monotonic_nanos;
   for (const Event& event : events) {
-    absl::StrAppendFormat(&out, "  #%d +%.6fs %s a=%d b=%d c=%d%s%s\n", event.number,
-                          static_cast<double>(event.monotonic_nanos - origin) / 1e9, event.what,
-                          event.a, event.b, event.c, event.text[0] ? " " : "", event.text);
+    const TransferId id(event.a);
+    const std::string a = event.transfer
+                              ? absl::StrCat(SessionOf(id).ToString(), " transfer ", SequenceOf(id))
+                              : absl::StrCat("a=", event.a);
+    absl::StrAppendFormat(
+        &out, "  #%d %s +%.6fs %s %s b=%d c=%d%s%s\n", event.number,
+        absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", absl::FromUnixNanos(event.realtime_nanos),
+                         absl::UTCTimeZone()),
+        static_cast<double>(event.monotonic_nanos - origin) / 1e9, event.what, a, event.b, event.c,
+        event.text[0] ? " " : "", event.text);
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/ids.h"
 #include "base/mutex.h"
 
 namespace ferry {
@@ -23,6 +24,7 @@ class FlightRecorder {
     int64_t realtime_nanos = 0;  // filled in by Snapshot: one clock per event is enough
     const char* what = "";       // a literal: "post.send", "offer", "go", "done", ...
     uint64_t a = 0;              // meaning by `what`; by habit the transfer or session
+    bool transfer = false;       // `a` is a TransferId
     uint64_t b = 0;              // by habit the peer or device
     uint64_t c = 0;              // by habit bytes or a count
     char text[64] = {};          // truncated; key fingerprints, reasons; never contents or tokens
@@ -33,12 +35,18 @@ class FlightRecorder {
 
   void Record(const char* what, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0,
               absl::string_view text = {});
+  void Record(const char* what, TransferId transfer, uint64_t b = 0, uint64_t c = 0,
+              absl::string_view text = {});
   // Oldest first.
   std::vector<Event> Snapshot() const;
-  // One line an event, oldest first: "  #12 +1.234567s offer a=3 b=1 c=4096 key:1f2e".
+  // One line an event, oldest first:
+  //   "  #12 2026-01-02T03:04:05.678901Z +1.234567s launch session 3 transfer 7 b=1 c=4096
+  //   key:1f2e"
   std::string Dump() const;
 
  private:
+  void Keep(const char* what, uint64_t a, bool transfer, uint64_t b, uint64_t c,
+            absl::string_view text);
   mutable Mutex mutex_;
   std::vector<Event> ring_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -20,7 +20,13 @@ class Id {
   constexpr explicit Id(Value value) : value_(value) {}
   constexpr Value value() const { return value_; }
   constexpr auto operator<=>(const Id&) const = default;
-  std::string ToString() const { return absl::StrCat(Tag::kPrefix, value_); }
+  std::string ToString() const {
+    if constexpr (requires { Tag::kHex; }) {
+      return absl::StrCat(Tag::kPrefix, absl::Hex(value_, absl::kZeroPad16));
+    } else {
+      return absl::StrCat(Tag::kPrefix, value_);
+    }
+  }
 
   template <typename H>
   friend H AbslHashValue(H h, Id id) {
@@ -47,6 +53,7 @@ using PeerId = Id<PeerTag, uint32_t>;
 // One life of a daemon: random, new at every start.
 struct IncarnationTag {
   static constexpr char kPrefix[] = "incarnation ";
+  static constexpr bool kHex = true;  // random: all digits matter, none of them as a number
 };
 using Incarnation = Id<IncarnationTag>;
 

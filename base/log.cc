@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "base/status.h"
 
 namespace ferry {
@@ -54,6 +56,18 @@ void AppendJsonString(fmt::string_view text, spdlog::memory_buf_t& out) {
   }
 }
 
+// A payload is what LogLine made. Calls each(name, json) for every field and returns the rest.
+template <typename Each>
+absl::string_view SplitPayload(const spdlog::details::log_msg& message, Each each) {
+  absl::string_view text(message.payload.data(), message.payload.size());
+  if (text.empty() || text[0] != LogFields::kMark) return text;
+  const std::pair<absl::string_view, absl::string_view> halves =
+      absl::StrSplit(text, absl::MaxSplits(LogFields::kEnd, 1));
+  const std::vector<absl::string_view> parts = absl::StrSplit(halves.first, LogFields::kMark);
+  for (size_t i = 1; i + 1 < parts.size(); i += 2) each(parts[i], parts[i + 1]);
+  return halves.second;
+}
+
 // As SetLogLevel takes it: spdlog itself says "warning".
 const char* LevelName(spdlog::level::level_enum level) {
   constexpr const char* kNames[] = {"trace", "debug", "info", "warn", "error", "critical", "off"};
@@ -62,20 +76,26 @@ const char* LevelName(spdlog::level::level_enum level) {
 
 constexpr char kTimePattern[] = "%Y-%m-%dT%H:%M:%S.%f";
 
-// 2026-01-02T03:04:05.678901Z I session.open: session 3 uid 1000
+// 2026-01-02T03:04:05.678901Z I session.open: client 0.1.0 session=3 uid=1000 name="trainer"
 class TextFormatter final : public spdlog::formatter {
  public:
   TextFormatter()
       : prefix_(std::string(kTimePattern) + "Z %L ", spdlog::pattern_time_type::utc, "") {}
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
     prefix_.format(message, out);
-    for (char c : message.payload) {  // one event, one line
+    std::string fields;
+    const absl::string_view line =
+        SplitPayload(message, [&](absl::string_view name, absl::string_view value) {
+          absl::StrAppend(&fields, " ", name, "=", value);
+        });
+    for (char c : line) {  // one event, one line
       if (static_cast<unsigned char>(c) < 0x20) {
         fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
       } else {
         out.push_back(c);
       }
     }
+    out.append(fields.data(), fields.data() + fields.size());
     out.push_back('\n');
   }
   std::unique_ptr<spdlog::formatter> clone() const override {
@@ -86,8 +106,8 @@ class TextFormatter final : public spdlog::formatter {
   spdlog::pattern_formatter prefix_;
 };
 
-// {"ts":"...","level":"info","event":"session.open","msg":"..."}: the text before the first ": " is
-// the event's name, as FERRY_LOG writes it; a line without one has no event.
+// {"ts":"...","level":"info","event":"session.open","session":3,"msg":"..."}: the text before the
+// first ": " is the event's name, as FERRY_LOG writes it; a line without one has no event.
 class JsonFormatter final : public spdlog::formatter {
  public:
   JsonFormatter() : time_(kTimePattern, spdlog::pattern_time_type::utc, "Z") {}
@@ -99,13 +119,19 @@ class JsonFormatter final : public spdlog::formatter {
     out.append(time.begin(), time.end());
     append("\",\"level\":\"");
     append(LevelName(message.level));
-    const fmt::string_view text(message.payload.data(), message.payload.size());
+    std::string fields;
+    const absl::string_view text =
+        SplitPayload(message, [&](absl::string_view name, absl::string_view value) {
+          absl::StrAppend(&fields, ",\"", name, "\":", value);
+        });
     constexpr absl::string_view kColon = ": ";
-    const size_t colon = absl::string_view(text.data(), text.size()).find(kColon);
+    const size_t colon = text.find(kColon);
     const bool named = colon != absl::string_view::npos;
     append("\",\"event\":\"");
     AppendJsonString({text.data(), named ? colon : 0}, out);
-    append("\",\"msg\":\"");
+    append("\"");
+    append(fields);
+    append(",\"msg\":\"");
     const size_t body = named ? colon + kColon.size() : 0;
     AppendJsonString({text.data() + body, text.size() - body}, out);
     append("\"}\n");
@@ -119,6 +145,38 @@ class JsonFormatter final : public spdlog::formatter {
 };
 
 }  // namespace
+
+void LogFields::AddJson(const char* name, const std::string& json) {
+  encoded_.push_back(kMark);
+  encoded_.append(name);
+  encoded_.push_back(kMark);
+  encoded_.append(json);
+}
+
+void LogFields::AddOne(const char* name, absl::string_view text) {
+  spdlog::memory_buf_t escaped;
+  AppendJsonString({text.data(), text.size()}, escaped);
+  AddJson(name, absl::StrCat("\"", absl::string_view(escaped.data(), escaped.size()), "\""));
+}
+
+void LogFields::AddOne(const char* name, Incarnation incarnation) {
+  AddOne(name, absl::StrCat(absl::Hex(incarnation.value(), absl::kZeroPad16)));
+}
+
+std::optional<uint64_t> LogLimit::Admit(int64_t now_nanos) {
+  const int64_t period = now_nanos / kPeriodNanos;
+  uint64_t left_out = 0;
+  if (period_.exchange(period) != period) {
+    const uint64_t before = seen_.exchange(0);
+    left_out = before > kBurst ? before - kBurst : 0;
+  }
+  if (seen_.fetch_add(1) >= kBurst) return std::nullopt;
+  return left_out;
+}
+
+std::optional<uint64_t> LogLimit::Admit() {
+  return Admit(absl::ToInt64Nanoseconds(absl::Now() - absl::UnixEpoch()));
+}
 
 absl::Status ConfigureLog(LogFormat format, const std::string& level) {
   auto logger =

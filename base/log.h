@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// One event, one line: FERRY_LOG(info, "session.open", "session {} uid {}", id, uid). The first
-// text is the event's stable name; the severities are trace, debug, info, warn and err. Nothing per
-// transfer above debug. Any thread.
+// One event, one line: FERRY_LOG(info, "session.open", LogFields("session", id, "uid", uid),
+// "client {}", version). The first text is the event's stable name; then the ids that programs look
+// for, as key="value" in text and as members in JSON; then the message for people. The severities
+// are trace, debug, info, warn and err. Nothing per transfer above debug; nothing that others can
+// cause at will without a limit (FERRY_LOG_LIMITED). Any thread.
 #pragma once
 
 #include <spdlog/spdlog.h>
 
+#include <atomic>
+#include <concepts>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/ids.h"
 
 namespace ferry {
 
@@ -19,16 +27,85 @@ absl::Status ConfigureLog(LogFormat format, const std::string& level);
 absl::Status SetLogLevel(const std::string& level);
 std::string LogLevel();
 
+// Names and values by turns; values are integers, ids and texts.
+class LogFields {
+ public:
+  template <typename... Pairs>
+  explicit LogFields(const Pairs&... pairs) {
+    Add(pairs...);
+  }
+  // Names and JSON values, each after a kMark; no value has a mark in it.
+  const std::string& encoded() const { return encoded_; }
+  static constexpr char kMark = '\x1f';
+  static constexpr char kEnd = '\x1e';  // between the fields and the rest of a line
+
+ private:
+  void Add() {}
+  template <typename Value, typename... Rest>
+  void Add(const char* name, const Value& value, const Rest&... rest) {
+    AddOne(name, value);
+    Add(rest...);
+  }
+  template <std::integral Value>
+  void AddOne(const char* name, Value value) {
+    AddJson(name, std::to_string(value));
+  }
+  template <typename Tag, typename Value>
+  void AddOne(const char* name, Id<Tag, Value> id) {
+    AddOne(name, id.value());
+  }
+  void AddOne(const char* name, Incarnation incarnation);
+  void AddOne(const char* name, absl::string_view text);
+  void AddJson(const char* name, const std::string& json);
+  std::string encoded_;
+};
+
+// Lets through a few events in each period and counts the others. Any thread.
+class LogLimit {
+ public:
+  static constexpr uint64_t kBurst = 10;
+  static constexpr int64_t kPeriodNanos = 10'000'000'000;
+  // How many were left out before this one; nothing: leave it out too.
+  std::optional<uint64_t> Admit(int64_t now_nanos);
+  std::optional<uint64_t> Admit();
+
+ private:
+  std::atomic<int64_t> period_ = -1;
+  std::atomic<uint64_t> seen_ = 0;  // in this period
+};
+
+// The parts of a line as one text for spdlog.
+template <typename... Args>
+std::string LogLine(const char* event, fmt::format_string<Args...> format, Args&&... args) {
+  return fmt::format("{}: {}", event, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+std::string LogLine(const char* event, const LogFields& fields, fmt::format_string<Args...> format,
+                    Args&&... args) {
+  return fields.encoded() + LogFields::kEnd + LogLine(event, format, std::forward<Args>(args)...);
+}
+
 // Messages written so far at each spdlog level, for the metrics.
 uint64_t LogMessages(int level);
 void CountLogMessage(int level);
 
 }  // namespace ferry
 
-#define FERRY_LOG(severity, event, ...)                                                \
-  do {                                                                                 \
-    if (spdlog::should_log(spdlog::level::severity)) {                                 \
-      ::ferry::CountLogMessage(static_cast<int>(spdlog::level::severity));             \
-      spdlog::log(spdlog::level::severity, "{}: {}", event, fmt::format(__VA_ARGS__)); \
-    }                                                                                  \
+#define FERRY_LOG(severity, event, ...)                                           \
+  do {                                                                            \
+    if (spdlog::should_log(spdlog::level::severity)) {                            \
+      ::ferry::CountLogMessage(static_cast<int>(spdlog::level::severity));        \
+      spdlog::log(spdlog::level::severity, ::ferry::LogLine(event, __VA_ARGS__)); \
+    }                                                                             \
+  } while (false)
+
+// The same for what strangers can cause: at most LogLimit::kBurst lines of this place in a period;
+// the next one says how many were left out.
+#define FERRY_LOG_LIMITED(severity, event, ...)                                          \
+  do {                                                                                   \
+    static ::ferry::LogLimit ferry_limit;                                                \
+    if (std::optional<uint64_t> left_out = ferry_limit.Admit()) {                        \
+      if (*left_out > 0) FERRY_LOG(severity, event, "{} more were left out", *left_out); \
+      FERRY_LOG(severity, event, __VA_ARGS__);                                           \
+    }                                                                                    \
   } while (false)

@@ -159,7 +159,7 @@ StatusPtr ResetOver(Session* session, uint32_t timeline) {
 
 StatusPtr ReleaseArena(ferry_arena* arena) {
   FERRY_CLIENT_RETURN_IF_ERROR(arena->session->Check());
-  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->ReleaseArena(arena->id));
+  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->ReleaseArena(arena->id, arena->bytes));
   arena->released = true;
   return nullptr;
 }

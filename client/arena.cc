@@ -45,9 +45,12 @@ std::string Doing(uint64_t bytes, uint64_t device) {
          std::to_string(device);
 }
 
-StatusPtr NoMemory(uint64_t bytes, uint64_t device, const char* step, int error) {
-  return ErrnoError(kResourceExhausted, kReasonDeviceMemory, Doing(bytes, device) + ": " + step,
-                    error);
+StatusPtr NoMemory(const Session& session, uint64_t bytes, uint64_t device, const char* step,
+                   int error) {
+  StatusPtr status = ErrnoError(kResourceExhausted, kReasonDeviceMemory,
+                                Doing(bytes, device) + ": " + step, error);
+  status->message += "; " + session.ArenaUse();
+  return status;
 }
 
 int SealedMemfd(uint64_t bytes, const char** step) {
@@ -103,18 +106,24 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (data == MAP_FAILED) {
     const int error = errno;
-    if (error == ENOMEM) return NoMemory(bytes, device, "mapping it", error);
+    if (error == ENOMEM) return NoMemory(*session, bytes, device, "mapping it", error);
     return ErrnoError(kInvalidArgument, kReasonFieldInvalid, Doing(bytes, device) + ": mapping it",
                       error);
   }
-  StatusPtr error;
-  if (populate) {
-    if (const int failed = Populate(memfd, static_cast<char*>(data), bytes); failed != 0) {
-      error = NoMemory(bytes, device, "populating it", failed);
-    }
-  }
+  const auto touch = [&]() -> StatusPtr {
+    const int failed = populate ? Populate(memfd, static_cast<char*>(data), bytes) : 0;
+    return failed == 0 ? nullptr : NoMemory(*session, bytes, device, "populating it", failed);
+  };
+  // Populated first, so that the daemon enters the pages into its own table when it maps them. What
+  // the quota will not take is shown first: to be refused must not cost the node its memory.
+  const bool fits = bytes <= session->ArenaBytesLeft();
+  StatusPtr error = fits ? touch() : nullptr;
   uint64_t id = 0;
   if (error == nullptr) error = session->RegisterArena(device, bytes, imported, memfd, &id);
+  if (error == nullptr && !fits) {  // another thread has released some meanwhile
+    error = touch();
+    if (error != nullptr) session->ReleaseArena(id, bytes);
+  }
   if (error != nullptr) {
     munmap(data, bytes);
     return error;
@@ -145,7 +154,7 @@ StatusPtr CreateArena(const std::shared_ptr<Session>& session, uint64_t device, 
   }
   const char* step;
   const Fd memfd(SealedMemfd(bytes, &step));
-  if (memfd.get() < 0) return NoMemory(bytes, device, step, errno);
+  if (memfd.get() < 0) return NoMemory(*session, bytes, device, step, errno);
   return MakeArena(session, device, memfd.get(), bytes, false,
                    (flags & FERRY_ARENA_NO_POPULATE) == 0, arena);
 }

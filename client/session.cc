@@ -117,14 +117,29 @@ StatusPtr Session::RegisterArena(uint64_t device, uint64_t bytes, bool imported,
                                       EncodeRegisterArena(sequence, device, bytes, imported), memfd,
                                       AttachResponse::Kind::kArenaRegistered, &response));
   *id = response.arena_id;
+  arena_bytes_ += bytes;
   return nullptr;
 }
 
-StatusPtr Session::ReleaseArena(uint64_t id) {
+StatusPtr Session::ReleaseArena(uint64_t id, uint64_t bytes) {
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
-  return Attach(sequence, EncodeReleaseArena(sequence, id), -1,
-                AttachResponse::Kind::kArenaReleased, &response);
+  FERRY_CLIENT_RETURN_IF_ERROR(Attach(sequence, EncodeReleaseArena(sequence, id), -1,
+                                      AttachResponse::Kind::kArenaReleased, &response));
+  arena_bytes_ -= bytes;
+  return nullptr;
+}
+
+uint64_t Session::ArenaBytesLeft() const {
+  const uint64_t held = arena_bytes_;
+  const uint64_t quota = welcome_.limits.bytes;
+  return quota > held ? quota - held : 0;
+}
+
+std::string Session::ArenaUse() const {
+  return "session " + std::to_string(welcome_.session_id) + " holds " +
+         std::to_string(arena_bytes_) + " of " + std::to_string(welcome_.limits.bytes) +
+         " bytes, " + std::to_string(ArenaBytesLeft()) + " are left";
 }
 
 StatusPtr Session::ResetTimeline(uint32_t timeline) {

@@ -5,6 +5,7 @@
 // never destroyed.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -49,7 +50,10 @@ class Session {
   OverCallbacks& callbacks() { return callbacks_; }
 
   StatusPtr RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd, uint64_t* id);
-  StatusPtr ReleaseArena(uint64_t id);
+  StatusPtr ReleaseArena(uint64_t id, uint64_t bytes);
+  // Of the session's quota, by our own count; the daemon's decides.
+  uint64_t ArenaBytesLeft() const;
+  std::string ArenaUse() const;  // "session 3 holds 4096 of 1048576 bytes, 1044480 are left"
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr Post(const PostBatch& batch, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);
@@ -77,6 +81,7 @@ class Session {
   Welcome welcome_;
   bool unary_posts_ = false;
   bool closed_ = false;
+  std::atomic<uint64_t> arena_bytes_{0};
 
   mutable std::mutex mutex_;  // guards what follows
   StatusPtr cause_;

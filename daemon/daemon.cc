@@ -100,10 +100,10 @@ absl::Status Daemon::Impl::Start() {
   for (const char* service : {"", "startup", "readiness", "liveness", "ferry.v1.TransferService"}) {
     health.SetServing(service, true);
   }
-  FlightRecorder::Get().Record("daemon.start", incarnation.value(), config.OwnIds().size(), 0,
-                               config.node.name);
-  FERRY_LOG(info, "daemon.start", "node {} version {} {} in {} with {} host devices, ucx {}",
-            config.node.name, FERRY_VERSION, incarnation.ToString(), config.node.runtime_dir,
+  FlightRecorder::Get().Record("daemon.start", config.OwnIds().size(), 0, 0,
+                               absl::StrCat(config.node.name, " ", incarnation.ToString()));
+  FERRY_LOG(info, "daemon.start", LogFields("node", config.node.name, "incarnation", incarnation),
+            "version {} in {} with {} host devices, ucx {}", FERRY_VERSION, config.node.runtime_dir,
             devices.list.size(), ucx_version.empty() ? ucx_missing : ucx_version);
   return absl::OkStatus();
 }
@@ -140,8 +140,9 @@ absl::Time Daemon::Impl::AfterBatch() {
 
 void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done) {
   if (!std::exchange(draining, true)) {
-    FERRY_LOG(info, "daemon.drain", "node {} drains, {} transfers in flight, at most {}",
-              config.node.name, driver->engine().in_flight(), absl::FormatDuration(timeout));
+    FERRY_LOG(info, "daemon.drain", LogFields("node", config.node.name),
+              "{} transfers in flight, at most {}", driver->engine().in_flight(),
+              absl::FormatDuration(timeout));
     FlightRecorder::Get().Record("daemon.drain", driver->engine().in_flight());
     health.SetServing("", false);
     health.SetServing("readiness", false);

@@ -54,7 +54,7 @@ absl::Status Daemon::Impl::MakeDevices() {
       if (transport.ok()) {
         device->ucx = *std::move(transport);
       } else {
-        FERRY_LOG(warn, "ucx.unavailable", "{}: {}", ids[i].ToString(),
+        FERRY_LOG(warn, "ucx.unavailable", LogFields("device", ids[i]), "{}",
                   std::string(transport.status().message()));
         ucx_version.clear();
         ucx_missing = std::string(transport.status().message());
@@ -142,24 +142,24 @@ void Daemon::Impl::MakeTables() {
 absl::Status Daemon::Impl::MakeServers() {
   rpc = std::make_unique<RpcCore>(RpcCore{control, *sessions, *driver, connections,
                                           [this](Task task) { later.push_back(std::move(task)); }});
-  admin = std::make_unique<AdminCore>(
-      AdminCore{*rpc, config, devices, *peers, incarnation, started,
-                ucx_version.empty() ? ucx_missing : ucx_version,
-                [this] {
-                  return DumpState(config.node.name, incarnation, control.Now(), devices, *peers,
-                                   *sessions, driver->engine());
-                },
-                [this](absl::Duration timeout, std::function<void(uint64_t)> done) {
-                  StartDrain(timeout, std::move(done));
-                },
-                [this] {
-                  draining = false;
-                  driver->SetDraining(false);
-                  sessions->SetDraining(false);
-                  health.SetServing("", true);
-                  health.SetServing("readiness", true);
-                  FERRY_LOG(info, "daemon.undrain", "node {} serves again", config.node.name);
-                }});
+  admin = std::make_unique<AdminCore>(AdminCore{
+      *rpc, config, devices, *peers, incarnation, started,
+      ucx_version.empty() ? ucx_missing : ucx_version,
+      [this] {
+        return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
+                         driver->engine());
+      },
+      [this](absl::Duration timeout, std::function<void(uint64_t)> done) {
+        StartDrain(timeout, std::move(done));
+      },
+      [this] {
+        draining = false;
+        driver->SetDraining(false);
+        sessions->SetDraining(false);
+        health.SetServing("", true);
+        health.SetServing("readiness", true);
+        FERRY_LOG(info, "daemon.undrain", LogFields("node", config.node.name), "serves again");
+      }});
   services.push_back(MakeSessionService(*rpc));
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeAdminService(*admin));

@@ -85,7 +85,9 @@ absl::Status Daemon::Impl::OpenDoor() {
       if (!credentials.ok()) return;
       absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials);
       if (!fd.ok()) {
-        FERRY_LOG(warn, "connection.refused", "{}", std::string(fd.status().message()));
+        FERRY_LOG_LIMITED(warn, "connection.refused",
+                          LogFields("pid", credentials->pid, "uid", credentials->uid), "{}",
+                          std::string(fd.status().message()));
         return;
       }
       server->Serve(*fd);
@@ -113,8 +115,8 @@ absl::Status Daemon::Impl::OpenDoor() {
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
           absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
           if (!request.ok() || packet.truncated) {
-            FERRY_LOG(warn, "peer_socket.garbage", "pid {} uid {} sent no request; closed", who.pid,
-                      who.uid);
+            FERRY_LOG_LIMITED(warn, "peer_socket.garbage",
+                              LogFields("pid", who.pid, "uid", who.uid), "sent no request; closed");
             PeerSocketResponse response;
             response.error = request.ok()
                                  ? Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
@@ -151,14 +153,15 @@ absl::Status Daemon::Impl::OpenDoor() {
             if (command.ok()) {
               sessions->OnCommand(connection, who, *std::move(command), std::move(fds));
             } else {
-              sessions->OnGarbage(connection, command.status());
+              sessions->OnGarbage(connection, who, command.status());
             }
           });
         },
         [this](Door::ConnectionId connection) {
           control.Post([this, connection] { sessions->OnClosed(connection); });
         });
-    control.Post([this, connection] { sessions->OnConnected(connection); });
+    control.Post(
+        [this, connection, who = *credentials] { sessions->OnConnected(connection, who); });
   });
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 
 #include <utility>
 
@@ -98,12 +99,16 @@ Door::ConnectionId Door::AddPackets(UniqueFd socket, UniqueFd process, OnPacket 
   return Add(std::move(entry));
 }
 
-Door::ConnectionId Door::AddStream(UniqueFd socket,
+Door::ConnectionId Door::AddStream(UniqueFd socket, absl::Duration patience,
                                    std::function<void(ConnectionId, int fd)> readable) {
   auto entry = std::make_unique<Entry>();
   entry->kind = Entry::Kind::kStream;
   entry->fd = std::move(socket);
   entry->readable = std::move(readable);
+  entry->process = UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  itimerspec when{};
+  when.it_value = absl::ToTimespec(patience);
+  timerfd_settime(entry->process.get(), 0, &when, nullptr);
   return Add(std::move(entry));
 }
 

@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/fd.h"
 #include "base/mutex.h"
 
@@ -72,8 +73,10 @@ class Door {
   // readable, on_closed is called.
   ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet,
                           OnClosed on_closed);
-  // Calls `readable` whenever the stream socket has data or was closed; used for HTTP.
-  ConnectionId AddStream(UniqueFd socket, std::function<void(ConnectionId, int fd)> readable);
+  // Calls `readable` whenever the stream socket has data or was closed, and drops it once
+  // `patience` is over; used for HTTP.
+  ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
+                         std::function<void(ConnectionId, int fd)> readable);
   // Sends one packet. False if the connection is gone or does not take it (a client that does not
   // read its answers); the caller closes it then. Descriptors stay the caller's.
   bool Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds = {});

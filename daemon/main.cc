@@ -43,6 +43,10 @@ int main(int argc, char** argv) {
   app.add_option("--devices", devices, "Devices to own: host:N (devices.host)");
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off (log.level)");
   app.set_version_flag("--version", "ferryd " FERRY_VERSION);
+  app.footer(
+      "Every setting is also an environment variable: FERRY_SECTION__KEY, such as\n"
+      "FERRY_LIMITS__SESSION_BYTES=1GiB; FERRY_RUNTIME_DIR and FERRY_LOG_LEVEL for short.\n"
+      "A flag goes over the environment, that over the file's drop-ins, those over the file.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -5,11 +5,14 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <deque>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace ferry {
 namespace {
@@ -39,10 +42,17 @@ void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& respon
 }  // namespace
 
 Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text) {
-  return [&door, &control, text = std::move(text)](UniqueFd socket) {
+  auto recent =
+      std::make_shared<std::deque<Door::ConnectionId>>();  // the last ones; some may be closed
+  return [&door, &control, recent, text = std::move(text)](UniqueFd socket) {
+    if (recent->size() == kScrapes) {
+      door.Close(recent->front());
+      recent->pop_front();
+    }
     auto request = std::make_shared<std::string>();
-    door.AddStream(
-        std::move(socket), [&door, &control, text, request](Door::ConnectionId id, int fd) {
+    recent->push_back(door.AddStream(
+        std::move(socket), kScrapePatience,
+        [&door, &control, text, request](Door::ConnectionId id, int fd) {
           char buffer[2048];
           const ssize_t size = recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
           if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -51,15 +61,21 @@ Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::st
           if (request->size() > kMaxRequest)
             return Answer(door, id, fd, Response("431 Request Too Large", ""));
           if (!absl::StrContains(*request, "\r\n\r\n")) return;
-          if (!absl::StartsWith(*request, "GET /metrics")) {
+          const std::vector<std::string> line =
+              absl::StrSplit(request->substr(0, request->find('\r')), ' ');
+          if (line.size() != 3) return Answer(door, id, fd, Response("400 Bad Request", ""));
+          if (line[1].substr(0, line[1].find('?')) != "/metrics") {
             return Answer(door, id, fd,
-                          Response("404 Not Found", "only GET /metrics is served here\n"));
+                          Response("404 Not Found", "only /metrics is served here\n"));
+          }
+          if (line[0] != "GET") {
+            return Answer(door, id, fd, Response("405 Method Not Allowed\r\nAllow: GET", ""));
           }
           // The door may drop the connection while control works; this descriptor is our own.
           auto own = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
           control.Post(
               [&door, id, own, text] { Answer(door, id, own->get(), Response("200 OK", text())); });
-        });
+        }));
   };
 }
 

@@ -28,6 +28,9 @@ struct PeerTable::Link {
   absl::Duration backoff = kBackoffMin;
   bool knocking = false;
   absl::Status error;
+  // WhenTried's, and when they are told whatever came of it.
+  std::vector<std::function<void()>> awaiting;
+  absl::Time awaiting_until;
   std::vector<PeerMessage> early;  // messages that came before we were up
 
   // Reading their arenas: our connection to their peer.sock.

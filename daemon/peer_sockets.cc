@@ -81,8 +81,8 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     PeerSocketResponse response;
     response.sequence = request.sequence;
     response.error = Error(absl::StatusCode::kPermissionDenied, reason, text);
-    FERRY_LOG(warn, "peer_socket.refused", "pid {} uid {}: {}", credentials.pid, credentials.uid,
-              text);
+    FERRY_LOG_LIMITED(warn, "peer_socket.refused",
+                      LogFields("pid", credentials.pid, "uid", credentials.uid), "{}", text);
     hooks_.send_response(connection, response, {});
     hooks_.close(connection);
     socket_peers_.erase(connection);

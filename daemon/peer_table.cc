@@ -81,7 +81,9 @@ void PeerTable::Stop() {
   const absl::Status why =
       Error(absl::StatusCode::kUnavailable, Reason::kDraining, "this daemon stops");
   for (const auto& link : links_) {
-    if (link != nullptr && link->stream != nullptr) Lose(*link, why);
+    if (link == nullptr) continue;
+    if (link->stream != nullptr) Lose(*link, why);
+    Tried(*link);
   }
 }
 
@@ -92,6 +94,22 @@ void PeerTable::Want(PeerId peer) {
   if (link.state != State::kIdle && link.state != State::kLost) return;
   link.retry_at = control_.Now();
   control_.Post([] {});  // OnTime may have run already for this batch of tasks: have it run again
+}
+
+void PeerTable::WhenTried(GlobalDeviceId device, std::function<void()> done) {
+  const auto entry = std::find_if(links_.begin(), links_.end(), [&](const auto& link) {
+    return link != nullptr && std::find(link->config.devices.begin(), link->config.devices.end(),
+                                        device) != link->config.devices.end();
+  });
+  if (stopped_ || entry == links_.end() || (*entry)->state == State::kUp) return done();
+  Link& link = **entry;
+  if (link.awaiting.empty()) link.awaiting_until = control_.Now() + kDialTimeout;
+  link.awaiting.push_back(std::move(done));
+  Want(link.id);
+}
+
+void PeerTable::Tried(Link& link) {
+  for (const auto& done : std::exchange(link.awaiting, {})) done();
 }
 
 PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer) {
@@ -190,7 +208,8 @@ void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamC
                                                      : "must be dialled, it knocks")));
   }
   if (absl::Status checked = CheckHello(*link, hello); !checked.ok()) {
-    FERRY_LOG(warn, "peer.refused", "{}", std::string(checked.message()));
+    FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link->config.node), "{}",
+                      std::string(checked.message()));
     link->error = checked;
     return refuse(checked);
   }
@@ -306,19 +325,22 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   routes[static_cast<int>(Route::kUcx)] = {ucx, ucx_error};
   routes[static_cast<int>(Route::kNccl)].why = "host devices have no NCCL";
-  FlightRecorder::Get().Record("peer.up", link.id.value(), link.hello.incarnation.value(),
-                               link.mapped, link.config.node);
-  FERRY_LOG(info, "peer.up", "{} {} mapped {} ucx {}", link.config.node,
-            link.hello.incarnation.ToString(), link.mapped ? "yes" : link.mapped_error,
-            ucx ? "yes" : ucx_error);
+  FlightRecorder::Get().Record(
+      "peer.up", link.id.value(), link.mapped, ucx,
+      absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
+  FERRY_LOG(info, "peer.up",
+            LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
+            "mapped {}, ucx {}", link.mapped ? "yes" : link.mapped_error, ucx ? "yes" : ucx_error);
   driver_->OnPeerUp(link.id, std::move(routes));
   if (!link.early.empty()) driver_->OnPeerMessages(link.id, std::exchange(link.early, {}));
+  Tried(link);
 }
 
 void PeerTable::Lose(Link& link, const absl::Status& why) {
   const bool established = link.state == State::kUp;
   FlightRecorder::Get().Record("peer.lost", link.id.value(), established, 0, why.message());
-  FERRY_LOG(warn, "peer.lost", "{}: {}", link.config.node, std::string(why.message()));
+  FERRY_LOG(warn, "peer.lost", LogFields("peer", link.config.node), "{}",
+            std::string(why.message()));
   // First of all: whoever still copies from our arenas must not believe what it reads from here on.
   if (link.our_page != nullptr) link.our_page->Revoke();
   link.our_page.reset();
@@ -342,6 +364,7 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
     }
   }
   driver_->OnPeerLost(link.id, why, established);
+  Tried(link);
 }
 
 void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
@@ -400,6 +423,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
               if (!status.ok()) {
                 link.error = Annotate(status, absl::StrCat("knock at ", link.config.node));
                 driver_->OnPeerLost(peer, link.error, false);
+                Tried(link);
               }
               // Also after a good answer: the dial it promised may fail.
               link.retry_at = control_.Now() + link.backoff;
@@ -408,6 +432,13 @@ absl::Time PeerTable::OnTime(absl::Time now) {
       }
     }
     if (link.stream == nullptr) next = std::min(next, link.retry_at);
+    if (!link.awaiting.empty()) {
+      if (now >= link.awaiting_until) {
+        Tried(link);
+      } else {
+        next = std::min(next, link.awaiting_until);
+      }
+    }
   }
   return next;
 }

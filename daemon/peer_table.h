@@ -76,6 +76,10 @@ class PeerTable {
   // Any thread: OK while bytes read from the peer's arenas may be believed.
   absl::Status StillValid(PeerId peer) const;
 
+  // --- From operators: opens the link to the owner of `device` if it is not up, and calls `done`
+  // once it is, or could not be opened, or after kDialTimeout. At once if there is no such link.
+  void WhenTried(GlobalDeviceId device, std::function<void()> done);
+
   // --- From gRPC: a stream that another daemon opened, after its hello; and a knock.
   void OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
                   std::function<void(absl::Status)> refuse, PeerHello hello);
@@ -120,6 +124,7 @@ class PeerTable {
   void Settle(Link& link, std::string mapped_error);
   void Lose(Link& link, const absl::Status& why);
   void CloseSockets(Link& link);
+  void Tried(Link& link);
   Link* FindByNode(const std::string& node);
   bool TrustsUid(uint32_t uid) const;
 

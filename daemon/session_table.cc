@@ -58,8 +58,8 @@ SessionTable::~SessionTable() {
   }
 }
 
-void SessionTable::OnConnected(Door::ConnectionId connection) {
-  before_hello_[connection] = control_.Now() + kHelloTimeout;
+void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials& credentials) {
+  before_hello_[connection] = {credentials, control_.Now() + kHelloTimeout};
 }
 
 void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
@@ -69,7 +69,7 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
   }
   auto it = by_connection_.find(connection);
   if (it == by_connection_.end()) {
-    return OnGarbage(connection,
+    return OnGarbage(connection, credentials,
                      Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolError,
                            "attach: the first packet of a session must be `hello`"));
   }
@@ -90,9 +90,11 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
   }
 }
 
-void SessionTable::OnGarbage(Door::ConnectionId connection, const absl::Status& why) {
-  FERRY_LOG(warn, "attach.garbage", "connection {} closed: {}", connection,
-            std::string(why.message()));
+void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& credentials,
+                             const absl::Status& why) {
+  FERRY_LOG_LIMITED(warn, "attach.garbage",
+                    LogFields("pid", credentials.pid, "uid", credentials.uid), "closed: {}",
+                    std::string(why.message()));
   Refuse(connection, 0, why);
   hooks_.close(connection);
   OnClosed(connection);
@@ -102,8 +104,9 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
                            uint64_t sequence, const AttachHello& hello) {
   const auto refuse = [&](absl::Status why) {
     ++counts_.refused;
-    FERRY_LOG(warn, "session.refused", "pid {} uid {}: {}", credentials.pid, credentials.uid,
-              std::string(why.message()));
+    FERRY_LOG_LIMITED(warn, "session.refused",
+                      LogFields("pid", credentials.pid, "uid", credentials.uid), "{}",
+                      std::string(why.message()));
     Refuse(connection, sequence, std::move(why));
     hooks_.close(connection);
     OnClosed(connection);
@@ -176,8 +179,10 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   ++counts_.opened;
   FlightRecorder::Get().Record("session.open", id.value(), credentials.uid, credentials.pid,
                                hello.name);
-  FERRY_LOG(info, "session.open", "{} name {} pid {} uid {} client {}", id.ToString(), hello.name,
-            credentials.pid, credentials.uid, hello.client_version);
+  FERRY_LOG(
+      info, "session.open",
+      LogFields("session", id, "name", hello.name, "pid", credentials.pid, "uid", credentials.uid),
+      "client {}", hello.client_version);
   Reply(connection, {sequence, absl::OkStatus(), std::move(welcome)}, fds);
 }
 
@@ -288,11 +293,10 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
   const SessionId id = it->second;
   by_connection_.erase(it);
   Session& session = *Find(id);
-  ++counts_.closed;
-  if (session.use().transfers_in_flight > 0) ++counts_.lost;
+  ++(session.use().transfers_in_flight > 0 ? counts_.lost : counts_.closed);
   FlightRecorder::Get().Record("session.close", id.value(), session.use().transfers_in_flight);
-  FERRY_LOG(info, "session.close", "{} name {} with {} transfers in flight", id.ToString(),
-            session.name(), session.use().transfers_in_flight);
+  FERRY_LOG(info, "session.close", LogFields("session", id, "name", session.name()),
+            "with {} transfers in flight", session.use().transfers_in_flight);
   by_token_.erase(session.token());
   session.closing = true;
   session.NotifyWatchers();
@@ -349,8 +353,8 @@ Arena* SessionTable::FindArena(ArenaId id) {
 
 void SessionTable::OnTime(absl::Time now) {
   while (!before_hello_.empty() && NextTimer() <= now) {
-    const Door::ConnectionId connection = before_hello_.begin()->first;
-    OnGarbage(connection,
+    const auto [connection, stranger] = *before_hello_.begin();
+    OnGarbage(connection, stranger.credentials,
               Error(absl::StatusCode::kDeadlineExceeded, Reason::kProtocolError,
                     absl::StrCat("attach: no hello within ", absl::FormatDuration(kHelloTimeout))));
   }
@@ -358,7 +362,7 @@ void SessionTable::OnTime(absl::Time now) {
 
 absl::Time SessionTable::NextTimer() const {
   // Connections count up, and so do their deadlines.
-  return before_hello_.empty() ? absl::InfiniteFuture() : before_hello_.begin()->second;
+  return before_hello_.empty() ? absl::InfiniteFuture() : before_hello_.begin()->second.deadline;
 }
 
 void SessionTable::SetDraining(bool draining) {

@@ -48,11 +48,12 @@ class SessionTable {
   ~SessionTable();
 
   // --- From attach.sock.
-  void OnConnected(Door::ConnectionId connection);
+  void OnConnected(Door::ConnectionId connection, const Credentials& credentials);
   void OnCommand(Door::ConnectionId connection, const Credentials& credentials,
                  AttachCommand command, std::vector<UniqueFd> fds);
   // A packet that is no AttachRequest: told, then closed.
-  void OnGarbage(Door::ConnectionId connection, const absl::Status& why);
+  void OnGarbage(Door::ConnectionId connection, const Credentials& credentials,
+                 const absl::Status& why);
   void OnClosed(Door::ConnectionId connection);
 
   // --- From gRPC. The session of `token` if the caller is the process that attached and uses the
@@ -76,7 +77,9 @@ class SessionTable {
   std::string LargestHolders() const;
 
   struct Counts {
-    uint64_t opened = 0, refused = 0, lost = 0, closed = 0;
+    uint64_t opened = 0, refused = 0;
+    uint64_t closed = 0,
+             lost = 0;  // how those that were opened ended: without or with transfers in flight
   };
   const Counts& counts() const { return counts_; }
 
@@ -104,7 +107,11 @@ class SessionTable {
   absl::flat_hash_map<Door::ConnectionId, SessionId> by_connection_;
   absl::flat_hash_map<std::string, SessionId> by_token_;
   absl::flat_hash_map<ArenaId, Arena*> arenas_;
-  absl::btree_map<Door::ConnectionId, absl::Time> before_hello_;
+  struct Stranger {
+    Credentials credentials;
+    absl::Time deadline;
+  };
+  absl::btree_map<Door::ConnectionId, Stranger> before_hello_;
   uint32_t next_session_ = 1;
   uint64_t next_arena_ = 1;
   Counts counts_;

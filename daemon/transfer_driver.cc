@@ -13,6 +13,14 @@
 #include "transfer/pieces.h"
 
 namespace ferry {
+namespace {
+
+LogFields TransferFields(TransferId id) {
+  return LogFields("session", SessionOf(id), "transfer", SequenceOf(id));
+}
+
+}  // namespace
+
 TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions,
                                DeviceMap map, TransferEngine::Options options, Hooks hooks)
     : control_(control),
@@ -47,6 +55,13 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   }
   reply = session.Admit(batch);
   session.RememberRequest(batch, reply);
+  if (!batch.specs.empty()) {
+    FERRY_LOG(debug, "batch.posted",
+              LogFields("session", session.id(), "transfer", reply.first_transfer_id, "count",
+                        batch.specs.size()),
+              "{}s of {}", batch.specs.front().side == Side::kSend ? "send" : "receive",
+              session.name());
+  }
   engine_.Post(now, session.id(), reply.first_transfer_id, std::move(batch.specs));
   return reply;
 }
@@ -277,8 +292,8 @@ void TransferDriver::Carry(Outbox outbox) {
   }
   for (const Fallback& fallback : outbox.fallbacks) {
     metrics_.OnFallback(fallback);
-    FERRY_LOG(warn, "route.fallback", "{}: {} not possible, next {}: {}",
-              fallback.transfer.ToString(), std::string(RouteName(fallback.from)),
+    FERRY_LOG(warn, "route.fallback", TransferFields(fallback.transfer),
+              "{} not possible, next {}: {}", std::string(RouteName(fallback.from)),
               fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
               fallback.why);
   }
@@ -287,6 +302,11 @@ void TransferDriver::Carry(Outbox outbox) {
 
 void TransferDriver::OnEnded(Ended ended) {
   metrics_.OnEnded(ended, control_.Now());
+  if (!ended.status.ok()) {
+    FERRY_LOG(debug, "transfer.failed", TransferFields(ended.transfer), "{} {}: {}",
+              absl::StatusCodeToString(ended.status.code()),
+              std::string(ReasonName(ReasonOf(ended.status))), std::string(ended.status.message()));
+  }
   Session* session = sessions_.Find(SessionOf(ended.transfer));
   FERRY_CHECK(session != nullptr);  // stays until its last transfer is over
   session->OnEnded(ended);

@@ -108,7 +108,7 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
                                 std::vector<TransferSpec> batch) {
   if (batch.empty()) return;
   FlightRecorder::Get().Record(batch[0].side == Side::kSend ? "post.send" : "post.receive",
-                               MakeTransferId(session, first_sequence).value(),
+                               MakeTransferId(session, first_sequence),
                                batch[0].key.destination.value(), batch.size());
   per_session[session] += batch.size();
   posted.reserve(posted.size() + batch.size());
@@ -227,7 +227,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   StopWatching(half);
   StopTimer(half);
   if (half.handed) TakeRest(half);
-  FlightRecorder::Get().Record("end", half.id.value(), half.peer.value(),
+  FlightRecorder::Get().Record("end", half.id, half.peer.value(),
                                static_cast<uint64_t>(status.code()));
   auto session = per_session.find(SessionOf(half.id));
   if (--session->second == 0) per_session.erase(session);

@@ -67,7 +67,7 @@ void TransferEngine::Impl::CancelHalf(absl::Time now, Posted& half, absl::Status
     if (receive != nullptr && receive->late_wish.ok()) receive->late_wish = std::move(why);
     return;
   }
-  FlightRecorder::Get().Record("cancel", half.id.value(), half.peer.value(),
+  FlightRecorder::Get().Record("cancel", half.id, half.peer.value(),
                                static_cast<uint64_t>(why.code()));
   if (!send) {
     absl::Status theirs = ForOther(half, why);
@@ -138,7 +138,7 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
   if (half.outcome) return;
   half.late = true;
   const bool send = half.spec.side == Side::kSend;
-  FlightRecorder::Get().Record("deadline", half.id.value(), half.peer.value(),
+  FlightRecorder::Get().Record("deadline", half.id, half.peer.value(),
                                static_cast<uint64_t>(half.stage));
   if (half.stage == Stage::kLaunched) {
     absl::Status executing = ExecutingStatus(half);

@@ -130,10 +130,11 @@ absl::StatusOr<std::vector<TransferEngine::RouteOption>> TransferEngine::Explain
   const PeerId from = impl_->OwnerOf(source);
   const PeerId to = impl_->OwnerOf(destination);
   if (from != self && to != self) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
-                 absl::StrCat("routes from device ", source.value(), " to device ",
-                              destination.value(), ": they belong to ", impl_->NodeName(from),
-                              " and ", impl_->NodeName(to), ": ask one of these"));
+    return Error(
+        absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
+        absl::StrCat("routes from device ", source.value(), " to device ", destination.value(),
+                     ": they belong to ", impl_->NodeName(from),
+                     from == to ? "" : absl::StrCat(" and ", impl_->NodeName(to)), "; ask there"));
   }
   std::vector<RouteOption> options;
   for (Route route : impl_->options.order) {

@@ -51,8 +51,7 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
   }
   receive.stage = Stage::kMatched;
   receive.partner = source.transfer;
-  FlightRecorder::Get().Record("match", receive.id.value(), source.peer.value(),
-                               source.transfer.value());
+  FlightRecorder::Get().Record("match", receive.id, source.peer.value(), source.transfer.value());
   if (absl::Status difference = Compare(receive, SourceOf(receive)); !difference.ok()) {
     return EndPair(receive, difference, difference);
   }
@@ -191,8 +190,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
     send.stage = Stage::kLaunched;
     send.route = route;
   }
-  FlightRecorder::Get().Record("launch", receive.id.value(), receive.peer.value(),
-                               receive.spec.bytes);
+  FlightRecorder::Get().Record("launch", receive.id, receive.peer.value(), receive.spec.bytes);
   Launch launch;
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
@@ -250,7 +248,7 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   if (!receive.late_wish.ok()) return EndPair(receive, receive.late_wish, receive.late_wish);
   const Route next = NextRoute(receive, source);
   out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
-  FlightRecorder::Get().Record("fallback", receive.id.value(), static_cast<uint64_t>(receive.route),
+  FlightRecorder::Get().Record("fallback", receive.id, static_cast<uint64_t>(receive.route),
                                static_cast<uint64_t>(next));
   if (next != Route::kUnspecified) return LaunchPair(receive, next);
   const absl::Status none = NoRoute(receive, source, status);

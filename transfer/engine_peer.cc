@@ -253,7 +253,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }
-  FlightRecorder::Get().Record("go", go.transfer.value(), peer.value(), go.attempt);
+  FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
   LeaveMatcher(*send);
   if (!send->outstanding) {
     LaunchSend(*send, go);

@@ -195,9 +195,12 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
     }
   }
   for (const auto& [name, value] : sources.environment) {
-    if (!absl::StartsWith(name, "FERRY_") || !absl::StrContains(name, "__")) continue;
-    const std::string path =
+    if (!absl::StartsWith(name, "FERRY_")) continue;
+    std::string path =
         absl::StrReplaceAll(absl::AsciiStrToLower(name.substr(strlen("FERRY_"))), {{"__", "."}});
+    if (path == "runtime_dir") path = "node.runtime_dir";
+    if (path == "log_level") path = "log.level";
+    if (!absl::StrContains(path, ".")) continue;
     ReadText(path, value, absl::StrCat("environment ", name), draft);
   }
   for (const ConfigSources::Override& flag : sources.overrides) {

@@ -97,7 +97,8 @@ struct ConfigSources {
   // Its drop-ins, in the order in which they are laid over it: conf.d/*.yaml beside it,
   // FILE.d/*.yaml.
   std::optional<std::string> file;
-  // All of the process's; only names that start with FERRY_ and have a "__" are settings.
+  // All of the process's; only names that start with FERRY_ and have a "__" are settings, and
+  // FERRY_RUNTIME_DIR and FERRY_LOG_LEVEL, short for node.runtime_dir and log.level.
   std::map<std::string, std::string> environment;
   std::vector<Override> overrides;
   std::string hostname;  // default of node.name; "": ask the system

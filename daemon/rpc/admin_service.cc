@@ -173,7 +173,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                          pb::ExplainRouteResponse* response) override {
     const GlobalDeviceId source(request->src_global_device_id());
     const GlobalDeviceId destination(request->dst_global_device_id());
-    return OnControl(context, [this, source, destination, response]() -> absl::Status {
+    const auto explain = [this, source, destination, response]() -> absl::Status {
+      response->Clear();
       ASSIGN_OR_RETURN(const std::vector<TransferEngine::RouteOption> options,
                        core_.rpc.driver.engine().Explain(source, destination));
       for (const TransferEngine::RouteOption& option : options) {
@@ -186,7 +187,17 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
         }
       }
       return absl::OkStatus();
+    };
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    core_.rpc.control.Post([this, source, destination, reactor, explain] {
+      if (absl::Status refused = explain(); !refused.ok()) return reactor->Finish(ToGrpc(refused));
+      // A link that nobody has wanted yet is not open; what could be had is known once it is.
+      core_.peers.WhenTried(source, [this, destination, reactor, explain] {
+        core_.peers.WhenTried(destination,
+                              [reactor, explain] { reactor->Finish(ToGrpc(explain())); });
+      });
     });
+    return reactor;
   }
 
   grpc::ServerWriteReactor<pb::DumpResponse>* Dump(grpc::CallbackServerContext*,

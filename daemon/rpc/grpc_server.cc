@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/grpc_server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/server_posix.h>
-
-#include <mutex>
 
 #include "base/status.h"
 
@@ -12,8 +9,6 @@ namespace ferry {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(
     const std::vector<grpc::Service*>& services, GrpcServerOptions options) {
-  static std::once_flag once;
-  std::call_once(once, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
   grpc::ServerBuilder builder;
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);

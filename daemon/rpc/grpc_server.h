@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gRPC server without listeners: it serves the connections that our accept loop hands it. With
-// reflection.
+// A gRPC server without listeners: it serves the connections that our accept loop hands it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.reflection.v1.ServerReflection over the generated descriptors. The library of this version
-// serves v1alpha only, which newer tools no longer ask for; both are served. Any thread.
+// grpc.reflection.v1.ServerReflection over the generated descriptors. Not the library's own, which
+// in this version is v1alpha, and adds itself to every server of a process that links it: the peer
+// port has none. Any thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

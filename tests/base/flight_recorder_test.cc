@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 
@@ -52,8 +53,16 @@ TEST(FlightRecorderTest, CutsLongTextsAndKeepsEachEventOnOneLine) {
   EXPECT_EQ(std::string(events[0].text), std::string(63, 'x'));
   const std::vector<std::string> lines = absl::StrSplit(recorder.Dump(), '\n');
   ASSERT_EQ(lines.size(), 3u);
-  EXPECT_THAT(lines[1], testing::MatchesRegex("  #1 \\+0\\.[0-9]{6}s lines a=1 b=2 c=3 a b c"));
+  constexpr char kDate[] = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z";
+  EXPECT_THAT(lines[1], testing::MatchesRegex(absl::StrCat(
+                            "  #1 ", kDate, " \\+0\\.[0-9]{6}s lines a=1 b=2 c=3 a b c")));
   EXPECT_EQ(lines[2], "");
+}
+
+TEST(FlightRecorderTest, TransfersAreShownAsPeopleKnowThem) {
+  FlightRecorder recorder;
+  recorder.Record("launch", MakeTransferId(SessionId(33), 1), 2, 4096);
+  EXPECT_THAT(recorder.Dump(), testing::EndsWith("launch session 33 transfer 1 b=2 c=4096\n"));
 }
 
 TEST(FlightRecorderTest, LosesNothingOfManyThreads) {

@@ -20,6 +20,7 @@ TEST(IdTest, DifferentKindsDoNotMix) {
 
 TEST(IdTest, PrintsItsKind) {
   EXPECT_EQ(GlobalDeviceId(3).ToString(), "device 3");
+  EXPECT_EQ(Incarnation(0xab).ToString(), "incarnation 00000000000000ab");
   std::ostringstream out;
   out << SessionId(7) << ", " << PeerId(1) << ", " << ArenaId(9);
   EXPECT_EQ(out.str(), "session 7, peer 1, arena 9");

@@ -75,6 +75,40 @@ TEST(LogTest, JsonStaysValidWhateverIsLogged) {
   for (const auto& [bytes, read] : broken) EXPECT_EQ(LoggedJson(bytes)["msg"], read);
 }
 
+TEST(LogTest, FieldsAreReadableInTextAndMembersInJson) {
+  const auto write = [] {
+    FERRY_LOG(info, "peer.up",
+              LogFields("peer", "node \"b\"\x1f\n", "incarnation", Incarnation(0xab), "session",
+                        SessionId(3), "pid", -1),
+              "mapped: {}", "yes");
+  };
+  const auto text = Logged(LogFormat::kText, "info", write);
+  ASSERT_EQ(text.size(), 1u);
+  EXPECT_THAT(text[0], testing::EndsWith(R"( I peer.up: mapped: yes peer="node \"b\"\u001f\u000a")"
+                                         R"( incarnation="00000000000000ab" session=3 pid=-1)"));
+  const auto json = Logged(LogFormat::kJson, "info", write);
+  const nlohmann::json line = nlohmann::json::parse(json.at(0));
+  EXPECT_EQ(line["event"], "peer.up");
+  EXPECT_EQ(line["msg"], "mapped: yes");
+  EXPECT_EQ(line["peer"], "node \"b\"\x1f\n");
+  EXPECT_EQ(line["incarnation"], "00000000000000ab");
+  EXPECT_EQ(line["session"], 3);
+  EXPECT_EQ(line["pid"], -1);
+}
+
+TEST(LogTest, WhatOthersCauseIsLimitedAndCounted) {
+  LogLimit limit;
+  for (uint64_t i = 0; i < LogLimit::kBurst; ++i) EXPECT_EQ(limit.Admit(5), std::optional(0ul));
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(limit.Admit(6), std::nullopt);
+  EXPECT_EQ(limit.Admit(5 + LogLimit::kPeriodNanos), std::optional(50ul));
+  EXPECT_EQ(limit.Admit(5 + LogLimit::kPeriodNanos), std::optional(0ul));
+  const auto lines = Logged(LogFormat::kText, "info", [] {
+    for (int i = 0; i < 60; ++i) FERRY_LOG_LIMITED(warn, "noise", "from pid {}", i);
+  });
+  EXPECT_GE(lines.size(), LogLimit::kBurst);
+  EXPECT_LE(lines.size(), 2 * LogLimit::kBurst + 1);  // if a period has begun meanwhile
+}
+
 TEST(LogTest, ALineWithoutEventHasOnlyAMessage) {
   const auto lines = Logged(LogFormat::kJson, "info", [] { spdlog::info("no name"); });
   const nlohmann::json line = nlohmann::json::parse(lines.at(0));

@@ -235,6 +235,17 @@ TEST(ConfigTest, FlagOverEnvironmentOverDropInOverFile) {
   EXPECT_EQ(config->log.level, "trace");
 }
 
+TEST(ConfigTest, TwoSettingsHaveShortNamesInTheEnvironment) {
+  ConfigSources sources;
+  sources.environment = {{"FERRY_RUNTIME_DIR", "/tmp/short"}, {"FERRY_LOG_LEVEL", "debug"}};
+  const absl::StatusOr<Config> config = Load(sources);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->node.runtime_dir, "/tmp/short");
+  EXPECT_EQ(config->log.level, "debug");
+  sources.environment["FERRY_LOG_LEVEL"] = "loud";
+  EXPECT_THAT(Load(sources).status().message(), HasSubstr("environment FERRY_LOG_LEVEL"));
+}
+
 TEST(ConfigTest, DropInsMergeMapsAndReplaceLists) {
   Directory directory;
   ConfigSources sources;

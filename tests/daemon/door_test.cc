@@ -210,7 +210,7 @@ TEST(Door, AStreamIsReadByItsHandler) {
   Mailbox<std::string> seen;
   SocketPair pair(SOCK_STREAM);
   Door door;
-  door.AddStream(std::move(pair.daemon), [&](Door::ConnectionId id, int fd) {
+  door.AddStream(std::move(pair.daemon), absl::Hours(1), [&](Door::ConnectionId id, int fd) {
     char buffer[16];
     const ssize_t size = read(fd, buffer, sizeof(buffer));
     if (size <= 0) door.Close(id);
@@ -220,6 +220,15 @@ TEST(Door, AStreamIsReadByItsHandler) {
   EXPECT_EQ(seen.Take(), "GET");
   pair.client.Reset();
   EXPECT_EQ(seen.Take(), "");
+  EXPECT_EQ(door.connections(), 0u);
+}
+
+TEST(Door, AStreamThatSaysNothingIsDroppedInTheEnd) {
+  SocketPair pair(SOCK_STREAM);
+  Door door;
+  door.AddStream(std::move(pair.daemon), absl::Milliseconds(1), [](Door::ConnectionId, int) {});
+  char byte;
+  EXPECT_EQ(read(pair.client.get(), &byte, 1), 0);  // waits for the end
   EXPECT_EQ(door.connections(), 0u);
 }
 

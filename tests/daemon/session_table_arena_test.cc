@@ -189,6 +189,7 @@ TEST(SessionTableEnd, OfAClientWithTransfersTheMemoryStaysUntilTheLastIsOver) {
   EXPECT_EQ(rig.table.open(), 0u);
   EXPECT_THAT(rig.table.List(), ElementsAre(session));
   EXPECT_EQ(rig.table.counts().lost, 1u);
+  EXPECT_EQ(rig.table.counts().closed, 0u);
   session->OnEnded(first);
   rig.table.OnIdle(*session);
   EXPECT_NE(rig.table.FindArena(arena), nullptr);

@@ -66,7 +66,7 @@ class SessionTableRig {
     return sent.back().reply;
   }
   Session* Open(Door::ConnectionId connection, const Credentials& who = kAlice) {
-    table.OnConnected(connection);
+    table.OnConnected(connection, {});
     const AttachReply reply = Command(connection, Hello(), who);
     const AttachWelcome* welcome = std::get_if<AttachWelcome>(&reply.body);
     EXPECT_THAT(reply.error, Is("OK"));

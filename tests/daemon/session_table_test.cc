@@ -23,7 +23,7 @@ constexpr Door::ConnectionId kConnection = 11;
 
 TEST(SessionTableHello, OpensASessionAndSaysEverythingInTheWelcome) {
   SessionTableRig rig;
-  rig.table.OnConnected(kConnection);
+  rig.table.OnConnected(kConnection, {});
   const AttachReply reply = rig.Command(kConnection, rig.Hello());
   EXPECT_THAT(reply.error, Is("OK"));
   EXPECT_EQ(reply.sequence, rig.sequence);
@@ -62,7 +62,7 @@ void ExpectRefused(SessionTableRig& rig, const AttachHello& hello, const std::st
   SCOPED_TRACE(text);
   const size_t before = rig.table.size();
   const uint64_t refused = rig.table.counts().refused;
-  rig.table.OnConnected(kConnection);
+  rig.table.OnConnected(kConnection, {});
   const AttachReply reply = rig.Command(kConnection, hello);
   EXPECT_THAT(reply.error, Is(name, text));
   EXPECT_EQ(reply.sequence, rig.sequence);
@@ -149,7 +149,7 @@ TEST(SessionTableHello, ASecondOneEndsTheSession) {
 
 TEST(SessionTableHello, MustBeTheFirstPacket) {
   SessionTableRig rig;
-  rig.table.OnConnected(kConnection);
+  rig.table.OnConnected(kConnection, {});
   const AttachReply reply = rig.Command(kConnection, AttachReleaseArena{ArenaId(1)});
   EXPECT_THAT(reply.error, Is("FAILED_PRECONDITION/PROTOCOL_ERROR", "the first packet"));
   EXPECT_THAT(rig.closed, ElementsAre(kConnection));
@@ -157,10 +157,10 @@ TEST(SessionTableHello, MustBeTheFirstPacket) {
 
 TEST(SessionTableHello, MustComeWithin10Seconds) {
   SessionTableRig rig;
-  rig.table.OnConnected(1);
+  rig.table.OnConnected(1, {});
   rig.control.Advance(absl::Seconds(4));
-  rig.table.OnConnected(2);
-  rig.table.OnConnected(3);
+  rig.table.OnConnected(2, {});
+  rig.table.OnConnected(3, {});
   rig.Command(2, rig.Hello());
   rig.sent.clear();
   EXPECT_EQ(rig.table.NextTimer(), rig.control.Now() + absl::Seconds(6));
@@ -186,7 +186,7 @@ TEST(SessionTableHello, MustComeWithin10Seconds) {
 TEST(SessionTable, GarbageIsAnsweredAndEndsTheSession) {
   SessionTableRig rig;
   const SessionId id = rig.Open(kConnection)->id();
-  rig.table.OnGarbage(kConnection,
+  rig.table.OnGarbage(kConnection, {},
                       Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError, "junk"));
   EXPECT_EQ(rig.sent.back().reply.sequence, 0u);
   EXPECT_THAT(rig.sent.back().reply.error, Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "junk"));

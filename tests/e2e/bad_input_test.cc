@@ -16,10 +16,25 @@ class BadInputTest : public ClusterTest {
   void SetUp() override {
     Start();
     end_ = OpenEnd(0, 8192);
+    {  // what is opened once and stays is open now
+      End destination = OpenEnd(1, 8192);
+      PostOptions options;
+      options.over_timeline = 63;  // it becomes a device's with its first use
+      ExpectTransfer(end_, destination, "before", options);
+    }
+    fds_ = node(0).process().OpenFds();
+    mappings_ = node(0).process().MemfdMappings();
   }
   void TearDown() override {
     // Nothing was posted by any of it, and the daemon still serves.
     EXPECT_EQ(node(0).admin().Status().transfers_in_flight(), 0u);
+    EXPECT_TRUE(Await([&] {
+      return node(0).process().OpenFds() <= fds_ &&
+             node(0).process().MemfdMappings() <= mappings_ && node(0).admin().ArenaBytes() == 8192;
+    })) << node(0).process().OpenFds()
+        << " descriptors, before " << fds_ << "; " << node(0).process().MemfdMappings()
+        << " mappings, before " << mappings_ << "; " << node(0).admin().ArenaBytes()
+        << " bytes of arenas";
     End destination = OpenEnd(1, 8192);
     ExpectTransfer(end_, destination, "after");
     end_ = End();
@@ -33,6 +48,7 @@ class BadInputTest : public ClusterTest {
     return Transfer(2, key, std::move(ranges));
   }
   End end_;
+  size_t fds_ = 0, mappings_ = 0;
 };
 
 TEST_F(BadInputTest, UnknownForeignAndReleasedArenas) {
@@ -304,6 +320,12 @@ TEST_F(QuotaTest, BytesArenasAndTransfers) {
                  AllOf(HasSubstr(absl::StrCat(400 * 1024)),
                        HasSubstr(absl::StrCat(kMiB - 700 * 1024, " are left")),
                        HasSubstr("largest holders"), HasSubstr("(greedy) 716800 bytes"))));
+  // What the quota refuses is not populated first: this would be more than the machine has.
+  EXPECT_THAT(session.CreateArena(0, uint64_t{10'000} << 30),
+              Is("RESOURCE_EXHAUSTED/QUOTA_BYTES", HasSubstr("are left")));
+  EXPECT_THAT(session.CreateArena(0, uint64_t{1} << 62),  // not even as addresses
+              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY",
+                 HasSubstr("holds 716800 of 1048576 bytes, 331776 are left")));
   Arena second = Must(session.CreateArena(1, 324 * 1024));  // to the last byte
   EXPECT_THAT(second.Release(), IsOk());
   Arena a = Must(session.CreateArena(0, 1)), b = Must(session.CreateArena(0, 1));

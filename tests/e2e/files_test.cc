@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
 
@@ -11,6 +12,7 @@ namespace ferry::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FilesTest : public ClusterTest {
  protected:
@@ -39,6 +41,16 @@ class FilesTest : public ClusterTest {
     if (sent_ != 0) receiver.Signal(SIGTERM);
     received_ = receiver.Wait();
   }
+  // ferryctl recv on the second node from device 0.
+  void StartReceiver(const std::string& to, const std::vector<std::string>& more = {}) {
+    SpawnOptions spawn;
+    spawn.arguments = {
+        FerryctlProgram(), "--runtime-dir", node(1).runtime_dir(), "recv", to, "--from", "0",
+        "--key",           "the-file"};
+    spawn.arguments.insert(spawn.arguments.end(), more.begin(), more.end());
+    spawn.output = directory_ / "recv.out";
+    receiver_.emplace(spawn);
+  }
   std::string Output() const {
     return ReadFile(directory_ / "send.out") + ReadFile(directory_ / "recv.out");
   }
@@ -49,6 +61,7 @@ class FilesTest : public ClusterTest {
   }
   TemporaryDirectory directory_;
   std::optional<int> sent_, received_;
+  std::optional<Process> receiver_;
 };
 
 TEST_F(FilesTest, AnyFileArrivesAsItWas) {
@@ -133,6 +146,130 @@ TEST_F(FilesTest, ExitStatusesMeanSomething) {
                         directory_ / "in.bin", "--to", "1"})
                 .status,
             4);
+}
+
+TEST_F(FilesTest, UsageErrorsNameWhatIsWrong) {
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), FerryctlProgram());
+    return RunProgram(arguments);
+  };
+  const struct {
+    std::vector<std::string> arguments;
+    const char* says;
+  } cases[] = {
+      {{}, "a command is required"},
+      {{"frobnicate"}, "there is no command 'frobnicate'"},
+      {{"--frobnicate", "status"}, "--frobnicate"},
+      {{"send", "f", "--to", "1", "--deadline", "0s"}, "--deadline"},
+      {{"send", "f", "--to", "1", "--deadline", "soon"}, "--deadline"},
+      {{"send", "f", "--to", "1", "--route", "pigeon"}, "--route"},
+      {{"send", "f", "--to", "1", "--domain", std::string(33, 'd')}, "at most 32 bytes, not 33"},
+      {{"recv", "f", "--from", "1", "--to", "-2"}, "0 to 9223372036854775807"},
+      {{"bench", "latency", "--size", "large"}, "--size"},
+      {{"bench", "latency", "--count", "0"}, "1 to 18446744073709551615"},
+      {{"transfers", "--limit", "0"}, "1 to 4294967295"},
+      {{"health", "--wait", "x"}, "--wait"},
+      {{"--runtime-dir", std::string(120, 'r'), "status"}, "at most 107 are possible"},
+      {{"--timeout", "x", "status"}, "--timeout"},
+  };
+  for (const auto& c : cases) {
+    const Finished plain = run(c.arguments);
+    EXPECT_EQ(plain.status, 2) << plain.output;
+    EXPECT_THAT(plain.output, HasSubstr(c.says));
+    std::vector<std::string> with_json = c.arguments;
+    with_json.push_back("--json");
+    const Finished json = run(with_json);
+    EXPECT_EQ(json.status, 2) << json.output;
+    EXPECT_THAT(json.output, ::testing::StartsWith(R"({"error":{"code":"INVALID_ARGUMENT",)"));
+    EXPECT_THAT(json.output, HasSubstr(c.says));
+  }
+}
+
+TEST_F(FilesTest, ErrorsSpeakOfTheFileAndAreToldOnce) {
+  Start({.nodes = 1});
+  WriteFile(directory_ / "in.bin", "bytes");
+  const Finished refused = RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
+                                       "send", directory_ / "in.bin", "--to", "55"});
+  const size_t said = refused.output.find("no node has device 55");
+  EXPECT_NE(said, std::string::npos) << refused.output;
+  EXPECT_EQ(refused.output.find("no node has device 55", said + 1), std::string::npos);
+  EXPECT_THAT(refused.output, HasSubstr("'in.bin'"));
+  EXPECT_THAT(refused.output, Not(HasSubstr("#preamble")));
+  const Finished late =
+      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
+                  directory_ / "in.bin", "--to", "1", "--deadline", "100ms"});
+  EXPECT_THAT(late.output, HasSubstr("'in.bin'"));
+  EXPECT_THAT(late.output, Not(HasSubstr("#preamble")));
+  const Finished bench = RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
+                                     "bench", "latency", "--to", "77"});
+  EXPECT_THAT(bench.output, HasSubstr("NOT_FOUND DEVICE_UNKNOWN: receiver: device 77"));
+}
+
+// Neither waits for its deadline: the head's end is the data's too.
+TEST_F(FilesTest, EndsThatInsistOnDifferentRoutesHearItAtOnce) {
+  Start();
+  WriteFile(directory_ / "in.bin", Bytes(1000));
+  StartReceiver(directory_ / "out.bin", {"--route", "ucx"});
+  const Finished sent =
+      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
+                  directory_ / "in.bin", "--to", "2", "--key", "the-file", "--route", "mapped"});
+  EXPECT_EQ(sent.status, 1);
+  EXPECT_THAT(sent.output, HasSubstr("ROUTE_UNAVAILABLE"));
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
+  EXPECT_THAT(Output(), HasSubstr("ROUTE_UNAVAILABLE"));
+}
+
+TEST_F(FilesTest, AReceiverThatCannotWriteDoesNotWaitForTheSender) {
+  Start();
+  StartReceiver(directory_ / "nowhere/out.bin");
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(3));
+  StartReceiver(directory_.path());
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
+  EXPECT_THAT(Output(), HasSubstr("not a regular file"));
+}
+
+TEST_F(FilesTest, AnInterruptedReceiverLeavesNothing) {
+  Start();
+  WriteFile(directory_ / "out.bin", "what was there");
+  StartReceiver(directory_ / "out.bin");
+  ASSERT_TRUE(Await([&] { return node(1).admin().Count("waiting") == 1; }));
+  receiver_->Kill();
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
+    left.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(left, ::testing::UnorderedElementsAre("out.bin", "recv.out"));
+  EXPECT_EQ(ReadFile(directory_ / "out.bin"), "what was there");
+}
+
+// While it still reads its file: what it posted is poisoned.
+TEST_F(FilesTest, ASenderThatDiesEarlyIsTold) {
+  Start();
+  WriteFile(directory_ / "in.bin", "");
+  std::filesystem::resize_file(directory_ / "in.bin", 256 * kMiB);  // reading takes a while
+  StartReceiver(directory_ / "out.bin");
+  SpawnOptions spawn;
+  spawn.arguments = {FerryctlProgram(),
+                     "--runtime-dir",
+                     node(0).runtime_dir(),
+                     "send",
+                     directory_ / "in.bin",
+                     "--to",
+                     "2",
+                     "--key",
+                     "the-file"};
+  spawn.output = directory_ / "send.out";
+  Process sender(spawn);
+  ASSERT_TRUE(Await([&] {
+    const auto rows = node(0).admin().Transfers();
+    for (const auto& row : rows.transfers()) {
+      if (absl::StrContains(row.key(), "the-file'")) return true;
+    }
+    return false;
+  }));
+  sender.Kill();
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
+  EXPECT_THAT(Output(), HasSubstr("POISONED"));
 }
 
 // One daemon, two of its devices.

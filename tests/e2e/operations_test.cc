@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operators see and do: routes, dump, drain, health, reflection, metrics, start and
 // configuration.
+#include <grpcpp/create_channel.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <grpcpp/security/credentials.h>
 #include <signal.h>
-#include <stdlib.h>
+#include <sys/socket.h>
 
 #include <filesystem>
 
@@ -38,6 +41,9 @@ TEST_F(OperationsTest, RoutesAreExplained) {
   };
   EXPECT_EQ(chosen(0, 1), v1::ROUTE_LOCAL);
   EXPECT_EQ(chosen(0, 0), v1::ROUTE_LOCAL);
+  // Before anybody has wanted the link: asking opens it, from either end.
+  EXPECT_EQ(chosen(0, 2), v1::ROUTE_MAPPED);
+  EXPECT_EQ(node(1).admin().Explain(0, 2).chosen(), v1::ROUTE_MAPPED);
   End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
   ExpectTransfer(source, destination, "up");
   EXPECT_EQ(chosen(0, 2), v1::ROUTE_MAPPED);
@@ -50,6 +56,18 @@ TEST_F(OperationsTest, RoutesAreExplained) {
   EXPECT_TRUE(all.options(2).available()) << all.options(2).reason();
   EXPECT_THAT(Ferryctl("route 0 2"), HasSubstr("mapped"));
   Ferryctl("route 0 77", 3);
+}
+
+TEST_F(OperationsTest, RoutesAreExplainedByTheNodeThatIsDialledToo) {
+  Start();
+  EXPECT_EQ(node(1).admin().Explain(0, 2).chosen(), v1::ROUTE_MAPPED);
+}
+
+TEST_F(OperationsTest, NoRouteToANodeThatIsNotThere) {
+  Start();
+  node(1).Kill();
+  EXPECT_THAT(Ferryctl("route 0 2", 8), HasSubstr("no link to node-b"));
+  EXPECT_THAT(Ferryctl("route 2 3", 3), HasSubstr("they belong to node-b; ask there"));
 }
 
 TEST_F(OperationsTest, ANodeAloneSaysWhyThereIsNoUcx) {
@@ -93,7 +111,14 @@ TEST_F(OperationsTest, TheDumpIsStableAndWhole) {
   EXPECT_THAT(Ferryctl("sessions"), HasSubstr("dumped"));
   EXPECT_THAT(Ferryctl("devices"), HasSubstr("host0"));
   EXPECT_THAT(Ferryctl("status"), HasSubstr("node-b"));
-  EXPECT_THAT(Ferryctl("--json status"), HasSubstr("\"node\""));
+  const std::string json = Ferryctl("--json status");
+  EXPECT_THAT(json, HasSubstr("\"node\""));
+  // One form of an incarnation: in the log, the dump, for people and for programs.
+  const std::string incarnation =
+      absl::StrCat(absl::Hex(node(0).admin().Status().incarnation(), absl::kZeroPad16));
+  for (const std::string& place : {json, Ferryctl("status"), node(0).Log(), first}) {
+    EXPECT_THAT(place, HasSubstr(incarnation));
+  }
   EXPECT_THAT(send.Cancel(), IsOk());
 }
 
@@ -141,6 +166,50 @@ TEST_F(OperationsTest, ReflectionListsTheServices) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
+TEST_F(OperationsTest, OnlyUnixSocketsServeReflection) {
+  Start();
+  const auto ask = [](const std::shared_ptr<grpc::Channel>& channel, const char* version) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const std::string name =
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo");
+    const grpc::internal::RpcMethod method(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
+    ::grpc::reflection::v1::ServerReflectionRequest request;
+    request.set_list_services("");
+    ::grpc::reflection::v1::ServerReflectionResponse response;
+    return grpc::internal::BlockingUnaryCall<::grpc::reflection::v1::ServerReflectionRequest,
+                                             ::grpc::reflection::v1::ServerReflectionResponse>(
+               channel.get(), method, &context, request, &response)
+        .error_code();
+  };
+  EXPECT_EQ(ask(node(0).admin().stubs().channel, "v1"), grpc::StatusCode::OK);
+  const auto peer_port = grpc::CreateChannel(node(0).admin().Status().peers(0).address(),
+                                             grpc::InsecureChannelCredentials());
+  for (const char* version : {"v1", "v1alpha"}) {
+    EXPECT_EQ(ask(peer_port, version), grpc::StatusCode::UNIMPLEMENTED) << version;
+  }
+}
+
+TEST_F(OperationsTest, ScrapesThatNeverEndHoldNothing) {
+  Start({.nodes = 1});
+  const std::string path = node(0).runtime_dir() + "/admin/metrics.sock";
+  const size_t fds = node(0).process().OpenFds();
+  std::vector<std::unique_ptr<RawSocket>> half;
+  for (int i = 0; i < 100; ++i) {
+    half.push_back(std::make_unique<RawSocket>(path, SOCK_STREAM));
+    ASSERT_TRUE(half.back()->Send("GET /metrics HTTP/1.1\r\n"));
+  }
+  EXPECT_THAT(HttpGet(path, "/metrics"), HasSubstr("ferry_sessions"));
+  EXPECT_TRUE(half.front()->AwaitClosed());
+  EXPECT_TRUE(Await([&] { return node(0).process().OpenFds() <= fds + 2 * 32; }));
+  RawSocket post(path, SOCK_STREAM);
+  ASSERT_TRUE(post.Send("POST /metrics HTTP/1.1\r\n\r\n"));
+  const std::optional<RawSocket::Packet> refused = post.Receive();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_THAT(refused->bytes, ::testing::StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(refused->bytes, HasSubstr("Allow: GET"));
+}
+
 TEST_F(OperationsTest, MetricsAreServed) {
   ReservedPort port;
   ClusterOptions options;
@@ -165,14 +234,14 @@ TEST_F(OperationsTest, MetricsAreServed) {
 }
 
 TEST_F(OperationsTest, PromtoolAcceptsTheMetrics) {
-  if (system("command -v promtool > /dev/null") != 0) GTEST_SKIP() << "promtool is not installed";
   Start();
   End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
   ExpectTransfer(source, destination, "k");
   TemporaryDirectory directory;
   WriteFile(directory / "page", HttpGet(node(0).runtime_dir() + "/admin/metrics.sock", "/metrics"));
-  const Finished checked =
-      RunProgram({"/bin/sh", "-c", "promtool check metrics < " + (directory / "page")});
+  const Finished checked = RunProgram(
+      {"/bin/sh", "-c",
+       absl::StrCat("PATH=$PATH:", SETUP_BIN, "; promtool check metrics < ", directory / "page")});
   EXPECT_EQ(checked.status, 0) << checked.output;
 }
 

@@ -188,6 +188,35 @@ TEST_P(StoppedClientTest, AStoppedClientStillReceives) {
   EXPECT_EQ(destination->Tell(absl::StrCat("check 0 0 ", kMiB, " 3")), "OK");
 }
 
+// What a stopped sender has defined arrives without it; what it has not waits for its deadline.
+TEST_P(StoppedClientTest, AStoppedClientStillSends) {
+  StartForRoute();
+  auto source = SpawnSource(2 * kMiB);
+  auto destination = SpawnDestination(2 * kMiB);
+  ASSERT_EQ(source->Tell(absl::StrCat("fill 0 0 ", kMiB, " 3")), "OK");
+  const auto send = [&](const std::string& what) {
+    return source->Tell(absl::StrCat("send ", source_device(), " ", destination_device(), " ", what,
+                                     route_option()));
+  };
+  const auto receive = [&](const std::string& what) {
+    return destination->Tell(absl::StrCat("receive ", destination_device(), " ", source_device(),
+                                          " ", what, route_option()));
+  };
+  ASSERT_EQ(send(absl::StrCat("there 0 0 ", kMiB)), "OK 0");
+  ASSERT_EQ(send(absl::StrCat("later 0 ", kMiB, " ", kMiB, " defined=0:1")), "OK 1");
+  source->Signal(SIGSTOP);
+  ASSERT_EQ(receive(absl::StrCat("there 0 0 ", kMiB)), "OK 0");
+  ASSERT_EQ(receive(absl::StrCat("later 0 ", kMiB, " ", kMiB, " deadline_ms=300")), "OK 1");
+  EXPECT_EQ(destination->Tell("wait 0 10000"), "OK");
+  EXPECT_EQ(destination->Tell(absl::StrCat("check 0 0 ", kMiB, " 3")), "OK");
+  EXPECT_THAT(destination->Tell("wait 1 10000"),
+              ::testing::StartsWith("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  source->Signal(SIGCONT);
+  EXPECT_EQ(source->Tell("wait 0 10000"), "OK");
+  EXPECT_THAT(source->Tell("wait 1 10000"),
+              ::testing::StartsWith("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+}
+
 class ManyDeathsTest : public RouteTest {};
 INSTANTIATE_ALL_ROUTES(ManyDeathsTest);
 

@@ -133,9 +133,11 @@ TEST_P(DaemonLossTest, ADaemonDiesAfterTheEnd) {
   ExpectRecovery(0);
 }
 
+class PeerDaemonLossTest : public DaemonLossTest {};
+INSTANTIATE_PEER_ROUTES(PeerDaemonLossTest);
+
 // What did not know the dead incarnation is not mixed up with the new one.
-TEST_P(DaemonLossTest, TheOtherDaemonsSessionsGoOnWithTheNewIncarnation) {
-  if (GetParam().one_node) return;  // there is no other daemon
+TEST_P(PeerDaemonLossTest, TheOtherDaemonsSessionsGoOnWithTheNewIncarnation) {
   StartEnds(kMiB);
   ExpectTransfer(source_, destination_, "first life", options());
   for (int life = 0; life < 3; ++life) {

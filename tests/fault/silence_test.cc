@@ -94,6 +94,22 @@ TEST_P(SilenceTest, AStoppedSourceIsGivenUpInTheMiddleOfTransfers) {
   ExpectTransfer(small_source, small_destination, "healed", options());
 }
 
+// Nothing of it is anywhere but at its own daemon, which is well.
+TEST_P(SilenceTest, AnUnmatchedReceiveHearsThatTheSourcesDaemonIsSilent) {
+  StartForRoute();
+  ends_.push_back(OpenSource(kMiB));
+  ends_.push_back(OpenDestination(kMiB));
+  End &source = ends_[0], &destination = ends_[1];
+  ExpectTransfer(source, destination, "before", options());
+  Batch receive = Receive(destination, source, "lone", {destination.arena.All()}, options());
+  node(0).Signal(SIGSTOP);
+  EXPECT_THAT(receive.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  node(0).Signal(SIGCONT);
+  ASSERT_TRUE(nodes().AwaitLink(0, 1));
+  ASSERT_TRUE(nodes().AwaitLink(1, 0));
+  ExpectTransfer(source, destination, "healed", options());
+}
+
 // A pause shorter than the patience harms nothing.
 TEST_P(SilenceTest, AShortPauseIsForgiven) {
   StartForRoute();

@@ -30,18 +30,18 @@ grpc::Status WithDetails(grpc::StatusCode code, const std::string& text, const s
 
 TEST(FailureTest, KeepsTheReasonAndEveryViolation) {
   const absl::Status status = FromGrpc(
-      WithDetails(grpc::StatusCode::INVALID_ARGUMENT, "post 2 sends: 2 bad entries",
+      WithDetails(grpc::StatusCode::INVALID_ARGUMENT, "2 bad entries; buffers[0]: too long",
                   "RANGE_INVALID", {{"buffers[0]", "too long"}, {"buffers[1]", "odd\nline"}}));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(status), Reason::kRangeInvalid);
   ASSERT_EQ(ViolationsOf(status).size(), 2u);
   EXPECT_EQ(DescribeFailure(status, false),
-            "INVALID_ARGUMENT RANGE_INVALID: post 2 sends: 2 bad entries\n  buffers[0]: too long\n"
+            "INVALID_ARGUMENT RANGE_INVALID: 2 bad entries; buffers[0]: too long\n"
             "  buffers[1]: odd\nline");
   EXPECT_EQ(
       DescribeFailure(status, true),
-      R"({"error":{"code":"INVALID_ARGUMENT","reason":"RANGE_INVALID","message":"post 2 sends: )"
-      R"(2 bad entries","violations":[{"field":"buffers[0]","text":"too long"},)"
+      R"({"error":{"code":"INVALID_ARGUMENT","reason":"RANGE_INVALID","message":"2 bad entries; )"
+      R"(buffers[0]: too long","violations":[{"field":"buffers[0]","text":"too long"},)"
       R"({"field":"buffers[1]","text":"odd\nline"}]}})");
 }
 

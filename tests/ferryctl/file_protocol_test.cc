@@ -163,7 +163,7 @@ TEST(CutTest, BatchesAreBoundedByCountAndBytes) {
 TEST(OutputFileTest, AppearsOnlyOnCommit) {
   const std::string path = TempFile("out", "old");
   {
-    auto file = OutputFile::Create(path, 3);
+    auto file = OutputFile::Create(path);
     ASSERT_TRUE(file.ok()) << file.status();
     ASSERT_TRUE(file->Write(0, "new", 3).ok());
   }
@@ -171,8 +171,9 @@ TEST(OutputFileTest, AppearsOnlyOnCommit) {
   std::ifstream(path) >> contents;
   EXPECT_EQ(contents, "old");
   {
-    auto file = OutputFile::Create(path, 3);
+    auto file = OutputFile::Create(path);
     ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->Reserve(3).ok());
     ASSERT_TRUE(file->Write(0, "new", 3).ok());
     ASSERT_TRUE(file->Commit().ok());
   }

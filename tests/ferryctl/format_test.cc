@@ -27,6 +27,9 @@ TEST(FormatTest, ParsesDurations) {
   EXPECT_EQ(*ParseDuration("1m30s"), absl::Seconds(90));
   EXPECT_FALSE(ParseDuration("soon").ok());
   EXPECT_FALSE(ParseDuration("-1s").ok());
+  EXPECT_EQ(*ParseDuration("0"), absl::ZeroDuration());
+  EXPECT_EQ(*ParseDeadline("5s"), absl::Seconds(5));
+  EXPECT_FALSE(ParseDeadline("0s").ok());
 }
 
 TEST(FormatTest, RoutesReadAsTheyPrint) {

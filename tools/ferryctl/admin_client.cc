@@ -7,6 +7,9 @@
 #include <grpcpp/security/credentials.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
@@ -44,13 +47,32 @@ absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
   return client;
 }
 
+namespace {
+
+// What people and logs call a daemon's life: 16 hexadecimal digits, not a number.
+void ShowIncarnations(nlohmann::ordered_json& json) {
+  for (auto& [key, value] : json.items()) {
+    uint64_t incarnation = 0;
+    if (key == "incarnation" && value.is_string() &&
+        absl::SimpleAtoi(value.get<std::string>(), &incarnation)) {
+      value = absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16));
+    } else if (value.is_structured()) {
+      ShowIncarnations(value);
+    }
+  }
+}
+
+}  // namespace
+
 std::string MessageJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
   std::string text;
   FERRY_CHECK(google::protobuf::util::MessageToJsonString(message, &text, options).ok());
-  return text;
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
+  ShowIncarnations(json);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 absl::StatusOr<int> ChosenRoute(const Globals& globals, uint64_t source, uint64_t destination) {

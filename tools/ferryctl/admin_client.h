@@ -49,7 +49,7 @@ class AdminClient {
 };
 
 // The message as one JSON document, fields named as in the .proto; protobuf's mapping, so that
-// 64-bit integers are strings.
+// 64-bit integers are strings. Incarnations are in hexadecimal, as everywhere people meet them.
 std::string MessageJson(const google::protobuf::Message& message);
 
 // The route that the daemon would take now: FERRY_ROUTE_*.

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,7 @@
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/host_copy.h"
+#include "tools/ferryctl/options.h"
 #include "tools/ferryctl/statistics.h"
 
 namespace ferry::tools {
@@ -44,13 +46,14 @@ class BenchCommand : public Command {
     app.add_option("case", case_, "latency, bandwidth, many-small, rate; memcpy needs no daemon")
         ->required()
         ->check(CLI::IsMember({"latency", "bandwidth", "many-small", "rate", "memcpy"}));
-    app.add_option("--peer-runtime-dir", peer_, "The receiver's daemon (the same)");
+    app.add_option("--peer-runtime-dir", peer_, "The receiver's daemon (the same)")
+        ->check(CheckRuntimeDir);
     app.add_option("--from", from_, "Source device (the first of this daemon)");
     app.add_option("--to", to_, "Destination device (the first of the peer, the last of the same)");
-    app.add_option("--route", route_, "Insist on local, mapped or ucx");
-    app.add_option("--size", size_, "Of one buffer");
-    app.add_option("--count", count_, "Buffers at once")->check(CLI::PositiveNumber);
-    app.add_option("--iterations", iterations_, "Measurements")->check(CLI::PositiveNumber);
+    AddParsed(app, "--route", route_, ParseRoute, "Insist on local, mapped or ucx");
+    AddParsed(app, "--size", size_, ParseSize, "Of one buffer");
+    app.add_option("--count", count_, "Buffers at once")->check(AtLeast<uint64_t>(1));
+    app.add_option("--iterations", iterations_, "Measurements")->check(AtLeast<uint64_t>(1));
     app.add_flag("--unary", unary_, "Post by unary calls, not over the open stream");
   }
 
@@ -59,9 +62,7 @@ class BenchCommand : public Command {
     for (const BenchCase& known : kCases) {
       if (case_ == known.name) chosen = known;
     }
-    if (!size_.empty()) {
-      ASSIGN_OR_RETURN(chosen.size, ParseSize(size_));
-    }
+    if (size_.has_value()) chosen.size = *size_;
     if (count_ > 0) chosen.count = count_;
     if (iterations_ > 0) chosen.iterations = iterations_;
 
@@ -103,7 +104,7 @@ class BenchCommand : public Command {
     options.peer_client_dir = peer_.empty() ? options.client_dir : peer_ + "/client";
     options.source = from_;
     options.destination = to_;
-    ASSIGN_OR_RETURN(options.route, ParseRoute(route_));
+    options.route = route_;
     options.unary = unary_;
     ASSIGN_OR_RETURN(BenchPair pair, BenchPair::Open(options));
 
@@ -122,7 +123,7 @@ class BenchCommand : public Command {
       result.warm.push_back(elapsed);
     }
     RETURN_IF_ERROR(pair.Compare(rate ? std::min(arena, c.size * c.count) : arena));
-    result.route = route_;
+    result.route = RouteText(route_);
     if (options.route == FERRY_ROUTE_ANY) {
       auto route = ChosenRoute(globals, pair.source(), pair.destination());
       result.route = route.ok() && *route != FERRY_ROUTE_ANY ? RouteText(*route) : "unknown";
@@ -173,8 +174,8 @@ class BenchCommand : public Command {
 
   std::string case_;
   std::string peer_;
-  std::string route_ = "any";
-  std::string size_;
+  int route_ = FERRY_ROUTE_ANY;
+  std::optional<uint64_t> size_;
   int64_t from_ = -1;
   int64_t to_ = -1;
   uint64_t count_ = 0;

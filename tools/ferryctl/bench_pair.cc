@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 
 namespace ferry::tools {
@@ -27,8 +28,8 @@ absl::StatusOr<BenchAnswer> ReadAnswer(int socket) {
     return Error(absl::StatusCode::kAborted, Reason::kInternal, "the receiver's process is gone");
   }
   if (answer.code != 0) {
-    return absl::Status(static_cast<absl::StatusCode>(answer.code),
-                        absl::StrCat("receiver: ", answer.text));
+    return Error(static_cast<absl::StatusCode>(answer.code), static_cast<Reason>(answer.reason),
+                 absl::StrCat("receiver: ", answer.text));
   }
   return answer;
 }
@@ -78,10 +79,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   open.remote_device = sender.target().device;
   open.route = options.route;
   open.unary = options.unary;
-  if (options.peer_client_dir.size() >= sizeof(open.client_dir)) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("runtime directory ", options.peer_client_dir, " is too long"));
-  }
+  FERRY_CHECK(options.peer_client_dir.size() < sizeof(open.client_dir));  // no socket's path is
   options.peer_client_dir.copy(open.client_dir, sizeof(open.client_dir) - 1);
   target.domain.copy(open.domain, sizeof(open.domain) - 1);
   RETURN_IF_ERROR(WriteOrder(ours.get(), open));

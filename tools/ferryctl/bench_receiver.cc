@@ -82,6 +82,7 @@ int RunBenchReceiver(int socket) {
     BenchAnswer answer;
     const absl::Status status = Obey(order, end, answer);
     answer.code = static_cast<int32_t>(status.code());
+    answer.reason = static_cast<int32_t>(ReasonOf(status));
     const std::string text(status.message());
     text.copy(answer.text, sizeof(answer.text) - 1);
     if (send(socket, &answer, sizeof(answer), MSG_NOSIGNAL) != sizeof(answer)) return 1;

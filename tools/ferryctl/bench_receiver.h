@@ -39,8 +39,9 @@ struct BenchOrder {
 };
 
 struct BenchAnswer {
-  int32_t code = 0;  // absl::StatusCode
-  char text[380] = {};
+  int32_t code = 0;    // absl::StatusCode
+  int32_t reason = 0;  // Reason, if there is a code
+  char text[376] = {};
   int64_t nanoseconds = 0;  // kAwait, kStream: when the last was over; kArena: how long it took
   uint64_t value = 0;       // kOpen: its device; kSum: the sum
 };

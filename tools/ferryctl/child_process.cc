@@ -64,10 +64,6 @@ void ChildProcess::Kill() {
   Wait();
 }
 
-void ChildProcess::Terminate() const {
-  if (pid_ >= 0) kill(pid_, SIGTERM);
-}
-
 int ChildProcess::Wait() {
   if (pid_ < 0) return 0;
   int status = 0;

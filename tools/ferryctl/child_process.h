@@ -30,8 +30,6 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  // Asks it to end (SIGTERM).
-  void Terminate() const;
   // Waits for its end: its exit status, or 128 + the signal.
   int Wait();
 

@@ -3,15 +3,41 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
+namespace {
+
+int UsageError(const Globals& globals, const std::string& text) {
+  const std::string failure = DescribeFailure(
+      Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, text), globals.json);
+  std::fprintf(stderr, "%s\n",
+               globals.json ? failure.c_str()
+                            : absl::StrCat("ferryctl: ", text, "; --help tells more").c_str());
+  return kExitUsage;
+}
+
+// What CLI11 found wrong; of an unknown command it only says that one is missing.
+std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> rest = app.remaining();
+  if (app.get_subcommands().empty() && !rest.empty() && !absl::StartsWith(rest.front(), "-")) {
+    return absl::StrCat("there is no command '", rest.front(), "'");
+  }
+  return error.what();
+}
+
+}  // namespace
 
 CommandList AllCommands() {
   CommandList commands;
@@ -29,15 +55,16 @@ int RunFerryctl(int argc, char** argv) {
   Globals globals;
   const char* runtime_dir = std::getenv("FERRY_RUNTIME_DIR");
   globals.runtime_dir = runtime_dir != nullptr && *runtime_dir != '\0' ? runtime_dir : "/run/ferry";
-  std::string timeout;
+  // Looked for first: it also says how a usage error is told.
+  globals.json = std::any_of(
+      argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--json") == 0; });
 
   CLI::App app("Looks into ferryd, steers it and moves files through it.", "ferryctl");
-  app.require_subcommand(1);
   app.set_version_flag("--version", std::string("ferryctl ") + FERRY_VERSION);
   app.add_option("--runtime-dir", globals.runtime_dir,
                  "ferryd's ($FERRY_RUNTIME_DIR or /run/ferry)");
   app.add_flag("--json", globals.json, "Print JSON for programs");
-  app.add_option("--timeout", timeout, "For one call, such as 10s or 250ms");
+  AddParsed(app, "--timeout", globals.timeout, ParseDuration, "For one call, such as 10s or 250ms");
   app.footer(
       "Exit status: 0 ok, 1 failure, 2 usage, 3 not found, 4 unavailable, 5 denied, 8 unhealthy.");
 
@@ -53,19 +80,14 @@ int RunFerryctl(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {  // CLI11 reports by exception, also for --help
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    return error.get_exit_code() == 0 ? app.exit(error) : UsageError(globals, Explain(app, error));
+  }
+  if (chosen == nullptr) return UsageError(globals, "a command is required");
+  if (const std::string bad = CheckRuntimeDir(globals.runtime_dir); !bad.empty()) {
+    return UsageError(globals, bad);
   }
 
-  absl::StatusOr<int> result = kExitOk;
-  if (!timeout.empty()) {
-    auto parsed = ParseDuration(timeout);
-    if (!parsed.ok()) {
-      std::fprintf(stderr, "--timeout: %s\n", std::string(parsed.status().message()).c_str());
-      return kExitUsage;
-    }
-    globals.timeout = *parsed;
-  }
-  result = chosen->Run(globals);
+  const absl::StatusOr<int> result = chosen->Run(globals);
   if (result.ok()) return *result;
   std::fprintf(stderr, "%s%s\n", globals.json ? "" : "ferryctl: ",
                DescribeFailure(result.status(), globals.json).c_str());

@@ -93,6 +93,8 @@ absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
     transfer.key_bytes = piece.key.size();
     transfer.ranges = &ranges[i];
     transfer.range_count = 1;
+    transfer.has_defined_at = target.defined_at != 0;
+    transfer.defined_value = target.defined_at;
     transfer.data_type = piece.data_type;
     if (piece.data_type != FERRY_UNSPECIFIED) {
       static constexpr int64_t kScalar = 0;  // no dimensions are said by a pointer and a count of 0

@@ -67,6 +67,7 @@ struct PostTarget {
   int route = FERRY_ROUTE_ANY;
   absl::Duration deadline = absl::ZeroDuration();  // zero: the daemon's default
   uint32_t over_timeline = 0;
+  uint64_t defined_at = 0;  // once 'defined' counter 0 has reached this; 0: the bytes are there
 };
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,

@@ -115,7 +115,9 @@ std::string DescribeFailure(const absl::Status& status, bool json) {
   }
   std::string text = absl::StrCat(code, reason.empty() || reason == code ? "" : " ",
                                   reason == code ? "" : reason, ": ", status.message());
-  for (const Violation& v : violations) absl::StrAppend(&text, "\n  ", v.field, ": ", v.text);
+  for (size_t i = 1; i < violations.size(); ++i) {
+    absl::StrAppend(&text, "\n  ", violations[i].field, ": ", violations[i].text);
+  }
   return text;
 }
 

@@ -28,7 +28,8 @@ absl::Status FromGrpc(const grpc::Status& status);
 absl::Status WithViolations(absl::Status status, const std::vector<Violation>& violations);
 std::vector<Violation> ViolationsOf(const absl::Status& status);
 
-// "NOT_FOUND ARENA_NOT_FOUND: text" and one line a violation; or the same as one JSON object.
+// "NOT_FOUND ARENA_NOT_FOUND: text", which has the first violation in it, and a line for each
+// further one; or all as one JSON object.
 std::string DescribeFailure(const absl::Status& status, bool json);
 
 // Which ExitStatus an error means.

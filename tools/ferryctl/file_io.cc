@@ -69,9 +69,6 @@ absl::Status InputFile::Read(uint64_t offset, void* to, size_t size) const {
   return absl::OkStatus();
 }
 
-OutputFile::OutputFile(std::string path, std::string temporary, UniqueFd fd)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)) {}
-
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, "")),
@@ -81,22 +78,33 @@ OutputFile::~OutputFile() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes) {
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                  absl::StrCat("create ", path, ": it exists and is not a regular file"));
   }
-  std::string temporary = absl::StrCat(path, ".part.", getpid());
-  UniqueFd fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid()) return FileError("create", temporary, errno);
-  OutputFile file(path, std::move(temporary), std::move(fd));
-  if (bytes > 0) {
-    if (int error = posix_fallocate(file.fd_.get(), 0, static_cast<off_t>(bytes)); error != 0) {
-      return FileError(absl::StrCat("reserve ", bytes, " bytes for"), path, error);
-    }
+  OutputFile file(path);
+  const size_t slash = path.find_last_of('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  file.fd_ = UniqueFd(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+  if (!file.fd_.valid() && (errno == EOPNOTSUPP || errno == EISDIR)) {  // not this file system
+    file.temporary_ = file.PartName();
+    file.fd_ =
+        UniqueFd(open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   }
+  if (!file.fd_.valid()) return FileError("create", path, errno);
   return file;
+}
+
+std::string OutputFile::PartName() const { return absl::StrCat(path_, ".part.", getpid()); }
+
+absl::Status OutputFile::Reserve(uint64_t bytes) const {
+  if (bytes == 0) return absl::OkStatus();
+  if (int error = posix_fallocate(fd_.get(), 0, static_cast<off_t>(bytes)); error != 0) {
+    return FileError(absl::StrCat("reserve ", bytes, " bytes for"), path_, error);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status OutputFile::Write(uint64_t offset, const void* from, size_t size) const {
@@ -114,6 +122,14 @@ absl::Status OutputFile::Write(uint64_t offset, const void* from, size_t size) c
 }
 
 absl::Status OutputFile::Commit() {
+  if (temporary_.empty()) {  // linkat takes nobody's place, rename does
+    const std::string us = absl::StrCat("/proc/self/fd/", fd_.get());
+    const std::string part = PartName();
+    if (linkat(AT_FDCWD, us.c_str(), AT_FDCWD, part.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return FileError("link", part, errno);
+    }
+    temporary_ = part;
+  }
   if (rename(temporary_.c_str(), path_.c_str()) != 0) return FileError("rename to", path_, errno);
   temporary_.clear();
   return absl::OkStatus();

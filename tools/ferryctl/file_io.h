@@ -26,22 +26,25 @@ class InputFile {
   uint64_t bytes_ = 0;
 };
 
-// Writes beside `path` and takes its place on Commit, so that a failure leaves no half of a file.
-// What is not committed is removed.
+// Takes the place of `path` on Commit. Until then it has no name, where the file system can do
+// that, so that nothing is left of it however we end; else one beside `path`, removed unless we are
+// killed.
 class OutputFile {
  public:
-  // Reserves the space at once: a full disk is known before anything is moved.
-  static absl::StatusOr<OutputFile> Create(const std::string& path, uint64_t bytes);
+  static absl::StatusOr<OutputFile> Create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();
+  // So that a full disk is known before anything is moved.
+  absl::Status Reserve(uint64_t bytes) const;
   absl::Status Write(uint64_t offset, const void* from, size_t size) const;
   absl::Status Commit();
 
  private:
-  OutputFile(std::string path, std::string temporary, UniqueFd fd);
+  std::string PartName() const;
+  explicit OutputFile(std::string path) : path_(std::move(path)) {}
   std::string path_;
-  std::string temporary_;  // empty once committed
+  std::string temporary_;  // its name beside `path_`; empty while it has none
   UniqueFd fd_;
 };
 

@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "tools/ferryctl/checksum.h"
 #include "tools/ferryctl/safetensors.h"
@@ -79,6 +81,18 @@ std::string PreambleKey(absl::string_view file_key) {
 }
 std::string HeaderKey(absl::string_view file_key) {
   return TransferKeyOf(absl::StrCat(file_key, "#header"));
+}
+
+absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key) {
+  const auto said = [&](absl::string_view text) {
+    return absl::StrReplaceAll(
+        text, {{PreambleKey(file_key), file_key}, {HeaderKey(file_key), file_key}});
+  };
+  absl::Status told(status.code(), said(status.message()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    told.SetPayload(url, absl::Cord(said(std::string(payload))));
+  });
+  return told;
 }
 
 absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view header,

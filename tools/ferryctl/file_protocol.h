@@ -45,6 +45,9 @@ std::string TransferKeyOf(absl::string_view name);
 std::string PreambleKey(absl::string_view file_key);
 std::string HeaderKey(absl::string_view file_key);
 
+// An error of any round told as one of the file: who asked for "F" never heard of "F#preamble".
+absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key);
+
 // The transfers of round 3, in the order of the file; offsets are within the file and without
 // holes.
 struct FilePlan {

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/format.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
 
@@ -19,13 +20,16 @@ void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
   app.add_option("file", file, "The file")->required();
   app.add_option(remote, remote_device, "The other end's global device id")->required();
   app.add_option(own, own_device, "A device of this daemon (the first one)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast<int64_t>(0));
   app.add_option("--key", key, "What both ends call it (the file's base name)");
-  app.add_option("--domain", domain, "The job's secret name, at most 32 bytes (the uid's)");
-  app.add_option("--route", route, "Insist on local, mapped, ucx or nccl");
-  app.add_option("--deadline", deadline, "How long to wait for the other end (60s)");
+  app.add_option("--domain", domain, "The job's secret name, at most 32 bytes (the uid's)")
+      ->check([](const std::string& text) {
+        return text.size() <= 32 ? "" : absl::StrCat("at most 32 bytes, not ", text.size());
+      });
+  AddParsed(app, "--route", route, ParseRoute, "Insist on local, mapped, ucx or nccl");
+  AddParsed(app, "--deadline", deadline, ParseDeadline, "How long to wait for the other end (60s)");
   app.add_option("--name", name, "What the session is called in lists (ferryctl)");
-  app.add_flag("--checksum,!--no-checksum", checksum, "Print the file's SHA-256");
+  app.add_flag("--checksum", checksum, "Print the file's SHA-256, read once more for it");
 }
 
 std::string FileFlags::Key() const {
@@ -35,10 +39,8 @@ std::string FileFlags::Key() const {
 absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Globals& globals,
                                             End end) {
   FileSession opened;
-  ASSIGN_OR_RETURN(opened.target.route, ParseRoute(flags.route));
-  if (!flags.deadline.empty()) {
-    ASSIGN_OR_RETURN(opened.target.deadline, ParseDuration(flags.deadline));
-  }
+  opened.target.route = flags.route;
+  opened.target.deadline = flags.deadline;
   SessionOptions options;
   options.client_dir = globals.ClientDir();
   options.name = flags.name.empty() ? "ferryctl" : flags.name;
@@ -80,8 +82,8 @@ void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSess
   const uint64_t destination = sends ? session.target.remote_device : session.target.device;
   // Which way they went is not told to clients: what was insisted on, else what an operator is
   // told.
-  std::string route = flags.route;
-  if (session.target.route == FERRY_ROUTE_ANY) {
+  std::string route = RouteText(flags.route);
+  if (flags.route == FERRY_ROUTE_ANY) {
     auto chosen = ChosenRoute(globals, source, destination);
     route = chosen.ok() && *chosen != FERRY_ROUTE_ANY ? RouteText(*chosen) : "unknown";
   }

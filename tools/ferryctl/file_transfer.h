@@ -21,8 +21,8 @@ struct FileFlags {
   std::string file;
   std::string key;  // empty: the file's base name
   std::string domain;
-  std::string route = "any";
-  std::string deadline;
+  int route = FERRY_ROUTE_ANY;
+  absl::Duration deadline = absl::ZeroDuration();  // the daemon's default
   std::string name;
   bool checksum = false;
   int64_t own_device = -1;

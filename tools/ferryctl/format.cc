@@ -66,6 +66,12 @@ absl::StatusOr<absl::Duration> ParseDuration(const std::string& text) {
   return value;
 }
 
+absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text) {
+  ASSIGN_OR_RETURN(absl::Duration value, ParseDuration(text));
+  if (value == absl::ZeroDuration()) return Invalid(absl::StrCat("deadline '", text, "' is zero"));
+  return value;
+}
+
 absl::StatusOr<int> ParseRoute(const std::string& text) {
   for (int route = 0; route < static_cast<int>(std::size(kRoutes)); ++route) {
     if (text == kRoutes[route]) return route;

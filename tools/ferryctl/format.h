@@ -15,6 +15,8 @@ namespace ferry::tools {
 absl::StatusOr<uint64_t> ParseSize(const std::string& text);
 // "10s", "250ms", "1m30s"; a bare number is seconds. Never negative.
 absl::StatusOr<absl::Duration> ParseDuration(const std::string& text);
+// The same, and never zero: what Ferry takes for "not said".
+absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text);
 // "any", "local", "mapped", "ucx", "nccl" to FERRY_ROUTE_*.
 absl::StatusOr<int> ParseRoute(const std::string& text);
 std::string RouteText(int route);

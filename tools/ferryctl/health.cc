@@ -10,6 +10,7 @@
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/health_check.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
 namespace {
@@ -19,17 +20,17 @@ class HealthCommand : public Command {
   HealthCommand() : Command("health", "Whether the daemon serves; exit status 8 if it does not") {}
   void Define(CLI::App& app) override {
     app.add_option("--service", service_, "'' (the daemon), startup, readiness or liveness");
-    app.add_option("--wait", wait_, "Wait so long for it to serve, also for its start");
+    AddParsed(app, "--wait", wait_, ParseDuration,
+              "Wait so long for it to serve, also for its start");
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
     ServingStatus status;
-    if (wait_.empty()) {
+    if (!wait_.has_value()) {
       ASSIGN_OR_RETURN(status, CheckHealth(globals.AdminSocket(), service_,
                                            globals.timeout.value_or(kAdminTimeout)));
     } else {
-      ASSIGN_OR_RETURN(absl::Duration patience, ParseDuration(wait_));
-      ASSIGN_OR_RETURN(status, AwaitServing(globals.AdminSocket(), service_, patience));
+      ASSIGN_OR_RETURN(status, AwaitServing(globals.AdminSocket(), service_, *wait_));
     }
     const std::string state = ::grpc::health::v1::HealthCheckResponse::ServingStatus_Name(status);
     if (globals.json) {
@@ -43,7 +44,7 @@ class HealthCommand : public Command {
 
  private:
   std::string service_;
-  std::string wait_;
+  std::optional<absl::Duration> wait_;
 };
 
 }  // namespace

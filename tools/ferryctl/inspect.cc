@@ -10,6 +10,7 @@
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
 namespace {
@@ -142,7 +143,7 @@ class TransfersCommand
   void Define(CLI::App& app) override {
     app.add_option_function<uint32_t>(
            "--limit", [this](uint32_t limit) { request_.set_limit(limit); }, "Show at most so many")
-        ->check(CLI::PositiveNumber);
+        ->check(AtLeast<uint32_t>(1));
   }
 
  protected:

@@ -13,6 +13,7 @@
 #include "tools/ferryctl/file_io.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
 namespace {
@@ -101,13 +102,12 @@ class MakeCheckpointCommand : public Command {
       : Command("make-checkpoint", "Write a Llama-shaped BF16 .safetensors file of random data") {}
   void Define(CLI::App& app) override {
     app.add_option("file", file_, "Where")->required();
-    app.add_option("--size", size_, "About how large (1GB)");
+    AddParsed(app, "--size", size_, ParseSize, "About how large (1GB)");
     app.add_option("--seed", seed_, "Of the random data (1)");
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
-    ASSIGN_OR_RETURN(uint64_t size, ParseSize(size_));
     const absl::Time start = absl::Now();
-    const std::vector<CheckpointTensor> tensors = LlamaTensors(size);
+    const std::vector<CheckpointTensor> tensors = LlamaTensors(size_);
     ASSIGN_OR_RETURN(uint64_t bytes, WriteCheckpoint(file_, tensors, seed_));
     const absl::Duration elapsed = absl::Now() - start;
     if (globals.json) {
@@ -125,7 +125,7 @@ class MakeCheckpointCommand : public Command {
 
  private:
   std::string file_;
-  std::string size_ = "1GB";
+  uint64_t size_ = 1'000'000'000;
   uint64_t seed_ = 1;
 };
 
@@ -154,7 +154,8 @@ absl::StatusOr<uint64_t> WriteCheckpoint(const std::string& path,
   for (int i = 0; i < 8; ++i) start.push_back(static_cast<char>(header.size() >> (8 * i)));
   start += header;
   const uint64_t data = TotalOf(tensors);
-  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path, start.size() + data));
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  RETURN_IF_ERROR(file.Reserve(start.size() + data));
   RETURN_IF_ERROR(file.Write(0, start.data(), start.size()));
   Random random(seed);
   std::vector<uint64_t> chunk(std::size_t{1} << 20);

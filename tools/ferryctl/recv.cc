@@ -24,12 +24,16 @@ void NoteTime(void* nanoseconds) {
 class RecvCommand : public Command {
  public:
   RecvCommand() : Command("recv", "Receive what `ferryctl send` sends into a file") {}
-  void Define(CLI::App& app) override {
-    flags_.checksum = true;
-    flags_.Define(app, "--to", "--from");
-  }
+  void Define(CLI::App& app) override { flags_.Define(app, "--to", "--from"); }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
+    const absl::Status done = Receive(globals);
+    return done.ok() ? absl::StatusOr<int>(kExitOk) : InTermsOfFile(done, flags_.Key());
+  }
+
+ private:
+  absl::Status Receive(const Globals& globals) {
+    ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(flags_.file));
     ASSIGN_OR_RETURN(FileSession session, OpenFileSession(flags_, globals, End::kReceive));
     ASSIGN_OR_RETURN(std::string preamble_bytes,
                      ReceiveBytes(session, PreambleKey(flags_.Key()), kPreambleBytes));
@@ -43,7 +47,7 @@ class RecvCommand : public Command {
     }
     ASSIGN_OR_RETURN(FilePlan plan, PlanFile(preamble, header, flags_.Key()));
     ASSIGN_OR_RETURN(FileLayout layout, LayOutFile(plan, session.session.get(), 0));
-    ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(flags_.file, preamble.file_bytes));
+    RETURN_IF_ERROR(file.Reserve(preamble.file_bytes));
     RETURN_IF_ERROR(file.Write(0, header.data(), header.size()));
 
     Progress progress(absl::StrCat("recv ", flags_.Key()), preamble.file_bytes, !globals.json);
@@ -65,10 +69,9 @@ class RecvCommand : public Command {
       ASSIGN_OR_RETURN(summary.sha256, Sha256OfFile(flags_.file));
     }
     PrintSummary(flags_, globals, session, summary);
-    return kExitOk;
+    return absl::OkStatus();
   }
 
- private:
   absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, std::string key,
                                            uint64_t bytes) {
     ASSIGN_OR_RETURN(ArenaPtr arena,

@@ -29,6 +29,12 @@ class SendCommand : public Command {
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
+    const absl::Status done = Send(globals);
+    return done.ok() ? absl::StatusOr<int>(kExitOk) : InTermsOfFile(done, flags_.Key());
+  }
+
+ private:
+  absl::Status Send(const Globals& globals) {
     ASSIGN_OR_RETURN(InputFile file, InputFile::Open(flags_.file));
     ASSIGN_OR_RETURN(FileHead head, ReadFileHead(file, flags_.file, raw_));
     ASSIGN_OR_RETURN(FilePlan plan, PlanFile(head.preamble, head.header, flags_.Key()));
@@ -45,7 +51,7 @@ class SendCommand : public Command {
     Progress progress(absl::StrCat("send ", flags_.Key()), file.bytes(), !globals.json);
     uint64_t done = head_bytes;
     for (const FileWindow& window : layout.windows) {
-      RETURN_IF_ERROR(SendWindow(file, plan, layout, window, session, progress, done));
+      RETURN_IF_ERROR(SendWindow(file, plan, layout, window, session, head_batch, progress, done));
     }
     RETURN_IF_ERROR(Wait(head_batch));
 
@@ -60,10 +66,9 @@ class SendCommand : public Command {
       ASSIGN_OR_RETURN(summary.sha256, Sha256OfFile(flags_.file));
     }
     PrintSummary(flags_, globals, session, summary);
-    return kExitOk;
+    return absl::OkStatus();
   }
 
- private:
   absl::StatusOr<BatchPtr> PostHead(const FileHead& head, const FileSession& session,
                                     const ArenaPtr& arena) {
     const std::string preamble = EncodePreamble(head.preamble);
@@ -79,17 +84,25 @@ class SendCommand : public Command {
     return Post(session.session.get(), session.target, arena.get(), pieces);
   }
 
-  // Reads batch after batch into one arena and posts each as soon as it is there, so that the
-  // daemon moves one while the next is read. The arena's pages are first touched by the reads
-  // themselves.
+  // Posts all batches of the window, then reads one after the other into one arena and says that it
+  // is there: the daemon moves one while the next is read, and if we die, the receiver hears of it.
+  // The arena's pages are first touched by the reads themselves.
   absl::Status SendWindow(const InputFile& file, const FilePlan& plan, const FileLayout& layout,
-                          const FileWindow& window, const FileSession& session, Progress& progress,
-                          uint64_t& done) {
+                          const FileWindow& window, FileSession& session,
+                          const BatchPtr& head_batch, Progress& progress, uint64_t& done) {
     ASSIGN_OR_RETURN(ArenaPtr arena,
                      CreateArena(session.session.get(), session.target.device,
                                  std::max<uint64_t>(window.bytes, 1), FERRY_ARENA_NO_POPULATE));
     std::deque<Posted> posted;
+    for (size_t i = window.first; i < window.last; ++i) {
+      session.target.defined_at = i + 1;
+      ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), session.target, arena.get(),
+                                            PiecesInWindow(plan, layout.batches[i], window)));
+      posted.push_back({std::move(batch), layout.batches[i].bytes});
+    }
     const auto settle = [&](bool all) -> absl::Status {
+      // The receiver asks for data only once it has the head: without that nothing here ends.
+      if (all || ferry_batch_over(head_batch.get())) RETURN_IF_ERROR(Wait(head_batch));
       while (!posted.empty() && (all || ferry_batch_over(posted.front().batch.get()))) {
         RETURN_IF_ERROR(Wait(posted.front().batch));
         done += posted.front().bytes;
@@ -102,9 +115,7 @@ class SendCommand : public Command {
       const FileBatch& batch = layout.batches[i];
       RETURN_IF_ERROR(
           file.Read(batch.offset, DataOf(arena) + (batch.offset - window.offset), batch.bytes));
-      ASSIGN_OR_RETURN(BatchPtr handle, Post(session.session.get(), session.target, arena.get(),
-                                             PiecesInWindow(plan, batch, window)));
-      posted.push_back({std::move(handle), batch.bytes});
+      ferry_define(session.session.get(), 0, i + 1);
       RETURN_IF_ERROR(settle(false));
     }
     return settle(true);

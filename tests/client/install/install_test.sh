@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# install_test.sh BUILD EXAMPLES FAKE_DAEMON CXX LIBDIR
+# install_test.sh BUILD EXAMPLES FAKE_DAEMON CXX LIBDIR BINDIR
 set -eu
-build=$1 examples=$2 fake_daemon=$3 cxx=$4 libdir=$5
+build=$1 examples=$2 fake_daemon=$3 cxx=$4 libdir=$5 bindir=$6
 work=$(mktemp -d)
 cleanup() {
   exec 3>&- || true
@@ -11,10 +11,15 @@ cleanup() {
 }
 trap cleanup EXIT
 
-cmake --install "$build" --component client --prefix "$work/made" > "$work/install.log"
+for component in client tools; do
+  cmake --install "$build" --component "$component" --prefix "$work/made" > "$work/install.log"
+done
 mv "$work/made" "$work/prefix"  # an installed tree may be moved
 (cd "$work/prefix" && find . -type f -o -type l | sort)
 test "$(readlink "$work/prefix/$libdir/libferry.so")" = libferry.so.0
+
+# Nothing says where libferry is but ferryctl itself.
+env -u LD_LIBRARY_PATH "$work/prefix/$bindir/ferryctl" --version
 
 mkdir "$work/client"
 mkfifo "$work/stdin" "$work/stdout"
