@@ -49,9 +49,11 @@ void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queu
     if (op->link != &link || !(queued || op->receive() || op->posted > 0)) continue;
     stopped.push_back(op.get());
   }
-  if (!stopped.empty()) {
+  const auto send = std::find_if(stopped.begin(), stopped.end(),
+                                 [](const Op* op) { return op->window != nullptr; });
+  if (send != stopped.end()) {
     const auto goes = [&](const Op* op) { return op->link == &link && (queued || op->posted > 0); };
-    auto& sends = link.channel->sends;
+    auto& sends = (*send)->window->sends;
     sends.erase(std::remove_if(sends.begin(), sends.end(), goes), sends.end());
     for (Op* op : stopped) op->waiting = false;  // in one pass, not one by one in StopOp
   }
@@ -92,7 +94,11 @@ void UcxTransport::Impl::Drain(Channel& channel) {
   for (auto& [key, op] : ops) {
     if (op->channel == &channel) stopped.push_back(op.get());
   }
-  channel.sends.clear();
+  channel.waiting.clear();
+  for (auto& [key, window] : channel.windows) {
+    window->sends.clear();
+    window->waiting = false;
+  }
   for (Op* op : stopped) {
     op->waiting = false;
     StopOp(*op, why);

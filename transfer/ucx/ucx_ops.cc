@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of an op: posted to UCX, returned, stopped, answered.
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +16,7 @@
 namespace ferry {
 namespace {
 
-// Send requests that UCX has at once, per worker. Only sends are bounded: receives are all posted,
+// Send requests that UCX has at once, per window. Only sends are bounded: receives are all posted,
 // so that two ends which order their ops differently cannot wait for each other.
 constexpr size_t kSendsAtOnce = 64;
 // A transfer travels in messages of this size, so that a small one never waits behind a large one.
@@ -78,8 +80,10 @@ void UcxTransport::Impl::Start(TransportOp op) {
   } else if (state.slots.empty()) {
     FinishIfComplete(state);
   } else {
-    state.waiting = true;
-    state.channel->sends.push_back(&state);
+    std::unique_ptr<Window>& window = link.channel->windows[link.key];
+    if (window == nullptr) window = std::make_unique<Window>();
+    state.window = window.get();
+    Enqueue(state);
   }
 }
 
@@ -150,14 +154,14 @@ void UcxTransport::Impl::PostSend(Op& op) {
   ucp_request_param_t param = RequestParam(slot, buffer);
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     Slot& slot = *static_cast<Slot*>(user_data);
-    --slot.op->channel->sends_in_flight;
-    slot.op->channel->bytes_in_flight -= slot.size;
+    --slot.op->window->requests;
+    slot.op->window->bytes -= slot.size;
     slot.op->owner->Sent(slot, status);
     slot.op->owner->Returned(slot, request);
   };
   ++op.in_flight;
-  ++op.channel->sends_in_flight;
-  op.channel->bytes_in_flight += slot.size;
+  ++op.window->requests;
+  op.window->bytes += slot.size;
   const ucs_status_ptr_t request =
       api.ucp_tag_send_nbx(op.link->endpoint, buffer.data, buffer.count, op.op.tag, &param);
   if (UCS_PTR_IS_PTR(request)) {
@@ -165,8 +169,8 @@ void UcxTransport::Impl::PostSend(Op& op) {
     return;
   }
   --op.in_flight;
-  --op.channel->sends_in_flight;
-  op.channel->bytes_in_flight -= slot.size;
+  --op.window->requests;
+  op.window->bytes -= slot.size;
   Sent(slot, UCS_PTR_RAW_STATUS(request));
 }
 
@@ -175,6 +179,7 @@ void UcxTransport::Impl::Received(Slot& slot, ucs_status_t status, size_t length
   // What came, came: only a cancelled request's message may still be under way.
   if (status != UCS_ERR_CANCELED) ++op.arrived;
   if (status == UCS_OK && length == slot.size) return;
+  if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) op.overrun = true;
   if (!op.status.ok()) return;
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
     op.status =
@@ -215,27 +220,44 @@ void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
     }
     // What the peer sends all the same would lie in the worker for ever.
     auto& strays = op.channel->strays;
-    if (op.arrived < op.slots.size()) {
+    if (op.overrun) {
+      strays.push_back({op.op.tag, std::numeric_limits<size_t>::max()});
+    } else if (op.arrived < op.slots.size()) {
       strays.push_back({op.op.tag, op.slots.size() - op.arrived});
     }
     if (strays.size() > kMostStrays) strays.pop_front();
   } else if (std::exchange(op.waiting, false)) {
-    auto& sends = op.channel->sends;
+    auto& sends = op.window->sends;
     sends.erase(std::find(sends.begin(), sends.end(), &op));
   }
   FinishIfComplete(op);
 }
 
+void UcxTransport::Impl::Enqueue(Op& send) {
+  send.waiting = true;
+  send.window->sends.push_back(&send);
+  if (std::exchange(send.window->waiting, true)) return;
+  send.channel->waiting.push_back(send.window);
+}
+
 bool UcxTransport::Impl::PumpSends(Channel& channel) {
   bool any = false;
-  const auto room = [&] {
-    return channel.sends_in_flight < kSendsAtOnce && channel.bytes_in_flight < kBytesAtOnce;
-  };
-  while (!channel.sends.empty() && room()) {
-    Op& op = *channel.sends.front();
-    channel.sends.pop_front();
-    op.waiting = false;
+  // One message for each window in turn, and within it for each op, until none has room.
+  for (size_t full = 0; full < channel.waiting.size();) {
+    Window& window = *channel.waiting.front();
+    channel.waiting.pop_front();
+    window.waiting = !window.sends.empty();
+    if (!window.waiting) continue;
+    channel.waiting.push_back(&window);
+    if (window.requests >= kSendsAtOnce || window.bytes >= kBytesAtOnce) {
+      ++full;
+      continue;
+    }
+    full = 0;
     any = true;
+    Op& op = *window.sends.front();
+    window.sends.pop_front();
+    op.waiting = false;
     const absl::Status opened = OpenEndpoint(*op.link);
     if (!opened.ok()) {
       op.status = OpError(absl::StatusCode::kUnavailable,
@@ -243,10 +265,7 @@ bool UcxTransport::Impl::PumpSends(Channel& channel) {
                           opened.message());
     }
     if (op.status.ok()) PostSend(op);
-    if (op.status.ok() && op.posted < op.slots.size()) {
-      op.waiting = true;
-      channel.sends.push_back(&op);
-    }
+    if (op.status.ok() && op.posted < op.slots.size()) Enqueue(op);
     FinishIfComplete(op);
   }
   return any;

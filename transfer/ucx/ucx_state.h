@@ -39,18 +39,29 @@ struct UcxTransport::Impl {
     std::vector<ucp_dt_iov_t> pieces;  // only if the message is more than one
   };
 
+  // The sends to one device of a peer: each has bounds of its own, so that one that does not take
+  // its messages holds up nobody else.
+  struct Window {
+    std::deque<Op*> sends;  // not all messages posted
+    bool waiting = false;   // is in its channel's `waiting`
+    size_t requests = 0;    // that UCX has
+    size_t bytes = 0;       // of these
+  };
+
   struct Op {
     Impl* owner = nullptr;
     TransportOp op;
     Link* link = nullptr;  // null once it is stopped
     Channel* channel = nullptr;
-    std::vector<Slot> slots;  // one per message; never resized
-    size_t posted = 0;        // messages handed to UCX
-    size_t segment = 0;       // where the next message begins
+    Window* window = nullptr;  // sends
+    std::vector<Slot> slots;   // one per message; never resized
+    size_t posted = 0;         // messages handed to UCX
+    size_t segment = 0;        // where the next message begins
     size_t offset = 0;
     size_t in_flight = 0;   // requests that have not returned
     size_t arrived = 0;     // receives: messages that need nothing more from the peer
-    bool waiting = false;   // is in its channel's `sends`
+    bool waiting = false;   // is in its window's `sends`
+    bool overrun = false;   // the peer sent what was not agreed, and may go on
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
 
@@ -80,9 +91,8 @@ struct UcxTransport::Impl {
     // destroying the worker makes the requests of a dead peer return.
     bool forceable = true;
     size_t ops = 0;
-    std::deque<Op*> sends;  // not all segments posted
-    size_t sends_in_flight = 0;
-    size_t bytes_in_flight = 0;  // of sends
+    absl::flat_hash_map<LinkKey, std::unique_ptr<Window>> windows;
+    std::deque<Window*> waiting;  // those that have sends
     size_t receives_in_flight = 0;
     bool draining = false;       // see Drain
     std::vector<void*> closing;  // requests of endpoints that close
@@ -159,6 +169,7 @@ struct UcxTransport::Impl {
   // After progress of the channel's worker. Here and not in UCX's callbacks, which must not call
   // UCX for much, and not in Launch or Abort, which must not answer.
   bool AfterProgress(Channel& channel);
+  void Enqueue(Op& send);
   bool PumpSends(Channel& channel);
   void DropStrays(Channel& channel);
   bool DropMessage(Channel& channel, uint64_t tag);
