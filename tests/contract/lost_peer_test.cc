@@ -2,6 +2,7 @@
 // UCX with a peer that is killed or stopped: whatever UCX itself sees of that, RemovePeer makes
 // every op come back, and the transport serves the next peer and can be taken down.
 #include <cstring>
+#include <thread>
 
 #include "base/status.h"
 #include "tests/contract/peer_process.h"
@@ -146,8 +147,13 @@ TEST_P(LostPeer, StoppedOrKilledInTheMiddle) {
     const uint64_t tag = id * 1000;
     auto peer = Join(id);
     Greet(*peer, id, tag);
+    // Its first bytes are there. Before that it may be writing into UCX's shared queue, which nobody
+    // else can use if it never comes to the end of that.
+    volatile std::byte* const first = arena_->data();
+    *first = std::byte{0x5A};
     Launch(id, LaunchRole::kReceive, tag + 10, kLarge);
     peer->Send(tag + 10, kLarge);
+    while (*first == std::byte{0x5A}) std::this_thread::yield();
     if (stop) {
       peer->Stop();
     } else {
