@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // libferry's own decoders, fed with one answer as if it were each of them. Where protoc's code
 // takes the bytes too, both have read the same numbers.
+#include <google/protobuf/stubs/logging.h>
+
 #include "base/check.h"
 #include "client/codec.h"
 #include "ferry/v1/session.pb.h"
@@ -8,6 +10,9 @@
 
 namespace ferry::client {
 namespace {
+
+// It complains about each text that is no text.
+const auto kQuiet = google::protobuf::SetLogHandler(nullptr);
 
 // Not all that ours takes: protoc's looks at the encoding of texts too.
 template <typename Message>

@@ -2,6 +2,7 @@
 #include "tests/fuzz/daemon_core.h"
 
 #include <fcntl.h>
+#include <google/protobuf/stubs/logging.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,6 +18,9 @@
 
 namespace ferry::testing {
 namespace {
+
+// It complains about each text that is no text.
+const auto kQuiet = google::protobuf::SetLogHandler(nullptr);
 
 constexpr PeerId kNodeB{1};
 constexpr Credentials kClient{100, 1000, 1000};

@@ -7,6 +7,8 @@
 // Steps: F frame; P post (what, key); D defined (which); C cancel (which); T time passes (2^n ms);
 // L a launch is answered (how); G a group is answered (how); V a communicator shall go; X the link
 // is lost; U the link is up (with what routes).
+#include <google/protobuf/stubs/logging.h>
+
 #include <deque>
 
 #include "absl/container/flat_hash_set.h"
@@ -18,6 +20,9 @@
 
 namespace ferry::testing {
 namespace {
+
+// It complains about each text that is no text.
+const auto kQuiet = google::protobuf::SetLogHandler(nullptr);
 
 constexpr PeerId kNodeB{1};
 constexpr SessionId kSession{1};
