@@ -132,11 +132,11 @@ bool DaemonCore::Send(Door::ConnectionId, const AttachReply& reply, const std::v
 
 void DaemonCore::OnPacket(Door::ConnectionId connection, const std::string& packet, bool with_fd) {
   const auto [entry, first] = connections_.try_emplace(connection, true);
-  if (first) table_.OnConnected(connection);
+  if (first) table_.OnConnected(connection, kClient);
   if (!entry->second) return;
   absl::StatusOr<AttachCommand> command = ParseAttach(packet);
   if (!command.ok()) {
-    table_.OnGarbage(connection, command.status());
+    table_.OnGarbage(connection, kClient, command.status());
   } else {
     std::vector<UniqueFd> fds;
     if (with_fd) fds.push_back(ArenaFd(kArenaBytes));

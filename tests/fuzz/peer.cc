@@ -135,7 +135,7 @@ class NodeA {
     spec.key.destination = spec.side == Side::kSend ? theirs : ours;
     spec.key.key = std::string(1, static_cast<char>('a' + key % 8));
     spec.bytes = (what >> 3 & 1) != 0 ? 100'000'000 : 64;
-    spec.ranges.push_back({ArenaId(1), 0, spec.bytes});
+    spec.layout = {{ArenaId(1), 0, spec.bytes}};
     spec.defined = (what >> 4 & 1) == 0;
     spec.defined_value = 1;
     spec.route = static_cast<Route>((what >> 5) % kRoutes);
@@ -193,7 +193,7 @@ class NodeA {
   void CheckGroup(const GroupLaunch& launch) {
     for (const GroupChunk& chunk : launch.chunks) {
       FERRY_CHECK(open_.contains(chunk.transfer));
-      const uint64_t bytes = TotalBytes(chunk.ranges);
+      const uint64_t bytes = chunk.layout.bytes();
       FERRY_CHECK(chunk.bytes <= bytes && chunk.offset <= bytes - chunk.bytes);
     }
     groups_.push_back(launch.group);
