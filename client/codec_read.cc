@@ -8,6 +8,16 @@ namespace ferry::client {
 namespace {
 
 using protozero::pbf_reader;
+using protozero::pbf_wire_type;
+
+// A field is known by its type too: protozero takes what it is asked for on trust, and one of
+// another type is to be skipped as protoc's code skips it.
+constexpr uint32_t Varint(uint32_t field) {
+  return protozero::tag_and_type(field, pbf_wire_type::varint);
+}
+constexpr uint32_t Bytes(uint32_t field) {
+  return protozero::tag_and_type(field, pbf_wire_type::length_delimited);
+}
 
 pbf_reader Reader(std::string_view bytes) { return pbf_reader(bytes.data(), bytes.size()); }
 
@@ -39,9 +49,9 @@ void ReadDetail(pbf_reader any, ferry_status* status) {
   std::string type;
   std::string_view value;
   while (any.next()) {
-    if (any.tag() == 1) {
+    if (any.tag_and_type() == Bytes(1)) {
       type = Text(any);
-    } else if (any.tag() == 2) {
+    } else if (any.tag_and_type() == Bytes(2)) {
       value = View(any);
     } else {
       any.skip();
@@ -50,20 +60,20 @@ void ReadDetail(pbf_reader any, ferry_status* status) {
   pbf_reader detail = Reader(value);
   if (type == "type.googleapis.com/google.rpc.ErrorInfo") {
     while (detail.next()) {
-      if (detail.tag() == 1) {
+      if (detail.tag_and_type() == Bytes(1)) {
         status->reason = Text(detail);
       } else {
         detail.skip();
       }
     }
   } else if (type == "type.googleapis.com/google.rpc.BadRequest") {
-    while (detail.next(1)) {
+    while (detail.next(1, pbf_wire_type::length_delimited)) {
       pbf_reader violation = detail.get_message();
       std::pair<std::string, std::string> entry;
       while (violation.next()) {
-        if (violation.tag() == 1) {
+        if (violation.tag_and_type() == Bytes(1)) {
           entry.first = Text(violation);
-        } else if (violation.tag() == 2) {
+        } else if (violation.tag_and_type() == Bytes(2)) {
           entry.second = Text(violation);
         } else {
           violation.skip();
@@ -77,14 +87,14 @@ void ReadDetail(pbf_reader any, ferry_status* status) {
 StatusPtr ReadStatus(pbf_reader reader) {
   StatusPtr status(new ferry_status);
   while (reader.next()) {
-    switch (reader.tag()) {
-      case 1:
+    switch (reader.tag_and_type()) {
+      case Varint(1):
         status->code = reader.get_int32();
         break;
-      case 2:
+      case Bytes(2):
         status->message = Text(reader);
         break;
-      case 3:
+      case Bytes(3):
         ReadDetail(reader.get_message(), status.get());
         break;
       default:
@@ -96,17 +106,17 @@ StatusPtr ReadStatus(pbf_reader reader) {
 
 void ReadLimits(pbf_reader reader, ferry_limits* limits) {
   while (reader.next()) {
-    switch (reader.tag()) {
-      case 1:
+    switch (reader.tag_and_type()) {
+      case Varint(1):
         limits->bytes = reader.get_uint64();
         break;
-      case 2:
+      case Varint(2):
         limits->arenas = reader.get_uint64();
         break;
-      case 3:
+      case Varint(3):
         limits->transfers_in_flight = reader.get_uint64();
         break;
-      case 4:
+      case Varint(4):
         limits->batch_transfers = reader.get_uint32();
         break;
       default:
@@ -117,31 +127,31 @@ void ReadLimits(pbf_reader reader, ferry_limits* limits) {
 
 void ReadWelcome(pbf_reader reader, Welcome* welcome) {
   while (reader.next()) {
-    switch (reader.tag()) {
-      case 1:
+    switch (reader.tag_and_type()) {
+      case Varint(1):
         welcome->protocol = reader.get_uint32();
         break;
-      case 3:
+      case Varint(3):
         welcome->session_id = reader.get_uint64();
         break;
-      case 4:
+      case Bytes(4):
         welcome->token = Text(reader);
         break;
-      case 6:
+      case Bytes(6):
         welcome->node = Text(reader);
         break;
-      case 8: {
+      case Bytes(8): {
         DeviceInfo device;
         pbf_reader nested = reader.get_message();
         while (nested.next()) {
-          switch (nested.tag()) {
-            case 1:
+          switch (nested.tag_and_type()) {
+            case Varint(1):
               device.id = nested.get_uint64();
               break;
-            case 2:
+            case Varint(2):
               device.kind = nested.get_enum();
               break;
-            case 3:
+            case Bytes(3):
               device.name = Text(nested);
               break;
             default:
@@ -151,7 +161,7 @@ void ReadWelcome(pbf_reader reader, Welcome* welcome) {
         welcome->devices.push_back(std::move(device));
         break;
       }
-      case 9:
+      case Bytes(9):
         ReadLimits(reader.get_message(), &welcome->limits);
         break;
       default:
@@ -163,11 +173,11 @@ void ReadWelcome(pbf_reader reader, Welcome* welcome) {
 TransferInfo ReadTransfer(pbf_reader reader) {
   TransferInfo transfer;
   while (reader.next()) {
-    switch (reader.tag()) {
-      case 1:
+    switch (reader.tag_and_type()) {
+      case Varint(1):
         transfer.id = reader.get_uint64();
         break;
-      case 3:
+      case Bytes(3):
         transfer.status = ReadStatus(reader.get_message());
         break;
       default:
@@ -183,35 +193,35 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
   using Kind = AttachResponse::Kind;
   return Decoded(bytes, [&](pbf_reader& reader) {
     while (reader.next()) {
-      switch (reader.tag()) {
-        case 1:
+      switch (reader.tag_and_type()) {
+        case Varint(1):
           response->sequence = reader.get_uint64();
           break;
-        case 2:
+        case Bytes(2):
           response->error = ReadStatus(reader.get_message());
           break;
-        case 3:
+        case Bytes(3):
           response->kind = Kind::kWelcome;
           ReadWelcome(reader.get_message(), &response->welcome);
           break;
-        case 4: {
+        case Bytes(4): {
           response->kind = Kind::kArenaRegistered;
           pbf_reader nested = reader.get_message();
-          while (nested.next(1)) response->arena_id = nested.get_uint64();
+          while (nested.next(1, pbf_wire_type::varint)) response->arena_id = nested.get_uint64();
           break;
         }
-        case 5:
+        case Bytes(5):
           response->kind = Kind::kArenaReleased;
           reader.skip();
           break;
-        case 6:
+        case Bytes(6):
           response->kind = Kind::kTimelineReset;
           reader.skip();
           break;
-        case 7: {
+        case Bytes(7): {
           response->kind = Kind::kNotice;
           pbf_reader nested = reader.get_message();
-          while (nested.next(1)) response->draining = nested.get_bool();
+          while (nested.next(1, pbf_wire_type::varint)) response->draining = nested.get_bool();
           break;
         }
         default:
@@ -224,11 +234,11 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
 bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer) {
   return Decoded(bytes, [&](pbf_reader& reader) {
     while (reader.next()) {
-      switch (reader.tag()) {
-        case 1:
+      switch (reader.tag_and_type()) {
+        case Varint(1):
           answer->first_transfer_id = reader.get_uint64();
           break;
-        case 2:
+        case Varint(2):
           answer->first_over_value = reader.get_uint64();
           break;
         default:
@@ -241,17 +251,17 @@ bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer) {
 bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer) {
   return Decoded(bytes, [&](pbf_reader& reader) {
     while (reader.next()) {
-      switch (reader.tag()) {
-        case 1:
+      switch (reader.tag_and_type()) {
+        case Varint(1):
           answer->sequence = reader.get_uint64();
           break;
-        case 2:
+        case Bytes(2):
           answer->error = ReadStatus(reader.get_message());
           break;
-        case 3:
+        case Varint(3):
           answer->first_transfer_id = reader.get_uint64();
           break;
-        case 4:
+        case Varint(4):
           answer->first_over_value = reader.get_uint64();
           break;
         default:
@@ -263,18 +273,19 @@ bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer) {
 
 bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers) {
   return Decoded(bytes, [&](pbf_reader& reader) {
-    while (reader.next(1)) transfers->push_back(ReadTransfer(reader.get_message()));
+    while (reader.next(1, pbf_wire_type::length_delimited))
+      transfers->push_back(ReadTransfer(reader.get_message()));
   });
 }
 
 bool DecodeWatch(std::string_view bytes, WatchEvents* events) {
   return Decoded(bytes, [&](pbf_reader& reader) {
     while (reader.next()) {
-      switch (reader.tag()) {
-        case 1:
+      switch (reader.tag_and_type()) {
+        case Varint(1):
           events->first_event = reader.get_uint64();
           break;
-        case 2:
+        case Bytes(2):
           events->ended.push_back(ReadTransfer(reader.get_message()));
           break;
         default:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The only ways targets are made here: a folder's library, its program, its tests.
 set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target of ours: 'address,undefined' or 'thread'")
+option(FERRY_FUZZ "Fuzz targets driven by libFuzzer (clang), not only replayed: preset fuzz" OFF)
 
 add_library(ferry_flags INTERFACE)
 target_include_directories(ferry_flags INTERFACE ${PROJECT_SOURCE_DIR})
@@ -9,9 +10,12 @@ target_compile_options(ferry_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-
 target_compile_definitions(ferry_flags INTERFACE FERRY_VERSION="${PROJECT_VERSION}")
 if(FERRY_SANITIZE)
   target_compile_options(ferry_flags INTERFACE -fsanitize=${FERRY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
-    -Wno-maybe-uninitialized  # false alarms of g++ 12 on absl::InlinedVector
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>  # false alarms of g++ 12 on absl::InlinedVector
     $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)  # fences: ours order against other processes, which no sanitizer sees
   target_link_options(ferry_flags INTERFACE -fsanitize=${FERRY_SANITIZE})
+endif()
+if(FERRY_FUZZ)
+  target_compile_options(ferry_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # ferry_library(NAME [EXCLUDE regex] DEPS ...): every .cc of the folder (not of its sub-folders) is in it.

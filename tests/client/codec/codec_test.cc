@@ -434,5 +434,17 @@ TEST(CodecTest, GarbageIsRefusedAndUnknownFieldsAreSkipped) {
   EXPECT_EQ(attach.sequence, 4u);
 }
 
+// Found by fuzzing: the text was taken for the number of its bytes, and what it says for fields.
+TEST(CodecTest, AFieldOfAnotherTypeIsSkipped) {
+  AttachResponse attach;
+  ASSERT_TRUE(DecodeAttachResponse(std::string("\x0a\x02\x08\x05\x10\x07", 6), &attach));
+  EXPECT_EQ(attach.sequence, 0u);
+  EXPECT_EQ(attach.error, nullptr);
+  EXPECT_EQ(DecodeStatus(std::string("\x12\x01m\x0a\x02\x08\x05", 7)), nullptr);
+  std::vector<TransferInfo> transfers;
+  EXPECT_TRUE(DecodeGetTransfers(std::string("\x08\x05", 2), &transfers));
+  EXPECT_TRUE(transfers.empty());
+}
+
 }  // namespace
 }  // namespace ferry::client

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a daemon's classes live when a test plays the daemon: a home whose time and tasks are the
+// test's, and host devices. Without GoogleTest, for programs that have none.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/executor.h"
+#include "base/mutex.h"
+#include "daemon/local_devices.h"
+#include "device/host/copy.h"
+
+namespace ferry::testing {
+
+// Tasks run when the test says so, time passes when the test says so. Posting is for any thread.
+class ManualExecutor : public Executor {
+ public:
+  void Post(Task task) override {
+    MutexLock lock(mutex_);
+    queue_.push_back(std::move(task));
+  }
+  absl::Time Now() override { return now_; }
+  bool IsCurrent() const override { return true; }
+  void Advance(absl::Duration by) { now_ += by; }
+  // Runs what is posted, and what that posts; how many tasks it was.
+  size_t RunAll() {
+    size_t count = 0;
+    while (true) {
+      std::vector<Task> batch;
+      {
+        MutexLock lock(mutex_);
+        batch = std::exchange(queue_, {});
+      }
+      if (batch.empty()) return count;
+      count += batch.size();
+      for (Task& task : batch) task();
+    }
+  }
+
+ private:
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
+  Mutex mutex_;
+  std::vector<Task> queue_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A daemon's devices with threads and copies, without UCX.
+class Devices {
+ public:
+  explicit Devices(const std::vector<uint64_t>& ids) {
+    for (const uint64_t id : ids) {
+      auto device = std::make_unique<LocalDevice>();
+      device->id = GlobalDeviceId(id);
+      device->name = absl::StrCat("host", table.list.size());
+      device->memory = std::make_unique<SerialExecutor>("memory");
+      device->lane = std::make_unique<Lane>("lane", absl::ZeroDuration());
+      device->copy = std::make_unique<CopyTransport>(
+          *device->lane, helper_, [](std::vector<OpResult>) {},
+          [](PeerId) { return absl::OkStatus(); });
+      table.list.push_back(std::move(device));
+    }
+  }
+  // What memory threads and lanes were given to do is done.
+  void Settle() {
+    for (const auto& device : table.list) {
+      device->memory->RunAndWait([] {});
+      device->lane->RunAndWait([] {});
+    }
+  }
+
+ private:
+  CopyHelper helper_;  // outlives the devices
+
+ public:
+  LocalDevices table;
+};
+
+}  // namespace ferry::testing
