@@ -21,8 +21,7 @@ struct Settings {
 
 // A sender at node `from` and a receiver at node `to`.
 absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes& nodes, int from,
-                                          int to, int route,
-                                          int post_by = FERRY_POST_BY_ANY);
+                                          int to, int route, int post_by = FERRY_POST_BY_ANY);
 
 // 256 MiB over `local` and `mapped`, and 1,000 x 64 KiB.
 absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report& report);

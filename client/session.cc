@@ -176,7 +176,8 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer) {
 
 StatusPtr Session::PostBySocket(uint64_t sequence, const std::string& packet, PostAnswer* answer) {
   AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Attach(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      Attach(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
   answer->first_transfer_id = response.first_transfer_id;
   answer->first_over_value = response.first_over_value;
   return nullptr;

@@ -5,8 +5,8 @@
 // docs/architecture.md).
 //
 // Home: the door's own thread for handlers; the public functions are for any thread. Handlers parse
-// and post, nothing more. Nothing here waits for a client: what it does not take yet is kept, up to a
-// bound, and nothing more is read from it until it has taken that.
+// and post, nothing more. Nothing here waits for a client: what it does not take yet is kept, up to
+// a bound, and nothing more is read from it until it has taken that.
 #pragma once
 
 #include <sys/types.h>

@@ -228,8 +228,8 @@ TEST(SessionTable, PostsGoToTheirSessionAndAreAnsweredOnceTheirEffectsAreOut) {
     return reply;
   };
   PostBatch good, bad, received;
-  bad.violations = {{"buffers[0]", Error(absl::StatusCode::kInvalidArgument,
-                                         Reason::kRangeInvalid, "outside")}};
+  bad.violations = {
+      {"buffers[0]", Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid, "outside")}};
   received.side = Side::kReceive;
   rig.table.OnCommand(kConnection, kAlice, {5, std::move(good)}, {});
   rig.table.OnCommand(kConnection, kAlice, {6, std::move(bad)}, {});

@@ -207,8 +207,8 @@ TEST(CodecTest, PostsOverTheSessionsSocket) {
   v1::AttachRequest expected;
   expected.set_sequence(1ull << 40);
   *expected.mutable_send() = ExpectedSend(batch);
-  EXPECT_SAME(expected, Parse<v1::AttachRequest>(
-                            EncodeSocketPost(1ull << 40, batch.Post(Direction::kSend))));
+  EXPECT_SAME(expected,
+              Parse<v1::AttachRequest>(EncodeSocketPost(1ull << 40, batch.Post(Direction::kSend))));
   *expected.mutable_receive() = ExpectedReceive(batch);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(
                             EncodeSocketPost(1ull << 40, batch.Post(Direction::kReceive))));

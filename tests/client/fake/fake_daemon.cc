@@ -319,7 +319,7 @@ v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest&
     } else {
       void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       Require(data != MAP_FAILED, "mmap");
-      const uint64_t id = session->id * 1000 + session->arenas.size() + 1;
+      const uint64_t id = session->id * 1000 + ++session->registered;
       session->arenas[id] = {static_cast<char*>(data), bytes};
       response.mutable_arena_registered()->set_arena_id(id);
     }

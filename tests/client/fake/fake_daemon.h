@@ -44,8 +44,8 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t arenas();
   void WaitForHanging(size_t count);  // posts that will not be answered
   size_t hanging();
-  void set_forget(bool forget);       // statuses are not kept
-  void set_memfd_short(bool on);      // welcome with a memfd of one page
+  void set_forget(bool forget);   // statuses are not kept
+  void set_memfd_short(bool on);  // welcome with a memfd of one page
   size_t stream_posts() const { return stream_posts_; }
   size_t unary_posts() const { return unary_posts_; }
   size_t socket_posts() const { return socket_posts_; }
@@ -89,6 +89,7 @@ class FakeDaemon final : public v1::TransferService::Service {
     std::string token;
     ferry_timeline_pages* pages;
     std::map<uint64_t, Arena> arenas;
+    uint64_t registered = 0;                           // ids are not used again
     std::vector<std::unique_ptr<Transfer>> transfers;  // id - 1
     std::map<uint64_t, Transfer*> waiting;             // not over, by id
     uint64_t posted[FERRY_TIMELINE_COUNTERS] = {};
