@@ -260,7 +260,7 @@ TEST(SessionTable, APosterThatDoesNotTakeItsAnswersIsLost) {
 
 TEST(SessionTable, APostNeedsAHello) {
   SessionTableRig rig;
-  rig.table.OnConnected(kConnection);
+  rig.table.OnConnected(kConnection, kAlice);
   EXPECT_THAT(rig.Command(kConnection, PostBatch()).error,
               Is("FAILED_PRECONDITION/PROTOCOL_ERROR"));
   EXPECT_THAT(rig.closed, ElementsAre(kConnection));
@@ -269,7 +269,7 @@ TEST(SessionTable, APostNeedsAHello) {
 TEST(SessionTable, FeaturesAreThoseThatBothKnow) {
   SessionTableRig rig;
   for (const uint64_t features : {uint64_t{0}, kFeatureSocketPosts, ~uint64_t{0}}) {
-    rig.table.OnConnected(1 + features);
+    rig.table.OnConnected(1 + features, kAlice);
     AttachHello hello = SessionTableRig::Hello();
     hello.features = features;
     const AttachReply reply = rig.Command(1 + features, std::move(hello));
