@@ -21,7 +21,7 @@ struct Settings {
 
 // A sender at node `from` and a receiver at node `to`.
 absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes& nodes, int from,
-                                          int to, int route, bool unary = false);
+                                          int to, int route, int post_by = FERRY_POST_BY_ANY);
 
 // 256 MiB over `local` and `mapped`, and 1,000 x 64 KiB.
 absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report& report);
@@ -29,7 +29,7 @@ absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report&
 absl::Status MeasureBlocks(const Settings& settings, const Nodes& nodes, Report& report);
 // 256 MiB over `ucx`; over TCP also 1,000 x 64 KiB.
 absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver over, Report& report);
-// 8 bytes, posted by unary call and by stream.
+// 8 bytes, posted by unary call, by stream and over the session socket.
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report);
 // 100,000 x 4 KiB in batches of 1,024.
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);

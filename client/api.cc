@@ -62,7 +62,7 @@ StatusPtr OpenSession(const ferry_session_options* given, ferry_session** sessio
                                                               : "/run/ferry/client";
   wanted.name = options.name ? options.name : ProgramName();
   wanted.timeout_ns = options.timeout_ns ? options.timeout_ns : kOpenTimeoutNs;
-  wanted.unary_posts = options.unary_posts != 0;
+  wanted.post_by = options.post_by;
   std::shared_ptr<Session> opened;
   FERRY_CLIENT_RETURN_IF_ERROR(Session::Open(wanted, &opened));
   *session = new ferry_session{std::move(opened)};

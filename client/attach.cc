@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
-#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -21,8 +21,8 @@
 namespace ferry::client {
 namespace {
 
-constexpr size_t kMaxPacket = 131072;
-constexpr uint64_t kRequestTimeoutNs = 30ull * 1000000000;
+// How long a reader sleeps before it looks at its own deadline again.
+constexpr timeval kReadPatience{1, 0};
 
 // Waits until `fd` is ready for `events` or `deadline_ns` passed (false).
 bool Ready(int fd, short events, uint64_t deadline_ns) {
@@ -36,14 +36,14 @@ bool Ready(int fd, short events, uint64_t deadline_ns) {
 }
 
 struct Packet {
-  std::string bytes;
+  std::string_view bytes;  // in the buffer; empty: none came, or `closed`
   std::vector<int> fds;
+  bool closed = false;  // by the other side
 };
 
-// One packet; empty bytes: the other side has closed. An error closed it the hard way.
-StatusPtr Receive(int fd, int flags, Packet* packet) {
-  packet->bytes.resize(kMaxPacket);
-  iovec part{packet->bytes.data(), packet->bytes.size()};
+// One packet, into `buffer`. An error closed the socket the hard way.
+StatusPtr Receive(int fd, int flags, char* buffer, Packet* packet) {
+  iovec part{buffer, kMaxPacket};
   alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
@@ -54,11 +54,12 @@ StatusPtr Receive(int fd, int flags, Packet* packet) {
   do {
     size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | flags);
   } while (size < 0 && errno == EINTR);
-  const int error = errno;
-  packet->bytes.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  if (size < 0 && errno == EAGAIN) return nullptr;
   if (size < 0) {
-    return ErrnoError(kUnavailable, kReasonDaemonLost, "reading from the daemon", error);
+    return ErrnoError(kUnavailable, kReasonDaemonLost, "reading from the daemon", errno);
   }
+  packet->bytes = {buffer, static_cast<size_t>(size)};
+  packet->closed = size == 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -148,13 +149,14 @@ StatusPtr AttachSocket::Open(const std::string& dir, const std::string& name, ui
   const std::string doing = "opening a session at " + dir;
   const uint64_t sequence = NextSequence();
   FERRY_CLIENT_RETURN_IF_ERROR(Send(EncodeHello(sequence, name), -1, deadline_ns));
+  setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kReadPatience, sizeof(kReadPatience));
   if (!Ready(fd_, POLLIN, deadline_ns)) {
     return Error(kDeadlineExceeded, kReasonNotReady, doing + ": the daemon did not answer in time");
   }
   Packet packet;
   AttachResponse response;
-  StatusPtr error = Receive(fd_, 0, &packet);
-  if (error == nullptr && packet.bytes.empty()) {
+  StatusPtr error = Receive(fd_, 0, buffer_.get(), &packet);
+  if (error == nullptr && packet.closed) {
     error = Error(kUnavailable, kReasonDaemonLost, doing + ": the daemon closed the connection");
   }
   if (error == nullptr && !DecodeAttachResponse(packet.bytes, &response)) {
@@ -192,24 +194,13 @@ void AttachSocket::Stop() {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof(one));
     thread_.join();
-    shutdown(fd_, SHUT_RDWR);  // ends what is being sent
     std::unique_lock lock(mutex_);
-    closed_ = true;
+    End("the session was closed");
     idle_.wait(lock, [this] { return pending_.empty(); });
   }
   if (stop_ >= 0) close(stop_);
   stop_ = -1;
   fds_->Close(ForkFds::kAttach);
-}
-
-uint64_t AttachSocket::NextSequence() {
-  std::lock_guard lock(mutex_);
-  return ++sequence_;
-}
-
-bool AttachSocket::draining() const {
-  std::lock_guard lock(mutex_);
-  return draining_;
 }
 
 StatusPtr AttachSocket::Send(const std::string& packet, int fd, uint64_t deadline_ns) {
@@ -243,36 +234,62 @@ StatusPtr AttachSocket::Send(const std::string& packet, int fd, uint64_t deadlin
 }
 
 StatusPtr AttachSocket::Request(uint64_t sequence, const std::string& packet, int fd,
-                                AttachResponse* response) {
-  const uint64_t deadline = DeadlineAfter(kRequestTimeoutNs);
+                                uint64_t deadline_ns, AttachResponse* response) {
   Pending pending{response};
   {
     std::lock_guard lock(mutex_);
     if (closed_) return Error(kUnavailable, kReasonDaemonLost, "the daemon is lost");
     pending_.emplace(sequence, &pending);
   }
-  StatusPtr error = Send(packet, fd, deadline);
+  StatusPtr error = Send(packet, fd, deadline_ns);
   std::unique_lock lock(mutex_);
-  if (error == nullptr) {
-    const bool told = pending.changed.wait_for(lock, std::chrono::nanoseconds(kRequestTimeoutNs),
-                                               [&] { return pending.answered || closed_; });
-    if (!told) {
-      error = Error(kDeadlineExceeded, kReasonNotReady,
-                    "asking the daemon: no answer within 30 s (stopped?)");
-    } else if (!pending.answered) {
+  pending.sent = true;
+  while (error == nullptr && !pending.answered) {
+    const uint64_t now = NowNs();
+    if (closed_) {
       error = Error(kUnavailable, kReasonDaemonLost, "the daemon went away before it answered");
+    } else if (now >= deadline_ns) {
+      error = Error(kDeadlineExceeded, kReasonNotReady,
+                    "asking the daemon: no answer in time (stopped?)");
+    } else if (!reading_) {
+      ReadOne(&lock, 0);
+    } else if (deadline_ns == kForever) {
+      pending.changed.wait(lock);
+    } else {
+      pending.changed.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now));
     }
   }
   pending_.erase(sequence);
   if (pending_.empty()) idle_.notify_all();
+  if (!reading_) {  // the next in line reads on
+    const auto next = std::find_if(pending_.begin(), pending_.end(),
+                                   [](const auto& entry) { return entry.second->sent; });
+    if (next != pending_.end()) next->second->changed.notify_one();
+  }
   lock.unlock();
   if (error != nullptr) return error;
   return std::move(response->error);
 }
 
-void AttachSocket::Dispatch(AttachResponse response) {
-  std::lock_guard lock(mutex_);
-  if (response.kind == AttachResponse::Kind::kNotice) draining_ = response.draining;
+void AttachSocket::ReadOne(std::unique_lock<std::mutex>* lock, int flags) {
+  reading_ = true;
+  lock->unlock();
+  Packet packet;
+  AttachResponse response;
+  std::string why;
+  StatusPtr error = Receive(fd_, flags, buffer_.get(), &packet);
+  CloseAll(&packet.fds);  // none is expected any more
+  if (error != nullptr) {
+    why = error->message;
+  } else if (packet.closed) {
+    why = "the daemon closed the session's socket";
+  } else if (!DecodeAttachResponse(packet.bytes, &response)) {
+    why = "the daemon sent what is no message";
+  }
+  lock->lock();
+  reading_ = false;
+  unread_.notify_one();
+  if (!why.empty()) return End(std::move(why));
   const auto found = pending_.find(response.sequence);
   if (found == pending_.end()) return;  // a notice, or its asker has given up
   *found->second->response = std::move(response);
@@ -280,33 +297,32 @@ void AttachSocket::Dispatch(AttachResponse response) {
   found->second->changed.notify_one();
 }
 
+void AttachSocket::End(std::string why) {
+  if (closed_) return;
+  closed_ = true;
+  why_ = std::move(why);
+  shutdown(fd_, SHUT_RDWR);  // wakes who reads, who sends, and who watches
+  for (auto& [sequence, pending] : pending_) pending->changed.notify_one();
+}
+
 void AttachSocket::Watch() {
-  std::optional<std::string> why;
-  while (!why) {
-    pollfd entries[] = {{fd_, POLLIN, 0}, {stop_, POLLIN, 0}};
+  while (true) {
+    pollfd entries[] = {{fd_, POLLRDHUP, 0}, {stop_, POLLIN, 0}};
     if (poll(entries, 2, -1) < 0) continue;
-    if (entries[1].revents != 0) break;
-    if (entries[0].revents == 0) continue;
-    Packet packet;
-    AttachResponse response;
-    StatusPtr error = Receive(fd_, MSG_DONTWAIT, &packet);
-    CloseAll(&packet.fds);  // none is expected any more
-    if (error != nullptr) {
-      why = error->message;
-    } else if (packet.bytes.empty()) {
-      why = "the daemon closed the session's socket";
-    } else if (!DecodeAttachResponse(packet.bytes, &response)) {
-      why = "the daemon sent what is no message";
+    if (entries[1].revents != 0) return;
+    if (entries[0].revents != 0) break;
+  }
+  std::unique_lock lock(mutex_);
+  while (!closed_) {  // what was answered before the end is still heard
+    if (reading_) {
+      unread_.wait(lock);
     } else {
-      Dispatch(std::move(response));
+      ReadOne(&lock, MSG_DONTWAIT);
     }
   }
-  {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
-    for (auto& [sequence, pending] : pending_) pending->changed.notify_one();
-  }
-  if (why) lost_(*why);
+  const std::string why = why_;
+  lock.unlock();
+  lost_(why);
 }
 
 }  // namespace ferry::client

@@ -21,6 +21,10 @@ std::string EncodeHello(uint64_t sequence, std::string_view name);
 std::string EncodeRegisterArena(uint64_t sequence, uint64_t device, uint64_t bytes, bool imported);
 std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena);
 std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
+// What one packet may have, either way.
+inline constexpr size_t kMaxPacket = 131072;
+// Bit of Welcome::features: the daemon takes posts over attach.sock.
+inline constexpr uint64_t kFeatureSocketPosts = 1;
 
 struct DeviceInfo {
   uint64_t id = 0;
@@ -30,6 +34,7 @@ struct DeviceInfo {
 
 struct Welcome {
   uint32_t protocol = 0;
+  uint64_t features = 0;
   uint64_t session_id = 0;
   std::string token;
   std::string node;
@@ -38,13 +43,23 @@ struct Welcome {
 };
 
 struct AttachResponse {
-  enum class Kind { kNone, kWelcome, kArenaRegistered, kArenaReleased, kTimelineReset, kNotice };
+  enum class Kind {
+    kNone,
+    kWelcome,
+    kArenaRegistered,
+    kArenaReleased,
+    kTimelineReset,
+    kNotice,
+    kPosted
+  };
   uint64_t sequence = 0;
   StatusPtr error;
   Kind kind = Kind::kNone;
   Welcome welcome;
   uint64_t arena_id = 0;
   bool draining = false;
+  uint64_t first_transfer_id = 0;
+  uint64_t first_over_value = 0;
 };
 
 bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response);
@@ -66,6 +81,8 @@ struct PostBatch {
 std::string EncodePost(const PostBatch& batch);
 // PostTransfersRequest.
 std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch);
+// AttachRequest; empty if the batch does not fit a packet.
+std::string EncodeSocketPost(uint64_t sequence, const PostBatch& batch);
 
 struct PostAnswer {
   uint64_t sequence = 0;

@@ -131,6 +131,9 @@ void ReadWelcome(pbf_reader reader, Welcome* welcome) {
       case Varint(1):
         welcome->protocol = reader.get_uint32();
         break;
+      case Varint(2):
+        welcome->features = reader.get_uint64();
+        break;
       case Varint(3):
         welcome->session_id = reader.get_uint64();
         break;
@@ -187,6 +190,23 @@ TransferInfo ReadTransfer(pbf_reader reader) {
   return transfer;
 }
 
+// CrossHostSendResponse and CrossHostReceiveResponse are alike.
+template <typename Answer>
+void ReadPosted(pbf_reader reader, Answer* answer) {
+  while (reader.next()) {
+    switch (reader.tag_and_type()) {
+      case Varint(1):
+        answer->first_transfer_id = reader.get_uint64();
+        break;
+      case Varint(2):
+        answer->first_over_value = reader.get_uint64();
+        break;
+      default:
+        reader.skip();
+    }
+  }
+}
+
 }  // namespace
 
 bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
@@ -224,6 +244,11 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
           while (nested.next(1, pbf_wire_type::varint)) response->draining = nested.get_bool();
           break;
         }
+        case Bytes(8):
+        case Bytes(9):
+          response->kind = Kind::kPosted;
+          ReadPosted(reader.get_message(), response);
+          break;
         default:
           reader.skip();
       }
@@ -232,20 +257,7 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
 }
 
 bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer) {
-  return Decoded(bytes, [&](pbf_reader& reader) {
-    while (reader.next()) {
-      switch (reader.tag_and_type()) {
-        case Varint(1):
-          answer->first_transfer_id = reader.get_uint64();
-          break;
-        case Varint(2):
-          answer->first_over_value = reader.get_uint64();
-          break;
-        default:
-          reader.skip();
-      }
-    }
-  });
+  return Decoded(bytes, [&](pbf_reader& reader) { ReadPosted(reader, answer); });
 }
 
 bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer) {

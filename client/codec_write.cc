@@ -210,6 +210,20 @@ void WritePost(Writer& writer, const PostBatch& batch) {
   }
 }
 
+// A sequence number and the batch, as both PostTransfersRequest and AttachRequest begin. Empty if
+// that is longer than `max`.
+std::string SequencedPost(uint64_t sequence, uint32_t tag, const PostBatch& batch, size_t max) {
+  std::string out;
+  const size_t size = PostSize(batch);
+  const size_t all = VarintField(sequence) + LengthField(size);
+  if (all > max) return out;
+  out.reserve(all);
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  Nested(writer, tag, size, [&](Writer& nested) { WritePost(nested, batch); });
+  return out;
+}
+
 std::string Ids(uint64_t first_id, size_t count) {
   std::string out;
   Writer writer(out);
@@ -229,6 +243,7 @@ std::string EncodeHello(uint64_t sequence, std::string_view name) {
   pbf_writer hello(writer, 2);
   hello.add_uint32(1, kProtocolVersion);
   hello.add_uint32(2, kProtocolVersion);
+  hello.add_uint64(3, kFeatureSocketPosts);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   hello.commit();
@@ -273,14 +288,11 @@ std::string EncodePost(const PostBatch& batch) {
 }
 
 std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch) {
-  std::string out;
-  const size_t size = PostSize(batch);
-  out.reserve(VarintField(sequence) + LengthField(size));
-  Writer writer(out);
-  Varint(writer, 1, sequence);
-  Nested(writer, batch.direction == Direction::kSend ? 2 : 3, size,
-         [&](Writer& nested) { WritePost(nested, batch); });
-  return out;
+  return SequencedPost(sequence, batch.direction == Direction::kSend ? 2 : 3, batch, SIZE_MAX);
+}
+
+std::string EncodeSocketPost(uint64_t sequence, const PostBatch& batch) {
+  return SequencedPost(sequence, batch.direction == Direction::kSend ? 6 : 7, batch, kMaxPacket);
 }
 
 std::string EncodeCancel(uint64_t first_id, size_t count, const char* poison) {

@@ -10,7 +10,7 @@
 namespace ferry::client {
 namespace {
 
-// Cancel, poison and status queries: a stopped daemon must not hold their callers for ever.
+// All but posts: a stopped daemon must not hold callers for ever.
 constexpr uint64_t kCallTimeoutNs = 30ull * 1000000000;
 
 // Between the end of a dying daemon's calls and that of its sockets.
@@ -36,7 +36,7 @@ StatusPtr Session::Open(const Options& options, std::shared_ptr<Session>* sessio
 }
 
 StatusPtr Session::Start(const Options& options) {
-  unary_posts_ = options.unary_posts;
+  post_by_ = options.post_by;
   const uint64_t deadline = DeadlineAfter(options.timeout_ns);
   int memfd = -1;
   int doorbell = -1;
@@ -104,7 +104,10 @@ StatusPtr Session::OrCause(StatusPtr error) const {
 StatusPtr Session::Attach(uint64_t sequence, const std::string& packet, int fd,
                           AttachResponse::Kind expected, AttachResponse* response) {
   FERRY_CLIENT_RETURN_IF_ERROR(Check());
-  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(attach_.Request(sequence, packet, fd, response)));
+  // A post takes what time it takes: given up, nobody would know whether it was posted.
+  const uint64_t deadline =
+      expected == AttachResponse::Kind::kPosted ? kForever : DeadlineAfter(kCallTimeoutNs);
+  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(attach_.Request(sequence, packet, fd, deadline, response)));
   if (response->kind == expected) return nullptr;
   return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
 }
@@ -153,11 +156,30 @@ StatusPtr Session::ResetTimeline(uint32_t timeline) {
 
 StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer) {
   FERRY_CLIENT_RETURN_IF_ERROR(Check());
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      OrCause(unary_posts_ ? PostUnary(&rpc_, batch, answer) : posts_.Post(batch, answer)));
+  std::string packet;
+  const uint64_t sequence = attach_.NextSequence();
+  if (post_by_ == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {
+    packet = EncodeSocketPost(sequence, batch);
+  }
+  if (!packet.empty()) {
+    FERRY_CLIENT_RETURN_IF_ERROR(PostBySocket(sequence, packet, answer));
+  } else if (post_by_ == FERRY_POST_BY_UNARY) {
+    FERRY_CLIENT_RETURN_IF_ERROR(OrCause(PostUnary(&rpc_, batch, answer)));
+  } else {
+    FERRY_CLIENT_RETURN_IF_ERROR(OrCause(posts_.Post(batch, answer)));
+  }
   if (batch.count != 0) {
     timelines_.Posted(batch.options->over_timeline, answer->first_over_value + batch.count - 1);
   }
+  return nullptr;
+}
+
+StatusPtr Session::PostBySocket(uint64_t sequence, const std::string& packet, PostAnswer* answer) {
+  AttachResponse response;
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      Attach(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
+  answer->first_transfer_id = response.first_transfer_id;
+  answer->first_over_value = response.first_over_value;
   return nullptr;
 }
 

@@ -29,7 +29,7 @@ class Session {
     std::string client_dir;
     std::string name;
     uint64_t timeout_ns = 0;
-    bool unary_posts = false;
+    int post_by = FERRY_POST_BY_ANY;
   };
 
   static StatusPtr Open(const Options& options, std::shared_ptr<Session>* session);
@@ -70,6 +70,7 @@ class Session {
   StatusPtr OrCause(StatusPtr error) const;
   StatusPtr Attach(uint64_t sequence, const std::string& packet, int fd,
                    AttachResponse::Kind expected, AttachResponse* response);
+  StatusPtr PostBySocket(uint64_t sequence, const std::string& packet, PostAnswer* answer);
   void RunWatch(Ended ended, void* argument);
 
   ForkFds fds_;
@@ -79,7 +80,7 @@ class Session {
   Rpc rpc_;
   PostStream posts_;
   Welcome welcome_;
-  bool unary_posts_ = false;
+  int post_by_ = FERRY_POST_BY_ANY;
   bool closed_ = false;
   std::atomic<uint64_t> arena_bytes_{0};
 

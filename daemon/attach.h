@@ -10,8 +10,13 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "daemon/post.h"
 
 namespace ferry {
+
+// Optional features, as bits of hello and welcome.
+inline constexpr uint64_t kFeatureSocketPosts = 1;
+inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts;
 
 struct AttachHello {
   uint32_t protocol_min = 0;
@@ -34,7 +39,8 @@ struct AttachResetTimeline {
 };
 struct AttachCommand {
   uint64_t sequence = 0;
-  std::variant<AttachHello, AttachRegisterArena, AttachReleaseArena, AttachResetTimeline> body;
+  std::variant<AttachHello, AttachRegisterArena, AttachReleaseArena, AttachResetTimeline, PostBatch>
+      body;
 };
 
 struct DeviceInfo {
@@ -64,6 +70,11 @@ struct AttachArenaRegistered {
 };
 struct AttachArenaReleased {};
 struct AttachTimelineReset {};
+struct AttachPosted {
+  Side side = Side::kSend;
+  uint64_t first_transfer_id = 0;
+  uint64_t first_over_value = 0;
+};
 struct AttachNotice {
   bool draining = false;
 };
@@ -71,8 +82,9 @@ struct AttachReply {
   uint64_t sequence = 0;
   absl::Status error;  // not OK: the body is not sent
   std::variant<AttachWelcome, AttachArenaRegistered, AttachArenaReleased, AttachTimelineReset,
-               AttachNotice>
+               AttachPosted, AttachNotice>
       body;
+  std::vector<Violation> violations = {};  // of a refused batch
 };
 
 }  // namespace ferry

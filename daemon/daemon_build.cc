@@ -95,6 +95,10 @@ void Daemon::Impl::MakeTables() {
                             return door.Send(connection, EncodeAttach(reply), fds);
                           },
                           [this](Door::ConnectionId connection) { door.Close(connection); },
+                          [this](Session& session, PostBatch batch) {
+                            return driver->Post(session, std::move(batch));
+                          },
+                          [this](Task task) { later.push_back(std::move(task)); },
                           [this](SessionId session) { driver->EndSession(session); },
                           [this](ArenaId arena) { peers->OnArenaGone(arena); }});
 

@@ -148,8 +148,9 @@ absl::Status Daemon::Impl::OpenDoor() {
                             absl::StrCat("attach.sock: a packet has at most ", Door::kMaxPacket,
                                          " bytes and ", Door::kMaxFds, " descriptors"));
           }
-          control.Post([this, connection, who, command = std::move(command),
-                        fds = std::move(packet.fds)]() mutable {
+          // A post is not kept waiting for a thread to wake, if control has nothing else to do.
+          control.PostOrRun([this, connection, who, command = std::move(command),
+                             fds = std::move(packet.fds)]() mutable {
             if (command.ok()) {
               sessions->OnCommand(connection, who, *std::move(command), std::move(fds));
             } else {

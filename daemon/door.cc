@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
+#include <deque>
 #include <utility>
 
 #include "base/check.h"
@@ -27,6 +28,11 @@ struct Door::Entry {
   OnPacket on_packet;
   OnClosed on_closed;
   std::function<void(ConnectionId, int)> readable;
+
+  // What the connection did not take yet; if there is any, nothing is read from it.
+  Mutex sending;
+  std::deque<std::string> unsent ABSL_GUARDED_BY(sending);
+  size_t unsent_bytes ABSL_GUARDED_BY(sending) = 0;
 };
 
 namespace {
@@ -39,6 +45,37 @@ void Watch(int epoll, int fd, uint64_t data) {
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = data;
   FERRY_CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+// Waits for `events` from here on; does nothing for a descriptor that is not watched any more.
+void WatchFor(int epoll, int fd, uint64_t data, uint32_t events) {
+  epoll_event event{};
+  event.events = events | EPOLLRDHUP;
+  event.data.u64 = data;
+  epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
+}
+
+// One packet, without waiting. errno says why not.
+bool SendNow(int socket, const std::string& bytes, const std::vector<int>& fds) {
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * Door::kMaxFds)] = {};
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+    memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(bytes.size());
 }
 }  // namespace
 
@@ -116,25 +153,27 @@ bool Door::Send(ConnectionId id, const std::string& bytes, const std::vector<int
   const std::shared_ptr<Entry> entry = Find(id);
   if (entry == nullptr) return false;
   FERRY_CHECK(fds.size() <= kMaxFds);
-  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)] = {};
-  if (!fds.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+  MutexLock lock(entry->sending);
+  if (entry->unsent.empty()) {
+    if (SendNow(entry->fd.get(), bytes, fds)) return true;
+    if (errno != EAGAIN) return false;
   }
-  ssize_t sent;
-  do {
-    sent = sendmsg(entry->fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(bytes.size());
+  if (!fds.empty() || entry->unsent_bytes + bytes.size() > kMaxUnsent) return false;
+  entry->unsent.push_back(bytes);
+  entry->unsent_bytes += bytes.size();
+  if (entry->unsent.size() == 1) WatchFor(epoll_.get(), entry->fd.get(), id, EPOLLOUT);
+  return true;
+}
+
+void Door::SendUnsent(Entry& entry) {
+  MutexLock lock(entry.sending);
+  while (!entry.unsent.empty()) {
+    // Any other error than "full" is the connection's end, which reading will tell.
+    if (!SendNow(entry.fd.get(), entry.unsent.front(), {}) && errno == EAGAIN) return;
+    entry.unsent_bytes -= entry.unsent.front().size();
+    entry.unsent.pop_front();
+  }
+  WatchFor(epoll_.get(), entry.fd.get(), entry.id, EPOLLIN);
 }
 
 void Door::Close(ConnectionId id) {
@@ -168,7 +207,8 @@ void Door::Run() {
       } else if (entry->kind == Entry::Kind::kStream) {
         entry->readable(entry->id, entry->fd.get());
       } else {
-        Read(entry);
+        if (events[i].events & EPOLLOUT) SendUnsent(*entry);
+        if (events[i].events & ~uint32_t{EPOLLOUT}) Read(entry);
       }
     }
   }

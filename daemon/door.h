@@ -5,7 +5,8 @@
 // docs/architecture.md).
 //
 // Home: the door's own thread for handlers; the public functions are for any thread. Handlers parse
-// and post, nothing more.
+// and post, nothing more. Nothing here waits for a client: what it does not take yet is kept, up to
+// a bound, and nothing more is read from it until it has taken that.
 #pragma once
 
 #include <sys/types.h>
@@ -51,6 +52,7 @@ class Door {
   using ConnectionId = uint64_t;
   static constexpr size_t kMaxPacket = 128 * 1024;
   static constexpr int kMaxFds = 2;
+  static constexpr size_t kMaxUnsent = 1 << 20;  // bytes kept for one connection
 
   struct Packet {
     std::string bytes;
@@ -77,8 +79,9 @@ class Door {
   // `patience` is over; used for HTTP.
   ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
                          std::function<void(ConnectionId, int fd)> readable);
-  // Sends one packet. False if the connection is gone or does not take it (a client that does not
-  // read its answers); the caller closes it then. Descriptors stay the caller's.
+  // Sends one packet, in order, or keeps it until the connection takes it; one with descriptors is
+  // not kept, since those stay the caller's. False if the connection is gone or will not take it (a
+  // client that does not read its answers); the caller closes it then.
   bool Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds = {});
   void Close(ConnectionId id);
   uint64_t refused_for_fds() const { return refused_.load(std::memory_order_relaxed); }
@@ -90,6 +93,7 @@ class Door {
   void Run();
   void Accept(Entry& entry);
   void Read(const std::shared_ptr<Entry>& entry);
+  void SendUnsent(Entry& entry);
   void DropClosed(uint64_t id);
   std::shared_ptr<Entry> Find(uint64_t id) const;
 

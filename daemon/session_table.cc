@@ -87,6 +87,8 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
     }
     session.timelines().ResetFailures(reset->timeline);
     Reply(connection, {command.sequence, absl::OkStatus(), AttachTimelineReset{}});
+  } else if (auto* batch = std::get_if<PostBatch>(&command.body)) {
+    OnPost(connection, session, command.sequence, std::move(*batch));
   }
 }
 
@@ -166,6 +168,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
       Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept},
       control_.Now());
   AttachWelcome welcome;
+  welcome.features = hello.features & kAttachFeatures;
   welcome.session = id;
   welcome.token = session->token();
   welcome.incarnation = options_.incarnation;
@@ -258,6 +261,21 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
   if (!arena.ok()) return Refuse(connection, sequence, arena.status());
   LetGo(*std::move(arena));
   Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
+}
+
+void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence,
+                          PostBatch batch) {
+  const Side side = batch.side;
+  PostReply posted = hooks_.post(session, std::move(batch));
+  AttachReply reply{sequence, std::move(posted.status),
+                    AttachPosted{side, posted.first_transfer_id, posted.first_over_value},
+                    std::move(posted.violations)};
+  hooks_.later([this, connection, reply = std::move(reply)] {
+    if (hooks_.send(connection, reply, {})) return;
+    // As in Reply; but what the session's end causes belongs to another batch of tasks.
+    hooks_.close(connection);
+    control_.Post([this, connection] { OnClosed(connection); });
+  });
 }
 
 void SessionTable::LetGo(std::unique_ptr<Arena> arena) {

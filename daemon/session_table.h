@@ -36,6 +36,9 @@ class SessionTable {
   struct Hooks {
     std::function<bool(Door::ConnectionId, const AttachReply&, const std::vector<int>& fds)> send;
     std::function<void(Door::ConnectionId)> close;
+    std::function<PostReply(Session&, PostBatch)> post;
+    // Runs the task on control once what this batch of tasks caused is on its way.
+    std::function<void(Task)> later;
     // The client of a session is gone: end its transfers.
     std::function<void(SessionId)> ended;
     // An arena is released; peers may have mapped it.
@@ -92,6 +95,7 @@ class SessionTable {
                 const AttachRegisterArena& request,
                 absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
   void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence, ArenaId arena);
+  void OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence, PostBatch batch);
   void Reply(Door::ConnectionId connection, const AttachReply& reply,
              const std::vector<int>& fds = {});
   void Refuse(Door::ConnectionId connection, uint64_t sequence, absl::Status why);

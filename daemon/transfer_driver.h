@@ -43,7 +43,7 @@ class TransferDriver {
   TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions, DeviceMap map,
                  TransferEngine::Options options, Hooks hooks);
 
-  // --- From gRPC.
+  // --- From gRPC and attach.sock.
   PostReply Post(Session& session, PostBatch batch);
   struct CancelCounts {
     uint32_t requested = 0;

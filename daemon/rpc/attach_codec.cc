@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "daemon/rpc/convert.h"
 #include "daemon/rpc/status_proto.h"
 #include "ferry/peer/v1/peer_socket.pb.h"
 #include "ferry/v1/session.pb.h"
@@ -21,6 +22,12 @@ void SetLimits(const SessionUse& use, v1::SessionLimits* out) {
   out->set_arenas(use.arenas);
   out->set_transfers_in_flight(use.transfers_in_flight);
   out->set_batch_transfers(use.batch_transfers);
+}
+
+template <typename Response>
+void Fill(const AttachPosted& posted, Response* out) {
+  out->set_first_transfer_id(posted.first_transfer_id);
+  out->set_first_over_value(posted.first_over_value);
 }
 
 struct AttachEncoder {
@@ -47,6 +54,13 @@ struct AttachEncoder {
   }
   void operator()(const AttachArenaReleased&) { out.mutable_arena_released(); }
   void operator()(const AttachTimelineReset&) { out.mutable_timeline_reset(); }
+  void operator()(const AttachPosted& posted) {
+    if (posted.side == Side::kSend) {
+      Fill(posted, out.mutable_send());
+    } else {
+      Fill(posted, out.mutable_receive());
+    }
+  }
   void operator()(const AttachNotice& notice) {
     out.mutable_notice()->set_draining(notice.draining);
   }
@@ -82,6 +96,12 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
     case v1::AttachRequest::kResetTimeline:
       command.body = AttachResetTimeline{proto.reset_timeline().timeline()};
       return command;
+    case v1::AttachRequest::kSend:
+      command.body = Convert(proto.send());
+      return command;
+    case v1::AttachRequest::kReceive:
+      command.body = Convert(proto.receive());
+      return command;
     case v1::AttachRequest::REQUEST_NOT_SET:
       break;
   }
@@ -94,7 +114,7 @@ std::string EncodeAttach(const AttachReply& reply) {
   if (reply.error.ok()) {
     std::visit(AttachEncoder{proto}, reply.body);
   } else {
-    ToProto(reply.error, {}, proto.mutable_error());
+    ToProto(reply.error, reply.violations, proto.mutable_error());
   }
   return proto.SerializeAsString();
 }

@@ -34,11 +34,11 @@ class ClientTest : public ::testing::Test {
     std::filesystem::remove_all(dir_);
   }
 
-  Session Open(bool unary_posts = false, const std::string& name = "test") {
+  Session Open(int post_by = FERRY_POST_BY_ANY, const std::string& name = "test") {
     SessionOptions options;
     options.client_dir = dir_;
     options.name = name;
-    options.unary_posts = unary_posts;
+    options.post_by = post_by;
     auto session = Session::Open(options);
     EXPECT_TRUE(session.ok()) << session.status().ToString();
     return std::move(*session);

@@ -49,32 +49,38 @@ TEST_F(LossTest, EveryWaitEnds) {
   EXPECT_EQ(pending->Cancel().reason(), "DAEMON_LOST");
 }
 
+constexpr int kWays[] = {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM};
+
 TEST_F(LossTest, APostInFlightEnds) {
-  for (const bool unary : {false, true}) {
-    FakeDaemon* daemon = daemon_.get();
-    Session session = Open(unary);
+  size_t hanging = 0;
+  for (const int way : kWays) {
+    Session session = Open(way);
     std::thread poster(
         [&] { EXPECT_EQ(session.Send(0, {Keyed("hang")}).status().reason(), "DAEMON_LOST"); });
-    daemon->WaitForHanging(unary ? 2 : 1);
-    daemon->CloseAttach();  // gRPC stays open and silent
+    daemon_->WaitForHanging(++hanging);
+    daemon_->CloseAttach();  // gRPC stays open and silent
     poster.join();
   }
 }
 
 TEST_F(LossTest, FollowersOfAHangingPostEndToo) {
-  Session session = Open();
-  std::vector<std::thread> posters;
-  for (int i = 0; i < 4; ++i) {
-    posters.emplace_back(
-        [&] { EXPECT_EQ(session.Send(0, {Keyed("hang")}).status().reason(), "DAEMON_LOST"); });
+  size_t hanging = 0;
+  for (const int way : kWays) {
+    Session session = Open(way);
+    std::vector<std::thread> posters;
+    for (int i = 0; i < 4; ++i) {
+      posters.emplace_back(
+          [&] { EXPECT_EQ(session.Send(0, {Keyed("hang")}).status().reason(), "DAEMON_LOST"); });
+    }
+    daemon_->WaitForHanging(++hanging);
+    daemon_->CloseAttach();
+    for (auto& poster : posters) poster.join();
+    hanging = daemon_->hanging();
   }
-  daemon_->WaitForHanging(1);
-  daemon_->Kill();
-  for (auto& poster : posters) poster.join();
 }
 
 TEST_F(LossTest, ALostRpcConnectionIsALostDaemon) {
-  Session session = Open(true);
+  Session session = Open(FERRY_POST_BY_UNARY);
   auto pending = session.Receive(0, {Keyed("never")});
   ASSERT_OK(pending);
   daemon_->CloseRpc();

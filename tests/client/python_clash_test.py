@@ -17,7 +17,7 @@ import tempfile
 
 class Options(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("client_dir", ctypes.c_char_p), ("name", ctypes.c_char_p),
-                ("timeout_ns", ctypes.c_uint64), ("unary_posts", ctypes.c_int)]
+                ("timeout_ns", ctypes.c_uint64), ("post_by", ctypes.c_int)]
 
 
 class Range(ctypes.Structure):
@@ -57,8 +57,8 @@ def ferry_transfers(library, directory):
         if status:
             raise RuntimeError(lib.ferry_status_message(ctypes.c_void_p(status)).decode())
 
-    for unary in (0, 1):
-        options = Options(ctypes.sizeof(Options), directory.encode(), b"python", 0, unary)
+    for post_by in (0, 1, 2):
+        options = Options(ctypes.sizeof(Options), directory.encode(), b"python", 0, post_by)
         session = ctypes.c_void_p()
         check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(session)))
         ids = [lib.ferry_session_device(session, ctypes.c_size_t(i)).global_device_id for i in (0, 1)]
@@ -69,7 +69,7 @@ def ferry_transfers(library, directory):
                                          ctypes.byref(arena)))
             arenas.append(arena)
         data = [lib.ferry_arena_data(arena) for arena in arenas]
-        text = b"ferried %d" % unary
+        text = b"ferried %d" % post_by
         ctypes.memmove(data[0], text, len(text))
         batches = []
         for end, post in ((1, lib.ferry_cross_host_receive), (0, lib.ferry_cross_host_send)):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas, posts, endings, callbacks, watch: over the open stream and over unary calls.
+// Arenas, posts, endings, callbacks, watch: by every way of posting.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -81,13 +81,19 @@ TEST_F(ArenaTest, Import) {
   close(memfd);
 }
 
-class TransferTest : public ClientTest, public ::testing::WithParamInterface<bool> {
+class TransferTest : public ClientTest, public ::testing::WithParamInterface<int> {
  protected:
   Session Open() { return ClientTest::Open(GetParam()); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Posts, TransferTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Unary" : "Stream"; });
+INSTANTIATE_TEST_SUITE_P(Posts, TransferTest,
+                         ::testing::Values(FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY,
+                                           FERRY_POST_BY_STREAM),
+                         [](const auto& info) {
+                           return info.param == FERRY_POST_BY_ANY     ? "Socket"
+                                  : info.param == FERRY_POST_BY_UNARY ? "Unary"
+                                                                      : "Stream";
+                         });
 
 TEST_P(TransferTest, BytesMoveBetweenTwoSessions) {
   Session from = Open();
@@ -108,8 +114,9 @@ TEST_P(TransferTest, BytesMoveBetweenTwoSessions) {
   ASSERT_OK(send->Wait(kSoon));
   EXPECT_EQ(std::memcmp(target->data(), static_cast<char*>(source->data()) + 512, 512), 0);
   EXPECT_EQ(std::memcmp(static_cast<char*>(target->data()) + 1024, source->data(), 512), 0);
-  EXPECT_EQ(GetParam() ? daemon_->unary_posts() : daemon_->stream_posts(), 2u);
-  EXPECT_EQ(GetParam() ? daemon_->stream_posts() : daemon_->unary_posts(), 0u);
+  EXPECT_EQ(daemon_->socket_posts(), GetParam() == FERRY_POST_BY_ANY ? 2u : 0u);
+  EXPECT_EQ(daemon_->unary_posts(), GetParam() == FERRY_POST_BY_UNARY ? 2u : 0u);
+  EXPECT_EQ(daemon_->stream_posts(), GetParam() == FERRY_POST_BY_STREAM ? 2u : 0u);
 }
 
 TEST_P(TransferTest, ABadBatchListsItsEntries) {

@@ -147,8 +147,8 @@ TEST_P(LostPeer, StoppedOrKilledInTheMiddle) {
     const uint64_t tag = id * 1000;
     auto peer = Join(id);
     Greet(*peer, id, tag);
-    // Its first bytes are there. Before that it may be writing into UCX's shared queue, which nobody
-    // else can use if it never comes to the end of that.
+    // Its first bytes are there. Before that it may be writing into UCX's shared queue, which
+    // nobody else can use if it never comes to the end of that.
     volatile std::byte* const first = arena_->data();
     *first = std::byte{0x5A};
     Launch(id, LaunchRole::kReceive, tag + 10, kLarge);

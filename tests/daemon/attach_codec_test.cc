@@ -4,8 +4,10 @@
 #include <string>
 #include <variant>
 
+#include "daemon/rpc/convert.h"
 #include "ferry/peer/v1/peer_socket.pb.h"
 #include "ferry/v1/session.pb.h"
+#include "google/rpc/error_details.pb.h"
 #include "tests/daemon/support.h"
 
 namespace ferry {
@@ -61,6 +63,43 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(CommandOf<AttachReleaseArena>(request).arena, ArenaId(9));
   request.mutable_reset_timeline()->set_timeline(63);
   EXPECT_EQ(CommandOf<AttachResetTimeline>(request).timeline, 63u);
+}
+
+TEST(AttachCodec, PostsAreTheOnesOfGrpcByTheSameDecoder) {
+  v1::AttachRequest request;
+  request.set_sequence(7);
+  v1::CrossHostSendRequest* send = request.mutable_send();
+  send->set_request_id("id");
+  send->set_device_id(3);
+  send->add_buffers()->add_ranges()->set_length(8);
+  send->add_dst_global_device_ids(4);
+  send->add_transfer_keys("k");
+  const auto sent = CommandOf<PostBatch>(request);
+  const PostBatch same = Convert(*send);
+  EXPECT_EQ(sent.side, Side::kSend);
+  EXPECT_EQ(sent.device, GlobalDeviceId(3));
+  EXPECT_EQ(sent.request_hash, same.request_hash);  // repeated by the other way it is the same
+  ASSERT_EQ(sent.specs.size(), 1u);
+  EXPECT_EQ(sent.specs[0].key.destination, GlobalDeviceId(4));
+  EXPECT_TRUE(sent.violations.empty());
+
+  v1::CrossHostReceiveRequest* receive = request.mutable_receive();
+  receive->add_buffers();
+  receive->add_buffers();
+  receive->add_src_global_device_ids(4);
+  receive->add_src_global_device_ids(4);
+  receive->add_transfer_keys(std::string(65, 'k'));
+  receive->add_transfer_keys("");
+  const auto received = CommandOf<PostBatch>(request);
+  EXPECT_EQ(received.side, Side::kReceive);
+  ASSERT_EQ(received.violations.size(), 2u);
+  EXPECT_EQ(received.violations[1].field, "transfer_keys[1]");
+
+  const std::string whole = request.SerializeAsString();
+  for (size_t size = 0; size < whole.size(); ++size) {  // a cut one is never half taken
+    const absl::StatusOr<AttachCommand> cut = ParseAttach(whole.substr(0, size));
+    EXPECT_THAT(cut, Is("INVALID_ARGUMENT/PROTOCOL_ERROR")) << size;
+  }
 }
 
 TEST(AttachCodec, WhatIsNoCommandIsRefused) {
@@ -123,6 +162,25 @@ TEST(AttachCodec, EveryOtherReplyIsEncoded) {
   EXPECT_TRUE(Encoded({4, absl::OkStatus(), AttachTimelineReset{}}).has_timeline_reset());
   EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{true}}).notice().draining());
   EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{false}}).has_notice());
+}
+
+TEST(AttachCodec, AnswersToPostsAreTheOnesOfGrpc) {
+  const auto sent = Encoded({2, absl::OkStatus(), AttachPosted{Side::kSend, 5, 6}});
+  EXPECT_EQ(sent.send().first_transfer_id(), 5u);
+  EXPECT_EQ(sent.send().first_over_value(), 6u);
+  const auto received = Encoded({2, absl::OkStatus(), AttachPosted{Side::kReceive, 7, 8}});
+  EXPECT_EQ(received.receive().first_transfer_id(), 7u);
+  EXPECT_EQ(received.receive().first_over_value(), 8u);
+
+  const absl::Status bad = Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, "bad");
+  AttachReply refused{2, bad, AttachPosted{}, {{"buffers[0]", bad}, {"buffers[3]", bad}}};
+  const auto error = Encoded(refused);
+  EXPECT_EQ(error.response_case(), v1::AttachResponse::RESPONSE_NOT_SET);
+  ASSERT_EQ(error.error().details_size(), 2);
+  google::rpc::BadRequest listed;
+  ASSERT_TRUE(error.error().details(1).UnpackTo(&listed));
+  ASSERT_EQ(listed.field_violations_size(), 2);
+  EXPECT_EQ(listed.field_violations(1).field(), "buffers[3]");
 }
 
 TEST(AttachCodec, AnErrorGoesAloneWhateverTheBody) {

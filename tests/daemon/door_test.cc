@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/daemon/mailbox.h"
@@ -204,6 +205,42 @@ TEST(Door, AClientThatDoesNotReadGetsNoMoreAndHoldsNobodyUp) {
   EXPECT_EQ(rig.door.connections(), 2u);  // it is the caller who closes it
   EXPECT_TRUE(rig.door.Send(reader, "y"));
   EXPECT_EQ(ReceivePacket(other.client.get()).bytes, "y");
+}
+
+// Answers are kept for it in their order, and nothing more is read from it until it took them: else
+// they would pass the bound.
+TEST(Door, AClientThatReadsLateGetsAllAndIsNotHeardMeanwhile) {
+  constexpr int kRequests = 2000;
+  const std::string filling(4096, 'x');
+  SocketPair pair, other;
+  Mailbox<bool> refused;
+  Door door;
+  const auto answer = [&](Door::ConnectionId id, Door::Packet packet) {
+    if (!door.Send(id, absl::StrCat(packet.bytes, filling))) refused.Put(true);
+  };
+  door.AddPackets(std::move(pair.daemon), UniqueFd(), answer, [](Door::ConnectionId) {});
+  door.AddPackets(std::move(other.daemon), UniqueFd(), answer, [](Door::ConnectionId) {});
+  std::thread asker([&] {
+    for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(SendPacket(pair.client.get(), absl::StrCat(i)));
+  });
+  ASSERT_TRUE(SendPacket(other.client.get(), "y"));
+  EXPECT_EQ(ReceivePacket(other.client.get()).bytes, absl::StrCat("y", filling));
+  for (int i = 0; i < kRequests; ++i) {
+    ASSERT_EQ(ReceivePacket(pair.client.get()).bytes, absl::StrCat(i, filling));
+  }
+  asker.join();
+  EXPECT_EQ(refused.size(), 0u);
+}
+
+TEST(Door, AnswersThatNobodyReadGoWithTheirClient) {
+  DoorRig rig;
+  SocketPair pair;
+  const Door::ConnectionId id = rig.Add(std::move(pair.daemon));
+  while (rig.door.Send(id, std::string(4096, 'x'))) {
+  }
+  pair.client.Reset();
+  EXPECT_EQ(rig.closed.Take(), id);
+  EXPECT_EQ(rig.door.connections(), 0u);
 }
 
 TEST(Door, AStreamIsReadByItsHandler) {

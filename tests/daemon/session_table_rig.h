@@ -33,6 +33,8 @@ class SessionTableRig {
                  return clients_read;
                },
                [this](Door::ConnectionId connection) { closed.push_back(connection); },
+               [this](Session& session, PostBatch batch) { return post(session, batch); },
+               [this](Task task) { later.push_back(std::move(task)); },
                [this](SessionId session) { ended.push_back(session); },
                [this](ArenaId arena) { arenas_gone.push_back(arena); }}) {}
 
@@ -48,10 +50,11 @@ class SessionTableRig {
     return {1, 1, 0, std::move(name), "0.1", ""};
   }
 
-  // What is posted to threads is done, and what that posts to control.
+  // What is posted to threads is done, and what that posts to control, and what waits for that.
   void Settle() {
     do {
       devices.Settle();
+      for (Task& task : std::exchange(later, {})) task();
     } while (control.RunAll() > 0);
   }
   template <typename Body>
@@ -105,6 +108,8 @@ class SessionTableRig {
   ManualExecutor control;
   Devices devices;
   bool clients_read = true;
+  std::function<PostReply(Session&, PostBatch&)> post;
+  std::vector<Task> later;
   uint64_t sequence = 0;
   std::vector<SentReply> sent;
   std::vector<Door::ConnectionId> closed;

@@ -210,6 +210,73 @@ TEST(SessionTable, SessionsAreToldOfADrain) {
   EXPECT_FALSE(std::get<AttachNotice>(rig.sent.back().reply.body).draining);
 }
 
+TEST(SessionTable, PostsGoToTheirSessionAndAreAnsweredOnceTheirEffectsAreOut) {
+  SessionTableRig rig;
+  Session* session = rig.Open(kConnection);
+  rig.sent.clear();
+  uint64_t posts = 0;
+  rig.post = [&](Session& poster, PostBatch& batch) {
+    EXPECT_EQ(&poster, session);
+    PostReply reply;
+    if (!batch.violations.empty()) {
+      reply.violations = batch.violations;
+      reply.status = RefusedBatch(batch.violations, 1);
+    } else {
+      reply.first_transfer_id = ++posts;
+      reply.first_over_value = 10 + posts;
+    }
+    return reply;
+  };
+  PostBatch good, bad, received;
+  bad.violations = {
+      {"buffers[0]", Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid, "outside")}};
+  received.side = Side::kReceive;
+  rig.table.OnCommand(kConnection, kAlice, {5, std::move(good)}, {});
+  rig.table.OnCommand(kConnection, kAlice, {6, std::move(bad)}, {});
+  rig.table.OnCommand(kConnection, kAlice, {7, std::move(received)}, {});
+  EXPECT_THAT(rig.sent, IsEmpty());
+  rig.Settle();
+  ASSERT_THAT(rig.sent, SizeIs(3));
+  EXPECT_EQ(rig.sent[0].reply.sequence, 5u);
+  EXPECT_EQ(std::get<AttachPosted>(rig.sent[0].reply.body).first_transfer_id, 1u);
+  EXPECT_EQ(rig.sent[1].reply.sequence, 6u);
+  EXPECT_THAT(rig.sent[1].reply.error, Is("INVALID_ARGUMENT/RANGE_INVALID"));
+  EXPECT_THAT(rig.sent[1].reply.violations, SizeIs(1));
+  EXPECT_EQ(rig.sent[2].reply.sequence, 7u);
+  EXPECT_EQ(std::get<AttachPosted>(rig.sent[2].reply.body).side, Side::kReceive);
+  EXPECT_EQ(std::get<AttachPosted>(rig.sent[2].reply.body).first_over_value, 12u);
+}
+
+TEST(SessionTable, APosterThatDoesNotTakeItsAnswersIsLost) {
+  SessionTableRig rig;
+  const SessionId id = rig.Open(kConnection)->id();
+  rig.post = [](Session&, PostBatch&) { return PostReply(); };
+  rig.clients_read = false;
+  rig.Command(kConnection, PostBatch());
+  EXPECT_THAT(rig.closed, ElementsAre(kConnection));
+  EXPECT_THAT(rig.ended, ElementsAre(id));
+  EXPECT_EQ(rig.table.Find(id), nullptr);
+}
+
+TEST(SessionTable, APostNeedsAHello) {
+  SessionTableRig rig;
+  rig.table.OnConnected(kConnection, kAlice);
+  EXPECT_THAT(rig.Command(kConnection, PostBatch()).error,
+              Is("FAILED_PRECONDITION/PROTOCOL_ERROR"));
+  EXPECT_THAT(rig.closed, ElementsAre(kConnection));
+}
+
+TEST(SessionTable, FeaturesAreThoseThatBothKnow) {
+  SessionTableRig rig;
+  for (const uint64_t features : {uint64_t{0}, kFeatureSocketPosts, ~uint64_t{0}}) {
+    rig.table.OnConnected(1 + features, kAlice);
+    AttachHello hello = SessionTableRig::Hello();
+    hello.features = features;
+    const AttachReply reply = rig.Command(1 + features, std::move(hello));
+    EXPECT_EQ(std::get<AttachWelcome>(reply.body).features, features & kAttachFeatures);
+  }
+}
+
 TEST(SessionTable, AClientThatDoesNotTakeItsAnswersIsLost) {
   SessionTableRig rig;
   Session* session = rig.Open(kConnection);

@@ -363,15 +363,23 @@ TEST_P(TransferTest, ReceivesIntoNewBuffers) {
   EXPECT_TRUE(Has(made.arena, made.ranges[1].offset, 2000, 2));
 }
 
-TEST_P(TransferTest, PostsByUnaryCallsToo) {
+TEST_P(TransferTest, EveryWayOfPostingMeetsEveryOther) {
   StartForRoute();
-  End source = OpenSource(kMiB);
-  End destination;
-  destination.device = destination_device();
-  destination.session = nodes().Open(destination_node(), "unary", /*unary_posts=*/true);
-  destination.arena = Must(destination.session.CreateArena(destination.device, kMiB));
-  ExpectTransfer(source, destination, "unary", options());
-  ExpectTransfer(source, destination, "unary again", options());
+  const int ways[] = {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM};
+  for (const int sends : ways) {
+    End source;
+    source.device = source_device();
+    source.session = nodes().Open(source_node(), "source", sends);
+    source.arena = Must(source.session.CreateArena(source.device, kMiB));
+    for (const int receives : ways) {
+      End destination;
+      destination.device = destination_device();
+      destination.session = nodes().Open(destination_node(), "destination", receives);
+      destination.arena = Must(destination.session.CreateArena(destination.device, kMiB));
+      ExpectTransfer(source, destination, "once", options());
+      ExpectTransfer(source, destination, "again", options());
+    }
+  }
 }
 
 class LargeTransferTest : public RouteTest {};

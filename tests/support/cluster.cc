@@ -129,11 +129,11 @@ bool Cluster::Start() {
   return true;
 }
 
-Session Cluster::Open(size_t i, const std::string& name, bool unary_posts) {
+Session Cluster::Open(size_t i, const std::string& name, int post_by) {
   SessionOptions options;
   options.client_dir = nodes_[i]->client_dir();
   options.name = name;
-  options.unary_posts = unary_posts;
+  options.post_by = post_by;
   Result<Session> session = Session::Open(options);
   if (!session.ok()) {
     ADD_FAILURE() << session.status().ToString();

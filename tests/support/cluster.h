@@ -75,7 +75,7 @@ class Cluster {
   size_t size() const { return nodes_.size(); }
   // The first global device id of node i.
   uint64_t Device(size_t i, uint64_t index = 0) const { return i * devices_ + index; }
-  Session Open(size_t i, const std::string& name = "test", bool unary_posts = false);
+  Session Open(size_t i, const std::string& name = "test", int post_by = FERRY_POST_BY_ANY);
   // Waits until the links of all running nodes are up. Somebody must want them.
   bool AwaitLink(size_t from, size_t to);
 

@@ -58,6 +58,12 @@ v1::AttachResponse RawSession::Release(uint64_t arena) {
   return Ask(std::move(request));
 }
 
+v1::AttachResponse RawSession::Send(const v1::CrossHostSendRequest& batch) {
+  v1::AttachRequest request;
+  *request.mutable_send() = batch;
+  return Ask(std::move(request));
+}
+
 uint64_t RawSession::MakeArena(uint64_t device, uint64_t bytes) {
   const UniqueFd memfd = MakeMemfd(bytes, ArenaSeals());
   return Register(device, bytes, {memfd.get()}).arena_registered().arena_id();

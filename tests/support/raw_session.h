@@ -25,6 +25,7 @@ class RawSession {
   v1::AttachResponse Hello(const std::string& token = "", const std::string& name = "raw");
   v1::AttachResponse Register(uint64_t device, uint64_t bytes, const std::vector<int>& fds);
   v1::AttachResponse Release(uint64_t arena);
+  v1::AttachResponse Send(const v1::CrossHostSendRequest& batch);
   // The id of a new good arena of `bytes`.
   uint64_t MakeArena(uint64_t device, uint64_t bytes);
 

@@ -54,7 +54,8 @@ class BenchCommand : public Command {
     AddParsed(app, "--size", size_, ParseSize, "Of one buffer");
     app.add_option("--count", count_, "Buffers at once")->check(AtLeast<uint64_t>(1));
     app.add_option("--iterations", iterations_, "Measurements")->check(AtLeast<uint64_t>(1));
-    app.add_flag("--unary", unary_, "Post by unary calls, not over the open stream");
+    auto* unary = app.add_flag("--unary", unary_, "Post by unary calls, not by the fastest way");
+    app.add_flag("--stream", stream_, "Post over an open gRPC stream")->excludes(unary);
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
@@ -105,7 +106,9 @@ class BenchCommand : public Command {
     options.source = from_;
     options.destination = to_;
     options.route = route_;
-    options.unary = unary_;
+    options.post_by = unary_    ? FERRY_POST_BY_UNARY
+                      : stream_ ? FERRY_POST_BY_STREAM
+                                : FERRY_POST_BY_ANY;
     ASSIGN_OR_RETURN(BenchPair pair, BenchPair::Open(options));
 
     const bool rate = case_ == "rate";
@@ -181,6 +184,7 @@ class BenchCommand : public Command {
   uint64_t count_ = 0;
   uint64_t iterations_ = 0;
   bool unary_ = false;
+  bool stream_ = false;
 };
 
 // What `bench` starts as its other end; its orders come over fd 3.

@@ -59,7 +59,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   SessionOptions session;
   session.client_dir = options.client_dir;
   session.name = "bench-sender";
-  session.unary_posts = options.unary;
+  session.post_by = options.post_by;
   PostTarget target;
   target.end = End::kSend;
   // A name nobody else uses: measurements may run side by side.
@@ -78,7 +78,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   }
   open.remote_device = sender.target().device;
   open.route = options.route;
-  open.unary = options.unary;
+  open.post_by = options.post_by;
   FERRY_CHECK(options.peer_client_dir.size() < sizeof(open.client_dir));  // no socket's path is
   options.peer_client_dir.copy(open.client_dir, sizeof(open.client_dir) - 1);
   target.domain.copy(open.domain, sizeof(open.domain) - 1);

@@ -25,7 +25,7 @@ struct BenchPairOptions {
   int64_t source = -1;       // the first device of its daemon
   int64_t destination = -1;  // of a second device of the daemon, if both ends share it
   int route = FERRY_ROUTE_ANY;
-  bool unary = false;
+  int post_by = FERRY_POST_BY_ANY;
 };
 
 class BenchPair {

@@ -33,7 +33,7 @@ struct BenchOrder {
   int64_t device = -1;
   uint64_t remote_device = 0;
   int32_t route = 0;
-  int32_t unary = 0;
+  int32_t post_by = 0;  // FERRY_POST_BY_...
   char client_dir[256] = {};
   char domain[33] = {};
 };

@@ -39,7 +39,7 @@ absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options) {
   raw.client_dir = options.client_dir.c_str();
   raw.name = options.name.empty() ? nullptr : options.name.c_str();
   raw.timeout_ns = Nanoseconds(options.timeout);
-  raw.unary_posts = options.unary_posts;
+  raw.post_by = options.post_by;
   ferry_session* session = nullptr;
   RETURN_IF_ERROR(FromFerry(ferry_session_open(&raw, &session)));
   return SessionPtr(session);

@@ -35,7 +35,7 @@ struct SessionOptions {
   std::string client_dir;
   std::string name;
   absl::Duration timeout = absl::Seconds(10);
-  bool unary_posts = false;
+  int post_by = FERRY_POST_BY_ANY;
 };
 absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options);
 

@@ -52,6 +52,10 @@ FERRY_API const char* ferry_version(void);
 
 typedef struct ferry_session ferry_session;
 
+/* ANY takes the fastest that will do: the session's own socket for batches of up to 128 KiB, if the
+ * daemon takes them there, else one open gRPC stream. The others are for comparison. */
+enum { FERRY_POST_BY_ANY = 0, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM };
+
 typedef struct ferry_session_options {
   size_t struct_size;
   /* Directory with attach.sock and client.sock. NULL: $FERRY_CLIENT_DIR, else /run/ferry/client. */
@@ -60,8 +64,8 @@ typedef struct ferry_session_options {
   const char* name;
   /* How long opening may take; 0: 10 s. */
   uint64_t timeout_ns;
-  /* 0: post over one open stream; 1: each batch is a unary call. */
-  int unary_posts;
+  /* FERRY_POST_BY_...: how batches are posted. */
+  int post_by;
 } ferry_session_options;
 
 /* `options` may be NULL. */

@@ -240,7 +240,7 @@ struct SessionOptions {
   std::string client_dir;  // empty: $FERRY_CLIENT_DIR, else /run/ferry/client
   std::string name;        // empty: the program's
   Duration timeout{0};     // 0: 10 s
-  bool unary_posts = false;
+  int post_by = FERRY_POST_BY_ANY;
 };
 
 // What ReceiveNew() made.
@@ -261,7 +261,7 @@ class Session {
     given.client_dir = options.client_dir.empty() ? nullptr : options.client_dir.c_str();
     given.name = options.name.empty() ? nullptr : options.name.c_str();
     given.timeout_ns = Nanoseconds(options.timeout);
-    given.unary_posts = options.unary_posts ? 1 : 0;
+    given.post_by = options.post_by;
     return Made<Session, ferry_session>(
         [&](ferry_session** session) { return ferry_session_open(&given, session); });
   }

@@ -35,6 +35,7 @@ TEST(CodecTest, Hello) {
   expected.set_sequence(1);
   expected.mutable_hello()->set_protocol_min(1);
   expected.mutable_hello()->set_protocol_max(1);
+  expected.mutable_hello()->set_features(kFeatureSocketPosts);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7")));
@@ -201,6 +202,31 @@ TEST(CodecTest, PostsOverTheStream) {
                             EncodeStreamPost(1ull << 40, batch.Post(Direction::kReceive))));
 }
 
+TEST(CodecTest, PostsOverTheSessionsSocket) {
+  const Batch batch;
+  v1::AttachRequest expected;
+  expected.set_sequence(1ull << 40);
+  *expected.mutable_send() = ExpectedSend(batch);
+  EXPECT_SAME(expected,
+              Parse<v1::AttachRequest>(EncodeSocketPost(1ull << 40, batch.Post(Direction::kSend))));
+  *expected.mutable_receive() = ExpectedReceive(batch);
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(
+                            EncodeSocketPost(1ull << 40, batch.Post(Direction::kReceive))));
+}
+
+TEST(CodecTest, ABatchIsForTheSessionsSocketIfItFitsOnePacket) {
+  ferry_post_options options{};
+  const PostBatch batch{Direction::kSend, 0, nullptr, 0, &options};
+  std::string domain(kMaxPacket, 'd');  // nothing else is so easily made long
+  options.domain = domain.data();
+  options.domain_bytes = kMaxPacket / 2;
+  const size_t around = EncodeSocketPost(1, batch).size() - options.domain_bytes;
+  options.domain_bytes = kMaxPacket - around;
+  EXPECT_EQ(EncodeSocketPost(1, batch).size(), kMaxPacket);
+  ++options.domain_bytes;
+  EXPECT_EQ(EncodeSocketPost(1, batch), "");
+}
+
 TEST(CodecTest, AnEmptyBatchIsStillABatch) {
   ferry_post_options options{};
   const PostBatch batch{Direction::kReceive, 0, nullptr, 0, &options};
@@ -326,6 +352,7 @@ TEST(CodecTest, WelcomeIsRead) {
   EXPECT_EQ(response.error, nullptr);
   ASSERT_EQ(response.kind, AttachResponse::Kind::kWelcome);
   EXPECT_EQ(response.welcome.protocol, 1u);
+  EXPECT_EQ(response.welcome.features, 3u);
   EXPECT_EQ(response.welcome.session_id, 1ull << 40);
   EXPECT_EQ(response.welcome.token, std::string("\0token", 6));
   EXPECT_EQ(response.welcome.node, "node-a");
@@ -356,6 +383,15 @@ TEST(CodecTest, OtherAttachResponsesAreRead) {
   EXPECT_EQ(decode(message).kind, Kind::kArenaReleased);
   message.mutable_timeline_reset();
   EXPECT_EQ(decode(message).kind, Kind::kTimelineReset);
+  message.mutable_send()->set_first_transfer_id(300);
+  message.mutable_send()->set_first_over_value(1ull << 40);
+  EXPECT_EQ(decode(message).kind, Kind::kPosted);
+  EXPECT_EQ(decode(message).first_transfer_id, 300u);
+  EXPECT_EQ(decode(message).first_over_value, 1ull << 40);
+  message.mutable_receive()->set_first_over_value(2);
+  EXPECT_EQ(decode(message).kind, Kind::kPosted);
+  EXPECT_EQ(decode(message).first_transfer_id, 0u);
+  EXPECT_EQ(decode(message).first_over_value, 2u);
   message.set_sequence(0);
   message.mutable_notice()->set_draining(true);
   EXPECT_EQ(decode(message).kind, Kind::kNotice);

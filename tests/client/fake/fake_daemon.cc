@@ -152,6 +152,11 @@ void FakeDaemon::WaitForHanging(size_t count) {
   changed_.wait(lock, [&] { return hanging_ >= count; });
 }
 
+size_t FakeDaemon::hanging() {
+  std::lock_guard lock(mutex_);
+  return hanging_;
+}
+
 void FakeDaemon::set_forget(bool forget) {
   std::lock_guard lock(mutex_);
   forget_ = forget;
@@ -160,6 +165,18 @@ void FakeDaemon::set_forget(bool forget) {
 void FakeDaemon::set_memfd_short(bool on) {
   std::lock_guard lock(mutex_);
   memfd_short_ = on;
+}
+
+void FakeDaemon::set_features(uint64_t features) {
+  std::lock_guard lock(mutex_);
+  features_ = features;
+}
+
+void FakeDaemon::Say(const std::string& packet) {
+  std::lock_guard lock(mutex_);
+  for (const auto& session : all_) {
+    if (session->open) send(session->fd, packet.data(), packet.size(), MSG_NOSIGNAL);
+  }
 }
 
 void FakeDaemon::Accept() {
@@ -221,6 +238,7 @@ void FakeDaemon::Serve(int fd) {
         response.set_sequence(request.sequence());
         auto* welcome = response.mutable_welcome();
         welcome->set_protocol(1);
+        welcome->set_features(features_ & request.hello().features());
         welcome->set_session_id(session->id);
         welcome->set_token(session->token);
         welcome->set_incarnation(7);
@@ -242,6 +260,7 @@ void FakeDaemon::Serve(int fd) {
     }
     lock.unlock();
     const std::string packet = response.SerializeAsString();
+    if (packet.empty()) continue;  // never answered
     iovec answer{const_cast<char*>(packet.data()), packet.size()};
     msghdr out{};
     out.msg_iov = &answer;
@@ -300,7 +319,7 @@ v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest&
     } else {
       void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       Require(data != MAP_FAILED, "mmap");
-      const uint64_t id = session->id * 1000 + session->arenas.size() + 1;
+      const uint64_t id = session->id * 1000 + ++session->registered;
       session->arenas[id] = {static_cast<char*>(data), bytes};
       response.mutable_arena_registered()->set_arena_id(id);
     }
@@ -318,10 +337,31 @@ v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest&
     Word(line.first_failed).store(0);
     Word(line.failures).store(0);
     response.mutable_timeline_reset();
+  } else if (request.has_send()) {
+    AnswerPost(session, request.send(), true, response.mutable_send(), &response);
+  } else if (request.has_receive()) {
+    AnswerPost(session, request.receive(), false, response.mutable_receive(), &response);
   } else {
     *response.mutable_error() = MakeStatus(3, "PROTOCOL_ERROR", "what?");
   }
   return response;
+}
+
+template <typename Request, typename Response>
+void FakeDaemon::AnswerPost(Session* session, const Request& request, bool send, Response* posted,
+                            v1::AttachResponse* response) {
+  ++socket_posts_;
+  const Posted made = Post(session, request, send);
+  posted->set_first_transfer_id(made.first_id);
+  posted->set_first_over_value(made.first_value);
+  if (made.error.code() != 0) {
+    response->clear_response();
+    *response->mutable_error() = made.error;
+  } else if (made.hang) {
+    response->Clear();
+    ++hanging_;
+    changed_.notify_all();
+  }
 }
 
 FakeDaemon::Session* FakeDaemon::Find(grpc::ServerContext* context) {

@@ -43,10 +43,15 @@ class FakeDaemon final : public v1::TransferService::Service {
   v1::Hello last_hello();
   size_t arenas();
   void WaitForHanging(size_t count);  // posts that will not be answered
-  void set_forget(bool forget);       // statuses are not kept
-  void set_memfd_short(bool on);      // welcome with a memfd of one page
+  size_t hanging();
+  void set_forget(bool forget);   // statuses are not kept
+  void set_memfd_short(bool on);  // welcome with a memfd of one page
   size_t stream_posts() const { return stream_posts_; }
   size_t unary_posts() const { return unary_posts_; }
+  size_t socket_posts() const { return socket_posts_; }
+  void set_features(uint64_t features);  // those the daemon knows; all at first
+  // Sends a packet to every session, as it is.
+  void Say(const std::string& packet);
 
   grpc::Status CrossHostSend(grpc::ServerContext*, const v1::CrossHostSendRequest*,
                              v1::CrossHostSendResponse*) override;
@@ -84,6 +89,7 @@ class FakeDaemon final : public v1::TransferService::Service {
     std::string token;
     ferry_timeline_pages* pages;
     std::map<uint64_t, Arena> arenas;
+    uint64_t registered = 0;                           // ids are not used again
     std::vector<std::unique_ptr<Transfer>> transfers;  // id - 1
     std::map<uint64_t, Transfer*> waiting;             // not over, by id
     uint64_t posted[FERRY_TIMELINE_COUNTERS] = {};
@@ -102,6 +108,10 @@ class FakeDaemon final : public v1::TransferService::Service {
   void Serve(int fd);
   void Ring(Session* session);
   v1::AttachResponse Answer(Session* session, const v1::AttachRequest& request, int fd);
+  // Fills `response`, of which `posted` is a part; or clears it, if there is to be no answer.
+  template <typename Request, typename Response>
+  void AnswerPost(Session* session, const Request& request, bool send, Response* posted,
+                  v1::AttachResponse* response);
   Session* Find(grpc::ServerContext* context);  // under mutex_
   template <typename Request>
   Posted Post(Session* session, const Request& request, bool send);
@@ -117,6 +127,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   std::unique_ptr<grpc::Server> server_;
   std::atomic<size_t> stream_posts_{0};
   std::atomic<size_t> unary_posts_{0};
+  std::atomic<size_t> socket_posts_{0};
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -126,6 +137,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t hanging_ = 0;
   bool forget_ = false;
   bool memfd_short_ = false;
+  uint64_t features_ = 1;
   bool killed_ = false;
 };
 

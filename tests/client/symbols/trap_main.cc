@@ -34,10 +34,10 @@ T Take(ferry::Result<T> result) {
   return std::move(*result);
 }
 
-void PlaySession(const std::string& dir, bool unary) {
+void PlaySession(const std::string& dir, int post_by) {
   ferry::SessionOptions options;
   options.client_dir = dir;
-  options.unary_posts = unary;
+  options.post_by = post_by;
   ferry::Session session = Take(ferry::Session::Open(options));
   int endings = 0;
   auto watcher = [&](uint64_t, const ferry_status*) { ++endings; };
@@ -87,11 +87,12 @@ int main(int argc, char** argv) {
   }
   char ready;
   Require(read(out[0], &ready, 1) == 1, "the fake daemon did not start");
-  PlaySession(dir, false);
-  PlaySession(dir, true);
+  for (const int post_by : {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM}) {
+    PlaySession(dir, post_by);
+  }
   close(in[1]);
   waitpid(daemon, nullptr, 0);
   std::filesystem::remove_all(dir);
-  std::puts("two sessions, nothing captured");
+  std::puts("three sessions, nothing captured");
   return 0;
 }
