@@ -21,7 +21,12 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
       control, devices.table, session_options,
       SessionTable::Hooks{
           [](Door::ConnectionId, const AttachReply&, const std::vector<int>&) { return true; },
-          [](Door::ConnectionId) {}, [this](SessionId id) { driver->EndSession(id); },
+          [](Door::ConnectionId) {},
+          [this](Session& session, PostBatch batch) {
+            return driver->Post(session, std::move(batch));
+          },
+          [this](Task task) { control.Post(std::move(task)); },
+          [this](SessionId id) { driver->EndSession(id); },
           [this](ArenaId arena) { peers->OnArenaGone(arena); }});
 
   DeviceMap map;

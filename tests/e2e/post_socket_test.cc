@@ -2,6 +2,7 @@
 // Posts over attach.sock get what posts by gRPC get: the same checks, the same answers, one memory
 // of request ids; and what only a socket can do wrong harms only who does it.
 #include <google/protobuf/util/message_differencer.h>
+#include <sys/socket.h>
 
 #include <thread>
 

@@ -93,10 +93,15 @@ DaemonCore::~DaemonCore() {
 }
 
 SessionTable::Hooks DaemonCore::TableHooks() {
-  return {[this](Door::ConnectionId connection, const AttachReply& reply,
-                 const std::vector<int>& fds) { return Send(connection, reply, fds); },
-          [this](Door::ConnectionId connection) { connections_[connection] = false; },
-          [this](SessionId session) { driver_.EndSession(session); }, [](ArenaId) {}};
+  return {
+      [this](Door::ConnectionId connection, const AttachReply& reply, const std::vector<int>& fds) {
+        return Send(connection, reply, fds);
+      },
+      [this](Door::ConnectionId connection) { connections_[connection] = false; },
+      [this](Session& session, PostBatch batch) { return driver_.Post(session, std::move(batch)); },
+      [this](Task task) { control_.Post(std::move(task)); },
+      [this](SessionId session) { driver_.EndSession(session); },
+      [](ArenaId) {}};
 }
 
 TransferDriver::Hooks DaemonCore::DriverHooks() {
