@@ -103,6 +103,7 @@ TEST_P(ClientLossTest, SenderDiesUnmatchedAndItsSuccessorSends) {
   source_ = SpawnSource(4096);
   ASSERT_EQ(source_->Tell("fill 0 0 4096 5"), "OK");
   ASSERT_EQ(Send(), "OK 0");
+  ASSERT_TRUE(AwaitOffer());  // a receive before it would meet the dead one
   ASSERT_EQ(Receive(), "OK 0");
   EXPECT_EQ(destination_->Tell("wait 0 10000"), "OK");
   EXPECT_EQ(source_->Tell("wait 0 10000"), "OK");
