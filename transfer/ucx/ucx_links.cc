@@ -30,14 +30,7 @@ absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
   params.err_handler.arg = &link;
   link.error = UCS_OK;
   const ucp_worker_h worker = link.channel->worker->get();
-  ucs_status_t status = api.ucp_ep_create(worker, &params, &link.endpoint);
-  // "Unsupported": the peer was first to connect, and its end has no error handling.
-  if ((status == UCS_ERR_UNREACHABLE || status == UCS_ERR_UNSUPPORTED) && link.channel->forceable &&
-      link.channel->worker->kind() == kUcxShm) {
-    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
-    status = api.ucp_ep_create(worker, &params, &link.endpoint);
-    if (status == UCS_OK) link.channel->forceable = false;
-  }
+  const ucs_status_t status = api.ucp_ep_create(worker, &params, &link.endpoint);
   if (status == UCS_OK) return absl::OkStatus();
   link.endpoint = nullptr;
   return absl::UnavailableError(

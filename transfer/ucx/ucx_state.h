@@ -87,7 +87,8 @@ struct UcxTransport::Impl {
   // A worker and what is on it.
   struct Channel {
     std::unique_ptr<UcxWorker> worker;  // null once closed
-    // Endpoints can be closed by force. UCX's shared memory could not until late: then only
+    // Endpoints have error handling and can be closed by force. Not so in UCX's shared memory, old
+    // and new (where asking for it makes ends that differ, and UCX fall over them): there only
     // destroying the worker makes the requests of a dead peer return.
     bool forceable = true;
     size_t ops = 0;

@@ -47,6 +47,7 @@ absl::Status UcxTransport::Impl::AddChannel(const std::string& kind,
   if (!worker.ok()) return worker.status();
   auto channel = std::make_unique<Channel>();
   channel->worker = *std::move(worker);
+  channel->forceable = kind != kUcxShm;
   channel->worker->SetHooks([this, c = channel.get()] { return AfterProgress(*c); },
                             [this, c = channel.get()] { return Busy(*c); },
                             [this] { return results.empty(); });
