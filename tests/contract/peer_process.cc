@@ -95,9 +95,8 @@ void PeerProcess::Continue() { kill(pid_, SIGCONT); }
 
 int RunPeer(const std::string& kind, int socket) {
   constexpr uint64_t kArena = uint64_t{256} << 20;
-  void* const arena =
-      mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1,
-           0);
+  void* const arena = mmap(nullptr, kArena, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   FERRY_CHECK(arena != MAP_FAILED);
   const auto api = LoadUcx();
   FERRY_CHECK(api.ok());
