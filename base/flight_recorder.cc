@@ -28,16 +28,16 @@ FlightRecorder& FlightRecorder::Get() {
 
 void FlightRecorder::Record(const char* what, uint64_t a, uint64_t b, uint64_t c,
                             absl::string_view text) {
-  Keep(what, a, false, b, c, text);
+  Keep(what, a, false, b, c, text, 0);
 }
 
 void FlightRecorder::Record(const char* what, TransferId transfer, uint64_t b, uint64_t c,
-                            absl::string_view text) {
-  Keep(what, transfer.value(), true, b, c, text);
+                            absl::string_view text, uint64_t key) {
+  Keep(what, transfer.value(), true, b, c, text, key);
 }
 
 void FlightRecorder::Keep(const char* what, uint64_t a, bool transfer, uint64_t b, uint64_t c,
-                          absl::string_view text) {
+                          absl::string_view text, uint64_t key) {
   const int64_t monotonic = Nanos(CLOCK_MONOTONIC);
   MutexLock lock(mutex_);
   const uint64_t number = next_++;
@@ -48,6 +48,7 @@ void FlightRecorder::Keep(const char* what, uint64_t a, bool transfer, uint64_t 
   event.what = what;
   event.a = a;
   event.transfer = transfer;
+  event.key = key;
   event.b = b;
   event.c = c;
   const size_t size = std::min(text.size(), sizeof(event.text) - 1);
@@ -79,11 +80,12 @@ std::string FlightRecorder::Dump() const {
                               ? absl::StrCat(SessionOf(id).ToString(), " transfer ", SequenceOf(id))
                               : absl::StrCat("a=", event.a);
     absl::StrAppendFormat(
-        &out, "  #%d %s +%.6fs %s %s b=%d c=%d%s%s\n", event.number,
+        &out, "  #%d %s +%.6fs %s %s b=%d c=%d%s%s%s\n", event.number,
         absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", absl::FromUnixNanos(event.realtime_nanos),
                          absl::UTCTimeZone()),
         static_cast<double>(event.monotonic_nanos - origin) / 1e9, event.what, a, event.b, event.c,
-        event.text[0] ? " " : "", event.text);
+        event.key == 0 ? "" : absl::StrFormat(" key:%016x", event.key), event.text[0] ? " " : "",
+        event.text);
   }
   return out;
 }

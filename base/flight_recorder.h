@@ -25,6 +25,7 @@ class FlightRecorder {
     const char* what = "";       // a literal: "post.send", "offer", "go", "done", ...
     uint64_t a = 0;              // meaning by `what`; by habit the transfer or session
     bool transfer = false;       // `a` is a TransferId
+    uint64_t key = 0;            // what both ends call the transfer (MatchFingerprint), or 0
     uint64_t b = 0;              // by habit the peer or device
     uint64_t c = 0;              // by habit bytes or a count
     char text[64] = {};          // truncated; key fingerprints, reasons; never contents or tokens
@@ -36,7 +37,7 @@ class FlightRecorder {
   void Record(const char* what, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0,
               absl::string_view text = {});
   void Record(const char* what, TransferId transfer, uint64_t b = 0, uint64_t c = 0,
-              absl::string_view text = {});
+              absl::string_view text = {}, uint64_t key = 0);
   // Oldest first.
   std::vector<Event> Snapshot() const;
   // One line an event, oldest first:
@@ -46,7 +47,7 @@ class FlightRecorder {
 
  private:
   void Keep(const char* what, uint64_t a, bool transfer, uint64_t b, uint64_t c,
-            absl::string_view text);
+            absl::string_view text, uint64_t key);
   mutable Mutex mutex_;
   std::vector<Event> ring_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -227,8 +227,10 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   StopWatching(half);
   StopTimer(half);
   if (half.handed) TakeRest(half);
-  FlightRecorder::Get().Record("end", half.id, half.peer.value(),
-                               static_cast<uint64_t>(status.code()));
+  FlightRecorder::Get().Record(half.spec.side == Side::kSend ? "end.send" : "end.receive", half.id,
+                               half.peer.value(), static_cast<uint64_t>(status.code()),
+                               status.ok() ? "" : ReasonName(ReasonOf(status)),
+                               MatchFingerprint(half.spec.key));
   auto session = per_session.find(SessionOf(half.id));
   if (--session->second == 0) per_session.erase(session);
   Ended ended;

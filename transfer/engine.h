@@ -245,6 +245,15 @@ class TransferEngine {
   // At most `limit`, oldest first.
   std::vector<Row> List(size_t limit) const;
   std::optional<Row> Find(TransferId transfer) const;
+  // A send that a peer has offered and whose receive was not posted here.
+  struct WaitingOffer {
+    std::string node;     // the peer's
+    TransferId transfer;  // the peer's
+    MatchKey key;
+    uint64_t bytes = 0;
+  };
+  // At most `limit`, by peer and id.
+  std::vector<WaitingOffer> ListOffers(size_t limit) const;
   size_t in_flight() const;
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched

@@ -102,6 +102,27 @@ std::optional<TransferEngine::Row> TransferEngine::Find(TransferId transfer) con
   return impl_->MakeRow(*half);
 }
 
+std::vector<TransferEngine::WaitingOffer> TransferEngine::ListOffers(size_t limit) const {
+  std::vector<const Offered*> waiting;
+  waiting.reserve(impl_->waiting_offers);
+  for (const auto& [id, offered] : impl_->offers) {
+    if (offered->in_matcher && offered->grave.ok()) waiting.push_back(offered.get());
+  }
+  const size_t count = std::min(limit, waiting.size());
+  std::partial_sort(waiting.begin(), waiting.begin() + count, waiting.end(),
+                    [](const Offered* a, const Offered* b) {
+                      return std::make_pair(a->peer, a->offer.transfer) <
+                             std::make_pair(b->peer, b->offer.transfer);
+                    });
+  std::vector<WaitingOffer> rows;
+  rows.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Offer& offer = waiting[i]->offer;
+    rows.push_back({impl_->NodeName(waiting[i]->peer), offer.transfer, offer.key, offer.bytes});
+  }
+  return rows;
+}
+
 size_t TransferEngine::in_flight() const { return impl_->posted.size(); }
 
 size_t TransferEngine::in_flight(SessionId session) const {

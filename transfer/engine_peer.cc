@@ -142,7 +142,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
   auto owned = std::make_unique<Offered>();
   Offered& offered = *owned;
   if (!offers.try_emplace(std::make_pair(peer, id), std::move(owned)).second) return false;
-  FlightRecorder::Get().Record("offer", id.value(), peer.value(), offer.bytes);
+  FlightRecorder::Get().Record("offer", id, peer.value(), offer.bytes);  // the peer's id
   offered.peer = peer;
   offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
   offered.offer = std::move(offer);

@@ -27,6 +27,17 @@ static_assert(std::size(kTypes) == kDataTypes);
 constexpr absl::string_view kRouteNames[] = {"any", "local", "mapped", "ucx", "nccl"};
 static_assert(std::size(kRouteNames) == kRoutes);
 
+// FNV-1a and a finalizer: equal on every daemon and in every version, unlike absl::Hash.
+constexpr uint64_t kHashSeed = 0xcbf29ce484222325;
+uint64_t HashBytes(uint64_t hash, absl::string_view bytes) {
+  for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+uint64_t Finalize(uint64_t hash) {
+  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+  return hash ^ (hash >> 33);
+}
+
 }  // namespace
 
 absl::string_view DataTypeName(DataType type) {
@@ -67,12 +78,17 @@ std::string Describe(const MatchKey& key) {
 }
 
 std::string DomainFingerprint(absl::string_view domain) {
-  // FNV-1a and a finalizer: equal on every daemon and in every version, unlike absl::Hash.
-  uint64_t hash = 0xcbf29ce484222325;
-  for (char c : domain) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
-  hash ^= hash >> 33;
-  return absl::StrFormat("%08x", static_cast<uint32_t>(hash));
+  return absl::StrFormat("%08x", static_cast<uint32_t>(Finalize(HashBytes(kHashSeed, domain))));
+}
+
+uint64_t MatchFingerprint(const MatchKey& key) {
+  uint64_t hash = HashBytes(kHashSeed, key.domain);
+  for (const uint64_t number :
+       {uint64_t{key.domain.size()}, key.source.value(), key.destination.value()}) {
+    hash = Finalize(hash ^ number);
+  }
+  hash = Finalize(HashBytes(hash, key.key));
+  return hash == 0 ? 1 : hash;
 }
 
 }  // namespace ferry

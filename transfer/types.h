@@ -84,6 +84,10 @@ std::string DomainFingerprint(absl::string_view domain);
 
 enum class Side : uint8_t { kSend, kReceive };
 
+// What names a transfer at both its ends, on every daemon and in every version, without telling the
+// domain; sixteen hex digits for people. Not 0.
+uint64_t MatchFingerprint(const MatchKey& key);
+
 // One posted half, already checked against its session: ids known, extents inside their arenas,
 // bytes, type and shape consistent.
 struct TransferSpec {

@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/rpc/status_proto.h"
@@ -24,22 +27,77 @@ void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
 }
 
-// Dump: chunks that were all made before the first is written.
-class DumpStream final : public grpc::ServerWriteReactor<pb::DumpResponse> {
+void SetTime(absl::Time time, google::protobuf::Timestamp* out) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  out->set_seconds(seconds);
+  out->set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+}
+
+std::string FingerprintText(uint64_t fingerprint) {
+  return absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16));
+}
+
+void SetPeer(const PeerTable::Row& row, pb::Peer* out) {
+  out->set_node(row.node);
+  out->set_address(row.address);
+  out->set_state(row.state);
+  out->set_incarnation(row.incarnation.value());
+  out->set_error(row.error);
+  out->set_mapped(row.mapped);
+  for (const GlobalDeviceId id : row.devices) out->add_global_device_ids(id.value());
+}
+
+// `row` is a TransferRow or an OfferRow.
+template <typename Row>
+void SetKey(const MatchKey& key, Row* row) {
+  row->set_src_global_device_id(key.source.value());
+  row->set_dst_global_device_id(key.destination.value());
+  row->set_key(PrintableKey(key.key));
+  row->set_domain_fingerprint(DomainFingerprint(key.domain));
+  row->set_fingerprint(FingerprintText(MatchFingerprint(key)));
+}
+
+void SetTransfer(const TransferEngine::Row& row, absl::Time now, pb::TransferRow* out) {
+  out->set_session_id(SessionOf(row.transfer).value());
+  out->set_transfer_id(SequenceOf(row.transfer));
+  out->set_side(row.side == Side::kSend ? "send" : "receive");
+  SetKey(row.key, out);
+  out->set_bytes(row.bytes);
+  out->set_state(row.state);
+  out->set_route(static_cast<v1::Route>(row.route));
+  SetDuration(now - row.posted, out->mutable_age());
+  out->set_waits_for(row.waits_for);
+}
+
+void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
+  out->set_number(event.number);
+  SetTime(absl::FromUnixNanos(event.realtime_nanos), out->mutable_time());
+  out->set_what(event.what);
+  if (event.transfer) {
+    out->set_session_id(SessionOf(TransferId(event.a)).value());
+    out->set_transfer_id(SequenceOf(TransferId(event.a)));
+  } else {
+    out->set_transfer_id(event.a);
+  }
+  out->set_b(event.b);
+  out->set_c(event.c);
+  out->set_text(event.text);
+  if (event.key != 0) out->set_fingerprint(FingerprintText(event.key));
+}
+
+// A stream of messages that `make` pushes, on control, before the first is written.
+template <typename Message>
+class MadeStream final : public grpc::ServerWriteReactor<Message> {
  public:
-  using Output = StreamOutput<pb::DumpResponse, grpc::Status>;
-  explicit DumpStream(AdminCore& core) {
+  using Output = StreamOutput<Message, grpc::Status>;
+  template <typename Make>
+  MadeStream(Executor& control, Make make) {
     output_ =
-        std::make_shared<Output>([this](const pb::DumpResponse* message) { StartWrite(message); },
-                                 [this](grpc::Status status) { Finish(status); });
-    core.rpc.control.Post([&core, output = output_] {
-      const std::string text = core.dump();
-      constexpr size_t kChunk = 64 << 10;
-      for (size_t at = 0; at < text.size(); at += kChunk) {
-        pb::DumpResponse response;
-        response.set_chunk(text.substr(at, kChunk));
-        output->Push(std::move(response));
-      }
+        std::make_shared<Output>([this](const Message* message) { this->StartWrite(message); },
+                                 [this](grpc::Status status) { this->Finish(status); });
+    control.Post([output = output_, make] {
+      make(*output);
       output->Finish(grpc::Status::OK);
     });
   }
@@ -73,16 +131,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       response->set_transfers_ok(metrics.ok());
       response->set_transfers_failed(metrics.failed());
       response->set_bytes_received(metrics.bytes_received());
-      for (const PeerTable::Row& row : core_.peers.List()) {
-        pb::Peer* peer = response->add_peers();
-        peer->set_node(row.node);
-        peer->set_address(row.address);
-        peer->set_state(row.state);
-        peer->set_incarnation(row.incarnation.value());
-        peer->set_error(row.error);
-        peer->set_mapped(row.mapped);
-        for (const GlobalDeviceId id : row.devices) peer->add_global_device_ids(id.value());
-      }
+      for (const PeerTable::Row& row : core_.peers.List()) SetPeer(row, response->add_peers());
       response->set_ucx(core_.ucx);
       response->set_log_level(LogLevel());
       response->set_pid(static_cast<uint64_t>(getpid()));
@@ -149,19 +198,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       const TransferEngine& engine = core_.rpc.driver.engine();
       const absl::Time now = core_.rpc.control.Now();
       for (const TransferEngine::Row& row : engine.List(limit)) {
-        pb::TransferRow* out = response->add_transfers();
-        out->set_session_id(SessionOf(row.transfer).value());
-        out->set_transfer_id(SequenceOf(row.transfer));
-        out->set_side(row.side == Side::kSend ? "send" : "receive");
-        out->set_src_global_device_id(row.key.source.value());
-        out->set_dst_global_device_id(row.key.destination.value());
-        out->set_key(PrintableKey(row.key.key));
-        out->set_domain_fingerprint(DomainFingerprint(row.key.domain));
-        out->set_bytes(row.bytes);
-        out->set_state(row.state);
-        out->set_route(static_cast<v1::Route>(row.route));
-        SetDuration(now - row.posted, out->mutable_age());
-        out->set_waits_for(row.waits_for);
+        SetTransfer(row, now, response->add_transfers());
       }
       response->set_total(engine.in_flight());
       return absl::OkStatus();
@@ -202,7 +239,21 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
 
   grpc::ServerWriteReactor<pb::DumpResponse>* Dump(grpc::CallbackServerContext*,
                                                    const pb::DumpRequest*) override {
-    return new DumpStream(core_);
+    return new MadeStream<pb::DumpResponse>(core_.rpc.control, [this](auto& output) {
+      const std::string text = core_.dump();
+      constexpr size_t kChunk = 64 << 10;
+      for (size_t at = 0; at < text.size(); at += kChunk) {
+        pb::DumpResponse response;
+        response.set_chunk(text.substr(at, kChunk));
+        output.Push(std::move(response));
+      }
+    });
+  }
+
+  grpc::ServerWriteReactor<pb::GetFlightResponse>* GetFlight(grpc::CallbackServerContext*,
+                                                             const pb::GetFlightRequest*) override {
+    return new MadeStream<pb::GetFlightResponse>(core_.rpc.control,
+                                                 [this](auto& output) { PushFlight(output); });
   }
 
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
@@ -240,6 +291,45 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
   }
 
  private:
+  // Pieces of a few hundred kilobytes, however much is in flight.
+  template <typename Output>
+  void PushFlight(Output& output) {
+    constexpr size_t kPiece = 1000;
+    constexpr size_t kAll = std::numeric_limits<size_t>::max();
+    pb::GetFlightResponse piece;
+    const auto push_if_full = [&](size_t rows) {
+      if (rows % kPiece == 0) output.Push(std::exchange(piece, {}));
+    };
+    piece.set_node(core_.config.node.name);
+    piece.set_version(FERRY_VERSION);
+    piece.set_incarnation(core_.incarnation.value());
+    SetTime(absl::Now(), piece.mutable_taken());
+    for (const auto& device : core_.devices.list) piece.add_global_device_ids(device->id.value());
+    const std::vector<PeerTable::Row> peers = core_.peers.List();
+    for (const PeerTable::Row& row : peers) SetPeer(row, piece.add_peers());
+    const TransferEngine& engine = core_.rpc.driver.engine();
+    const absl::Time now = core_.rpc.control.Now();
+    size_t rows = 0;
+    for (const TransferEngine::Row& row : engine.List(kAll)) {
+      SetTransfer(row, now, piece.add_transfers());
+      push_if_full(++rows);
+    }
+    for (const TransferEngine::WaitingOffer& offer : engine.ListOffers(kAll)) {
+      pb::OfferRow* out = piece.add_offers();
+      out->set_node(offer.node);
+      out->set_session_id(SessionOf(offer.transfer).value());
+      out->set_transfer_id(SequenceOf(offer.transfer));
+      SetKey(offer.key, out);
+      out->set_bytes(offer.bytes);
+      push_if_full(++rows);
+    }
+    for (const FlightRecorder::Event& event : FlightRecorder::Get().Snapshot()) {
+      SetEvent(event, piece.add_events());
+      push_if_full(++rows);
+    }
+    output.Push(std::move(piece));
+  }
+
   static void SetDevice(GlobalDeviceId id, const std::string& name, pb::ClusterDevice* out) {
     out->mutable_device()->set_global_device_id(id.value());
     out->mutable_device()->set_kind(v1::Device::KIND_HOST);

@@ -50,14 +50,22 @@ absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
 namespace {
 
 // What people and logs call a daemon's life: 16 hexadecimal digits, not a number.
-void ShowIncarnations(nlohmann::ordered_json& json) {
+std::string ToHex(const std::string& decimal) {
+  uint64_t incarnation = 0;
+  return absl::SimpleAtoi(decimal, &incarnation)
+             ? absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16))
+             : decimal;
+}
+std::string FromHex(const std::string& hex) {
+  uint64_t incarnation = 0;
+  return absl::SimpleHexAtoi(hex, &incarnation) ? absl::StrCat(incarnation) : hex;
+}
+void ConvertIncarnations(nlohmann::ordered_json& json, std::string (*convert)(const std::string&)) {
   for (auto& [key, value] : json.items()) {
-    uint64_t incarnation = 0;
-    if (key == "incarnation" && value.is_string() &&
-        absl::SimpleAtoi(value.get<std::string>(), &incarnation)) {
-      value = absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16));
+    if (key == "incarnation" && value.is_string()) {
+      value = convert(value.get<std::string>());
     } else if (value.is_structured()) {
-      ShowIncarnations(value);
+      ConvertIncarnations(value, convert);
     }
   }
 }
@@ -71,8 +79,24 @@ std::string MessageJson(const google::protobuf::Message& message) {
   std::string text;
   FERRY_CHECK(google::protobuf::util::MessageToJsonString(message, &text, options).ok());
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
-  ShowIncarnations(json);
+  ConvertIncarnations(json, ToHex);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+absl::Status FromMessageJson(const std::string& text, google::protobuf::Message* message,
+                             const std::string& what) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat(what, ": it is no JSON object"));
+  }
+  ConvertIncarnations(json, FromHex);
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json.dump(), message, options);
+  if (parsed.ok()) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+               absl::StrCat(what, ": ", std::string(parsed.message())));
 }
 
 absl::StatusOr<int> ChosenRoute(const Globals& globals, uint64_t source, uint64_t destination) {

@@ -51,6 +51,9 @@ class AdminClient {
 // The message as one JSON document, fields named as in the .proto; protobuf's mapping, so that
 // 64-bit integers are strings. Incarnations are in hexadecimal, as everywhere people meet them.
 std::string MessageJson(const google::protobuf::Message& message);
+// Reads what MessageJson wrote; fields of a later version are left out. `what` begins the error.
+absl::Status FromMessageJson(const std::string& text, google::protobuf::Message* message,
+                             const std::string& what);
 
 // The route that the daemon would take now: FERRY_ROUTE_*.
 absl::StatusOr<int> ChosenRoute(const Globals& globals, uint64_t source, uint64_t destination);

@@ -42,6 +42,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
 CommandList AllCommands() {
   CommandList commands;
   AddInspectCommands(commands);
+  AddFlightCommand(commands);
   AddHealthCommand(commands);
   AddControlCommands(commands);
   AddSendCommand(commands);

@@ -61,6 +61,7 @@ using CommandList = std::vector<std::unique_ptr<Command>>;
 void AddInspectCommands(
     CommandList& commands);  // status, devices, sessions, transfers, route, dump
 void AddControlCommands(CommandList& commands);  // drain, undrain, loglevel
+void AddFlightCommand(CommandList& commands);
 void AddHealthCommand(CommandList& commands);
 void AddSendCommand(CommandList& commands);
 void AddRecvCommand(CommandList& commands);

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// ferryctl flight: dumps what a node knows of its transfers, and compares two such dumps.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/flight_diff.h"
+#include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
+
+namespace ferry::tools {
+namespace {
+
+namespace admin = ferry::admin::v1;
+
+absl::StatusOr<Flight> ReadFlight(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return ErrnoError(absl::StatusCode::kNotFound, Reason::kFieldInvalid,
+                      absl::StrCat("read the flight dump ", path), errno);
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  Flight flight;
+  RETURN_IF_ERROR(FromMessageJson(text, &flight, absl::StrCat("read the flight dump ", path)));
+  if (flight.node().empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("read the flight dump ", path,
+                              ": it names no node; make one with `ferryctl flight dump`"));
+  }
+  return flight;
+}
+
+class FlightCommand : public Command {
+ public:
+  FlightCommand() : Command("flight", "Why a transfer does not finish: dump two nodes, compare") {}
+
+  void Define(CLI::App& app) override {
+    app.require_subcommand(1);
+    CLI::App* dump = app.add_subcommand(
+        "dump", "What the node knows of its transfers, as JSON; for `flight diff`");
+    dump->add_option("-o,--output", output_, "Into this file instead of standard output");
+    dump->callback([this] { diff_ = false; });
+    CLI::App* diff = app.add_subcommand(
+        "diff", "Which side of which transfer lacks what; exit status 8 if any does");
+    diff->add_option("first", first_, "A dump of one node")->required();
+    diff->add_option("second", second_, "A dump of the other, taken soon after")->required();
+    diff->add_option("--limit", limit_, "Show at most so many of each kind")
+        ->check(AtLeast<size_t>(1));
+    diff->callback([this] { diff_ = true; });
+    for (CLI::App* sub : {dump, diff}) sub->fallthrough();
+  }
+
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    return diff_ ? Diff(globals) : Dump(globals);
+  }
+
+ private:
+  absl::StatusOr<int> Dump(const Globals& globals) {
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    Flight whole;
+    RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+      auto reader = stub.GetFlight(context, admin::GetFlightRequest());
+      Flight piece;
+      while (reader->Read(&piece)) whole.MergeFrom(piece);
+      return reader->Finish();
+    }));
+    const std::string text = absl::StrCat(MessageJson(whole), "\n");
+    if (output_.empty()) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      return kExitOk;
+    }
+    std::ofstream file(output_, std::ios::binary | std::ios::trunc);
+    file << text << std::flush;
+    if (!file) {
+      return ErrnoError(absl::StatusCode::kUnknown, Reason::kFieldInvalid,
+                        absl::StrCat("write the flight dump ", output_), errno);
+    }
+    return kExitOk;
+  }
+
+  absl::StatusOr<int> Diff(const Globals& globals) {
+    ASSIGN_OR_RETURN(const Flight first, ReadFlight(first_));
+    ASSIGN_OR_RETURN(const Flight second, ReadFlight(second_));
+    if (first.node() == second.node()) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   absl::StrCat("compare ", first_, " and ", second_, ": both are of ",
+                                first.node(), "; one of each node is needed"));
+    }
+    const FlightDiff diff = CompareFlights(first, second);
+    const std::string text =
+        globals.json ? absl::StrCat(FlightDiffJson(diff), "\n") : FlightDiffText(diff, limit_);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return diff.lacks.empty() ? kExitOk : kExitUnhealthy;
+  }
+
+  bool diff_ = false;
+  std::string output_;
+  std::string first_;
+  std::string second_;
+  size_t limit_ = 20;
+};
+
+}  // namespace
+
+void AddFlightCommand(CommandList& commands) {
+  commands.push_back(std::make_unique<FlightCommand>());
+}
+
+}  // namespace ferry::tools

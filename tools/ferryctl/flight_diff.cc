@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/flight_diff.h"
+
+#include <google/protobuf/util/time_util.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "tools/ferryctl/format.h"
+
+namespace ferry::tools {
+namespace {
+
+using ferry::admin::v1::FlightEvent;
+using ferry::admin::v1::OfferRow;
+using ferry::admin::v1::Peer;
+using ferry::admin::v1::TransferRow;
+using google::protobuf::util::TimeUtil;
+
+absl::Time TimeOf(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixNanos(TimeUtil::TimestampToNanoseconds(time));
+}
+
+absl::Duration AgeOf(const TransferRow& row) {
+  return absl::Nanoseconds(TimeUtil::DurationToNanoseconds(row.age()));
+}
+
+absl::string_view OtherSide(const std::string& side) { return side == "send" ? "receive" : "send"; }
+
+// `row` is a TransferRow or an OfferRow.
+template <typename Row>
+std::string KeyText(const Row& row) {
+  return absl::StrCat("key ", Printable(row.key()), " from device ", row.src_global_device_id(),
+                      " to device ", row.dst_global_device_id(), ", domain ",
+                      row.domain_fingerprint());
+}
+
+std::string StandsText(const TransferRow& row) {
+  return absl::StrCat(row.state(), ", posted ", HumanDuration(AgeOf(row)),
+                      " before the dump by session ", row.session_id(), " (transfer ",
+                      row.transfer_id(), "); waits for ", Printable(row.waits_for()));
+}
+
+// One node's dump, and how to find things in it.
+class Node {
+ public:
+  explicit Node(const Flight& flight)
+      : flight_(flight),
+        devices_(flight.global_device_ids().begin(), flight.global_device_ids().end()) {
+    for (const TransferRow& row : flight.transfers()) {
+      rows_[{row.fingerprint(), row.side()}].push_back(&row);
+    }
+  }
+
+  const Flight& flight() const { return flight_; }
+  const std::string& name() const { return flight_.node(); }
+  absl::Time taken() const { return TimeOf(flight_.taken()); }
+  bool Owns(uint64_t device) const { return devices_.contains(device); }
+
+  // Takes out the oldest half of `side` with this fingerprint; null if there is none. A key that
+  // was matched may be used again, so there may be several.
+  const TransferRow* Take(const std::string& fingerprint, const std::string& side) {
+    auto found = rows_.find({fingerprint, side});
+    if (found == rows_.end() || found->second.empty()) return nullptr;
+    const TransferRow* row = found->second.front();
+    found->second.erase(found->second.begin());
+    return row;
+  }
+
+  // Whether this receive was not taken by a send.
+  bool IsLeft(const TransferRow& receive) const {
+    const auto found = rows_.find({receive.fingerprint(), receive.side()});
+    return std::find(found->second.begin(), found->second.end(), &receive) != found->second.end();
+  }
+
+  const OfferRow* FindOffer(const std::string& fingerprint) const {
+    for (const OfferRow& offer : flight_.offers()) {
+      if (offer.fingerprint() == fingerprint) return &offer;
+    }
+    return nullptr;
+  }
+
+  const Peer* FindPeer(const std::string& node) const {
+    for (const Peer& peer : flight_.peers()) {
+      if (peer.node() == node) return &peer;
+    }
+    return nullptr;
+  }
+
+  // The last ending of such a half that the recorder still has.
+  const FlightEvent* LastEnd(const std::string& fingerprint, absl::string_view side) const {
+    const std::string what = absl::StrCat("end.", side);
+    const FlightEvent* last = nullptr;
+    for (const FlightEvent& event : flight_.events()) {
+      if (event.fingerprint() == fingerprint && event.what() == what) last = &event;
+    }
+    return last;
+  }
+
+  absl::Time RecordsSince() const {
+    const bool all = flight_.events().empty() || flight_.events(0).number() == 0;
+    return all ? absl::InfinitePast() : TimeOf(flight_.events(0).time());
+  }
+
+ private:
+  const Flight& flight_;
+  const std::set<uint64_t> devices_;
+  std::map<std::pair<std::string, std::string>, std::vector<const TransferRow*>> rows_;
+};
+
+std::string LinkText(const Node& from, const Node& to) {
+  const Peer* peer = from.FindPeer(to.name());
+  if (peer == nullptr) return absl::StrCat(from.name(), " does not know ", to.name());
+  return absl::StrCat("the link of ", from.name(), " to ", to.name(), " is ", peer->state(),
+                      peer->error().empty() ? "" : absl::StrCat(": ", Printable(peer->error())));
+}
+
+// What waits at `node` instead of the missing half: alike in all but one respect.
+std::vector<std::string> NearMisses(const TransferRow& row, const Node& node) {
+  constexpr size_t kMost = 3;
+  const absl::string_view side = OtherSide(row.side());
+  std::vector<std::string> same_devices, same_key;
+  for (const TransferRow& other : node.flight().transfers()) {
+    if (other.side() != side || other.fingerprint() == row.fingerprint()) continue;
+    const bool devices = other.src_global_device_id() == row.src_global_device_id() &&
+                         other.dst_global_device_id() == row.dst_global_device_id();
+    const bool domain = other.domain_fingerprint() == row.domain_fingerprint();
+    const bool key = other.key() == row.key();
+    if (other.state() != "waiting" && other.state() != "offered") continue;  // has found its half
+    const std::string text =
+        absl::StrCat("a ", side, " of ", KeyText(other), " waits at ", node.name(),
+                     devices && key ? ": the domain differs"
+                     : key          ? ": the devices differ"
+                                    : ": the key differs");
+    if (key && devices != domain) {
+      same_key.push_back(text);
+    } else if (!key && devices && domain) {
+      same_devices.push_back(text);
+    }
+  }
+  same_key.insert(same_key.end(), same_devices.begin(), same_devices.end());
+  if (same_key.size() > kMost) {
+    const size_t more = same_key.size() - kMost;
+    same_key.resize(kMost);
+    same_key.push_back(absl::StrCat(more, " more such ", side, "s wait there"));
+  }
+  return same_key;
+}
+
+// `row` waits at `here`, its other half is not at `there`.
+FlightDiff::Lack Explain(const TransferRow& row, const Node& here, const Node& there) {
+  const std::string side(OtherSide(row.side()));
+  FlightDiff::Lack lack;
+  lack.node = there.name();
+  lack.side = side;
+  lack.key = KeyText(row);
+  lack.has = absl::StrCat("the ", row.side(), " at ", here.name(), " is ", StandsText(row));
+  const absl::Time posted = here.taken() - AgeOf(row);
+  if (posted > there.taken()) {
+    lack.hints.push_back(absl::StrCat("it was posted after the dump of ", there.name(),
+                                      " was taken: take that one again"));
+  }
+  if (const FlightEvent* end = there.LastEnd(row.fingerprint(), side)) {
+    lack.hints.push_back(
+        absl::StrCat("the last ", side, " of this key at ", there.name(), " (session ",
+                     end->session_id(), ", transfer ", end->transfer_id(), ") ended ",
+                     HumanDuration(there.taken() - TimeOf(end->time())), " before the dump with ",
+                     absl::StatusCodeToString(static_cast<absl::StatusCode>(end->c())),
+                     end->text().empty() ? "" : absl::StrCat(" ", Printable(end->text()))));
+  } else if (posted < there.RecordsSince()) {
+    lack.hints.push_back(absl::StrCat("the recorder of ", there.name(), " goes back ",
+                                      HumanDuration(there.taken() - there.RecordsSince()),
+                                      " only: what ended before is not known"));
+  }
+  for (std::string& near : NearMisses(row, there)) lack.hints.push_back(std::move(near));
+  if (&here != &there) {
+    if (row.side() == "receive") {
+      lack.hints.push_back(
+          absl::StrCat("no offer of it has come from ", there.name(), "; ", LinkText(here, there)));
+    } else if (there.FindOffer(row.fingerprint()) != nullptr) {
+      lack.hints.push_back(
+          absl::StrCat(there.name(), " has the offer, and nobody there has posted the receive"));
+    } else {
+      lack.hints.push_back(
+          absl::StrCat(there.name(), " has not got the offer; ", LinkText(here, there)));
+    }
+  }
+  return lack;
+}
+
+}  // namespace
+
+FlightDiff CompareFlights(const Flight& a, const Flight& b) {
+  FlightDiff diff;
+  Node first(a), second(b);
+  const absl::Duration apart = second.taken() - first.taken();
+  if (absl::AbsDuration(apart) > absl::Seconds(1)) {
+    diff.remarks.push_back(absl::StrCat("by the nodes' clocks the dump of ",
+                                        (apart < absl::ZeroDuration() ? second : first).name(),
+                                        " is ", HumanDuration(absl::AbsDuration(apart)), " older"));
+  }
+  for (const auto& [here, there] : {std::make_pair(&first, &second), {&second, &first}}) {
+    const Peer* peer = here->FindPeer(there->name());
+    if (peer != nullptr && peer->incarnation() != 0 &&
+        peer->incarnation() != there->flight().incarnation()) {
+      diff.remarks.push_back(absl::StrCat(here->name(), " was linked to another life of ",
+                                          there->name(),
+                                          " than the one in the dump: it was restarted between"));
+    }
+  }
+  // The send tells of a pair; what is left of the receives has no send.
+  struct Waiting {
+    absl::Time posted;
+    FlightDiff::Lack lack;
+  };
+  std::vector<Waiting> lacks;
+  for (const std::string side : {"send", "receive"}) {
+    for (Node* here : {&first, &second}) {
+      for (const TransferRow& row : here->flight().transfers()) {
+        if (row.side() != side) continue;
+        const uint64_t far =
+            side == "send" ? row.dst_global_device_id() : row.src_global_device_id();
+        Node* there = first.Owns(far) ? &first : second.Owns(far) ? &second : nullptr;
+        if (there == nullptr) {
+          ++diff.elsewhere;
+          continue;
+        }
+        const TransferRow* other = nullptr;
+        if (side == "send") {
+          other = there->Take(row.fingerprint(), "receive");
+        } else if (!here->IsLeft(row)) {
+          continue;  // told with its send
+        }
+        if (other != nullptr) {
+          diff.pairs.push_back({KeyText(row),
+                                absl::StrCat("at ", here->name(), " ", StandsText(row)),
+                                absl::StrCat("at ", there->name(), " ", StandsText(*other))});
+        } else {
+          lacks.push_back({here->taken() - AgeOf(row), Explain(row, *here, *there)});
+        }
+      }
+    }
+  }
+  std::stable_sort(lacks.begin(), lacks.end(),
+                   [](const Waiting& x, const Waiting& y) { return x.posted < y.posted; });
+  for (Waiting& waiting : lacks) diff.lacks.push_back(std::move(waiting.lack));
+  return diff;
+}
+
+std::string FlightDiffText(const FlightDiff& diff, size_t limit) {
+  std::string text;
+  for (size_t i = 0; i < std::min(limit, diff.lacks.size()); ++i) {
+    const FlightDiff::Lack& lack = diff.lacks[i];
+    absl::StrAppend(&text, lack.node, " lacks the ", lack.side, " of ", lack.key, "\n  ", lack.has,
+                    "\n");
+    for (const std::string& hint : lack.hints) absl::StrAppend(&text, "  ", hint, "\n");
+  }
+  if (diff.lacks.size() > limit) {
+    absl::StrAppend(&text, HumanCount(diff.lacks.size() - limit), " more lack a half\n");
+  }
+  for (size_t i = 0; i < std::min(limit, diff.pairs.size()); ++i) {
+    const FlightDiff::Pair& pair = diff.pairs[i];
+    absl::StrAppend(&text, "both have ", pair.key, "\n  the send ", pair.send, "\n  the receive ",
+                    pair.receive, "\n");
+  }
+  if (diff.pairs.size() > limit) {
+    absl::StrAppend(&text, HumanCount(diff.pairs.size() - limit), " more have both halves\n");
+  }
+  absl::StrAppend(&text, HumanCount(diff.lacks.size()), " without their other half, ",
+                  HumanCount(diff.pairs.size()), " with both, ", HumanCount(diff.elsewhere),
+                  " with other nodes\n");
+  for (const std::string& remark : diff.remarks) absl::StrAppend(&text, "note: ", remark, "\n");
+  return text;
+}
+
+std::string FlightDiffJson(const FlightDiff& diff) {
+  nlohmann::ordered_json json;
+  json["lacks"] = nlohmann::ordered_json::array();
+  for (const FlightDiff::Lack& lack : diff.lacks) {
+    json["lacks"].push_back({{"node", lack.node},
+                             {"side", lack.side},
+                             {"key", lack.key},
+                             {"has", lack.has},
+                             {"hints", lack.hints}});
+  }
+  json["pairs"] = nlohmann::ordered_json::array();
+  for (const FlightDiff::Pair& pair : diff.pairs) {
+    json["pairs"].push_back({{"key", pair.key}, {"send", pair.send}, {"receive", pair.receive}});
+  }
+  json["elsewhere"] = diff.elsewhere;
+  json["remarks"] = diff.remarks;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace ferry::tools
