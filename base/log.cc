@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -16,6 +21,7 @@ namespace ferry {
 namespace {
 
 std::atomic<uint64_t> message_counts[spdlog::level::n_levels];
+std::atomic<uint64_t> dropped_lines;
 
 // Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
 size_t Utf8Length(fmt::string_view text) {
@@ -144,6 +150,32 @@ class JsonFormatter final : public spdlog::formatter {
   spdlog::pattern_formatter time_;
 };
 
+// stderr, but never waited for: whoever logs may be the control thread, and who reads the log may
+// have stopped. What cannot be written at once (a full pipe, a full disk) is dropped and counted.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    if (!Write(line.data(), line.size())) dropped_lines.fetch_add(1, std::memory_order_relaxed);
+  }
+  void flush_() override {}
+
+ private:
+  static bool Write(const char* text, size_t size) {
+    while (size > 0) {
+      // A pipe that is ready takes PIPE_BUF bytes without blocking.
+      pollfd ready{STDERR_FILENO, POLLOUT, 0};
+      if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return false;
+      const ssize_t wrote = write(STDERR_FILENO, text, std::min<size_t>(size, PIPE_BUF));
+      if (wrote <= 0) return false;
+      text += wrote;
+      size -= static_cast<size_t>(wrote);
+    }
+    return true;
+  }
+};
+
 }  // namespace
 
 void LogFields::AddJson(const char* name, const std::string& json) {
@@ -179,8 +211,7 @@ std::optional<uint64_t> LogLimit::Admit() {
 }
 
 absl::Status ConfigureLog(LogFormat format, const std::string& level) {
-  auto logger =
-      std::make_shared<spdlog::logger>("ferry", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("ferry", std::make_shared<StderrSink>());
   if (format == LogFormat::kJson) {
     logger->set_formatter(std::make_unique<JsonFormatter>());
   } else {
@@ -206,6 +237,7 @@ absl::Status SetLogLevel(const std::string& level) {
 std::string LogLevel() { return LevelName(spdlog::get_level()); }
 
 uint64_t LogMessages(int level) { return message_counts[level].load(std::memory_order_relaxed); }
+uint64_t LogLinesDropped() { return dropped_lines.load(std::memory_order_relaxed); }
 void CountLogMessage(int level) { message_counts[level].fetch_add(1, std::memory_order_relaxed); }
 
 }  // namespace ferry

@@ -22,7 +22,8 @@ namespace ferry {
 
 enum class LogFormat { kText, kJson };
 
-// Logs to stderr from now on. `level`: trace, debug, info, warn, error, off.
+// Logs to stderr from now on; nobody ever waits for it: lines that it does not take at once are
+// dropped. `level`: trace, debug, info, warn, error, off.
 absl::Status ConfigureLog(LogFormat format, const std::string& level);
 absl::Status SetLogLevel(const std::string& level);
 std::string LogLevel();
@@ -85,8 +86,9 @@ std::string LogLine(const char* event, const LogFields& fields, fmt::format_stri
   return fields.encoded() + LogFields::kEnd + LogLine(event, format, std::forward<Args>(args)...);
 }
 
-// Messages written so far at each spdlog level, for the metrics.
+// For the metrics: messages so far at each spdlog level, and lines that stderr did not take.
 uint64_t LogMessages(int level);
+uint64_t LogLinesDropped();
 void CountLogMessage(int level);
 
 }  // namespace ferry

@@ -196,6 +196,10 @@ void ExportProcess(std::vector<MetricFamily>& families) {
               static_cast<double>(LogMessages(static_cast<int>(spdlog::level::from_str(level)))));
   }
   families.push_back(std::move(logs));
+  MetricFamily dropped = Family("ferry_log_dropped_total",
+                                "Log lines that stderr did not take at once", MetricType::Counter);
+  AddSample(dropped, {}, static_cast<double>(LogLinesDropped()));
+  families.push_back(std::move(dropped));
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& t) {

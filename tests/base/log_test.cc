@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_split.h"
+#include "base/fd.h"
 #include "base/status.h"
 
 namespace ferry {
@@ -137,6 +142,42 @@ TEST(LogTest, EveryLevelIsReadBackAndOthersAreRefused) {
   }
   EXPECT_TRUE(HasReason(SetLogLevel("loud"), Reason::kFieldInvalid));
   EXPECT_TRUE(HasReason(ConfigureLog(LogFormat::kText, ""), Reason::kFieldInvalid));
+}
+
+// A reader that has stopped holds up nobody; what it misses is counted, and what comes when it
+// reads again is whole.
+TEST(LogTest, AFullPipeIsNotWaitedFor) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const UniqueFd reader(ends[0]), writer(ends[1]), before(dup(STDERR_FILENO));
+  ASSERT_EQ(dup2(writer.get(), STDERR_FILENO), STDERR_FILENO);
+  ASSERT_TRUE(ConfigureLog(LogFormat::kText, "info").ok());
+  const uint64_t dropped = LogLinesDropped();
+  int lines = 0;
+  while (LogLinesDropped() == dropped && lines < 1'000'000) {
+    FERRY_LOG(info, "an.event", "{} {}", ++lines, std::string(1000, 'x'));
+  }
+  char text[1 << 16];
+  const ssize_t got = read(reader.get(), text, sizeof(text));
+  FERRY_LOG(info, "an.event", "again");
+  ASSERT_EQ(dup2(before.get(), STDERR_FILENO), STDERR_FILENO);
+  EXPECT_EQ(LogLinesDropped(), dropped + 1);
+  ASSERT_GT(got, 0);
+  EXPECT_EQ(std::count(text, text + got, '\n'), lines - 1);
+  const ssize_t more = read(reader.get(), text, sizeof(text));
+  ASSERT_GT(more, 0);
+  EXPECT_THAT(std::string(text, static_cast<size_t>(more)), testing::EndsWith("an.event: again\n"));
+}
+
+TEST(LogTest, AFullDiskIsCounted) {
+  const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC)), before(dup(STDERR_FILENO));
+  ASSERT_TRUE(full.valid());
+  ASSERT_TRUE(ConfigureLog(LogFormat::kText, "info").ok());
+  const uint64_t dropped = LogLinesDropped();
+  ASSERT_EQ(dup2(full.get(), STDERR_FILENO), STDERR_FILENO);
+  FERRY_LOG(info, "an.event", "lost");
+  ASSERT_EQ(dup2(before.get(), STDERR_FILENO), STDERR_FILENO);
+  EXPECT_EQ(LogLinesDropped(), dropped + 1);
 }
 
 }  // namespace

@@ -21,7 +21,11 @@ std::string NodeName(int i) {
 }
 
 std::string ConfigOf(int self, const ClusterOptions& options, const std::string& runtime_dir,
-                     const std::vector<ReservedPort>& ports) {
+                     const std::vector<ReservedPort>& ports,
+                     const std::vector<std::unique_ptr<TcpProxy>>& proxies) {
+  const auto host = [&](int i) {
+    return options.hosts.empty() ? "127.0.0.1" : options.hosts[static_cast<size_t>(i)];
+  };
   std::string text = absl::StrCat("node: { name: ", NodeName(self), ", runtime_dir: ", runtime_dir,
                                   " }\ndevices: { host: ", options.devices, " }\n");
   if (options.nodes > 1) {
@@ -29,11 +33,12 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
     for (int i = 0; i < options.nodes; ++i) {
       std::vector<int> ids;
       for (int d = 0; d < options.devices; ++d) ids.push_back(i * options.devices + d);
-      absl::StrAppend(&text, "    - { name: ", NodeName(i),
-                      ", address: \"127.0.0.1:", ports[i].port(), "\", ids: [",
+      absl::StrAppend(&text, "    - { name: ", NodeName(i), ", address: \"", host(i), ":",
+                      options.proxies ? proxies[i]->port() : ports[i].port(), "\", ids: [",
                       absl::StrJoin(ids, ", "), "] }\n");
     }
-    absl::StrAppend(&text, "peer: { listen: \"127.0.0.1:", ports[self].port(), "\", uids: [",
+    absl::StrAppend(&text, "peer: { listen: \"", host(self), ":", ports[self].port(),
+                    "\", insecure: ", options.hosts.empty() ? "false" : "true", ", uids: [",
                     absl::StrJoin(options.trusted_uids, ", "), "] }\n");
   }
   if (!options.transfer.empty()) absl::StrAppend(&text, "transfer: { ", options.transfer, " }\n");
@@ -46,26 +51,26 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
 const char* FerryctlProgram() { return FERRYCTL_PROGRAM; }
 const char* FerrydProgram() { return FERRYD_PROGRAM; }
 const char* TokenThiefProgram() { return TOKEN_THIEF_PROGRAM; }
+const char* ClockStepLibrary() { return CLOCK_STEP_LIBRARY; }
 
-Node::Node(std::string name, std::string directory, std::string config, std::optional<uid_t> uid)
-    : name_(std::move(name)), directory_(std::move(directory)), uid_(uid) {
+Node::Node(std::string name, std::string directory, const std::string& config, SpawnOptions spawn)
+    : name_(std::move(name)), directory_(std::move(directory)), spawn_(std::move(spawn)) {
   std::filesystem::create_directory(directory_);
-  if (uid_.has_value()) FERRY_CHECK(chown(directory_.c_str(), *uid_, *uid_) == 0);
+  std::string program = FerrydProgram();
+  if (spawn_.uid.has_value()) {
+    FERRY_CHECK(chown(directory_.c_str(), *spawn_.uid, *spawn_.uid) == 0);
+    program = directory_ + ".ferryd";  // the build directory may be closed to them
+    std::filesystem::copy_file(FerrydProgram(), program);
+    FERRY_CHECK(chmod(program.c_str(), 0755) == 0);
+  }
   WriteFile(config_file(), config);
+  for (const std::string& argument : {program, std::string("--config"), config_file()})
+    spawn_.arguments.push_back(argument);
+  if (spawn_.output.empty()) spawn_.output = log_file();
 }
 
 bool Node::Start() {
-  SpawnOptions options;
-  options.arguments = {FerrydProgram(), "--config", config_file()};
-  options.output = log_file();
-  options.uid = uid_;
-  if (uid_.has_value()) {  // the build directory may be closed to them
-    const std::string copy = directory_ + ".ferryd";
-    std::filesystem::copy_file(FerrydProgram(), copy, std::filesystem::copy_options::skip_existing);
-    FERRY_CHECK(chmod(copy.c_str(), 0755) == 0);
-    options.arguments[0] = copy;
-  }
-  process_ = std::make_unique<Process>(options);
+  process_ = std::make_unique<Process>(spawn_);
   killed_ = false;
   const std::string socket = directory_ + "/admin/admin.sock";
   const bool serves = Await([&] {
@@ -113,12 +118,18 @@ bool Node::AwaitIdle() {
 
 Cluster::Cluster(const ClusterOptions& options)
     : devices_(static_cast<uint64_t>(options.devices)), ports_(static_cast<size_t>(options.nodes)) {
+  for (const ReservedPort& port : ports_) {
+    if (options.proxies) proxies_.push_back(std::make_unique<TcpProxy>(port.port()));
+  }
   for (int i = 0; i < options.nodes; ++i) {
     const std::string runtime_dir = directory_ / std::string(1, static_cast<char>('a' + i));
-    std::optional<uid_t> uid;
-    if (!options.uids.empty()) uid = options.uids[static_cast<size_t>(i)];
-    nodes_.push_back(std::make_unique<Node>(NodeName(i), runtime_dir,
-                                            ConfigOf(i, options, runtime_dir, ports_), uid));
+    SpawnOptions spawn;
+    if (!options.uids.empty()) spawn.uid = options.uids[static_cast<size_t>(i)];
+    if (!options.launchers.empty()) spawn.arguments = options.launchers[static_cast<size_t>(i)];
+    spawn.environment = options.environment;
+    spawn.output = options.log;
+    nodes_.push_back(std::make_unique<Node>(
+        NodeName(i), runtime_dir, ConfigOf(i, options, runtime_dir, ports_, proxies_), spawn));
   }
 }
 

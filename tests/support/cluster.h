@@ -14,6 +14,7 @@
 #include "ferry/ferry.hpp"
 #include "tests/support/admin.h"
 #include "tests/support/process.h"
+#include "tests/support/tcp_proxy.h"
 
 namespace ferry::testing {
 
@@ -25,11 +26,17 @@ struct ClusterOptions {
   std::string more;                    // further sections
   std::vector<uid_t> uids;             // of the daemons; empty: ours
   std::vector<uint32_t> trusted_uids;  // peer.uids of all
+  bool proxies = false;                // the others meet each daemon through a TcpProxy
+  std::vector<std::string> hosts;      // their addresses, without ports; empty: 127.0.0.1
+  // What runs each daemon, such as "ip netns exec NAME"; empty: nothing.
+  std::vector<std::vector<std::string>> launchers;
+  std::vector<std::string> environment;  // of the daemons, over ours
+  std::string log;  // where all of them log that has nothing to be read; empty: a file each
 };
 
 class Node {
  public:
-  Node(std::string name, std::string directory, std::string config, std::optional<uid_t> uid);
+  Node(std::string name, std::string directory, const std::string& config, SpawnOptions spawn);
 
   // Starts it and waits until it serves; false, with the log as a failure of the test, if it does
   // not.
@@ -52,15 +59,15 @@ class Node {
   const std::string& runtime_dir() const { return directory_; }
   std::string client_dir() const { return directory_ + "/client"; }
   std::string config_file() const { return directory_ + ".yaml"; }
-  std::string log_file() const { return directory_ + ".log"; }
-  std::string Log() const { return ReadFile(log_file()); }
+  std::string log_file() const { return directory_ + ".log"; }  // if it has one
+  std::string Log() const { return spawn_.output == log_file() ? ReadFile(log_file()) : ""; }
   Process& process() { return *process_; }
   Admin& admin() { return *admin_; }
 
  private:
   const std::string name_;
   const std::string directory_;
-  const std::optional<uid_t> uid_;
+  SpawnOptions spawn_;
   std::unique_ptr<Process> process_;
   bool killed_ = false;  // by the test
   std::unique_ptr<Admin> admin_;
@@ -73,6 +80,8 @@ class Cluster {
 
   Node& operator[](size_t i) { return *nodes_[i]; }
   size_t size() const { return nodes_.size(); }
+  // What the others meet node i through, if there are proxies.
+  TcpProxy& proxy(size_t i) { return *proxies_[i]; }
   // The first global device id of node i.
   uint64_t Device(size_t i, uint64_t index = 0) const { return i * devices_ + index; }
   Session Open(size_t i, const std::string& name = "test", int post_by = FERRY_POST_BY_ANY);
@@ -88,11 +97,13 @@ class Cluster {
   const uint64_t devices_;
   TemporaryDirectory directory_;
   std::vector<ReservedPort> ports_;
+  std::vector<std::unique_ptr<TcpProxy>> proxies_;
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 
 const char* FerryctlProgram();
 const char* FerrydProgram();
 const char* TokenThiefProgram();  // tests/support/thief
+const char* ClockStepLibrary();   // tests/support/clock_step
 
 }  // namespace ferry::testing

@@ -25,8 +25,8 @@ namespace ferry::testing {
 namespace {
 
 // Between fork and exec: only calls that are safe there.
-[[noreturn]] void BecomeChild(const SpawnOptions& options, char* const* argv, int in, int out,
-                              pid_t parent) {
+[[noreturn]] void BecomeChild(const SpawnOptions& options, char* const* argv, char* const* envp,
+                              int in, int out, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(126);
   sigset_t none;
@@ -40,7 +40,7 @@ namespace {
       _exit(125);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of user forgets it
   }
-  execv(argv[0], argv);
+  execve(argv[0], argv, envp);
   _exit(127);
 }
 
@@ -60,12 +60,17 @@ Process::Process(const SpawnOptions& options) {
   for (const std::string& argument : options.arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  std::vector<char*> envp;  // of two settings of a name the first counts
+  for (const std::string& setting : options.environment)
+    envp.push_back(const_cast<char*>(setting.c_str()));
+  for (char** setting = environ; *setting != nullptr; ++setting) envp.push_back(*setting);
+  envp.push_back(nullptr);
   const pid_t parent = getpid();
   pid_ = fork();
   FERRY_CHECK(pid_ >= 0);
   if (pid_ == 0) {
-    BecomeChild(options, argv.data(), to_child[0], options.pipes ? from_child[1] : file.get(),
-                parent);
+    BecomeChild(options, argv.data(), envp.data(), to_child[0],
+                options.pipes ? from_child[1] : file.get(), parent);
   }
   pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   FERRY_CHECK(pidfd_.valid());

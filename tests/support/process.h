@@ -17,10 +17,11 @@
 namespace ferry::testing {
 
 struct SpawnOptions {
-  std::vector<std::string> arguments;  // arguments[0]: path of the program
-  std::string output;                  // file for stdout and stderr, appended to; empty: ours
-  bool pipes = false;                  // stdin and stdout are pipes to us
-  std::optional<uid_t> uid;            // become this user (and group) first
+  std::vector<std::string> arguments;    // arguments[0]: path of the program
+  std::string output;                    // file for stdout and stderr, appended to; empty: ours
+  bool pipes = false;                    // stdin and stdout are pipes to us
+  std::optional<uid_t> uid;              // become this user (and group) first
+  std::vector<std::string> environment;  // "NAME=VALUE", over ours
 };
 
 class Process {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// What networks do to the link between two daemons: slow, stalling, cut again and again, silent in
+// one direction or both. Whatever it does, each transfer ends once at each end, a receive that
+// ended well has its bytes, and a healed link serves.
+#include "absl/strings/str_cat.h"
+#include "tests/support/fixtures.h"
+
+namespace ferry::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AnyOf;
+using ::testing::Not;
+
+class NetworkTest : public RouteTest {
+ protected:
+  void StartWithProxies() {
+    ClusterOptions options;
+    options.proxies = true;
+    StartForRoute(options);
+    ends_.push_back(OpenSource(kMiB));
+    ends_.push_back(OpenDestination(kMiB));
+  }
+  void TearDown() override {
+    ends_.clear();
+    RouteTest::TearDown();
+  }
+  End& source() { return ends_[0]; }
+  End& destination() { return ends_[1]; }
+  // The smaller name dials: the link goes through the second node's proxy.
+  TcpProxy& link() { return nodes().proxy(1); }
+
+  struct Flight {
+    Batch send, receive;
+    uint64_t seed = 0;
+  };
+  static constexpr uint64_t kBytes = 8192;
+  // One transfer, posted at both ends.
+  Flight Launch(uint64_t i) {
+    const uint64_t at = i % 64 * kBytes;
+    const std::string key = absl::StrCat("flight-", i);
+    Flight flight;
+    flight.seed = i;
+    Fill(source().arena, at, kBytes, i);
+    flight.receive =
+        Receive(destination(), source(), key, {destination().arena.Range(at, kBytes)}, options());
+    flight.send = Send(source(), destination(), key, {source().arena.Range(at, kBytes)}, options());
+    return flight;
+  }
+  // Both ends are over, in time; a receive that went well has its bytes. True if it did.
+  bool Land(Flight& flight) {
+    const uint64_t at = flight.seed % 64 * kBytes;
+    const Status received = flight.receive.Wait(kSoon);
+    EXPECT_THAT(flight.send.Wait(kSoon), AnyOf(IsOk(), Is("UNAVAILABLE/PEER_UNREACHABLE")));
+    EXPECT_THAT(received, AnyOf(IsOk(), Is("UNAVAILABLE/PEER_UNREACHABLE")));
+    if (!received.ok()) return false;
+    EXPECT_TRUE(Has(destination().arena, at, kBytes, flight.seed));
+    return true;
+  }
+  // Posts that find no link wait for it, so this also waits until it is there again.
+  void ExpectHealed(const std::string& key) {
+    ExpectTransfer(source(), destination(), key, options());
+    ExpectTransfer(destination(), source(), key + " backwards", options());
+  }
+
+ private:
+  std::vector<End> ends_;
+};
+INSTANTIATE_PEER_ROUTES(NetworkTest);
+
+TEST_P(NetworkTest, DelayAndStallsOnlyTakeTime) {
+  StartWithProxies();
+  ExpectHealed("before");
+  const uint64_t connections = link().connections();
+  link().Delay(milliseconds(20), milliseconds(300));
+  std::vector<Flight> flights;
+  for (uint64_t i = 0; i < 32; ++i) flights.push_back(Launch(i));
+  for (Flight& flight : flights) EXPECT_TRUE(Land(flight));
+  EXPECT_EQ(link().connections(), connections) << "a slow link is no lost one";
+}
+
+TEST_P(NetworkTest, CutAgainAndAgain) {
+  StartWithProxies();
+  ExpectHealed("before");
+  uint64_t next = 0, good = 0;
+  for (int cut = 0; cut < 20; ++cut) {
+    std::vector<Flight> flights;
+    const uint64_t count = 1 + static_cast<uint64_t>(cut) % 7;
+    for (uint64_t i = 0; i < count; ++i) flights.push_back(Launch(next++));
+    link().Cut();
+    flights.push_back(Launch(next++));  // finds the link lost, or about to be
+    for (Flight& flight : flights) good += Land(flight) ? 1 : 0;
+  }
+  ExpectHealed("after");
+  EXPECT_GT(link().connections(), 10u);
+  EXPECT_GT(good, 0u);
+}
+
+// Nothing comes from one side, or from neither, and no socket says so: both ends of what is under
+// way hear of it when 5 s of silence are over.
+class SilentNetworkTest : public NetworkTest {
+ protected:
+  void ExpectLossAndHealing(std::vector<TcpProxy::Direction> silent) {
+    StartWithProxies();
+    ExpectHealed("before");
+    Transfer later(destination().device, "later", {source().arena.Range(0, kBytes)});
+    later.defined_at = Transfer::DefinedAt{0, 1};
+    Batch send = Must(source().session.Send(source().device, {later}, options()));
+    Batch receive = Receive(destination(), source(), "later",
+                            {destination().arena.Range(0, kBytes)}, options());
+    ASSERT_TRUE(Await([&] { return node(0).admin().Count("matched") == 1; }));
+    for (const TcpProxy::Direction direction : silent) link().Silence(direction, true);
+    source().session.Define(0, 1);
+    // Where the word that the data is there still arrives, the bytes may too.
+    const auto ended = AnyOf(IsOk(), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    EXPECT_THAT(send.Wait(kSoon), ended);
+    EXPECT_THAT(receive.Wait(kSoon), ended);
+    ASSERT_TRUE(Await([&] { return node(0).admin().PeerState("node-b") != "up"; }));
+    ASSERT_TRUE(Await([&] { return node(1).admin().PeerState("node-a") != "up"; }));
+    for (const TcpProxy::Direction direction : silent) link().Silence(direction, false);
+    ExpectHealed("after");
+  }
+};
+INSTANTIATE_PEER_ROUTES(SilentNetworkTest);
+
+TEST_P(SilentNetworkTest, FromTheDialler) { ExpectLossAndHealing({TcpProxy::kFromClient}); }
+TEST_P(SilentNetworkTest, FromTheDialled) { ExpectLossAndHealing({TcpProxy::kFromServer}); }
+TEST_P(SilentNetworkTest, HalfOpen) {
+  ExpectLossAndHealing({TcpProxy::kFromClient, TcpProxy::kFromServer});
+}
+
+}  // namespace
+}  // namespace ferry::testing
