@@ -43,21 +43,29 @@ class NetworkTest : public RouteTest {
     Flight flight;
     flight.seed = i;
     Fill(source().arena, at, kBytes, i);
+    PostOptions post = options();
+    post.deadline = deadline_;
     flight.receive =
-        Receive(destination(), source(), key, {destination().arena.Range(at, kBytes)}, options());
-    flight.send = Send(source(), destination(), key, {source().arena.Range(at, kBytes)}, options());
+        Receive(destination(), source(), key, {destination().arena.Range(at, kBytes)}, post);
+    flight.send = Send(source(), destination(), key, {source().arena.Range(at, kBytes)}, post);
     return flight;
   }
   // Both ends are over, in time; a receive that went well has its bytes. True if it did.
   bool Land(Flight& flight) {
     const uint64_t at = flight.seed % 64 * kBytes;
+    // One half may find the link gone while the other, posted later, waits for it in vain.
+    const auto lost =
+        AnyOf(IsOk(), Is("UNAVAILABLE/PEER_UNREACHABLE"), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
     const Status received = flight.receive.Wait(kSoon);
-    EXPECT_THAT(flight.send.Wait(kSoon), AnyOf(IsOk(), Is("UNAVAILABLE/PEER_UNREACHABLE")));
-    EXPECT_THAT(received, AnyOf(IsOk(), Is("UNAVAILABLE/PEER_UNREACHABLE")));
+    const Status sent = flight.send.Wait(kSoon);
+    EXPECT_THAT(received, lost);
+    EXPECT_THAT(sent, lost);
+    EXPECT_TRUE(received.ok() || !sent.ok()) << "sent well, but: " << received.ToString();
     if (!received.ok()) return false;
     EXPECT_TRUE(Has(destination().arena, at, kBytes, flight.seed));
     return true;
   }
+  milliseconds deadline_ = kSoon;  // of what Launch posts
   // Posts that find no link wait for it, so this also waits until it is there again.
   void ExpectHealed(const std::string& key) {
     ExpectTransfer(source(), destination(), key, options());
@@ -83,8 +91,9 @@ TEST_P(NetworkTest, DelayAndStallsOnlyTakeTime) {
 TEST_P(NetworkTest, CutAgainAndAgain) {
   StartWithProxies();
   ExpectHealed("before");
+  deadline_ = seconds(2);
   uint64_t next = 0, good = 0;
-  for (int cut = 0; cut < 20; ++cut) {
+  for (int cut = 0; cut < 12; ++cut) {
     std::vector<Flight> flights;
     const uint64_t count = 1 + static_cast<uint64_t>(cut) % 7;
     for (uint64_t i = 0; i < count; ++i) flights.push_back(Launch(next++));
@@ -93,7 +102,7 @@ TEST_P(NetworkTest, CutAgainAndAgain) {
     for (Flight& flight : flights) good += Land(flight) ? 1 : 0;
   }
   ExpectHealed("after");
-  EXPECT_GT(link().connections(), 10u);
+  EXPECT_GT(link().connections(), 6u);
   EXPECT_GT(good, 0u);
 }
 
