@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,9 +85,13 @@ class PostStream final
         output->Push(std::move(response));
       });
     });
-    StartRead(&incoming_);
+    if (unanswered_.fetch_add(1) + 1 < kMostUnanswered) StartRead(&incoming_);
   }
-  void OnWriteDone(bool ok) override { output_->OnWriteDone(ok); }
+  void OnWriteDone(bool ok) override {
+    const bool read = ok && unanswered_.fetch_sub(1) == kMostUnanswered;
+    output_->OnWriteDone(ok);
+    if (read) StartRead(&incoming_);
+  }
   void OnCancel() override { output_->Finish(grpc::Status::CANCELLED); }
   void OnDone() override {
     output_->Detach();
@@ -94,10 +99,14 @@ class PostStream final
   }
 
  private:
+  // A client that does not read its answers is not read from.
+  static constexpr int kMostUnanswered = 64;
+
   RpcCore& core_;
   const RpcCaller caller_;
   std::shared_ptr<Output> output_;
   v1::PostTransfersRequest incoming_;
+  std::atomic<int> unanswered_ = 0;  // batches read whose answer was not written
 };
 
 // WatchTransfers: one response at a time is filled on control from the session's kept events, so a
