@@ -37,8 +37,8 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",  "blocks", "ucx-shm",  "ucx-tcp", "latency",
-                                         "rate",    "posted", "fairness", "crowd"};
+const std::vector<std::string> kCases = {"copies", "blocks", "ucx-shm",  "ucx-tcp", "latency",
+                                         "rate",   "posted", "fairness", "crowd"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";

@@ -29,10 +29,9 @@ std::string FieldOf(size_t buffer, const Layout& layout, size_t extent) {
 absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size) {
   FERRY_CHECK(!violations.empty());
   const Violation& first = violations.front();
-  return Annotate(first.status,
-                  absl::StrCat("nothing was posted: ", violations.size(),
-                               violations.size() == 1 ? " problem" : " problems", " in a batch of ",
-                               batch_size, "; ", first.field));
+  return Annotate(first.status, absl::StrCat("nothing was posted: ", violations.size(),
+                                             violations.size() == 1 ? " problem" : " problems",
+                                             " in a batch of ", batch_size, "; ", first.field));
 }
 
 Session::Session(SessionId id, std::string name, std::string token, Credentials credentials,
@@ -157,8 +156,7 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
                            " transfers in flight; ",
                            ever ? "wait for some to end" : "post fewer at once"));
     if (ever) {
-      full = WithRetryAfter(std::move(full),
-                            places_.For(now, wanted - quota.transfers_in_flight));
+      full = WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
     }
     violations.push_back({"buffers", std::move(full)});
     return violations;

@@ -153,12 +153,12 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
               "attach: this life of the daemon has given out all session ids; restart it"));
   }
   if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {
-    return refuse(WithRetryAfter(
-        Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-              absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
-                           " sessions are open, ", of_uid, " of ", options_.sessions_per_uid,
-                           " of uid ", credentials.uid)),
-        sessions_closed_.For(control_.Now(), 1)));
+    return refuse(
+        WithRetryAfter(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                             absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
+                                          " sessions are open, ", of_uid, " of ",
+                                          options_.sessions_per_uid, " of uid ", credentials.uid)),
+                       sessions_closed_.For(control_.Now(), 1)));
   }
   absl::StatusOr<std::unique_ptr<TimelinePages>> pages = TimelinePages::Create();
   if (!pages.ok()) return refuse(pages.status());

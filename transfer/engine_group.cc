@@ -63,8 +63,7 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   send->stage = Stage::kMatched;
   send->handed = true;
   ranks[clique];
-  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes,
-                    message.priority);
+  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority);
 }
 
 void TransferEngine::Impl::TakeRest(Posted& half) {

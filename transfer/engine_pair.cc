@@ -27,8 +27,8 @@ std::string BytesText(uint64_t bytes) {
 SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
   if (Ours(receive)) {
     const TransferSpec& spec = Find(receive.partner)->spec;
-    return {&spec.layout, spec.bytes, spec.data_type, &spec.shape, spec.route, spec.priority,
-            spec.defined};
+    return {&spec.layout, spec.bytes,    spec.data_type, &spec.shape,
+            spec.route,   spec.priority, spec.defined};
   }
   const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
   return {&offer.layout, offer.bytes,    offer.data_type, &offer.shape,
@@ -136,8 +136,7 @@ std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
 Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& source) const {
   const Route insisted =
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
-  const uint8_t others =
-      insisted == Route::kUnspecified ? 0 : static_cast<uint8_t>(~Bit(insisted));
+  const uint8_t others = insisted == Route::kUnspecified ? 0 : static_cast<uint8_t>(~Bit(insisted));
   return PickRoute(clock, receive.peer, source.bytes, receive.tried | others);
 }
 
@@ -148,8 +147,7 @@ Route TransferEngine::Impl::PickRoute(absl::Time now, PeerId peer, uint64_t byte
   std::optional<absl::Duration> best_time;
   for (Route route : options.order) {
     if ((excluded & Bit(route)) != 0 || !Available(route, peer)) continue;
-    const RouteEstimate& estimate =
-        peers[peer.value()].estimates[static_cast<size_t>(route)];
+    const RouteEstimate& estimate = peers[peer.value()].estimates[static_cast<size_t>(route)];
     const std::optional<absl::Duration> time = estimate.TimeFor(bytes);
     if (first == Route::kUnspecified) {
       if (!options.by_estimate) return route;
@@ -163,8 +161,8 @@ Route TransferEngine::Impl::PickRoute(absl::Time now, PeerId peer, uint64_t byte
   if (best == first) return first;
   // One transfer now and then sees whether the order is right again.
   const RouteEstimate& given_up = peers[peer.value()].estimates[static_cast<size_t>(first)];
-  const bool probe = bytes <= kProbeBytes && given_up.idle() &&
-                     now >= given_up.last_launch() + kProbeEvery;
+  const bool probe =
+      bytes <= kProbeBytes && given_up.idle() && now >= given_up.last_launch() + kProbeEvery;
   return probe ? first : best;
 }
 
@@ -234,8 +232,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   launch.layout = receive.spec.layout;
   if (agreed) {
     launch.tag = next_tag++;
-    Send(receive.peer,
-         Go{receive.partner, receive.attempt, route, launch.tag, launch.priority});
+    Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag, launch.priority});
   } else {
     launch.remote_layout = *source.layout;
   }

@@ -9,8 +9,8 @@
 namespace ferry {
 namespace {
 
-// A clock's ticks for a byte at priority 0: one is left at the highest, and a lane that is never idle
-// takes years to run through all of them at the lowest.
+// A clock's ticks for a byte at priority 0: one is left at the highest, and a lane that is never
+// idle takes years to run through all of them at the lowest.
 constexpr double kTicksPerByte = 4;
 constexpr double kPriorityOfDouble = 50;  // that much more priority is twice the share
 
@@ -60,7 +60,7 @@ FairQueue::Item* FairQueue::Next() const {
 void FairQueue::Serve(uint64_t bytes) {
   Item& item = *Next();
   FERRY_CHECK(bytes <= item.left_);
-  const SessionId session = item.session_;
+  const uint64_t session = item.session_;
   Flow& flow = flows_.find(session)->second;
   now_ = flow.clock;
   turns_.erase(turns_.begin());

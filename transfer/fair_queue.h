@@ -24,7 +24,6 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "base/ids.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -38,7 +37,8 @@ class FairQueue {
   // What can wait. Its owner keeps it where it is while it does; one queue at a time.
   class Item {
    public:
-    Item(SessionId session, int32_t priority, uint64_t bytes)
+    // `session` is whose share the bytes are: its id, or anything else that names it.
+    Item(uint64_t session, int32_t priority, uint64_t bytes)
         : session_(session), priority_(priority), left_(bytes), large_(bytes > kSmallBytes) {}
     Item(const Item&) = delete;
     Item& operator=(const Item&) = delete;
@@ -47,7 +47,7 @@ class FairQueue {
 
    private:
     friend class FairQueue;
-    const SessionId session_;
+    const uint64_t session_;
     const int32_t priority_;
     uint64_t left_;
     const bool large_;
@@ -82,14 +82,14 @@ class FairQueue {
     uint64_t clock = 0;
     absl::btree_set<Place> places;
   };
-  using Turn = std::pair<uint64_t, SessionId>;  // a flow's clock, and whose it is
+  using Turn = std::pair<uint64_t, uint64_t>;  // a flow's clock, and whose it is
 
   static Place PlaceOf(Item& item) { return {-item.priority_, item.large_, item.number_, &item}; }
   // Takes out the item of a flow, which goes to `resting` with its last one.
   void Leave(Flow& flow, Item& item);
 
-  absl::flat_hash_map<SessionId, Flow> flows_;
-  absl::btree_set<Turn> turns_;    // flows with items
+  absl::flat_hash_map<uint64_t, Flow> flows_;  // by session
+  absl::btree_set<Turn> turns_;                // flows with items
   absl::btree_set<Turn> resting_;  // flows without, whose clock is still ahead of `now_`
   uint64_t now_ = 0;               // the clock of the flow that was served last, before it was
   uint64_t next_number_ = 0;

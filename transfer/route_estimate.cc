@@ -52,8 +52,7 @@ void RouteEstimate::Forget() {
 std::optional<absl::Duration> RouteEstimate::TimeFor(uint64_t bytes) const {
   if (bytes <= kLatencyBytes) return latency();
   if (!bytes_per_second_.known()) return std::nullopt;
-  return absl::Seconds(seconds_.value() +
-                       static_cast<double>(bytes) / bytes_per_second_.value());
+  return absl::Seconds(seconds_.value() + static_cast<double>(bytes) / bytes_per_second_.value());
 }
 
 std::optional<absl::Duration> RouteEstimate::latency() const {

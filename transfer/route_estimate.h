@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long transfers take over one route from one peer, by what the launches of this daemon took.
-// Pure; time is an argument, so that the same launches give the same choice. Home: control (owned by
-// the engine).
+// Pure; time is an argument, so that the same launches give the same choice. Home: control (owned
+// by the engine).
 //
 // What is measured is a busy time, from a launch while none runs to the moment when none runs any
 // more: how launches that run at once share the route is then no matter. A busy time of one small

@@ -99,7 +99,7 @@ struct TransferSpec {
   DataType data_type = DataType::kUnspecified;
   Shape shape;
   Route route = Route::kUnspecified;  // insisted on
-  int32_t priority = 0;  // of a pair the receive's counts, unless it is 0
+  int32_t priority = 0;               // of a pair the receive's counts, unless it is 0
   absl::Time deadline = absl::InfiniteFuture();
   // 'defined' counter and value; `defined` says that it is reached already.
   bool defined = true;

@@ -213,9 +213,9 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     const auto explain = [this, source, destination, bytes = request->bytes(),
                           response]() -> absl::Status {
       response->Clear();
-      ASSIGN_OR_RETURN(const std::vector<TransferEngine::RouteOption> options,
-                       core_.rpc.driver.engine().Explain(core_.rpc.control.Now(), source,
-                                                         destination, bytes));
+      ASSIGN_OR_RETURN(
+          const std::vector<TransferEngine::RouteOption> options,
+          core_.rpc.driver.engine().Explain(core_.rpc.control.Now(), source, destination, bytes));
       for (const TransferEngine::RouteOption& option : options) {
         pb::RouteOption* out = response->add_options();
         out->set_route(static_cast<v1::Route>(option.route));

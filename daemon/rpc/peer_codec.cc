@@ -173,9 +173,7 @@ absl::StatusOr<Layout> DecodeLayout(const peer::v1::Offer& in) {
 }
 
 // A newer daemon may know higher ones.
-int32_t PriorityFrom(int32_t priority) {
-  return std::clamp(priority, -kMaxPriority, kMaxPriority);
-}
+int32_t PriorityFrom(int32_t priority) { return std::clamp(priority, -kMaxPriority, kMaxPriority); }
 
 absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   const peer::v1::Offer& in = event.offer();

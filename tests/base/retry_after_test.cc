@@ -15,10 +15,12 @@ TEST(RetryAfterTest, WithoutAnyEndingItSaysTheDefault) {
 TEST(RetryAfterTest, IsThePlacesWantedByTheRateAtWhichTheyBecameFree) {
   RetryAfter places;
   absl::Time now = kStart;
-  for (int i = 0; i < 10'000; ++i, now += absl::Milliseconds(1)) places.OnFreed(now);  // 1,000 a second
+  for (int i = 0; i < 10'000; ++i, now += absl::Milliseconds(1))
+    places.OnFreed(now);  // 1,000 a second
   EXPECT_NEAR(absl::ToDoubleMilliseconds(places.For(now, 10)), 10, 0.5);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(places.For(now, 1000)), 1000, 50);
-  for (int i = 0; i < 100; ++i, now += absl::Milliseconds(100)) places.OnFreed(now, 100);  // the same
+  for (int i = 0; i < 100; ++i, now += absl::Milliseconds(100))
+    places.OnFreed(now, 100);  // the same
   EXPECT_NEAR(absl::ToDoubleMilliseconds(places.For(now, 10)), 10, 1);
 }
 

@@ -32,7 +32,8 @@ class EngineRouteTest : public testing::Test {
     return route;
   }
   void Measure(Route route, absl::Duration took, uint64_t bytes = kSize) {
-    for (uint32_t i = 0; i < RouteEstimate::kEnough; ++i) EXPECT_EQ(Move(took, bytes, route), route);
+    for (uint32_t i = 0; i < RouteEstimate::kEnough; ++i)
+      EXPECT_EQ(Move(took, bytes, route), route);
   }
   TwoDaemons two_;
   int next_key_ = 0;

@@ -19,7 +19,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 struct Op : FairQueue::Item {
   Op(uint64_t id, uint32_t session, uint64_t bytes, int32_t priority = 0)
-      : Item(SessionId(session), priority, bytes), id(id), session(session) {}
+      : Item(session, priority, bytes), id(id), session(session) {}
   uint64_t id;
   uint32_t session;
 };

@@ -207,15 +207,14 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
                  {"GB/S", kRight},
                  {"REASON"}});
     for (const admin::RouteOption& option : response.options()) {
-      table.AddRow(
-          {RouteName(option.route()), option.available() ? "yes" : "no",
-           option.route() == response.chosen() ? "<-" : "",
-           option.has_estimate() ? HumanDuration(FromProto(option.estimate())) : "",
-           option.has_latency() ? HumanDuration(FromProto(option.latency())) : "",
-           option.bytes_per_second() > 0
-               ? absl::StrFormat("%.2f", option.bytes_per_second() / 1e9)
-               : "",
-           Printable(option.reason())});
+      table.AddRow({RouteName(option.route()), option.available() ? "yes" : "no",
+                    option.route() == response.chosen() ? "<-" : "",
+                    option.has_estimate() ? HumanDuration(FromProto(option.estimate())) : "",
+                    option.has_latency() ? HumanDuration(FromProto(option.latency())) : "",
+                    option.bytes_per_second() > 0
+                        ? absl::StrFormat("%.2f", option.bytes_per_second() / 1e9)
+                        : "",
+                    Printable(option.reason())});
     }
     return table.ToString();
   }

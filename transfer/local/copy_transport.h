@@ -47,7 +47,7 @@ class CopyTransport : public Transport {
   using OpKey = std::pair<TransferId, uint32_t>;
   struct Op : FairQueue::Item {
     explicit Op(TransportOp op)
-        : Item(SessionOf(op.transfer), op.priority, op.copy->bytes()), op(std::move(op)) {}
+        : Item(SessionOf(op.transfer).value(), op.priority, op.copy->bytes()), op(std::move(op)) {}
     TransportOp op;
   };
 
@@ -65,7 +65,7 @@ class CopyTransport : public Transport {
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops_;  // that are not answered
   FairQueue queue_;                                      // of those not copied to their end
   std::vector<OpResult> aborted_;                        // to be answered by the next step
-  std::vector<CopyPiece> pieces_;  // of the current step; kept for its memory
+  std::vector<CopyPiece> pieces_;                        // of the current step; kept for its memory
   bool step_posted_ = false;
 };
 

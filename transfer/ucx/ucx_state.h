@@ -51,7 +51,7 @@ struct UcxTransport::Impl {
 
   struct Op : FairQueue::Item {
     explicit Op(const TransportOp& op, size_t bytes)
-        : Item(SessionOf(op.transfer), op.priority, bytes) {}
+        : Item(SessionOf(op.transfer).value(), op.priority, bytes) {}
     Impl* owner = nullptr;
     TransportOp op;
     Link* link = nullptr;  // null once it is stopped

@@ -51,8 +51,8 @@ class [[nodiscard]] Status {
   }
 
   // After how long the same call is worth another try; zero if the daemon does not say.
-  Duration retry_after() const {
-    return Duration(ferry_status_retry_after_ns(status_.get()));
+  std::chrono::nanoseconds retry_after() const {
+    return std::chrono::nanoseconds(ferry_status_retry_after_ns(status_.get()));
   }
 
   // "UNAVAILABLE/DAEMON_LOST: text" for people.
