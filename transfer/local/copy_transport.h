@@ -32,8 +32,8 @@ class CopyTransport : public Transport {
   ~CopyTransport() override;
 
   // One step copies at most so many bytes and pieces; between steps the lane runs other tasks, and
-  // what comes in waits for one step at most before it shares. Half of it keeps the copy helper
-  // as busy as any more does (bench/, 256 MiB `local`).
+  // what comes in waits for one step at most before it shares. Shorter ones would wake the copy
+  // helper more often for the same bytes.
   static constexpr size_t kStepBytes = size_t{8} << 20;
   static constexpr size_t kStepPieces = size_t{16} << 10;
   // What a session has at a turn.
