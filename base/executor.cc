@@ -45,6 +45,8 @@ void SerialExecutor::Post(Task task) {
 void SerialExecutor::PostOrRun(Task task) {
   {
     MutexLock lock(mutex_);
+    // Whoever runs tasks here must not wait for itself.
+    while (queue_.size() >= kMostWaiting && !stopping_ && !IsCurrent()) drained_.wait(mutex_);
     if (stopping_) return;
     if (running_ || !queue_.empty()) {
       queue_.push_back(std::move(task));
@@ -78,6 +80,7 @@ void SerialExecutor::Stop() {
     sleeping_ = false;
   }
   wake_.notify_all();
+  drained_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -131,6 +134,7 @@ void SerialExecutor::Run() {
       running_ = true;
       batch.swap(queue_);
     }
+    if (batch.size() >= kMostWaiting) drained_.notify_all();
     for (Task& task : batch) task();
     batch.clear();
     const absl::Time next = after_batch_ ? after_batch_() : absl::InfiniteFuture();

@@ -23,7 +23,9 @@ class Executor {
   virtual ~Executor() = default;
   virtual void Post(Task task) = 0;
   // As Post, but may run the task here and now if the executor is idle, which saves a thread its
-  // wake-up. For callers that hold no lock, can be kept a moment, and do not run on this executor.
+  // wake-up. If too many tasks wait it waits until they have run, so that what comes from outside
+  // faster than it is dealt with stays outside. For callers that hold no lock and can be kept a
+  // moment.
   virtual void PostOrRun(Task task) { Post(std::move(task)); }
   // Monotonic, as an absl::Time whose origin means nothing.
   virtual absl::Time Now() = 0;
@@ -41,6 +43,8 @@ absl::Time MonotonicNow();
 class SerialExecutor : public Executor {
  public:
   using AfterBatch = absl::AnyInvocable<absl::Time()>;
+  // So many waiting tasks make PostOrRun wait.
+  static constexpr size_t kMostWaiting = 1024;
 
   explicit SerialExecutor(std::string name);
   // Runs what was posted before, then joins.
@@ -66,6 +70,7 @@ class SerialExecutor : public Executor {
   AfterBatch after_batch_;
   Mutex mutex_;
   std::condition_variable_any wake_;
+  std::condition_variable_any drained_;
   std::vector<Task> queue_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;   // somebody runs tasks
   bool sleeping_ ABSL_GUARDED_BY(mutex_) = false;  // the thread waits, at most until `wakes_at_`

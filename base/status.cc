@@ -14,6 +14,7 @@ namespace {
 // as "length:bytes", since a value may hold any byte.
 constexpr char kReasonUrl[] = "ferry.reason";
 constexpr char kMetadataUrl[] = "ferry.metadata";
+constexpr char kRetryUrl[] = "ferry.retry_after_ns";
 
 struct NamedReason {
   Reason reason;
@@ -82,6 +83,19 @@ Metadata MetadataOf(const absl::Status& status) {
     while (TakePart(rest, key) && TakePart(rest, value)) metadata[key] = value;
   }
   return metadata;
+}
+
+absl::Status WithRetryAfter(absl::Status status, absl::Duration after) {
+  status.SetPayload(kRetryUrl, absl::Cord(absl::StrCat(absl::ToInt64Nanoseconds(after))));
+  return status;
+}
+
+absl::Duration RetryAfterOf(const absl::Status& status) {
+  int64_t nanos = 0;
+  if (auto payload = status.GetPayload(kRetryUrl)) {
+    if (!absl::SimpleAtoi(std::string(*payload), &nanos)) nanos = 0;
+  }
+  return absl::Nanoseconds(nanos);
 }
 
 absl::Status Annotate(const absl::Status& status, absl::string_view prefix) {

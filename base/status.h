@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/reason.h"
 
 namespace ferry {
@@ -24,6 +25,11 @@ absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view text,
 Reason ReasonOf(const absl::Status& status);
 bool HasReason(const absl::Status& status, Reason reason);
 Metadata MetadataOf(const absl::Status& status);
+
+// `status` with when the same call is worth another try; goes with Annotate and over the wire.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration after);
+// Zero if `status` does not say.
+absl::Duration RetryAfterOf(const absl::Status& status);
 
 // The same code, reason and metadata, with `prefix: ` before the text. OK stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view prefix);

@@ -35,5 +35,10 @@ absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);
 // 10,000 posted receives that nobody answers, and idle sessions.
 absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report& report);
+// 64 KiB beside a stream of another session; two sessions that stream at once.
+absl::Status MeasureFairness(const Settings& settings, const Nodes& nodes, Report& report);
+// 100,000 pending receives and 1,000 idle sessions at `crowded`, nothing at `empty`.
+absl::Status MeasureCrowd(const Settings& settings, const Nodes& empty, const Nodes& crowded,
+                          Report& report);
 
 }  // namespace ferry::bench

@@ -2,6 +2,7 @@
 // ferry_bench: starts two daemons, measures every case of the speed table, prints it. Exit status:
 // 0 all targets met, 1 it could not measure, 2 usage, 8 some target missed. Also is the processes
 // at the other ends.
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -36,8 +37,8 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",  "blocks", "ucx-shm", "ucx-tcp",
-                                         "latency", "rate",   "posted"};
+const std::vector<std::string> kCases = {"copies", "blocks", "ucx-shm",  "ucx-tcp", "latency",
+                                         "rate",   "posted", "fairness", "crowd"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -72,6 +73,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
       RETURN_IF_ERROR(MeasureUcx(settings, nodes, UcxOver::kSharedMemory, report));
     if (run("latency")) RETURN_IF_ERROR(MeasureLatency(settings, nodes, report));
     if (run("rate")) RETURN_IF_ERROR(MeasureRate(settings, nodes, report));
+    if (run("fairness")) RETURN_IF_ERROR(MeasureFairness(settings, nodes, report));
   }
   if (run("ucx-tcp")) {
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kTcp));
@@ -81,12 +83,23 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
     RETURN_IF_ERROR(MeasurePosted(settings, nodes, report));
   }
+  if (run("crowd")) {
+    ASSIGN_OR_RETURN(Nodes empty, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
+    ASSIGN_OR_RETURN(Nodes crowded, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
+    RETURN_IF_ERROR(MeasureCrowd(settings, empty, crowded, report));
+  }
   return absl::OkStatus();
 }
 
 int Run(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "bench-receiver") return tools::RunBenchReceiver(3);
   if (argc == 3 && std::string(argv[1]) == "echo-server") return RunEchoServer(argv[2]);
+
+  // A thousand sessions in one process.
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
 
   Settings settings;
   settings.self = "/proc/self/exe";

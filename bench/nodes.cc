@@ -48,6 +48,7 @@ std::string ConfigOf(int node, const std::string& runtime_dir, const int (&ports
                     "\", ids: [", 2 * i, ", ", 2 * i + 1, "] }\n");
   }
   absl::StrAppend(&text, "peer: { listen: \"127.0.0.1:", ports[node], "\" }\n");
+  absl::StrAppend(&text, "limits: { sessions: 4096, sessions_per_uid: 4096 }\n");
   const bool tcp = over == UcxOver::kTcp;
   absl::StrAppend(&text, "transfer:\n  ucx: { ", tcp ? "shm_tls: \"\", net_tls: \"" : "shm_tls: \"",
                   UcxTransports(over), "\" }\n");

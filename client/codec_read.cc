@@ -45,6 +45,24 @@ bool Decoded(std::string_view bytes, Decode decode) {
 
 // ---- reading ----
 
+// A google.protobuf.Duration in nanoseconds; 0 for one that is negative or beyond an hour.
+uint64_t ReadDuration(pbf_reader reader) {
+  int64_t seconds = 0;
+  int64_t nanos = 0;
+  while (reader.next()) {
+    if (reader.tag_and_type() == Varint(1)) {
+      seconds = reader.get_int64();
+    } else if (reader.tag_and_type() == Varint(2)) {
+      nanos = reader.get_int32();
+    } else {
+      reader.skip();
+    }
+  }
+  constexpr int64_t kMost = 3600;
+  if (seconds < 0 || seconds > kMost || nanos < 0 || nanos > 999'999'999) return 0;
+  return static_cast<uint64_t>(seconds) * 1'000'000'000 + static_cast<uint64_t>(nanos);
+}
+
 void ReadDetail(pbf_reader any, ferry_status* status) {
   std::string type;
   std::string_view value;
@@ -62,6 +80,14 @@ void ReadDetail(pbf_reader any, ferry_status* status) {
     while (detail.next()) {
       if (detail.tag_and_type() == Bytes(1)) {
         status->reason = Text(detail);
+      } else {
+        detail.skip();
+      }
+    }
+  } else if (type == "type.googleapis.com/google.rpc.RetryInfo") {
+    while (detail.next()) {
+      if (detail.tag_and_type() == Bytes(1)) {
+        status->retry_after_ns = ReadDuration(detail.get_message());
       } else {
         detail.skip();
       }

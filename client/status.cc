@@ -6,7 +6,7 @@
 namespace ferry::client {
 
 StatusPtr Error(Code code, const char* reason, std::string message) {
-  return StatusPtr(new ferry_status{code, reason, std::move(message), {}});
+  return StatusPtr(new ferry_status{code, reason, std::move(message)});
 }
 
 StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error) {
@@ -69,6 +69,10 @@ const char* ferry_status_violation_field(const ferry_status* status, size_t inde
 
 const char* ferry_status_violation_text(const ferry_status* status, size_t index) {
   return index < ferry_status_violations(status) ? status->violations[index].second.c_str() : "";
+}
+
+uint64_t ferry_status_retry_after_ns(const ferry_status* status) {
+  return status ? status->retry_after_ns : 0;
 }
 
 void ferry_status_free(ferry_status* status) { delete status; }

@@ -4,6 +4,7 @@
 // below. Any thread; owned by whoever holds the pointer; immutable once returned.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,7 +16,8 @@ struct ferry_status {
   int code = 0;
   std::string reason;
   std::string message;
-  std::vector<std::pair<std::string, std::string>> violations;  // field, why
+  std::vector<std::pair<std::string, std::string>> violations = {};  // field, why
+  uint64_t retry_after_ns = 0;
 };
 
 namespace ferry::client {

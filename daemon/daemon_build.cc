@@ -130,6 +130,7 @@ void Daemon::Impl::MakeTables() {
 
   TransferEngine::Options engine_options;
   engine_options.order = config.transfer.order;
+  engine_options.by_estimate = config.transfer.choose == RouteChoice::kEstimate;
   engine_options.offers_per_peer = config.limits.offers_per_peer;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,

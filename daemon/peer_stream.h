@@ -48,6 +48,8 @@ class PeerStream {
   virtual ~PeerStream() = default;
   // Frames that wait for the wire are merged. An empty frame is a sign of life.
   virtual void Send(PeerFrame frame) = 0;
+  // Messages that wait for the wire.
+  virtual size_t waiting() const = 0;
   // Ends the stream towards the peer with `why`; on_closed does not come.
   virtual void Close(const absl::Status& why) = 0;
 };

@@ -396,6 +396,11 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                          absl::StrCat(link.config.node, " at ", link.config.address,
                                       " was silent for ", absl::FormatDuration(patience))));
+      } else if (link.stream->waiting() > kMostWaiting) {
+        Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                         absl::StrCat(link.config.node, " at ", link.config.address,
+                                      " does not take what it is told: ", link.stream->waiting(),
+                                      " messages wait")));
       } else {
         if (link.state == State::kSettling && now >= link.since + kSocketTimeout) {
           Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));

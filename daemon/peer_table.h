@@ -54,6 +54,9 @@ class PeerTable {
   };
   static constexpr absl::Duration kHeartbeat = absl::Seconds(1);
   static constexpr absl::Duration kSilence = absl::Seconds(5);
+  // A peer that lets so many messages (of many frames each) wait is lost: it is alive, but does not
+  // take what it is told.
+  static constexpr size_t kMostWaiting = 4096;
   static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
   // Between dials that fail: doubled each time.

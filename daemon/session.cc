@@ -29,11 +29,9 @@ std::string FieldOf(size_t buffer, const Layout& layout, size_t extent) {
 absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size) {
   FERRY_CHECK(!violations.empty());
   const Violation& first = violations.front();
-  return Error(first.status.code(), ReasonOf(first.status),
-               absl::StrCat("nothing was posted: ", violations.size(),
-                            violations.size() == 1 ? " problem" : " problems", " in a batch of ",
-                            batch_size, "; ", first.field, ": ", first.status.message()),
-               MetadataOf(first.status));
+  return Annotate(first.status, absl::StrCat("nothing was posted: ", violations.size(),
+                                             violations.size() == 1 ? " problem" : " problems",
+                                             " in a batch of ", batch_size, "; ", first.field));
 }
 
 Session::Session(SessionId id, std::string name, std::string token, Credentials credentials,
@@ -96,7 +94,12 @@ absl::StatusOr<std::unique_ptr<Arena>> Session::TakeArena(ArenaId id) {
   auto it = arenas_.find(id);
   std::unique_ptr<Arena> taken = std::move(it->second);
   arenas_.erase(it);
+  if (release_order_.size() == kReleasedKept) {
+    released_arenas_.erase(release_order_.front());
+    release_order_.pop_front();
+  }
   released_arenas_.insert(id);
+  release_order_.push_back(id);
   UnreserveArena(taken->bytes);
   return taken;
 }
@@ -143,13 +146,19 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
   std::vector<Violation> violations;
   if (batch.domain.empty()) batch.domain = absl::StrCat("uid:", credentials_.uid);
   const SessionUse& quota = limits_.quota;
-  if (use_.transfers_in_flight + batch.specs.size() > quota.transfers_in_flight) {
-    violations.push_back(
-        {"buffers",
-         Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-               absl::StrCat("post ", batch.specs.size(), " transfers: ", id_.ToString(), " has ",
-                            use_.transfers_in_flight, " of ", quota.transfers_in_flight,
-                            " transfers in flight; wait for some to end"))});
+  const uint64_t wanted = use_.transfers_in_flight + batch.specs.size();
+  if (wanted > quota.transfers_in_flight) {
+    const bool ever = batch.specs.size() <= quota.transfers_in_flight;
+    absl::Status full =
+        Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+              absl::StrCat("post ", batch.specs.size(), " transfers: ", id_.ToString(), " has ",
+                           use_.transfers_in_flight, " of ", quota.transfers_in_flight,
+                           " transfers in flight; ",
+                           ever ? "wait for some to end" : "post fewer at once"));
+    if (ever) {
+      full = WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
+    }
+    violations.push_back({"buffers", std::move(full)});
     return violations;
   }
   if (over_devices_.empty()) over_devices_.resize(FERRY_TIMELINE_COUNTERS);
@@ -242,6 +251,13 @@ void Session::OnEnded(const Ended& ended) {
   if (events_.size() == kEventsKept) events_.pop_front();
   events_.push_back({sequence, ended.route, ok});
   ++next_event_;
+}
+
+void Session::AfterEndings(absl::Time now) {
+  const uint64_t freed = transfers_ok_ + transfers_failed_;
+  if (freed == places_freed_) return;
+  places_.OnFreed(now, freed - places_freed_);
+  places_freed_ = freed;
 }
 
 std::optional<absl::Status> Session::FindFailure(uint64_t sequence) const {

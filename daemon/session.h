@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "base/retry_after.h"
 #include "daemon/attach.h"
 #include "daemon/door.h"
 #include "daemon/post.h"
@@ -51,6 +52,7 @@ class Session {
   };
   static constexpr size_t kRequestsKept = 1024;
   static constexpr size_t kEventsKept = 65536;
+  static constexpr size_t kReleasedKept = 65536;
 
   Session(SessionId id, std::string name, std::string token, Credentials credentials,
           std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened);
@@ -72,7 +74,8 @@ class Session {
   absl::Status ReserveArena(uint64_t bytes);
   void UnreserveArena(uint64_t bytes);
   Arena& AddArena(std::unique_ptr<Arena> arena);
-  // ARENA_NOT_FOUND if it never was this session's, ID_STALE if it was released.
+  // ARENA_NOT_FOUND if it never was this session's, ID_STALE if it was released (one of the last
+  // kReleasedKept).
   absl::StatusOr<Arena*> FindArena(ArenaId id);
   // FAILED_PRECONDITION while transfers use it.
   absl::StatusOr<std::unique_ptr<Arena>> TakeArena(ArenaId id);
@@ -93,6 +96,8 @@ class Session {
   // A posted transfer is over: advances the word (written by the next flush), unpins, counts,
   // remembers.
   void OnEnded(const Ended& ended);
+  // All endings of a batch were told: takes them into the estimate of when more can be posted.
+  void AfterEndings(absl::Time now);
   bool IsKnown(uint64_t sequence) const { return sequence > 0 && sequence < next_sequence_; }
   uint64_t next_sequence() const { return next_sequence_; }
   // Why an ended transfer failed, if it did and that is still kept. Failures of ids up to
@@ -124,6 +129,7 @@ class Session {
   SessionUse use_;
   absl::flat_hash_map<ArenaId, std::unique_ptr<Arena>> arenas_;
   absl::flat_hash_set<ArenaId> released_arenas_;
+  std::deque<ArenaId> release_order_;
 
   uint64_t next_sequence_ = 1;
   std::vector<std::optional<GlobalDeviceId>> over_devices_;  // by 'over' counter, made at first use
@@ -134,6 +140,8 @@ class Session {
   absl::flat_hash_map<std::string, Request> requests_;
   std::deque<std::string> request_order_;
 
+  RetryAfter places_;  // for transfers in flight
+  uint64_t places_freed_ = 0;
   uint64_t transfers_ok_ = 0;
   uint64_t transfers_failed_ = 0;
   absl::flat_hash_map<uint64_t, absl::Status> failures_;

@@ -153,10 +153,12 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
               "attach: this life of the daemon has given out all session ids; restart it"));
   }
   if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {
-    return refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                        absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
-                                     " sessions are open, ", of_uid, " of ",
-                                     options_.sessions_per_uid, " of uid ", credentials.uid)));
+    return refuse(
+        WithRetryAfter(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                             absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
+                                          " sessions are open, ", of_uid, " of ",
+                                          options_.sessions_per_uid, " of uid ", credentials.uid)),
+                       sessions_closed_.For(control_.Now(), 1)));
   }
   absl::StatusOr<std::unique_ptr<TimelinePages>> pages = TimelinePages::Create();
   if (!pages.ok()) return refuse(pages.status());
@@ -334,6 +336,7 @@ void SessionTable::Destroy(Session& session) {
   RetirePages(lanes, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
   sessions_.erase(session.id());
+  sessions_closed_.OnFreed(control_.Now());
 }
 
 absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,

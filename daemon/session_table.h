@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/executor.h"
+#include "base/retry_after.h"
 #include "daemon/attach.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
@@ -108,6 +109,7 @@ class SessionTable {
   const Hooks hooks_;
   bool draining_ = false;
   absl::btree_map<SessionId, std::unique_ptr<Session>> sessions_;
+  RetryAfter sessions_closed_;
   absl::flat_hash_map<Door::ConnectionId, SessionId> by_connection_;
   absl::flat_hash_map<std::string, SessionId> by_token_;
   absl::flat_hash_map<ArenaId, Arena*> arenas_;

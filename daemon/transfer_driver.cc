@@ -160,6 +160,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
   op.role = launch.role;
   op.peer = launch.peer;
   op.remote_device = launch.remote_device;
+  op.priority = launch.priority;
   op.tag = launch.tag;
   const auto address = [&](const Range& extent) {
     Arena* arena = sessions_.FindArena(extent.arena);
@@ -346,6 +347,7 @@ absl::Time TransferDriver::AfterBatch() {
   FlushLanes();
   for (const SessionId id : std::exchange(touched_, {})) {
     Session* session = sessions_.Find(id);
+    session->AfterEndings(now);
     if (!session->closing) {
       session->timelines().Flush();
       session->NotifyWatchers();

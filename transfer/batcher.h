@@ -2,21 +2,21 @@
 // TransferBatcher gathers the pairs of one clique and cuts groups of them. Pure: time is an
 // argument. Home: control (owned by GroupLeader).
 //
-// What goes into a group: transfers of up to `chunk_bytes` whole, first, by priority and then in
-// order; then chunks of the large ones, by priority and then in turn, so that equals share. A large
-// one always has place for one chunk, so that small ones cannot starve it either.
+// What goes into a group: first transfers of up to `chunk_bytes`, whole, then chunks of the large
+// ones; of each kind as a FairQueue says, so that the sessions of the senders share. A large one
+// always has place for one chunk, so that small ones cannot starve it either.
 //
 // Invariant: every byte of an added pair is cut exactly once, in ascending order, unless the pair
 // is removed; a pair of zero bytes is cut once too.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "transfer/fair_queue.h"
 #include "transfer/group.h"
 
 namespace ferry {
@@ -52,27 +52,24 @@ class TransferBatcher {
   std::vector<Chunk> Cut();
 
  private:
-  // Higher priority first, then as they came or had their last turn.
-  using Place = std::pair<int64_t, uint64_t>;
-  struct Waiting {
-    PairName pair;
+  struct Waiting : FairQueue::Item {
+    Waiting(const PairName& pair, int32_t priority, uint64_t bytes)
+        : Item(SenderOf(pair), priority, bytes), pair(pair) {}
+    // Sessions of the two daemons of a clique may have the same number.
+    static uint64_t SenderOf(const PairName& pair) {
+      return uint64_t{pair.to_low} << 32 | SessionOf(pair.transfer).value();
+    }
+    const PairName pair;
     uint64_t offset = 0;
-    uint64_t left = 0;
-  };
-  using Queue = std::map<Place, Waiting>;
-  struct Where {
-    bool large;
-    Place place;
   };
 
-  Queue& QueueOf(const Where& where) { return where.large ? large_ : small_; }
+  FairQueue& QueueOf(uint64_t bytes) { return bytes > options_.chunk_bytes ? large_ : small_; }
 
   const Options options_;
-  Queue small_;
-  Queue large_;
-  absl::flat_hash_map<PairName, Where> index_;
-  uint64_t bytes_ = 0;  // that wait
-  uint64_t next_ = 0;
+  absl::flat_hash_map<PairName, std::unique_ptr<Waiting>> index_;
+  FairQueue small_;
+  FairQueue large_;
+  uint64_t bytes_ = 0;                         // that wait
   absl::Time since_ = absl::InfiniteFuture();  // no pair here has waited longer
 };
 

@@ -247,11 +247,18 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   posted.erase(half.id);
 }
 
+void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
+  offered.in_matcher = false;
+  Peer& peer = peers[offered.peer.value()];
+  --peer.offers;
+  peer.offers_gone.OnFreed(clock);
+  if (offered.grave.ok()) --waiting_offers;
+}
+
 void TransferEngine::Impl::Erase(Offered& offered) {
   if (offered.in_matcher) {
     matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
-    --peers[offered.peer.value()].offers;
-    if (offered.grave.ok()) --waiting_offers;
+    ForgetWaiting(offered);
   }
   StopTimer(offered);
   offers.erase(std::make_pair(offered.peer, offered.offer.transfer));

@@ -77,6 +77,7 @@ struct Launch {
   GlobalDeviceId device;         // ours: whose lane runs it
   GlobalDeviceId remote_device;  // the other end
   uint64_t tag = 0;              // kReceive, kSend: unique among this peer pair's transfers
+  int32_t priority = 0;          // see FairQueue
   uint64_t bytes = 0;
   Layout layout;         // ours
   Layout remote_layout;  // kCopy: of the source
@@ -161,6 +162,8 @@ class TransferEngine {
  public:
   struct Options {
     std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx};
+    // Leave the order where another route was measured to be clearly faster.
+    bool by_estimate = true;
     // Offers of one peer that may wait here unmatched; more are answered
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
@@ -263,11 +266,17 @@ class TransferEngine {
   struct RouteOption {
     Route route = Route::kUnspecified;
     bool available = false;
-    std::string reason;
+    bool chosen = false;  // now, for transfers of so many bytes that name no route
+    std::string reason;   // why it is not available, or is chosen or not
+    // What was measured of transfers from the source; only where the destination is ours.
+    std::optional<absl::Duration> time;  // of `bytes`
+    std::optional<absl::Duration> latency;
+    std::optional<double> bytes_per_second;
   };
   // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN, or neither device is ours.
-  absl::StatusOr<std::vector<RouteOption>> Explain(GlobalDeviceId source,
-                                                   GlobalDeviceId destination) const;
+  absl::StatusOr<std::vector<RouteOption>> Explain(absl::Time now, GlobalDeviceId source,
+                                                   GlobalDeviceId destination,
+                                                   uint64_t bytes) const;
 
  private:
   struct Impl;

@@ -43,11 +43,12 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   receive.handed = true;
+  const int32_t priority = PriorityOf(receive, SourceOf(receive));
   if (Leads(devices.self, clique, receive.peer)) {
     ranks[clique];
-    leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, receive.spec.priority);
+    leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, priority);
   } else {
-    Send(receive.peer, HandOver{receive.partner, receive.spec.priority});
+    Send(receive.peer, HandOver{receive.partner, priority});
   }
 }
 
@@ -62,8 +63,7 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   send->stage = Stage::kMatched;
   send->handed = true;
   ranks[clique];
-  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes,
-                    std::max(send->spec.priority, message.priority));
+  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority);
 }
 
 void TransferEngine::Impl::TakeRest(Posted& half) {

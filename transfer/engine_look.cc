@@ -139,7 +139,7 @@ size_t TransferEngine::groups() const { return impl_->groups.size(); }
 uint64_t TransferEngine::ignored_messages() const { return impl_->ignored; }
 
 absl::StatusOr<std::vector<TransferEngine::RouteOption>> TransferEngine::Explain(
-    GlobalDeviceId source, GlobalDeviceId destination) const {
+    absl::Time now, GlobalDeviceId source, GlobalDeviceId destination, uint64_t bytes) const {
   for (GlobalDeviceId device : {source, destination}) {
     if (!impl_->devices.owner.contains(device)) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
@@ -157,15 +157,50 @@ absl::StatusOr<std::vector<TransferEngine::RouteOption>> TransferEngine::Explain
                      ": they belong to ", impl_->NodeName(from),
                      from == to ? "" : absl::StrCat(" and ", impl_->NodeName(to)), "; ask there"));
   }
-  std::vector<RouteOption> options;
-  for (Route route : impl_->options.order) {
+  return impl_->Explain(now, source, destination, bytes);
+}
+
+std::vector<TransferEngine::RouteOption> TransferEngine::Impl::Explain(absl::Time now,
+                                                                       GlobalDeviceId source,
+                                                                       GlobalDeviceId destination,
+                                                                       uint64_t bytes) const {
+  const bool decides = OwnerOf(destination) == devices.self;
+  const PeerId peer = OwnerOf(decides ? source : destination);
+  const Route picked = PickRoute(now, peer, bytes, 0);
+  std::vector<RouteOption> shown;
+  bool any = false;  // available, so far
+  for (Route route : options.order) {
     RouteOption option;
     option.route = route;
-    option.available = impl_->Available(route, from == self ? to : from);
-    if (!option.available) option.reason = impl_->WhyNot(route, source, destination);
-    options.push_back(std::move(option));
+    option.available = Available(route, peer);
+    option.chosen = option.available && route == picked;
+    if (decides) {
+      const RouteEstimate& estimate = peers[peer.value()].estimates[static_cast<size_t>(route)];
+      option.time = estimate.TimeFor(bytes);
+      option.latency = estimate.latency();
+      option.bytes_per_second = estimate.bytes_per_second();
+    }
+    const bool first = option.available && !any;
+    if (!option.available) {
+      option.reason = WhyNot(route, source, destination);
+    } else if (!decides) {
+      option.reason = absl::StrCat(first ? "first in the order" : "later in the order",
+                                   "; what was measured ", NodeName(peer), " knows, which decides");
+    } else if (option.chosen) {
+      option.reason = first ? "first in the order" : "measured to be clearly faster";
+    } else if (first) {
+      option.reason = "measured to be clearly slower";
+    } else if (!options.by_estimate) {
+      option.reason = "later in the order";
+    } else if (!option.time.has_value()) {
+      option.reason = "later in the order, and not measured enough";
+    } else {
+      option.reason = "later in the order, and not measured to be clearly faster";
+    }
+    any = any || option.available;
+    shown.push_back(std::move(option));
   }
-  return options;
+  return shown;
 }
 
 }  // namespace ferry

@@ -12,6 +12,12 @@ namespace {
 
 uint8_t Bit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
 
+// What a route must be better than another by, to be taken against the configured order.
+constexpr double kClearWin = 0.8;
+// A route that was given up is tried again so often, by a transfer that is not too large.
+constexpr absl::Duration kProbeEvery = absl::Seconds(10);
+constexpr uint64_t kProbeBytes = uint64_t{64} << 20;
+
 std::string BytesText(uint64_t bytes) {
   return absl::StrCat(bytes, bytes == 1 ? " byte" : " bytes");
 }
@@ -21,10 +27,12 @@ std::string BytesText(uint64_t bytes) {
 SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
   if (Ours(receive)) {
     const TransferSpec& spec = Find(receive.partner)->spec;
-    return {&spec.layout, spec.bytes, spec.data_type, &spec.shape, spec.route, spec.defined};
+    return {&spec.layout, spec.bytes,    spec.data_type, &spec.shape,
+            spec.route,   spec.priority, spec.defined};
   }
   const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
-  return {&offer.layout, offer.bytes, offer.data_type, &offer.shape, offer.route, offer.ready};
+  return {&offer.layout, offer.bytes,    offer.data_type, &offer.shape,
+          offer.route,   offer.priority, offer.ready};
 }
 
 void TransferEngine::Impl::Match(Posted& receive, Half source) {
@@ -32,11 +40,7 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
   if (send == nullptr) {
     Offered* offered = FindOffer(source.peer, source.transfer);
     FERRY_CHECK(offered != nullptr);
-    if (offered->in_matcher) {  // it was there first: the matcher has let go of it
-      offered->in_matcher = false;
-      --peers[offered->peer.value()].offers;
-      if (offered->grave.ok()) --waiting_offers;
-    }
+    if (offered->in_matcher) ForgetWaiting(*offered);  // there first: the matcher has let go of it
     StopTimer(*offered);
     if (!offered->grave.ok()) {
       absl::Status why = Annotate(offered->grave, PlaceOf(Side::kSend, receive.spec.key));
@@ -132,11 +136,34 @@ std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
 Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& source) const {
   const Route insisted =
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
+  const uint8_t others = insisted == Route::kUnspecified ? 0 : static_cast<uint8_t>(~Bit(insisted));
+  return PickRoute(clock, receive.peer, source.bytes, receive.tried | others);
+}
+
+Route TransferEngine::Impl::PickRoute(absl::Time now, PeerId peer, uint64_t bytes,
+                                      uint8_t excluded) const {
+  Route first = Route::kUnspecified;
+  Route best = Route::kUnspecified;
+  std::optional<absl::Duration> best_time;
   for (Route route : options.order) {
-    if (insisted != Route::kUnspecified && route != insisted) continue;
-    if ((receive.tried & Bit(route)) == 0 && Available(route, receive.peer)) return route;
+    if ((excluded & Bit(route)) != 0 || !Available(route, peer)) continue;
+    const RouteEstimate& estimate = peers[peer.value()].estimates[static_cast<size_t>(route)];
+    const std::optional<absl::Duration> time = estimate.TimeFor(bytes);
+    if (first == Route::kUnspecified) {
+      if (!options.by_estimate) return route;
+      first = best = route;
+      best_time = time;
+    } else if (time && best_time && *time < *best_time * kClearWin) {
+      best = route;
+      best_time = time;
+    }
   }
-  return Route::kUnspecified;
+  if (best == first) return first;
+  // One transfer now and then sees whether the order is right again.
+  const RouteEstimate& given_up = peers[peer.value()].estimates[static_cast<size_t>(first)];
+  const bool probe =
+      bytes <= kProbeBytes && given_up.idle() && now >= given_up.last_launch() + kProbeEvery;
+  return probe ? first : best;
 }
 
 absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHalf& source,
@@ -190,6 +217,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
     send.stage = Stage::kLaunched;
     send.route = route;
   }
+  peers[receive.peer.value()].estimates[static_cast<size_t>(route)].OnLaunch(clock);
   FlightRecorder::Get().Record("launch", receive.id, receive.peer.value(), receive.spec.bytes);
   Launch launch;
   launch.transfer = receive.id;
@@ -200,10 +228,11 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   launch.device = receive.spec.key.destination;
   launch.remote_device = receive.spec.key.source;
   launch.bytes = receive.spec.bytes;
+  launch.priority = PriorityOf(receive, source);
   launch.layout = receive.spec.layout;
   if (agreed) {
     launch.tag = next_tag++;
-    Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag});
+    Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag, launch.priority});
   } else {
     launch.remote_layout = *source.layout;
   }
@@ -222,6 +251,10 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   Posted* half = Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
+  if (half->spec.side == Side::kReceive) {
+    peers[half->peer.value()].estimates[static_cast<size_t>(half->route)].OnDone(
+        clock, half->spec.bytes, status.ok());
+  }
   if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });
   }
@@ -287,6 +320,7 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.device = send.spec.key.source;
   launch.remote_device = send.spec.key.destination;
   launch.tag = go.tag;
+  launch.priority = go.priority;
   launch.bytes = send.spec.bytes;
   launch.layout = send.spec.layout;
   out.launches.push_back(std::move(launch));

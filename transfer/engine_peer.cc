@@ -29,6 +29,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
   Peer& peer = peers[id.value()];
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
+  for (RouteEstimate& estimate : peer.estimates) estimate.Forget();  // of another life, or network
   SetRoutes(peer, std::move(routes));
   for (Posted* send : Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
@@ -124,10 +125,14 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
     auto entry = devices.owner.find(device);
     return entry != devices.owner.end() && entry->second == owner;
   };
-  auto refuse = [&](absl::StatusCode code, Reason reason, absl::string_view cause) {
-    Send(peer,
-         Done{id, Error(code, reason, absl::StrCat("offer of ", Describe(offer.key), ": ", cause)),
-              Route::kUnspecified});
+  auto refuse = [&](absl::StatusCode code, Reason reason, absl::string_view cause,
+                    absl::Duration retry_after = absl::ZeroDuration()) {
+    absl::Status status =
+        Error(code, reason, absl::StrCat("offer of ", Describe(offer.key), ": ", cause));
+    if (retry_after > absl::ZeroDuration()) {
+      status = WithRetryAfter(std::move(status), retry_after);
+    }
+    Send(peer, Done{id, std::move(status), Route::kUnspecified});
     return true;
   };
   if (!owned_by(offer.key.source, peer) || !owned_by(offer.key.destination, devices.self)) {
@@ -166,15 +171,19 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
     Match(*receive, source);
     return true;
   }
-  offered.in_matcher = true;
-  ++waiting_offers;
-  if (++peers[peer.value()].offers > options.offers_per_peer) {
-    offer.key = offered.offer.key;
+  Peer& from = peers[peer.value()];
+  if (from.offers >= options.offers_per_peer) {
+    matcher.Remove(offered.offer.key, source);
+    offer.key = std::move(offered.offer.key);
     Erase(offered);
     return refuse(
         absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-        absl::StrCat(options.offers_per_peer, " offers of ", NodeName(peer), " wait here already"));
+        absl::StrCat(options.offers_per_peer, " offers of ", NodeName(peer), " wait here already"),
+        from.offers_gone.For(now, 1));
   }
+  offered.in_matcher = true;
+  ++waiting_offers;
+  ++from.offers;
   SetTimer(offered);
   return true;
 }

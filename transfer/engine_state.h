@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <limits>
@@ -26,9 +27,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/retry_after.h"
 #include "transfer/engine.h"
 #include "transfer/group_leader.h"
 #include "transfer/reservations.h"
+#include "transfer/route_estimate.h"
 
 namespace ferry {
 
@@ -121,6 +124,8 @@ struct Peer {
   bool groups = false;  // since it is up nccl was available once: its groups can be launched
   absl::Status last_error;
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
+  RetryAfter offers_gone;
+  std::array<RouteEstimate, kRoutes> estimates;  // of what we receive from it
 };
 
 struct Due {
@@ -138,6 +143,7 @@ struct SourceHalf {
   DataType data_type;
   const Shape* shape;
   Route route;
+  int32_t priority;
   bool ready;
 };
 
@@ -180,6 +186,8 @@ struct TransferEngine::Impl {
   }
   // The only way a posted half leaves. `half` is gone afterwards.
   void End(Posted& half, absl::Status status);
+  // An offer or grave waits no more in the matcher.
+  void ForgetWaiting(Offered& offered);
   // Takes an offer or grave out of all tables.
   void Erase(Offered& offered);
 
@@ -189,8 +197,14 @@ struct TransferEngine::Impl {
   absl::Status Compare(const Posted& receive, const SourceHalf& source) const;
   // Launches if both ends are ready. False if it must wait.
   bool Start(Posted& receive);
-  // The first route that may be tried, kUnspecified if there is none.
+  // The route to try next, kUnspecified if there is none.
   Route NextRoute(const Posted& receive, const SourceHalf& source) const;
+  // Of the routes from a peer that are available and not `excluded` (a bit each): the first in the
+  // configured order, or one that was measured to be clearly faster.
+  Route PickRoute(absl::Time now, PeerId peer, uint64_t bytes, uint8_t excluded) const;
+  static int32_t PriorityOf(const Posted& receive, const SourceHalf& source) {
+    return receive.spec.priority != 0 ? receive.spec.priority : source.priority;
+  }
   absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
                        const absl::Status& last_failure) const;
   void LaunchPair(Posted& receive, Route route);
@@ -293,6 +307,8 @@ struct TransferEngine::Impl {
   Row MakeRow(const Posted& half) const;
   std::string WaitsFor(const Posted& half) const;
   std::vector<Row> List(size_t limit) const;
+  std::vector<RouteOption> Explain(absl::Time now, GlobalDeviceId source,
+                                   GlobalDeviceId destination, uint64_t bytes) const;
 
   const DeviceMap devices;
   const Options options;

@@ -38,6 +38,7 @@ struct Go {
   uint32_t attempt = 0;
   Route route = Route::kUnspecified;
   uint64_t tag = 0;
+  int32_t priority = 0;
 };
 struct Done {
   TransferId transfer;

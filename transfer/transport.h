@@ -62,6 +62,7 @@ class CopyPlan {
 struct TransportOp {
   TransferId transfer;
   uint32_t attempt = 0;
+  int32_t priority = 0;  // see FairQueue
   LaunchRole role = LaunchRole::kCopy;
   PeerId peer;
   GlobalDeviceId remote_device;

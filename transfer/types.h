@@ -62,6 +62,7 @@ absl::string_view RouteName(Route route);  // "local", ...; "any" for kUnspecifi
 inline constexpr size_t kMaxDomainBytes = 32;
 inline constexpr size_t kMaxKeyBytes = 64;
 inline constexpr size_t kMaxBatchTransfers = 4096;
+inline constexpr int32_t kMaxPriority = 100;  // and at least -100
 
 // What a send and a receive must share to be one transfer.
 struct MatchKey {
@@ -98,7 +99,7 @@ struct TransferSpec {
   DataType data_type = DataType::kUnspecified;
   Shape shape;
   Route route = Route::kUnspecified;  // insisted on
-  int32_t priority = 0;
+  int32_t priority = 0;               // of a pair the receive's counts, unless it is 0
   absl::Time deadline = absl::InfiniteFuture();
   // 'defined' counter and value; `defined` says that it is reached already.
   bool defined = true;

@@ -21,6 +21,8 @@
 
 namespace ferry {
 
+enum class RouteChoice { kOrder, kEstimate };
+
 struct Config {
   struct {
     std::string name;  // by default the host's; its entry of membership.nodes has the same
@@ -62,6 +64,8 @@ struct Config {
 
   struct {
     std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx};
+    // How a route is chosen: the first of `order`, or one measured to be clearly faster.
+    RouteChoice choose = RouteChoice::kEstimate;
     absl::Duration deadline = absl::Seconds(60);  // of a transfer that names none
     struct {
       std::string shm_tls = "posix,sysv,cma,self";

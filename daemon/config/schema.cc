@@ -354,6 +354,10 @@ std::vector<ConfigField> MakeFields() {
          for (Route route : config.transfer.order) names.push_back(ChoiceName(kRouteNames, route));
          return FlowList(names);
        }});
+  add(ChoiceField(
+      "transfer.choose",
+      Choices<RouteChoice>{{"order", RouteChoice::kOrder}, {"estimate", RouteChoice::kEstimate}},
+      MEMBER(transfer.choose)));
   add(DurationField("transfer.deadline", MEMBER(transfer.deadline)));
   add(TextField("transfer.ucx.shm_tls", MEMBER(transfer.ucx.shm_tls)));
   add(TextField("transfer.ucx.net_tls", MEMBER(transfer.ucx.net_tls)));

@@ -210,18 +210,21 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                          pb::ExplainRouteResponse* response) override {
     const GlobalDeviceId source(request->src_global_device_id());
     const GlobalDeviceId destination(request->dst_global_device_id());
-    const auto explain = [this, source, destination, response]() -> absl::Status {
+    const auto explain = [this, source, destination, bytes = request->bytes(),
+                          response]() -> absl::Status {
       response->Clear();
-      ASSIGN_OR_RETURN(const std::vector<TransferEngine::RouteOption> options,
-                       core_.rpc.driver.engine().Explain(source, destination));
+      ASSIGN_OR_RETURN(
+          const std::vector<TransferEngine::RouteOption> options,
+          core_.rpc.driver.engine().Explain(core_.rpc.control.Now(), source, destination, bytes));
       for (const TransferEngine::RouteOption& option : options) {
         pb::RouteOption* out = response->add_options();
         out->set_route(static_cast<v1::Route>(option.route));
         out->set_available(option.available);
         out->set_reason(option.reason);
-        if (option.available && response->chosen() == v1::ROUTE_UNSPECIFIED) {
-          response->set_chosen(static_cast<v1::Route>(option.route));
-        }
+        if (option.time) SetDuration(*option.time, out->mutable_estimate());
+        if (option.latency) SetDuration(*option.latency, out->mutable_latency());
+        out->set_bytes_per_second(option.bytes_per_second.value_or(0));
+        if (option.chosen) response->set_chosen(static_cast<v1::Route>(option.route));
       }
       return absl::OkStatus();
     };

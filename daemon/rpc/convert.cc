@@ -18,7 +18,6 @@ namespace {
 constexpr size_t kMaxRequestIdBytes = 64;
 constexpr size_t kMaxBatchBytes = 1 << 20;
 constexpr int kMaxDims = 8;
-constexpr int kMaxPriority = 100;
 
 absl::Status Invalid(const std::string& text, Reason reason = Reason::kFieldInvalid) {
   return Error(absl::StatusCode::kInvalidArgument, reason, text);

@@ -77,6 +77,7 @@ struct EventEncoder {
     out->set_attempt(go.attempt);
     out->set_route(static_cast<v1::Route>(go.route));
     out->set_tag(go.tag);
+    out->set_priority(go.priority);
   }
   void operator()(const Done& done) {
     event.set_transfer(done.transfer.value());
@@ -171,6 +172,9 @@ absl::StatusOr<Layout> DecodeLayout(const peer::v1::Offer& in) {
   return layout;
 }
 
+// A newer daemon may know higher ones.
+int32_t PriorityFrom(int32_t priority) { return std::clamp(priority, -kMaxPriority, kMaxPriority); }
+
 absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   const peer::v1::Offer& in = event.offer();
   if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes ||
@@ -193,7 +197,7 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
     offer.deadline =
         absl::Seconds(in.deadline().seconds()) + absl::Nanoseconds(in.deadline().nanos());
   }
-  offer.priority = in.priority();
+  offer.priority = PriorityFrom(in.priority());
   offer.route = static_cast<Route>(in.route());
   return offer;
 }
@@ -300,8 +304,8 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
       case peer::v1::PeerEvent::kGo: {
         const peer::v1::Go& in_go = event.go();
         if (in_go.route() <= 0 || in_go.route() >= kRoutes) return Broken("a go out of bounds");
-        frame.messages.push_back(
-            Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()), in_go.tag()});
+        frame.messages.push_back(Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()),
+                                    in_go.tag(), PriorityFrom(in_go.priority())});
         break;
       }
       case peer::v1::PeerEvent::kDone: {
@@ -323,7 +327,7 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         frame.arenas_gone.push_back(ArenaId(event.arena_gone().arena_id()));
         break;
       case peer::v1::PeerEvent::kHandOver:
-        frame.messages.push_back(HandOver{transfer, event.hand_over().priority()});
+        frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority())});
         break;
       case peer::v1::PeerEvent::kTakeBack:
         frame.messages.push_back(TakeBack{transfer});

@@ -65,6 +65,7 @@ class OutputStream : public PeerStream {
     const bool merge = !frame.hello.has_value();
     output_->Append([&](Message& message) { Encode(frame, message.mutable_frame()); }, merge);
   }
+  size_t waiting() const override { return output_->waiting(); }
   void Close(const absl::Status& why) override {
     delivery_->Silence();
     output_->Finish(end_(why));

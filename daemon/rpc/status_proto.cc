@@ -13,6 +13,10 @@ namespace {
 // gRPC's trailers have 8 KiB in all; a refused batch of thousands must not lose its status to that.
 constexpr size_t kMaxDetailBytes = 6 * 1024;
 constexpr size_t kMaxMessageBytes = 1024;
+// When to try again what is not there now, and nobody knows when it will be.
+constexpr absl::Duration kRetryUnavailable = absl::Milliseconds(100);
+// What another daemon's word on that is taken for at most.
+constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
 // Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
 size_t CharacterBytes(absl::string_view text) {
@@ -88,9 +92,15 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
     }
     out->add_details()->PackFrom(bad);
   }
-  if (status.code() == absl::StatusCode::kUnavailable || HasReason(status, Reason::kQueueFull)) {
+  absl::Duration after = RetryAfterOf(status);
+  if (after <= absl::ZeroDuration() && status.code() == absl::StatusCode::kUnavailable) {
+    after = kRetryUnavailable;
+  }
+  if (after > absl::ZeroDuration()) {
     google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_nanos(100'000'000);
+    absl::Duration nanos;
+    retry.mutable_retry_delay()->set_seconds(absl::IDivDuration(after, absl::Seconds(1), &nanos));
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(nanos)));
     out->add_details()->PackFrom(retry);
   }
 }
@@ -99,13 +109,22 @@ absl::Status FromProto(const google::rpc::Status& proto) {
   if (proto.code() == 0) return absl::OkStatus();
   Reason reason = Reason::kInternal;
   Metadata metadata;
+  absl::Duration after;
   for (const auto& detail : proto.details()) {
     google::rpc::ErrorInfo info;
-    if (!detail.UnpackTo(&info)) continue;
-    reason = ReasonFromName(info.reason()).value_or(Reason::kInternal);
-    metadata.insert(info.metadata().begin(), info.metadata().end());
+    google::rpc::RetryInfo retry;
+    if (detail.UnpackTo(&info)) {
+      reason = ReasonFromName(info.reason()).value_or(Reason::kInternal);
+      metadata.insert(info.metadata().begin(), info.metadata().end());
+    } else if (detail.UnpackTo(&retry)) {
+      after = std::min(absl::Seconds(retry.retry_delay().seconds()) +
+                           absl::Nanoseconds(retry.retry_delay().nanos()),
+                       kMaxRetryAfter);
+    }
   }
-  return Error(static_cast<absl::StatusCode>(proto.code()), reason, proto.message(), metadata);
+  absl::Status status =
+      Error(static_cast<absl::StatusCode>(proto.code()), reason, proto.message(), metadata);
+  return after > absl::ZeroDuration() ? WithRetryAfter(std::move(status), after) : status;
 }
 
 grpc::Status ToGrpc(const absl::Status& status, const std::vector<Violation>& violations) {

@@ -74,6 +74,7 @@ class StreamOutput {
     waiting_.clear();
   }
 
+  // Messages that are not on their way yet.
   size_t waiting() const {
     MutexLock lock(mutex_);
     return waiting_.size();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -66,15 +67,21 @@ class PostStream final
     StartRead(&incoming_);
   }
   void OnReadDone(bool ok) override {
-    if (!ok) return output_->Finish(grpc::Status::OK);
+    if (!ok) {
+      Leave();
+      return;
+    }
     if (incoming_.batch_case() == v1::PostTransfersRequest::BATCH_NOT_SET) {
       return output_->Finish(ToGrpc(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                                           "PostTransfers: neither send nor receive is given")));
     }
     PostBatch batch =
         incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());
-    core_.control.PostOrRun([&core = core_, output = output_, caller = caller_,
-                             sequence = incoming_.sequence(), batch = std::move(batch)]() mutable {
+    const uint64_t sequence = incoming_.sequence();
+    // From here on the answer, or those before it, may be written and start the next read.
+    const bool read = open_.fetch_add(1) < kMostUnanswered;
+    core_.control.PostOrRun([&core = core_, output = output_, caller = caller_, sequence,
+                             batch = std::move(batch)]() mutable {
       absl::StatusOr<Session*> session = caller.Authenticate(core);
       if (!session.ok()) return output->Finish(ToGrpc(session.status()));
       v1::PostTransfersResponse response;
@@ -84,9 +91,13 @@ class PostStream final
         output->Push(std::move(response));
       });
     });
-    StartRead(&incoming_);
+    if (read) StartRead(&incoming_);
   }
-  void OnWriteDone(bool ok) override { output_->OnWriteDone(ok); }
+  void OnWriteDone(bool ok) override {
+    output_->OnWriteDone(ok);
+    if (!ok) return output_->Finish(grpc::Status::CANCELLED);
+    if (Leave() == kMostUnanswered) StartRead(&incoming_);
+  }
   void OnCancel() override { output_->Finish(grpc::Status::CANCELLED); }
   void OnDone() override {
     output_->Detach();
@@ -94,10 +105,21 @@ class PostStream final
   }
 
  private:
+  // A client that does not read its answers is not read from.
+  static constexpr int kMostUnanswered = 64;
+
+  // One of `open_` less, the last one ends the stream; how many there were, but for the reading.
+  int Leave() {
+    const int before = open_.fetch_sub(1);
+    if (before == 1) output_->Finish(grpc::Status::OK);
+    return before - 1;
+  }
+
   RpcCore& core_;
   const RpcCaller caller_;
   std::shared_ptr<Output> output_;
   v1::PostTransfersRequest incoming_;
+  std::atomic<int> open_ = 1;  // the reading, and the batches whose answer was not written
 };
 
 // WatchTransfers: one response at a time is filled on control from the session's kept events, so a

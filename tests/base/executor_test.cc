@@ -194,6 +194,38 @@ TEST(SerialExecutorTest, PostOrRunAndPostNeverRunTwoTasksAtOnce) {
   EXPECT_GT(batches, 0);
 }
 
+TEST(SerialExecutorTest, PostOrRunWaitsWhileTooManyTasksDo) {
+  SerialExecutor executor("test");
+  std::atomic<bool> started = false, open = false;
+  executor.Post([&] {
+    started = true;
+    started.notify_all();
+    open.wait(false);
+  });
+  started.wait(false);
+  constexpr size_t kTasks = 3 * SerialExecutor::kMostWaiting;
+  std::atomic<size_t> posted = 0, ran = 0;
+  std::thread outside([&] {
+    for (size_t i = 0; i < kTasks; ++i) {
+      executor.PostOrRun([&] {
+        // Who runs here may go on: nobody else would make room.
+        if (ran++ == 0) {
+          for (size_t j = 0; j < kTasks; ++j) executor.PostOrRun([&] { ++ran; });
+        }
+      });
+      ++posted;
+    }
+  });
+  while (posted < SerialExecutor::kMostWaiting) std::this_thread::yield();
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  EXPECT_EQ(posted, SerialExecutor::kMostWaiting);
+  open = true;
+  open.notify_all();
+  outside.join();
+  executor.RunAndWait([] {});
+  EXPECT_EQ(ran, 2 * kTasks);
+}
+
 TEST(SerialExecutorTest, ATimerAskedForByAnInlineTaskFiresOnTheThread) {
   SerialExecutor executor("test");
   absl::Time due = absl::InfiniteFuture();

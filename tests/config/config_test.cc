@@ -131,6 +131,7 @@ limits:
   offers_per_peer: 13
 transfer:
   order: [ucx, nccl, local]
+  choose: order
   deadline: 1500ms
   ucx: { shm_tls: "", net_tls: tcp, net_devices: "eth0,\"odd\"" }
 metrics: { listen: "127.0.0.1:9100" }
@@ -164,6 +165,7 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.limits.connections_per_uid, 12u);
   EXPECT_EQ(config.limits.offers_per_peer, 13u);
   EXPECT_THAT(config.transfer.order, ElementsAre(Route::kUcx, Route::kNccl, Route::kLocal));
+  EXPECT_EQ(config.transfer.choose, RouteChoice::kOrder);
   EXPECT_EQ(config.transfer.deadline, absl::Milliseconds(1500));
   EXPECT_EQ(config.transfer.ucx.shm_tls, "");
   EXPECT_EQ(config.transfer.ucx.net_tls, "tcp");

@@ -239,6 +239,32 @@ TEST_P(Manners, TakenDownWithOpsOut) {
   }
 }
 
+TEST_P(Manners, SmallOpsAndOtherSessionsDoNotWaitForALargeOne) {
+  constexpr uint64_t kLarge = uint64_t{80} << 20;
+  const TransferId large = MakeTransferId(SessionId(1), 1);
+  const TransferId small = MakeTransferId(SessionId(1), 2);
+  const TransferId other = MakeTransferId(SessionId(2), 1);
+  rig_->Launch(0, {{large.value(), {{0, kLarge}}, {{0, kLarge}}},
+                   {small.value(), {{kLarge, 65536}}, {{kLarge, 65536}}},
+                   {other.value(), {{kLarge + 65536, 2 << 20}}, {{kLarge + 65536, 2 << 20}}}});
+  rig_->answers(1).AwaitCount(3);
+  EXPECT_EQ(rig_->answers(1).order().back(), large);
+  EXPECT_EQ(rig_->answers(1).order().front(), small);
+}
+
+TEST_P(Manners, ASessionsOwnOpsGoByPriority) {
+  constexpr uint64_t kSize = uint64_t{24} << 20;
+  std::vector<Move> moves;
+  for (uint64_t i = 0; i < 3; ++i) {
+    moves.push_back({i + 1, {{i * kSize, kSize}}, {{i * kSize, kSize}}});
+    moves.back().priority = static_cast<int32_t>(i) * 10 - 10;
+  }
+  rig_->Launch(0, moves);
+  rig_->answers(1).AwaitCount(3);
+  const std::vector<TransferId> expected = {TransferId(3), TransferId(2), TransferId(1)};
+  EXPECT_EQ(rig_->answers(1).order(), expected);
+}
+
 TEST_P(Manners, ManyOpsOfRandomSizes) {
   // Large ones among small ones: none is lost, and each gets its own bytes.
   for (uint64_t round = 0; round < 3; ++round) {

@@ -23,6 +23,7 @@ OpSink Answers::Sink() {
       EXPECT_EQ(result.attempt, 1u);
       EXPECT_TRUE(answers_.try_emplace(result.transfer, result.status).second)
           << result.transfer << " was answered twice";
+      order_.push_back(result.transfer);
     }
     came_.notify_all();
   };
@@ -42,6 +43,11 @@ void Answers::AwaitCount(size_t count) {
 size_t Answers::count() {
   MutexLock lock(mutex_);
   return answers_.size();
+}
+
+std::vector<TransferId> Answers::order() {
+  MutexLock lock(mutex_);
+  return order_;
 }
 
 UniqueFd MakeArena(uint64_t bytes) {
@@ -97,6 +103,7 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
       TransportOp op;
       op.transfer = TransferId(move.id);
       op.attempt = 1;
+      op.priority = move.priority;
       op.role =
           !two_sided() ? LaunchRole::kCopy : (receive ? LaunchRole::kReceive : LaunchRole::kSend);
       op.peer = PeerId(static_cast<uint32_t>(1 - end));

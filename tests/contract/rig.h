@@ -35,11 +35,13 @@ class Answers {
   absl::Status Await(TransferId transfer);
   void AwaitCount(size_t count);
   size_t count();
+  std::vector<TransferId> order();  // in which they came
 
  private:
   Mutex mutex_;
   std::condition_variable_any came_;
   std::map<TransferId, absl::Status> answers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TransferId> order_ ABSL_GUARDED_BY(mutex_);
   bool in_call_ = false;  // lane only
 };
 
@@ -55,6 +57,7 @@ struct Move {
   uint64_t id = 0;
   Bytes source;
   Bytes destination;
+  int32_t priority = 0;
 };
 
 class Rig {

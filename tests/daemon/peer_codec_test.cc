@@ -115,7 +115,7 @@ TEST(PeerCodec, AnOfferThatSaysLittleArrivesSo) {
 TEST(PeerCodec, EveryOtherMessageArrivesAsItWasSent) {
   EXPECT_EQ(MessageOverTheWire(Matched{kTransfer}).transfer, kTransfer);
   EXPECT_EQ(MessageOverTheWire(Ready{kTransfer}).transfer, kTransfer);
-  const Go go = MessageOverTheWire(Go{kTransfer, 3, Route::kMapped, ~uint64_t{0}});
+  const Go go = MessageOverTheWire(Go{kTransfer, 3, Route::kMapped, ~uint64_t{0}, -100});
   EXPECT_EQ(go.transfer, kTransfer);
   EXPECT_EQ(go.attempt, 3u);
   EXPECT_EQ(go.route, Route::kMapped);

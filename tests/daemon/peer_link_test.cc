@@ -123,7 +123,8 @@ TEST(PeerLink, OfAnotherHostIsUpAfterTheHellos) {
   EXPECT_FALSE(row.mapped);
   EXPECT_EQ(row.error, "mapped: node-c is on another host");
   EXPECT_THAT(rig.connects, IsEmpty());
-  const auto routes = rig.driver->engine().Explain(GlobalDeviceId(3), GlobalDeviceId(2));
+  const auto routes =
+      rig.driver->engine().Explain(rig.control.Now(), GlobalDeviceId(3), GlobalDeviceId(2), 0);
   ASSERT_THAT(routes, Is("OK"));
   for (const auto& option : *routes) EXPECT_FALSE(option.available);
 }

@@ -48,6 +48,18 @@ TEST(PeerLoss, WhatIsSaidAnywayIsASignOfLifeToo) {
   EXPECT_EQ(rig.peers->OnTime(rig.control.Now()), rig.control.Now() + absl::Milliseconds(100));
 }
 
+TEST(PeerLoss, APeerThatLivesButDoesNotTakeWhatItIsToldIsLost) {
+  PeerRig rig;
+  const auto stream = rig.NodeCUpElsewhere();
+  stream->waiting = PeerTable::kMostWaiting;
+  rig.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(rig.StateOf(kNodeC), "up");
+  ++stream->waiting;
+  rig.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(rig.StateOf(kNodeC), "lost");
+  EXPECT_THAT(rig.RowOf(kNodeC).error, HasSubstr("does not take what it is told"));
+}
+
 TEST(PeerLoss, FiveSecondsOfSilenceMeanLost) {
   PeerRig rig;
   const auto stream = rig.NodeCUpElsewhere();

@@ -34,6 +34,7 @@ inline std::string BootId() {
 struct StreamRecord {
   PeerStreamCallbacks callbacks;
   std::vector<PeerFrame> sent;
+  size_t waiting = 0;
   std::optional<absl::Status> closed;
   bool alive = true;
   std::function<void()> at_close;
@@ -44,6 +45,7 @@ class FakeStream : public PeerStream {
   explicit FakeStream(std::shared_ptr<StreamRecord> record) : record_(std::move(record)) {}
   ~FakeStream() override { record_->alive = false; }
   void Send(PeerFrame frame) override { record_->sent.push_back(std::move(frame)); }
+  size_t waiting() const override { return record_->waiting; }
   void Close(const absl::Status& why) override {
     record_->closed = why;
     if (record_->at_close) record_->at_close();

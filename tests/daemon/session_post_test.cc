@@ -159,7 +159,9 @@ TEST(SessionPost, AnOverCounterStaysWithTheDeviceOfItsFirstUse) {
 TEST(SessionPost, TransfersInFlightAreLimited) {
   SessionRig rig;
   PostBatch eleven = rig.Empty(11);
-  EXPECT_THAT(rig.session.CheckAndComplete(eleven, kNow), SizeIs(1));
+  const std::vector<Violation> never = rig.session.CheckAndComplete(eleven, kNow);
+  ASSERT_THAT(never, SizeIs(1));
+  EXPECT_EQ(RetryAfterOf(never[0].status), absl::ZeroDuration());  // waiting does not help
   PostBatch eight = rig.Empty(8);
   const PostReply reply = rig.Post(eight);
   PostBatch three = rig.Empty(3);
@@ -168,8 +170,13 @@ TEST(SessionPost, TransfersInFlightAreLimited) {
   EXPECT_THAT(violations[0].status,
               Is("RESOURCE_EXHAUSTED/QUEUE_FULL",
                  "post 3 transfers: session 5 has 8 of 10 transfers in flight"));
+  EXPECT_EQ(RetryAfterOf(violations[0].status), RetryAfter::kUnknown);
   rig.End(eight, reply, 5);
+  rig.session.AfterEndings(kNow);
   EXPECT_THAT(rig.session.CheckAndComplete(three, kNow), IsEmpty());
+  // One of the two places wanted becomes free each second, as far as is known.
+  PostBatch five = rig.Empty(5);
+  EXPECT_EQ(RetryAfterOf(rig.session.CheckAndComplete(five, kNow)[0].status), absl::Seconds(2));
 }
 
 TEST(SessionPost, DataMayBeDefinedAlready) {

@@ -124,6 +124,7 @@ TEST(SessionTableHello, BeyondTheLimitOfSessionsIsRefused) {
   rig.Open(2, kBob);
   ExpectRefused(rig, rig.Hello(), "RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS",
                 "2 of 2 sessions are open");
+  EXPECT_EQ(RetryAfterOf(rig.sent.back().reply.error), RetryAfter::kUnknown);
   rig.table.OnClosed(2);
   EXPECT_NE(rig.Open(3), nullptr);
 }

@@ -67,6 +67,16 @@ TEST(SessionArenas, AReleasedOneIsStaleAndItsShareIsFree) {
   rig.AddArena(8, 1000);
 }
 
+TEST(SessionArenas, OnlyTheLastReleasedOnesAreRemembered) {
+  SessionRig rig;
+  for (uint64_t id = 1; id <= Session::kReleasedKept + 1; ++id) {
+    rig.AddArena(id, 1);
+    ASSERT_THAT(rig.session.TakeArena(ArenaId(id)), Is("OK"));
+  }
+  EXPECT_THAT(rig.session.FindArena(ArenaId(2)), Is("NOT_FOUND/ID_STALE"));
+  EXPECT_THAT(rig.session.FindArena(ArenaId(1)), Is("NOT_FOUND/ARENA_NOT_FOUND"));
+}
+
 TEST(SessionArenas, OneInUseIsNotReleased) {
   SessionRig rig;
   rig.AddArena(7, 100);

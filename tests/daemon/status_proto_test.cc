@@ -124,9 +124,25 @@ TEST(StatusProto, RefusalsThatPassTellWhenToTryAgain) {
   ASSERT_EQ(retries(absl::StatusCode::kUnavailable, Reason::kDraining).size(), 1u);
   EXPECT_EQ(retries(absl::StatusCode::kUnavailable, Reason::kDraining)[0].retry_delay().nanos(),
             100'000'000);
-  EXPECT_EQ(retries(absl::StatusCode::kResourceExhausted, Reason::kQueueFull).size(), 1u);
+  EXPECT_EQ(retries(absl::StatusCode::kResourceExhausted, Reason::kQueueFull).size(), 0u);
   EXPECT_EQ(retries(absl::StatusCode::kResourceExhausted, Reason::kQuotaBytes).size(), 0u);
   EXPECT_EQ(retries(absl::StatusCode::kAborted, Reason::kPoisoned).size(), 0u);
+
+  const absl::Status full =
+      WithRetryAfter(Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull, "full"),
+                     absl::Milliseconds(1250));
+  const auto told = DetailsOf<google::rpc::RetryInfo>(Encoded(full));
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].retry_delay().seconds(), 1);
+  EXPECT_EQ(told[0].retry_delay().nanos(), 250'000'000);
+  // From one daemon to the next, and through a batch's refusal.
+  EXPECT_EQ(RetryAfterOf(FromProto(Encoded(full))), absl::Milliseconds(1250));
+  EXPECT_EQ(RetryAfterOf(RefusedBatch({{"buffers", full}}, 7)), absl::Milliseconds(1250));
+  google::rpc::Status for_years = Encoded(full);
+  google::rpc::RetryInfo years;
+  years.mutable_retry_delay()->set_seconds(1'000'000'000);
+  for_years.mutable_details(1)->PackFrom(years);
+  EXPECT_EQ(RetryAfterOf(FromProto(for_years)), absl::Minutes(1));
 }
 
 // A proto3 string that is not UTF-8 cannot be parsed: one such text would take a whole peer link

@@ -335,8 +335,12 @@ TEST_F(QuotaTest, BytesArenasAndTransfers) {
   std::vector<Batch> posted;
   for (int i = 0; i < 4; ++i)
     posted.push_back(Must(session.Send(0, {Transfer(1, absl::StrCat(i), {})})));
-  EXPECT_THAT(session.Send(0, {Transfer(1, "x", {}), Transfer(1, "y", {})}),
-              Is("RESOURCE_EXHAUSTED/QUEUE_FULL", HasSubstr("4 of 5")));
+  auto full = session.Send(0, {Transfer(1, "x", {}), Transfer(1, "y", {})});
+  EXPECT_THAT(full, Is("RESOURCE_EXHAUSTED/QUEUE_FULL", HasSubstr("4 of 5")));
+  EXPECT_GT(full.status().retry_after().count(), 0);
+  auto never = session.Send(0, std::vector<Transfer>(6, Transfer(1, "x", {})));
+  EXPECT_THAT(never, Is("RESOURCE_EXHAUSTED/QUEUE_FULL", HasSubstr("post fewer at once")));
+  EXPECT_EQ(never.status().retry_after().count(), 0);
   posted.push_back(Must(session.Send(0, {Transfer(1, "x", {})})));
   // Another session has its own.
   Session other = nodes().Open(0, "other");

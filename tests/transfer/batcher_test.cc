@@ -59,14 +59,24 @@ TEST(TransferBatcherTest, SmallOnesLeavePlaceForAChunkOfALargeOne) {
               ElementsAre(Part(5, 0, 20), Part(6, 0, 20), Part(7, 0, 20), Part(1, 20, 10)));
 }
 
-TEST(TransferBatcherTest, LargeOnesOfOnePriorityTakeTurns) {
+TEST(TransferBatcherTest, SessionsTakeTurnsWhateverTheyHaveWaiting) {
   TransferBatcher batcher(kSmallOptions);
+  const uint64_t other = MakeTransferId(SessionId(7), 1).value();
   for (uint64_t id : {1, 2}) batcher.Add(kNow, Pair(id), 1000, 0);
-  batcher.Add(kNow, Pair(3), 30, 1);
-  EXPECT_THAT(batcher.Cut(),
-              ElementsAre(Part(3, 0, 30), Part(1, 0, 20), Part(2, 0, 20), Part(1, 20, 20)));
-  EXPECT_THAT(batcher.Cut(),
-              ElementsAre(Part(2, 20, 20), Part(1, 40, 20), Part(2, 40, 20), Part(1, 60, 20)));
+  batcher.Add(kNow, Pair(other), 1000, 0);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 20), Part(other, 0, 20), Part(1, 20, 20),
+                                         Part(other, 20, 20)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 40, 20), Part(other, 40, 20), Part(1, 60, 20),
+                                         Part(other, 60, 20)));
+}
+
+TEST(TransferBatcherTest, TheTwoDaemonsSessionsOfOneNumberAreTwo) {
+  TransferBatcher batcher(kSmallOptions);
+  const PairName back{true, TransferId(1)};
+  for (uint64_t id : {1, 2}) batcher.Add(kNow, Pair(id), 1000, 0);
+  batcher.Add(kNow, back, 1000, 0);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 20), Chunk{back, 0, 20}, Part(1, 20, 20),
+                                         Chunk{back, 20, 20}));
 }
 
 TEST(TransferBatcherTest, EveryByteIsCutOnceUnlessItIsRemoved) {

@@ -10,6 +10,9 @@ using testing::SizeIs;
 class EngineLookTest : public testing::Test {
  protected:
   std::string WaitsFor(int node, TransferId id) { return two_.engine(node).Find(id)->waits_for; }
+  auto Explain(TransferEngine& engine, GlobalDeviceId source, GlobalDeviceId destination) {
+    return engine.Explain(two_.now, source, destination, 4096);
+  }
   TwoDaemons two_;
 };
 
@@ -49,7 +52,7 @@ TEST_F(EngineLookTest, ARowSaysWhatItWaitsFor) {
 
 TEST_F(EngineLookTest, ExplainGivesEachRouteInOrderAndWhyNot) {
   two_.LinkUp(false, true);
-  auto options = two_.a().Explain(GlobalDeviceId(0), GlobalDeviceId(2));
+  auto options = Explain(two_.a(), GlobalDeviceId(0), GlobalDeviceId(2));
   ASSERT_TRUE(options.ok());
   ASSERT_THAT(*options, SizeIs(3));
   EXPECT_EQ((*options)[0].route, Route::kLocal);
@@ -57,18 +60,19 @@ TEST_F(EngineLookTest, ExplainGivesEachRouteInOrderAndWhyNot) {
   EXPECT_EQ((*options)[0].reason, "device 2 belongs to node-b");
   EXPECT_EQ((*options)[1].reason, "another host");
   EXPECT_TRUE((*options)[2].available);
-  EXPECT_EQ((*options)[2].reason, "");
-  auto local = two_.a().Explain(GlobalDeviceId(0), GlobalDeviceId(1));
+  EXPECT_TRUE((*options)[2].chosen);
+  EXPECT_THAT((*options)[2].reason, HasSubstr("node-b knows"));
+  auto local = Explain(two_.a(), GlobalDeviceId(0), GlobalDeviceId(1));
   EXPECT_TRUE((*local)[0].available);
   EXPECT_EQ((*local)[1].reason, "both devices belong to node-a");
-  auto down = two_.a().Explain(GlobalDeviceId(4), GlobalDeviceId(0));
+  auto down = Explain(two_.a(), GlobalDeviceId(4), GlobalDeviceId(0));
   EXPECT_EQ((*down)[1].reason, "no link to node-c: no connection yet");
 }
 
 TEST_F(EngineLookTest, ExplainRefusesDevicesThatAreNobodysOrNotOurs) {
-  auto unknown = two_.a().Explain(GlobalDeviceId(0), GlobalDeviceId(66));
+  auto unknown = Explain(two_.a(), GlobalDeviceId(0), GlobalDeviceId(66));
   EXPECT_THAT(unknown.status(), Fails(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown));
-  auto foreign = two_.a().Explain(GlobalDeviceId(2), GlobalDeviceId(4));
+  auto foreign = Explain(two_.a(), GlobalDeviceId(2), GlobalDeviceId(4));
   EXPECT_THAT(foreign.status(), Fails(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown));
   EXPECT_THAT(foreign.status(), Says("node-b and node-c"));
 }

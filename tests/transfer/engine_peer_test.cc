@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/retry_after.h"
 #include "two_daemons.h"
 
 namespace ferry {
@@ -250,11 +251,15 @@ TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
   two_.LinkUp();
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(2, "y"));
-  EXPECT_THAT(Refusal(OfferOf(3, "z")), Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
+  const absl::Status refusal = Refusal(OfferOf(3, "z"));
+  EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
+  EXPECT_EQ(RetryAfterOf(refusal), RetryAfter::kUnknown);
   EXPECT_EQ(two_.b().waiting_offers(), 2u);
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(1), Cancelled()});
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(4, "z"));
   EXPECT_EQ(two_.b().waiting_offers(), 2u);
+  // One has gone of late.
+  EXPECT_EQ(RetryAfterOf(Refusal(OfferOf(5, "w"))), absl::Seconds(1));
 }
 
 TEST_F(EnginePeerBoundTest, AnOfferThatIsMatchedAtOnceNeedsNoRoom) {

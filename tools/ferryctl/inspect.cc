@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
@@ -189,20 +190,40 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
            "destination", [this](uint64_t id) { request_.set_dst_global_device_id(id); },
            "Global device id")
         ->required();
+    AddParsed(app, "--bytes", bytes_, ParseSize, "Of a transfer of this size (1MiB)");
+  }
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    request_.set_bytes(bytes_);
+    return ShowCommand::Run(globals);
   }
 
  protected:
   std::string Show(const admin::ExplainRouteResponse& response) override {
-    Table table({{"ROUTE"}, {"AVAILABLE"}, {"CHOSEN"}, {"REASON"}});
+    Table table({{"ROUTE"},
+                 {"AVAILABLE"},
+                 {"CHOSEN"},
+                 {"TIME", kRight},
+                 {"LATENCY", kRight},
+                 {"GB/S", kRight},
+                 {"REASON"}});
     for (const admin::RouteOption& option : response.options()) {
       table.AddRow({RouteName(option.route()), option.available() ? "yes" : "no",
-                    option.route() == response.chosen() ? "<-" : "", Printable(option.reason())});
+                    option.route() == response.chosen() ? "<-" : "",
+                    option.has_estimate() ? HumanDuration(FromProto(option.estimate())) : "",
+                    option.has_latency() ? HumanDuration(FromProto(option.latency())) : "",
+                    option.bytes_per_second() > 0
+                        ? absl::StrFormat("%.2f", option.bytes_per_second() / 1e9)
+                        : "",
+                    Printable(option.reason())});
     }
     return table.ToString();
   }
   int ResultOf(const admin::ExplainRouteResponse& response) override {
     return response.chosen() == ferry::v1::ROUTE_UNSPECIFIED ? kExitUnhealthy : kExitOk;
   }
+
+ private:
+  uint64_t bytes_ = uint64_t{1} << 20;
 };
 
 class DumpCommand : public Command {

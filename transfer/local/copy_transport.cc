@@ -14,16 +14,15 @@ CopyTransport::CopyTransport(Lane& lane, CopyHelper& helper, OpSink sink, StillV
 
 CopyTransport::~CopyTransport() {
   lane_.RunAndWait([this] {
-    std::vector<OpResult> results;
-    for (std::deque<TransportOp>* queue : {&small_, &large_}) {
-      for (const TransportOp& op : std::exchange(*queue, {})) {
-        results.push_back({op.transfer, op.attempt,
-                           Error(absl::StatusCode::kAborted, Reason::kDraining,
-                                 absl::StrCat("copying ", op.transfer.ToString(),
-                                              ": its lane is being taken down"))});
-      }
+    std::vector<OpResult> results = std::exchange(aborted_, {});
+    for (const auto& [key, op] : ops_) {
+      results.push_back({key.first, key.second,
+                         Error(absl::StatusCode::kAborted, Reason::kDraining,
+                               absl::StrCat("copying ", key.first.ToString(),
+                                            ": its lane is being taken down"))});
     }
-    aborted_.clear();
+    queue_.Clear();
+    ops_.clear();
     if (!results.empty()) sink_(std::move(results));
   });
   // A step that was posted before finds nothing to do; it must have run before the members go.
@@ -33,16 +32,21 @@ CopyTransport::~CopyTransport() {
 void CopyTransport::Launch(std::vector<TransportOp> ops) {
   FERRY_CHECK(lane_.IsCurrent());
   for (TransportOp& op : ops) {
-    FERRY_CHECK(aborted_.try_emplace(OpKey{op.transfer, op.attempt}).second);
-    (op.copy->bytes() <= kSmallBytes ? small_ : large_).push_back(std::move(op));
+    const OpKey key{op.transfer, op.attempt};
+    const auto [entry, fresh] = ops_.try_emplace(key, std::make_unique<Op>(std::move(op)));
+    FERRY_CHECK(fresh);
+    queue_.Add(*entry->second);
   }
   if (!ops.empty()) PostStep();
 }
 
 void CopyTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
   FERRY_CHECK(lane_.IsCurrent());
-  const auto found = aborted_.find(OpKey{transfer, attempt});
-  if (found != aborted_.end() && found->second.ok()) found->second = why;
+  const auto found = ops_.find(OpKey{transfer, attempt});
+  if (found == ops_.end()) return;
+  queue_.Remove(*found->second);
+  aborted_.push_back(Finish(found->first, why));
+  PostStep();
 }
 
 void CopyTransport::PostStep() {
@@ -52,48 +56,43 @@ void CopyTransport::PostStep() {
 
 void CopyTransport::Step() {
   step_posted_ = false;
-  if (small_.empty() && large_.empty()) return;
-  const bool large = small_.empty() || (large_next_ && !large_.empty());
-  large_next_ = !large;
-  std::deque<TransportOp>& queue = large ? large_ : small_;
-
-  std::vector<TransportOp> done;
+  std::vector<const Op*> done;
   pieces_.clear();
-  for (size_t room = kChunkBytes; room != 0 && !queue.empty();) {
-    TransportOp op = std::move(queue.front());
-    queue.pop_front();
-    const bool aborted = !aborted_.find(OpKey{op.transfer, op.attempt})->second.ok();
-    if (aborted || TakePieces(op, &room)) {
-      done.push_back(std::move(op));
-    } else {
-      queue.push_back(std::move(op));  // the others have their turn first
-      break;
-    }
+  for (size_t room = kStepBytes; pieces_.size() + done.size() < kStepPieces;) {
+    auto* op = static_cast<Op*>(queue_.Next());
+    if (op == nullptr || (room == 0 && op->left() > 0)) break;
+    const size_t taken = TakePieces(op->op, std::min(room, kTurnBytes));
+    room -= taken;
+    queue_.Serve(taken);
+    if (!op->waiting()) done.push_back(op);
   }
   helper_.Copy(pieces_);
 
-  std::vector<OpResult> results;
-  results.reserve(done.size());
-  for (const TransportOp& op : done) results.push_back({op.transfer, op.attempt, Finish(op)});
-  if (!small_.empty() || !large_.empty()) PostStep();
+  std::vector<OpResult> results = std::exchange(aborted_, {});
+  results.reserve(results.size() + done.size());
+  for (const Op* op : done) {
+    absl::Status status;
+    if (still_valid_ != nullptr) status = still_valid_(op->op.peer);
+    results.push_back(Finish({op->op.transfer, op->op.attempt}, std::move(status)));
+  }
+  if (!queue_.empty()) PostStep();
   if (!results.empty()) sink_(std::move(results));
 }
 
-bool CopyTransport::TakePieces(TransportOp& op, size_t* room) {
-  while (!op.copy->AtEnd() && *room != 0 && pieces_.size() < kChunkPieces) {
-    const Segment segment = op.copy->Next(*room);
+size_t CopyTransport::TakePieces(TransportOp& op, size_t most) {
+  size_t taken = 0;
+  while (!op.copy->AtEnd() && taken < most && pieces_.size() < kStepPieces) {
+    const Segment segment = op.copy->Next(most - taken);
     pieces_.push_back({segment.local, segment.remote, segment.size});
-    *room -= segment.size;
+    taken += segment.size;
   }
-  return op.copy->AtEnd();
+  return taken;
 }
 
-absl::Status CopyTransport::Finish(const TransportOp& op) {
-  const auto found = aborted_.find(OpKey{op.transfer, op.attempt});
-  absl::Status status = std::move(found->second);
-  aborted_.erase(found);
-  if (status.ok() && still_valid_ != nullptr) status = still_valid_(op.peer);
-  return status;
+OpResult CopyTransport::Finish(const OpKey& key, absl::Status status) {
+  const OpResult result{key.first, key.second, std::move(status)};
+  ops_.erase(key);
+  return result;
 }
 
 }  // namespace ferry

@@ -5,18 +5,20 @@
 // mapped/link_page.h).
 //
 // Home: the lane, but for the destructor. What one Launch brings is copied together as far as it
-// fits a step, so that many small ops stream and share the helper as one large one does.
+// fits a step, so that many small ops stream and share the helper as one large one does. Which
+// bytes go into a step a FairQueue says: of the sessions of the receives in turn.
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "device/host/copy.h"
 #include "device/lane.h"
+#include "transfer/fair_queue.h"
 #include "transfer/transport.h"
 
 namespace ferry {
@@ -29,35 +31,41 @@ class CopyTransport : public Transport {
   // Answers what is left with ABORTED and waits for the lane. Not from the lane.
   ~CopyTransport() override;
 
-  // One step copies at most so many bytes and pieces; between steps the lane runs other tasks.
-  static constexpr size_t kChunkBytes = size_t{64} << 20;
-  static constexpr size_t kChunkPieces = size_t{64} << 10;
-  // Ops up to here are copied in steps of their own, every other one, so that none waits behind
-  // more than one step of large ones. Those take turns.
-  static constexpr size_t kSmallBytes = size_t{1} << 20;
+  // One step copies at most so many bytes and pieces; between steps the lane runs other tasks, and
+  // what comes in waits for one step at most before it shares. Shorter ones would wake the copy
+  // helper more often for the same bytes.
+  static constexpr size_t kStepBytes = size_t{8} << 20;
+  static constexpr size_t kStepPieces = size_t{16} << 10;
+  // What a session has at a turn.
+  static constexpr size_t kTurnBytes = size_t{1} << 20;
 
   void Launch(std::vector<TransportOp> ops) override;
-  // Stops at the next chunk.
+  // An op that is under way stops at the next step.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:
   using OpKey = std::pair<TransferId, uint32_t>;
+  struct Op : FairQueue::Item {
+    explicit Op(TransportOp op)
+        : Item(SessionOf(op.transfer).value(), op.priority, op.copy->bytes()), op(std::move(op)) {}
+    TransportOp op;
+  };
+
   void PostStep();
   void Step();
-  // Takes pieces of `op` until `room` or the step's pieces are used up; true if that was its last.
-  bool TakePieces(TransportOp& op, size_t* room);
-  absl::Status Finish(const TransportOp& op);
+  // Takes pieces of `op` for the current step, at most `most` bytes; how many bytes they have.
+  size_t TakePieces(TransportOp& op, size_t most);
+  // Of an op that is out of the queue: forgets it.
+  OpResult Finish(const OpKey& key, absl::Status status);
 
   Lane& lane_;
   CopyHelper& helper_;
   const OpSink sink_;
   const StillValid still_valid_;
-  std::deque<TransportOp> small_;
-  std::deque<TransportOp> large_;
-  absl::flat_hash_map<OpKey, absl::Status>
-      aborted_;                    // every op that is not answered; OK if not aborted
-  std::vector<CopyPiece> pieces_;  // of the current step; kept for its memory
-  bool large_next_ = false;
+  absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops_;  // that are not answered
+  FairQueue queue_;                                      // of those not copied to their end
+  std::vector<OpResult> aborted_;                        // to be answered by the next step
+  std::vector<CopyPiece> pieces_;                        // of the current step; kept for its memory
   bool step_posted_ = false;
 };
 

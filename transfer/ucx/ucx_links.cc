@@ -43,14 +43,6 @@ void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queu
     if (op->link != &link || !(queued || op->receive() || op->posted > 0)) continue;
     stopped.push_back(op.get());
   }
-  const auto send = std::find_if(stopped.begin(), stopped.end(),
-                                 [](const Op* op) { return op->window != nullptr; });
-  if (send != stopped.end()) {
-    const auto goes = [&](const Op* op) { return op->link == &link && (queued || op->posted > 0); };
-    auto& sends = (*send)->window->sends;
-    sends.erase(std::remove_if(sends.begin(), sends.end(), goes), sends.end());
-    for (Op* op : stopped) op->waiting = false;  // in one pass, not one by one in StopOp
-  }
   const absl::Status because = Annotate(
       why, absl::StrCat("with ", link.key.second.ToString(), " of ", link.key.first.ToString()));
   for (Op* op : stopped) StopOp(*op, because);
@@ -90,13 +82,10 @@ void UcxTransport::Impl::Drain(Channel& channel) {
   }
   channel.waiting.clear();
   for (auto& [key, window] : channel.windows) {
-    window->sends.clear();
+    window->sends.Clear();
     window->waiting = false;
   }
-  for (Op* op : stopped) {
-    op->waiting = false;
-    StopOp(*op, why);
-  }
+  for (Op* op : stopped) StopOp(*op, why);
   PostFinishDraining(channel);
 }
 

@@ -25,6 +25,10 @@ constexpr size_t kSendsAtOnce = 64;
 constexpr size_t kMessageBytes = size_t{4} << 20;
 // Enough for the next message to be agreed on while one is moved.
 constexpr size_t kBytesAtOnce = 2 * kMessageBytes;
+// Of all windows of a channel together, so that what is posted to one peer does not wait for
+// hundreds of others: the more of them are open the smaller each is, but for one message, which
+// each may have whatever the others do.
+constexpr size_t kChannelBytesAtOnce = 8 * kBytesAtOnce;
 // Tags of cancelled receives to watch for, and how many of them one Poll looks for.
 constexpr size_t kMostStrays = 65536;
 constexpr size_t kStraysPerPoll = 64;
@@ -58,14 +62,14 @@ void UcxTransport::Impl::Start(TransportOp op) {
   const absl::Status opened = OpenEndpoint(link);
   if (!opened.ok()) return Refuse(op, Reason::kRouteUnavailable, opened.message());
   const OpKey key{op.transfer, op.attempt};
-  const auto [place, fresh] = ops.try_emplace(key, std::make_unique<Op>());
+  size_t bytes = 0;
+  for (const Segment& segment : op.segments) bytes += segment.size;
+  const auto [place, fresh] = ops.try_emplace(key, std::make_unique<Op>(op, bytes));
   FERRY_CHECK(fresh);
   Op& state = *place->second;
   state.owner = this;
   state.link = &link;
   state.channel = link.channel;
-  size_t bytes = 0;
-  for (const Segment& segment : op.segments) bytes += segment.size;
   state.slots.resize((bytes + kMessageBytes - 1) / kMessageBytes);
   for (Slot& slot : state.slots) {
     slot.op = &state;
@@ -154,14 +158,12 @@ void UcxTransport::Impl::PostSend(Op& op) {
   ucp_request_param_t param = RequestParam(slot, buffer);
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     Slot& slot = *static_cast<Slot*>(user_data);
-    --slot.op->window->requests;
-    slot.op->window->bytes -= slot.size;
+    slot.op->owner->Vacate(*slot.op->channel, *slot.op->window, slot.size);
     slot.op->owner->Sent(slot, status);
     slot.op->owner->Returned(slot, request);
   };
   ++op.in_flight;
-  ++op.window->requests;
-  op.window->bytes += slot.size;
+  Occupy(*op.channel, *op.window, slot.size);
   const ucs_status_ptr_t request =
       api.ucp_tag_send_nbx(op.link->endpoint, buffer.data, buffer.count, op.op.tag, &param);
   if (UCS_PTR_IS_PTR(request)) {
@@ -169,8 +171,7 @@ void UcxTransport::Impl::PostSend(Op& op) {
     return;
   }
   --op.in_flight;
-  --op.window->requests;
-  op.window->bytes -= slot.size;
+  Vacate(*op.channel, *op.window, slot.size);
   Sent(slot, UCS_PTR_RAW_STATUS(request));
 }
 
@@ -226,46 +227,58 @@ void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
       strays.push_back({op.op.tag, op.slots.size() - op.arrived});
     }
     if (strays.size() > kMostStrays) strays.pop_front();
-  } else if (std::exchange(op.waiting, false)) {
-    auto& sends = op.window->sends;
-    sends.erase(std::find(sends.begin(), sends.end(), &op));
+  } else if (op.window != nullptr) {
+    op.window->sends.Remove(op);
   }
   FinishIfComplete(op);
 }
 
 void UcxTransport::Impl::Enqueue(Op& send) {
-  send.waiting = true;
-  send.window->sends.push_back(&send);
+  send.window->sends.Add(send);
   if (std::exchange(send.window->waiting, true)) return;
   send.channel->waiting.push_back(send.window);
 }
 
+void UcxTransport::Impl::Occupy(Channel& channel, Window& window, size_t bytes) {
+  if (window.requests++ == 0) ++channel.open_windows;
+  window.bytes += bytes;
+}
+
+void UcxTransport::Impl::Vacate(Channel& channel, Window& window, size_t bytes) {
+  if (--window.requests == 0) --channel.open_windows;
+  window.bytes -= bytes;
+}
+
 bool UcxTransport::Impl::PumpSends(Channel& channel) {
   bool any = false;
-  // One message for each window in turn, and within it for each op, until none has room.
+  const auto full_at = [&channel] {
+    return std::min(kBytesAtOnce, kChannelBytesAtOnce / std::max<size_t>(channel.open_windows, 1));
+  };
+  // One message for each window in turn, and within it for each session, until none has room.
   for (size_t full = 0; full < channel.waiting.size();) {
     Window& window = *channel.waiting.front();
     channel.waiting.pop_front();
     window.waiting = !window.sends.empty();
     if (!window.waiting) continue;
     channel.waiting.push_back(&window);
-    if (window.requests >= kSendsAtOnce || window.bytes >= kBytesAtOnce) {
+    if (window.requests >= kSendsAtOnce || window.bytes >= full_at()) {
       ++full;
       continue;
     }
     full = 0;
     any = true;
-    Op& op = *window.sends.front();
-    window.sends.pop_front();
-    op.waiting = false;
+    Op& op = static_cast<Op&>(*window.sends.Next());
     const absl::Status opened = OpenEndpoint(*op.link);
     if (!opened.ok()) {
       op.status = OpError(absl::StatusCode::kUnavailable,
                           op.posted == 0 ? Reason::kRouteUnavailable : Reason::kCommAborted, op.op,
                           opened.message());
     }
-    if (op.status.ok()) PostSend(op);
-    if (op.status.ok() && op.posted < op.slots.size()) Enqueue(op);
+    if (op.status.ok()) {
+      window.sends.Serve(op.slots[op.posted].size);
+      PostSend(op);
+    }
+    if (!op.status.ok()) window.sends.Remove(op);
     FinishIfComplete(op);
   }
   return any;

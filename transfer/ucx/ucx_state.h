@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "transfer/fair_queue.h"
 #include "transfer/ucx/ucx_api.h"
 #include "transfer/ucx/ucx_transport.h"
 #include "transfer/ucx/ucx_worker.h"
@@ -42,13 +43,15 @@ struct UcxTransport::Impl {
   // The sends to one device of a peer: each has bounds of its own, so that one that does not take
   // its messages holds up nobody else.
   struct Window {
-    std::deque<Op*> sends;  // not all messages posted
-    bool waiting = false;   // is in its channel's `waiting`
-    size_t requests = 0;    // that UCX has
-    size_t bytes = 0;       // of these
+    FairQueue sends;       // not all messages posted
+    bool waiting = false;  // is in its channel's `waiting`
+    size_t requests = 0;   // that UCX has
+    size_t bytes = 0;      // of these
   };
 
-  struct Op {
+  struct Op : FairQueue::Item {
+    explicit Op(const TransportOp& op, size_t bytes)
+        : Item(SessionOf(op.transfer).value(), op.priority, bytes) {}
     Impl* owner = nullptr;
     TransportOp op;
     Link* link = nullptr;  // null once it is stopped
@@ -60,7 +63,6 @@ struct UcxTransport::Impl {
     size_t offset = 0;
     size_t in_flight = 0;   // requests that have not returned
     size_t arrived = 0;     // receives: messages that need nothing more from the peer
-    bool waiting = false;   // is in its window's `sends`
     bool overrun = false;   // the peer sent what was not agreed, and may go on
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
@@ -94,6 +96,7 @@ struct UcxTransport::Impl {
     size_t ops = 0;
     absl::flat_hash_map<LinkKey, std::unique_ptr<Window>> windows;
     std::deque<Window*> waiting;  // those that have sends
+    size_t open_windows = 0;      // those with requests
     size_t receives_in_flight = 0;
     bool draining = false;       // see Drain
     std::vector<void*> closing;  // requests of endpoints that close
@@ -171,6 +174,9 @@ struct UcxTransport::Impl {
   // UCX for much, and not in Launch or Abort, which must not answer.
   bool AfterProgress(Channel& channel);
   void Enqueue(Op& send);
+  // UCX has taken a message, or given it back.
+  void Occupy(Channel& channel, Window& window, size_t bytes);
+  void Vacate(Channel& channel, Window& window, size_t bytes);
   bool PumpSends(Channel& channel);
   void DropStrays(Channel& channel);
   bool DropMessage(Channel& channel, uint64_t tag);

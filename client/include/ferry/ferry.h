@@ -42,6 +42,10 @@ FERRY_API const char* ferry_status_message(const ferry_status* status);
 FERRY_API size_t ferry_status_violations(const ferry_status* status);
 FERRY_API const char* ferry_status_violation_field(const ferry_status* status, size_t index);
 FERRY_API const char* ferry_status_violation_text(const ferry_status* status, size_t index);
+/* What can pass by waiting (RESOURCE_EXHAUSTED, UNAVAILABLE): after how long the same call is worth
+ * another try, as the daemon estimates it. 0 if it does not say: then waiting alone does not help.
+ */
+FERRY_API uint64_t ferry_status_retry_after_ns(const ferry_status* status);
 FERRY_API void ferry_status_free(ferry_status* status); /* NULL is fine */
 
 /* The library's version, "0.1.0". */
@@ -211,8 +215,10 @@ typedef struct ferry_post_options {
   uint32_t
       over_timeline; /* 'over' counter of these transfers; bound to the device of its first use */
   uint64_t deadline_ns; /* how long a transfer may wait to start; 0: the daemon's default, 60 s */
-  int32_t priority;
-  int route;              /* insist on one */
+  int32_t priority;     /* -100 to 100: the session's own transfers that wait for a device go in its
+                         * order; against other sessions 50 more is twice the share. The receive's
+                         * counts, unless it is 0; then the send's */
+  int route;            /* insist on one */
   const void* request_id; /* at most 64 bytes; repeating it with the same batch changes nothing */
   size_t request_id_bytes;
 } ferry_post_options;

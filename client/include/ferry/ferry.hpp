@@ -50,6 +50,11 @@ class [[nodiscard]] Status {
     return all;
   }
 
+  // After how long the same call is worth another try; zero if the daemon does not say.
+  std::chrono::nanoseconds retry_after() const {
+    return std::chrono::nanoseconds(ferry_status_retry_after_ns(status_.get()));
+  }
+
   // "UNAVAILABLE/DAEMON_LOST: text" for people.
   std::string ToString() const {
     if (ok()) return "OK";

@@ -299,6 +299,7 @@ google::rpc::Status FullStatus() {
   status.add_details()->PackFrom(info);
   google::rpc::RetryInfo retry;
   retry.mutable_retry_delay()->set_seconds(1);
+  retry.mutable_retry_delay()->set_nanos(5);
   status.add_details()->PackFrom(retry);
   google::rpc::BadRequest bad;
   for (int i = 0; i < 2; ++i) {
@@ -315,12 +316,21 @@ void ExpectFull(const StatusPtr& status) {
   EXPECT_EQ(status->code, 3);
   EXPECT_EQ(status->message, "two are bad");
   EXPECT_EQ(status->reason, "RANGE_INVALID");
+  EXPECT_EQ(status->retry_after_ns, 1'000'000'005u);
   EXPECT_THAT(status->violations, testing::ElementsAre(testing::Pair("buffers[0]", "why 0"),
                                                        testing::Pair("buffers[1]", "why 1")));
 }
 
 TEST(CodecTest, Statuses) {
   ExpectFull(DecodeStatus(FullStatus().SerializeAsString()));
+  for (const auto& [seconds, nanos] : {std::pair(-1, 0), {0, -1}, {1'000'000, 0}, {0, 1 << 30}}) {
+    google::rpc::Status odd = FullStatus();
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(seconds);
+    retry.mutable_retry_delay()->set_nanos(nanos);
+    odd.mutable_details(1)->PackFrom(retry);
+    EXPECT_EQ(DecodeStatus(odd.SerializeAsString())->retry_after_ns, 0u) << seconds << " " << nanos;
+  }
   EXPECT_EQ(DecodeStatus(""), nullptr);
   EXPECT_EQ(DecodeStatus("\x12\xff"), nullptr);
 }

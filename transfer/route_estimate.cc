@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/route_estimate.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace ferry {
+namespace {
+
+constexpr double kWeight = 1.0 / 8;  // of a new measurement
+
+}  // namespace
+
+void RouteEstimate::Mean::Add(double sample) {
+  value_ = samples_ == 0 ? sample : value_ + kWeight * (sample - value_);
+  if (samples_ < kEnough) ++samples_;
+}
+
+void RouteEstimate::OnLaunch(absl::Time now) {
+  last_launch_ = now;
+  if (running_++ > 0) return;
+  since_ = now;
+  launches_ = 0;
+  moved_ = 0;
+  clean_ = true;
+}
+
+void RouteEstimate::OnDone(absl::Time now, uint64_t bytes, bool moved) {
+  FERRY_CHECK(running_ > 0);
+  --running_;
+  ++launches_;
+  moved_ += bytes;
+  clean_ = clean_ && moved;
+  const double took = absl::ToDoubleSeconds(now - since_);
+  if (running_ > 0 || !clean_ || took <= 0) return;
+  if (launches_ == 1 && moved_ <= kLatencyBytes) {
+    seconds_.Add(took);
+  } else if (moved_ >= kBandwidthBytes) {
+    // The latency is part of it, but never most of it.
+    const double moving = std::max(took - seconds_.value(), took / 2);
+    bytes_per_second_.Add(static_cast<double>(moved_) / moving);
+  }
+}
+
+void RouteEstimate::Forget() {
+  seconds_ = Mean();
+  bytes_per_second_ = Mean();
+  clean_ = false;
+}
+
+std::optional<absl::Duration> RouteEstimate::TimeFor(uint64_t bytes) const {
+  if (bytes <= kLatencyBytes) return latency();
+  if (!bytes_per_second_.known()) return std::nullopt;
+  return absl::Seconds(seconds_.value() + static_cast<double>(bytes) / bytes_per_second_.value());
+}
+
+std::optional<absl::Duration> RouteEstimate::latency() const {
+  if (!seconds_.known()) return std::nullopt;
+  return absl::Seconds(seconds_.value());
+}
+
+std::optional<double> RouteEstimate::bytes_per_second() const {
+  if (!bytes_per_second_.known()) return std::nullopt;
+  return bytes_per_second_.value();
+}
+
+}  // namespace ferry

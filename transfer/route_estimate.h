@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long transfers take over one route from one peer, by what the launches of this daemon took.
+// Pure; time is an argument, so that the same launches give the same choice. Home: control (owned
+// by the engine).
+//
+// What is measured is a busy time, from a launch while none runs to the moment when none runs any
+// more: how launches that run at once share the route is then no matter. A busy time of one small
+// launch tells the latency, one of many bytes the bandwidth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+
+namespace ferry {
+
+class RouteEstimate {
+ public:
+  // Transfers of at most so many bytes are latency, busy times of at least so many bandwidth.
+  static constexpr uint64_t kLatencyBytes = uint64_t{64} << 10;
+  static constexpr uint64_t kBandwidthBytes = uint64_t{1} << 20;
+  // So many measurements make an estimate: the first ones carry what is done once (mapping,
+  // connecting, first touch).
+  static constexpr uint32_t kEnough = 4;
+
+  void OnLaunch(absl::Time now);
+  // A launch is over; `moved` is false if it failed.
+  void OnDone(absl::Time now, uint64_t bytes, bool moved);
+  // Nothing measured so far holds any more.
+  void Forget();
+
+  bool idle() const { return running_ == 0; }
+  absl::Time last_launch() const { return last_launch_; }
+  // Of a transfer of `bytes`, if it was measured often enough.
+  std::optional<absl::Duration> TimeFor(uint64_t bytes) const;
+  std::optional<absl::Duration> latency() const;
+  std::optional<double> bytes_per_second() const;
+
+ private:
+  class Mean {  // exponentially weighted
+   public:
+    void Add(double sample);
+    bool known() const { return samples_ >= kEnough; }
+    double value() const { return value_; }
+
+   private:
+    double value_ = 0;
+    uint32_t samples_ = 0;
+  };
+
+  Mean seconds_;
+  Mean bytes_per_second_;
+  absl::Time last_launch_ = absl::InfinitePast();
+  // The busy time.
+  size_t running_ = 0;
+  absl::Time since_;
+  size_t launches_ = 0;
+  uint64_t moved_ = 0;
+  bool clean_ = true;  // all of them were moved, and nothing was forgotten meanwhile
+};
+
+}  // namespace ferry
