@@ -72,6 +72,7 @@ std::shared_ptr<Connection> Session::Reattach(const std::string& loss) {
       welcomes_.push_back(std::make_unique<Welcome>(made->welcome()));
       welcome_ = welcomes_.back().get();
       connection_ = made;
+      if (watching_) to_watch_.push_back(made);
       cause_ = nullptr;
       changed_.notify_all();
       return made;

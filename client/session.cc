@@ -70,6 +70,7 @@ void Session::Close() {
     if (!over_) {
       over_ = true;
       ended = EndConnection(Error(kCancelled, kReasonCancelled, "the session was closed"));
+      if (ended != nullptr) ended->unheard().TakeAll();  // the watch's last call stands for them
     }
     if (opening_ != nullptr) opening_->Break("the session was closed");
     watch.swap(watch_);
@@ -202,7 +203,7 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
     if (!options_.reattach) return;
     connection->unheard().Posted(
         {answer->first_transfer_id, batch.count, timeline, answer->first_over_value});
-    if (!watch_.joinable()) connection->unheard().ForgetOver(timelines_);
+    if (!watching_) connection->unheard().ForgetOver(timelines_);
   });
 }
 

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -139,6 +140,8 @@ class Session {
   // Names that the application was given stay where they are.
   std::vector<std::unique_ptr<const Welcome>> welcomes_;
   std::thread watch_;
+  bool watching_ = false;
+  std::deque<std::shared_ptr<Connection>> to_watch_;  // each that a watcher must see to its end
 };
 
 }  // namespace ferry::client

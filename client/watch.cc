@@ -12,24 +12,33 @@ StatusPtr Session::Watch(Ended ended, void* argument) {
   if (watch_.joinable()) {
     return Error(kFailedPrecondition, "", "watching the session: it has a watcher already");
   }
-  return StartThread(
-      "ferry-watch", [this, ended, argument] { RunWatch(ended, argument); }, &watch_);
+  FERRY_CLIENT_RETURN_IF_ERROR(StartThread(
+      "ferry-watch", [this, ended, argument] { RunWatch(ended, argument); }, &watch_));
+  watching_ = true;
+  to_watch_.push_back(connection_);
+  return nullptr;
 }
 
 void Session::RunWatch(Ended ended, void* argument) {
   StatusPtr why;
   while (true) {
     std::shared_ptr<Connection> connection;
-    why = WaitAttached(kForever);
-    if (why == nullptr) why = Connected(&connection);
-    if (why == nullptr) {
-      why = WatchOne(*connection, ended, argument);
-      if (!connection->broken()) break;  // the daemon is there, but has no more to tell
-      TellLost(*connection, ended, argument);
-      continue;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return !to_watch_.empty() || over_; });
+      why = Copy(cause_);
+      if (to_watch_.empty()) break;
+      connection = std::move(to_watch_.front());
+      to_watch_.pop_front();
     }
+    why = WatchOne(*connection, ended, argument);
+    if (!connection->broken()) break;  // the daemon is there, but has no more to tell
+    TellLost(*connection, ended, argument);
+  }
+  {
     std::lock_guard lock(mutex_);
-    if (over_) break;
+    watching_ = false;
+    to_watch_.clear();
   }
   ended(argument, 0, why.get());
 }
@@ -71,7 +80,6 @@ void Session::TellLost(Connection& connection, Ended ended, void* argument) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return connection_.get() != &connection; });
-    if (over_) return;  // the last call stands for all of them
   }
   for (const Unheard::Batch& batch : connection.unheard().TakeAll()) {
     for (uint64_t i = 0; i < batch.count; ++i) {

@@ -370,6 +370,7 @@ TEST(CodecTest, WelcomeIsRead) {
   EXPECT_EQ(response.welcome.features, 3u);
   EXPECT_EQ(response.welcome.session_id, 1ull << 40);
   EXPECT_EQ(response.welcome.token, std::string("\0token", 6));
+  EXPECT_EQ(response.welcome.incarnation, 99u);
   EXPECT_EQ(response.welcome.node, "node-a");
   ASSERT_EQ(response.welcome.devices.size(), 2u);
   EXPECT_EQ(response.welcome.devices[1].id, 101u);
