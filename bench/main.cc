@@ -37,7 +37,7 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 namespace {
 
 const std::vector<std::string> kCases = {"copies",  "blocks", "ucx-shm", "ucx-tcp",
-                                         "latency", "rate",   "posted"};
+                                         "latency", "rate",   "posted",  "loss"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -80,6 +80,10 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
   if (run("posted")) {  // fresh daemons: memory is measured
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
     RETURN_IF_ERROR(MeasurePosted(settings, nodes, report));
+  }
+  if (run("loss")) {
+    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
+    RETURN_IF_ERROR(MeasureLoss(settings, nodes, report));
   }
   return absl::OkStatus();
 }

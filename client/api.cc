@@ -265,9 +265,7 @@ ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns) {
   return WaitBatch(batch, timeout_ns).release();
 }
 
-int ferry_batch_over(const ferry_batch* batch) {
-  return BatchOver(*batch) ? 1 : 0;
-}
+int ferry_batch_over(const ferry_batch* batch) { return BatchOver(*batch) ? 1 : 0; }
 
 ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index) {
   return TransferStatus(batch, index).release();

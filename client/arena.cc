@@ -115,11 +115,11 @@ void ShowAgain(ferry_arena* arena, Connection& connection) {
   if (arena->released) {
     refused = Error(kNotFound, kReasonIdStale, "the arena was released");
   } else {
-    refused = connection.RegisterArena(arena->device, arena->bytes, arena->imported, arena->memfd,
-                                       &id);
+    refused =
+        connection.RegisterArena(arena->device, arena->bytes, arena->imported, arena->memfd, &id);
     if (refused != nullptr) {
-      refused->message = "the daemon came back and did not take the arena again: " +
-                         refused->message;
+      refused->message =
+          "the daemon came back and did not take the arena again: " + refused->message;
     }
   }
   SetKnown(arena, connection, id, std::move(refused));
@@ -155,8 +155,8 @@ StatusPtr Show(ferry_arena* arena, int memfd) {
   }
   uint64_t id = 0;
   StatusPtr error = session.OrCause(
-      *connection, connection->RegisterArena(arena->device, arena->bytes, arena->imported, memfd,
-                                             &id));
+      *connection,
+      connection->RegisterArena(arena->device, arena->bytes, arena->imported, memfd, &id));
   if (error == nullptr) SetKnown(arena, *connection, id, nullptr);
   return error;
 }

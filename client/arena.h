@@ -29,8 +29,8 @@ struct ferry_arena {
   uint64_t kept = 0;  // at the session
   std::atomic<bool> released{false};
 
-  mutable std::mutex mutex;  // guards what follows
-  uint64_t connection = 0;         // the number of that which knows it as `id`
+  mutable std::mutex mutex;          // guards what follows
+  uint64_t connection = 0;           // the number of that which knows it as `id`
   ferry::client::StatusPtr refused;  // why id is 0
 };
 

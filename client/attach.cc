@@ -155,8 +155,8 @@ StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name
                                  int* memfd, int* doorbell) {
   const std::string doing = "opening a session at " + dir;
   const uint64_t sequence = NextSequence();
-  FERRY_CLIENT_RETURN_IF_ERROR(Send(EncodeHello(sequence, name, resume),
-                                    resume != nullptr ? *memfd : -1, deadline_ns));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      Send(EncodeHello(sequence, name, resume), resume != nullptr ? *memfd : -1, deadline_ns));
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kReadPatience, sizeof(kReadPatience));
   if (!Ready(fd_, POLLIN, deadline_ns)) {
     return Error(kDeadlineExceeded, kReasonNotReady, doing + ": the daemon did not answer in time");
@@ -177,10 +177,9 @@ StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name
   }
   // The memfd of a new session, and the doorbell, which a daemon may lack.
   const size_t most = resume != nullptr ? 1 : 2;
-  if (error == nullptr &&
-      (response.kind != AttachResponse::Kind::kWelcome || response.sequence != sequence ||
-       response.welcome.protocol != 1 || packet.fds.size() > most ||
-       packet.fds.size() + 1 < most)) {
+  if (error == nullptr && (response.kind != AttachResponse::Kind::kWelcome ||
+                           response.sequence != sequence || response.welcome.protocol != 1 ||
+                           packet.fds.size() > most || packet.fds.size() + 1 < most)) {
     error =
         Error(kInternal, kReasonProtocol,
               doing + ": the daemon's answer is not a welcome of protocol 1 with its descriptors");

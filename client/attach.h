@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// attach.sock: what makes the daemon's session. Connect() and SayHello() once, then Request() from any
-// thread. Whoever waits for an answer reads for all (leader and followers), so that a lone
+// attach.sock: what makes the daemon's session. Connect() and SayHello() once, then Request() from
+// any thread. Whoever waits for an answer reads for all (leader and followers), so that a lone
 // caller is answered on its own thread, and no other one wakes for it: the session's thread, in
-// WaitForEnd(), waits for the socket's end only. Owned by the connection. Invariant: one thread reads
-// at a time; a request ends with its answer, with its timeout, or with the socket.
+// WaitForEnd(), waits for the socket's end only. Owned by the connection. Invariant: one thread
+// reads at a time; a request ends with its answer, with its timeout, or with the socket.
 #pragma once
 
 #include <atomic>

@@ -79,8 +79,9 @@ StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failur
       // Some of the chunk is forgotten, which may be one old failure among many: ask one by one. A
       // lone forgotten one stays unknown.
       if (chunk == 1) {
-        (*failures)[from] = UnknownEnding(
-            batch->first_id + from, "the daemon keeps the statuses of old transfers for a while only");
+        (*failures)[from] =
+            UnknownEnding(batch->first_id + from,
+                          "the daemon keeps the statuses of old transfers for a while only");
         continue;
       }
       const size_t half = chunk / 2;
@@ -199,8 +200,9 @@ StatusPtr CancelBatch(ferry_batch* batch, const char* poison) {
   for (size_t done = 0; done < batch->count; done += kIdsPerCall) {
     const size_t chunk = std::min(kIdsPerCall, batch->count - done);
     std::string response;
-    FERRY_CLIENT_RETURN_IF_ERROR(batch->session->Call(
-        *batch->life, Method::kCancel, EncodeCancel(batch->first_id + done, chunk, poison), &response));
+    FERRY_CLIENT_RETURN_IF_ERROR(
+        batch->session->Call(*batch->life, Method::kCancel,
+                             EncodeCancel(batch->first_id + done, chunk, poison), &response));
   }
   return nullptr;
 }

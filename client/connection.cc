@@ -92,8 +92,7 @@ StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answ
                                           : posts_.Post(batch, answer);
   }
   AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      Ask(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
+  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
   answer->first_transfer_id = response.first_transfer_id;
   answer->first_over_value = response.first_over_value;
   return nullptr;

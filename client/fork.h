@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What fork() leaves behind. A child must not keep its parent's session alive, so the sockets of
 // every connection are listed here and the child's copies are closed before fork() returns in it;
-// and it must get an error instead of a hang from locks and threads that did not come along, so each
-// session remembers in which generation (number of forks between it and the process that loaded the
-// library) it was opened. The memory that a child inherited stays mapped there, like all memory. Any
-// thread. The list's lock is held across fork() and never while code of the application runs.
+// and it must get an error instead of a hang from locks and threads that did not come along, so
+// each session remembers in which generation (number of forks between it and the process that
+// loaded the library) it was opened. The memory that a child inherited stays mapped there, like all
+// memory. Any thread. The list's lock is held across fork() and never while code of the application
+// runs.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // gRPC on client.sock: one socket, made by us and handed to gRPC as a descriptor. So there is no
 // resolver, no proxy and no reconnect: that is the session's affair. Calls
 // block their caller's thread, which polls for its own answer: no other thread is woken on the way.
-// Any thread; owned by the connection. Invariant: after Cancel() every call ends soon and no new one
-// starts.
+// Any thread; owned by the connection. Invariant: after Cancel() every call ends soon and no new
+// one starts.
 #pragma once
 
 #include <grpcpp/channel.h>

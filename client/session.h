@@ -74,10 +74,11 @@ class Session {
   StatusPtr OrCause(const Connection& connection, StatusPtr error) const;
 
   // What a daemon must be told again after a re-attach: an arena, or whatever is prepared once and
-  // used often. `again` is run on the session's thread, in the order of Keep(), when the counters go
-  // on and before any other call is let in. It may block for calls on the connection it is given,
-  // and answers for its own failures; if the connection breaks, all is run again on the next one.
-  // It must not use the session, which has no connection meanwhile. Forget() waits for it to end.
+  // used often. `again` is run on the session's thread, in the order of Keep(), when the counters
+  // go on and before any other call is let in. It may block for calls on the connection it is
+  // given, and answers for its own failures; if the connection breaks, all is run again on the next
+  // one. It must not use the session, which has no connection meanwhile. Forget() waits for it to
+  // end.
   using Again = std::function<void(Connection& connection)>;
   uint64_t Keep(Again again);
   void Forget(uint64_t kept);
@@ -130,7 +131,7 @@ class Session {
   std::map<uint64_t, Again> kept_;
   uint64_t next_kept_ = 1;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;                 // guards what follows
   mutable std::condition_variable changed_;  // connection_ or over_
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<Connection> opening_;  // the next one, on the session's thread

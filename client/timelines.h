@@ -2,8 +2,8 @@
 // The session's counters: the shared pages (proto/ferry/v1/timeline_layout.h), waiting on them, and
 // ending what is outstanding when the daemon or the session ends. The pages stay the same memory
 // over every life of the daemon. Any thread; owned by the session and mapped until its last handle
-// is freed. Invariant: once End() returned nothing sleeps here, and every value that was ever posted
-// is reached; until Begin() nothing sleeps either.
+// is freed. Invariant: once End() returned nothing sleeps here, and every value that was ever
+// posted is reached; until Begin() nothing sleeps either.
 #pragma once
 
 #include <array>

@@ -158,7 +158,8 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
   if (next_sequence_ + batch.specs.size() > (uint64_t{1} << kTransferSequenceBits)) {
     violations.push_back(
         {"buffers", Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
-                          absl::StrCat(id_.ToString(), " has given out all its transfer ids; open "
+                          absl::StrCat(id_.ToString(),
+                                       " has given out all its transfer ids; open "
                                        "another one"))});
     return violations;
   }

@@ -27,10 +27,11 @@ class TimelinePages {
     uint64_t first_failed = 0;
     uint64_t failures = 0;
   };
-  // Maps the memfd that another life of the daemon made for the session, and goes on from `over` (by
-  // counter). The client hands both in, so they are checked like any client memory: MEMFD_UNSEALED
-  // or FIELD_INVALID, never a fault, and no counter that could run over. `same_daemon`: the pages
-  // were this daemon's, whose lanes may still be about to take back that they are parked.
+  // Maps the memfd that another life of the daemon made for the session, and goes on from `over`
+  // (by counter). The client hands both in, so they are checked like any client memory:
+  // MEMFD_UNSEALED or FIELD_INVALID, never a fault, and no counter that could run over.
+  // `same_daemon`: the pages were this daemon's, whose lanes may still be about to take back that
+  // they are parked.
   static absl::StatusOr<std::unique_ptr<TimelinePages>> Resume(UniqueFd memfd,
                                                                const std::vector<Mark>& over,
                                                                bool same_daemon);

@@ -185,7 +185,7 @@ TEST_F(ReattachTest, TheWatchTellsEveryTransferOnceOverAllLives) {
   Restart();
   EXPECT_TRUE(watched.WaitFor(4));
   ASSERT_OK(session.WaitAttached(kSoon));
-  ASSERT_OK(session.Send(0, {Keyed("echo")}));      // 5
+  ASSERT_OK(session.Send(0, {Keyed("echo")}));       // 5
   auto last = session.Receive(0, {Keyed("never")});  // 6
   EXPECT_TRUE(watched.WaitFor(5));
   Restart();

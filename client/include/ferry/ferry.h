@@ -7,16 +7,17 @@
  *
  * A daemon that goes away ends all that was outstanding (DAEMON_LOST), and the session outlives it:
  * when the daemon is back, the session is attached again, with the same handles, memory, counters
- * and watch. What was outstanding is not posted again: bytes of it may have moved, and the other end
- * was told that it failed, so that is for the application to decide. Request ids of before are
+ * and watch. What was outstanding is not posted again: bytes of it may have moved, and the other
+ * end was told that it failed, so that is for the application to decide. Request ids of before are
  * unknown to the new daemon.
  *
  * Threads: every function may be called from any thread unless it says otherwise. The library has
- * one thread of its own a session (it sees the daemon go and come), gRPC's, one for callbacks and one
- * for a watch. Fork: in a child of fork every call on an inherited session fails with FORKED, and the
- * parent's session is untouched; the child may open its own only after exec, or if no session was
- * opened before the fork. Errors: functions return NULL for success, else a ferry_status that the
- * caller frees. Structs: set `struct_size` to sizeof; zero means default for every other field. */
+ * one thread of its own a session (it sees the daemon go and come), gRPC's, one for callbacks and
+ * one for a watch. Fork: in a child of fork every call on an inherited session fails with FORKED,
+ * and the parent's session is untouched; the child may open its own only after exec, or if no
+ * session was opened before the fork. Errors: functions return NULL for success, else a
+ * ferry_status that the caller frees. Structs: set `struct_size` to sizeof; zero means default for
+ * every other field. */
 #ifndef FERRY_FERRY_H_
 #define FERRY_FERRY_H_
 
@@ -86,13 +87,13 @@ FERRY_API ferry_status* ferry_session_open(const ferry_session_options* options,
  * arenas and batches stay valid (memory readable, every wait ends) until they are freed; the
  * session is. */
 FERRY_API void ferry_session_close(ferry_session* session);
-/* NULL while the daemon is there; else DAEMON_LOST (or FORKED), whose text says whether the session is
- * being attached again. Until it is, calls that need the daemon fail with the same. */
+/* NULL while the daemon is there; else DAEMON_LOST (or FORKED), whose text says whether the session
+ * is being attached again. Until it is, calls that need the daemon fail with the same. */
 FERRY_API ferry_status* ferry_session_health(ferry_session* session);
 /* Waits until the session has its daemon again: NULL (at once if it is there). DEADLINE_EXCEEDED
- * without a reason if `timeout_ns` passed first (UINT64_MAX: no limit). Else it is lost for good, as
- * ferry_session_health says: the time for it is over, or the daemon that came cannot go on with the
- * session. A daemon that drains, is full, or may not be reached is asked again and again. */
+ * without a reason if `timeout_ns` passed first (UINT64_MAX: no limit). Else it is lost for good,
+ * as ferry_session_health says: the time for it is over, or the daemon that came cannot go on with
+ * the session. A daemon that drains, is full, or may not be reached is asked again and again. */
 FERRY_API ferry_status* ferry_session_wait(ferry_session* session, uint64_t timeout_ns);
 /* In lists and logs of the daemon; another one after a re-attach, as are all that follow here. */
 FERRY_API uint64_t ferry_session_id(const ferry_session* session);
@@ -135,9 +136,9 @@ FERRY_API ferry_status* ferry_arena_import(ferry_session* session, uint64_t devi
                                            uint64_t bytes, ferry_arena** arena);
 FERRY_API void* ferry_arena_data(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_bytes(const ferry_arena* arena);
-/* In lists and logs of the daemon. Another one after a re-attach; 0 if the daemon that came back did
- * not take the arena (its device is gone, or the quota is smaller): posting with it then fails with
- * the reason, and the next daemon is asked again. */
+/* In lists and logs of the daemon. Another one after a re-attach; 0 if the daemon that came back
+ * did not take the arena (its device is gone, or the quota is smaller): posting with it then fails
+ * with the reason, and the next daemon is asked again. */
 FERRY_API uint64_t ferry_arena_id(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_device(const ferry_arena* arena);
 /* Gives the arena back to the daemon; fails while transfers use it (FAILED_PRECONDITION), and then
@@ -299,9 +300,9 @@ FERRY_API void ferry_define(ferry_session* session, uint32_t timeline, uint64_t 
 FERRY_API uint64_t ferry_defined_value(const ferry_session* session, uint32_t timeline);
 /* 'over' counters are the daemon's: a low-water mark in the order of posting. */
 FERRY_API uint64_t ferry_over_value(const ferry_session* session, uint32_t timeline);
-/* Waits until over >= value. NULL, or DEADLINE_EXCEEDED. When the daemon is lost every posted value is
- * reached, with failures counted, and a wait for another one ends with DAEMON_LOST. Values go on from
- * there at the next daemon. */
+/* Waits until over >= value. NULL, or DEADLINE_EXCEEDED. When the daemon is lost every posted value
+ * is reached, with failures counted, and a wait for another one ends with DAEMON_LOST. Values go on
+ * from there at the next daemon. */
 FERRY_API ferry_status* ferry_over_wait(ferry_session* session, uint32_t timeline, uint64_t value,
                                         uint64_t timeout_ns);
 /* Failures of an 'over' counter since the last reset: how many, and the lowest value that failed.

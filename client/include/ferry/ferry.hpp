@@ -241,8 +241,8 @@ struct SessionOptions {
   std::string name;        // empty: the program's
   Duration timeout{0};     // 0: 10 s
   int post_by = FERRY_POST_BY_ANY;
-  bool reattach = true;           // outlive the daemon
-  Duration reattach_timeout{0};   // 0: until it is closed
+  bool reattach = true;          // outlive the daemon
+  Duration reattach_timeout{0};  // 0: until it is closed
 };
 
 // What ReceiveNew() made.
