@@ -35,7 +35,12 @@ bool WorthAnother(const ferry_status& error) {
 
 }  // namespace
 
-void Session::Run(std::shared_ptr<Connection> connection) {
+void Session::Run() {
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard lock(mutex_);
+    connection = connection_;
+  }
   while (connection != nullptr) {
     const std::string why = connection->WaitForEnd(stop_);
     if (why.empty()) return;

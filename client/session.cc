@@ -47,9 +47,9 @@ StatusPtr Session::Start() {
   }
   welcomes_.push_back(std::make_unique<Welcome>(connection->welcome()));
   welcome_ = welcomes_.back().get();
-  connection_ = connection;
+  connection_ = std::move(connection);
   return StartThread(
-      "ferry-session", [this, connection] { Run(connection); }, &thread_);
+      "ferry-session", [this] { Run(); }, &thread_);
 }
 
 std::shared_ptr<Connection> Session::EndConnection(StatusPtr cause) {

@@ -105,7 +105,7 @@ class Session {
   std::shared_ptr<Connection> EndConnection(StatusPtr cause);
 
   // reattach.cc: the session's thread.
-  void Run(std::shared_ptr<Connection> connection);
+  void Run();
   std::shared_ptr<Connection> Reattach(const std::string& loss);
   StatusPtr Attempt(std::shared_ptr<Connection>* made);
   void RunKept(Connection& connection);

@@ -163,15 +163,11 @@ uint64_t Timelines::posted(uint32_t timeline) const {
   return std::max(posted_[timeline], Over(timeline).value);
 }
 
-void Timelines::EndCounter(uint32_t timeline) {
+void Timelines::Write(uint32_t timeline, const CounterLine& now) {
   ferry_timeline_line& line = pages_->over[timeline];
-  const uint64_t value = Word(line.value).load();
-  if (value < posted_[timeline]) {
-    const uint64_t failed = Word(line.first_failed).load();
-    if (failed == 0 || failed > value + 1) Word(line.first_failed).store(value + 1);
-    Word(line.failures).fetch_add(posted_[timeline] - value);
-    Word(line.value).store(posted_[timeline]);
-  }
+  Word(line.first_failed).store(now.first_failed);
+  Word(line.failures).store(now.failures);
+  Word(line.value).store(now.value);
   FutexWakeAll(Low(line.value));
 }
 
@@ -180,7 +176,17 @@ void Timelines::End() {
     std::lock_guard lock(mutex_);
     if (Ended()) return;
     turns_.fetch_add(1);
-    for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) EndCounter(i);
+    for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
+      CounterLine& line = ended_[i] = Over(i);
+      if (line.value < posted_[i]) {
+        if (line.first_failed == 0 || line.first_failed > line.value) {
+          line.first_failed = line.value + 1;
+        }
+        line.failures += posted_[i] - line.value;
+        line.value = posted_[i];
+      }
+      Write(i, line);
+    }
     Word(pages_->signals.events).fetch_add(1);
   }
   // A sleeper that looked at turns_ just before it changed sleeps on a word that may never change
@@ -197,10 +203,12 @@ void Timelines::End() {
 CounterLines Timelines::Settle() {
   std::lock_guard lock(mutex_);
   for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
-    EndCounter(i);
-    posted_[i] = Over(i).value;  // what is over was handed out, though perhaps never told
+    // What is over was handed out, though perhaps never told.
+    ended_[i].value = std::max(ended_[i].value, Over(i).value);
+    posted_[i] = ended_[i].value;
+    Write(i, ended_[i]);
   }
-  return Lines();
+  return ended_;
 }
 
 void Timelines::Begin(int doorbell) {

@@ -69,7 +69,7 @@ class Timelines {
 
  private:
   bool Ended() const { return turns_.load() % 2 != 0; }
-  void EndCounter(uint32_t timeline);  // under mutex_
+  void Write(uint32_t timeline, const CounterLine& now);  // and wake
 
   ferry_timeline_pages* pages_ = nullptr;
   int memfd_ = -1;
@@ -79,6 +79,7 @@ class Timelines {
 
   mutable std::mutex mutex_;  // guards what follows, and the lines' fields while ended
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> posted_{};
+  CounterLines ended_{};  // as End() made them
 };
 
 }  // namespace ferry::client

@@ -62,7 +62,7 @@ StatusPtr Session::WatchOne(Connection& connection, Ended ended, void* argument)
       }
       progress = true;
       for (const TransferInfo& transfer : events.ended) {
-        if (!connection.unheard().Heard(transfer.id)) break;  // told with the lost ones
+        if (options_.reattach && !connection.unheard().Heard(transfer.id)) break;  // TellLost's
         ended(argument, transfer.id, transfer.status.get());
       }
       if (!events.ended.empty()) seen = events.first_event + events.ended.size() - 1;
