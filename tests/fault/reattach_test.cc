@@ -108,8 +108,10 @@ class ReattachLoadTest : public RouteTest {
             NameOf(*status),
             ::testing::AnyOf("OK", "UNAVAILABLE/DAEMON_LOST", "UNAVAILABLE/PEER_UNREACHABLE",
                              "ABORTED/COMM_ABORTED", "ABORTED/PEER_CLIENT_GONE",
-                             "ABORTED/PEER_UNREACHABLE", "CANCELLED/CANCELLED",
-                             "DEADLINE_EXCEEDED/WAITING_FOR_PEER", "DEADLINE_EXCEEDED/EXECUTING"))
+                             "ABORTED/PEER_UNREACHABLE", "DEADLINE_EXCEEDED/WAITING_FOR_PEER",
+                             "DEADLINE_EXCEEDED/EXECUTING",
+                             // Failed for the peer, and then the daemon died that knew why.
+                             "NOT_FOUND/TRANSFER_NOT_FOUND"))
             << status->ToString();
       }
       for (Session* session : {&source.session, &destination.session}) {
