@@ -62,7 +62,8 @@ StatusPtr Session::WatchOne(Connection& connection, Ended ended, void* argument)
       }
       progress = true;
       for (const TransferInfo& transfer : events.ended) {
-        if (options_.reattach && !connection.unheard().Heard(transfer.id)) break;  // TellLost's
+        // Too late: it is among those that TellLost() tells of.
+        if (options_.reattach && !connection.unheard().Heard(transfer.id)) break;
         ended(argument, transfer.id, transfer.status.get());
       }
       if (!events.ended.empty()) seen = events.first_event + events.ended.size() - 1;
