@@ -33,6 +33,8 @@ absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver ov
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report);
 // 100,000 x 4 KiB in batches of 1,024.
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);
+// A daemon is killed under 64 waiters of a client, and started again.
+absl::Status MeasureLoss(const Settings& settings, Nodes& nodes, Report& report);
 // 10,000 posted receives that nobody answers, and idle sessions.
 absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report& report);
 // 64 KiB beside a stream of another session; two sessions that stream at once.

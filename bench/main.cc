@@ -38,7 +38,7 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 namespace {
 
 const std::vector<std::string> kCases = {"copies", "blocks", "ucx-shm",  "ucx-tcp", "latency",
-                                         "rate",   "posted", "fairness", "crowd"};
+                                         "rate",   "posted", "fairness", "crowd",   "loss"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -87,6 +87,10 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
     ASSIGN_OR_RETURN(Nodes empty, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
     ASSIGN_OR_RETURN(Nodes crowded, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
     RETURN_IF_ERROR(MeasureCrowd(settings, empty, crowded, report));
+  }
+  if (run("loss")) {
+    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
+    RETURN_IF_ERROR(MeasureLoss(settings, nodes, report));
   }
   return absl::OkStatus();
 }

@@ -79,22 +79,16 @@ std::string Nodes::RuntimeDir(int node) const {
 
 absl::StatusOr<Nodes> Nodes::Start(const std::string& ferryd, UcxOver over) {
   ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
-  Nodes nodes(std::move(directory));
+  Nodes nodes(std::move(directory), ferryd);
   int ports[kNodes];
   for (int& port : ports) {
     ASSIGN_OR_RETURN(port, FreeTcpPort());
   }
   for (int node = 0; node < kNodes; ++node) {
-    const std::string config = nodes.RuntimeDir(node) + ".yaml";
-    const std::string log = nodes.RuntimeDir(node) + ".log";
     std::filesystem::create_directory(nodes.RuntimeDir(node));
-    std::ofstream(config) << ConfigOf(node, nodes.RuntimeDir(node), ports, over);
-    UniqueFd output(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-    if (!output.valid()) return ErrnoFailure(absl::StrCat("create ", log));
-    tools::SpawnOptions options;
-    options.arguments = {ferryd, "--config", config};
-    options.output = output.get();
-    ASSIGN_OR_RETURN(tools::ChildProcess daemon, tools::ChildProcess::Spawn(options));
+    std::ofstream(nodes.RuntimeDir(node) + ".yaml")
+        << ConfigOf(node, nodes.RuntimeDir(node), ports, over);
+    ASSIGN_OR_RETURN(tools::ChildProcess daemon, nodes.Spawn(node));
     nodes.daemons_.push_back(std::move(daemon));
   }
   for (int node = 0; node < kNodes; ++node) {
@@ -106,6 +100,21 @@ absl::StatusOr<Nodes> Nodes::Start(const std::string& ferryd, UcxOver over) {
     }
   }
   return nodes;
+}
+
+absl::StatusOr<tools::ChildProcess> Nodes::Spawn(int node) const {
+  const std::string log = RuntimeDir(node) + ".log";
+  UniqueFd output(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!output.valid()) return ErrnoFailure(absl::StrCat("create ", log));
+  tools::SpawnOptions options;
+  options.arguments = {ferryd_, "--config", RuntimeDir(node) + ".yaml"};
+  options.output = output.get();
+  return tools::ChildProcess::Spawn(options);
+}
+
+absl::Status Nodes::Restart(int node) {
+  ASSIGN_OR_RETURN(daemons_[node], Spawn(node));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> ResidentBytes(pid_t pid) {

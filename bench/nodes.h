@@ -38,12 +38,17 @@ class Nodes {
 
   std::string ClientDir(int node) const { return RuntimeDir(node) + "/client"; }
   pid_t pid(int node) const { return daemons_[node].pid(); }
+  // Another life of a daemon that was killed; does not wait until it serves.
+  absl::Status Restart(int node);
 
  private:
-  explicit Nodes(TemporaryDirectory directory) : directory_(std::move(directory)) {}
+  Nodes(TemporaryDirectory directory, std::string ferryd)
+      : directory_(std::move(directory)), ferryd_(std::move(ferryd)) {}
+  absl::StatusOr<tools::ChildProcess> Spawn(int node) const;
   std::string RuntimeDir(int node) const;
 
   TemporaryDirectory directory_;
+  std::string ferryd_;
   std::vector<tools::ChildProcess> daemons_;
 };
 

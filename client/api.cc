@@ -2,7 +2,6 @@
 // The C boundary: arguments in, handles and statuses out; what happens is said elsewhere.
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <fstream>
 #include <new>
@@ -63,6 +62,8 @@ StatusPtr OpenSession(const ferry_session_options* given, ferry_session** sessio
   wanted.name = options.name ? options.name : ProgramName();
   wanted.timeout_ns = options.timeout_ns ? options.timeout_ns : kOpenTimeoutNs;
   wanted.post_by = options.post_by;
+  wanted.reattach = options.no_reattach == 0;
+  if (options.reattach_timeout_ns != 0) wanted.reattach_timeout_ns = options.reattach_timeout_ns;
   std::shared_ptr<Session> opened;
   FERRY_CLIENT_RETURN_IF_ERROR(Session::Open(wanted, &opened));
   *session = new ferry_session{std::move(opened)};
@@ -142,7 +143,7 @@ StatusPtr WaitOver(Session* session, uint32_t timeline, uint64_t value, uint64_t
     case Timelines::Wait::kReached:
       return nullptr;
     case Timelines::Wait::kEnded:
-      return session->Check();
+      return session->LastLoss();
     case Timelines::Wait::kTimeout:
       break;
   }
@@ -155,13 +156,6 @@ StatusPtr ResetOver(Session* session, uint32_t timeline) {
   if (!session->Mine()) return Forked();
   FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("resetting", timeline));
   return session->ResetTimeline(timeline);
-}
-
-StatusPtr ReleaseArena(ferry_arena* arena) {
-  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->Check());
-  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->ReleaseArena(arena->id, arena->bytes));
-  arena->released = true;
-  return nullptr;
 }
 
 }  // namespace
@@ -183,6 +177,10 @@ void ferry_session_close(ferry_session* session) {
 
 ferry_status* ferry_session_health(ferry_session* session) {
   return session->session->Check().release();
+}
+
+ferry_status* ferry_session_wait(ferry_session* session, uint64_t timeout_ns) {
+  return session->session->WaitAttached(timeout_ns).release();
 }
 
 uint64_t ferry_session_id(const ferry_session* session) {
@@ -234,9 +232,7 @@ ferry_status* ferry_arena_release(ferry_arena* arena) { return ReleaseArena(aren
 
 void ferry_arena_free(ferry_arena* arena) {
   if (arena == nullptr || !arena->session->Mine()) return;
-  if (!arena->released && arena->session->Check() == nullptr) ReleaseArena(arena);
-  munmap(arena->data, arena->bytes);
-  delete arena;
+  FreeArena(arena);
 }
 
 ferry_status* ferry_cross_host_send(ferry_session* session, uint64_t device,
@@ -269,9 +265,7 @@ ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns) {
   return WaitBatch(batch, timeout_ns).release();
 }
 
-int ferry_batch_over(const ferry_batch* batch) {
-  return batch->session->timelines().Over(batch->timeline).value >= batch->last_value() ? 1 : 0;
-}
+int ferry_batch_over(const ferry_batch* batch) { return BatchOver(*batch) ? 1 : 0; }
 
 ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index) {
   return TransferStatus(batch, index).release();

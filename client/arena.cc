@@ -99,10 +99,72 @@ int Populate(int fd, char* data, uint64_t bytes) {
   return first != 0 ? first : second;
 }
 
+// `connection` knows the arena as `id`, or refused it. An older connection's word is not heard.
+void SetKnown(ferry_arena* arena, const Connection& connection, uint64_t id, StatusPtr refused) {
+  std::lock_guard lock(arena->mutex);
+  if (connection.number() < arena->connection) return;
+  arena->connection = connection.number();
+  arena->id = id;
+  arena->refused = std::move(refused);
+}
+
+// Shows the arena to a daemon that came back.
+void ShowAgain(ferry_arena* arena, Connection& connection) {
+  uint64_t id = 0;
+  StatusPtr refused;
+  if (arena->released) {
+    refused = Error(kNotFound, kReasonIdStale, "the arena was released");
+  } else {
+    refused =
+        connection.RegisterArena(arena->device, arena->bytes, arena->imported, arena->memfd, &id);
+    if (refused != nullptr) {
+      refused->message =
+          "the daemon came back and did not take the arena again: " + refused->message;
+    }
+  }
+  SetKnown(arena, connection, id, std::move(refused));
+}
+
+// The connection that knows the arena is told to forget it, if it is still there.
+void Withdraw(ferry_arena* arena) {
+  Session& session = *arena->session;
+  if (arena->kept != 0) session.Forget(arena->kept);
+  uint64_t number;
+  {
+    std::lock_guard lock(arena->mutex);
+    number = arena->connection;
+  }
+  if (arena->released || arena->id == 0) return;
+  if (const std::shared_ptr<Connection> connection = session.Find(number)) {
+    connection->ReleaseArena(arena->id, arena->bytes);
+  }
+}
+
+// Shows the arena to the daemon, and has it shown to the next ones.
+StatusPtr Show(ferry_arena* arena, int memfd) {
+  Session& session = *arena->session;
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(session.Connected(&connection));
+  if (session.reattaches()) {
+    arena->memfd = fcntl(memfd, F_DUPFD_CLOEXEC, 0);
+    if (arena->memfd < 0) {
+      return ErrnoError(kResourceExhausted, kReasonInternal,
+                        Doing(arena->bytes, arena->device) + ": keeping its descriptor", errno);
+    }
+    arena->kept = session.Keep([arena](Connection& next) { ShowAgain(arena, next); });
+  }
+  uint64_t id = 0;
+  StatusPtr error = session.OrCause(
+      *connection,
+      connection->RegisterArena(arena->device, arena->bytes, arena->imported, memfd, &id));
+  if (error == nullptr) SetKnown(arena, *connection, id, nullptr);
+  return error;
+}
+
 // Maps `memfd`, populates if asked, shows it to the daemon.
 StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, int memfd,
                     uint64_t bytes, bool imported, bool populate,
-                    std::unique_ptr<ferry_arena>* arena) {
+                    std::unique_ptr<ferry_arena>* made) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (data == MAP_FAILED) {
     const int error = errno;
@@ -110,6 +172,12 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
     return ErrnoError(kInvalidArgument, kReasonFieldInvalid, Doing(bytes, device) + ": mapping it",
                       error);
   }
+  auto arena = std::make_unique<ferry_arena>();
+  arena->session = session;
+  arena->device = device;
+  arena->data = data;
+  arena->bytes = bytes;
+  arena->imported = imported;
   const auto touch = [&]() -> StatusPtr {
     const int failed = populate ? Populate(memfd, static_cast<char*>(data), bytes) : 0;
     return failed == 0 ? nullptr : NoMemory(*session, bytes, device, "populating it", failed);
@@ -118,22 +186,13 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
   // the quota will not take is shown first: to be refused must not cost the node its memory.
   const bool fits = bytes <= session->ArenaBytesLeft();
   StatusPtr error = fits ? touch() : nullptr;
-  uint64_t id = 0;
-  if (error == nullptr) error = session->RegisterArena(device, bytes, imported, memfd, &id);
-  if (error == nullptr && !fits) {  // another thread has released some meanwhile
-    error = touch();
-    if (error != nullptr) session->ReleaseArena(id, bytes);
-  }
+  if (error == nullptr) error = Show(arena.get(), memfd);
+  if (error == nullptr && !fits) error = touch();  // another thread has released some meanwhile
   if (error != nullptr) {
-    munmap(data, bytes);
+    FreeArena(arena.release());
     return error;
   }
-  *arena = std::make_unique<ferry_arena>();
-  (*arena)->session = session;
-  (*arena)->id = id;
-  (*arena)->device = device;
-  (*arena)->data = data;
-  (*arena)->bytes = bytes;
+  *made = std::move(arena);
   return nullptr;
 }
 
@@ -164,6 +223,31 @@ StatusPtr ImportArena(const std::shared_ptr<Session>& session, uint64_t device, 
   FERRY_CLIENT_RETURN_IF_ERROR(session->Check());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckBytes(bytes, device));
   return MakeArena(session, device, memfd, bytes, true, false, arena);
+}
+
+StatusPtr ReleaseArena(ferry_arena* arena) {
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->Connected(&connection));
+  if (StatusPtr refused = CheckArena(*arena)) {
+    return arena->released.exchange(true) ? std::move(refused) : nullptr;
+  }
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      arena->session->OrCause(*connection, connection->ReleaseArena(arena->id, arena->bytes)));
+  arena->released = true;
+  return nullptr;
+}
+
+void FreeArena(ferry_arena* arena) {
+  Withdraw(arena);
+  munmap(arena->data, arena->bytes);
+  if (arena->memfd >= 0) close(arena->memfd);
+  delete arena;
+}
+
+StatusPtr CheckArena(const ferry_arena& arena) {
+  if (arena.id != 0) return nullptr;
+  std::lock_guard lock(arena.mutex);
+  return Copy(arena.refused);
 }
 
 }  // namespace ferry::client

@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -15,7 +13,6 @@
 #include <system_error>
 #include <vector>
 
-#include "client/signals.h"
 #include "client/timelines.h"
 
 namespace ferry::client {
@@ -24,14 +21,15 @@ namespace {
 // How long a reader sleeps before it looks at its own deadline again.
 constexpr timeval kReadPatience{1, 0};
 
-// Waits until `fd` is ready for `events` or `deadline_ns` passed (false).
+// Waits until `fd` is ready for `events` or `deadline_ns` passed (false). Looks once at least.
 bool Ready(int fd, short events, uint64_t deadline_ns) {
   while (true) {
     const uint64_t now = NowNs();
-    if (now >= deadline_ns) return false;
-    const uint64_t ms = std::min<uint64_t>((deadline_ns - now) / 1000000 + 1, 1000000);
+    const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+    const uint64_t ms = left == 0 ? 0 : std::min<uint64_t>(left / 1000000 + 1, 1000000);
     pollfd entry{fd, events, 0};
     if (poll(&entry, 1, static_cast<int>(ms)) > 0) return true;
+    if (left == 0) return false;
   }
 }
 
@@ -142,13 +140,23 @@ StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFd
 
 AttachSocket::~AttachSocket() { Stop(); }
 
-StatusPtr AttachSocket::Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
-                             Welcome* welcome, int* memfd, int* doorbell) {
+StatusPtr AttachSocket::Connect(const std::string& dir, uint64_t deadline_ns) {
+  int fd;
   FERRY_CLIENT_RETURN_IF_ERROR(
-      ConnectUnix(dir, "attach.sock", SOCK_SEQPACKET, fds_, ForkFds::kAttach, deadline_ns, &fd_));
+      ConnectUnix(dir, "attach.sock", SOCK_SEQPACKET, fds_, ForkFds::kAttach, deadline_ns, &fd));
+  std::lock_guard lock(mutex_);
+  if (closed_) return Error(kUnavailable, kReasonDaemonLost, "connecting to " + dir + ": " + why_);
+  fd_ = fd;
+  return nullptr;
+}
+
+StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name,
+                                 uint64_t deadline_ns, const Resumption* resume, Welcome* welcome,
+                                 int* memfd, int* doorbell) {
   const std::string doing = "opening a session at " + dir;
   const uint64_t sequence = NextSequence();
-  FERRY_CLIENT_RETURN_IF_ERROR(Send(EncodeHello(sequence, name), -1, deadline_ns));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      Send(EncodeHello(sequence, name, resume), resume != nullptr ? *memfd : -1, deadline_ns));
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kReadPatience, sizeof(kReadPatience));
   if (!Ready(fd_, POLLIN, deadline_ns)) {
     return Error(kDeadlineExceeded, kReasonNotReady, doing + ": the daemon did not answer in time");
@@ -163,9 +171,15 @@ StatusPtr AttachSocket::Open(const std::string& dir, const std::string& name, ui
     error = Error(kInternal, kReasonProtocol, doing + ": the daemon's answer is no message");
   }
   if (error == nullptr && response.error != nullptr) error = std::move(response.error);
-  if (error == nullptr &&
-      (response.kind != AttachResponse::Kind::kWelcome || response.sequence != sequence ||
-       response.welcome.protocol != 1 || packet.fds.empty() || packet.fds.size() > 2)) {
+  if (error == nullptr && resume != nullptr && (response.welcome.features & kFeatureResume) == 0) {
+    error = Error(kFailedPrecondition, kReasonProtocolVersion,
+                  doing + ": this daemon does not know how to resume one");
+  }
+  // The memfd of a new session, and the doorbell, which a daemon may lack.
+  const size_t most = resume != nullptr ? 1 : 2;
+  if (error == nullptr && (response.kind != AttachResponse::Kind::kWelcome ||
+                           response.sequence != sequence || response.welcome.protocol != 1 ||
+                           packet.fds.size() > most || packet.fds.size() + 1 < most)) {
     error =
         Error(kInternal, kReasonProtocol,
               doing + ": the daemon's answer is not a welcome of protocol 1 with its descriptors");
@@ -175,31 +189,27 @@ StatusPtr AttachSocket::Open(const std::string& dir, const std::string& name, ui
     return error;
   }
   *welcome = std::move(response.welcome);
-  *memfd = packet.fds[0];
-  *doorbell = packet.fds.size() > 1 ? packet.fds[1] : -1;
+  if (resume == nullptr) *memfd = packet.fds[0];
+  *doorbell = packet.fds.size() == most ? packet.fds.back() : -1;
   return nullptr;
 }
 
-StatusPtr AttachSocket::Start() {
-  stop_ = eventfd(0, EFD_CLOEXEC);
-  if (stop_ < 0) {
-    return ErrnoError(kResourceExhausted, kReasonInternal, "making the session's eventfd", errno);
-  }
-  return StartThread(
-      "ferry-session", [this] { Watch(); }, &thread_);
+void AttachSocket::Break(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  End(why);
+}
+
+bool AttachSocket::broken() {
+  std::lock_guard lock(mutex_);
+  return closed_ || (fd_ >= 0 && Ready(fd_, POLLRDHUP, 0));
 }
 
 void AttachSocket::Stop() {
-  if (thread_.joinable()) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof(one));
-    thread_.join();
+  {
     std::unique_lock lock(mutex_);
     End("the session was closed");
     idle_.wait(lock, [this] { return pending_.empty(); });
   }
-  if (stop_ >= 0) close(stop_);
-  stop_ = -1;
   fds_->Close(ForkFds::kAttach);
 }
 
@@ -305,11 +315,11 @@ void AttachSocket::End(std::string why) {
   for (auto& [sequence, pending] : pending_) pending->changed.notify_one();
 }
 
-void AttachSocket::Watch() {
+std::string AttachSocket::WaitForEnd(int stop) {
   while (true) {
-    pollfd entries[] = {{fd_, POLLRDHUP, 0}, {stop_, POLLIN, 0}};
+    pollfd entries[] = {{fd_, POLLRDHUP, 0}, {stop, POLLIN, 0}};
     if (poll(entries, 2, -1) < 0) continue;
-    if (entries[1].revents != 0) return;
+    if (entries[1].revents != 0) return "";
     if (entries[0].revents != 0) break;
   }
   std::unique_lock lock(mutex_);
@@ -320,9 +330,7 @@ void AttachSocket::Watch() {
       ReadOne(&lock, MSG_DONTWAIT);
     }
   }
-  const std::string why = why_;
-  lock.unlock();
-  lost_(why);
+  return why_;
 }
 
 }  // namespace ferry::client

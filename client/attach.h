@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// attach.sock: the session itself. Open() says hello on the caller's thread; Start() makes the
-// session's one thread, which sees the daemon go; Request() may then be called from any thread.
-// Whoever waits for an answer reads for all (leader and followers), so that a lone caller is
-// answered on its own thread, and no other one wakes for it: the session's thread waits for the
-// socket's end only. Owned by the session. Invariant: one thread reads at a time; a request ends
-// with its answer, with its timeout, or with the socket.
+// attach.sock: what makes the daemon's session. Connect() and SayHello() once, then Request() from
+// any thread. Whoever waits for an answer reads for all (leader and followers), so that a lone
+// caller is answered on its own thread, and no other one wakes for it: the session's thread, in
+// WaitForEnd(), waits for the socket's end only. Owned by the connection. Invariant: one thread
+// reads at a time; a request ends with its answer, with its timeout, or with the socket.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "client/codec.h"
 #include "client/fork.h"
@@ -30,17 +27,21 @@ StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFd
 
 class AttachSocket {
  public:
-  // `lost` is called once, on the socket's thread, when the daemon has closed it.
-  AttachSocket(ForkFds* fds, std::function<void(std::string why)> lost)
-      : fds_(fds), lost_(std::move(lost)), buffer_(new char[kMaxPacket]) {}
+  explicit AttachSocket(ForkFds* fds) : fds_(fds), buffer_(new char[kMaxPacket]) {}
   ~AttachSocket();  // Stop()
 
-  // `memfd` and `doorbell` (may be -1) become the caller's.
-  StatusPtr Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
-                 Welcome* welcome, int* memfd, int* doorbell);
-  StatusPtr Start();
-  // Ends the thread and closes the socket: the daemon takes everything back. Not from the thread
-  // itself.
+  StatusPtr Connect(const std::string& dir, uint64_t deadline_ns);
+  // `resume` null: a new session, whose `memfd` becomes the caller's. Else `*memfd` goes along. The
+  // `doorbell` (may be -1) becomes the caller's.
+  StatusPtr SayHello(const std::string& dir, const std::string& name, uint64_t deadline_ns,
+                     const Resumption* resume, Welcome* welcome, int* memfd, int* doorbell);
+  // The socket is of no use any more: all that wait for it end. Also while it is being opened.
+  void Break(const std::string& why);
+  // True once it is broken, or the daemon has closed it.
+  bool broken();
+  // Why the socket ended, once it has; "" if `stop` was readable first. One thread.
+  std::string WaitForEnd(int stop);
+  // Closes the socket: the daemon takes everything back. Not during WaitForEnd().
   void Stop();
 
   uint64_t NextSequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
@@ -57,16 +58,12 @@ class AttachSocket {
   };
 
   StatusPtr Send(const std::string& packet, int fd, uint64_t deadline_ns);
-  void Watch();
   // Reads one packet, if one comes in time, and gives it to whom it is for.
   void ReadOne(std::unique_lock<std::mutex>* lock, int flags);
   void End(std::string why);  // under mutex_
 
   ForkFds* const fds_;
-  const std::function<void(std::string)> lost_;
   int fd_ = -1;
-  int stop_ = -1;  // eventfd
-  std::thread thread_;
   std::atomic<uint64_t> sequence_{0};
   const std::unique_ptr<char[]> buffer_;  // of kMaxPacket; the reader's
 

@@ -16,6 +16,7 @@ using Failures = std::map<size_t, StatusPtr>;
 StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
   StatusPtr error =
       Error(kInvalidArgument, kReasonFieldInvalid, "posting a batch: arguments are not usable");
+  StatusPtr refused;  // by the daemon, when it came back
   const auto violate = [&](std::string field, std::string why) {
     error->violations.emplace_back(std::move(field), std::move(why));
   };
@@ -36,7 +37,10 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
       violate(field() + ".dims", "is a null pointer");
     }
     const auto check_arena = [&](const ferry_arena* arena, auto name) {
-      if (arena != nullptr && arena->session.get() == session) return;
+      if (arena != nullptr && arena->session.get() == session) {
+        if (refused == nullptr) refused = CheckArena(*arena);
+        return;
+      }
       violate(field() + name(),
               arena == nullptr ? "has no arena" : "is of an arena of another session");
     };
@@ -57,16 +61,10 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
       check_arena(transfer.ranges[j].arena, [j] { return ".ranges[" + std::to_string(j) + "]"; });
     }
   }
-  if (error->violations.empty()) return nullptr;
+  if (error->violations.empty()) return refused;
   const auto& [name, why] = error->violations.front();
   error->message += ": " + name + " " + why;
   return error;
-}
-
-StatusPtr Unknown(const ferry_batch& batch, size_t index, const std::string& why) {
-  return Error(kNotFound, kReasonTransferNotFound,
-               "transfer " + std::to_string(batch.first_id + index) +
-                   " is over, but how it ended is not known: " + why);
 }
 
 // Asks the daemon how transfers [first, first + count) of the batch ended.
@@ -76,14 +74,14 @@ StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failur
     const size_t from = first + done;
     std::string response;
     const StatusPtr error = batch->session->Call(
-        Method::kGet, EncodeGetTransfers(batch->first_id + from, chunk), &response);
+        *batch->life, Method::kGet, EncodeGetTransfers(batch->first_id + from, chunk), &response);
     if (error != nullptr && error->reason == kReasonTransferNotFound) {
       // Some of the chunk is forgotten, which may be one old failure among many: ask one by one. A
       // lone forgotten one stays unknown.
       if (chunk == 1) {
-        (*failures)[from] = Unknown(*batch, from,
-                                    "the daemon keeps the statuses of old transfers for "
-                                    "a while only");
+        (*failures)[from] =
+            UnknownEnding(batch->first_id + from,
+                          "the daemon keeps the statuses of old transfers for a while only");
         continue;
       }
       const size_t half = chunk / 2;
@@ -104,35 +102,21 @@ StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failur
   return nullptr;
 }
 
-// After the session's end: what the daemon had told before counts as told, the rest ended with the
-// session.
-StatusPtr StatusAtEnd(const ferry_batch& batch, size_t index, const StatusPtr& cause) {
-  const Timelines::Line line = batch.session->timelines().AtEnd(batch.timeline);
-  const uint64_t value = batch.first_value + index;
-  if (value > line.value) return Copy(cause);
-  const bool forgotten = value <= batch.session->timelines().Forgotten(batch.timeline);
-  if (!forgotten && (line.failures == 0 || value < line.first_failed)) return nullptr;
-  if (!forgotten && line.failures == 1 && value > line.first_failed) return nullptr;
-  return Unknown(batch, index, "nobody asked before the session ended");
-}
-
 // How [first, first + count), all over, ended.
 StatusPtr FindFailures(ferry_batch* batch, size_t first, size_t count, Failures* failures) {
-  Timelines& timelines = batch->session->timelines();
-  if (!timelines.ended()) {
-    const Timelines::Line line = timelines.Over(batch->timeline);
-    const bool forgotten = batch->first_value + first <= timelines.Forgotten(batch->timeline);
-    const uint64_t last = batch->first_value + first + count - 1;
-    if (!forgotten && (line.failures == 0 || line.first_failed > last)) return nullptr;
+  const Life& life = *batch->life;
+  const uint64_t first_value = batch->first_value + first;
+  if (!life.ended()) {
+    const CounterLine line = batch->session->timelines().Over(batch->timeline);
+    if (life.AllWell(batch->timeline, line, first_value, first_value + count - 1)) return nullptr;
     StatusPtr error = Fetch(batch, first, count, failures);
-    if (error == nullptr) return nullptr;
-    if (batch->session->Check() == nullptr) return error;
+    if (error == nullptr || !life.ended()) return error;
     failures->clear();
   }
-  // Lose() says why before it ends the counters, so there is a cause by now.
-  const StatusPtr cause = batch->session->Check();
   for (size_t i = first; i < first + count; ++i) {
-    if (StatusPtr status = StatusAtEnd(*batch, i, cause)) (*failures)[i] = std::move(status);
+    StatusPtr status =
+        life.StatusAtEnd(batch->first_id + i, batch->timeline, batch->first_value + i);
+    if (status != nullptr) (*failures)[i] = std::move(status);
   }
   return nullptr;
 }
@@ -148,7 +132,7 @@ StatusPtr Resolve(ferry_batch* batch) {
 }
 
 bool Reached(const ferry_batch& batch, uint64_t value) {
-  return batch.session->timelines().Over(batch.timeline).value >= value;
+  return batch.life->ended() || batch.session->timelines().Over(batch.timeline).value >= value;
 }
 
 }  // namespace
@@ -158,9 +142,11 @@ StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch
   if (!session->Mine()) return Forked();
   FERRY_CLIENT_RETURN_IF_ERROR(CheckPointers(session.get(), batch));
   PostAnswer answer;
-  FERRY_CLIENT_RETURN_IF_ERROR(session->Post(batch, &answer));
+  std::shared_ptr<const Life> life;
+  FERRY_CLIENT_RETURN_IF_ERROR(session->Post(batch, &answer, &life));
   *made = std::make_unique<ferry_batch>();
   (*made)->session = session;
+  (*made)->life = std::move(life);
   (*made)->count = batch.count;
   (*made)->first_id = answer.first_transfer_id;
   (*made)->timeline = batch.options->over_timeline;
@@ -177,7 +163,6 @@ StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns) {
                    "waiting for " + std::to_string(batch->count) + " transfers from " +
                        std::to_string(batch->first_id) + ": not over yet");
     case Timelines::Wait::kEnded:
-      return batch->session->Check();
     case Timelines::Wait::kReached:
       break;
   }
@@ -185,6 +170,8 @@ StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns) {
   FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
   return batch->failures.empty() ? nullptr : Copy(batch->failures.begin()->second);
 }
+
+bool BatchOver(const ferry_batch& batch) { return Reached(batch, batch.last_value()); }
 
 StatusPtr TransferStatus(ferry_batch* batch, size_t index) {
   if (!batch->session->Mine()) return Forked();
@@ -213,8 +200,9 @@ StatusPtr CancelBatch(ferry_batch* batch, const char* poison) {
   for (size_t done = 0; done < batch->count; done += kIdsPerCall) {
     const size_t chunk = std::min(kIdsPerCall, batch->count - done);
     std::string response;
-    FERRY_CLIENT_RETURN_IF_ERROR(batch->session->Call(
-        Method::kCancel, EncodeCancel(batch->first_id + done, chunk, poison), &response));
+    FERRY_CLIENT_RETURN_IF_ERROR(
+        batch->session->Call(*batch->life, Method::kCancel,
+                             EncodeCancel(batch->first_id + done, chunk, poison), &response));
   }
   return nullptr;
 }

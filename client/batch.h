@@ -9,10 +9,12 @@
 #include <mutex>
 
 #include "client/codec.h"
+#include "client/life.h"
 #include "client/session.h"
 
 struct ferry_batch {
   std::shared_ptr<ferry::client::Session> session;
+  std::shared_ptr<const ferry::client::Life> life;  // in which it was posted
   size_t count = 0;
   uint64_t first_id = 0;
   uint32_t timeline = 0;
@@ -31,6 +33,7 @@ namespace ferry::client {
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                         std::unique_ptr<ferry_batch>* made);
 StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns);
+bool BatchOver(const ferry_batch& batch);
 StatusPtr TransferStatus(ferry_batch* batch, size_t index);
 StatusPtr CancelBatch(ferry_batch* batch, const char* poison);
 

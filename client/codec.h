@@ -17,7 +17,20 @@ namespace ferry::client {
 
 // ---- attach.sock ----
 
-std::string EncodeHello(uint64_t sequence, std::string_view name);
+// How an 'over' counter stands.
+struct CounterLine {
+  uint64_t value = 0;
+  uint64_t first_failed = 0;
+  uint64_t failures = 0;
+};
+// What a session goes on with at another life of the daemon.
+struct Resumption {
+  std::vector<CounterLine> over;  // by index
+  uint64_t next_transfer_id = 0;
+  uint64_t incarnation = 0;  // of the life that was lost
+};
+// `resume` may be null.
+std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume);
 std::string EncodeRegisterArena(uint64_t sequence, uint64_t device, uint64_t bytes, bool imported);
 std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena);
 std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
@@ -25,6 +38,8 @@ std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
 inline constexpr size_t kMaxPacket = 131072;
 // Bit of Welcome::features: the daemon takes posts over attach.sock.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
+// And this one: it resumes sessions.
+inline constexpr uint64_t kFeatureResume = 2;
 
 struct DeviceInfo {
   uint64_t id = 0;
@@ -37,6 +52,7 @@ struct Welcome {
   uint64_t features = 0;
   uint64_t session_id = 0;
   std::string token;
+  uint64_t incarnation = 0;
   std::string node;
   std::vector<DeviceInfo> devices;
   ferry_limits limits{sizeof(ferry_limits), 0, 0, 0, 0};

@@ -166,6 +166,9 @@ void ReadWelcome(pbf_reader reader, Welcome* welcome) {
       case Bytes(4):
         welcome->token = Text(reader);
         break;
+      case Varint(5):
+        welcome->incarnation = reader.get_uint64();
+        break;
       case Bytes(6):
         welcome->node = Text(reader);
         break;

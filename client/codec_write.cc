@@ -234,18 +234,36 @@ std::string Ids(uint64_t first_id, size_t count) {
   return out;
 }
 
+std::string EncodeResume(const Resumption& resume) {
+  std::string out;
+  Writer writer(out);
+  for (const CounterLine& line : resume.over) {
+    const size_t size =
+        VarintField(line.value) + VarintField(line.first_failed) + VarintField(line.failures);
+    Nested(writer, 1, size, [&](Writer& counter) {
+      Varint(counter, 1, line.value);
+      Varint(counter, 2, line.first_failed);
+      Varint(counter, 3, line.failures);
+    });
+  }
+  Varint(writer, 2, resume.next_transfer_id);
+  Varint(writer, 3, resume.incarnation);
+  return out;
+}
+
 }  // namespace
 
-std::string EncodeHello(uint64_t sequence, std::string_view name) {
+std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume) {
   std::string out;
   Writer writer(out);
   Varint(writer, 1, sequence);
   pbf_writer hello(writer, 2);
   hello.add_uint32(1, kProtocolVersion);
   hello.add_uint32(2, kProtocolVersion);
-  hello.add_uint64(3, kFeatureSocketPosts);
+  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
+  if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));
   hello.commit();
   return out;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What fork() leaves behind. A child must not keep its parent's session alive, so the sockets of
-// every session are listed here and the child's copies are closed before fork() returns in it; and
-// it must get an error instead of a hang from locks and threads that did not come along, so each
-// session remembers in which generation (number of forks between it and the process that loaded the
-// library) it was opened. Any thread. The list's lock is held across fork() and never while code of
-// the application runs.
+// every connection are listed here and the child's copies are closed before fork() returns in it;
+// and it must get an error instead of a hang from locks and threads that did not come along, so
+// each session remembers in which generation (number of forks between it and the process that
+// loaded the library) it was opened. The memory that a child inherited stays mapped there, like all
+// memory. Any thread. The list's lock is held across fork() and never while code of the application
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace ferry::client {
 // How many forks lie between this process and the one that loaded the library.
 uint64_t ForkGeneration();
 
-// The sockets of one session. Pinned: the list points to it.
+// The sockets of one connection. Pinned: the list points to it.
 class ForkFds {
  public:
   enum Slot { kAttach, kRpc, kSlots };
@@ -32,13 +33,9 @@ class ForkFds {
   // The slot's socket is closed by somebody else from here on.
   void Forget(Slot slot);
 
-  // False in a child of the process that made this object.
-  bool Mine() const { return generation_ == ForkGeneration(); }
-
  private:
   friend struct ForkList;
 
-  const uint64_t generation_ = ForkGeneration();
   int fds_[kSlots] = {-1, -1};
   ForkFds* next_ = nullptr;
   ForkFds* previous_ = nullptr;

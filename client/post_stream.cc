@@ -97,9 +97,4 @@ void PostStream::ReadOne(Live* live, std::unique_lock<std::mutex>* lock) {
   found->second->changed.notify_one();
 }
 
-void PostStream::Close() {
-  std::lock_guard lock(mutex_);
-  live_.reset();
-}
-
 }  // namespace ferry::client

@@ -68,12 +68,10 @@ Rpc::Call::Call(Rpc* rpc, uint64_t deadline_ns) : rpc_(rpc) {
 Rpc::Call::~Call() {
   std::lock_guard lock(rpc_->mutex_);
   rpc_->calls_.erase(&context_);
-  if (rpc_->calls_.empty()) rpc_->idle_.notify_all();
 }
 
 Rpc::~Rpc() {
-  Cancel();
-  Close();
+  if (channel_ != nullptr) fds_->Forget(ForkFds::kRpc);  // gRPC closes it
 }
 
 StatusPtr Rpc::Open(const std::string& dir, std::string token, uint64_t deadline_ns) {
@@ -94,14 +92,6 @@ void Rpc::Cancel() {
   std::lock_guard lock(mutex_);
   cancelled_ = true;
   for (grpc::ClientContext* context : calls_) context->TryCancel();
-}
-
-void Rpc::Close() {
-  std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return calls_.empty(); });
-  if (channel_ == nullptr) return;
-  fds_->Forget(ForkFds::kRpc);  // gRPC closes it
-  channel_.reset();
 }
 
 StatusPtr Rpc::Unary(Method method, std::string request, uint64_t deadline_ns,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC on client.sock: one connection a session, made by us and handed to gRPC as a descriptor. So
-// there is no resolver, no proxy and no reconnect: a session does not outlive its connection. Calls
+// gRPC on client.sock: one socket, made by us and handed to gRPC as a descriptor. So there is no
+// resolver, no proxy and no reconnect: that is the session's affair. Calls
 // block their caller's thread, which polls for its own answer: no other thread is woken on the way.
-// Any thread; owned by the session. Invariant: after Cancel() every call ends soon and no new one
-// starts.
+// Any thread; owned by the connection. Invariant: after Cancel() every call ends soon and no new
+// one starts.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -53,12 +53,10 @@ class Rpc {
   // closed.
   Rpc(ForkFds* fds, std::function<void(std::string)> broken)
       : fds_(fds), broken_(std::move(broken)) {}
-  ~Rpc();  // Cancel(), Close()
+  ~Rpc();  // when no call is left
 
   StatusPtr Open(const std::string& dir, std::string token, uint64_t deadline_ns);
   void Cancel();
-  // Waits for the calls to end, then closes the connection. After Cancel().
-  void Close();
 
   StatusPtr Unary(Method method, std::string request, uint64_t deadline_ns, std::string* response);
   std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> ServerStream(Call* call, Method method,
@@ -75,7 +73,6 @@ class Rpc {
   std::shared_ptr<grpc::Channel> channel_;
 
   std::mutex mutex_;  // guards what follows
-  std::condition_variable idle_;
   std::set<grpc::ClientContext*> calls_;
   bool cancelled_ = false;
 };
@@ -87,8 +84,6 @@ class PostStream {
   explicit PostStream(Rpc* rpc) : rpc_(rpc) {}
 
   StatusPtr Post(const PostBatch& batch, PostAnswer* answer);
-  // No post is running or will.
-  void Close();
 
  private:
   struct Waiter {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/session.h"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,76 +11,79 @@
 namespace ferry::client {
 namespace {
 
-// All but posts: a stopped daemon must not hold callers for ever.
-constexpr uint64_t kCallTimeoutNs = 30ull * 1000000000;
-
 // Between the end of a dying daemon's calls and that of its sockets.
 constexpr std::chrono::milliseconds kGrace{100};
 
 }  // namespace
 
-Session::Session()
-    : callbacks_(&timelines_),
-      attach_(&fds_, [this](std::string why) { Lose(why); }),
-      rpc_(&fds_, [this](std::string why) { Lose(why); }),
-      posts_(&rpc_) {}
+Session::Session(const Options& options) : options_(options), callbacks_(&timelines_) {}
 
-Session::~Session() { Close(); }
+Session::~Session() {
+  Close();
+  if (stop_ >= 0) close(stop_);
+}
 
 StatusPtr Session::Open(const Options& options, std::shared_ptr<Session>* session) {
   if (!ClaimGrpc()) return Forked();
   SignalsBlocked blocked;  // gRPC starts threads too
-  std::shared_ptr<Session> made(new Session);
-  FERRY_CLIENT_RETURN_IF_ERROR(made->Start(options));
+  std::shared_ptr<Session> made(new Session(options));
+  FERRY_CLIENT_RETURN_IF_ERROR(made->Start());
   *session = std::move(made);
   return nullptr;
 }
 
-StatusPtr Session::Start(const Options& options) {
-  post_by_ = options.post_by;
-  const uint64_t deadline = DeadlineAfter(options.timeout_ns);
+StatusPtr Session::Start() {
+  auto connection = std::make_shared<Connection>(1, 0);
   int memfd = -1;
   int doorbell = -1;
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      attach_.Open(options.client_dir, options.name, deadline, &welcome_, &memfd, &doorbell));
-  StatusPtr error = timelines_.Map(memfd, doorbell);
-  close(memfd);
-  if (error != nullptr) return error;
-  FERRY_CLIENT_RETURN_IF_ERROR(rpc_.Open(options.client_dir, welcome_.token, deadline));
-  return attach_.Start();
+  FERRY_CLIENT_RETURN_IF_ERROR(connection->Open(options_.client_dir, options_.name,
+                                                DeadlineAfter(options_.timeout_ns), nullptr, &memfd,
+                                                &doorbell));
+  FERRY_CLIENT_RETURN_IF_ERROR(timelines_.Map(memfd, doorbell));
+  connection->life = std::make_shared<Life>(CounterLines{});
+  stop_ = eventfd(0, EFD_CLOEXEC);
+  if (stop_ < 0) {
+    return ErrnoError(kResourceExhausted, kReasonInternal, "making the session's eventfd", errno);
+  }
+  welcomes_.push_back(std::make_unique<Welcome>(connection->welcome()));
+  welcome_ = welcomes_.back().get();
+  connection_ = std::move(connection);
+  return StartThread(
+      "ferry-session", [this] { Run(); }, &thread_);
 }
 
-bool Session::SetCause(StatusPtr cause) {
-  std::lock_guard lock(mutex_);
-  if (cause_ != nullptr) return false;
+std::shared_ptr<Connection> Session::EndConnection(StatusPtr cause) {
+  std::shared_ptr<Connection> ended = std::move(connection_);
+  if (ended != nullptr) ended->life->End(Copy(cause), timelines_.Lines());
   cause_ = std::move(cause);
-  ended_.notify_all();
-  return true;
-}
-
-void Session::Lose(const std::string& why) {
-  const std::string text = "the daemon of this session is lost: " + why;
-  if (!SetCause(Error(kUnavailable, kReasonDaemonLost, text))) return;
-  timelines_.End();
-  rpc_.Cancel();
+  changed_.notify_all();
+  return ended;
 }
 
 void Session::Close() {
   if (closed_) return;
   closed_ = true;
-  SetCause(Error(kCancelled, kReasonCancelled, "the session was closed"));
-  rpc_.Cancel();
-  attach_.Stop();
-  if (timelines_.mapped()) timelines_.End();
+  std::shared_ptr<Connection> ended;
   std::thread watch;
   {
     std::lock_guard lock(mutex_);
+    if (!over_) {
+      over_ = true;
+      ended = EndConnection(Error(kCancelled, kReasonCancelled, "the session was closed"));
+      if (ended != nullptr) ended->unheard().TakeAll();  // the watch's last call stands for them
+    }
+    if (opening_ != nullptr) opening_->Break("the session was closed");
     watch.swap(watch_);
   }
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof(one));
+    thread_.join();
+  }
+  if (ended != nullptr) ended->Close();
+  if (timelines_.mapped()) timelines_.End();
   if (watch.joinable()) watch.join();
   callbacks_.Stop();
-  posts_.Close();
-  rpc_.Close();
 }
 
 StatusPtr Session::Check() const {
@@ -88,146 +92,127 @@ StatusPtr Session::Check() const {
   return Copy(cause_);
 }
 
-StatusPtr Session::OrCause(StatusPtr error) const {
+StatusPtr Session::WaitAttached(uint64_t timeout_ns) {
+  if (!Mine()) return Forked();
+  const uint64_t deadline = DeadlineAfter(timeout_ns);
+  std::unique_lock lock(mutex_);
+  while (cause_ != nullptr && !over_) {
+    const uint64_t now = NowNs();
+    if (now >= deadline) {
+      return Error(kDeadlineExceeded, "", "waiting for the daemon's return: " + cause_->message);
+    }
+    if (deadline == kForever) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_for(lock, std::chrono::nanoseconds(deadline - now));
+    }
+  }
+  return Copy(cause_);
+}
+
+StatusPtr Session::LastLoss() const {
+  std::lock_guard lock(mutex_);
+  return Copy(over_ || loss_ == nullptr ? cause_ : loss_);
+}
+
+StatusPtr Session::Connected(std::shared_ptr<Connection>* connection) const {
+  if (!Mine()) return Forked();
+  std::lock_guard lock(mutex_);
+  if (cause_ != nullptr) return Copy(cause_);
+  *connection = connection_;
+  return nullptr;
+}
+
+std::shared_ptr<Connection> Session::Find(uint64_t number) const {
+  std::lock_guard lock(mutex_);
+  if (connection_ != nullptr && connection_->number() == number) return connection_;
+  if (opening_ != nullptr && opening_->number() == number) return opening_;
+  return nullptr;
+}
+
+StatusPtr Session::OrCause(const Connection& connection, StatusPtr error) const {
   if (error == nullptr) return nullptr;
   // A refusal by the daemon has a reason and stays what it is. Without one it is gRPC that speaks,
-  // and if the call ended because the daemon is on its way out, the session's socket will say so in
-  // a moment.
+  // and if the call ended because the daemon is on its way out, the session's thread will know in a
+  // moment.
   if (!error->reason.empty() && error->reason != kReasonDaemonLost) return error;
   std::unique_lock lock(mutex_);
-  if (error->code != kResourceExhausted) {
-    ended_.wait_for(lock, kGrace, [this] { return cause_ != nullptr; });
-  }
-  return cause_ != nullptr ? Copy(cause_) : std::move(error);
+  const auto gone = [&] { return connection_.get() != &connection; };
+  if (error->code != kResourceExhausted) changed_.wait_for(lock, kGrace, gone);
+  if (!gone()) return error;
+  return Copy(cause_ != nullptr ? cause_ : loss_);
 }
 
-StatusPtr Session::Attach(uint64_t sequence, const std::string& packet, int fd,
-                          AttachResponse::Kind expected, AttachResponse* response) {
-  FERRY_CLIENT_RETURN_IF_ERROR(Check());
-  // A post takes what time it takes: given up, nobody would know whether it was posted.
-  const uint64_t deadline =
-      expected == AttachResponse::Kind::kPosted ? kForever : DeadlineAfter(kCallTimeoutNs);
-  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(attach_.Request(sequence, packet, fd, deadline, response)));
-  if (response->kind == expected) return nullptr;
-  return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
-}
-
-StatusPtr Session::RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd,
-                                 uint64_t* id) {
-  const uint64_t sequence = attach_.NextSequence();
-  AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Attach(sequence,
-                                      EncodeRegisterArena(sequence, device, bytes, imported), memfd,
-                                      AttachResponse::Kind::kArenaRegistered, &response));
-  *id = response.arena_id;
-  arena_bytes_ += bytes;
+template <typename Adopt>
+StatusPtr Session::IfCurrent(const Connection& connection, Adopt adopt) {
+  std::lock_guard lock(mutex_);
+  if (connection_.get() != &connection) return Copy(cause_ != nullptr ? cause_ : loss_);
+  adopt();
   return nullptr;
 }
 
-StatusPtr Session::ReleaseArena(uint64_t id, uint64_t bytes) {
-  const uint64_t sequence = attach_.NextSequence();
-  AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Attach(sequence, EncodeReleaseArena(sequence, id), -1,
-                                      AttachResponse::Kind::kArenaReleased, &response));
-  arena_bytes_ -= bytes;
-  return nullptr;
+uint64_t Session::Keep(Again again) {
+  std::lock_guard lock(kept_mutex_);
+  kept_.emplace(next_kept_, std::move(again));
+  return next_kept_++;
+}
+
+void Session::Forget(uint64_t kept) {
+  std::lock_guard lock(kept_mutex_);
+  kept_.erase(kept);
 }
 
 uint64_t Session::ArenaBytesLeft() const {
-  const uint64_t held = arena_bytes_;
-  const uint64_t quota = welcome_.limits.bytes;
+  std::shared_ptr<Connection> connection;
+  if (Connected(&connection) != nullptr) return 0;
+  const uint64_t held = connection->arena_bytes();
+  const uint64_t quota = connection->welcome().limits.bytes;
   return quota > held ? quota - held : 0;
 }
 
 std::string Session::ArenaUse() const {
-  return "session " + std::to_string(welcome_.session_id) + " holds " +
-         std::to_string(arena_bytes_) + " of " + std::to_string(welcome_.limits.bytes) +
-         " bytes, " + std::to_string(ArenaBytesLeft()) + " are left";
+  const uint64_t quota = welcome().limits.bytes;
+  const uint64_t left = ArenaBytesLeft();
+  return "session " + std::to_string(welcome().session_id) + " holds " +
+         std::to_string(quota - left) + " of " + std::to_string(quota) + " bytes, " +
+         std::to_string(left) + " are left";
 }
 
 StatusPtr Session::ResetTimeline(uint32_t timeline) {
-  const uint64_t sequence = attach_.NextSequence();
-  AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Attach(sequence, EncodeResetTimeline(sequence, timeline), -1,
-                                      AttachResponse::Kind::kTimelineReset, &response));
-  timelines_.ForgetFailures(timeline);
-  return nullptr;
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
+  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(*connection, connection->ResetTimeline(timeline)));
+  return IfCurrent(*connection, [&] {
+    connection->life->ForgetFailures(timeline, timelines_.posted(timeline));
+  });
 }
 
-StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer) {
-  FERRY_CLIENT_RETURN_IF_ERROR(Check());
-  std::string packet;
-  const uint64_t sequence = attach_.NextSequence();
-  if (post_by_ == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {
-    packet = EncodeSocketPost(sequence, batch);
-  }
-  if (!packet.empty()) {
-    FERRY_CLIENT_RETURN_IF_ERROR(PostBySocket(sequence, packet, answer));
-  } else if (post_by_ == FERRY_POST_BY_UNARY) {
-    FERRY_CLIENT_RETURN_IF_ERROR(OrCause(PostUnary(&rpc_, batch, answer)));
-  } else {
-    FERRY_CLIENT_RETURN_IF_ERROR(OrCause(posts_.Post(batch, answer)));
-  }
-  if (batch.count != 0) {
-    timelines_.Posted(batch.options->over_timeline, answer->first_over_value + batch.count - 1);
-  }
-  return nullptr;
-}
-
-StatusPtr Session::PostBySocket(uint64_t sequence, const std::string& packet, PostAnswer* answer) {
-  AttachResponse response;
+StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
+                        std::shared_ptr<const Life>* life) {
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
   FERRY_CLIENT_RETURN_IF_ERROR(
-      Attach(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
-  answer->first_transfer_id = response.first_transfer_id;
-  answer->first_over_value = response.first_over_value;
-  return nullptr;
+      OrCause(*connection, connection->Post(batch, options_.post_by, answer)));
+  // An answer that comes with the daemon's end is as good as lost: the next one counts on from what
+  // was known then.
+  return IfCurrent(*connection, [&] {
+    *life = connection->life;
+    if (batch.count == 0) return;
+    const uint32_t timeline = batch.options->over_timeline;
+    timelines_.Posted(timeline, answer->first_over_value + batch.count - 1);
+    if (!options_.reattach) return;
+    connection->unheard().Posted(
+        {answer->first_transfer_id, batch.count, timeline, answer->first_over_value});
+    if (!watching_) connection->unheard().ForgetOver(timelines_);
+  });
 }
 
-StatusPtr Session::Call(Method method, std::string request, std::string* response) {
-  FERRY_CLIENT_RETURN_IF_ERROR(Check());
-  return OrCause(rpc_.Unary(method, std::move(request), DeadlineAfter(kCallTimeoutNs), response));
-}
-
-StatusPtr Session::Watch(Ended ended, void* argument) {
-  FERRY_CLIENT_RETURN_IF_ERROR(Check());
-  std::lock_guard lock(mutex_);
-  if (cause_ != nullptr) return Copy(cause_);
-  if (watch_.joinable()) {
-    return Error(kFailedPrecondition, "", "watching the session: it has a watcher already");
-  }
-  return StartThread(
-      "ferry-watch", [this, ended, argument] { RunWatch(ended, argument); }, &watch_);
-}
-
-void Session::RunWatch(Ended ended, void* argument) {
-  uint64_t seen = 0;
-  StatusPtr why;
-  bool progress = true;
-  while (progress && (why = Check()) == nullptr) {
-    progress =
-        false;  // a stream that breaks is resumed, one that brings nothing is not tried again
-    Rpc::Call call(&rpc_, kForever);
-    auto stream = rpc_.ServerStream(&call, Method::kWatch, EncodeWatch(seen));
-    grpc::ByteBuffer buffer;
-    while (stream->Read(&buffer)) {
-      WatchEvents events;
-      if (!DecodeWatch(FromBuffer(buffer), &events)) {
-        call.context()->TryCancel();
-        continue;
-      }
-      progress = true;
-      for (const TransferInfo& transfer : events.ended) {
-        ended(argument, transfer.id, transfer.status.get());
-      }
-      if (!events.ended.empty()) seen = events.first_event + events.ended.size() - 1;
-    }
-    StatusPtr end = rpc_.Explain(Method::kWatch, stream->Finish());
-    if (end == nullptr) {
-      end = Error(kUnavailable, "", "watching the session: the daemon ended the stream");
-    }
-    why = OrCause(std::move(end));
-  }
-  ended(argument, 0, why.get());
+StatusPtr Session::Call(const Life& life, Method method, std::string request,
+                        std::string* response) {
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
+  if (connection->life.get() != &life) return LastLoss();
+  return OrCause(*connection, connection->Call(method, std::move(request), response));
 }
 
 }  // namespace ferry::client

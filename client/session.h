@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session: joins the sockets, the counters, the callbacks and the watch, and knows how it
-// ended. Any thread. Held by the application's handles (session, arenas, batches), so that those
-// stay good after ferry_session_close; in a forked child it is never touched beyond Mine(), and
-// never destroyed.
+// One session: joins the connection, the counters, the callbacks and the watch, and survives the
+// daemon. When the daemon is lost, what was outstanding ends, and the session's own thread
+// (reattach.cc) attaches to the next life of it. What was outstanding is never posted again by
+// itself: bytes of it may have moved, and only the application knows whether the other end still
+// waits.
+//
+// Any thread. Held by the application's handles (session, arenas, batches), so that those stay good
+// after ferry_session_close; in a forked child it is never touched beyond Mine(), and never
+// destroyed. Invariant: there is a connection, or a cause why there is none.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
-#include "client/attach.h"
+#include "client/connection.h"
 #include "client/fork.h"
+#include "client/life.h"
 #include "client/over_callbacks.h"
-#include "client/rpc.h"
 #include "client/timelines.h"
 
 namespace ferry::client {
@@ -30,6 +39,8 @@ class Session {
     std::string name;
     uint64_t timeout_ns = 0;
     int post_by = FERRY_POST_BY_ANY;
+    bool reattach = true;
+    uint64_t reattach_timeout_ns = kForever;
   };
 
   static StatusPtr Open(const Options& options, std::shared_ptr<Session>* session);
@@ -41,53 +52,97 @@ class Session {
   void Close();
 
   // False in a forked child: nothing else may be called then, but the getters.
-  bool Mine() const { return fds_.Mine(); }
-  // Null while the session is there; else FORKED, DAEMON_LOST, or that it was closed.
+  bool Mine() const { return generation_ == ForkGeneration(); }
+  // Null while the daemon is there; else FORKED, DAEMON_LOST, or that it was closed.
   StatusPtr Check() const;
+  // Waits until Check() is null or will never be again.
+  StatusPtr WaitAttached(uint64_t timeout_ns);
+  // How the session ended, or how its daemon was lost the last time.
+  StatusPtr LastLoss() const;
 
-  const Welcome& welcome() const { return welcome_; }
+  // Of the latest daemon. Lives as long as the session.
+  const Welcome& welcome() const { return *welcome_.load(); }
+  bool reattaches() const { return options_.reattach; }
   Timelines& timelines() { return timelines_; }
   OverCallbacks& callbacks() { return callbacks_; }
 
-  StatusPtr RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd, uint64_t* id);
-  StatusPtr ReleaseArena(uint64_t id, uint64_t bytes);
+  // The connection as it is now; why there is none.
+  StatusPtr Connected(std::shared_ptr<Connection>* connection) const;
+  // Connection `number`, if it is the session's or about to be.
+  std::shared_ptr<Connection> Find(uint64_t number) const;
+  // `error` of a call on `connection`, or how that ended if that is why.
+  StatusPtr OrCause(const Connection& connection, StatusPtr error) const;
+
+  // What a daemon must be told again after a re-attach: an arena, or whatever is prepared once and
+  // used often. `again` is run on the session's thread, in the order of Keep(), when the counters
+  // go on and before any other call is let in. It may block for calls on the connection it is
+  // given, and answers for its own failures; if the connection breaks, all is run again on the next
+  // one. It must not use the session, which has no connection meanwhile. Forget() waits for it to
+  // end.
+  using Again = std::function<void(Connection& connection)>;
+  uint64_t Keep(Again again);
+  void Forget(uint64_t kept);
+
   // Of the session's quota, by our own count; the daemon's decides.
   uint64_t ArenaBytesLeft() const;
   std::string ArenaUse() const;  // "session 3 holds 4096 of 1048576 bytes, 1044480 are left"
   StatusPtr ResetTimeline(uint32_t timeline);
-  StatusPtr Post(const PostBatch& batch, PostAnswer* answer);
-  StatusPtr Call(Method method, std::string request, std::string* response);
+  // `life`: whose transfers they are.
+  StatusPtr Post(const PostBatch& batch, PostAnswer* answer, std::shared_ptr<const Life>* life);
+  // About transfers of `life`: fails once it has ended, as they have.
+  StatusPtr Call(const Life& life, Method method, std::string request, std::string* response);
   StatusPtr Watch(Ended ended, void* argument);
 
  private:
-  Session();
+  explicit Session(const Options& options);
 
-  StatusPtr Start(const Options& options);
-  // The first end counts. True if this was it.
-  bool SetCause(StatusPtr cause);
-  void Lose(const std::string& why);
-  // `error`, or how the session ended if that is why.
-  StatusPtr OrCause(StatusPtr error) const;
-  StatusPtr Attach(uint64_t sequence, const std::string& packet, int fd,
-                   AttachResponse::Kind expected, AttachResponse* response);
-  StatusPtr PostBySocket(uint64_t sequence, const std::string& packet, PostAnswer* answer);
+  StatusPtr Start();
+  // The answer of a call on `connection` counts only if the session still has that: `adopt` is run
+  // then. Else how it was lost.
+  template <typename Adopt>
+  StatusPtr IfCurrent(const Connection& connection, Adopt adopt);
+  // Under mutex_: the session has no connection from here on; null if it had none.
+  std::shared_ptr<Connection> EndConnection(StatusPtr cause);
+
+  // reattach.cc: the session's thread.
+  void Run();
+  std::shared_ptr<Connection> Reattach(const std::string& loss);
+  StatusPtr Attempt(std::shared_ptr<Connection>* made);
+  void RunKept(Connection& connection);
+
+  // watch.cc
   void RunWatch(Ended ended, void* argument);
+  StatusPtr WatchOne(Connection& connection, Ended ended, void* argument);
+  void TellLost(Connection& connection, Ended ended, void* argument);
 
-  ForkFds fds_;
+  const uint64_t generation_ = ForkGeneration();
+  const Options options_;
   Timelines timelines_;
   OverCallbacks callbacks_;
-  AttachSocket attach_;
-  Rpc rpc_;
-  PostStream posts_;
-  Welcome welcome_;
-  int post_by_ = FERRY_POST_BY_ANY;
+  int stop_ = -1;  // eventfd: Close() to the session's thread
   bool closed_ = false;
-  std::atomic<uint64_t> arena_bytes_{0};
+  std::thread thread_;
+  // The thread's: of the connections so far, and of the lives that ended.
+  uint64_t last_number_ = 1;
+  uint64_t last_transfer_id_ = 0;
+  std::atomic<const Welcome*> welcome_{nullptr};
 
-  mutable std::mutex mutex_;  // guards what follows
-  StatusPtr cause_;
-  mutable std::condition_variable ended_;  // cause_ is set
+  std::mutex kept_mutex_;  // guards kept_; held while one of them runs
+  std::map<uint64_t, Again> kept_;
+  uint64_t next_kept_ = 1;
+
+  mutable std::mutex mutex_;                 // guards what follows
+  mutable std::condition_variable changed_;  // connection_ or over_
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Connection> opening_;  // the next one, on the session's thread
+  StatusPtr cause_;                      // why there is no connection
+  StatusPtr loss_;
+  bool over_ = false;  // cause_ is for good
+  // Names that the application was given stay where they are.
+  std::vector<std::unique_ptr<const Welcome>> welcomes_;
   std::thread watch_;
+  bool watching_ = false;
+  std::deque<std::shared_ptr<Connection>> to_watch_;  // each that a watcher must see to its end
 };
 
 }  // namespace ferry::client

@@ -2,6 +2,7 @@
 #include "client/timelines.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -56,9 +57,11 @@ uint64_t DeadlineAfter(uint64_t timeout_ns) {
 Timelines::~Timelines() {
   if (pages_ != nullptr) munmap(pages_, FERRY_TIMELINE_BYTES);
   if (doorbell_ >= 0) close(doorbell_);
+  if (memfd_ >= 0) close(memfd_);
 }
 
 StatusPtr Timelines::Map(int memfd, int doorbell) {
+  memfd_ = memfd;
   doorbell_ = doorbell;
   struct stat info;
   if (fstat(memfd, &info) != 0 || info.st_size < FERRY_TIMELINE_BYTES) {
@@ -83,9 +86,10 @@ void Timelines::Define(uint32_t timeline, uint64_t value) {
   // Store, then look whether a lane sleeps; the lane says that it sleeps, then looks at the word.
   // The fence makes one of the two see the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (Word(pages_->signals.lane_parked).load() != 0 && doorbell_ >= 0) {
+  const int doorbell = doorbell_.load();
+  if (Word(pages_->signals.lane_parked).load() != 0 && doorbell >= 0) {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof(one));
+    [[maybe_unused]] const ssize_t written = write(doorbell, &one, sizeof(one));
   }
 }
 
@@ -94,14 +98,20 @@ uint64_t Timelines::Defined(uint32_t timeline) const {
   return Word(pages_->defined[timeline].value).load(std::memory_order_acquire);
 }
 
-Timelines::Line Timelines::Over(uint32_t timeline) const {
+CounterLine Timelines::Over(uint32_t timeline) const {
   if (timeline >= FERRY_TIMELINE_COUNTERS) return {};
   const ferry_timeline_line& line = pages_->over[timeline];
-  Line read;
+  CounterLine read;
   read.value = Word(line.value).load(std::memory_order_acquire);
   read.first_failed = Word(line.first_failed).load(std::memory_order_acquire);
   read.failures = Word(line.failures).load(std::memory_order_acquire);
   return read;
+}
+
+CounterLines Timelines::Lines() const {
+  CounterLines lines;
+  for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) lines[i] = Over(i);
+  return lines;
 }
 
 Timelines::Wait Timelines::WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns) {
@@ -109,6 +119,7 @@ Timelines::Wait Timelines::WaitOver(uint32_t timeline, uint64_t value, uint64_t 
   auto word = Word(line.value);
   if (word.load(std::memory_order_acquire) >= value) return Wait::kReached;
   Wait result = Wait::kTimeout;
+  const uint64_t turn = turns_.load();
   sleepers_.fetch_add(1);
   Word(line.waiters).fetch_add(1);
   while (true) {
@@ -117,8 +128,8 @@ Timelines::Wait Timelines::WaitOver(uint32_t timeline, uint64_t value, uint64_t 
       result = Wait::kReached;
       break;
     }
-    if (ended_.load()) {
-      // End() may still be on its way to this counter; Posted() and it share the lock.
+    if (turn % 2 != 0 || turns_.load() != turn) {
+      // End() may still be on its way to this counter.
       std::lock_guard lock(mutex_);
       result = word.load() >= value ? Wait::kReached : Wait::kEnded;
       break;
@@ -136,7 +147,7 @@ uint32_t Timelines::Events() const { return Word(pages_->signals.events).load();
 void Timelines::WaitEvents(uint32_t seen) {
   sleepers_.fetch_add(1);
   Word(pages_->signals.event_waiters).fetch_add(1);
-  if (!ended_.load()) FutexWait(&pages_->signals.events, seen, kForever);
+  if (!Ended()) FutexWait(&pages_->signals.events, seen, kForever);
   Word(pages_->signals.event_waiters).fetch_sub(1);
   sleepers_.fetch_sub(1);
 }
@@ -145,31 +156,40 @@ void Timelines::Posted(uint32_t timeline, uint64_t last) {
   if (timeline >= FERRY_TIMELINE_COUNTERS) return;
   std::lock_guard lock(mutex_);
   posted_[timeline] = std::max(posted_[timeline], last);
-  if (ended_.load()) EndCounter(timeline);
 }
 
-void Timelines::EndCounter(uint32_t timeline) {
+uint64_t Timelines::posted(uint32_t timeline) const {
+  std::lock_guard lock(mutex_);
+  return std::max(posted_[timeline], Over(timeline).value);
+}
+
+void Timelines::Write(uint32_t timeline, const CounterLine& now) {
   ferry_timeline_line& line = pages_->over[timeline];
-  const uint64_t value = Word(line.value).load();
-  if (value < posted_[timeline]) {
-    const uint64_t failed = Word(line.first_failed).load();
-    if (failed == 0 || failed > value + 1) Word(line.first_failed).store(value + 1);
-    Word(line.failures).fetch_add(posted_[timeline] - value);
-    Word(line.value).store(posted_[timeline]);
-  }
+  Word(line.first_failed).store(now.first_failed);
+  Word(line.failures).store(now.failures);
+  Word(line.value).store(now.value);
   FutexWakeAll(Low(line.value));
 }
 
 void Timelines::End() {
   {
     std::lock_guard lock(mutex_);
-    if (ended_.load()) return;
-    for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) at_end_[i] = Over(i);
-    ended_.store(true);
-    for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) EndCounter(i);
+    if (Ended()) return;
+    turns_.fetch_add(1);
+    for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
+      CounterLine& line = ended_[i] = Over(i);
+      if (line.value < posted_[i]) {
+        if (line.first_failed == 0 || line.first_failed > line.value) {
+          line.first_failed = line.value + 1;
+        }
+        line.failures += posted_[i] - line.value;
+        line.value = posted_[i];
+      }
+      Write(i, line);
+    }
     Word(pages_->signals.events).fetch_add(1);
   }
-  // A sleeper that looked at ended_ just before it was set sleeps on a word that may never change
+  // A sleeper that looked at turns_ just before it changed sleeps on a word that may never change
   // again: wake until the last one has left. The daemon's own word for events may undo ours, so
   // that one too.
   while (sleepers_.load() != 0) {
@@ -180,19 +200,26 @@ void Timelines::End() {
   }
 }
 
-Timelines::Line Timelines::AtEnd(uint32_t timeline) const {
+CounterLines Timelines::Settle() {
   std::lock_guard lock(mutex_);
-  return at_end_[timeline];
+  for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
+    // What is over was handed out, though perhaps never told.
+    ended_[i].value = std::max(ended_[i].value, Over(i).value);
+    posted_[i] = ended_[i].value;
+    Write(i, ended_[i]);
+  }
+  return ended_;
 }
 
-void Timelines::ForgetFailures(uint32_t timeline) {
-  std::lock_guard lock(mutex_);
-  forgotten_[timeline] = std::max(posted_[timeline], Over(timeline).value);
-}
-
-uint64_t Timelines::Forgotten(uint32_t timeline) const {
-  std::lock_guard lock(mutex_);
-  return forgotten_[timeline];
+void Timelines::Begin(int doorbell) {
+  const int before = doorbell_.load();
+  if (before < 0 || doorbell < 0) {
+    doorbell_ = doorbell;
+  } else {
+    dup3(doorbell, before, O_CLOEXEC);  // under the number that Define() may just be ringing
+    close(doorbell);
+  }
+  turns_.fetch_add(1);
 }
 
 }  // namespace ferry::client

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The session's counters: the shared pages (proto/ferry/v1/timeline_layout.h), waiting on them, and
-// ending what is outstanding when the session ends. Any thread; owned by the session and mapped
-// until its last handle is freed. Invariant: once End() returned nothing sleeps here, and every
-// value that was ever posted is reached.
+// ending what is outstanding when the daemon or the session ends. The pages stay the same memory
+// over every life of the daemon. Any thread; owned by the session and mapped until its last handle
+// is freed. Invariant: once End() returned nothing sleeps here, and every value that was ever
+// posted is reached; until Begin() nothing sleeps either.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "client/life.h"
 #include "client/status.h"
 #include "proto/ferry/v1/timeline_layout.h"
 
@@ -23,12 +25,6 @@ uint64_t NowNs();
 
 class Timelines {
  public:
-  // What a counter's line said at one moment.
-  struct Line {
-    uint64_t value = 0;
-    uint64_t first_failed = 0;
-    uint64_t failures = 0;
-  };
   enum class Wait { kReached, kTimeout, kEnded };
 
   Timelines() = default;
@@ -36,8 +32,10 @@ class Timelines {
   Timelines(const Timelines&) = delete;
   Timelines& operator=(const Timelines&) = delete;
 
-  // Maps the daemon's memfd (stays the caller's) and takes the doorbell over (-1: there is none).
+  // Maps the daemon's memfd. Takes it and the doorbell (-1: there is none) over.
   StatusPtr Map(int memfd, int doorbell);
+  // That of Map(), for the daemon that goes on with it.
+  int memfd() const { return memfd_; }
 
   bool mapped() const { return pages_ != nullptr; }
 
@@ -46,39 +44,42 @@ class Timelines {
   uint64_t Defined(uint32_t timeline) const;
 
   // 'over' counters, the daemon's.
-  Line Over(uint32_t timeline) const;
-  // `deadline_ns` as of DeadlineAfter. kEnded: the session ended and `value` was never posted.
+  CounterLine Over(uint32_t timeline) const;
+  CounterLines Lines() const;
+  // `deadline_ns` as of DeadlineAfter. kEnded: End() came, or was before, and `value` was never
+  // posted.
   Wait WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns);
   // Sleeps until any 'over' counter advances after `seen` was read, or End().
   uint32_t Events() const;
   void WaitEvents(uint32_t seen);
 
-  // Values up to `last` belong to transfers of this session.
+  // Values up to `last` belong to transfers of this session. Not between End() and Begin().
   void Posted(uint32_t timeline, uint64_t last);
-  // The session has ended: every posted value is reached now, the rest counted as failed, and
-  // nobody sleeps on. Once.
-  void End();
-  bool ended() const { return ended_.load(); }
-  // The line as the daemon left it; only after End().
-  Line AtEnd(uint32_t timeline) const;
+  // All values up to this one are posted or over.
+  uint64_t posted(uint32_t timeline) const;
 
-  // The daemon has reset the failure fields: of what is posted by now they say nothing any more.
-  void ForgetFailures(uint32_t timeline);
-  // What of the counter's values was forgotten: up to this one its failure fields say nothing.
-  uint64_t Forgotten(uint32_t timeline) const;
+  // Every posted value is reached now, the rest counted as failed, and nobody sleeps on. One
+  // thread; nothing if it has ended already.
+  void End();
+  // After End(): how the counters stand, which is what the next daemon goes on from. Repairs what
+  // the last one may have written meanwhile.
+  CounterLines Settle();
+  // A daemon has gone on with the pages: the end is over. Takes its doorbell.
+  void Begin(int doorbell);
 
  private:
-  void EndCounter(uint32_t timeline);  // under mutex_
+  bool Ended() const { return turns_.load() % 2 != 0; }
+  void Write(uint32_t timeline, const CounterLine& now);  // and wake
 
   ferry_timeline_pages* pages_ = nullptr;
-  int doorbell_ = -1;
-  std::atomic<bool> ended_{false};
+  int memfd_ = -1;
+  std::atomic<int> doorbell_{-1};
+  std::atomic<uint64_t> turns_{0};  // one with every End() and with every Begin()
   std::atomic<uint32_t> sleepers_{0};
 
-  mutable std::mutex mutex_;  // guards what follows, and the lines' fields once ended
+  mutable std::mutex mutex_;  // guards what follows, and the lines' fields while ended
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> posted_{};
-  std::array<uint64_t, FERRY_TIMELINE_COUNTERS> forgotten_{};
-  std::array<Line, FERRY_TIMELINE_COUNTERS> at_end_{};
+  CounterLines ended_{};  // as End() made them
 };
 
 }  // namespace ferry::client

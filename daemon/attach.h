@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,12 +12,21 @@
 #include "absl/status/status.h"
 #include "base/ids.h"
 #include "daemon/post.h"
+#include "device/timeline.h"
 
 namespace ferry {
 
 // Optional features, as bits of hello and welcome.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
-inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts;
+inline constexpr uint64_t kFeatureResume = 2;
+inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts | kFeatureResume;
+
+// What a client had when it lost its daemon.
+struct AttachResume {
+  std::vector<TimelinePages::Mark> over;  // by 'over' counter
+  uint64_t next_transfer_id = 0;
+  Incarnation incarnation;  // of the daemon that it lost
+};
 
 struct AttachHello {
   uint32_t protocol_min = 0;
@@ -25,6 +35,7 @@ struct AttachHello {
   std::string name;
   std::string client_version;
   std::string token;
+  std::optional<AttachResume> resume = std::nullopt;
 };
 struct AttachRegisterArena {
   GlobalDeviceId device;

@@ -35,14 +35,17 @@ absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch
 }
 
 Session::Session(SessionId id, std::string name, std::string token, Credentials credentials,
-                 std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened)
+                 std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened,
+                 uint64_t first_transfer)
     : id_(id),
       name_(std::move(name)),
       token_(std::move(token)),
       credentials_(credentials),
       limits_(std::move(limits)),
       opened_(opened),
-      timelines_(std::move(timelines)) {}
+      timelines_(std::move(timelines)),
+      first_sequence_(first_transfer),
+      next_sequence_(first_transfer) {}
 
 absl::Status Session::ReserveArena(uint64_t bytes) {
   const SessionUse& quota = limits_.quota;
@@ -159,6 +162,14 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
       full = WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
     }
     violations.push_back({"buffers", std::move(full)});
+    return violations;
+  }
+  if (next_sequence_ + batch.specs.size() > (uint64_t{1} << kTransferSequenceBits)) {
+    violations.push_back(
+        {"buffers", Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
+                          absl::StrCat(id_.ToString(),
+                                       " has given out all its transfer ids; open "
+                                       "another one"))});
     return violations;
   }
   if (over_devices_.empty()) over_devices_.resize(FERRY_TIMELINE_COUNTERS);

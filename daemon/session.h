@@ -54,8 +54,10 @@ class Session {
   static constexpr size_t kEventsKept = 65536;
   static constexpr size_t kReleasedKept = 65536;
 
+  // `first_transfer`: ids below belong to a life of the session before this one.
   Session(SessionId id, std::string name, std::string token, Credentials credentials,
-          std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened);
+          std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened,
+          uint64_t first_transfer = 1);
 
   SessionId id() const { return id_; }
   const std::string& name() const { return name_; }
@@ -98,7 +100,9 @@ class Session {
   void OnEnded(const Ended& ended);
   // All endings of a batch were told: takes them into the estimate of when more can be posted.
   void AfterEndings(absl::Time now);
-  bool IsKnown(uint64_t sequence) const { return sequence > 0 && sequence < next_sequence_; }
+  bool IsKnown(uint64_t sequence) const {
+    return sequence >= first_sequence_ && sequence < next_sequence_;
+  }
   uint64_t next_sequence() const { return next_sequence_; }
   // Why an ended transfer failed, if it did and that is still kept. Failures of ids up to
   // forgotten_failures() may be forgotten.
@@ -131,7 +135,8 @@ class Session {
   absl::flat_hash_set<ArenaId> released_arenas_;
   std::deque<ArenaId> release_order_;
 
-  uint64_t next_sequence_ = 1;
+  const uint64_t first_sequence_;
+  uint64_t next_sequence_;
   std::vector<std::optional<GlobalDeviceId>> over_devices_;  // by 'over' counter, made at first use
   struct Request {
     uint64_t hash = 0;

@@ -65,7 +65,7 @@ void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials&
 void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
                              AttachCommand command, std::vector<UniqueFd> fds) {
   if (auto* hello = std::get_if<AttachHello>(&command.body)) {
-    return OnHello(connection, credentials, command.sequence, *hello);
+    return OnHello(connection, credentials, command.sequence, *hello, std::move(fds));
   }
   auto it = by_connection_.find(connection);
   if (it == by_connection_.end()) {
@@ -102,8 +102,26 @@ void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& c
   OnClosed(connection);
 }
 
+absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
+    const AttachHello& hello, std::vector<UniqueFd> fds) const {
+  if (!hello.resume.has_value()) return TimelinePages::Create();
+  const AttachResume& resume = *hello.resume;
+  if (fds.size() != 1) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("attach: the memfd of the timelines must come with `resume`, ",
+                              fds.size(), " descriptors did"));
+  }
+  if (resume.next_transfer_id == 0 ||
+      resume.next_transfer_id >= (uint64_t{1} << kTransferSequenceBits)) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("attach: transfer ids cannot go on from ", resume.next_transfer_id));
+  }
+  return TimelinePages::Resume(std::move(fds[0]), resume.over,
+                               resume.incarnation == options_.incarnation);
+}
+
 void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
-                           uint64_t sequence, const AttachHello& hello) {
+                           uint64_t sequence, const AttachHello& hello, std::vector<UniqueFd> fds) {
   const auto refuse = [&](absl::Status why) {
     ++counts_.refused;
     FERRY_LOG_LIMITED(warn, "session.refused",
@@ -160,7 +178,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
                                           options_.sessions_per_uid, " of uid ", credentials.uid)),
                        sessions_closed_.For(control_.Now(), 1)));
   }
-  absl::StatusOr<std::unique_ptr<TimelinePages>> pages = TimelinePages::Create();
+  absl::StatusOr<std::unique_ptr<TimelinePages>> pages = PagesFor(hello, std::move(fds));
   if (!pages.ok()) return refuse(pages.status());
 
   before_hello_.erase(connection);
@@ -168,7 +186,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   auto session = std::make_unique<Session>(
       id, hello.name, NewToken(), credentials, *std::move(pages),
       Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept},
-      control_.Now());
+      control_.Now(), hello.resume.has_value() ? hello.resume->next_transfer_id : 1);
   AttachWelcome welcome;
   welcome.features = hello.features & kAttachFeatures;
   welcome.session = id;
@@ -179,16 +197,17 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   for (const auto& device : devices_.list) welcome.devices.push_back({device->id, device->name});
   by_connection_[connection] = id;
   by_token_[session->token()] = id;
-  const std::vector<int> fds = {session->timelines().memfd(), session->timelines().doorbell()};
+  std::vector<int> shown = {session->timelines().doorbell()};
+  if (!hello.resume.has_value()) shown.insert(shown.begin(), session->timelines().memfd());
   sessions_[id] = std::move(session);
   ++counts_.opened;
-  FlightRecorder::Get().Record("session.open", id.value(), credentials.uid, credentials.pid,
-                               hello.name);
+  const char* const event = hello.resume.has_value() ? "session.resume" : "session.open";
+  FlightRecorder::Get().Record(event, id.value(), credentials.uid, credentials.pid, hello.name);
   FERRY_LOG(
-      info, "session.open",
+      info, event,
       LogFields("session", id, "name", hello.name, "pid", credentials.pid, "uid", credentials.uid),
       "client {}", hello.client_version);
-  Reply(connection, {sequence, absl::OkStatus(), std::move(welcome)}, fds);
+  Reply(connection, {sequence, absl::OkStatus(), std::move(welcome)}, shown);
 }
 
 void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id,

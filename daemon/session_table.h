@@ -89,7 +89,10 @@ class SessionTable {
 
  private:
   void OnHello(Door::ConnectionId connection, const Credentials& credentials, uint64_t sequence,
-               const AttachHello& hello);
+               const AttachHello& hello, std::vector<UniqueFd> fds);
+  // What a session is told with: new pages, or those that its client kept.
+  absl::StatusOr<std::unique_ptr<TimelinePages>> PagesFor(const AttachHello& hello,
+                                                          std::vector<UniqueFd> fds) const;
   void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,
                   const AttachRegisterArena& request, std::vector<UniqueFd> fds);
   void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,

@@ -14,8 +14,10 @@
 #include <climits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "device/memfd.h"
 
 namespace ferry {
 namespace {
@@ -24,6 +26,9 @@ namespace {
 uint32_t* LowHalf(uint64_t* value) {
   return reinterpret_cast<uint32_t*>(value) + (std::endian::native == std::endian::big ? 1 : 0);
 }
+
+// Of what a client may say its counters stand at: far from where they would run over.
+constexpr uint64_t kMaxResumed = uint64_t{1} << 62;
 
 void WakeAll(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
@@ -89,13 +94,61 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> TimelinePages::Create() {
   if (fcntl(pages->memfd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return CreateError("making a session's timelines: seals");
   }
-  void* const memory = mmap(nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            pages->memfd_.get(), 0);
+  RETURN_IF_ERROR(pages->MapAndRing());
+  return pages;
+}
+
+absl::Status TimelinePages::MapAndRing() {
+  void* const memory =
+      mmap(nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memfd_.get(), 0);
   if (memory == MAP_FAILED) return CreateError("making a session's timelines: mapping");
-  pages->pages_ = static_cast<ferry_timeline_pages*>(memory);
+  pages_ = static_cast<ferry_timeline_pages*>(memory);
   madvise(memory, FERRY_TIMELINE_BYTES, MADV_DONTFORK);
-  pages->doorbell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!pages->doorbell_.valid()) return CreateError("making a session's timelines: doorbell");
+  doorbell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell_.valid()) return CreateError("making a session's timelines: doorbell");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TimelinePages>> TimelinePages::Resume(UniqueFd memfd,
+                                                                     const std::vector<Mark>& over,
+                                                                     bool same_daemon) {
+  if (absl::Status fit = CheckMemfd(memfd.get(), FERRY_TIMELINE_BYTES); !fit.ok()) {
+    return Annotate(fit, "resuming a session's timelines");
+  }
+  const auto invalid = [](const auto&... why) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("resuming a session's timelines: ", why...));
+  };
+  if (over.size() > FERRY_TIMELINE_COUNTERS) {
+    return invalid(over.size(), " 'over' counters, there are ", FERRY_TIMELINE_COUNTERS);
+  }
+  for (size_t i = 0; i < over.size(); ++i) {
+    if (over[i].value >= kMaxResumed || over[i].first_failed > over[i].value ||
+        over[i].failures > over[i].value) {
+      return invalid("'over' counter ", i, " cannot stand at ", over[i].value, " with ",
+                     over[i].failures, " failures from ", over[i].first_failed);
+    }
+  }
+  std::unique_ptr<TimelinePages> pages(new TimelinePages());
+  pages->memfd_ = std::move(memfd);
+  RETURN_IF_ERROR(pages->MapAndRing());
+  for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
+    const Mark mark = i < over.size() ? over[i] : Mark{};
+    if (mark.value != 0) {
+      auto counter = std::make_unique<Counter>();
+      counter->reserved = counter->over = counter->written = mark.value;
+      counter->first_failed = mark.first_failed;
+      counter->failures = mark.failures;
+      pages->counters_[i] = std::move(counter);
+    }
+    // What the lost daemon wrote last may not be what the client made of it.
+    ferry_timeline_line& line = pages->pages_->over[i];
+    __atomic_store_n(&line.first_failed, mark.first_failed, __ATOMIC_RELAXED);
+    __atomic_store_n(&line.failures, mark.failures, __ATOMIC_RELAXED);
+    __atomic_store_n(&line.value, mark.value, __ATOMIC_SEQ_CST);
+  }
+  // A daemon that was killed has left its lanes' marks behind.
+  if (!same_daemon) __atomic_store_n(&pages->pages_->signals.lane_parked, 0, __ATOMIC_SEQ_CST);
   return pages;
 }
 

@@ -20,6 +20,21 @@ class TimelinePages {
  public:
   // Makes and maps the memfd and the doorbell.
   static absl::StatusOr<std::unique_ptr<TimelinePages>> Create();
+
+  // How an 'over' counter stands, all of its values being over.
+  struct Mark {
+    uint64_t value = 0;
+    uint64_t first_failed = 0;
+    uint64_t failures = 0;
+  };
+  // Maps the memfd that another life of the daemon made for the session, and goes on from `over`
+  // (by counter). The client hands both in, so they are checked like any client memory:
+  // MEMFD_UNSEALED or FIELD_INVALID, never a fault, and no counter that could run over.
+  // `same_daemon`: the pages were this daemon's, whose lanes may still be about to take back that
+  // they are parked.
+  static absl::StatusOr<std::unique_ptr<TimelinePages>> Resume(UniqueFd memfd,
+                                                               const std::vector<Mark>& over,
+                                                               bool same_daemon);
   ~TimelinePages();
   TimelinePages(const TimelinePages&) = delete;
   TimelinePages& operator=(const TimelinePages&) = delete;
@@ -49,6 +64,7 @@ class TimelinePages {
  private:
   struct Counter;
   TimelinePages();
+  absl::Status MapAndRing();
   UniqueFd memfd_;
   UniqueFd doorbell_;
   ferry_timeline_pages* pages_ = nullptr;

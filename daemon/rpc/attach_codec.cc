@@ -30,6 +30,17 @@ void Fill(const AttachPosted& posted, Response* out) {
   out->set_first_over_value(posted.first_over_value);
 }
 
+std::optional<AttachResume> ParseResume(const v1::Hello& hello) {
+  if (!hello.has_resume()) return std::nullopt;
+  AttachResume resume;
+  for (const v1::ResumedCounter& counter : hello.resume().over()) {
+    resume.over.push_back({counter.value(), counter.first_failed(), counter.failures()});
+  }
+  resume.next_transfer_id = hello.resume().next_transfer_id();
+  resume.incarnation = Incarnation(hello.resume().incarnation());
+  return resume;
+}
+
 struct AttachEncoder {
   v1::AttachResponse& out;
   void operator()(const AttachWelcome& welcome) {
@@ -82,7 +93,8 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
                                  hello.features(),
                                  hello.name(),
                                  hello.client_version().substr(0, 64),
-                                 hello.token()};
+                                 hello.token(),
+                                 ParseResume(hello)};
       return command;
     }
     case v1::AttachRequest::kRegisterArena:

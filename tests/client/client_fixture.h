@@ -36,12 +36,21 @@ class ClientTest : public ::testing::Test {
 
   Session Open(int post_by = FERRY_POST_BY_ANY, const std::string& name = "test") {
     SessionOptions options;
-    options.client_dir = dir_;
     options.name = name;
     options.post_by = post_by;
+    return OpenWith(std::move(options));
+  }
+  Session OpenWith(SessionOptions options) {
+    options.client_dir = dir_;
     auto session = Session::Open(options);
     EXPECT_TRUE(session.ok()) << session.status().ToString();
     return std::move(*session);
+  }
+
+  // The daemon dies, and another one takes its place.
+  void Restart(FakeDaemon::Behaviour behaviour = {}) {
+    daemon_.reset();
+    daemon_ = std::make_unique<FakeDaemon>(dir_, behaviour);
   }
 
   // Runs `body` in a forked child; its result is the child's exit status.

@@ -377,11 +377,11 @@ TEST_P(TransferTest, WatchTellsEveryEndingAndTheSessions) {
   ASSERT_OK(session.Send(0, {Keyed("echo"), Keyed("fail")}));
   ASSERT_OK(session.Send(0, {Keyed("echo")}));
   EXPECT_TRUE(watcher.counter.WaitFor(3));
-  daemon_->CloseAttach();
+  session.Close();
   EXPECT_TRUE(watcher.counter.WaitFor(4));
   using ::testing::Pair;
   EXPECT_THAT(watcher.ended, ::testing::ElementsAre(Pair(1, ""), Pair(2, "TRANSFER_MISMATCH"),
-                                                    Pair(3, ""), Pair(0, "DAEMON_LOST")));
+                                                    Pair(3, ""), Pair(0, "CANCELLED")));
 }
 
 }  // namespace

@@ -50,6 +50,24 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(parsed.name, "trainer");
   EXPECT_EQ(parsed.client_version, std::string(64, 'v'));  // for the log; no longer than it needs
   EXPECT_EQ(parsed.token, std::string("\0\xff", 2));
+  EXPECT_FALSE(parsed.resume.has_value());
+
+  v1::Resume* resume = hello->mutable_resume();
+  resume->add_over();
+  resume->add_over()->set_value(9);
+  resume->mutable_over(1)->set_first_failed(3);
+  resume->mutable_over(1)->set_failures(2);
+  resume->set_next_transfer_id(77);
+  resume->set_incarnation(~uint64_t{0});
+  const auto resumed = CommandOf<AttachHello>(request);
+  ASSERT_TRUE(resumed.resume.has_value());
+  ASSERT_EQ(resumed.resume->over.size(), 2u);
+  EXPECT_EQ(resumed.resume->over[0].value, 0u);
+  EXPECT_EQ(resumed.resume->over[1].value, 9u);
+  EXPECT_EQ(resumed.resume->over[1].first_failed, 3u);
+  EXPECT_EQ(resumed.resume->over[1].failures, 2u);
+  EXPECT_EQ(resumed.resume->next_transfer_id, 77u);
+  EXPECT_EQ(resumed.resume->incarnation, Incarnation(~uint64_t{0}));
 
   request.mutable_register_arena()->set_device_id(7);
   request.mutable_register_arena()->set_bytes(4096);

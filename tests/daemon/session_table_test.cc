@@ -2,6 +2,8 @@
 // Sessions open, are found again and end. What they own: session_table_arena_test.cc.
 #include "daemon/session_table.h"
 
+#include <fcntl.h>
+
 #include <string>
 #include <variant>
 #include <vector>
@@ -45,6 +47,97 @@ TEST(SessionTableHello, OpensASessionAndSaysEverythingInTheWelcome) {
   EXPECT_EQ(rig.table.open(), 1u);
   EXPECT_EQ(rig.table.counts().opened, 1u);
   EXPECT_THAT(rig.closed, IsEmpty());
+}
+
+// A hello that goes on with `pages`.
+AttachHello Resuming(std::vector<TimelinePages::Mark> over, uint64_t next_transfer_id) {
+  AttachHello hello = SessionTableRig::Hello();
+  hello.features = kFeatureResume;
+  hello.resume = AttachResume{std::move(over), next_transfer_id, Incarnation(41)};
+  return hello;
+}
+std::vector<UniqueFd> Beside(UniqueFd fd) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(std::move(fd));
+  return fds;
+}
+
+TEST(SessionTableHello, AResumedSessionGoesOnCountingAndIsNewInAllElse) {
+  SessionTableRig rig;
+  const UniqueFd memfd = testing::SealedMemfd(FERRY_TIMELINE_BYTES);
+  rig.table.OnConnected(kConnection, {});
+  const AttachReply reply = rig.Command(kConnection, Resuming({{}, {9, 3, 1}}, 500), kAlice,
+                                        Beside(UniqueFd(fcntl(memfd.get(), F_DUPFD_CLOEXEC, 0))));
+  ASSERT_THAT(reply.error, Is("OK"));
+  EXPECT_EQ(rig.sent.back().fds, 1u) << "the doorbell; the memfd it has";
+  const auto& welcome = std::get<AttachWelcome>(reply.body);
+  EXPECT_EQ(welcome.features, kFeatureResume);
+  EXPECT_EQ(welcome.token.size(), 32u);
+  Session& session = *rig.table.Find(welcome.session);
+  EXPECT_EQ(session.next_sequence(), 500u);
+  EXPECT_FALSE(session.IsKnown(499)) << "of another life: nobody here knows how it ended";
+  EXPECT_EQ(session.timelines().over_value(1), 9u);
+  EXPECT_THAT(session.ListArenas(), IsEmpty());
+  const ArenaId arena = rig.RegisterGood(kConnection, 4096);
+  const Ended ended = SessionTableRig::Start(session, arena);
+  EXPECT_EQ(SequenceOf(ended.transfer), 500u);
+  EXPECT_TRUE(session.IsKnown(500));
+  session.OnEnded(ended);
+  rig.table.OnClosed(kConnection);
+  rig.Settle();
+  EXPECT_EQ(rig.table.size(), 0u);
+}
+
+TEST(SessionTableHello, RogueResumesAreRefusedAndHarmNobody) {
+  SessionTableRig rig;
+  Session* other = rig.Open(99);
+  Door::ConnectionId connection = kConnection;
+  const auto refusal = [&](AttachHello hello, std::vector<UniqueFd> fds) {
+    rig.table.OnConnected(++connection, {});
+    const AttachReply reply = rig.Command(connection, std::move(hello), kAlice, std::move(fds));
+    EXPECT_THAT(rig.closed, ::testing::Contains(connection));
+    return testing::NameOf(reply.error);
+  };
+  const auto good = [] { return testing::SealedMemfd(FERRY_TIMELINE_BYTES); };
+  std::vector<UniqueFd> two = Beside(good());
+  two.push_back(good());
+  EXPECT_EQ(refusal(Resuming({}, 1), {}), "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(refusal(Resuming({}, 1), std::move(two)), "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(
+      refusal(Resuming({}, 1), Beside(testing::SealedMemfd(FERRY_TIMELINE_BYTES, F_SEAL_GROW))),
+      "INVALID_ARGUMENT/MEMFD_UNSEALED");
+  EXPECT_EQ(refusal(Resuming({}, 1), Beside(testing::SealedMemfd(4096))),
+            "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(refusal(Resuming({}, 0), Beside(good())), "INVALID_ARGUMENT/FIELD_INVALID");
+  // The id would run into those of the next session.
+  EXPECT_EQ(refusal(Resuming({}, uint64_t{1} << kTransferSequenceBits), Beside(good())),
+            "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(refusal(Resuming({{~uint64_t{0}, 0, 0}}, 1), Beside(good())),
+            "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(rig.table.size(), 1u);
+  EXPECT_EQ(rig.table.Find(other->id()), other);
+}
+
+TEST(SessionTableHello, ASessionWhoseIdsAreUsedUpPostsNoMore) {
+  SessionTableRig rig;
+  rig.table.OnConnected(kConnection, {});
+  const uint64_t last = (uint64_t{1} << kTransferSequenceBits) - 1;
+  const AttachReply reply = rig.Command(kConnection, Resuming({}, last), kAlice,
+                                        Beside(testing::SealedMemfd(FERRY_TIMELINE_BYTES)));
+  ASSERT_THAT(reply.error, Is("OK"));
+  Session& session = *rig.table.Find(std::get<AttachWelcome>(reply.body).session);
+  const ArenaId arena = rig.RegisterGood(kConnection, 4096);
+  const Ended ended = SessionTableRig::Start(session, arena);
+  EXPECT_EQ(SessionOf(ended.transfer), session.id());
+  EXPECT_EQ(SequenceOf(ended.transfer), last);
+  PostBatch batch;
+  batch.device = GlobalDeviceId(1);
+  batch.specs.resize(1);
+  batch.deadlines.resize(1);
+  const auto violations = session.CheckAndComplete(batch, absl::UnixEpoch());
+  ASSERT_THAT(violations, SizeIs(1));
+  EXPECT_THAT(violations[0].status, Is("FAILED_PRECONDITION/FIELD_INVALID"));
+  session.OnEnded(ended);
 }
 
 TEST(SessionTableHello, SessionsHaveIdsAndTokensOfTheirOwn) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/timeline.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,7 +12,12 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
 
 namespace ferry {
 namespace {
@@ -194,6 +201,72 @@ TEST(TimelinePages, DefinedWordIsTheClients) {
   EXPECT_GE(static_cast<const void*>(word.value), pages->begin());
   EXPECT_LT(static_cast<const void*>(word.value), pages->end());
   EXPECT_EQ(word.doorbell, pages->doorbell());
+}
+
+UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+
+TEST(TimelinePages, AnotherDaemonGoesOnWithThePagesOfOneThatIsGone) {
+  auto gone = Make();
+  const Client client(*gone);
+  const int memfd = gone->memfd();
+  gone->Reserve(2, 5);
+  __atomic_store_n(&client->defined[7].value, 70, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&client->signals.lane_parked, 1, __ATOMIC_SEQ_CST);
+  for (const bool same_daemon : {true, false}) {
+    client->over[2].value = 3;  // the last word of the one that is gone, which the client overruled
+    auto resumed =
+        TimelinePages::Resume(Duplicate(memfd), {{0, 0, 0}, {0, 0, 0}, {5, 2, 3}}, same_daemon);
+    ASSERT_TRUE(resumed.ok()) << resumed.status();
+    TimelinePages& pages = **resumed;
+    EXPECT_NE(pages.doorbell(), gone->doorbell());
+    EXPECT_EQ(client->signals.lane_parked, same_daemon ? 1u : 0u);
+    EXPECT_EQ(pages.DefinedValue(7), 70u);
+    EXPECT_EQ(client->over[2].value, 5u);
+    EXPECT_EQ(client->over[2].first_failed, 2u);
+    EXPECT_EQ(client->over[2].failures, 3u);
+    EXPECT_EQ(pages.over_value(2), 5u);
+    EXPECT_EQ(pages.Reserve(2, 2), 6u);
+    EXPECT_EQ(pages.Reserve(0, 1), 1u);
+    pages.End(2, 7, false);
+    pages.Flush();
+    EXPECT_EQ(client->over[2].value, 5u);
+    EXPECT_EQ(client->over[2].first_failed, 2u);
+    EXPECT_EQ(client->over[2].failures, 4u);
+    pages.End(2, 6, true);
+    pages.Flush();
+    EXPECT_EQ(client->over[2].value, 7u);
+  }
+}
+
+TEST(TimelinePages, RogueResumesAreRefused) {
+  const auto refusal = [](UniqueFd memfd, const std::vector<TimelinePages::Mark>& over) {
+    const auto resumed = TimelinePages::Resume(std::move(memfd), over, false);
+    return resumed.ok() ? "OK" : std::string(ReasonName(ReasonOf(resumed.status())));
+  };
+  auto pages = Make();
+  const auto good = [&] { return Duplicate(pages->memfd()); };
+  constexpr uint64_t kBeyond = uint64_t{1} << 62;
+  EXPECT_EQ(refusal(good(), {}), "OK");
+  EXPECT_EQ(refusal(good(), std::vector<TimelinePages::Mark>(64, {kBeyond - 1, 1, 1})), "OK");
+  EXPECT_EQ(refusal(good(), std::vector<TimelinePages::Mark>(65)), "FIELD_INVALID");
+  EXPECT_EQ(refusal(good(), {{kBeyond, 0, 0}}), "FIELD_INVALID");
+  EXPECT_EQ(refusal(good(), {{~uint64_t{0}, 0, 0}}), "FIELD_INVALID");
+  EXPECT_EQ(refusal(good(), {{5, 6, 1}}), "FIELD_INVALID");
+  EXPECT_EQ(refusal(good(), {{5, 1, 6}}), "FIELD_INVALID");
+
+  const auto memfd = [](off_t bytes, int seals) {
+    UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
+    EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+    return fd;
+  };
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  EXPECT_EQ(refusal(memfd(FERRY_TIMELINE_BYTES, kSeals), {}), "OK");
+  EXPECT_EQ(refusal(memfd(FERRY_TIMELINE_BYTES - 1, kSeals), {}), "FIELD_INVALID");
+  EXPECT_EQ(refusal(memfd(FERRY_TIMELINE_BYTES, F_SEAL_GROW), {}), "MEMFD_UNSEALED");
+  EXPECT_NE(refusal(memfd(FERRY_TIMELINE_BYTES, kSeals | F_SEAL_FUTURE_WRITE), {}), "OK");
+  EXPECT_EQ(refusal(UniqueFd(eventfd(0, EFD_CLOEXEC)), {}), "FIELD_INVALID");
+  EXPECT_EQ(refusal(UniqueFd(), {}), "FIELD_INVALID");
 }
 
 }  // namespace

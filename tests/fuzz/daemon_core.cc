@@ -144,7 +144,8 @@ void DaemonCore::OnPacket(Door::ConnectionId connection, const std::string& pack
     table_.OnGarbage(connection, kClient, command.status());
   } else {
     std::vector<UniqueFd> fds;
-    if (with_fd) fds.push_back(ArenaFd(kArenaBytes));
+    // Long enough for an arena, and for the timelines that a hello resumes.
+    if (with_fd) fds.push_back(ArenaFd(FERRY_TIMELINE_BYTES));
     table_.OnCommand(connection, kClient, *std::move(command), std::move(fds));
   }
   Settle();

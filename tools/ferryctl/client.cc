@@ -40,6 +40,7 @@ absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options) {
   raw.name = options.name.empty() ? nullptr : options.name.c_str();
   raw.timeout_ns = Nanoseconds(options.timeout);
   raw.post_by = options.post_by;
+  raw.no_reattach = 1;  // a command ends with its daemon
   ferry_session* session = nullptr;
   RETURN_IF_ERROR(FromFerry(ferry_session_open(&raw, &session)));
   return SessionPtr(session);

@@ -5,12 +5,19 @@
  * ranges of them in batches, wait. A transfer pairs the send and the receive of the same (domain,
  * source device, destination device, key), in whatever order they were posted.
  *
+ * A daemon that goes away ends all that was outstanding (DAEMON_LOST), and the session outlives it:
+ * when the daemon is back, the session is attached again, with the same handles, memory, counters
+ * and watch. What was outstanding is not posted again: bytes of it may have moved, and the other
+ * end was told that it failed, so that is for the application to decide. Request ids of before are
+ * unknown to the new daemon.
+ *
  * Threads: every function may be called from any thread unless it says otherwise. The library has
- * one thread of its own a session (it sees the daemon go), gRPC's, one for callbacks and one for a
- * watch. Fork: in a child of fork every call on an inherited session fails with FORKED, and the
- * parent's session is untouched; the child may open its own only after exec, or if no session was
- * opened before the fork. Errors: functions return NULL for success, else a ferry_status that the
- * caller frees. Structs: set `struct_size` to sizeof; zero means default for every other field. */
+ * one thread of its own a session (it sees the daemon go and come), gRPC's, one for callbacks and
+ * one for a watch. Fork: in a child of fork every call on an inherited session fails with FORKED,
+ * and the parent's session is untouched; the child may open its own only after exec, or if no
+ * session was opened before the fork. Errors: functions return NULL for success, else a
+ * ferry_status that the caller frees. Structs: set `struct_size` to sizeof; zero means default for
+ * every other field. */
 #ifndef FERRY_FERRY_H_
 #define FERRY_FERRY_H_
 
@@ -70,6 +77,11 @@ typedef struct ferry_session_options {
   uint64_t timeout_ns;
   /* FERRY_POST_BY_...: how batches are posted. */
   int post_by;
+  /* Not 0: the session ends with its daemon. Else it is attached again, for which it keeps a
+   * descriptor of each arena. */
+  int no_reattach;
+  /* For how long after a loss that is tried; 0: until the session is closed. */
+  uint64_t reattach_timeout_ns;
 } ferry_session_options;
 
 /* `options` may be NULL. */
@@ -79,8 +91,15 @@ FERRY_API ferry_status* ferry_session_open(const ferry_session_options* options,
  * arenas and batches stay valid (memory readable, every wait ends) until they are freed; the
  * session is. */
 FERRY_API void ferry_session_close(ferry_session* session);
-/* NULL while the daemon is there; else DAEMON_LOST (or FORKED). */
+/* NULL while the daemon is there; else DAEMON_LOST (or FORKED), whose text says whether the session
+ * is being attached again. Until it is, calls that need the daemon fail with the same. */
 FERRY_API ferry_status* ferry_session_health(ferry_session* session);
+/* Waits until the session has its daemon again: NULL (at once if it is there). DEADLINE_EXCEEDED
+ * without a reason if `timeout_ns` passed first (UINT64_MAX: no limit). Else it is lost for good,
+ * as ferry_session_health says: the time for it is over, or the daemon that came cannot go on with
+ * the session. A daemon that drains, is full, or may not be reached is asked again and again. */
+FERRY_API ferry_status* ferry_session_wait(ferry_session* session, uint64_t timeout_ns);
+/* In lists and logs of the daemon; another one after a re-attach, as are all that follow here. */
 FERRY_API uint64_t ferry_session_id(const ferry_session* session);
 FERRY_API const char* ferry_session_node(const ferry_session* session);
 
@@ -121,6 +140,9 @@ FERRY_API ferry_status* ferry_arena_import(ferry_session* session, uint64_t devi
                                            uint64_t bytes, ferry_arena** arena);
 FERRY_API void* ferry_arena_data(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_bytes(const ferry_arena* arena);
+/* In lists and logs of the daemon. Another one after a re-attach; 0 if the daemon that came back
+ * did not take the arena (its device is gone, or the quota is smaller): posting with it then fails
+ * with the reason, and the next daemon is asked again. */
 FERRY_API uint64_t ferry_arena_id(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_device(const ferry_arena* arena);
 /* Gives the arena back to the daemon; fails while transfers use it (FAILED_PRECONDITION), and then
@@ -212,8 +234,8 @@ typedef struct ferry_post_options {
   size_t struct_size;
   const void* domain; /* the job's secret name, at most 32 bytes; NULL: the uid's */
   size_t domain_bytes;
-  uint32_t
-      over_timeline; /* 'over' counter of these transfers; bound to the device of its first use */
+  /* 'over' counter of these transfers; bound to the device of its first use at this daemon */
+  uint32_t over_timeline;
   uint64_t deadline_ns; /* how long a transfer may wait to start; 0: the daemon's default, 60 s */
   int32_t priority;     /* -100 to 100: the session's own transfers that wait for a device go in its
                          * order; against other sessions 50 more is twice the share. The receive's
@@ -284,8 +306,9 @@ FERRY_API void ferry_define(ferry_session* session, uint32_t timeline, uint64_t 
 FERRY_API uint64_t ferry_defined_value(const ferry_session* session, uint32_t timeline);
 /* 'over' counters are the daemon's: a low-water mark in the order of posting. */
 FERRY_API uint64_t ferry_over_value(const ferry_session* session, uint32_t timeline);
-/* Waits until over >= value. NULL, or DEADLINE_EXCEEDED; DAEMON_LOST ends every wait with the value
- * reached and failures counted. */
+/* Waits until over >= value. NULL, or DEADLINE_EXCEEDED. When the daemon is lost every posted value
+ * is reached, with failures counted, and a wait for another one ends with DAEMON_LOST. Values go on
+ * from there at the next daemon. */
 FERRY_API ferry_status* ferry_over_wait(ferry_session* session, uint32_t timeline, uint64_t value,
                                         uint64_t timeout_ns);
 /* Failures of an 'over' counter since the last reset: how many, and the lowest value that failed.
@@ -299,7 +322,8 @@ FERRY_API ferry_status* ferry_over_reset(ferry_session* session, uint32_t timeli
 
 /* Calls `ended` for every transfer of the session that ends, in order, from a thread of the
  * library: first for those that are over already (the daemon keeps the last 65,536), then as they
- * end. `status`, NULL for success, lives during the call only. A last call, with id 0, says why the
+ * end. `status`, NULL for success, lives during the call only. Those that end with the daemon are
+ * told one by one, and the watch goes on at the next daemon. A last call, with id 0, says why the
  * session ended and stands for all that had not ended. At most one watcher a session. */
 FERRY_API ferry_status* ferry_session_watch(ferry_session* session,
                                             void (*ended)(void* argument, uint64_t transfer_id,

@@ -246,6 +246,8 @@ struct SessionOptions {
   std::string name;        // empty: the program's
   Duration timeout{0};     // 0: 10 s
   int post_by = FERRY_POST_BY_ANY;
+  bool reattach = true;          // outlive the daemon
+  Duration reattach_timeout{0};  // 0: until it is closed
 };
 
 // What ReceiveNew() made.
@@ -267,6 +269,8 @@ class Session {
     given.name = options.name.empty() ? nullptr : options.name.c_str();
     given.timeout_ns = Nanoseconds(options.timeout);
     given.post_by = options.post_by;
+    given.no_reattach = options.reattach ? 0 : 1;
+    given.reattach_timeout_ns = Nanoseconds(options.reattach_timeout);
     return Made<Session, ferry_session>(
         [&](ferry_session** session) { return ferry_session_open(&given, session); });
   }
@@ -274,6 +278,10 @@ class Session {
   void Close() { session_.reset(); }
 
   Status Health() { return Status(ferry_session_health(session_.get())); }
+  // Until the daemon is there again.
+  Status WaitAttached(Duration timeout = kForever) {
+    return Status(ferry_session_wait(session_.get(), Nanoseconds(timeout)));
+  }
   uint64_t id() const { return ferry_session_id(session_.get()); }
   std::string_view node() const { return ferry_session_node(session_.get()); }
   ferry_limits limits() const { return ferry_session_limits(session_.get()); }

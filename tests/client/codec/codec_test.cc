@@ -35,10 +35,22 @@ TEST(CodecTest, Hello) {
   expected.set_sequence(1);
   expected.mutable_hello()->set_protocol_min(1);
   expected.mutable_hello()->set_protocol_max(1);
-  expected.mutable_hello()->set_features(kFeatureSocketPosts);
+  expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeatureResume);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
-  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7")));
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", nullptr)));
+
+  Resumption resume{{{0, 0, 0}, {300, 7, 2}, {1ull << 61, 0, 0}}, 1ull << 39, ~0ull};
+  auto* resumed = expected.mutable_hello()->mutable_resume();
+  resumed->add_over();
+  auto* counter = resumed->add_over();
+  counter->set_value(300);
+  counter->set_first_failed(7);
+  counter->set_failures(2);
+  resumed->add_over()->set_value(1ull << 61);
+  resumed->set_next_transfer_id(1ull << 39);
+  resumed->set_incarnation(~0ull);
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", &resume)));
 }
 
 TEST(CodecTest, AttachRequests) {
@@ -365,6 +377,7 @@ TEST(CodecTest, WelcomeIsRead) {
   EXPECT_EQ(response.welcome.features, 3u);
   EXPECT_EQ(response.welcome.session_id, 1ull << 40);
   EXPECT_EQ(response.welcome.token, std::string("\0token", 6));
+  EXPECT_EQ(response.welcome.incarnation, 99u);
   EXPECT_EQ(response.welcome.node, "node-a");
   ASSERT_EQ(response.welcome.devices.size(), 2u);
   EXPECT_EQ(response.welcome.devices[1].id, 101u);

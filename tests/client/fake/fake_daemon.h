@@ -28,7 +28,13 @@ namespace ferry::testing {
 
 class FakeDaemon final : public v1::TransferService::Service {
  public:
-  explicit FakeDaemon(std::string dir);
+  struct Behaviour {
+    uint64_t features = 3;    // those the daemon knows
+    uint64_t devices = 2;     // 0, 1, ...
+    int draining_hellos = 0;  // so many are refused first
+  };
+  explicit FakeDaemon(std::string dir) : FakeDaemon(std::move(dir), Behaviour()) {}
+  FakeDaemon(std::string dir, Behaviour behaviour);
   ~FakeDaemon() override;  // Kill()
 
   // Closes every socket, as a death would.
@@ -39,6 +45,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   void CloseRpc();
 
   void WaitForSessions(size_t count);  // until so many are open
+  void WaitForHellos(size_t count);    // until so many came, refused or not
   size_t sessions();
   v1::Hello last_hello();
   size_t arenas();
@@ -90,7 +97,8 @@ class FakeDaemon final : public v1::TransferService::Service {
     ferry_timeline_pages* pages;
     std::map<uint64_t, Arena> arenas;
     uint64_t registered = 0;                           // ids are not used again
-    std::vector<std::unique_ptr<Transfer>> transfers;  // id - 1
+    uint64_t before = 0;                               // ids of the session's lives before this one
+    std::vector<std::unique_ptr<Transfer>> transfers;  // id - before - 1
     std::map<uint64_t, Transfer*> waiting;             // not over, by id
     uint64_t posted[FERRY_TIMELINE_COUNTERS] = {};
     std::set<uint64_t> open_values[FERRY_TIMELINE_COUNTERS];
@@ -106,6 +114,9 @@ class FakeDaemon final : public v1::TransferService::Service {
 
   void Accept();
   void Serve(int fd);
+  // Null: refused. Fills the answer and what goes along. Under mutex_.
+  Session* Welcome(const v1::AttachRequest& request, int fd, int passed,
+                   v1::AttachResponse* response, std::vector<int>* sent);
   void Ring(Session* session);
   v1::AttachResponse Answer(Session* session, const v1::AttachRequest& request, int fd);
   // Fills `response`, of which `posted` is a part; or clears it, if there is to be no answer.
@@ -137,7 +148,8 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t hanging_ = 0;
   bool forget_ = false;
   bool memfd_short_ = false;
-  uint64_t features_ = 1;
+  Behaviour behaviour_;
+  size_t hellos_ = 0;
   bool killed_ = false;
 };
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/connection.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace ferry::client {
+namespace {
+
+// All but posts: a stopped daemon must not hold callers for ever.
+constexpr uint64_t kCallTimeoutNs = 30ull * 1000000000;
+
+constexpr uint64_t kResumeConnectNs = 100ull * 1000000;
+
+}  // namespace
+
+Connection::Connection(uint64_t number, uint64_t last_transfer_id)
+    : number_(number),
+      attach_(&fds_),
+      rpc_(&fds_, [this](const std::string& why) { attach_.Break(why); }),
+      posts_(&rpc_),
+      unheard_(last_transfer_id) {}
+
+StatusPtr Connection::Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
+                           const Resumption* resume, int* memfd, int* doorbell) {
+  // A session that is re-attached tries again soon: it does not wait for a daemon that is too busy
+  // to accept, and can be closed at any moment.
+  const auto connect_by = [&] {
+    return resume != nullptr ? DeadlineAfter(kResumeConnectNs) : deadline_ns;
+  };
+  FERRY_CLIENT_RETURN_IF_ERROR(attach_.Connect(dir, connect_by()));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      attach_.SayHello(dir, name, deadline_ns, resume, &welcome_, memfd, doorbell));
+  StatusPtr error = rpc_.Open(dir, welcome_.token, connect_by());
+  if (error == nullptr) return nullptr;
+  if (resume == nullptr) close(*memfd);
+  if (*doorbell >= 0) close(*doorbell);
+  return error;
+}
+
+void Connection::Close() {
+  rpc_.Cancel();
+  attach_.Stop();
+}
+
+StatusPtr Connection::Ask(uint64_t sequence, const std::string& packet, int fd,
+                          AttachResponse::Kind expected, AttachResponse* response) {
+  // A post takes what time it takes: given up, nobody would know whether it was posted.
+  const uint64_t deadline =
+      expected == AttachResponse::Kind::kPosted ? kForever : DeadlineAfter(kCallTimeoutNs);
+  FERRY_CLIENT_RETURN_IF_ERROR(attach_.Request(sequence, packet, fd, deadline, response));
+  if (response->kind == expected) return nullptr;
+  return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
+}
+
+StatusPtr Connection::RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd,
+                                    uint64_t* id) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, EncodeRegisterArena(sequence, device, bytes, imported),
+                                   memfd, AttachResponse::Kind::kArenaRegistered, &response));
+  *id = response.arena_id;
+  arena_bytes_ += bytes;
+  return nullptr;
+}
+
+StatusPtr Connection::ReleaseArena(uint64_t id, uint64_t bytes) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, EncodeReleaseArena(sequence, id), -1,
+                                   AttachResponse::Kind::kArenaReleased, &response));
+  arena_bytes_ -= bytes;
+  return nullptr;
+}
+
+StatusPtr Connection::ResetTimeline(uint32_t timeline) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  return Ask(sequence, EncodeResetTimeline(sequence, timeline), -1,
+             AttachResponse::Kind::kTimelineReset, &response);
+}
+
+StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answer) {
+  std::string packet;
+  const uint64_t sequence = attach_.NextSequence();
+  if (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {
+    packet = EncodeSocketPost(sequence, batch);
+  }
+  if (packet.empty()) {
+    return post_by == FERRY_POST_BY_UNARY ? PostUnary(&rpc_, batch, answer)
+                                          : posts_.Post(batch, answer);
+  }
+  AttachResponse response;
+  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
+  answer->first_transfer_id = response.first_transfer_id;
+  answer->first_over_value = response.first_over_value;
+  return nullptr;
+}
+
+StatusPtr Connection::Call(Method method, std::string request, std::string* response) {
+  return rpc_.Unary(method, std::move(request), DeadlineAfter(kCallTimeoutNs), response);
+}
+
+}  // namespace ferry::client

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session's tie to one life of the daemon: sockets, calls, posts, and the welcome. A re-attach
+// replaces it whole. Any thread, but Open (one thread, before all else) and what it says of the
+// session's thread; shared by the session and by who is in a call, so that a call that a re-attach
+// overtakes ends on the connection it began on. Invariant: once broken, always broken, and then
+// every call ends soon.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "client/attach.h"
+#include "client/fork.h"
+#include "client/life.h"
+#include "client/rpc.h"
+#include "client/unheard.h"
+
+namespace ferry::client {
+
+class Connection {
+ public:
+  // `number`: which connection of the session this is, from 1.
+  Connection(uint64_t number, uint64_t last_transfer_id);
+
+  // Attaches; `resume` null: as a new session. `memfd` is what goes along or what came; it and
+  // `doorbell` (may be -1) are the caller's.
+  StatusPtr Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
+                 const Resumption* resume, int* memfd, int* doorbell);
+  // From here on the connection is lost; any thread, also while it is being opened.
+  void Break(const std::string& why) { attach_.Break(why); }
+  bool broken() { return attach_.broken(); }
+  // On the session's thread: why the connection is lost, once it is; "" if `stop` was readable
+  // first.
+  std::string WaitForEnd(int stop) { return attach_.WaitForEnd(stop); }
+  // Ends all calls and closes the attach socket: the daemon takes everything back.
+  void Close();
+
+  uint64_t number() const { return number_; }
+  const Welcome& welcome() const { return welcome_; }
+  Unheard& unheard() { return unheard_; }
+  Rpc& rpc() { return rpc_; }
+
+  StatusPtr RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd, uint64_t* id);
+  StatusPtr ReleaseArena(uint64_t id, uint64_t bytes);
+  uint64_t arena_bytes() const { return arena_bytes_; }
+  StatusPtr ResetTimeline(uint32_t timeline);
+  // `post_by`: FERRY_POST_BY_...
+  StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
+  StatusPtr Call(Method method, std::string request, std::string* response);
+
+  // Of the transfers posted here; set before the connection is the session's.
+  std::shared_ptr<Life> life;
+
+ private:
+  StatusPtr Ask(uint64_t sequence, const std::string& packet, int fd, AttachResponse::Kind expected,
+                AttachResponse* response);
+
+  const uint64_t number_;
+  ForkFds fds_;
+  AttachSocket attach_;
+  Rpc rpc_;
+  PostStream posts_;
+  Welcome welcome_;
+  Unheard unheard_;
+  std::atomic<uint64_t> arena_bytes_{0};
+};
+
+}  // namespace ferry::client

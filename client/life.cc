@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/life.h"
+
+#include <utility>
+
+namespace ferry::client {
+
+CounterLine Life::Own(uint32_t timeline, const CounterLine& line) const {
+  const CounterLine& begin = begin_[timeline];
+  if (begin.failures == 0) return line;
+  CounterLine own = line;
+  own.failures -= begin.failures;
+  own.first_failed = begin.value + 1;  // the line's is of an older life; ours is somewhere above
+  return own;
+}
+
+bool Life::AllWell(uint32_t timeline, const CounterLine& now, uint64_t first, uint64_t last) const {
+  std::lock_guard lock(mutex_);
+  const CounterLine own = Own(timeline, now);
+  return first > forgotten_[timeline] && (own.failures == 0 || own.first_failed > last);
+}
+
+void Life::ForgetFailures(uint32_t timeline, uint64_t up_to) {
+  std::lock_guard lock(mutex_);
+  begin_[timeline] = {};
+  forgotten_[timeline] = up_to;
+}
+
+void Life::End(StatusPtr cause, const CounterLines& end) {
+  std::lock_guard lock(mutex_);
+  cause_ = std::move(cause);
+  end_ = end;
+  ended_.store(true, std::memory_order_release);
+}
+
+StatusPtr Life::StatusAtEnd(uint64_t transfer, uint32_t timeline, uint64_t value) const {
+  std::lock_guard lock(mutex_);
+  const CounterLine own = Own(timeline, end_[timeline]);
+  if (value > own.value) return Copy(cause_);
+  if (value > forgotten_[timeline]) {
+    if (own.failures == 0 || value < own.first_failed) return nullptr;
+    const bool exact = begin_[timeline].failures == 0;
+    if (exact && own.failures == 1 && value > own.first_failed) return nullptr;
+  }
+  return UnknownEnding(transfer, "nobody asked before the session ended");
+}
+
+StatusPtr UnknownEnding(uint64_t transfer, const std::string& why) {
+  return Error(
+      kNotFound, kReasonTransferNotFound,
+      "transfer " + std::to_string(transfer) + " is over, but how it ended is not known: " + why);
+}
+
+}  // namespace ferry::client

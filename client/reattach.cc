@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session's thread: sees the daemon go, ends what was outstanding, attaches to the next life of
+// the daemon, and tells it what the session keeps.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "client/session.h"
+
+namespace ferry::client {
+namespace {
+
+// Between attempts: soon after the loss, when a supervisor is quick, then so seldom that a thousand
+// clients of a daemon that stays away are no load, and so often that its return is noticed at once.
+constexpr int kFirstPauseMs = 10;
+constexpr int kLongestPauseMs = 250;
+// For a daemon that listens to welcome us; connecting must not wait at all.
+constexpr uint64_t kHelloTimeoutNs = 10ull * 1000000000;
+
+// False for what another attempt would be told again: by a daemon that cannot resume, or that finds
+// fault with what we resume. What the runtime directory, a drain, a limit or a start in progress
+// says may pass.
+bool WorthAnother(const ferry_status& error) {
+  switch (error.code) {
+    case kUnavailable:
+    case kDeadlineExceeded:
+    case kResourceExhausted:
+    case kPermissionDenied:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Session::Run() {
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard lock(mutex_);
+    connection = connection_;
+  }
+  while (connection != nullptr) {
+    const std::string why = connection->WaitForEnd(stop_);
+    if (why.empty()) return;
+    const std::string loss = "the daemon of this session is lost: " + why;
+    {
+      std::lock_guard lock(mutex_);
+      if (over_) return;
+      over_ = !options_.reattach;
+      loss_ = Error(kUnavailable, kReasonDaemonLost, loss);
+      EndConnection(over_ ? Copy(loss_)
+                          : Error(kUnavailable, kReasonDaemonLost,
+                                  loss + "; it is being re-attached, try again when it is back "
+                                         "(ferry_session_wait)"));
+    }
+    timelines_.End();
+    connection->Close();
+    last_transfer_id_ = connection->unheard().Finish();
+    connection.reset();
+    if (options_.reattach) connection = Reattach(loss);
+  }
+}
+
+std::shared_ptr<Connection> Session::Reattach(const std::string& loss) {
+  const uint64_t deadline = DeadlineAfter(options_.reattach_timeout_ns);
+  for (int pause = kFirstPauseMs;; pause = std::min(2 * pause, kLongestPauseMs)) {
+    pollfd stop{stop_, POLLIN, 0};
+    if (poll(&stop, 1, pause) > 0) return nullptr;
+    std::shared_ptr<Connection> made;
+    const StatusPtr error = Attempt(&made);
+    std::lock_guard lock(mutex_);
+    opening_ = nullptr;
+    if (over_) return nullptr;
+    if (error == nullptr) {
+      welcomes_.push_back(std::make_unique<Welcome>(made->welcome()));
+      welcome_ = welcomes_.back().get();
+      connection_ = made;
+      if (watching_) to_watch_.push_back(made);
+      cause_ = nullptr;
+      changed_.notify_all();
+      return made;
+    }
+    if (!WorthAnother(*error) || NowNs() >= deadline) {
+      over_ = true;
+      cause_ = Error(kUnavailable, kReasonDaemonLost,
+                     loss + "; it was not re-attached: " + error->message);
+      changed_.notify_all();
+      return nullptr;
+    }
+  }
+}
+
+StatusPtr Session::Attempt(std::shared_ptr<Connection>* made) {
+  const CounterLines begin = timelines_.Settle();
+  Resumption resume;
+  resume.over.assign(begin.begin(), begin.end());
+  while (!resume.over.empty() && resume.over.back().value == 0) resume.over.pop_back();
+  resume.next_transfer_id = last_transfer_id_ + 1;
+  resume.incarnation = welcome().incarnation;
+  *made = std::make_shared<Connection>(++last_number_, last_transfer_id_);
+  Connection& connection = **made;
+  {
+    std::lock_guard lock(mutex_);
+    if (over_) return Copy(cause_);
+    opening_ = *made;
+  }
+  int memfd = timelines_.memfd();
+  int doorbell = -1;
+  FERRY_CLIENT_RETURN_IF_ERROR(connection.Open(options_.client_dir, options_.name,
+                                               DeadlineAfter(kHelloTimeoutNs), &resume, &memfd,
+                                               &doorbell));
+  connection.life = std::make_shared<Life>(begin);
+  RunKept(connection);
+  if (connection.broken()) {
+    if (doorbell >= 0) close(doorbell);
+    return Error(kUnavailable, kReasonDaemonLost, "the daemon went again");
+  }
+  timelines_.Begin(doorbell);
+  return nullptr;
+}
+
+void Session::RunKept(Connection& connection) {
+  for (uint64_t done = 0;;) {
+    std::lock_guard lock(kept_mutex_);
+    const auto next = kept_.upper_bound(done);
+    if (next == kept_.end() || connection.broken()) return;
+    next->second(connection);
+    done = next->first;
+  }
+}
+
+}  // namespace ferry::client

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fake daemon does with arenas and transfers, and its gRPC service.
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "google/rpc/error_details.pb.h"
+#include "tests/client/fake/fake_daemon.h"
+
+namespace ferry::testing {
+namespace {
+
+void Require(bool ok, const char* what) {
+  if (ok) return;
+  std::perror(what);
+  std::abort();
+}
+
+void Wake(void* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+
+template <typename T>
+std::atomic_ref<T> Word(T& word) {
+  return std::atomic_ref<T>(word);
+}
+
+grpc::Status ToGrpc(const google::rpc::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), status.message(),
+                      status.SerializeAsString());
+}
+
+const auto& Remotes(const v1::CrossHostSendRequest& r) { return r.dst_global_device_ids(); }
+const auto& Remotes(const v1::CrossHostReceiveRequest& r) { return r.src_global_device_ids(); }
+
+bool StartsWith(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+
+uint64_t Length(const v1::Buffer& buffer) {
+  uint64_t length = 0;
+  for (const auto& range : buffer.ranges()) length += range.length();
+  return length;
+}
+
+}  // namespace
+
+google::rpc::Status MakeStatus(int code, const std::string& reason, const std::string& text) {
+  google::rpc::Status status;
+  status.set_code(code);
+  status.set_message(text);
+  google::rpc::ErrorInfo info;
+  info.set_reason(reason);
+  info.set_domain("ferry.example.org");
+  status.add_details()->PackFrom(info);
+  return status;
+}
+
+v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest& request, int fd) {
+  v1::AttachResponse response;
+  response.set_sequence(request.sequence());
+  if (request.has_register_arena()) {
+    const uint64_t bytes = request.register_arena().bytes();
+    const int seals = fcntl(fd, F_GET_SEALS);
+    if (request.register_arena().device_id() >= behaviour_.devices) {
+      *response.mutable_error() = MakeStatus(5, "DEVICE_UNKNOWN", "no such device");
+    } else if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+      *response.mutable_error() = MakeStatus(3, "MEMFD_UNSEALED", "not sealed");
+    } else {
+      void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      Require(data != MAP_FAILED, "mmap");
+      const uint64_t id = session->id * 1000 + ++session->registered;
+      session->arenas[id] = {static_cast<char*>(data), bytes};
+      response.mutable_arena_registered()->set_arena_id(id);
+    }
+  } else if (request.has_release_arena()) {
+    const auto found = session->arenas.find(request.release_arena().arena_id());
+    if (found == session->arenas.end()) {
+      *response.mutable_error() = MakeStatus(5, "ARENA_NOT_FOUND", "no such arena");
+    } else {
+      munmap(found->second.data, found->second.bytes);
+      session->arenas.erase(found);
+      response.mutable_arena_released();
+    }
+  } else if (request.has_reset_timeline()) {
+    auto& line = session->pages->over[request.reset_timeline().timeline()];
+    Word(line.first_failed).store(0);
+    Word(line.failures).store(0);
+    response.mutable_timeline_reset();
+  } else if (request.has_send()) {
+    AnswerPost(session, request.send(), true, response.mutable_send(), &response);
+  } else if (request.has_receive()) {
+    AnswerPost(session, request.receive(), false, response.mutable_receive(), &response);
+  } else {
+    *response.mutable_error() = MakeStatus(3, "PROTOCOL_ERROR", "what?");
+  }
+  return response;
+}
+
+template <typename Request, typename Response>
+void FakeDaemon::AnswerPost(Session* session, const Request& request, bool send, Response* posted,
+                            v1::AttachResponse* response) {
+  ++socket_posts_;
+  const Posted made = Post(session, request, send);
+  posted->set_first_transfer_id(made.first_id);
+  posted->set_first_over_value(made.first_value);
+  if (made.error.code() != 0) {
+    response->clear_response();
+    *response->mutable_error() = made.error;
+  } else if (made.hang) {
+    response->Clear();
+    ++hanging_;
+    changed_.notify_all();
+  }
+}
+
+FakeDaemon::Session* FakeDaemon::Find(grpc::ServerContext* context) {
+  const auto& metadata = context->client_metadata();
+  const auto found = metadata.find("ferry-session-bin");
+  if (found == metadata.end()) return nullptr;
+  const std::string token(found->second.data(), found->second.size());
+  for (const auto& session : all_) {
+    if (session->token == token) return session.get();
+  }
+  return nullptr;
+}
+
+template <typename Request>
+FakeDaemon::Posted FakeDaemon::Post(Session* session, const Request& request, bool send) {
+  Posted posted;
+  google::rpc::BadRequest bad;
+  for (int i = 0; i < request.transfer_keys_size(); ++i) {
+    if (StartsWith(request.transfer_keys(i), "hang")) posted.hang = true;
+    if (!StartsWith(request.transfer_keys(i), "bad")) continue;
+    auto* violation = bad.add_field_violations();
+    violation->set_field("buffers[" + std::to_string(i) + "]");
+    violation->set_description("its key says so");
+  }
+  if (posted.hang) return posted;
+  if (request.buffers_size() != request.transfer_keys_size() ||
+      request.buffers_size() != Remotes(request).size() || bad.field_violations_size() != 0) {
+    posted.error = MakeStatus(3, "FIELD_INVALID", "bad batch");
+    posted.error.add_details()->PackFrom(bad);
+    return posted;
+  }
+  const uint32_t timeline = request.options().over_timeline();
+  posted.first_id = session->before + session->transfers.size() + 1;
+  posted.first_value = session->posted[timeline] + 1;
+  for (int i = 0; i < request.buffers_size(); ++i) {
+    auto transfer = std::make_unique<Transfer>();
+    transfer->id = session->before + session->transfers.size() + 1;
+    transfer->send = send;
+    const uint64_t remote = Remotes(request)[i];
+    const uint64_t source = send ? request.device_id() : remote;
+    const uint64_t destination = send ? remote : request.device_id();
+    transfer->match = request.domain() + "/" + std::to_string(source) + ">" +
+                      std::to_string(destination) + "/" + request.transfer_keys(i);
+    transfer->buffer = request.buffers(i);
+    transfer->timeline = timeline;
+    transfer->value = ++session->posted[timeline];
+    Transfer* raw = transfer.get();
+    session->waiting[raw->id] = raw;
+    session->open_values[timeline].insert(raw->value);
+    session->transfers.push_back(std::move(transfer));
+    const std::string& key = request.transfer_keys(i);
+    if (StartsWith(key, "echo")) Finish(session, raw, {});
+    if (StartsWith(key, "fail")) {
+      Finish(session, raw, MakeStatus(9, "TRANSFER_MISMATCH", "failed as asked: " + key));
+    }
+  }
+  Progress();
+  return posted;
+}
+
+bool FakeDaemon::Defined(const Session& session, const Transfer& transfer) const {
+  if (!transfer.buffer.has_defined_at()) return true;
+  const auto& at = transfer.buffer.defined_at();
+  return Word(session.pages->defined[at.timeline()].value).load() >= at.value();
+}
+
+void FakeDaemon::Progress() {
+  for (const auto& from : all_) {
+    const auto sends = from->waiting;  // Finish() changes it
+    for (const auto& [send_id, send] : sends) {
+      if (!send->send || !from->open) continue;
+      for (const auto& to : all_) {
+        const auto found = std::find_if(
+            to->waiting.begin(), to->waiting.end(), [&, send = send](const auto& entry) {
+              const Transfer& receive = *entry.second;
+              return to->open && !receive.send && receive.match == send->match &&
+                     Defined(*from, *send) && Defined(*to, receive);
+            });
+        if (found == to->waiting.end()) continue;
+        Transfer* receive = found->second;
+        google::rpc::Status status = Copy(*from, *send, *to, *receive);
+        Finish(from.get(), send, status);
+        Finish(to.get(), receive, status);
+        break;
+      }
+    }
+  }
+}
+
+google::rpc::Status FakeDaemon::Copy(const Session& from, const Transfer& send, const Session& to,
+                                     const Transfer& receive) {
+  if (Length(send.buffer) != Length(receive.buffer)) {
+    return MakeStatus(9, "TRANSFER_MISMATCH", "bytes differ");
+  }
+  std::string bytes;
+  for (const auto& range : send.buffer.ranges()) {
+    bytes.append(from.arenas.at(range.arena_id()).data + range.offset(), range.length());
+  }
+  size_t at = 0;
+  for (const auto& range : receive.buffer.ranges()) {
+    std::memcpy(to.arenas.at(range.arena_id()).data + range.offset(), bytes.data() + at,
+                range.length());
+    at += range.length();
+  }
+  return {};
+}
+
+void FakeDaemon::Finish(Session* session, Transfer* transfer, google::rpc::Status status) {
+  transfer->over = true;
+  session->waiting.erase(transfer->id);
+  auto& open_values = session->open_values[transfer->timeline];
+  open_values.erase(transfer->value);
+  transfer->status = std::move(status);
+  v1::Transfer ending;
+  ending.set_transfer_id(transfer->id);
+  ending.set_state(v1::TRANSFER_STATE_OVER);
+  *ending.mutable_status() = transfer->status;
+  session->endings.push_back(std::move(ending));
+  changed_.notify_all();
+  auto& line = session->pages->over[transfer->timeline];
+  if (transfer->status.code() != 0) {
+    const uint64_t first = Word(line.first_failed).load();
+    if (first == 0 || first > transfer->value) Word(line.first_failed).store(transfer->value);
+    Word(line.failures).fetch_add(1);
+  }
+  const uint64_t value =
+      open_values.empty() ? session->posted[transfer->timeline] : *open_values.begin() - 1;
+  Word(line.value).store(value);
+  auto& signals = session->pages->signals;
+  Word(signals.events).fetch_add(1);
+  if (Word(line.waiters).load() != 0) Wake(&line.value);
+  if (Word(signals.event_waiters).load() != 0) Wake(&signals.events);
+}
+
+grpc::Status FakeDaemon::Hang(grpc::ServerContext* context) {
+  std::unique_lock lock(mutex_);
+  ++hanging_;
+  changed_.notify_all();
+  while (!context->IsCancelled()) changed_.wait_for(lock, std::chrono::milliseconds(20));
+  return grpc::Status::CANCELLED;
+}
+
+grpc::Status FakeDaemon::CrossHostSend(grpc::ServerContext* context,
+                                       const v1::CrossHostSendRequest* request,
+                                       v1::CrossHostSendResponse* response) {
+  ++unary_posts_;
+  Posted posted;
+  {
+    std::lock_guard lock(mutex_);
+    Session* session = Find(context);
+    if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
+    posted = Post(session, *request, true);
+  }
+  if (posted.hang) return Hang(context);
+  response->set_first_transfer_id(posted.first_id);
+  response->set_first_over_value(posted.first_value);
+  return ToGrpc(posted.error);
+}
+
+grpc::Status FakeDaemon::CrossHostReceive(grpc::ServerContext* context,
+                                          const v1::CrossHostReceiveRequest* request,
+                                          v1::CrossHostReceiveResponse* response) {
+  ++unary_posts_;
+  Posted posted;
+  {
+    std::lock_guard lock(mutex_);
+    Session* session = Find(context);
+    if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
+    posted = Post(session, *request, false);
+  }
+  if (posted.hang) return Hang(context);
+  response->set_first_transfer_id(posted.first_id);
+  response->set_first_over_value(posted.first_value);
+  return ToGrpc(posted.error);
+}
+
+grpc::Status FakeDaemon::PostTransfers(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::PostTransfersResponse, v1::PostTransfersRequest>* stream) {
+  v1::PostTransfersRequest request;
+  while (stream->Read(&request)) {
+    ++stream_posts_;
+    Posted posted;
+    {
+      std::lock_guard lock(mutex_);
+      Session* session = Find(context);
+      if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
+      posted = request.has_send() ? Post(session, request.send(), true)
+                                  : Post(session, request.receive(), false);
+    }
+    if (posted.hang) return Hang(context);
+    v1::PostTransfersResponse response;
+    response.set_sequence(request.sequence());
+    if (posted.error.code() != 0) {
+      *response.mutable_error() = posted.error;
+    } else {
+      response.set_first_transfer_id(posted.first_id);
+      response.set_first_over_value(posted.first_value);
+    }
+    stream->Write(response);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::CancelTransfers(grpc::ServerContext* context,
+                                         const v1::CancelTransfersRequest* request,
+                                         v1::CancelTransfersResponse* response) {
+  std::lock_guard lock(mutex_);
+  Session* session = Find(context);
+  if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
+  for (uint64_t id : request->transfer_ids()) {
+    Transfer* transfer = session->transfers.at(id - 1 - session->before).get();
+    if (transfer->over) {
+      response->set_over(response->over() + 1);
+      continue;
+    }
+    response->set_requested(response->requested() + 1);
+    Finish(session, transfer,
+           request->has_poison() ? MakeStatus(10, "POISONED", request->poison().message())
+                                 : MakeStatus(1, "CANCELLED", "cancelled"));
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::GetTransfers(grpc::ServerContext* context,
+                                      const v1::GetTransfersRequest* request,
+                                      v1::GetTransfersResponse* response) {
+  std::lock_guard lock(mutex_);
+  Session* session = Find(context);
+  if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
+  for (uint64_t id : request->transfer_ids()) {
+    const uint64_t index = id - 1 - session->before;
+    if (index >= session->transfers.size() ||
+        (forget_ && session->transfers[index]->status.code() != 0)) {
+      return ToGrpc(MakeStatus(5, "TRANSFER_NOT_FOUND", "no such transfer"));
+    }
+    const Transfer& transfer = *session->transfers[index];
+    auto* out = response->add_transfers();
+    out->set_transfer_id(id);
+    out->set_state(transfer.over ? v1::TRANSFER_STATE_OVER : v1::TRANSFER_STATE_WAITING);
+    if (transfer.over) *out->mutable_status() = transfer.status;
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeDaemon::WatchTransfers(grpc::ServerContext* context,
+                                        const v1::WatchTransfersRequest* request,
+                                        grpc::ServerWriter<v1::WatchTransfersResponse>* writer) {
+  uint64_t next = request->after_event();
+  std::unique_lock lock(mutex_);
+  Session* session = Find(context);
+  if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
+  while (!killed_ && session->open && !context->IsCancelled()) {
+    if (next == session->endings.size()) {
+      changed_.wait_for(lock, std::chrono::milliseconds(20));
+      continue;
+    }
+    v1::WatchTransfersResponse response;
+    response.set_first_event(next + 1);
+    for (; next < session->endings.size(); ++next) *response.add_ended() = session->endings[next];
+    lock.unlock();
+    writer->Write(response);
+    lock.lock();
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace ferry::testing
