@@ -37,6 +37,7 @@ void Session::RunWatch(Ended ended, void* argument) {
   }
   {
     std::lock_guard lock(mutex_);
+    if (why == nullptr) why = Copy(cause_);  // closed before the last stream was opened
     watching_ = false;
     to_watch_.clear();
   }
