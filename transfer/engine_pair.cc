@@ -21,10 +21,12 @@ std::string BytesText(uint64_t bytes) {
 SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
   if (Ours(receive)) {
     const TransferSpec& spec = Find(receive.partner)->spec;
-    return {&spec.layout, spec.bytes, spec.data_type, &spec.shape, spec.route, spec.defined};
+    return {&spec.layout, spec.bytes,   spec.data_type, &spec.shape,
+            spec.route,   spec.defined, spec.prepared,  0};
   }
   const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
-  return {&offer.layout, offer.bytes, offer.data_type, &offer.shape, offer.route, offer.ready};
+  return {&offer.layout, offer.bytes, offer.data_type, &offer.shape,
+          offer.route,   offer.ready, offer.prepared,  offer.slot};
 }
 
 void TransferEngine::Impl::Match(Posted& receive, Half source) {
@@ -65,6 +67,12 @@ absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHa
                  absl::StrCat("transfer of ", Describe(spec.key), ": the send has ", sends,
                               ", the receive ", receives));
   };
+  if (source.prepared != spec.prepared) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kTransferMismatch,
+                 absl::StrCat("transfer of ", Describe(spec.key), ": the ",
+                              spec.prepared ? "receive" : "send", " is prepared, the ",
+                              spec.prepared ? "send" : "receive", " is not"));
+  }
   if (source.bytes != spec.bytes) {
     return mismatch(BytesText(source.bytes), BytesText(spec.bytes));
   }
@@ -92,6 +100,11 @@ bool TransferEngine::Impl::Start(Posted& receive) {
   if (route == Route::kUnspecified) {
     const absl::Status none = NoRoute(receive, source, absl::OkStatus());
     EndPair(receive, none, none);
+  } else if (receive.spec.prepared && route == Route::kUcx) {
+    receive.route = route;
+    receive.tried |= Bit(route);
+    AwaitFiring(receive);
+    return false;
   } else {
     LaunchPair(receive, route);
   }
@@ -134,6 +147,7 @@ Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& s
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
   for (Route route : options.order) {
     if (insisted != Route::kUnspecified && route != insisted) continue;
+    if (receive.spec.prepared && route == Route::kNccl) continue;  // groups are launched once
     if ((receive.tried & Bit(route)) == 0 && Available(route, receive.peer)) return route;
   }
   return Route::kUnspecified;
@@ -175,6 +189,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   }
   const SourceHalf source = SourceOf(receive);
   const bool agreed = route == Route::kUcx;  // both ends launch a half
+  const bool armed = receive.spec.prepared && !agreed;
   receive.stage = Stage::kLaunched;
   receive.route = route;
   receive.tried |= Bit(route);
@@ -185,13 +200,27 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   receive.aborted = false;
   receive.why = absl::OkStatus();
   ++receive.attempt;
+  FlightRecorder::Get().Record(armed ? "arm" : "launch", receive.id, receive.peer.value(),
+                               receive.spec.bytes);
+  Launch launch;
+  if (armed) {
+    StopTimer(receive);
+    launch.armed.emplace();
+    launch.armed->batch = receive.spec.over_timeline;
+    launch.armed->slot = source.slot;
+  }
   if (Ours(receive)) {
     Posted& send = *Find(receive.partner);
     send.stage = Stage::kLaunched;
     send.route = route;
+    if (armed) {
+      StopTimer(send);
+      launch.armed->source = send.id;
+      launch.armed->source_batch = send.spec.over_timeline;
+    }
+  } else if (armed && source.slot != 0) {
+    Send(receive.peer, Go{receive.partner, receive.attempt, route, 0});
   }
-  FlightRecorder::Get().Record("launch", receive.id, receive.peer.value(), receive.spec.bytes);
-  Launch launch;
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
   launch.route = route;
@@ -235,9 +264,13 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
 }
 
 void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& answer) {
-  if (answer.ok()) return EndPair(receive, absl::OkStatus(), absl::OkStatus());
+  const bool prepared = receive.spec.prepared;
+  if (answer.ok() && prepared && !receive.aborted) return FiringOver(receive);
+  if (answer.ok() && !prepared) return EndPair(receive, absl::OkStatus(), absl::OkStatus());
   const absl::Status status =
-      receive.role == LaunchRole::kReceive && !receive.why.ok() ? receive.why : answer;
+      (prepared || receive.role == LaunchRole::kReceive) && !receive.why.ok() ? receive.why
+                                                                              : answer;
+  if (prepared && !receive.late_wish.ok()) return EndPair(receive, status, receive.late_wish);
   const SourceHalf source = SourceOf(receive);
   const bool insisted =
       receive.spec.route != Route::kUnspecified || source.route != Route::kUnspecified;
@@ -246,20 +279,31 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   }
   // Nothing was moved, so whoever wanted out when it was too late can have it now.
   if (!receive.late_wish.ok()) return EndPair(receive, receive.late_wish, receive.late_wish);
+  TryNextRoute(receive, status);
+}
+
+void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& status) {
+  const SourceHalf source = SourceOf(receive);
   const Route next = NextRoute(receive, source);
   out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
   FlightRecorder::Get().Record("fallback", receive.id, static_cast<uint64_t>(receive.route),
                                static_cast<uint64_t>(next));
-  if (next != Route::kUnspecified) return LaunchPair(receive, next);
+  if (next != Route::kUnspecified) {
+    receive.stage = Stage::kMatched;
+    if (!Start(receive)) Send(receive.peer, Matched{receive.partner});  // prepared, on ucx
+    return;
+  }
   const absl::Status none = NoRoute(receive, source, status);
   EndPair(receive, none, none);
 }
 
 void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) {
+  if (send.arrived) FiringOver(send);
   if (send.next_go != nullptr) {  // the destination is past the launch that was answered now
     const std::unique_ptr<Go> go = std::move(send.next_go);
     return LaunchSend(send, *go);
   }
+  if (send.stage == Stage::kMatched) return;  // its firing was over
   if (!answer.ok()) {
     Send(send.peer, SendFailed{send.id, send.attempt, send.why.ok() ? answer : send.why});
   } else if (send.late) {  // past its deadline; the destination still does not say that it is over
@@ -268,6 +312,11 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
 }
 
 void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
+  const bool armed = send.spec.prepared && go.route == Route::kMapped;
+  if (send.spec.prepared && !armed && !send.wanted) {
+    send.next_go = std::make_unique<Go>(go);
+    return AwaitFiring(send);
+  }
   send.stage = Stage::kLaunched;
   send.attempt = go.attempt;
   send.route = go.route;
@@ -283,6 +332,10 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.attempt = go.attempt;
   launch.route = go.route;
   launch.role = LaunchRole::kSend;
+  if (armed) {
+    StopTimer(send);
+    launch.armed = Armed{send.spec.over_timeline, {}, 0, send.slot};
+  }
   launch.peer = send.peer;
   launch.device = send.spec.key.source;
   launch.remote_device = send.spec.key.destination;
