@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "bench/cases.h"
 #include "bench/echo.h"
+#include "bench/futex_echo.h"
 #include "tools/ferryctl/bench_receiver.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/format.h"
@@ -37,7 +38,7 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 namespace {
 
 const std::vector<std::string> kCases = {"copies",  "blocks", "ucx-shm", "ucx-tcp",
-                                         "latency", "rate",   "posted"};
+                                         "latency", "prepared", "rate", "posted"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -71,6 +72,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
     if (run("ucx-shm"))
       RETURN_IF_ERROR(MeasureUcx(settings, nodes, UcxOver::kSharedMemory, report));
     if (run("latency")) RETURN_IF_ERROR(MeasureLatency(settings, nodes, report));
+    if (run("prepared")) RETURN_IF_ERROR(MeasurePrepared(settings, nodes, report));
     if (run("rate")) RETURN_IF_ERROR(MeasureRate(settings, nodes, report));
   }
   if (run("ucx-tcp")) {
@@ -86,6 +88,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
 
 int Run(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "bench-receiver") return tools::RunBenchReceiver(3);
+  if (argc == 2 && std::string(argv[1]) == "futex-echo") return RunFutexEcho(3);
   if (argc == 3 && std::string(argv[1]) == "echo-server") return RunEchoServer(argv[2]);
 
   Settings settings;

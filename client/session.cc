@@ -156,6 +156,10 @@ StatusPtr Session::ResetTimeline(uint32_t timeline) {
 
 StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer) {
   FERRY_CLIENT_RETURN_IF_ERROR(Check());
+  if (batch.prepare && (welcome_.features & kFeaturePrepared) == 0) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "preparing a batch: this node's daemon does not know prepared batches");
+  }
   std::string packet;
   const uint64_t sequence = attach_.NextSequence();
   if (post_by_ == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {
@@ -168,7 +172,13 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer) {
   } else {
     FERRY_CLIENT_RETURN_IF_ERROR(OrCause(posts_.Post(batch, answer)));
   }
-  if (batch.count != 0) {
+  if (batch.prepare) {
+    if (answer->prepared_batch >= FERRY_PREPARED_BATCHES) {
+      return Error(kInternal, kReasonProtocol,
+                   "preparing a batch: the daemon's answer names none of its words");
+    }
+    timelines_.PreparedBegan(answer->prepared_batch);
+  } else if (batch.count != 0) {
     timelines_.Posted(batch.options->over_timeline, answer->first_over_value + batch.count - 1);
   }
   return nullptr;
@@ -180,7 +190,27 @@ StatusPtr Session::PostBySocket(uint64_t sequence, const std::string& packet, Po
       Attach(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
   answer->first_transfer_id = response.first_transfer_id;
   answer->first_over_value = response.first_over_value;
+  answer->prepared_batch = response.prepared_batch;
   return nullptr;
+}
+
+StatusPtr Session::ReleasePrepared(uint32_t number) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  StatusPtr error = Attach(sequence, EncodeReleasePrepared(sequence, number), -1,
+                           AttachResponse::Kind::kPreparedReleased, &response);
+  timelines_.PreparedGone(number);
+  return error;
+}
+
+void Session::Keep(ferry_prepared* prepared) {
+  std::lock_guard lock(mutex_);
+  prepared_.insert(prepared);
+}
+
+void Session::Forget(ferry_prepared* prepared) {
+  std::lock_guard lock(mutex_);
+  prepared_.erase(prepared);
 }
 
 StatusPtr Session::Call(Method method, std::string request, std::string* response) {

@@ -12,12 +12,15 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_set>
 
 #include "client/attach.h"
 #include "client/fork.h"
 #include "client/over_callbacks.h"
 #include "client/rpc.h"
 #include "client/timelines.h"
+
+struct ferry_prepared;
 
 namespace ferry::client {
 
@@ -56,6 +59,10 @@ class Session {
   std::string ArenaUse() const;  // "session 3 holds 4096 of 1048576 bytes, 1044480 are left"
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr Post(const PostBatch& batch, PostAnswer* answer);
+  StatusPtr ReleasePrepared(uint32_t number);
+  // The application's prepared batches: what must be prepared again on another session.
+  void Keep(ferry_prepared* prepared);
+  void Forget(ferry_prepared* prepared);
   StatusPtr Call(Method method, std::string request, std::string* response);
   StatusPtr Watch(Ended ended, void* argument);
 
@@ -86,6 +93,7 @@ class Session {
 
   mutable std::mutex mutex_;  // guards what follows
   StatusPtr cause_;
+  std::unordered_set<ferry_prepared*> prepared_;
   mutable std::condition_variable ended_;  // cause_ is set
   std::thread watch_;
 };

@@ -49,6 +49,7 @@ inline constexpr char kReasonNotAllowed[] = "NOT_ALLOWED";
 inline constexpr char kReasonDeviceMemory[] = "DEVICE_MEMORY";
 inline constexpr char kReasonTransferNotFound[] = "TRANSFER_NOT_FOUND";
 inline constexpr char kReasonProtocol[] = "PROTOCOL_ERROR";
+inline constexpr char kReasonProtocolVersion[] = "PROTOCOL_VERSION";
 inline constexpr char kReasonInternal[] = "INTERNAL";
 
 // Text: what we were doing, to which ids, then the cause.

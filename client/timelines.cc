@@ -54,22 +54,25 @@ uint64_t DeadlineAfter(uint64_t timeout_ns) {
 }
 
 Timelines::~Timelines() {
-  if (pages_ != nullptr) munmap(pages_, FERRY_TIMELINE_BYTES);
+  if (pages_ != nullptr) munmap(pages_, bytes_);
   if (doorbell_ >= 0) close(doorbell_);
 }
 
 StatusPtr Timelines::Map(int memfd, int doorbell) {
   doorbell_ = doorbell;
   struct stat info;
-  if (fstat(memfd, &info) != 0 || info.st_size < FERRY_TIMELINE_BYTES) {
+  if (fstat(memfd, &info) != 0 || info.st_size < FERRY_TIMELINE_BASE_BYTES) {
     return Error(kInternal, kReasonProtocol,
                  "mapping the session's timelines: the daemon's memfd is too short");
   }
-  void* mapped = mmap(nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+  const size_t bytes =
+      info.st_size < FERRY_TIMELINE_BYTES ? FERRY_TIMELINE_BASE_BYTES : FERRY_TIMELINE_BYTES;
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (mapped == MAP_FAILED) {
     return ErrnoError(kResourceExhausted, kReasonDeviceMemory, "mapping the session's timelines",
                       errno);
   }
+  bytes_ = bytes;
   pages_ = static_cast<ferry_timeline_pages*>(mapped);
   return nullptr;
 }
@@ -80,6 +83,10 @@ void Timelines::Define(uint32_t timeline, uint64_t value) {
   uint64_t seen = word.load(std::memory_order_relaxed);
   while (seen < value && !word.compare_exchange_weak(seen, value)) {
   }
+  Ring();
+}
+
+void Timelines::Ring() {
   // Store, then look whether a lane sleeps; the lane says that it sleeps, then looks at the word.
   // The fence makes one of the two see the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -105,7 +112,12 @@ Timelines::Line Timelines::Over(uint32_t timeline) const {
 }
 
 Timelines::Wait Timelines::WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns) {
-  ferry_timeline_line& line = pages_->over[timeline];
+  return WaitFor(pages_->over[timeline], value, deadline_ns, [this] { return ended_.load(); });
+}
+
+template <typename Ended>
+Timelines::Wait Timelines::WaitFor(ferry_timeline_line& line, uint64_t value, uint64_t deadline_ns,
+                                   Ended ended) {
   auto word = Word(line.value);
   if (word.load(std::memory_order_acquire) >= value) return Wait::kReached;
   Wait result = Wait::kTimeout;
@@ -117,7 +129,7 @@ Timelines::Wait Timelines::WaitOver(uint32_t timeline, uint64_t value, uint64_t 
       result = Wait::kReached;
       break;
     }
-    if (ended_.load()) {
+    if (ended()) {
       // End() may still be on its way to this counter; Posted() and it share the lock.
       std::lock_guard lock(mutex_);
       result = word.load() >= value ? Wait::kReached : Wait::kEnded;
@@ -141,6 +153,49 @@ void Timelines::WaitEvents(uint32_t seen) {
   sleepers_.fetch_sub(1);
 }
 
+Timelines::Line Timelines::Prepared(uint32_t number) const {
+  const ferry_timeline_line& line = pages_->prepared_over[number];
+  Line read;
+  read.value = Word(line.value).load(std::memory_order_acquire);
+  read.first_failed = Word(line.first_failed).load(std::memory_order_acquire);
+  read.failures = Word(line.failures).load(std::memory_order_acquire);
+  return read;
+}
+
+void Timelines::Fire(uint32_t number, uint64_t n) {
+  Word(pages_->prepared_defined[number].value).store(n);
+  Ring();
+}
+
+Timelines::Wait Timelines::WaitPrepared(uint32_t number, uint64_t n, uint64_t deadline_ns,
+                                        const std::atomic<bool>& released) {
+  // Its own end, also by End(), reaches every value.
+  return WaitFor(pages_->prepared_over[number], n, deadline_ns,
+                 [&released] { return released.load(); });
+}
+
+void Timelines::PreparedBegan(uint32_t number) {
+  std::lock_guard lock(mutex_);
+  ++prepared_[number];
+  if (ended_.load()) EndPrepared(number);
+}
+
+void Timelines::PreparedGone(uint32_t number) {
+  std::lock_guard lock(mutex_);
+  --prepared_[number];
+}
+
+void Timelines::EndPrepared(uint32_t number) {
+  ferry_timeline_line& line = pages_->prepared_over[number];
+  const uint64_t value = Word(line.value).load();
+  if (value != FERRY_PREPARED_ENDED) {
+    Word(line.first_failed).store(value + 1);
+    Word(line.failures).store(1);
+    Word(line.value).store(FERRY_PREPARED_ENDED);
+  }
+  FutexWakeAll(Low(line.value));
+}
+
 void Timelines::Posted(uint32_t timeline, uint64_t last) {
   if (timeline >= FERRY_TIMELINE_COUNTERS) return;
   std::lock_guard lock(mutex_);
@@ -161,12 +216,17 @@ void Timelines::EndCounter(uint32_t timeline) {
 }
 
 void Timelines::End() {
+  decltype(prepared_) prepared;
   {
     std::lock_guard lock(mutex_);
     if (ended_.load()) return;
+    prepared = prepared_;
     for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) at_end_[i] = Over(i);
     ended_.store(true);
     for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) EndCounter(i);
+    for (uint32_t i = 0; i < FERRY_PREPARED_BATCHES; ++i) {
+      if (prepared_[i] != 0) EndPrepared(i);
+    }
     Word(pages_->signals.events).fetch_add(1);
   }
   // A sleeper that looked at ended_ just before it was set sleeps on a word that may never change
@@ -174,6 +234,9 @@ void Timelines::End() {
   // that one too.
   while (sleepers_.load() != 0) {
     for (ferry_timeline_line& line : pages_->over) FutexWakeAll(Low(line.value));
+    for (uint32_t i = 0; i < FERRY_PREPARED_BATCHES; ++i) {
+      if (prepared[i] != 0) FutexWakeAll(Low(pages_->prepared_over[i].value));
+    }
     FutexWakeAll(&pages_->signals.events);
     const timespec pause{0, 200000};
     nanosleep(&pause, nullptr);

@@ -49,6 +49,18 @@ class Timelines {
   Line Over(uint32_t timeline) const;
   // `deadline_ns` as of DeadlineAfter. kEnded: the session ended and `value` was never posted.
   Wait WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns);
+  // Prepared batches, by number. The line as it is; of one that the session's end has ended, as that
+  // has left it.
+  Line Prepared(uint32_t number) const;
+  // This end wants firing `n`.
+  void Fire(uint32_t number, uint64_t n);
+  // kEnded: it was released meanwhile.
+  Wait WaitPrepared(uint32_t number, uint64_t n, uint64_t deadline_ns,
+                    const std::atomic<bool>& released);
+  // The number was given out, and was given back: between the two End() ends it.
+  void PreparedBegan(uint32_t number);
+  void PreparedGone(uint32_t number);
+
   // Sleeps until any 'over' counter advances after `seen` was read, or End().
   uint32_t Events() const;
   void WaitEvents(uint32_t seen);
@@ -69,8 +81,15 @@ class Timelines {
 
  private:
   void EndCounter(uint32_t timeline);  // under mutex_
+  void EndPrepared(uint32_t number);   // under mutex_
+  // Until `line` has reached `value`, the deadline passes, or `ended` says that it never will.
+  template <typename Ended>
+  Wait WaitFor(ferry_timeline_line& line, uint64_t value, uint64_t deadline_ns, Ended ended);
+  // The daemon's lanes see what was stored before.
+  void Ring();
 
   ferry_timeline_pages* pages_ = nullptr;
+  size_t bytes_ = 0;  // an older daemon's pages end before prepared batches
   int doorbell_ = -1;
   std::atomic<bool> ended_{false};
   std::atomic<uint32_t> sleepers_{0};
@@ -79,6 +98,9 @@ class Timelines {
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> posted_{};
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> forgotten_{};
   std::array<Line, FERRY_TIMELINE_COUNTERS> at_end_{};
+  // How often a number was given out and not seen to be given back: it may be given out again before
+  // its release is heard of here.
+  std::array<uint8_t, FERRY_PREPARED_BATCHES> prepared_{};
 };
 
 }  // namespace ferry::client

@@ -34,7 +34,13 @@ class BenchEnd {
   // One transfer of `count` blocks of `bytes` by block table: the arena's blocks in a random order,
   // the same at both ends.
   absl::Status PostBlocks(uint64_t key, uint64_t count, uint64_t bytes);
-  // Until all is over; when the last was.
+  // As many, prepared, in place of what was prepared before.
+  absl::Status Prepare(uint64_t key, uint64_t count, uint64_t bytes);
+  // What is prepared, once more.
+  absl::Status Fire();
+  // The same `times`, each as soon as the one before is over; when the last was.
+  absl::StatusOr<int64_t> FireMany(uint64_t times);
+  // Until all that was posted or fired is over; when the last was.
   absl::StatusOr<int64_t> Await();
   // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.
   absl::StatusOr<int64_t> Stream(uint64_t key, uint64_t count, uint64_t bytes, uint64_t batch,
@@ -48,12 +54,14 @@ class BenchEnd {
  private:
   absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,
                                    uint64_t first_slot, uint32_t timeline);
+  void FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot);
 
   PostTarget target_;
   SessionPtr session_;
   ArenaPtr arena_;
   std::vector<BatchPtr> posted_;
   std::vector<BatchPtr> parked_;
+  std::vector<PreparedPtr> prepared_;
   std::vector<Piece> pieces_;  // kept for its capacity
 };
 

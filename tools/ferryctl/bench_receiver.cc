@@ -49,6 +49,14 @@ absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAn
       return end->PostMany(order.key, order.count, order.bytes);
     case BenchOrderKind::kBlocks:
       return end->PostBlocks(order.key, order.count, order.bytes);
+    case BenchOrderKind::kPrepare:
+      return end->Prepare(order.key, order.count, order.bytes);
+    case BenchOrderKind::kFire:
+      return end->Fire();
+    case BenchOrderKind::kFireMany: {
+      ASSIGN_OR_RETURN(answer.nanoseconds, end->FireMany(order.count));
+      return absl::OkStatus();
+    }
     case BenchOrderKind::kAwait: {
       ASSIGN_OR_RETURN(answer.nanoseconds, end->Await());
       return absl::OkStatus();

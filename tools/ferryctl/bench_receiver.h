@@ -13,7 +13,10 @@ enum class BenchOrderKind : uint32_t {
   kArena,   // drop the arena, make another of `bytes` (flags: FERRY_ARENA_*)
   kPost,    // `count` receives of `bytes` at successive offsets, keys `key`, `key` + 1, ...
   kBlocks,  // one receive of `count` blocks of `bytes` by block table
-  kAwait,   // until all that was posted is over; answers when that was
+  kPrepare,   // the same `count` receives, prepared
+  kFire,      // what is prepared, once
+  kFireMany,  // `count` times, each when the one before is over; answers when the last was
+  kAwait,     // until all that was posted or fired is over; answers when that was
   kStream,  // `count` receives of `bytes` in batches of `batch`, `window` batches at once; to the
             // end
   kPark,    // `count` receives that nobody will answer
