@@ -122,8 +122,8 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
     futexes.push_back(futex_time);
     locals.push_back(local_time);
     mappeds.push_back(mapped_time);
-    ASSIGN_OR_RETURN(absl::Duration post_time, posted.Stream(kFirings * kRateBatch, kRateBytes,
-                                                             kRateBatch, kRateWindow));
+    ASSIGN_OR_RETURN(absl::Duration post_time,
+                     posted.Stream(kFirings * kRateBatch, kRateBytes, kRateBatch, kRateWindow));
     ASSIGN_OR_RETURN(absl::Duration fire_time, many.FireMany(kFirings));
     posts.push_back(per_second(post_time));
     firings.push_back(per_second(fire_time));

@@ -37,8 +37,8 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",  "blocks", "ucx-shm", "ucx-tcp",
-                                         "latency", "prepared", "rate", "posted"};
+const std::vector<std::string> kCases = {"copies",  "blocks",   "ucx-shm", "ucx-tcp",
+                                         "latency", "prepared", "rate",    "posted"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";

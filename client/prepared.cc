@@ -92,9 +92,9 @@ StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
   const uint64_t over = timelines.Prepared(prepared->number).value;
   if (over == FERRY_PREPARED_ENDED) return PreparedStatus(prepared);
   if (over < last || !prepared->fired.compare_exchange_strong(last, last + 1)) {
-    return Error(kFailedPrecondition, "",
-                 "firing " + NameOf(*prepared) + ": firing " + std::to_string(last) +
-                     " is not over");
+    return Error(
+        kFailedPrecondition, "",
+        "firing " + NameOf(*prepared) + ": firing " + std::to_string(last) + " is not over");
   }
   timelines.Fire(prepared->number, last + 1);
   if (firing != nullptr) *firing = last + 1;

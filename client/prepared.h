@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prepared batch: fired by a store, waited for on a word (proto/ferry/v1/timeline_layout.h). Any
-// thread; owned by the application, which keeps the session's inside alive. Keeps all that is needed
-// to prepare it again; the arenas it names must outlive it.
+// thread; owned by the application, which keeps the session's inside alive. Keeps all that is
+// needed to prepare it again; the arenas it names must outlive it.
 #pragma once
 
 #include <atomic>
@@ -47,8 +47,7 @@ class KeptBatch {
 }  // namespace ferry::client
 
 struct ferry_prepared {
-  ferry_prepared(std::shared_ptr<ferry::client::Session> in,
-                 const ferry::client::PostBatch& batch)
+  ferry_prepared(std::shared_ptr<ferry::client::Session> in, const ferry::client::PostBatch& batch)
       : session(std::move(in)), kept(batch) {}
 
   const std::shared_ptr<ferry::client::Session> session;
@@ -58,7 +57,7 @@ struct ferry_prepared {
   std::atomic<uint64_t> fired{0};
   std::atomic<bool> released{false};
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;                 // guards what follows
   ferry::client::StatusPtr status;  // why it has ended, once somebody asked
 };
 

@@ -49,8 +49,8 @@ class Timelines {
   Line Over(uint32_t timeline) const;
   // `deadline_ns` as of DeadlineAfter. kEnded: the session ended and `value` was never posted.
   Wait WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns);
-  // Prepared batches, by number. The line as it is; of one that the session's end has ended, as that
-  // has left it.
+  // Prepared batches, by number. The line as it is; of one that the session's end has ended, as
+  // that has left it.
   Line Prepared(uint32_t number) const;
   // This end wants firing `n`.
   void Fire(uint32_t number, uint64_t n);
@@ -98,8 +98,8 @@ class Timelines {
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> posted_{};
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> forgotten_{};
   std::array<Line, FERRY_TIMELINE_COUNTERS> at_end_{};
-  // How often a number was given out and not seen to be given back: it may be given out again before
-  // its release is heard of here.
+  // How often a number was given out and not seen to be given back: it may be given out again
+  // before its release is heard of here.
   std::array<uint8_t, FERRY_PREPARED_BATCHES> prepared_{};
 };
 

@@ -137,15 +137,14 @@ void Daemon::Impl::MakeTables() {
   engine_options.offers_per_peer = config.limits.offers_per_peer;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,
-      TransferDriver::Hooks{[this](PeerId peer, std::vector<PeerMessage> messages) {
-                              peers->Send(peer, std::move(messages));
-                            },
-                            [this](PeerId peer) { peers->Want(peer); },
-                            [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
-                            [this](PeerId peer) { return peers->StillValid(peer); },
-                            [this](PeerId peer, bool ours) {
-                              return peers->PageWithSlots(peer, ours);
-                            }});
+      TransferDriver::Hooks{
+          [this](PeerId peer, std::vector<PeerMessage> messages) {
+            peers->Send(peer, std::move(messages));
+          },
+          [this](PeerId peer) { peers->Want(peer); },
+          [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
+          [this](PeerId peer) { return peers->StillValid(peer); },
+          [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); }});
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }

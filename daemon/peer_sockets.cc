@@ -109,8 +109,7 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     socket_peers_[connection] = link->id;
     std::vector<int> fds = {link->our_page->memfd()};
     if (hello->prepared) {
-      fds.insert(fds.end(),
-                 {link->our_page->makers_doorbell(), link->our_page->takers_doorbell()});
+      fds.insert(fds.end(), {link->our_page->makers_doorbell(), link->our_page->takers_doorbell()});
     }
     hooks_.send_response(connection, {request.sequence, absl::OkStatus(), PeerSocketWelcome{}},
                          fds);
@@ -145,9 +144,8 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
       return Settle(link, absl::StrCat(link.hello.peer_socket, " gave a wrong answer"));
     }
     absl::StatusOr<std::unique_ptr<LinkPage>> page =
-        fds.size() == 1
-            ? LinkPage::Map(std::move(fds[0]))
-            : LinkPage::Map(std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
+        fds.size() == 1 ? LinkPage::Map(std::move(fds[0]))
+                        : LinkPage::Map(std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
     if (!page.ok()) return Settle(link, std::string(page.status().message()));
     {
       MutexLock lock(pages_mutex_);

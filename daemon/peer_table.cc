@@ -277,8 +277,9 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   absl::StatusOr<Door::ConnectionId> socket = hooks_.connect(link.id, link.hello.peer_socket);
   if (!socket.ok()) return Settle(link, std::string(socket.status().message()));
   link.socket = *socket;
-  if (!hooks_.send_request(*socket, {link.next_sequence++,
-                                     PeerSocketHello{options_.node, link.hello.link_secret, true}})) {
+  if (!hooks_.send_request(
+          *socket,
+          {link.next_sequence++, PeerSocketHello{options_.node, link.hello.link_secret, true}})) {
     Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
   }
 }

@@ -268,10 +268,9 @@ std::vector<PreparedRecord::Asker> Session::TakeReleased() {
 }
 
 size_t Session::prepared_armed() const {
-  return static_cast<size_t>(
-      std::count_if(prepared_.begin(), prepared_.end(), [](const auto& entry) {
-        return entry.second.left > 0 && entry.second.batch->armed();
-      }));
+  return static_cast<size_t>(std::count_if(
+      prepared_.begin(), prepared_.end(),
+      [](const auto& entry) { return entry.second.left > 0 && entry.second.batch->armed(); }));
 }
 
 uint64_t Session::prepared_firings() const {

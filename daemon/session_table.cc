@@ -278,20 +278,19 @@ void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& ses
   if (record->left == 0) return OnIdle(session);
   // One takes the others along.
   const uint64_t first = SequenceOf(record->first);
-  hooks_.end_prepared(record->first,
-                      Error(absl::StatusCode::kCancelled, Reason::kCancelled,
-                            absl::StrCat("the prepared batch from transfer ", first,
-                                         " was released by its client")));
+  hooks_.end_prepared(record->first, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                                           absl::StrCat("the prepared batch from transfer ", first,
+                                                        " was released by its client")));
 }
 
 void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence,
                           PostBatch batch) {
   const Side side = batch.side;
   PostReply posted = hooks_.post(session, std::move(batch));
-  AttachReply reply{sequence, std::move(posted.status),
-                    AttachPosted{side, posted.first_transfer_id, posted.first_over_value,
-                                 posted.prepared_batch},
-                    std::move(posted.violations)};
+  AttachReply reply{
+      sequence, std::move(posted.status),
+      AttachPosted{side, posted.first_transfer_id, posted.first_over_value, posted.prepared_batch},
+      std::move(posted.violations)};
   hooks_.later([this, connection, reply = std::move(reply)] {
     if (hooks_.send(connection, reply, {})) return;
     // As in Reply; but what the session's end causes belongs to another batch of tasks.

@@ -68,8 +68,8 @@ class SessionTable {
 
   Session* Find(SessionId id);
   Arena* FindArena(ArenaId id);  // of any session; for launches
-  // Transfers of a session have ended: what waited for that is answered, and if nothing is in flight
-  // any more and its client is gone, it goes.
+  // Transfers of a session have ended: what waited for that is answered, and if nothing is in
+  // flight any more and its client is gone, it goes.
   void OnIdle(Session& session);
   void OnTime(absl::Time now);
   absl::Time NextTimer() const;

@@ -348,8 +348,9 @@ void TransferDriver::Carry(Outbox outbox) {
       continue;
     }
     LaneWork& work = lane_work_[it->second.device];
-    (it->second.armed                ? work.armed_aborts
-     : it->second.route == Route::kUcx ? work.ucx_aborts : work.copy_aborts)
+    (it->second.armed                  ? work.armed_aborts
+     : it->second.route == Route::kUcx ? work.ucx_aborts
+                                       : work.copy_aborts)
         .emplace_back(transfer, std::make_pair(it->second.attempt, why));
   }
   for (const Fallback& fallback : outbox.fallbacks) {

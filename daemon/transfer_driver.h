@@ -36,7 +36,8 @@ class TransferDriver {
     std::function<void(PeerId, ArenaId)> fetch_arena;
     // OK while bytes read from the peer's arenas may be believed. Any thread.
     std::function<absl::Status(PeerId)> still_valid;
-    // The link's page, ours or the peer's, with slots for prepared transfers; null if there is none.
+    // The link's page, ours or the peer's, with slots for prepared transfers; null if there is
+    // none.
     std::function<std::shared_ptr<LinkPage>(PeerId, bool ours)> page_with_slots;
   };
   // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.

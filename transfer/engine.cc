@@ -244,11 +244,10 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.over_value = half.spec.over_value;
   ended.prepared = half.spec.prepared;
   if (half.spec.prepared && half.batch_size > 1) {
-    ended_batches.try_emplace(
-        half.batch, half.batch_size,
-        Error(status.code(), ReasonOf(status),
-              absl::StrCat("its prepared batch has ended with ", NameOf(half), ": ",
-                           status.message())));
+    ended_batches.try_emplace(half.batch, half.batch_size,
+                              Error(status.code(), ReasonOf(status),
+                                    absl::StrCat("its prepared batch has ended with ", NameOf(half),
+                                                 ": ", status.message())));
   }
   ended.status = std::move(status);
   ended.route = half.route;

@@ -226,8 +226,8 @@ class TransferEngine {
 
   // --- From peers.
 
-  // A link is up; `routes` is what can be had with this peer. What waited for the link goes out, but
-  // for prepared transfers if the peer does not know them.
+  // A link is up; `routes` is what can be had with this peer. What waited for the link goes out,
+  // but for prepared transfers if the peer does not know them.
   void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared = true);
   void OnPeerRoutes(PeerId peer, RouteTable routes);
   // The link is lost (or, for a link never up, could not be opened: `established` false; then

@@ -24,9 +24,7 @@ const char* StateName(Stage stage) {
 }
 
 // Once matched it has a route at once.
-bool IsArmed(const Posted& half) {
-  return half.spec.prepared && half.stage >= Stage::kMatched;
-}
+bool IsArmed(const Posted& half) { return half.spec.prepared && half.stage >= Stage::kMatched; }
 
 }  // namespace
 

@@ -255,6 +255,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });
   }
   if (half->outcome) {
+    if (half->arrived) CountFiring(*half);  // before it was ended
     End(*half, *std::move(half->outcome));
   } else if (half->spec.side == Side::kSend) {
     OnSendDone(*half, status);

@@ -269,8 +269,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
   const bool arms = send != nullptr && send->spec.prepared && go.route == Route::kMapped;
   if (send == nullptr || !send->spec.defined || (go.route != Route::kUcx && !arms) ||
-      (arms && send->slot == 0) || send->handed ||
-      go.attempt <= send->attempt ||
+      (arms && send->slot == 0) || send->handed || go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }

@@ -40,8 +40,7 @@ void TransferEngine::Impl::AwaitFiring(Posted& half) {
   if (half.wanted || half.watched) return;
   const TransferSpec& spec = half.spec;
   half.watched = true;
-  out.watches.push_back({half.id,
-                         spec.side == Side::kSend ? spec.key.source : spec.key.destination,
+  out.watches.push_back({half.id, spec.side == Side::kSend ? spec.key.source : spec.key.destination,
                          spec.over_timeline, half.firings + 1, true});
 }
 
@@ -55,8 +54,12 @@ void TransferEngine::Impl::OnWanted(Posted& half) {
   }
 }
 
-void TransferEngine::Impl::FiringOver(Posted& half) {
+void TransferEngine::Impl::CountFiring(Posted& half) {
   out.fired.push_back({half.id, half.spec.over_timeline, ++half.firings});
+}
+
+void TransferEngine::Impl::FiringOver(Posted& half) {
+  CountFiring(half);
   half.wanted = false;
   half.arrived = false;
   if (half.spec.side == Side::kReceive) {

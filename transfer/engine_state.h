@@ -71,8 +71,9 @@ struct Posted {
   TransferId batch;
   uint32_t batch_size = 0;
   uint32_t slot = 0;
-  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose launch
-  // is not answered, that the destination has called it over. `next_go` waits for our word too.
+  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose
+  // launch is not answered, that the destination has called it over. `next_go` waits for our word
+  // too.
   uint64_t firings = 0;
   bool wanted = false;
   bool arrived = false;
@@ -242,6 +243,7 @@ struct TransferEngine::Impl {
   // ucx: the half waits for its next firing.
   void AwaitFiring(Posted& half);
   void OnWanted(Posted& half);
+  void CountFiring(Posted& half);
   // ucx: a launch is over, but not the half.
   void FiringOver(Posted& half);
   // Aborts an armed pair, which ends it.

@@ -30,10 +30,10 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
   if (std::optional<TransferEngine::Row> row =
           core.driver.engine().Find(MakeTransferId(session.id(), sequence))) {
     const absl::string_view state = row->state;
-    out->set_state(state == "armed"     ? v1::TRANSFER_STATE_ARMED
+    out->set_state(state == "armed"      ? v1::TRANSFER_STATE_ARMED
                    : state == "launched" ? v1::TRANSFER_STATE_LAUNCHED
-                   : state == "matched" ? v1::TRANSFER_STATE_MATCHED
-                                        : v1::TRANSFER_STATE_WAITING);
+                   : state == "matched"  ? v1::TRANSFER_STATE_MATCHED
+                                         : v1::TRANSFER_STATE_WAITING);
     out->set_route(static_cast<v1::Route>(row->route));
     return absl::OkStatus();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PreparedRunner on local and mapped, with real lanes and pages: what is fired, when, what both ends
-// are told, and that nothing is allocated on the way.
+// PreparedRunner on local and mapped, with real lanes and pages: what is fired, when, what both
+// ends are told, and that nothing is allocated on the way.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
@@ -42,9 +42,7 @@ class Client {
     }
   }
   ferry_timeline_line& over(uint32_t number) { return raw_->prepared_over[number]; }
-  uint64_t Over(uint32_t number) {
-    return __atomic_load_n(&over(number).value, __ATOMIC_SEQ_CST);
-  }
+  uint64_t Over(uint32_t number) { return __atomic_load_n(&over(number).value, __ATOMIC_SEQ_CST); }
   void AwaitOver(uint32_t number, uint64_t n) {
     ferry_timeline_line& line = over(number);
     __atomic_fetch_add(&line.waiters, 1, __ATOMIC_SEQ_CST);
@@ -253,9 +251,9 @@ class MappedPreparedTest : public PreparedTest {
     auto made = LinkPage::Create();
     EXPECT_TRUE(made.ok()) << made.status();
     makers_ = *std::move(made);
-    auto taken = LinkPage::Map(UniqueFd(dup(makers_->memfd())),
-                               UniqueFd(dup(makers_->makers_doorbell())),
-                               UniqueFd(dup(makers_->takers_doorbell())));
+    auto taken =
+        LinkPage::Map(UniqueFd(dup(makers_->memfd())), UniqueFd(dup(makers_->makers_doorbell())),
+                      UniqueFd(dup(makers_->takers_doorbell())));
     EXPECT_TRUE(taken.ok()) << taken.status();
     takers_ = *std::move(taken);
   }
@@ -291,8 +289,8 @@ TEST_F(MappedPreparedTest, ASendBatchMayGoToSeveralReceiveBatches) {
   PreparedBatch& send = sender_.Prepare(2);
   source_.Arm({Op(1, {&send, nullptr, makers_, 1}, LaunchRole::kSend),
                Op(2, {&send, nullptr, makers_, 1}, LaunchRole::kSend)});
-  lane_.Arm({Copies(Op(1, {&receiver_.Prepare(1), nullptr, takers_, 1}), to_.data(), from_.data(),
-                    8)});
+  lane_.Arm(
+      {Copies(Op(1, {&receiver_.Prepare(1), nullptr, takers_, 1}), to_.data(), from_.data(), 8)});
   other.Arm({Copies(Op(2, {&receiver_.Prepare(1), nullptr, takers_, 1}), to_.data() + 8,
                     from_.data() + 8, 8)});
   for (uint64_t n = 1; n <= 300; ++n) {

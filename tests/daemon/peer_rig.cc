@@ -68,15 +68,14 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
           }});
   driver = std::make_unique<TransferDriver>(
       control, devices.table, *sessions, std::move(map), TransferEngine::Options{},
-      TransferDriver::Hooks{[this](PeerId peer, std::vector<PeerMessage> messages) {
-                              peers->Send(peer, std::move(messages));
-                            },
-                            [this](PeerId peer) { peers->Want(peer); },
-                            [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
-                            [this](PeerId peer) { return peers->StillValid(peer); },
-                            [this](PeerId peer, bool ours) {
-                              return peers->PageWithSlots(peer, ours);
-                            }});
+      TransferDriver::Hooks{
+          [this](PeerId peer, std::vector<PeerMessage> messages) {
+            peers->Send(peer, std::move(messages));
+          },
+          [this](PeerId peer) { peers->Want(peer); },
+          [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
+          [this](PeerId peer) { return peers->StillValid(peer); },
+          [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); }});
   peers->Connect(driver.get(), &dialer);
 }
 

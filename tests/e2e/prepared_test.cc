@@ -72,8 +72,8 @@ TEST_P(PreparedTest, LargeOnesAndEmptyOnesFireToo) {
   for (const uint64_t bytes : {uint64_t{0}, 150 * kMiB}) {
     Open(std::max<uint64_t>(bytes, 4096));
     receive_ = Must(destination_.session.PrepareReceive(
-        destination_.device,
-        {Transfer(source_.device, "k", {destination_.arena.Range(0, bytes)})}, options()));
+        destination_.device, {Transfer(source_.device, "k", {destination_.arena.Range(0, bytes)})},
+        options()));
     send_ = Must(source_.session.PrepareSend(
         source_.device, {Transfer(destination_.device, "k", {source_.arena.Range(0, bytes)})},
         options()));
@@ -96,8 +96,7 @@ TEST_P(PreparedTest, TheEndsMayCutTheirBatchesAndBytesDifferently) {
   for (uint64_t i = 0; i < kBlocks; ++i) reversed[i] = kBlocks - 1 - i;
   for (uint64_t i = 0; i < 3; ++i) {
     sends.emplace_back(destination_.device, absl::StrCat("part.", i));
-    sends.back().blocks =
-        source_.arena.Blocks(i * kBlocks * kBytes, kBytes, reversed);
+    sends.back().blocks = source_.arena.Blocks(i * kBlocks * kBytes, kBytes, reversed);
   }
   const auto receive = [&](std::vector<uint64_t> parts) {
     std::vector<Transfer> receives;
@@ -106,8 +105,7 @@ TEST_P(PreparedTest, TheEndsMayCutTheirBatchesAndBytesDifferently) {
           source_.device, absl::StrCat("part.", i),
           std::vector<Range>{destination_.arena.Range(i * kBlocks * kBytes, kBlocks * kBytes)});
     }
-    return Must(
-        destination_.session.PrepareReceive(destination_.device, receives, options()));
+    return Must(destination_.session.PrepareReceive(destination_.device, receives, options()));
   };
   send_ = Must(source_.session.PrepareSend(source_.device, sends, options()));
   receive_ = receive({2, 0});
@@ -125,9 +123,9 @@ TEST_P(PreparedTest, TheEndsMayCutTheirBatchesAndBytesDifferently) {
     ASSERT_THAT(send_.Wait(kSoon), IsOk());
     for (uint64_t block = 0; block < 3 * kBlocks; ++block) {
       const uint64_t part = block / kBlocks * kBlocks;
-      ASSERT_EQ(memcmp(to + block * kBytes,
-                       from + (part + reversed[block % kBlocks]) * kBytes, kBytes),
-                0);
+      ASSERT_EQ(
+          memcmp(to + block * kBytes, from + (part + reversed[block % kBlocks]) * kBytes, kBytes),
+          0);
     }
   }
 }
@@ -227,12 +225,13 @@ TEST_P(PreparedTest, PeopleSeeThem) {
   }
   EXPECT_TRUE(seen);
   EXPECT_THAT(node(0).admin().Dump(), HasSubstr("firings 3"));
-  const Finished bench = RunProgram(
-      {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "bench", "rate", "--prepared",
-       "--peer-runtime-dir", node(destination_node()).runtime_dir(), "--count", "5000", "--size",
-       "4k", "--iterations", "2", "--route", GetParam().route == FERRY_ROUTE_LOCAL    ? "local"
-                                             : GetParam().route == FERRY_ROUTE_MAPPED ? "mapped"
-                                                                                      : "ucx"});
+  const Finished bench =
+      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "bench", "rate",
+                  "--prepared", "--peer-runtime-dir", node(destination_node()).runtime_dir(),
+                  "--count", "5000", "--size", "4k", "--iterations", "2", "--route",
+                  GetParam().route == FERRY_ROUTE_LOCAL    ? "local"
+                  : GetParam().route == FERRY_ROUTE_MAPPED ? "mapped"
+                                                           : "ucx"});
   EXPECT_EQ(bench.status, 0) << bench.output;
 }
 
@@ -243,8 +242,8 @@ TEST_F(PreparedLimitsTest, ASessionMayHave256) {
   End end = OpenEnd(0, 4096);
   std::vector<Prepared> all;
   const auto prepare = [&](int i) {
-    return end.session.PrepareReceive(
-        end.device, {Transfer(1, absl::StrCat("k", i), {end.arena.Range(0, 8)})});
+    return end.session.PrepareReceive(end.device,
+                                      {Transfer(1, absl::StrCat("k", i), {end.arena.Range(0, 8)})});
   };
   for (int i = 0; i < FERRY_PREPARED_BATCHES; ++i) all.push_back(Must(prepare(i)));
   EXPECT_THAT(prepare(1000), Is("RESOURCE_EXHAUSTED/QUEUE_FULL", HasSubstr("256")));
@@ -263,7 +262,8 @@ TEST_F(PreparedLimitsTest, WhatMeansNothingToThemIsRefused) {
   EXPECT_THAT(end.session.PrepareSend(end.device, {}), Is("INVALID_ARGUMENT/FIELD_INVALID"));
 }
 
-// One that stores whatever it likes, whenever: the other client sees its own firings only, and when.
+// One that stores whatever it likes, whenever: the other client sees its own firings only, and
+// when.
 TEST_F(PreparedLimitsTest, AClientThatStoresAheadHarmsNobody) {
   Start();
   End honest = OpenEnd(0, 8, 1, "honest");
@@ -284,8 +284,8 @@ TEST_F(PreparedLimitsTest, AClientThatStoresAheadHarmsNobody) {
   request.add_transfer_keys("k");
   const v1::AttachResponse posted = rogue.Send(request);
   ASSERT_TRUE(posted.has_send()) << posted.DebugString();
-  Prepared receive = Must(
-      honest.session.PrepareReceive(1, {Transfer(0, "k", {honest.arena.All()})}));
+  Prepared receive =
+      Must(honest.session.PrepareReceive(1, {Transfer(0, "k", {honest.arena.All()})}));
   uint64_t& word = pages->prepared_defined[posted.send().prepared_batch()].value;
   __atomic_store_n(&word, 1'000'000, __ATOMIC_SEQ_CST);
   eventfd_write(doorbell.get(), 1);

@@ -77,9 +77,8 @@ DaemonCore::DaemonCore()
       driver_(control_, devices_, table_, Map(), {}, DriverHooks()),
       opened_(absl::NotFoundError("")) {
   SharedDevices().results = [this](std::vector<OpResult> results) {
-    control_.Post([this, results = std::move(results)]() mutable {
-      driver_.OnResults(std::move(results));
-    });
+    control_.Post(
+        [this, results = std::move(results)]() mutable { driver_.OnResults(std::move(results)); });
   };
   driver_.OnPeerUp(kNodeB, Routes());
   Settle();
@@ -107,9 +106,7 @@ SessionTable::Hooks DaemonCore::TableHooks() {
       [this](Task task) { control_.Post(std::move(task)); },
       [this](SessionId session) { driver_.EndSession(session); },
       [](ArenaId) {},
-      [this](TransferId transfer, const absl::Status& why) {
-        driver_.EndPrepared(transfer, why);
-      }};
+      [this](TransferId transfer, const absl::Status& why) { driver_.EndPrepared(transfer, why); }};
 }
 
 TransferDriver::Hooks DaemonCore::DriverHooks() {

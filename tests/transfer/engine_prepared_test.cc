@@ -103,8 +103,7 @@ TEST_F(EnginePreparedTest, EachEndCanCancelOnMapped) {
     two_ = TwoDaemons();
     two_.LinkUp();
     PostPair();
-    EXPECT_TRUE(
-        two_.engine(node).Cancel(two_.now, node == kA ? send_ : receive_, Cancelled()));
+    EXPECT_TRUE(two_.engine(node).Cancel(two_.now, node == kA ? send_ : receive_, Cancelled()));
     two_.Run();
     AnswerAborts(kB);  // the destination's lane lets go first
     ASSERT_THAT(two_.daemons[kA].aborts, SizeIs(1));
@@ -219,6 +218,21 @@ TEST_F(EnginePreparedTest, OnUcxItEndsBetweenFiringsAndInOne) {
   }
 }
 
+TEST_F(EnginePreparedTest, OnUcxAFiringThatWasOverBeforeTheEndCountsAtBothEnds) {
+  two_.LinkUp(false);
+  PostPair();
+  Define(kA, send_);
+  Define(kB, receive_);
+  two_.Answer(kB);  // over there; the source's lane has not answered
+  two_.b().Cancel(two_.now, receive_, Cancelled());
+  two_.Run();
+  AnswerAborts(kA);
+  EXPECT_THAT(two_.daemons[kA].fired, SizeIs(1));
+  EXPECT_THAT(two_.daemons[kB].fired, SizeIs(1));
+  EXPECT_TRUE(two_.IsOver(kA, send_));
+  EXPECT_TRUE(two_.IsOver(kB, receive_));
+}
+
 TEST_F(EnginePreparedTest, WhereMappedCannotBeArmedTheNextRouteIs) {
   two_.LinkUp();
   PostPair();
@@ -286,8 +300,8 @@ TEST_F(EnginePreparedTest, ABatchEndsAsOne) {
 
 TEST_F(EnginePreparedTest, ABatchHasOneSlotWhichComesBack) {
   two_.LinkUp();
-  const TransferId first = two_.PostBatch(
-      {PreparedSpec(Side::kSend, "a"), PreparedSpec(Side::kSend, "b")});
+  const TransferId first =
+      two_.PostBatch({PreparedSpec(Side::kSend, "a"), PreparedSpec(Side::kSend, "b")});
   two_.Post(PreparedSpec(Side::kSend, "c"));
   two_.Take(kA);
   std::vector<uint32_t> slots;

@@ -135,8 +135,8 @@ class BenchCommand : public Command {
     return result;
   }
 
-  // The same, `batch` transfers prepared at once. The first firing is cold; rate: as many firings in
-  // a row as make the count.
+  // The same, `batch` transfers prepared at once. The first firing is cold; rate: as many firings
+  // in a row as make the count.
   absl::StatusOr<Measurement> MeasurePrepared(const Globals& globals, BenchPair& pair,
                                               const BenchCase& c, uint64_t batch) {
     Measurement result;

@@ -54,7 +54,8 @@ struct RawPieces {
       transfer.defined_value = target.defined_at;
       transfer.data_type = piece.data_type;
       if (piece.data_type != FERRY_UNSPECIFIED) {
-        static constexpr int64_t kScalar = 0;  // no dimensions are said by a pointer and a count of 0
+        static constexpr int64_t kScalar =
+            0;  // no dimensions are said by a pointer and a count of 0
         transfer.dims = piece.dims.empty() ? &kScalar : piece.dims.data();
         transfer.dim_count = piece.dims.size();
       }

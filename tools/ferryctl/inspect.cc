@@ -166,8 +166,7 @@ class TransfersCommand
                     absl::StrCat(t.src_global_device_id()), absl::StrCat(t.dst_global_device_id()),
                     Printable(t.key()), t.domain_fingerprint(), HumanCount(t.bytes()), t.state(),
                     RouteName(t.route()), t.prepared() ? HumanCount(t.firings()) : "",
-                    HumanDuration(FromProto(t.age())),
-                    Printable(t.waits_for())});
+                    HumanDuration(FromProto(t.age())), Printable(t.waits_for())});
     }
     const uint64_t shown = static_cast<uint64_t>(response.transfers_size());
     std::string text = table.ToString();

@@ -75,6 +75,8 @@ void PreparedRunner::Abort(TransferId transfer, uint32_t attempt, const absl::St
   if (found == ops_.end()) return;
   Bundle& bundle = *found->second;
   ops_.erase(found);
+  // The destination has let go before: what it has done by then counts at this end too.
+  if (bundle.sends && bundle.told > bundle.over) Advance(bundle);
   Remove(bundle, transfer);
   answers_.push_back({transfer, attempt, why});
   if (answers_.size() > 1) return;

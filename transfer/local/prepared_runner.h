@@ -46,9 +46,9 @@ class PreparedRunner : public Transport, private Poller {
     PreparedEnds ends;
     bool sends = false;  // the source's half of `mapped`
     std::vector<Part> parts;
-    uint64_t over = 0;    // firings carried out
-    uint64_t told = 0;    // `sends`: to the other end
-    size_t next = 0;      // the part to go on with
+    uint64_t over = 0;  // firings carried out
+    uint64_t told = 0;  // `sends`: to the other end
+    size_t next = 0;    // the part to go on with
     bool copying = false;
     bool stopped = false;  // the link was given up: what was copied is not believed
   };

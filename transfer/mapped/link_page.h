@@ -10,9 +10,9 @@
 //
 // Behind the page are slots, by which the two lanes of a prepared batch agree without a message:
 // the source's stores n in `fired` when its client wants firing n, the destination's adds to `done`
-// how many transfers it has carried out. A slot is 0 when it is given out, because the source's lane
-// clears it when it lets go, and the destination's has let go before. Each end has a doorbell for
-// its parked lanes, if the other daemon knows them.
+// how many transfers it has carried out. A slot is 0 when it is given out, because the source's
+// lane clears it when it lets go, and the destination's has let go before. Each end has a doorbell
+// for its parked lanes, if the other daemon knows them.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ TEST(CodecTest, Hello) {
   expected.set_sequence(1);
   expected.mutable_hello()->set_protocol_min(1);
   expected.mutable_hello()->set_protocol_max(1);
-  expected.mutable_hello()->set_features(kFeatureSocketPosts);
+  expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeaturePrepared);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7")));
@@ -57,6 +57,10 @@ TEST(CodecTest, AttachRequests) {
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeResetTimeline(300, 63)));
   expected.mutable_reset_timeline()->set_timeline(0);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeResetTimeline(300, 0)));
+  expected.mutable_release_prepared()->set_prepared_batch(255);
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleasePrepared(300, 255)));
+  expected.mutable_release_prepared()->set_prepared_batch(0);
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleasePrepared(300, 0)));
 }
 
 struct Batch {
@@ -113,7 +117,7 @@ struct Batch {
   }
 
   PostBatch Post(Direction direction) const {
-    return {direction, 9, transfers.data(), transfers.size(), &options};
+    return {direction, 9, transfers.data(), transfers.size(), &options, true};
   }
 
   template <typename Request>
@@ -164,6 +168,7 @@ struct Batch {
     options->mutable_deadline()->set_nanos(999999999);
     options->set_priority(-100);
     options->set_route(v1::ROUTE_UCX);
+    request.set_prepare(true);
     return request;
   }
 };
@@ -392,6 +397,10 @@ TEST(CodecTest, OtherAttachResponsesAreRead) {
   EXPECT_EQ(decode(message).kind, Kind::kPosted);
   EXPECT_EQ(decode(message).first_transfer_id, 0u);
   EXPECT_EQ(decode(message).first_over_value, 2u);
+  message.mutable_receive()->set_prepared_batch(255);
+  EXPECT_EQ(decode(message).prepared_batch, 255u);
+  message.mutable_prepared_released();
+  EXPECT_EQ(decode(message).kind, Kind::kPreparedReleased);
   message.set_sequence(0);
   message.mutable_notice()->set_draining(true);
   EXPECT_EQ(decode(message).kind, Kind::kNotice);
@@ -413,17 +422,21 @@ TEST(CodecTest, PostAnswersAreRead) {
   v1::CrossHostReceiveResponse receive;
   receive.set_first_transfer_id(301);
   receive.set_first_over_value(2);
+  receive.set_prepared_batch(3);
   ASSERT_TRUE(DecodePostAnswer(receive.SerializeAsString(), &answer));
   EXPECT_EQ(answer.first_transfer_id, 301u);
   EXPECT_EQ(answer.first_over_value, 2u);
+  EXPECT_EQ(answer.prepared_batch, 3u);
   v1::PostTransfersResponse stream;
   stream.set_sequence(5);
   stream.set_first_transfer_id(302);
   stream.set_first_over_value(3);
+  stream.set_prepared_batch(4);
   ASSERT_TRUE(DecodeStreamPostAnswer(stream.SerializeAsString(), &answer));
   EXPECT_EQ(answer.sequence, 5u);
   EXPECT_EQ(answer.first_transfer_id, 302u);
   EXPECT_EQ(answer.first_over_value, 3u);
+  EXPECT_EQ(answer.prepared_batch, 4u);
   EXPECT_EQ(answer.error, nullptr);
   *stream.mutable_error() = FullStatus();
   ASSERT_TRUE(DecodeStreamPostAnswer(stream.SerializeAsString(), &answer));
