@@ -275,7 +275,9 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   const SourceHalf source = SourceOf(receive);
   const bool insisted =
       receive.spec.route != Route::kUnspecified || source.route != Route::kUnspecified;
-  if (!HasReason(status, Reason::kRouteUnavailable) || insisted) {
+  // On ucx what fails is a firing: no other lane could go on from there.
+  const bool fired = prepared && receive.route == Route::kUcx;
+  if (!HasReason(status, Reason::kRouteUnavailable) || insisted || fired) {
     return EndPair(receive, status, status);
   }
   // Nothing was moved, so whoever wanted out when it was too late can have it now.

@@ -255,7 +255,9 @@ bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
   if (send->spec.prepared && send->stage == Stage::kLaunched && send->route == Route::kMapped) {
-    Abort(*send, absl::AbortedError("the destination tries another route"));
+    if (send->outstanding) {
+      Abort(*send, absl::AbortedError("the destination tries another route"));
+    }
   } else if (send->stage != Stage::kOffered) {
     return false;
   }
@@ -276,6 +278,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
   LeaveMatcher(*send);
   if (!send->outstanding) {
+    send->next_go.reset();
     LaunchSend(*send, go);
     return true;
   }

@@ -37,7 +37,7 @@ void TransferEngine::Impl::ReturnSlot(Posted& send) {
 void TransferEngine::Impl::AwaitFiring(Posted& half) {
   StopTimer(half);
   half.stage = Stage::kMatched;
-  if (half.wanted || half.watched) return;
+  if (half.wanted || half.watched || half.withdrawn) return;
   const TransferSpec& spec = half.spec;
   half.watched = true;
   out.watches.push_back({half.id, spec.side == Side::kSend ? spec.key.source : spec.key.destination,

@@ -218,6 +218,22 @@ TEST_F(EnginePreparedTest, OnUcxItEndsBetweenFiringsAndInOne) {
   }
 }
 
+TEST_F(EnginePreparedTest, AGoThatCrossesAWithdrawalIsWatchedForNoMore) {
+  two_.LinkUp(false);
+  PostPair();
+  two_.a().EndSession(two_.now, kSession, "killed");
+  two_.Take(kA);
+  EXPECT_THAT(two_.daemons[kA].unwatch, ElementsAre(send_));
+  two_.b().OnDefined(two_.now, receive_);
+  ASSERT_TRUE(two_.Deliver(kB));  // Go
+  EXPECT_THAT(two_.daemons[kA].watches, SizeIs(1));
+  two_.Run();
+  AnswerAborts(kB);
+  EXPECT_TRUE(two_.IsOver(kA, send_));
+  EXPECT_THAT(two_.daemons[kA].watches, SizeIs(1));
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EnginePreparedTest, OnUcxAFiringThatWasOverBeforeTheEndCountsAtBothEnds) {
   two_.LinkUp(false);
   PostPair();
@@ -257,6 +273,24 @@ TEST_F(EnginePreparedTest, TheSourcesLaneMayRefuseMappedToo) {
   FireOnUcx(false);
   EXPECT_THAT(two_.daemons[kA].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kB].fired, SizeIs(1));
+}
+
+TEST_F(EnginePreparedTest, AfterAFiringARouteThatFailsIsTheEnd) {
+  TransferEngine::Options options;
+  options.order = {Route::kUcx, Route::kMapped};
+  two_ = TwoDaemons(options);
+  two_.LinkUp();
+  PostPair();
+  FireOnUcx(true);
+  Define(kA, send_);
+  Define(kB, receive_);
+  two_.Answer(kB, RouteRefused());
+  two_.Answer(kA, absl::AbortedError("nobody receives"));
+  for (int end : {kA, kB}) {
+    EXPECT_THAT(two_.StatusOf(end, end == kA ? send_ : receive_),
+                Fails(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable));
+  }
+  two_.ExpectNothingLeft();
 }
 
 TEST_F(EnginePreparedTest, ALostLinkEndsBothEndsWhenTheirLanesHaveLetGo) {

@@ -125,7 +125,8 @@ void Simulation::PostScenario() {
     send.prepared = !Chance(5);
     receive.prepared = !Chance(5);
     scenario.mismatch = scenario.mismatch || send.prepared != receive.prepared;
-    After(Delay(400), [this, index] { CancelPrepared(index); });
+    // When both are posted, if they ever are.
+    After(absl::Milliseconds(30) + Delay(400), [this, index] { CancelPrepared(index); });
   }
   const int what = static_cast<int>(Random(10));  // 0: no send, 1: no receive
   for (TransferSpec* half : {&send, &receive}) {

@@ -174,7 +174,9 @@ void Simulation::FireArmed(uint64_t index, uint32_t attempt) {
   HalfModel& send = halves_[receive.other];
   const bool local = send.node == receive.node;
   if (!local && LinkOf(send.node, receive.node).losses != receive.armed_losses) return;
-  if (local || (send.armed && !send.aborted)) {
+  if (send.firings < receive.firings) {
+    send.firings = receive.firings;  // and not before can it want the next one
+  } else if (local || (send.armed && !send.aborted)) {
     if (send.ended) Fail(absl::StrCat("fired though its source is over: ", NameOf(receive)));
     ++receive.firings;
     if (local || Chance(50)) send.firings = receive.firings;  // else it looks later
@@ -213,7 +215,7 @@ void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
 void Simulation::OnAbort(int node, TransferId id, const absl::Status& why) {
   HalfModel* half = HalfAt(node, id);
   if (half == nullptr || !half->outstanding || half->aborted ||
-      (half->role == LaunchRole::kCopy && !half->armed)) {
+      (half->role == LaunchRole::kCopy && !half->spec.prepared)) {
     return Fail(absl::StrCat("node-", node, ": an abort that makes no sense: ", id.value()));
   }
   if (why.ok()) Fail("an abort with no reason");
