@@ -25,8 +25,8 @@ SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
             spec.route,   spec.defined, spec.prepared,  0};
   }
   const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
-  return {&offer.layout, offer.bytes, offer.data_type, &offer.shape,
-          offer.route,   offer.ready, offer.prepared,  offer.slot};
+  return {&offer.layout, offer.bytes, offer.data_type, &offer.shape, offer.route,
+          offer.ready || offer.prepared, offer.prepared, offer.slot};
 }
 
 void TransferEngine::Impl::Match(Posted& receive, Half source) {
@@ -95,6 +95,7 @@ absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHa
 
 bool TransferEngine::Impl::Start(Posted& receive) {
   const SourceHalf source = SourceOf(receive);
+  if (receive.spec.prepared && receive.route == Route::kUcx) return FireOnUcx(receive);
   if (!receive.spec.defined || !source.ready) return false;
   const Route route = NextRoute(receive, source);
   if (route == Route::kUnspecified) {
@@ -316,10 +317,6 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
 
 void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   const bool armed = send.spec.prepared && go.route == Route::kMapped;
-  if (send.spec.prepared && !armed && !send.wanted) {
-    send.next_go = std::make_unique<Go>(go);
-    return AwaitFiring(send);
-  }
   send.stage = Stage::kLaunched;
   send.attempt = go.attempt;
   send.route = go.route;

@@ -92,7 +92,7 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   offer.data_type = spec.data_type;
   offer.shape = spec.shape;
   offer.layout = spec.layout;
-  offer.ready = spec.defined;
+  offer.ready = spec.defined && !spec.prepared;
   offer.deadline = spec.deadline - now;
   offer.priority = spec.priority;
   offer.route = spec.route;
@@ -192,8 +192,12 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
 bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
   Offered* offered = FindOffer(peer, ready.transfer);
   if (offered == nullptr || !offered->grave.ok() || offered->offer.ready) return false;
+  Posted* receive = Find(offered->receive);
+  if (offered->offer.prepared && (receive == nullptr || receive->route != Route::kUcx)) {
+    return false;
+  }
   offered->offer.ready = true;
-  if (Posted* receive = Find(offered->receive)) Start(*receive);
+  if (receive != nullptr) Start(*receive);
   return true;
 }
 
@@ -269,16 +273,16 @@ bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
 
 bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
-  const bool arms = send != nullptr && send->spec.prepared && go.route == Route::kMapped;
+  const bool prepared = send != nullptr && send->spec.prepared;
+  const bool arms = prepared && go.route == Route::kMapped && send->slot != 0;
   if (send == nullptr || !send->spec.defined || (go.route != Route::kUcx && !arms) ||
-      (arms && send->slot == 0) || send->handed || go.attempt <= send->attempt ||
+      (prepared && !arms && !send->wanted) || send->handed || go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }
   FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
   LeaveMatcher(*send);
   if (!send->outstanding) {
-    send->next_go.reset();
     LaunchSend(*send, go);
     return true;
   }

@@ -46,12 +46,19 @@ void TransferEngine::Impl::AwaitFiring(Posted& half) {
 
 void TransferEngine::Impl::OnWanted(Posted& half) {
   half.wanted = true;
-  if (half.spec.side == Side::kReceive) {
-    LaunchPair(half, Route::kUcx);
-  } else if (half.next_go != nullptr && !half.outstanding && !half.withdrawn) {
-    const std::unique_ptr<Go> go = std::move(half.next_go);
-    LaunchSend(half, *go);
+  if (half.spec.side == Side::kSend) {
+    Send(half.peer, Ready{half.id});
+  } else {
+    FireOnUcx(half);
   }
+}
+
+bool TransferEngine::Impl::FireOnUcx(Posted& receive) {
+  Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
+  if (receive.stage != Stage::kMatched || !receive.wanted || !offer.ready) return false;
+  offer.ready = false;  // of this firing
+  LaunchPair(receive, Route::kUcx);
+  return true;
 }
 
 void TransferEngine::Impl::CountFiring(Posted& half) {

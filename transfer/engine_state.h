@@ -71,9 +71,8 @@ struct Posted {
   TransferId batch;
   uint32_t batch_size = 0;
   uint32_t slot = 0;
-  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose
-  // launch is not answered, that the destination has called it over. `next_go` waits for our word
-  // too.
+  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose launch
+  // is not answered, that the destination has called it over.
   uint64_t firings = 0;
   bool wanted = false;
   bool arrived = false;
@@ -243,6 +242,8 @@ struct TransferEngine::Impl {
   // ucx: the half waits for its next firing.
   void AwaitFiring(Posted& half);
   void OnWanted(Posted& half);
+  // Launches the next firing if both ends want it. False if it must wait.
+  bool FireOnUcx(Posted& receive);
   void CountFiring(Posted& half);
   // ucx: a launch is over, but not the half.
   void FiringOver(Posted& half);

@@ -228,7 +228,7 @@ TEST_P(PreparedTest, PeopleSeeThem) {
   const Finished bench =
       RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "bench", "rate",
                   "--prepared", "--peer-runtime-dir", node(destination_node()).runtime_dir(),
-                  "--count", "5000", "--size", "4k", "--iterations", "2", "--route",
+                  "--count", "5000", "--size", "4KiB", "--iterations", "2", "--route",
                   GetParam().route == FERRY_ROUTE_LOCAL    ? "local"
                   : GetParam().route == FERRY_ROUTE_MAPPED ? "mapped"
                                                            : "ucx"});

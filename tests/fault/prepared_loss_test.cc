@@ -51,7 +51,8 @@ TEST_P(PreparedLossTest, AClientDiesWhileBothFireAsFastAsTheyCan) {
     destination_->Order("fire 0 1000000000");
     // Some are over.
     ASSERT_TRUE(Await([&] {
-      for (const auto& row : node(destination_node()).admin().Transfers().transfers()) {
+      const admin::v1::ListTransfersResponse all = node(destination_node()).admin().Transfers();
+      for (const auto& row : all.transfers()) {
         if (row.firings() > 20) return true;
       }
       return false;

@@ -182,7 +182,8 @@ TEST_F(EnginePreparedTest, OnUcxADestinationThatIsDoneFirstWaitsForNobody) {
   two_.Answer(kB);  // the source's own answer is late
   EXPECT_THAT(two_.daemons[kB].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kA].fired, IsEmpty());
-  Define(kB, receive_);  // fires again: Go comes before that answer
+  Define(kB, receive_);  // wants the next one
+  EXPECT_THAT(two_.daemons[kB].launches, SizeIs(1));
   two_.Answer(kA);
   EXPECT_THAT(two_.daemons[kA].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kA].launches, SizeIs(1));
@@ -218,19 +219,26 @@ TEST_F(EnginePreparedTest, OnUcxItEndsBetweenFiringsAndInOne) {
   }
 }
 
-TEST_F(EnginePreparedTest, AGoThatCrossesAWithdrawalIsWatchedForNoMore) {
+TEST_F(EnginePreparedTest, AFiringThatIsOverAfterAWithdrawalIsNotFollowedByAnother) {
   two_.LinkUp(false);
   PostPair();
+  Define(kA, send_);
+  Define(kB, receive_);
   two_.a().EndSession(two_.now, kSession, "killed");
   two_.Take(kA);
-  EXPECT_THAT(two_.daemons[kA].unwatch, ElementsAre(send_));
-  two_.b().OnDefined(two_.now, receive_);
-  ASSERT_TRUE(two_.Deliver(kB));  // Go
-  EXPECT_THAT(two_.daemons[kA].watches, SizeIs(1));
+  const PeerMessage withdraw = std::move(two_.daemons[kA].to_other.back());
+  two_.daemons[kA].to_other.clear();
+  two_.b().OnLaunchDone(two_.now, receive_, LaunchOf(kB).attempt, absl::OkStatus());
+  two_.Run();  // Done, of the firing
+  two_.a().OnLaunchDone(two_.now, send_, LaunchOf(kA).attempt, absl::OkStatus());
   two_.Run();
-  AnswerAborts(kB);
-  EXPECT_TRUE(two_.IsOver(kA, send_));
+  EXPECT_THAT(two_.daemons[kA].fired, SizeIs(1));
+  EXPECT_THAT(two_.daemons[kB].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kA].watches, SizeIs(1));
+  two_.b().OnMessage(two_.now, PeerId(kA), withdraw);
+  two_.Run();
+  EXPECT_THAT(two_.StatusOf(kA, send_), Fails(absl::StatusCode::kAborted, Reason::kPeerClientGone));
+  EXPECT_TRUE(two_.IsOver(kB, receive_));
   two_.ExpectNothingLeft();
 }
 
