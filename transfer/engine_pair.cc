@@ -25,8 +25,9 @@ SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
             spec.route,   spec.defined, spec.prepared,  0};
   }
   const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
-  return {&offer.layout, offer.bytes, offer.data_type, &offer.shape, offer.route,
-          offer.ready || offer.prepared, offer.prepared, offer.slot};
+  return {&offer.layout,  offer.bytes, offer.data_type,
+          &offer.shape,   offer.route, offer.ready || offer.prepared,
+          offer.prepared, offer.slot};
 }
 
 void TransferEngine::Impl::Match(Posted& receive, Half source) {

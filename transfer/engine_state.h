@@ -71,8 +71,8 @@ struct Posted {
   TransferId batch;
   uint32_t batch_size = 0;
   uint32_t slot = 0;
-  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose launch
-  // is not answered, that the destination has called it over.
+  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose
+  // launch is not answered, that the destination has called it over.
   uint64_t firings = 0;
   bool wanted = false;
   bool arrived = false;
