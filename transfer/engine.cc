@@ -243,7 +243,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.over_timeline = half.spec.over_timeline;
   ended.over_value = half.spec.over_value;
   ended.prepared = half.spec.prepared;
-  if (half.spec.prepared && half.batch_size > 1) {
+  if (half.spec.prepared && half.batch_size > 1 && !ended_batches.contains(half.batch)) {
     ended_batches.try_emplace(half.batch, half.batch_size,
                               Error(status.code(), ReasonOf(status),
                                     absl::StrCat("its prepared batch has ended with ", NameOf(half),
