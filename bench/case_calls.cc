@@ -104,7 +104,7 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
   ASSIGN_OR_RETURN(tools::BenchPair many, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
   for (tools::BenchPair* pair : {&local, &mapped}) {
     RETURN_IF_ERROR(pair->MakeArenas(4096).status());
-    RETURN_IF_ERROR(pair->Prepare(1, kTiny));
+    RETURN_IF_ERROR(pair->PreparePing(kTiny));
   }
   RETURN_IF_ERROR(posted.MakeArenas(kRateBytes * kRateBatch * kRateWindow).status());
   RETURN_IF_ERROR(many.MakeArenas(kRateBytes * kRateBatch).status());
@@ -117,11 +117,11 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
   for (int round = 0; round < settings.rounds; ++round) {
     const auto trip = [&]() -> absl::StatusOr<absl::Duration> { return futex.RoundTrip(); };
     ASSIGN_OR_RETURN(double futex_time, MedianMicroseconds(trip));
-    ASSIGN_OR_RETURN(double local_time, MedianMicroseconds([&] { return local.Fire(); }));
-    ASSIGN_OR_RETURN(double mapped_time, MedianMicroseconds([&] { return mapped.Fire(); }));
+    ASSIGN_OR_RETURN(std::vector<absl::Duration> local_trips, local.Ping(kCallsPerRound));
+    ASSIGN_OR_RETURN(std::vector<absl::Duration> mapped_trips, mapped.Ping(kCallsPerRound));
     futexes.push_back(futex_time);
-    locals.push_back(local_time);
-    mappeds.push_back(mapped_time);
+    locals.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(local_trips))));
+    mappeds.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(mapped_trips))));
     ASSIGN_OR_RETURN(absl::Duration post_time,
                      posted.Stream(kFirings * kRateBatch, kRateBytes, kRateBatch, kRateWindow));
     ASSIGN_OR_RETURN(absl::Duration fire_time, many.FireMany(kFirings));

@@ -45,6 +45,7 @@ absl::StatusOr<BenchEnd> BenchEnd::Open(const SessionOptions& options, PostTarge
 
 absl::Status BenchEnd::MakeArena(uint64_t bytes, unsigned flags) {
   prepared_.clear();  // they use it
+  for (PreparedPtr& ping : ping_) ping.reset();
   arena_.reset();
   ASSIGN_OR_RETURN(
       arena_, CreateArena(session_.get(), target_.device, std::max<uint64_t>(bytes, 1), flags));
@@ -113,6 +114,50 @@ absl::StatusOr<int64_t> BenchEnd::FireMany(uint64_t times) {
     RETURN_IF_ERROR(Await().status());
   }
   return MonotonicNanoseconds();
+}
+
+absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
+  // The key of a transfer is of its direction: the ends name them crosswise.
+  const bool first = target_.end == End::kSend;
+  for (const End end : {End::kSend, End::kReceive}) {
+    PostTarget target = target_;
+    target.end = end;
+    const bool there = (end == End::kSend) == first;
+    const Piece piece{NumberKey(key + (there ? 0 : 1)), end == End::kSend ? 0 : bytes, bytes};
+    ASSIGN_OR_RETURN(ping_[end == End::kSend ? 0 : 1],
+                     tools::Prepare(session_.get(), target, arena_.get(), {piece}));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<absl::Duration>> BenchEnd::Ping(uint64_t times) {
+  std::vector<absl::Duration> took;
+  took.reserve(times);
+  ferry_prepared* const send = ping_[0].get();
+  ferry_prepared* const receive = ping_[1].get();
+  for (uint64_t i = 0; i < times; ++i) {
+    uint64_t firing = 0;
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(receive, &firing)));
+    const int64_t start = MonotonicNanoseconds();
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(send, nullptr)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(receive, firing, UINT64_MAX)));
+    took.push_back(absl::Nanoseconds(MonotonicNanoseconds() - start));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(send, firing, UINT64_MAX)));
+  }
+  return took;
+}
+
+absl::Status BenchEnd::Pong(uint64_t times) {
+  ferry_prepared* const send = ping_[0].get();
+  ferry_prepared* const receive = ping_[1].get();
+  for (uint64_t i = 0; i < times; ++i) {
+    uint64_t firing = 0;
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(receive, &firing)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(receive, firing, UINT64_MAX)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(send, nullptr)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(send, firing, UINT64_MAX)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> BenchEnd::Await() {

@@ -40,6 +40,12 @@ class BenchEnd {
   absl::Status Fire();
   // The same `times`, each as soon as the one before is over; when the last was.
   absl::StatusOr<int64_t> FireMany(uint64_t times);
+  // One transfer of `bytes` each way, prepared; the arena's first half is sent.
+  absl::Status PreparePing(uint64_t key, uint64_t bytes);
+  // As whoever begins: sends, and awaits what comes back; how long each took.
+  absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
+  // As the other one: awaits, and sends back.
+  absl::Status Pong(uint64_t times);
   // Until all that was posted or fired is over; when the last was.
   absl::StatusOr<int64_t> Await();
   // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.
@@ -62,6 +68,7 @@ class BenchEnd {
   std::vector<BatchPtr> posted_;
   std::vector<BatchPtr> parked_;
   std::vector<PreparedPtr> prepared_;
+  PreparedPtr ping_[2];        // the send and the receive
   std::vector<Piece> pieces_;  // kept for its capacity
 };
 

@@ -158,6 +158,28 @@ absl::StatusOr<absl::Duration> BenchPair::Fire() {
   return Measure(order, [&] { return sender_.Fire(); });
 }
 
+absl::Status BenchPair::PreparePing(uint64_t bytes) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kPreparePing;
+  order.key = next_key_;
+  order.bytes = bytes;
+  next_key_ += 2;
+  RETURN_IF_ERROR(Ask(order).status());
+  RETURN_IF_ERROR(sender_.PreparePing(order.key, bytes));
+  return Ping(1).status();  // returns when both are armed
+}
+
+absl::StatusOr<std::vector<absl::Duration>> BenchPair::Ping(uint64_t times) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kPong;
+  order.count = times;
+  RETURN_IF_ERROR(Order(order));
+  ASSIGN_OR_RETURN(std::vector<absl::Duration> took, sender_.Ping(times));
+  RETURN_IF_ERROR(Answer().status());
+  for (absl::Duration& one : took) one /= 2;
+  return took;
+}
+
 absl::StatusOr<absl::Duration> BenchPair::FireMany(uint64_t times) {
   BenchOrder order;
   order.kind = BenchOrderKind::kFireMany;

@@ -44,8 +44,12 @@ class BenchPair {
   absl::StatusOr<absl::Duration> RunBlocks(uint64_t count, uint64_t bytes);
   // `count` transfers of `bytes`, prepared at both ends and fired once.
   absl::Status Prepare(uint64_t count, uint64_t bytes);
-  // Fires them: from the sender's firing, the receiver's being done before, to the moment the
-  // receiver's wait has returned.
+  // `bytes` there and back again, prepared: half of each of so many round trips, from client to
+  // client, both asleep while they wait.
+  absl::Status PreparePing(uint64_t bytes);
+  absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
+  // Fires what Prepare has prepared: from the sender's firing, the receiver's being done before, to
+  // the moment the receiver's wait has returned.
   absl::StatusOr<absl::Duration> Fire();
   // Fires them `times`, each end as soon as it may.
   absl::StatusOr<absl::Duration> FireMany(uint64_t times);
