@@ -27,7 +27,7 @@ inline constexpr size_t kMaxPacket = 131072;
 // Bit of Welcome::features: the daemon takes posts over attach.sock.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
 // And it knows prepared batches.
-inline constexpr uint64_t kFeaturePrepared = 2;
+inline constexpr uint64_t kFeaturePrepared = 4;
 
 struct DeviceInfo {
   uint64_t id = 0;

@@ -16,7 +16,7 @@ namespace ferry {
 
 // Optional features, as bits of hello and welcome.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
-inline constexpr uint64_t kFeaturePrepared = 2;
+inline constexpr uint64_t kFeaturePrepared = 4;
 inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts | kFeaturePrepared;
 
 struct AttachHello {
