@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "bench/cases.h"
 #include "bench/echo.h"
+#include "bench/futex_echo.h"
 #include "tools/ferryctl/statistics.h"
 
 namespace ferry::bench {
@@ -92,6 +93,63 @@ absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report
   row.warm = tools::Median(by_socket);
   row.target = 0.9;
   report.Add(row);
+  return absl::OkStatus();
+}
+
+absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Report& report) {
+  ASSIGN_OR_RETURN(FutexEcho futex, FutexEcho::Start(settings.self));
+  ASSIGN_OR_RETURN(tools::BenchPair local, OpenPair(settings, nodes, 0, 0, FERRY_ROUTE_LOCAL));
+  ASSIGN_OR_RETURN(tools::BenchPair mapped, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
+  ASSIGN_OR_RETURN(tools::BenchPair posted, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
+  ASSIGN_OR_RETURN(tools::BenchPair many, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
+  for (tools::BenchPair* pair : {&local, &mapped}) {
+    RETURN_IF_ERROR(pair->MakeArenas(4096).status());
+    RETURN_IF_ERROR(pair->PreparePing(kTiny));
+  }
+  RETURN_IF_ERROR(posted.MakeArenas(kRateBytes * kRateBatch * kRateWindow).status());
+  RETURN_IF_ERROR(many.MakeArenas(kRateBytes * kRateBatch).status());
+  RETURN_IF_ERROR(many.Prepare(kRateBatch, kRateBytes));
+  constexpr uint64_t kFirings = 100;
+  const auto per_second = [](absl::Duration elapsed) {
+    return static_cast<double>(kFirings * kRateBatch) / absl::ToDoubleSeconds(elapsed);
+  };
+  std::vector<double> futexes, locals, mappeds, posts, firings;
+  for (int round = 0; round < settings.rounds; ++round) {
+    const auto trip = [&]() -> absl::StatusOr<absl::Duration> { return futex.RoundTrip(); };
+    ASSIGN_OR_RETURN(double futex_time, MedianMicroseconds(trip));
+    ASSIGN_OR_RETURN(std::vector<absl::Duration> local_trips, local.Ping(kCallsPerRound));
+    ASSIGN_OR_RETURN(std::vector<absl::Duration> mapped_trips, mapped.Ping(kCallsPerRound));
+    futexes.push_back(futex_time);
+    locals.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(local_trips))));
+    mappeds.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(mapped_trips))));
+    ASSIGN_OR_RETURN(absl::Duration post_time,
+                     posted.Stream(kFirings * kRateBatch, kRateBytes, kRateBatch, kRateWindow));
+    ASSIGN_OR_RETURN(absl::Duration fire_time, many.FireMany(kFirings));
+    posts.push_back(per_second(post_time));
+    firings.push_back(per_second(fire_time));
+  }
+  RETURN_IF_ERROR(many.Compare(kRateBytes * kRateBatch));
+  Row row;
+  row.name = "8 B prepared, local";
+  row.unit = "us";
+  row.warm = tools::Median(locals);
+  row.peer = "futex-word round trip";
+  row.peer_warm = tools::Median(futexes);
+  row.at_most = true;
+  row.target = 1.5;
+  report.Add(row);
+  row.name = "8 B prepared, mapped";
+  row.warm = tools::Median(mappeds);
+  row.target = 2.5;
+  report.Add(row);
+  Row rate;
+  rate.name = "1,024 x 4 KiB prepared, mapped";
+  rate.unit = "transfers/s";
+  rate.warm = tools::Median(firings);
+  rate.peer = "the same, posted";
+  rate.peer_warm = tools::Median(posts);
+  rate.target = 2;
+  report.Add(rate);
   return absl::OkStatus();
 }
 

@@ -31,6 +31,8 @@ absl::Status MeasureBlocks(const Settings& settings, const Nodes& nodes, Report&
 absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver over, Report& report);
 // 8 bytes, posted by unary call, by stream and over the session socket.
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report);
+// 8 bytes prepared, and 1,024 x 4 KiB prepared against posted.
+absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Report& report);
 // 100,000 x 4 KiB in batches of 1,024.
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);
 // A daemon is killed under 64 waiters of a client, and started again.

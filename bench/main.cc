@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "bench/cases.h"
 #include "bench/echo.h"
+#include "bench/futex_echo.h"
 #include "tools/ferryctl/bench_receiver.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/format.h"
@@ -37,8 +38,9 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies", "blocks", "ucx-shm",  "ucx-tcp", "latency",
-                                         "rate",   "posted", "fairness", "crowd",   "loss"};
+const std::vector<std::string> kCases = {"copies",   "blocks",   "ucx-shm", "ucx-tcp",
+                                         "latency",  "prepared", "rate",    "posted",
+                                         "fairness", "crowd",    "loss"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -72,6 +74,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
     if (run("ucx-shm"))
       RETURN_IF_ERROR(MeasureUcx(settings, nodes, UcxOver::kSharedMemory, report));
     if (run("latency")) RETURN_IF_ERROR(MeasureLatency(settings, nodes, report));
+    if (run("prepared")) RETURN_IF_ERROR(MeasurePrepared(settings, nodes, report));
     if (run("rate")) RETURN_IF_ERROR(MeasureRate(settings, nodes, report));
     if (run("fairness")) RETURN_IF_ERROR(MeasureFairness(settings, nodes, report));
   }
@@ -97,6 +100,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
 
 int Run(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "bench-receiver") return tools::RunBenchReceiver(3);
+  if (argc == 2 && std::string(argv[1]) == "futex-echo") return RunFutexEcho(3);
   if (argc == 3 && std::string(argv[1]) == "echo-server") return RunEchoServer(argv[2]);
 
   // A thousand sessions in one process.

@@ -8,6 +8,7 @@
 
 #include "client/arena.h"
 #include "client/batch.h"
+#include "client/prepared.h"
 #include "client/session.h"
 
 using ferry::client::Direction;
@@ -87,6 +88,18 @@ StatusPtr Post(ferry_session* session, Direction direction, uint64_t device,
   FERRY_CLIENT_RETURN_IF_ERROR(PostTransfers(
       session->session, PostBatch{direction, device, transfers, count, &options}, &made));
   *batch = made.release();
+  return nullptr;
+}
+
+StatusPtr Prepare(ferry_session* session, Direction direction, uint64_t device,
+                  const ferry_transfer* transfers, size_t count, const ferry_post_options* given,
+                  ferry_prepared** prepared) {
+  ferry_post_options options;
+  FERRY_CLIENT_RETURN_IF_ERROR(Given(given, &options));
+  std::unique_ptr<ferry_prepared> made;
+  FERRY_CLIENT_RETURN_IF_ERROR(PrepareTransfers(
+      session->session, PostBatch{direction, device, transfers, count, &options, true}, &made));
+  *prepared = made.release();
   return nullptr;
 }
 
@@ -288,6 +301,45 @@ void ferry_batch_free(ferry_batch* batch) {
   if (batch == nullptr || !batch->session->Mine()) return;
   delete batch;
 }
+
+ferry_status* ferry_prepare_send(ferry_session* session, uint64_t device,
+                                 const ferry_transfer* sends, size_t count,
+                                 const ferry_post_options* options, ferry_prepared** prepared) {
+  return Prepare(session, Direction::kSend, device, sends, count, options, prepared).release();
+}
+
+ferry_status* ferry_prepare_receive(ferry_session* session, uint64_t device,
+                                    const ferry_transfer* receives, size_t count,
+                                    const ferry_post_options* options, ferry_prepared** prepared) {
+  return Prepare(session, Direction::kReceive, device, receives, count, options, prepared)
+      .release();
+}
+
+size_t ferry_prepared_size(const ferry_prepared* prepared) { return prepared->kept.batch().count; }
+uint64_t ferry_prepared_first_id(const ferry_prepared* prepared) {
+  return PlaceOf(*prepared).first_id;
+}
+
+ferry_status* ferry_prepared_fire(ferry_prepared* prepared, uint64_t* firing) {
+  return FirePrepared(prepared, firing).release();
+}
+
+ferry_status* ferry_prepared_wait(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns) {
+  return WaitPrepared(prepared, firing, timeout_ns).release();
+}
+
+uint64_t ferry_prepared_fired(const ferry_prepared* prepared) { return PlaceOf(*prepared).fired; }
+uint64_t ferry_prepared_over(const ferry_prepared* prepared) { return PreparedOver(*prepared); }
+
+ferry_status* ferry_prepared_status(ferry_prepared* prepared) {
+  return PreparedStatus(prepared).release();
+}
+
+ferry_status* ferry_prepared_release(ferry_prepared* prepared) {
+  return ReleasePrepared(prepared).release();
+}
+
+void ferry_prepared_free(ferry_prepared* prepared) { FreePrepared(prepared); }
 
 void ferry_define(ferry_session* session, uint32_t timeline, uint64_t value) {
   if (session->session->Mine()) session->session->timelines().Define(timeline, value);

@@ -12,61 +12,6 @@ constexpr size_t kIdsPerCall = 4096;
 
 using Failures = std::map<size_t, StatusPtr>;
 
-// Pointers are followed here, so they are checked here; all else the daemon checks.
-StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
-  StatusPtr error =
-      Error(kInvalidArgument, kReasonFieldInvalid, "posting a batch: arguments are not usable");
-  StatusPtr refused;  // by the daemon, when it came back
-  const auto violate = [&](std::string field, std::string why) {
-    error->violations.emplace_back(std::move(field), std::move(why));
-  };
-  const ferry_post_options& options = *batch.options;
-  if (options.domain == nullptr && options.domain_bytes != 0)
-    violate("domain", "is a null pointer");
-  if (options.request_id == nullptr && options.request_id_bytes != 0) {
-    violate("request_id", "is a null pointer");
-  }
-  if (batch.transfers == nullptr && batch.count != 0) violate("buffers", "is a null pointer");
-  for (size_t i = 0; batch.transfers != nullptr && i < batch.count; ++i) {
-    const ferry_transfer& transfer = batch.transfers[i];
-    const auto field = [&] { return "buffers[" + std::to_string(i) + "]"; };
-    if (transfer.key == nullptr && transfer.key_bytes != 0) {
-      violate("transfer_keys[" + std::to_string(i) + "]", "is a null pointer");
-    }
-    if (transfer.dims == nullptr && transfer.dim_count != 0) {
-      violate(field() + ".dims", "is a null pointer");
-    }
-    const auto check_arena = [&](const ferry_arena* arena, auto name) {
-      if (arena != nullptr && arena->session.get() == session) {
-        if (refused == nullptr) refused = CheckArena(*arena);
-        return;
-      }
-      violate(field() + name(),
-              arena == nullptr ? "has no arena" : "is of an arena of another session");
-    };
-    if (transfer.strided != nullptr) {
-      check_arena(transfer.strided->arena, [] { return ".strided"; });
-    }
-    if (transfer.blocks != nullptr) {
-      check_arena(transfer.blocks->arena, [] { return ".blocks"; });
-      if (transfer.blocks->indices == nullptr && transfer.blocks->index_count != 0) {
-        violate(field() + ".blocks.indices", "is a null pointer");
-      }
-    }
-    if (transfer.ranges == nullptr && transfer.range_count != 0) {
-      violate(field() + ".ranges", "is a null pointer");
-      continue;
-    }
-    for (size_t j = 0; j < transfer.range_count; ++j) {
-      check_arena(transfer.ranges[j].arena, [j] { return ".ranges[" + std::to_string(j) + "]"; });
-    }
-  }
-  if (error->violations.empty()) return refused;
-  const auto& [name, why] = error->violations.front();
-  error->message += ": " + name + " " + why;
-  return error;
-}
-
 // Asks the daemon how transfers [first, first + count) of the batch ended.
 StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failures) {
   for (size_t done = 0; done < count; done += kIdsPerCall) {
@@ -136,6 +81,60 @@ bool Reached(const ferry_batch& batch, uint64_t value) {
 }
 
 }  // namespace
+
+StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
+  StatusPtr error =
+      Error(kInvalidArgument, kReasonFieldInvalid, "posting a batch: arguments are not usable");
+  StatusPtr refused;  // by the daemon, when it came back
+  const auto violate = [&](std::string field, std::string why) {
+    error->violations.emplace_back(std::move(field), std::move(why));
+  };
+  const ferry_post_options& options = *batch.options;
+  if (options.domain == nullptr && options.domain_bytes != 0)
+    violate("domain", "is a null pointer");
+  if (options.request_id == nullptr && options.request_id_bytes != 0) {
+    violate("request_id", "is a null pointer");
+  }
+  if (batch.transfers == nullptr && batch.count != 0) violate("buffers", "is a null pointer");
+  for (size_t i = 0; batch.transfers != nullptr && i < batch.count; ++i) {
+    const ferry_transfer& transfer = batch.transfers[i];
+    const auto field = [&] { return "buffers[" + std::to_string(i) + "]"; };
+    if (transfer.key == nullptr && transfer.key_bytes != 0) {
+      violate("transfer_keys[" + std::to_string(i) + "]", "is a null pointer");
+    }
+    if (transfer.dims == nullptr && transfer.dim_count != 0) {
+      violate(field() + ".dims", "is a null pointer");
+    }
+    const auto check_arena = [&](const ferry_arena* arena, auto name) {
+      if (arena != nullptr && arena->session.get() == session) {
+        if (refused == nullptr) refused = CheckArena(*arena);
+        return;
+      }
+      violate(field() + name(),
+              arena == nullptr ? "has no arena" : "is of an arena of another session");
+    };
+    if (transfer.strided != nullptr) {
+      check_arena(transfer.strided->arena, [] { return ".strided"; });
+    }
+    if (transfer.blocks != nullptr) {
+      check_arena(transfer.blocks->arena, [] { return ".blocks"; });
+      if (transfer.blocks->indices == nullptr && transfer.blocks->index_count != 0) {
+        violate(field() + ".blocks.indices", "is a null pointer");
+      }
+    }
+    if (transfer.ranges == nullptr && transfer.range_count != 0) {
+      violate(field() + ".ranges", "is a null pointer");
+      continue;
+    }
+    for (size_t j = 0; j < transfer.range_count; ++j) {
+      check_arena(transfer.ranges[j].arena, [j] { return ".ranges[" + std::to_string(j) + "]"; });
+    }
+  }
+  if (error->violations.empty()) return refused;
+  const auto& [name, why] = error->violations.front();
+  error->message += ": " + name + " " + why;
+  return error;
+}
 
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                         std::unique_ptr<ferry_batch>* made) {

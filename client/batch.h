@@ -29,7 +29,9 @@ struct ferry_batch {
 
 namespace ferry::client {
 
-// Checks what only the library can (pointers, whose arenas), posts, and makes the handle.
+// What only the library can check: pointers, which it follows, and whose arenas they are.
+StatusPtr CheckPointers(const Session* session, const PostBatch& batch);
+// Checks, posts, and makes the handle.
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                         std::unique_ptr<ferry_batch>* made);
 StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns);

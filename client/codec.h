@@ -34,12 +34,15 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
 std::string EncodeRegisterArena(uint64_t sequence, uint64_t device, uint64_t bytes, bool imported);
 std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena);
 std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
+std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch);
 // What one packet may have, either way.
 inline constexpr size_t kMaxPacket = 131072;
 // Bit of Welcome::features: the daemon takes posts over attach.sock.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
 // And this one: it resumes sessions.
 inline constexpr uint64_t kFeatureResume = 2;
+// And it knows prepared batches.
+inline constexpr uint64_t kFeaturePrepared = 4;
 
 struct DeviceInfo {
   uint64_t id = 0;
@@ -66,7 +69,8 @@ struct AttachResponse {
     kArenaReleased,
     kTimelineReset,
     kNotice,
-    kPosted
+    kPosted,
+    kPreparedReleased
   };
   uint64_t sequence = 0;
   StatusPtr error;
@@ -76,6 +80,7 @@ struct AttachResponse {
   bool draining = false;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
+  uint32_t prepared_batch = 0;
 };
 
 bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response);
@@ -91,6 +96,7 @@ struct PostBatch {
   const ferry_transfer* transfers = nullptr;
   size_t count = 0;
   const ferry_post_options* options = nullptr;  // not null
+  bool prepare = false;
 };
 
 // CrossHostSendRequest or CrossHostReceiveRequest.
@@ -105,6 +111,7 @@ struct PostAnswer {
   StatusPtr error;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
+  uint32_t prepared_batch = 0;
 };
 
 // CrossHostSendResponse or CrossHostReceiveResponse.

@@ -230,6 +230,9 @@ void ReadPosted(pbf_reader reader, Answer* answer) {
       case Varint(2):
         answer->first_over_value = reader.get_uint64();
         break;
+      case Varint(3):
+        answer->prepared_batch = reader.get_uint32();
+        break;
       default:
         reader.skip();
     }
@@ -278,6 +281,10 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
           response->kind = Kind::kPosted;
           ReadPosted(reader.get_message(), response);
           break;
+        case Bytes(10):
+          response->kind = Kind::kPreparedReleased;
+          reader.skip();
+          break;
         default:
           reader.skip();
       }
@@ -304,6 +311,9 @@ bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer) {
           break;
         case Varint(4):
           answer->first_over_value = reader.get_uint64();
+          break;
+        case Varint(5):
+          answer->prepared_batch = reader.get_uint32();
           break;
         default:
           reader.skip();

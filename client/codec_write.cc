@@ -98,6 +98,7 @@ size_t PostSize(const PostBatch& batch) {
   }
   if (batch.count != 0) size += LengthField(remotes);
   if (const size_t given = OptionsSize(options); given != 0) size += LengthField(given);
+  size += VarintField(batch.prepare ? 1 : 0);
   return size;
 }
 
@@ -208,6 +209,7 @@ void WritePost(Writer& writer, const PostBatch& batch) {
       if (options.route != 0) nested.add_enum(4, options.route);
     });
   }
+  Varint(writer, 8, batch.prepare ? 1 : 0);
 }
 
 // A sequence number and the batch, as both PostTransfersRequest and AttachRequest begin. Empty if
@@ -260,7 +262,7 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   pbf_writer hello(writer, 2);
   hello.add_uint32(1, kProtocolVersion);
   hello.add_uint32(2, kProtocolVersion);
-  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume);
+  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));
@@ -294,6 +296,14 @@ std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline) {
   Writer writer(out);
   Varint(writer, 1, sequence);
   Nested(writer, 5, VarintField(timeline), [&](Writer& request) { Varint(request, 1, timeline); });
+  return out;
+}
+
+std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch) {
+  std::string out;
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  Nested(writer, 8, VarintField(batch), [&](Writer& request) { Varint(request, 1, batch); });
   return out;
 }
 

@@ -81,20 +81,38 @@ StatusPtr Connection::ResetTimeline(uint32_t timeline) {
              AttachResponse::Kind::kTimelineReset, &response);
 }
 
+StatusPtr Connection::ReleasePrepared(uint32_t number) {
+  const uint64_t sequence = attach_.NextSequence();
+  AttachResponse response;
+  return Ask(sequence, EncodeReleasePrepared(sequence, number), -1,
+             AttachResponse::Kind::kPreparedReleased, &response);
+}
+
 StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answer) {
+  if (batch.prepare && (welcome_.features & kFeaturePrepared) == 0) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "preparing a batch: this node's daemon does not know prepared batches");
+  }
   std::string packet;
   const uint64_t sequence = attach_.NextSequence();
   if (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {
     packet = EncodeSocketPost(sequence, batch);
   }
   if (packet.empty()) {
-    return post_by == FERRY_POST_BY_UNARY ? PostUnary(&rpc_, batch, answer)
-                                          : posts_.Post(batch, answer);
+    FERRY_CLIENT_RETURN_IF_ERROR(post_by == FERRY_POST_BY_UNARY ? PostUnary(&rpc_, batch, answer)
+                                                                : posts_.Post(batch, answer));
+  } else {
+    AttachResponse response;
+    FERRY_CLIENT_RETURN_IF_ERROR(
+        Ask(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
+    answer->first_transfer_id = response.first_transfer_id;
+    answer->first_over_value = response.first_over_value;
+    answer->prepared_batch = response.prepared_batch;
   }
-  AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
-  answer->first_transfer_id = response.first_transfer_id;
-  answer->first_over_value = response.first_over_value;
+  if (batch.prepare && answer->prepared_batch >= FERRY_PREPARED_BATCHES) {
+    return Error(kInternal, kReasonProtocol,
+                 "preparing a batch: the daemon's answer names none of its words");
+  }
   return nullptr;
 }
 

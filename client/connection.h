@@ -46,6 +46,7 @@ class Connection {
   StatusPtr ReleaseArena(uint64_t id, uint64_t bytes);
   uint64_t arena_bytes() const { return arena_bytes_; }
   StatusPtr ResetTimeline(uint32_t timeline);
+  StatusPtr ReleasePrepared(uint32_t number);
   // `post_by`: FERRY_POST_BY_...
   StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);

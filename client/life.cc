@@ -35,6 +35,7 @@ void Life::End(StatusPtr cause, const CounterLines& end) {
 
 StatusPtr Life::StatusAtEnd(uint64_t transfer, uint32_t timeline, uint64_t value) const {
   std::lock_guard lock(mutex_);
+  if (timeline == kPreparedTimeline) return Copy(cause_);
   const CounterLine own = Own(timeline, end_[timeline]);
   if (value > own.value) return Copy(cause_);
   if (value > forgotten_[timeline]) {

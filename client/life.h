@@ -20,6 +20,9 @@ namespace ferry::client {
 // All 'over' counters at one moment.
 using CounterLines = std::array<CounterLine, FERRY_TIMELINE_COUNTERS>;
 
+// Stands for the counter that prepared transfers do not have: they last until their batch ends.
+inline constexpr uint32_t kPreparedTimeline = UINT32_MAX;
+
 class Life {
  public:
   // `begin`: how the counters stood at the attach.

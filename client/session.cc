@@ -198,12 +198,28 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
   return IfCurrent(*connection, [&] {
     *life = connection->life;
     if (batch.count == 0) return;
-    const uint32_t timeline = batch.options->over_timeline;
-    timelines_.Posted(timeline, answer->first_over_value + batch.count - 1);
+    const uint32_t timeline = batch.prepare ? kPreparedTimeline : batch.options->over_timeline;
+    if (batch.prepare) {
+      timelines_.PreparedBegan(answer->prepared_batch);
+    } else {
+      timelines_.Posted(timeline, answer->first_over_value + batch.count - 1);
+    }
     if (!options_.reattach) return;
     connection->unheard().Posted(
         {answer->first_transfer_id, batch.count, timeline, answer->first_over_value});
     if (!watching_) connection->unheard().ForgetOver(timelines_);
+  });
+}
+
+StatusPtr Session::ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id,
+                                   uint64_t count) {
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
+  if (connection->life.get() != &life) return nullptr;  // it went with its daemon
+  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(*connection, connection->ReleasePrepared(number)));
+  return IfCurrent(*connection, [&] {
+    timelines_.PreparedGone(number);
+    if (!watching_) connection->unheard().Forget(first_id, count);
   });
 }
 

@@ -63,6 +63,7 @@ class Session {
   // Of the latest daemon. Lives as long as the session.
   const Welcome& welcome() const { return *welcome_.load(); }
   bool reattaches() const { return options_.reattach; }
+  int post_by() const { return options_.post_by; }
   Timelines& timelines() { return timelines_; }
   OverCallbacks& callbacks() { return callbacks_; }
 
@@ -91,6 +92,8 @@ class Session {
   StatusPtr Post(const PostBatch& batch, PostAnswer* answer, std::shared_ptr<const Life>* life);
   // About transfers of `life`: fails once it has ended, as they have.
   StatusPtr Call(const Life& life, Method method, std::string request, std::string* response);
+  // Gives back number `number` of `life`, the batch of these transfers.
+  StatusPtr ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id, uint64_t count);
   StatusPtr Watch(Ended ended, void* argument);
 
  private:

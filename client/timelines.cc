@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 namespace ferry::client {
 namespace {
@@ -55,7 +56,7 @@ uint64_t DeadlineAfter(uint64_t timeout_ns) {
 }
 
 Timelines::~Timelines() {
-  if (pages_ != nullptr) munmap(pages_, FERRY_TIMELINE_BYTES);
+  if (pages_ != nullptr) munmap(pages_, bytes_);
   if (doorbell_ >= 0) close(doorbell_);
   if (memfd_ >= 0) close(memfd_);
 }
@@ -64,15 +65,18 @@ StatusPtr Timelines::Map(int memfd, int doorbell) {
   memfd_ = memfd;
   doorbell_ = doorbell;
   struct stat info;
-  if (fstat(memfd, &info) != 0 || info.st_size < FERRY_TIMELINE_BYTES) {
+  if (fstat(memfd, &info) != 0 || info.st_size < FERRY_TIMELINE_BASE_BYTES) {
     return Error(kInternal, kReasonProtocol,
                  "mapping the session's timelines: the daemon's memfd is too short");
   }
-  void* mapped = mmap(nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+  const size_t bytes =
+      info.st_size < FERRY_TIMELINE_BYTES ? FERRY_TIMELINE_BASE_BYTES : FERRY_TIMELINE_BYTES;
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (mapped == MAP_FAILED) {
     return ErrnoError(kResourceExhausted, kReasonDeviceMemory, "mapping the session's timelines",
                       errno);
   }
+  bytes_ = bytes;
   pages_ = static_cast<ferry_timeline_pages*>(mapped);
   return nullptr;
 }
@@ -83,6 +87,10 @@ void Timelines::Define(uint32_t timeline, uint64_t value) {
   uint64_t seen = word.load(std::memory_order_relaxed);
   while (seen < value && !word.compare_exchange_weak(seen, value)) {
   }
+  Ring();
+}
+
+void Timelines::Ring() {
   // Store, then look whether a lane sleeps; the lane says that it sleeps, then looks at the word.
   // The fence makes one of the two see the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -115,11 +123,17 @@ CounterLines Timelines::Lines() const {
 }
 
 Timelines::Wait Timelines::WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns) {
-  ferry_timeline_line& line = pages_->over[timeline];
+  const uint64_t turn = turns_.load();
+  return WaitFor(pages_->over[timeline], value, deadline_ns,
+                 [this, turn] { return turn % 2 != 0 || turns_.load() != turn; });
+}
+
+template <typename IsOver>
+Timelines::Wait Timelines::WaitFor(ferry_timeline_line& line, uint64_t value, uint64_t deadline_ns,
+                                   IsOver ended) {
   auto word = Word(line.value);
   if (word.load(std::memory_order_acquire) >= value) return Wait::kReached;
   Wait result = Wait::kTimeout;
-  const uint64_t turn = turns_.load();
   sleepers_.fetch_add(1);
   Word(line.waiters).fetch_add(1);
   while (true) {
@@ -128,7 +142,7 @@ Timelines::Wait Timelines::WaitOver(uint32_t timeline, uint64_t value, uint64_t 
       result = Wait::kReached;
       break;
     }
-    if (turn % 2 != 0 || turns_.load() != turn) {
+    if (ended()) {
       // End() may still be on its way to this counter.
       std::lock_guard lock(mutex_);
       result = word.load() >= value ? Wait::kReached : Wait::kEnded;
@@ -152,6 +166,53 @@ void Timelines::WaitEvents(uint32_t seen) {
   sleepers_.fetch_sub(1);
 }
 
+CounterLine Timelines::Prepared(uint32_t number) const {
+  const ferry_timeline_line& line = pages_->prepared_over[number];
+  CounterLine read;
+  read.value = Word(line.value).load(std::memory_order_acquire);
+  read.first_failed = Word(line.first_failed).load(std::memory_order_acquire);
+  read.failures = Word(line.failures).load(std::memory_order_acquire);
+  return read;
+}
+
+bool Timelines::Fire(const Life& life, uint32_t number, uint64_t n) {
+  {
+    // With End(), which comes before anybody else may be given the number.
+    std::lock_guard lock(mutex_);
+    if (life.ended()) return false;
+    Word(pages_->prepared_defined[number].value).store(n);
+  }
+  Ring();
+  return true;
+}
+
+Timelines::Wait Timelines::WaitPrepared(const Life& life, uint32_t number, uint64_t n,
+                                        uint64_t deadline_ns, const std::atomic<bool>& released) {
+  return WaitFor(pages_->prepared_over[number], n, deadline_ns,
+                 [&] { return released.load() || life.ended(); });
+}
+
+void Timelines::PreparedBegan(uint32_t number) {
+  std::lock_guard lock(mutex_);
+  ++prepared_[number];
+}
+
+void Timelines::PreparedGone(uint32_t number) {
+  std::lock_guard lock(mutex_);
+  --prepared_[number];
+}
+
+void Timelines::EndPrepared(uint32_t number) {
+  ferry_timeline_line& line = pages_->prepared_over[number];
+  const uint64_t value = Word(line.value).load();
+  if (value != FERRY_PREPARED_ENDED) {
+    Word(line.first_failed).store(value + 1);
+    Word(line.failures).store(1);
+    Word(line.value).store(FERRY_PREPARED_ENDED);
+  }
+  FutexWakeAll(Low(line.value));
+}
+
 void Timelines::Posted(uint32_t timeline, uint64_t last) {
   if (timeline >= FERRY_TIMELINE_COUNTERS) return;
   std::lock_guard lock(mutex_);
@@ -172,6 +233,7 @@ void Timelines::Write(uint32_t timeline, const CounterLine& now) {
 }
 
 void Timelines::End() {
+  decltype(prepared_) prepared;
   {
     std::lock_guard lock(mutex_);
     if (Ended()) return;
@@ -187,6 +249,10 @@ void Timelines::End() {
       }
       Write(i, line);
     }
+    prepared = std::exchange(prepared_, {});
+    for (uint32_t i = 0; i < FERRY_PREPARED_BATCHES; ++i) {
+      if (prepared[i] != 0) EndPrepared(i);
+    }
     Word(pages_->signals.events).fetch_add(1);
   }
   // A sleeper that looked at turns_ just before it changed sleeps on a word that may never change
@@ -194,6 +260,9 @@ void Timelines::End() {
   // that one too.
   while (sleepers_.load() != 0) {
     for (ferry_timeline_line& line : pages_->over) FutexWakeAll(Low(line.value));
+    for (uint32_t i = 0; i < FERRY_PREPARED_BATCHES; ++i) {
+      if (prepared[i] != 0) FutexWakeAll(Low(pages_->prepared_over[i].value));
+    }
     FutexWakeAll(&pages_->signals.events);
     const timespec pause{0, 200000};
     nanosleep(&pause, nullptr);
@@ -202,6 +271,7 @@ void Timelines::End() {
 
 CounterLines Timelines::Settle() {
   std::lock_guard lock(mutex_);
+  prepared_ = {};  // of an attempt that failed
   for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
     // What is over was handed out, though perhaps never told.
     ended_[i].value = std::max(ended_[i].value, Over(i).value);

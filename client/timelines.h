@@ -49,6 +49,19 @@ class Timelines {
   // `deadline_ns` as of DeadlineAfter. kEnded: End() came, or was before, and `value` was never
   // posted.
   Wait WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns);
+
+  // Prepared batches, by number, which is good in the life of the daemon that gave it out: what a
+  // line says afterwards may be another batch's.
+  CounterLine Prepared(uint32_t number) const;
+  // This end wants firing `n`. False if `life` has ended.
+  bool Fire(const Life& life, uint32_t number, uint64_t n);
+  // kEnded: it was released meanwhile, or `life` has ended.
+  Wait WaitPrepared(const Life& life, uint32_t number, uint64_t n, uint64_t deadline_ns,
+                    const std::atomic<bool>& released);
+  // The number was given out, and was given back: between the two End() ends it.
+  void PreparedBegan(uint32_t number);
+  void PreparedGone(uint32_t number);
+
   // Sleeps until any 'over' counter advances after `seen` was read, or End().
   uint32_t Events() const;
   void WaitEvents(uint32_t seen);
@@ -70,8 +83,15 @@ class Timelines {
  private:
   bool Ended() const { return turns_.load() % 2 != 0; }
   void Write(uint32_t timeline, const CounterLine& now);  // and wake
+  void EndPrepared(uint32_t number);                      // under mutex_
+  // Until `line` has reached `value`, the deadline passes, or `ended` says that it never will.
+  template <typename IsOver>
+  Wait WaitFor(ferry_timeline_line& line, uint64_t value, uint64_t deadline_ns, IsOver ended);
+  // The daemon's lanes see what was stored before.
+  void Ring();
 
   ferry_timeline_pages* pages_ = nullptr;
+  size_t bytes_ = 0;  // an older daemon's pages end before prepared batches
   int memfd_ = -1;
   std::atomic<int> doorbell_{-1};
   std::atomic<uint64_t> turns_{0};  // one with every End() and with every Begin()
@@ -80,6 +100,9 @@ class Timelines {
   mutable std::mutex mutex_;  // guards what follows, and the lines' fields while ended
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> posted_{};
   CounterLines ended_{};  // as End() made them
+  // How often a number was given out and not seen to be given back: it may be given out again
+  // before its release is heard of here.
+  std::array<uint8_t, FERRY_PREPARED_BATCHES> prepared_{};
 };
 
 }  // namespace ferry::client

@@ -55,6 +55,11 @@ void Unheard::ForgetOver(const Timelines& timelines) {
   sweep_at_ = std::max(kWorthASweep, 2 * batches_.size());
 }
 
+void Unheard::Forget(uint64_t first_id, uint64_t count) {
+  std::lock_guard lock(mutex_);
+  batches_.erase(batches_.lower_bound(first_id), batches_.lower_bound(first_id + count));
+}
+
 std::vector<Unheard::Batch> Unheard::TakeAll() {
   std::lock_guard lock(mutex_);
   std::vector<Batch> all;

@@ -32,6 +32,8 @@ class Unheard {
   bool Heard(uint64_t id);
   // Without a watcher what is over is of no use here. Looks only when enough has gathered.
   void ForgetOver(const Timelines& timelines);
+  // Of a batch that is over and that no watcher will be told of.
+  void Forget(uint64_t first_id, uint64_t count);
   // The life is over. The highest id that was ever seen, in it or before.
   uint64_t Finish();
   // All that is left, by id.

@@ -19,7 +19,8 @@ namespace ferry {
 // Optional features, as bits of hello and welcome.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
 inline constexpr uint64_t kFeatureResume = 2;
-inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts | kFeatureResume;
+inline constexpr uint64_t kFeaturePrepared = 4;
+inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts | kFeatureResume | kFeaturePrepared;
 
 // What a client had when it lost its daemon.
 struct AttachResume {
@@ -48,9 +49,13 @@ struct AttachReleaseArena {
 struct AttachResetTimeline {
   uint32_t timeline = 0;
 };
+struct AttachReleasePrepared {
+  uint32_t batch = 0;
+};
 struct AttachCommand {
   uint64_t sequence = 0;
-  std::variant<AttachHello, AttachRegisterArena, AttachReleaseArena, AttachResetTimeline, PostBatch>
+  std::variant<AttachHello, AttachRegisterArena, AttachReleaseArena, AttachResetTimeline, PostBatch,
+               AttachReleasePrepared>
       body;
 };
 
@@ -85,7 +90,9 @@ struct AttachPosted {
   Side side = Side::kSend;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
+  uint32_t prepared_batch = 0;
 };
+struct AttachPreparedReleased {};
 struct AttachNotice {
   bool draining = false;
 };
@@ -93,7 +100,7 @@ struct AttachReply {
   uint64_t sequence = 0;
   absl::Status error;  // not OK: the body is not sent
   std::variant<AttachWelcome, AttachArenaRegistered, AttachArenaReleased, AttachTimelineReset,
-               AttachPosted, AttachNotice>
+               AttachPosted, AttachPreparedReleased, AttachNotice>
       body;
   std::vector<Violation> violations = {};  // of a refused batch
 };

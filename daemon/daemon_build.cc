@@ -44,6 +44,7 @@ absl::Status Daemon::Impl::MakeDevices() {
     };
     device->copy = std::make_unique<CopyTransport>(
         *device->lane, copy_helper, sink, [this](PeerId peer) { return peers->StillValid(peer); });
+    device->prepared = std::make_unique<PreparedRunner>(*device->lane, copy_helper, sink);
     if (ucx != nullptr) {
       UcxOptions options;
       options.shm_tls = config.transfer.ucx.shm_tls;
@@ -100,7 +101,10 @@ void Daemon::Impl::MakeTables() {
                           },
                           [this](Task task) { later.push_back(std::move(task)); },
                           [this](SessionId session) { driver->EndSession(session); },
-                          [this](ArenaId arena) { peers->OnArenaGone(arena); }});
+                          [this](ArenaId arena) { peers->OnArenaGone(arena); },
+                          [this](TransferId transfer, const absl::Status& why) {
+                            driver->EndPrepared(transfer, why);
+                          }});
 
   PeerTable::Options peer_options;
   peer_options.node = config.node.name;
@@ -134,12 +138,14 @@ void Daemon::Impl::MakeTables() {
   engine_options.offers_per_peer = config.limits.offers_per_peer;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,
-      TransferDriver::Hooks{[this](PeerId peer, std::vector<PeerMessage> messages) {
-                              peers->Send(peer, std::move(messages));
-                            },
-                            [this](PeerId peer) { peers->Want(peer); },
-                            [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
-                            [this](PeerId peer) { return peers->StillValid(peer); }});
+      TransferDriver::Hooks{
+          [this](PeerId peer, std::vector<PeerMessage> messages) {
+            peers->Send(peer, std::move(messages));
+          },
+          [this](PeerId peer) { peers->Want(peer); },
+          [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
+          [this](PeerId peer) { return peers->StillValid(peer); },
+          [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); }});
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }

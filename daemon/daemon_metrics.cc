@@ -37,7 +37,7 @@ std::string Daemon::Impl::MetricsPage() {
       GaugeFamily("ferry_transfers_inflight", "Transfers posted and not over", 0);
   inflight.metric.clear();
   std::map<std::string, uint64_t> by_state = {
-      {"waiting", 0}, {"offered", 0}, {"matched", 0}, {"launched", 0}};
+      {"waiting", 0}, {"offered", 0}, {"matched", 0}, {"launched", 0}, {"armed", 0}};
   absl::Time oldest = control.Now();
   for (const TransferEngine::Row& row : driver->engine().List(driver->engine().in_flight())) {
     ++by_state[row.state];
@@ -49,6 +49,12 @@ std::string Daemon::Impl::MetricsPage() {
   families.push_back(GaugeFamily("ferry_transfer_oldest_age_seconds",
                                  "Age of the oldest transfer in flight",
                                  absl::ToDoubleSeconds(control.Now() - oldest)));
+
+  families.push_back(GaugeFamily("ferry_prepared_batches", "Prepared batches that may be fired",
+                                 static_cast<double>(sessions->prepared_armed())));
+  families.push_back(CounterFamily("ferry_prepared_firings_total",
+                                   "Firings of prepared batches, counted at each end",
+                                   static_cast<double>(sessions->prepared_firings())));
 
   prometheus::MetricFamily arenas = GaugeFamily("ferry_buffers", "Arenas", 0);
   prometheus::MetricFamily bytes = GaugeFamily("ferry_buffer_bytes", "Bytes of arenas", 0);

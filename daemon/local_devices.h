@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "device/lane.h"
 #include "transfer/local/copy_transport.h"
+#include "transfer/local/prepared_runner.h"
 #include "transfer/ucx/ucx_transport.h"
 
 namespace ferry {
@@ -21,8 +22,9 @@ struct LocalDevice {
   // In this order: transports die before their lane.
   std::unique_ptr<SerialExecutor> memory;  // for what blocks: map, unmap
   std::unique_ptr<Lane> lane;
-  std::unique_ptr<CopyTransport> copy;  // `local` and `mapped`
-  std::unique_ptr<UcxTransport> ucx;    // null if there is none; see Daemon::ucx_state
+  std::unique_ptr<CopyTransport> copy;       // `local` and `mapped`
+  std::unique_ptr<PreparedRunner> prepared;  // of the same, what is fired again and again
+  std::unique_ptr<UcxTransport> ucx;         // null if there is none; see Daemon::ucx_state
   // Control's counts.
   uint64_t arenas = 0;
   uint64_t arena_bytes = 0;

@@ -15,6 +15,7 @@ namespace ferry {
 struct PeerSocketHello {
   std::string node;
   std::string link_secret;
+  bool prepared = false;
 };
 struct GetArena {
   ArenaId arena;

@@ -75,6 +75,15 @@ absl::Status PeerTable::StillValid(PeerId peer) const {
       absl::StrCat(links_[peer.value()]->config.node, " gave up the link during the copy"));
 }
 
+std::shared_ptr<LinkPage> PeerTable::PageWithSlots(PeerId peer, bool ours) const {
+  std::shared_ptr<LinkPage> page = links_[peer.value()]->our_page;
+  if (!ours) {
+    MutexLock lock(pages_mutex_);
+    page = pages_[peer.value()];
+  }
+  return page != nullptr && page->has_slots() ? page : nullptr;
+}
+
 void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                                 PeerSocketRequest request) {
   const auto refuse = [&](Reason reason, const std::string& text) {
@@ -98,8 +107,12 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
                        credentials.uid, " is not trusted (peer.uids)"));
     }
     socket_peers_[connection] = link->id;
+    std::vector<int> fds = {link->our_page->memfd()};
+    if (hello->prepared) {
+      fds.insert(fds.end(), {link->our_page->makers_doorbell(), link->our_page->takers_doorbell()});
+    }
     hooks_.send_response(connection, {request.sequence, absl::OkStatus(), PeerSocketWelcome{}},
-                         {link->our_page->memfd()});
+                         fds);
     return;
   }
   auto it = socket_peers_.find(connection);
@@ -126,10 +139,13 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
   if (link.socket != connection) return;
   if (link.state == State::kSettling) {
     if (!response.error.ok()) return Settle(link, std::string(response.error.message()));
-    if (!std::holds_alternative<PeerSocketWelcome>(response.body) || fds.size() != 1) {
+    if (!std::holds_alternative<PeerSocketWelcome>(response.body) ||
+        (fds.size() != 1 && fds.size() != 3)) {
       return Settle(link, absl::StrCat(link.hello.peer_socket, " gave a wrong answer"));
     }
-    absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Map(std::move(fds[0]));
+    absl::StatusOr<std::unique_ptr<LinkPage>> page =
+        fds.size() == 1 ? LinkPage::Map(std::move(fds[0]))
+                        : LinkPage::Map(std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
     if (!page.ok()) return Settle(link, std::string(page.status().message()));
     {
       MutexLock lock(pages_mutex_);

@@ -22,9 +22,13 @@ struct PeerDeviceInfo {
   std::vector<UcxAddressBlob> ucx_addresses;
 };
 
+// Optional features, as bits of the hello.
+inline constexpr uint64_t kPeerFeaturePrepared = 1;
+
 struct PeerHello {
   uint32_t protocol_min = 1;
   uint32_t protocol_max = 1;
+  uint64_t features = kPeerFeaturePrepared;
   std::string node;
   Incarnation incarnation;
   std::string boot_id;

@@ -277,8 +277,9 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   absl::StatusOr<Door::ConnectionId> socket = hooks_.connect(link.id, link.hello.peer_socket);
   if (!socket.ok()) return Settle(link, std::string(socket.status().message()));
   link.socket = *socket;
-  if (!hooks_.send_request(*socket, {link.next_sequence++,
-                                     PeerSocketHello{options_.node, link.hello.link_secret}})) {
+  if (!hooks_.send_request(
+          *socket,
+          {link.next_sequence++, PeerSocketHello{options_.node, link.hello.link_secret, true}})) {
     Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
   }
 }
@@ -331,7 +332,7 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   FERRY_LOG(info, "peer.up",
             LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
             "mapped {}, ucx {}", link.mapped ? "yes" : link.mapped_error, ucx ? "yes" : ucx_error);
-  driver_->OnPeerUp(link.id, std::move(routes));
+  driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0);
   if (!link.early.empty()) driver_->OnPeerMessages(link.id, std::exchange(link.early, {}));
   Tried(link);
 }

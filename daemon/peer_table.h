@@ -79,6 +79,10 @@ class PeerTable {
   // Any thread: OK while bytes read from the peer's arenas may be believed.
   absl::Status StillValid(PeerId peer) const;
 
+  // The page of the link: ours, whose slots we fire, or the peer's. Null if there is none, or it
+  // has no slots.
+  std::shared_ptr<LinkPage> PageWithSlots(PeerId peer, bool ours) const;
+
   // --- From operators: opens the link to the owner of `device` if it is not up, and calls `done`
   // once it is, or could not be opened, or after kDialTimeout. At once if there is no such link.
   void WhenTried(GlobalDeviceId device, std::function<void()> done);

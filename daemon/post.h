@@ -25,6 +25,7 @@ struct PostBatch {
   std::string domain;         // empty: the uid's
   GlobalDeviceId device;
   uint32_t over_timeline = 0;
+  bool prepare = false;
   // Without domain, absolute deadline and over value, which the session fills in; `defined` says
   // whether no defined_at was given.
   std::vector<TransferSpec> specs;
@@ -38,6 +39,7 @@ struct PostReply {
   std::vector<Violation> violations;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
+  uint32_t prepared_batch = 0;
 };
 
 // The Status of a batch refused for `violations` (not empty): code and reason of the first.

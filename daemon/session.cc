@@ -172,9 +172,17 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
                                        "another one"))});
     return violations;
   }
+  if (batch.prepare && prepared_.size() == FERRY_PREPARED_BATCHES) {
+    violations.push_back(
+        {"prepare",
+         Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+               absl::StrCat("prepare a batch: ", id_.ToString(), " has ", FERRY_PREPARED_BATCHES,
+                            " prepared batches, and may have no more; release some"))});
+    return violations;
+  }
   if (over_devices_.empty()) over_devices_.resize(FERRY_TIMELINE_COUNTERS);
   const std::optional<GlobalDeviceId>& bound = over_devices_[batch.over_timeline];
-  if (bound.has_value() && *bound != batch.device) {
+  if (!batch.prepare && bound.has_value() && *bound != batch.device) {
     violations.push_back({"options.over_timeline",
                           Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                                 absl::StrCat("'over' counter ", batch.over_timeline,
@@ -223,19 +231,72 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
 
 PostReply Session::Admit(PostBatch& batch) {
   PostReply reply;
-  over_devices_[batch.over_timeline] = batch.device;
   reply.first_transfer_id = next_sequence_;
-  reply.first_over_value = timelines_->Reserve(batch.over_timeline, batch.specs.size());
+  if (batch.prepare) {
+    reply.prepared_batch = Prepare(static_cast<uint32_t>(batch.specs.size()));
+  } else {
+    over_devices_[batch.over_timeline] = batch.device;
+    reply.first_over_value = timelines_->Reserve(batch.over_timeline, batch.specs.size());
+  }
   next_sequence_ += batch.specs.size();
   use_.transfers_in_flight += batch.specs.size();
   uint64_t value = reply.first_over_value;
   for (TransferSpec& spec : batch.specs) {
-    spec.over_value = value++;
+    if (batch.prepare) {
+      spec.over_timeline = reply.prepared_batch;
+    } else {
+      spec.over_value = value++;
+    }
     for (const Range& extent : spec.layout.extents()) {
       ++arenas_.find(extent.arena)->second->transfers;
     }
   }
   return reply;
+}
+
+uint32_t Session::Prepare(uint32_t transfers) {
+  uint32_t number = 0;  // the lowest free one, so that few pages are touched
+  for (const auto& [taken, record] : prepared_) {
+    if (taken != number) break;
+    ++number;
+  }
+  PreparedRecord& record = prepared_[number];
+  record.batch = timelines_->Prepare(number, transfers);
+  record.first = MakeTransferId(id_, next_sequence_);
+  record.left = transfers;
+  return number;
+}
+
+PreparedRecord* Session::FindPrepared(uint32_t number) {
+  const auto entry = prepared_.find(number);
+  return entry == prepared_.end() ? nullptr : &entry->second;
+}
+
+std::vector<PreparedRecord::Asker> Session::TakeReleased() {
+  std::vector<PreparedRecord::Asker> askers;
+  for (auto entry = prepared_.begin(); entry != prepared_.end();) {
+    const PreparedRecord& record = entry->second;
+    if (record.left > 0 || !record.released.has_value()) {
+      ++entry;
+      continue;
+    }
+    askers.push_back(*record.released);
+    past_firings_ += record.batch->firings();
+    entry = prepared_.erase(entry);
+  }
+  return askers;
+}
+
+size_t Session::prepared_armed() const {
+  return static_cast<size_t>(std::count_if(
+      prepared_.begin(), prepared_.end(),
+      [](const auto& entry) { return entry.second.left > 0 && entry.second.batch->armed(); }));
+}
+
+uint64_t Session::prepared_firings() const {
+  uint64_t firings = past_firings_;
+  for (const auto& [number, record] : prepared_) firings += record.batch->firings();
+  return firings;
 }
 
 void Session::OnEnded(const Ended& ended) {
@@ -257,8 +318,12 @@ void Session::OnEnded(const Ended& ended) {
     failures_[sequence] = ended.status;
     failure_order_.push_back(sequence);
   }
+  if (ended.prepared) {
+    PreparedRecord& record = prepared_.find(ended.over_timeline)->second;
+    if (--record.left == 0) record.batch->End();
+  }
   if (closing) return;
-  timelines_->End(ended.over_timeline, ended.over_value, ok);
+  if (!ended.prepared) timelines_->End(ended.over_timeline, ended.over_value, ok);
   if (events_.size() == kEventsKept) events_.pop_front();
   events_.push_back({sequence, ended.route, ok});
   ++next_event_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -41,6 +42,19 @@ struct EndedTransfer {
   uint64_t sequence = 0;
   Route route = Route::kUnspecified;
   bool ok = true;
+};
+
+// A prepared batch of a session, from its posting to its release.
+struct PreparedRecord {
+  std::unique_ptr<PreparedBatch> batch;
+  TransferId first;
+  uint32_t left = 0;  // transfers that are not over
+  // Who asked for its release and waits for the answer.
+  struct Asker {
+    Door::ConnectionId connection = 0;
+    uint64_t sequence = 0;
+  };
+  std::optional<Asker> released;
 };
 
 class Session {
@@ -94,6 +108,15 @@ class Session {
   // Takes ids and over values for a checked batch and pins its arenas.
   PostReply Admit(PostBatch& batch);
 
+  // --- Prepared batches, by number.
+  // Null if there is none.
+  PreparedRecord* FindPrepared(uint32_t number);
+  // Those that are released and over, forgotten now.
+  std::vector<PreparedRecord::Asker> TakeReleased();
+  // Of all that there are: how many may be fired; and how often any was, ever.
+  size_t prepared_armed() const;
+  uint64_t prepared_firings() const;
+
   // --- Endings.
   // A posted transfer is over: advances the word (written by the next flush), unpins, counts,
   // remembers.
@@ -138,6 +161,9 @@ class Session {
   const uint64_t first_sequence_;
   uint64_t next_sequence_;
   std::vector<std::optional<GlobalDeviceId>> over_devices_;  // by 'over' counter, made at first use
+  uint32_t Prepare(uint32_t transfers);
+  absl::btree_map<uint32_t, PreparedRecord> prepared_;
+  uint64_t past_firings_ = 0;  // of batches that are forgotten
   struct Request {
     uint64_t hash = 0;
     PostReply reply;

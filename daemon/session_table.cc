@@ -87,6 +87,8 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
     }
     session.timelines().ResetFailures(reset->timeline);
     Reply(connection, {command.sequence, absl::OkStatus(), AttachTimelineReset{}});
+  } else if (auto* prepared = std::get_if<AttachReleasePrepared>(&command.body)) {
+    OnReleasePrepared(connection, session, command.sequence, prepared->batch);
   } else if (auto* batch = std::get_if<PostBatch>(&command.body)) {
     OnPost(connection, session, command.sequence, std::move(*batch));
   }
@@ -284,13 +286,32 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
   Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
 }
 
+void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& session,
+                                     uint64_t sequence, uint32_t number) {
+  PreparedRecord* record = session.FindPrepared(number);
+  if (record == nullptr || record->released.has_value()) {
+    return Refuse(connection, sequence,
+                  Error(absl::StatusCode::kNotFound, Reason::kIdStale,
+                        absl::StrCat("release prepared batch ", number, ": ",
+                                     session.id().ToString(), " has no such batch")));
+  }
+  record->released = {connection, sequence};
+  if (record->left == 0) return OnIdle(session);
+  // One takes the others along.
+  const uint64_t first = SequenceOf(record->first);
+  hooks_.end_prepared(record->first, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                                           absl::StrCat("the prepared batch from transfer ", first,
+                                                        " was released by its client")));
+}
+
 void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence,
                           PostBatch batch) {
   const Side side = batch.side;
   PostReply posted = hooks_.post(session, std::move(batch));
-  AttachReply reply{sequence, std::move(posted.status),
-                    AttachPosted{side, posted.first_transfer_id, posted.first_over_value},
-                    std::move(posted.violations)};
+  AttachReply reply{
+      sequence, std::move(posted.status),
+      AttachPosted{side, posted.first_transfer_id, posted.first_over_value, posted.prepared_batch},
+      std::move(posted.violations)};
   hooks_.later([this, connection, reply = std::move(reply)] {
     if (hooks_.send(connection, reply, {})) return;
     // As in Reply; but what the session's end causes belongs to another batch of tasks.
@@ -344,6 +365,15 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
 }
 
 void SessionTable::OnIdle(Session& session) {
+  for (const PreparedRecord::Asker& asker : session.TakeReleased()) {
+    if (session.closing) continue;
+    if (hooks_.send(asker.connection,
+                    {asker.sequence, absl::OkStatus(), AttachPreparedReleased{}, {}}, {})) {
+      continue;
+    }
+    hooks_.close(asker.connection);  // as in OnPost
+    control_.Post([this, connection = asker.connection] { OnClosed(connection); });
+  }
   if (!session.closing || session.use().transfers_in_flight > 0) return;
   Destroy(session);
 }
@@ -352,6 +382,7 @@ void SessionTable::Destroy(Session& session) {
   for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
   std::vector<Lane*> lanes;
   for (const auto& device : devices_.list) lanes.push_back(device->lane.get());
+  past_firings_ += session.prepared_firings();
   RetirePages(lanes, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
   sessions_.erase(session.id());
@@ -389,6 +420,23 @@ Session* SessionTable::Find(SessionId id) {
 Arena* SessionTable::FindArena(ArenaId id) {
   auto it = arenas_.find(id);
   return it == arenas_.end() ? nullptr : it->second;
+}
+
+uint64_t SessionTable::Firings(const TransferEngine::Row& row) {
+  const PreparedRecord* record = Find(SessionOf(row.transfer))->FindPrepared(row.batch);
+  return record == nullptr ? 0 : record->batch->firings();
+}
+
+size_t SessionTable::prepared_armed() const {
+  size_t armed = 0;
+  for (const auto& [id, session] : sessions_) armed += session->prepared_armed();
+  return armed;
+}
+
+uint64_t SessionTable::prepared_firings() const {
+  uint64_t firings = past_firings_;
+  for (const auto& [id, session] : sessions_) firings += session->prepared_firings();
+  return firings;
 }
 
 void SessionTable::OnTime(absl::Time now) {

@@ -44,6 +44,8 @@ class SessionTable {
     std::function<void(SessionId)> ended;
     // An arena is released; peers may have mapped it.
     std::function<void(ArenaId)> arena_gone;
+    // A prepared batch shall end, of which this is a transfer.
+    std::function<void(TransferId, const absl::Status& why)> end_prepared;
   };
   // How long a connection may take to say hello.
   static constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
@@ -67,10 +69,16 @@ class SessionTable {
 
   Session* Find(SessionId id);
   Arena* FindArena(ArenaId id);  // of any session; for launches
-  // A session has nothing in flight any more: if its client is gone, it goes.
+  // Transfers of a session have ended: what waited for that is answered, and if nothing is in
+  // flight any more and its client is gone, it goes.
   void OnIdle(Session& session);
   void OnTime(absl::Time now);
   absl::Time NextTimer() const;
+  // How often the batch of a prepared transfer was fired.
+  uint64_t Firings(const TransferEngine::Row& row);
+  // Of all sessions there are: batches that may be fired. And firings of all there ever were.
+  size_t prepared_armed() const;
+  uint64_t prepared_firings() const;
 
   void SetDraining(bool draining);
   size_t open() const { return by_connection_.size(); }
@@ -99,6 +107,8 @@ class SessionTable {
                 const AttachRegisterArena& request,
                 absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
   void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence, ArenaId arena);
+  void OnReleasePrepared(Door::ConnectionId connection, Session& session, uint64_t sequence,
+                         uint32_t batch);
   void OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence, PostBatch batch);
   void Reply(Door::ConnectionId connection, const AttachReply& reply,
              const std::vector<int>& fds = {});
@@ -123,6 +133,7 @@ class SessionTable {
   absl::btree_map<Door::ConnectionId, Stranger> before_hello_;
   uint32_t next_session_ = 1;
   uint64_t next_arena_ = 1;
+  uint64_t past_firings_ = 0;  // of sessions that are gone
   Counts counts_;
 };
 

@@ -93,8 +93,13 @@ void TransferDriver::EndSession(SessionId session) {
   engine_.EndSession(control_.Now(), session, "the client's session ended");
 }
 
-void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes) {
-  engine_.OnPeerUp(control_.Now(), peer, std::move(routes));
+void TransferDriver::EndPrepared(TransferId transfer, const absl::Status& why) {
+  // Of a batch that is ending already only some are left, which need no second wish.
+  engine_.Cancel(control_.Now(), transfer, why);
+}
+
+void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, bool prepared) {
+  engine_.OnPeerUp(control_.Now(), peer, std::move(routes), prepared);
 }
 
 void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {
@@ -170,6 +175,10 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
   absl::InlinedVector<std::byte*, 1> own;
   for (const Range& extent : launch.layout.extents()) own.push_back(address(extent));
 
+  if (launch.armed.has_value()) {
+    ASSIGN_OR_RETURN(op.prepared, ResolveEnds(launch));
+    if (launch.role == LaunchRole::kSend) return true;  // only the other end copies
+  }
   if (launch.role != LaunchRole::kCopy) {
     for (LayoutCursor run(launch.layout); !run.AtEnd(); run.Advance(run.left())) {
       op.segments.push_back({own[run.extent()] + run.offset(), nullptr, run.left()});
@@ -201,6 +210,44 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
   return true;
 }
 
+PreparedBatch* TransferDriver::FindPrepared(TransferId transfer, uint32_t batch) {
+  // Both stay until the transfer is over.
+  return sessions_.Find(SessionOf(transfer))->FindPrepared(batch)->batch.get();
+}
+
+absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
+  PreparedEnds ends;
+  ends.own = FindPrepared(launch.transfer, launch.armed->batch);
+  if (launch.route == Route::kLocal) {
+    ends.source = FindPrepared(launch.armed->source, launch.armed->source_batch);
+    return ends;
+  }
+  const auto unavailable = [&](absl::string_view why) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                 absl::StrCat("arm ", launch.transfer.ToString(), " with ",
+                              map_.node_names[launch.peer.value()], ": ", why));
+  };
+  ends.slot = launch.armed->slot;
+  if (ends.slot == 0) {
+    return unavailable(absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
+  }
+  ends.page = hooks_.page_with_slots(launch.peer, launch.role == LaunchRole::kSend);
+  if (ends.page == nullptr) return unavailable("the link has no slots for prepared transfers");
+  return ends;
+}
+
+bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
+  for (auto& [arena, launches] : fetching_) {
+    for (auto launch = launches.begin(); launch != launches.end(); ++launch) {
+      if (launch->transfer != transfer) continue;
+      *attempt = launch->attempt;
+      launches.erase(launch);
+      return true;
+    }
+  }
+  return false;
+}
+
 void TransferDriver::Start(Launch launch) {
   TransportOp op;
   std::vector<const HostMapping*> pins;
@@ -219,7 +266,7 @@ void TransferDriver::Start(Launch launch) {
       return;
     }
   }
-  if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes) {
+  if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared) {
     while (!op.copy->AtEnd()) {
       const Segment segment = op.copy->Next();
       memcpy(segment.local, segment.remote, segment.size);
@@ -238,8 +285,10 @@ void TransferDriver::Start(Launch launch) {
                                "this daemon has no UCX"));
     return;
   }
-  running_[launch.transfer] = {device, launch.route, launch.attempt, std::move(pins)};
+  const bool armed = launch.armed.has_value();
+  running_[launch.transfer] = {device, launch.route, armed, launch.attempt, std::move(pins)};
   LaneWork& work = lane_work_[device];
+  if (armed) return work.armed.push_back(std::move(op));
   (launch.route == Route::kUcx ? work.ucx : work.copies).push_back(std::move(op));
 }
 
@@ -275,7 +324,13 @@ void TransferDriver::Carry(Outbox outbox) {
     LocalDevice* device = devices_.Find(watch.device);
     FERRY_CHECK(session != nullptr && device != nullptr);
     watching_[watch.transfer] = device;
-    lane_work_[device].watches.emplace_back(watch, session->timelines().Defined(watch.timeline));
+    if (!watch.prepared) {
+      lane_work_[device].watches.emplace_back(watch, session->timelines().Defined(watch.timeline));
+      continue;
+    }
+    PreparedBatch* batch = FindPrepared(watch.transfer, watch.timeline);
+    if (watch.value == 1) batch->Arm();
+    lane_work_[device].watches.emplace_back(watch, batch->defined());
   }
   for (const TransferId transfer : outbox.unwatch) {
     auto it = watching_.find(transfer);
@@ -286,9 +341,17 @@ void TransferDriver::Carry(Outbox outbox) {
   for (Launch& launch : outbox.launches) Start(std::move(launch));
   for (auto& [transfer, why] : outbox.aborts) {
     auto it = running_.find(transfer);
-    if (it == running_.end()) continue;  // waits for a peer's arena, which answers on its own
+    if (it == running_.end()) {  // it waits for a peer's arena
+      uint32_t attempt = 0;
+      if (StopFetching(transfer, &attempt)) {
+        engine_.OnLaunchDone(control_.Now(), transfer, attempt, why);
+      }
+      continue;
+    }
     LaneWork& work = lane_work_[it->second.device];
-    (it->second.route == Route::kUcx ? work.ucx_aborts : work.copy_aborts)
+    (it->second.armed                  ? work.armed_aborts
+     : it->second.route == Route::kUcx ? work.ucx_aborts
+                                       : work.copy_aborts)
         .emplace_back(transfer, std::make_pair(it->second.attempt, why));
   }
   for (const Fallback& fallback : outbox.fallbacks) {
@@ -297,6 +360,9 @@ void TransferDriver::Carry(Outbox outbox) {
               "{} not possible, next {}: {}", std::string(RouteName(fallback.from)),
               fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
               fallback.why);
+  }
+  for (const Fired& fired : outbox.fired) {
+    FindPrepared(fired.transfer, fired.batch)->Over(fired.firing, 1);
   }
   for (Ended& ended : outbox.ended) OnEnded(std::move(ended));
 }
@@ -330,10 +396,13 @@ void TransferDriver::FlushLanes() {
       for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);
       if (!work.copies.empty()) device->copy->Launch(std::move(work.copies));
       if (!work.ucx.empty()) device->ucx->Launch(std::move(work.ucx));
+      if (!work.armed.empty()) device->prepared->Launch(std::move(work.armed));
       for (auto& [transfer, what] : work.copy_aborts)
         device->copy->Abort(transfer, what.first, what.second);
       for (auto& [transfer, what] : work.ucx_aborts)
         device->ucx->Abort(transfer, what.first, what.second);
+      for (auto& [transfer, what] : work.armed_aborts)
+        device->prepared->Abort(transfer, what.first, what.second);
     });
   }
 }

@@ -36,6 +36,9 @@ class TransferDriver {
     std::function<void(PeerId, ArenaId)> fetch_arena;
     // OK while bytes read from the peer's arenas may be believed. Any thread.
     std::function<absl::Status(PeerId)> still_valid;
+    // The link's page, ours or the peer's, with slots for prepared transfers; null if there is
+    // none.
+    std::function<std::shared_ptr<LinkPage>(PeerId, bool ours)> page_with_slots;
   };
   // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
   static constexpr uint64_t kInlineBytes = 4096;
@@ -59,9 +62,10 @@ class TransferDriver {
 
   // --- From the session table.
   void EndSession(SessionId session);
+  void EndPrepared(TransferId transfer, const absl::Status& why);
 
   // --- From the peer table.
-  void OnPeerUp(PeerId peer, RouteTable routes);
+  void OnPeerUp(PeerId peer, RouteTable routes, bool prepared = true);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages);
   // The answer to fetch_arena.
@@ -82,19 +86,22 @@ class TransferDriver {
   struct Running {  // a launch that a lane has
     LocalDevice* device = nullptr;
     Route route = Route::kUnspecified;
+    bool armed = false;
     uint32_t attempt = 0;
     std::vector<const HostMapping*> pins;  // of the peer's arenas
   };
   struct LaneWork {
     std::vector<TransportOp> copies;
     std::vector<TransportOp> ucx;
+    std::vector<TransportOp> armed;
     std::vector<std::pair<Watch, DefinedWord>> watches;
     std::vector<TransferId> unwatch;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> copy_aborts;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> ucx_aborts;
+    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> armed_aborts;
     bool empty() const {
-      return copies.empty() && ucx.empty() && watches.empty() && unwatch.empty() &&
-             copy_aborts.empty() && ucx_aborts.empty();
+      return copies.empty() && ucx.empty() && armed.empty() && watches.empty() && unwatch.empty() &&
+             copy_aborts.empty() && ucx_aborts.empty() && armed_aborts.empty();
     }
   };
 
@@ -103,6 +110,11 @@ class TransferDriver {
   // The launch's memory, or ROUTE_UNAVAILABLE; false if a peer's arena must be fetched first.
   absl::StatusOr<bool> Resolve(const Launch& launch, TransportOp& op,
                                std::vector<const HostMapping*>& pins);
+  // What fires an armed launch, or ROUTE_UNAVAILABLE.
+  absl::StatusOr<PreparedEnds> ResolveEnds(const Launch& launch);
+  PreparedBatch* FindPrepared(TransferId transfer, uint32_t batch);
+  // Takes out a launch that waits for a peer's arena; false if none does.
+  bool StopFetching(TransferId transfer, uint32_t* attempt);
   void Unpin(const std::vector<const HostMapping*>& pins);
   void OnEnded(Ended ended);
   void DropMapping(std::unique_ptr<HostMapping> mapping);

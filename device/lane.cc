@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/inlined_vector.h"
 #include "base/check.h"
 
 namespace ferry {
@@ -42,10 +43,10 @@ struct Lane::Impl {
     uint32_t* parked = nullptr;
     absl::btree_map<std::pair<uint64_t, TransferId>, Reached> waiting;  // by target
   };
-  // A session with at least one word: what to set and what to listen to while parked.
-  struct Session {
+  // What to set and what to listen to while parked, and for how many words and watchers.
+  struct Heard {
     int doorbell = -1;
-    size_t words = 0;
+    size_t uses = 0;
     bool listening = false;
   };
   struct Place {
@@ -78,7 +79,7 @@ struct Lane::Impl {
   std::vector<Poller*> pollers;
   std::map<const uint64_t*, Word> words;  // none is empty; ordered, so that pages are a range of it
   absl::flat_hash_map<TransferId, Place> places;
-  absl::flat_hash_map<uint32_t*, Session> sessions;
+  absl::flat_hash_map<uint32_t*, Heard> heard;  // by the flag
   std::vector<std::pair<TransferId, Place>> reached;
   std::thread thread;
 
@@ -123,7 +124,7 @@ struct Lane::Impl {
   bool PollPollers() {
     bool progress = false;
     for (size_t i = 0; i < pollers.size(); ++i) {  // by index: a poller may be removed on the way
-      if (pollers[i]->Busy()) progress |= pollers[i]->Poll();
+      if (pollers[i]->Busy() || pollers[i]->Watching()) progress |= pollers[i]->Poll();
     }
     return progress;
   }
@@ -161,9 +162,7 @@ struct Lane::Impl {
     const auto [entry, fresh] = words.try_emplace(word.value);
     if (fresh) {
       entry->second.parked = word.parked;
-      Session& session = sessions[word.parked];
-      session.doorbell = word.doorbell;
-      ++session.words;
+      Hear({word.parked, word.doorbell});
     }
     entry->second.waiting.emplace(std::make_pair(target, transfer), std::move(callback));
   }
@@ -180,15 +179,25 @@ struct Lane::Impl {
 
   std::map<const uint64_t*, Word>::iterator ForgetWord(
       std::map<const uint64_t*, Word>::iterator word) {
-    const auto session = sessions.find(word->second.parked);
-    if (--session->second.words == 0) {
-      // At once: the descriptor may be closed next, and the client keeps the eventfd itself alive.
-      if (session->second.listening) {
-        epoll_ctl(epoll.get(), EPOLL_CTL_DEL, session->second.doorbell, nullptr);
-      }
-      sessions.erase(session);
-    }
+    Unhear(word->second.parked);
     return words.erase(word);
+  }
+
+  void Hear(const Doorbell& doorbell) {
+    Heard& entry = heard[doorbell.parked];
+    entry.doorbell = doorbell.fd;
+    ++entry.uses;
+  }
+
+  void Unhear(uint32_t* parked) {
+    const auto entry = heard.find(parked);
+    FERRY_CHECK(entry != heard.end());
+    if (--entry->second.uses > 0) return;
+    // At once: the descriptor may be closed next, and the client keeps the eventfd itself alive.
+    if (entry->second.listening) {
+      epoll_ctl(epoll.get(), EPOLL_CTL_DEL, entry->second.doorbell, nullptr);
+    }
+    heard.erase(entry);
   }
 
   bool MaySpin(absl::Time idle_since) const {
@@ -199,7 +208,7 @@ struct Lane::Impl {
       busy = true;
     }
     const absl::Duration budget =
-        busy ? std::max(spin, kPollerSpin) : (words.empty() ? absl::ZeroDuration() : spin);
+        busy ? std::max(spin, kPollerSpin) : (heard.empty() ? absl::ZeroDuration() : spin);
     return budget > absl::ZeroDuration() && MonotonicNow() - idle_since < budget;
   }
 
@@ -211,16 +220,16 @@ struct Lane::Impl {
   // Sleeps until something may be there. Every source is told first and looked at once more
   // afterwards, so that what came in between is not slept through.
   void Park() {
-    for (auto& [parked, session] : sessions) {
-      if (!session.listening) {
-        Listen(session.doorbell, EPOLLIN | EPOLLET, nullptr);
-        session.listening = true;
+    for (auto& [parked, entry] : heard) {
+      if (!entry.listening) {
+        Listen(entry.doorbell, EPOLLIN | EPOLLET, nullptr);
+        entry.listening = true;
       }
       // A count and not a flag, because other lanes may be parked for the same session.
       __atomic_fetch_add(parked, 1, __ATOMIC_SEQ_CST);
     }
     bool sleep = !AnyReached();
-    std::vector<Poller*> unready;
+    absl::InlinedVector<Poller*, 4> unready;
     for (Poller* poller : pollers) {
       if (!poller->PrepareToPark()) unready.push_back(poller);
     }
@@ -237,7 +246,7 @@ struct Lane::Impl {
       MutexLock lock(mutex);
       sleeping = false;
     }
-    for (auto& [parked, session] : sessions) __atomic_fetch_sub(parked, 1, __ATOMIC_SEQ_CST);
+    for (auto& [parked, entry] : heard) __atomic_fetch_sub(parked, 1, __ATOMIC_SEQ_CST);
     for (Poller* poller : unready) PollIfThere(poller);
     for (int i = 0; i < ready; ++i) {
       PollIfThere(static_cast<Poller*>(events[i].data.ptr));
@@ -331,6 +340,16 @@ void Lane::RemovePoller(Poller* poller) {
   }
   auto& pollers = impl_->pollers;
   pollers.erase(std::remove(pollers.begin(), pollers.end(), poller), pollers.end());
+}
+
+void Lane::Hear(const Doorbell& doorbell) {
+  FERRY_CHECK(IsCurrent());
+  impl_->Hear(doorbell);
+}
+
+void Lane::Unhear(const Doorbell& doorbell) {
+  FERRY_CHECK(IsCurrent());
+  impl_->Unhear(doorbell.parked);
 }
 
 void Lane::WatchWord(TransferId transfer, DefinedWord word, uint64_t target,

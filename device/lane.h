@@ -31,11 +31,21 @@ class Poller {
   // True while work is outstanding. A poller without work is not polled, and may stop the lane from
   // parking only through `PrepareToPark`.
   virtual bool Busy() const = 0;
+  // True while it watches words whose doorbells the lane hears: then Poll looks at them each time
+  // round and before the lane parks, which it may all the same.
+  virtual bool Watching() const { return false; }
   // Readable when Poll would find something; -1 if there is none (then the lane polls while Busy).
   virtual int EventFd() const { return -1; }
   // Last thing before the lane sleeps on EventFd. False: there is something to do; Poll is called,
   // Busy or not.
   virtual bool PrepareToPark() { return true; }
+};
+
+// What wakes a parked lane from another process: it counts itself into `parked`, looks at its words
+// once more and sleeps; whoever stores a word of it afterwards sees that and writes to the eventfd.
+struct Doorbell {
+  uint32_t* parked = nullptr;
+  int fd = -1;
 };
 
 // A 'defined' counter in shared memory that a lane can wait for; see TimelinePages.
@@ -64,6 +74,10 @@ class Lane : public Executor {
   // --- Lane only.
   void AddPoller(Poller* poller);  // not owned; until RemovePoller
   void RemovePoller(Poller* poller);
+  // Listens to a doorbell while parked, as often as it was asked to and not told otherwise. Words
+  // that are watched have theirs listened to anyway.
+  void Hear(const Doorbell& doorbell);
+  void Unhear(const Doorbell& doorbell);
   // Calls `reached(transfer)` once, on the lane, when word >= target; never inline.
   void WatchWord(TransferId transfer, DefinedWord word, uint64_t target,
                  std::function<void(TransferId)> reached);

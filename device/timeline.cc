@@ -2,35 +2,26 @@
 #include "device/timeline.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <climits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "device/futex.h"
 #include "device/memfd.h"
 
 namespace ferry {
 namespace {
 
-// The word of a counter that futexes know: the low 32 bits of `value`.
-uint32_t* LowHalf(uint64_t* value) {
-  return reinterpret_cast<uint32_t*>(value) + (std::endian::native == std::endian::big ? 1 : 0);
-}
-
 // Of what a client may say its counters stand at: far from where they would run over.
 constexpr uint64_t kMaxResumed = uint64_t{1} << 62;
-
-void WakeAll(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
 absl::Status CreateError(absl::string_view what) {
   return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, what, errno);
@@ -200,16 +191,14 @@ void TimelinePages::Flush() {
     if (counter.over == counter.written) continue;
     counter.written = counter.over;
     advanced = true;
-    // Sequentially consistent, as is the look at `waiters`: either the waiter sees the value or we
-    // see the waiter.
     __atomic_store_n(&line.value, counter.over, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&line.waiters, __ATOMIC_SEQ_CST) != 0) WakeAll(LowHalf(&line.value));
+    FutexWakeIf(line.waiters, line.value);
   }
   dirty_ = 0;
   if (!advanced) return;
   ferry_timeline_signals& signals = pages_->signals;
   __atomic_fetch_add(&signals.events, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&signals.event_waiters, __ATOMIC_SEQ_CST) != 0) WakeAll(&signals.events);
+  FutexWakeIf(signals.event_waiters, signals.events);
 }
 
 void TimelinePages::ResetFailures(uint32_t timeline) {
@@ -235,6 +224,10 @@ uint64_t TimelinePages::DefinedValue(uint32_t timeline) const {
 DefinedWord TimelinePages::Defined(uint32_t timeline) const {
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
   return {&pages_->defined[timeline].value, &pages_->signals.lane_parked, doorbell_.get()};
+}
+
+std::unique_ptr<PreparedBatch> TimelinePages::Prepare(uint32_t number, uint32_t transfers) {
+  return std::make_unique<PreparedBatch>(*pages_, doorbell_.get(), number, transfers);
 }
 
 }  // namespace ferry

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "device/lane.h"
+#include "device/prepared_batch.h"
 #include "proto/ferry/v1/timeline_layout.h"
 
 namespace ferry {
@@ -58,6 +59,8 @@ class TimelinePages {
   // What the client has stored in a 'defined' counter.
   uint64_t DefinedValue(uint32_t timeline) const;
   DefinedWord Defined(uint32_t timeline) const;
+  // Prepared batch `number` begins; the pages outlive it.
+  std::unique_ptr<PreparedBatch> Prepare(uint32_t number, uint32_t transfers);
   const void* begin() const { return pages_; }
   const void* end() const { return reinterpret_cast<const char*>(pages_) + FERRY_TIMELINE_BYTES; }
 

@@ -123,6 +123,8 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
     half->number = next_number++;
     half->posted = now;
     half->spec = std::move(batch[i]);
+    half->batch = MakeTransferId(session, first_sequence);
+    half->batch_size = static_cast<uint32_t>(batch.size());
     const MatchKey& key = half->spec.key;
     half->peer = OwnerOf(half->spec.side == Side::kSend ? key.destination : key.source);
     Posted& added = *half;
@@ -169,6 +171,7 @@ void TransferEngine::Impl::OnDefined(TransferId id) {
   Posted* half = Find(id);
   if (half == nullptr || !half->watched) return;
   half->watched = false;
+  if (half->spec.prepared) return OnWanted(*half);
   half->spec.defined = true;
   if (half->spec.side == Side::kReceive) {
     if (half->stage == Stage::kMatched) Start(*half);
@@ -227,6 +230,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   StopWatching(half);
   StopTimer(half);
   if (half.handed) TakeRest(half);
+  if (half.slot != 0) ReturnSlot(half);
   FlightRecorder::Get().Record(half.spec.side == Side::kSend ? "end.send" : "end.receive", half.id,
                                half.peer.value(), static_cast<uint64_t>(status.code()),
                                status.ok() ? "" : ReasonName(ReasonOf(status)),
@@ -238,6 +242,13 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.side = half.spec.side;
   ended.over_timeline = half.spec.over_timeline;
   ended.over_value = half.spec.over_value;
+  ended.prepared = half.spec.prepared;
+  if (half.spec.prepared && half.batch_size > 1 && !ended_batches.contains(half.batch)) {
+    ended_batches.try_emplace(half.batch, half.batch_size,
+                              Error(status.code(), ReasonOf(status),
+                                    absl::StrCat("its prepared batch has ended with ", NameOf(half),
+                                                 ": ", status.message())));
+  }
   ended.status = std::move(status);
   ended.route = half.route;
   ended.bytes = half.spec.bytes;
@@ -299,9 +310,9 @@ void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_
   impl_->EndSession(now, session, why);
 }
 
-void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes) {
+void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared) {
   impl_->clock = now;
-  impl_->OnPeerUp(now, peer, std::move(routes));
+  impl_->OnPeerUp(now, peer, std::move(routes), prepared);
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
@@ -352,6 +363,7 @@ absl::Time TransferEngine::NextDeadline() const {
 }
 
 Outbox TransferEngine::TakeOutbox() {
+  impl_->EndBatches(impl_->clock);  // before their ends are told
   impl_->RunGroups();  // here, so that what one batch of calls has matched can go together
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
   return std::exchange(impl_->out, Outbox());

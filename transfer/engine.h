@@ -17,6 +17,13 @@
 // send waits for Done (the destination says whether it was too late), and a deadline of a transfer
 // that hangs in its launch aborts it (EXECUTING).
 //
+// A prepared transfer is armed instead of launched: an armed one is a launch that lasts until it is
+// aborted, at the destination and, on mapped, at the source too. Its deadline holds until then
+// only, and cancel, poison and a client's death end it by aborting it; the lanes fire it, unseen
+// from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and Done; when
+// it is over the transfer waits for the next one (Watch, Fired). One that ends takes the others of
+// its batch along.
+//
 // Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
 // owner of the lower one), which makes groups of them (transfer/group_leader.h) that are launched
 // when both lanes are granted (transfer/reservations.h). A transfer cannot be aborted there alone:
@@ -68,6 +75,15 @@ enum class LaunchRole : uint8_t {
   kSend,     // ucx: the source's half
 };
 
+// Of a launch that lasts until it is aborted: what fires it.
+struct Armed {
+  uint32_t batch = 0;  // of the session's prepared batches
+  // local: the send, and its session's prepared batch.
+  TransferId source;
+  uint32_t source_batch = 0;
+  uint32_t slot = 0;  // mapped: of the source's link page
+};
+
 struct Launch {
   TransferId transfer;  // ours
   uint32_t attempt = 0;
@@ -81,6 +97,7 @@ struct Launch {
   uint64_t bytes = 0;
   Layout layout;         // ours
   Layout remote_layout;  // kCopy: of the source
+  std::optional<Armed> armed;
 };
 
 // Our part of one chunk of a group.
@@ -119,6 +136,7 @@ struct Ended {
   Side side = Side::kSend;
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
+  bool prepared = false;
   absl::Status status;
   Route route = Route::kUnspecified;  // the one launched last, if any
   uint64_t bytes = 0;
@@ -131,6 +149,13 @@ struct Watch {  // tell OnDefined(transfer) when the session's 'defined' counter
   GlobalDeviceId device;
   uint32_t timeline = 0;
   uint64_t value = 0;
+  bool prepared = false;  // `timeline` is a prepared batch's, `value` the firing; 1: it is armed
+};
+
+struct Fired {  // ucx: one firing of a prepared transfer is over
+  TransferId transfer;
+  uint32_t batch = 0;
+  uint64_t firing = 0;
 };
 
 struct Fallback {  // a launch on `from` was not possible; the next route is tried
@@ -150,11 +175,12 @@ struct Outbox {
   std::vector<TransferId> unwatch;   // watches that nobody needs any more
   std::vector<PeerId> wanted_peers;  // links to open
   std::vector<Ended> ended;
+  std::vector<Fired> fired;
   std::vector<Fallback> fallbacks;
   bool empty() const {
     return messages.empty() && launches.empty() && aborts.empty() && groups.empty() &&
            watches.empty() && unwatch.empty() && wanted_peers.empty() && ended.empty() &&
-           fallbacks.empty();
+           fired.empty() && fallbacks.empty();
   }
 };
 
@@ -194,7 +220,7 @@ class TransferEngine {
   // The data of a posted transfer is defined (answer to a Watch). Unknown ids are ignored.
   void OnDefined(absl::Time now, TransferId transfer);
   // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not
-  // launched. False if it is over already or never was.
+  // launched, or prepared. False if it is over already or never was.
   bool Cancel(absl::Time now, TransferId transfer, const absl::Status& why);
   // The session's client is gone: undefined sends are poisoned (ABORTED/POISONED), the rest that is
   // not launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still
@@ -203,8 +229,9 @@ class TransferEngine {
 
   // --- From peers.
 
-  // A link is up; `routes` is what can be had with this peer. What waited for the link goes out.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes);
+  // A link is up; `routes` is what can be had with this peer. What waited for the link goes out,
+  // but for prepared transfers if the peer does not know them.
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared = true);
   void OnPeerRoutes(PeerId peer, RouteTable routes);
   // The link is lost (or, for a link never up, could not be opened: `established` false; then
   // nothing ends, transfers wait for their deadline and tell `why`).
@@ -240,7 +267,9 @@ class TransferEngine {
     Side side = Side::kSend;
     MatchKey key;
     uint64_t bytes = 0;
-    const char* state = "";  // "waiting", "offered", "matched", "launched"
+    const char* state = "";  // "waiting", "offered", "matched", "launched", "armed"
+    bool prepared = false;
+    uint32_t batch = 0;  // of the session's prepared batches
     Route route = Route::kUnspecified;
     absl::Time posted;
     std::string waits_for;  // "the receive at node-b", "its data (defined timeline 3 >= 7)", ...

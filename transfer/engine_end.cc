@@ -62,7 +62,12 @@ void TransferEngine::Impl::Bury(absl::Time now, Posted& send, const absl::Status
 void TransferEngine::Impl::CancelHalf(absl::Time now, Posted& half, absl::Status why) {
   if (half.outcome || half.withdrawn) return;
   const bool send = half.spec.side == Side::kSend;
-  if (half.stage == Stage::kLaunched) {  // too late, unless the launch turns out to be impossible
+  if (half.stage == Stage::kLaunched && half.spec.prepared && (!send || Ours(half))) {
+    if (!send) return Disarm(half, why, ForOther(half, why));
+    return Disarm(*Find(half.partner), ForOther(half, why), why);
+  }
+  if (half.stage == Stage::kLaunched &&
+      !half.spec.prepared) {  // too late, unless the launch turns out to be impossible
     Posted* receive = !send ? &half : Ours(half) ? Find(half.partner) : nullptr;
     if (receive != nullptr && receive->late_wish.ok()) receive->late_wish = std::move(why);
     return;

@@ -23,6 +23,9 @@ const char* StateName(Stage stage) {
   return "";
 }
 
+// Once matched it has a route at once.
+bool IsArmed(const Posted& half) { return half.spec.prepared && half.stage >= Stage::kMatched; }
+
 }  // namespace
 
 const std::string& TransferEngine::Impl::NodeName(PeerId peer) const {
@@ -48,9 +51,11 @@ std::string TransferEngine::Impl::WithinText(const Posted& half) const {
 
 std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   const bool send = half.spec.side == Side::kSend;
-  if (half.stage == Stage::kLaunched) return half.outstanding ? "its launch" : "the other end";
-  if (half.withdrawn)
+  if (half.withdrawn) {
     return absl::StrCat("the answer of ", NodeName(half.peer), " to its withdrawal");
+  }
+  if (IsArmed(half)) return half.aborted ? "its end" : "both ends to fire it";
+  if (half.stage == Stage::kLaunched) return half.outstanding ? "its launch" : "the other end";
   if (half.stage < Stage::kMatched) {
     if (!Ours(half) && !peers[half.peer.value()].up) {
       return absl::StrCat("the link to ", NodeName(half.peer));
@@ -72,7 +77,9 @@ TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half) const {
   row.side = half.spec.side;
   row.key = half.spec.key;
   row.bytes = half.spec.bytes;
-  row.state = StateName(half.stage);
+  row.state = IsArmed(half) ? "armed" : StateName(half.stage);
+  row.prepared = half.spec.prepared;
+  row.batch = half.spec.prepared ? half.spec.over_timeline : 0;
   row.route = half.route;
   row.posted = half.posted;
   row.waits_for = WaitsFor(half);

@@ -27,12 +27,20 @@ std::string BytesText(uint64_t bytes) {
 SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
   if (Ours(receive)) {
     const TransferSpec& spec = Find(receive.partner)->spec;
-    return {&spec.layout, spec.bytes,    spec.data_type, &spec.shape,
-            spec.route,   spec.priority, spec.defined};
+    return {&spec.layout, spec.bytes,    spec.data_type,
+            &spec.shape,  spec.route,    spec.priority,
+            spec.defined, spec.prepared, 0};
   }
   const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
-  return {&offer.layout, offer.bytes,    offer.data_type, &offer.shape,
-          offer.route,   offer.priority, offer.ready};
+  return {&offer.layout,
+          offer.bytes,
+          offer.data_type,
+          &offer.shape,
+          offer.route,
+          offer.priority,
+          offer.ready || offer.prepared,
+          offer.prepared,
+          offer.slot};
 }
 
 void TransferEngine::Impl::Match(Posted& receive, Half source) {
@@ -69,6 +77,12 @@ absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHa
                  absl::StrCat("transfer of ", Describe(spec.key), ": the send has ", sends,
                               ", the receive ", receives));
   };
+  if (source.prepared != spec.prepared) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kTransferMismatch,
+                 absl::StrCat("transfer of ", Describe(spec.key), ": the ",
+                              spec.prepared ? "receive" : "send", " is prepared, the ",
+                              spec.prepared ? "send" : "receive", " is not"));
+  }
   if (source.bytes != spec.bytes) {
     return mismatch(BytesText(source.bytes), BytesText(spec.bytes));
   }
@@ -91,11 +105,17 @@ absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHa
 
 bool TransferEngine::Impl::Start(Posted& receive) {
   const SourceHalf source = SourceOf(receive);
+  if (receive.spec.prepared && receive.route == Route::kUcx) return FireOnUcx(receive);
   if (!receive.spec.defined || !source.ready) return false;
   const Route route = NextRoute(receive, source);
   if (route == Route::kUnspecified) {
     const absl::Status none = NoRoute(receive, source, absl::OkStatus());
     EndPair(receive, none, none);
+  } else if (receive.spec.prepared && route == Route::kUcx) {
+    receive.route = route;
+    receive.tried |= Bit(route);
+    AwaitFiring(receive);
+    return false;
   } else {
     LaunchPair(receive, route);
   }
@@ -136,8 +156,10 @@ std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
 Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& source) const {
   const Route insisted =
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
-  const uint8_t others = insisted == Route::kUnspecified ? 0 : static_cast<uint8_t>(~Bit(insisted));
-  return PickRoute(clock, receive.peer, source.bytes, receive.tried | others);
+  uint8_t excluded = receive.tried;
+  if (insisted != Route::kUnspecified) excluded |= static_cast<uint8_t>(~Bit(insisted));
+  if (receive.spec.prepared) excluded |= Bit(Route::kNccl);  // groups are launched once
+  return PickRoute(clock, receive.peer, source.bytes, excluded);
 }
 
 Route TransferEngine::Impl::PickRoute(absl::Time now, PeerId peer, uint64_t bytes,
@@ -202,6 +224,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   }
   const SourceHalf source = SourceOf(receive);
   const bool agreed = route == Route::kUcx;  // both ends launch a half
+  const bool armed = receive.spec.prepared && !agreed;
   receive.stage = Stage::kLaunched;
   receive.route = route;
   receive.tried |= Bit(route);
@@ -212,14 +235,31 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   receive.aborted = false;
   receive.why = absl::OkStatus();
   ++receive.attempt;
+  FlightRecorder::Get().Record(armed ? "arm" : "launch", receive.id, receive.peer.value(),
+                               receive.spec.bytes);
+  Launch launch;
+  if (armed) {
+    StopTimer(receive);
+    launch.armed.emplace();
+    launch.armed->batch = receive.spec.over_timeline;
+    launch.armed->slot = source.slot;
+  }
   if (Ours(receive)) {
     Posted& send = *Find(receive.partner);
     send.stage = Stage::kLaunched;
     send.route = route;
+    if (armed) {
+      StopTimer(send);
+      launch.armed->source = send.id;
+      launch.armed->source_batch = send.spec.over_timeline;
+    }
+  } else if (armed && source.slot != 0) {
+    Send(receive.peer, Go{receive.partner, receive.attempt, route, 0});
   }
-  peers[receive.peer.value()].estimates[static_cast<size_t>(route)].OnLaunch(clock);
-  FlightRecorder::Get().Record("launch", receive.id, receive.peer.value(), receive.spec.bytes);
-  Launch launch;
+  // What is armed stays until it is aborted: it says nothing of the route's speed.
+  if (!armed) {
+    peers[receive.peer.value()].estimates[static_cast<size_t>(route)].OnLaunch(clock);
+  }
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
   launch.route = route;
@@ -251,7 +291,8 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   Posted* half = Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
-  if (half->spec.side == Side::kReceive) {
+  const bool armed = half->spec.prepared && half->route != Route::kUcx;
+  if (half->spec.side == Side::kReceive && !armed) {
     peers[half->peer.value()].estimates[static_cast<size_t>(half->route)].OnDone(
         clock, half->spec.bytes, status.ok());
   }
@@ -259,6 +300,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });
   }
   if (half->outcome) {
+    if (half->arrived) CountFiring(*half);  // before it was ended
     End(*half, *std::move(half->outcome));
   } else if (half->spec.side == Side::kSend) {
     OnSendDone(*half, status);
@@ -268,31 +310,48 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
 }
 
 void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& answer) {
-  if (answer.ok()) return EndPair(receive, absl::OkStatus(), absl::OkStatus());
+  const bool prepared = receive.spec.prepared;
+  if (answer.ok() && prepared && !receive.aborted) return FiringOver(receive);
+  if (answer.ok() && !prepared) return EndPair(receive, absl::OkStatus(), absl::OkStatus());
   const absl::Status status =
-      receive.role == LaunchRole::kReceive && !receive.why.ok() ? receive.why : answer;
+      (prepared || receive.role == LaunchRole::kReceive) && !receive.why.ok() ? receive.why
+                                                                              : answer;
+  if (prepared && !receive.late_wish.ok()) return EndPair(receive, status, receive.late_wish);
   const SourceHalf source = SourceOf(receive);
   const bool insisted =
       receive.spec.route != Route::kUnspecified || source.route != Route::kUnspecified;
-  if (!HasReason(status, Reason::kRouteUnavailable) || insisted) {
+  // On ucx what fails is a firing: no other lane could go on from there.
+  const bool fired = prepared && receive.route == Route::kUcx;
+  if (!HasReason(status, Reason::kRouteUnavailable) || insisted || fired) {
     return EndPair(receive, status, status);
   }
   // Nothing was moved, so whoever wanted out when it was too late can have it now.
   if (!receive.late_wish.ok()) return EndPair(receive, receive.late_wish, receive.late_wish);
+  TryNextRoute(receive, status);
+}
+
+void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& status) {
+  const SourceHalf source = SourceOf(receive);
   const Route next = NextRoute(receive, source);
   out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
   FlightRecorder::Get().Record("fallback", receive.id, static_cast<uint64_t>(receive.route),
                                static_cast<uint64_t>(next));
-  if (next != Route::kUnspecified) return LaunchPair(receive, next);
+  if (next != Route::kUnspecified) {
+    receive.stage = Stage::kMatched;
+    if (!Start(receive)) Send(receive.peer, Matched{receive.partner});  // prepared, on ucx
+    return;
+  }
   const absl::Status none = NoRoute(receive, source, status);
   EndPair(receive, none, none);
 }
 
 void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) {
+  if (send.arrived) FiringOver(send);
   if (send.next_go != nullptr) {  // the destination is past the launch that was answered now
     const std::unique_ptr<Go> go = std::move(send.next_go);
     return LaunchSend(send, *go);
   }
+  if (send.stage == Stage::kMatched) return;  // its firing was over
   if (!answer.ok()) {
     Send(send.peer, SendFailed{send.id, send.attempt, send.why.ok() ? answer : send.why});
   } else if (send.late) {  // past its deadline; the destination still does not say that it is over
@@ -301,6 +360,7 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
 }
 
 void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
+  const bool armed = send.spec.prepared && go.route == Route::kMapped;
   send.stage = Stage::kLaunched;
   send.attempt = go.attempt;
   send.route = go.route;
@@ -316,6 +376,10 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.attempt = go.attempt;
   launch.route = go.route;
   launch.role = LaunchRole::kSend;
+  if (armed) {
+    StopTimer(send);
+    launch.armed = Armed{send.spec.over_timeline, {}, 0, send.slot};
+  }
   launch.peer = send.peer;
   launch.device = send.spec.key.source;
   launch.remote_device = send.spec.key.destination;

@@ -24,12 +24,13 @@ absl::Status Failure(absl::Status status) {
 
 }  // namespace
 
-void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes) {
+void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes, bool prepared) {
   if (id.value() >= peers.size() || id == devices.self) return;
   Peer& peer = peers[id.value()];
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
   for (RouteEstimate& estimate : peer.estimates) estimate.Forget();  // of another life, or network
+  peer.prepared = prepared;
   SetRoutes(peer, std::move(routes));
   for (Posted* send : Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
@@ -53,6 +54,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   peer.up = false;
   peer.groups = false;
   peer.routes.clear();
+  peer.slots = PreparedSlots();
   // What was not taken yet must not go out over the next link.
   std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });
   std::vector<Offered*> theirs;
@@ -63,27 +65,35 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   GroupsPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
     absl::Status lost = UnreachableStatus(*half, why);
+    half->slot = 0;  // of a page that is gone
     if (!half->outstanding) {
       End(*half, std::move(lost));
       continue;
     }
     // The peer's memory or ours is in use until the launch is answered.
-    if (half->role != LaunchRole::kCopy) Abort(*half, lost);
+    if (half->role != LaunchRole::kCopy || half->spec.prepared) Abort(*half, lost);
     half->outcome = std::move(lost);
   }
 }
 
 void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   const TransferSpec& spec = send.spec;
+  if (spec.prepared && !peers[send.peer.value()].prepared) {
+    return End(send, Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
+                           absl::StrCat(NameOf(send), ": ", NodeName(send.peer),
+                                        " does not know prepared transfers")));
+  }
   send.stage = Stage::kOffered;
   Offer offer;
+  offer.prepared = spec.prepared;
+  if (spec.prepared) offer.slot = TakeSlot(send);
   offer.transfer = send.id;
   offer.key = spec.key;
   offer.bytes = spec.bytes;
   offer.data_type = spec.data_type;
   offer.shape = spec.shape;
   offer.layout = spec.layout;
-  offer.ready = spec.defined;
+  offer.ready = spec.defined && !spec.prepared;
   offer.deadline = spec.deadline - now;
   offer.priority = spec.priority;
   offer.route = spec.route;
@@ -191,8 +201,12 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
 bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
   Offered* offered = FindOffer(peer, ready.transfer);
   if (offered == nullptr || !offered->grave.ok() || offered->offer.ready) return false;
+  Posted* receive = Find(offered->receive);
+  if (offered->offer.prepared && (receive == nullptr || receive->route != Route::kUcx)) {
+    return false;
+  }
   offered->offer.ready = true;
-  if (Posted* receive = Find(offered->receive)) Start(*receive);
+  if (receive != nullptr) Start(*receive);
   return true;
 }
 
@@ -213,6 +227,8 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
   absl::Status ours = Annotate(why, PlaceOf(Side::kSend, receive->spec.key));
   if (receive->stage != Stage::kLaunched) {
     EndPair(*receive, std::move(ours), std::move(why));
+  } else if (receive->spec.prepared) {
+    Disarm(*receive, std::move(ours), std::move(why));
   } else if (receive->route == Route::kNccl && HasReason(why, Reason::kExecuting)) {
     DropRest(*receive, std::move(ours));
   } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
@@ -227,7 +243,8 @@ bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
   Offered* offered = FindOffer(peer, failed.transfer);
   if (offered == nullptr) return false;
   Posted* receive = Find(offered->receive);
-  if (receive == nullptr || !receive->outstanding || receive->role != LaunchRole::kReceive ||
+  if (receive == nullptr || !receive->outstanding ||
+      (receive->role != LaunchRole::kReceive && !receive->spec.prepared) ||
       receive->attempt != failed.attempt) {
     return false;
   }
@@ -249,16 +266,26 @@ Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
 
 bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
   Posted* send = FindSendTo(peer, matched.transfer);
-  if (send == nullptr || send->stage != Stage::kOffered) return false;
+  if (send == nullptr) return false;
+  if (send->spec.prepared && send->stage == Stage::kLaunched && send->route == Route::kMapped) {
+    if (send->outstanding) {
+      Abort(*send, absl::AbortedError("the destination tries another route"));
+    }
+  } else if (send->stage != Stage::kOffered) {
+    return false;
+  }
   send->stage = Stage::kMatched;
   LeaveMatcher(*send);
+  if (send->spec.prepared) AwaitFiring(*send);  // on ucx, or it would be launched
   return true;
 }
 
 bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
-  if (send == nullptr || !send->spec.defined || go.route != Route::kUcx || send->handed ||
-      go.attempt <= send->attempt ||
+  const bool prepared = send != nullptr && send->spec.prepared;
+  const bool arms = prepared && go.route == Route::kMapped && send->slot != 0;
+  if (send == nullptr || !send->spec.defined || (go.route != Route::kUcx && !arms) ||
+      (prepared && !arms && !send->wanted) || send->handed || go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }
@@ -280,6 +307,17 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
 bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   Posted* send = FindSendTo(peer, done.transfer);
   if (send == nullptr) return false;
+  if (send->spec.prepared && done.status.ok()) {  // of one firing
+    if (send->stage != Stage::kLaunched || send->route != Route::kUcx || send->arrived) {
+      return false;
+    }
+    if (!send->outstanding) {
+      FiringOver(*send);
+    } else {
+      send->arrived = true;
+    }
+    return true;
+  }
   LeaveMatcher(*send);
   if (send->handed) TakeRest(*send);
   absl::Status status = std::move(done.status);

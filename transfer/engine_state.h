@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
-// engine_pair.cc compares, routes and launches pairs, engine_peer.cc talks with peers,
-// engine_group.cc makes groups of pairs, engine_end.cc ends what is cancelled, late or orphaned,
-// engine_look.cc only looks.
+// engine_pair.cc compares, routes and launches pairs, engine_prepared.cc has what only prepared
+// ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of pairs, engine_end.cc
+// ends what is cancelled, late or orphaned, engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -64,11 +64,21 @@ struct Posted {
   bool late = false;         // its deadline has passed
   // Why a launch was aborted, or a send withdrawn.
   absl::Status why;
-  // A launched receive: why one end wanted out when it was too late.
+  // A launched receive: why one end wanted out when it was too late; of a prepared one that is
+  // aborted what the source is told.
   absl::Status late_wish;
   // Decided; it ends so when the launch is answered.
   std::optional<absl::Status> outcome;
   std::unique_ptr<Go> next_go;  // came while the launch before was not answered
+  // Prepared: the batch it was posted in, and a send's slot of the link page (0: none).
+  TransferId batch;
+  uint32_t batch_size = 0;
+  uint32_t slot = 0;
+  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose
+  // launch is not answered, that the destination has called it over.
+  uint64_t firings = 0;
+  bool wanted = false;
+  bool arrived = false;
   // Route nccl: given to the leader; how much of it is in groups, in how many, and how much has
   // arrived. `outstanding` means that some group is not over, `why` why a chunk failed.
   bool handed = false;
@@ -117,8 +127,21 @@ struct Offered {
   absl::Status grave;
 };
 
+// The slots of our link page to one peer.
+struct PreparedSlots {
+  struct Use {
+    uint32_t slot = 0;
+    size_t sends = 0;
+  };
+  absl::flat_hash_map<TransferId, Use> batches;  // by Posted::batch
+  std::vector<uint32_t> returned;
+  uint32_t given = 0;  // the highest one
+};
+
 struct Peer {
   bool up = false;
+  bool prepared = false;  // it knows prepared transfers
+  PreparedSlots slots;
   bool wanted = false;  // in this outbox already
   RouteTable routes;
   bool groups = false;  // since it is up nccl was available once: its groups can be launched
@@ -145,6 +168,8 @@ struct SourceHalf {
   Route route;
   int32_t priority;
   bool ready;
+  bool prepared;
+  uint32_t slot;
 };
 
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
@@ -210,6 +235,8 @@ struct TransferEngine::Impl {
   void LaunchPair(Posted& receive, Route route);
   void OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status);
   void OnReceiveDone(Posted& receive, const absl::Status& status);
+  // Nothing was moved by the route it was launched on.
+  void TryNextRoute(Posted& receive, const absl::Status& why);
   void OnSendDone(Posted& send, const absl::Status& status);
   // Aborts the outstanding launch, once. The first `why` is what will be told, if it then fails.
   void Abort(Posted& half, absl::Status why);
@@ -222,8 +249,24 @@ struct TransferEngine::Impl {
   }
   std::string WhyNot(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
 
+  // --- engine_prepared.cc: what is fired again and again.
+  // The slot that the batch of a send has on its link, or 0.
+  uint32_t TakeSlot(Posted& send);
+  void ReturnSlot(Posted& send);
+  // ucx: the half waits for its next firing.
+  void AwaitFiring(Posted& half);
+  void OnWanted(Posted& half);
+  // Launches the next firing if both ends want it. False if it must wait.
+  bool FireOnUcx(Posted& receive);
+  void CountFiring(Posted& half);
+  // ucx: a launch is over, but not the half.
+  void FiringOver(Posted& half);
+  // Aborts an armed pair, which ends it.
+  void Disarm(Posted& receive, absl::Status ours, absl::Status theirs);
+  void EndBatches(absl::Time now);
+
   // --- engine_peer.cc: messages.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes);
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared);
   void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
@@ -326,6 +369,8 @@ struct TransferEngine::Impl {
   uint64_t next_group = 1;
   absl::Time clock = absl::InfinitePast();  // of the last call
   Outbox out;
+  // Prepared batches of which a transfer has ended: why, and how many they are.
+  absl::btree_map<TransferId, std::pair<uint32_t, absl::Status>> ended_batches;
   uint64_t next_number = 0;
   uint64_t next_tag = 1;
   uint64_t ignored = 0;

@@ -26,6 +26,8 @@ struct Offer {
   absl::Duration deadline = absl::InfiniteDuration();  // what is left of it
   int32_t priority = 0;
   Route route = Route::kUnspecified;
+  bool prepared = false;
+  uint32_t slot = 0;  // prepared: of the link page, 0 if none was left
 };
 struct Matched {
   TransferId transfer;

@@ -16,6 +16,12 @@ void LayoutCursor::Advance(uint64_t bytes) {
   if (left_ == 0) NextRun();
 }
 
+void LayoutCursor::Rewind() {
+  next_block_ = 0;
+  left_ = 0;
+  NextRun();
+}
+
 void LayoutCursor::NextRun() {
   const size_t count = layout_.block_count();
   for (; next_block_ < count; ++next_block_) {

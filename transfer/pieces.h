@@ -26,6 +26,8 @@ class LayoutCursor {
   uint64_t left() const { return left_; }
   // At most left().
   void Advance(uint64_t bytes);
+  // Back to the beginning.
+  void Rewind();
 
  private:
   void NextRun();
@@ -53,6 +55,10 @@ class PieceCutter {
   bool AtEnd() const { return source_.AtEnd(); }
   // The next piece, cut off at `most` (not 0). Not at the end.
   Piece Next(uint64_t most = std::numeric_limits<uint64_t>::max());
+  void Rewind() {
+    source_.Rewind();
+    destination_.Rewind();
+  }
 
  private:
   LayoutCursor source_;

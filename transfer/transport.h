@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "device/prepared_batch.h"
 #include "transfer/engine.h"
 #include "transfer/pieces.h"
 #include "transfer/types.h"
@@ -51,12 +53,24 @@ class CopyPlan {
     return {destination_extents_[piece.destination_extent] + piece.destination_offset,
             source_extents_[piece.source_extent] + piece.source_offset, piece.length};
   }
+  void Rewind() { pieces_.Rewind(); }
 
  private:
   uint64_t bytes_;
   PieceCutter pieces_;
   absl::InlinedVector<const std::byte*, 1> source_extents_;
   absl::InlinedVector<std::byte*, 1> destination_extents_;
+};
+
+class LinkPage;
+
+// What fires an op that lasts until it is aborted (local/prepared_runner.h).
+struct PreparedEnds {
+  PreparedBatch* own = nullptr;     // of the half whose launch it is
+  PreparedBatch* source = nullptr;  // local: of the send; null: the page tells of the other end
+  std::shared_ptr<LinkPage> page;
+  uint32_t slot = 0;
+  bool operator==(const PreparedEnds&) const = default;
 };
 
 struct TransportOp {
@@ -69,6 +83,7 @@ struct TransportOp {
   uint64_t tag = 0;
   std::optional<CopyPlan> copy;              // kCopy
   absl::InlinedVector<Segment, 1> segments;  // kSend, kReceive; none: zero bytes
+  std::optional<PreparedEnds> prepared;
 };
 
 struct OpResult {

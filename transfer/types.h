@@ -83,6 +83,9 @@ std::string PrintableKey(absl::string_view key);
 // Eight hex digits that name a domain without telling it.
 std::string DomainFingerprint(absl::string_view domain);
 
+// Slots of a link page: prepared send batches that a daemon can have on `mapped` to one peer.
+inline constexpr uint32_t kPreparedSlots = 1024;
+
 enum class Side : uint8_t { kSend, kReceive };
 
 // What names a transfer at both its ends, on every daemon and in every version, without telling the
@@ -105,8 +108,11 @@ struct TransferSpec {
   bool defined = true;
   uint32_t defined_timeline = 0;
   uint64_t defined_value = 0;
-  // The 'over' counter and the value that means over: carried for the session, not used by the
-  // core.
+  // Stays after it is matched, and is fired again and again until it is ended. Its batch is one:
+  // when one of its transfers ends, the others do.
+  bool prepared = false;
+  // The 'over' counter and the value that means over (prepared: the number of the session's
+  // prepared batch): carried for the session, not used by the core.
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
 };

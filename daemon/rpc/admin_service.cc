@@ -58,7 +58,8 @@ void SetKey(const MatchKey& key, Row* row) {
   row->set_fingerprint(FingerprintText(MatchFingerprint(key)));
 }
 
-void SetTransfer(const TransferEngine::Row& row, absl::Time now, pb::TransferRow* out) {
+void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& sessions,
+                 pb::TransferRow* out) {
   out->set_session_id(SessionOf(row.transfer).value());
   out->set_transfer_id(SequenceOf(row.transfer));
   out->set_side(row.side == Side::kSend ? "send" : "receive");
@@ -68,6 +69,8 @@ void SetTransfer(const TransferEngine::Row& row, absl::Time now, pb::TransferRow
   out->set_route(static_cast<v1::Route>(row.route));
   SetDuration(now - row.posted, out->mutable_age());
   out->set_waits_for(row.waits_for);
+  out->set_prepared(row.prepared);
+  if (row.prepared) out->set_firings(sessions.Firings(row));
 }
 
 void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
@@ -198,7 +201,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       const TransferEngine& engine = core_.rpc.driver.engine();
       const absl::Time now = core_.rpc.control.Now();
       for (const TransferEngine::Row& row : engine.List(limit)) {
-        SetTransfer(row, now, response->add_transfers());
+        SetTransfer(row, now, core_.rpc.sessions, response->add_transfers());
       }
       response->set_total(engine.in_flight());
       return absl::OkStatus();
@@ -314,7 +317,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     const absl::Time now = core_.rpc.control.Now();
     size_t rows = 0;
     for (const TransferEngine::Row& row : engine.List(kAll)) {
-      SetTransfer(row, now, piece.add_transfers());
+      SetTransfer(row, now, core_.rpc.sessions, piece.add_transfers());
       push_if_full(++rows);
     }
     for (const TransferEngine::WaitingOffer& offer : engine.ListOffers(kAll)) {

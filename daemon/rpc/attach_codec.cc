@@ -28,6 +28,7 @@ template <typename Response>
 void Fill(const AttachPosted& posted, Response* out) {
   out->set_first_transfer_id(posted.first_transfer_id);
   out->set_first_over_value(posted.first_over_value);
+  out->set_prepared_batch(posted.prepared_batch);
 }
 
 std::optional<AttachResume> ParseResume(const v1::Hello& hello) {
@@ -72,6 +73,7 @@ struct AttachEncoder {
       Fill(posted, out.mutable_receive());
     }
   }
+  void operator()(const AttachPreparedReleased&) { out.mutable_prepared_released(); }
   void operator()(const AttachNotice& notice) {
     out.mutable_notice()->set_draining(notice.draining);
   }
@@ -114,6 +116,9 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
     case v1::AttachRequest::kReceive:
       command.body = Convert(proto.receive());
       return command;
+    case v1::AttachRequest::kReleasePrepared:
+      command.body = AttachReleasePrepared{proto.release_prepared().prepared_batch()};
+      return command;
     case v1::AttachRequest::REQUEST_NOT_SET:
       break;
   }
@@ -137,7 +142,8 @@ absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& pack
     return NotAPacket("peer.sock", packet);
   if (proto.has_hello()) {
     return PeerSocketRequest{proto.sequence(),
-                             PeerSocketHello{proto.hello().node(), proto.hello().link_secret()}};
+                             PeerSocketHello{proto.hello().node(), proto.hello().link_secret(),
+                                             proto.hello().prepared()}};
   }
   if (proto.has_get_arena()) {
     return PeerSocketRequest{proto.sequence(), GetArena{ArenaId(proto.get_arena().arena_id())}};
@@ -167,6 +173,7 @@ std::string EncodePeerSocket(const PeerSocketRequest& request) {
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
     proto.mutable_hello()->set_node(hello->node);
     proto.mutable_hello()->set_link_secret(hello->link_secret);
+    proto.mutable_hello()->set_prepared(hello->prepared);
   } else {
     proto.mutable_get_arena()->set_arena_id(std::get<GetArena>(request.body).arena.value());
   }

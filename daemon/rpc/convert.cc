@@ -220,6 +220,8 @@ PostBatch ConvertBatch(const Request& request, Side side,
   if (options.route() < 0 || options.route() >= kRoutes) {
     bad("options.route", Invalid(absl::StrCat("route ", options.route(), " is unknown")));
   }
+  batch.prepare = request.prepare();
+  if (batch.prepare && count == 0) bad("buffers", Invalid("a prepared batch has one at least"));
   batch.specs.resize(count);
   batch.deadlines.resize(count, default_deadline);
   for (size_t i = 0; i < count; ++i) {
@@ -227,6 +229,7 @@ PostBatch ConvertBatch(const Request& request, Side side,
     const v1::Buffer& buffer = request.buffers(static_cast<int>(i));
     const std::string& key = request.transfer_keys(static_cast<int>(i));
     spec.side = side;
+    spec.prepared = batch.prepare;
     spec.priority = options.priority();
     spec.route = static_cast<Route>(options.route());
     const GlobalDeviceId remote(remotes.Get(static_cast<int>(i)));
@@ -240,6 +243,10 @@ PostBatch ConvertBatch(const Request& request, Side side,
     }
     if (absl::Status status = ConvertBuffer(buffer, spec); !status.ok()) {
       bad(absl::StrCat("buffers[", i, "]"), std::move(status));
+    }
+    if (batch.prepare && buffer.has_defined_at()) {
+      bad(absl::StrCat("buffers[", i, "].defined_at"),
+          Invalid("a prepared transfer is fired by its batch's own words"));
     }
     if (buffer.has_deadline()) {
       absl::StatusOr<absl::Duration> deadline = ToDuration(buffer.deadline());

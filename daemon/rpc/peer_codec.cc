@@ -62,6 +62,8 @@ struct EventEncoder {
       SetDuration(offer.deadline, out->mutable_deadline());
     out->set_priority(offer.priority);
     out->set_route(static_cast<v1::Route>(offer.route));
+    out->set_prepared(offer.prepared);
+    out->set_slot(offer.slot);
   }
   void operator()(const Matched& matched) {
     event.set_transfer(matched.transfer.value());
@@ -179,7 +181,7 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   const peer::v1::Offer& in = event.offer();
   if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes ||
       in.dims_size() > 8 || in.data_type() < 0 || in.data_type() >= kDataTypes || in.route() < 0 ||
-      in.route() >= kRoutes ||
+      in.route() >= kRoutes || in.slot() > kPreparedSlots ||
       std::any_of(in.dims().begin(), in.dims().end(), [](int64_t dim) { return dim < 0; })) {
     return Broken("an offer out of bounds");
   }
@@ -199,6 +201,8 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   }
   offer.priority = PriorityFrom(in.priority());
   offer.route = static_cast<Route>(in.route());
+  offer.prepared = in.prepared();
+  offer.slot = in.slot();
   return offer;
 }
 
@@ -228,6 +232,7 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   PeerHello hello;
   hello.protocol_min = in.protocol_min();
   hello.protocol_max = in.protocol_max();
+  hello.features = in.features();
   hello.node = in.node();
   hello.incarnation = Incarnation(in.incarnation());
   hello.boot_id = in.boot_id();
@@ -255,6 +260,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     peer::v1::PeerHello* proto = out->mutable_hello();
     proto->set_protocol_min(hello.protocol_min);
     proto->set_protocol_max(hello.protocol_max);
+    proto->set_features(hello.features);
     proto->set_node(hello.node);
     proto->set_incarnation(hello.incarnation.value());
     proto->set_boot_id(hello.boot_id);

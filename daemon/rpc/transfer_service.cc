@@ -31,9 +31,10 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
   if (std::optional<TransferEngine::Row> row =
           core.driver.engine().Find(MakeTransferId(session.id(), sequence))) {
     const absl::string_view state = row->state;
-    out->set_state(state == "launched"  ? v1::TRANSFER_STATE_LAUNCHED
-                   : state == "matched" ? v1::TRANSFER_STATE_MATCHED
-                                        : v1::TRANSFER_STATE_WAITING);
+    out->set_state(state == "armed"      ? v1::TRANSFER_STATE_ARMED
+                   : state == "launched" ? v1::TRANSFER_STATE_LAUNCHED
+                   : state == "matched"  ? v1::TRANSFER_STATE_MATCHED
+                                         : v1::TRANSFER_STATE_WAITING);
     out->set_route(static_cast<v1::Route>(row->route));
     return absl::OkStatus();
   }
@@ -52,6 +53,7 @@ void Fill(const PostReply& reply, v1::PostTransfersResponse& out) {
   if (!reply.status.ok()) return ToProto(reply.status, reply.violations, out.mutable_error());
   out.set_first_transfer_id(reply.first_transfer_id);
   out.set_first_over_value(reply.first_over_value);
+  out.set_prepared_batch(reply.prepared_batch);
 }
 
 // PostTransfers: answers in the order of the requests, since control handles them in order.
@@ -281,6 +283,7 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
       PostReply reply = core_.driver.Post(**session, std::move(batch));
       response->set_first_transfer_id(reply.first_transfer_id);
       response->set_first_over_value(reply.first_over_value);
+      response->set_prepared_batch(reply.prepared_batch);
       core_.later([reactor, reply = std::move(reply)] {
         reactor->Finish(ToGrpc(reply.status, reply.violations));
       });

@@ -15,9 +15,19 @@ TEST_F(PostSocketTest, ADaemonThatDoesNotKnowItGetsTheStream) {
   auto batch = session.Send(0, {Keyed("echo")});
   ASSERT_OK(batch);
   ASSERT_OK(batch->Wait(kSoon));
-  EXPECT_EQ(daemon_->last_hello().features(), 3u);
+  EXPECT_EQ(daemon_->last_hello().features(), 7u);
   EXPECT_EQ(daemon_->socket_posts(), 0u);
   EXPECT_EQ(daemon_->stream_posts(), 1u);
+}
+
+TEST_F(PostSocketTest, ADaemonThatDoesNotKnowPreparedBatchesIsNotAskedForOne) {
+  Session session = Open();
+  auto prepared = session.PrepareSend(0, {Keyed("echo")});
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_EQ(prepared.status().ToString(),
+            "FAILED_PRECONDITION/PROTOCOL_VERSION: preparing a batch: this node's daemon does not "
+            "know prepared batches");
+  EXPECT_EQ(daemon_->socket_posts(), 0u);
 }
 
 TEST_F(PostSocketTest, WhatDoesNotFitAPacketGoesOverTheStream) {

@@ -81,6 +81,8 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(CommandOf<AttachReleaseArena>(request).arena, ArenaId(9));
   request.mutable_reset_timeline()->set_timeline(63);
   EXPECT_EQ(CommandOf<AttachResetTimeline>(request).timeline, 63u);
+  request.mutable_release_prepared()->set_prepared_batch(255);
+  EXPECT_EQ(CommandOf<AttachReleasePrepared>(request).batch, 255u);
 }
 
 TEST(AttachCodec, PostsAreTheOnesOfGrpcByTheSameDecoder) {
@@ -178,6 +180,7 @@ TEST(AttachCodec, EveryOtherReplyIsEncoded) {
             5u);
   EXPECT_TRUE(Encoded({3, absl::OkStatus(), AttachArenaReleased{}}).has_arena_released());
   EXPECT_TRUE(Encoded({4, absl::OkStatus(), AttachTimelineReset{}}).has_timeline_reset());
+  EXPECT_TRUE(Encoded({5, absl::OkStatus(), AttachPreparedReleased{}}).has_prepared_released());
   EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{true}}).notice().draining());
   EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{false}}).has_notice());
 }
@@ -186,7 +189,8 @@ TEST(AttachCodec, AnswersToPostsAreTheOnesOfGrpc) {
   const auto sent = Encoded({2, absl::OkStatus(), AttachPosted{Side::kSend, 5, 6}});
   EXPECT_EQ(sent.send().first_transfer_id(), 5u);
   EXPECT_EQ(sent.send().first_over_value(), 6u);
-  const auto received = Encoded({2, absl::OkStatus(), AttachPosted{Side::kReceive, 7, 8}});
+  const auto received = Encoded({2, absl::OkStatus(), AttachPosted{Side::kReceive, 7, 8, 9}});
+  EXPECT_EQ(received.receive().prepared_batch(), 9u);
   EXPECT_EQ(received.receive().first_transfer_id(), 7u);
   EXPECT_EQ(received.receive().first_over_value(), 8u);
 
@@ -211,12 +215,13 @@ TEST(AttachCodec, AnErrorGoesAloneWhateverTheBody) {
 }
 
 TEST(PeerSocketCodec, RequestsArriveAsTheyWereSent) {
-  const auto hello = ParsePeerSocketRequest(
-      EncodePeerSocket(PeerSocketRequest{7, PeerSocketHello{"node-b", std::string("\0\xff", 2)}}));
+  const auto hello = ParsePeerSocketRequest(EncodePeerSocket(
+      PeerSocketRequest{7, PeerSocketHello{"node-b", std::string("\0\xff", 2), true}}));
   ASSERT_THAT(hello, Is("OK"));
   EXPECT_EQ(hello->sequence, 7u);
   EXPECT_EQ(std::get<PeerSocketHello>(hello->body).node, "node-b");
   EXPECT_EQ(std::get<PeerSocketHello>(hello->body).link_secret, std::string("\0\xff", 2));
+  EXPECT_TRUE(std::get<PeerSocketHello>(hello->body).prepared);
   const auto get =
       ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{8, GetArena{ArenaId(9)}}));
   ASSERT_THAT(get, Is("OK"));

@@ -50,6 +50,9 @@ class ManualExecutor : public Executor {
 // A daemon's devices with threads and copies, without UCX.
 class Devices {
  public:
+  // What lanes answer; set before anything is launched.
+  OpSink results;
+
   explicit Devices(const std::vector<uint64_t>& ids) {
     for (const uint64_t id : ids) {
       auto device = std::make_unique<LocalDevice>();
@@ -60,6 +63,11 @@ class Devices {
       device->copy = std::make_unique<CopyTransport>(
           *device->lane, helper_, [](std::vector<OpResult>) {},
           [](PeerId) { return absl::OkStatus(); });
+      device->prepared = std::make_unique<PreparedRunner>(*device->lane, helper_,
+                                                          [this](std::vector<OpResult> answered) {
+                                                            if (results)
+                                                              results(std::move(answered));
+                                                          });
       table.list.push_back(std::move(device));
     }
   }
@@ -68,6 +76,7 @@ class Devices {
     for (const auto& device : table.list) {
       device->memory->RunAndWait([] {});
       device->lane->RunAndWait([] {});
+      device->lane->RunAndWait([] {});  // and what that has posted
     }
   }
 

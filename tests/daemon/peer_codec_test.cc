@@ -53,6 +53,8 @@ Offer SomeOffer() {
   offer.deadline = absl::Seconds(59) + absl::Nanoseconds(123'456'789);
   offer.priority = -7;
   offer.route = Route::kUcx;
+  offer.prepared = true;
+  offer.slot = kPreparedSlots;
   return offer;
 }
 
@@ -69,6 +71,8 @@ TEST(PeerCodec, AnOfferArrivesAsItWasSent) {
   EXPECT_EQ(after.deadline, before.deadline);
   EXPECT_EQ(after.priority, before.priority);
   EXPECT_EQ(after.route, before.route);
+  EXPECT_EQ(after.prepared, before.prepared);
+  EXPECT_EQ(after.slot, before.slot);
 }
 
 TEST(PeerCodec, LayoutsOfBlocksArriveAsTheyWereSent) {
@@ -225,6 +229,7 @@ TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   const PeerHello& after = *frame->hello;
   EXPECT_EQ(after.protocol_min, before.protocol_min);
   EXPECT_EQ(after.protocol_max, before.protocol_max);
+  EXPECT_EQ(after.features, kPeerFeaturePrepared);
   EXPECT_EQ(after.node, before.node);
   EXPECT_EQ(after.incarnation, before.incarnation);
   EXPECT_EQ(after.boot_id, before.boot_id);
@@ -269,6 +274,7 @@ TEST(PeerCodec, AnOfferBeyondTheBoundsIsRefused) {
       {"a key of 65 bytes", [](auto& offer) { offer.set_key(std::string(65, 'k')); }, false},
       {"a domain of 32 bytes", [](auto& offer) { offer.set_domain(std::string(32, 'd')); }, true},
       {"a domain of 33 bytes", [](auto& offer) { offer.set_domain(std::string(33, 'd')); }, false},
+      {"a slot beyond the page", [](auto& offer) { offer.set_slot(kPreparedSlots + 1); }, false},
       {"ranges below the bytes",
        [&](auto& offer) {
          lengths(offer, {1, 2}, 4);

@@ -27,7 +27,10 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
           },
           [this](Task task) { control.Post(std::move(task)); },
           [this](SessionId id) { driver->EndSession(id); },
-          [this](ArenaId arena) { peers->OnArenaGone(arena); }});
+          [this](ArenaId arena) { peers->OnArenaGone(arena); },
+          [this](TransferId transfer, const absl::Status& why) {
+            driver->EndPrepared(transfer, why);
+          }});
 
   DeviceMap map;
   map.self = kNodeB;
@@ -65,12 +68,14 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
           }});
   driver = std::make_unique<TransferDriver>(
       control, devices.table, *sessions, std::move(map), TransferEngine::Options{},
-      TransferDriver::Hooks{[this](PeerId peer, std::vector<PeerMessage> messages) {
-                              peers->Send(peer, std::move(messages));
-                            },
-                            [this](PeerId peer) { peers->Want(peer); },
-                            [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
-                            [this](PeerId peer) { return peers->StillValid(peer); }});
+      TransferDriver::Hooks{
+          [this](PeerId peer, std::vector<PeerMessage> messages) {
+            peers->Send(peer, std::move(messages));
+          },
+          [this](PeerId peer) { peers->Want(peer); },
+          [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
+          [this](PeerId peer) { return peers->StillValid(peer); },
+          [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); }});
   peers->Connect(driver.get(), &dialer);
 }
 

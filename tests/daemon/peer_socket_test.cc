@@ -47,6 +47,17 @@ TEST(PeerSocketHello, WithTheLinksSecretGetsTheLinksPage) {
   EXPECT_THAT(rig.closed, IsEmpty());
 }
 
+TEST(PeerSocketHello, WhoKnowsPreparedTransfersGetsTheDoorbellsToo) {
+  PeerRig rig;
+  const auto stream = rig.NodeCUp();
+  EXPECT_EQ(rig.peers->PageWithSlots(kNodeC, false), nullptr) << "node-c gave its page alone";
+  EXPECT_NE(rig.peers->PageWithSlots(kNodeC, true), nullptr);
+  EXPECT_TRUE(std::get<PeerSocketHello>(rig.requests.front().request.body).prepared);
+  EXPECT_THAT(
+      rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret, true}).fds,
+      SizeIs(3));
+}
+
 TEST(PeerSocketHello, MayComeBeforeTheOthersHelloOnTheLink) {
   PeerRig rig;
   const auto stream = rig.DialNodeC();

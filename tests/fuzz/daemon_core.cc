@@ -76,6 +76,10 @@ DaemonCore::DaemonCore()
       table_(control_, devices_, TableOptions(), TableHooks()),
       driver_(control_, devices_, table_, Map(), {}, DriverHooks()),
       opened_(absl::NotFoundError("")) {
+  SharedDevices().results = [this](std::vector<OpResult> results) {
+    control_.Post(
+        [this, results = std::move(results)]() mutable { driver_.OnResults(std::move(results)); });
+  };
   driver_.OnPeerUp(kNodeB, Routes());
   Settle();
 }
@@ -101,7 +105,8 @@ SessionTable::Hooks DaemonCore::TableHooks() {
       [this](Session& session, PostBatch batch) { return driver_.Post(session, std::move(batch)); },
       [this](Task task) { control_.Post(std::move(task)); },
       [this](SessionId session) { driver_.EndSession(session); },
-      [](ArenaId) {}};
+      [](ArenaId) {},
+      [this](TransferId transfer, const absl::Status& why) { driver_.EndPrepared(transfer, why); }};
 }
 
 TransferDriver::Hooks DaemonCore::DriverHooks() {
@@ -123,6 +128,7 @@ TransferDriver::Hooks DaemonCore::DriverHooks() {
     });
   };
   hooks.still_valid = [](PeerId) { return absl::OkStatus(); };
+  hooks.page_with_slots = [](PeerId, bool) { return nullptr; };
   return hooks;
 }
 

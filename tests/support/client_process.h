@@ -13,6 +13,8 @@
 //       [deadline_ms=N] [defined=T:V]    "OK INDEX" of the batch; with a count keys are KEY.0,
 //       KEY.1, ... and
 //                                        the ranges follow each other
+//   prepare_send|prepare_receive ...     the same words; "OK INDEX" of the prepared batch
+//   fire PREPARED TIMES                  each time waits until it is over; "OK FIRINGS" of its life
 //   wait BATCH TIMEOUT_MS                how it ended, and its text
 //   over BATCH                           "OK 1" if it is over
 //   define TIMELINE VALUE | cancel BATCH | poison BATCH WHY | health

@@ -53,6 +53,7 @@ class TwoDaemons {
     std::vector<TransferId> unwatch;
     std::vector<PeerId> wanted;
     std::vector<Ended> ended;
+    std::vector<Fired> fired;
     std::vector<Fallback> fallbacks;
     std::vector<GroupLaunch> groups;
     std::vector<CommunicatorEnd> communicator_ends;
@@ -73,8 +74,8 @@ class TwoDaemons {
   TransferEngine& b() { return *daemons[kB].engine; }
   TransferEngine& engine(int node) { return *daemons[node].engine; }
 
-  void LinkUp(bool mapped = true, bool ucx = true) {
-    for (int i : {kA, kB}) engine(i).OnPeerUp(now, PeerId(1 - i), Routes(mapped, ucx));
+  void LinkUp(bool mapped = true, bool ucx = true, bool prepared = true) {
+    for (int i : {kA, kB}) engine(i).OnPeerUp(now, PeerId(1 - i), Routes(mapped, ucx), prepared);
     Run();
   }
   void LinkLost() {
@@ -86,12 +87,18 @@ class TwoDaemons {
   }
 
   TransferId Post(TransferSpec spec, SessionId session = kSession) {
+    return PostBatch({std::move(spec)}, session);
+  }
+  // The id of the first one.
+  TransferId PostBatch(std::vector<TransferSpec> batch, SessionId session = kSession) {
+    const TransferSpec& spec = batch.front();
     const uint64_t device =
         (spec.side == Side::kSend ? spec.key.source : spec.key.destination).value();
     const int node = static_cast<int>(device / 2);
-    const uint64_t sequence = daemons[node].sequence++;
-    EXPECT_THAT(engine(node).Check({&spec, 1}), testing::IsEmpty());
-    engine(node).Post(now, session, sequence, {std::move(spec)});
+    const uint64_t sequence = daemons[node].sequence;
+    daemons[node].sequence += batch.size();
+    EXPECT_THAT(engine(node).Check(batch), testing::IsEmpty());
+    engine(node).Post(now, session, sequence, std::move(batch));
     return MakeTransferId(session, sequence);
   }
   TransferId Send(std::string key = "k") { return Post(SpecOf(Side::kSend, std::move(key), 0, 2)); }
@@ -120,6 +127,7 @@ class TwoDaemons {
     append(daemon.unwatch, out.unwatch);
     append(daemon.wanted, out.wanted_peers);
     append(daemon.ended, out.ended);
+    append(daemon.fired, out.fired);
     append(daemon.fallbacks, out.fallbacks);
     for (GroupOrder& order : out.groups) {
       if (auto* launch = std::get_if<GroupLaunch>(&order)) {

@@ -55,7 +55,11 @@ class BenchCommand : public Command {
     app.add_option("--count", count_, "Buffers at once")->check(AtLeast<uint64_t>(1));
     app.add_option("--iterations", iterations_, "Measurements")->check(AtLeast<uint64_t>(1));
     auto* unary = app.add_flag("--unary", unary_, "Post by unary calls, not by the fastest way");
-    app.add_flag("--stream", stream_, "Post over an open gRPC stream")->excludes(unary);
+    auto* stream =
+        app.add_flag("--stream", stream_, "Post over an open gRPC stream")->excludes(unary);
+    app.add_flag("--prepared", prepared_, "Prepare once and fire; rate: batches of 1,024")
+        ->excludes(unary)
+        ->excludes(stream);
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
@@ -112,6 +116,7 @@ class BenchCommand : public Command {
     ASSIGN_OR_RETURN(BenchPair pair, BenchPair::Open(options));
 
     const bool rate = case_ == "rate";
+    if (prepared_) return MeasurePrepared(globals, pair, c, rate ? kRateBatch : c.count);
     const uint64_t arena = rate ? c.size * kRateBatch * kRateWindow : c.size * c.count;
     const auto once = [&] {
       return rate ? pair.Stream(c.count, c.size, kRateBatch, kRateWindow)
@@ -126,12 +131,45 @@ class BenchCommand : public Command {
       result.warm.push_back(elapsed);
     }
     RETURN_IF_ERROR(pair.Compare(rate ? std::min(arena, c.size * c.count) : arena));
-    result.route = RouteText(route_);
-    if (options.route == FERRY_ROUTE_ANY) {
-      auto route = ChosenRoute(globals, pair.source(), pair.destination());
-      result.route = route.ok() && *route != FERRY_ROUTE_ANY ? RouteText(*route) : "unknown";
-    }
+    result.route = RouteOf(globals, pair);
     return result;
+  }
+
+  // The same, `batch` transfers prepared at once. The first firing is cold; rate: as many firings
+  // in a row as make the count.
+  absl::StatusOr<Measurement> MeasurePrepared(const Globals& globals, BenchPair& pair,
+                                              const BenchCase& c, uint64_t batch) {
+    Measurement result;
+    const bool ping = case_ == "latency" && batch == 1;
+    ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(c.size * (ping ? 2 : batch)));
+    if (ping) {  // without the orders that other cases need in between
+      const int64_t start = MonotonicNanoseconds();
+      RETURN_IF_ERROR(pair.PreparePing(c.size));
+      result.cold = made + absl::Nanoseconds(MonotonicNanoseconds() - start);
+      ASSIGN_OR_RETURN(result.warm, pair.Ping(c.iterations));
+      result.route = RouteOf(globals, pair);
+      return result;
+    }
+    const int64_t start = MonotonicNanoseconds();
+    RETURN_IF_ERROR(pair.Prepare(batch, c.size));
+    result.cold = made + absl::Nanoseconds(MonotonicNanoseconds() - start);
+    const bool rate = case_ == "rate";
+    const uint64_t firings = (c.count + batch - 1) / batch;
+    for (uint64_t i = 0; i < c.iterations; ++i) {
+      ASSIGN_OR_RETURN(absl::Duration elapsed, rate ? pair.FireMany(firings) : pair.Fire());
+      // Of what was asked for, though the last firing may have moved more.
+      if (rate) elapsed *= static_cast<double>(c.count) / static_cast<double>(firings * batch);
+      result.warm.push_back(elapsed);
+    }
+    RETURN_IF_ERROR(pair.Compare(c.size * batch));
+    result.route = RouteOf(globals, pair);
+    return result;
+  }
+
+  std::string RouteOf(const Globals& globals, const BenchPair& pair) const {
+    if (route_ != FERRY_ROUTE_ANY) return RouteText(route_);
+    auto route = ChosenRoute(globals, pair.source(), pair.destination());
+    return route.ok() && *route != FERRY_ROUTE_ANY ? RouteText(*route) : "unknown";
   }
 
   void Print(const Globals& globals, const BenchCase& c, const Measurement& result) const {
@@ -185,6 +223,7 @@ class BenchCommand : public Command {
   uint64_t iterations_ = 0;
   bool unary_ = false;
   bool stream_ = false;
+  bool prepared_ = false;
 };
 
 // What `bench` starts as its other end; its orders come over fd 3.

@@ -44,14 +44,15 @@ absl::StatusOr<BenchEnd> BenchEnd::Open(const SessionOptions& options, PostTarge
 }
 
 absl::Status BenchEnd::MakeArena(uint64_t bytes, unsigned flags) {
+  prepared_.clear();  // they use it
+  for (PreparedPtr& ping : ping_) ping.reset();
   arena_.reset();
   ASSIGN_OR_RETURN(
       arena_, CreateArena(session_.get(), target_.device, std::max<uint64_t>(bytes, 1), flags));
   return absl::OkStatus();
 }
 
-absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_t bytes,
-                                           uint64_t first_slot, uint32_t timeline) {
+void BenchEnd::FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot) {
   const uint64_t slots = bytes == 0 ? 1 : ferry_arena_bytes(arena_.get()) / bytes;
   pieces_.resize(count);
   for (uint64_t i = 0; i < count; ++i) {
@@ -59,6 +60,11 @@ absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_
     pieces_[i].offset = (first_slot + i) % slots * bytes;
     pieces_[i].bytes = bytes;
   }
+}
+
+absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_t bytes,
+                                           uint64_t first_slot, uint32_t timeline) {
+  FillPieces(key, count, bytes, first_slot);
   target_.over_timeline = timeline;
   return Post(session_.get(), target_, arena_.get(), pieces_);
 }
@@ -84,10 +90,84 @@ absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) 
   return absl::OkStatus();
 }
 
+absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
+  prepared_.clear();
+  for (uint64_t at = 0; at < count; at += kMostPerCall) {
+    FillPieces(key + at, std::min(kMostPerCall, count - at), bytes, at);
+    ASSIGN_OR_RETURN(PreparedPtr prepared,
+                     tools::Prepare(session_.get(), target_, arena_.get(), pieces_));
+    prepared_.push_back(std::move(prepared));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BenchEnd::Fire() {
+  for (const PreparedPtr& prepared : prepared_) {
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(prepared.get(), nullptr)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> BenchEnd::FireMany(uint64_t times) {
+  for (uint64_t i = 0; i < times; ++i) {
+    RETURN_IF_ERROR(Fire());
+    RETURN_IF_ERROR(Await().status());
+  }
+  return MonotonicNanoseconds();
+}
+
+absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
+  // The key of a transfer is of its direction: the ends name them crosswise.
+  const bool first = target_.end == End::kSend;
+  for (const End end : {End::kSend, End::kReceive}) {
+    PostTarget target = target_;
+    target.end = end;
+    const bool there = (end == End::kSend) == first;
+    const Piece piece{NumberKey(key + (there ? 0 : 1)), end == End::kSend ? 0 : bytes, bytes};
+    ASSIGN_OR_RETURN(ping_[end == End::kSend ? 0 : 1],
+                     tools::Prepare(session_.get(), target, arena_.get(), {piece}));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<absl::Duration>> BenchEnd::Ping(uint64_t times) {
+  std::vector<absl::Duration> took;
+  took.reserve(times);
+  ferry_prepared* const send = ping_[0].get();
+  ferry_prepared* const receive = ping_[1].get();
+  for (uint64_t i = 0; i < times; ++i) {
+    uint64_t firing = 0;
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(receive, &firing)));
+    const int64_t start = MonotonicNanoseconds();
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(send, nullptr)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(receive, firing, UINT64_MAX)));
+    took.push_back(absl::Nanoseconds(MonotonicNanoseconds() - start));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(send, firing, UINT64_MAX)));
+  }
+  return took;
+}
+
+absl::Status BenchEnd::Pong(uint64_t times) {
+  ferry_prepared* const send = ping_[0].get();
+  ferry_prepared* const receive = ping_[1].get();
+  for (uint64_t i = 0; i < times; ++i) {
+    uint64_t firing = 0;
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(receive, &firing)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(receive, firing, UINT64_MAX)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(send, nullptr)));
+    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(send, firing, UINT64_MAX)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> BenchEnd::Await() {
   std::vector<BatchPtr> batches = std::move(posted_);
   posted_.clear();
   for (const BatchPtr& batch : batches) RETURN_IF_ERROR(Wait(batch));
+  for (const PreparedPtr& prepared : prepared_) {
+    RETURN_IF_ERROR(FromFerry(
+        ferry_prepared_wait(prepared.get(), ferry_prepared_fired(prepared.get()), UINT64_MAX)));
+  }
   return MonotonicNanoseconds();
 }
 

@@ -34,7 +34,19 @@ class BenchEnd {
   // One transfer of `count` blocks of `bytes` by block table: the arena's blocks in a random order,
   // the same at both ends.
   absl::Status PostBlocks(uint64_t key, uint64_t count, uint64_t bytes);
-  // Until all is over; when the last was.
+  // As many, prepared, in place of what was prepared before.
+  absl::Status Prepare(uint64_t key, uint64_t count, uint64_t bytes);
+  // What is prepared, once more.
+  absl::Status Fire();
+  // The same `times`, each as soon as the one before is over; when the last was.
+  absl::StatusOr<int64_t> FireMany(uint64_t times);
+  // One transfer of `bytes` each way, prepared; the arena's first half is sent.
+  absl::Status PreparePing(uint64_t key, uint64_t bytes);
+  // As whoever begins: sends, and awaits what comes back; how long each took.
+  absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
+  // As the other one: awaits, and sends back.
+  absl::Status Pong(uint64_t times);
+  // Until all that was posted or fired is over; when the last was.
   absl::StatusOr<int64_t> Await();
   // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.
   absl::StatusOr<int64_t> Stream(uint64_t key, uint64_t count, uint64_t bytes, uint64_t batch,
@@ -48,12 +60,15 @@ class BenchEnd {
  private:
   absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,
                                    uint64_t first_slot, uint32_t timeline);
+  void FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot);
 
   PostTarget target_;
   SessionPtr session_;
   ArenaPtr arena_;
   std::vector<BatchPtr> posted_;
   std::vector<BatchPtr> parked_;
+  std::vector<PreparedPtr> prepared_;
+  PreparedPtr ping_[2];        // the send and the receive
   std::vector<Piece> pieces_;  // kept for its capacity
 };
 

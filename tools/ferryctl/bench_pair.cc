@@ -105,6 +105,19 @@ absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
   return absl::Nanoseconds(answer.nanoseconds);
 }
 
+template <typename Act>
+absl::StatusOr<absl::Duration> BenchPair::Measure(const BenchOrder& order, Act act) {
+  RETURN_IF_ERROR(Ask(order).status());
+  BenchOrder await;
+  await.kind = BenchOrderKind::kAwait;
+  RETURN_IF_ERROR(Order(await));
+  const int64_t start = MonotonicNanoseconds();
+  RETURN_IF_ERROR(act());
+  ASSIGN_OR_RETURN(BenchAnswer answer, Answer());
+  RETURN_IF_ERROR(sender_.Await().status());
+  return absl::Nanoseconds(answer.nanoseconds - start);
+}
+
 template <typename Post>
 absl::StatusOr<absl::Duration> BenchPair::RunAs(BenchOrderKind kind, uint64_t count, uint64_t bytes,
                                                 Post post) {
@@ -114,15 +127,7 @@ absl::StatusOr<absl::Duration> BenchPair::RunAs(BenchOrderKind kind, uint64_t co
   order.count = count;
   order.bytes = bytes;
   next_key_ += count;
-  RETURN_IF_ERROR(Ask(order).status());
-  BenchOrder await;
-  await.kind = BenchOrderKind::kAwait;
-  RETURN_IF_ERROR(Order(await));
-  const int64_t start = MonotonicNanoseconds();
-  RETURN_IF_ERROR(post(order.key));
-  ASSIGN_OR_RETURN(BenchAnswer answer, Answer());
-  RETURN_IF_ERROR(sender_.Await().status());
-  return absl::Nanoseconds(answer.nanoseconds - start);
+  return Measure(order, [&] { return post(order.key); });
 }
 
 absl::StatusOr<absl::Duration> BenchPair::Run(uint64_t count, uint64_t bytes) {
@@ -133,6 +138,57 @@ absl::StatusOr<absl::Duration> BenchPair::Run(uint64_t count, uint64_t bytes) {
 absl::StatusOr<absl::Duration> BenchPair::RunBlocks(uint64_t count, uint64_t bytes) {
   return RunAs(BenchOrderKind::kBlocks, count, bytes,
                [&](uint64_t key) { return sender_.PostBlocks(key, count, bytes); });
+}
+
+absl::Status BenchPair::Prepare(uint64_t count, uint64_t bytes) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kPrepare;
+  order.key = next_key_;
+  order.count = count;
+  order.bytes = bytes;
+  next_key_ += count;
+  RETURN_IF_ERROR(Ask(order).status());
+  RETURN_IF_ERROR(sender_.Prepare(order.key, count, bytes));
+  return Fire().status();  // returns when all of it is armed
+}
+
+absl::StatusOr<absl::Duration> BenchPair::Fire() {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kFire;
+  return Measure(order, [&] { return sender_.Fire(); });
+}
+
+absl::Status BenchPair::PreparePing(uint64_t bytes) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kPreparePing;
+  order.key = next_key_;
+  order.bytes = bytes;
+  next_key_ += 2;
+  RETURN_IF_ERROR(Ask(order).status());
+  RETURN_IF_ERROR(sender_.PreparePing(order.key, bytes));
+  return Ping(1).status();  // returns when both are armed
+}
+
+absl::StatusOr<std::vector<absl::Duration>> BenchPair::Ping(uint64_t times) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kPong;
+  order.count = times;
+  RETURN_IF_ERROR(Order(order));
+  ASSIGN_OR_RETURN(std::vector<absl::Duration> took, sender_.Ping(times));
+  RETURN_IF_ERROR(Answer().status());
+  for (absl::Duration& one : took) one /= 2;
+  return took;
+}
+
+absl::StatusOr<absl::Duration> BenchPair::FireMany(uint64_t times) {
+  BenchOrder order;
+  order.kind = BenchOrderKind::kFireMany;
+  order.count = times;
+  const int64_t start = MonotonicNanoseconds();
+  RETURN_IF_ERROR(Order(order));
+  RETURN_IF_ERROR(sender_.FireMany(times).status());
+  ASSIGN_OR_RETURN(BenchAnswer answer, Answer());
+  return absl::Nanoseconds(answer.nanoseconds - start);
 }
 
 absl::StatusOr<absl::Duration> BenchPair::Stream(uint64_t count, uint64_t bytes, uint64_t batch,

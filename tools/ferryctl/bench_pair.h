@@ -42,6 +42,17 @@ class BenchPair {
   absl::StatusOr<absl::Duration> Run(uint64_t count, uint64_t bytes);
   // The same for one transfer of `count` blocks by block table.
   absl::StatusOr<absl::Duration> RunBlocks(uint64_t count, uint64_t bytes);
+  // `count` transfers of `bytes`, prepared at both ends and fired once.
+  absl::Status Prepare(uint64_t count, uint64_t bytes);
+  // `bytes` there and back again, prepared: half of each of so many round trips, from client to
+  // client, both asleep while they wait.
+  absl::Status PreparePing(uint64_t bytes);
+  absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
+  // Fires what Prepare has prepared: from the sender's firing, the receiver's being done before, to
+  // the moment the receiver's wait has returned.
+  absl::StatusOr<absl::Duration> Fire();
+  // Fires them `times`, each end as soon as it may.
+  absl::StatusOr<absl::Duration> FireMany(uint64_t times);
   // As many as `count` in batches, both ends posting as they go.
   absl::StatusOr<absl::Duration> Stream(uint64_t count, uint64_t bytes, uint64_t batch,
                                         uint64_t window);
@@ -57,6 +68,9 @@ class BenchPair {
   absl::Status Order(const BenchOrder& order);
   absl::StatusOr<BenchAnswer> Answer();
   absl::StatusOr<BenchAnswer> Ask(const BenchOrder& order);
+  // What the receiver does by `order`, then what the sender does by `act()`.
+  template <typename Act>
+  absl::StatusOr<absl::Duration> Measure(const BenchOrder& order, Act act);
   // Receives posted by `kind`, then the send or sends by `post(key)`.
   template <typename Post>
   absl::StatusOr<absl::Duration> RunAs(BenchOrderKind kind, uint64_t count, uint64_t bytes,

@@ -49,6 +49,18 @@ absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAn
       return end->PostMany(order.key, order.count, order.bytes);
     case BenchOrderKind::kBlocks:
       return end->PostBlocks(order.key, order.count, order.bytes);
+    case BenchOrderKind::kPrepare:
+      return end->Prepare(order.key, order.count, order.bytes);
+    case BenchOrderKind::kFire:
+      return end->Fire();
+    case BenchOrderKind::kPreparePing:
+      return end->PreparePing(order.key, order.bytes);
+    case BenchOrderKind::kPong:
+      return end->Pong(order.count);
+    case BenchOrderKind::kFireMany: {
+      ASSIGN_OR_RETURN(answer.nanoseconds, end->FireMany(order.count));
+      return absl::OkStatus();
+    }
     case BenchOrderKind::kAwait: {
       ASSIGN_OR_RETURN(answer.nanoseconds, end->Await());
       return absl::OkStatus();

@@ -15,8 +15,7 @@ uint64_t Nanoseconds(absl::Duration duration) {
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(duration));
 }
 
-absl::StatusOr<BatchPtr> PostRaw(ferry_session* session, const PostTarget& target,
-                                 const std::vector<ferry_transfer>& transfers) {
+ferry_post_options OptionsOf(const PostTarget& target) {
   ferry_post_options options{};
   options.struct_size = sizeof(options);
   options.domain = target.domain.empty() ? nullptr : target.domain.data();
@@ -24,12 +23,47 @@ absl::StatusOr<BatchPtr> PostRaw(ferry_session* session, const PostTarget& targe
   options.over_timeline = target.over_timeline;
   options.deadline_ns = Nanoseconds(target.deadline);
   options.route = target.route;
+  return options;
+}
+
+absl::StatusOr<BatchPtr> PostRaw(ferry_session* session, const PostTarget& target,
+                                 const std::vector<ferry_transfer>& transfers) {
+  const ferry_post_options options = OptionsOf(target);
   ferry_batch* batch = nullptr;
   const auto post = target.end == End::kSend ? ferry_cross_host_send : ferry_cross_host_receive;
   RETURN_IF_ERROR(FromFerry(
       post(session, target.device, transfers.data(), transfers.size(), &options, &batch)));
   return BatchPtr(batch);
 }
+
+// The pieces as the C ABI takes them; points into them.
+struct RawPieces {
+  RawPieces(const PostTarget& target, const ferry_arena* arena, absl::Span<const Piece> pieces)
+      : ranges(pieces.size()), transfers(pieces.size()) {
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const Piece& piece = pieces[i];
+      ranges[i] = {arena, piece.offset, piece.bytes};
+      ferry_transfer& transfer = transfers[i];
+      transfer = {};
+      transfer.remote_device = target.remote_device;
+      transfer.key = piece.key.data();
+      transfer.key_bytes = piece.key.size();
+      transfer.ranges = &ranges[i];
+      transfer.range_count = 1;
+      transfer.has_defined_at = target.defined_at != 0;
+      transfer.defined_value = target.defined_at;
+      transfer.data_type = piece.data_type;
+      if (piece.data_type != FERRY_UNSPECIFIED) {
+        static constexpr int64_t kScalar =
+            0;  // no dimensions are said by a pointer and a count of 0
+        transfer.dims = piece.dims.empty() ? &kScalar : piece.dims.data();
+        transfer.dim_count = piece.dims.size();
+      }
+    }
+  }
+  std::vector<ferry_range> ranges;
+  std::vector<ferry_transfer> transfers;
+};
 
 }  // namespace
 
@@ -82,28 +116,18 @@ absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& ta
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
                               const ferry_arena* arena, absl::Span<const Piece> pieces) {
-  std::vector<ferry_range> ranges(pieces.size());
-  std::vector<ferry_transfer> transfers(pieces.size());
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i];
-    ranges[i] = {arena, piece.offset, piece.bytes};
-    ferry_transfer& transfer = transfers[i];
-    transfer = {};
-    transfer.remote_device = target.remote_device;
-    transfer.key = piece.key.data();
-    transfer.key_bytes = piece.key.size();
-    transfer.ranges = &ranges[i];
-    transfer.range_count = 1;
-    transfer.has_defined_at = target.defined_at != 0;
-    transfer.defined_value = target.defined_at;
-    transfer.data_type = piece.data_type;
-    if (piece.data_type != FERRY_UNSPECIFIED) {
-      static constexpr int64_t kScalar = 0;  // no dimensions are said by a pointer and a count of 0
-      transfer.dims = piece.dims.empty() ? &kScalar : piece.dims.data();
-      transfer.dim_count = piece.dims.size();
-    }
-  }
-  return PostRaw(session, target, transfers);
+  return PostRaw(session, target, RawPieces(target, arena, pieces).transfers);
+}
+
+absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
+                                    const ferry_arena* arena, absl::Span<const Piece> pieces) {
+  const RawPieces raw(target, arena, pieces);
+  const ferry_post_options options = OptionsOf(target);
+  ferry_prepared* prepared = nullptr;
+  const auto prepare = target.end == End::kSend ? ferry_prepare_send : ferry_prepare_receive;
+  RETURN_IF_ERROR(FromFerry(prepare(session, target.device, raw.transfers.data(),
+                                    raw.transfers.size(), &options, &prepared)));
+  return PreparedPtr(prepared);
 }
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout) {

@@ -30,6 +30,10 @@ struct FreeBatch {
 using SessionPtr = std::unique_ptr<ferry_session, CloseSession>;
 using ArenaPtr = std::unique_ptr<ferry_arena, FreeArena>;
 using BatchPtr = std::unique_ptr<ferry_batch, FreeBatch>;
+struct FreePrepared {
+  void operator()(ferry_prepared* prepared) const { ferry_prepared_free(prepared); }
+};
+using PreparedPtr = std::unique_ptr<ferry_prepared, FreePrepared>;
 
 struct SessionOptions {
   std::string client_dir;
@@ -72,6 +76,10 @@ struct PostTarget {
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
                               const ferry_arena* arena, absl::Span<const Piece> pieces);
+
+// The same, to be fired again and again.
+absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
+                                    const ferry_arena* arena, absl::Span<const Piece> pieces);
 
 // One transfer of blocks picked by index.
 absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,

@@ -159,14 +159,15 @@ class TransfersCommand
                  {"BYTES", kRight},
                  {"STATE"},
                  {"ROUTE"},
+                 {"FIRINGS", kRight},
                  {"AGE", kRight},
                  {"WAITS FOR"}});
     for (const admin::TransferRow& t : response.transfers()) {
       table.AddRow({absl::StrCat(t.session_id()), absl::StrCat(t.transfer_id()), t.side(),
                     absl::StrCat(t.src_global_device_id()), absl::StrCat(t.dst_global_device_id()),
                     Printable(t.key()), t.domain_fingerprint(), HumanCount(t.bytes()), t.state(),
-                    RouteName(t.route()), HumanDuration(FromProto(t.age())),
-                    Printable(t.waits_for())});
+                    RouteName(t.route()), t.prepared() ? HumanCount(t.firings()) : "",
+                    HumanDuration(FromProto(t.age())), Printable(t.waits_for())});
     }
     const uint64_t shown = static_cast<uint64_t>(response.transfers_size());
     std::string text = table.ToString();

@@ -2,6 +2,7 @@
 #include "transfer/mapped/link_page.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,7 +10,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status.h"
+#include "device/futex.h"
 
 namespace ferry {
 namespace {
@@ -31,27 +34,62 @@ absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Create() {
   }
   ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> mapping,
                    HostMapping::Map(std::move(memfd), kBytes, HostMapping::Access::kReadWrite));
-  return std::unique_ptr<LinkPage>(new LinkPage(std::move(mapping), End::kMaker));
+  std::unique_ptr<LinkPage> page(new LinkPage(std::move(mapping), End::kMaker));
+  for (UniqueFd& doorbell : page->doorbells_) {
+    doorbell.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!doorbell.valid()) return failed();
+  }
+  return page;
 }
 
 absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Map(UniqueFd memfd) {
   ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> mapping,
-                   HostMapping::Map(std::move(memfd), kBytes, HostMapping::Access::kReadWrite));
+                   HostMapping::Map(std::move(memfd), kPageBytes, HostMapping::Access::kReadWrite));
   return std::unique_ptr<LinkPage>(new LinkPage(std::move(mapping), End::kTaker));
 }
 
-uint32_t* LinkPage::Word(End end) const {
+absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Map(UniqueFd memfd, UniqueFd makers_doorbell,
+                                                        UniqueFd takers_doorbell) {
+  ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> mapping,
+                   HostMapping::Map(std::move(memfd), kBytes, HostMapping::Access::kReadWrite));
+  std::unique_ptr<LinkPage> page(new LinkPage(std::move(mapping), End::kTaker));
+  page->doorbells_[0] = std::move(makers_doorbell);
+  page->doorbells_[1] = std::move(takers_doorbell);
+  return page;
+}
+
+uint32_t* LinkPage::Revocation(End end) const {
   return reinterpret_cast<uint32_t*>(mapping_->data() + static_cast<uint64_t>(end) * kCacheLine);
 }
 
-void LinkPage::Revoke() { __atomic_store_n(Word(own_), 1, __ATOMIC_SEQ_CST); }
+uint32_t* LinkPage::Parked(End end) const {
+  return reinterpret_cast<uint32_t*>(mapping_->data() +
+                                     (2 + static_cast<uint64_t>(end)) * kCacheLine);
+}
+
+LinkPage::Slot& LinkPage::slot(uint32_t number) const {
+  FERRY_CHECK(has_slots() && number >= 1 && number <= kPreparedSlots);
+  return reinterpret_cast<Slot*>(mapping_->data() + kPageBytes)[number - 1];
+}
+
+Doorbell LinkPage::doorbell() const {
+  return {Parked(own_), doorbells_[static_cast<size_t>(own_)].get()};
+}
+
+void LinkPage::Ring() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (__atomic_load_n(Parked(other()), __ATOMIC_SEQ_CST) != 0) {
+    RingDoorbell(doorbells_[static_cast<size_t>(other())].get());
+  }
+}
+
+void LinkPage::Revoke() { __atomic_store_n(Revocation(own_), 1, __ATOMIC_SEQ_CST); }
 
 bool LinkPage::Revoked() const {
-  const End other = own_ == End::kMaker ? End::kTaker : End::kMaker;
   // The loads of the copy come before the load of the word: whoever sees 0 here has read all its
   // bytes while the other side had yet to let its clients go.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return __atomic_load_n(Word(other), __ATOMIC_SEQ_CST) != 0;
+  return __atomic_load_n(Revocation(other()), __ATOMIC_SEQ_CST) != 0;
 }
 
 }  // namespace ferry

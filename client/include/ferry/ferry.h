@@ -297,6 +297,52 @@ FERRY_API void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argume
 /* Forgets the handle; the transfers go on. A callback that was set still comes. NULL is fine. */
 FERRY_API void ferry_batch_free(ferry_batch* batch);
 
+/* ---- Prepared transfers
+ * ------------------------------------------------------------------------- */
+
+/* A batch that is checked, matched and routed once and then carried out any number of times, each
+ * by a store to shared memory: no call, no message of the client's. Both ends are prepared, and may
+ * put their transfers into batches as they like. Firing n (from 1) of a transfer happens when both
+ * ends have fired n times; the bytes must be there, and free to be overwritten, from the firing
+ * until it is over. When a transfer ends (cancelled, its other client or the link is gone, ...) its
+ * whole batch ends, and every wait with it.
+ *
+ * When the daemon is lost the batch ends with DAEMON_LOST; a firing that was over just before may
+ * be told so too. When the session is attached again (ferry_session_wait) the library has prepared
+ * the batch again: with new transfer ids, firings that count from 1, and until the deadline for the
+ * other end, which must be prepared again too. */
+typedef struct ferry_prepared ferry_prepared;
+
+/* As ferry_cross_host_send and _receive, but without defined_at, and over_timeline means nothing. A
+ * deadline counts until the other end is prepared too. At most 256 prepared batches a session. */
+FERRY_API ferry_status* ferry_prepare_send(ferry_session* session, uint64_t device,
+                                           const ferry_transfer* sends, size_t count,
+                                           const ferry_post_options* options,
+                                           ferry_prepared** prepared);
+FERRY_API ferry_status* ferry_prepare_receive(ferry_session* session, uint64_t device,
+                                              const ferry_transfer* receives, size_t count,
+                                              const ferry_post_options* options,
+                                              ferry_prepared** prepared);
+FERRY_API size_t ferry_prepared_size(const ferry_prepared* prepared);
+FERRY_API uint64_t ferry_prepared_first_id(const ferry_prepared* prepared);
+/* The next firing, at this end; its number into `firing` unless that is NULL. FAILED_PRECONDITION
+ * while the last one is not over; why it has ended, if it has. */
+FERRY_API ferry_status* ferry_prepared_fire(ferry_prepared* prepared, uint64_t* firing);
+/* Waits until firing `firing` is over. NULL: all of it went well. Else why the batch has ended; or
+ * DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first (UINT64_MAX: no limit). */
+FERRY_API ferry_status* ferry_prepared_wait(ferry_prepared* prepared, uint64_t firing,
+                                            uint64_t timeout_ns);
+/* How often it was fired here, and how many of these firings are over and went well. */
+FERRY_API uint64_t ferry_prepared_fired(const ferry_prepared* prepared);
+FERRY_API uint64_t ferry_prepared_over(const ferry_prepared* prepared);
+/* NULL while it may be fired, or waits for its other ends; else why it has ended. */
+FERRY_API ferry_status* ferry_prepared_status(ferry_prepared* prepared);
+/* Ends it, with CANCELLED at the other ends, and gives it back to the daemon. When this returns its
+ * memory is not touched any more. Once. */
+FERRY_API ferry_status* ferry_prepared_release(ferry_prepared* prepared);
+/* Releases it first if that was not done. No other call on it may be going on. NULL is fine. */
+FERRY_API void ferry_prepared_free(ferry_prepared* prepared);
+
 /* ---- Timelines
  * ------------------------------------------------------------------------------------- */
 

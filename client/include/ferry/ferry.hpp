@@ -241,6 +241,37 @@ class Batch {
   std::unique_ptr<ferry_batch, Free> batch_;
 };
 
+// A batch that is fired again and again: see ferry_prepared.
+class Prepared {
+ public:
+  Prepared() = default;
+  explicit Prepared(ferry_prepared* owned) : prepared_(owned) {}
+
+  size_t size() const { return ferry_prepared_size(prepared_.get()); }
+  uint64_t first_id() const { return ferry_prepared_first_id(prepared_.get()); }
+
+  Status Fire(uint64_t* firing = nullptr) {
+    return Status(ferry_prepared_fire(prepared_.get(), firing));
+  }
+  Status Wait(uint64_t firing, Duration timeout = kForever) {
+    return Status(ferry_prepared_wait(prepared_.get(), firing, Nanoseconds(timeout)));
+  }
+  // For the last one fired here.
+  Status Wait(Duration timeout = kForever) { return Wait(fired(), timeout); }
+  uint64_t fired() const { return ferry_prepared_fired(prepared_.get()); }
+  uint64_t over() const { return ferry_prepared_over(prepared_.get()); }
+  // OK until it has ended.
+  Status Health() { return Status(ferry_prepared_status(prepared_.get())); }
+  Status Release() { return Status(ferry_prepared_release(prepared_.get())); }
+  ferry_prepared* get() const { return prepared_.get(); }
+
+ private:
+  struct Free {
+    void operator()(ferry_prepared* prepared) const { ferry_prepared_free(prepared); }
+  };
+  std::unique_ptr<ferry_prepared, Free> prepared_;
+};
+
 struct SessionOptions {
   std::string client_dir;  // empty: $FERRY_CLIENT_DIR, else /run/ferry/client
   std::string name;        // empty: the program's
@@ -318,6 +349,25 @@ class Session {
     return Made<Batch, ferry_batch>([&](ferry_batch** batch) {
       return ferry_cross_host_receive(session_.get(), device, raw.all.data(), raw.all.size(),
                                       &given, batch);
+    });
+  }
+  // Batches to be fired again and again; see ferry_prepared.
+  Result<Prepared> PrepareSend(uint64_t device, const std::vector<Transfer>& sends,
+                               const PostOptions& options = {}) {
+    const RawTransfers raw(sends);
+    const ferry_post_options given = Raw(options);
+    return Made<Prepared, ferry_prepared>([&](ferry_prepared** prepared) {
+      return ferry_prepare_send(session_.get(), device, raw.all.data(), raw.all.size(), &given,
+                                prepared);
+    });
+  }
+  Result<Prepared> PrepareReceive(uint64_t device, const std::vector<Transfer>& receives,
+                                  const PostOptions& options = {}) {
+    const RawTransfers raw(receives);
+    const ferry_post_options given = Raw(options);
+    return Made<Prepared, ferry_prepared>([&](ferry_prepared** prepared) {
+      return ferry_prepare_receive(session_.get(), device, raw.all.data(), raw.all.size(), &given,
+                                   prepared);
     });
   }
   // What the transfers say of ranges and blocks is ignored; as many `bytes` as transfers.

@@ -1,20 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The session's timelines: shared memory between one client and its daemon, part of the wire as
  * much as the protos are. The memfd is FERRY_TIMELINE_BYTES long: one page of 'over' counters
- * (written by the daemon), one of 'defined' counters (written by the client), one of signals. Both
- * ends map it read-write; the daemon believes nothing it reads here but a 'defined' value.
+ * (written by the daemon), one of 'defined' counters (written by the client), one of signals; then
+ * the 'over' and the 'defined' words of prepared batches, which a daemon that has none leaves out
+ * (the memfd is FERRY_TIMELINE_BASE_BYTES long then). Both ends map it read-write; the daemon
+ * believes nothing it reads here but a 'defined' value.
  *
  * A waiter for over[i] >= w: increment `waiters`, look again, FUTEX_WAIT (shared) on the low 32
  * bits of `value`. Who advances a value stores the failure fields first, then the value with
- * release order, then looks at `waiters` (sequentially consistent) and wakes. */
+ * release order, then looks at `waiters` (sequentially consistent) and wakes.
+ *
+ * Prepared batch i is fired the nth time by storing n in prepared_defined[i] at both ends, once
+ * prepared_over[i] is n - 1; firing n is over at this end when prepared_over[i] reaches n. When the
+ * batch ends, first_failed is the first firing that was not carried out, and the value is
+ * FERRY_PREPARED_ENDED, so that whoever waits for any firing is released. Both words are 0 when the
+ * number i is given out. */
 #ifndef FERRY_V1_TIMELINE_LAYOUT_H_
 #define FERRY_V1_TIMELINE_LAYOUT_H_
 
 #include <stdint.h>
 
 #define FERRY_TIMELINE_COUNTERS 64
+#define FERRY_PREPARED_BATCHES 256
+#define FERRY_PREPARED_ENDED UINT64_MAX
 #define FERRY_TIMELINE_PAGE 4096
-#define FERRY_TIMELINE_BYTES (3 * FERRY_TIMELINE_PAGE)
+#define FERRY_TIMELINE_BASE_BYTES (3 * FERRY_TIMELINE_PAGE)
+#define FERRY_TIMELINE_BYTES (FERRY_TIMELINE_BASE_BYTES + 2 * FERRY_PREPARED_BATCHES * 64)
 
 /* One counter; a cache line. */
 struct ferry_timeline_line {
@@ -31,12 +42,15 @@ struct ferry_timeline_signals {
   uint32_t events;      /* counts up with every advance of any 'over' counter; a futex word */
   uint32_t event_waiters; /* client threads that sleep on `events` */
   uint32_t reserved[13];
+  uint8_t rest[FERRY_TIMELINE_PAGE - 64];
 };
 
 struct ferry_timeline_pages {
   struct ferry_timeline_line over[FERRY_TIMELINE_COUNTERS];
   struct ferry_timeline_line defined[FERRY_TIMELINE_COUNTERS];
   struct ferry_timeline_signals signals;
+  struct ferry_timeline_line prepared_over[FERRY_PREPARED_BATCHES];
+  struct ferry_timeline_line prepared_defined[FERRY_PREPARED_BATCHES];
 };
 
 #endif /* FERRY_V1_TIMELINE_LAYOUT_H_ */

@@ -66,7 +66,10 @@ void Simulation::OnEnded(int node, const Ended& ended) {
       !scenarios_[half->scenario].disturbed) {
     Fail(absl::StrCat("ended without a reason: ", NameOf(*half), ": ", ended.status.ToString()));
   }
-  if (now_ > half->spec.deadline + kLateness) {
+  if (ended.prepared != half->spec.prepared || (ended.prepared && ended.status.ok())) {
+    Fail(absl::StrCat("prepared ones end only because something ends them: ", NameOf(*half)));
+  }
+  if (!half->spec.prepared && now_ > half->spec.deadline + kLateness) {
     Fail(absl::StrCat("ended long after its deadline: ", NameOf(*half)));
   }
   half->ended = true;
@@ -89,10 +92,14 @@ void Simulation::CheckEnd() {
     }
     const bool lost = half.node != receive.node &&
                       LinkOf(half.node, receive.node).losses != scenarios_[half.scenario].losses;
-    if (HasReason(half.status, Reason::kDaemonLost) ||
-        HasReason(receive.status, Reason::kDaemonLost)) {
-      continue;
+    const bool died = HasReason(half.status, Reason::kDaemonLost) ||
+                      HasReason(receive.status, Reason::kDaemonLost);
+    if (half.spec.prepared && half.firings != receive.firings &&
+        !((lost || died) && half.firings + 1 == receive.firings)) {
+      Fail(absl::StrCat("fired differently at its ends, ", half.firings, " and ", receive.firings,
+                        " times: ", NameOf(half)));
     }
+    if (died) continue;
     if (receive.status.ok() && !half.status.ok() &&
         !(lost && HasReason(half.status, Reason::kPeerUnreachable))) {
       Fail(absl::StrCat("OK only for the receiver: ", NameOf(half), ": ", half.status.ToString()));

@@ -119,10 +119,19 @@ void Simulation::PostScenario() {
   } else if (Chance(10)) {
     send.route = Route::kLocal;
   }
+  const bool prepared = Chance(15);
+  if (prepared) {
+    scenario.disturbed = true;
+    send.prepared = !Chance(5);
+    receive.prepared = !Chance(5);
+    scenario.mismatch = scenario.mismatch || send.prepared != receive.prepared;
+    // When both are posted, if they ever are.
+    After(absl::Milliseconds(30) + Delay(400), [this, index] { CancelPrepared(index); });
+  }
   const int what = static_cast<int>(Random(10));  // 0: no send, 1: no receive
   for (TransferSpec* half : {&send, &receive}) {
     if (what == (half == &send ? 0 : 1)) continue;
-    const bool late = Chance(25);
+    const bool late = Chance(25) && !prepared;
     After(Delay(30), [this, index, spec = std::move(*half), late] { PostHalf(index, spec, late); });
   }
 }
@@ -214,6 +223,20 @@ void Simulation::CancelSome() {
   }
 }
 
+void Simulation::CancelPrepared(uint64_t index) {
+  const Scenario& scenario = scenarios_[index];
+  const uint64_t which = Chance(50) ? scenario.send : scenario.receive;
+  for (const uint64_t i : {which, scenario.send, scenario.receive}) {
+    const HalfModel& half = halves_[i];
+    if (i == 0 || half.ended) continue;
+    ++count_.clients;
+    Say(absl::StrCat("cancel prepared ", NameOf(half)));
+    nodes_[half.node].engine->Cancel(
+        now_, half.id, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "released"));
+    return Touched(half.node);
+  }
+}
+
 void Simulation::KillSession() {
   const int index = OwnerOf(RandomDevice());
   Node& node = nodes_[index];
@@ -257,7 +280,7 @@ void Simulation::Crash(int index) {
     if (half.ended) continue;
     scenarios_[half.scenario].disturbed = true;
     if (half.outstanding && half.role == LaunchRole::kCopy) --halves_[half.other].copied_by_peer;
-    half.outstanding = half.watched = false;
+    half.outstanding = half.watched = half.armed = false;
     half.chunks_out = 0;
     half.ended = true;
     half.ended_at = now_;

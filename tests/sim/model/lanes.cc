@@ -58,7 +58,11 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
     Fail(absl::StrCat(name, ": not its device"));
   }
   if (send != (launch.role == LaunchRole::kSend)) Fail(absl::StrCat(name, ": not its role"));
-  if ((launch.route == Route::kUcx) == (launch.role == LaunchRole::kCopy)) {
+  const bool armed = launch.armed.has_value();
+  if (armed != (half->spec.prepared && launch.route != Route::kUcx)) {
+    Fail(absl::StrCat(name, ": it is armed only if it is prepared"));
+  }
+  if (!armed && (launch.route == Route::kUcx) == (launch.role == LaunchRole::kCopy)) {
     Fail(absl::StrCat(name, ": role and route do not fit"));
   }
   half->attempt = launch.attempt;
@@ -66,6 +70,7 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   half->aborted = false;
   half->role = launch.role;
   half->tag = launch.tag;
+  half->armed = false;
   Scenario& scenario = scenarios_[half->scenario];
   const uint64_t dice = Random(100);
   if (dice < (launch.role == LaunchRole::kCopy ? 14 : 12)) ++count_.launches;
@@ -93,7 +98,13 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
       status = Broken();
     if (dice >= 10 && dice < 14) scenario.disturbed = true;
     if (dice < 10) scenario.route_may_fail = true;
+    if (armed && status.ok()) return Arm(index);
     return Answer(index, launch.attempt, status, Delay(10));
+  }
+
+  if (armed) {  // on mapped, the source's lane
+    if (dice < 6) return Answer(index, launch.attempt, Refused(), Delay(10));
+    return Arm(index);
   }
 
   const int destination = send ? static_cast<int>(launch.peer.value()) : node;
@@ -147,6 +158,43 @@ void Simulation::TryRendezvous(std::pair<int, uint64_t> place) {
   Answer(meeting.send, send.attempt, absl::OkStatus(), Delay(10));
 }
 
+void Simulation::Arm(uint64_t index) {
+  HalfModel& half = halves_[index];
+  half.armed = true;
+  const bool send = half.spec.side == Side::kSend;
+  const int other = OwnerOf(send ? half.spec.key.destination : half.spec.key.source);
+  if (other != half.node) half.armed_losses = LinkOf(half.node, other).losses;
+  if (send) return;
+  After(Delay(15), [this, index, attempt = half.attempt] { FireArmed(index, attempt); });
+}
+
+void Simulation::FireArmed(uint64_t index, uint32_t attempt) {
+  HalfModel& receive = halves_[index];
+  if (!receive.armed || receive.aborted || receive.attempt != attempt) return;
+  HalfModel& send = halves_[receive.other];
+  const bool local = send.node == receive.node;
+  if (!local && LinkOf(send.node, receive.node).losses != receive.armed_losses) return;
+  if (send.firings < receive.firings) {
+    send.firings = receive.firings;  // and not before can it want the next one
+  } else if (local || (send.armed && !send.aborted)) {
+    if (send.ended) Fail(absl::StrCat("fired though its source is over: ", NameOf(receive)));
+    ++receive.firings;
+    if (local || Chance(50)) send.firings = receive.firings;  // else it looks later
+  }
+  After(Delay(15), [this, index, attempt] { FireArmed(index, attempt); });
+}
+
+void Simulation::OnFired(int node, const Fired& fired) {
+  HalfModel* half = HalfAt(node, fired.transfer);
+  if (half == nullptr || !half->spec.prepared || half->ended || half->outstanding) {
+    return Fail(
+        absl::StrCat("node-", node, ": a firing that makes no sense: ", fired.transfer.value()));
+  }
+  if (fired.firing != ++half->firings) {
+    Fail(absl::StrCat("firing ", fired.firing, " is not the next one of ", NameOf(*half)));
+  }
+}
+
 void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
                         absl::Duration delay) {
   After(delay, [this, index, attempt, status] {
@@ -154,6 +202,10 @@ void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
     if (!half.outstanding || half.attempt != attempt) return;  // was answered before
     half.outstanding = false;
     if (half.role == LaunchRole::kCopy) --halves_[half.other].copied_by_peer;
+    if (half.armed && half.role == LaunchRole::kSend && half.other != 0) {
+      half.firings = halves_[half.other].firings;  // it looks at its slot once more
+    }
+    half.armed = false;
     Say(absl::StrCat("answer attempt ", attempt, " of ", NameOf(half), ": ", status.ToString()));
     EngineAt(half.node)->OnLaunchDone(now_, half.id, attempt, status);
     Touched(half.node);
@@ -162,7 +214,8 @@ void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
 
 void Simulation::OnAbort(int node, TransferId id, const absl::Status& why) {
   HalfModel* half = HalfAt(node, id);
-  if (half == nullptr || !half->outstanding || half->role == LaunchRole::kCopy || half->aborted) {
+  if (half == nullptr || !half->outstanding || half->aborted ||
+      (half->role == LaunchRole::kCopy && !half->spec.prepared)) {
     return Fail(absl::StrCat("node-", node, ": an abort that makes no sense: ", id.value()));
   }
   if (why.ok()) Fail("an abort with no reason");

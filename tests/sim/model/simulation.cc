@@ -204,7 +204,8 @@ void Simulation::Pump(int index) {
   Outbox out = node.engine->TakeOutbox();
   for (const Watch& watch : out.watches) {
     HalfModel* half = HalfAt(index, watch.transfer);
-    if (half == nullptr || half->watched || half->spec.defined) {
+    if (half == nullptr || half->watched || half->spec.defined != watch.prepared ||
+        half->spec.prepared != watch.prepared) {
       Fail(absl::StrCat("node-", index, ": a watch that makes no sense: ", watch.transfer.value()));
       continue;
     }
@@ -213,7 +214,7 @@ void Simulation::Pump(int index) {
   for (TransferId id : out.unwatch) {
     HalfModel* half = HalfAt(index, id);
     // One that fired while the outbox waited is no longer there: fine.
-    if (half == nullptr || half->spec.defined) {
+    if (half == nullptr || (half->spec.defined && !half->spec.prepared)) {
       Fail(absl::StrCat("node-", index, ": unwatch without a watch: ", id.value()));
       continue;
     }
@@ -231,6 +232,7 @@ void Simulation::Pump(int index) {
   for (auto& [peer, message] : out.messages) {
     Carry(index, static_cast<int>(peer.value()), std::move(message));
   }
+  for (const Fired& fired : out.fired) OnFired(index, fired);
   for (PeerId peer : out.wanted_peers) Wanted(index, static_cast<int>(peer.value()));
   for (const Ended& ended : out.ended) OnEnded(index, ended);
   CheckNode(index);

@@ -85,8 +85,13 @@ class Simulation {
     int chunks_out = 0;      // in groups that were not answered
     uint64_t cut = 0;        // bytes of it in groups so far
     uint64_t moved = 0;      // and in those that were answered with OK
+    // Prepared.
+    bool armed = false;         // its launch lasts until it is aborted
+    uint64_t armed_losses = 0;  // of the link when it was
+    uint64_t firings = 0;       // that are over at this end
   };
-  // What clients meant with one key: a send, a receive or both.
+  // What clients meant with one key: a send, a receive or both. Prepared ones are fired until one
+  // end is cancelled.
   struct Scenario {
     uint64_t send = 0;  // index into halves_, 0 for none
     uint64_t receive = 0;
@@ -183,6 +188,7 @@ class Simulation {
   void Define(uint64_t half);
   Layout RandomLayout(ArenaId arena, uint64_t bytes);
   void CancelSome();
+  void CancelPrepared(uint64_t scenario);
   void KillSession();
   void TalkNonsense(int node, int peer);
   void Crash(int node);
@@ -194,6 +200,10 @@ class Simulation {
   void Answer(uint64_t half, uint32_t attempt, absl::Status status, absl::Duration delay);
   void OnAbort(int node, TransferId id, const absl::Status& why);
   void TryRendezvous(std::pair<int, uint64_t> key);
+  void Arm(uint64_t half);
+  // The lanes' words have it fired once more, if both ends are armed.
+  void FireArmed(uint64_t receive, uint32_t attempt);
+  void OnFired(int node, const Fired& fired);
   HalfModel* HalfAt(int node, TransferId id);
   uint64_t HalfOfArena(const Layout& layout);
   std::string NameOf(const HalfModel& half) const;

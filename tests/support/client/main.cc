@@ -61,6 +61,7 @@ class Client {
     return value;
   }
   MadeArena& NextArena(std::istream& words) { return arenas_.at(Next<size_t>(words)); }
+  Prepared& NextPrepared(std::istream& words) { return prepared_.at(Next<size_t>(words)); }
   Batch& NextBatch(std::istream& words) { return batches_.at(Next<size_t>(words)); }
   char* NextBytes(std::istream& words, uint64_t* bytes) {
     MadeArena& made = NextArena(words);
@@ -75,7 +76,7 @@ class Client {
     return "OK " + std::to_string(arenas_.size() - 1);
   }
 
-  std::string Post(std::istream& words, bool send) {
+  std::string Post(std::istream& words, bool send, bool prepare = false) {
     const uint64_t device = Next<uint64_t>(words);
     const uint64_t remote = Next<uint64_t>(words);
     const std::string key = Next<std::string>(words);
@@ -102,6 +103,13 @@ class Client {
       transfers.emplace_back(remote, count == 0 ? key : key + "." + std::to_string(i),
                              std::vector<Range>{arena.Range(offset + i * bytes, bytes)});
       transfers.back().defined_at = defined;
+    }
+    if (prepare) {
+      Result<Prepared> prepared = send ? session_.PrepareSend(device, transfers, options)
+                                       : session_.PrepareReceive(device, transfers, options);
+      if (!prepared.ok()) return Name(prepared.status());
+      prepared_.push_back(std::move(*prepared));
+      return "OK " + std::to_string(prepared_.size() - 1);
     }
     Result<Batch> batch = send ? session_.Send(device, transfers, options)
                                : session_.Receive(device, transfers, options);
@@ -171,6 +179,7 @@ class Client {
   Session session_;
   std::vector<MadeArena> arenas_;
   std::vector<Batch> batches_;
+  std::vector<Prepared> prepared_;
   const std::map<std::string, std::function<std::string(std::istream&)>> commands_ = {
       {"arena",
        [this](std::istream& words) {
@@ -216,6 +225,18 @@ class Client {
        }},
       {"send", [this](std::istream& words) { return Post(words, true); }},
       {"receive", [this](std::istream& words) { return Post(words, false); }},
+      {"prepare_send", [this](std::istream& words) { return Post(words, true, true); }},
+      {"prepare_receive", [this](std::istream& words) { return Post(words, false, true); }},
+      {"fire",
+       [this](std::istream& words) {
+         Prepared& prepared = NextPrepared(words);
+         const uint64_t times = Next<uint64_t>(words);
+         for (uint64_t i = 0; i < times; ++i) {
+           if (Status fired = prepared.Fire(); !fired.ok()) return Name(fired);
+           if (Status over = prepared.Wait(); !over.ok()) return Name(over);
+         }
+         return "OK " + std::to_string(prepared.over());
+       }},
       {"wait",
        [this](std::istream& words) {
          Batch& batch = NextBatch(words);

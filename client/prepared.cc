@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/prepared.h"
+
+#include "client/batch.h"
+
+namespace ferry::client {
+namespace {
+
+using Place = ferry_prepared::Place;
+
+std::string NameOf(const ferry_prepared& prepared, const Place& place) {
+  return "prepared transfers " + std::to_string(place.first_id) + " to " +
+         std::to_string(place.first_id + prepared.kept.batch().count - 1);
+}
+
+StatusPtr Released() {
+  return Error(kCancelled, kReasonCancelled, "the prepared transfers were released");
+}
+
+// Firings that went well, if `line` was read while the place was good.
+uint64_t WentWell(const CounterLine& line) {
+  return line.value == FERRY_PREPARED_ENDED ? line.first_failed - 1 : line.value;
+}
+
+// Why it has ended; asks the daemon.
+StatusPtr Fetch(const ferry_prepared& prepared, const Place& place) {
+  std::string response;
+  FERRY_CLIENT_RETURN_IF_ERROR(prepared.session->Call(
+      *place.life, Method::kGet, EncodeGetTransfers(place.first_id, prepared.kept.batch().count),
+      &response));
+  std::vector<TransferInfo> transfers;
+  if (DecodeGetTransfers(response, &transfers)) {
+    for (TransferInfo& transfer : transfers) {
+      if (transfer.status != nullptr) return std::move(transfer.status);
+    }
+  }
+  return Error(kInternal, kReasonProtocol,
+               NameOf(prepared, place) + ": ended, but the daemon does not say why");
+}
+
+// With a daemon that came back, on the session's thread.
+void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
+  const PostBatch batch = prepared->kept.batch();
+  PostAnswer answer;
+  StatusPtr error = CheckPointers(prepared->session.get(), batch);
+  if (error == nullptr) error = connection.Post(batch, prepared->session->post_by(), &answer);
+  if (error == nullptr) {
+    prepared->session->timelines().PreparedBegan(answer.prepared_batch);
+    connection.unheard().Posted({answer.first_transfer_id, batch.count, kPreparedTimeline, 1});
+  } else {
+    error->message =
+        "the daemon came back and did not prepare the transfers again: " + error->message;
+  }
+  std::lock_guard lock(prepared->mutex);
+  prepared->place = {connection.life, answer.first_transfer_id, answer.prepared_batch, 0};
+  prepared->status = std::move(error);
+}
+
+}  // namespace
+
+KeptBatch::KeptBatch(const PostBatch& batch)
+    : direction_(batch.direction),
+      device_(batch.device),
+      domain_(static_cast<const char*>(batch.options->domain), batch.options->domain_bytes),
+      options_(*batch.options),
+      memory_(batch.count),
+      transfers_(batch.transfers, batch.transfers + batch.count) {
+  options_.domain = domain_.data();
+  options_.request_id = nullptr;
+  options_.request_id_bytes = 0;
+  for (size_t i = 0; i < batch.count; ++i) {
+    ferry_transfer& transfer = transfers_[i];
+    Memory& memory = memory_[i];
+    memory.key.assign(static_cast<const char*>(transfer.key), transfer.key_bytes);
+    transfer.key = memory.key.data();
+    memory.ranges.assign(transfer.ranges, transfer.ranges + transfer.range_count);
+    transfer.ranges = memory.ranges.data();
+    if (transfer.strided != nullptr) {
+      memory.strided = *transfer.strided;
+      transfer.strided = &memory.strided;
+    }
+    if (transfer.blocks != nullptr) {
+      memory.blocks = *transfer.blocks;
+      memory.indices.assign(memory.blocks.indices,
+                            memory.blocks.indices + memory.blocks.index_count);
+      memory.blocks.indices = memory.indices.data();
+      transfer.blocks = &memory.blocks;
+    }
+    if (transfer.dims != nullptr) {
+      memory.dims.assign(transfer.dims, transfer.dims + transfer.dim_count);
+      memory.dims.push_back(0);  // a scalar's, which has none, must not be null
+      transfer.dims = memory.dims.data();
+    }
+  }
+}
+
+Place PlaceOf(const ferry_prepared& prepared) {
+  std::lock_guard lock(prepared.mutex);
+  return prepared.place;
+}
+
+StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                           std::unique_ptr<ferry_prepared>* made) {
+  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckPointers(session.get(), batch));
+  auto prepared = std::make_unique<ferry_prepared>(session, batch);
+  if (session->reattaches()) {
+    prepared->kept_as =
+        session->Keep([again = prepared.get()](Connection& next) { PrepareAgain(again, next); });
+  }
+  PostAnswer answer;
+  std::shared_ptr<const Life> life;
+  if (StatusPtr error = session->Post(batch, &answer, &life)) {
+    FreePrepared(prepared.release());
+    return error;
+  }
+  {
+    std::lock_guard lock(prepared->mutex);
+    // If it is set, the daemon was lost and came back meanwhile.
+    if (prepared->place.life == nullptr) {
+      prepared->place = {std::move(life), answer.first_transfer_id, answer.prepared_batch, 0};
+    }
+  }
+  *made = std::move(prepared);
+  return nullptr;
+}
+
+StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
+  if (!prepared->session->Mine()) return Forked();
+  if (prepared->released.load()) return Released();
+  Timelines& timelines = prepared->session->timelines();
+  {
+    std::lock_guard lock(prepared->mutex);
+    if (prepared->status != nullptr) return Copy(prepared->status);
+    Place& place = prepared->place;
+    const uint64_t over = timelines.Prepared(place.number).value;
+    if (place.life->ended()) return prepared->session->LastLoss();
+    if (over != FERRY_PREPARED_ENDED) {
+      if (over < place.fired) {
+        return Error(kFailedPrecondition, "",
+                     "firing " + NameOf(*prepared, place) + ": firing " +
+                         std::to_string(place.fired) + " is not over");
+      }
+      if (!timelines.Fire(*place.life, place.number, place.fired + 1)) {
+        return prepared->session->LastLoss();
+      }
+      ++place.fired;
+      if (firing != nullptr) *firing = place.fired;
+      return nullptr;
+    }
+  }
+  return PreparedStatus(prepared);
+}
+
+StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns) {
+  if (!prepared->session->Mine()) return Forked();
+  if (prepared->released.load()) return Released();
+  const Place place = PlaceOf(*prepared);
+  Timelines& timelines = prepared->session->timelines();
+  const Timelines::Wait wait = timelines.WaitPrepared(
+      *place.life, place.number, firing, DeadlineAfter(timeout_ns), prepared->released);
+  const uint64_t well = WentWell(timelines.Prepared(place.number));
+  if (prepared->released.load()) return Released();
+  // Also if it was over just before: what the words say then may be of another batch.
+  if (place.life->ended()) return prepared->session->LastLoss();
+  if (wait == Timelines::Wait::kTimeout) {
+    return Error(kDeadlineExceeded, "",
+                 "waiting for firing " + std::to_string(firing) + " of " +
+                     NameOf(*prepared, place) + ": not over yet");
+  }
+  return firing <= well ? nullptr : PreparedStatus(prepared);
+}
+
+uint64_t PreparedOver(const ferry_prepared& prepared) {
+  const Place place = PlaceOf(prepared);
+  const uint64_t well = WentWell(prepared.session->timelines().Prepared(place.number));
+  return place.life->ended() ? 0 : well;
+}
+
+StatusPtr PreparedStatus(ferry_prepared* prepared) {
+  if (!prepared->session->Mine()) return Forked();
+  if (prepared->released.load()) return Released();
+  std::lock_guard lock(prepared->mutex);
+  const Place& place = prepared->place;
+  const uint64_t over = prepared->session->timelines().Prepared(place.number).value;
+  if (place.life->ended()) return prepared->session->LastLoss();
+  if (prepared->status == nullptr && over == FERRY_PREPARED_ENDED) {
+    prepared->status = Fetch(*prepared, place);
+  }
+  return Copy(prepared->status);
+}
+
+StatusPtr ReleasePrepared(ferry_prepared* prepared) {
+  if (!prepared->session->Mine()) return Forked();
+  if (prepared->released.exchange(true)) return Released();
+  if (prepared->kept_as != 0) prepared->session->Forget(prepared->kept_as);
+  const Place place = PlaceOf(*prepared);
+  // Never prepared, or not again.
+  if (place.life == nullptr || place.first_id == 0) return nullptr;
+  return prepared->session->ReleasePrepared(*place.life, place.number, place.first_id,
+                                            prepared->kept.batch().count);
+}
+
+void FreePrepared(ferry_prepared* prepared) {
+  if (prepared == nullptr || !prepared->session->Mine()) return;
+  if (!prepared->released.load()) ReleasePrepared(prepared);
+  delete prepared;
+}
+
+}  // namespace ferry::client

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prepared batch: fired by a store, waited for on a word (proto/ferry/v1/timeline_layout.h). Any
+// thread; owned by the application, which keeps the session's inside alive. Keeps all that is
+// needed to prepare it again when a daemon comes back; the arenas it names must outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "client/codec.h"
+#include "client/life.h"
+#include "client/session.h"
+
+namespace ferry::client {
+
+// A posted batch as its own copy, but for the request id: prepared anew it is another request.
+class KeptBatch {
+ public:
+  explicit KeptBatch(const PostBatch& batch);
+  KeptBatch(const KeptBatch&) = delete;
+  KeptBatch& operator=(const KeptBatch&) = delete;
+
+  PostBatch batch() const {
+    return {direction_, device_, transfers_.data(), transfers_.size(), &options_, true};
+  }
+
+ private:
+  struct Memory {
+    std::string key;
+    std::vector<ferry_range> ranges;
+    std::vector<uint64_t> indices;
+    ferry_strided_range strided;
+    ferry_block_table blocks;
+    std::vector<int64_t> dims;
+  };
+  const Direction direction_;
+  const uint64_t device_;
+  const std::string domain_;
+  ferry_post_options options_;
+  std::vector<Memory> memory_;  // what `transfers_` points into
+  std::vector<ferry_transfer> transfers_;
+};
+
+}  // namespace ferry::client
+
+struct ferry_prepared {
+  ferry_prepared(std::shared_ptr<ferry::client::Session> in, const ferry::client::PostBatch& batch)
+      : session(std::move(in)), kept(batch) {}
+
+  const std::shared_ptr<ferry::client::Session> session;
+  const ferry::client::KeptBatch kept;
+  uint64_t kept_as = 0;  // with Session::Keep, if the session re-attaches
+  std::atomic<bool> released{false};
+
+  // How it stands at one life of the daemon: where it was prepared, and from where it counts.
+  struct Place {
+    std::shared_ptr<const ferry::client::Life> life;  // null: not prepared yet
+    uint64_t first_id = 0;
+    uint32_t number = 0;
+    uint64_t fired = 0;
+  };
+  mutable std::mutex mutex;  // guards what follows
+  Place place;
+  ferry::client::StatusPtr status;  // why it has ended in that life, once somebody asked
+};
+
+namespace ferry::client {
+
+// As it stands now.
+ferry_prepared::Place PlaceOf(const ferry_prepared& prepared);
+StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                           std::unique_ptr<ferry_prepared>* made);
+// The next firing; its number, from 1 at each life of the daemon, into `firing`.
+StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing);
+StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns);
+// Firings that are over and went well.
+uint64_t PreparedOver(const ferry_prepared& prepared);
+// Null until it has ended, and again once a daemon that came back has taken it.
+StatusPtr PreparedStatus(ferry_prepared* prepared);
+StatusPtr ReleasePrepared(ferry_prepared* prepared);
+void FreePrepared(ferry_prepared* prepared);
+
+}  // namespace ferry::client

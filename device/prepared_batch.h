@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a prepared batch: its two words in the session's pages (what they mean is in
+// proto/ferry/v1/timeline_layout.h), and what of a firing is not over yet. The daemon keeps its own
+// count and believes nothing it reads in the page but 'defined' as a go: a client that stores ahead
+// is looked at again when the firing before is over, and misleads only itself.
+//
+// Owned by the session, which keeps it until its last transfer is over. Home: made, ended and
+// destroyed on control; all else is for any lane, without a lock and without allocating.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "device/lane.h"
+#include "proto/ferry/v1/timeline_layout.h"
+
+namespace ferry {
+
+class PreparedBatch {
+ public:
+  // Of `transfers` (not 0). Sets both words to 0. The pages and the doorbell outlive it.
+  PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number, uint32_t transfers);
+  PreparedBatch(const PreparedBatch&) = delete;
+  PreparedBatch& operator=(const PreparedBatch&) = delete;
+
+  // One more of its transfers may be fired; or may not any more. Nothing fires before all may, so
+  // that what belongs together is together by then.
+  void Arm();
+  void Disarm();
+  bool armed() const { return armed_.load(std::memory_order_acquire) == transfers_; }
+
+  // This end wants firing `n`, not 0: all of its transfers are armed, the one before is over and
+  // the client has stored it.
+  bool Wants(uint64_t n) const;
+  // Firing `n` is over for so many of its transfers. The last ones advance the word.
+  void Over(uint64_t n, uint32_t transfers);
+  // Where the client rings after a store.
+  const Doorbell& doorbell() const { return doorbell_; }
+  // The client's word, for Lane::WatchWord.
+  DefinedWord defined() const;
+
+  // No further firing will be over: the word says so, once. Control, when the last transfer ended.
+  void End();
+  // That were over.
+  uint64_t firings() const;
+
+ private:
+  void Advance(uint64_t value);
+  void Ring() const;
+
+  ferry_timeline_line& over_line_;
+  const uint64_t& defined_word_;
+  ferry_timeline_signals& signals_;
+  const Doorbell doorbell_;
+  const uint32_t transfers_;
+  std::atomic<uint32_t> armed_{0};
+  std::atomic<uint32_t> left_;     // of the firing after `over_`
+  std::atomic<uint64_t> over_{0};  // FERRY_PREPARED_ENDED: ended, after `last_` firings
+  std::atomic<uint64_t> last_{0};
+};
+
+}  // namespace ferry

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// PreparedRunner on local and mapped, with real lanes and pages: what is fired, when, what both
+// ends are told, and that nothing is allocated on the way.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "base/status.h"
+#include "device/timeline.h"
+#include "tests/contract/allocations.h"
+#include "tests/contract/rig.h"
+#include "transfer/local/prepared_runner.h"
+#include "transfer/mapped/link_page.h"
+
+namespace ferry {
+namespace {
+
+// What libferry does with a session's prepared words.
+class Client {
+ public:
+  Client() {
+    auto pages = TimelinePages::Create();
+    EXPECT_TRUE(pages.ok()) << pages.status();
+    pages_ = *std::move(pages);
+    raw_ = static_cast<ferry_timeline_pages*>(const_cast<void*>(pages_->begin()));
+  }
+  PreparedBatch& Prepare(uint32_t transfers) {
+    batches_.push_back(pages_->Prepare(static_cast<uint32_t>(batches_.size()), transfers));
+    return *batches_.back();
+  }
+  void Fire(uint32_t number, uint64_t n) {
+    __atomic_store_n(&raw_->prepared_defined[number].value, n, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&raw_->signals.lane_parked, __ATOMIC_SEQ_CST) != 0) {
+      eventfd_write(pages_->doorbell(), 1);
+    }
+  }
+  ferry_timeline_line& over(uint32_t number) { return raw_->prepared_over[number]; }
+  uint64_t Over(uint32_t number) { return __atomic_load_n(&over(number).value, __ATOMIC_SEQ_CST); }
+  void AwaitOver(uint32_t number, uint64_t n) {
+    ferry_timeline_line& line = over(number);
+    __atomic_fetch_add(&line.waiters, 1, __ATOMIC_SEQ_CST);
+    for (uint64_t now; (now = Over(number)) < n;) {
+      syscall(SYS_futex, &line.value, FUTEX_WAIT, static_cast<uint32_t>(now), nullptr, nullptr, 0);
+    }
+    __atomic_fetch_sub(&line.waiters, 1, __ATOMIC_SEQ_CST);
+  }
+  // Some lane sleeps and listens.
+  void AwaitParked(uint32_t lanes) {
+    while (__atomic_load_n(&raw_->signals.lane_parked, __ATOMIC_SEQ_CST) != lanes) sched_yield();
+  }
+
+ private:
+  std::unique_ptr<TimelinePages> pages_;
+  ferry_timeline_pages* raw_ = nullptr;
+  std::vector<std::unique_ptr<PreparedBatch>> batches_;
+};
+
+struct LaneEnd {
+  LaneEnd() : lane("lane", absl::ZeroDuration()) {
+    runner = std::make_unique<PreparedRunner>(lane, helper, answers.Sink());
+  }
+  void Arm(std::vector<TransportOp> ops) {
+    lane.RunAndWait([&] { runner->Launch(std::move(ops)); });
+  }
+  void Abort(uint64_t id) {
+    lane.RunAndWait([&] {
+      answers.BeginCall();
+      runner->Abort(TransferId(id), 1, absl::AbortedError("the test wants so"));
+      answers.EndCall();
+    });
+  }
+  uint64_t Allocations() {
+    uint64_t now = 0;
+    lane.RunAndWait([&] { now = ferry::Allocations(); });
+    return now;
+  }
+  CopyHelper helper;
+  Answers answers;
+  Lane lane;
+  std::unique_ptr<PreparedRunner> runner;
+};
+
+TransportOp Op(uint64_t id, PreparedEnds ends, LaunchRole role = LaunchRole::kCopy) {
+  TransportOp op;
+  op.transfer = TransferId(id);
+  op.attempt = 1;
+  op.role = role;
+  op.prepared = std::move(ends);
+  return op;
+}
+TransportOp Copies(TransportOp op, std::byte* to, const std::byte* from, const Layout& layout) {
+  op.copy.emplace(layout, absl::InlinedVector<const std::byte*, 1>{from}, layout,
+                  absl::InlinedVector<std::byte*, 1>{to});
+  return op;
+}
+TransportOp Copies(TransportOp op, std::byte* to, const std::byte* from, uint64_t bytes) {
+  return Copies(std::move(op), to, from, Layout{{ArenaId(1), 0, bytes}});
+}
+
+class PreparedTest : public testing::Test {
+ protected:
+  PreparedTest() : from_(8 << 20), to_(8 << 20) {}
+  static PreparedEnds Local(PreparedBatch& receive, PreparedBatch& send) {
+    return {&receive, &send, nullptr, 0};
+  }
+  void Fill(uint64_t seed, uint64_t bytes) { FillRandom(from_.data(), bytes, seed); }
+  bool Arrived(uint64_t bytes) { return memcmp(to_.data(), from_.data(), bytes) == 0; }
+
+  // First: they outlive the lanes.
+  Client sender_, receiver_;
+  std::vector<std::byte> from_, to_;
+  LaneEnd lane_;
+};
+
+TEST_F(PreparedTest, FiresAgainAndAgainAndAllocatesNothing) {
+  lane_.Arm({Copies(Op(1, Local(receiver_.Prepare(1), sender_.Prepare(1))), to_.data(),
+                    from_.data(), 8)});
+  uint64_t before = 0;
+  for (uint64_t n = 1; n <= 2000; ++n) {
+    if (n == 10) before = lane_.Allocations();
+    Fill(n, 8);
+    (n % 2 == 0 ? sender_ : receiver_).Fire(0, n);
+    (n % 2 == 0 ? receiver_ : sender_).Fire(0, n);
+    receiver_.AwaitOver(0, n);
+    sender_.AwaitOver(0, n);
+    ASSERT_TRUE(Arrived(8)) << n;
+  }
+  EXPECT_EQ(lane_.Allocations(), before);
+  EXPECT_EQ(lane_.answers.count(), 0u);
+  lane_.Abort(1);
+  lane_.answers.AwaitCount(1);
+}
+
+TEST_F(PreparedTest, ABundleOfManyIsFiredAsOneAndAllocatesNothing) {
+  constexpr uint32_t kCount = 1024;
+  constexpr uint64_t kBytes = 4096;
+  PreparedBatch& receive = receiver_.Prepare(kCount);
+  PreparedBatch& send = sender_.Prepare(kCount);
+  std::vector<TransportOp> ops;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    ops.push_back(Copies(Op(i + 1, Local(receive, send)), to_.data() + i * kBytes,
+                         from_.data() + i * kBytes, kBytes));
+  }
+  lane_.Arm(std::move(ops));
+  uint64_t before = 0;
+  for (uint64_t n = 1; n <= 30; ++n) {
+    if (n == 10) before = lane_.Allocations();
+    Fill(n, kCount * kBytes);
+    sender_.Fire(0, n);
+    receiver_.Fire(0, n);
+    receiver_.AwaitOver(0, n);
+    ASSERT_TRUE(Arrived(kCount * kBytes)) << n;
+    sender_.AwaitOver(0, n);
+  }
+  EXPECT_EQ(lane_.Allocations(), before);
+}
+
+TEST_F(PreparedTest, BatchesMayBeCutDifferentlyAndLieOnSeveralLanes) {
+  LaneEnd other;
+  PreparedBatch& send = sender_.Prepare(2);
+  PreparedBatch& here = receiver_.Prepare(1);
+  PreparedBatch& there = receiver_.Prepare(1);
+  lane_.Arm({Copies(Op(1, Local(here, send)), to_.data(), from_.data(), 4096)});
+  other.Arm({Copies(Op(2, Local(there, send)), to_.data() + 4096, from_.data() + 4096, 4096)});
+  for (uint64_t n = 1; n <= 500; ++n) {
+    Fill(n, 8192);
+    sender_.Fire(0, n);
+    receiver_.Fire(0, n);
+    receiver_.AwaitOver(0, n);
+    EXPECT_EQ(sender_.Over(0), n - 1) << "half of it is not over";
+    receiver_.Fire(1, n);
+    receiver_.AwaitOver(1, n);
+    sender_.AwaitOver(0, n);
+    ASSERT_TRUE(Arrived(8192)) << n;
+  }
+}
+
+TEST_F(PreparedTest, NothingIsFiredBeforeAllOfABatchAreArmed) {
+  PreparedBatch& send = sender_.Prepare(2);
+  PreparedBatch& receive = receiver_.Prepare(2);
+  lane_.Arm({Copies(Op(1, Local(receive, send)), to_.data(), from_.data(), 8)});
+  Fill(1, 16);
+  sender_.Fire(0, 1);
+  receiver_.Fire(0, 1);
+  lane_.lane.RunAndWait([] {});  // it has looked since
+  EXPECT_EQ(memcmp(to_.data(), from_.data(), 8) == 0, false);
+  lane_.Arm({Copies(Op(2, Local(receive, send)), to_.data() + 8, from_.data() + 8, 8)});
+  receiver_.AwaitOver(0, 1);
+  EXPECT_TRUE(Arrived(16));
+}
+
+TEST_F(PreparedTest, WhoStoresAheadIsServedFiringByFiring) {
+  LaneEnd other;
+  PreparedBatch& send = sender_.Prepare(2);
+  PreparedBatch& here = receiver_.Prepare(1);
+  PreparedBatch& there = receiver_.Prepare(1);
+  lane_.Arm({Copies(Op(1, Local(here, send)), to_.data(), from_.data(), 8)});
+  other.Arm({Copies(Op(2, Local(there, send)), to_.data() + 8, from_.data() + 8, 8)});
+  sender_.Fire(0, 1'000'000);
+  for (uint64_t n = 1; n <= 300; ++n) {
+    receiver_.Fire(0, n);
+    receiver_.Fire(1, n);
+    receiver_.AwaitOver(0, n);
+    receiver_.AwaitOver(1, n);
+  }
+  sender_.AwaitOver(0, 300);
+  EXPECT_EQ(sender_.Over(0), 300u);
+}
+
+TEST_F(PreparedTest, AnAbortIsAnsweredOnceAndNothingFiresAfterwards) {
+  PreparedBatch& send = sender_.Prepare(1);
+  PreparedBatch& receive = receiver_.Prepare(1);
+  // Several steps, so that some aborts meet a firing that has begun.
+  const Layout blocks = *Layout::Strided(ArenaId(1), 0, 8, 16, 50'000);
+  lane_.Arm({Copies(Op(1, Local(receive, send)), to_.data(), from_.data(), blocks)});
+  sender_.Fire(0, 1);
+  receiver_.Fire(0, 1);
+  lane_.Abort(1);
+  EXPECT_EQ(lane_.answers.Await(TransferId(1)).message(), "the test wants so");
+  const uint64_t over = receiver_.Over(0);
+  EXPECT_EQ(sender_.Over(0), over);
+  receive.End();
+  send.End();
+  EXPECT_EQ(receiver_.Over(0), FERRY_PREPARED_ENDED);
+  EXPECT_EQ(receiver_.over(0).first_failed, over + 1);
+  EXPECT_EQ(receive.firings(), over);
+  receiver_.Fire(0, over + 1);
+  sender_.Fire(0, over + 1);
+  lane_.lane.RunAndWait([] {});
+  EXPECT_EQ(receive.firings(), over);
+  EXPECT_EQ(lane_.answers.count(), 1u);
+}
+
+TEST_F(PreparedTest, WhatIsArmedIsAnsweredWhenTheLaneGoes) {
+  lane_.Arm({Copies(Op(1, Local(receiver_.Prepare(1), sender_.Prepare(1))), to_.data(),
+                    from_.data(), 8)});
+  lane_.runner.reset();
+  EXPECT_EQ(ReasonOf(lane_.answers.Await(TransferId(1))), Reason::kDraining);
+}
+
+class MappedPreparedTest : public PreparedTest {
+ protected:
+  MappedPreparedTest() {
+    auto made = LinkPage::Create();
+    EXPECT_TRUE(made.ok()) << made.status();
+    makers_ = *std::move(made);
+    auto taken =
+        LinkPage::Map(UniqueFd(dup(makers_->memfd())), UniqueFd(dup(makers_->makers_doorbell())),
+                      UniqueFd(dup(makers_->takers_doorbell())));
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    takers_ = *std::move(taken);
+  }
+  // One transfer of `bytes`, armed at both ends.
+  void Arm(uint64_t bytes, uint32_t slot = 3) {
+    source_.Arm({Op(1, {&sender_.Prepare(1), nullptr, makers_, slot}, LaunchRole::kSend)});
+    lane_.Arm({Copies(Op(1, {&receiver_.Prepare(1), nullptr, takers_, slot}), to_.data(),
+                      from_.data(), bytes)});
+  }
+
+  std::shared_ptr<LinkPage> makers_, takers_;
+  LaneEnd source_;
+};
+
+TEST_F(MappedPreparedTest, TwoLanesAgreeBySlotAndAllocateNothing) {
+  Arm(8);
+  uint64_t before[2] = {};
+  for (uint64_t n = 1; n <= 2000; ++n) {
+    if (n == 10) before[0] = lane_.Allocations(), before[1] = source_.Allocations();
+    Fill(n, 8);
+    (n % 2 == 0 ? sender_ : receiver_).Fire(0, n);
+    (n % 2 == 0 ? receiver_ : sender_).Fire(0, n);
+    receiver_.AwaitOver(0, n);
+    ASSERT_TRUE(Arrived(8)) << n;
+    sender_.AwaitOver(0, n);
+  }
+  EXPECT_EQ(lane_.Allocations(), before[0]);
+  EXPECT_EQ(source_.Allocations(), before[1]);
+}
+
+TEST_F(MappedPreparedTest, ASendBatchMayGoToSeveralReceiveBatches) {
+  LaneEnd other;
+  PreparedBatch& send = sender_.Prepare(2);
+  source_.Arm({Op(1, {&send, nullptr, makers_, 1}, LaunchRole::kSend),
+               Op(2, {&send, nullptr, makers_, 1}, LaunchRole::kSend)});
+  lane_.Arm(
+      {Copies(Op(1, {&receiver_.Prepare(1), nullptr, takers_, 1}), to_.data(), from_.data(), 8)});
+  other.Arm({Copies(Op(2, {&receiver_.Prepare(1), nullptr, takers_, 1}), to_.data() + 8,
+                    from_.data() + 8, 8)});
+  for (uint64_t n = 1; n <= 300; ++n) {
+    Fill(n, 16);
+    sender_.Fire(0, n);
+    receiver_.Fire(n % 2, n);
+    receiver_.AwaitOver(n % 2, n);
+    EXPECT_EQ(sender_.Over(0), n - 1);
+    receiver_.Fire(1 - n % 2, n);
+    sender_.AwaitOver(0, n);
+    ASSERT_TRUE(Arrived(16)) << n;
+  }
+}
+
+TEST_F(MappedPreparedTest, BytesCopiedFromALinkThatWasGivenUpAreNotBelieved) {
+  Arm(8);
+  sender_.Fire(0, 1);
+  receiver_.Fire(0, 1);
+  receiver_.AwaitOver(0, 1);
+  sender_.AwaitOver(0, 1);
+  makers_->Revoke();
+  sender_.Fire(0, 2);
+  receiver_.Fire(0, 2);
+  receiver_.AwaitParked(1);  // it has looked, and sleeps in spite of what it has seen
+  source_.lane.RunAndWait([] {});
+  lane_.Abort(1);
+  lane_.answers.AwaitCount(1);
+  EXPECT_EQ(receiver_.Over(0), 1u);
+  EXPECT_EQ(sender_.Over(0), 1u);
+}
+
+TEST_F(MappedPreparedTest, ASlotIsClearWhenTheSourceHasLetGo) {
+  Arm(8, 5);
+  sender_.Fire(0, 1);
+  receiver_.Fire(0, 1);
+  sender_.AwaitOver(0, 1);
+  EXPECT_EQ(takers_->slot(5).fired, 1u);
+  EXPECT_EQ(takers_->slot(5).done, 1u);
+  lane_.Abort(1);
+  source_.Abort(1);
+  source_.answers.AwaitCount(1);
+  EXPECT_EQ(takers_->slot(5).fired, 0u);
+  EXPECT_EQ(takers_->slot(5).done, 0u);
+}
+
+}  // namespace
+}  // namespace ferry

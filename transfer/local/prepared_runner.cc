@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/local/prepared_runner.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "transfer/local/copy_transport.h"
+#include "transfer/mapped/link_page.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kStepPieces = size_t{16} << 10;
+
+uint64_t Load(const uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_SEQ_CST); }
+
+}  // namespace
+
+PreparedRunner::PreparedRunner(Lane& lane, CopyHelper& helper, OpSink sink)
+    : lane_(lane), helper_(helper), sink_(std::move(sink)) {}
+
+PreparedRunner::~PreparedRunner() {
+  lane_.RunAndWait([this] {
+    while (!ops_.empty()) {
+      const auto [transfer, attempt] = ops_.begin()->first;
+      Abort(transfer, attempt,
+            Error(absl::StatusCode::kAborted, Reason::kDraining,
+                  absl::StrCat("prepared ", transfer.ToString(), ": its lane is taken down")));
+    }
+    if (polled_) lane_.RemovePoller(this);
+    if (!answers_.empty()) sink_(std::exchange(answers_, {}));
+  });
+  // A task that was posted before finds nothing to do; it must have run before the members go.
+  lane_.RunAndWait([] {});
+}
+
+void PreparedRunner::Launch(std::vector<TransportOp> ops) {
+  FERRY_CHECK(lane_.IsCurrent());
+  if (!std::exchange(polled_, true)) {
+    lane_.AddPoller(this);
+    pieces_.reserve(kStepPieces);
+  }
+  for (TransportOp& op : ops) {
+    Bundle& bundle = BundleOf(op);
+    FERRY_CHECK(ops_.try_emplace({op.transfer, op.attempt}, &bundle).second);
+    bundle.parts.push_back({op.transfer, op.attempt,
+                            op.copy ? std::make_unique<CopyPlan>(*std::move(op.copy)) : nullptr});
+    bundle.ends.own->Arm();
+    if (bundle.ends.source != nullptr) bundle.ends.source->Arm();
+  }
+}
+
+PreparedRunner::Bundle& PreparedRunner::BundleOf(const TransportOp& op) {
+  const bool sends = op.role == LaunchRole::kSend;
+  // A batch's transfers come together: the last bundle is mostly the one.
+  const auto found = std::find_if(bundles_.rbegin(), bundles_.rend(), [&](const auto& bundle) {
+    return bundle->sends == sends && bundle->ends == *op.prepared;
+  });
+  if (found != bundles_.rend()) return **found;
+  bundles_.push_back(std::make_unique<Bundle>());
+  Bundle& bundle = *bundles_.back();
+  bundle.ends = *op.prepared;
+  bundle.sends = sends;
+  lane_.Hear(bundle.ends.own->doorbell());
+  if (bundle.ends.source != nullptr) lane_.Hear(bundle.ends.source->doorbell());
+  if (bundle.ends.page != nullptr) lane_.Hear(bundle.ends.page->doorbell());
+  return bundle;
+}
+
+void PreparedRunner::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
+  FERRY_CHECK(lane_.IsCurrent());
+  const auto found = ops_.find({transfer, attempt});
+  if (found == ops_.end()) return;
+  Bundle& bundle = *found->second;
+  ops_.erase(found);
+  // The destination has let go before: what it has done by then counts at this end too.
+  if (bundle.sends && bundle.told > bundle.over) Advance(bundle);
+  Remove(bundle, transfer);
+  answers_.push_back({transfer, attempt, why});
+  if (answers_.size() > 1) return;
+  lane_.Post([this] {
+    if (!answers_.empty()) sink_(std::exchange(answers_, {}));
+  });
+}
+
+void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
+  bundle.ends.own->Disarm();
+  if (bundle.ends.source != nullptr) bundle.ends.source->Disarm();
+  if (std::exchange(bundle.copying, false)) {
+    bundle.next = 0;
+    for (Part& part : bundle.parts) part.copy->Rewind();
+  }
+  const auto part = std::find_if(bundle.parts.begin(), bundle.parts.end(),
+                                 [&](const Part& part) { return part.transfer == transfer; });
+  std::swap(*part, bundle.parts.back());
+  bundle.parts.pop_back();
+  if (!bundle.parts.empty()) return;
+  if (bundle.sends) {
+    LinkPage::Slot& slot = bundle.ends.page->slot(bundle.ends.slot);
+    __atomic_store_n(&slot.fired, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&slot.done, 0, __ATOMIC_SEQ_CST);
+  }
+  lane_.Unhear(bundle.ends.own->doorbell());
+  if (bundle.ends.source != nullptr) lane_.Unhear(bundle.ends.source->doorbell());
+  if (bundle.ends.page != nullptr) lane_.Unhear(bundle.ends.page->doorbell());
+  std::erase_if(bundles_, [&](const auto& entry) { return entry.get() == &bundle; });
+}
+
+bool PreparedRunner::Ready(const Bundle& bundle) {
+  if (bundle.copying) return true;
+  if (bundle.stopped) return false;
+  const PreparedEnds& ends = bundle.ends;
+  const uint64_t n = bundle.over + 1;
+  if (bundle.sends) {
+    if (bundle.told < n) return ends.own->Wants(n);
+    return ends.own->armed() && Load(ends.page->slot(ends.slot).done) >= n * bundle.parts.size();
+  }
+  if (!ends.own->Wants(n)) return false;
+  return ends.source != nullptr ? ends.source->Wants(n)
+                                : Load(ends.page->slot(ends.slot).fired) >= n;
+}
+
+bool PreparedRunner::Advance(Bundle& bundle) {
+  if (!Ready(bundle)) return false;
+  const PreparedEnds& ends = bundle.ends;
+  const uint64_t n = bundle.over + 1;
+  const auto count = static_cast<uint32_t>(bundle.parts.size());
+  if (bundle.sends) {
+    if (bundle.told < n) {
+      bundle.told = n;
+      __atomic_store_n(&ends.page->slot(ends.slot).fired, n, __ATOMIC_SEQ_CST);
+      ends.page->Ring();
+    } else {
+      bundle.over = n;
+      ends.own->Over(n, count);
+    }
+    return true;
+  }
+  bundle.copying = !Copy(bundle);
+  if (bundle.copying) return true;
+  bundle.next = 0;
+  if (ends.page != nullptr && ends.page->Revoked()) {
+    bundle.stopped = true;
+    return true;
+  }
+  bundle.over = n;
+  ends.own->Over(n, count);
+  if (ends.source != nullptr) {
+    ends.source->Over(n, count);
+  } else {
+    __atomic_fetch_add(&ends.page->slot(ends.slot).done, count, __ATOMIC_SEQ_CST);
+    ends.page->Ring();
+  }
+  return true;
+}
+
+bool PreparedRunner::Copy(Bundle& bundle) {
+  pieces_.clear();
+  size_t room = CopyTransport::kChunkBytes;
+  while (bundle.next < bundle.parts.size() && room != 0 && pieces_.size() < kStepPieces) {
+    CopyPlan& plan = *bundle.parts[bundle.next].copy;
+    if (plan.AtEnd()) {
+      plan.Rewind();
+      ++bundle.next;
+      continue;
+    }
+    const Segment segment = plan.Next(room);
+    pieces_.push_back({segment.local, segment.remote, segment.size});
+    room -= segment.size;
+  }
+  helper_.Copy(pieces_);
+  return bundle.next == bundle.parts.size();
+}
+
+bool PreparedRunner::Poll() {
+  bool progress = false;
+  for (const auto& bundle : bundles_) progress |= Advance(*bundle);
+  return progress;
+}
+
+bool PreparedRunner::PrepareToPark() {
+  return std::none_of(bundles_.begin(), bundles_.end(),
+                      [](const auto& bundle) { return Ready(*bundle); });
+}
+
+}  // namespace ferry

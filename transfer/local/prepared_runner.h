@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The armed prepared transfers of a lane, on `local` and `mapped`: fired by words in shared memory,
+// with no task, no message and no allocation. Transfers of the same two batches are a bundle, which
+// is fired as one:
+//   local: the destination's lane sees both clients' words, copies, and advances both 'over' words;
+//   mapped: the source's lane sees its client's word and says so in the link page's slot; the
+//   destination's lane, which sees its own client's, copies, looks whether the link was given up
+//   meanwhile, and says in the slot that it is done.
+//
+// Home: the lane, but for constructor and destructor. As for every transport each op is answered
+// exactly once, but only because it is aborted or the lane goes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "device/host/copy.h"
+#include "device/lane.h"
+#include "transfer/transport.h"
+
+namespace ferry {
+
+class PreparedRunner : public Transport, private Poller {
+ public:
+  PreparedRunner(Lane& lane, CopyHelper& helper, OpSink sink);
+  // Answers what is left with ABORTED and waits for the lane. Not from the lane.
+  ~PreparedRunner() override;
+
+  // Arms them: kCopy, or kSend of `mapped`.
+  void Launch(std::vector<TransportOp> ops) override;
+  // Between two firings or in one, of which the destination's bytes are then unspecified.
+  void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
+
+ private:
+  struct Part {
+    TransferId transfer;
+    uint32_t attempt = 0;
+    // Null if it sends. At its beginning unless the bundle is copying.
+    std::unique_ptr<CopyPlan> copy;
+  };
+  struct Bundle {
+    PreparedEnds ends;
+    bool sends = false;  // the source's half of `mapped`
+    std::vector<Part> parts;
+    uint64_t over = 0;  // firings carried out
+    uint64_t told = 0;  // `sends`: to the other end
+    size_t next = 0;    // the part to go on with
+    bool copying = false;
+    bool stopped = false;  // the link was given up: what was copied is not believed
+  };
+
+  Bundle& BundleOf(const TransportOp& op);
+  static bool Ready(const Bundle& bundle);
+  // Does what its words allow, as far as one step goes; false if that is nothing.
+  bool Advance(Bundle& bundle);
+  // One step; true if it was the firing's last.
+  bool Copy(Bundle& bundle);
+  // Takes the part out, and an empty bundle too.
+  void Remove(Bundle& bundle, TransferId transfer);
+
+  bool Poll() override;
+  bool Busy() const override { return false; }
+  bool Watching() const override { return !bundles_.empty(); }
+  bool PrepareToPark() override;
+
+  Lane& lane_;
+  CopyHelper& helper_;
+  const OpSink sink_;
+  bool polled_ = false;  // by the lane
+  std::vector<std::unique_ptr<Bundle>> bundles_;
+  absl::flat_hash_map<std::pair<TransferId, uint32_t>, Bundle*> ops_;
+  std::vector<OpResult> answers_;  // to be given by a task
+  std::vector<CopyPiece> pieces_;  // of the current step; never grows
+};
+
+}  // namespace ferry
