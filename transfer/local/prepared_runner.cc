@@ -158,7 +158,7 @@ bool PreparedRunner::Advance(Bundle& bundle) {
 
 bool PreparedRunner::Copy(Bundle& bundle) {
   pieces_.clear();
-  size_t room = CopyTransport::kChunkBytes;
+  size_t room = CopyTransport::kStepBytes;
   while (bundle.next < bundle.parts.size() && room != 0 && pieces_.size() < kStepPieces) {
     CopyPlan& plan = *bundle.parts[bundle.next].copy;
     if (plan.AtEnd()) {
