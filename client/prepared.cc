@@ -156,6 +156,7 @@ StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeo
   if (!prepared->session->Mine()) return Forked();
   if (prepared->released.load()) return Released();
   const Place place = PlaceOf(*prepared);
+  if (place.first_id == 0) return PreparedStatus(prepared);
   Timelines& timelines = prepared->session->timelines();
   const Timelines::Wait wait = timelines.WaitPrepared(
       *place.life, place.number, firing, DeadlineAfter(timeout_ns), prepared->released);
@@ -174,7 +175,7 @@ StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeo
 uint64_t PreparedOver(const ferry_prepared& prepared) {
   const Place place = PlaceOf(prepared);
   const uint64_t well = WentWell(prepared.session->timelines().Prepared(place.number));
-  return place.life->ended() ? 0 : well;
+  return place.first_id == 0 || place.life->ended() ? 0 : well;
 }
 
 StatusPtr PreparedStatus(ferry_prepared* prepared) {

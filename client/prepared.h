@@ -59,7 +59,7 @@ struct ferry_prepared {
   // How it stands at one life of the daemon: where it was prepared, and from where it counts.
   struct Place {
     std::shared_ptr<const ferry::client::Life> life;  // null: not prepared yet
-    uint64_t first_id = 0;
+    uint64_t first_id = 0;  // 0: this life's daemon refused it, so that `number` is not ours
     uint32_t number = 0;
     uint64_t fired = 0;
   };

@@ -50,6 +50,9 @@ TEST_F(ReattachTest, DevicesAndQuotasMayBeOthers) {
   Arena large = Must(session.CreateArena(0, kMiB));
   Arena elsewhere = Must(session.CreateArena(1, 4096));
   ASSERT_THAT(released.Release(), IsOk());
+  Prepared refused = Must(session.PrepareReceive(1, {Transfer(0, "gone", {elsewhere.All()})}));
+  Prepared to = Must(session.PrepareReceive(0, {Transfer(0, "p", {small.Range(0, 8)})}));
+  Prepared from = Must(session.PrepareSend(0, {Transfer(0, "p", {small.Range(8, 8)})}));
   node(0).Kill();
   std::ofstream(node(0).config_file())
       << "node: { name: node-a, runtime_dir: " << node(0).runtime_dir()
@@ -68,6 +71,16 @@ TEST_F(ReattachTest, DevicesAndQuotasMayBeOthers) {
   // Arena ids start again with the daemon: an old one must not mean another arena.
   EXPECT_THAT(post(0, released), Is("NOT_FOUND/ID_STALE"));
   EXPECT_THAT(post(0, small), IsOk());
+  // What was prepared goes on, or says why not; the words of one are not read for the other.
+  ASSERT_THAT(from.Fire(), IsOk());
+  ASSERT_THAT(to.Fire(), IsOk());
+  EXPECT_THAT(to.Wait(kSoon), IsOk());
+  EXPECT_THAT(from.Wait(kSoon), IsOk());
+  for (const Status& status : {refused.Health(), refused.Fire(), refused.Wait(1, kSoon)}) {
+    EXPECT_THAT(status, Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("came back")));
+  }
+  EXPECT_EQ(refused.over(), 0u);
+  EXPECT_THAT(refused.Release(), IsOk());
   session.Close();
 }
 
