@@ -47,6 +47,8 @@ function(ferry_tests name)
   target_link_libraries(${name} PRIVATE ferry_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_LABEL STREQUAL "unit")
     target_compile_options(${name} PRIVATE -O0)  # matchers take the optimizer half of the whole build
+  elseif(NOT ARG_LABEL STREQUAL "sim")
+    target_compile_options(${name} PRIVATE -O1)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/fd.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/memory_cgroup.h"
 #include "tests/support/raw_socket.h"
 
 namespace ferry::testing {
@@ -111,6 +112,24 @@ TEST_F(HostTest, NoMemoryForAnArena) {
   ExpectTransfer(source, destination, "meanwhile");
   ASSERT_EQ(prlimit(node(0).process().pid(), RLIMIT_AS, &before, nullptr), 0);
   EXPECT_THAT(source.session.ImportArena(source.device, large.get(), 1024 * kMiB).status(), IsOk());
+}
+
+// A client that fills an arena of more than its own cgroup may have pays for that itself.
+TEST_F(HostTest, AClientOverItsMemoryLimit) {
+  std::string why;
+  const std::unique_ptr<MemoryCgroup> cgroup = MemoryCgroup::Create(64 * kMiB, &why);
+  if (cgroup == nullptr) GTEST_SKIP() << "no memory cgroups: " << why;
+  Start();
+  End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
+  {
+    ClientProcess greedy(node(0).client_dir(), "greedy");
+    ASSERT_TRUE(cgroup->Add(greedy.pid()));
+    ASSERT_EQ(greedy.Tell("arena 0 16777216"), "OK 0");
+    ASSERT_EQ(node(0).admin().Sessions().sessions_size(), 2);
+    EXPECT_EQ(greedy.Tell("arena 0 1073741824"), "") << "it must be dead";
+  }
+  EXPECT_TRUE(Await([&] { return node(0).admin().ArenaBytes() == kMiB; }));
+  ExpectTransfer(source, destination, "after");
 }
 
 // Steps of the wall clock, an hour forward and two back, shorten no deadline, lengthen none, and

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/network_namespaces.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/support/await.h"
+#include "tests/support/process.h"
+
+namespace ferry::testing {
+namespace {
+
+// Documentation addresses (RFC 5737): nobody routes them.
+constexpr char kNet[] = "192.0.2.";
+constexpr char kCable[] = "cable";
+
+// "" if it went well, else what it printed.
+std::string Run(const std::string& command) {
+  const std::vector<std::string> words = absl::StrSplit(command, ' ');
+  std::vector<std::string> arguments = {"/usr/bin/env"};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  const Finished finished = RunProgram(arguments);
+  if (finished.status == 0) return "";
+  return absl::StrCat(command, ": exit status ", finished.status, ": ", finished.output);
+}
+
+}  // namespace
+
+NetworkNamespaces::NetworkNamespaces() : prefix_(absl::StrCat("ferry-test-", getpid(), "-")) {}
+
+std::unique_ptr<NetworkNamespaces> NetworkNamespaces::Create(std::string* why) {
+  std::unique_ptr<NetworkNamespaces> made(new NetworkNamespaces);
+  std::vector<std::string> commands;
+  for (size_t i = 0; i < 2; ++i) commands.push_back(absl::StrCat("ip netns add ", made->name(i)));
+  commands.push_back(absl::StrCat("ip link add ", kCable, " netns ", made->name(0),
+                                  " type veth peer name ", kCable, " netns ", made->name(1)));
+  for (size_t i = 0; i < 2; ++i) {
+    const std::string ip = absl::StrCat("ip -netns ", made->name(i));
+    commands.push_back(absl::StrCat(ip, " address add ", made->address(i), "/24 dev ", kCable));
+    commands.push_back(absl::StrCat(ip, " link set ", kCable, " up"));
+    commands.push_back(absl::StrCat(ip, " link set lo up"));
+  }
+  for (const std::string& command : commands) {
+    *why = Run(command);
+    if (!why->empty()) return nullptr;
+  }
+  // The kernel takes its time to say so, and who starts before has no such interface.
+  for (size_t i = 0; i < 2; ++i) {
+    if (!made->AwaitRunning(i)) *why = "the cable does not come up";
+  }
+  return why->empty() ? std::move(made) : nullptr;
+}
+
+bool NetworkNamespaces::AwaitRunning(size_t i) {
+  const std::vector<std::string> show = {"/usr/bin/env", "ip",   "-netns", name(i),
+                                         "link",         "show", kCable};
+  return Await([&] { return RunProgram(show).output.find("state UP") != std::string::npos; });
+}
+
+NetworkNamespaces::~NetworkNamespaces() {
+  for (size_t i = 0; i < 2; ++i) Run(absl::StrCat("ip netns delete ", name(i)));
+}
+
+std::string NetworkNamespaces::address(size_t i) const { return absl::StrCat(kNet, i + 1); }
+
+std::vector<std::string> NetworkNamespaces::launcher(size_t i) const {
+  return {"/usr/bin/env", "ip", "netns", "exec", name(i)};
+}
+
+void NetworkNamespaces::SetCable(bool plugged) {
+  EXPECT_EQ(
+      Run(absl::StrCat("ip -netns ", name(0), " link set ", kCable, plugged ? " up" : " down")),
+      "");
+  if (plugged) {
+    EXPECT_TRUE(AwaitRunning(0) && AwaitRunning(1));
+  }
+}
+
+void NetworkNamespaces::SetRate(const std::string& rate) {
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(Run(absl::StrCat("tc -netns ", name(i), " qdisc replace dev ", kCable,
+                               " root tbf rate ", rate, " burst 256k latency 50ms")),
+              "");
+  }
+}
+
+}  // namespace ferry::testing
