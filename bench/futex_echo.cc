@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -10,6 +11,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <optional>
 
 #include "base/fd.h"
 #include "base/status.h"
@@ -31,6 +33,27 @@ void AwaitOther(std::atomic<uint32_t>& word, uint32_t not_this) {
   }
 }
 
+// Keeps the calling thread on the first or on the last core that it may use.
+class OnCore {
+ public:
+  explicit OnCore(bool last) {
+    sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (!CPU_ISSET(core, &before_)) continue;
+      if (last) CPU_ZERO(&one);
+      CPU_SET(core, &one);
+      if (!last) break;
+    }
+    sched_setaffinity(0, sizeof(one), &one);
+  }
+  ~OnCore() { sched_setaffinity(0, sizeof(before_), &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
 }  // namespace
 
 struct FutexEcho::Words {
@@ -38,8 +61,10 @@ struct FutexEcho::Words {
   alignas(64) std::atomic<uint32_t> answer;
 };
 
-int RunFutexEcho(int memfd) {
+int RunFutexEcho(int memfd, Cores cores) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::optional<OnCore> pinned;
+  if (cores == Cores::kTwo) pinned.emplace(/*last=*/true);
   void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (page == MAP_FAILED) return 1;
   auto* words = static_cast<FutexEcho::Words*>(page);
@@ -50,7 +75,7 @@ int RunFutexEcho(int memfd) {
   }
 }
 
-absl::StatusOr<FutexEcho> FutexEcho::Start(const std::string& self) {
+absl::StatusOr<FutexEcho> FutexEcho::Start(const std::string& self, Cores cores) {
   UniqueFd memfd(memfd_create("futex-echo", MFD_CLOEXEC));
   void* page = MAP_FAILED;
   if (memfd.valid() && ftruncate(memfd.get(), kPage) == 0) {
@@ -61,12 +86,15 @@ absl::StatusOr<FutexEcho> FutexEcho::Start(const std::string& self) {
   }
   tools::SpawnOptions options;
   options.arguments = {self, "futex-echo"};
+  if (cores == Cores::kTwo) options.arguments.push_back("two");
   options.fd = memfd.get();
   ASSIGN_OR_RETURN(tools::ChildProcess other, tools::ChildProcess::Spawn(options));
-  return FutexEcho(std::move(other), static_cast<Words*>(page));
+  return FutexEcho(std::move(other), static_cast<Words*>(page), cores);
 }
 
 absl::Duration FutexEcho::RoundTrip() {
+  std::optional<OnCore> pinned;
+  if (cores_ == Cores::kTwo) pinned.emplace(/*last=*/false);
   const uint32_t next = words_->ask.load() + 1;
   const int64_t start = tools::MonotonicNanoseconds();
   Set(words_->ask, next);

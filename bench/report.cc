@@ -36,12 +36,18 @@ std::string Report::ToTable() const {
                       {""}});
   for (const Row& row : rows_) {
     const std::string ratio = row.peer_warm ? absl::StrFormat("%.2f", row.measured()) : "-";
-    const std::string target =
-        absl::StrCat(row.at_most ? "<= " : ">= ",
-                     row.peer_warm ? absl::StrFormat("%.3g", row.target) : Number(row.target));
+    std::string target = "-";
+    if (row.target) {
+      target =
+          absl::StrCat(row.at_most ? "<= " : ">= ",
+                       row.peer_warm ? absl::StrFormat("%.3g", *row.target) : Number(row.target));
+    }
     table.AddRow({row.name, row.unit, Number(row.cold), Number(row.warm),
                   row.peer.empty() ? "-" : row.peer, Number(row.peer_cold), Number(row.peer_warm),
-                  ratio, target, row.passed() ? "pass" : "FAIL"});
+                  ratio, target,
+                  !row.target    ? ""
+                  : row.passed() ? "pass"
+                                 : "FAIL"});
   }
   return table.ToString();
 }
@@ -59,7 +65,7 @@ std::string Report::ToJson(const std::string& command, const std::string& machin
                            {"against_warm", OrNull(row.peer_warm)},
                            {"measured", row.measured()},
                            {"bound", row.at_most ? "at most" : "at least"},
-                           {"target", row.target},
+                           {"target", OrNull(row.target)},
                            {"passed", row.passed()}});
   }
   return out.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -17,11 +17,13 @@ struct Row {
   std::string peer;  // what it is measured against; empty: the target is absolute
   std::optional<double> peer_cold;
   std::optional<double> peer_warm;
-  bool at_most = false;  // the target is an upper bound, else a lower one
-  double target = 0;     // of warm / peer_warm, or of warm
+  bool at_most = false;          // the target is an upper bound, else a lower one
+  std::optional<double> target;  // of warm / peer_warm, or of warm; none: to compare with
 
   double measured() const { return peer_warm ? warm / *peer_warm : warm; }
-  bool passed() const { return at_most ? measured() <= target : measured() >= target; }
+  bool passed() const {
+    return !target || (at_most ? measured() <= *target : measured() >= *target);
+  }
 };
 
 class Report {

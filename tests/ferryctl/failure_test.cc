@@ -45,6 +45,19 @@ TEST(FailureTest, KeepsTheReasonAndEveryViolation) {
       R"({"field":"buffers[1]","text":"odd\nline"}]}})");
 }
 
+TEST(FailureTest, SaysWhenToTryAgain) {
+  google::rpc::Status details;
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_nanos(12'500'000);
+  details.add_details()->PackFrom(retry);
+  const absl::Status status = FromGrpc(
+      grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full", details.SerializeAsString()));
+  EXPECT_EQ(DescribeFailure(status, false), "RESOURCE_EXHAUSTED: full\n  try again in 12.5ms");
+  EXPECT_EQ(DescribeFailure(status, true),
+            R"({"error":{"code":"RESOURCE_EXHAUSTED","reason":"","message":"full",)"
+            R"("violations":[],"retry_after_ms":12.5}})");
+}
+
 TEST(FailureTest, ShowsTheReasonOfANewerDaemon) {
   const absl::Status status = FromGrpc(WithDetails(grpc::StatusCode::ABORTED, "no", "NOVEL", {}));
   EXPECT_EQ(DescribeFailure(status, false), "ABORTED NOVEL: no");

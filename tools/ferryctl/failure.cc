@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "base/status.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -71,9 +72,11 @@ absl::Status FromFerry(ferry_status* status) {
     violations.push_back(
         {ferry_status_violation_field(status, i), ferry_status_violation_text(status, i)});
   }
-  absl::Status result = WithViolations(
-      Make(ferry_status_code(status), ferry_status_reason(status), ferry_status_message(status)),
-      violations);
+  absl::Status result =
+      WithRetryAfter(WithViolations(Make(ferry_status_code(status), ferry_status_reason(status),
+                                         ferry_status_message(status)),
+                                    violations),
+                     absl::Nanoseconds(static_cast<int64_t>(ferry_status_retry_after_ns(status))));
   ferry_status_free(status);
   return result;
 }
@@ -81,34 +84,45 @@ absl::Status FromFerry(ferry_status* status) {
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   std::string reason;
+  absl::Duration retry_after;
   std::vector<Violation> violations;
   google::rpc::Status details;
   if (details.ParseFromString(status.error_details())) {
     for (const auto& detail : details.details()) {
       google::rpc::ErrorInfo info;
       google::rpc::BadRequest bad;
+      google::rpc::RetryInfo retry;
       if (detail.UnpackTo(&info)) {
         reason = info.reason();
       } else if (detail.UnpackTo(&bad)) {
         for (const auto& v : bad.field_violations()) {
           violations.push_back({v.field(), v.description()});
         }
+      } else if (detail.UnpackTo(&retry)) {
+        retry_after = absl::Seconds(retry.retry_delay().seconds()) +
+                      absl::Nanoseconds(retry.retry_delay().nanos());
       }
     }
   }
-  return WithViolations(Make(status.error_code(), reason, status.error_message()), violations);
+  return WithRetryAfter(
+      WithViolations(Make(status.error_code(), reason, status.error_message()), violations),
+      retry_after);
 }
 
 std::string DescribeFailure(const absl::Status& status, bool json) {
   const std::string code = absl::StatusCodeToString(status.code());
   const std::string reason = ReasonText(status);
   const std::vector<Violation> violations = ViolationsOf(status);
+  const absl::Duration retry_after = RetryAfterOf(status);
   if (json) {
     nlohmann::ordered_json error = {
         {"code", code}, {"reason", reason}, {"message", std::string(status.message())}};
     error["violations"] = nlohmann::ordered_json::array();
     for (const Violation& v : violations) {
       error["violations"].push_back({{"field", v.field}, {"text", v.text}});
+    }
+    if (retry_after > absl::ZeroDuration()) {
+      error["retry_after_ms"] = absl::ToDoubleMilliseconds(retry_after);
     }
     return nlohmann::ordered_json({{"error", error}})
         .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -117,6 +131,9 @@ std::string DescribeFailure(const absl::Status& status, bool json) {
                                   reason == code ? "" : reason, ": ", status.message());
   for (size_t i = 1; i < violations.size(); ++i) {
     absl::StrAppend(&text, "\n  ", violations[i].field, ": ", violations[i].text);
+  }
+  if (retry_after > absl::ZeroDuration()) {
+    absl::StrAppend(&text, "\n  try again in ", absl::FormatDuration(retry_after));
   }
   return text;
 }

@@ -29,7 +29,7 @@ absl::Status WithViolations(absl::Status status, const std::vector<Violation>& v
 std::vector<Violation> ViolationsOf(const absl::Status& status);
 
 // "NOT_FOUND ARENA_NOT_FOUND: text", which has the first violation in it, and a line for each
-// further one; or all as one JSON object.
+// further one, and when to try again if that can help; or all as one JSON object.
 std::string DescribeFailure(const absl::Status& status, bool json);
 
 // Which ExitStatus an error means.
