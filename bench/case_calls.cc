@@ -97,8 +97,9 @@ absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report
 }
 
 absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Report& report) {
-  ASSIGN_OR_RETURN(FutexEcho futex, FutexEcho::Start(settings.self));
-  ASSIGN_OR_RETURN(FutexEcho apart, FutexEcho::Start(settings.self, Cores::kTwo));
+  ASSIGN_OR_RETURN(FutexEcho futex, FutexEcho::Start(settings.self, FutexRoad::kPair));
+  ASSIGN_OR_RETURN(FutexEcho apart, FutexEcho::Start(settings.self, FutexRoad::kTwoCores));
+  ASSIGN_OR_RETURN(FutexEcho third, FutexEcho::Start(settings.self, FutexRoad::kThroughThird));
   ASSIGN_OR_RETURN(tools::BenchPair local, OpenPair(settings, nodes, 0, 0, FERRY_ROUTE_LOCAL));
   ASSIGN_OR_RETURN(tools::BenchPair mapped, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
   ASSIGN_OR_RETURN(tools::BenchPair posted, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_MAPPED));
@@ -114,7 +115,7 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
   const auto per_second = [](absl::Duration elapsed) {
     return static_cast<double>(kFirings * kRateBatch) / absl::ToDoubleSeconds(elapsed);
   };
-  std::vector<double> futexes, aparts, locals, mappeds, posts, firings;
+  std::vector<double> futexes, aparts, thirds, locals, mappeds, posts, firings;
   for (int round = 0; round < settings.rounds; ++round) {
     const auto trips = [](FutexEcho& echo) {
       return MedianMicroseconds(
@@ -122,10 +123,12 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
     };
     ASSIGN_OR_RETURN(double futex_time, trips(futex));
     ASSIGN_OR_RETURN(double apart_time, trips(apart));
+    ASSIGN_OR_RETURN(double third_time, trips(third));
     ASSIGN_OR_RETURN(std::vector<absl::Duration> local_trips, local.Ping(kCallsPerRound));
     ASSIGN_OR_RETURN(std::vector<absl::Duration> mapped_trips, mapped.Ping(kCallsPerRound));
     futexes.push_back(futex_time);
     aparts.push_back(apart_time);
+    thirds.push_back(third_time / 2);
     locals.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(local_trips))));
     mappeds.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(mapped_trips))));
     ASSIGN_OR_RETURN(absl::Duration post_time,
@@ -144,13 +147,17 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
   row.at_most = true;
   row.target = 1.5;
   report.Add(row);
+  Row limit = row;
+  limit.target.reset();
+  limit.peer = "futex words, one way, through a third process";
+  limit.peer_warm = tools::Median(thirds);
+  report.Add(limit);
+  limit.peer = "futex-word round trip between two cores";
+  limit.peer_warm = tools::Median(aparts);
+  report.Add(limit);
   row.name = "8 B prepared, mapped";
   row.warm = tools::Median(mappeds);
   row.target = 2.5;
-  report.Add(row);
-  row.peer = "the same between two cores";
-  row.peer_warm = tools::Median(aparts);
-  row.target.reset();
   report.Add(row);
   Row rate;
   rate.name = "1,024 x 4 KiB prepared, mapped";

@@ -57,25 +57,36 @@ class OnCore {
 }  // namespace
 
 struct FutexEcho::Words {
-  alignas(64) std::atomic<uint32_t> ask;
-  alignas(64) std::atomic<uint32_t> answer;
+  struct Line {
+    alignas(64) std::atomic<uint32_t> ask;
+    alignas(64) std::atomic<uint32_t> answer;
+    // Asks, and waits for the answer.
+    void Ask(uint32_t number) {
+      Set(ask, number);
+      AwaitOther(answer, number - 1);
+    }
+  };
+  Line near;
+  Line far;  // behind a third process
 };
 
-int RunFutexEcho(int memfd, Cores cores) {
+int RunFutexEcho(int memfd, const std::string& role) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::optional<OnCore> pinned;
-  if (cores == Cores::kTwo) pinned.emplace(/*last=*/true);
+  if (role == "apart") pinned.emplace(/*last=*/true);
   void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (page == MAP_FAILED) return 1;
   auto* words = static_cast<FutexEcho::Words*>(page);
+  FutexEcho::Words::Line& line = role == "far" ? words->far : words->near;
   for (uint32_t seen = 0;;) {
-    AwaitOther(words->ask, seen);
-    seen = words->ask.load();
-    Set(words->answer, seen);
+    AwaitOther(line.ask, seen);
+    seen = line.ask.load();
+    if (role == "third") words->far.Ask(seen);
+    Set(line.answer, seen);
   }
 }
 
-absl::StatusOr<FutexEcho> FutexEcho::Start(const std::string& self, Cores cores) {
+absl::StatusOr<FutexEcho> FutexEcho::Start(const std::string& self, FutexRoad road) {
   UniqueFd memfd(memfd_create("futex-echo", MFD_CLOEXEC));
   void* page = MAP_FAILED;
   if (memfd.valid() && ftruncate(memfd.get(), kPage) == 0) {
@@ -84,21 +95,26 @@ absl::StatusOr<FutexEcho> FutexEcho::Start(const std::string& self, Cores cores)
   if (page == MAP_FAILED) {
     return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal, "make a shared page", errno);
   }
-  tools::SpawnOptions options;
-  options.arguments = {self, "futex-echo"};
-  if (cores == Cores::kTwo) options.arguments.push_back("two");
-  options.fd = memfd.get();
-  ASSIGN_OR_RETURN(tools::ChildProcess other, tools::ChildProcess::Spawn(options));
-  return FutexEcho(std::move(other), static_cast<Words*>(page), cores);
+  std::vector<std::string> roles = {"near"};
+  if (road == FutexRoad::kTwoCores) roles = {"apart"};
+  if (road == FutexRoad::kThroughThird) roles = {"third", "far"};
+  std::vector<tools::ChildProcess> others;
+  for (const std::string& role : roles) {
+    tools::SpawnOptions options;
+    options.arguments = {self, "futex-echo", role};
+    options.fd = memfd.get();
+    ASSIGN_OR_RETURN(tools::ChildProcess other, tools::ChildProcess::Spawn(options));
+    others.push_back(std::move(other));
+  }
+  return FutexEcho(std::move(others), static_cast<Words*>(page), road);
 }
 
 absl::Duration FutexEcho::RoundTrip() {
   std::optional<OnCore> pinned;
-  if (cores_ == Cores::kTwo) pinned.emplace(/*last=*/false);
-  const uint32_t next = words_->ask.load() + 1;
+  if (road_ == FutexRoad::kTwoCores) pinned.emplace(/*last=*/false);
+  const uint32_t next = words_->near.ask.load() + 1;
   const int64_t start = tools::MonotonicNanoseconds();
-  Set(words_->ask, next);
-  AwaitOther(words_->answer, next - 1);
+  words_->near.Ask(next);
   return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
 }
 

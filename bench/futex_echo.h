@@ -5,32 +5,41 @@
 // machine takes ten times as long.
 #pragma once
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tools/ferryctl/child_process.h"
 
 namespace ferry::bench {
 
-enum class Cores { kAny, kTwo };
+enum class FutexRoad {
+  kPair,          // two processes, wherever the scheduler leaves them
+  kTwoCores,      // kept on different cores, this one's thread for as long as RoundTrip lasts
+  kThroughThird,  // a third process passes on what either says, as a daemon between two clients
+                  // must
+};
 
-// The other end, on the shared page behind `memfd`, until the process that made it is gone.
-int RunFutexEcho(int memfd, Cores cores);
+// Another process of a road, on the shared page behind `memfd`, until the one that made it is gone.
+// `role` is what Start gives as an argument.
+int RunFutexEcho(int memfd, const std::string& role);
 
 class FutexEcho {
  public:
-  // `self` futex-echo runs RunFutexEcho(3, kAny), with a further argument "two" (3, kTwo): then the
-  // ends are kept on different cores, this one's thread for as long as RoundTrip lasts.
-  static absl::StatusOr<FutexEcho> Start(const std::string& self, Cores cores = Cores::kAny);
+  // `self` futex-echo ROLE runs RunFutexEcho(3, ROLE).
+  static absl::StatusOr<FutexEcho> Start(const std::string& self, FutexRoad road);
   absl::Duration RoundTrip();
 
  private:
   struct Words;
-  friend int RunFutexEcho(int memfd, Cores cores);
-  FutexEcho(tools::ChildProcess other, Words* words, Cores cores)
-      : other_(std::move(other)), words_(words), cores_(cores) {}
-  tools::ChildProcess other_;
+  friend int RunFutexEcho(int memfd, const std::string& role);
+  FutexEcho(std::vector<tools::ChildProcess> others, Words* words, FutexRoad road)
+      : others_(std::move(others)), words_(words), road_(road) {}
+  std::vector<tools::ChildProcess> others_;
   Words* words_;  // of a page that is never unmapped
-  Cores cores_;
+  FutexRoad road_;
 };
 
 }  // namespace ferry::bench

@@ -100,9 +100,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
 
 int Run(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "bench-receiver") return tools::RunBenchReceiver(3);
-  if (argc >= 2 && std::string(argv[1]) == "futex-echo") {
-    return RunFutexEcho(3, argc == 2 ? Cores::kAny : Cores::kTwo);
-  }
+  if (argc == 3 && std::string(argv[1]) == "futex-echo") return RunFutexEcho(3, argv[2]);
   if (argc == 3 && std::string(argv[1]) == "echo-server") return RunEchoServer(argv[2]);
 
   // A thousand sessions in one process.
