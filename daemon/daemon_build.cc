@@ -117,7 +117,8 @@ void Daemon::Impl::MakeTables() {
   PeerTable::Hooks peer_hooks;
   peer_hooks.send_request = [this](Door::ConnectionId connection,
                                    const PeerSocketRequest& request) {
-    return door.Send(connection, EncodePeerSocket(request));
+    const std::string packet = EncodePeerSocket(request);
+    return packet.size() <= Door::kMaxPacket && door.Send(connection, packet);
   };
   peer_hooks.send_response = [this](Door::ConnectionId connection,
                                     const PeerSocketResponse& response,
@@ -125,6 +126,7 @@ void Daemon::Impl::MakeTables() {
     return door.Send(connection, EncodePeerSocket(response), fds);
   };
   peer_hooks.close = [this](Door::ConnectionId connection) { door.Close(connection); };
+  peer_hooks.finish = [this](Door::ConnectionId connection) { door.Finish(connection); };
   peer_hooks.connect = [this](PeerId peer, const std::string& path) {
     return ConnectToPeer(peer, path);
   };

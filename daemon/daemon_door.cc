@@ -127,7 +127,8 @@ absl::Status Daemon::Impl::OpenDoor() {
             control.Post([this, connection] { peers->OnSocketClosed(connection); });
             return;
           }
-          control.Post([this, connection, who, request = *std::move(request)]() mutable {
+          // As a post of a client: what the peer says is not kept waiting for a thread to wake.
+          control.PostOrRun([this, connection, who, request = *std::move(request)]() mutable {
             peers->OnSocketRequest(connection, who, std::move(request));
           });
         },

@@ -185,6 +185,10 @@ void Door::Close(ConnectionId id) {
   entries_.erase(it);
 }
 
+void Door::Finish(ConnectionId id) {
+  if (const std::shared_ptr<Entry> entry = Find(id)) shutdown(entry->fd.get(), SHUT_RDWR);
+}
+
 size_t Door::connections() const {
   MutexLock lock(mutex_);
   return entries_.size();

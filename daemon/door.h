@@ -84,6 +84,8 @@ class Door {
   // client that does not read its answers); the caller closes it then.
   bool Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds = {});
   void Close(ConnectionId id);
+  // As Close, but what has arrived is read before, and on_closed is called.
+  void Finish(ConnectionId id);
   uint64_t refused_for_fds() const { return refused_.load(std::memory_order_relaxed); }
   size_t connections() const;
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/frame_order.h"
 #include "daemon/peer_table.h"
 
 namespace ferry {
@@ -31,9 +32,12 @@ struct PeerTable::Link {
   // WhenTried's, and when they are told whatever came of it.
   std::vector<std::function<void()>> awaiting;
   absl::Time awaiting_until;
-  std::vector<PeerMessage> early;  // messages that came before we were up
+  FrameOrder order;                   // what they said; nothing is taken of it before we are up
+  uint64_t next_event = 1;            // of what we say
+  std::optional<absl::Status> ending; // it is lost once the door has read what came before its end
 
-  // Reading their arenas: our connection to their peer.sock.
+  // Our connection to their peer.sock, as long as the link is mapped: we ask for their arenas there,
+  // and say there what fits.
   std::optional<Door::ConnectionId> socket;
   uint64_t next_sequence = 1;
   absl::flat_hash_map<uint64_t, ArenaId> asked;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "daemon/peer_stream.h"
 
 namespace ferry {
 
@@ -22,7 +23,8 @@ struct GetArena {
 };
 struct PeerSocketRequest {
   uint64_t sequence = 0;
-  std::variant<PeerSocketHello, GetArena> body;
+  // A frame has events and no hello, and is not answered.
+  std::variant<PeerSocketHello, GetArena, PeerFrame> body;
 };
 struct PeerSocketWelcome {};
 struct ArenaGranted {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable's other half: what it says over peer.sock, so that daemons of one host map each other's
-// arenas.
+// PeerTable's other half: peer.sock, by which daemons of one host map each other's arenas and hear
+// what the other one says on the link. A connection shows the secret of one link, so it is of that
+// link and of no other.
 #include <algorithm>
 #include <utility>
 
@@ -43,7 +44,7 @@ void PeerTable::OnArenaGone(ArenaId arena) {
     Link& link = *links_[peer.value()];
     link.granted.erase(arena);
     if (link.last_granted == arena) link.last_granted = ArenaId();
-    if (link.state == State::kUp) link.stream->Send({std::nullopt, {}, {arena}});
+    if (link.state == State::kUp) Tell(link, {std::nullopt, {}, {arena}});
   }
   granted_to_.erase(it);
 }
@@ -90,11 +91,12 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     PeerSocketResponse response;
     response.sequence = request.sequence;
     response.error = Error(absl::StatusCode::kPermissionDenied, reason, text);
+    socket_peers_.erase(connection);
+    // What was read of a lost link before its connection was closed is nobody's fault.
+    if (!hooks_.send_response(connection, response, {})) return;
     FERRY_LOG_LIMITED(warn, "peer_socket.refused",
                       LogFields("pid", credentials.pid, "uid", credentials.uid), "{}", text);
-    hooks_.send_response(connection, response, {});
     hooks_.close(connection);
-    socket_peers_.erase(connection);
   };
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
     Link* link = FindByNode(hello->node);
@@ -118,8 +120,9 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
   auto it = socket_peers_.find(connection);
   if (it == socket_peers_.end())
     return refuse(Reason::kProtocolError, "peer.sock: say hello first");
-  const ArenaId id = std::get<GetArena>(request.body).arena;
   Link& link = *links_[it->second.value()];
+  if (auto* frame = std::get_if<PeerFrame>(&request.body)) return OnEvents(link, std::move(*frame));
+  const ArenaId id = std::get<GetArena>(request.body).arena;
   Arena* arena = link.granted.contains(id) ? sessions_.FindArena(id) : nullptr;
   PeerSocketResponse response;
   response.sequence = request.sequence;
@@ -183,19 +186,32 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
 }
 
 void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
-  socket_peers_.erase(connection);
+  if (auto it = socket_peers_.find(connection); it != socket_peers_.end()) {
+    Link& link = *links_[it->second.value()];
+    socket_peers_.erase(it);
+    if (link.ending.has_value()) Lose(link, absl::Status(*link.ending));
+    return;
+  }
   for (const auto& link : links_) {
     if (link == nullptr || link->socket != connection) continue;
     link->socket.reset();
     if (link->state == State::kSettling) return Settle(*link, "peer.sock closed");
-    // The owner's process has gone, or gave us up: the link says the same in a moment.
-    for (const auto& [sequence, arena] : std::exchange(link->asked, {})) {
-      driver_->OnPeerArena(link->id, arena,
-                           Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-                                 "peer.sock of the owner closed"));
-    }
-    return;
+    // What we said there may not have arrived, and arenas that we asked for will not come.
+    return LoseOnceRead(*link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                                     absl::StrCat(link->hello.peer_socket, " of ",
+                                                  link->config.node, " closed")));
   }
+}
+
+// The stream or our connection has ended. What they said before is in their connection, perhaps
+// that transfers went well: it counts, as it would at the end of one stream.
+void PeerTable::LoseOnceRead(Link& link, const absl::Status& why) {
+  const auto theirs =
+      std::find_if(socket_peers_.begin(), socket_peers_.end(),
+                   [&](const auto& entry) { return entry.second == link.id; });
+  if (theirs == socket_peers_.end()) return Lose(link, why);
+  if (!link.ending.has_value()) link.ending = why;
+  hooks_.finish(theirs->first);
 }
 
 }  // namespace ferry

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer link's stream as the daemon's core sees it: frames of plain data in order. Implemented
-// over gRPC by daemon/rpc/peer_rpc. Send and Close are for any thread; the callbacks arrive on
-// control.
+// over gRPC by daemon/rpc/peer_rpc. Home: control, where the callbacks arrive too.
 #pragma once
 
 #include <functional>
@@ -24,11 +23,12 @@ struct PeerDeviceInfo {
 
 // Optional features, as bits of the hello.
 inline constexpr uint64_t kPeerFeaturePrepared = 1;
+inline constexpr uint64_t kPeerFeatureSocketFrames = 2;
 
 struct PeerHello {
   uint32_t protocol_min = 1;
   uint32_t protocol_max = 1;
-  uint64_t features = kPeerFeaturePrepared;
+  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames;
   std::string node;
   Incarnation incarnation;
   std::string boot_id;
@@ -44,6 +44,11 @@ struct PeerFrame {
   std::optional<PeerHello> hello;
   std::vector<PeerMessage> messages;
   std::vector<ArenaId> arenas_gone;
+  // Which event of its link and direction the first one is, from 1. 0: it has none, or comes from a
+  // daemon that does not count them.
+  uint64_t first_event = 0;
+
+  uint64_t events() const { return messages.size() + arenas_gone.size(); }
 };
 
 class PeerStream {

@@ -118,9 +118,9 @@ PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer) {
           [this, peer, number](absl::Status why) {
             Link& link = *links_[peer.value()];
             if (link.number == number && link.stream != nullptr) {
-              Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                               absl::StrCat("the link to ", link.config.node,
-                                            " closed: ", why.message())));
+              LoseOnceRead(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                                       absl::StrCat("the link to ", link.config.node,
+                                                    " closed: ", why.message())));
             }
           }};
 }
@@ -254,12 +254,22 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
     return Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
                             absl::StrCat(link.config.node, " did not say hello first")));
   }
-  for (const ArenaId arena : frame.arenas_gone) driver_->OnPeerArenaGone(peer, arena);
-  if (frame.messages.empty()) return;
-  if (link.state == State::kUp) {
-    driver_->OnPeerMessages(peer, std::move(frame.messages));
-  } else {
-    for (PeerMessage& message : frame.messages) link.early.push_back(std::move(message));
+  if (frame.events() > 0) OnEvents(link, std::move(frame));
+}
+
+void PeerTable::OnEvents(Link& link, PeerFrame frame) {
+  if (absl::Status put = link.order.Put(std::move(frame)); !put.ok()) {
+    return Lose(link, Annotate(put, absl::StrCat("the link to ", link.config.node)));
+  }
+  Deliver(link);
+}
+
+void PeerTable::Deliver(Link& link) {
+  while (link.state == State::kUp) {
+    std::optional<PeerFrame> frame = link.order.Take();
+    if (!frame.has_value()) return;
+    for (const ArenaId arena : frame->arenas_gone) driver_->OnPeerArenaGone(link.id, arena);
+    if (!frame->messages.empty()) driver_->OnPeerMessages(link.id, std::move(frame->messages));
   }
 }
 
@@ -288,6 +298,10 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   if (link.state != State::kSettling) return;
   link.mapped = mapped_error.empty();
   link.mapped_error = std::move(mapped_error);
+  if (!link.mapped && link.socket.has_value()) {
+    hooks_.close(*link.socket);
+    link.socket.reset();
+  }
   link.state = State::kUp;
   link.since = control_.Now();
   link.backoff = kBackoffMin;
@@ -333,7 +347,7 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
             LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
             "mapped {}, ucx {}", link.mapped ? "yes" : link.mapped_error, ucx ? "yes" : ucx_error);
   driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0);
-  if (!link.early.empty()) driver_->OnPeerMessages(link.id, std::exchange(link.early, {}));
+  Deliver(link);
   Tried(link);
 }
 
@@ -352,7 +366,9 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.since = control_.Now();
   link.error = why;
   link.mapped = false;
-  link.early.clear();
+  link.order = FrameOrder();
+  link.next_event = 1;
+  link.ending.reset();
   link.retry_at = link.wanted ? control_.Now() + link.backoff : absl::InfiniteFuture();
   link.backoff = std::min(link.backoff * 2, kBackoffMax);
   CloseSockets(link);
@@ -381,8 +397,22 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
       granted_to_[range.arena].push_back(peer);
     }
   }
+  Tell(link, {std::nullopt, std::move(messages), {}});
+}
+
+void PeerTable::Tell(Link& link, PeerFrame frame) {
+  frame.first_event = link.next_event;
+  link.next_event += frame.events();
+  // What waits for the stream is not overtaken: a peer that does not read should not have to hold
+  // what follows as well.
+  if (link.socket.has_value() && (link.hello.features & kPeerFeatureSocketFrames) != 0 &&
+      frame.events() <= kMostBySocket && link.stream->waiting() == 0) {
+    PeerSocketRequest request{link.next_sequence++, std::move(frame)};
+    if (hooks_.send_request(*link.socket, request)) return;
+    frame = std::get<PeerFrame>(std::move(request.body));
+  }
   link.last_sent = control_.Now();
-  link.stream->Send({std::nullopt, std::move(messages), {}});
+  link.stream->Send(std::move(frame));
 }
 
 absl::Time PeerTable::OnTime(absl::Time now) {

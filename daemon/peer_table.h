@@ -45,10 +45,13 @@ class PeerTable {
     std::vector<Route> order;
   };
   struct Hooks {
+    // False if the connection will not take it, or it does not fit a packet.
     std::function<bool(Door::ConnectionId, const PeerSocketRequest&)> send_request;
     std::function<bool(Door::ConnectionId, const PeerSocketResponse&, const std::vector<int>&)>
         send_response;
     std::function<void(Door::ConnectionId)> close;
+    // Closes it as well, but what has arrived is delivered first, then OnSocketClosed.
+    std::function<void(Door::ConnectionId)> finish;
     // Connects to a peer's peer.sock; answers come to OnSocketResponse.
     std::function<absl::StatusOr<Door::ConnectionId>(PeerId, const std::string& path)> connect;
   };
@@ -57,6 +60,9 @@ class PeerTable {
   // A peer that lets so many messages (of many frames each) wait is lost: it is alive, but does not
   // take what it is told.
   static constexpr size_t kMostWaiting = 4096;
+  // Events of one frame that may go over peer.sock: more hardly fit a packet, and are not coded in
+  // vain.
+  static constexpr uint64_t kMostBySocket = 1024;
   static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
   // Between dials that fail: doubled each time.
@@ -127,9 +133,13 @@ class PeerTable {
   PeerHello MakeHello(Link& link) const;
   absl::Status CheckHello(const Link& link, const PeerHello& hello) const;
   void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);
+  void OnEvents(Link& link, PeerFrame frame);
+  void Deliver(Link& link);
+  void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
   void Settle(Link& link, std::string mapped_error);
   void Lose(Link& link, const absl::Status& why);
+  void LoseOnceRead(Link& link, const absl::Status& why);
   void CloseSockets(Link& link);
   void Tried(Link& link);
   Link* FindByNode(const std::string& node);

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/peer_codec.h"
 #include "daemon/rpc/status_proto.h"
 #include "ferry/peer/v1/peer_socket.pb.h"
 #include "ferry/v1/session.pb.h"
@@ -148,6 +149,12 @@ absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& pack
   if (proto.has_get_arena()) {
     return PeerSocketRequest{proto.sequence(), GetArena{ArenaId(proto.get_arena().arena_id())}};
   }
+  if (proto.has_frame()) {
+    ASSIGN_OR_RETURN(PeerFrame frame, Decode(proto.frame()));
+    if (!frame.hello.has_value() && frame.first_event != 0) {
+      return PeerSocketRequest{proto.sequence(), std::move(frame)};
+    }
+  }
   return NotAPacket("peer.sock", packet);
 }
 
@@ -174,8 +181,10 @@ std::string EncodePeerSocket(const PeerSocketRequest& request) {
     proto.mutable_hello()->set_node(hello->node);
     proto.mutable_hello()->set_link_secret(hello->link_secret);
     proto.mutable_hello()->set_prepared(hello->prepared);
+  } else if (const auto* get = std::get_if<GetArena>(&request.body)) {
+    proto.mutable_get_arena()->set_arena_id(get->arena.value());
   } else {
-    proto.mutable_get_arena()->set_arena_id(std::get<GetArena>(request.body).arena.value());
+    Encode(std::get<PeerFrame>(request.body), proto.mutable_frame());
   }
   return proto.SerializeAsString();
 }

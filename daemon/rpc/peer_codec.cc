@@ -254,6 +254,12 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
 
 }  // namespace
 
+bool Follows(const PeerFrame& frame, const peer::v1::Frame& last) {
+  return !frame.hello.has_value() &&
+         (frame.events() == 0 || last.events_size() == 0 ||
+          last.first_event() + static_cast<uint64_t>(last.events_size()) == frame.first_event);
+}
+
 void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
   if (frame.hello.has_value()) {
     const PeerHello& hello = *frame.hello;
@@ -279,6 +285,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     proto->set_ucx_version(hello.ucx_version);
     proto->set_daemon_version(hello.daemon_version);
   }
+  if (out->events_size() == 0) out->set_first_event(frame.first_event);
   for (const PeerMessage& message : frame.messages) {
     std::visit(EventEncoder{*out->add_events()}, message);
   }
@@ -292,6 +299,7 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
   if (in.has_hello()) {
     ASSIGN_OR_RETURN(frame.hello, DecodeHello(in.hello()));
   }
+  if (in.events_size() > 0) frame.first_event = in.first_event();
   frame.messages.reserve(in.events_size());
   for (const peer::v1::PeerEvent& event : in.events()) {
     const TransferId transfer(event.transfer());

@@ -9,7 +9,10 @@
 
 namespace ferry {
 
-// Appends to `out`, which may hold events that still wait for the wire.
+// Whether `frame` can be appended to `last`: it says no hello, and no event between them took
+// another road.
+bool Follows(const PeerFrame& frame, const peer::v1::Frame& last);
+// Appends to `out`, which may hold events that still wait for the wire and that `frame` follows.
 void Encode(const PeerFrame& frame, peer::v1::Frame* out);
 // PROTOCOL_ERROR if bounds are broken (key, domain, ranges, enums).
 absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& frame);

@@ -62,8 +62,8 @@ class OutputStream : public PeerStream {
       : output_(std::move(output)), delivery_(std::move(delivery)), end_(end) {}
   ~OutputStream() override { Close(absl::CancelledError("the link is dropped")); }
   void Send(PeerFrame frame) override {
-    const bool merge = !frame.hello.has_value();
-    output_->Append([&](Message& message) { Encode(frame, message.mutable_frame()); }, merge);
+    output_->Append([&](Message& message) { Encode(frame, message.mutable_frame()); },
+                    [&](const Message& last) { return Follows(frame, last.frame()); });
   }
   size_t waiting() const override { return output_->waiting(); }
   void Close(const absl::Status& why) override {

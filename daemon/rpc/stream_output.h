@@ -24,17 +24,20 @@ class StreamOutput {
       : start_(std::move(start)), finish_(std::move(finish)) {}
 
   void Push(Message message) {
-    Append([&](Message& last) { last = std::move(message); }, /*merge=*/false);
+    Append([&](Message& last) { last = std::move(message); }, [](const Message&) { return false; });
   }
 
-  // `append` adds to the last message that still waits (if `merge`), or to a new one.
-  template <typename F>
-  void Append(F append, bool merge) {
+  // `append` adds to the last message that still waits, if `merges` says of it that it may, or to a
+  // new one.
+  template <typename F, typename M>
+  void Append(F append, M merges) {
     {
       MutexLock lock(mutex_);
       if (detached_ || end_.has_value()) return;
-      if (!merge || waiting_.empty() || waiting_.back().appended >= kMergedMax)
+      if (waiting_.empty() || waiting_.back().appended >= kMergedMax ||
+          !merges(std::as_const(waiting_.back().message))) {
         waiting_.emplace_back();
+      }
       append(waiting_.back().message);
       ++waiting_.back().appended;
       if (!Next()) return;

@@ -227,6 +227,16 @@ TEST(PeerSocketCodec, RequestsArriveAsTheyWereSent) {
   ASSERT_THAT(get, Is("OK"));
   EXPECT_EQ(get->sequence, 8u);
   EXPECT_EQ(std::get<GetArena>(get->body).arena, ArenaId(9));
+  PeerFrame said{std::nullopt, {Ready{TransferId(5)}}, {ArenaId(6)}};
+  said.first_event = 12;
+  const auto frame = ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{9, said}));
+  ASSERT_THAT(frame, Is("OK"));
+  EXPECT_EQ(frame->sequence, 9u);
+  const PeerFrame& heard = std::get<PeerFrame>(frame->body);
+  EXPECT_EQ(heard.first_event, 12u);
+  ASSERT_EQ(heard.events(), 2u);
+  EXPECT_EQ(std::get<Ready>(heard.messages[0]).transfer, TransferId(5));
+  EXPECT_EQ(heard.arenas_gone[0], ArenaId(6));
 }
 
 TEST(PeerSocketCodec, WhatIsNoRequestIsRefused) {
@@ -238,6 +248,19 @@ TEST(PeerSocketCodec, WhatIsNoRequestIsRefused) {
   empty.set_sequence(1);
   EXPECT_THAT(ParsePeerSocketRequest(empty.SerializeAsString()),
               Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  const auto refused = [](PeerFrame frame) {
+    EXPECT_THAT(ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{1, std::move(frame)})),
+                Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
+  };
+  PeerFrame frame{std::nullopt, {Ready{TransferId(5)}}, {}};
+  refused(frame);  // without a number
+  frame.first_event = 1;
+  frame.hello.emplace().link_secret = std::string(16, 'x');
+  refused(frame);
+  refused(PeerFrame{});  // without an event
+  frame.hello.reset();
+  frame.messages = {Go{TransferId(5), 1, Route::kUnspecified, 0, 0}};
+  refused(frame);
 }
 
 TEST(PeerSocketCodec, ResponsesArriveAsTheyWereSent) {

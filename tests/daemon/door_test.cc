@@ -114,6 +114,33 @@ TEST(Door, APacketWithTooManyDescriptorsIsMarked) {
   }
 }
 
+TEST(Door, WhatHadArrivedBeforeAConnectionWasFinishedIsRead) {
+  DoorRig rig;
+  SocketPair pair;
+  // The door is kept busy until everything has arrived.
+  Mailbox<bool> busy, go_on;
+  SocketPair first;
+  rig.door.AddPackets(
+      std::move(first.daemon), UniqueFd(),
+      [&](Door::ConnectionId, Door::Packet) {
+        busy.Put(true);
+        go_on.Take();
+      },
+      [](Door::ConnectionId) {});
+  ASSERT_TRUE(SendPacket(first.client.get(), "x"));
+  ASSERT_TRUE(busy.Take().has_value());
+  const Door::ConnectionId id = rig.Add(std::move(pair.daemon));
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(SendPacket(pair.client.get(), absl::StrCat(i)));
+  rig.door.Finish(id);
+  EXPECT_FALSE(SendPacket(pair.client.get(), "too late"));
+  EXPECT_EQ(ReceivePacket(pair.client.get()).size, 0);
+  go_on.Put(true);
+  EXPECT_EQ(rig.closed.Take(), id);
+  ASSERT_EQ(rig.packets.size(), 40u);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(rig.packets.Take()->bytes, absl::StrCat(i));
+  rig.door.Finish(id);  // it is gone: nothing
+}
+
 TEST(Door, AClosedConnectionIsToldOnce) {
   DoorRig rig;
   SocketPair pair;

@@ -221,6 +221,32 @@ PeerHello SomeHello() {
   return hello;
 }
 
+TEST(PeerCodec, FramesAreMergedWhereNoEventIsBetweenThem) {
+  const auto numbered = [](uint64_t first, uint64_t count) {
+    PeerFrame frame;
+    for (uint64_t i = 0; i < count; ++i) frame.messages.push_back(Ready{TransferId(first + i)});
+    frame.first_event = first;
+    return frame;
+  };
+  peer::v1::Frame out;
+  EXPECT_TRUE(Follows(PeerFrame{}, out));
+  EXPECT_FALSE(Follows({SomeHello(), {}, {}}, out));
+  EXPECT_TRUE(Follows(numbered(5, 2), out)) << "a sign of life has no place in the order";
+  Encode(PeerFrame{}, &out);
+  Encode(numbered(5, 2), &out);
+  EXPECT_FALSE(Follows(numbered(8, 1), out));
+  EXPECT_TRUE(Follows(PeerFrame{}, out));
+  Encode(PeerFrame{}, &out);
+  ASSERT_TRUE(Follows(numbered(7, 1), out));
+  Encode(numbered(7, 1), &out);
+  const absl::StatusOr<PeerFrame> frame = Decode(out);
+  ASSERT_THAT(frame, Is("OK"));
+  EXPECT_EQ(frame->first_event, 5u);
+  ASSERT_THAT(frame->messages, SizeIs(3));
+  EXPECT_EQ(std::get<Ready>(frame->messages[2]).transfer, TransferId(7));
+  EXPECT_EQ(OverTheWire({})->first_event, 0u);
+}
+
 TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   const PeerHello before = SomeHello();
   const absl::StatusOr<PeerFrame> frame = OverTheWire({before, {}, {}});
@@ -229,7 +255,7 @@ TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   const PeerHello& after = *frame->hello;
   EXPECT_EQ(after.protocol_min, before.protocol_min);
   EXPECT_EQ(after.protocol_max, before.protocol_max);
-  EXPECT_EQ(after.features, kPeerFeaturePrepared);
+  EXPECT_EQ(after.features, kPeerFeaturePrepared | kPeerFeatureSocketFrames);
   EXPECT_EQ(after.node, before.node);
   EXPECT_EQ(after.incarnation, before.incarnation);
   EXPECT_EQ(after.boot_id, before.boot_id);

@@ -217,7 +217,7 @@ TEST(PeerLoss, OurPageIsRevokedBeforeAnybodyHearsOfTheLoss) {
     EXPECT_TRUE((*page)->Revoked());
     EXPECT_EQ(rig.driver->engine().waiting_offers(), 1u);  // the driver does not know yet
   };
-  stream->callbacks.on_closed(kReset);
+  rig.Advance(PeerTable::kSilence);
   EXPECT_TRUE(asked);
   rig.driver->AfterBatch();
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);

@@ -49,8 +49,13 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
       control, devices.table, *sessions, kNodeB, nodes, options,
       PeerTable::Hooks{
           [this](Door::ConnectionId connection, const PeerSocketRequest& request) {
-            if (requests_taken) requests.push_back({connection, request});
-            return requests_taken;
+            if (!requests_taken) return false;
+            if (const auto* frame = std::get_if<PeerFrame>(&request.body)) {
+              frames.push_back({connection, *frame});
+            } else {
+              requests.push_back({connection, request});
+            }
+            return true;
           },
           [this](Door::ConnectionId connection, const PeerSocketResponse& response,
                  const std::vector<int>& fds) {
@@ -61,6 +66,7 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
             return true;
           },
           [this](Door::ConnectionId connection) { closed.push_back(connection); },
+          [this](Door::ConnectionId connection) { finished.push_back(connection); },
           [this](PeerId peer, const std::string& path) -> absl::StatusOr<Door::ConnectionId> {
             connects.emplace_back(peer, path);
             if (!connect_error.ok()) return connect_error;
@@ -115,8 +121,8 @@ std::shared_ptr<StreamRecord> PeerRig::GreetNodeC(PeerHello hello) {
   return stream;
 }
 
-std::shared_ptr<StreamRecord> PeerRig::NodeCUp() {
-  auto stream = GreetNodeC();
+std::shared_ptr<StreamRecord> PeerRig::NodeCUp(PeerHello hello) {
+  auto stream = GreetNodeC(std::move(hello));
   absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
   EXPECT_TRUE(page.ok());
   page_of_node_c = *std::move(page);
@@ -160,7 +166,7 @@ void PeerRig::Answer(PeerId peer, absl::Status error,
 }
 
 const SocketResponse& PeerRig::Ask(Door::ConnectionId connection,
-                                   std::variant<PeerSocketHello, GetArena> body, uint32_t uid) {
+                                   decltype(PeerSocketRequest::body) body, uint32_t uid) {
   const size_t before = responses.size();
   peers->OnSocketRequest(connection, {200, uid, uid}, {++asked_, std::move(body)});
   EXPECT_EQ(responses.size(), before + 1) << "one request, one answer";

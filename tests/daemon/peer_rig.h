@@ -82,6 +82,10 @@ struct SocketRequest {
   Door::ConnectionId connection = 0;
   PeerSocketRequest request;
 };
+struct SocketFrame {
+  Door::ConnectionId connection = 0;
+  PeerFrame frame;
+};
 struct SocketResponse {
   Door::ConnectionId connection = 0;
   PeerSocketResponse response;
@@ -105,7 +109,7 @@ class PeerRig {
   std::shared_ptr<StreamRecord> DialNodeC();
   std::shared_ptr<StreamRecord> GreetNodeC(PeerHello hello = HelloOf(kNodeC));
   // The same until the link is up, with its arenas mapped; or not mapped, as on another host.
-  std::shared_ptr<StreamRecord> NodeCUp();
+  std::shared_ptr<StreamRecord> NodeCUp(PeerHello hello = HelloOf(kNodeC));
   std::shared_ptr<StreamRecord> NodeCUpElsewhere();
   // node-a opens a link; null if it is refused.
   std::shared_ptr<StreamRecord> AcceptNodeA(PeerHello hello = HelloOf(kNodeA));
@@ -116,12 +120,20 @@ class PeerRig {
     stream->callbacks.on_frame({std::nullopt, std::move(messages), std::move(arenas_gone)});
     Turn();
   }
+  // node-c says on `connection` to node-b's peer.sock what would be `first_event` of its link.
+  void HearOnSocket(Door::ConnectionId connection, uint64_t first_event,
+                    std::vector<PeerMessage> messages) {
+    PeerFrame frame{std::nullopt, std::move(messages), {}};
+    frame.first_event = first_event;
+    peers->OnSocketRequest(connection, {200, geteuid(), geteuid()}, {++asked_, std::move(frame)});
+    Turn();
+  }
   // Answers the last request on peer.sock.
   void Answer(PeerId peer, absl::Status error, std::variant<PeerSocketWelcome, ArenaGranted> body,
               UniqueFd fd = UniqueFd());
   // Asks on node-b's peer.sock.
   const SocketResponse& Ask(Door::ConnectionId connection,
-                            std::variant<PeerSocketHello, GetArena> body, uint32_t uid = geteuid());
+                            decltype(PeerSocketRequest::body) body, uint32_t uid = geteuid());
   PeerTable::Row RowOf(PeerId peer) const;
   std::string StateOf(PeerId peer) const { return RowOf(peer).state; }
 
@@ -141,10 +153,11 @@ class PeerRig {
   FakeDialer dialer;
   std::vector<std::pair<PeerId, std::string>> connects;
   absl::Status connect_error;
-  std::vector<SocketRequest> requests;
+  std::vector<SocketRequest> requests;  // without frames
+  std::vector<SocketFrame> frames;
   bool requests_taken = true;
   std::vector<SocketResponse> responses;
-  std::vector<Door::ConnectionId> closed;
+  std::vector<Door::ConnectionId> closed, finished;
   absl::Status refused;  // of the last link that was not accepted
   std::unique_ptr<LinkPage> page_of_node_c;
   std::unique_ptr<SessionTable> sessions;

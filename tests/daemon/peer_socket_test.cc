@@ -182,18 +182,18 @@ TEST(PeerSocketGrants, AReleasedArenaIsGoneAndThePeerIsTold) {
   rig.sessions->OnCommand(testing::kClient, testing::kClientIs,
                           {9, AttachReleaseArena{rig.offered}}, {});
   ASSERT_EQ(rig.sessions->FindArena(rig.offered), nullptr);
-  EXPECT_THAT(rig.stream->sent.back().arenas_gone, ElementsAre(rig.offered));
+  EXPECT_THAT(rig.frames.back().frame.arenas_gone, ElementsAre(rig.offered));
   EXPECT_THAT(rig.Ask(kAsker, GetArena{rig.offered}).response.error,
               Is("NOT_FOUND/ARENA_NOT_FOUND"));
-  const size_t before = rig.stream->sent.size();
+  const size_t before = rig.frames.size();
   rig.sessions->OnCommand(testing::kClient, testing::kClientIs, {10, AttachReleaseArena{rig.kept}},
                           {});
-  EXPECT_THAT(rig.stream->sent, SizeIs(before));  // of what was not offered nobody is told
+  EXPECT_THAT(rig.frames, SizeIs(before));  // of what was not offered nobody is told
 }
 
 TEST(PeerSocketGrants, WithTheLinkTheyAreLost) {
   Granting rig;
-  rig.stream->callbacks.on_closed(kReset);
+  rig.Advance(PeerTable::kSilence);
   EXPECT_THAT(rig.closed, Contains(kAsker));
   EXPECT_THAT(rig.Ask(kAsker, GetArena{rig.offered}).response.error,
               Is("PERMISSION_DENIED/PROTOCOL_ERROR"));
@@ -287,7 +287,7 @@ TEST(PeerSocketFetch, WithoutTheArenaThereIsNoRoute) {
       ::testing::HasSubstr("map arena 7 of node-c"));
   EXPECT_THAT(
       failure([](Fetching& rig) { rig.peers->OnSocketClosed(rig.requests.back().connection); }),
-      ::testing::HasSubstr("peer.sock of the owner closed"));
+      ::testing::HasSubstr("/node-c/peer.sock of node-c closed"));
 }
 
 TEST(PeerSocketFetch, WhereNobodyTakesTheRequestThereIsNoRoute) {

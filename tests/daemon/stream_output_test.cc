@@ -30,7 +30,8 @@ class Stream {
     output.OnWriteDone(ok);
   }
   void Add(const std::string& text, bool merge = true) {
-    output.Append([&](std::string& message) { message += text; }, merge);
+    output.Append([&](std::string& message) { message += text; },
+                  [&](const std::string&) { return merge; });
   }
 
   const std::string* writing = nullptr;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/frame_order.h"
+
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry {
+
+absl::Status FrameOrder::Put(PeerFrame frame) {
+  const auto refuse = [](const std::string& what) {
+    return Error(absl::StatusCode::kUnavailable, Reason::kProtocolError, what);
+  };
+  const auto end_of = [](const auto& entry) { return entry.first + entry.second.events(); };
+  if (held_events_ > kMostHeld) {
+    return refuse(absl::StrCat(held_events_, " events wait for event ", next_));
+  }
+  // An older daemon does not number its frames, which all come by one road.
+  if (frame.first_event == 0) {
+    frame.first_event = held_.empty() ? next_ : end_of(*held_.rbegin());
+  }
+  const uint64_t first = frame.first_event;
+  const uint64_t count = frame.events();
+  const auto after = held_.lower_bound(first);
+  if (first < next_ || first > std::numeric_limits<uint64_t>::max() - count ||
+      (after != held_.end() && after->first < first + count) ||
+      (after != held_.begin() && end_of(*std::prev(after)) > first)) {
+    return refuse(absl::StrCat("events ", first, " and following were said twice"));
+  }
+  held_events_ += count;
+  held_.emplace_hint(after, first, std::move(frame));
+  return absl::OkStatus();
+}
+
+std::optional<PeerFrame> FrameOrder::Take() {
+  if (held_.empty() || held_.begin()->first != next_) return std::nullopt;
+  PeerFrame frame = std::move(held_.extract(held_.begin()).mapped());
+  next_ += frame.events();
+  held_events_ -= frame.events();
+  return frame;
+}
+
+}  // namespace ferry

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts the frames of one direction of a peer link, which come by two roads (the gRPC stream and
+// peer.sock), back into the order in which they were said. Home: control. Owned by its link, and as
+// old. Invariant: an event comes out once, after all events before it, or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "daemon/peer_stream.h"
+
+namespace ferry {
+
+class FrameOrder {
+ public:
+  // Events. Generous, since an honest peer's one frame may have as many: what it says while that is
+  // under way is far less.
+  static constexpr size_t kMostHeld = 1 << 20;
+
+  // A frame with events. PROTOCOL_ERROR if some of them were said before, or more than kMostHeld
+  // wait already.
+  absl::Status Put(PeerFrame frame);
+  // The one that is next, if it is here.
+  std::optional<PeerFrame> Take();
+
+ private:
+  uint64_t next_ = 1;
+  std::map<uint64_t, PeerFrame> held_;  // by first event; none overlap
+  size_t held_events_ = 0;
+};
+
+}  // namespace ferry
