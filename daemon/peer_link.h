@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one link to another daemon; private to peer_table.cc and peer_sockets.cc. Home:
-// control.
+// The state of one link to another daemon; private to peer_table.cc, peer_frames.cc and
+// peer_sockets.cc. Home: control.
 #pragma once
 
 #include <memory>
@@ -32,12 +32,12 @@ struct PeerTable::Link {
   // WhenTried's, and when they are told whatever came of it.
   std::vector<std::function<void()>> awaiting;
   absl::Time awaiting_until;
-  FrameOrder order;                   // what they said; nothing is taken of it before we are up
-  uint64_t next_event = 1;            // of what we say
-  std::optional<absl::Status> ending; // it is lost once the door has read what came before its end
+  FrameOrder order;                    // what they said; nothing is taken of it before we are up
+  uint64_t next_event = 1;             // of what we say
+  std::optional<absl::Status> ending;  // it is lost once the door has read what came before its end
 
-  // Our connection to their peer.sock, as long as the link is mapped: we ask for their arenas there,
-  // and say there what fits.
+  // Our connection to their peer.sock, as long as the link is mapped: we ask for their arenas
+  // there, and say there what fits.
   std::optional<Door::ConnectionId> socket;
   uint64_t next_sequence = 1;
   absl::flat_hash_map<uint64_t, ArenaId> asked;

@@ -197,21 +197,10 @@ void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
     link->socket.reset();
     if (link->state == State::kSettling) return Settle(*link, "peer.sock closed");
     // What we said there may not have arrived, and arenas that we asked for will not come.
-    return LoseOnceRead(*link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                                     absl::StrCat(link->hello.peer_socket, " of ",
-                                                  link->config.node, " closed")));
+    return LoseOnceRead(
+        *link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                     absl::StrCat(link->hello.peer_socket, " of ", link->config.node, " closed")));
   }
-}
-
-// The stream or our connection has ended. What they said before is in their connection, perhaps
-// that transfers went well: it counts, as it would at the end of one stream.
-void PeerTable::LoseOnceRead(Link& link, const absl::Status& why) {
-  const auto theirs =
-      std::find_if(socket_peers_.begin(), socket_peers_.end(),
-                   [&](const auto& entry) { return entry.second == link.id; });
-  if (theirs == socket_peers_.end()) return Lose(link, why);
-  if (!link.ending.has_value()) link.ending = why;
-  hooks_.finish(theirs->first);
 }
 
 }  // namespace ferry

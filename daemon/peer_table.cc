@@ -257,22 +257,6 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
   if (frame.events() > 0) OnEvents(link, std::move(frame));
 }
 
-void PeerTable::OnEvents(Link& link, PeerFrame frame) {
-  if (absl::Status put = link.order.Put(std::move(frame)); !put.ok()) {
-    return Lose(link, Annotate(put, absl::StrCat("the link to ", link.config.node)));
-  }
-  Deliver(link);
-}
-
-void PeerTable::Deliver(Link& link) {
-  while (link.state == State::kUp) {
-    std::optional<PeerFrame> frame = link.order.Take();
-    if (!frame.has_value()) return;
-    for (const ArenaId arena : frame->arenas_gone) driver_->OnPeerArenaGone(link.id, arena);
-    if (!frame->messages.empty()) driver_->OnPeerMessages(link.id, std::move(frame->messages));
-  }
-}
-
 void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.hello = std::move(hello);
   link.state = State::kSettling;
@@ -382,37 +366,6 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   }
   driver_->OnPeerLost(link.id, why, established);
   Tried(link);
-}
-
-void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
-  Link& link = *links_[peer.value()];
-  if (link.state != State::kUp)
-    return;  // the engine hears of the loss and ends what this was about
-  for (const PeerMessage& message : messages) {
-    const Offer* offer = std::get_if<Offer>(&message);
-    if (offer == nullptr || link.hello.boot_id != boot_id_) continue;
-    for (const Range& range : offer->layout.extents()) {
-      if (range.arena == link.last_granted || !link.granted.insert(range.arena).second) continue;
-      link.last_granted = range.arena;
-      granted_to_[range.arena].push_back(peer);
-    }
-  }
-  Tell(link, {std::nullopt, std::move(messages), {}});
-}
-
-void PeerTable::Tell(Link& link, PeerFrame frame) {
-  frame.first_event = link.next_event;
-  link.next_event += frame.events();
-  // What waits for the stream is not overtaken: a peer that does not read should not have to hold
-  // what follows as well.
-  if (link.socket.has_value() && (link.hello.features & kPeerFeatureSocketFrames) != 0 &&
-      frame.events() <= kMostBySocket && link.stream->waiting() == 0) {
-    PeerSocketRequest request{link.next_sequence++, std::move(frame)};
-    if (hooks_.send_request(*link.socket, request)) return;
-    frame = std::get<PeerFrame>(std::move(request.body));
-  }
-  link.last_sent = control_.Now();
-  link.stream->Send(std::move(frame));
 }
 
 absl::Time PeerTable::OnTime(absl::Time now) {

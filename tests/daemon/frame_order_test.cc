@@ -64,9 +64,20 @@ TEST(FrameOrder, FramesWithoutNumbersAreInTheOrderOfTheirComing) {
 
 TEST(FrameOrder, NoEventIsTakenTwice) {
   // 1 and 2 are taken, 5 to 7 and 9 wait.
-  for (const auto& [first, count] : std::vector<std::pair<uint64_t, uint64_t>>{
-           {1, 1}, {2, 1}, {2, 2}, {5, 3}, {5, 1}, {4, 2}, {3, 10}, {6, 1}, {7, 2}, {8, 2}, {9, 1},
-           {kLastNumber, 1}, {kLastNumber - 1, 2}}) {
+  for (const auto& [first, count] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{1, 1},
+                                                  {2, 1},
+                                                  {2, 2},
+                                                  {5, 3},
+                                                  {5, 1},
+                                                  {4, 2},
+                                                  {3, 10},
+                                                  {6, 1},
+                                                  {7, 2},
+                                                  {8, 2},
+                                                  {9, 1},
+                                                  {kLastNumber, 1},
+                                                  {kLastNumber - 1, 2}}) {
     FrameOrder order;
     for (PeerFrame& frame : std::vector{Events(1, 2), Events(5, 3), Events(9, 1)}) {
       ASSERT_THAT(order.Put(std::move(frame)), Is("OK"));

@@ -139,9 +139,7 @@ struct Hearing : PeerRig {
     stream->callbacks.on_frame(std::move(frame));
     Turn();
   }
-  PeerMessage SomeOffer(uint64_t i) {
-    return OfferOfNodeC(i, ArenaId(5), 8, absl::StrCat("k", i));
-  }
+  PeerMessage SomeOffer(uint64_t i) { return OfferOfNodeC(i, ArenaId(5), 8, absl::StrCat("k", i)); }
   size_t offers() const { return driver->engine().waiting_offers(); }
 
   const std::shared_ptr<StreamRecord> stream;
@@ -157,8 +155,8 @@ TEST(PeerFramesHeard, InAnyOrderByEitherRoadAreTakenInTheirOrder) {
     std::vector<TransferId> withdrawn;
     for (uint64_t i = 1; i <= 12; ++i) {
       said.push_back(rig.OfferOfNodeC(i, ArenaId(5), 8, "k"));
-      said.push_back(Withdraw{
-          TransferId(i), Error(absl::StatusCode::kCancelled, Reason::kCancelled, "not now")});
+      said.push_back(Withdraw{TransferId(i),
+                              Error(absl::StatusCode::kCancelled, Reason::kCancelled, "not now")});
       withdrawn.push_back(TransferId(i));
     }
     std::vector<std::pair<size_t, size_t>> frames;  // first, count
@@ -230,8 +228,9 @@ TEST(PeerFramesHeard, TwiceEndTheLink) {
   rig.HearOnStream(1, {rig.SomeOffer(2)});
   EXPECT_EQ(rig.StateOf(kNodeC), "lost");
   ASSERT_TRUE(rig.stream->closed.has_value());
-  EXPECT_THAT(*rig.stream->closed, Is("UNAVAILABLE/PROTOCOL_ERROR",
-                                      "the link to node-c: events 1 and following were said twice"));
+  EXPECT_THAT(*rig.stream->closed,
+              Is("UNAVAILABLE/PROTOCOL_ERROR",
+                 "the link to node-c: events 1 and following were said twice"));
   EXPECT_EQ(rig.offers(), 0u);
 }
 
@@ -269,8 +268,9 @@ TEST(PeerFramesHeard, BeforeTheStreamsEndCountThoughTheyAreReadAfterIt) {
   const uint64_t send = rig.PostSend(arena, 8, "k");
   rig.stream->callbacks.on_closed(kReset);
   EXPECT_THAT(rig.finished, ElementsAre(kTheirs));
-  rig.HearOnSocket(kTheirs, 1, {Done{MakeTransferId(rig.session().id(), send), absl::OkStatus(),
-                                     Route::kMapped}});
+  rig.HearOnSocket(
+      kTheirs, 1,
+      {Done{MakeTransferId(rig.session().id(), send), absl::OkStatus(), Route::kMapped}});
   EXPECT_EQ(rig.session().transfers_ok(), 1u);
   rig.peers->OnSocketClosed(kTheirs);
   EXPECT_EQ(rig.StateOf(kNodeC), "lost");

@@ -132,8 +132,8 @@ class PeerRig {
   void Answer(PeerId peer, absl::Status error, std::variant<PeerSocketWelcome, ArenaGranted> body,
               UniqueFd fd = UniqueFd());
   // Asks on node-b's peer.sock.
-  const SocketResponse& Ask(Door::ConnectionId connection,
-                            decltype(PeerSocketRequest::body) body, uint32_t uid = geteuid());
+  const SocketResponse& Ask(Door::ConnectionId connection, decltype(PeerSocketRequest::body) body,
+                            uint32_t uid = geteuid());
   PeerTable::Row RowOf(PeerId peer) const;
   std::string StateOf(PeerId peer) const { return RowOf(peer).state; }
 

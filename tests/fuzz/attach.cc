@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packets of attach.sock from two clients into a real session table, and of peer.sock into their
-// codec. Steps: A, B a client's packet; a, b one with an fd; X, Y a client is gone; T time passes
-// (2^n ms); P, Q a packet of peer.sock, a request and a response.
+// codec and the order of their frames. Steps: A, B a client's packet; a, b one with an fd; X, Y a
+// client is gone; T time passes (2^n ms); P, Q a packet of peer.sock, a request and a response.
 #include "base/check.h"
+#include "daemon/frame_order.h"
 #include "daemon/rpc/attach_codec.h"
 #include "tests/fuzz/daemon_core.h"
 #include "tests/fuzz/steps.h"
@@ -20,7 +21,23 @@ void CheckPeerSocket(const std::string& packet, Parse parse) {
   FERRY_CHECK(again.ok() && EncodePeerSocket(*again) == encoded);
 }
 
-void Do(DaemonCore& core, const Step& step) {
+// A link, which a frame out of bounds ends.
+struct LinkOrder {
+  void OnPacket(const std::string& packet) {
+    auto request = ParsePeerSocketRequest(packet);
+    auto* frame = request.ok() ? std::get_if<PeerFrame>(&request->body) : nullptr;
+    if (frame == nullptr) return;
+    if (!order.Put(std::move(*frame)).ok()) *this = LinkOrder();
+    while (auto taken = order.Take()) {
+      FERRY_CHECK(taken->first_event == next && taken->events() > 0);
+      next += taken->events();
+    }
+  }
+  FrameOrder order;
+  uint64_t next = 1;
+};
+
+void Do(DaemonCore& core, LinkOrder& link, const Step& step) {
   switch (step.verb) {
     case 'A':
     case 'a':
@@ -35,6 +52,7 @@ void Do(DaemonCore& core, const Step& step) {
     case 'T':
       return core.Advance(absl::Milliseconds(int64_t{1} << (step[0] % 20)));
     case 'P':
+      link.OnPacket(step.body);
       return CheckPeerSocket(step.body, ParsePeerSocketRequest);
     case 'Q':
       return CheckPeerSocket(step.body, ParsePeerSocketResponse);
@@ -47,6 +65,7 @@ void Do(DaemonCore& core, const Step& step) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ferry::testing;
   DaemonCore core;
-  for (const Step& step : StepsOf(data, size)) Do(core, step);
+  LinkOrder link;
+  for (const Step& step : StepsOf(data, size)) Do(core, link, step);
   return 0;
 }

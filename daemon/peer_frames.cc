@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerTable's frames: what is said and heard on a link once hellos are exchanged, by its two roads.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "daemon/peer_link.h"
+
+namespace ferry {
+
+void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
+  Link& link = *links_[peer.value()];
+  if (link.state != State::kUp)
+    return;  // the engine hears of the loss and ends what this was about
+  for (const PeerMessage& message : messages) {
+    const Offer* offer = std::get_if<Offer>(&message);
+    if (offer == nullptr || link.hello.boot_id != boot_id_) continue;
+    for (const Range& range : offer->layout.extents()) {
+      if (range.arena == link.last_granted || !link.granted.insert(range.arena).second) continue;
+      link.last_granted = range.arena;
+      granted_to_[range.arena].push_back(peer);
+    }
+  }
+  Tell(link, {std::nullopt, std::move(messages), {}});
+}
+
+void PeerTable::Tell(Link& link, PeerFrame frame) {
+  frame.first_event = link.next_event;
+  link.next_event += frame.events();
+  // What waits for the stream is not overtaken: a peer that does not read should not have to hold
+  // what follows as well.
+  if (link.socket.has_value() && (link.hello.features & kPeerFeatureSocketFrames) != 0 &&
+      frame.events() <= kMostBySocket && link.stream->waiting() == 0) {
+    PeerSocketRequest request{link.next_sequence++, std::move(frame)};
+    if (hooks_.send_request(*link.socket, request)) return;
+    frame = std::get<PeerFrame>(std::move(request.body));
+  }
+  link.last_sent = control_.Now();
+  link.stream->Send(std::move(frame));
+}
+
+void PeerTable::OnEvents(Link& link, PeerFrame frame) {
+  if (absl::Status put = link.order.Put(std::move(frame)); !put.ok()) {
+    return Lose(link, Annotate(put, absl::StrCat("the link to ", link.config.node)));
+  }
+  Deliver(link);
+}
+
+void PeerTable::Deliver(Link& link) {
+  while (link.state == State::kUp) {
+    std::optional<PeerFrame> frame = link.order.Take();
+    if (!frame.has_value()) return;
+    for (const ArenaId arena : frame->arenas_gone) driver_->OnPeerArenaGone(link.id, arena);
+    if (!frame->messages.empty()) driver_->OnPeerMessages(link.id, std::move(frame->messages));
+  }
+}
+
+// The stream or our connection has ended. What they said before is in their connection, perhaps
+// that transfers went well: it counts, as it would at the end of one stream.
+void PeerTable::LoseOnceRead(Link& link, const absl::Status& why) {
+  const auto theirs = std::find_if(socket_peers_.begin(), socket_peers_.end(),
+                                   [&](const auto& entry) { return entry.second == link.id; });
+  if (theirs == socket_peers_.end()) return Lose(link, why);
+  if (!link.ending.has_value()) link.ending = why;
+  hooks_.finish(theirs->first);
+}
+
+}  // namespace ferry
