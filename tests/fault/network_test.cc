@@ -89,6 +89,36 @@ TEST_P(NetworkTest, DelayAndStallsOnlyTakeTime) {
   EXPECT_EQ(link().connections(), connections) << "a slow link is no lost one";
 }
 
+// Daemons of one host say little over peer.sock and much on the link's stream: here the little is
+// always there first. That data is defined means nothing before the send is offered.
+TEST_P(NetworkTest, WhatComesByAFasterRoadWaitsForItsTurn) {
+  StartWithProxies();
+  ExpectHealed("before");
+  link().Delay(milliseconds(20), milliseconds(100));
+  constexpr uint64_t kMany = 2000, kLater = 100, kAt = 64 * kBytes;
+  for (uint64_t round = 1; round <= 4; ++round) {
+    std::vector<Transfer> sends, receives;
+    for (uint64_t i = 0; i < kMany; ++i) {
+      const std::string key = absl::StrCat("many-", i);
+      sends.emplace_back(destination().device, key,
+                         std::vector<Range>{source().arena.Range(kAt + 8 * i, 8)});
+      if (i < kLater) sends.back().defined_at = Transfer::DefinedAt{0, round};
+      receives.emplace_back(source().device, key,
+                            std::vector<Range>{destination().arena.Range(kAt + 8 * i, 8)});
+    }
+    Fill(source().arena, kAt, kMany * 8, round);
+    Batch received = Must(destination().session.Receive(destination().device, receives, options()));
+    Batch sent = Must(source().session.Send(source().device, sends, options()));
+    source().session.Define(0, round);
+    std::vector<Flight> flights;
+    for (uint64_t i = 0; i < 16; ++i) flights.push_back(Launch(round * 16 + i));
+    for (Flight& flight : flights) EXPECT_TRUE(Land(flight));
+    EXPECT_THAT(sent.Wait(kSoon), IsOk());
+    EXPECT_THAT(received.Wait(kSoon), IsOk());
+    EXPECT_TRUE(Has(destination().arena, kAt, kMany * 8, round));
+  }
+}
+
 TEST_P(NetworkTest, CutAgainAndAgain) {
   StartWithProxies();
   ExpectHealed("before");
