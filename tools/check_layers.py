@@ -53,7 +53,7 @@ LIBRARIES = [
     (r"grpc/.*|grpcpp/.*", ["daemon/rpc", "client", "tools/ferryctl", "tests", "bench"]),
     (r"(ucp|uct|ucs)/.*", ["transfer/ucx", "tests", "bench"]),
     (r"nccl\.h", ["transfer/nccl"]),
-    (r"(cuda|cublas|nvml|nvrtc|nvtx)[A-Za-z_0-9]*\.h", ["device/cuda", "transfer/nccl", "compute/cuda"]),
+    (r"(cuda|cublas|nvml|nvrtc|nvtx)[A-Za-z_0-9]*\.h", ["device/cuda", "transfer/nccl", "compute/cuda", "tests"]),
     (r"yaml-cpp/.*", ["daemon", "daemon/config", "tests"]),
     (r"prometheus/.*", ["daemon", "daemon/rpc", "tests"]),
     (r"(spdlog|fmt)/.*", ["base", "tests"]),

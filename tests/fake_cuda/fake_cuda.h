@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steers the fake libcuda (libferry_fake_cuda.so): link it, or look these up in the opened library.
+// Any thread. Everything can also be set from outside, in FERRY_FAKE_CUDA when the library is first
+// used, as "devices=2;copy_us=100":
+//
+//   devices=N        GPUs of the machine (default 2, at most 16); CUDA_VISIBLE_DEVICES=1,0 chooses
+//   memory_mib=N     memory of each (default 1024); what one process may allocate of it
+//   version=N        of the driver (default 13000)
+//   no_peer=1        no GPU reaches another one's memory
+//   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
+//   exclusive=1      exclusive-process mode: the second process with a context is refused
+//   copy_us=N        what each copy of a stream takes at least
+//   gate=PATH        while the file exists, copies of streams wait
+//   fail_copy=N      the Nth copy from now is refused by the call (LAUNCH_OUT_OF_RESOURCES)
+//   sticky=N         the Nth copy from now fails as hardware does: the process's GPUs are lost,
+//   every
+//                    later call answers ECC_UNCORRECTABLE; 0 takes that back
+//
+// The number of streams that may wait for a word before all others of the process stand still is
+// CUDA_DEVICE_MAX_CONNECTIONS (1 to 32, default 8), as with the real one.
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Settings as above; those not named stay.
+void fake_cuda_configure(const char* settings);
+// While not 0, copies of streams wait.
+void fake_cuda_hold_copies(int hold);
+
+// Since the process began; "now" where it says so.
+struct fake_cuda_counts {
+  uint64_t contexts;         // now
+  uint64_t streams;          // now
+  uint64_t parked;           // streams that wait for a word, now
+  uint64_t copies;           // started by a call, each entry of a batch one
+  uint64_t batches;          // calls of cuMemcpyBatchAsync
+  uint64_t pageable_copies;  // with host memory that is not registered: the caller waited
+  uint64_t bytes_copied;     // that arrived
+  uint64_t reservations;     // of address space, now
+  uint64_t registrations;    // of host memory, now
+};
+void fake_cuda_get_counts(struct fake_cuda_counts* counts);
+// Device memory that this process allocated and is not given back, now.
+uint64_t fake_cuda_allocated(int device);
+
+#ifdef __cplusplus
+}
+#endif

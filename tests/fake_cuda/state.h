@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fake libcuda knows, of one process. Made at first use and never destroyed, because
+// stream threads may outlive main. Everything but atomics and streams' own queues is under `mutex`.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace fake_cuda {
+
+inline constexpr size_t kGranularity = size_t{2} << 20;
+
+struct Settings {
+  int devices = 2;
+  uint64_t memory = uint64_t{1} << 30;
+  int version = 13000;
+  bool no_peer = false;
+  bool no_vmm = false;
+  bool exclusive = false;
+  uint64_t copy_us = 0;
+  std::string gate;
+  uint64_t fail_copy = 0;
+  uint64_t sticky = 0;
+};
+
+}  // namespace fake_cuda
+
+// The driver's handles, as it declares them.
+struct CUctx_st {
+  int device = 0;
+  int retained = 0;  // 0: there is none
+  CUstream default_stream = nullptr;
+  std::set<int> peers;  // cuCtxEnablePeerAccess
+  int lock = -1;        // exclusive-process mode
+};
+
+// The queue of a stream outlives its handle until it is empty.
+struct StreamQueue {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> work;
+  bool busy = false;
+  bool closing = false;
+  std::atomic<bool> dropped{false};  // its context is gone: waits end
+};
+
+struct CUstream_st {
+  CUcontext context = nullptr;
+  int priority = 0;
+  unsigned flags = 0;
+  bool capturing = false;
+  std::shared_ptr<StreamQueue> queue;
+};
+
+struct EventState {
+  std::atomic<uint64_t> asked{0};
+  std::atomic<uint64_t> done{0};
+  std::atomic<uint64_t> when_ns{0};
+};
+
+struct CUevent_st {
+  CUcontext context = nullptr;
+  unsigned flags = 0;
+  std::shared_ptr<EventState> state;
+};
+
+namespace fake_cuda {
+
+// Physical memory of a device: a memfd, whose name says which device, so that it can be imported.
+struct Physical {
+  int fd = -1;
+  size_t bytes = 0;
+  int device = 0;    // of the machine
+  bool ours = true;  // allocated by this process, so it counts
+  bool rdma = false;
+  CUmemAllocationHandleType exportable = CU_MEM_HANDLE_TYPE_NONE;
+  ~Physical();
+};
+
+// Mapped device memory, by its first address.
+struct Mapping {
+  size_t bytes = 0;
+  std::shared_ptr<Physical> physical;
+  std::set<int> access;  // devices of the machine that may touch it
+  bool vmm = false;
+  bool ipc = false;
+  CUcontext context = nullptr;  // that goes with it; null if vmm
+};
+
+struct Registration {
+  size_t bytes = 0;
+  CUcontext context = nullptr;
+  bool allocated = false;  // by cuMemHostAlloc
+};
+
+struct State {
+  State();
+  std::mutex mutex;
+  Settings settings;
+  std::atomic<bool> held{false};
+  std::atomic<CUresult> sticky{CUDA_SUCCESS};
+  bool initialized = false;
+  int connections = 8;
+  std::vector<int> visible;                          // ordinal to device of the machine
+  std::vector<uint64_t> used;                        // by device of the machine
+  std::vector<std::unique_ptr<CUctx_st>> primaries;  // by ordinal
+  std::set<CUcontext> contexts;
+  std::set<CUstream> streams;
+  std::set<CUevent> events;
+  // Device addresses are all inside one region that nothing else uses, so that a stale one is seen.
+  std::byte* region = nullptr;
+  size_t region_bytes = size_t{256} << 30;
+  std::map<uintptr_t, size_t> reserved;  // by cuMemAddressReserve and for cuMemAlloc
+  uintptr_t last_reserved = 0;
+  std::map<uintptr_t, Mapping> mappings;
+  std::map<uintptr_t, Registration> registered;
+  std::map<CUmemGenericAllocationHandle, std::pair<std::shared_ptr<Physical>, int>> handles;
+  CUmemGenericAllocationHandle next_handle = 0x1000;
+  std::atomic<int> parked{0};
+  std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0};
+};
+
+State& Get();
+
+// What a call finds wrong before it looks at its arguments.
+CUresult Ready();                      // initialized, no sticky error
+CUresult ReadyIn(CUcontext* context);  // and a live context is current
+CUcontext Current();
+
+// 16 bytes that name a device of the machine in every process.
+void UuidOf(int device, unsigned char* uuid);
+
+// Under mutex. Memory.
+bool InRegion(uintptr_t address);
+uintptr_t Reserve(size_t bytes, size_t alignment);  // 0: none left
+// The mapping that has the address; null if there is none.
+Mapping* FindMapping(uintptr_t address, uintptr_t* base);
+// Whether `device` may copy these bytes: all mapped with access; host memory always.
+bool MayTouch(int device, uintptr_t address, size_t bytes);
+// Host memory that is not registered.
+bool Pageable(uintptr_t address, size_t bytes);
+// A device can read and write the word: mapped device memory or registered host memory.
+bool IsDeviceWord(int device, uintptr_t address);
+CUresult Allocate(int device, size_t bytes, std::shared_ptr<Physical>* made);
+// What a descriptor of another process is; null if it is not memory of a GPU.
+std::shared_ptr<Physical> Import(int fd);
+void Place(uintptr_t address, const Physical& physical, int protection);
+void Forget(std::map<uintptr_t, Mapping>::iterator mapping);
+void DropContextMemory(CUcontext context);
+void DropContextStreams(CUcontext context);
+
+// Streams. `stream` null is the context's default one.
+CUresult FindStream(CUstream stream, CUstream_st** found);
+void Enqueue(CUstream_st& stream, std::function<void()> work);
+void Drain(StreamQueue& queue);
+CUresult MakeStream(CUcontext context, unsigned flags, int priority, CUstream* stream);
+// Waits until streams may run although some are parked.
+void AwaitConnection(const StreamQueue& queue);
+
+void Apply(Settings& settings, const std::string& text);
+
+}  // namespace fake_cuda
