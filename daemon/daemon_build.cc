@@ -43,8 +43,8 @@ absl::Status Daemon::Impl::MakeDevices() {
       });
     };
     device->copy = std::make_unique<CopyTransport>(
-        *device->lane, copy_helper, sink, [this](PeerId peer) { return peers->StillValid(peer); });
-    device->prepared = std::make_unique<PreparedRunner>(*device->lane, copy_helper, sink);
+        *device->lane, std::make_unique<HostCopier>(copy_helper), sink, [this](PeerId peer) { return peers->StillValid(peer); });
+    device->prepared = std::make_unique<PreparedRunner>(*device->lane, std::make_unique<HostCopier>(copy_helper), sink);
     if (ucx != nullptr) {
       UcxOptions options;
       options.shm_tls = config.transfer.ucx.shm_tls;

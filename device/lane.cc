@@ -41,6 +41,7 @@ struct Lane::Impl {
   using Reached = std::function<void(TransferId)>;
   struct Word {
     uint32_t* parked = nullptr;
+    bool silent = false;
     absl::btree_map<std::pair<uint64_t, TransferId>, Reached> waiting;  // by target
   };
   // What to set and what to listen to while parked, and for how many words and watchers.
@@ -81,6 +82,7 @@ struct Lane::Impl {
   absl::flat_hash_map<TransferId, Place> places;
   absl::flat_hash_map<uint32_t*, Heard> heard;  // by the flag
   std::vector<std::pair<TransferId, Place>> reached;
+  size_t silent_words = 0;
   std::thread thread;
 
   void Listen(int fd, uint32_t events, Poller* poller) {
@@ -162,6 +164,8 @@ struct Lane::Impl {
     const auto [entry, fresh] = words.try_emplace(word.value);
     if (fresh) {
       entry->second.parked = word.parked;
+      entry->second.silent = word.silent;
+      if (word.silent) ++silent_words;
       Hear({word.parked, word.doorbell});
     }
     entry->second.waiting.emplace(std::make_pair(target, transfer), std::move(callback));
@@ -179,6 +183,7 @@ struct Lane::Impl {
 
   std::map<const uint64_t*, Word>::iterator ForgetWord(
       std::map<const uint64_t*, Word>::iterator word) {
+    if (word->second.silent) --silent_words;
     Unhear(word->second.parked);
     return words.erase(word);
   }
@@ -204,12 +209,25 @@ struct Lane::Impl {
     bool busy = false;
     for (const Poller* poller : pollers) {
       if (!poller->Busy()) continue;
-      if (poller->EventFd() < 0) return true;
+      if (poller->EventFd() < 0 && spin > absl::ZeroDuration()) return true;
       busy = true;
     }
     const absl::Duration budget =
         busy ? std::max(spin, kPollerSpin) : (heard.empty() ? absl::ZeroDuration() : spin);
     return budget > absl::ZeroDuration() && MonotonicNow() - idle_since < budget;
+  }
+
+  bool Restless() const {
+    return silent_words > 0 || std::any_of(pollers.begin(), pollers.end(), [](Poller* poller) {
+             return poller->Restless() || (poller->Busy() && poller->EventFd() < 0);
+           });
+  }
+
+  int Sleep(epoll_event* events, int most) const {
+    if (!Restless()) return epoll_wait(epoll.get(), events, most, -1);
+    const timespec look = absl::ToTimespec(kLook);
+    const int ready = epoll_pwait2(epoll.get(), events, most, &look, nullptr);
+    return ready < 0 && errno == ENOSYS ? epoll_wait(epoll.get(), events, most, 1) : ready;
   }
 
   // A poller may be removed by what another one does.
@@ -218,8 +236,9 @@ struct Lane::Impl {
   }
 
   // Sleeps until something may be there. Every source is told first and looked at once more
-  // afterwards, so that what came in between is not slept through.
-  void Park() {
+  // afterwards, so that what came in between is not slept through. False if it only was time to
+  // look.
+  bool Park() {
     for (auto& [parked, entry] : heard) {
       if (!entry.listening) {
         Listen(entry.doorbell, EPOLLIN | EPOLLET, nullptr);
@@ -241,7 +260,7 @@ struct Lane::Impl {
     epoll_event events[16];
     int ready = 0;
     if (sleep) {
-      ready = epoll_wait(epoll.get(), events, 16, -1);
+      ready = Sleep(events, 16);
       FERRY_CHECK(ready >= 0 || errno == EINTR);
       MutexLock lock(mutex);
       sleeping = false;
@@ -251,6 +270,7 @@ struct Lane::Impl {
     for (int i = 0; i < ready; ++i) {
       PollIfThere(static_cast<Poller*>(events[i].data.ptr));
     }
+    return !sleep || ready > 0;
   }
 
   void Run() {
@@ -271,8 +291,7 @@ struct Lane::Impl {
         Relax();
         continue;
       }
-      Park();
-      idle_since = absl::InfiniteFuture();
+      if (Park()) idle_since = absl::InfiniteFuture();
     }
     finished.store(true, std::memory_order_release);
     finished.notify_all();

@@ -34,7 +34,11 @@ class Poller {
   // True while it watches words whose doorbells the lane hears: then Poll looks at them each time
   // round and before the lane parks, which it may all the same.
   virtual bool Watching() const { return false; }
-  // Readable when Poll would find something; -1 if there is none (then the lane polls while Busy).
+  // True while what it watches rings nobody (words that a GPU writes): the lane looks every
+  // Lane::kLook at least.
+  virtual bool Restless() const { return false; }
+  // Readable when Poll would find something; -1 if there is none: then the lane spins while it is
+  // Busy, or looks every Lane::kLook where it may not spin.
   virtual int EventFd() const { return -1; }
   // Last thing before the lane sleeps on EventFd. False: there is something to do; Poll is called,
   // Busy or not.
@@ -53,12 +57,15 @@ struct DefinedWord {
   const uint64_t* value = nullptr;  // in shared memory: read atomically, believed only as "go"
   uint32_t* parked = nullptr;       // the session's lane_parked flag
   int doorbell = -1;                // eventfd the client writes to while the flag is set
+  bool silent = false;              // a GPU may write it, which rings nothing
 };
 
 class Lane : public Executor {
  public:
   // How long the lane spins before it parks: 0 on machines of one or two cores.
   static absl::Duration DefaultSpin();
+  // How long it sleeps at a time while it waits for what wakes nobody.
+  static constexpr absl::Duration kLook = absl::Microseconds(50);
 
   Lane(std::string name, absl::Duration spin);
   ~Lane() override;

@@ -70,6 +70,7 @@ struct PreparedEnds {
   PreparedBatch* source = nullptr;  // local: of the send; null: the page tells of the other end
   std::shared_ptr<LinkPage> page;
   uint32_t slot = 0;
+  bool silent = false;  // a GPU may write the words that fire it, which rings no doorbell
   bool operator==(const PreparedEnds&) const = default;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -232,6 +233,23 @@ void CopyHelper::Copy(absl::Span<const CopyPiece> pieces) {
     }
   }
   impl.taken.store(false, std::memory_order_release);
+}
+
+const Copier::Limits& HostCopier::limits() const {
+  // Between steps the lane runs other tasks, and what comes in waits for one step at most before it
+  // shares. Shorter ones would wake the helper more often for the same bytes.
+  static constexpr Limits kLimits = {size_t{8} << 20, size_t{16} << 10, 1};
+  return kLimits;
+}
+
+void HostCopier::Start(absl::Span<const CopyPiece> pieces) {
+  helper_.Copy(pieces);
+  over_ = true;
+}
+
+std::optional<absl::Status> HostCopier::TakeOver() {
+  if (!std::exchange(over_, false)) return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace ferry

@@ -6,9 +6,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "device/copier.h"
 
 namespace ferry {
 
@@ -17,12 +20,6 @@ namespace ferry {
 inline constexpr size_t kStreamingBytes = size_t{2} << 20;
 // From here on two threads win even though the helper has to be woken.
 inline constexpr size_t kSharedBytes = size_t{4} << 20;
-
-struct CopyPiece {
-  std::byte* destination = nullptr;
-  const std::byte* source = nullptr;
-  size_t size = 0;
-};
 
 // The thread that all host lanes of a daemon share for large copies. Any thread may call Copy; one
 // copy at a time gets the helper, others go alone.
@@ -39,6 +36,19 @@ class CopyHelper {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// The copier of host lanes: a step is over when Start returns.
+class HostCopier : public Copier {
+ public:
+  explicit HostCopier(CopyHelper& helper) : helper_(helper) {}
+  const Limits& limits() const override;
+  void Start(absl::Span<const CopyPiece> pieces) override;
+  std::optional<absl::Status> TakeOver() override;
+
+ private:
+  CopyHelper& helper_;
+  bool over_ = false;
 };
 
 // One thread, streaming or not by the total of `pieces`.

@@ -36,8 +36,7 @@ absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(UniqueFd memfd, ui
   }
   std::unique_ptr<HostMapping> mapping(new HostMapping());
   mapping->memfd_ = std::move(memfd);
-  mapping->data_ = static_cast<std::byte*>(data);
-  mapping->bytes_ = bytes;
+  mapping->Place(static_cast<std::byte*>(data), bytes);
   // Clients' bytes belong neither into a core file of the daemon nor into what it forks.
   madvise(data, bytes, MADV_DONTDUMP);
   madvise(data, bytes, MADV_DONTFORK);
@@ -47,13 +46,14 @@ absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(UniqueFd memfd, ui
 void HostMapping::Populate() {
   struct stat file;
   constexpr uint64_t kBlock = 512;  // of st_blocks, whatever the file system's own
-  if (fstat(memfd_.get(), &file) != 0 || static_cast<uint64_t>(file.st_blocks) * kBlock < bytes_)
+  if (fstat(memfd_.get(), &file) != 0 || static_cast<uint64_t>(file.st_blocks) * kBlock < bytes())
     return;
-  madvise(data_, bytes_, MADV_POPULATE_READ);  // older kernels refuse, and then copies fault
+  madvise(data(), bytes(), MADV_POPULATE_READ);  // older kernels refuse, and then copies fault
 }
 
 HostMapping::~HostMapping() {
-  if (data_ != nullptr) FERRY_CHECK(munmap(data_, bytes_) == 0);
+  Unpin();
+  if (data() != nullptr) FERRY_CHECK(munmap(data(), bytes()) == 0);
 }
 
 }  // namespace ferry

@@ -7,13 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
+#include "device/memory.h"
 
 namespace ferry {
 
-class HostMapping {
+class HostMapping : public DeviceMemory {
  public:
   enum class Access { kReadWrite, kReadOnly };
 
@@ -24,24 +26,20 @@ class HostMapping {
   // either way.
   static absl::StatusOr<std::unique_ptr<HostMapping>> Map(UniqueFd memfd, uint64_t bytes,
                                                           Access access);
-  ~HostMapping();
-  HostMapping(const HostMapping&) = delete;
-  HostMapping& operator=(const HostMapping&) = delete;
+  ~HostMapping() override;
 
   // Enters pages that exist into our page table, so that the first copy does not fault for each;
   // makes none: memory that its owner has not touched is left alone. Blocks for a while (0.1 s a
   // GiB).
   void Populate();
 
-  std::byte* data() const { return data_; }
-  uint64_t bytes() const { return bytes_; }
   int fd() const { return memfd_.get(); }
+  MemoryShare share() const override { return {MemoryKind::kMemfd, bytes()}; }
+  std::vector<int> fds() const override { return {fd()}; }
 
  private:
   HostMapping() = default;
   UniqueFd memfd_;
-  std::byte* data_ = nullptr;
-  uint64_t bytes_ = 0;
 };
 
 }  // namespace ferry

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/host/copy.h"
 #include "device/timeline.h"
 #include "tests/contract/allocations.h"
 #include "tests/contract/rig.h"
@@ -64,7 +65,7 @@ class Client {
 
 struct LaneEnd {
   LaneEnd() : lane("lane", absl::ZeroDuration()) {
-    runner = std::make_unique<PreparedRunner>(lane, helper, answers.Sink());
+    runner = std::make_unique<PreparedRunner>(lane, std::make_unique<HostCopier>(helper), answers.Sink());
   }
   void Arm(std::vector<TransportOp> ops) {
     lane.RunAndWait([&] { runner->Launch(std::move(ops)); });

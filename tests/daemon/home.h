@@ -61,9 +61,9 @@ class Devices {
       device->memory = std::make_unique<SerialExecutor>("memory");
       device->lane = std::make_unique<Lane>("lane", absl::ZeroDuration());
       device->copy = std::make_unique<CopyTransport>(
-          *device->lane, helper_, [](std::vector<OpResult>) {},
+          *device->lane, std::make_unique<HostCopier>(helper_), [](std::vector<OpResult>) {},
           [](PeerId) { return absl::OkStatus(); });
-      device->prepared = std::make_unique<PreparedRunner>(*device->lane, helper_,
+      device->prepared = std::make_unique<PreparedRunner>(*device->lane, std::make_unique<HostCopier>(helper_),
                                                           [this](std::vector<OpResult> answered) {
                                                             if (results)
                                                               results(std::move(answered));

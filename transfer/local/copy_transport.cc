@@ -9,90 +9,129 @@
 
 namespace ferry {
 
-CopyTransport::CopyTransport(Lane& lane, CopyHelper& helper, OpSink sink, StillValid still_valid)
-    : lane_(lane), helper_(helper), sink_(std::move(sink)), still_valid_(std::move(still_valid)) {}
+CopyTransport::CopyTransport(Lane& lane, std::unique_ptr<Copier> copier, OpSink sink,
+                             StillValid still_valid)
+    : lane_(lane),
+      copier_(std::move(copier)),
+      sink_(std::move(sink)),
+      still_valid_(std::move(still_valid)) {}
 
 CopyTransport::~CopyTransport() {
   lane_.RunAndWait([this] {
-    std::vector<OpResult> results = std::exchange(aborted_, {});
-    for (const auto& [key, op] : ops_) {
-      results.push_back({key.first, key.second,
-                         Error(absl::StatusCode::kAborted, Reason::kDraining,
-                               absl::StrCat("copying ", key.first.ToString(),
-                                            ": its lane is being taken down"))});
-    }
+    if (polled_) lane_.RemovePoller(this);
     queue_.Clear();
+    // What is under way is over in a moment, and must be before anybody is answered.
+    while (!steps_.empty()) {
+      if (copier_->TakeOver().has_value()) steps_.pop_front();
+    }
+    for (const auto& [key, op] : ops_) {
+      results_.push_back({key.first, key.second,
+                          Error(absl::StatusCode::kAborted, Reason::kDraining,
+                                absl::StrCat("copying ", key.first.ToString(),
+                                             ": its lane is being taken down"))});
+    }
     ops_.clear();
-    if (!results.empty()) sink_(std::move(results));
+    if (!results_.empty()) sink_(std::exchange(results_, {}));
   });
-  // A step that was posted before finds nothing to do; it must have run before the members go.
+  // A task that was posted before finds nothing to do; it must have run before the members go.
   lane_.RunAndWait([] {});
 }
 
 void CopyTransport::Launch(std::vector<TransportOp> ops) {
   FERRY_CHECK(lane_.IsCurrent());
+  if (copier_->limits().steps > 1 && !std::exchange(polled_, true)) lane_.AddPoller(this);
   for (TransportOp& op : ops) {
     const OpKey key{op.transfer, op.attempt};
     const auto [entry, fresh] = ops_.try_emplace(key, std::make_unique<Op>(std::move(op)));
     FERRY_CHECK(fresh);
     queue_.Add(*entry->second);
   }
-  if (!ops.empty()) PostStep();
+  if (!ops.empty()) PostAdvance();
 }
 
 void CopyTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
   FERRY_CHECK(lane_.IsCurrent());
   const auto found = ops_.find(OpKey{transfer, attempt});
   if (found == ops_.end()) return;
-  queue_.Remove(*found->second);
-  aborted_.push_back(Finish(found->first, why));
-  PostStep();
+  Op& op = *found->second;
+  op.failure.Update(why);
+  queue_.Remove(op);
+  EndIfOver(op);
+  PostAdvance();
 }
 
-void CopyTransport::PostStep() {
-  if (std::exchange(step_posted_, true)) return;
-  lane_.Post([this] { Step(); });
+void CopyTransport::PostAdvance() {
+  if (std::exchange(advance_posted_, true)) return;
+  lane_.Post([this] {
+    advance_posted_ = false;
+    Advance();
+  });
 }
 
-void CopyTransport::Step() {
-  step_posted_ = false;
-  std::vector<const Op*> done;
+bool CopyTransport::Advance() {
+  bool progress = false;
+  while (steps_.size() < copier_->limits().steps && !queue_.empty()) {
+    StartStep();
+    progress = true;
+  }
+  while (std::optional<absl::Status> over = copier_->TakeOver()) {
+    progress = true;
+    Step step = std::move(steps_.front());
+    steps_.pop_front();
+    for (Op* op : step) {
+      if (!over->ok()) {
+        op->failure.Update(*over);
+        queue_.Remove(*op);
+      }
+      // Not before its last: an op may be in a step more than once.
+      if (--op->steps == 0) EndIfOver(*op);
+    }
+    step.clear();
+    spare_.push_back(std::move(step));
+  }
+  if (!queue_.empty() && steps_.size() < copier_->limits().steps) PostAdvance();
+  if (!results_.empty()) sink_(std::exchange(results_, {}));
+  return progress;
+}
+
+void CopyTransport::StartStep() {
+  Step step;
+  if (!spare_.empty()) {
+    step = std::move(spare_.back());
+    spare_.pop_back();
+  }
   pieces_.clear();
-  for (size_t room = kStepBytes; pieces_.size() + done.size() < kStepPieces;) {
+  const Copier::Limits& limits = copier_->limits();
+  for (size_t room = limits.bytes; pieces_.size() + step.size() < limits.pieces;) {
     auto* op = static_cast<Op*>(queue_.Next());
     if (op == nullptr || (room == 0 && op->left() > 0)) break;
     const size_t taken = TakePieces(op->op, std::min(room, kTurnBytes));
     room -= taken;
     queue_.Serve(taken);
-    if (!op->waiting()) done.push_back(op);
+    ++op->steps;
+    step.push_back(op);
   }
-  helper_.Copy(pieces_);
-
-  std::vector<OpResult> results = std::exchange(aborted_, {});
-  results.reserve(results.size() + done.size());
-  for (const Op* op : done) {
-    absl::Status status;
-    if (still_valid_ != nullptr) status = still_valid_(op->op.peer);
-    results.push_back(Finish({op->op.transfer, op->op.attempt}, std::move(status)));
-  }
-  if (!queue_.empty()) PostStep();
-  if (!results.empty()) sink_(std::move(results));
+  steps_.push_back(std::move(step));
+  copier_->Start(pieces_);
 }
 
 size_t CopyTransport::TakePieces(TransportOp& op, size_t most) {
   size_t taken = 0;
-  while (!op.copy->AtEnd() && taken < most && pieces_.size() < kStepPieces) {
+  while (!op.copy->AtEnd() && taken < most && pieces_.size() < copier_->limits().pieces) {
     const Segment segment = op.copy->Next(most - taken);
-    pieces_.push_back({segment.local, segment.remote, segment.size});
+    AddPiece(pieces_, {segment.local, segment.remote, segment.size});
     taken += segment.size;
   }
   return taken;
 }
 
-OpResult CopyTransport::Finish(const OpKey& key, absl::Status status) {
-  const OpResult result{key.first, key.second, std::move(status)};
+void CopyTransport::EndIfOver(Op& op) {
+  if (op.steps > 0 || op.waiting()) return;
+  absl::Status status = op.failure;
+  if (status.ok() && still_valid_ != nullptr) status = still_valid_(op.op.peer);
+  const OpKey key{op.op.transfer, op.op.attempt};
+  results_.push_back({key.first, key.second, std::move(status)});
   ops_.erase(key);
-  return result;
 }
 
 }  // namespace ferry

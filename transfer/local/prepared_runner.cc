@@ -12,14 +12,12 @@
 namespace ferry {
 namespace {
 
-constexpr size_t kStepPieces = size_t{16} << 10;
-
 uint64_t Load(const uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_SEQ_CST); }
 
 }  // namespace
 
-PreparedRunner::PreparedRunner(Lane& lane, CopyHelper& helper, OpSink sink)
-    : lane_(lane), helper_(helper), sink_(std::move(sink)) {}
+PreparedRunner::PreparedRunner(Lane& lane, std::unique_ptr<Copier> copier, OpSink sink)
+    : lane_(lane), copier_(std::move(copier)), sink_(std::move(sink)) {}
 
 PreparedRunner::~PreparedRunner() {
   lane_.RunAndWait([this] {
@@ -29,6 +27,7 @@ PreparedRunner::~PreparedRunner() {
             Error(absl::StatusCode::kAborted, Reason::kDraining,
                   absl::StrCat("prepared ", transfer.ToString(), ": its lane is taken down")));
     }
+    while (!steps_.empty()) Collect();
     if (polled_) lane_.RemovePoller(this);
     if (!answers_.empty()) sink_(std::exchange(answers_, {}));
   });
@@ -40,7 +39,7 @@ void PreparedRunner::Launch(std::vector<TransportOp> ops) {
   FERRY_CHECK(lane_.IsCurrent());
   if (!std::exchange(polled_, true)) {
     lane_.AddPoller(this);
-    pieces_.reserve(kStepPieces);
+    pieces_.reserve(copier_->limits().pieces);
   }
   for (TransportOp& op : ops) {
     Bundle& bundle = BundleOf(op);
@@ -63,6 +62,7 @@ PreparedRunner::Bundle& PreparedRunner::BundleOf(const TransportOp& op) {
   Bundle& bundle = *bundles_.back();
   bundle.ends = *op.prepared;
   bundle.sends = sends;
+  if (bundle.ends.silent) ++silent_;
   lane_.Hear(bundle.ends.own->doorbell());
   if (bundle.ends.source != nullptr) lane_.Hear(bundle.ends.source->doorbell());
   if (bundle.ends.page != nullptr) lane_.Hear(bundle.ends.page->doorbell());
@@ -77,8 +77,22 @@ void PreparedRunner::Abort(TransferId transfer, uint32_t attempt, const absl::St
   ops_.erase(found);
   // The destination has let go before: what it has done by then counts at this end too.
   if (bundle.sends && bundle.told > bundle.over) Advance(bundle);
-  Remove(bundle, transfer);
-  answers_.push_back({transfer, attempt, why});
+  bundle.leaving.push_back({transfer, attempt, why});
+  LetLeave(bundle);
+}
+
+void PreparedRunner::LetLeave(Bundle& bundle) {
+  if (bundle.steps > 0) return;
+  // The last to leave takes the bundle along.
+  for (OpResult& result : std::exchange(bundle.leaving, {})) {
+    const TransferId transfer = result.transfer;
+    Answer(std::move(result));
+    Remove(bundle, transfer);
+  }
+}
+
+void PreparedRunner::Answer(OpResult result) {
+  answers_.push_back(std::move(result));
   if (answers_.size() > 1) return;
   lane_.Post([this] {
     if (!answers_.empty()) sink_(std::exchange(answers_, {}));
@@ -102,14 +116,20 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
     __atomic_store_n(&slot.fired, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&slot.done, 0, __ATOMIC_SEQ_CST);
   }
+  if (bundle.ends.silent) --silent_;
   lane_.Unhear(bundle.ends.own->doorbell());
   if (bundle.ends.source != nullptr) lane_.Unhear(bundle.ends.source->doorbell());
   if (bundle.ends.page != nullptr) lane_.Unhear(bundle.ends.page->doorbell());
   std::erase_if(bundles_, [&](const auto& entry) { return entry.get() == &bundle; });
 }
 
-bool PreparedRunner::Ready(const Bundle& bundle) {
-  if (bundle.copying) return true;
+bool PreparedRunner::CanGoOn(const Bundle& bundle) const {
+  return bundle.next < bundle.parts.size() && steps_.size() < copier_->limits().steps;
+}
+
+bool PreparedRunner::Ready(const Bundle& bundle) const {
+  if (!bundle.leaving.empty()) return false;
+  if (bundle.copying) return CanGoOn(bundle);
   if (bundle.stopped) return false;
   const PreparedEnds& ends = bundle.ends;
   const uint64_t n = bundle.over + 1;
@@ -138,12 +158,20 @@ bool PreparedRunner::Advance(Bundle& bundle) {
     }
     return true;
   }
-  bundle.copying = !Copy(bundle);
-  if (bundle.copying) return true;
+  bundle.copying = true;
+  while (CanGoOn(bundle)) StartStep(bundle);
+  return true;
+}
+
+void PreparedRunner::EndFiring(Bundle& bundle) {
+  const PreparedEnds& ends = bundle.ends;
+  const uint64_t n = bundle.over + 1;
+  const auto count = static_cast<uint32_t>(bundle.parts.size());
+  bundle.copying = false;
   bundle.next = 0;
   if (ends.page != nullptr && ends.page->Revoked()) {
     bundle.stopped = true;
-    return true;
+    return;
   }
   bundle.over = n;
   ends.own->Over(n, count);
@@ -153,36 +181,64 @@ bool PreparedRunner::Advance(Bundle& bundle) {
     __atomic_fetch_add(&ends.page->slot(ends.slot).done, count, __ATOMIC_SEQ_CST);
     ends.page->Ring();
   }
-  return true;
 }
 
-bool PreparedRunner::Copy(Bundle& bundle) {
+void PreparedRunner::StartStep(Bundle& bundle) {
   pieces_.clear();
-  size_t room = CopyTransport::kStepBytes;
-  while (bundle.next < bundle.parts.size() && room != 0 && pieces_.size() < kStepPieces) {
+  const Copier::Limits& limits = copier_->limits();
+  size_t room = limits.bytes;
+  while (bundle.next < bundle.parts.size() && pieces_.size() < limits.pieces) {
     CopyPlan& plan = *bundle.parts[bundle.next].copy;
     if (plan.AtEnd()) {
       plan.Rewind();
       ++bundle.next;
       continue;
     }
+    if (room == 0) break;
     const Segment segment = plan.Next(room);
-    pieces_.push_back({segment.local, segment.remote, segment.size});
+    AddPiece(pieces_, {segment.local, segment.remote, segment.size});
     room -= segment.size;
   }
-  helper_.Copy(pieces_);
-  return bundle.next == bundle.parts.size();
+  ++bundle.steps;
+  steps_.push_back(&bundle);
+  copier_->Start(pieces_);
+}
+
+bool PreparedRunner::Collect() {
+  bool progress = false;
+  while (std::optional<absl::Status> over = copier_->TakeOver()) {
+    progress = true;
+    Bundle& bundle = *steps_.front();
+    steps_.erase(steps_.begin());
+    --bundle.steps;
+    if (!over->ok()) {
+      // A transfer that cannot be carried out ends, and its batch with it.
+      for (const Part& part : bundle.parts) {
+        if (ops_.erase({part.transfer, part.attempt}) == 0) continue;
+        bundle.leaving.push_back({part.transfer, part.attempt, *over});
+      }
+    }
+    if (!bundle.leaving.empty()) {
+      LetLeave(bundle);
+    } else if (bundle.steps == 0 && bundle.next == bundle.parts.size()) {
+      EndFiring(bundle);
+    }
+  }
+  return progress;
 }
 
 bool PreparedRunner::Poll() {
   bool progress = false;
-  for (const auto& bundle : bundles_) progress |= Advance(*bundle);
+  for (size_t i = 0; i < bundles_.size(); ++i) {  // by index: a failure takes bundles out
+    progress |= Advance(*bundles_[i]);
+    if (!steps_.empty()) progress |= Collect();
+  }
   return progress;
 }
 
 bool PreparedRunner::PrepareToPark() {
   return std::none_of(bundles_.begin(), bundles_.end(),
-                      [](const auto& bundle) { return Ready(*bundle); });
+                      [this](const auto& bundle) { return Ready(*bundle); });
 }
 
 }  // namespace ferry

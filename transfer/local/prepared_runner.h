@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "device/host/copy.h"
+#include "absl/container/inlined_vector.h"
+#include "device/copier.h"
 #include "device/lane.h"
 #include "transfer/transport.h"
 
@@ -26,13 +27,14 @@ namespace ferry {
 
 class PreparedRunner : public Transport, private Poller {
  public:
-  PreparedRunner(Lane& lane, CopyHelper& helper, OpSink sink);
+  PreparedRunner(Lane& lane, std::unique_ptr<Copier> copier, OpSink sink);
   // Answers what is left with ABORTED and waits for the lane. Not from the lane.
   ~PreparedRunner() override;
 
   // Arms them: kCopy, or kSend of `mapped`.
   void Launch(std::vector<TransportOp> ops) override;
-  // Between two firings or in one, of which the destination's bytes are then unspecified.
+  // Between two firings or in one, of which the destination's bytes are then unspecified; answered
+  // when none of its bytes is under way.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:
@@ -50,27 +52,39 @@ class PreparedRunner : public Transport, private Poller {
     uint64_t told = 0;  // `sends`: to the other end
     size_t next = 0;    // the part to go on with
     bool copying = false;
+    size_t steps = 0;      // under way
     bool stopped = false;  // the link was given up: what was copied is not believed
+    std::vector<OpResult> leaving;  // aborted; they go when no step is under way
   };
 
   Bundle& BundleOf(const TransportOp& op);
-  static bool Ready(const Bundle& bundle);
+  bool Ready(const Bundle& bundle) const;
   // Does what its words allow, as far as one step goes; false if that is nothing.
   bool Advance(Bundle& bundle);
-  // One step; true if it was the firing's last.
-  bool Copy(Bundle& bundle);
+  // A firing that was begun has bytes left, and there is room for a step.
+  bool CanGoOn(const Bundle& bundle) const;
+  void StartStep(Bundle& bundle);
+  // Takes the steps that are over.
+  bool Collect();
+  // All bytes of the firing were moved.
+  void EndFiring(Bundle& bundle);
+  void Answer(OpResult result);
+  void LetLeave(Bundle& bundle);
   // Takes the part out, and an empty bundle too.
   void Remove(Bundle& bundle, TransferId transfer);
 
   bool Poll() override;
-  bool Busy() const override { return false; }
+  bool Busy() const override { return !steps_.empty(); }
   bool Watching() const override { return !bundles_.empty(); }
+  bool Restless() const override { return silent_ > 0; }
   bool PrepareToPark() override;
 
   Lane& lane_;
-  CopyHelper& helper_;
+  const std::unique_ptr<Copier> copier_;
   const OpSink sink_;
   bool polled_ = false;  // by the lane
+  size_t silent_ = 0;    // bundles whose words a GPU may write
+  absl::InlinedVector<Bundle*, 8> steps_;  // under way, whose they are: few
   std::vector<std::unique_ptr<Bundle>> bundles_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, Bundle*> ops_;
   std::vector<OpResult> answers_;  // to be given by a task

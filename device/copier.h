@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What moves bytes between memories that this process has mapped: the CPU (device/host) or a GPU's
+// copy engines (device/cuda). It is given steps, which end in the order in which they began.
+//
+// Home: the lane of the device, and each belongs to one user on it. Nothing here waits, but the CPU
+// copies inside Start.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace ferry {
+
+struct CopyPiece {
+  std::byte* destination = nullptr;
+  const std::byte* source = nullptr;
+  size_t size = 0;
+};
+
+// Adds a piece, as part of the one before where they follow each other at both ends.
+template <typename Pieces>
+void AddPiece(Pieces& pieces, const CopyPiece& piece) {
+  if (!pieces.empty()) {
+    CopyPiece& last = pieces.back();
+    if (last.destination + last.size == piece.destination &&
+        last.source + last.size == piece.source) {
+      last.size += piece.size;
+      return;
+    }
+  }
+  pieces.push_back(piece);
+}
+
+class Copier {
+ public:
+  struct Limits {
+    size_t bytes = 0;   // of a step
+    size_t pieces = 0;  // of a step
+    size_t steps = 1;   // that are under way
+  };
+  virtual ~Copier() = default;
+  virtual const Limits& limits() const = 0;
+  // Begins a step. The pieces must stay mapped until it is over, and are not kept.
+  virtual void Start(absl::Span<const CopyPiece> pieces) = 0;
+  // How the oldest step that was not told yet ended; nothing while it is under way, or there is
+  // none. After a failure its destination has any bytes, but is not written to any more.
+  virtual std::optional<absl::Status> TakeOver() = 0;
+};
+
+}  // namespace ferry

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vendor table of CUDA's driver: what Ferry calls of libcuda, found at run time, so that a
+// machine without a driver has no GPUs and says why. Tests open a fake by its path. Constant after
+// LoadCuda; any thread. Only this folder's .cc files include it.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ferry {
+
+#define FERRY_CUDA_FUNCTIONS(X)             \
+  X(cuInit)                                 \
+  X(cuDriverGetVersion)                     \
+  X(cuGetErrorName)                         \
+  X(cuGetErrorString)                       \
+  X(cuDeviceGetCount)                       \
+  X(cuDeviceGet)                            \
+  X(cuDeviceGetName)                        \
+  X(cuDeviceGetUuid)                        \
+  X(cuDeviceGetAttribute)                   \
+  X(cuDeviceTotalMem)                       \
+  X(cuDeviceGetPCIBusId)                    \
+  X(cuDeviceCanAccessPeer)                  \
+  X(cuDevicePrimaryCtxRetain)               \
+  X(cuDevicePrimaryCtxRelease)              \
+  X(cuCtxSetCurrent)                        \
+  X(cuCtxGetStreamPriorityRange)            \
+  X(cuMemGetInfo)                           \
+  X(cuMemGetAllocationGranularity)          \
+  X(cuMemCreate)                            \
+  X(cuMemRelease)                           \
+  X(cuMemExportToShareableHandle)           \
+  X(cuMemImportFromShareableHandle)         \
+  X(cuMemGetAllocationPropertiesFromHandle) \
+  X(cuMemAddressReserve)                    \
+  X(cuMemAddressFree)                       \
+  X(cuMemMap)                               \
+  X(cuMemUnmap)                             \
+  X(cuMemSetAccess)                         \
+  X(cuMemGetAddressRange)                   \
+  X(cuIpcOpenMemHandle)                     \
+  X(cuIpcCloseMemHandle)                    \
+  X(cuMemHostRegister)                      \
+  X(cuMemHostUnregister)                    \
+  X(cuPointerGetAttribute)                  \
+  X(cuMemcpyAsync)                          \
+  X(cuMemsetD8Async)                        \
+  X(cuStreamSynchronize)                    \
+  X(cuStreamCreateWithPriority)             \
+  X(cuStreamDestroy)                        \
+  X(cuEventCreate)                          \
+  X(cuEventDestroy)                         \
+  X(cuEventRecord)                          \
+  X(cuEventQuery)
+
+// The names above are macros of cuda.h for the versions that it declares, here and in the library.
+struct CudaApi {
+#define FERRY_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
+  FERRY_CUDA_FUNCTIONS(FERRY_CUDA_MEMBER)
+#undef FERRY_CUDA_MEMBER
+  decltype(&::cuMemcpyBatchAsync) cuMemcpyBatchAsync = nullptr;  // null before driver 13.0
+  int version = 0;                                               // 13000
+};
+
+// Opens and initializes it. UNAVAILABLE/NOT_READY with what is missing: the library, a function of
+// it, a driver that is new enough, a GPU.
+absl::StatusOr<const CudaApi*> LoadCuda(const std::string& library);
+
+// What `result` means for who was `doing` something. An error after which the process's GPUs are
+// lost ends the process, with the flight recorder printed: there is nothing to go on with.
+absl::Status CudaError(const CudaApi& api, CUresult result, absl::string_view doing);
+// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
+std::string CudaErrorText(const CudaApi& api, CUresult result);
+
+}  // namespace ferry
+
+#define RETURN_IF_CUDA(api, call, doing)                                      \
+  do {                                                                        \
+    if (const CUresult ferry_result = (call); ferry_result != CUDA_SUCCESS) { \
+      return ::ferry::CudaError(api, ferry_result, doing);                    \
+    }                                                                         \
+  } while (false)

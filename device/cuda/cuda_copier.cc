@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/cuda_copier.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_engine.h"
+
+namespace ferry {
+namespace {
+
+CUdeviceptr Pointer(const std::byte* address) { return reinterpret_cast<uintptr_t>(address); }
+
+// A call for each of a few pieces costs 2.6 us a piece, a batch 1.1 us and more to begin.
+constexpr size_t kBatchFrom = 3;
+
+}  // namespace
+
+const Copier::Limits& CudaCopier::limits() const {
+  // 16 MiB take about 40 us over NVLink: what is small waits for four of them at most, and the lane
+  // has that long to begin the next.
+  static constexpr Limits kLimits = {size_t{16} << 20, size_t{4} << 10, CudaEngine::kSteps};
+  return kLimits;
+}
+
+void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
+  FERRY_CHECK(begun_ - over_ < CudaEngine::kSteps);
+  const CudaApi& api = device_.api_;
+  CudaEngine& engine = *device_.engines_[engine_];
+  device_.MakeCurrent();
+  refused_.resize(CudaEngine::kSteps);
+  absl::Status& refused = refused_[begun_ % CudaEngine::kSteps];
+  refused = StartPieces(pieces);
+  // Behind a refusal too: pieces before it are under way.
+  const CUresult recorded =
+      api.cuEventRecord(engine.events[begun_ % CudaEngine::kSteps], engine.stream);
+  if (recorded != CUDA_SUCCESS) {
+    refused.Update(CudaError(api, recorded, absl::StrCat("record a copy on ", device_.Name())));
+  }
+  ++begun_;
+}
+
+absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces) {
+  const CudaApi& api = device_.api_;
+  CudaEngine& engine = *device_.engines_[engine_];
+  const auto failed = [&](CUresult result) {
+    return CudaError(api, result,
+                     absl::StrCat("copy ", pieces.size(), " pieces on ", device_.Name()));
+  };
+  if (pieces.size() < kBatchFrom || api.cuMemcpyBatchAsync == nullptr) {
+    for (const CopyPiece& piece : pieces) {
+      const CUresult result = api.cuMemcpyAsync(Pointer(piece.destination), Pointer(piece.source),
+                                                piece.size, engine.stream);
+      if (result != CUDA_SUCCESS) return failed(result);
+    }
+    return absl::OkStatus();
+  }
+  to_.clear();
+  from_.clear();
+  sizes_.clear();
+  for (const CopyPiece& piece : pieces) {
+    to_.push_back(Pointer(piece.destination));
+    from_.push_back(Pointer(piece.source));
+    sizes_.push_back(piece.size);
+  }
+  CUmemcpyAttributes attributes = {};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  size_t first = 0;
+  const CUresult result = api.cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(),
+                                                 to_.size(), &attributes, &first, 1, engine.stream);
+  return result == CUDA_SUCCESS ? absl::OkStatus() : failed(result);
+}
+
+std::optional<absl::Status> CudaCopier::TakeOver() {
+  if (over_ == begun_) return std::nullopt;
+  const CudaApi& api = device_.api_;
+  const size_t step = over_ % CudaEngine::kSteps;
+  const CUresult result = api.cuEventQuery(device_.engines_[engine_]->events[step]);
+  if (result == CUDA_ERROR_NOT_READY) return std::nullopt;
+  absl::Status status = std::exchange(refused_[step], absl::OkStatus());
+  if (result != CUDA_SUCCESS) {
+    status.Update(CudaError(api, result, absl::StrCat("copy on ", device_.Name())));
+  }
+  ++over_;
+  return status;
+}
+
+}  // namespace ferry

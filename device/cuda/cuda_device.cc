@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "device/cuda/cuda_copier.h"
+#include "device/cuda/cuda_engine.h"
+#include "device/cuda/cuda_memory.h"
+
+namespace ferry {
+
+std::string GpuInfo::uuid_text() const {
+  const std::string hex = absl::BytesToHexString(uuid);
+  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
+                      hex.substr(16, 4), "-", hex.substr(20));
+}
+
+absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
+  ASSIGN_OR_RETURN(const CudaApi* api, LoadCuda(library));
+  int count = 0;
+  RETURN_IF_CUDA(*api, api->cuDeviceGetCount(&count), "count GPUs");
+  std::vector<GpuInfo> found;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    const std::string doing = absl::StrCat("look at GPU ", ordinal);
+    GpuInfo info;
+    info.ordinal = ordinal;
+    CUdevice device = 0;
+    RETURN_IF_CUDA(*api, api->cuDeviceGet(&device, ordinal), doing);
+    CUuuid uuid;
+    RETURN_IF_CUDA(*api, api->cuDeviceGetUuid(&uuid, device), doing);
+    info.uuid.assign(uuid.bytes, sizeof(uuid.bytes));
+    char text[128] = {};
+    RETURN_IF_CUDA(*api, api->cuDeviceGetName(text, sizeof(text), device), doing);
+    info.name = text;
+    size_t bytes = 0;
+    RETURN_IF_CUDA(*api, api->cuDeviceTotalMem(&bytes, device), doing);
+    info.bytes = bytes;
+    RETURN_IF_CUDA(*api, api->cuDeviceGetPCIBusId(text, sizeof(text), device), doing);
+    info.pci = text;
+    // Older drivers do not know where a GPU is.
+    if (api->cuDeviceGetAttribute(&info.numa, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) !=
+        CUDA_SUCCESS) {
+      info.numa = -1;
+    }
+    found.push_back(std::move(info));
+  }
+  return found;
+}
+
+absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Make(const CudaApi& api, int priority) {
+  auto engine = std::make_unique<CudaEngine>();
+  engine->api = &api;
+  RETURN_IF_CUDA(api,
+                 api.cuStreamCreateWithPriority(&engine->stream, CU_STREAM_NON_BLOCKING, priority),
+                 "make a stream");
+  for (CUevent& event : engine->events) {
+    RETURN_IF_CUDA(api, api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "make an event");
+  }
+  return engine;
+}
+
+CudaEngine::~CudaEngine() {
+  for (const CUevent event : events) {
+    if (event != nullptr) api->cuEventDestroy(event);
+  }
+  if (stream != nullptr) api->cuStreamDestroy(stream);
+}
+
+CudaDevice::CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team)
+    : api_(**LoadCuda(library)), info_(std::move(info)), team_(std::move(team)) {}
+
+CudaDevice::~CudaDevice() {
+  MutexLock lock(mutex_);
+  FERRY_CHECK(holds_ == 0);
+}
+
+std::string CudaDevice::Name() const { return absl::StrCat("GPU ", info_.uuid_text()); }
+
+void CudaDevice::MakeCurrent() const {
+  FERRY_CHECK(api_.cuCtxSetCurrent(context_) == CUDA_SUCCESS);
+}
+
+absl::Status CudaDevice::Hold() {
+  MutexLock lock(mutex_);
+  if (released_) {
+    return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                 absl::StrCat("use ", Name(),
+                              ": an operator took it from this daemon (ferryctl devices release); "
+                              "ferryctl devices reclaim gives it back"));
+  }
+  if (holds_ == 0) RETURN_IF_ERROR(OpenContext());
+  ++holds_;
+  MakeCurrent();
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::OpenContext() {
+  const std::string doing = absl::StrCat("open a context on ", Name());
+  CUcontext context = nullptr;
+  RETURN_IF_CUDA(api_, api_.cuDevicePrimaryCtxRetain(&context, info_.ordinal), doing);
+  context_ = context;
+  MakeCurrent();
+  int least = 0;
+  int greatest = 0;
+  absl::Status made;
+  if (const CUresult range = api_.cuCtxGetStreamPriorityRange(&least, &greatest);
+      range != CUDA_SUCCESS) {
+    made = CudaError(api_, range, doing);
+  }
+  // Ours go before the kernels of a process that shares this context's priorities, urgent ones
+  // before the others.
+  const int priorities[] = {std::min(greatest + 1, least), greatest, least};
+  for (size_t i = 0; i < 3 && made.ok(); ++i) {
+    absl::StatusOr<std::unique_ptr<CudaEngine>> engine = CudaEngine::Make(api_, priorities[i]);
+    made = engine.status();
+    if (engine.ok()) engines_[i] = *std::move(engine);
+  }
+  if (!made.ok()) {
+    CloseContext();
+    return Annotate(made, doing);
+  }
+  FlightRecorder::Get().Record("cuda.context", static_cast<uint64_t>(info_.ordinal), 1);
+  FERRY_LOG(info, "gpu.context", LogFields("uuid", info_.uuid_text()), "opened");
+  return absl::OkStatus();
+}
+
+void CudaDevice::CloseContext() {
+  for (auto& engine : engines_) engine.reset();
+  api_.cuCtxSetCurrent(nullptr);
+  context_ = nullptr;
+  const CUresult released = api_.cuDevicePrimaryCtxRelease(info_.ordinal);
+  if (released != CUDA_SUCCESS) {
+    const absl::Status status =
+        CudaError(api_, released, absl::StrCat("give back the context of ", Name()));
+    FERRY_LOG(warn, "gpu.context", "{}", std::string(status.message()));
+  }
+  FlightRecorder::Get().Record("cuda.context", static_cast<uint64_t>(info_.ordinal), 0);
+  FERRY_LOG(info, "gpu.context", LogFields("uuid", info_.uuid_text()), "closed");
+}
+
+void CudaDevice::Letgo() {
+  MutexLock lock(mutex_);
+  if (--holds_ == 0) CloseContext();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceMemory>> CudaDevice::Map(const MemoryShare& share,
+                                                              std::vector<UniqueFd> fds,
+                                                              bool ours) {
+  RETURN_IF_ERROR(Hold());
+  return CudaMemory::Make(*this, share, std::move(fds), ours);
+}
+
+absl::StatusOr<std::unique_ptr<MemoryPin>> CudaDevice::Pin(const DeviceMemory& host,
+                                                           bool read_only) {
+  RETURN_IF_ERROR(Hold());
+  const unsigned flags =
+      CU_MEMHOSTREGISTER_PORTABLE | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
+  const CUresult registered = api_.cuMemHostRegister(host.data(), host.bytes(), flags);
+  if (registered != CUDA_SUCCESS) {
+    absl::Status status = CudaError(
+        api_, registered, absl::StrCat("register ", host.bytes(), " bytes of host memory"));
+    Letgo();
+    return status;
+  }
+  return std::make_unique<CudaPin>(*this, host.data());
+}
+
+absl::Status CudaDevice::CanReach(const DeviceMemory& memory) const {
+  const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
+  if (gpu == nullptr || gpu->ReachedBy(info_.ordinal)) return absl::OkStatus();
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+               absl::StrCat(Name(),
+                            " cannot reach the other GPU's memory: there is no peer access "
+                            "between them"));
+}
+
+absl::Status CudaDevice::Release() {
+  MutexLock lock(mutex_);
+  if (holds_ > 0) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
+                 absl::StrCat("release ", Name(), ": ", holds_,
+                              " arenas, mappings of peers' arenas or registered host arenas use "
+                              "it; end the sessions that hold them"));
+  }
+  released_ = true;
+  return absl::OkStatus();
+}
+
+void CudaDevice::Reclaim() {
+  MutexLock lock(mutex_);
+  released_ = false;
+}
+
+CudaDevice::Usage CudaDevice::usage() const {
+  MutexLock lock(mutex_);
+  return {holds_ > 0, released_, holds_};
+}
+
+std::unique_ptr<Copier> CudaDevice::MakeCopier(bool urgent) {
+  return std::make_unique<CudaCopier>(*this, urgent ? 1 : 0);
+}
+
+}  // namespace ferry

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// One GPU, found by its UUID: its context, which exists only while something needs it, its memory,
+// and the copiers of its lane. What it hands out (memory, pins) holds the context; when the last of
+// these goes, so does the context.
+//
+// Calls block: memory threads, any of them; one lock orders them. The copiers are the lane's: they
+// are used only while memory of this GPU is pinned by what they copy, so their streams stay.
+// Outlives all that it hands out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "base/mutex.h"
+#include "device/copier.h"
+#include "device/memory.h"
+
+struct CUctx_st;
+
+namespace ferry {
+
+struct CudaApi;
+struct CudaEngine;
+
+struct GpuInfo {
+  int ordinal = 0;   // the driver's, in this process
+  std::string uuid;  // 16 bytes
+  std::string name;  // "NVIDIA H200"
+  uint64_t bytes = 0;
+  std::string pci;  // "0000:19:00.0"
+  int numa = -1;    // the node it is nearest to; -1: not known
+  // "GPU-01234567-89ab-cdef-0123-456789abcdef", as nvidia-smi says it.
+  std::string uuid_text() const;
+};
+
+// The GPUs that this process can see. UNAVAILABLE/NOT_READY if there can be none, and why.
+absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library);
+
+class CudaDevice {
+ public:
+  // `team`: all GPUs of this daemon, by ordinal, itself among them: who can gets access to memory
+  // that is mapped here. `library` was opened by FindGpus.
+  CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team);
+  ~CudaDevice();
+
+  const GpuInfo& info() const { return info_; }
+
+  // Allocates (kCudaAllocate), imports (kCudaVmm) or opens (kCudaIpc). `ours`: the memory must be
+  // this GPU's; else any GPU's that can be reached. Takes the descriptors either way.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY, INVALID_ARGUMENT/FIELD_INVALID, UNAVAILABLE/NOT_READY.
+  absl::StatusOr<std::unique_ptr<DeviceMemory>> Map(const MemoryShare& share,
+                                                    std::vector<UniqueFd> fds, bool ours = true);
+  // Registers host memory, so that copies of it need no staging, which would hold the lane.
+  absl::StatusOr<std::unique_ptr<MemoryPin>> Pin(const DeviceMemory& host, bool read_only);
+  // Whether this GPU's copy engine can touch the memory; why not, if it cannot. Any thread.
+  absl::Status CanReach(const DeviceMemory& memory) const;
+
+  // Gives the GPU back: FAILED_PRECONDITION while something of it is in use. From then on it is not
+  // used, until Reclaim.
+  absl::Status Release();
+  void Reclaim();
+  struct Usage {
+    bool context = false;
+    bool released = false;
+    uint64_t holds = 0;  // memories and pins
+  };
+  Usage usage() const;
+
+  // For the lane: `urgent` for what is prepared. One of each.
+  std::unique_ptr<Copier> MakeCopier(bool urgent);
+
+ private:
+  friend class CudaMemory;
+  friend class CudaPin;
+  friend class CudaCopier;
+
+  // One more needs the context, which is current on this thread afterwards.
+  absl::Status Hold();
+  void Letgo();
+  absl::Status OpenContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CloseContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeCurrent() const;
+  std::string Name() const;
+
+  const CudaApi& api_;
+  const GpuInfo info_;
+  const std::vector<int> team_;
+  mutable Mutex mutex_;
+  uint64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+  // Set while holds_ is not 0; read without the lock by those who hold.
+  CUctx_st* context_ = nullptr;
+  std::unique_ptr<CudaEngine> engines_[3];  // for copies, urgent copies, memory
+};
+
+}  // namespace ferry

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of GPUs mapped into this process: allocations of ours and of others (VMM, a descriptor
+// each, one after another in one range of addresses), or a legacy IPC handle. Made by CudaDevice;
+// home as there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "device/cuda/cuda_api.h"
+#include "device/cuda/cuda_device.h"
+
+namespace ferry {
+
+class CudaMemory : public DeviceMemory {
+ public:
+  // The device's context is held and current; the memory lets it go when it is destroyed, also when
+  // making it fails.
+  static absl::StatusOr<std::unique_ptr<DeviceMemory>> Make(CudaDevice& device,
+                                                            const MemoryShare& share,
+                                                            std::vector<UniqueFd> fds, bool ours);
+  ~CudaMemory() override;
+  MemoryShare share() const override { return share_; }
+  std::vector<int> fds() const override;
+  // Of the GPU by ordinal: its copy engine may touch this.
+  bool ReachedBy(int ordinal) const;
+
+ private:
+  explicit CudaMemory(CudaDevice& device) : device_(device) {}
+  absl::Status Allocate(uint64_t bytes);
+  absl::Status Import(const MemoryShare& share, std::vector<UniqueFd> fds, bool ours);
+  absl::Status OpenIpc(const MemoryShare& share, bool ours);
+  // Maps the handles one after another, with access for all of the team that can have it.
+  absl::Status MapHandles(const std::string& doing);
+  absl::Status CheckOwner(int ordinal, bool ours) const;
+
+  CudaDevice& device_;
+  MemoryShare share_;
+  std::vector<UniqueFd> fds_;
+  std::vector<CUmemGenericAllocationHandle> handles_;
+  int owner_ = -1;      // ordinal of the GPU whose memory it is
+  size_t mapped_ = 0;   // handles that are
+  uint64_t range_ = 0;  // bytes of addresses
+  CUdeviceptr address_ = 0;
+  absl::InlinedVector<int, 8> reached_by_;
+};
+
+// Host memory that a GPU has registered.
+class CudaPin : public MemoryPin {
+ public:
+  CudaPin(CudaDevice& device, std::byte* data) : device_(device), data_(data) {}
+  ~CudaPin() override;
+
+ private:
+  CudaDevice& device_;
+  std::byte* const data_;
+};
+
+}  // namespace ferry
