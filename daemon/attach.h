@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/ids.h"
 #include "daemon/post.h"
+#include "device/memory.h"
 #include "device/timeline.h"
 
 namespace ferry {
@@ -20,7 +21,9 @@ namespace ferry {
 inline constexpr uint64_t kFeatureSocketPosts = 1;
 inline constexpr uint64_t kFeatureResume = 2;
 inline constexpr uint64_t kFeaturePrepared = 4;
-inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts | kFeatureResume | kFeaturePrepared;
+inline constexpr uint64_t kFeatureGpus = 8;
+inline constexpr uint64_t kAttachFeatures =
+    kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpus;
 
 // What a client had when it lost its daemon.
 struct AttachResume {
@@ -40,7 +43,7 @@ struct AttachHello {
 };
 struct AttachRegisterArena {
   GlobalDeviceId device;
-  uint64_t bytes = 0;
+  MemoryShare memory;
   bool imported = false;
 };
 struct AttachReleaseArena {
@@ -62,6 +65,8 @@ struct AttachCommand {
 struct DeviceInfo {
   GlobalDeviceId id;
   std::string name;
+  bool gpu = false;
+  std::string uuid = {};  // 16 bytes, of a GPU
 };
 
 struct SessionUse {
@@ -83,6 +88,7 @@ struct AttachWelcome {
 };
 struct AttachArenaRegistered {
   ArenaId arena;
+  uint64_t mapped_bytes = 0;  // of what the daemon allocated
 };
 struct AttachArenaReleased {};
 struct AttachTimelineReset {};

@@ -92,6 +92,7 @@ absl::Status Daemon::Impl::Start() {
   RETURN_IF_ERROR(MakeDirectory(Path("client"), 0755));
   RETURN_IF_ERROR(MakeDirectory(Path("admin"), 0750));
   RETURN_IF_ERROR(MakeDirectory(Path("peer"), 0755));
+  RETURN_IF_ERROR(MakeGpus());
   RETURN_IF_ERROR(MakeDevices());
   MakeTables();
   RETURN_IF_ERROR(MakeServers());
@@ -100,11 +101,13 @@ absl::Status Daemon::Impl::Start() {
   for (const char* service : {"", "startup", "readiness", "liveness", "ferry.v1.TransferService"}) {
     health.SetServing(service, true);
   }
-  FlightRecorder::Get().Record("daemon.start", config.OwnIds().size(), 0, 0,
+  FlightRecorder::Get().Record("daemon.start", devices.list.size(), 0, 0,
                                absl::StrCat(config.node.name, " ", incarnation.ToString()));
   FERRY_LOG(info, "daemon.start", LogFields("node", config.node.name, "incarnation", incarnation),
-            "version {} in {} with {} host devices, ucx {}", FERRY_VERSION, config.node.runtime_dir,
-            devices.list.size(), ucx_version.empty() ? ucx_missing : ucx_version);
+            "version {} in {} with {} host devices, gpus {}, ucx {}", FERRY_VERSION,
+            config.node.runtime_dir, devices.list.size() - devices.gpus.size(),
+            devices.gpus.empty() ? gpus_missing : absl::StrCat(devices.gpus.size()),
+            ucx_version.empty() ? ucx_missing : ucx_version);
   return absl::OkStatus();
 }
 

@@ -29,11 +29,19 @@ absl::Status Daemon::Impl::MakeDevices() {
   } else {
     ucx_missing = std::string(api.status().message());
   }
-  const std::vector<GlobalDeviceId> ids = config.OwnIds();
+  const std::vector<GlobalDeviceId> ids = config.OwnIds(devices.gpus.size());
+  if (ids.empty()) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
+        absl::StrCat("make devices: devices.host is 0, and there are no GPUs: ", gpus_missing));
+  }
   for (size_t i = 0; i < ids.size(); ++i) {
     auto device = std::make_unique<LocalDevice>();
     device->id = ids[i];
-    device->name = absl::StrCat("host", i);
+    const bool host = i < config.devices.host;
+    if (!host) device->gpu = devices.gpus[i - config.devices.host].get();
+    device->name =
+        host ? absl::StrCat("host", i) : absl::StrCat("gpu", device->gpu->info().ordinal);
     device->memory = std::make_unique<SerialExecutor>(absl::StrCat("memory ", ids[i].value()));
     device->lane =
         std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
@@ -42,10 +50,15 @@ absl::Status Daemon::Impl::MakeDevices() {
         driver->OnResults(std::move(results));
       });
     };
-    device->copy = std::make_unique<CopyTransport>(
-        *device->lane, std::make_unique<HostCopier>(copy_helper), sink, [this](PeerId peer) { return peers->StillValid(peer); });
-    device->prepared = std::make_unique<PreparedRunner>(*device->lane, std::make_unique<HostCopier>(copy_helper), sink);
-    if (ucx != nullptr) {
+    const auto copier = [&](bool urgent) -> std::unique_ptr<Copier> {
+      if (!host) return device->gpu->MakeCopier(urgent);
+      return std::make_unique<HostCopier>(copy_helper);
+    };
+    device->copy =
+        std::make_unique<CopyTransport>(*device->lane, copier(false), sink,
+                                        [this](PeerId peer) { return peers->StillValid(peer); });
+    device->prepared = std::make_unique<PreparedRunner>(*device->lane, copier(true), sink);
+    if (ucx != nullptr && host) {
       UcxOptions options;
       options.shm_tls = config.transfer.ucx.shm_tls;
       options.net_tls = config.transfer.ucx.net_tls;
@@ -72,12 +85,15 @@ void Daemon::Impl::MakeTables() {
   DeviceMap map;
   for (const Config::Node& node : config.membership.nodes)
     nodes.push_back({node.name, node.address, node.ids});
-  if (nodes.empty()) nodes.push_back({config.node.name, "", config.OwnIds()});
+  if (nodes.empty()) nodes.push_back({config.node.name, "", config.OwnIds(devices.gpus.size())});
   for (size_t i = 0; i < nodes.size(); ++i) {
     const PeerId id(static_cast<uint32_t>(i));
     if (nodes[i].node == config.node.name) map.self = id;
     map.node_names.push_back(nodes[i].node);
     for (const GlobalDeviceId device : nodes[i].devices) map.owner[device] = id;
+  }
+  for (const auto& device : devices.list) {
+    if (device->gpu != nullptr) map.gpus.insert(device->id);
   }
 
   SessionTable::Options session_options;
@@ -89,6 +105,7 @@ void Daemon::Impl::MakeTables() {
   session_options.failures_kept = config.limits.session_failures;
   session_options.sessions = config.limits.sessions;
   session_options.sessions_per_uid = config.limits.sessions_per_uid;
+  session_options.gpu_bytes = config.limits.gpu_bytes;
   sessions = std::make_unique<SessionTable>(
       control, devices, session_options,
       SessionTable::Hooks{[this](Door::ConnectionId connection, const AttachReply& reply,
@@ -145,7 +162,9 @@ void Daemon::Impl::MakeTables() {
             peers->Send(peer, std::move(messages));
           },
           [this](PeerId peer) { peers->Want(peer); },
-          [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
+          [this](PeerId peer, ArenaId arena, GlobalDeviceId device) {
+            peers->FetchArena(peer, arena, device);
+          },
           [this](PeerId peer) { return peers->StillValid(peer); },
           [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); }});
   dialer = MakePeerDialer(control);

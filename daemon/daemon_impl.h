@@ -24,6 +24,7 @@
 #include "daemon/rpc/health_service.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer_driver.h"
+#include "device/cuda/nvml.h"
 #include "device/host/copy.h"
 
 namespace ferry {
@@ -38,6 +39,7 @@ struct Daemon::Impl {
         connections(config.limits.connections_per_uid) {}
 
   absl::Status Start();
+  absl::Status MakeGpus();
   absl::Status MakeDevices();
   void MakeTables();
   absl::Status MakeServers();
@@ -59,6 +61,8 @@ struct Daemon::Impl {
   const absl::Time started = MonotonicNow();
   std::string ucx_version;  // "" if there is none
   std::string ucx_missing;
+  std::string gpus_missing;    // why there are none, or fewer than the machine has
+  std::unique_ptr<Nvml> nvml;  // null if there is none
   CopyHelper copy_helper;
   SerialExecutor control;
   ConnectionTable connections;

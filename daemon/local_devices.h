@@ -5,10 +5,15 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/executor.h"
+#include "base/fd.h"
 #include "base/ids.h"
+#include "daemon/attach.h"
+#include "device/cuda/cuda_device.h"
+#include "device/host/host_memory.h"
 #include "device/lane.h"
 #include "transfer/local/copy_transport.h"
 #include "transfer/local/prepared_runner.h"
@@ -19,6 +24,7 @@ namespace ferry {
 struct LocalDevice {
   GlobalDeviceId id;
   std::string name;
+  CudaDevice* gpu = nullptr;  // null: a host device
   // In this order: transports die before their lane.
   std::unique_ptr<SerialExecutor> memory;  // for what blocks: map, unmap
   std::unique_ptr<Lane> lane;
@@ -28,10 +34,22 @@ struct LocalDevice {
   // Control's counts.
   uint64_t arenas = 0;
   uint64_t arena_bytes = 0;
+  uint64_t coming_bytes = 0;  // of arenas that are being mapped
+
+  // As clients and operators see it.
+  DeviceInfo info() const;
+
+  // Maps memory of this kind of device that somebody shared. On a memory thread. `ours`: for an
+  // arena of this device; else a peer's, to read.
+  absl::StatusOr<std::unique_ptr<DeviceMemory>> Map(const MemoryShare& share,
+                                                    std::vector<UniqueFd> fds, bool ours) const;
 };
 
 class LocalDevices {
  public:
+  // Outlive what is mapped on them, which sessions and peers' tables hold.
+  std::vector<std::unique_ptr<CudaDevice>> gpus;
+  std::vector<UniqueFd> gpu_locks;
   std::vector<std::unique_ptr<LocalDevice>> list;
 
   LocalDevice* Find(GlobalDeviceId id) const {

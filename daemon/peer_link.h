@@ -40,7 +40,11 @@ struct PeerTable::Link {
   // there, and say there what fits.
   std::optional<Door::ConnectionId> socket;
   uint64_t next_sequence = 1;
-  absl::flat_hash_map<uint64_t, ArenaId> asked;
+  struct Asked {
+    ArenaId arena;
+    LocalDevice* device = nullptr;  // that maps it
+  };
+  absl::flat_hash_map<uint64_t, Asked> asked;
   bool mapped = false;
   std::string mapped_error;
   // Their reading of ours: the page that tells them we lost the link, and what they may ask for.

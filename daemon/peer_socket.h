@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/ids.h"
 #include "daemon/peer_stream.h"
+#include "device/memory.h"
 
 namespace ferry {
 
@@ -29,7 +30,7 @@ struct PeerSocketRequest {
 struct PeerSocketWelcome {};
 struct ArenaGranted {
   ArenaId arena;
-  uint64_t bytes = 0;
+  MemoryShare memory;
 };
 struct PeerSocketResponse {
   uint64_t sequence = 0;

@@ -49,7 +49,7 @@ void PeerTable::OnArenaGone(ArenaId arena) {
   granted_to_.erase(it);
 }
 
-void PeerTable::FetchArena(PeerId peer, ArenaId arena) {
+void PeerTable::FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device) {
   Link& link = *links_[peer.value()];
   const uint64_t sequence = link.next_sequence++;
   if (!link.socket.has_value() || !hooks_.send_request(*link.socket, {sequence, GetArena{arena}})) {
@@ -60,7 +60,7 @@ void PeerTable::FetchArena(PeerId peer, ArenaId arena) {
     });
     return;
   }
-  link.asked[sequence] = arena;
+  link.asked[sequence] = {arena, devices_.Find(device)};
 }
 
 absl::Status PeerTable::StillValid(PeerId peer) const {
@@ -132,8 +132,8 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     hooks_.send_response(connection, response, {});
     return;
   }
-  response.body = ArenaGranted{id, arena->bytes};
-  hooks_.send_response(connection, response, {arena->mapping->fd()});
+  response.body = ArenaGranted{id, arena->mapping->share()};
+  hooks_.send_response(connection, response, arena->mapping->fds());
 }
 
 void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
@@ -158,10 +158,10 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
   }
   auto it = link.asked.find(response.sequence);
   if (it == link.asked.end()) return;
-  const ArenaId arena = it->second;
+  const auto [arena, device] = it->second;
   link.asked.erase(it);
   const auto* granted = std::get_if<ArenaGranted>(&response.body);
-  if (!response.error.ok() || granted == nullptr || fds.size() != 1) {
+  if (!response.error.ok() || granted == nullptr) {
     driver_->OnPeerArena(peer, arena,
                          response.error.ok()
                              ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
@@ -170,10 +170,9 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
     return;
   }
   // Mapping may block; it belongs to a memory thread.
-  devices_.list.front()->memory->Post([this, peer, arena, bytes = granted->bytes,
-                                       fd = std::move(fds[0]), number = link.number]() mutable {
-    auto mapping = HostMapping::Map(std::move(fd), bytes, HostMapping::Access::kReadOnly);
-    if (mapping.ok()) (*mapping)->Populate();
+  device->memory->Post([this, peer, arena = arena, device = device, memory = granted->memory,
+                        fds = std::move(fds), number = link.number]() mutable {
+    auto mapping = device->Map(memory, std::move(fds), /*ours=*/false);
     control_.Post([this, peer, arena, number, mapping = std::move(mapping)]() mutable {
       if (links_[peer.value()]->number != number) {
         // Of a link that is lost; nobody waits any more, or for an arena of the next link.

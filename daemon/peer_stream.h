@@ -19,6 +19,7 @@ namespace ferry {
 struct PeerDeviceInfo {
   GlobalDeviceId id;
   std::vector<UcxAddressBlob> ucx_addresses;
+  bool gpu = false;
 };
 
 // Optional features, as bits of the hello.

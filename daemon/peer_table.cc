@@ -158,7 +158,7 @@ PeerHello PeerTable::MakeHello(Link& link) const {
   hello.ucx_version = options_.ucx_version;
   hello.daemon_version = FERRY_VERSION;
   for (const auto& device : devices_.list) {
-    PeerDeviceInfo info{device->id, {}};
+    PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
     if (device->ucx != nullptr) info.ucx_addresses = device->ucx->addresses();
     hello.devices.push_back(std::move(info));
   }
@@ -323,14 +323,19 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   routes[static_cast<int>(Route::kUcx)] = {ucx, ucx_error};
-  routes[static_cast<int>(Route::kNccl)].why = "host devices have no NCCL";
+  routes[static_cast<int>(Route::kNccl)].why = "not in this version";
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
   FERRY_LOG(info, "peer.up",
             LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
             "mapped {}, ucx {}", link.mapped ? "yes" : link.mapped_error, ucx ? "yes" : ucx_error);
-  driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0);
+  absl::flat_hash_set<GlobalDeviceId> gpus;
+  for (const PeerDeviceInfo& device : link.hello.devices) {
+    if (device.gpu) gpus.insert(device.id);
+  }
+  driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0,
+                    std::move(gpus));
   Deliver(link);
   Tried(link);
 }

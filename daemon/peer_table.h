@@ -81,7 +81,8 @@ class PeerTable {
   // --- From the driver.
   void Want(PeerId peer);
   void Send(PeerId peer, std::vector<PeerMessage> messages);
-  void FetchArena(PeerId peer, ArenaId arena);
+  // To be mapped by `device`, one of ours.
+  void FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device);
   // Any thread: OK while bytes read from the peer's arenas may be believed.
   absl::Status StillValid(PeerId peer) const;
 

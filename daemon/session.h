@@ -20,7 +20,7 @@
 #include "daemon/attach.h"
 #include "daemon/door.h"
 #include "daemon/post.h"
-#include "device/host/host_memory.h"
+#include "device/memory.h"
 #include "device/timeline.h"
 #include "transfer/engine.h"
 
@@ -33,8 +33,11 @@ struct Arena {
   GlobalDeviceId device;
   uint64_t bytes = 0;
   bool imported = false;
-  uint64_t transfers = 0;  // that use it now: it is not unmapped before this is 0
-  std::unique_ptr<HostMapping> mapping;
+  MemoryKind kind = MemoryKind::kMemfd;  // as it was asked for
+  uint64_t transfers = 0;                // that use it now: it is not unmapped before this is 0
+  std::unique_ptr<DeviceMemory> mapping;
+  // Of a host device: whether a GPU has it registered, or was asked to.
+  enum class Pinned { kNo, kUnderWay, kTried } pinned = Pinned::kNo;
 };
 
 // One transfer's ending, as kept for watchers and GetTransfers.
@@ -141,6 +144,7 @@ class Session {
   void RemoveWatcher(uint64_t id);
   void NotifyWatchers();
 
+  uint64_t features = 0;     // that both know
   bool closing = false;      // the client is gone; kept until the last transfer lets go
   int grpc_connection = -1;  // the one gRPC connection of this session (ConnectionTable's number)
 

@@ -18,6 +18,8 @@ namespace {
 
 constexpr uint32_t kProtocol = 1;
 constexpr size_t kTokenBytes = 32;
+// Allocations of a GPU arena: their descriptors fit one packet, here and between daemons.
+constexpr size_t kMostSegments = 2;
 
 std::string NewToken() {
   std::string token(kTokenBytes, '\0');
@@ -196,7 +198,8 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   welcome.incarnation = options_.incarnation;
   welcome.node = options_.node;
   welcome.limits = options_.quota;
-  for (const auto& device : devices_.list) welcome.devices.push_back({device->id, device->name});
+  session->features = welcome.features;
+  for (const auto& device : devices_.list) welcome.devices.push_back(device->info());
   by_connection_[connection] = id;
   by_token_[session->token()] = id;
   std::vector<int> shown = {session->timelines().doorbell()};
@@ -223,41 +226,83 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
                         absl::StrCat("register an arena: ", request.device.ToString(),
                                      " is not a device of ", options_.node)));
   }
-  if (fds.size() != 1) {
-    return Refuse(
-        connection, sequence,
-        Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-              absl::StrCat("register an arena: one file descriptor must come with the packet, ",
-                           fds.size(), " did")));
+  const uint64_t bytes = request.memory.bytes;
+  if (absl::Status refused = CheckRegister(session, *device, request, fds.size()); !refused.ok()) {
+    return Refuse(connection, sequence, std::move(refused));
   }
-  if (absl::Status reserved = session.ReserveArena(request.bytes); !reserved.ok()) {
+  if (absl::Status reserved = session.ReserveArena(bytes); !reserved.ok()) {
     return Refuse(connection, sequence,
                   Annotate(reserved, absl::StrCat("largest holders: ", LargestHolders())));
   }
-  device->memory->Post([this, connection, session_id, sequence, request,
-                        fd = std::move(fds[0])]() mutable {
-    auto mapping = HostMapping::Map(std::move(fd), request.bytes, HostMapping::Access::kReadWrite);
-    control_.Post(
-        [this, connection, session_id, sequence, request, mapping = std::move(mapping)]() mutable {
+  device->coming_bytes += bytes;
+  device->memory->Post(
+      [this, connection, session_id, sequence, request, device, fds = std::move(fds)]() mutable {
+        auto mapping = device->Map(request.memory, std::move(fds), /*ours=*/true);
+        control_.Post([this, connection, session_id, sequence, request,
+                       mapping = std::move(mapping)]() mutable {
           OnMapped(connection, session_id, sequence, request, std::move(mapping));
         });
-  });
+      });
+}
+
+absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevice& device,
+                                         const AttachRegisterArena& request, size_t fds) const {
+  const MemoryShare& memory = request.memory;
+  const auto invalid = [](const std::string& why) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("register an arena: ", why));
+  };
+  if (device.gpu != nullptr && (session.features & kFeatureGpus) == 0) {
+    return invalid(absl::StrCat(device.id.ToString(),
+                                " is a GPU, and this client's libferry does not know arenas of "
+                                "GPUs (feature bit 8)"));
+  }
+  const bool memfd = memory.kind == MemoryKind::kMemfd;
+  if (memory.kind == MemoryKind::kUnspecified || memfd == (device.gpu != nullptr)) {
+    return invalid(absl::StrCat(device.id.ToString(), " is a ",
+                                device.gpu != nullptr
+                                    ? "GPU: its memory is CUDA_ALLOCATE, CUDA_VMM or CUDA_IPC"
+                                    : "host device: its memory is a memfd"));
+  }
+  const size_t expected = memfd                                 ? 1
+                          : memory.kind == MemoryKind::kCudaVmm ? memory.segment_bytes.size()
+                                                                : 0;
+  if (fds != expected) {
+    return invalid(absl::StrCat(expected, expected == 1 ? " file descriptor" : " file descriptors",
+                                " must come with the packet, ", fds, " did"));
+  }
+  if (memory.segment_bytes.size() > kMostSegments) {
+    return invalid(absl::StrCat("at most ", kMostSegments, " allocations make an arena, not ",
+                                memory.segment_bytes.size()));
+  }
+  const uint64_t taken = device.arena_bytes + device.coming_bytes;
+  if (device.gpu != nullptr &&
+      (taken > options_.gpu_bytes || memory.bytes > options_.gpu_bytes - taken)) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                 absl::StrCat("register an arena of ", memory.bytes, " bytes on ",
+                              device.id.ToString(), ": ", taken, " of ", options_.gpu_bytes,
+                              " bytes (limits.gpu_bytes) are taken; largest holders: ",
+                              LargestHolders(&device)));
+  }
+  return absl::OkStatus();
 }
 
 void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id, uint64_t sequence,
                             const AttachRegisterArena& request,
-                            absl::StatusOr<std::unique_ptr<HostMapping>> mapping) {
+                            absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping) {
   Session* session = Find(session_id);
   LocalDevice& device = *devices_.Find(request.device);
+  const uint64_t bytes = request.memory.bytes;
+  device.coming_bytes -= bytes;
   if (session == nullptr || session->closing) {
     if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
     return;
   }
   if (!mapping.ok()) {
-    session->UnreserveArena(request.bytes);
+    session->UnreserveArena(bytes);
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
-      why = Annotate(why, absl::StrCat("largest holders: ", LargestHolders()));
+      why = Annotate(why, absl::StrCat("largest holders: ", LargestHolders(&device)));
     }
     return Refuse(connection, sequence, Annotate(why, "register an arena"));
   }
@@ -265,17 +310,26 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
   arena->id = ArenaId(next_arena_++);
   arena->session = session_id;
   arena->device = request.device;
-  arena->bytes = request.bytes;
+  arena->bytes = bytes;
   arena->imported = request.imported;
+  arena->kind = request.memory.kind;
   arena->mapping = *std::move(mapping);
   Arena& added = session->AddArena(std::move(arena));
   arenas_[added.id] = &added;
   ++device.arenas;
   device.arena_bytes += added.bytes;
   FlightRecorder::Get().Record("arena.register", added.id.value(), session_id.value(), added.bytes);
-  // Before the mapping can be destroyed, which is a task of the same thread.
-  device.memory->Post([mapping = added.mapping.get()] { mapping->Populate(); });
-  Reply(connection, {sequence, absl::OkStatus(), AttachArenaRegistered{added.id}});
+  AttachArenaRegistered registered{added.id};
+  std::vector<int> shown;
+  if (added.kind == MemoryKind::kCudaAllocate) {
+    registered.mapped_bytes = added.mapping->share().segment_bytes.front();
+    shown = added.mapping->fds();
+  } else if (added.kind == MemoryKind::kMemfd) {
+    // Before the mapping can be destroyed, which is a task of the same thread.
+    device.memory->Post(
+        [mapping = static_cast<HostMapping*>(added.mapping.get())] { mapping->Populate(); });
+  }
+  Reply(connection, {sequence, absl::OkStatus(), registered}, shown);
 }
 
 void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
@@ -466,17 +520,26 @@ std::vector<Session*> SessionTable::List() {
   return all;
 }
 
-std::string SessionTable::LargestHolders() const {
-  std::vector<const Session*> all;
-  for (const auto& [id, session] : sessions_) all.push_back(session.get());
+std::string SessionTable::LargestHolders(const LocalDevice* device) const {
+  std::vector<std::pair<uint64_t, const Session*>> all;
+  for (const auto& [id, session] : sessions_) {
+    uint64_t bytes = session->use().bytes;
+    if (device != nullptr) {
+      bytes = 0;
+      for (const Arena* arena : session->ListArenas()) {
+        if (arena->device == device->id) bytes += arena->bytes;
+      }
+    }
+    all.emplace_back(bytes, session.get());
+  }
   const size_t shown = std::min<size_t>(3, all.size());
-  std::partial_sort(
-      all.begin(), all.begin() + shown, all.end(),
-      [](const Session* a, const Session* b) { return a->use().bytes > b->use().bytes; });
+  std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const auto& a, const auto& b) {
+    return std::make_pair(b.first, a.second->id()) < std::make_pair(a.first, b.second->id());
+  });
   all.resize(shown);
-  return absl::StrJoin(all, ", ", [](std::string* out, const Session* session) {
-    absl::StrAppend(out, session->id().ToString(), " (", session->name(), ") ",
-                    session->use().bytes, " bytes");
+  return absl::StrJoin(all, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, entry.second->id().ToString(), " (", entry.second->name(), ") ",
+                    entry.first, " bytes");
   });
 }
 

@@ -31,6 +31,7 @@ class SessionTable {
     size_t failures_kept = 16384;
     size_t sessions = 1024;
     size_t sessions_per_uid = 256;
+    uint64_t gpu_bytes = UINT64_MAX;  // of all arenas on one GPU
   };
   // What sessions need from their surroundings. `send` is false if the client does not take the
   // packet.
@@ -84,9 +85,9 @@ class SessionTable {
   size_t open() const { return by_connection_.size(); }
   size_t size() const { return sessions_.size(); }
   std::vector<Session*> List();
-  // The sessions that hold most, for RESOURCE_EXHAUSTED: "session 3 (trainer) 12884901888 bytes,
-  // ...".
-  std::string LargestHolders() const;
+  // The sessions that hold most, of one device or of all, for RESOURCE_EXHAUSTED: "session 3
+  // (trainer) 12884901888 bytes, ...".
+  std::string LargestHolders(const LocalDevice* device = nullptr) const;
 
   struct Counts {
     uint64_t opened = 0, refused = 0;
@@ -105,7 +106,10 @@ class SessionTable {
                   const AttachRegisterArena& request, std::vector<UniqueFd> fds);
   void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,
                 const AttachRegisterArena& request,
-                absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
+                absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping);
+  // Whether this session may have such an arena of the device now.
+  absl::Status CheckRegister(const Session& session, const LocalDevice& device,
+                             const AttachRegisterArena& request, size_t fds) const;
   void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence, ArenaId arena);
   void OnReleasePrepared(Door::ConnectionId connection, Session& session, uint64_t sequence,
                          uint32_t batch);

@@ -98,8 +98,9 @@ void TransferDriver::EndPrepared(TransferId transfer, const absl::Status& why) {
   engine_.Cancel(control_.Now(), transfer, why);
 }
 
-void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, bool prepared) {
-  engine_.OnPeerUp(control_.Now(), peer, std::move(routes), prepared);
+void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, bool prepared,
+                              absl::flat_hash_set<GlobalDeviceId> gpus) {
+  engine_.OnPeerUp(control_.Now(), peer, std::move(routes), prepared, std::move(gpus));
 }
 
 void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {
@@ -116,7 +117,7 @@ void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool estab
         control_.Now(), launch.transfer, launch.attempt,
         Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, why.message()));
   }
-  for (std::unique_ptr<HostMapping>& mapping : peer_arenas_.DropPeer(peer)) {
+  for (std::unique_ptr<DeviceMemory>& mapping : peer_arenas_.DropPeer(peer)) {
     DropMapping(std::move(mapping));
   }
 }
@@ -127,7 +128,7 @@ void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messag
 }
 
 void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
-                                 absl::StatusOr<std::unique_ptr<HostMapping>> mapping) {
+                                 absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping) {
   auto waiting = fetching_.find({peer, arena});
   if (waiting == fetching_.end()) {  // the link was lost meanwhile
     if (mapping.ok()) DropMapping(*std::move(mapping));
@@ -136,7 +137,7 @@ void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
   std::vector<Launch> launches = std::move(waiting->second);
   fetching_.erase(waiting);
   if (mapping.ok()) {
-    std::unique_ptr<HostMapping> inserted = *std::move(mapping);
+    std::unique_ptr<DeviceMemory> inserted = *std::move(mapping);
     if (!peer_arenas_.Insert(peer, arena, inserted)) DropMapping(std::move(inserted));
     for (Launch& launch : launches) Start(std::move(launch));
     return;
@@ -154,12 +155,64 @@ void TransferDriver::OnPeerArenaGone(PeerId peer, ArenaId arena) {
   if (auto mapping = peer_arenas_.Gone(peer, arena)) DropMapping(std::move(mapping));
 }
 
-void TransferDriver::DropMapping(std::unique_ptr<HostMapping> mapping) {
+void TransferDriver::DropMapping(std::unique_ptr<DeviceMemory> mapping) {
   devices_.list.front()->memory->Post([mapping = std::move(mapping)] {});
 }
 
-absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& op,
-                                             std::vector<const HostMapping*>& pins) {
+LocalDevice& TransferDriver::RunnerOf(const Launch& launch) {
+  LocalDevice* const own = devices_.Find(launch.device);
+  FERRY_CHECK(own != nullptr);
+  if (launch.route != Route::kLocal || own->gpu != nullptr) return *own;
+  LocalDevice* const other = devices_.Find(launch.remote_device);
+  return other->gpu != nullptr ? *other : *own;
+}
+
+bool TransferDriver::Pinned(Launch& launch, LocalDevice& runner) {
+  if (runner.gpu == nullptr || launch.role != LaunchRole::kCopy) return true;
+  const auto host_arena = [&](const Layout& layout) -> Arena* {
+    for (const Range& extent : layout.extents()) {
+      Arena* const arena = sessions_.FindArena(extent.arena);
+      if (arena->kind == MemoryKind::kMemfd && arena->pinned != Arena::Pinned::kTried) return arena;
+    }
+    return nullptr;
+  };
+  Arena* arena = host_arena(launch.layout);
+  if (arena == nullptr && launch.route == Route::kLocal) arena = host_arena(launch.remote_layout);
+  if (arena == nullptr) return true;
+  pinning_[arena->id].push_back(std::move(launch));
+  if (std::exchange(arena->pinned, Arena::Pinned::kUnderWay) == Arena::Pinned::kUnderWay) {
+    return false;
+  }
+  // On the memory thread of its own device, where it is unmapped too, so not before.
+  devices_.Find(arena->device)
+      ->memory->Post([this, id = arena->id, memory = arena->mapping.get(), gpu = runner.gpu] {
+        auto pin = gpu->Pin(*memory, /*read_only=*/false);
+        if (pin.ok()) {
+          memory->Keep(*std::move(pin));
+        } else {
+          FERRY_LOG_LIMITED(warn, "gpu.pin", LogFields("arena", id),
+                            "it is copied by way of the driver's buffers, which is slower: {}",
+                            std::string(pin.status().message()));
+        }
+        control_.Post([this, id] { OnPinned(id); });
+      });
+  return false;
+}
+
+void TransferDriver::OnPinned(ArenaId id) {
+  if (Arena* const arena = sessions_.FindArena(id); arena != nullptr) {
+    arena->pinned = Arena::Pinned::kTried;
+  }
+  const auto waiting = pinning_.find(id);
+  if (waiting == pinning_.end()) return;
+  std::vector<Launch> launches = std::move(waiting->second);
+  pinning_.erase(waiting);
+  for (Launch& launch : launches) Start(std::move(launch));
+}
+
+absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDevice& runner,
+                                             TransportOp& op,
+                                             std::vector<const DeviceMemory*>& pins) {
   op.transfer = launch.transfer;
   op.attempt = launch.attempt;
   op.role = launch.role;
@@ -167,9 +220,14 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
   op.remote_device = launch.remote_device;
   op.priority = launch.priority;
   op.tag = launch.tag;
+  absl::Status reached;
+  const auto reach = [&](const DeviceMemory& memory) {
+    if (runner.gpu != nullptr) reached.Update(runner.gpu->CanReach(memory));
+  };
   const auto address = [&](const Range& extent) {
     Arena* arena = sessions_.FindArena(extent.arena);
     FERRY_CHECK(arena != nullptr);  // pinned since posting
+    reach(*arena->mapping);
     return arena->mapping->data() + extent.offset;
   };
   absl::InlinedVector<std::byte*, 1> own;
@@ -177,6 +235,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
 
   if (launch.armed.has_value()) {
     ASSIGN_OR_RETURN(op.prepared, ResolveEnds(launch));
+    op.prepared->silent = runner.gpu != nullptr;
     if (launch.role == LaunchRole::kSend) return true;  // only the other end copies
   }
   if (launch.role != LaunchRole::kCopy) {
@@ -192,15 +251,17 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, TransportOp& 
       remote.push_back(address(extent));
       continue;
     }
-    const HostMapping* mapping = peer_arenas_.Find(launch.peer, extent.arena);
+    const DeviceMemory* mapping = peer_arenas_.Find(launch.peer, extent.arena);
     if (mapping == nullptr) return false;
     if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
                    absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes outside ",
                                 extent.arena.ToString()));
     }
+    reach(*mapping);
     remote.push_back(mapping->data() + extent.offset);
   }
+  RETURN_IF_ERROR(reached);
   if (launch.route == Route::kMapped) {
     for (const Range& extent : launch.remote_layout.extents()) {
       pins.push_back(peer_arenas_.Pin(launch.peer, extent.arena));
@@ -237,21 +298,26 @@ absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
 }
 
 bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
-  for (auto& [arena, launches] : fetching_) {
-    for (auto launch = launches.begin(); launch != launches.end(); ++launch) {
-      if (launch->transfer != transfer) continue;
-      *attempt = launch->attempt;
-      launches.erase(launch);
-      return true;
+  const auto stop = [&](auto& waiting) {
+    for (auto& [what, launches] : waiting) {
+      for (auto launch = launches.begin(); launch != launches.end(); ++launch) {
+        if (launch->transfer != transfer) continue;
+        *attempt = launch->attempt;
+        launches.erase(launch);
+        return true;
+      }
     }
-  }
-  return false;
+    return false;
+  };
+  return stop(fetching_) || stop(pinning_);
 }
 
 void TransferDriver::Start(Launch launch) {
+  LocalDevice& runner = RunnerOf(launch);
+  if (!Pinned(launch, runner)) return;
   TransportOp op;
-  std::vector<const HostMapping*> pins;
-  const absl::StatusOr<bool> resolved = Resolve(launch, op, pins);
+  std::vector<const DeviceMemory*> pins;
+  const absl::StatusOr<bool> resolved = Resolve(launch, runner, op, pins);
   if (!resolved.ok()) {
     engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, resolved.status());
     return;
@@ -261,12 +327,14 @@ void TransferDriver::Start(Launch launch) {
       if (peer_arenas_.Find(launch.peer, extent.arena) != nullptr) continue;
       const auto key = std::make_pair(launch.peer, extent.arena);
       auto [it, first] = fetching_.try_emplace(key);
+      const GlobalDeviceId device = launch.device;
       it->second.push_back(std::move(launch));
-      if (first) hooks_.fetch_arena(key.first, key.second);
+      if (first) hooks_.fetch_arena(key.first, key.second, device);
       return;
     }
   }
-  if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared) {
+  if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
+      runner.gpu == nullptr) {
     while (!op.copy->AtEnd()) {
       const Segment segment = op.copy->Next();
       memcpy(segment.local, segment.remote, segment.size);
@@ -277,8 +345,7 @@ void TransferDriver::Start(Launch launch) {
     engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
     return;
   }
-  LocalDevice* device = devices_.Find(launch.device);
-  FERRY_CHECK(device != nullptr);
+  LocalDevice* const device = &runner;
   if (launch.route == Route::kUcx && device->ucx == nullptr) {
     engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
                          Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
@@ -292,8 +359,8 @@ void TransferDriver::Start(Launch launch) {
   (launch.route == Route::kUcx ? work.ucx : work.copies).push_back(std::move(op));
 }
 
-void TransferDriver::Unpin(const std::vector<const HostMapping*>& pins) {
-  for (const HostMapping* pinned : pins) {
+void TransferDriver::Unpin(const std::vector<const DeviceMemory*>& pins) {
+  for (const DeviceMemory* pinned : pins) {
     if (auto mapping = peer_arenas_.Unpin(pinned)) DropMapping(std::move(mapping));
   }
 }
@@ -325,7 +392,9 @@ void TransferDriver::Carry(Outbox outbox) {
     FERRY_CHECK(session != nullptr && device != nullptr);
     watching_[watch.transfer] = device;
     if (!watch.prepared) {
-      lane_work_[device].watches.emplace_back(watch, session->timelines().Defined(watch.timeline));
+      DefinedWord word = session->timelines().Defined(watch.timeline);
+      word.silent = device->gpu != nullptr;
+      lane_work_[device].watches.emplace_back(watch, word);
       continue;
     }
     PreparedBatch* batch = FindPrepared(watch.transfer, watch.timeline);

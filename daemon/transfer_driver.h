@@ -32,8 +32,8 @@ class TransferDriver {
   struct Hooks {
     std::function<void(PeerId, std::vector<PeerMessage>)> send;
     std::function<void(PeerId)> want_peer;
-    // Asks the peer for an arena to map; answered by OnPeerArena.
-    std::function<void(PeerId, ArenaId)> fetch_arena;
+    // Asks the peer for an arena to map by this device; answered by OnPeerArena.
+    std::function<void(PeerId, ArenaId, GlobalDeviceId)> fetch_arena;
     // OK while bytes read from the peer's arenas may be believed. Any thread.
     std::function<absl::Status(PeerId)> still_valid;
     // The link's page, ours or the peer's, with slots for prepared transfers; null if there is
@@ -65,12 +65,13 @@ class TransferDriver {
   void EndPrepared(TransferId transfer, const absl::Status& why);
 
   // --- From the peer table.
-  void OnPeerUp(PeerId peer, RouteTable routes, bool prepared = true);
+  void OnPeerUp(PeerId peer, RouteTable routes, bool prepared = true,
+                absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages);
   // The answer to fetch_arena.
   void OnPeerArena(PeerId peer, ArenaId arena,
-                   absl::StatusOr<std::unique_ptr<HostMapping>> mapping);
+                   absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping);
   void OnPeerArenaGone(PeerId peer, ArenaId arena);
 
   // --- From lanes (posted).
@@ -88,7 +89,7 @@ class TransferDriver {
     Route route = Route::kUnspecified;
     bool armed = false;
     uint32_t attempt = 0;
-    std::vector<const HostMapping*> pins;  // of the peer's arenas
+    std::vector<const DeviceMemory*> pins;  // of the peer's arenas
   };
   struct LaneWork {
     std::vector<TransportOp> copies;
@@ -107,17 +108,23 @@ class TransferDriver {
 
   void Carry(Outbox outbox);
   void Start(Launch launch);
+  // Whose lane runs it: ours that is a GPU, if either end is, for only those can touch its memory.
+  LocalDevice& RunnerOf(const Launch& launch);
+  // False, and the launch is kept, if the memory of a host device has to be registered with the GPU
+  // first.
+  bool Pinned(Launch& launch, LocalDevice& runner);
+  void OnPinned(ArenaId arena);
   // The launch's memory, or ROUTE_UNAVAILABLE; false if a peer's arena must be fetched first.
-  absl::StatusOr<bool> Resolve(const Launch& launch, TransportOp& op,
-                               std::vector<const HostMapping*>& pins);
+  absl::StatusOr<bool> Resolve(const Launch& launch, const LocalDevice& runner, TransportOp& op,
+                               std::vector<const DeviceMemory*>& pins);
   // What fires an armed launch, or ROUTE_UNAVAILABLE.
   absl::StatusOr<PreparedEnds> ResolveEnds(const Launch& launch);
   PreparedBatch* FindPrepared(TransferId transfer, uint32_t batch);
-  // Takes out a launch that waits for a peer's arena; false if none does.
+  // Takes out a launch that waits for its memory; false if none does.
   bool StopFetching(TransferId transfer, uint32_t* attempt);
-  void Unpin(const std::vector<const HostMapping*>& pins);
+  void Unpin(const std::vector<const DeviceMemory*>& pins);
   void OnEnded(Ended ended);
-  void DropMapping(std::unique_ptr<HostMapping> mapping);
+  void DropMapping(std::unique_ptr<DeviceMemory> mapping);
   void FlushLanes();
 
   Executor& control_;
@@ -133,6 +140,8 @@ class TransferDriver {
   absl::flat_hash_map<TransferId, LocalDevice*> watching_;
   // Launches that wait for a peer's arena, by peer and arena.
   absl::flat_hash_map<std::pair<PeerId, ArenaId>, std::vector<Launch>> fetching_;
+  // Launches that wait until an arena of ours is registered with a GPU.
+  absl::flat_hash_map<ArenaId, std::vector<Launch>> pinning_;
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
   absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
 };

@@ -310,9 +310,10 @@ void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_
   impl_->EndSession(now, session, why);
 }
 
-void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared) {
+void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared,
+                              absl::flat_hash_set<GlobalDeviceId> gpus) {
   impl_->clock = now;
-  impl_->OnPeerUp(now, peer, std::move(routes), prepared);
+  impl_->OnPeerUp(now, peer, std::move(routes), prepared, std::move(gpus));
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {

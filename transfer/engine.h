@@ -41,6 +41,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -57,7 +58,8 @@ namespace ferry {
 struct DeviceMap {
   PeerId self;
   absl::flat_hash_map<GlobalDeviceId, PeerId> owner;
-  std::vector<std::string> node_names;  // by PeerId
+  std::vector<std::string> node_names;            // by PeerId
+  absl::flat_hash_set<GlobalDeviceId> gpus = {};  // of our own
 };
 
 // Which routes could be taken to or from a peer now; index by Route. A route that is not available
@@ -230,8 +232,9 @@ class TransferEngine {
   // --- From peers.
 
   // A link is up; `routes` is what can be had with this peer. What waited for the link goes out,
-  // but for prepared transfers if the peer does not know them.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared = true);
+  // but for prepared transfers if the peer does not know them. `gpus`: those of its devices.
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared = true,
+                absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerRoutes(PeerId peer, RouteTable routes);
   // The link is lost (or, for a link never up, could not be opened: `established` false; then
   // nothing ends, transfers wait for their deadline and tell `why`).

@@ -173,16 +173,16 @@ std::vector<TransferEngine::RouteOption> TransferEngine::Impl::Explain(absl::Tim
                                                                        uint64_t bytes) const {
   const bool decides = OwnerOf(destination) == devices.self;
   const PeerId peer = OwnerOf(decides ? source : destination);
-  const Route picked = PickRoute(now, peer, bytes, 0);
+  const Route picked = PickRoute(now, source, destination, bytes, 0);
   std::vector<RouteOption> shown;
   bool any = false;  // available, so far
   for (Route route : options.order) {
     RouteOption option;
     option.route = route;
-    option.available = Available(route, peer);
+    option.available = Available(route, source, destination);
     option.chosen = option.available && route == picked;
     if (decides) {
-      const RouteEstimate& estimate = peers[peer.value()].estimates[static_cast<size_t>(route)];
+      const RouteEstimate& estimate = EstimateOf(route, source, destination);
       option.time = estimate.TimeFor(bytes);
       option.latency = estimate.latency();
       option.bytes_per_second = estimate.bytes_per_second();

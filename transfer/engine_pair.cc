@@ -122,12 +122,43 @@ bool TransferEngine::Impl::Start(Posted& receive) {
   return true;
 }
 
-bool TransferEngine::Impl::Available(Route route, PeerId peer) const {
+PeerId TransferEngine::Impl::PeerOf(GlobalDeviceId source, GlobalDeviceId destination) const {
+  const PeerId from = OwnerOf(source);
+  return from == devices.self ? OwnerOf(destination) : from;
+}
+
+bool TransferEngine::Impl::IsGpu(GlobalDeviceId device) const {
+  const PeerId owner = OwnerOf(device);
+  return (owner == devices.self ? devices.gpus : peers[owner.value()].gpus).contains(device);
+}
+
+std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source,
+                                              GlobalDeviceId destination) const {
+  if (route == Route::kUcx && (IsGpu(source) || IsGpu(destination))) {
+    return "it moves host memory only: memory of GPUs cannot go to another host in this version";
+  }
+  if (route == Route::kMapped && IsGpu(source) && !IsGpu(destination)) {
+    return "the destination copies, and a host device has no copy engine to read another daemon's "
+           "GPU with";
+  }
+  return "";
+}
+
+const RouteEstimate& TransferEngine::Impl::EstimateOf(Route route, GlobalDeviceId source,
+                                                      GlobalDeviceId destination) const {
+  const bool gpu = IsGpu(source) || IsGpu(destination);
+  return peers[PeerOf(source, destination).value()].estimates[gpu][static_cast<size_t>(route)];
+}
+
+bool TransferEngine::Impl::Available(Route route, GlobalDeviceId source,
+                                     GlobalDeviceId destination) const {
+  const PeerId peer = PeerOf(source, destination);
   if (peer == devices.self) return route == Route::kLocal;
   if (route == Route::kLocal) return false;
   const Peer& state = peers[peer.value()];
   const size_t index = static_cast<size_t>(route);
-  return state.up && index < state.routes.size() && state.routes[index].available;
+  return state.up && index < state.routes.size() && state.routes[index].available &&
+         KindsObject(route, source, destination).empty();
 }
 
 std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
@@ -150,6 +181,7 @@ std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
   }
   const size_t index = static_cast<size_t>(route);
   if (index >= peer.routes.size()) return absl::StrCat(NodeName(other), " does not know it");
+  if (std::string kinds = KindsObject(route, source, destination); !kinds.empty()) return kinds;
   return peer.routes[index].why;
 }
 
@@ -159,17 +191,19 @@ Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& s
   uint8_t excluded = receive.tried;
   if (insisted != Route::kUnspecified) excluded |= static_cast<uint8_t>(~Bit(insisted));
   if (receive.spec.prepared) excluded |= Bit(Route::kNccl);  // groups are launched once
-  return PickRoute(clock, receive.peer, source.bytes, excluded);
+  const MatchKey& key = receive.spec.key;
+  return PickRoute(clock, key.source, key.destination, source.bytes, excluded);
 }
 
-Route TransferEngine::Impl::PickRoute(absl::Time now, PeerId peer, uint64_t bytes,
+Route TransferEngine::Impl::PickRoute(absl::Time now, GlobalDeviceId source,
+                                      GlobalDeviceId destination, uint64_t bytes,
                                       uint8_t excluded) const {
   Route first = Route::kUnspecified;
   Route best = Route::kUnspecified;
   std::optional<absl::Duration> best_time;
   for (Route route : options.order) {
-    if ((excluded & Bit(route)) != 0 || !Available(route, peer)) continue;
-    const RouteEstimate& estimate = peers[peer.value()].estimates[static_cast<size_t>(route)];
+    if ((excluded & Bit(route)) != 0 || !Available(route, source, destination)) continue;
+    const RouteEstimate& estimate = EstimateOf(route, source, destination);
     const std::optional<absl::Duration> time = estimate.TimeFor(bytes);
     if (first == Route::kUnspecified) {
       if (!options.by_estimate) return route;
@@ -182,7 +216,7 @@ Route TransferEngine::Impl::PickRoute(absl::Time now, PeerId peer, uint64_t byte
   }
   if (best == first) return first;
   // One transfer now and then sees whether the order is right again.
-  const RouteEstimate& given_up = peers[peer.value()].estimates[static_cast<size_t>(first)];
+  const RouteEstimate& given_up = EstimateOf(first, source, destination);
   const bool probe =
       bytes <= kProbeBytes && given_up.idle() && now >= given_up.last_launch() + kProbeEvery;
   return probe ? first : best;
@@ -258,7 +292,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   }
   // What is armed stays until it is aborted: it says nothing of the route's speed.
   if (!armed) {
-    peers[receive.peer.value()].estimates[static_cast<size_t>(route)].OnLaunch(clock);
+    EstimateOf(route, receive.spec.key).OnLaunch(clock);
   }
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
@@ -293,8 +327,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   half->outstanding = false;
   const bool armed = half->spec.prepared && half->route != Route::kUcx;
   if (half->spec.side == Side::kReceive && !armed) {
-    peers[half->peer.value()].estimates[static_cast<size_t>(half->route)].OnDone(
-        clock, half->spec.bytes, status.ok());
+    EstimateOf(half->route, half->spec.key).OnDone(clock, half->spec.bytes, status.ok());
   }
   if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });

@@ -24,13 +24,17 @@ absl::Status Failure(absl::Status status) {
 
 }  // namespace
 
-void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes, bool prepared) {
+void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes, bool prepared,
+                                    absl::flat_hash_set<GlobalDeviceId> gpus) {
   if (id.value() >= peers.size() || id == devices.self) return;
   Peer& peer = peers[id.value()];
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
-  for (RouteEstimate& estimate : peer.estimates) estimate.Forget();  // of another life, or network
+  for (auto& row : peer.estimates) {  // of another life, or network
+    for (RouteEstimate& estimate : row) estimate.Forget();
+  }
   peer.prepared = prepared;
+  peer.gpus = std::move(gpus);
   SetRoutes(peer, std::move(routes));
   for (Posted* send : Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;

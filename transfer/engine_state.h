@@ -148,7 +148,9 @@ struct Peer {
   absl::Status last_error;
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
   RetryAfter offers_gone;
-  std::array<RouteEstimate, kRoutes> estimates;  // of what we receive from it
+  absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
+  // Of what we receive from it; the second row with a GPU at one end or both.
+  std::array<std::array<RouteEstimate, kRoutes>, 2> estimates;
 };
 
 struct Due {
@@ -226,7 +228,8 @@ struct TransferEngine::Impl {
   Route NextRoute(const Posted& receive, const SourceHalf& source) const;
   // Of the routes from a peer that are available and not `excluded` (a bit each): the first in the
   // configured order, or one that was measured to be clearly faster.
-  Route PickRoute(absl::Time now, PeerId peer, uint64_t bytes, uint8_t excluded) const;
+  Route PickRoute(absl::Time now, GlobalDeviceId source, GlobalDeviceId destination, uint64_t bytes,
+                  uint8_t excluded) const;
   static int32_t PriorityOf(const Posted& receive, const SourceHalf& source) {
     return receive.spec.priority != 0 ? receive.spec.priority : source.priority;
   }
@@ -243,7 +246,18 @@ struct TransferEngine::Impl {
   // Ends a receive and, if it is matched, its source's half, with `theirs`. Both are gone
   // afterwards.
   void EndPair(Posted& receive, absl::Status ours, absl::Status theirs);
-  bool Available(Route route, PeerId peer) const;
+  bool Available(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
+  // The other end's daemon; ourselves if both ends are ours.
+  PeerId PeerOf(GlobalDeviceId source, GlobalDeviceId destination) const;
+  bool IsGpu(GlobalDeviceId device) const;
+  // Why the kinds of the devices keep them from a route between daemons; "" if they do not.
+  std::string KindsObject(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
+  // Of transfers that we receive.
+  const RouteEstimate& EstimateOf(Route route, GlobalDeviceId source,
+                                  GlobalDeviceId destination) const;
+  RouteEstimate& EstimateOf(Route route, const MatchKey& key) {
+    return const_cast<RouteEstimate&>(EstimateOf(route, key.source, key.destination));
+  }
   bool InOrder(Route route) const {
     return std::find(options.order.begin(), options.order.end(), route) != options.order.end();
   }
@@ -266,7 +280,8 @@ struct TransferEngine::Impl {
   void EndBatches(absl::Time now);
 
   // --- engine_peer.cc: messages.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared);
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared,
+                absl::flat_hash_set<GlobalDeviceId> gpus);
   void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnMessage(absl::Time now, PeerId peer, PeerMessage message);

@@ -69,12 +69,20 @@ void CheckOwnNode(ConfigDraft& draft) {
     draft.Problem("node.name",
                   absl::StrCat("'", config.node.name, "' is not in membership.nodes, which has ",
                                absl::StrJoin(names, ", ")));
-  } else if (!draft.given("devices.host")) {
-    config.devices.host = static_cast<uint32_t>(own->ids.size());
-  } else if (draft.sound("devices.host") && config.devices.host != own->ids.size()) {
+    return;
+  }
+  // Ids that host devices leave are GPUs'; how many GPUs there are is known later if all are meant.
+  const size_t ids = own->ids.size();
+  const size_t gpus = config.devices.gpus.size();
+  if (!draft.given("devices.host") && gpus <= ids) {
+    config.devices.host = static_cast<uint32_t>(ids - gpus);
+  } else if (draft.sound("devices.host") && draft.sound("devices.gpus") &&
+             (config.devices.all_gpus ? config.devices.host > ids
+                                      : config.devices.host + gpus != ids)) {
     draft.Problem("devices.host",
-                  absl::StrCat("is ", config.devices.host, ", but membership.nodes gives '",
-                               own->name, "' ", own->ids.size(), " ids"));
+                  absl::StrCat("is ", config.devices.host,
+                               gpus > 0 ? absl::StrCat(" and devices.gpus names ", gpus) : "",
+                               ", but membership.nodes gives '", own->name, "' ", ids, " ids"));
   }
 }
 

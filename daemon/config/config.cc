@@ -174,13 +174,20 @@ std::string HostName() {
 
 }  // namespace
 
-std::vector<GlobalDeviceId> Config::OwnIds() const {
+std::vector<GlobalDeviceId> Config::OwnIds(size_t gpus) const {
   for (const Node& member : membership.nodes) {
     if (member.name == node.name) return member.ids;
   }
   std::vector<GlobalDeviceId> ids;
-  for (uint32_t i = 0; i < devices.host; ++i) ids.emplace_back(devices.base_id + i);
+  for (size_t i = 0; i < devices.host + gpus; ++i) ids.emplace_back(devices.base_id + i);
   return ids;
+}
+
+std::optional<size_t> Config::GpuIds() const {
+  for (const Node& member : membership.nodes) {
+    if (member.name == node.name) return member.ids.size() - devices.host;
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
@@ -200,6 +207,7 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
         absl::StrReplaceAll(absl::AsciiStrToLower(name.substr(strlen("FERRY_"))), {{"__", "."}});
     if (path == "runtime_dir") path = "node.runtime_dir";
     if (path == "log_level") path = "log.level";
+    if (path == "cuda_library" || path == "nvml_library") path = absl::StrCat("devices.", path);
     if (!absl::StrContains(path, ".")) continue;
     ReadText(path, value, absl::StrCat("environment ", name), draft);
   }

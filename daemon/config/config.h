@@ -32,6 +32,13 @@ struct Config {
   struct {
     uint32_t host = 2;     // how many host devices; by default as many as membership gives ids for
     uint64_t base_id = 0;  // ids.base: global ids are base + index, unless membership lists them
+    // All GPUs that are found and no other daemon has; else those of the list, by UUID as
+    // nvidia-smi says it or by the driver's index. Their ids follow the host devices', in this
+    // order.
+    bool all_gpus = true;
+    std::vector<std::string> gpus;
+    std::string cuda_library = "libcuda.so.1";  // a name or a path
+    std::string nvml_library = "libnvidia-ml.so.1";
   } devices;
 
   struct Node {
@@ -59,7 +66,8 @@ struct Config {
     uint32_t sessions = 1024;
     uint32_t sessions_per_uid = 256;
     uint32_t connections_per_uid = 1024;
-    uint32_t offers_per_peer = 200'000;  // of a peer, waiting here unmatched
+    uint32_t offers_per_peer = 200'000;      // of a peer, waiting here unmatched
+    uint64_t gpu_bytes = uint64_t{1} << 50;  // of all arenas on one GPU
   } limits;
 
   struct {
@@ -88,8 +96,11 @@ struct Config {
     absl::Duration timeout = absl::Seconds(120);  // then what is still in flight is ended
   } drain;
 
-  // The global ids of this node's host devices, by index: membership's, else base + index.
-  std::vector<GlobalDeviceId> OwnIds() const;
+  // The global ids of this node's devices, by index, host devices before GPUs: membership's, else
+  // base + index for `gpus` GPUs.
+  std::vector<GlobalDeviceId> OwnIds(size_t gpus) const;
+  // How many GPUs membership has ids for; nothing if it does not list them.
+  std::optional<size_t> GpuIds() const;
 };
 
 struct ConfigSources {
@@ -102,7 +113,8 @@ struct ConfigSources {
   // FILE.d/*.yaml.
   std::optional<std::string> file;
   // All of the process's; only names that start with FERRY_ and have a "__" are settings, and
-  // FERRY_RUNTIME_DIR and FERRY_LOG_LEVEL, short for node.runtime_dir and log.level.
+  // the short ones: FERRY_RUNTIME_DIR (node.runtime_dir), FERRY_LOG_LEVEL (log.level),
+  // FERRY_CUDA_LIBRARY and FERRY_NVML_LIBRARY (devices), which libferry heeds too.
   std::map<std::string, std::string> environment;
   std::vector<Override> overrides;
   std::string hostname;  // default of node.name; "": ask the system

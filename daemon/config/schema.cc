@@ -266,6 +266,52 @@ std::string PrintNodes(const Config& config) {
   return out;
 }
 
+std::string LibraryProblem(const std::string& text) { return text.empty() ? "is empty" : ""; }
+
+// An index of the driver's, or a UUID as nvidia-smi says it.
+bool IsGpuName(const std::string& text) {
+  if (Digits(text)) return text.size() < 4;
+  constexpr size_t kUuid = 36;
+  return (absl::StartsWith(text, "GPU-") || absl::StartsWith(text, "MIG-")) &&
+         text.size() == kUuid + 4 && std::all_of(text.begin() + 4, text.end(), [](unsigned char c) {
+           return absl::ascii_isxdigit(c) || c == '-';
+         });
+}
+
+void ReadGpus(const std::string& where, const YAML::Node& node, const OriginOf& origin,
+              ConfigDraft& draft) {
+  auto& devices = draft.config.devices;
+  // Flags and the environment bring one word as a list of it.
+  const YAML::Node word = node.IsSequence() && node.size() == 1 ? node[0] : node;
+  if (word.IsScalar() && (word.Scalar() == "all" || word.Scalar() == "none")) {
+    devices.all_gpus = word.Scalar() == "all";
+    devices.gpus.clear();
+    return;
+  }
+  if (!node.IsSequence()) {
+    return draft.Problem(where, "must be all, none, or a list of UUIDs and indices");
+  }
+  devices.all_gpus = false;
+  devices.gpus = List<std::string>(
+      where, node, origin, draft,
+      [&](const std::string& at, const YAML::Node& entry) -> std::optional<std::string> {
+        const std::optional<std::string> text = Text(at, entry, draft);
+        if (!text || IsGpuName(*text)) return text;
+        draft.Problem(at, absl::StrCat("'", *text,
+                                       "' is neither a GPU's UUID (as nvidia-smi -L "
+                                       "says it) nor its index"));
+        return std::nullopt;
+      });
+}
+
+std::string PrintGpus(const Config& config) {
+  if (config.devices.all_gpus) return "all";
+  if (config.devices.gpus.empty()) return "none";
+  std::vector<std::string> names;
+  for (const std::string& gpu : config.devices.gpus) names.push_back(Quote(gpu));
+  return FlowList(names);
+}
+
 // A setting that the format has a place for and this version does not serve: never taken silently.
 ConfigField UnsupportedField(std::string path) {
   return {std::move(path), ConfigField::Kind::kText,
@@ -289,8 +335,10 @@ std::vector<ConfigField> MakeFields() {
   add(TextField("node.runtime_dir", MEMBER(node.runtime_dir), [](const std::string& text) {
     return absl::StartsWith(text, "/") ? "" : absl::StrCat("'", text, "' is not an absolute path");
   }));
-  add(NumberField("devices.host", 1, 256, MEMBER(devices.host)));
-  add(UnsupportedField("devices.gpus"));
+  add(NumberField("devices.host", 0, 256, MEMBER(devices.host)));
+  add({"devices.gpus", ConfigField::Kind::kList, ReadGpus, PrintGpus});
+  add(TextField("devices.cuda_library", MEMBER(devices.cuda_library), LibraryProblem));
+  add(TextField("devices.nvml_library", MEMBER(devices.nvml_library), LibraryProblem));
   add(NumberField("devices.ids.base", 0, uint64_t{1} << 62, MEMBER(devices.base_id)));
   add(TextField("membership.provider", MEMBER(membership.provider), [](const std::string& text) {
     if (text == "static") return std::string();
@@ -328,6 +376,7 @@ std::vector<ConfigField> MakeFields() {
          return FlowList(uids);
        }});
   add(SizeField("limits.session_bytes", MEMBER(limits.session_bytes)));
+  add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add(UnsupportedField("limits.comm_bytes_per_gpu"));
   add(NumberField("limits.session_arenas", 1, 1'000'000, MEMBER(limits.session_arenas)));
   add(NumberField("limits.transfers_in_flight", 1, 10'000'000, MEMBER(limits.transfers_in_flight)));

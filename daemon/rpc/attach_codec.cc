@@ -25,6 +25,31 @@ void SetLimits(const SessionUse& use, v1::SessionLimits* out) {
   out->set_batch_transfers(use.batch_transfers);
 }
 
+// RegisterArena and ArenaGranted say memory with the same fields. A kind that is unknown stays so,
+// and is refused where it is mapped.
+template <typename Message>
+MemoryShare ShareFrom(const Message& message) {
+  MemoryShare share;
+  const int kind = message.memory();
+  share.kind = kind == v1::ARENA_MEMORY_UNSPECIFIED      ? MemoryKind::kMemfd
+               : kind > 0 && kind <= v1::ArenaMemory_MAX ? static_cast<MemoryKind>(kind)
+                                                         : MemoryKind::kUnspecified;
+  share.bytes = message.bytes();
+  share.segment_bytes.assign(message.segment_bytes().begin(), message.segment_bytes().end());
+  share.ipc_handle = message.ipc_handle();
+  share.ipc_offset = message.ipc_offset();
+  return share;
+}
+
+template <typename Message>
+void ShareTo(const MemoryShare& share, Message* out) {
+  out->set_memory(static_cast<v1::ArenaMemory>(share.kind));
+  out->set_bytes(share.bytes);
+  for (const uint64_t bytes : share.segment_bytes) out->add_segment_bytes(bytes);
+  out->set_ipc_handle(share.ipc_handle);
+  out->set_ipc_offset(share.ipc_offset);
+}
+
 template <typename Response>
 void Fill(const AttachPosted& posted, Response* out) {
   out->set_first_transfer_id(posted.first_transfer_id);
@@ -55,15 +80,13 @@ struct AttachEncoder {
     proto->set_node(welcome.node);
     proto->set_daemon_version(FERRY_VERSION);
     for (const DeviceInfo& device : welcome.devices) {
-      v1::Device* entry = proto->add_devices();
-      entry->set_global_device_id(device.id.value());
-      entry->set_kind(v1::Device::KIND_HOST);
-      entry->set_name(device.name);
+      ToProto(device, proto->add_devices());
     }
     SetLimits(welcome.limits, proto->mutable_limits());
   }
   void operator()(const AttachArenaRegistered& registered) {
     out.mutable_arena_registered()->set_arena_id(registered.arena.value());
+    out.mutable_arena_registered()->set_mapped_bytes(registered.mapped_bytes);
   }
   void operator()(const AttachArenaReleased&) { out.mutable_arena_released(); }
   void operator()(const AttachTimelineReset&) { out.mutable_timeline_reset(); }
@@ -103,7 +126,7 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
     case v1::AttachRequest::kRegisterArena:
       command.body =
           AttachRegisterArena{GlobalDeviceId(proto.register_arena().device_id()),
-                              proto.register_arena().bytes(), proto.register_arena().imported()};
+                              ShareFrom(proto.register_arena()), proto.register_arena().imported()};
       return command;
     case v1::AttachRequest::kReleaseArena:
       command.body = AttachReleaseArena{ArenaId(proto.release_arena().arena_id())};
@@ -167,7 +190,7 @@ absl::StatusOr<PeerSocketResponse> ParsePeerSocketResponse(const std::string& pa
     response.error = FromProto(proto.error());
   } else if (proto.has_arena_granted()) {
     response.body =
-        ArenaGranted{ArenaId(proto.arena_granted().arena_id()), proto.arena_granted().bytes()};
+        ArenaGranted{ArenaId(proto.arena_granted().arena_id()), ShareFrom(proto.arena_granted())};
   } else if (!proto.has_welcome()) {
     return NotAPacket("peer.sock", packet);
   }
@@ -196,7 +219,7 @@ std::string EncodePeerSocket(const PeerSocketResponse& response) {
     ToProto(response.error, {}, proto.mutable_error());
   } else if (const auto* granted = std::get_if<ArenaGranted>(&response.body)) {
     proto.mutable_arena_granted()->set_arena_id(granted->arena.value());
-    proto.mutable_arena_granted()->set_bytes(granted->bytes);
+    ShareTo(granted->memory, proto.mutable_arena_granted());
   } else {
     proto.mutable_welcome();
   }

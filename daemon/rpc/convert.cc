@@ -273,4 +273,11 @@ PostBatch Convert(const v1::CrossHostReceiveRequest& request) {
                       "CrossHostReceiveBuffers", "src_global_device_ids");
 }
 
+void ToProto(const DeviceInfo& device, v1::Device* out) {
+  out->set_global_device_id(device.id.value());
+  out->set_kind(device.gpu ? v1::Device::KIND_GPU : v1::Device::KIND_HOST);
+  out->set_name(device.name);
+  out->set_uuid(device.uuid);
+}
+
 }  // namespace ferry

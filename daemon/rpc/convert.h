@@ -4,6 +4,7 @@
 // needs the session (arenas, quotas) is checked there. Any thread.
 #pragma once
 
+#include "daemon/attach.h"
 #include "daemon/post.h"
 #include "ferry/v1/transfer.pb.h"
 
@@ -12,5 +13,7 @@ namespace ferry {
 // Bad entries are in the batch's `violations`.
 PostBatch Convert(const v1::CrossHostSendRequest& request);
 PostBatch Convert(const v1::CrossHostReceiveRequest& request);
+
+void ToProto(const DeviceInfo& device, v1::Device* out);
 
 }  // namespace ferry

@@ -38,6 +38,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
         out->set_bytes(arena->bytes);
         out->set_imported(arena->imported);
         out->set_transfers(arena->transfers);
+        out->set_memory(static_cast<v1::ArenaMemory>(arena->kind));
       }
     });
   }

@@ -102,7 +102,7 @@ TEST(ConfigTest, WithoutAnySourceIsANodeOnItsOwn) {
   EXPECT_EQ(config->node.runtime_dir, "/run/ferry");
   EXPECT_EQ(config->limits.session_bytes, uint64_t{64} << 30);
   EXPECT_EQ(config->transfer.deadline, absl::Seconds(60));
-  EXPECT_THAT(config->OwnIds(), ElementsAre(GlobalDeviceId(0), GlobalDeviceId(1)));
+  EXPECT_THAT(config->OwnIds(0), ElementsAre(GlobalDeviceId(0), GlobalDeviceId(1)));
 }
 
 TEST(ConfigTest, AsksTheSystemForItsNameIfNobodySaysOne) {
@@ -151,7 +151,7 @@ void ExpectFull(const Config& config) {
                   Config::Node{"node-b",
                                "[fd00::2]:7411",
                                {GlobalDeviceId(2), GlobalDeviceId(3), GlobalDeviceId(9)}}));
-  EXPECT_THAT(config.OwnIds(),
+  EXPECT_THAT(config.OwnIds(0),
               ElementsAre(GlobalDeviceId(2), GlobalDeviceId(3), GlobalDeviceId(9)));
   EXPECT_EQ(config.peer.listen, "[::]:7411");
   EXPECT_TRUE(config.peer.insecure);
@@ -287,7 +287,7 @@ TEST(ConfigTest, TextsOfFlagsAndEnvironmentAreListsAndPlainTexts) {
   EXPECT_THAT(config->transfer.order, ElementsAre(Route::kUcx, Route::kLocal));
   EXPECT_THAT(config->peer.uids, ElementsAre(7, 8));
   EXPECT_EQ(config->peer.listen, "[::1]:7411");
-  EXPECT_THAT(config->OwnIds(), ElementsAre(GlobalDeviceId(1), GlobalDeviceId(2)));
+  EXPECT_THAT(config->OwnIds(0), ElementsAre(GlobalDeviceId(1), GlobalDeviceId(2)));
 }
 
 TEST(ConfigTest, ProblemsOfFlagsAndEnvironmentNameThem) {

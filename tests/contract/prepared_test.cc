@@ -65,7 +65,8 @@ class Client {
 
 struct LaneEnd {
   LaneEnd() : lane("lane", absl::ZeroDuration()) {
-    runner = std::make_unique<PreparedRunner>(lane, std::make_unique<HostCopier>(helper), answers.Sink());
+    runner = std::make_unique<PreparedRunner>(lane, std::make_unique<HostCopier>(helper),
+                                              answers.Sink());
   }
   void Arm(std::vector<TransportOp> ops) {
     lane.RunAndWait([&] { runner->Launch(std::move(ops)); });

@@ -171,7 +171,8 @@ CopyRig::CopyRig(bool mapped, uint64_t arena_bytes) : Rig(arena_bytes) {
   }
   for (int end : {0, 1}) {
     transports_[end] = std::make_unique<CopyTransport>(
-        lane(end), std::make_unique<HostCopier>(helper_), answers_[end].Sink(), [this, end](PeerId) {
+        lane(end), std::make_unique<HostCopier>(helper_), answers_[end].Sink(),
+        [this, end](PeerId) {
           if (pages_[end] == nullptr || !pages_[end]->Revoked()) return absl::OkStatus();
           return Error(absl::StatusCode::kAborted, Reason::kPeerUnreachable, "the link was lost");
         });

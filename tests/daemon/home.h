@@ -63,11 +63,11 @@ class Devices {
       device->copy = std::make_unique<CopyTransport>(
           *device->lane, std::make_unique<HostCopier>(helper_), [](std::vector<OpResult>) {},
           [](PeerId) { return absl::OkStatus(); });
-      device->prepared = std::make_unique<PreparedRunner>(*device->lane, std::make_unique<HostCopier>(helper_),
-                                                          [this](std::vector<OpResult> answered) {
-                                                            if (results)
-                                                              results(std::move(answered));
-                                                          });
+      device->prepared =
+          std::make_unique<PreparedRunner>(*device->lane, std::make_unique<HostCopier>(helper_),
+                                           [this](std::vector<OpResult> answered) {
+                                             if (results) results(std::move(answered));
+                                           });
       table.list.push_back(std::move(device));
     }
   }

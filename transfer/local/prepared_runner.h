@@ -52,8 +52,8 @@ class PreparedRunner : public Transport, private Poller {
     uint64_t told = 0;  // `sends`: to the other end
     size_t next = 0;    // the part to go on with
     bool copying = false;
-    size_t steps = 0;      // under way
-    bool stopped = false;  // the link was given up: what was copied is not believed
+    size_t steps = 0;               // under way
+    bool stopped = false;           // the link was given up: what was copied is not believed
     std::vector<OpResult> leaving;  // aborted; they go when no step is under way
   };
 
@@ -82,8 +82,8 @@ class PreparedRunner : public Transport, private Poller {
   Lane& lane_;
   const std::unique_ptr<Copier> copier_;
   const OpSink sink_;
-  bool polled_ = false;  // by the lane
-  size_t silent_ = 0;    // bundles whose words a GPU may write
+  bool polled_ = false;                    // by the lane
+  size_t silent_ = 0;                      // bundles whose words a GPU may write
   absl::InlinedVector<Bundle*, 8> steps_;  // under way, whose they are: few
   std::vector<std::unique_ptr<Bundle>> bundles_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, Bundle*> ops_;

@@ -12,27 +12,27 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/ids.h"
-#include "device/host/host_memory.h"
+#include "device/memory.h"
 
 namespace ferry {
 
 class PeerArenaTable {
  public:
   // Null if it is not mapped, or gone. Valid until Gone, DropPeer, or, pinned, until Unpin.
-  const HostMapping* Find(PeerId peer, ArenaId arena) const;
+  const DeviceMemory* Find(PeerId peer, ArenaId arena) const;
   // False if it is mapped already; `mapping` then stays the caller's.
-  bool Insert(PeerId peer, ArenaId arena, std::unique_ptr<HostMapping>& mapping);
+  bool Insert(PeerId peer, ArenaId arena, std::unique_ptr<DeviceMemory>& mapping);
 
   // One launch more reads from it; null as Find. The launch is ended by the pointer, not by the
   // ids: a peer that comes back may use them anew while old launches run.
-  const HostMapping* Pin(PeerId peer, ArenaId arena);
+  const DeviceMemory* Pin(PeerId peer, ArenaId arena);
   // That launch has ended. Not null: this was the last use of an arena that is gone.
-  [[nodiscard]] std::unique_ptr<HostMapping> Unpin(const HostMapping* mapping);
+  [[nodiscard]] std::unique_ptr<DeviceMemory> Unpin(const DeviceMemory* mapping);
 
   // The peer took the arena back. Not null if nothing pins it; unknown arenas are ignored.
-  [[nodiscard]] std::unique_ptr<HostMapping> Gone(PeerId peer, ArenaId arena);
+  [[nodiscard]] std::unique_ptr<DeviceMemory> Gone(PeerId peer, ArenaId arena);
   // The peer is lost: all of its arenas are gone. Those that nothing pins.
-  [[nodiscard]] std::vector<std::unique_ptr<HostMapping>> DropPeer(PeerId peer);
+  [[nodiscard]] std::vector<std::unique_ptr<DeviceMemory>> DropPeer(PeerId peer);
 
   // Mapped now, gone but pinned ones included.
   size_t size() const { return entries_.size(); }
@@ -40,15 +40,15 @@ class PeerArenaTable {
 
  private:
   struct Entry {
-    std::unique_ptr<HostMapping> mapping;
+    std::unique_ptr<DeviceMemory> mapping;
     uint64_t pins = 0;
     bool gone = false;
   };
   // Takes the entry out if it is gone and nothing pins it.
-  std::unique_ptr<HostMapping> Release(const HostMapping* mapping);
+  std::unique_ptr<DeviceMemory> Release(const DeviceMemory* mapping);
 
-  absl::flat_hash_map<PeerId, absl::flat_hash_map<ArenaId, const HostMapping*>> present_;
-  absl::flat_hash_map<const HostMapping*, Entry> entries_;
+  absl::flat_hash_map<PeerId, absl::flat_hash_map<ArenaId, const DeviceMemory*>> present_;
+  absl::flat_hash_map<const DeviceMemory*, Entry> entries_;
   uint64_t bytes_ = 0;
 };
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/local_devices.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+absl::StatusOr<std::unique_ptr<HostMapping>> MapMemfd(const MemoryShare& share,
+                                                      std::vector<UniqueFd> fds,
+                                                      HostMapping::Access access) {
+  if (fds.size() != 1) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("one file descriptor must come with a memfd, ", fds.size(), " did"));
+  }
+  return HostMapping::Map(std::move(fds[0]), share.bytes, access);
+}
+
+}  // namespace
+
+DeviceInfo LocalDevice::info() const {
+  return {id, name, gpu != nullptr, gpu == nullptr ? "" : gpu->info().uuid};
+}
+
+absl::StatusOr<std::unique_ptr<DeviceMemory>> LocalDevice::Map(const MemoryShare& share,
+                                                               std::vector<UniqueFd> fds,
+                                                               bool ours) const {
+  const bool memfd = share.kind == MemoryKind::kMemfd;
+  if (ours && gpu == nullptr && !memfd) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat(id.ToString(), " is a host device: its memory is a memfd"));
+  }
+  if (gpu != nullptr && !(memfd && !ours)) return gpu->Map(share, std::move(fds), ours);
+  if (!memfd) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                 absl::StrCat(id.ToString(), " is a host device and cannot map a GPU's memory"));
+  }
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<HostMapping> mapping,
+      MapMemfd(share, std::move(fds),
+               ours ? HostMapping::Access::kReadWrite : HostMapping::Access::kReadOnly));
+  if (ours) return mapping;
+  mapping->Populate();
+  if (gpu != nullptr) {
+    if (auto pin = gpu->Pin(*mapping, /*read_only=*/true); pin.ok()) {
+      mapping->Keep(*std::move(pin));
+    } else {
+      FERRY_LOG_LIMITED(warn, "gpu.pin", LogFields("device", id),
+                        "a peer's host memory is copied by way of the driver's buffers, which is "
+                        "slower: {}",
+                        std::string(pin.status().message()));
+    }
+  }
+  return mapping;
+}
+
+}  // namespace ferry
