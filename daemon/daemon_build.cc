@@ -177,6 +177,10 @@ absl::Status Daemon::Impl::MakeServers() {
   admin = std::make_unique<AdminCore>(AdminCore{
       *rpc, config, devices, *peers, incarnation, started,
       ucx_version.empty() ? ucx_missing : ucx_version,
+      devices.gpus.empty() ? gpus_missing
+                           : absl::StrCat(devices.gpus.size(), ", driver ",
+                                          nvml == nullptr ? "unknown" : nvml->driver_version()),
+      nvml.get(),
       [this] {
         return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
                          driver->engine());

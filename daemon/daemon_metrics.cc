@@ -60,14 +60,20 @@ std::string Daemon::Impl::MetricsPage() {
   prometheus::MetricFamily bytes = GaugeFamily("ferry_buffer_bytes", "Bytes of arenas", 0);
   arenas.metric.clear();
   bytes.metric.clear();
+  prometheus::MetricFamily contexts =
+      GaugeFamily("ferry_gpu_context", "1 while the daemon has a context on the GPU", 0);
+  contexts.metric.clear();
   for (const auto& device : devices.list) {
-    AddSample(arenas, {{"kind", "host"}, {"device", absl::StrCat(device->id.value())}},
-              static_cast<double>(device->arenas));
-    AddSample(bytes, {{"kind", "host"}, {"device", absl::StrCat(device->id.value())}},
-              static_cast<double>(device->arena_bytes));
+    const char* const kind = device->gpu == nullptr ? "host" : "gpu";
+    const std::string id = absl::StrCat(device->id.value());
+    AddSample(arenas, {{"kind", kind}, {"device", id}}, static_cast<double>(device->arenas));
+    AddSample(bytes, {{"kind", kind}, {"device", id}}, static_cast<double>(device->arena_bytes));
+    if (device->gpu == nullptr) continue;
+    AddSample(contexts, {{"device", id}}, device->gpu->usage().context ? 1 : 0);
   }
   families.push_back(std::move(arenas));
   families.push_back(std::move(bytes));
+  if (!contexts.metric.empty()) families.push_back(std::move(contexts));
 
   prometheus::MetricFamily links = GaugeFamily("ferry_peer_connections", "Peer links by state", 0);
   links.metric.clear();

@@ -20,7 +20,14 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
   for (const auto& device : devices.list) {
     absl::StrAppend(&out, "  ", device->id.ToString(), " ", device->name, " arenas ",
                     device->arenas, " bytes ", device->arena_bytes, " ucx ",
-                    device->ucx == nullptr ? "no" : "yes", "\n");
+                    device->ucx == nullptr ? "no" : "yes");
+    if (device->gpu != nullptr) {
+      const CudaDevice::Usage usage = device->gpu->usage();
+      absl::StrAppend(&out, " uuid ", device->gpu->info().uuid_text(), " context ",
+                      usage.context ? "yes" : "no", " holds ", usage.holds,
+                      usage.released ? " released" : "");
+    }
+    absl::StrAppend(&out, "\n");
   }
   absl::StrAppend(&out, "peers\n");
   for (const PeerTable::Row& row : peers.List()) {

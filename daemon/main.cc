@@ -33,14 +33,17 @@ std::map<std::string, std::string> Environment() {
 
 int main(int argc, char** argv) {
   CLI::App app{"ferryd: the node's transfer daemon"};
-  std::string config_file, runtime_dir, devices, log_level;
+  std::string config_file, runtime_dir, devices, gpus, cuda_library, log_level;
   bool check = false, print = false;
   app.add_option("--config", config_file,
-                 "Configuration file (YAML); none: one node, host devices");
+                 "Configuration file (YAML); none: one node, its GPUs and two host devices");
   app.add_flag("--check-config", check, "Check the configuration and exit: 0 good, 78 bad");
   app.add_flag("--print-config", print, "Print the configuration with all defaults and exit");
   app.add_option("--runtime-dir", runtime_dir, "Directory of the sockets (node.runtime_dir)");
-  app.add_option("--devices", devices, "Devices to own: host:N (devices.host)");
+  app.add_option("--devices", devices, "Host devices to own: host:N (devices.host)");
+  app.add_option("--gpus", gpus, "GPUs to own: all, none, or indices and UUIDs (devices.gpus)");
+  app.add_option("--cuda-library", cuda_library,
+                 "CUDA's driver library, name or path (devices.cuda_library)");
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off (log.level)");
   app.set_version_flag("--version", "ferryd " FERRY_VERSION);
   app.footer(
@@ -59,9 +62,13 @@ int main(int argc, char** argv) {
   if (!runtime_dir.empty())
     sources.overrides.push_back({"node.runtime_dir", runtime_dir, "--runtime-dir"});
   if (!log_level.empty()) sources.overrides.push_back({"log.level", log_level, "--log-level"});
+  if (!gpus.empty()) sources.overrides.push_back({"devices.gpus", gpus, "--gpus"});
+  if (!cuda_library.empty()) {
+    sources.overrides.push_back({"devices.cuda_library", cuda_library, "--cuda-library"});
+  }
   if (!devices.empty()) {
     if (!absl::StartsWith(devices, "host:")) {
-      fprintf(stderr, "ferryd: --devices '%s': this version has host devices, as host:2\n",
+      fprintf(stderr, "ferryd: --devices '%s': host devices, as host:2; GPUs by --gpus\n",
               devices.c_str());
       return 2;
     }

@@ -33,6 +33,14 @@ std::string NewSecret() {
   return secret;
 }
 
+absl::flat_hash_set<GlobalDeviceId> GpusOf(const PeerHello& hello) {
+  absl::flat_hash_set<GlobalDeviceId> gpus;
+  for (const PeerDeviceInfo& device : hello.devices) {
+    if (device.gpu) gpus.insert(device.id);
+  }
+  return gpus;
+}
+
 }  // namespace
 
 PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& sessions, PeerId self,
@@ -330,12 +338,8 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   FERRY_LOG(info, "peer.up",
             LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
             "mapped {}, ucx {}", link.mapped ? "yes" : link.mapped_error, ucx ? "yes" : ucx_error);
-  absl::flat_hash_set<GlobalDeviceId> gpus;
-  for (const PeerDeviceInfo& device : link.hello.devices) {
-    if (device.gpu) gpus.insert(device.id);
-  }
   driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0,
-                    std::move(gpus));
+                    GpusOf(link.hello));
   Deliver(link);
   Tried(link);
 }
@@ -451,6 +455,7 @@ std::vector<PeerTable::Row> PeerTable::List() const {
                                           : std::string(link->error.message());
     row.mapped = link->mapped;
     row.devices = link->config.devices;
+    row.gpus = GpusOf(link->hello);
     rows.push_back(std::move(row));
   }
   return rows;

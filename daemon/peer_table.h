@@ -120,6 +120,7 @@ class PeerTable {
     std::string error;
     bool mapped = false;
     std::vector<GlobalDeviceId> devices;
+    absl::flat_hash_set<GlobalDeviceId> gpus;  // of these, as far as it has said
   };
   std::vector<Row> List() const;
 

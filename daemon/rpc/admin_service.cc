@@ -12,6 +12,7 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "daemon/rpc/convert.h"
 #include "daemon/rpc/status_proto.h"
 #include "daemon/rpc/stream_output.h"
 #include "ferry/admin/v1/admin.grpc.pb.h"
@@ -136,6 +137,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       response->set_bytes_received(metrics.bytes_received());
       for (const PeerTable::Row& row : core_.peers.List()) SetPeer(row, response->add_peers());
       response->set_ucx(core_.ucx);
+      response->set_gpus(core_.gpus);
       response->set_log_level(LogLevel());
       response->set_pid(static_cast<uint64_t>(getpid()));
       return absl::OkStatus();
@@ -145,19 +147,15 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
                                         const pb::ListDevicesRequest*,
                                         pb::ListDevicesResponse* response) override {
-    return OnControl(context, [this, response] {
-      for (const auto& device : core_.devices.list) {
-        pb::ClusterDevice* out = response->add_devices();
-        SetDevice(device->id, device->name, out);
-        out->set_node(core_.config.node.name);
-        out->set_local(true);
-        out->set_arenas(device->arenas);
-        out->set_arena_bytes(device->arena_bytes);
-      }
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    core_.rpc.control.Post([this, reactor, response] {
+      for (const auto& device : core_.devices.list) SetOwn(*device, response->add_devices());
       for (const PeerTable::Row& row : core_.peers.List()) {
         for (size_t i = 0; i < row.devices.size(); ++i) {
           pb::ClusterDevice* out = response->add_devices();
-          SetDevice(row.devices[i], absl::StrCat("host", i), out);
+          const bool gpu = row.gpus.contains(row.devices[i]);
+          ToProto(DeviceInfo{row.devices[i], absl::StrCat(gpu ? "gpu" : "host", i), gpu},
+                  out->mutable_device());
           out->set_node(row.node);
         }
       }
@@ -165,6 +163,27 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                 [](const pb::ClusterDevice& a, const pb::ClusterDevice& b) {
                   return a.device().global_device_id() < b.device().global_device_id();
                 });
+      AskMemory(reactor, response, 0);
+    });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* ReleaseDevice(grpc::CallbackServerContext* context,
+                                          const pb::ReleaseDeviceRequest* request,
+                                          pb::ReleaseDeviceResponse*) override {
+    return OnGpu(context, request->global_device_id(), [](LocalDevice& device) {
+      absl::Status released = device.gpu->Release();
+      if (released.ok()) FERRY_LOG(info, "gpu.released", LogFields("device", device.id), "");
+      return released;
+    });
+  }
+
+  grpc::ServerUnaryReactor* ReclaimDevice(grpc::CallbackServerContext* context,
+                                          const pb::ReclaimDeviceRequest* request,
+                                          pb::ReclaimDeviceResponse*) override {
+    return OnGpu(context, request->global_device_id(), [](LocalDevice& device) {
+      device.gpu->Reclaim();
+      FERRY_LOG(info, "gpu.reclaimed", LogFields("device", device.id), "");
       return absl::OkStatus();
     });
   }
@@ -336,11 +355,57 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     output.Push(std::move(piece));
   }
 
-  static void SetDevice(GlobalDeviceId id, const std::string& name, pb::ClusterDevice* out) {
-    out->mutable_device()->set_global_device_id(id.value());
-    out->mutable_device()->set_kind(v1::Device::KIND_HOST);
-    out->mutable_device()->set_name(name);
+  void SetOwn(const LocalDevice& device, pb::ClusterDevice* out) {
+    ToProto(device.info(), out->mutable_device());
+    out->set_node(core_.config.node.name);
+    out->set_local(true);
+    out->set_arenas(device.arenas);
+    out->set_arena_bytes(device.arena_bytes);
+    if (device.gpu == nullptr) return;
+    const GpuInfo& info = device.gpu->info();
+    const CudaDevice::Usage usage = device.gpu->usage();
+    out->set_memory_bytes(info.bytes);
+    out->set_context(usage.context);
+    out->set_released(usage.released);
+    out->set_model(info.name);
+    out->set_pci(info.pci);
+    out->set_numa_node(info.numa);
   }
+
+  // NVML takes its time, so it is asked on the memory threads, one after another. Finishes with
+  // the last.
+  void AskMemory(grpc::ServerUnaryReactor* reactor, pb::ListDevicesResponse* response, int next) {
+    for (; next < response->devices_size(); ++next) {
+      pb::ClusterDevice* out = response->mutable_devices(next);
+      LocalDevice* device = core_.devices.Find(GlobalDeviceId(out->device().global_device_id()));
+      if (core_.nvml == nullptr || device == nullptr || device->gpu == nullptr) continue;
+      device->memory->Post([this, reactor, response, next, out, device] {
+        if (const auto memory = core_.nvml->MemoryOf(device->gpu->info().uuid_text())) {
+          out->set_memory_known(true);
+          out->set_memory_free_bytes(memory->free);
+        }
+        AskMemory(reactor, response, next + 1);
+      });
+      return;
+    }
+    reactor->Finish(grpc::Status::OK);
+  }
+
+  // What blocks: on the GPU's memory thread.
+  grpc::ServerUnaryReactor* OnGpu(grpc::CallbackServerContext* context, uint64_t id,
+                                  std::function<absl::Status(LocalDevice&)> act) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    LocalDevice* const device = core_.devices.Find(GlobalDeviceId(id));
+    if (device == nullptr || device->gpu == nullptr) {
+      reactor->Finish(
+          ToGrpc(Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+                       absl::StrCat("device ", id, " is not a GPU of ", core_.config.node.name))));
+      return reactor;
+    }
+    device->memory->Post([reactor, device, act] { reactor->Finish(ToGrpc(act(*device))); });
+    return reactor;
+  }
+
   template <typename F>
   grpc::ServerUnaryReactor* OnControl(grpc::CallbackServerContext* context, F act) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

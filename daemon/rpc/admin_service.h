@@ -12,6 +12,7 @@
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/rpc/core.h"
+#include "device/cuda/nvml.h"
 
 namespace ferry {
 
@@ -23,6 +24,8 @@ struct AdminCore {
   Incarnation incarnation;
   absl::Time started;
   std::string ucx;                    // version, or why there is none
+  std::string gpus;                   // how many, or why there are none
+  const Nvml* nvml;                   // null if there is none
   std::function<std::string()> dump;  // on control
   // On control: starts a drain; `done` gets the number of transfers cancelled at the deadline.
   std::function<void(absl::Duration deadline, std::function<void(uint64_t)> done)> drain;

@@ -186,7 +186,7 @@ absl::Status CudaDevice::Release() {
   MutexLock lock(mutex_);
   if (holds_ > 0) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
-                 absl::StrCat("release ", Name(), ": ", holds_,
+                 absl::StrCat("release ", Name(), ": ", holds_.load(),
                               " arenas, mappings of peers' arenas or registered host arenas use "
                               "it; end the sessions that hold them"));
   }
@@ -200,8 +200,8 @@ void CudaDevice::Reclaim() {
 }
 
 CudaDevice::Usage CudaDevice::usage() const {
-  MutexLock lock(mutex_);
-  return {holds_ > 0, released_, holds_};
+  const uint64_t holds = holds_;
+  return {holds > 0, released_, holds};
 }
 
 std::unique_ptr<Copier> CudaDevice::MakeCopier(bool urgent) {

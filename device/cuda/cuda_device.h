@@ -8,6 +8,7 @@
 // Outlives all that it hands out.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -69,7 +70,7 @@ class CudaDevice {
     bool released = false;
     uint64_t holds = 0;  // memories and pins
   };
-  Usage usage() const;
+  Usage usage() const;  // any thread, at once
 
   // For the lane: `urgent` for what is prepared. One of each.
   std::unique_ptr<Copier> MakeCopier(bool urgent);
@@ -90,9 +91,10 @@ class CudaDevice {
   const CudaApi& api_;
   const GpuInfo info_;
   const std::vector<int> team_;
-  mutable Mutex mutex_;
-  uint64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+  Mutex mutex_;
+  // Written under the lock.
+  std::atomic<uint64_t> holds_{0};
+  std::atomic<bool> released_{false};
   // Set while holds_ is not 0; read without the lock by those who hold.
   CUctx_st* context_ = nullptr;
   std::unique_ptr<CudaEngine> engines_[3];  // for copies, urgent copies, memory

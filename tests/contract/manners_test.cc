@@ -63,7 +63,9 @@ class Manners : public testing::TestWithParam<const char*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, Manners, testing::Values("local", "mapped", "ucx_shm", "ucx_tcp"),
+INSTANTIATE_TEST_SUITE_P(Over, Manners,
+                         testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "ucx_shm",
+                                         "ucx_tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(Manners, BytesOfEverySize) {

@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-std::unique_ptr<HostMapping> Arena(uint64_t bytes) {
+std::unique_ptr<DeviceMemory> Arena(uint64_t bytes) {
   auto mapping = HostMapping::Map(MakeArena(bytes), bytes, HostMapping::Access::kReadOnly);
   EXPECT_TRUE(mapping.ok()) << mapping.status();
   return *std::move(mapping);
@@ -44,7 +44,7 @@ TEST(LinkPage, RefusesWhatCouldFault) {
 TEST(PeerArenaTable, FindsByPeerAndArena) {
   PeerArenaTable table;
   auto one = Arena(4096);
-  const HostMapping* const first = one.get();
+  const DeviceMemory* const first = one.get();
   EXPECT_TRUE(table.Insert(PeerId(1), ArenaId(7), one));
   EXPECT_EQ(one, nullptr);
   auto two = Arena(8192);
@@ -63,7 +63,7 @@ TEST(PeerArenaTable, FindsByPeerAndArena) {
 TEST(PeerArenaTable, GoneArenaWaitsForItsLastPin) {
   PeerArenaTable table;
   auto arena = Arena(4096);
-  const HostMapping* const mapping = arena.get();
+  const DeviceMemory* const mapping = arena.get();
   ASSERT_TRUE(table.Insert(PeerId(1), ArenaId(7), arena));
   EXPECT_EQ(table.Pin(PeerId(1), ArenaId(7)), mapping);
   EXPECT_EQ(table.Pin(PeerId(1), ArenaId(7)), mapping);
@@ -76,7 +76,7 @@ TEST(PeerArenaTable, GoneArenaWaitsForItsLastPin) {
   ASSERT_TRUE(table.Insert(PeerId(1), ArenaId(7), again));
   EXPECT_NE(table.Find(PeerId(1), ArenaId(7)), mapping);
   EXPECT_EQ(table.Unpin(mapping), nullptr);
-  const std::unique_ptr<HostMapping> last = table.Unpin(mapping);
+  const std::unique_ptr<DeviceMemory> last = table.Unpin(mapping);
   EXPECT_EQ(last.get(), mapping);
   EXPECT_EQ(table.size(), 1u);
   EXPECT_NE(table.Gone(PeerId(1), ArenaId(7)), nullptr) << "nothing pinned it";
@@ -91,7 +91,7 @@ TEST(PeerArenaTable, DropPeerTakesAllOfIt) {
   }
   auto other = Arena(4096);
   ASSERT_TRUE(table.Insert(PeerId(2), ArenaId(1), other));
-  const HostMapping* const pinned = table.Pin(PeerId(1), ArenaId(2));
+  const DeviceMemory* const pinned = table.Pin(PeerId(1), ArenaId(2));
   EXPECT_EQ(table.DropPeer(PeerId(1)).size(), 2u);
   EXPECT_TRUE(table.DropPeer(PeerId(1)).empty());
   EXPECT_TRUE(table.DropPeer(PeerId(9)).empty());

@@ -73,9 +73,23 @@ Bytes::Bytes(std::initializer_list<std::pair<uint64_t, uint64_t>> ranges) {
   layout = Layout(std::move(list));
 }
 
-Rig::Rig(uint64_t arena_bytes) {
+Rig::Rig(uint64_t arena_bytes, bool gpu) {
+  std::vector<GpuInfo> found;
+  if (gpu) {
+    auto gpus = FindGpus(FAKE_CUDA_LIBRARY);
+    FERRY_CHECK(gpus.ok() && gpus->size() == 2);
+    found = *std::move(gpus);
+  }
   for (int end : {0, 1}) {
     lanes_[end] = std::make_unique<Lane>(end == 0 ? "lane-0" : "lane-1", Lane::DefaultSpin());
+    if (gpu) {
+      gpus_[end] =
+          std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, found[end], std::vector<int>{0, 1});
+      auto memory = gpus_[end]->Map({MemoryKind::kCudaAllocate, arena_bytes}, {});
+      FERRY_CHECK(memory.ok());
+      arenas_[end] = *std::move(memory);
+      continue;
+    }
     auto mapping =
         HostMapping::Map(MakeArena(arena_bytes), arena_bytes, HostMapping::Access::kReadWrite);
     FERRY_CHECK(mapping.ok());
@@ -83,9 +97,30 @@ Rig::Rig(uint64_t arena_bytes) {
   }
 }
 
+std::unique_ptr<DeviceMemory> Rig::View(int from) {
+  UniqueFd fd(dup(arenas_[from]->fds().front()));
+  if (gpus_[from] != nullptr) {
+    std::vector<UniqueFd> fds;
+    fds.push_back(std::move(fd));
+    auto view = gpus_[1 - from]->Map(arenas_[from]->share(), std::move(fds), /*ours=*/false);
+    FERRY_CHECK(view.ok());
+    return *std::move(view);
+  }
+  auto view = HostMapping::Map(std::move(fd), arena_bytes(), HostMapping::Access::kReadOnly);
+  FERRY_CHECK(view.ok());
+  return *std::move(view);
+}
+
+std::unique_ptr<Copier> Rig::MakeCopier(int end, CopyHelper& helper) {
+  if (gpus_[end] != nullptr) return gpus_[end]->MakeCopier(false);
+  return std::make_unique<HostCopier>(helper);
+}
+
 std::unique_ptr<Rig> Rig::Make(const std::string& kind, uint64_t arena_bytes) {
   if (kind == "local") return std::make_unique<CopyRig>(false, arena_bytes);
   if (kind == "mapped") return std::make_unique<CopyRig>(true, arena_bytes);
+  if (kind == "local_gpu") return std::make_unique<CopyRig>(false, arena_bytes, true);
+  if (kind == "mapped_gpu") return std::make_unique<CopyRig>(true, arena_bytes, true);
   return std::make_unique<UcxRig>(kind == "ucx_shm" ? "shm" : "net", arena_bytes);
 }
 
@@ -154,14 +189,9 @@ void Rig::ExpectAnswered(int end, size_t count) {
   EXPECT_EQ(answers_[end].count(), count);
 }
 
-CopyRig::CopyRig(bool mapped, uint64_t arena_bytes) : Rig(arena_bytes) {
+CopyRig::CopyRig(bool mapped, uint64_t arena_bytes, bool gpu) : Rig(arena_bytes, gpu) {
   if (mapped) {
-    for (int end : {0, 1}) {
-      auto view = HostMapping::Map(UniqueFd(dup(arenas_[end]->fd())), arena_bytes,
-                                   HostMapping::Access::kReadOnly);
-      FERRY_CHECK(view.ok());
-      views_[end] = *std::move(view);
-    }
+    for (int end : {0, 1}) views_[end] = View(end);
     auto made = LinkPage::Create();
     FERRY_CHECK(made.ok());
     pages_[0] = *std::move(made);
@@ -171,8 +201,7 @@ CopyRig::CopyRig(bool mapped, uint64_t arena_bytes) : Rig(arena_bytes) {
   }
   for (int end : {0, 1}) {
     transports_[end] = std::make_unique<CopyTransport>(
-        lane(end), std::make_unique<HostCopier>(helper_), answers_[end].Sink(),
-        [this, end](PeerId) {
+        lane(end), MakeCopier(end, helper_), answers_[end].Sink(), [this, end](PeerId) {
           if (pages_[end] == nullptr || !pages_[end]->Revoked()) return absl::OkStatus();
           return Error(absl::StatusCode::kAborted, Reason::kPeerUnreachable, "the link was lost");
         });

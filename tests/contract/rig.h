@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "device/cuda/cuda_device.h"
 #include "device/host/copy.h"
 #include "device/host/host_memory.h"
 #include "device/lane.h"
@@ -83,18 +84,23 @@ class Rig {
   void ExpectAnswered(int end, size_t count);
 
  protected:
-  explicit Rig(uint64_t arena_bytes);
+  // `gpu`: each end is a GPU of the fake CUDA.
+  explicit Rig(uint64_t arena_bytes, bool gpu = false);
+  // Where end `from`'s arena is mapped a second time, as another daemon has it.
+  std::unique_ptr<DeviceMemory> View(int from);
+  std::unique_ptr<Copier> MakeCopier(int end, CopyHelper& helper);
   // Where end `from`'s arena is read by the other end.
   virtual const std::byte* RemoteView(int from) { return arena(from); }
 
+  std::unique_ptr<CudaDevice> gpus_[2];  // null: host devices
   std::unique_ptr<Lane> lanes_[2];
-  std::unique_ptr<HostMapping> arenas_[2];
+  std::unique_ptr<DeviceMemory> arenas_[2];
   Answers answers_[2];
 };
 
 class CopyRig : public Rig {
  public:
-  CopyRig(bool mapped, uint64_t arena_bytes);
+  CopyRig(bool mapped, uint64_t arena_bytes, bool gpu = false);
   ~CopyRig() override;
   bool two_sided() const override { return false; }
   Transport& transport(int end) override { return *transports_[end]; }
@@ -108,7 +114,7 @@ class CopyRig : public Rig {
 
  private:
   CopyHelper helper_;
-  std::unique_ptr<HostMapping> views_[2];
+  std::unique_ptr<DeviceMemory> views_[2];
   std::unique_ptr<LinkPage> pages_[2];
   std::unique_ptr<CopyTransport> transports_[2];
 };

@@ -74,8 +74,25 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   request.mutable_register_arena()->set_imported(true);
   const auto registered = CommandOf<AttachRegisterArena>(request);
   EXPECT_EQ(registered.device, GlobalDeviceId(7));
-  EXPECT_EQ(registered.bytes, 4096u);
+  EXPECT_EQ(registered.memory.bytes, 4096u);
+  EXPECT_EQ(registered.memory.kind, MemoryKind::kMemfd) << "what clients mean that know no other";
   EXPECT_TRUE(registered.imported);
+
+  request.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_CUDA_VMM);
+  request.mutable_register_arena()->add_segment_bytes(2 << 20);
+  request.mutable_register_arena()->add_segment_bytes(4 << 20);
+  const auto imported = CommandOf<AttachRegisterArena>(request);
+  EXPECT_EQ(imported.memory.kind, MemoryKind::kCudaVmm);
+  EXPECT_EQ(imported.memory.segment_bytes, (std::vector<uint64_t>{2 << 20, 4 << 20}));
+  request.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_CUDA_IPC);
+  request.mutable_register_arena()->set_ipc_handle(std::string(64, 'h'));
+  request.mutable_register_arena()->set_ipc_offset(512);
+  const auto opened = CommandOf<AttachRegisterArena>(request);
+  EXPECT_EQ(opened.memory.kind, MemoryKind::kCudaIpc);
+  EXPECT_EQ(opened.memory.ipc_handle, std::string(64, 'h'));
+  EXPECT_EQ(opened.memory.ipc_offset, 512u);
+  request.mutable_register_arena()->set_memory(static_cast<v1::ArenaMemory>(99));
+  EXPECT_EQ(CommandOf<AttachRegisterArena>(request).memory.kind, MemoryKind::kUnspecified);
 
   request.mutable_release_arena()->set_arena_id(9);
   EXPECT_EQ(CommandOf<AttachReleaseArena>(request).arena, ArenaId(9));
@@ -270,14 +287,14 @@ TEST(PeerSocketCodec, ResponsesArriveAsTheyWereSent) {
   EXPECT_EQ(welcome->sequence, 1u);
   EXPECT_THAT(welcome->error, Is("OK"));
   EXPECT_TRUE(std::holds_alternative<PeerSocketWelcome>(welcome->body));
-  const auto granted = ParsePeerSocketResponse(
-      EncodePeerSocket(PeerSocketResponse{2, absl::OkStatus(), ArenaGranted{ArenaId(3), 4096}}));
+  const auto granted = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
+      2, absl::OkStatus(), ArenaGranted{ArenaId(3), {MemoryKind::kMemfd, 4096}}}));
   ASSERT_THAT(granted, Is("OK"));
   EXPECT_EQ(std::get<ArenaGranted>(granted->body).arena, ArenaId(3));
-  EXPECT_EQ(std::get<ArenaGranted>(granted->body).bytes, 4096u);
+  EXPECT_EQ(std::get<ArenaGranted>(granted->body).memory.bytes, 4096u);
   const auto refused = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
       3, Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound, "not offered"),
-      ArenaGranted{ArenaId(3), 4096}}));
+      ArenaGranted{ArenaId(3), {MemoryKind::kMemfd, 4096}}}));
   ASSERT_THAT(refused, Is("OK"));
   EXPECT_EQ(refused->sequence, 3u);
   EXPECT_THAT(refused->error, Is("NOT_FOUND/ARENA_NOT_FOUND", "not offered"));

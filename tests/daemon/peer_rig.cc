@@ -79,7 +79,9 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
             peers->Send(peer, std::move(messages));
           },
           [this](PeerId peer) { peers->Want(peer); },
-          [this](PeerId peer, ArenaId arena) { peers->FetchArena(peer, arena); },
+          [this](PeerId peer, ArenaId arena, GlobalDeviceId device) {
+            peers->FetchArena(peer, arena, device);
+          },
           [this](PeerId peer) { return peers->StillValid(peer); },
           [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); }});
   peers->Connect(driver.get(), &dialer);
@@ -190,8 +192,10 @@ ArenaId PeerRig::Register(uint64_t bytes) {
   }
   std::vector<UniqueFd> fds;
   fds.push_back(SealedMemfd(bytes));
-  sessions->OnCommand(kClient, kClientIs, {2, AttachRegisterArena{GlobalDeviceId(2), bytes, false}},
-                      std::move(fds));
+  sessions->OnCommand(
+      kClient, kClientIs,
+      {2, AttachRegisterArena{GlobalDeviceId(2), {MemoryKind::kMemfd, bytes}, false}},
+      std::move(fds));
   devices.Settle();
   control.RunAll();
   return session().ListArenas().back()->id;

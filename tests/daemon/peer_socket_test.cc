@@ -232,7 +232,8 @@ struct Fetching : PeerRig {
 TEST(PeerSocketFetch, TheArenaIsMappedAndTheBytesAreCopied) {
   Fetching rig;
   EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), 4096}, MemoryWith("12345678"));
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+             MemoryWith("12345678"));
   rig.Turn();
   EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
   EXPECT_EQ(rig.session().transfers_ok(), 1u);
@@ -253,7 +254,8 @@ TEST(PeerSocketFetch, TheArenaIsMappedAndTheBytesAreCopied) {
 TEST(PeerSocketFetch, BytesOfAnOwnerThatGaveUpTheLinkAreNotBelieved) {
   Fetching rig;
   rig.page_of_node_c->Revoke();
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), 4096}, MemoryWith("12345678"));
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+             MemoryWith("12345678"));
   rig.Turn();
   EXPECT_EQ(rig.session().transfers_ok(), 0u);
   EXPECT_THAT(rig.Failure(rig.receive),
@@ -276,15 +278,16 @@ TEST(PeerSocketFetch, WithoutTheArenaThereIsNoRoute) {
                     PeerSocketWelcome{});
               }),
               ::testing::HasSubstr("never heard"));
-  EXPECT_THAT(failure([](Fetching& rig) {
-                rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), 4096});
-              }),
-              ::testing::HasSubstr("a wrong answer from peer.sock"));
   EXPECT_THAT(
       failure([](Fetching& rig) {
-        rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), 8192}, SealedMemfd(4096));
+        rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}});
       }),
-      ::testing::HasSubstr("map arena 7 of node-c"));
+      ::testing::HasSubstr("a wrong answer from peer.sock"));
+  EXPECT_THAT(failure([](Fetching& rig) {
+                rig.Answer(kNodeC, absl::OkStatus(),
+                           ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 8192}}, SealedMemfd(4096));
+              }),
+              ::testing::HasSubstr("map arena 7 of node-c"));
   EXPECT_THAT(
       failure([](Fetching& rig) { rig.peers->OnSocketClosed(rig.requests.back().connection); }),
       ::testing::HasSubstr("/node-c/peer.sock of node-c closed"));
@@ -308,9 +311,10 @@ TEST(PeerSocketFetch, AnswersOfNoQuestionOrOfAnotherConnectionMeanNothing) {
   const auto answer = [&](Door::ConnectionId connection, uint64_t sequence) {
     std::vector<UniqueFd> fds;
     fds.push_back(SealedMemfd(4096));
-    rig.peers->OnSocketResponse(kNodeC, connection,
-                                {sequence, absl::OkStatus(), ArenaGranted{ArenaId(7), 4096}},
-                                std::move(fds));
+    rig.peers->OnSocketResponse(
+        kNodeC, connection,
+        {sequence, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}}},
+        std::move(fds));
     rig.Turn();
   };
   answer(last.connection, last.request.sequence + 1);
@@ -327,7 +331,8 @@ TEST(PeerSocketFetch, ALinkThatIsLostMeanwhileEndsTheTransfer) {
   rig.driver->AfterBatch();
   EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
   EXPECT_THAT(rig.Failure(rig.receive), Is("UNAVAILABLE/PEER_UNREACHABLE"));
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), 4096}, SealedMemfd(4096));
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+             SealedMemfd(4096));
   rig.Turn();  // too late for anything
   EXPECT_EQ(rig.session().transfers_ok(), 0u);
 }
@@ -335,7 +340,8 @@ TEST(PeerSocketFetch, ALinkThatIsLostMeanwhileEndsTheTransfer) {
 // A peer that restarts begins its arena ids anew.
 TEST(PeerSocketFetch, AFailureOfTheLinkBeforeIsNotTakenForOneOfThisLink) {
   Fetching rig;
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), 8192}, SealedMemfd(4096));
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 8192}},
+             SealedMemfd(4096));
   rig.devices.Settle();  // it could not be mapped; control has not heard of it yet
   rig.stream->callbacks.on_closed(kReset);
   rig.driver->AfterBatch();
@@ -346,7 +352,8 @@ TEST(PeerSocketFetch, AFailureOfTheLinkBeforeIsNotTakenForOneOfThisLink) {
   ASSERT_EQ(std::get<GetArena>(rig.requests.back().request.body).arena, ArenaId(7));
   rig.Turn();
   EXPECT_THAT(rig.Failure(receive), Is("OK"));
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), 4096}, MemoryWith("abcdefgh"));
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+             MemoryWith("abcdefgh"));
   rig.Turn();
   EXPECT_EQ(rig.session().transfers_ok(), 1u);
   EXPECT_EQ(rig.Received(), "abcdefgh");

@@ -54,7 +54,7 @@ TEST(SessionTableArenas, WhatCannotBeRegisteredCostsNothing) {
               Is("INVALID_ARGUMENT/FIELD_INVALID"));
   EXPECT_THAT(rig.Register(kConnection, 0, SealedMemfd(4096)).error,
               Is("INVALID_ARGUMENT/FIELD_INVALID"));
-  const AttachRegisterArena request{GlobalDeviceId(1), 4096, false};
+  const AttachRegisterArena request{GlobalDeviceId(1), {MemoryKind::kMemfd, 4096}, false};
   EXPECT_THAT(
       rig.Command(kConnection, request).error,
       Is("INVALID_ARGUMENT/FIELD_INVALID", "one file descriptor must come with the packet, 0 did"));
@@ -89,9 +89,11 @@ TEST(SessionTableArenas, RegistrationsOnTheirWayCountInTheQuota) {
   for (int i = 0; i < 2; ++i) {  // both before either is mapped
     std::vector<UniqueFd> fds;
     fds.push_back(SealedMemfd(1 << 20));
-    rig.table.OnCommand(kConnection, kAlice,
-                        {100u + i, AttachRegisterArena{GlobalDeviceId(1), (1 << 19) + 1, false}},
-                        std::move(fds));
+    rig.table.OnCommand(
+        kConnection, kAlice,
+        {100u + i,
+         AttachRegisterArena{GlobalDeviceId(1), {MemoryKind::kMemfd, (1 << 19) + 1}, false}},
+        std::move(fds));
   }
   rig.Settle();
   ASSERT_THAT(rig.sent, SizeIs(2));
@@ -223,8 +225,10 @@ TEST(SessionTableEnd, ARegistrationThatComesTooLateIsDropped) {
   rig.sent.clear();
   std::vector<UniqueFd> fds;
   fds.push_back(SealedMemfd(4096));
-  rig.table.OnCommand(kConnection, kAlice, {9, AttachRegisterArena{GlobalDeviceId(1), 4096, false}},
-                      std::move(fds));
+  rig.table.OnCommand(
+      kConnection, kAlice,
+      {9, AttachRegisterArena{GlobalDeviceId(1), {MemoryKind::kMemfd, 4096}, false}},
+      std::move(fds));
   rig.table.OnClosed(kConnection);
   rig.Settle();
   EXPECT_THAT(rig.sent, IsEmpty());

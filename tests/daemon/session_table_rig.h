@@ -79,8 +79,9 @@ class SessionTableRig {
                        uint64_t device = 1) {
     std::vector<UniqueFd> fds;
     fds.push_back(std::move(fd));
-    return Command(connection, AttachRegisterArena{GlobalDeviceId(device), bytes, false}, kAlice,
-                   std::move(fds));
+    return Command(connection,
+                   AttachRegisterArena{GlobalDeviceId(device), {MemoryKind::kMemfd, bytes}, false},
+                   kAlice, std::move(fds));
   }
   ArenaId RegisterGood(Door::ConnectionId connection, uint64_t bytes) {
     const AttachReply reply = Register(connection, bytes, SealedMemfd(bytes));

@@ -125,7 +125,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle in, unsigned fl
   std::shared_ptr<Physical> physical = Import(fd);
   close(fd);
   if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (physical->device != state.visible[static_cast<size_t>(context->device)]) {
+  if (state.settings.no_peer &&
+      physical->device != state.visible[static_cast<size_t>(context->device)]) {
     return CUDA_ERROR_INVALID_DEVICE;
   }
   return MapWhole(context, std::move(physical), true, pointer);

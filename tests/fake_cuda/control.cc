@@ -22,6 +22,8 @@ void Apply(Settings& settings, const std::string& text) {
     const uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
     if (key == "devices") {
       settings.devices = std::min(16, static_cast<int>(number));
+    } else if (key == "seed") {
+      settings.seed = static_cast<uint32_t>(number);
     } else if (key == "memory_mib") {
       settings.memory = number << 20;
     } else if (key == "version") {

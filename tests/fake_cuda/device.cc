@@ -41,8 +41,8 @@ bool GoodOrdinal(CUdevice device) {
 }  // namespace
 
 void UuidOf(int device, unsigned char* uuid) {
-  static constexpr char kName[] = "ferry-fake-gpu-";
-  memcpy(uuid, kName, 15);
+  memcpy(uuid, "ferry-fake-", 11);
+  memcpy(uuid + 11, &Get().settings.seed, sizeof(uint32_t));
   uuid[15] = static_cast<unsigned char>(device);
 }
 

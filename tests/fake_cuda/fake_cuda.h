@@ -4,6 +4,7 @@
 // used, as "devices=2;copy_us=100":
 //
 //   devices=N        GPUs of the machine (default 2, at most 16); CUDA_VISIBLE_DEVICES=1,0 chooses
+//   seed=N           what their UUIDs have in common: tests that run side by side use their own
 //   memory_mib=N     memory of each (default 1024); what one process may allocate of it
 //   version=N        of the driver (default 13000)
 //   no_peer=1        no GPU reaches another one's memory

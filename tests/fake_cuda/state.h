@@ -24,6 +24,7 @@ inline constexpr size_t kGranularity = size_t{2} << 20;
 
 struct Settings {
   int devices = 2;
+  uint32_t seed = 0;
   uint64_t memory = uint64_t{1} << 30;
   int version = 13000;
   bool no_peer = false;

@@ -122,7 +122,7 @@ TransferDriver::Hooks DaemonCore::DriverHooks() {
     FERRY_CHECK(Decode(read).ok());
   };
   hooks.want_peer = [](PeerId) {};
-  hooks.fetch_arena = [this](PeerId peer, ArenaId arena) {
+  hooks.fetch_arena = [this](PeerId peer, ArenaId arena, GlobalDeviceId) {
     control_.Post([this, peer, arena] {
       driver_.OnPeerArena(peer, arena, absl::NotFoundError("no such arena"));
     });

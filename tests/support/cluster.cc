@@ -20,6 +20,13 @@ std::string NodeName(int i) {
   return absl::StrCat("node-", std::string(1, static_cast<char>('a' + i)));
 }
 
+std::string GpusOf(int self, const ClusterOptions& options) {
+  if (options.gpus == 0) return "none";
+  std::vector<int> indices;
+  for (int i = 0; i < options.gpus; ++i) indices.push_back(self * options.gpus + i);
+  return absl::StrCat("[", absl::StrJoin(indices, ", "), "]");
+}
+
 std::string ConfigOf(int self, const ClusterOptions& options, const std::string& runtime_dir,
                      const std::vector<ReservedPort>& ports,
                      const std::vector<std::unique_ptr<TcpProxy>>& proxies) {
@@ -27,12 +34,14 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
     return options.hosts.empty() ? "127.0.0.1" : options.hosts[static_cast<size_t>(i)];
   };
   std::string text = absl::StrCat("node: { name: ", NodeName(self), ", runtime_dir: ", runtime_dir,
-                                  " }\ndevices: { host: ", options.devices, " }\n");
+                                  " }\ndevices: { host: ", options.devices,
+                                  ", gpus: ", GpusOf(self, options), " }\n");
   if (options.nodes > 1) {
     absl::StrAppend(&text, "membership:\n  provider: static\n  nodes:\n");
     for (int i = 0; i < options.nodes; ++i) {
       std::vector<int> ids;
-      for (int d = 0; d < options.devices; ++d) ids.push_back(i * options.devices + d);
+      const int each = options.devices + options.gpus;
+      for (int d = 0; d < each; ++d) ids.push_back(i * each + d);
       absl::StrAppend(&text, "    - { name: ", NodeName(i), ", address: \"", host(i), ":",
                       options.proxies ? proxies[i]->port() : ports[i].port(), "\", ids: [",
                       absl::StrJoin(ids, ", "), "] }\n");
@@ -52,6 +61,7 @@ const char* FerryctlProgram() { return FERRYCTL_PROGRAM; }
 const char* FerrydProgram() { return FERRYD_PROGRAM; }
 const char* TokenThiefProgram() { return TOKEN_THIEF_PROGRAM; }
 const char* ClockStepLibrary() { return CLOCK_STEP_LIBRARY; }
+const char* FakeCudaLibrary() { return FAKE_CUDA_LIBRARY; }
 
 Node::Node(std::string name, std::string directory, const std::string& config, SpawnOptions spawn)
     : name_(std::move(name)), directory_(std::move(directory)), spawn_(std::move(spawn)) {
@@ -117,7 +127,8 @@ bool Node::AwaitIdle() {
 }
 
 Cluster::Cluster(const ClusterOptions& options)
-    : devices_(static_cast<uint64_t>(options.devices)), ports_(static_cast<size_t>(options.nodes)) {
+    : devices_(static_cast<uint64_t>(options.devices + options.gpus)),
+      ports_(static_cast<size_t>(options.nodes)) {
   for (const ReservedPort& port : ports_) {
     if (options.proxies) proxies_.push_back(std::make_unique<TcpProxy>(port.port()));
   }
@@ -127,6 +138,15 @@ Cluster::Cluster(const ClusterOptions& options)
     if (!options.uids.empty()) spawn.uid = options.uids[static_cast<size_t>(i)];
     if (!options.launchers.empty()) spawn.arguments = options.launchers[static_cast<size_t>(i)];
     spawn.environment = options.environment;
+    if (options.gpus > 0) {
+      // Tests that run side by side have GPUs of their own, which nobody else locks.
+      const std::string settings = absl::StrCat("devices=", options.nodes * options.gpus,
+                                                ";seed=", getpid(), ";", options.fake_cuda);
+      spawn.environment.insert(spawn.environment.end(),
+                               {absl::StrCat("FERRY_CUDA_LIBRARY=", FakeCudaLibrary()),
+                                absl::StrCat("FERRY_NVML_LIBRARY=", FakeCudaLibrary()),
+                                absl::StrCat("FERRY_FAKE_CUDA=", settings)});
+    }
     spawn.output = options.log;
     nodes_.push_back(std::make_unique<Node>(
         NodeName(i), runtime_dir, ConfigOf(i, options, runtime_dir, ports_, proxies_), spawn));

@@ -20,7 +20,9 @@ namespace ferry::testing {
 
 struct ClusterOptions {
   int nodes = 2;
-  int devices = 2;                     // of each node
+  int devices = 2;                     // host devices of each node
+  int gpus = 0;                        // and GPUs of the fake CUDA, its own; their ids follow
+  std::string fake_cuda;               // its settings (tests/fake_cuda), as "memory_mib=64"
   std::string transfer;                // inside `transfer: { }`
   std::string limits;                  // inside `limits: { }`
   std::string more;                    // further sections
@@ -105,5 +107,6 @@ const char* FerryctlProgram();
 const char* FerrydProgram();
 const char* TokenThiefProgram();  // tests/support/thief
 const char* ClockStepLibrary();   // tests/support/clock_step
+const char* FakeCudaLibrary();    // tests/fake_cuda
 
 }  // namespace ferry::testing

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -65,6 +66,7 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     facts.AddRow({"transfers ok", HumanCount(s.transfers_ok())});
     facts.AddRow({"transfers failed", HumanCount(s.transfers_failed())});
     facts.AddRow({"received", HumanSize(s.bytes_received())});
+    facts.AddRow({"gpus", s.gpus()});
     facts.AddRow({"ucx", s.ucx()});
     facts.AddRow({"log level", s.log_level()});
     std::string text = facts.ToString();
@@ -78,10 +80,48 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
   }
 };
 
+// As nvidia-smi says it.
+std::string UuidText(const std::string& uuid) {
+  if (uuid.empty()) return "";
+  const std::string hex = absl::BytesToHexString(uuid);
+  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
+                      hex.substr(16, 4), "-", hex.substr(20));
+}
+
 class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::ListDevicesResponse,
                                           &admin::AdminService::Stub::ListDevices> {
  public:
-  DevicesCommand() : ShowCommand("devices", "The devices of the cluster") {}
+  DevicesCommand()
+      : ShowCommand("devices",
+                    "The devices of the cluster; 'release N' gives a GPU back, "
+                    "'reclaim N' takes it again") {}
+  void Define(CLI::App& app) override {
+    CLI::Option* const action = app.add_option("action", action_, "release or reclaim")
+                                    ->check(CLI::IsMember({"release", "reclaim"}));
+    CLI::Option* const device =
+        app.add_option("device", device_, "Global id of a GPU of this daemon");
+    action->needs(device);
+  }
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    if (action_.empty()) return ShowCommand::Run(globals);
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+      if (action_ == "release") {
+        admin::ReleaseDeviceRequest request;
+        admin::ReleaseDeviceResponse response;
+        request.set_global_device_id(device_);
+        return stub.ReleaseDevice(context, request, &response);
+      }
+      admin::ReclaimDeviceRequest request;
+      admin::ReclaimDeviceResponse response;
+      request.set_global_device_id(device_);
+      return stub.ReclaimDevice(context, request, &response);
+    }));
+    if (!globals.json)
+      Print(absl::StrCat("device ", device_, " ", action_ == "release" ? "released" : "reclaimed",
+                         "\n"));
+    return kExitOk;
+  }
 
  protected:
   std::string Show(const admin::ListDevicesResponse& response) override {
@@ -91,16 +131,29 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
                  {"NODE"},
                  {"HERE"},
                  {"ARENAS", kRight},
-                 {"MEMORY", kRight}});
+                 {"IN ARENAS", kRight},
+                 {"FREE", kRight},
+                 {"CONTEXT"},
+                 {"UUID"}});
     for (const admin::ClusterDevice& row : response.devices()) {
       const bool gpu = row.device().kind() == ferry::v1::Device::KIND_GPU;
       table.AddRow({absl::StrCat(row.device().global_device_id()), gpu ? "gpu" : "host",
                     row.device().name(), row.node(), row.local() ? "yes" : "",
                     row.local() ? HumanCount(row.arenas()) : "",
-                    row.local() ? HumanSize(row.arena_bytes()) : ""});
+                    row.local() ? HumanSize(row.arena_bytes()) : "",
+                    row.memory_known() ? HumanSize(row.memory_free_bytes()) : "",
+                    !gpu || !row.local() ? ""
+                    : row.released()     ? "released"
+                    : row.context()      ? "yes"
+                                         : "no",
+                    UuidText(row.device().uuid())});
     }
     return table.ToString();
   }
+
+ private:
+  std::string action_;
+  uint64_t device_ = 0;
 };
 
 class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::ListSessionsResponse,

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/cuda_device.h"
+
+#include <fake_cuda.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "device/cuda/nvml.h"
+#include "device/host/host_memory.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+fake_cuda_counts Counts() {
+  fake_cuda_counts counts;
+  fake_cuda_get_counts(&counts);
+  return counts;
+}
+
+std::vector<UniqueFd> Duplicates(const DeviceMemory& memory) {
+  std::vector<UniqueFd> fds;
+  for (const int fd : memory.fds()) fds.emplace_back(dup(fd));
+  return fds;
+}
+
+UniqueFd SealedMemfd(uint64_t bytes) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+  return fd;
+}
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  CudaDeviceTest() {
+    auto found = FindGpus(FAKE_CUDA_LIBRARY);
+    EXPECT_TRUE(found.ok()) << found.status();
+    for (int i : {0, 1}) {
+      gpus_[i] =
+          std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*found)[i], std::vector<int>{0, 1});
+    }
+  }
+  ~CudaDeviceTest() override {
+    for (auto& gpu : gpus_) gpu.reset();
+    EXPECT_EQ(Counts().contexts, 0u);
+    EXPECT_EQ(Counts().reservations, 0u);
+    EXPECT_EQ(Counts().registrations, 0u);
+    EXPECT_EQ(fake_cuda_allocated(0) + fake_cuda_allocated(1), 0u);
+    fake_cuda_configure("memory_mib=1024;no_peer=0");
+  }
+  std::unique_ptr<DeviceMemory> Allocate(int gpu, uint64_t bytes) {
+    auto memory = gpus_[gpu]->Map({MemoryKind::kCudaAllocate, bytes}, {});
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return *std::move(memory);
+  }
+  std::unique_ptr<CudaDevice> gpus_[2];
+};
+
+TEST_F(CudaDeviceTest, AreFoundByUuid) {
+  EXPECT_NE(gpus_[0]->info().uuid, gpus_[1]->info().uuid);
+  EXPECT_EQ(gpus_[0]->info().uuid.size(), 16u);
+  EXPECT_THAT(gpus_[0]->info().uuid_text(), testing::MatchesRegex("GPU-[0-9a-f]+-[-0-9a-f]+"));
+  EXPECT_EQ(gpus_[0]->info().uuid_text().size(), 40u);
+}
+
+TEST_F(CudaDeviceTest, HasAContextOnlyWhileItIsHeld) {
+  EXPECT_EQ(Counts().contexts, 0u);
+  auto first = Allocate(0, kMiB);
+  auto second = Allocate(0, kMiB);
+  EXPECT_EQ(Counts().contexts, 1u);
+  EXPECT_TRUE(gpus_[0]->usage().context);
+  EXPECT_FALSE(gpus_[1]->usage().context);
+  first.reset();
+  EXPECT_EQ(Counts().contexts, 1u);
+  second.reset();
+  EXPECT_EQ(Counts().contexts, 0u);
+  EXPECT_EQ(Counts().streams, 0u);
+}
+
+TEST_F(CudaDeviceTest, AllocatesWholeGranulesOfZeros) {
+  auto memory = Allocate(0, 3 * kMiB);
+  EXPECT_EQ(memory->bytes(), 3 * kMiB);
+  EXPECT_EQ(memory->share().segment_bytes, std::vector<uint64_t>{4 * kMiB});
+  EXPECT_EQ(fake_cuda_allocated(0), 4 * kMiB);
+  for (uint64_t i = 0; i < 3 * kMiB; i += 4096) ASSERT_EQ(memory->data()[i], std::byte{0});
+}
+
+TEST_F(CudaDeviceTest, WhatItSharesIsTheSameMemory) {
+  auto memory = Allocate(0, 2 * kMiB);
+  memcpy(memory->data() + 100, "ferry", 5);
+  // As the daemon of the other GPU maps it, and as the next life of this one does.
+  for (CudaDevice* gpu : {gpus_[1].get(), gpus_[0].get()}) {
+    auto mapped = gpu->Map(memory->share(), Duplicates(*memory), gpu == gpus_[0].get());
+    ASSERT_TRUE(mapped.ok()) << mapped.status();
+    EXPECT_EQ(memcmp((*mapped)->data() + 100, "ferry", 5), 0);
+    EXPECT_TRUE(gpus_[1]->CanReach(**mapped).ok());
+  }
+}
+
+TEST_F(CudaDeviceTest, SegmentsFollowEachOther) {
+  auto one = Allocate(0, 2 * kMiB);
+  auto two = Allocate(0, 4 * kMiB);
+  memcpy(two->data(), "second", 6);
+  MemoryShare share{MemoryKind::kCudaVmm, 5 * kMiB, {2 * kMiB, 4 * kMiB}};
+  std::vector<UniqueFd> fds = Duplicates(*one);
+  fds.emplace_back(dup(two->fds().front()));
+  auto both = gpus_[0]->Map(share, std::move(fds));
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ((*both)->bytes(), 5 * kMiB);
+  EXPECT_EQ(memcmp((*both)->data() + 2 * kMiB, "second", 6), 0);
+  EXPECT_EQ((*both)->fds().size(), 2u);
+}
+
+TEST_F(CudaDeviceTest, RefusesWhatIsNotItsMemory) {
+  auto memory = Allocate(1, 2 * kMiB);
+  const auto refused = [&](MemoryShare share, std::vector<UniqueFd> fds) {
+    const auto mapped = gpus_[0]->Map(share, std::move(fds));
+    EXPECT_EQ(ReasonOf(mapped.status()), Reason::kFieldInvalid) << mapped.status();
+    return Text(mapped.status());
+  };
+  EXPECT_THAT(refused(memory->share(), Duplicates(*memory)), HasSubstr("memory of the driver's"));
+  MemoryShare share{MemoryKind::kCudaVmm, 2 * kMiB, {2 * kMiB}};
+  std::vector<UniqueFd> memfd;
+  memfd.push_back(SealedMemfd(2 * kMiB));
+  EXPECT_THAT(refused(share, std::move(memfd)), HasSubstr("a descriptor of a GPU's allocation?"));
+  EXPECT_THAT(refused(share, {}), HasSubstr("0 descriptors came"));
+  share.segment_bytes = {kMiB};
+  EXPECT_THAT(refused(share, Duplicates(*memory)), HasSubstr("granularity"));
+  share = {MemoryKind::kCudaVmm, 3 * kMiB, {2 * kMiB}};
+  EXPECT_THAT(refused(share, Duplicates(*memory)), HasSubstr("the segments have"));
+  EXPECT_THAT(refused({MemoryKind::kMemfd, 4096}, {}), HasSubstr("a GPU has no memfds"));
+  EXPECT_THAT(refused({MemoryKind::kCudaAllocate, 0}, {}), HasSubstr("0 bytes"));
+  MemoryShare ipc{MemoryKind::kCudaIpc, 4096};
+  EXPECT_THAT(refused(ipc, {}), HasSubstr("it has 0 bytes, not 64"));
+  ipc.ipc_handle.assign(64, 'x');
+  EXPECT_THAT(refused(ipc, {}), HasSubstr("one PID namespace"));
+  EXPECT_EQ(fake_cuda_allocated(0), 0u);
+  EXPECT_FALSE(gpus_[0]->usage().context);
+}
+
+TEST_F(CudaDeviceTest, SaysWhatIsFreeWhenItIsFull) {
+  fake_cuda_configure("memory_mib=8");
+  auto memory = Allocate(0, 6 * kMiB);
+  const auto more = gpus_[0]->Map({MemoryKind::kCudaAllocate, 4 * kMiB}, {});
+  EXPECT_EQ(ReasonOf(more.status()), Reason::kDeviceMemory);
+  EXPECT_THAT(Text(more.status()),
+              HasSubstr(absl::StrCat("allocate ", 4 * kMiB, " bytes on GPU-")));
+  EXPECT_THAT(Text(more.status()),
+              HasSubstr(absl::StrCat(2 * kMiB, " of ", 8 * kMiB, " bytes are free")));
+}
+
+TEST_F(CudaDeviceTest, WithoutPeerAccessSaysSo) {
+  auto memory = Allocate(0, 2 * kMiB);
+  fake_cuda_configure("no_peer=1");
+  const auto mapped = gpus_[1]->Map(memory->share(), Duplicates(*memory), /*ours=*/false);
+  EXPECT_THAT(Text(mapped.status()), HasSubstr("no peer access"));
+  auto alone = Allocate(0, 2 * kMiB);
+  EXPECT_TRUE(gpus_[0]->CanReach(*alone).ok());
+  EXPECT_EQ(ReasonOf(gpus_[1]->CanReach(*alone)), Reason::kRouteUnavailable);
+}
+
+TEST_F(CudaDeviceTest, RegistersHostMemoryForAsLongAsItIsMapped) {
+  auto host = HostMapping::Map(SealedMemfd(8192), 8192, HostMapping::Access::kReadWrite);
+  ASSERT_TRUE(host.ok()) << host.status();
+  auto pin = gpus_[0]->Pin(**host, false);
+  ASSERT_TRUE(pin.ok()) << pin.status();
+  (*host)->Keep(*std::move(pin));
+  EXPECT_EQ(Counts().registrations, 1u);
+  EXPECT_EQ(gpus_[1]->Pin(**host, false).status().code(), absl::StatusCode::kInternal)
+      << "once is for all GPUs";
+  EXPECT_EQ(Counts().contexts, 1u);
+  host->reset();
+  EXPECT_EQ(Counts().registrations, 0u);
+}
+
+TEST_F(CudaDeviceTest, IsReleasedOnlyUnusedAndComesBack) {
+  auto memory = Allocate(0, kMiB);
+  EXPECT_EQ(gpus_[0]->Release().code(), absl::StatusCode::kFailedPrecondition);
+  memory.reset();
+  EXPECT_TRUE(gpus_[0]->Release().ok());
+  const auto refused = gpus_[0]->Map({MemoryKind::kCudaAllocate, kMiB}, {});
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kNotReady);
+  EXPECT_THAT(Text(refused.status()), HasSubstr("reclaim"));
+  gpus_[0]->Reclaim();
+  memory = Allocate(0, kMiB);
+}
+
+TEST(CudaLibraryTest, WhatIsMissingIsSaid) {
+  EXPECT_THAT(Text(FindGpus("/no/such/libcuda.so").status()), HasSubstr("/no/such/libcuda.so"));
+  const std::string libc = "libc.so.6";
+  EXPECT_THAT(Text(FindGpus(libc).status()), HasSubstr("it has no cuInit"));
+  EXPECT_THAT(Text(Nvml::Open(libc).status()), HasSubstr("it has no nvmlInit_v2"));
+  const std::filesystem::path link =
+      std::filesystem::path(testing::TempDir()) / absl::StrCat("libcuda-", getpid(), ".so");
+  std::filesystem::create_symlink(FAKE_CUDA_LIBRARY, link);
+  fake_cuda_configure("version=11080");
+  EXPECT_THAT(Text(FindGpus(link).status()), HasSubstr("CUDA 11.8, 12.0 or later is needed"));
+  fake_cuda_configure("version=13000");
+  EXPECT_TRUE(FindGpus(link).ok());
+  std::filesystem::remove(link);
+}
+
+TEST(NvmlTest, KnowsMemoryWithoutAContext) {
+  auto gpus = FindGpus(FAKE_CUDA_LIBRARY);
+  ASSERT_TRUE(gpus.ok()) << gpus.status();
+  auto nvml = Nvml::Open(FAKE_CUDA_LIBRARY);
+  ASSERT_TRUE(nvml.ok()) << nvml.status();
+  EXPECT_EQ((*nvml)->driver_version(), "580.0-fake");
+  const auto memory = (*nvml)->MemoryOf((*gpus)[1].uuid_text());
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_EQ(memory->free, 1024 * kMiB);
+  EXPECT_FALSE((*nvml)->MemoryOf("GPU-0").has_value());
+  EXPECT_EQ(Counts().contexts, 0u);
+}
+
+}  // namespace
+}  // namespace ferry
