@@ -21,7 +21,7 @@ constexpr const char* kLockDirectories[] = {"/run/lock", "/tmp"};
 
 // Held as long as the daemon lives, however it ends: a GPU belongs to one daemon.
 absl::StatusOr<UniqueFd> LockGpu(const GpuInfo& gpu) {
-  const std::string doing = absl::StrCat("lock GPU ", gpu.uuid_text());
+  const std::string doing = absl::StrCat("lock ", gpu.uuid_text());
   for (const char* directory : kLockDirectories) {
     const std::string path = absl::StrCat(directory, "/ferry-", gpu.uuid_text(), ".lock");
     UniqueFd lock(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));

@@ -82,7 +82,7 @@ CudaDevice::~CudaDevice() {
   FERRY_CHECK(holds_ == 0);
 }
 
-std::string CudaDevice::Name() const { return absl::StrCat("GPU ", info_.uuid_text()); }
+std::string CudaDevice::Name() const { return info_.uuid_text(); }
 
 void CudaDevice::MakeCurrent() const {
   FERRY_CHECK(api_.cuCtxSetCurrent(context_) == CUDA_SUCCESS);

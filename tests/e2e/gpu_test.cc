@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "proto/ferry/v1/timeline_layout.h"
 #include "tests/support/await.h"
 #include "tests/support/fixtures.h"

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// SessionTable's arenas: registering, releasing, and who holds how much.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+#include "daemon/session_table.h"
+
+namespace ferry {
+namespace {
+
+// Allocations of a GPU arena: their descriptors fit one packet, here and between daemons.
+constexpr size_t kMostSegments = 2;
+
+}  // namespace
+
+void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id,
+                              uint64_t sequence, const AttachRegisterArena& request,
+                              std::vector<UniqueFd> fds) {
+  Session& session = *Find(session_id);
+  LocalDevice* device = devices_.Find(request.device);
+  if (device == nullptr) {
+    return Refuse(connection, sequence,
+                  Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+                        absl::StrCat("register an arena: ", request.device.ToString(),
+                                     " is not a device of ", options_.node)));
+  }
+  const uint64_t bytes = request.memory.bytes;
+  if (absl::Status refused = CheckRegister(session, *device, request, fds.size()); !refused.ok()) {
+    return Refuse(connection, sequence, std::move(refused));
+  }
+  if (absl::Status reserved = session.ReserveArena(bytes); !reserved.ok()) {
+    return Refuse(connection, sequence,
+                  Annotate(reserved, absl::StrCat("largest holders: ", LargestHolders())));
+  }
+  device->coming_bytes += bytes;
+  device->memory->Post(
+      [this, connection, session_id, sequence, request, device, fds = std::move(fds)]() mutable {
+        auto mapping = device->Map(request.memory, std::move(fds), /*ours=*/true);
+        control_.Post([this, connection, session_id, sequence, request,
+                       mapping = std::move(mapping)]() mutable {
+          OnMapped(connection, session_id, sequence, request, std::move(mapping));
+        });
+      });
+}
+
+absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevice& device,
+                                         const AttachRegisterArena& request, size_t fds) const {
+  const MemoryShare& memory = request.memory;
+  const auto invalid = [](const std::string& why) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("register an arena: ", why));
+  };
+  if (device.gpu != nullptr && (session.features & kFeatureGpus) == 0) {
+    return invalid(absl::StrCat(device.id.ToString(),
+                                " is a GPU, and this client's libferry does not know arenas of "
+                                "GPUs (feature bit 8)"));
+  }
+  const bool memfd = memory.kind == MemoryKind::kMemfd;
+  if (memory.kind == MemoryKind::kUnspecified || memfd == (device.gpu != nullptr)) {
+    return invalid(absl::StrCat(device.id.ToString(), " is a ",
+                                device.gpu != nullptr
+                                    ? "GPU: its memory is CUDA_ALLOCATE, CUDA_VMM or CUDA_IPC"
+                                    : "host device: its memory is a memfd"));
+  }
+  const size_t expected = memfd                                 ? 1
+                          : memory.kind == MemoryKind::kCudaVmm ? memory.segment_bytes.size()
+                                                                : 0;
+  if (fds != expected) {
+    return invalid(absl::StrCat(expected, expected == 1 ? " file descriptor" : " file descriptors",
+                                " must come with the packet, ", fds, " did"));
+  }
+  if (memory.segment_bytes.size() > kMostSegments) {
+    return invalid(absl::StrCat("at most ", kMostSegments, " allocations make an arena, not ",
+                                memory.segment_bytes.size()));
+  }
+  const uint64_t taken = device.arena_bytes + device.coming_bytes;
+  if (device.gpu != nullptr &&
+      (taken > options_.gpu_bytes || memory.bytes > options_.gpu_bytes - taken)) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                 absl::StrCat("register an arena of ", memory.bytes, " bytes on ",
+                              device.id.ToString(), ": ", taken, " of ", options_.gpu_bytes,
+                              " bytes (limits.gpu_bytes) are taken; largest holders: ",
+                              LargestHolders(&device)));
+  }
+  return absl::OkStatus();
+}
+
+void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id, uint64_t sequence,
+                            const AttachRegisterArena& request,
+                            absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping) {
+  Session* session = Find(session_id);
+  LocalDevice& device = *devices_.Find(request.device);
+  const uint64_t bytes = request.memory.bytes;
+  device.coming_bytes -= bytes;
+  if (session == nullptr || session->closing) {
+    if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
+    return;
+  }
+  if (!mapping.ok()) {
+    session->UnreserveArena(bytes);
+    absl::Status why = mapping.status();
+    if (why.code() == absl::StatusCode::kResourceExhausted) {
+      why = Annotate(why, absl::StrCat("largest holders: ", LargestHolders(&device)));
+    }
+    return Refuse(connection, sequence, Annotate(why, "register an arena"));
+  }
+  auto arena = std::make_unique<Arena>();
+  arena->id = ArenaId(next_arena_++);
+  arena->session = session_id;
+  arena->device = request.device;
+  arena->bytes = bytes;
+  arena->imported = request.imported;
+  arena->kind = request.memory.kind;
+  arena->mapping = *std::move(mapping);
+  Arena& added = session->AddArena(std::move(arena));
+  arenas_[added.id] = &added;
+  ++device.arenas;
+  device.arena_bytes += added.bytes;
+  FlightRecorder::Get().Record("arena.register", added.id.value(), session_id.value(), added.bytes);
+  AttachArenaRegistered registered{added.id};
+  std::vector<int> shown;
+  if (added.kind == MemoryKind::kCudaAllocate) {
+    registered.mapped_bytes = added.mapping->share().segment_bytes.front();
+    shown = added.mapping->fds();
+  } else if (added.kind == MemoryKind::kMemfd) {
+    // Before the mapping can be destroyed, which is a task of the same thread.
+    device.memory->Post(
+        [mapping = static_cast<HostMapping*>(added.mapping.get())] { mapping->Populate(); });
+  }
+  Reply(connection, {sequence, absl::OkStatus(), registered}, shown);
+}
+
+void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
+                             ArenaId id) {
+  absl::StatusOr<std::unique_ptr<Arena>> arena = session.TakeArena(id);
+  if (!arena.ok()) return Refuse(connection, sequence, arena.status());
+  LetGo(*std::move(arena));
+  Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
+}
+
+void SessionTable::LetGo(std::unique_ptr<Arena> arena) {
+  FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(),
+                               arena->bytes);
+  arenas_.erase(arena->id);
+  LocalDevice& device = *devices_.Find(arena->device);
+  --device.arenas;
+  device.arena_bytes -= arena->bytes;
+  hooks_.arena_gone(arena->id);
+  device.memory->Post([mapping = std::move(arena->mapping)] {});
+}
+
+std::string SessionTable::LargestHolders(const LocalDevice* device) const {
+  std::vector<std::pair<uint64_t, const Session*>> all;
+  for (const auto& [id, session] : sessions_) {
+    uint64_t bytes = session->use().bytes;
+    if (device != nullptr) {
+      bytes = 0;
+      for (const Arena* arena : session->ListArenas()) {
+        if (arena->device == device->id) bytes += arena->bytes;
+      }
+    }
+    all.emplace_back(bytes, session.get());
+  }
+  const size_t shown = std::min<size_t>(3, all.size());
+  std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const auto& a, const auto& b) {
+    return std::make_pair(b.first, a.second->id()) < std::make_pair(a.first, b.second->id());
+  });
+  all.resize(shown);
+  return absl::StrJoin(all, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, entry.second->id().ToString(), " (", entry.second->name(), ") ",
+                    entry.first, " bytes");
+  });
+}
+
+}  // namespace ferry
