@@ -129,7 +129,7 @@ TEST(PeerSocketGrants, AnArenaThatWasOfferedIsGiven) {
   EXPECT_THAT(answer.response.error, Is("OK"));
   const auto& granted = std::get<ArenaGranted>(answer.response.body);
   EXPECT_EQ(granted.arena, rig.offered);
-  EXPECT_EQ(granted.bytes, 4096u);
+  EXPECT_EQ(granted.memory.bytes, 4096u);
   ASSERT_THAT(answer.fds, SizeIs(1));
   memcpy(rig.sessions->FindArena(rig.offered)->mapping->data(), "ferry", 5);
   char seen[5];
@@ -282,7 +282,7 @@ TEST(PeerSocketFetch, WithoutTheArenaThereIsNoRoute) {
       failure([](Fetching& rig) {
         rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}});
       }),
-      ::testing::HasSubstr("a wrong answer from peer.sock"));
+      ::testing::HasSubstr("must come with a memfd, 0 did"));
   EXPECT_THAT(failure([](Fetching& rig) {
                 rig.Answer(kNodeC, absl::OkStatus(),
                            ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 8192}}, SealedMemfd(4096));

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr uint64_t kPreparedFeature = 4;
 constexpr uint64_t kGpuFeature = 8;
 
 template <typename T>
@@ -41,7 +42,8 @@ struct Memory {
 // A client that speaks the wire itself.
 class Client {
  public:
-  explicit Client(Node& node, uint64_t features = 1 | kGpuFeature) : session(node.client_dir()) {
+  explicit Client(Node& node, uint64_t features = 1 | kPreparedFeature | kGpuFeature)
+      : session(node.client_dir()) {
     v1::AttachRequest request;
     v1::Hello* hello = request.mutable_hello();
     hello->set_protocol_min(1);
@@ -123,6 +125,36 @@ class Client {
     return {response.receive().first_transfer_id(), response.receive().first_over_value(),
             to.device};
   }
+  // The number of the prepared batch of one transfer.
+  uint32_t PrepareSend(const Memory& from, uint64_t to, uint64_t bytes) {
+    v1::AttachRequest request;
+    request.mutable_send()->set_prepare(true);
+    request.mutable_send()->set_device_id(from.device);
+    request.mutable_send()->add_dst_global_device_ids(to);
+    Fill(request.mutable_send(), from, "prepared", bytes, 0);
+    const v1::AttachResponse response = session.Ask(std::move(request));
+    EXPECT_EQ(NameOf(response.error()), "OK") << response.error().message();
+    return response.send().prepared_batch();
+  }
+  uint32_t PrepareReceive(const Memory& to, uint64_t from, uint64_t bytes) {
+    v1::AttachRequest request;
+    request.mutable_receive()->set_prepare(true);
+    request.mutable_receive()->set_device_id(to.device);
+    request.mutable_receive()->add_src_global_device_ids(from);
+    Fill(request.mutable_receive(), to, "prepared", bytes, 0);
+    const v1::AttachResponse response = session.Ask(std::move(request));
+    EXPECT_EQ(NameOf(response.error()), "OK") << response.error().message();
+    return response.receive().prepared_batch();
+  }
+  // As a GPU does it: nobody is rung for.
+  void Fire(uint32_t batch, uint64_t n) {
+    __atomic_store_n(&pages->prepared_defined[batch].value, n, __ATOMIC_SEQ_CST);
+  }
+  bool AwaitFired(uint32_t batch, uint64_t n) {
+    return Await(
+        [&] { return __atomic_load_n(&pages->prepared_over[batch].value, __ATOMIC_SEQ_CST) >= n; });
+  }
+
   bool AwaitOver(const Posted& posted) {
     return Await([&] {
       return __atomic_load_n(&pages->over[posted.counter].value, __ATOMIC_SEQ_CST) >= posted.over;
@@ -246,6 +278,29 @@ TEST_F(GpuTest, WordsThatRingNobodyAreSeen) {
     ASSERT_TRUE(receiver.AwaitOver(receive)) << n;
     EXPECT_EQ(FirstDifference(two.data, 4096, n), 4096u);
   }
+}
+
+TEST_F(GpuTest, PreparedTransfersAreFiredByWordsAlone) {
+  StartNodes(2, 2);
+  Client a(node(0)), b(node(1));
+  constexpr uint64_t kBytes = 70 * kMiB + 3;  // more than is under way at once
+  const Memory one = a.Allocate(1, kBytes), two = a.Allocate(2, kBytes),
+               far = b.Allocate(4, kBytes);
+  const auto fire = [&](Client& receiver, const Memory& to) {
+    const uint32_t receive = receiver.PrepareReceive(to, 1, kBytes);
+    const uint32_t send = a.PrepareSend(one, to.device, kBytes);
+    for (uint64_t n = 1; n <= 5; ++n) {
+      FillPattern(one.data, kBytes, n);
+      a.Fire(send, n);
+      receiver.Fire(receive, n);
+      ASSERT_TRUE(a.AwaitFired(send, n)) << n;
+      ASSERT_TRUE(receiver.AwaitFired(receive, n)) << n;
+      ASSERT_EQ(FirstDifference(to.data, kBytes, n), kBytes);
+    }
+    EXPECT_EQ(receiver.pages->prepared_over[receive].failures, 0u);
+  };
+  fire(a, two);  // local
+  fire(b, far);  // mapped
 }
 
 TEST_F(GpuTest, WhoDoesNotKnowGpusIsRefused) {
