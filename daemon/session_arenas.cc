@@ -70,7 +70,8 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
                           : memory.kind == MemoryKind::kCudaVmm ? memory.segment_bytes.size()
                                                                 : 0;
   if (fds != expected) {
-    return invalid(absl::StrCat(expected, expected == 1 ? " file descriptor" : " file descriptors",
+    return invalid(absl::StrCat(expected == 1 ? std::string("one file descriptor")
+                                              : absl::StrCat(expected, " file descriptors"),
                                 " must come with the packet, ", fds, " did"));
   }
   if (memory.segment_bytes.size() > kMostSegments) {

@@ -376,7 +376,6 @@ std::vector<ConfigField> MakeFields() {
          return FlowList(uids);
        }});
   add(SizeField("limits.session_bytes", MEMBER(limits.session_bytes)));
-  add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add(UnsupportedField("limits.comm_bytes_per_gpu"));
   add(NumberField("limits.session_arenas", 1, 1'000'000, MEMBER(limits.session_arenas)));
   add(NumberField("limits.transfers_in_flight", 1, 10'000'000, MEMBER(limits.transfers_in_flight)));
@@ -385,6 +384,7 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.sessions_per_uid", 1, 1'000'000, MEMBER(limits.sessions_per_uid)));
   add(NumberField("limits.connections_per_uid", 1, 1'000'000, MEMBER(limits.connections_per_uid)));
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
+  add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add({"transfer.order", ConfigField::Kind::kList,
        [](const std::string& where, const YAML::Node& node, const OriginOf& origin,
           ConfigDraft& draft) {
