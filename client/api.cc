@@ -6,19 +6,14 @@
 #include <fstream>
 #include <new>
 
-#include "client/arena.h"
+#include "client/api.h"
 #include "client/batch.h"
 #include "client/prepared.h"
-#include "client/session.h"
 
 using ferry::client::Direction;
 using ferry::client::PostBatch;
 using ferry::client::Session;
 using ferry::client::StatusPtr;
-
-struct ferry_session {
-  std::shared_ptr<Session> session;
-};
 
 namespace ferry::client {
 namespace {
@@ -68,14 +63,6 @@ StatusPtr OpenSession(const ferry_session_options* given, ferry_session** sessio
   std::shared_ptr<Session> opened;
   FERRY_CLIENT_RETURN_IF_ERROR(Session::Open(wanted, &opened));
   *session = new ferry_session{std::move(opened)};
-  return nullptr;
-}
-
-template <typename Make>
-StatusPtr MakeArenaHandle(ferry_arena** arena, Make make) {
-  std::unique_ptr<ferry_arena> made;
-  FERRY_CLIENT_RETURN_IF_ERROR(make(&made));
-  *arena = made.release();
   return nullptr;
 }
 
@@ -210,8 +197,11 @@ size_t ferry_session_devices(const ferry_session* session) {
 
 ferry_device ferry_session_device(const ferry_session* session, size_t index) {
   const auto& devices = session->session->welcome().devices;
-  if (index >= devices.size()) return {0, 0, ""};
-  return {devices[index].id, devices[index].kind, devices[index].name.c_str()};
+  if (index >= devices.size()) return {0, 0, "", {}};
+  const DeviceInfo& known = devices[index];
+  ferry_device device{known.id, known.kind, known.name.c_str(), {}};
+  known.uuid.copy(reinterpret_cast<char*>(device.uuid), sizeof(device.uuid));
+  return device;
 }
 
 ferry_limits ferry_session_limits(const ferry_session* session) {
@@ -240,6 +230,16 @@ void* ferry_arena_data(const ferry_arena* arena) { return arena->data; }
 uint64_t ferry_arena_bytes(const ferry_arena* arena) { return arena->bytes; }
 uint64_t ferry_arena_id(const ferry_arena* arena) { return arena->id; }
 uint64_t ferry_arena_device(const ferry_arena* arena) { return arena->device; }
+
+ferry_status* ferry_arena_read(const ferry_arena* arena, uint64_t offset, void* to,
+                               uint64_t bytes) {
+  return ReadArena(*arena, offset, to, bytes).release();
+}
+
+ferry_status* ferry_arena_write(ferry_arena* arena, uint64_t offset, const void* from,
+                                uint64_t bytes) {
+  return WriteArena(*arena, offset, from, bytes).release();
+}
 
 ferry_status* ferry_arena_release(ferry_arena* arena) { return ReleaseArena(arena).release(); }
 

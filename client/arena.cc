@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -40,15 +41,10 @@ class Fd {
   const int fd_;
 };
 
-std::string Doing(uint64_t bytes, uint64_t device) {
-  return "making an arena of " + std::to_string(bytes) + " bytes on device " +
-         std::to_string(device);
-}
-
 StatusPtr NoMemory(const Session& session, uint64_t bytes, uint64_t device, const char* step,
                    int error) {
   StatusPtr status = ErrnoError(kResourceExhausted, kReasonDeviceMemory,
-                                Doing(bytes, device) + ": " + step, error);
+                                MakingArena(bytes, device) + ": " + step, error);
   status->message += "; " + session.ArenaUse();
   return status;
 }
@@ -108,21 +104,39 @@ void SetKnown(ferry_arena* arena, const Connection& connection, uint64_t id, Sta
   arena->refused = std::move(refused);
 }
 
+ArenaRequest RequestOf(const ferry_arena& arena) {
+  ArenaRequest request{arena.device, arena.bytes, arena.imported, arena.memory};
+  if (arena.memory == ArenaMemory::kCudaVmm) {
+    for (const CudaSegment& segment : arena.segments) request.segment_bytes.push_back(segment.bytes);
+  }
+  request.ipc_handle = arena.ipc_handle;
+  request.ipc_offset = arena.ipc_offset;
+  return request;
+}
+
+std::vector<int> DescriptorsOf(const ferry_arena& arena) {
+  std::vector<int> fds;
+  for (const CudaSegment& segment : arena.segments) fds.push_back(segment.fd);
+  return fds;
+}
+
 // Shows the arena to a daemon that came back.
 void ShowAgain(ferry_arena* arena, Connection& connection) {
-  uint64_t id = 0;
+  Connection::RegisteredArena registered;
   StatusPtr refused;
   if (arena->released) {
     refused = Error(kNotFound, kReasonIdStale, "the arena was released");
+  } else if (arena->memory == ArenaMemory::kCudaAllocate) {
+    // Lost before it answered: whoever makes the arena is told so, and there is nothing to show.
+    refused = Error(kUnavailable, kReasonDaemonLost, "the daemon was lost before it allocated");
   } else {
-    refused =
-        connection.RegisterArena(arena->device, arena->bytes, arena->imported, arena->memfd, &id);
+    refused = connection.RegisterArena(RequestOf(*arena), DescriptorsOf(*arena), &registered);
     if (refused != nullptr) {
       refused->message =
           "the daemon came back and did not take the arena again: " + refused->message;
     }
   }
-  SetKnown(arena, connection, id, std::move(refused));
+  SetKnown(arena, connection, registered.id, std::move(refused));
 }
 
 // The connection that knows the arena is told to forget it, if it is still there.
@@ -140,27 +154,6 @@ void Withdraw(ferry_arena* arena) {
   }
 }
 
-// Shows the arena to the daemon, and has it shown to the next ones.
-StatusPtr Show(ferry_arena* arena, int memfd) {
-  Session& session = *arena->session;
-  std::shared_ptr<Connection> connection;
-  FERRY_CLIENT_RETURN_IF_ERROR(session.Connected(&connection));
-  if (session.reattaches()) {
-    arena->memfd = fcntl(memfd, F_DUPFD_CLOEXEC, 0);
-    if (arena->memfd < 0) {
-      return ErrnoError(kResourceExhausted, kReasonInternal,
-                        Doing(arena->bytes, arena->device) + ": keeping its descriptor", errno);
-    }
-    arena->kept = session.Keep([arena](Connection& next) { ShowAgain(arena, next); });
-  }
-  uint64_t id = 0;
-  StatusPtr error = session.OrCause(
-      *connection,
-      connection->RegisterArena(arena->device, arena->bytes, arena->imported, memfd, &id));
-  if (error == nullptr) SetKnown(arena, *connection, id, nullptr);
-  return error;
-}
-
 // Maps `memfd`, populates if asked, shows it to the daemon.
 StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, int memfd,
                     uint64_t bytes, bool imported, bool populate,
@@ -169,15 +162,13 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
   if (data == MAP_FAILED) {
     const int error = errno;
     if (error == ENOMEM) return NoMemory(*session, bytes, device, "mapping it", error);
-    return ErrnoError(kInvalidArgument, kReasonFieldInvalid, Doing(bytes, device) + ": mapping it",
+    return ErrnoError(kInvalidArgument, kReasonFieldInvalid, MakingArena(bytes, device) + ": mapping it",
                       error);
   }
-  auto arena = std::make_unique<ferry_arena>();
-  arena->session = session;
-  arena->device = device;
+  auto arena = std::make_unique<ferry_arena>(session, device, bytes, imported);
   arena->data = data;
-  arena->bytes = bytes;
-  arena->imported = imported;
+  arena->segments = {{-1, bytes}};
+  arena->mapped = true;
   const auto touch = [&]() -> StatusPtr {
     const int failed = populate ? Populate(memfd, static_cast<char*>(data), bytes) : 0;
     return failed == 0 ? nullptr : NoMemory(*session, bytes, device, "populating it", failed);
@@ -186,7 +177,7 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
   // the quota will not take is shown first: to be refused must not cost the node its memory.
   const bool fits = bytes <= session->ArenaBytesLeft();
   StatusPtr error = fits ? touch() : nullptr;
-  if (error == nullptr) error = Show(arena.get(), memfd);
+  if (error == nullptr) error = ShowArena(arena.get(), {memfd});
   if (error == nullptr && !fits) error = touch();  // another thread has released some meanwhile
   if (error != nullptr) {
     FreeArena(arena.release());
@@ -199,17 +190,75 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
 StatusPtr CheckBytes(uint64_t bytes, uint64_t device) {
   if (bytes != 0 && bytes <= static_cast<uint64_t>(INT64_MAX)) return nullptr;
   return Error(kInvalidArgument, kReasonFieldInvalid,
-               Doing(bytes, device) + ": bytes must be between 1 and 2^63 - 1");
+               MakingArena(bytes, device) + ": bytes must be between 1 and 2^63 - 1");
+}
+
+StatusPtr CheckInside(const ferry_arena& arena, uint64_t offset, uint64_t bytes,
+                      const std::string& doing) {
+  if (offset <= arena.bytes && bytes <= arena.bytes - offset) return nullptr;
+  return Error(kInvalidArgument, kReasonRangeInvalid,
+               doing + ": " + std::to_string(bytes) + " bytes from " + std::to_string(offset) +
+                   " are not inside its " + std::to_string(arena.bytes));
 }
 
 }  // namespace
+
+std::string MakingArena(uint64_t bytes, uint64_t device) {
+  return "making an arena of " + std::to_string(bytes) + " bytes on device " +
+         std::to_string(device);
+}
+
+StatusPtr ShowArena(ferry_arena* arena, const std::vector<int>& fds) {
+  Session& session = *arena->session;
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(session.Connected(&connection));
+  if (session.reattaches()) {
+    for (size_t i = 0; i < fds.size(); ++i) {
+      int& kept = arena->segments[i].fd;
+      kept = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+      if (kept < 0) {
+        return ErrnoError(kResourceExhausted, kReasonInternal,
+                          MakingArena(arena->bytes, arena->device) + ": keeping its descriptor",
+                          errno);
+      }
+    }
+    arena->kept = session.Keep([arena](Connection& next) { ShowAgain(arena, next); });
+  }
+  Connection::RegisteredArena registered;
+  FERRY_CLIENT_RETURN_IF_ERROR(session.OrCause(
+      *connection, connection->RegisterArena(RequestOf(*arena), fds, &registered)));
+  if (arena->memory == ArenaMemory::kCudaAllocate) {
+    // The next daemon is handed the allocation, as if it were the application's own. Not if that one
+    // is there already: it was shown nothing.
+    StatusPtr lost = session.IfCurrent(*connection, [&] {
+      arena->memory = ArenaMemory::kCudaVmm;
+      arena->segments = {{registered.fd, registered.mapped_bytes}};
+    });
+    if (lost != nullptr) {
+      if (registered.fd >= 0) close(registered.fd);
+      return lost;
+    }
+    if (registered.fd < 0 || registered.mapped_bytes < arena->bytes) {
+      return Error(kInternal, kReasonProtocol,
+                   MakingArena(arena->bytes, arena->device) +
+                       ": the daemon's answer lacks the allocation, or it is too short");
+    }
+  }
+  SetKnown(arena, *connection, registered.id, nullptr);
+  return nullptr;
+}
 
 StatusPtr CreateArena(const std::shared_ptr<Session>& session, uint64_t device, uint64_t bytes,
                       unsigned flags, std::unique_ptr<ferry_arena>* arena) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->Check());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckBytes(bytes, device));
   if ((flags & ~static_cast<unsigned>(FERRY_ARENA_NO_POPULATE)) != 0) {
-    return Error(kInvalidArgument, kReasonFieldInvalid, Doing(bytes, device) + ": unknown flags");
+    return Error(kInvalidArgument, kReasonFieldInvalid,
+                 MakingArena(bytes, device) + ": unknown flags");
+  }
+  const DeviceInfo* known = session->FindDevice(device);
+  if (known != nullptr && known->kind == kGpuDevice) {
+    return CreateCudaArena(session, *known, bytes, arena);
   }
   const char* step;
   const Fd memfd(SealedMemfd(bytes, &step));
@@ -239,9 +288,37 @@ StatusPtr ReleaseArena(ferry_arena* arena) {
 
 void FreeArena(ferry_arena* arena) {
   Withdraw(arena);
-  munmap(arena->data, arena->bytes);
-  if (arena->memfd >= 0) close(arena->memfd);
+  if (arena->mapped && arena->cuda_device >= 0) {
+    UnmapSegments(reinterpret_cast<uint64_t>(arena->data), arena->segments);
+  } else if (arena->mapped) {
+    munmap(arena->data, arena->bytes);
+  }
+  for (const CudaSegment& segment : arena->segments) {
+    if (segment.fd >= 0) close(segment.fd);
+  }
   delete arena;
+}
+
+StatusPtr ReadArena(const ferry_arena& arena, uint64_t offset, void* to, uint64_t bytes) {
+  const std::string doing = "reading arena " + std::to_string(arena.id);
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckInside(arena, offset, bytes, doing));
+  const char* from = static_cast<const char*>(arena.data) + offset;
+  if (arena.cuda_device >= 0) {
+    return CopyFromDevice(arena.cuda_device, to, reinterpret_cast<uint64_t>(from), bytes, doing);
+  }
+  memcpy(to, from, bytes);
+  return nullptr;
+}
+
+StatusPtr WriteArena(const ferry_arena& arena, uint64_t offset, const void* from, uint64_t bytes) {
+  const std::string doing = "writing arena " + std::to_string(arena.id);
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckInside(arena, offset, bytes, doing));
+  char* to = static_cast<char*>(arena.data) + offset;
+  if (arena.cuda_device >= 0) {
+    return CopyToDevice(arena.cuda_device, reinterpret_cast<uint64_t>(to), from, bytes, doing);
+  }
+  memcpy(to, from, bytes);
+  return nullptr;
 }
 
 StatusPtr CheckArena(const ferry_arena& arena) {

@@ -21,6 +21,8 @@ namespace {
 // How long a reader sleeps before it looks at its own deadline again.
 constexpr timeval kReadPatience{1, 0};
 
+constexpr size_t kMostFds = 2;  // a packet
+
 // Waits until `fd` is ready for `events` or `deadline_ns` passed (false). Looks once at least.
 bool Ready(int fd, short events, uint64_t deadline_ns) {
   while (true) {
@@ -156,7 +158,8 @@ StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name
   const std::string doing = "opening a session at " + dir;
   const uint64_t sequence = NextSequence();
   FERRY_CLIENT_RETURN_IF_ERROR(
-      Send(EncodeHello(sequence, name, resume), resume != nullptr ? *memfd : -1, deadline_ns));
+      Send(EncodeHello(sequence, name, resume),
+           std::span<const int>(memfd, resume != nullptr ? 1u : 0u), deadline_ns));
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kReadPatience, sizeof(kReadPatience));
   if (!Ready(fd_, POLLIN, deadline_ns)) {
     return Error(kDeadlineExceeded, kReasonNotReady, doing + ": the daemon did not answer in time");
@@ -213,20 +216,21 @@ void AttachSocket::Stop() {
   fds_->Close(ForkFds::kAttach);
 }
 
-StatusPtr AttachSocket::Send(const std::string& packet, int fd, uint64_t deadline_ns) {
+StatusPtr AttachSocket::Send(const std::string& packet, std::span<const int> fds,
+                             uint64_t deadline_ns) {
   iovec part{const_cast<char*>(packet.data()), packet.size()};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd >= 0) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))] = {};
+  if (!fds.empty()) {
     message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   }
   while (sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EINTR) continue;
@@ -243,15 +247,16 @@ StatusPtr AttachSocket::Send(const std::string& packet, int fd, uint64_t deadlin
   return nullptr;
 }
 
-StatusPtr AttachSocket::Request(uint64_t sequence, const std::string& packet, int fd,
-                                uint64_t deadline_ns, AttachResponse* response) {
-  Pending pending{response};
+StatusPtr AttachSocket::Request(uint64_t sequence, const std::string& packet,
+                                std::span<const int> fds, uint64_t deadline_ns,
+                                AttachResponse* response, int* received) {
+  Pending pending{response, received};
   {
     std::lock_guard lock(mutex_);
     if (closed_) return Error(kUnavailable, kReasonDaemonLost, "the daemon is lost");
     pending_.emplace(sequence, &pending);
   }
-  StatusPtr error = Send(packet, fd, deadline_ns);
+  StatusPtr error = Send(packet, fds, deadline_ns);
   std::unique_lock lock(mutex_);
   pending.sent = true;
   while (error == nullptr && !pending.answered) {
@@ -288,7 +293,6 @@ void AttachSocket::ReadOne(std::unique_lock<std::mutex>* lock, int flags) {
   AttachResponse response;
   std::string why;
   StatusPtr error = Receive(fd_, flags, buffer_.get(), &packet);
-  CloseAll(&packet.fds);  // none is expected any more
   if (error != nullptr) {
     why = error->message;
   } else if (packet.closed) {
@@ -299,12 +303,21 @@ void AttachSocket::ReadOne(std::unique_lock<std::mutex>* lock, int flags) {
   lock->lock();
   reading_ = false;
   unread_.notify_one();
-  if (!why.empty()) return End(std::move(why));
+  if (!why.empty()) {
+    CloseAll(&packet.fds);
+    return End(std::move(why));
+  }
   const auto found = pending_.find(response.sequence);
-  if (found == pending_.end()) return;  // a notice, or its asker has given up
-  *found->second->response = std::move(response);
-  found->second->answered = true;
-  found->second->changed.notify_one();
+  if (found == pending_.end()) return CloseAll(&packet.fds);  // a notice, or nobody waits any more
+  Pending& pending = *found->second;
+  *pending.response = std::move(response);
+  if (pending.received != nullptr && packet.fds.size() == 1) {
+    *pending.received = packet.fds[0];
+  } else {
+    CloseAll(&packet.fds);
+  }
+  pending.answered = true;
+  pending.changed.notify_one();
 }
 
 void AttachSocket::End(std::string why) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "client/codec.h"
@@ -45,19 +46,22 @@ class AttachSocket {
   void Stop();
 
   uint64_t NextSequence() { return sequence_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  // Sends `packet` (encoded with `sequence`) and, if it is not -1, `fd`; waits for the answer.
-  StatusPtr Request(uint64_t sequence, const std::string& packet, int fd, uint64_t deadline_ns,
-                    AttachResponse* response);
+  // Sends `packet` (encoded with `sequence`) and `fds`, which stay the caller's; waits for the
+  // answer. A descriptor beside it becomes the caller's, in `received` (-1: there was none), or is
+  // closed if that is null.
+  StatusPtr Request(uint64_t sequence, const std::string& packet, std::span<const int> fds,
+                    uint64_t deadline_ns, AttachResponse* response, int* received);
 
  private:
   struct Pending {
     AttachResponse* response;
+    int* received;
     bool sent = false;  // waits for its answer, and can read
     bool answered = false;
     std::condition_variable changed;
   };
 
-  StatusPtr Send(const std::string& packet, int fd, uint64_t deadline_ns);
+  StatusPtr Send(const std::string& packet, std::span<const int> fds, uint64_t deadline_ns);
   // Reads one packet, if one comes in time, and gives it to whom it is for.
   void ReadOne(std::unique_lock<std::mutex>* lock, int flags);
   void End(std::string why);  // under mutex_

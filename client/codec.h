@@ -31,7 +31,19 @@ struct Resumption {
 };
 // `resume` may be null.
 std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume);
-std::string EncodeRegisterArena(uint64_t sequence, uint64_t device, uint64_t bytes, bool imported);
+// Numbered as ferry.v1.ArenaMemory.
+enum class ArenaMemory { kMemfd = 1, kCudaAllocate = 2, kCudaVmm = 3, kCudaIpc = 4 };
+// RegisterArena but for the descriptors.
+struct ArenaRequest {
+  uint64_t device = 0;
+  uint64_t bytes = 0;
+  bool imported = false;
+  ArenaMemory memory = ArenaMemory::kMemfd;
+  std::vector<uint64_t> segment_bytes = {};  // kCudaVmm
+  std::string ipc_handle = {};               // kCudaIpc
+  uint64_t ipc_offset = 0;
+};
+std::string EncodeRegisterArena(uint64_t sequence, const ArenaRequest& arena);
 std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena);
 std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
 std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch);
@@ -43,12 +55,17 @@ inline constexpr uint64_t kFeatureSocketPosts = 1;
 inline constexpr uint64_t kFeatureResume = 2;
 // And it knows prepared batches.
 inline constexpr uint64_t kFeaturePrepared = 4;
+// And it takes arenas on GPUs.
+inline constexpr uint64_t kFeatureGpuArenas = 8;
 
 struct DeviceInfo {
   uint64_t id = 0;
   int kind = 0;
   std::string name;
+  std::string uuid;  // of a GPU: 16 bytes
 };
+inline constexpr int kHostDevice = 1;
+inline constexpr int kGpuDevice = 2;
 
 struct Welcome {
   uint32_t protocol = 0;
@@ -77,6 +94,7 @@ struct AttachResponse {
   Kind kind = Kind::kNone;
   Welcome welcome;
   uint64_t arena_id = 0;
+  uint64_t mapped_bytes = 0;
   bool draining = false;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
@@ -128,8 +146,11 @@ std::string EncodeWatch(uint64_t after_event);
 
 struct TransferInfo {
   uint64_t id = 0;
+  int state = 0;     // as ferry.v1.TransferState
   StatusPtr status;  // null: not over, or well
 };
+
+inline constexpr int kTransferWaiting = 1;  // for its other half
 
 bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers);
 

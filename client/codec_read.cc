@@ -186,6 +186,9 @@ void ReadWelcome(pbf_reader reader, Welcome* welcome) {
             case Bytes(3):
               device.name = Text(nested);
               break;
+            case Bytes(4):
+              device.uuid = Text(nested);
+              break;
             default:
               nested.skip();
           }
@@ -208,6 +211,9 @@ TransferInfo ReadTransfer(pbf_reader reader) {
     switch (reader.tag_and_type()) {
       case Varint(1):
         transfer.id = reader.get_uint64();
+        break;
+      case Varint(2):
+        transfer.state = reader.get_enum();
         break;
       case Bytes(3):
         transfer.status = ReadStatus(reader.get_message());
@@ -259,7 +265,15 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
         case Bytes(4): {
           response->kind = Kind::kArenaRegistered;
           pbf_reader nested = reader.get_message();
-          while (nested.next(1, pbf_wire_type::varint)) response->arena_id = nested.get_uint64();
+          while (nested.next()) {
+            if (nested.tag_and_type() == Varint(1)) {
+              response->arena_id = nested.get_uint64();
+            } else if (nested.tag_and_type() == Varint(2)) {
+              response->mapped_bytes = nested.get_uint64();
+            } else {
+              nested.skip();
+            }
+          }
           break;
         }
         case Bytes(5):

@@ -262,7 +262,7 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   pbf_writer hello(writer, 2);
   hello.add_uint32(1, kProtocolVersion);
   hello.add_uint32(2, kProtocolVersion);
-  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared);
+  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));
@@ -270,16 +270,19 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   return out;
 }
 
-std::string EncodeRegisterArena(uint64_t sequence, uint64_t device, uint64_t bytes, bool imported) {
+std::string EncodeRegisterArena(uint64_t sequence, const ArenaRequest& arena) {
   std::string out;
   Writer writer(out);
   Varint(writer, 1, sequence);
-  const size_t size = VarintField(device) + VarintField(bytes) + VarintField(imported ? 1 : 0);
-  Nested(writer, 3, size, [&](Writer& request) {
-    Varint(request, 1, device);
-    Varint(request, 2, bytes);
-    Varint(request, 3, imported ? 1 : 0);
-  });
+  pbf_writer request(writer, 3);
+  if (arena.device != 0) request.add_uint64(1, arena.device);
+  if (arena.bytes != 0) request.add_uint64(2, arena.bytes);
+  if (arena.imported) request.add_bool(3, true);
+  request.add_enum(4, static_cast<int>(arena.memory));
+  request.add_packed_uint64(5, arena.segment_bytes.begin(), arena.segment_bytes.end());
+  if (!arena.ipc_handle.empty()) request.add_bytes(6, arena.ipc_handle);
+  if (arena.ipc_offset != 0) request.add_uint64(7, arena.ipc_offset);
+  request.commit();
   return out;
 }
 

@@ -44,31 +44,43 @@ void Connection::Close() {
   attach_.Stop();
 }
 
-StatusPtr Connection::Ask(uint64_t sequence, const std::string& packet, int fd,
-                          AttachResponse::Kind expected, AttachResponse* response) {
+StatusPtr Connection::Ask(uint64_t sequence, const std::string& packet,
+                          AttachResponse::Kind expected, AttachResponse* response,
+                          std::span<const int> fds, int* received) {
   // A post takes what time it takes: given up, nobody would know whether it was posted.
   const uint64_t deadline =
       expected == AttachResponse::Kind::kPosted ? kForever : DeadlineAfter(kCallTimeoutNs);
-  FERRY_CLIENT_RETURN_IF_ERROR(attach_.Request(sequence, packet, fd, deadline, response));
+  FERRY_CLIENT_RETURN_IF_ERROR(attach_.Request(sequence, packet, fds, deadline, response, received));
   if (response->kind == expected) return nullptr;
   return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
 }
 
-StatusPtr Connection::RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd,
-                                    uint64_t* id) {
+StatusPtr Connection::RegisterArena(const ArenaRequest& arena, std::span<const int> fds,
+                                    RegisteredArena* registered) {
+  if (arena.memory != ArenaMemory::kMemfd && (welcome_.features & kFeatureGpuArenas) == 0) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "registering an arena on device " + std::to_string(arena.device) +
+                     ": this node's daemon does not know arenas on GPUs");
+  }
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, EncodeRegisterArena(sequence, device, bytes, imported),
-                                   memfd, AttachResponse::Kind::kArenaRegistered, &response));
-  *id = response.arena_id;
-  arena_bytes_ += bytes;
+  StatusPtr error = Ask(sequence, EncodeRegisterArena(sequence, arena),
+                        AttachResponse::Kind::kArenaRegistered, &response, fds, &registered->fd);
+  if (error != nullptr) {
+    if (registered->fd >= 0) close(registered->fd);
+    registered->fd = -1;
+    return error;
+  }
+  registered->id = response.arena_id;
+  registered->mapped_bytes = response.mapped_bytes;
+  arena_bytes_ += arena.bytes;
   return nullptr;
 }
 
 StatusPtr Connection::ReleaseArena(uint64_t id, uint64_t bytes) {
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, EncodeReleaseArena(sequence, id), -1,
+  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, EncodeReleaseArena(sequence, id),
                                    AttachResponse::Kind::kArenaReleased, &response));
   arena_bytes_ -= bytes;
   return nullptr;
@@ -77,14 +89,14 @@ StatusPtr Connection::ReleaseArena(uint64_t id, uint64_t bytes) {
 StatusPtr Connection::ResetTimeline(uint32_t timeline) {
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
-  return Ask(sequence, EncodeResetTimeline(sequence, timeline), -1,
+  return Ask(sequence, EncodeResetTimeline(sequence, timeline),
              AttachResponse::Kind::kTimelineReset, &response);
 }
 
 StatusPtr Connection::ReleasePrepared(uint32_t number) {
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
-  return Ask(sequence, EncodeReleasePrepared(sequence, number), -1,
+  return Ask(sequence, EncodeReleasePrepared(sequence, number),
              AttachResponse::Kind::kPreparedReleased, &response);
 }
 
@@ -104,7 +116,7 @@ StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answ
   } else {
     AttachResponse response;
     FERRY_CLIENT_RETURN_IF_ERROR(
-        Ask(sequence, packet, -1, AttachResponse::Kind::kPosted, &response));
+        Ask(sequence, packet, AttachResponse::Kind::kPosted, &response));
     answer->first_transfer_id = response.first_transfer_id;
     answer->first_over_value = response.first_over_value;
     answer->prepared_batch = response.prepared_batch;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "client/attach.h"
@@ -42,7 +43,14 @@ class Connection {
   Unheard& unheard() { return unheard_; }
   Rpc& rpc() { return rpc_; }
 
-  StatusPtr RegisterArena(uint64_t device, uint64_t bytes, bool imported, int memfd, uint64_t* id);
+  // What the daemon answered; `fd`, of kCudaAllocate only, is the caller's.
+  struct RegisteredArena {
+    uint64_t id = 0;
+    uint64_t mapped_bytes = 0;
+    int fd = -1;
+  };
+  StatusPtr RegisterArena(const ArenaRequest& arena, std::span<const int> fds,
+                          RegisteredArena* registered);
   StatusPtr ReleaseArena(uint64_t id, uint64_t bytes);
   uint64_t arena_bytes() const { return arena_bytes_; }
   StatusPtr ResetTimeline(uint32_t timeline);
@@ -55,8 +63,8 @@ class Connection {
   std::shared_ptr<Life> life;
 
  private:
-  StatusPtr Ask(uint64_t sequence, const std::string& packet, int fd, AttachResponse::Kind expected,
-                AttachResponse* response);
+  StatusPtr Ask(uint64_t sequence, const std::string& packet, AttachResponse::Kind expected,
+                AttachResponse* response, std::span<const int> fds = {}, int* received = nullptr);
 
   const uint64_t number_;
   ForkFds fds_;

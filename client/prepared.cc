@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/prepared.h"
 
+#include <set>
+#include <string_view>
+
 #include "client/batch.h"
+#include "client/parked_streams.h"
 
 namespace ferry::client {
 namespace {
@@ -15,6 +19,16 @@ std::string NameOf(const ferry_prepared& prepared, const Place& place) {
 
 StatusPtr Released() {
   return Error(kCancelled, kReasonCancelled, "the prepared transfers were released");
+}
+
+// The process's, for PreparedHangs.
+struct AllPrepared {
+  std::mutex mutex;
+  std::set<const ferry_prepared*> all;
+};
+AllPrepared& Living() {
+  static AllPrepared* const all = new AllPrepared;  // handles may outlive every static
+  return *all;
 }
 
 // Firings that went well, if `line` was read while the place was good.
@@ -94,6 +108,20 @@ KeptBatch::KeptBatch(const PostBatch& batch)
   }
 }
 
+bool KeptBatch::Meets(const KeptBatch& other) const {
+  if (direction_ == other.direction_ || domain_ != other.domain_) return false;
+  std::set<std::string_view> keys;
+  for (size_t i = 0; i < transfers_.size(); ++i) {
+    if (transfers_[i].remote_device == other.device_) keys.insert(memory_[i].key);
+  }
+  for (size_t i = 0; i < other.transfers_.size() && !keys.empty(); ++i) {
+    if (other.transfers_[i].remote_device == device_ && keys.count(other.memory_[i].key) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Place PlaceOf(const ferry_prepared& prepared) {
   std::lock_guard lock(prepared.mutex);
   return prepared.place;
@@ -121,35 +149,58 @@ StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBa
       prepared->place = {std::move(life), answer.first_transfer_id, answer.prepared_batch, 0};
     }
   }
+  {
+    std::lock_guard lock(Living().mutex);
+    Living().all.insert(prepared.get());
+  }
   *made = std::move(prepared);
   return nullptr;
 }
 
-StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
+StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire) {
   if (!prepared->session->Mine()) return Forked();
   if (prepared->released.load()) return Released();
-  Timelines& timelines = prepared->session->timelines();
   {
     std::lock_guard lock(prepared->mutex);
     if (prepared->status != nullptr) return Copy(prepared->status);
     Place& place = prepared->place;
-    const uint64_t over = timelines.Prepared(place.number).value;
+    const uint64_t over = prepared->session->timelines().Prepared(place.number).value;
     if (place.life->ended()) return prepared->session->LastLoss();
     if (over != FERRY_PREPARED_ENDED) {
-      if (over < place.fired) {
-        return Error(kFailedPrecondition, "",
-                     "firing " + NameOf(*prepared, place) + ": firing " +
-                         std::to_string(place.fired) + " is not over");
-      }
-      if (!timelines.Fire(*place.life, place.number, place.fired + 1)) {
-        return prepared->session->LastLoss();
-      }
+      FERRY_CLIENT_RETURN_IF_ERROR(fire(place, over));
       ++place.fired;
       if (firing != nullptr) *firing = place.fired;
       return nullptr;
     }
   }
   return PreparedStatus(prepared);
+}
+
+StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
+  return FirePreparedBy(prepared, firing, [prepared](const Place& place, uint64_t over) {
+    if (over < place.fired) {
+      return Error(kFailedPrecondition, "",
+                   "firing " + NameOf(*prepared, place) + ": firing " +
+                       std::to_string(place.fired) + " is not over");
+    }
+    Session& session = *prepared->session;
+    const bool fired = session.timelines().Fire(*place.life, place.number, place.fired + 1);
+    return fired ? nullptr : session.LastLoss();
+  });
+}
+
+std::string PreparedHangs(const ferry_prepared& prepared, uint64_t firing) {
+  const uint64_t fired = PlaceOf(prepared).fired;
+  if (fired < firing) return "this end was fired " + std::to_string(fired) + " times";
+  std::lock_guard lock(Living().mutex);
+  for (const ferry_prepared* other : Living().all) {
+    const uint64_t there = PlaceOf(*other).fired;
+    if (there < firing && prepared.kept.Meets(other->kept)) {
+      return "an other end of it, which is in this process, was fired " + std::to_string(there) +
+             " times";
+    }
+  }
+  return "";
 }
 
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns) {
@@ -198,12 +249,19 @@ StatusPtr ReleasePrepared(ferry_prepared* prepared) {
   const Place place = PlaceOf(*prepared);
   // Never prepared, or not again.
   if (place.life == nullptr || place.first_id == 0) return nullptr;
+  // With the batch every wait ends, and the word may soon be another one's.
+  const auto& line = prepared->session->timelines().pages().prepared_over[place.number];
+  ParkedStreams::Get().Forget(&line, sizeof(line));
   return prepared->session->ReleasePrepared(*place.life, place.number, place.first_id,
                                             prepared->kept.batch().count);
 }
 
 void FreePrepared(ferry_prepared* prepared) {
   if (prepared == nullptr || !prepared->session->Mine()) return;
+  {
+    std::lock_guard lock(Living().mutex);
+    Living().all.erase(prepared);
+  }
   if (!prepared->released.load()) ReleasePrepared(prepared);
   delete prepared;
 }

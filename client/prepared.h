@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +28,8 @@ class KeptBatch {
   PostBatch batch() const {
     return {direction_, device_, transfers_.data(), transfers_.size(), &options_, true};
   }
+  // True if some transfer of the two is one and the same.
+  bool Meets(const KeptBatch& other) const;
 
  private:
   struct Memory {
@@ -76,6 +79,13 @@ StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBa
                            std::unique_ptr<ferry_prepared>* made);
 // The next firing; its number, from 1 at each life of the daemon, into `firing`.
 StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing);
+// The same, and `fire` sees to it that the word becomes `place.fired` + 1, the firings so far and
+// how many of them are over being what it is told. Its error changes nothing.
+using Fire = std::function<StatusPtr(const ferry_prepared::Place& place, uint64_t over)>;
+StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire);
+// Why firing `firing` cannot be over before this process does something that it has not done; "" if
+// nothing is known to be missing.
+std::string PreparedHangs(const ferry_prepared& prepared, uint64_t firing);
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns);
 // Firings that are over and went well.
 uint64_t PreparedOver(const ferry_prepared& prepared);

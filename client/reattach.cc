@@ -56,6 +56,7 @@ void Session::Run() {
                                          "(ferry_session_wait)"));
     }
     timelines_.End();
+    ParkedStreams::Get().Forget(&timelines_.pages(), timelines_.page_bytes());
     connection->Close();
     last_transfer_id_ = connection->unheard().Finish();
     connection.reset();

@@ -16,7 +16,8 @@ constexpr std::chrono::milliseconds kGrace{100};
 
 }  // namespace
 
-Session::Session(const Options& options) : options_(options), callbacks_(&timelines_) {}
+Session::Session(const Options& options)
+    : options_(options), streams_(&timelines_), callbacks_(&timelines_) {}
 
 Session::~Session() {
   Close();
@@ -143,11 +144,10 @@ StatusPtr Session::OrCause(const Connection& connection, StatusPtr error) const 
   return Copy(cause_ != nullptr ? cause_ : loss_);
 }
 
-template <typename Adopt>
-StatusPtr Session::IfCurrent(const Connection& connection, Adopt adopt) {
-  std::lock_guard lock(mutex_);
-  if (connection_.get() != &connection) return Copy(cause_ != nullptr ? cause_ : loss_);
-  adopt();
+const DeviceInfo* Session::FindDevice(uint64_t device) const {
+  for (const DeviceInfo& known : welcome().devices) {
+    if (known.id == device) return &known;
+  }
   return nullptr;
 }
 
@@ -203,6 +203,8 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
       timelines_.PreparedBegan(answer->prepared_batch);
     } else {
       timelines_.Posted(timeline, answer->first_over_value + batch.count - 1);
+      const DeviceInfo* device = FindDevice(batch.device);
+      if (device != nullptr && device->kind == kGpuDevice) streams_.Record(batch, *answer);
     }
     if (!options_.reattach) return;
     connection->unheard().Posted(

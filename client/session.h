@@ -26,6 +26,7 @@
 #include "client/fork.h"
 #include "client/life.h"
 #include "client/over_callbacks.h"
+#include "client/stream_book.h"
 #include "client/timelines.h"
 
 namespace ferry::client {
@@ -62,10 +63,13 @@ class Session {
 
   // Of the latest daemon. Lives as long as the session.
   const Welcome& welcome() const { return *welcome_.load(); }
+  // As the latest daemon has it; null: it has none of this id.
+  const DeviceInfo* FindDevice(uint64_t device) const;
   bool reattaches() const { return options_.reattach; }
   int post_by() const { return options_.post_by; }
   Timelines& timelines() { return timelines_; }
   OverCallbacks& callbacks() { return callbacks_; }
+  StreamBook& streams() { return streams_; }
 
   // The connection as it is now; why there is none.
   StatusPtr Connected(std::shared_ptr<Connection>* connection) const;
@@ -73,6 +77,16 @@ class Session {
   std::shared_ptr<Connection> Find(uint64_t number) const;
   // `error` of a call on `connection`, or how that ended if that is why.
   StatusPtr OrCause(const Connection& connection, StatusPtr error) const;
+
+  // The answer of a call on `connection` counts only if the session still has that: `adopt` is run
+  // then, and what it did is seen by whatever comes after a loss. Else how it was lost.
+  template <typename Adopt>
+  StatusPtr IfCurrent(const Connection& connection, Adopt adopt) {
+    std::lock_guard lock(mutex_);
+    if (connection_.get() != &connection) return Copy(cause_ != nullptr ? cause_ : loss_);
+    adopt();
+    return nullptr;
+  }
 
   // What a daemon must be told again after a re-attach: an arena, or whatever is prepared once and
   // used often. `again` is run on the session's thread, in the order of Keep(), when the counters
@@ -100,10 +114,6 @@ class Session {
   explicit Session(const Options& options);
 
   StatusPtr Start();
-  // The answer of a call on `connection` counts only if the session still has that: `adopt` is run
-  // then. Else how it was lost.
-  template <typename Adopt>
-  StatusPtr IfCurrent(const Connection& connection, Adopt adopt);
   // Under mutex_: the session has no connection from here on; null if it had none.
   std::shared_ptr<Connection> EndConnection(StatusPtr cause);
 
@@ -121,6 +131,7 @@ class Session {
   const uint64_t generation_ = ForkGeneration();
   const Options options_;
   Timelines timelines_;
+  StreamBook streams_;
   OverCallbacks callbacks_;
   int stop_ = -1;  // eventfd: Close() to the session's thread
   bool closed_ = false;

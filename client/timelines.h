@@ -50,6 +50,10 @@ class Timelines {
   // posted.
   Wait WaitOver(uint32_t timeline, uint64_t value, uint64_t deadline_ns);
 
+  // The pages themselves, for a GPU that looks at them and stores to them; by index, in bounds.
+  ferry_timeline_pages& pages() { return *pages_; }
+  size_t page_bytes() const { return bytes_; }
+
   // Prepared batches, by number, which is good in the life of the daemon that gave it out: what a
   // line says afterwards may be another batch's.
   CounterLine Prepared(uint32_t number) const;

@@ -105,8 +105,9 @@ FERRY_API const char* ferry_session_node(const ferry_session* session);
 
 typedef struct ferry_device {
   uint64_t global_device_id;
-  int kind;         /* 1 host, 2 GPU */
-  const char* name; /* lives as long as the session */
+  int kind;               /* 1 host, 2 GPU */
+  const char* name;       /* lives as long as the session */
+  unsigned char uuid[16]; /* of a GPU, as cuDeviceGetUuid says it; else zeros */
 } ferry_device;
 
 FERRY_API size_t ferry_session_devices(const ferry_session* session);
@@ -131,13 +132,17 @@ typedef struct ferry_arena ferry_arena;
 
 enum { FERRY_ARENA_NO_POPULATE = 1 /* leave first touch to later */ };
 
-/* A sealed memfd made, mapped and populated by this process and shown to the daemon. */
+/* On a host device: a sealed memfd made, mapped and populated by this process and shown to the
+ * daemon. On a GPU: memory that the daemon allocates and this process maps, for which the GPU must
+ * be visible to it (DEVICE_UNKNOWN says what to look at) and libcuda there; the process then keeps
+ * the primary context of that GPU. */
 FERRY_API ferry_status* ferry_arena_create(ferry_session* session, uint64_t device, uint64_t bytes,
                                            unsigned flags, ferry_arena** arena);
 /* The application's own memfd, sealed with F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL. `memfd` stays
  * the caller's; the arena maps it once more. */
 FERRY_API ferry_status* ferry_arena_import(ferry_session* session, uint64_t device, int memfd,
                                            uint64_t bytes, ferry_arena** arena);
+/* Of a GPU's arena a device pointer; import of the application's own: see ferry_cuda.h. */
 FERRY_API void* ferry_arena_data(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_bytes(const ferry_arena* arena);
 /* In lists and logs of the daemon. Another one after a re-attach; 0 if the daemon that came back
@@ -145,10 +150,18 @@ FERRY_API uint64_t ferry_arena_bytes(const ferry_arena* arena);
  * with the reason, and the next daemon is asked again. */
 FERRY_API uint64_t ferry_arena_id(const ferry_arena* arena);
 FERRY_API uint64_t ferry_arena_device(const ferry_arena* arena);
+/* Copies `bytes` between memory of this process and the arena from `offset`, whatever device it is
+ * on; done when they return. In no order with streams: what these still do with the memory must be
+ * over. RANGE_INVALID if it is not inside the arena. */
+FERRY_API ferry_status* ferry_arena_read(const ferry_arena* arena, uint64_t offset, void* to,
+                                         uint64_t bytes);
+FERRY_API ferry_status* ferry_arena_write(ferry_arena* arena, uint64_t offset, const void* from,
+                                          uint64_t bytes);
 /* Gives the arena back to the daemon; fails while transfers use it (FAILED_PRECONDITION), and then
  * nothing changed. Its memory stays mapped until ferry_arena_free. */
 FERRY_API ferry_status* ferry_arena_release(ferry_arena* arena);
-/* Unmaps; releases first if that was not done. NULL is fine. */
+/* Unmaps; releases first if that was not done. Nothing that runs on a GPU may use its memory any
+ * more. NULL is fine. */
 FERRY_API void ferry_arena_free(ferry_arena* arena);
 
 /* ---- Transfers

@@ -135,8 +135,17 @@ class Arena {
                            std::vector<uint64_t> indices) const {
     return {arena_.get(), offset, block_bytes, std::move(indices)};
   }
+  // Whatever device it is on.
+  Status Read(uint64_t offset, void* to, uint64_t length) const {
+    return Status(ferry_arena_read(arena_.get(), offset, to, length));
+  }
+  Status Write(uint64_t offset, const void* from, uint64_t length) {
+    return Status(ferry_arena_write(arena_.get(), offset, from, length));
+  }
   Status Release() { return Status(ferry_arena_release(arena_.get())); }
   ferry_arena* get() const { return arena_.get(); }
+  // The caller's from here on.
+  ferry_arena* release() { return arena_.release(); }
 
  private:
   struct Free {

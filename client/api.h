@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the C boundary share (api.cc, cuda_calls.cc): the handle of a session, and how
+// options and arenas cross. Any thread.
+#pragma once
+
+#include <memory>
+
+#include "client/arena.h"
+#include "client/session.h"
+
+struct ferry_session {
+  std::shared_ptr<ferry::client::Session> session;
+};
+
+namespace ferry::client {
+
+// `make` fills a unique_ptr, which becomes the application's.
+template <typename Make>
+StatusPtr MakeArenaHandle(ferry_arena** arena, Make make) {
+  std::unique_ptr<ferry_arena> made;
+  FERRY_CLIENT_RETURN_IF_ERROR(make(&made));
+  *arena = made.release();
+  return nullptr;
+}
+
+}  // namespace ferry::client

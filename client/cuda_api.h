@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA's driver, opened at run time: libferry links none of it and needs none but for GPUs. The
+// functions keep their names, versions and all (cuda.h says which), so that a call here reads like
+// any other. One a process, for its whole life; any thread. Included by .cc files only.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "client/status.h"
+
+namespace ferry::client {
+
+#define FERRY_CUDA_FUNCTIONS(X)              \
+  X(cuInit)                                  \
+  X(cuGetErrorName)                          \
+  X(cuGetErrorString)                        \
+  X(cuDeviceGetCount)                        \
+  X(cuDeviceGet)                             \
+  X(cuDeviceGetUuid)                         \
+  X(cuDevicePrimaryCtxRetain)                \
+  X(cuCtxPushCurrent)                        \
+  X(cuCtxPopCurrent)                         \
+  X(cuCtxGetCurrent)                         \
+  X(cuCtxSynchronize)                        \
+  X(cuMemGetAllocationGranularity)           \
+  X(cuMemImportFromShareableHandle)          \
+  X(cuMemExportToShareableHandle)            \
+  X(cuMemRetainAllocationHandle)             \
+  X(cuMemRelease)                            \
+  X(cuMemAddressReserve)                     \
+  X(cuMemAddressFree)                        \
+  X(cuMemMap)                                \
+  X(cuMemUnmap)                              \
+  X(cuMemSetAccess)                          \
+  X(cuMemGetAddressRange)                    \
+  X(cuPointerGetAttribute)                   \
+  X(cuIpcGetMemHandle)                       \
+  X(cuMemcpyHtoD)                            \
+  X(cuMemcpyDtoH)                            \
+  X(cuMemHostRegister)                       \
+  X(cuMemHostUnregister)                     \
+  X(cuMemHostGetDevicePointer)               \
+  X(cuStreamGetCtx)                          \
+  X(cuStreamIsCapturing)                     \
+  X(cuStreamWriteValue64)                    \
+  X(cuStreamWaitValue64)
+
+class Cuda {
+ public:
+#define FERRY_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
+  FERRY_CUDA_FUNCTIONS(FERRY_CUDA_MEMBER)
+#undef FERRY_CUDA_MEMBER
+
+  // The process's, opened by the first call; else why there is none.
+  static StatusPtr Get(Cuda** cuda);
+
+  // OK, or "doing: cuMemMap: CUDA_ERROR_INVALID_VALUE (invalid argument)".
+  StatusPtr Check(CUresult result, const std::string& doing, const char* function) const;
+
+  // The ordinal of the device with this UUID (16 bytes), if this process sees it.
+  StatusPtr FindDevice(const std::string& uuid, const std::string& doing, int* device) const;
+  const std::string& uuid(int device) const { return uuids_[static_cast<size_t>(device)]; }
+  int devices() const { return static_cast<int>(uuids_.size()); }
+  // Its primary context, which the process keeps from then on.
+  StatusPtr PrimaryContext(int device, const std::string& doing, CUcontext* context);
+
+ private:
+  StatusPtr Open();
+
+  std::string library_;
+  std::vector<std::string> uuids_;  // by ordinal
+
+  std::mutex mutex_;  // guards what follows
+  std::map<int, CUcontext> contexts_;
+};
+
+// `context` is current on this thread while the object lives; null: what is current stays so.
+class CurrentContext {
+ public:
+  CurrentContext(Cuda* cuda, CUcontext context) : cuda_(cuda), pushed_(context != nullptr) {
+    if (pushed_) cuda_->cuCtxPushCurrent(context);
+  }
+  ~CurrentContext() {
+    CUcontext popped;
+    if (pushed_) cuda_->cuCtxPopCurrent(&popped);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  Cuda* const cuda_;
+  const bool pushed_;
+};
+
+#define FERRY_CLIENT_CUDA(cuda, doing, function, ...) \
+  FERRY_CLIENT_RETURN_IF_ERROR((cuda)->Check((cuda)->function(__VA_ARGS__), doing, #function))
+
+}  // namespace ferry::client

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C boundary of ferry/ferry_cuda.h.
+#include <vector>
+
+#include "client/api.h"
+#include "client/batch.h"
+#include "client/cuda_allocator.h"
+#include "client/cuda_streams.h"
+#include "client/parked_streams.h"
+
+namespace ferry::client {
+namespace {
+
+thread_local StatusPtr last_allocation;
+
+StatusPtr ImportFds(const std::shared_ptr<Session>& session, uint64_t device, const int* fds,
+                    const uint64_t* segment_bytes, size_t count,
+                    std::unique_ptr<ferry_arena>* arena) {
+  if (count != 0 && (fds == nullptr || segment_bytes == nullptr)) {
+    return Error(kInvalidArgument, kReasonFieldInvalid,
+                 "importing descriptors of a GPU's memory: a null pointer");
+  }
+  std::vector<CudaSegment> segments;
+  for (size_t i = 0; i < count; ++i) segments.push_back({fds[i], segment_bytes[i]});
+  return ImportCudaSegments(session, device, segments, arena);
+}
+
+}  // namespace
+}  // namespace ferry::client
+
+extern "C" {
+
+using namespace ferry::client;  // NOLINT: the functions below are the boundary itself
+
+int ferry_arena_memory(const ferry_arena* arena) { return static_cast<int>(arena->memory); }
+int ferry_arena_cuda_device(const ferry_arena* arena) { return arena->cuda_device; }
+
+ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device, void* pointer,
+                                      uint64_t bytes, ferry_arena** arena) {
+  return MakeArenaHandle(arena,
+                         [&](std::unique_ptr<ferry_arena>* made) {
+                           return ImportCudaArena(session->session, device, pointer, bytes, made);
+                         })
+      .release();
+}
+
+ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t device, const int* fds,
+                                          const uint64_t* segment_bytes, size_t count,
+                                          ferry_arena** arena) {
+  return MakeArenaHandle(arena,
+                         [&](std::unique_ptr<ferry_arena>* made) {
+                           return ImportFds(session->session, device, fds, segment_bytes, count,
+                                            made);
+                         })
+      .release();
+}
+
+ferry_status* ferry_stream_define(ferry_session* session, ferry_cuda_stream stream,
+                                  uint32_t timeline, uint64_t value) {
+  return DefineOnStream(*session->session, stream, timeline, value).release();
+}
+
+ferry_status* ferry_stream_wait_over(ferry_session* session, ferry_cuda_stream stream,
+                                     uint32_t timeline, uint64_t value) {
+  return WaitOverOnStream(session->session, stream, timeline, value).release();
+}
+
+ferry_status* ferry_stream_wait_batch(ferry_batch* batch, ferry_cuda_stream stream) {
+  return WaitOverOnStream(batch->session, stream, batch->timeline, batch->last_value()).release();
+}
+
+ferry_status* ferry_stream_fire(ferry_prepared* prepared, ferry_cuda_stream stream,
+                                uint64_t* firing) {
+  return FireOnStream(prepared, stream, firing).release();
+}
+
+ferry_status* ferry_stream_wait_prepared(ferry_prepared* prepared, ferry_cuda_stream stream,
+                                         uint64_t firing) {
+  return WaitPreparedOnStream(prepared, stream, firing).release();
+}
+
+ferry_stream_counts ferry_stream_get_counts(void) { return ParkedStreams::Get().Counts(); }
+
+void* ferry_cuda_malloc(ssize_t size, int device, ferry_cuda_stream) {
+  void* pointer = nullptr;
+  last_allocation = nullptr;
+  if (size > 0) {
+    last_allocation =
+        CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer);
+  }
+  return pointer;
+}
+
+void ferry_cuda_free(void* pointer, ssize_t, int, ferry_cuda_stream) {
+  CudaAllocator::Get().Free(pointer);
+}
+
+ferry_status* ferry_cuda_malloc_status(void) { return Copy(last_allocation).release(); }
+
+ferry_status* ferry_cuda_session(ferry_session** session) {
+  return CudaAllocator::Get().Session(session).release();
+}
+
+ferry_arena* ferry_cuda_arena(const void* pointer, uint64_t* offset) {
+  return CudaAllocator::Get().Find(pointer, offset);
+}
+
+}  // extern "C"

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cuda_streams.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "client/cuda_api.h"
+#include "client/device_use.h"
+#include "client/prepared.h"
+#include "client/session.h"
+
+namespace ferry::client {
+namespace {
+
+// Between the posting of both halves and their meeting at the destination's daemon.
+constexpr uint64_t kMeetingNs = 50'000'000;
+// Streams whose waits hang on each other's: beyond, a wait is given the benefit of the doubt.
+constexpr int kDeepest = 16;
+
+// A stream whose operations libferry may queue to: not captured, and its context known.
+struct OpenStream {
+  Cuda* cuda = nullptr;
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+
+  ParkedStreams::Stream name() const { return {context, stream}; }
+};
+
+StatusPtr Open(ferry_cuda_stream stream, const std::string& doing, OpenStream* open) {
+  FERRY_CLIENT_RETURN_IF_ERROR(Cuda::Get(&open->cuda));
+  open->stream = stream;
+  FERRY_CLIENT_CUDA(open->cuda, doing, cuStreamGetCtx, stream, &open->context);
+  const CurrentContext current(open->cuda, open->context);
+  CUstreamCaptureStatus capture;
+  FERRY_CLIENT_CUDA(open->cuda, doing, cuStreamIsCapturing, stream, &capture);
+  if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return nullptr;
+  return Error(kFailedPrecondition, kReasonFieldInvalid,
+               doing + ": the stream is being captured, and a graph would repeat this one value; "
+                       "queue it before or behind the graph");
+}
+
+StatusPtr Write(const OpenStream& on, Session& session, const uint64_t& word, uint64_t value,
+                const std::string& doing) {
+  const CurrentContext current(on.cuda, on.context);
+  uint64_t address;
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      session.streams().DeviceAddress(on.context, &word, doing, &address));
+  FERRY_CLIENT_CUDA(on.cuda, doing, cuStreamWriteValue64, on.stream, address, value,
+                    CU_STREAM_WRITE_VALUE_DEFAULT);
+  return nullptr;
+}
+
+// Queues the wait if there is room for one; `queued` says whether there was.
+StatusPtr Park(const OpenStream& on, Session& session, ParkedStreams::Wait wait,
+               const std::string& doing, bool* queued) {
+  const CurrentContext current(on.cuda, on.context);
+  uint64_t address;
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      session.streams().DeviceAddress(on.context, wait.word, doing, &address));
+  ParkedStreams& parked = ParkedStreams::Get();
+  *queued = parked.Enter(wait);
+  if (!*queued) return nullptr;
+  StatusPtr error = on.cuda->Check(
+      on.cuda->cuStreamWaitValue64(on.stream, address, wait.value, CU_STREAM_WAIT_VALUE_GEQ),
+      doing, "cuStreamWaitValue64");
+  if (error != nullptr) parked.Leave(wait);
+  return error;
+}
+
+// One of the transfers that waits for its other half, though it had time to meet it; 0: none does.
+uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_t timeline,
+                     uint64_t value) {
+  const uint64_t over = session.timelines().Over(timeline).value;
+  const uint64_t first = over < posted.first_value ? 0 : over - posted.first_value + 1;
+  const uint64_t end = std::min(posted.count, value - posted.first_value + 1);
+  constexpr uint64_t kIdsPerCall = 4096;
+  if (first >= end) return 0;
+  std::shared_ptr<Connection> connection;
+  std::string response;
+  std::vector<TransferInfo> transfers;
+  if (session.Connected(&connection) != nullptr ||
+      connection->Call(Method::kGet,
+                       EncodeGetTransfers(posted.first_id + first,
+                                          std::min(end - first, kIdsPerCall)),
+                       &response) != nullptr ||
+      !DecodeGetTransfers(response, &transfers)) {
+    return 0;  // lost, or about to be: the wait will end
+  }
+  for (const TransferInfo& transfer : transfers) {
+    if (transfer.state == kTransferWaiting) return transfer.id;
+  }
+  return 0;
+}
+
+// Why 'over' counter `timeline` of the session cannot reach `value` before this process does
+// something that it has not done; "" if nothing is known to be missing.
+std::string Hangs(Session& session, uint32_t timeline, uint64_t value, int depth) {
+  Timelines& timelines = session.timelines();
+  if (timelines.posted(timeline) < value) {
+    return "'over' counter " + std::to_string(timeline) + " was given out to " +
+           std::to_string(timelines.posted(timeline)) + " only, so the transfer is not posted yet";
+  }
+  for (const StreamBook::Posted& posted : session.streams().Open(timeline, value)) {
+    for (const auto& [counter, at] : posted.defined) {
+      ParkedStreams::Stream by;
+      bool queued = false;
+      if (session.streams().Defined(counter, at, &by, &queued)) continue;
+      if (!queued) {
+        return "transfers from " + std::to_string(posted.first_id) + " are to be defined when "
+               "counter " + std::to_string(counter) + " reaches " + std::to_string(at) +
+               ", which nothing was told to see to";
+      }
+      if (depth == kDeepest) continue;
+      for (const ParkedStreams::Wait& behind : ParkedStreams::Get().Of(by)) {
+        const std::shared_ptr<Session> other = behind.session.lock();
+        if (other == nullptr || behind.timeline < 0) continue;
+        std::string why =
+            Hangs(*other, static_cast<uint32_t>(behind.timeline), behind.value, depth + 1);
+        if (!why.empty()) return why;
+      }
+    }
+    if (!std::all_of(posted.remotes.begin(), posted.remotes.end(), DeviceUse::InUse)) continue;
+    if (WaitingHalf(session, posted, timeline, value) == 0 ||
+        timelines.WaitOver(timeline, value, DeadlineAfter(kMeetingNs)) !=
+            Timelines::Wait::kTimeout) {
+      continue;
+    }
+    if (const uint64_t id = WaitingHalf(session, posted, timeline, value); id != 0) {
+      return "transfer " + std::to_string(id) +
+             " waits for its other half, and this process has arenas on the device of that";
+    }
+  }
+  return "";
+}
+
+StatusPtr WouldDeadlock(const std::string& doing, const std::string& why) {
+  ParkedStreams& parked = ParkedStreams::Get();
+  parked.CountWouldDeadlock();
+  const ferry_stream_counts counts = parked.Counts();
+  return Error(kFailedPrecondition, kReasonWouldDeadlock,
+               doing + ": " + std::to_string(counts.parked) + " streams wait already, of " +
+                   std::to_string(counts.parked_most) + " that may with " +
+                   std::to_string(counts.connections) +
+                   " connections (CUDA_DEVICE_MAX_CONNECTIONS), so that this wait is the host's; "
+                   "but " + why + ": do that first, or wait later");
+}
+
+StatusPtr CheckTimeline(uint32_t timeline, const std::string& doing) {
+  if (timeline < FERRY_TIMELINE_COUNTERS) return nullptr;
+  return Error(kInvalidArgument, kReasonFieldInvalid, doing + ": counters are numbered 0 to 63");
+}
+
+}  // namespace
+
+StatusPtr DefineOnStream(Session& session, ferry_cuda_stream stream, uint32_t timeline,
+                         uint64_t value) {
+  const std::string doing = "queueing on a stream that 'defined' counter " +
+                            std::to_string(timeline) + " becomes " + std::to_string(value);
+  if (!session.Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
+  OpenStream on;
+  FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
+  FERRY_CLIENT_RETURN_IF_ERROR(Write(
+      on, session, session.timelines().pages().defined[timeline].value, value, doing));
+  session.streams().WillDefine(timeline, value, on.name());
+  return nullptr;
+}
+
+StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_stream stream,
+                           uint32_t timeline, uint64_t value) {
+  const std::string doing = "queueing on a stream the wait for 'over' counter " +
+                            std::to_string(timeline) + " to reach " + std::to_string(value);
+  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
+  OpenStream on;
+  FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
+  Timelines& timelines = session->timelines();
+  if (timelines.Over(timeline).value >= value) return nullptr;
+  bool queued = false;
+  FERRY_CLIENT_RETURN_IF_ERROR(Park(on, *session,
+                                    {on.name(), &timelines.pages().over[timeline].value, value,
+                                     session, static_cast<int>(timeline)},
+                                    doing, &queued));
+  if (queued) return nullptr;
+  const std::string why = Hangs(*session, timeline, value, 0);
+  if (!why.empty()) return WouldDeadlock(doing, why);
+  ParkedStreams::Get().CountHostWait();
+  const Timelines::Wait wait = timelines.WaitOver(timeline, value, kForever);
+  return wait == Timelines::Wait::kReached ? nullptr : session->LastLoss();
+}
+
+StatusPtr FireOnStream(ferry_prepared* prepared, ferry_cuda_stream stream, uint64_t* firing) {
+  const std::string doing = "queueing a firing of prepared transfers on a stream";
+  Session& session = *prepared->session;
+  if (!session.Mine()) return Forked();
+  OpenStream on;
+  FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
+  return FirePreparedBy(prepared, firing, [&](const ferry_prepared::Place& place, uint64_t) {
+    const ferry_timeline_line& line = session.timelines().pages().prepared_defined[place.number];
+    return Write(on, session, line.value, place.fired + 1, doing);
+  });
+}
+
+StatusPtr WaitPreparedOnStream(ferry_prepared* prepared, ferry_cuda_stream stream,
+                               uint64_t firing) {
+  const std::string doing = "queueing on a stream the wait for firing " + std::to_string(firing) +
+                            " of prepared transfers";
+  const std::shared_ptr<Session>& session = prepared->session;
+  if (!session->Mine()) return Forked();
+  OpenStream on;
+  FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
+  const ferry_prepared::Place place = PlaceOf(*prepared);
+  if (place.first_id == 0 || place.life->ended()) return PreparedStatus(prepared);
+  const uint64_t& word = session->timelines().pages().prepared_over[place.number].value;
+  if (session->timelines().Prepared(place.number).value >= firing) return nullptr;
+  bool queued = false;
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      Park(on, *session, {on.name(), &word, firing, session, -1}, doing, &queued));
+  if (queued) return nullptr;
+  const std::string why = PreparedHangs(*prepared, firing);
+  if (!why.empty()) return WouldDeadlock(doing, why);
+  ParkedStreams::Get().CountHostWait();
+  return WaitPrepared(prepared, firing, UINT64_MAX);
+}
+
+}  // namespace ferry::client

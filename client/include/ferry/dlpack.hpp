@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arenas as DLPack tensors, and DLPack tensors as arenas: what torch.from_dlpack, cupy and jax take
+// and give, without a copy. Header only. The structs are those of the DLPack specification's
+// DLManagedTensor (the "dltensor" capsule), under names of our own, so that this header and dlpack.h
+// can be used side by side; a pointer to one is cast to the other.
+#ifndef FERRY_DLPACK_HPP_
+#define FERRY_DLPACK_HPP_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ferry/cuda.hpp"
+#include "ferry/ferry.hpp"
+
+namespace ferry::dlpack {
+
+enum DeviceType : int32_t { kCpu = 1, kCuda = 2 };
+
+struct Device {
+  int32_t type;  // DeviceType
+  int32_t id;    // kCuda: the ordinal in this process
+};
+
+struct DataType {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+};
+
+struct Tensor {
+  void* data;
+  Device device;
+  int32_t ndim;
+  DataType dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: compact and row-major
+  uint64_t byte_offset;
+};
+
+struct ManagedTensor {
+  Tensor tensor;
+  void* manager;
+  void (*deleter)(ManagedTensor* self);
+};
+
+// FERRY_... of element types; nothing for what DLPack has no name for.
+inline std::optional<DataType> ToDlpack(int data_type) {
+  enum : uint8_t { kInt, kUInt, kFloat, kBfloat = 4, kComplex, kBool };
+  switch (data_type) {
+    case FERRY_PRED:
+      return DataType{kBool, 8, 1};
+    case FERRY_S8:
+      return DataType{kInt, 8, 1};
+    case FERRY_S16:
+      return DataType{kInt, 16, 1};
+    case FERRY_S32:
+      return DataType{kInt, 32, 1};
+    case FERRY_S64:
+      return DataType{kInt, 64, 1};
+    case FERRY_U8:
+      return DataType{kUInt, 8, 1};
+    case FERRY_U16:
+      return DataType{kUInt, 16, 1};
+    case FERRY_U32:
+      return DataType{kUInt, 32, 1};
+    case FERRY_U64:
+      return DataType{kUInt, 64, 1};
+    case FERRY_F16:
+      return DataType{kFloat, 16, 1};
+    case FERRY_BF16:
+      return DataType{kBfloat, 16, 1};
+    case FERRY_F32:
+      return DataType{kFloat, 32, 1};
+    case FERRY_F64:
+      return DataType{kFloat, 64, 1};
+    case FERRY_C64:
+      return DataType{kComplex, 64, 1};
+    case FERRY_C128:
+      return DataType{kComplex, 128, 1};
+    case FERRY_F8E4M3FN:
+      return DataType{10, 8, 1};
+    case FERRY_F8E5M2:
+      return DataType{12, 8, 1};
+    case FERRY_F8E8M0FNU:
+      return DataType{14, 8, 1};
+    default:
+      return std::nullopt;
+  }
+}
+inline int FromDlpack(DataType type) {
+  for (int known = FERRY_PRED; known <= FERRY_F4E2M1FN; ++known) {
+    const std::optional<DataType> as = ToDlpack(known);
+    if (as && as->code == type.code && as->bits == type.bits && type.lanes == 1) return known;
+  }
+  return FERRY_UNSPECIFIED;
+}
+
+inline uint64_t Bytes(const Tensor& tensor) {
+  uint64_t bits = uint64_t{tensor.dtype.bits} * tensor.dtype.lanes;
+  for (int32_t i = 0; i < tensor.ndim; ++i) bits *= static_cast<uint64_t>(tensor.shape[i]);
+  return (bits + 7) / 8;
+}
+
+// A tensor over the arena from `offset`, row-major. It owns the arena: the deleter, which its
+// consumer calls once, frees it. Null, and the arena is as it was, if DLPack has no name for the
+// type or the tensor does not fit.
+inline ManagedTensor* Export(Arena& arena, int data_type, std::vector<int64_t> shape,
+                             uint64_t offset = 0) {
+  struct Owner {
+    ManagedTensor managed;
+    Arena arena;
+    std::vector<int64_t> shape;
+  };
+  const std::optional<DataType> type = ToDlpack(data_type);
+  if (!type) return nullptr;
+  auto owner = std::make_unique<Owner>();
+  owner->shape = std::move(shape);
+  const int ordinal = cuda::Device(arena);
+  Tensor& tensor = owner->managed.tensor;
+  tensor.data = arena.data();
+  tensor.device = ordinal < 0 ? Device{kCpu, 0} : Device{kCuda, ordinal};
+  tensor.ndim = static_cast<int32_t>(owner->shape.size());
+  tensor.dtype = *type;
+  tensor.shape = owner->shape.data();
+  tensor.strides = nullptr;
+  tensor.byte_offset = offset;
+  if (offset > arena.bytes() || Bytes(tensor) > arena.bytes() - offset) return nullptr;
+  owner->managed.manager = owner.get();
+  owner->managed.deleter = [](ManagedTensor* self) { delete static_cast<Owner*>(self->manager); };
+  owner->arena = std::move(arena);
+  return &owner.release()->managed;
+}
+
+// True if the elements follow each other in memory, so that they are one range.
+inline bool Compact(const Tensor& tensor) {
+  if (tensor.strides == nullptr) return true;
+  int64_t expected = 1;
+  for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+// A compact tensor on a GPU as an arena on `device`; its memory stays the tensor's, which must be
+// kept until the arena is freed. The status of one that is not, or is not on a GPU, is
+// INVALID_ARGUMENT: ferry_arena_import_cuda says what memory can be shared.
+inline Result<Arena> Import(Session& session, uint64_t device, const ManagedTensor& managed) {
+  const Tensor& tensor = managed.tensor;
+  // The library refuses a null pointer and no bytes with a text that says so.
+  const bool fits = tensor.device.type == kCuda && Compact(tensor);
+  void* data = fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
+  return cuda::ImportArena(session, device, data, Bytes(tensor));
+}
+
+}  // namespace ferry::dlpack
+
+#endif  // FERRY_DLPACK_HPP_

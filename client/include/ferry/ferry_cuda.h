@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libferry beside CUDA: the application's own GPU memory as arenas, timelines on its own streams,
+ * and an allocator for frameworks. Needs no header of CUDA: a stream is a CUstream or a
+ * cudaStream_t, which are the same; NULL is the default stream of the context that is current.
+ *
+ * libcuda is opened at the first use ($FERRY_CUDA_LIBRARY, else libcuda.so.1) and never linked.
+ * Where it is missing, or does not see the GPU, calls say so with DEVICE_UNKNOWN. Threads, errors
+ * and structs: as in ferry.h. */
+#ifndef FERRY_FERRY_CUDA_H_
+#define FERRY_FERRY_CUDA_H_
+
+#include <sys/types.h>
+
+#include "ferry/ferry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+typedef struct CUstream_st* ferry_cuda_stream;
+
+/* ---- Memory
+ * ---------------------------------------------------------------------------------------- */
+
+/* Whose memory an arena is, and how the daemon gets at it. */
+enum {
+  FERRY_MEMORY_MEMFD = 1,    /* host */
+  FERRY_MEMORY_CUDA_VMM = 3, /* a GPU's allocation with a descriptor: it survives either side */
+  FERRY_MEMORY_CUDA_IPC = 4  /* the application's cudaMalloc, by IPC handle */
+};
+FERRY_API int ferry_arena_memory(const ferry_arena* arena);
+/* The GPU's ordinal in this process, as cuDeviceGet numbers it; -1: host memory. */
+FERRY_API int ferry_arena_cuda_device(const ferry_arena* arena);
+
+/* `bytes` of the application's own device memory from `pointer`. It must be on `device`, and stays
+ * the application's, which keeps it until the arena is freed.
+ *   - Memory of cuMemCreate that was asked for with a POSIX descriptor is shown as such
+ *     (FERRY_MEMORY_CUDA_VMM). `pointer` must be where a mapping begins; at most two mappings in a
+ *     row.
+ *   - Memory of cudaMalloc (cuMemAlloc) is shown by IPC handle (FERRY_MEMORY_CUDA_IPC), which works
+ *     within one PID namespace only, and not into the process that made it.
+ * Stream-ordered pools and managed memory cannot be shared: FIELD_INVALID. ferry_arena_data is
+ * `pointer`. */
+FERRY_API ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device,
+                                                void* pointer, uint64_t bytes,
+                                                ferry_arena** arena);
+/* One or two VMM allocations by their descriptors (cuMemExportToShareableHandle), which stay the
+ * caller's; `segment_bytes` are their lengths as created. The arena maps them, one behind the
+ * other. */
+FERRY_API ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t device,
+                                                    const int* fds, const uint64_t* segment_bytes,
+                                                    size_t count, ferry_arena** arena);
+
+/* ---- Streams
+ * ---------------------------------------------------------------------------------------
+ *
+ * Each of these queues one operation and returns. The session, and a prepared batch, must outlive
+ * what was queued. On a stream that is being captured they fail with FAILED_PRECONDITION: a graph
+ * would repeat one value.
+ *
+ * A stream that waits occupies one of the connections between process and GPU
+ * (CUDA_DEVICE_MAX_CONNECTIONS, 8 if it is not set), and when all are occupied no stream of the
+ * process goes on, that which would end the wait included. So the streams that wait here stay two
+ * below that. Past it, and always if there are only 1 or 2 connections, a wait is carried out by
+ * the host: the call returns when what it waits for is over, and queues nothing. If that hangs on
+ * something this process has yet to post, define or fire, the call fails at once instead, with
+ * WOULD_DEADLOCK: then do that first, or wait later. (A half that waits for its other half counts
+ * as this process's to post if the process has arenas on the device of that.)
+ *
+ * When the daemon is lost, libferry ends every value that was posted, so that streams go on; how
+ * the transfers ended is told as ever (ferry_batch_wait). */
+
+/* 'defined' counter `timeline` becomes `value` when the stream gets there: what was queued before is
+ * visible to whoever sees it. For transfers of a GPU's arenas; a store from a GPU wakes nobody, and
+ * the lanes of host devices do not look for it. Values only grow, in the order of streams too. */
+FERRY_API ferry_status* ferry_stream_define(ferry_session* session, ferry_cuda_stream stream,
+                                            uint32_t timeline, uint64_t value);
+/* The stream goes on when 'over' counter `timeline` has reached `value`; what is queued behind sees
+ * the bytes. */
+FERRY_API ferry_status* ferry_stream_wait_over(ferry_session* session, ferry_cuda_stream stream,
+                                               uint32_t timeline, uint64_t value);
+/* The same for all of the batch. */
+FERRY_API ferry_status* ferry_stream_wait_batch(ferry_batch* batch, ferry_cuda_stream stream);
+/* The next firing at this end, when the stream gets there; its number into `firing` unless that is
+ * NULL. The firing before must be over by then: wait for it on a stream or on the host. For batches
+ * of a GPU's arenas. */
+FERRY_API ferry_status* ferry_stream_fire(ferry_prepared* prepared, ferry_cuda_stream stream,
+                                          uint64_t* firing);
+/* The stream goes on when firing `firing` is over, or the batch has ended. */
+FERRY_API ferry_status* ferry_stream_wait_prepared(ferry_prepared* prepared,
+                                                   ferry_cuda_stream stream, uint64_t firing);
+
+typedef struct ferry_stream_counts {
+  size_t struct_size;
+  uint32_t connections;    /* of the process */
+  uint32_t parked_most;    /* streams that may wait */
+  uint32_t parked;         /* streams that wait, now */
+  uint64_t stream_waits;   /* queued so far */
+  uint64_t host_waits;     /* carried out by the host so far */
+  uint64_t would_deadlock; /* refused so far */
+} ferry_stream_counts;
+/* Of the process, over all its sessions. */
+FERRY_API ferry_stream_counts ferry_stream_get_counts(void);
+
+/* ---- Allocator
+ * -------------------------------------------------------------------------------------
+ *
+ * What torch.cuda.memory.CUDAPluggableAllocator("libferry.so", "ferry_cuda_malloc",
+ * "ferry_cuda_free") takes. Each allocation is an arena of one session of the process, opened with
+ * the default options when first needed. An allocation is a call to the daemon and a mapping, about
+ * a millisecond: for buffers that are moved, not for every temporary. */
+
+/* NULL for 0 bytes, and if it failed (ferry_cuda_malloc_status). `device` is an ordinal of this
+ * process. The memory may be used on any stream at once. */
+FERRY_API void* ferry_cuda_malloc(ssize_t size, int device, ferry_cuda_stream stream);
+/* Waits for all that runs on the device first, as cudaFree does. NULL is fine. */
+FERRY_API void ferry_cuda_free(void* pointer, ssize_t size, int device, ferry_cuda_stream stream);
+/* Why the last ferry_cuda_malloc of this thread failed; NULL if it did not. The caller frees it. */
+FERRY_API ferry_status* ferry_cuda_malloc_status(void);
+/* The session of the allocations, for posting. The library's: never to be closed. */
+FERRY_API ferry_status* ferry_cuda_session(ferry_session** session);
+/* The arena that `pointer` is in, and where in it (`offset` may be NULL); NULL if it is in none of
+ * ferry_cuda_malloc. The allocator's: it lives until the pointer is freed. */
+FERRY_API ferry_arena* ferry_cuda_arena(const void* pointer, uint64_t* offset);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FERRY_FERRY_CUDA_H_ */

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams of this process that wait for a word, counted against its connections to the GPU: as
+// many as connections stop every other stream of it. A stream counts from the queueing of a wait
+// until the word is there. One a process; any thread. Invariant: no entry outlives its word.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "client/include/ferry/ferry_cuda.h"
+
+namespace ferry::client {
+
+class Session;
+
+class ParkedStreams {
+ public:
+  using Stream = std::pair<const void*, const void*>;  // context, stream
+
+  // What is waited for. `timeline` below 0: firing `value` of a prepared batch.
+  struct Wait {
+    Stream stream;
+    const uint64_t* word = nullptr;
+    uint64_t value = 0;
+    std::weak_ptr<Session> session;
+    int timeline = -1;
+  };
+
+  static ParkedStreams& Get();
+
+  // False: too many wait already.
+  bool Enter(Wait wait);
+  // It was not queued after all.
+  void Leave(const Wait& wait);
+  // What `stream` waits for and has not got.
+  std::vector<Wait> Of(const Stream& stream);
+  // Words from `begin` on, `bytes` long, mean something else from here on, or nothing.
+  void Forget(const void* begin, size_t bytes);
+
+  void CountHostWait() { ++host_waits_; }
+  void CountWouldDeadlock() { ++would_deadlock_; }
+  ferry_stream_counts Counts();
+
+ private:
+  ParkedStreams();
+  void Sweep();             // under mutex_
+  size_t Streams() const;  // under mutex_, after Sweep()
+
+  uint32_t connections_;
+  std::atomic<uint64_t> stream_waits_{0};
+  std::atomic<uint64_t> host_waits_{0};
+  std::atomic<uint64_t> would_deadlock_{0};
+
+  std::mutex mutex_;  // guards what follows
+  std::vector<Wait> waits_;
+};
+
+}  // namespace ferry::client

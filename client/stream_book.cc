@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/stream_book.h"
+
+#include <algorithm>
+
+#include "client/cuda_api.h"
+
+namespace ferry::client {
+
+StreamBook::~StreamBook() {
+  if (!timelines_->mapped()) return;
+  ParkedStreams::Get().Forget(&timelines_->pages(), timelines_->page_bytes());
+  Cuda* cuda;
+  if (pages_.empty() || Cuda::Get(&cuda) != nullptr) return;
+  cuda->cuMemHostUnregister(&timelines_->pages());
+}
+
+StatusPtr StreamBook::DeviceAddress(const void* context, const void* word, const std::string& doing,
+                                    uint64_t* address) {
+  Cuda* cuda;
+  FERRY_CLIENT_RETURN_IF_ERROR(Cuda::Get(&cuda));
+  void* const begin = &timelines_->pages();
+  std::lock_guard lock(mutex_);
+  const auto [entry, added] = pages_.try_emplace(context, 0);
+  if (added) {
+    // Portable: the second context only asks where they are.
+    const CUresult registered =
+        cuda->cuMemHostRegister(begin, timelines_->page_bytes(),
+                                CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    CUdeviceptr pages = 0;
+    StatusPtr error;
+    if (registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+      error = cuda->Check(registered, doing, "cuMemHostRegister");
+    }
+    if (error == nullptr) {
+      error = cuda->Check(cuda->cuMemHostGetDevicePointer(&pages, begin, 0), doing,
+                          "cuMemHostGetDevicePointer");
+    }
+    if (error != nullptr) {
+      pages_.erase(entry);
+      return error;
+    }
+    entry->second = pages;
+  }
+  *address = entry->second + static_cast<uint64_t>(static_cast<const char*>(word) -
+                                                   static_cast<const char*>(begin));
+  return nullptr;
+}
+
+void StreamBook::WillDefine(uint32_t timeline, uint64_t value,
+                            const ParkedStreams::Stream& stream) {
+  std::lock_guard lock(mutex_);
+  Defining& defining = defining_[timeline];
+  if (value >= defining.value) defining = {value, stream};
+}
+
+bool StreamBook::Defined(uint32_t timeline, uint64_t value, ParkedStreams::Stream* by,
+                         bool* queued) const {
+  if (timelines_->Defined(timeline) >= value) return true;
+  std::lock_guard lock(mutex_);
+  const Defining& defining = defining_[timeline];
+  *queued = defining.value >= value;
+  *by = defining.stream;
+  return false;
+}
+
+void StreamBook::Record(const PostBatch& batch, const PostAnswer& answer) {
+  Posted posted{answer.first_transfer_id, answer.first_over_value, batch.count, {}, {}};
+  for (size_t i = 0; i < batch.count; ++i) {
+    const ferry_transfer& transfer = batch.transfers[i];
+    // Most batches have one remote device and one counter, or few.
+    if (posted.remotes.empty() || posted.remotes.back() != transfer.remote_device) {
+      posted.remotes.push_back(transfer.remote_device);
+    }
+    if (transfer.has_defined_at == 0) continue;
+    const auto known =
+        std::find_if(posted.defined.begin(), posted.defined.end(), [&](const auto& entry) {
+          return entry.first == transfer.defined_timeline;
+        });
+    if (known == posted.defined.end()) {
+      posted.defined.emplace_back(transfer.defined_timeline, transfer.defined_value);
+    } else {
+      known->second = std::max(known->second, transfer.defined_value);
+    }
+  }
+  const uint32_t timeline = batch.options->over_timeline;
+  const uint64_t over = timelines_->Over(timeline).value;
+  std::lock_guard lock(mutex_);
+  std::deque<Posted>& all = posted_[timeline];
+  while (!all.empty() && all.front().first_value + all.front().count - 1 <= over) all.pop_front();
+  all.push_back(std::move(posted));
+}
+
+std::vector<StreamBook::Posted> StreamBook::Open(uint32_t timeline, uint64_t value) {
+  const uint64_t over = timelines_->Over(timeline).value;
+  std::vector<Posted> open;
+  std::lock_guard lock(mutex_);
+  for (const Posted& posted : posted_[timeline]) {
+    if (posted.first_value > value) continue;
+    if (posted.first_value + posted.count - 1 > over) open.push_back(posted);
+  }
+  return open;
+}
+
+}  // namespace ferry::client

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one session knows for the sake of streams: where a GPU sees its timelines, what streams have
+// been told to define, and what the posted transfers of GPUs wait for, so that a wait that could
+// only end by what this process has yet to do is refused. Any thread; owned by the session, whose
+// timelines outlive it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "client/codec.h"
+#include "client/parked_streams.h"
+#include "client/timelines.h"
+
+namespace ferry::client {
+
+class StreamBook {
+ public:
+  explicit StreamBook(Timelines* timelines) : timelines_(timelines) {}
+  ~StreamBook();  // the GPUs forget the pages
+  StreamBook(const StreamBook&) = delete;
+  StreamBook& operator=(const StreamBook&) = delete;
+
+  // The address of a word of the pages in `context`, which is current.
+  StatusPtr DeviceAddress(const void* context, const void* word, const std::string& doing,
+                          uint64_t* address);
+
+  // `stream` will set 'defined' counter `timeline` to `value`.
+  void WillDefine(uint32_t timeline, uint64_t value, const ParkedStreams::Stream& stream);
+  // True if the counter has reached `value`; else the stream that will see to it, if there is one.
+  bool Defined(uint32_t timeline, uint64_t value, ParkedStreams::Stream* by, bool* queued) const;
+
+  // Transfers with ids and values in a row, as much of them as decides when they start.
+  struct Posted {
+    uint64_t first_id = 0;
+    uint64_t first_value = 0;
+    uint64_t count = 0;
+    std::vector<std::pair<uint32_t, uint64_t>> defined;  // counters, and the highest value of each
+    std::vector<uint64_t> remotes;                       // devices
+  };
+  void Record(const PostBatch& batch, const PostAnswer& answer);
+  // Those of `timeline` that are not over and have values up to `value`.
+  std::vector<Posted> Open(uint32_t timeline, uint64_t value);
+
+ private:
+  struct Defining {
+    uint64_t value = 0;
+    ParkedStreams::Stream stream;
+  };
+
+  Timelines* const timelines_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<const void*, uint64_t> pages_;  // by context: where they are
+  std::array<Defining, FERRY_TIMELINE_COUNTERS> defining_{};
+  std::array<std::deque<Posted>, FERRY_TIMELINE_COUNTERS> posted_;
+};
+
+}  // namespace ferry::client
