@@ -107,7 +107,8 @@ void SetKnown(ferry_arena* arena, const Connection& connection, uint64_t id, Sta
 ArenaRequest RequestOf(const ferry_arena& arena) {
   ArenaRequest request{arena.device, arena.bytes, arena.imported, arena.memory};
   if (arena.memory == ArenaMemory::kCudaVmm) {
-    for (const CudaSegment& segment : arena.segments) request.segment_bytes.push_back(segment.bytes);
+    for (const CudaSegment& segment : arena.segments)
+      request.segment_bytes.push_back(segment.bytes);
   }
   request.ipc_handle = arena.ipc_handle;
   request.ipc_offset = arena.ipc_offset;
@@ -162,8 +163,8 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
   if (data == MAP_FAILED) {
     const int error = errno;
     if (error == ENOMEM) return NoMemory(*session, bytes, device, "mapping it", error);
-    return ErrnoError(kInvalidArgument, kReasonFieldInvalid, MakingArena(bytes, device) + ": mapping it",
-                      error);
+    return ErrnoError(kInvalidArgument, kReasonFieldInvalid,
+                      MakingArena(bytes, device) + ": mapping it", error);
   }
   auto arena = std::make_unique<ferry_arena>(session, device, bytes, imported);
   arena->data = data;
@@ -225,11 +226,11 @@ StatusPtr ShowArena(ferry_arena* arena, const std::vector<int>& fds) {
     arena->kept = session.Keep([arena](Connection& next) { ShowAgain(arena, next); });
   }
   Connection::RegisteredArena registered;
-  FERRY_CLIENT_RETURN_IF_ERROR(session.OrCause(
-      *connection, connection->RegisterArena(RequestOf(*arena), fds, &registered)));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      session.OrCause(*connection, connection->RegisterArena(RequestOf(*arena), fds, &registered)));
   if (arena->memory == ArenaMemory::kCudaAllocate) {
-    // The next daemon is handed the allocation, as if it were the application's own. Not if that one
-    // is there already: it was shown nothing.
+    // The next daemon is handed the allocation, as if it were the application's own. Not if that
+    // one is there already: it was shown nothing.
     StatusPtr lost = session.IfCurrent(*connection, [&] {
       arena->memory = ArenaMemory::kCudaVmm;
       arena->segments = {{registered.fd, registered.mapped_bytes}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the daemon sees too, of the host (arena.cc) or of a GPU (cuda_arena.cc). Any thread;
-// owned by the application, which keeps the session's inside alive. The mapping lives as long as the
-// handle, whatever becomes of session and daemon; a daemon that comes back is shown it again.
+// owned by the application, which keeps the session's inside alive. The mapping lives as long as
+// the handle, whatever becomes of session and daemon; a daemon that comes back is shown it again.
 #pragma once
 
 #include <atomic>

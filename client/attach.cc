@@ -157,9 +157,9 @@ StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name
                                  int* memfd, int* doorbell) {
   const std::string doing = "opening a session at " + dir;
   const uint64_t sequence = NextSequence();
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      Send(EncodeHello(sequence, name, resume),
-           std::span<const int>(memfd, resume != nullptr ? 1u : 0u), deadline_ns));
+  FERRY_CLIENT_RETURN_IF_ERROR(Send(EncodeHello(sequence, name, resume),
+                                    std::span<const int>(memfd, resume != nullptr ? 1u : 0u),
+                                    deadline_ns));
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kReadPatience, sizeof(kReadPatience));
   if (!Ready(fd_, POLLIN, deadline_ns)) {
     return Error(kDeadlineExceeded, kReasonNotReady, doing + ": the daemon did not answer in time");

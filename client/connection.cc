@@ -50,7 +50,8 @@ StatusPtr Connection::Ask(uint64_t sequence, const std::string& packet,
   // A post takes what time it takes: given up, nobody would know whether it was posted.
   const uint64_t deadline =
       expected == AttachResponse::Kind::kPosted ? kForever : DeadlineAfter(kCallTimeoutNs);
-  FERRY_CLIENT_RETURN_IF_ERROR(attach_.Request(sequence, packet, fds, deadline, response, received));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      attach_.Request(sequence, packet, fds, deadline, response, received));
   if (response->kind == expected) return nullptr;
   return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
 }
@@ -115,8 +116,7 @@ StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answ
                                                                 : posts_.Post(batch, answer));
   } else {
     AttachResponse response;
-    FERRY_CLIENT_RETURN_IF_ERROR(
-        Ask(sequence, packet, AttachResponse::Kind::kPosted, &response));
+    FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, packet, AttachResponse::Kind::kPosted, &response));
     answer->first_transfer_id = response.first_transfer_id;
     answer->first_over_value = response.first_over_value;
     answer->prepared_batch = response.prepared_batch;

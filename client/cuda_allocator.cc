@@ -23,8 +23,8 @@ StatusPtr CudaAllocator::Session(ferry_session** session) {
 }
 
 StatusPtr CudaAllocator::Allocate(uint64_t bytes, int device, void** pointer) {
-  const std::string doing = "allocating " + std::to_string(bytes) + " bytes on CUDA device " +
-                            std::to_string(device);
+  const std::string doing =
+      "allocating " + std::to_string(bytes) + " bytes on CUDA device " + std::to_string(device);
   ferry_session* session;
   FERRY_CLIENT_RETURN_IF_ERROR(Session(&session));
   for (const DeviceInfo& known : session->session->welcome().devices) {

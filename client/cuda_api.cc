@@ -50,8 +50,8 @@ StatusPtr Cuda::Open() {
   void* library = dlopen(library_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return lacks(dlerror());
 #define FERRY_CUDA_TEXT(name) #name
-#define FERRY_CUDA_LOAD(name)                                                           \
-  name = reinterpret_cast<decltype(name)>(dlsym(library, FERRY_CUDA_TEXT(name)));       \
+#define FERRY_CUDA_LOAD(name)                                                     \
+  name = reinterpret_cast<decltype(name)>(dlsym(library, FERRY_CUDA_TEXT(name))); \
   if (name == nullptr) return lacks("it has no " FERRY_CUDA_TEXT(name) " and is too old");
   FERRY_CUDA_FUNCTIONS(FERRY_CUDA_LOAD)
 #undef FERRY_CUDA_LOAD

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas on GPUs: memory that the daemon allocates and this process maps, and the application's own.
+// Arenas on GPUs: memory that the daemon allocates and this process maps, and the application's
+// own.
 #include <unistd.h>
 
 #include "client/arena.h"

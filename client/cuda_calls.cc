@@ -85,8 +85,7 @@ void* ferry_cuda_malloc(ssize_t size, int device, ferry_cuda_stream) {
   void* pointer = nullptr;
   last_allocation = nullptr;
   if (size > 0) {
-    last_allocation =
-        CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer);
+    last_allocation = CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer);
   }
   return pointer;
 }

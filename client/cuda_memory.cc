@@ -151,8 +151,7 @@ StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const
   }
   CUmemGenericAllocationHandle handle;
   if (cuda->cuMemRetainAllocationHandle(&handle, const_cast<void*>(pointer)) == CUDA_SUCCESS) {
-    StatusPtr error =
-        DescribeMappings(cuda, at, bytes, handle, doing, &described->segments);
+    StatusPtr error = DescribeMappings(cuda, at, bytes, handle, doing, &described->segments);
     if (error == nullptr) return nullptr;
     for (const CudaSegment& segment : described->segments) close(segment.fd);
     described->segments.clear();
@@ -167,8 +166,7 @@ StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const
                      std::to_string(size - (at - base)) + " bytes from there");
   }
   CUipcMemHandle ipc;
-  StatusPtr error =
-      cuda->Check(cuda->cuIpcGetMemHandle(&ipc, base), doing, "cuIpcGetMemHandle");
+  StatusPtr error = cuda->Check(cuda->cuIpcGetMemHandle(&ipc, base), doing, "cuIpcGetMemHandle");
   if (error != nullptr) {
     error->message +=
         "; memory of a stream-ordered pool (cudaMallocAsync) or managed memory cannot be shared";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU as this process sees it: allocations that came as descriptors, mapped; pointers of
-// the application, taken apart into what can be shown to the daemon; and copies to and from them.
-// Pure functions over CUDA (client/cuda_api.h), whose types stay out of this header. Any thread; they
-// block.
+// Memory of a GPU as this process sees it: allocations that came as descriptors, mapped; pointers
+// of the application, taken apart into what can be shown to the daemon; and copies to and from
+// them. Pure functions over CUDA (client/cuda_api.h), whose types stay out of this header. Any
+// thread; they block.
 #pragma once
 
 #include <cstdint>

@@ -36,16 +36,16 @@ StatusPtr Open(ferry_cuda_stream stream, const std::string& doing, OpenStream* o
   FERRY_CLIENT_CUDA(open->cuda, doing, cuStreamIsCapturing, stream, &capture);
   if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return nullptr;
   return Error(kFailedPrecondition, kReasonFieldInvalid,
-               doing + ": the stream is being captured, and a graph would repeat this one value; "
-                       "queue it before or behind the graph");
+               doing +
+                   ": the stream is being captured, and a graph would repeat this one value; "
+                   "queue it before or behind the graph");
 }
 
 StatusPtr Write(const OpenStream& on, Session& session, const uint64_t& word, uint64_t value,
                 const std::string& doing) {
   const CurrentContext current(on.cuda, on.context);
   uint64_t address;
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      session.streams().DeviceAddress(on.context, &word, doing, &address));
+  FERRY_CLIENT_RETURN_IF_ERROR(session.streams().DeviceAddress(on.context, &word, doing, &address));
   FERRY_CLIENT_CUDA(on.cuda, doing, cuStreamWriteValue64, on.stream, address, value,
                     CU_STREAM_WRITE_VALUE_DEFAULT);
   return nullptr;
@@ -62,8 +62,8 @@ StatusPtr Park(const OpenStream& on, Session& session, ParkedStreams::Wait wait,
   *queued = parked.Enter(wait);
   if (!*queued) return nullptr;
   StatusPtr error = on.cuda->Check(
-      on.cuda->cuStreamWaitValue64(on.stream, address, wait.value, CU_STREAM_WAIT_VALUE_GEQ),
-      doing, "cuStreamWaitValue64");
+      on.cuda->cuStreamWaitValue64(on.stream, address, wait.value, CU_STREAM_WAIT_VALUE_GEQ), doing,
+      "cuStreamWaitValue64");
   if (error != nullptr) parked.Leave(wait);
   return error;
 }
@@ -80,10 +80,10 @@ uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_
   std::string response;
   std::vector<TransferInfo> transfers;
   if (session.Connected(&connection) != nullptr ||
-      connection->Call(Method::kGet,
-                       EncodeGetTransfers(posted.first_id + first,
-                                          std::min(end - first, kIdsPerCall)),
-                       &response) != nullptr ||
+      connection->Call(
+          Method::kGet,
+          EncodeGetTransfers(posted.first_id + first, std::min(end - first, kIdsPerCall)),
+          &response) != nullptr ||
       !DecodeGetTransfers(response, &transfers)) {
     return 0;  // lost, or about to be: the wait will end
   }
@@ -107,8 +107,10 @@ std::string Hangs(Session& session, uint32_t timeline, uint64_t value, int depth
       bool queued = false;
       if (session.streams().Defined(counter, at, &by, &queued)) continue;
       if (!queued) {
-        return "transfers from " + std::to_string(posted.first_id) + " are to be defined when "
-               "counter " + std::to_string(counter) + " reaches " + std::to_string(at) +
+        return "transfers from " + std::to_string(posted.first_id) +
+               " are to be defined when "
+               "counter " +
+               std::to_string(counter) + " reaches " + std::to_string(at) +
                ", which nothing was told to see to";
       }
       if (depth == kDeepest) continue;
@@ -143,7 +145,8 @@ StatusPtr WouldDeadlock(const std::string& doing, const std::string& why) {
                    std::to_string(counts.parked_most) + " that may with " +
                    std::to_string(counts.connections) +
                    " connections (CUDA_DEVICE_MAX_CONNECTIONS), so that this wait is the host's; "
-                   "but " + why + ": do that first, or wait later");
+                   "but " +
+                   why + ": do that first, or wait later");
 }
 
 StatusPtr CheckTimeline(uint32_t timeline, const std::string& doing) {
@@ -161,8 +164,8 @@ StatusPtr DefineOnStream(Session& session, ferry_cuda_stream stream, uint32_t ti
   FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
-  FERRY_CLIENT_RETURN_IF_ERROR(Write(
-      on, session, session.timelines().pages().defined[timeline].value, value, doing));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      Write(on, session, session.timelines().pages().defined[timeline].value, value, doing));
   session.streams().WillDefine(timeline, value, on.name());
   return nullptr;
 }

@@ -43,9 +43,8 @@ bool ParkedStreams::Enter(Wait wait) {
   const uint32_t most = connections_ > 2 ? connections_ - 2 : 0;
   std::lock_guard lock(mutex_);
   Sweep();
-  const bool waits_already = std::any_of(waits_.begin(), waits_.end(), [&](const Wait& other) {
-    return other.stream == wait.stream;
-  });
+  const bool waits_already = std::any_of(
+      waits_.begin(), waits_.end(), [&](const Wait& other) { return other.stream == wait.stream; });
   if (!waits_already && Streams() >= most) return false;
   waits_.push_back(std::move(wait));
   ++stream_waits_;

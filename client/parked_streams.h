@@ -47,7 +47,7 @@ class ParkedStreams {
 
  private:
   ParkedStreams();
-  void Sweep();             // under mutex_
+  void Sweep();            // under mutex_
   size_t Streams() const;  // under mutex_, after Sweep()
 
   uint32_t connections_;

@@ -74,9 +74,8 @@ void StreamBook::Record(const PostBatch& batch, const PostAnswer& answer) {
     }
     if (transfer.has_defined_at == 0) continue;
     const auto known =
-        std::find_if(posted.defined.begin(), posted.defined.end(), [&](const auto& entry) {
-          return entry.first == transfer.defined_timeline;
-        });
+        std::find_if(posted.defined.begin(), posted.defined.end(),
+                     [&](const auto& entry) { return entry.first == transfer.defined_timeline; });
     if (known == posted.defined.end()) {
       posted.defined.emplace_back(transfer.defined_timeline, transfer.defined_value);
     } else {

@@ -54,7 +54,7 @@ class StreamBook {
   };
 
   Timelines* const timelines_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;               // guards what follows
   std::map<const void*, uint64_t> pages_;  // by context: where they are
   std::array<Defining, FERRY_TIMELINE_COUNTERS> defining_{};
   std::array<std::deque<Posted>, FERRY_TIMELINE_COUNTERS> posted_;

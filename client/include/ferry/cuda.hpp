@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// C++17 over ferry_cuda.h: the application's GPU memory as arenas, and its streams as those that say
-// 'defined' and wait for 'over'. Header only; needs no header of CUDA (a Stream is a CUstream or a
-// cudaStream_t). What the calls mean is said in ferry_cuda.h.
+// C++17 over ferry_cuda.h: the application's GPU memory as arenas, and its streams as those that
+// say 'defined' and wait for 'over'. Header only; needs no header of CUDA (a Stream is a CUstream
+// or a cudaStream_t). What the calls mean is said in ferry_cuda.h.
 //
 //   auto send = session.Send(gpu, {transfer});          // to be defined at counter 3, value 7
 //   Produce<<<grid, block, 0, stream>>>(...);
 //   ferry::cuda::Define(session, stream, 3, 7);         // when the kernel is done
-//   ferry::cuda::Wait(*receive, stream);                // the stream goes on when the bytes are there
-//   Consume<<<grid, block, 0, stream>>>(...);
+//   ferry::cuda::Wait(*receive, stream);                // the stream goes on when the bytes are
+//   there Consume<<<grid, block, 0, stream>>>(...);
 #ifndef FERRY_CUDA_HPP_
 #define FERRY_CUDA_HPP_
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arenas as DLPack tensors, and DLPack tensors as arenas: what torch.from_dlpack, cupy and jax take
 // and give, without a copy. Header only. The structs are those of the DLPack specification's
-// DLManagedTensor (the "dltensor" capsule), under names of our own, so that this header and dlpack.h
-// can be used side by side; a pointer to one is cast to the other.
+// DLManagedTensor (the "dltensor" capsule), under names of our own, so that this header and
+// dlpack.h can be used side by side; a pointer to one is cast to the other.
 #ifndef FERRY_DLPACK_HPP_
 #define FERRY_DLPACK_HPP_
 

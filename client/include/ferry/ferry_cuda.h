@@ -43,8 +43,7 @@ FERRY_API int ferry_arena_cuda_device(const ferry_arena* arena);
  * Stream-ordered pools and managed memory cannot be shared: FIELD_INVALID. ferry_arena_data is
  * `pointer`. */
 FERRY_API ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device,
-                                                void* pointer, uint64_t bytes,
-                                                ferry_arena** arena);
+                                                void* pointer, uint64_t bytes, ferry_arena** arena);
 /* One or two VMM allocations by their descriptors (cuMemExportToShareableHandle), which stay the
  * caller's; `segment_bytes` are their lengths as created. The arena maps them, one behind the
  * other. */
@@ -71,9 +70,10 @@ FERRY_API ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint
  * When the daemon is lost, libferry ends every value that was posted, so that streams go on; how
  * the transfers ended is told as ever (ferry_batch_wait). */
 
-/* 'defined' counter `timeline` becomes `value` when the stream gets there: what was queued before is
- * visible to whoever sees it. For transfers of a GPU's arenas; a store from a GPU wakes nobody, and
- * the lanes of host devices do not look for it. Values only grow, in the order of streams too. */
+/* 'defined' counter `timeline` becomes `value` when the stream gets there: what was queued before
+ * is visible to whoever sees it. For transfers of a GPU's arenas; a store from a GPU wakes nobody,
+ * and the lanes of host devices do not look for it. Values only grow, in the order of streams too.
+ */
 FERRY_API ferry_status* ferry_stream_define(ferry_session* session, ferry_cuda_stream stream,
                                             uint32_t timeline, uint64_t value);
 /* The stream goes on when 'over' counter `timeline` has reached `value`; what is queued behind sees

@@ -74,6 +74,7 @@ TEST(CodecTest, WelcomeIsRead) {
     device->set_global_device_id(100 + i);
     device->set_kind(i == 0 ? v1::Device::KIND_HOST : v1::Device::KIND_GPU);
     device->set_name("dev" + std::to_string(i));
+    if (i == 1) device->set_uuid("0123456789abcdef");
   }
   welcome->mutable_limits()->set_bytes(1);
   welcome->mutable_limits()->set_arenas(2);
@@ -95,6 +96,8 @@ TEST(CodecTest, WelcomeIsRead) {
   EXPECT_EQ(response.welcome.devices[0].kind, 1);
   EXPECT_EQ(response.welcome.devices[1].kind, 2);
   EXPECT_EQ(response.welcome.devices[1].name, "dev1");
+  EXPECT_EQ(response.welcome.devices[0].uuid, "");
+  EXPECT_EQ(response.welcome.devices[1].uuid, "0123456789abcdef");
   EXPECT_EQ(response.welcome.limits.bytes, 1u);
   EXPECT_EQ(response.welcome.limits.arenas, 2u);
   EXPECT_EQ(response.welcome.limits.transfers_in_flight, 3u);
@@ -111,8 +114,10 @@ TEST(CodecTest, OtherAttachResponsesAreRead) {
   v1::AttachResponse message;
   message.set_sequence(8);
   message.mutable_arena_registered()->set_arena_id(1ull << 60);
+  message.mutable_arena_registered()->set_mapped_bytes(1ull << 50);
   EXPECT_EQ(decode(message).kind, Kind::kArenaRegistered);
   EXPECT_EQ(decode(message).arena_id, 1ull << 60);
+  EXPECT_EQ(decode(message).mapped_bytes, 1ull << 50);
   message.mutable_arena_released();
   EXPECT_EQ(decode(message).kind, Kind::kArenaReleased);
   message.mutable_timeline_reset();
@@ -193,6 +198,7 @@ TEST(CodecTest, TransfersAreRead) {
   for (const auto* list : {&transfers, &events.ended}) {
     ASSERT_EQ(list->size(), 2u);
     EXPECT_EQ((*list)[0].id, 500u);
+    EXPECT_EQ((*list)[0].state, v1::TRANSFER_STATE_OVER);
     EXPECT_EQ((*list)[0].status, nullptr);
     EXPECT_EQ((*list)[1].id, 501u);
     ExpectFull((*list)[1].status);

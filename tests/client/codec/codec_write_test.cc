@@ -35,7 +35,8 @@ TEST(CodecTest, Hello) {
   expected.set_sequence(1);
   expected.mutable_hello()->set_protocol_min(1);
   expected.mutable_hello()->set_protocol_max(1);
-  expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeatureResume | kFeaturePrepared);
+  expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeatureResume | kFeaturePrepared |
+                                         kFeatureGpuArenas);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", nullptr)));
@@ -59,10 +60,28 @@ TEST(CodecTest, AttachRequests) {
   expected.mutable_register_arena()->set_device_id(1ull << 40);
   expected.mutable_register_arena()->set_bytes(1ull << 50);
   expected.mutable_register_arena()->set_imported(true);
-  EXPECT_SAME(expected,
-              Parse<v1::AttachRequest>(EncodeRegisterArena(300, 1ull << 40, 1ull << 50, true)));
+  expected.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_MEMFD);
+  ArenaRequest arena{1ull << 40, 1ull << 50, true};
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeRegisterArena(300, arena)));
+  expected.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_CUDA_VMM);
+  expected.mutable_register_arena()->add_segment_bytes(2 << 20);
+  expected.mutable_register_arena()->add_segment_bytes(1ull << 40);
+  arena.memory = ArenaMemory::kCudaVmm;
+  arena.segment_bytes = {2 << 20, 1ull << 40};
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeRegisterArena(300, arena)));
   expected.mutable_register_arena()->Clear();  // all zero, yet there
-  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeRegisterArena(300, 0, 0, false)));
+  expected.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_CUDA_ALLOCATE);
+  arena = {};
+  arena.memory = ArenaMemory::kCudaAllocate;
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeRegisterArena(300, arena)));
+  expected.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_CUDA_IPC);
+  expected.mutable_register_arena()->set_ipc_handle(std::string(64, '\0'));
+  expected.mutable_register_arena()->set_ipc_offset(1ull << 33);
+  arena.memory = ArenaMemory::kCudaIpc;
+  arena.ipc_handle = std::string(64, '\0');
+  arena.ipc_offset = 1ull << 33;
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeRegisterArena(300, arena)));
+  expected.mutable_register_arena()->Clear();
   expected.mutable_release_arena()->set_arena_id(77);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleaseArena(300, 77)));
   expected.mutable_reset_timeline()->set_timeline(63);
@@ -76,7 +95,7 @@ TEST(CodecTest, AttachRequests) {
 }
 
 struct Batch {
-  ferry_arena arenas[2];
+  ferry_arena arenas[2] = {{nullptr, 0, 0, false}, {nullptr, 0, 0, false}};
   std::vector<ferry_range> ranges;
   ferry_strided_range strided{&arenas[1], 1ull << 40, 4096, 1ull << 20, 300};
   std::vector<uint64_t> indices{0, 300, 1ull << 63, 300};
@@ -263,7 +282,7 @@ TEST(CodecTest, DataTypesAndRoutesHaveTheWiresNumbers) {
 }
 
 TEST(CodecTest, LargeBatch) {
-  ferry_arena arena;
+  ferry_arena arena{nullptr, 0, 0, false};
   arena.id = 5;
   std::vector<ferry_range> ranges(4096);
   std::vector<ferry_transfer> transfers(4096);

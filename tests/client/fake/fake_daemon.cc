@@ -57,7 +57,9 @@ FakeDaemon::~FakeDaemon() {
   for (std::thread& thread : threads) thread.join();
   for (const auto& session : all_) {
     munmap(session->pages, FERRY_TIMELINE_BYTES);
-    for (auto& [id, arena] : session->arenas) munmap(arena.data, arena.bytes);
+    for (auto& [id, arena] : session->arenas) {
+      if (arena.data != nullptr) munmap(arena.data, arena.bytes);
+    }
   }
   close(listener_);
 }
@@ -104,6 +106,11 @@ size_t FakeDaemon::sessions() {
 v1::Hello FakeDaemon::last_hello() {
   std::lock_guard lock(mutex_);
   return last_hello_;
+}
+
+v1::RegisterArena FakeDaemon::last_arena() {
+  std::lock_guard lock(mutex_);
+  return last_arena_;
 }
 
 size_t FakeDaemon::arenas() {
@@ -174,9 +181,10 @@ void FakeDaemon::Serve(int fd) {
     message.msg_controllen = sizeof(control);
     const ssize_t size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     if (size <= 0) break;
-    int passed = -1;
+    std::vector<int> passed;
     if (cmsghdr* header = CMSG_FIRSTHDR(&message)) {
-      std::memcpy(&passed, CMSG_DATA(header), sizeof(int));
+      passed.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+      std::memcpy(passed.data(), CMSG_DATA(header), passed.size() * sizeof(int));
     }
     v1::AttachRequest request;
     Require(request.ParseFromArray(bytes.data(), static_cast<int>(size)), "parse");
@@ -184,10 +192,10 @@ void FakeDaemon::Serve(int fd) {
     v1::AttachResponse response;
     std::unique_lock lock(mutex_);
     if (request.has_hello()) {
-      session = Welcome(request, fd, passed, &response, &sent);
+      session = Welcome(request, fd, passed.empty() ? -1 : passed[0], &response, &sent);
       if (session != nullptr) ringer = std::thread([this, session] { Ring(session); });
     } else if (session != nullptr) {
-      response = Answer(session, request, passed);
+      response = Answer(session, request, passed, &sent);
     }
     lock.unlock();
     const std::string packet = response.SerializeAsString();
@@ -207,7 +215,7 @@ void FakeDaemon::Serve(int fd) {
       std::memcpy(CMSG_DATA(header), sent.data(), sent.size() * sizeof(int));
     }
     sendmsg(fd, &out, MSG_NOSIGNAL);
-    if (passed >= 0) close(passed);
+    for (int f : passed) close(f);
     for (int f : sent) close(f);
   }
   {
@@ -279,6 +287,13 @@ FakeDaemon::Session* FakeDaemon::Welcome(const v1::AttachRequest& request, int f
     device->set_global_device_id(i);
     device->set_kind(v1::Device::KIND_HOST);
     device->set_name("host" + std::to_string(i));
+  }
+  for (uint64_t i = 0; i < behaviour_.gpus; ++i) {
+    auto* device = welcome->add_devices();
+    device->set_global_device_id(behaviour_.devices + i);
+    device->set_kind(v1::Device::KIND_GPU);
+    device->set_name("gpu" + std::to_string(i));
+    device->set_uuid("ferry-fake-gpu-" + std::string(1, static_cast<char>(i)));
   }
   welcome->mutable_limits()->set_bytes(1ull << 36);
   welcome->mutable_limits()->set_arenas(100);

@@ -31,6 +31,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   struct Behaviour {
     uint64_t features = 3;    // those the daemon knows
     uint64_t devices = 2;     // 0, 1, ...
+    uint64_t gpus = 0;        // and these follow: those of tests/fake_cuda, in their order
     int draining_hellos = 0;  // so many are refused first
   };
   explicit FakeDaemon(std::string dir) : FakeDaemon(std::move(dir), Behaviour()) {}
@@ -49,6 +50,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t sessions();
   v1::Hello last_hello();
   size_t arenas();
+  v1::RegisterArena last_arena();     // that was asked for
   void WaitForHanging(size_t count);  // posts that will not be answered
   size_t hanging();
   void set_forget(bool forget);   // statuses are not kept
@@ -118,7 +120,10 @@ class FakeDaemon final : public v1::TransferService::Service {
   Session* Welcome(const v1::AttachRequest& request, int fd, int passed,
                    v1::AttachResponse* response, std::vector<int>* sent);
   void Ring(Session* session);
-  v1::AttachResponse Answer(Session* session, const v1::AttachRequest& request, int fd);
+  v1::AttachResponse Answer(Session* session, const v1::AttachRequest& request,
+                            const std::vector<int>& passed, std::vector<int>* sent);
+  void Register(Session* session, const v1::RegisterArena& wanted, const std::vector<int>& passed,
+                std::vector<int>* sent, v1::AttachResponse* response);
   // Fills `response`, of which `posted` is a part; or clears it, if there is to be no answer.
   template <typename Request, typename Response>
   void AnswerPost(Session* session, const Request& request, bool send, Response* posted,
@@ -130,6 +135,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   static google::rpc::Status Copy(const Session& from, const Transfer& send, const Session& to,
                                   const Transfer& receive);
   bool Defined(const Session& session, const Transfer& transfer) const;
+  bool Matched(const Transfer& transfer) const;  // its other half is there
   void Finish(Session* session, Transfer* transfer, google::rpc::Status status);
   grpc::Status Hang(grpc::ServerContext* context);
 
@@ -145,6 +151,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   std::vector<std::unique_ptr<Session>> all_;
   std::vector<std::thread> threads_;
   v1::Hello last_hello_;
+  v1::RegisterArena last_arena_;
   size_t hanging_ = 0;
   bool forget_ = false;
   bool memfd_short_ = false;

@@ -60,29 +60,72 @@ google::rpc::Status MakeStatus(int code, const std::string& reason, const std::s
   return status;
 }
 
-v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest& request, int fd) {
+void FakeDaemon::Register(Session* session, const v1::RegisterArena& wanted,
+                          const std::vector<int>& passed, std::vector<int>* sent,
+                          v1::AttachResponse* response) {
+  const uint64_t device = wanted.device_id();
+  const bool gpu = device >= behaviour_.devices;
+  const bool allocate = wanted.memory() == v1::ARENA_MEMORY_CUDA_ALLOCATE;
+  last_arena_ = wanted;
+  if (device >= behaviour_.devices + behaviour_.gpus) {
+    *response->mutable_error() = MakeStatus(5, "DEVICE_UNKNOWN", "no such device");
+    return;
+  }
+  if (gpu != (wanted.memory() > v1::ARENA_MEMORY_MEMFD)) {
+    *response->mutable_error() = MakeStatus(3, "FIELD_INVALID", "memory of another kind of device");
+    return;
+  }
+  std::vector<int> fds = passed;
+  std::vector<uint64_t> lengths(wanted.segment_bytes().begin(), wanted.segment_bytes().end());
+  if (!gpu) {
+    const int seals = passed.empty() ? -1 : fcntl(passed[0], F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+      *response->mutable_error() = MakeStatus(3, "MEMFD_UNSEALED", "not sealed");
+      return;
+    }
+    lengths = {wanted.bytes()};
+  } else if (allocate) {
+    // As the fake CUDA names its memory, so that it takes this for an allocation of the GPU.
+    constexpr uint64_t kGranularity = 2 << 20;
+    const std::string name = "ferry-fake-gpu-memory-" + std::to_string(device - behaviour_.devices);
+    lengths = {(wanted.bytes() + kGranularity - 1) / kGranularity * kGranularity};
+    fds = {memfd_create(name.c_str(), MFD_CLOEXEC)};
+    Require(ftruncate(fds[0], static_cast<off_t>(lengths[0])) == 0, "ftruncate");
+    sent->push_back(fds[0]);
+    response->mutable_arena_registered()->set_mapped_bytes(lengths[0]);
+  }
+  Require(fds.size() == lengths.size(), "as many descriptors as lengths");
+  uint64_t total = 0;
+  for (const uint64_t length : lengths) total += length;
+  Arena arena{nullptr, total};
+  if (total != 0) {  // an IPC handle is taken at its word
+    void* data = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    Require(data != MAP_FAILED, "mmap");
+    arena.data = static_cast<char*>(data);
+    char* at = arena.data;
+    for (size_t i = 0; i < fds.size(); ++i) {
+      data = mmap(at, lengths[i], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fds[i], 0);
+      Require(data != MAP_FAILED, "mmap");
+      at += lengths[i];
+    }
+  }
+  const uint64_t id = session->id * 1000 + ++session->registered;
+  session->arenas[id] = arena;
+  response->mutable_arena_registered()->set_arena_id(id);
+}
+
+v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest& request,
+                                      const std::vector<int>& passed, std::vector<int>* sent) {
   v1::AttachResponse response;
   response.set_sequence(request.sequence());
   if (request.has_register_arena()) {
-    const uint64_t bytes = request.register_arena().bytes();
-    const int seals = fcntl(fd, F_GET_SEALS);
-    if (request.register_arena().device_id() >= behaviour_.devices) {
-      *response.mutable_error() = MakeStatus(5, "DEVICE_UNKNOWN", "no such device");
-    } else if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-      *response.mutable_error() = MakeStatus(3, "MEMFD_UNSEALED", "not sealed");
-    } else {
-      void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-      Require(data != MAP_FAILED, "mmap");
-      const uint64_t id = session->id * 1000 + ++session->registered;
-      session->arenas[id] = {static_cast<char*>(data), bytes};
-      response.mutable_arena_registered()->set_arena_id(id);
-    }
+    Register(session, request.register_arena(), passed, sent, &response);
   } else if (request.has_release_arena()) {
     const auto found = session->arenas.find(request.release_arena().arena_id());
     if (found == session->arenas.end()) {
       *response.mutable_error() = MakeStatus(5, "ARENA_NOT_FOUND", "no such arena");
     } else {
-      munmap(found->second.data, found->second.bytes);
+      if (found->second.data != nullptr) munmap(found->second.data, found->second.bytes);
       session->arenas.erase(found);
       response.mutable_arena_released();
     }
@@ -180,6 +223,17 @@ bool FakeDaemon::Defined(const Session& session, const Transfer& transfer) const
   if (!transfer.buffer.has_defined_at()) return true;
   const auto& at = transfer.buffer.defined_at();
   return Word(session.pages->defined[at.timeline()].value).load() >= at.value();
+}
+
+bool FakeDaemon::Matched(const Transfer& transfer) const {
+  for (const auto& session : all_) {
+    for (const auto& [id, other] : session->waiting) {
+      if (session->open && other->send != transfer.send && other->match == transfer.match) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 void FakeDaemon::Progress() {
@@ -355,7 +409,9 @@ grpc::Status FakeDaemon::GetTransfers(grpc::ServerContext* context,
     const Transfer& transfer = *session->transfers[index];
     auto* out = response->add_transfers();
     out->set_transfer_id(id);
-    out->set_state(transfer.over ? v1::TRANSFER_STATE_OVER : v1::TRANSFER_STATE_WAITING);
+    out->set_state(transfer.over       ? v1::TRANSFER_STATE_OVER
+                   : Matched(transfer) ? v1::TRANSFER_STATE_MATCHED
+                                       : v1::TRANSFER_STATE_WAITING);
     if (transfer.over) *out->mutable_status() = transfer.status;
   }
   return grpc::Status::OK;

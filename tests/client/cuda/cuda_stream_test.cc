@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timelines on streams. The fake's streams run later and in order, and as many that wait as there
+// are connections stop all others, so that a bound that is broken is a test that hangs.
+#include <unistd.h>
+
+#include <thread>
+
+#include "tests/client/cuda/cuda_fixture.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CudaStreamTest : public CudaTest {
+ protected:
+  // A store of a stream rings no doorbell: the real daemon polls, the small one is told.
+  static void Ring(Session& session) { session.Define(63, session.DefinedValue(63) + 1); }
+  static Batch PostReceive(Session& session, Arena& to, const std::string& key, uint64_t from) {
+    auto batch = session.Receive(to.device(), {Keyed(key, {to.All()}, from)});
+    EXPECT_TRUE(batch.ok()) << batch.status().ToString();
+    return std::move(*batch);
+  }
+  static Batch PostSend(Session& session, Arena& from, const std::string& key, uint64_t to,
+                        std::optional<Transfer::DefinedAt> defined = {}) {
+    Transfer transfer = Keyed(key, {from.All()}, to);
+    transfer.defined_at = defined;
+    PostOptions options;
+    options.over_timeline = 1;
+    auto batch = session.Send(from.device(), {transfer}, options);
+    EXPECT_TRUE(batch.ok()) << batch.status().ToString();
+    return std::move(*batch);
+  }
+};
+
+TEST_F(CudaStreamTest, AConsumerBehindTheWaitSeesTheBytesOfTheProducer) {
+  Session session = Open();
+  auto from = session.CreateArena(kGpu, 1 << 20);
+  auto to = session.CreateArena(kGpu, 1 << 20);
+  ASSERT_OK(to);
+  std::string made(1 << 20, 0), seen(1 << 20, 0);
+  FillPattern(made.data(), made.size(), 7);
+  EXPECT_CUDA(cuMemHostRegister(made.data(), made.size(), 0));
+  EXPECT_CUDA(cuMemHostRegister(seen.data(), seen.size(), 0));
+  Fill(*to, 8);
+  CUstream producer = MakeStream(), consumer = MakeStream();
+  Batch receive = PostReceive(session, *to, "k", kGpu);
+  Batch send = PostSend(session, *from, "k", kGpu, Transfer::DefinedAt{3, 7});
+
+  fake_cuda_hold_copies(1);
+  EXPECT_CUDA(cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(from->data()), made.data(),
+                                made.size(), producer));
+  ASSERT_OK(cuda::Define(session, producer, 3, 7));
+  ASSERT_OK(cuda::Wait(receive, consumer));
+  EXPECT_CUDA(cuMemcpyDtoHAsync(seen.data(), reinterpret_cast<CUdeviceptr>(to->data()), seen.size(),
+                                consumer));
+  Ring(session);
+  EXPECT_EQ(cuda::Counts().parked, 1u);
+  EXPECT_EQ(session.DefinedValue(3), 0u);
+  EXPECT_EQ(cuStreamQuery(consumer), CUDA_ERROR_NOT_READY);
+  fake_cuda_hold_copies(0);
+  EXPECT_CUDA(cuStreamSynchronize(producer));
+  EXPECT_EQ(session.DefinedValue(3), 7u);
+  Ring(session);
+  EXPECT_CUDA(cuStreamSynchronize(consumer));
+  EXPECT_TRUE(HasPattern(seen.data(), seen.size(), 7));
+  ASSERT_OK(receive.Wait(kSoon));
+  ASSERT_OK(send.Wait(kSoon));
+  EXPECT_EQ(cuda::Counts().parked, 0u);
+  // What is over already parks nothing.
+  const uint64_t waits = cuda::Counts().stream_waits;
+  ASSERT_OK(cuda::Wait(receive, consumer));
+  EXPECT_EQ(cuda::Counts().stream_waits, waits);
+  EXPECT_CUDA(cuMemHostUnregister(made.data()));
+  EXPECT_CUDA(cuMemHostUnregister(seen.data()));
+}
+
+TEST_F(CudaStreamTest, ThePagesAreRegisteredOnceAndForgottenWithTheSession) {
+  const uint64_t before = Counts().registrations;
+  {
+    Session session = Open();
+    CUstream first = MakeStream();
+    ASSERT_OK(cuda::Define(session, first, 0, 1));
+    EXPECT_CUDA(cuCtxSetCurrent(contexts_[1]));
+    CUstream second = MakeStream();
+    ASSERT_OK(cuda::Define(session, second, 1, 2));
+    ASSERT_OK(cuda::Define(session, nullptr, 2, 3));  // the default stream of what is current
+    EXPECT_CUDA(cuCtxSynchronize());
+    EXPECT_CUDA(cuStreamSynchronize(second));
+    EXPECT_CUDA(cuCtxSetCurrent(contexts_[0]));
+    EXPECT_CUDA(cuStreamSynchronize(first));
+    EXPECT_EQ(session.DefinedValue(0), 1u);
+    EXPECT_EQ(session.DefinedValue(1), 2u);
+    EXPECT_EQ(session.DefinedValue(2), 3u);
+    EXPECT_EQ(Counts().registrations, before + 1);
+    CUcontext current = nullptr;
+    EXPECT_CUDA(cuCtxGetCurrent(&current));
+    EXPECT_EQ(current, contexts_[0]);
+    EXPECT_CUDA(cuStreamDestroy(second));
+    streams_.pop_back();
+  }
+  EXPECT_EQ(Counts().registrations, before);
+}
+
+TEST_F(CudaStreamTest, StreamsThatWaitGoOnWhenTheDaemonIsLost) {
+  Session session = Open();
+  auto arena = session.CreateArena(kGpu, 4096);
+  ASSERT_OK(arena);
+  std::vector<Batch> batches;
+  for (int i = 0; i < 6; ++i) {
+    batches.push_back(PostReceive(session, *arena, "never" + std::to_string(i), 77));
+    ASSERT_OK(cuda::Wait(batches.back(), MakeStream()));
+  }
+  EXPECT_EQ(cuda::Counts().parked, 6u);
+  daemon_.reset();
+  for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+  for (Batch& batch : batches) EXPECT_EQ(batch.Wait(kSoon).reason(), "DAEMON_LOST");
+  EXPECT_EQ(cuda::Counts().parked, 0u);
+}
+
+TEST_F(CudaStreamTest, AStreamThatIsCapturedIsRefused) {
+  Session session = Open();
+  CUstream stream = MakeStream();
+  EXPECT_CUDA(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  for (const Status& refused :
+       {cuda::Define(session, stream, 0, 1), cuda::WaitOver(session, stream, 0, 1)}) {
+    EXPECT_EQ(refused.code_name(), "FAILED_PRECONDITION");
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("being captured"));
+  }
+  CUgraph graph = nullptr;
+  EXPECT_CUDA(cuStreamEndCapture(stream, &graph));
+  ASSERT_OK(cuda::Define(session, stream, 0, 1));
+}
+
+TEST_F(CudaStreamTest, BadArgumentsAreRefused) {
+  Session session = Open();
+  CUstream stream = MakeStream();
+  EXPECT_EQ(cuda::Define(session, stream, 64, 1).reason(), "FIELD_INVALID");
+  EXPECT_EQ(cuda::WaitOver(session, stream, 64, 1).reason(), "FIELD_INVALID");
+  EXPECT_FALSE(cuda::Define(session, reinterpret_cast<CUstream>(0x77), 0, 1).ok());
+  EXPECT_CUDA(cuCtxSetCurrent(nullptr));
+  EXPECT_FALSE(cuda::Define(session, nullptr, 0, 1).ok());  // of which context?
+  EXPECT_CUDA(cuCtxSetCurrent(contexts_[0]));
+}
+
+// The rest depends on the connections of the process, which are read once: each case is a child.
+class CudaConnectionsTest : public CudaStreamTest {
+ protected:
+  void SetUp() override {
+    if (getenv("FERRY_TEST_CONNECTIONS") == nullptr) return;
+    connections_ = static_cast<uint32_t>(atoi(getenv("FERRY_TEST_CONNECTIONS")));
+    EXPECT_EQ(cuda::Counts().connections, connections_);
+    EXPECT_EQ(cuda::Counts().parked_most, most());
+  }
+  uint32_t most() const { return connections_ > 2 ? connections_ - 2 : 0; }
+  // In the parent: runs this test in processes of their own with 1, 2 and 8 connections. False in
+  // such a process.
+  bool RanInChildren() {
+    if (connections_ != 0) return false;
+    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    for (const int connections : {1, 2, 8}) {
+      const std::string count = std::to_string(connections);
+      const std::string command = "CUDA_DEVICE_MAX_CONNECTIONS=" + count +
+                                  " FERRY_TEST_CONNECTIONS=" + count + " timeout 60 /proc/" +
+                                  std::to_string(getpid()) +
+                                  "/exe --gtest_brief=1 --gtest_filter=CudaConnectionsTest." + name;
+      EXPECT_EQ(system(command.c_str()), 0) << command;
+    }
+    return true;
+  }
+
+  uint32_t connections_ = 0;
+};
+
+TEST_F(CudaConnectionsTest, SixteenReceivesBeforeTheirSendsAreRefusedPastTheBound) {
+  if (RanInChildren()) return;
+  Session session = Open();
+  auto from = session.CreateArena(kGpu, 4096);
+  auto to = session.CreateArena(kOtherGpu, 16 * 4096);
+  ASSERT_OK(to);
+  Fill(*from, 1);
+  std::vector<Batch> receives;
+  uint32_t refused = 0;
+  for (uint32_t i = 0; i < 16; ++i) {
+    PostOptions options;
+    options.over_timeline = i;
+    auto batch = session.Receive(
+        kOtherGpu, {Keyed("k" + std::to_string(i), {to->Range(i * 4096, 4096)}, kGpu)}, options);
+    ASSERT_OK(batch);
+    receives.push_back(std::move(*batch));
+    const Status status = cuda::Wait(receives.back(), MakeStream());
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.reason(), "WOULD_DEADLOCK");
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("waits for its other half"),
+                                                     HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS")));
+  }
+  EXPECT_EQ(refused, 16 - most());
+  EXPECT_EQ(cuda::Counts().parked, most());
+  EXPECT_EQ(cuda::Counts().would_deadlock, refused);
+  EXPECT_EQ(cuda::Counts().host_waits, 0u);
+  // No stream of the process starves meanwhile.
+  ASSERT_OK(cuda::Define(session, streams_.back(), 5, 1));
+  EXPECT_CUDA(cuStreamSynchronize(streams_.back()));
+  for (int i = 0; i < 16; ++i) {
+    PostOptions options;
+    options.over_timeline = 20;
+    ASSERT_OK(
+        session.Send(kGpu, {Keyed("k" + std::to_string(i), {from->All()}, kOtherGpu)}, options));
+  }
+  for (size_t i = 0; i < 16; ++i) ASSERT_OK(cuda::Wait(receives[i], streams_[i]));
+  for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+  for (Batch& batch : receives) ASSERT_OK(batch.Wait(kSoon));
+}
+
+TEST_F(CudaConnectionsTest, WhatIsPostedAndUndefinedIsRefusedPastTheBound) {
+  if (RanInChildren()) return;
+  Session session = Open();
+  auto from = session.CreateArena(kGpu, 4096);
+  auto to = session.CreateArena(kOtherGpu, 4096);
+  ASSERT_OK(to);
+  for (uint32_t i = 0; i < most(); ++i) {
+    ASSERT_OK(cuda::WaitOver(session, MakeStream(), 50, i + 1));  // posted by somebody, some day
+  }
+  CUstream stream = MakeStream();
+  EXPECT_THAT(std::string(cuda::WaitOver(session, stream, 50, 1).message()),
+              HasSubstr("not posted yet"));
+  Batch receive = PostReceive(session, *to, "k", kGpu);
+  Batch send = PostSend(session, *from, "k", kOtherGpu, Transfer::DefinedAt{3, 7});
+  EXPECT_THAT(std::string(cuda::Wait(send, stream).message()),
+              HasSubstr("counter 3 reaches 7, which nothing was told to see to"));
+  // Told to a stream that waits itself for what nobody has posted, it is not better.
+  if (most() > 0) {
+    ASSERT_OK(cuda::Define(session, streams_[0], 3, 7));
+    EXPECT_THAT(std::string(cuda::Wait(send, stream).message()), HasSubstr("not posted yet"));
+  }
+  PostOptions options;
+  options.over_timeline = 50;
+  auto all =
+      session.Send(kGpu, std::vector<Transfer>(std::max(most(), 1u), Keyed("echo")), options);
+  ASSERT_OK(all);
+  for (CUstream one : streams_) EXPECT_CUDA(cuStreamSynchronize(one));
+  if (most() == 0) ASSERT_OK(cuda::Define(session, stream, 3, 7));
+  EXPECT_CUDA(cuStreamSynchronize(stream));
+  Ring(session);
+  ASSERT_OK(receive.Wait(kSoon));
+}
+
+TEST_F(CudaConnectionsTest, TheHostWaitsForWhatIsOnItsWay) {
+  if (RanInChildren()) return;
+  Session session = Open();
+  auto from = session.CreateArena(kGpu, 4096);
+  auto to = session.CreateArena(kOtherGpu, 4096);
+  ASSERT_OK(to);
+  for (uint32_t i = 0; i < most(); ++i) {
+    ASSERT_OK(cuda::WaitOver(session, MakeStream(), 50, i + 1));
+  }
+  std::string made(4096, 'm');
+  EXPECT_CUDA(cuMemHostRegister(made.data(), made.size(), 0));
+  CUstream producer = MakeStream(), consumer = MakeStream();
+  Batch receive = PostReceive(session, *to, "k", kGpu);
+  Batch send = PostSend(session, *from, "k", kOtherGpu, Transfer::DefinedAt{3, 7});
+  fake_cuda_hold_copies(1);
+  EXPECT_CUDA(
+      cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(from->data()), made.data(), 4096, producer));
+  ASSERT_OK(cuda::Define(session, producer, 3, 7));
+  std::thread opens([&] {
+    while (cuda::Counts().host_waits == 0) std::this_thread::yield();
+    fake_cuda_hold_copies(0);
+    while (session.DefinedValue(3) < 7) std::this_thread::yield();
+    Ring(session);
+  });
+  ASSERT_OK(cuda::Wait(receive, consumer));  // returns when it is over
+  EXPECT_TRUE(receive.over());
+  opens.join();
+  EXPECT_EQ(cuda::Counts().host_waits, 1u);
+  ASSERT_OK(receive.Wait(Duration{0}));
+  PostOptions options;
+  options.over_timeline = 50;
+  ASSERT_OK(
+      session.Send(kGpu, std::vector<Transfer>(std::max(most(), 1u), Keyed("echo")), options));
+  for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+  EXPECT_CUDA(cuMemHostUnregister(made.data()));
+}
+
+}  // namespace
+}  // namespace ferry::testing
