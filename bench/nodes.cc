@@ -15,6 +15,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/fd.h"
 #include "base/status.h"
@@ -39,13 +40,17 @@ std::string ReadText(const std::string& path) {
 std::string NodeName(int node) { return node == 0 ? "node-a" : "node-b"; }
 
 std::string ConfigOf(int node, const std::string& runtime_dir, const int (&ports)[kNodes],
-                     UcxOver over) {
+                     UcxOver over, const Nodes::Gpus& gpus) {
   std::string text =
       absl::StrCat("node: { name: ", NodeName(node), ", runtime_dir: ", runtime_dir, " }\n",
-                   "devices: { host: 2 }\nmembership:\n  provider: static\n  nodes:\n");
+                   "devices: { host: 2, gpus: [", absl::StrJoin(gpus[node], ", "),
+                   "] }\nmembership:\n  provider: static\n  nodes:\n");
+  int next = 0;
   for (int i = 0; i < kNodes; ++i) {
+    std::vector<int> ids(2 + gpus[i].size());
+    for (int& id : ids) id = next++;
     absl::StrAppend(&text, "    - { name: ", NodeName(i), ", address: \"127.0.0.1:", ports[i],
-                    "\", ids: [", 2 * i, ", ", 2 * i + 1, "] }\n");
+                    "\", ids: [", absl::StrJoin(ids, ", "), "] }\n");
   }
   absl::StrAppend(&text, "peer: { listen: \"127.0.0.1:", ports[node], "\" }\n");
   absl::StrAppend(&text, "limits: { sessions: 4096, sessions_per_uid: 4096 }\n");
@@ -77,9 +82,10 @@ std::string Nodes::RuntimeDir(int node) const {
   return absl::StrCat(directory_.path(), "/", NodeName(node));
 }
 
-absl::StatusOr<Nodes> Nodes::Start(const std::string& ferryd, UcxOver over) {
+absl::StatusOr<Nodes> Nodes::Start(const std::string& ferryd, UcxOver over, const Gpus& gpus) {
   ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
   Nodes nodes(std::move(directory), ferryd);
+  nodes.gpus_ = gpus;
   int ports[kNodes];
   for (int& port : ports) {
     ASSIGN_OR_RETURN(port, FreeTcpPort());
@@ -87,7 +93,7 @@ absl::StatusOr<Nodes> Nodes::Start(const std::string& ferryd, UcxOver over) {
   for (int node = 0; node < kNodes; ++node) {
     std::filesystem::create_directory(nodes.RuntimeDir(node));
     std::ofstream(nodes.RuntimeDir(node) + ".yaml")
-        << ConfigOf(node, nodes.RuntimeDir(node), ports, over);
+        << ConfigOf(node, nodes.RuntimeDir(node), ports, over, gpus);
     ASSIGN_OR_RETURN(tools::ChildProcess daemon, nodes.Spawn(node));
     nodes.daemons_.push_back(std::move(daemon));
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ferryd as two nodes of this host, each with two host devices, for as long as the object
-// lives. The first owns devices 0 and 1, the second 2 and 3. One thread.
+// Two ferryd as two nodes of this host, each with two host devices and what GPUs it is given, for
+// as long as the object lives. Without GPUs the first owns devices 0 and 1, the second 2 and 3. One
+// thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,9 +36,16 @@ const char* UcxTransports(UcxOver over);
 
 class Nodes {
  public:
-  static absl::StatusOr<Nodes> Start(const std::string& ferryd, UcxOver over);
+  // `gpus`: by the driver's index, of each node.
+  using Gpus = std::array<std::vector<int>, 2>;
+  static absl::StatusOr<Nodes> Start(const std::string& ferryd, UcxOver over,
+                                     const Gpus& gpus = {});
 
   std::string ClientDir(int node) const { return RuntimeDir(node) + "/client"; }
+  // The global id of a node's GPU, counted from 0.
+  int64_t Gpu(int node, int index) const {
+    return (node == 0 ? 2 : 4 + static_cast<int64_t>(gpus_[0].size())) + index;
+  }
   pid_t pid(int node) const { return daemons_[node].pid(); }
   // Another life of a daemon that was killed; does not wait until it serves.
   absl::Status Restart(int node);
@@ -49,6 +58,7 @@ class Nodes {
 
   TemporaryDirectory directory_;
   std::string ferryd_;
+  Gpus gpus_;
   std::vector<tools::ChildProcess> daemons_;
 };
 

@@ -54,7 +54,7 @@ LIBRARIES = [
     (r"(ucp|uct|ucs)/.*", ["transfer/ucx", "tests", "bench"]),
     (r"nccl\.h", ["transfer/nccl"]),
     (r"(cuda|cublas|nvml|nvrtc|nvtx)[A-Za-z_0-9]*\.h", ["client", "device/cuda", "transfer/nccl", "compute/cuda",
-                                                      "tests"]),
+                                                      "tests", "bench"]),
     (r"yaml-cpp/.*", ["daemon", "daemon/config", "tests"]),
     (r"prometheus/.*", ["daemon", "daemon/rpc", "tests"]),
     (r"(spdlog|fmt)/.*", ["base", "tests"]),

@@ -105,6 +105,12 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
   return CopyOne(to, from, bytes, stream, false);
 }
 
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                           CUcontext from_context, size_t bytes, CUstream stream) {
+  if (to_context == nullptr || from_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return CopyOne(to, from, bytes, stream, false);
+}
+
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
   if (!InRegion(Address(to))) return CUDA_ERROR_INVALID_VALUE;
   return CopyOne(to, Pointer(from), bytes, stream, false);

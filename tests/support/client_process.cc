@@ -6,13 +6,15 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "tests/support/cluster.h"
+
 namespace ferry::testing {
 namespace {
 
 SpawnOptions Options(const std::string& client_dir, const std::string& name,
                      std::optional<uid_t> uid) {
   SpawnOptions options;
-  options.arguments = {CLIENT_PROGRAM, client_dir, name};
+  options.arguments = {ClientProgram(), client_dir, name};
   // It becomes the other user itself, once its libraries are loaded: the build directory may be
   // closed to it.
   if (uid.has_value()) options.arguments.push_back(std::to_string(*uid));

@@ -27,6 +27,14 @@ std::string GpusOf(int self, const ClusterOptions& options) {
   return absl::StrCat("[", absl::StrJoin(indices, ", "), "]");
 }
 
+// A program beside ours, as in a bundle; else where it was built.
+std::string Beside(const char* name, const char* built) {
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::filesystem::path found = self.parent_path() / name;
+  return std::filesystem::exists(found, ignored) ? found.string() : built;
+}
+
 std::string ConfigOf(int self, const ClusterOptions& options, const std::string& runtime_dir,
                      const std::vector<ReservedPort>& ports,
                      const std::vector<std::unique_ptr<TcpProxy>>& proxies) {
@@ -57,8 +65,18 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
 
 }  // namespace
 
-const char* FerryctlProgram() { return FERRYCTL_PROGRAM; }
-const char* FerrydProgram() { return FERRYD_PROGRAM; }
+const char* FerryctlProgram() {
+  static const std::string program = Beside("ferryctl", FERRYCTL_PROGRAM);
+  return program.c_str();
+}
+const char* FerrydProgram() {
+  static const std::string program = Beside("ferryd", FERRYD_PROGRAM);
+  return program.c_str();
+}
+const char* ClientProgram() {
+  static const std::string program = Beside("ferry_test_client", CLIENT_PROGRAM);
+  return program.c_str();
+}
 const char* TokenThiefProgram() { return TOKEN_THIEF_PROGRAM; }
 const char* ClockStepLibrary() { return CLOCK_STEP_LIBRARY; }
 const char* FakeCudaLibrary() { return FAKE_CUDA_LIBRARY; }
@@ -127,7 +145,8 @@ bool Node::AwaitIdle() {
 }
 
 Cluster::Cluster(const ClusterOptions& options)
-    : devices_(static_cast<uint64_t>(options.devices + options.gpus)),
+    : host_devices_(static_cast<uint64_t>(options.devices)),
+      devices_(static_cast<uint64_t>(options.devices + options.gpus)),
       ports_(static_cast<size_t>(options.nodes)) {
   for (const ReservedPort& port : ports_) {
     if (options.proxies) proxies_.push_back(std::make_unique<TcpProxy>(port.port()));
@@ -138,7 +157,7 @@ Cluster::Cluster(const ClusterOptions& options)
     if (!options.uids.empty()) spawn.uid = options.uids[static_cast<size_t>(i)];
     if (!options.launchers.empty()) spawn.arguments = options.launchers[static_cast<size_t>(i)];
     spawn.environment = options.environment;
-    if (options.gpus > 0) {
+    if (options.gpus > 0 && !options.own_gpus) {
       // Tests that run side by side have GPUs of their own, which nobody else locks.
       const std::string settings = absl::StrCat("devices=", options.nodes * options.gpus,
                                                 ";seed=", getpid(), ";", options.fake_cuda);

@@ -22,6 +22,7 @@ struct ClusterOptions {
   int nodes = 2;
   int devices = 2;                     // host devices of each node
   int gpus = 0;                        // and GPUs of the fake CUDA, its own; their ids follow
+  bool own_gpus = false;               // of the CUDA that this process uses, instead of the fake's
   std::string fake_cuda;               // its settings (tests/fake_cuda), as "memory_mib=64"
   std::string transfer;                // inside `transfer: { }`
   std::string limits;                  // inside `limits: { }`
@@ -86,6 +87,7 @@ class Cluster {
   TcpProxy& proxy(size_t i) { return *proxies_[i]; }
   // The first global device id of node i.
   uint64_t Device(size_t i, uint64_t index = 0) const { return i * devices_ + index; }
+  uint64_t Gpu(size_t i, uint64_t index = 0) const { return Device(i, host_devices_ + index); }
   Session Open(size_t i, const std::string& name = "test", int post_by = FERRY_POST_BY_ANY);
   // Waits until the links of all running nodes are up. Somebody must want them.
   bool AwaitLink(size_t from, size_t to);
@@ -96,7 +98,8 @@ class Cluster {
   const TemporaryDirectory& directory() const { return directory_; }
 
  private:
-  const uint64_t devices_;
+  const uint64_t host_devices_;
+  const uint64_t devices_;  // with GPUs
   TemporaryDirectory directory_;
   std::vector<ReservedPort> ports_;
   std::vector<std::unique_ptr<TcpProxy>> proxies_;
@@ -105,6 +108,7 @@ class Cluster {
 
 const char* FerryctlProgram();
 const char* FerrydProgram();
+const char* ClientProgram();      // tests/support/client
 const char* TokenThiefProgram();  // tests/support/thief
 const char* ClockStepLibrary();   // tests/support/clock_step
 const char* FakeCudaLibrary();    // tests/fake_cuda

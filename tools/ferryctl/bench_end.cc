@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <numeric>
 #include <random>
@@ -19,6 +18,7 @@ constexpr uint64_t kMostPerCall = 1024;
 constexpr uint32_t kTimeline = 0;
 constexpr uint32_t kParkedTimeline =
     1;  // else every later transfer would wait behind the parked ones
+constexpr uint64_t kPortion = uint64_t{4} << 20;  // of what goes to or comes from an arena at once
 
 }  // namespace
 
@@ -208,13 +208,25 @@ absl::Status BenchEnd::Unpark() {
   return absl::OkStatus();
 }
 
-uint64_t BenchEnd::Sum(uint64_t bytes) const {
+absl::Status BenchEnd::Fill(uint64_t bytes, uint64_t seed) {
+  std::vector<uint64_t> words(kPortion / 8);
+  for (uint64_t at = 0; at < bytes; at += kPortion) {
+    for (uint64_t i = 0; i < words.size(); ++i) {
+      words[i] = (at / 8 + i + seed) * 0x9e3779b97f4a7c15u;
+    }
+    RETURN_IF_ERROR(FromFerry(
+        ferry_arena_write(arena_.get(), at, words.data(), std::min(kPortion, bytes - at))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> BenchEnd::Sum(uint64_t bytes) const {
   uint64_t sum = 0;
-  const std::byte* at = DataOf(arena_);
-  for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
-    uint64_t word;
-    std::memcpy(&word, at + i, 8);
-    sum = (sum ^ word) * 0x9e3779b97f4a7c15u + 1;
+  std::vector<uint64_t> words(kPortion / 8);
+  for (uint64_t at = 0; at < bytes; at += kPortion) {
+    const uint64_t now = std::min(kPortion, bytes - at);
+    RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena_.get(), at, words.data(), now)));
+    for (uint64_t i = 0; i < now / 8; ++i) sum = (sum ^ words[i]) * 0x9e3779b97f4a7c15u + 1;
   }
   return sum;
 }

@@ -54,8 +54,10 @@ class BenchEnd {
   // Posts what nobody will answer, on a timeline of its own.
   absl::Status Park(uint64_t key, uint64_t count, uint64_t bytes);
   absl::Status Unpark();
-  // Of the arena's first `bytes`.
-  uint64_t Sum(uint64_t bytes) const;
+  // The arena's first `bytes`, on whatever device: contents that differ from page to page, so that
+  // a comparison means something; and what they add up to.
+  absl::Status Fill(uint64_t bytes, uint64_t seed);
+  absl::StatusOr<uint64_t> Sum(uint64_t bytes) const;
 
  private:
   absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,

@@ -12,12 +12,6 @@
 namespace ferry::tools {
 namespace {
 
-// Contents that differ from page to page, so that a comparison means something.
-void FillPattern(std::byte* at, uint64_t bytes, uint64_t seed) {
-  auto* words = reinterpret_cast<uint64_t*>(at);
-  for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = (i + seed) * 0x9e3779b97f4a7c15u;
-}
-
 absl::StatusOr<BenchAnswer> ReadAnswer(int socket) {
   BenchAnswer answer;
   ssize_t got;
@@ -97,7 +91,7 @@ absl::StatusOr<BenchAnswer> BenchPair::Ask(const BenchOrder& order) {
 
 absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
   RETURN_IF_ERROR(sender_.MakeArena(bytes, 0));
-  FillPattern(DataOf(sender_.arena()), bytes, next_key_);
+  RETURN_IF_ERROR(sender_.Fill(bytes, next_key_));
   BenchOrder order;
   order.kind = BenchOrderKind::kArena;
   order.bytes = bytes;
@@ -229,7 +223,8 @@ absl::Status BenchPair::Compare(uint64_t bytes) {
   order.kind = BenchOrderKind::kSum;
   order.bytes = bytes;
   ASSIGN_OR_RETURN(BenchAnswer answer, Ask(order));
-  if (answer.value == sender_.Sum(bytes)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const uint64_t sum, sender_.Sum(bytes));
+  if (answer.value == sum) return absl::OkStatus();
   return Error(absl::StatusCode::kDataLoss, Reason::kInternal,
                absl::StrCat("the ", bytes, " bytes received are not those that were sent"));
 }

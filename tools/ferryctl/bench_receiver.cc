@@ -74,9 +74,10 @@ absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAn
       return end->Park(order.key, order.count, order.bytes);
     case BenchOrderKind::kUnpark:
       return end->Unpark();
-    case BenchOrderKind::kSum:
-      answer.value = end->Sum(order.bytes);
+    case BenchOrderKind::kSum: {
+      ASSIGN_OR_RETURN(answer.value, end->Sum(order.bytes));
       return absl::OkStatus();
+    }
   }
   return Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError, "unknown order");
 }

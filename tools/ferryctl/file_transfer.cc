@@ -10,11 +10,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "ferry/ferry_cuda.h"
 #include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
+namespace {
+
+// Of what is on its way between a file and a GPU.
+constexpr uint64_t kStagingBytes = uint64_t{8} << 20;
+
+bool OnHost(const ArenaPtr& arena) { return ferry_arena_cuda_device(arena.get()) < 0; }
+
+}  // namespace
 
 void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
   app.add_option("file", file, "The file")->required();
@@ -73,6 +83,32 @@ std::vector<Piece> PiecesInWindow(const FilePlan& plan, const FileBatch& batch,
   std::vector<Piece> pieces(plan.pieces.begin() + batch.first, plan.pieces.begin() + batch.last);
   for (Piece& piece : pieces) piece.offset -= window.offset;
   return pieces;
+}
+
+absl::Status ReadBatch(const InputFile& file, const FileBatch& batch, const FileWindow& window,
+                       const ArenaPtr& arena) {
+  const uint64_t at = batch.offset - window.offset;
+  if (OnHost(arena)) return file.Read(batch.offset, DataOf(arena) + at, batch.bytes);
+  std::vector<std::byte> staging(std::min(batch.bytes, kStagingBytes));
+  for (uint64_t done = 0; done < batch.bytes; done += staging.size()) {
+    const uint64_t now = std::min<uint64_t>(staging.size(), batch.bytes - done);
+    RETURN_IF_ERROR(file.Read(batch.offset + done, staging.data(), now));
+    RETURN_IF_ERROR(FromFerry(ferry_arena_write(arena.get(), at + done, staging.data(), now)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteBatch(const OutputFile& file, const FileBatch& batch, const FileWindow& window,
+                        const ArenaPtr& arena) {
+  const uint64_t at = batch.offset - window.offset;
+  if (OnHost(arena)) return file.Write(batch.offset, DataOf(arena) + at, batch.bytes);
+  std::vector<std::byte> staging(std::min(batch.bytes, kStagingBytes));
+  for (uint64_t done = 0; done < batch.bytes; done += staging.size()) {
+    const uint64_t now = std::min<uint64_t>(staging.size(), batch.bytes - done);
+    RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena.get(), at + done, staging.data(), now)));
+    RETURN_IF_ERROR(file.Write(batch.offset + done, staging.data(), now));
+  }
+  return absl::OkStatus();
 }
 
 void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSession& session,

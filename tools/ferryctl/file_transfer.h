@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tools/ferryctl/client.h"
+#include "tools/ferryctl/file_io.h"
 #include "tools/ferryctl/file_protocol.h"
 #include "tools/ferryctl/globals.h"
 
@@ -56,6 +57,13 @@ absl::StatusOr<FileLayout> LayOutFile(const FilePlan& plan, const ferry_session*
 // The pieces of `batch` as ranges of an arena that begins at `window`'s first byte.
 std::vector<Piece> PiecesInWindow(const FilePlan& plan, const FileBatch& batch,
                                   const FileWindow& window);
+
+// Between the file and the same bytes of an arena that begins at `window`'s first byte, on whatever
+// device that is.
+absl::Status ReadBatch(const InputFile& file, const FileBatch& batch, const FileWindow& window,
+                       const ArenaPtr& arena);
+absl::Status WriteBatch(const OutputFile& file, const FileBatch& batch, const FileWindow& window,
+                        const ArenaPtr& arena);
 
 struct FileSummary {
   const char* did = "";

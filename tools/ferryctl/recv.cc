@@ -80,7 +80,9 @@ class RecvCommand : public Command {
     ASSIGN_OR_RETURN(BatchPtr batch,
                      Post(session.session.get(), session.target, arena.get(), pieces));
     RETURN_IF_ERROR(Wait(batch));
-    return std::string(reinterpret_cast<const char*>(DataOf(arena)), bytes);
+    std::string received(bytes, '\0');
+    RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena.get(), 0, received.data(), bytes)));
+    return received;
   }
 
   // Posts all receives of the window, then writes each batch out while the later ones still come.
@@ -115,8 +117,7 @@ class RecvCommand : public Command {
       const FileBatch& batch = layout.batches[window.first + i];
       status = Wait(batches[i]);
       if (!status.ok()) continue;
-      status =
-          file.Write(batch.offset, DataOf(arena) + (batch.offset - window.offset), batch.bytes);
+      status = WriteBatch(file, batch, window, arena);
       done += batch.bytes;
       progress.Show(done);
     }

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "tools/ferryctl/checksum.h"
+#include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/file_transfer.h"
 #include "tools/ferryctl/progress.h"
 
@@ -72,9 +73,9 @@ class SendCommand : public Command {
   absl::StatusOr<BatchPtr> PostHead(const FileHead& head, const FileSession& session,
                                     const ArenaPtr& arena) {
     const std::string preamble = EncodePreamble(head.preamble);
-    std::copy(preamble.begin(), preamble.end(), reinterpret_cast<char*>(DataOf(arena)));
-    std::copy(head.header.begin(), head.header.end(),
-              reinterpret_cast<char*>(DataOf(arena)) + kPreambleBytes);
+    RETURN_IF_ERROR(FromFerry(ferry_arena_write(arena.get(), 0, preamble.data(), preamble.size())));
+    RETURN_IF_ERROR(FromFerry(
+        ferry_arena_write(arena.get(), kPreambleBytes, head.header.data(), head.header.size())));
     std::vector<Piece> pieces = {
         {PreambleKey(flags_.Key()), 0, kPreambleBytes, FERRY_UNSPECIFIED, {}}};
     if (!head.header.empty()) {
@@ -113,8 +114,7 @@ class SendCommand : public Command {
     };
     for (size_t i = window.first; i < window.last; ++i) {
       const FileBatch& batch = layout.batches[i];
-      RETURN_IF_ERROR(
-          file.Read(batch.offset, DataOf(arena) + (batch.offset - window.offset), batch.bytes));
+      RETURN_IF_ERROR(ReadBatch(file, batch, window, arena));
       ferry_define(session.session.get(), 0, i + 1);
       RETURN_IF_ERROR(settle(false));
     }

@@ -63,12 +63,6 @@ class Client {
   MadeArena& NextArena(std::istream& words) { return arenas_.at(Next<size_t>(words)); }
   Prepared& NextPrepared(std::istream& words) { return prepared_.at(Next<size_t>(words)); }
   Batch& NextBatch(std::istream& words) { return batches_.at(Next<size_t>(words)); }
-  char* NextBytes(std::istream& words, uint64_t* bytes) {
-    MadeArena& made = NextArena(words);
-    const uint64_t offset = Next<uint64_t>(words);
-    *bytes = Next<uint64_t>(words);
-    return static_cast<char*>(made.arena.data()) + offset;
-  }
 
   std::string Keep(Result<Arena> arena, int memfd) {
     if (!arena.ok()) return Name(arena.status());
@@ -202,17 +196,22 @@ class Client {
       {"release", [this](std::istream& words) { return Name(NextArena(words).arena.Release()); }},
       {"fill",
        [this](std::istream& words) {
-         uint64_t bytes;
-         char* data = NextBytes(words, &bytes);
-         FillPattern(data, bytes, Next<uint64_t>(words));
-         return std::string("OK");
+         Arena& arena = NextArena(words).arena;
+         const uint64_t offset = Next<uint64_t>(words);
+         std::string bytes(Next<uint64_t>(words), '\0');
+         FillPattern(bytes.data(), bytes.size(), Next<uint64_t>(words));
+         return Name(arena.Write(offset, bytes.data(), bytes.size()));
        }},
       {"check",
        [this](std::istream& words) {
-         uint64_t bytes;
-         const char* data = NextBytes(words, &bytes);
-         const uint64_t at = FirstDifference(data, bytes, Next<uint64_t>(words));
-         return at == bytes ? "OK" : "DIFFERS " + std::to_string(at);
+         const Arena& arena = NextArena(words).arena;
+         const uint64_t offset = Next<uint64_t>(words);
+         std::string bytes(Next<uint64_t>(words), '\0');
+         if (Status read = arena.Read(offset, bytes.data(), bytes.size()); !read.ok()) {
+           return Name(read);
+         }
+         const uint64_t at = FirstDifference(bytes.data(), bytes.size(), Next<uint64_t>(words));
+         return at == bytes.size() ? "OK" : "DIFFERS " + std::to_string(at);
        }},
       {"punch",
        [this](std::istream& words) {

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA driver as a user's program has it, for tests and benches: the real one, or the fake that
+// FERRY_CUDA_LIBRARY names. One a process; constant once opened; any thread.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+#include <vector>
+
+namespace ferry::testing {
+
+#define FERRY_GPU_DRIVER_FUNCTIONS(X) \
+  X(cuInit)                           \
+  X(cuGetErrorName)                   \
+  X(cuDeviceGetCount)                 \
+  X(cuDeviceGet)                      \
+  X(cuDeviceGetName)                  \
+  X(cuDevicePrimaryCtxRetain)         \
+  X(cuCtxSetCurrent)                  \
+  X(cuCtxSynchronize)                 \
+  X(cuMemGetInfo)                     \
+  X(cuMemAlloc)                       \
+  X(cuMemFree)                        \
+  X(cuMemHostAlloc)                   \
+  X(cuMemFreeHost)                    \
+  X(cuMemcpyHtoDAsync)                \
+  X(cuMemcpyDtoHAsync)                \
+  X(cuMemcpyPeerAsync)                \
+  X(cuMemsetD8Async)                  \
+  X(cuStreamCreate)                   \
+  X(cuStreamDestroy)                  \
+  X(cuStreamSynchronize)              \
+  X(cuStreamQuery)                    \
+  X(cuCtxEnablePeerAccess)
+
+class GpuDriver {
+ public:
+#define FERRY_GPU_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
+  FERRY_GPU_DRIVER_FUNCTIONS(FERRY_GPU_DRIVER_MEMBER)
+#undef FERRY_GPU_DRIVER_MEMBER
+
+  // Null if there is none, and why.
+  static const GpuDriver* Get(std::string* why);
+
+  int devices() const { return static_cast<int>(contexts_.size()); }
+  // Of each device, kept for the process's life, with access to the others' memory.
+  CUcontext context(int device) const { return contexts_[static_cast<size_t>(device)]; }
+  std::string device_name(int device) const;
+  std::string Name(CUresult result) const;
+
+ private:
+  std::string Open();  // "" or what is missing
+
+  std::vector<CUcontext> contexts_;
+};
+
+}  // namespace ferry::testing

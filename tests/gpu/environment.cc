@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Before main: where this program was built, tests use the fake driver, so that they are the same
+// on every machine. Elsewhere (in a bundle), or where FERRY_CUDA_LIBRARY says so, they use the real
+// one.
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace {
+
+int Set() {
+  if (getenv("FERRY_CUDA_LIBRARY") == nullptr && access(FAKE_CUDA_LIBRARY, R_OK) == 0) {
+    setenv("FERRY_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 0);
+    setenv("FERRY_NVML_LIBRARY", FAKE_CUDA_LIBRARY, 0);
+  }
+  // GPUs of this test's own: daemons lock them by UUID, and tests run side by side.
+  const std::string machine = "memory_mib=2048;machine=" + std::to_string(getpid() % 500 + 1);
+  return setenv("FERRY_FAKE_CUDA", machine.c_str(), 0);
+}
+[[maybe_unused]] const int kSet = Set();
+
+}  // namespace

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/gpu/gpu_fixture.h"
+
+#include <stdlib.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace ferry::testing {
+
+const GpuCase kGpuLocal = {"local", FERRY_ROUTE_LOCAL, true, false, false, false};
+const GpuCase kGpuMapped = {"mapped", FERRY_ROUTE_MAPPED, false, false, false, false};
+const GpuCase kGpuSelf = {"self", FERRY_ROUTE_LOCAL, true, false, false, true};
+const GpuCase kGpuHostToGpu = {"host_to_gpu", FERRY_ROUTE_LOCAL, true, true, false, false};
+const GpuCase kGpuToHost = {"gpu_to_host", FERRY_ROUTE_LOCAL, true, false, true, false};
+const GpuCase kGpuHostToGpuMapped = {
+    "host_to_gpu_mapped", FERRY_ROUTE_MAPPED, false, true, false, false};
+const GpuCase kGpuToHostMapped = {
+    "gpu_to_host_mapped", FERRY_ROUTE_MAPPED, false, false, true, false};
+
+void GpuTest::SetUp() {
+  std::string why;
+  driver_ = GpuDriver::Get(&why);
+  if (driver_ == nullptr) GTEST_SKIP() << "NO GPU: " << why;
+}
+
+void GpuTest::TearDown() {
+  for (CUstream stream : streams_) {
+    EXPECT_CU(driver_->cuStreamSynchronize(stream));
+    driver_->cuStreamDestroy(stream);
+  }
+  for (char* memory : pinned_) driver_->cuMemFreeHost(memory);
+  ClusterTest::TearDown();
+}
+
+bool GpuTest::fake() const {
+  const char* library = getenv("FERRY_CUDA_LIBRARY");
+  return library != nullptr && std::string(library).find("fake") != std::string::npos;
+}
+
+bool GpuTest::Need(int gpus) {
+  if (driver_ == nullptr) return false;
+  if (driver_->devices() >= gpus) return true;
+  [&] { GTEST_SKIP() << "NEEDS " << gpus << " GPUS, found " << driver_->devices(); }();
+  return false;
+}
+
+void GpuTest::StartNodes(int nodes, int gpus) {
+  ClusterOptions options;
+  options.nodes = nodes;
+  options.devices = 1;
+  options.gpus.resize(static_cast<size_t>(nodes));
+  for (int i = 0; i < gpus; ++i) {
+    options.gpus[static_cast<size_t>(i % nodes)].push_back(std::to_string(i));
+  }
+  // Every node has as many ids: one without a GPU has another host device in its place.
+  Start(options);
+}
+
+bool GpuTest::StartFor(const GpuCase& gpu_case) {
+  if (!Need(gpu_case.gpus())) return false;
+  if (!gpu_case.one_node && !Need(2)) return false;
+  StartNodes(gpu_case.one_node ? 1 : 2, gpu_case.one_node ? gpu_case.gpus() : 2);
+  return true;
+}
+
+End GpuTest::Open(size_t node, int gpu, uint64_t bytes, const std::string& name) {
+  End end;
+  end.device = gpu < 0 ? nodes().Device(node) : nodes().Gpu(node, static_cast<uint64_t>(gpu));
+  end.session = nodes().Open(node, name);
+  end.arena = Must(end.session.CreateArena(end.device, bytes));
+  return end;
+}
+
+End GpuTest::OpenSource(const GpuCase& gpu_case, uint64_t bytes) {
+  return Open(0, gpu_case.source_on_host ? -1 : 0, bytes, "source");
+}
+
+End GpuTest::OpenDestination(const GpuCase& gpu_case, uint64_t bytes) {
+  if (gpu_case.destination_on_host) {
+    return Open(gpu_case.one_node ? 0 : 1, -1, bytes, "destination");
+  }
+  if (!gpu_case.one_node) return Open(1, 0, bytes, "destination");
+  const bool first = gpu_case.same_gpu || gpu_case.source_on_host;
+  return Open(0, first ? 0 : 1, bytes, "destination");
+}
+
+CUstream GpuTest::MakeStream(const End& end) {
+  CUstream stream = nullptr;
+  EXPECT_CU(driver_->cuCtxSetCurrent(driver_->context(cuda::Device(end.arena))));
+  EXPECT_CU(driver_->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  streams_.push_back(stream);
+  return stream;
+}
+
+char* GpuTest::Pinned(uint64_t bytes) {
+  void* memory = nullptr;
+  EXPECT_CU(driver_->cuCtxSetCurrent(driver_->context(0)));
+  EXPECT_CU(driver_->cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE));
+  pinned_.push_back(static_cast<char*>(memory));
+  return pinned_.back();
+}
+
+}  // namespace ferry::testing

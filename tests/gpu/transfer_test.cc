@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes between devices of every kind: sizes, offsets, ranges of every form, batches at once.
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "tests/gpu/gpu_fixture.h"
+
+namespace ferry::testing {
+namespace {
+
+struct Block {
+  uint64_t offset;
+  uint64_t length;
+};
+
+// Exactly `bytes` of [0, room) of the arena in one of the three forms, and the same as blocks in
+// order. `room` is at least twice `bytes`.
+std::vector<Block> LayOut(std::mt19937_64& random, const Arena& arena, uint64_t room,
+                          uint64_t bytes, Transfer* transfer) {
+  const auto below = [&](uint64_t end) { return random() % end; };
+  std::vector<Block> blocks;
+  uint64_t block = std::max<uint64_t>(bytes / (1 + below(64)), 1);
+  while (bytes % block != 0) --block;
+  const uint64_t count = bytes / block;
+  switch (bytes == 0 || count > 100000 ? 0 : below(3)) {
+    case 0: {
+      uint64_t at = 0;
+      for (uint64_t left = bytes; left != 0;) {
+        at += below(std::min<uint64_t>(room - at - left, 5000) + 1);
+        const uint64_t length = blocks.size() == 100 ? left : 1 + below(left);
+        blocks.push_back({at, length});
+        at += length;
+        left -= length;
+      }
+      std::shuffle(blocks.begin(), blocks.end(), random);
+      for (const Block& one : blocks)
+        transfer->ranges.push_back(arena.Range(one.offset, one.length));
+      return blocks;
+    }
+    case 1: {
+      const uint64_t stride = block + (count < 2 ? 0 : below((room - bytes) / (count - 1) + 1));
+      const uint64_t extent = (count - 1) * stride + block;
+      const uint64_t offset = below(room - extent + 1);
+      transfer->strided = arena.Strided(offset, block, stride, count);
+      for (uint64_t i = 0; i < count; ++i) blocks.push_back({offset + i * stride, block});
+      return blocks;
+    }
+    default: {
+      std::vector<uint64_t> slots(room / block - 1);
+      std::iota(slots.begin(), slots.end(), 0);
+      std::shuffle(slots.begin(), slots.end(), random);
+      slots.resize(count);
+      const uint64_t offset = below(block);
+      for (const uint64_t slot : slots) blocks.push_back({offset + slot * block, block});
+      transfer->blocks = arena.Blocks(offset, block, std::move(slots));
+      return blocks;
+    }
+  }
+}
+
+// What the destination must have: `to` with the bytes of `from` in their places.
+void Apply(const std::string& from, const std::vector<Block>& source, std::string* to,
+           const std::vector<Block>& destination) {
+  size_t at = 0;
+  uint64_t used = 0;
+  for (const Block& block : destination) {
+    for (uint64_t done = 0; done < block.length;) {
+      const uint64_t now = std::min(block.length - done, source[at].length - used);
+      to->replace(block.offset + done, now, from, source[at].offset + used, now);
+      done += now;
+      used += now;
+      if (used == source[at].length) {
+        ++at;
+        used = 0;
+      }
+    }
+  }
+}
+
+std::string ReadAll(const Arena& arena) {
+  std::string bytes(arena.bytes(), '\0');
+  EXPECT_THAT(arena.Read(0, bytes.data(), bytes.size()), IsOk());
+  return bytes;
+}
+
+class GpuTransferTest : public GpuTest, public ::testing::WithParamInterface<GpuCase> {
+ protected:
+  PostOptions options() const {
+    PostOptions options;
+    options.route = GetParam().route;
+    return options;
+  }
+};
+
+TEST_P(GpuTransferTest, RangesOfEveryFormBringEveryByteAndTouchNoOther) {
+  if (!StartFor(GetParam())) return;
+  std::mt19937_64 random(std::hash<std::string>()(GetParam().name));
+  const uint64_t room = fake() ? 4 * kMiB + 13 : 64 * kMiB + 13;
+  End source = OpenSource(GetParam(), room);
+  End destination = OpenDestination(GetParam(), room);
+  const std::vector<uint64_t> sizes = {
+      0, 1, 7, 8, 4095, 65536 + 3, 1 << 20, room / 2 - 5, room / 2 - 5, 0};
+  for (size_t i = 0; i < sizes.size() + 10; ++i) {
+    const uint64_t bytes = i < sizes.size() ? sizes[i] : random() % (room / 2);
+    SCOPED_TRACE(::testing::Message() << "round " << i << ", " << bytes << " bytes");
+    Fill(source.arena, 0, room, 2 * i);
+    Fill(destination.arena, 0, room, 2 * i + 1);
+    Transfer send(destination.device, "k"), receive(source.device, "k");
+    const auto from = LayOut(random, source.arena, room, bytes, &send);
+    const auto to = LayOut(random, destination.arena, room, bytes, &receive);
+    Batch received = Must(destination.session.Receive(destination.device, {receive}, options()));
+    Batch sent = Must(source.session.Send(source.device, {send}, options()));
+    ASSERT_THAT(received.Wait(kSoon), IsOk());
+    ASSERT_THAT(sent.Wait(kSoon), IsOk());
+    std::string expected(room, '\0'), given(room, '\0');
+    FillPattern(given.data(), room, 2 * i);
+    FillPattern(expected.data(), room, 2 * i + 1);
+    Apply(given, from, &expected, to);
+    ASSERT_TRUE(ReadAll(destination.arena) == expected);
+    ASSERT_TRUE(Has(source.arena, 0, room, 2 * i));
+  }
+}
+
+TEST_P(GpuTransferTest, ALargeBufferAtAnOddOffset) {
+  if (!StartFor(GetParam())) return;
+  size_t free_bytes = 0, total = 0;
+  ASSERT_CU(driver_->cuCtxSetCurrent(driver_->context(0)));
+  ASSERT_CU(driver_->cuMemGetInfo(&free_bytes, &total));
+  const uint64_t most = fake() ? 64 * kMiB : 3ull << 30;
+  const uint64_t bytes = std::min<uint64_t>(most, free_bytes / 4);
+  End source = OpenSource(GetParam(), bytes + 4096);
+  End destination = OpenDestination(GetParam(), bytes + 4096);
+  Fill(source.arena, 1001, bytes, 1);
+  Fill(destination.arena, 0, bytes + 4096, 2);
+  Batch receive = Receive(destination, source, "k", {destination.arena.Range(7, bytes)}, options());
+  Batch send = Send(source, destination, "k", {source.arena.Range(1001, bytes)}, options());
+  ASSERT_THAT(receive.Wait(4 * kSoon), IsOk());
+  ASSERT_THAT(send.Wait(kSoon), IsOk());
+  EXPECT_TRUE(Has(destination.arena, 7, bytes, 1));
+}
+
+TEST_P(GpuTransferTest, BatchesOfBothDirectionsAtOnceReadTheSameBytes) {
+  if (!StartFor(GetParam())) return;
+  constexpr uint64_t kPiece = 256 * 1024 + 5;
+  constexpr uint64_t kPieces = 8;
+  End a = OpenSource(GetParam(), kPiece * (kPieces + 1));
+  End b = OpenDestination(GetParam(), kPiece * (kPieces + 1));
+  for (int round = 0; round < 5; ++round) {
+    // The first piece of each is read by all transfers of its direction, the others are written.
+    Fill(a.arena, 0, kPiece, 2 * round);
+    Fill(b.arena, 0, kPiece, 2 * round + 1);
+    Fill(a.arena, kPiece, kPiece * kPieces, 1000);
+    Fill(b.arena, kPiece, kPiece * kPieces, 1000);
+    std::vector<Batch> batches;
+    PostOptions sends = options();
+    sends.over_timeline = 1;
+    for (uint64_t i = 0; i < kPieces; ++i) {
+      const std::string key = "k" + std::to_string(i);
+      const uint64_t at = kPiece * (i + 1);
+      batches.push_back(Receive(b, a, key, {b.arena.Range(at, kPiece)}, options()));
+      batches.push_back(Send(b, a, key + "b", {b.arena.Range(0, kPiece)}, sends));
+      batches.push_back(Receive(a, b, key + "b", {a.arena.Range(at, kPiece)}, options()));
+      batches.push_back(Send(a, b, key, {a.arena.Range(0, kPiece)}, sends));
+    }
+    for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
+    for (uint64_t i = 1; i <= kPieces; ++i) {
+      ASSERT_TRUE(Has(b.arena, kPiece * i, kPiece, 2 * round));
+      ASSERT_TRUE(Has(a.arena, kPiece * i, kPiece, 2 * round + 1));
+    }
+  }
+}
+
+TEST_P(GpuTransferTest, SeveralClientProcessesOfEachDaemon) {
+  if (!StartFor(GetParam())) return;
+  End source = OpenSource(GetParam(), 1);  // only for its device and node
+  End destination = OpenDestination(GetParam(), 1);
+  constexpr int kPairs = 3;
+  constexpr uint64_t kBytes = 3 * kMiB + 1;
+  std::vector<std::unique_ptr<ClientProcess>> sources, destinations;
+  for (int i = 0; i < kPairs; ++i) {
+    sources.push_back(std::make_unique<ClientProcess>(node(0).client_dir(), "source"));
+    destinations.push_back(std::make_unique<ClientProcess>(
+        node(GetParam().one_node ? 0 : 1).client_dir(), "destination"));
+    EXPECT_EQ(sources[i]->Tell(absl::StrCat("arena ", source.device, " ", kBytes)), "OK 0");
+    EXPECT_EQ(destinations[i]->Tell(absl::StrCat("arena ", destination.device, " ", kBytes)),
+              "OK 0");
+    EXPECT_EQ(sources[i]->Tell(absl::StrCat("fill 0 0 ", kBytes, " ", i)), "OK");
+    EXPECT_EQ(destinations[i]->Tell(absl::StrCat("fill 0 0 ", kBytes, " ", 100 + i)), "OK");
+  }
+  for (int i = 0; i < kPairs; ++i) {
+    const std::string rest = absl::StrCat(" k", i, " 0 0 ", kBytes, " route=", GetParam().route);
+    EXPECT_EQ(destinations[i]->Tell(
+                  absl::StrCat("receive ", destination.device, " ", source.device, rest)),
+              "OK 0");
+    EXPECT_EQ(sources[i]->Tell(absl::StrCat("send ", source.device, " ", destination.device, rest)),
+              "OK 0");
+  }
+  for (int i = 0; i < kPairs; ++i) {
+    EXPECT_EQ(destinations[i]->Tell("wait 0 30000"), "OK");
+    EXPECT_EQ(destinations[i]->Tell(absl::StrCat("check 0 0 ", kBytes, " ", i)), "OK");
+    EXPECT_EQ(sources[i]->Finish(), 0);
+    EXPECT_EQ(destinations[i]->Finish(), 0);
+  }
+}
+
+TEST_P(GpuTransferTest, PreparedBatchesCarryNewBytesWithEveryFiring) {
+  if (!StartFor(GetParam())) return;
+  constexpr uint64_t kPiece = 4096 + 1;
+  constexpr uint64_t kPieces = 100;
+  End source = OpenSource(GetParam(), kPiece * kPieces);
+  End destination = OpenDestination(GetParam(), kPiece * kPieces);
+  std::vector<Transfer> sends, receives;
+  for (uint64_t i = 0; i < kPieces; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    sends.emplace_back(destination.device, key,
+                       std::vector<Range>{source.arena.Range(i * kPiece, kPiece)});
+    receives.emplace_back(
+        source.device, key,
+        std::vector<Range>{destination.arena.Range((kPieces - 1 - i) * kPiece, kPiece)});
+  }
+  Prepared receive =
+      Must(destination.session.PrepareReceive(destination.device, receives, options()));
+  Prepared send = Must(source.session.PrepareSend(source.device, sends, options()));
+  for (uint64_t round = 0; round < 10; ++round) {
+    for (uint64_t i = 0; i < kPieces; ++i) Fill(source.arena, i * kPiece, kPiece, round + i);
+    Fill(destination.arena, 0, kPiece * kPieces, 999);
+    ASSERT_THAT(receive.Fire(), IsOk());
+    ASSERT_THAT(send.Fire(), IsOk());
+    ASSERT_THAT(receive.Wait(kSoon), IsOk());
+    ASSERT_THAT(send.Wait(kSoon), IsOk());
+    for (uint64_t i = 0; i < kPieces; ++i) {
+      ASSERT_TRUE(Has(destination.arena, (kPieces - 1 - i) * kPiece, kPiece, round + i));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuTransferTest,
+                         ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
+                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuTransferTest,
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped,
+                                           kGpuToHostMapped),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace ferry::testing
