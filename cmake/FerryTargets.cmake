@@ -57,3 +57,10 @@ function(ferry_tests name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()
+
+# ferry_relocatable(NAME RPATH): what is installed finds its libraries under RPATH of itself, and so do those
+# libraries theirs (which only the old kind of tag does): an installed tree may be moved, and carried elsewhere.
+function(ferry_relocatable name rpath)
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/${rpath}")
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+endfunction()

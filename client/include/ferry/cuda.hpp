@@ -8,8 +8,7 @@
 //   ferry::cuda::Define(session, stream, 3, 7);         // when the kernel is done
 //   ferry::cuda::Wait(*receive, stream);                // the stream goes on when the bytes are
 //   there Consume<<<grid, block, 0, stream>>>(...);
-#ifndef FERRY_CUDA_HPP_
-#define FERRY_CUDA_HPP_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -76,5 +75,3 @@ inline Status Wait(Prepared& prepared, Stream stream) {
 inline ferry_stream_counts Counts() { return ferry_stream_get_counts(); }
 
 }  // namespace ferry::cuda
-
-#endif  // FERRY_CUDA_HPP_

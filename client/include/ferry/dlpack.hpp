@@ -3,8 +3,7 @@
 // and give, without a copy. Header only. The structs are those of the DLPack specification's
 // DLManagedTensor (the "dltensor" capsule), under names of our own, so that this header and
 // dlpack.h can be used side by side; a pointer to one is cast to the other.
-#ifndef FERRY_DLPACK_HPP_
-#define FERRY_DLPACK_HPP_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -157,5 +156,3 @@ inline Result<Arena> Import(Session& session, uint64_t device, const ManagedTens
 }
 
 }  // namespace ferry::dlpack
-
-#endif  // FERRY_DLPACK_HPP_
