@@ -9,7 +9,6 @@
 //   FERRY_CLIENT_DIR=/tmp/ferry/client ./hello_transfer
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "ferry/ferry.hpp"
@@ -44,7 +43,10 @@ int main() {
   auto target = session->CreateArena(to, 4096);
   if (!target) return Fail("make the target", target.status());
   const std::string text = "hello from " + std::string(devices[0].name);
-  std::memcpy(source->data(), text.data(), text.size());
+  // On a host device source->data() is ordinary memory; this works on GPUs too.
+  if (ferry::Status status = source->Write(0, text.data(), text.size()); !status.ok()) {
+    return Fail("fill the source", status);
+  }
 
   // The receive first; order does not matter. Each device has an 'over' counter of its own.
   ferry::PostOptions at_target;
@@ -58,7 +60,10 @@ int main() {
 
   if (ferry::Status status = receive->Wait(); !status.ok()) return Fail("receive", status);
   if (ferry::Status status = send->Wait(); !status.ok()) return Fail("send", status);
-  std::printf("%s got \"%.*s\"\n", devices[1].name, static_cast<int>(text.size()),
-              static_cast<const char*>(target->data()));
+  std::string got(text.size(), '\0');
+  if (ferry::Status status = target->Read(0, got.data(), got.size()); !status.ok()) {
+    return Fail("read the target", status);
+  }
+  std::printf("%s got \"%s\"\n", devices[1].name, got.c_str());
   return 0;
 }

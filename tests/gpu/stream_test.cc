@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams of the application that say 'defined' and wait for 'over', with real daemons: order is
 // exact, and whatever dies, no stream hangs.
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace ferry::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 class GpuStreamTest : public GpuTest, public ::testing::WithParamInterface<GpuCase> {
  protected:
@@ -126,6 +131,58 @@ TEST_P(GpuStreamTest, StreamsGoOnWhenTheDaemonIsKilledAndTheBytesAreStillThere) 
   EXPECT_TRUE(Has(source_.arena, 0, kBytes, 1));
   never = Prepared();
   ExpectTransfer(source_, destination_, "again");
+}
+
+// Both ends in one process, as trainers that set the variable have them; read once, so in a child.
+TEST_P(GpuStreamTest, WithOneConnectionTheHostWaitsAndSaysWhatIsMissing) {
+  if (getenv("FERRY_TEST_CONNECTIONS") == nullptr) {
+    if (!Need(GetParam().gpus())) return;
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    const Finished child =
+        RunProgram({"/usr/bin/env", "FERRY_TEST_CONNECTIONS=1", "CUDA_DEVICE_MAX_CONNECTIONS=1",
+                    absl::StrCat("/proc/", getpid(), "/exe"),
+                    absl::StrCat("--gtest_filter=", test->test_suite_name(), ".", test->name())},
+                   2 * kSoon);
+    EXPECT_EQ(child.status, 0) << child.output;
+    return;
+  }
+  constexpr uint64_t kBytes = 4096;
+  if (!StartEnds(kBytes)) return;
+  Prepared receive = Must(destination_.session.PrepareReceive(
+      destination_.device, {Half(destination_, source_.device)}, options()));
+  Prepared send = Must(
+      source_.session.PrepareSend(source_.device, {Half(source_, destination_.device)}, options()));
+  EXPECT_THAT(cuda::Wait(receive, consumer_, 1),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("this end was fired 0 times")));
+  ASSERT_THAT(cuda::Fire(receive, consumer_), IsOk());
+  EXPECT_THAT(cuda::Wait(receive, consumer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("was fired 0 times")));
+  Produce(1);
+  ASSERT_THAT(cuda::Fire(send, producer_), IsOk());
+  ASSERT_THAT(cuda::Wait(receive, consumer_), IsOk());
+  EXPECT_EQ(receive.over(), 1u);
+  Consume();
+  ASSERT_CU(driver_->cuStreamSynchronize(consumer_));
+  EXPECT_TRUE(HasPattern(seen_, kBytes, 1));
+
+  Batch received = Must(destination_.session.Receive(
+      destination_.device, {Half(destination_, source_.device)}, options()));
+  EXPECT_THAT(cuda::Wait(received, consumer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("waits for its other half")));
+  Transfer half = Half(source_, destination_.device);
+  half.defined_at = Transfer::DefinedAt{2, 5};
+  Batch sent = Must(source_.session.Send(source_.device, {half}, options()));
+  EXPECT_THAT(cuda::Wait(sent, producer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("counter 2 reaches 5")));
+  Produce(2);
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 2, 5), IsOk());
+  ASSERT_THAT(cuda::Wait(sent, producer_), IsOk());
+  ASSERT_THAT(cuda::Wait(received, consumer_), IsOk());
+  EXPECT_TRUE(Has(destination_.arena, 0, kBytes, 2));
+  EXPECT_EQ(cuda::Counts().parked, 0u);
+  EXPECT_EQ(cuda::Counts().stream_waits, 0u);
+  EXPECT_GE(cuda::Counts().host_waits, 1u);
+  EXPECT_EQ(cuda::Counts().would_deadlock, 4u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuStreamTest, ::testing::Values(kGpuSelf),

@@ -46,8 +46,18 @@ export PKG_CONFIG_PATH="$work/prefix/$libdir/pkgconfig"
   $(pkg-config --cflags --libs ferry) -o "$work/hello_pkg_config"
 run "$work/hello_pkg_config" pkg-config
 
-# The header is C.
+# Those for CUDA need none of its own.
+echo '#include <ferry/cuda.hpp>
+#include <ferry/dlpack.hpp>
+int main() { return ferry::cuda::Counts().connections == 0; }' > "$work/cuda.cc"
+# shellcheck disable=SC2046
+"$cxx" -std=c++17 -Wall -Wextra -Werror -pedantic -fno-exceptions -fno-rtti "$work/cuda.cc" \
+  $(pkg-config --cflags --libs ferry) -o "$work/cuda"
+LD_LIBRARY_PATH=$work/prefix/$libdir "$work/cuda"
+
+# The headers are C.
 echo '#include <ferry/ferry.h>
+#include <ferry/ferry_cuda.h>
 int main(void) { return ferry_version()[0] == 0; }' > "$work/c.c"
 # shellcheck disable=SC2046
 cc -std=c99 -Wall -Wextra -Werror -pedantic "$work/c.c" $(pkg-config --cflags --libs ferry) -o "$work/c"
