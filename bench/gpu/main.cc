@@ -81,6 +81,7 @@ class PeerCopy {
           "copy from GPU to GPU"));
     }
     for (int from = 0; from < (both ? 2 : 1); ++from) {
+      driver_->cuCtxSetCurrent(driver_->context(from));
       RETURN_IF_ERROR(
           FromCuda(*driver_, driver_->cuStreamSynchronize(stream_[from]), "await the copy"));
     }
@@ -243,9 +244,10 @@ class GpuBench {
       if (i >= 10) took.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - start));
       RETURN_IF_ERROR(good(send->Wait()));
     }
-    for (CUstream stream : streams) {
-      driver_->cuStreamSynchronize(stream);
-      driver_->cuStreamDestroy(stream);
+    for (int i = 0; i < 2; ++i) {
+      driver_->cuCtxSetCurrent(driver_->context(devices[i]));
+      driver_->cuStreamSynchronize(streams[i]);
+      driver_->cuStreamDestroy(streams[i]);
     }
     Add(report, Named("8 B prepared, stream to stream, p50"), "us",
         absl::ToDoubleMicroseconds(tools::Median(took)), true, 35);

@@ -14,8 +14,6 @@ const GpuCase kGpuHostToGpu = {"host_to_gpu", FERRY_ROUTE_LOCAL, true, true, fal
 const GpuCase kGpuToHost = {"gpu_to_host", FERRY_ROUTE_LOCAL, true, false, true, false};
 const GpuCase kGpuHostToGpuMapped = {
     "host_to_gpu_mapped", FERRY_ROUTE_MAPPED, false, true, false, false};
-const GpuCase kGpuToHostMapped = {
-    "gpu_to_host_mapped", FERRY_ROUTE_MAPPED, false, false, true, false};
 
 void GpuTest::SetUp() {
   std::string why;
@@ -24,12 +22,18 @@ void GpuTest::SetUp() {
 }
 
 void GpuTest::TearDown() {
-  for (CUstream stream : streams_) {
-    EXPECT_CU(driver_->cuStreamSynchronize(stream));
+  for (const auto& [stream, context] : streams_) {
+    EXPECT_CU(Synchronize(stream));
     driver_->cuStreamDestroy(stream);
   }
   for (char* memory : pinned_) driver_->cuMemFreeHost(memory);
+  CloseEnds();
   ClusterTest::TearDown();
+}
+
+CUresult GpuTest::Synchronize(CUstream stream) {
+  driver_->cuCtxSetCurrent(streams_.at(stream));
+  return driver_->cuStreamSynchronize(stream);
 }
 
 bool GpuTest::fake() const {
@@ -52,7 +56,6 @@ void GpuTest::StartNodes(int nodes, int gpus) {
   for (int i = 0; i < gpus; ++i) {
     options.gpus[static_cast<size_t>(i % nodes)].push_back(std::to_string(i));
   }
-  // Every node has as many ids: one without a GPU has another host device in its place.
   Start(options);
 }
 
@@ -86,9 +89,10 @@ End GpuTest::OpenDestination(const GpuCase& gpu_case, uint64_t bytes) {
 
 CUstream GpuTest::MakeStream(const End& end) {
   CUstream stream = nullptr;
-  EXPECT_CU(driver_->cuCtxSetCurrent(driver_->context(cuda::Device(end.arena))));
+  const CUcontext context = driver_->context(cuda::Device(end.arena));
+  EXPECT_CU(driver_->cuCtxSetCurrent(context));
   EXPECT_CU(driver_->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  streams_.push_back(stream);
+  streams_[stream] = context;
   return stream;
 }
 

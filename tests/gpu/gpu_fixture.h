@@ -4,6 +4,7 @@
 // finds fewer skips and says so. One thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ struct GpuCase {
 inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_case.name; }
 
 extern const GpuCase kGpuLocal, kGpuMapped, kGpuSelf, kGpuHostToGpu, kGpuToHost,
-    kGpuHostToGpuMapped, kGpuToHostMapped;
+    kGpuHostToGpuMapped;
 
 class GpuTest : public ClusterTest {
  protected:
@@ -47,6 +48,10 @@ class GpuTest : public ClusterTest {
 
   // A stream of the context of `end`'s GPU, which is current from then on.
   CUstream MakeStream(const End& end);
+  // Until all that was queued on it has run.
+  CUresult Synchronize(CUstream stream);
+  // A fixture's own sessions, which must be gone before the daemons are looked at.
+  virtual void CloseEnds() {}
   // Host memory that GPUs reach.
   char* Pinned(uint64_t bytes);
   CUdeviceptr Address(const Arena& arena, uint64_t offset = 0) const {
@@ -57,7 +62,7 @@ class GpuTest : public ClusterTest {
   const GpuDriver* driver_ = nullptr;
 
  private:
-  std::vector<CUstream> streams_;
+  std::map<CUstream, CUcontext> streams_;
   std::vector<char*> pinned_;
 };
 

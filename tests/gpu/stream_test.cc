@@ -24,6 +24,10 @@ class GpuStreamTest : public GpuTest, public ::testing::WithParamInterface<GpuCa
     seen_ = Pinned(bytes);
     return true;
   }
+  void CloseEnds() override {
+    source_ = {};
+    destination_ = {};
+  }
   // On the producer's stream: the bytes of `seed`, made on the way.
   void Produce(uint64_t seed) {
     FillPattern(made_, source_.arena.bytes(), seed);
@@ -72,7 +76,7 @@ TEST_P(GpuStreamTest, AConsumerBehindOverNeverSeesOldBytes) {
     ASSERT_THAT(cuda::Define(source_.session, producer_, 0, round), IsOk());
     ASSERT_THAT(cuda::Wait(received, consumer_), IsOk());
     Consume();
-    ASSERT_CU(driver_->cuStreamSynchronize(consumer_));
+    ASSERT_CU(Synchronize(consumer_));
     ASSERT_TRUE(HasPattern(seen_, kBytes, round)) << "round " << round;
     ASSERT_THAT(received.Wait(kSoon), IsOk());
     ASSERT_THAT(sent.Wait(kSoon), IsOk());
@@ -95,9 +99,9 @@ TEST_P(GpuStreamTest, PreparedFromStreamToStreamWithoutACall) {
     ASSERT_THAT(cuda::Wait(send, producer_), IsOk());  // its bytes may be made anew
     ASSERT_THAT(cuda::Wait(receive, consumer_), IsOk());
     Consume();
-    ASSERT_CU(driver_->cuStreamSynchronize(consumer_));
+    ASSERT_CU(Synchronize(consumer_));
     ASSERT_TRUE(HasPattern(seen_, kBytes, round)) << "round " << round;
-    ASSERT_CU(driver_->cuStreamSynchronize(producer_));
+    ASSERT_CU(Synchronize(producer_));
   }
   EXPECT_EQ(receive.over(), 100u);
 }
@@ -122,7 +126,7 @@ TEST_P(GpuStreamTest, StreamsGoOnWhenTheDaemonIsKilledAndTheBytesAreStillThere) 
   ASSERT_THAT(cuda::Wait(never, streams.back(), 1), IsOk());
   const size_t killed = GetParam().one_node ? 0 : 1;
   node(killed).Kill();
-  for (CUstream stream : streams) ASSERT_CU(driver_->cuStreamSynchronize(stream));
+  for (CUstream stream : streams) ASSERT_CU(Synchronize(stream));
   for (Batch& batch : batches) EXPECT_THAT(batch.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST"));
   ASSERT_TRUE(node(killed).Start());
   ASSERT_THAT(destination_.session.WaitAttached(kSoon), IsOk());
@@ -162,7 +166,7 @@ TEST_P(GpuStreamTest, WithOneConnectionTheHostWaitsAndSaysWhatIsMissing) {
   ASSERT_THAT(cuda::Wait(receive, consumer_), IsOk());
   EXPECT_EQ(receive.over(), 1u);
   Consume();
-  ASSERT_CU(driver_->cuStreamSynchronize(consumer_));
+  ASSERT_CU(Synchronize(consumer_));
   EXPECT_TRUE(HasPattern(seen_, kBytes, 1));
 
   Batch received = Must(destination_.session.Receive(

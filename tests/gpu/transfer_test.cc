@@ -141,7 +141,9 @@ TEST_P(GpuTransferTest, ALargeBufferAtAnOddOffset) {
   EXPECT_TRUE(Has(destination.arena, 7, bytes, 1));
 }
 
-TEST_P(GpuTransferTest, BatchesOfBothDirectionsAtOnceReadTheSameBytes) {
+using GpuBothWaysTest = GpuTransferTest;
+
+TEST_P(GpuBothWaysTest, BatchesOfBothDirectionsAtOnceReadTheSameBytes) {
   if (!StartFor(GetParam())) return;
   constexpr uint64_t kPiece = 256 * 1024 + 5;
   constexpr uint64_t kPieces = 8;
@@ -157,11 +159,12 @@ TEST_P(GpuTransferTest, BatchesOfBothDirectionsAtOnceReadTheSameBytes) {
     PostOptions sends = options();
     sends.over_timeline = 1;
     for (uint64_t i = 0; i < kPieces; ++i) {
-      const std::string key = "k" + std::to_string(i);
+      const std::string key = absl::StrCat("k", i);
       const uint64_t at = kPiece * (i + 1);
       batches.push_back(Receive(b, a, key, {b.arena.Range(at, kPiece)}, options()));
-      batches.push_back(Send(b, a, key + "b", {b.arena.Range(0, kPiece)}, sends));
-      batches.push_back(Receive(a, b, key + "b", {a.arena.Range(at, kPiece)}, options()));
+      batches.push_back(Send(b, a, absl::StrCat(key, "b"), {b.arena.Range(0, kPiece)}, sends));
+      batches.push_back(
+          Receive(a, b, absl::StrCat(key, "b"), {a.arena.Range(at, kPiece)}, options()));
       batches.push_back(Send(a, b, key, {a.arena.Range(0, kPiece)}, sends));
     }
     for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
@@ -213,7 +216,7 @@ TEST_P(GpuTransferTest, PreparedBatchesCarryNewBytesWithEveryFiring) {
   End destination = OpenDestination(GetParam(), kPiece * kPieces);
   std::vector<Transfer> sends, receives;
   for (uint64_t i = 0; i < kPieces; ++i) {
-    const std::string key = "k" + std::to_string(i);
+    const std::string key = absl::StrCat("k", i);
     sends.emplace_back(destination.device, key,
                        std::vector<Range>{source.arena.Range(i * kPiece, kPiece)});
     receives.emplace_back(
@@ -240,9 +243,30 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuTransferTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuTransferTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped,
-                                           kGpuToHostMapped),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped),
                          [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuBothWaysTest,
+                         ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
+                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuBothWaysTest, ::testing::Values(kGpuLocal, kGpuMapped),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class MultiGpuRouteTest : public GpuTest {};
+
+// On `mapped` the destination copies, and only a GPU can read a GPU.
+TEST_F(MultiGpuRouteTest, AGpuIsNotMappedByAHostDeviceOfAnotherDaemon) {
+  if (!Need(2)) return;
+  StartNodes(2, 2);
+  End source = Open(0, 0, kMiB);
+  End destination = Open(1, -1, kMiB);
+  PostOptions options;
+  options.route = FERRY_ROUTE_MAPPED;
+  Batch receive = Receive(destination, source, "k", {destination.arena.All()}, options);
+  Batch send = Send(source, destination, "k", {source.arena.All()}, options);
+  EXPECT_THAT(receive.Wait(kSoon),
+              Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE", ::testing::HasSubstr("no copy engine")));
+  EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
+}
 
 }  // namespace
 }  // namespace ferry::testing
