@@ -15,8 +15,8 @@ int Set() {
     setenv("FERRY_NVML_LIBRARY", FAKE_CUDA_LIBRARY, 0);
   }
   // GPUs of this test's own: daemons lock them by UUID, and tests run side by side.
-  const std::string machine = "memory_mib=2048;machine=" + std::to_string(getpid() % 500 + 1);
-  return setenv("FERRY_FAKE_CUDA", machine.c_str(), 0);
+  const std::string settings = "memory_mib=2048;seed=" + std::to_string(getpid());
+  return setenv("FERRY_FAKE_CUDA", settings.c_str(), 0);
 }
 [[maybe_unused]] const int kSet = Set();
 

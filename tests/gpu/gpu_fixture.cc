@@ -52,10 +52,8 @@ void GpuTest::StartNodes(int nodes, int gpus) {
   ClusterOptions options;
   options.nodes = nodes;
   options.devices = 1;
-  options.gpus.resize(static_cast<size_t>(nodes));
-  for (int i = 0; i < gpus; ++i) {
-    options.gpus[static_cast<size_t>(i % nodes)].push_back(std::to_string(i));
-  }
+  options.gpus = gpus / nodes;
+  options.own_gpus = true;
   Start(options);
 }
 

@@ -20,7 +20,7 @@ TEST_F(CudaArenaTest, TheDevicesHaveTheirUuids) {
   const ferry_device gpu = session.devices()[3];
   EXPECT_EQ(gpu.kind, 2);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(gpu.uuid), 16),
-            std::string("ferry-fake-gpu-\1", 16));
+            std::string("ferry-fake-\0\0\0\0\1", 16));
   EXPECT_EQ(session.devices()[0].uuid[0], 0);
 }
 

@@ -293,7 +293,7 @@ FakeDaemon::Session* FakeDaemon::Welcome(const v1::AttachRequest& request, int f
     device->set_global_device_id(behaviour_.devices + i);
     device->set_kind(v1::Device::KIND_GPU);
     device->set_name("gpu" + std::to_string(i));
-    device->set_uuid("ferry-fake-gpu-" + std::string(1, static_cast<char>(i)));
+    device->set_uuid("ferry-fake-" + std::string(4, '\0') + static_cast<char>(i));
   }
   welcome->mutable_limits()->set_bytes(1ull << 36);
   welcome->mutable_limits()->set_arenas(100);
