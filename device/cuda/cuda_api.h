@@ -56,7 +56,14 @@ namespace ferry {
   X(cuEventCreate)                          \
   X(cuEventDestroy)                         \
   X(cuEventRecord)                          \
-  X(cuEventQuery)
+  X(cuEventQuery)                           \
+  X(cuModuleLoadData)                       \
+  X(cuModuleUnload)                         \
+  X(cuModuleGetFunction)                    \
+  X(cuLaunchKernel)                         \
+  X(cuMemHostAlloc)                         \
+  X(cuMemFreeHost)                          \
+  X(cuMemHostGetDevicePointer)
 
 // The names above are macros of cuda.h for the versions that it declares, here and in the library.
 struct CudaApi {

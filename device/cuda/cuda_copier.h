@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies by a GPU's copy engine: a step is one call for its pieces and an event behind them.
-// Several steps are under way, so that the engine never waits for us; small ones wait for what is
-// under way at most. Home: the lane.
+// Copies by a GPU: a step is one call for its pieces and an event behind them. The copy engine
+// takes it, or, where that would be over sooner, the gather kernel (MoverChoice). Several steps are
+// under way, so that the engine never waits for us; small ones wait for what is under way at most.
+// Home: the lane.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "device/copier.h"
+#include "device/cuda/cuda_gather.h"
 
 namespace ferry {
 
@@ -23,13 +26,20 @@ class CudaCopier : public Copier {
   std::optional<absl::Status> TakeOver() override;
 
  private:
-  absl::Status StartPieces(absl::Span<const CopyPiece> pieces);
+  struct Step {
+    absl::Status refused;  // what a call said when it was begun
+    bool timed = false;    // the kernel's, with the stream to itself
+    size_t bytes = 0;
+    absl::Time begun;
+  };
+  absl::Status StartPieces(absl::Span<const CopyPiece> pieces, Step& step);
 
   CudaDevice& device_;
   const size_t engine_;
   uint64_t begun_ = 0;
   uint64_t over_ = 0;
-  std::vector<absl::Status> refused_;  // by step: what a call said when it was begun
+  std::vector<Step> steps_;  // by number, modulo
+  MoverChoice choice_;
   std::vector<unsigned long long> to_, from_;
   std::vector<size_t> sizes_;
 };

@@ -123,6 +123,7 @@ absl::Status CudaDevice::OpenContext() {
     made = engine.status();
     if (engine.ok()) engines_[i] = *std::move(engine);
   }
+  if (made.ok()) LoadGather();
   if (!made.ok()) {
     CloseContext();
     return Annotate(made, doing);
@@ -130,6 +131,21 @@ absl::Status CudaDevice::OpenContext() {
   FlightRecorder::Get().Record("cuda.context", static_cast<uint64_t>(info_.ordinal), 1);
   FERRY_LOG(info, "gpu.context", LogFields("uuid", info_.uuid_text()), "opened");
   return absl::OkStatus();
+}
+
+void CudaDevice::LoadGather() {
+  for (size_t i = 0; i < kCopyEngines; ++i) {
+    absl::StatusOr<std::unique_ptr<CudaGather>> gather =
+        CudaGather::Make(api_, CudaEngine::kSteps,
+                         CudaEngine::kPieces + CudaEngine::kBytes / CudaGather::kTaskBytes);
+    if (!gather.ok()) {
+      FERRY_LOG(warn, "gpu.gather", LogFields("uuid", info_.uuid_text()),
+                "many small pieces go by the copy engine: {}",
+                std::string(gather.status().message()));
+      return;
+    }
+    engines_[i]->gather = *std::move(gather);
+  }
 }
 
 void CudaDevice::CloseContext() {
@@ -161,8 +177,8 @@ absl::StatusOr<std::unique_ptr<DeviceMemory>> CudaDevice::Map(const MemoryShare&
 absl::StatusOr<std::unique_ptr<MemoryPin>> CudaDevice::Pin(const DeviceMemory& host,
                                                            bool read_only) {
   RETURN_IF_ERROR(Hold());
-  const unsigned flags =
-      CU_MEMHOSTREGISTER_PORTABLE | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
+  const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                         (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
   const CUresult registered = api_.cuMemHostRegister(host.data(), host.bytes(), flags);
   if (registered != CUDA_SUCCESS) {
     absl::Status status = CudaError(

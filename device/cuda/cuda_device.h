@@ -84,6 +84,8 @@ class CudaDevice {
   absl::Status Hold();
   void Letgo();
   absl::Status OpenContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // For the copiers' engines; without it they go on by copy engine alone.
+  void LoadGather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MakeCurrent() const;
   std::string Name() const;
@@ -97,7 +99,8 @@ class CudaDevice {
   std::atomic<bool> released_{false};
   // Set while holds_ is not 0; read without the lock by those who hold.
   CUctx_st* context_ = nullptr;
-  std::unique_ptr<CudaEngine> engines_[3];  // for copies, urgent copies, memory
+  static constexpr size_t kCopyEngines = 2;
+  std::unique_ptr<CudaEngine> engines_[kCopyEngines + 1];  // for copies, urgent copies; memory
 };
 
 }  // namespace ferry

@@ -6,11 +6,15 @@
 #include <memory>
 
 #include "device/cuda/cuda_api.h"
+#include "device/cuda/cuda_gather.h"
 
 namespace ferry {
 
 struct CudaEngine {
+  // Of its copier: steps under way, and what one may have.
   static constexpr size_t kSteps = 4;
+  static constexpr size_t kBytes = size_t{64} << 20;
+  static constexpr size_t kPieces = size_t{16} << 10;
 
   // In the current context.
   static absl::StatusOr<std::unique_ptr<CudaEngine>> Make(const CudaApi& api, int priority);
@@ -19,6 +23,7 @@ struct CudaEngine {
   const CudaApi* api = nullptr;
   CUstream stream = nullptr;
   CUevent events[kSteps] = {};
+  std::unique_ptr<CudaGather> gather;  // null: this stream moves nothing by kernel
 };
 
 }  // namespace ferry

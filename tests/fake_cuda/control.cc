@@ -36,6 +36,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.exclusive = number != 0;
     } else if (key == "copy_us") {
       settings.copy_us = number;
+    } else if (key == "kernel_us") {
+      settings.kernel_us = number;
     } else if (key == "gate") {
       settings.gate = value;
     } else if (key == "fail_copy") {
@@ -91,6 +93,7 @@ void fake_cuda_get_counts(fake_cuda_counts* counts) {
   counts->copies = state.copies;
   counts->batches = state.batches;
   counts->pageable_copies = state.pageable;
+  counts->launches = state.launches;
   counts->bytes_copied = state.bytes_copied;
   counts->reservations = state.reserved.size();
   counts->registrations = state.registered.size();

@@ -11,11 +11,12 @@
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
 //   exclusive=1      exclusive-process mode: the second process with a context is refused
 //   copy_us=N        what each copy of a stream takes at least
+//   kernel_us=N      what each kernel waits before it starts, as beside another process's
 //   gate=PATH        while the file exists, copies of streams wait
-//   fail_copy=N      the Nth copy from now is refused by the call (LAUNCH_OUT_OF_RESOURCES)
-//   sticky=N         the Nth copy from now fails as hardware does: the process's GPUs are lost,
-//   every
-//                    later call answers ECC_UNCORRECTABLE; 0 takes that back
+//   fail_copy=N      the Nth copy or launch from now is refused by the call
+//                    (LAUNCH_OUT_OF_RESOURCES)
+//   sticky=N         the Nth copy or launch from now fails as hardware does: the process's GPUs are
+//                    lost, every later call answers ECC_UNCORRECTABLE; 0 takes that back
 //
 // The number of streams that may wait for a word before all others of the process stand still is
 // CUDA_DEVICE_MAX_CONNECTIONS (1 to 32, default 8), as with the real one.
@@ -39,6 +40,7 @@ struct fake_cuda_counts {
   uint64_t parked;           // streams that wait for a word, now
   uint64_t copies;           // started by a call, each entry of a batch one
   uint64_t batches;          // calls of cuMemcpyBatchAsync
+  uint64_t launches;         // of kernels
   uint64_t pageable_copies;  // with host memory that is not registered: the caller waited
   uint64_t bytes_copied;     // that arrived
   uint64_t reservations;     // of address space, now

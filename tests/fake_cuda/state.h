@@ -31,6 +31,7 @@ struct Settings {
   bool no_vmm = false;
   bool exclusive = false;
   uint64_t copy_us = 0;
+  uint64_t kernel_us = 0;  // before a kernel starts, as beside another process's
   std::string gate;
   uint64_t fail_copy = 0;
   uint64_t sticky = 0;
@@ -69,6 +70,14 @@ struct EventState {
   std::atomic<uint64_t> asked{0};
   std::atomic<uint64_t> done{0};
   std::atomic<uint64_t> when_ns{0};
+};
+
+// A loaded image; its one kernel is known by name.
+struct CUmod_st {
+  CUcontext context = nullptr;
+};
+struct CUfunc_st {
+  CUmodule module = nullptr;
 };
 
 struct CUevent_st {
@@ -120,6 +129,7 @@ struct State {
   std::set<CUcontext> contexts;
   std::set<CUstream> streams;
   std::set<CUevent> events;
+  std::map<CUmodule, CUfunc_st> modules;
   // Device addresses are all inside one region that nothing else uses, so that a stale one is seen.
   std::byte* region = nullptr;
   size_t region_bytes = size_t{256} << 30;
@@ -130,7 +140,7 @@ struct State {
   std::map<CUmemGenericAllocationHandle, std::pair<std::shared_ptr<Physical>, int>> handles;
   CUmemGenericAllocationHandle next_handle = 0x1000;
   std::atomic<int> parked{0};
-  std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0};
+  std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0};
 };
 
 State& Get();
@@ -165,6 +175,8 @@ void DropContextStreams(CUcontext context);
 // Streams. `stream` null is the context's default one.
 CUresult FindStream(CUstream stream, CUstream_st** found);
 void Enqueue(CUstream_st& stream, std::function<void()> work);
+// Until no test holds the copies back.
+void AwaitGate(const StreamQueue& queue);
 void Drain(StreamQueue& queue);
 CUresult MakeStream(CUcontext context, unsigned flags, int priority, CUstream* stream);
 // Waits until streams may run although some are parked.

@@ -9,17 +9,8 @@
 #include "state.h"
 
 namespace fake_cuda {
-namespace {
 
 constexpr auto kLook = std::chrono::microseconds(20);
-
-uintptr_t Address(CUdeviceptr pointer) { return static_cast<uintptr_t>(pointer); }
-
-struct Bytes {
-  uintptr_t to = 0;
-  uintptr_t from = 0;
-  size_t size = 0;
-};
 
 void AwaitGate(const StreamQueue& queue) {
   State& state = Get();
@@ -33,6 +24,16 @@ void AwaitGate(const StreamQueue& queue) {
     std::this_thread::sleep_for(kLook);
   }
 }
+
+namespace {
+
+uintptr_t Address(CUdeviceptr pointer) { return static_cast<uintptr_t>(pointer); }
+
+struct Bytes {
+  uintptr_t to = 0;
+  uintptr_t from = 0;
+  size_t size = 0;
+};
 
 // Under mutex. Queues copies, which all must be possible.
 CUresult Copy(CUstream_st& stream, std::vector<Bytes> copies, bool* wait) {

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/cuda_gather.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+// What nvcc made of gather.cu, for every architecture that Ferry knows, and PTX for later ones.
+asm(".section .rodata\n"
+    ".balign 16\n"
+    ".global ferry_gather_image\n"
+    ".hidden ferry_gather_image\n"
+    "ferry_gather_image:\n"
+    ".incbin \"" FERRY_GATHER_IMAGE
+    "\"\n"
+    ".previous\n");
+extern "C" const unsigned char ferry_gather_image[];
+
+namespace ferry {
+namespace {
+
+constexpr unsigned kThreads = 256;
+// Two a SM of the largest GPUs: more were not faster, measured.
+constexpr size_t kMostBlocks = 264;
+
+constexpr absl::Duration kKernelStart = absl::Microseconds(12);
+constexpr absl::Duration kSlice = absl::Milliseconds(2);
+constexpr double kKernelBytesPerSecond = 330e9;
+constexpr absl::Duration kEngineStart = absl::Microseconds(8);
+constexpr absl::Duration kEnginePiece = absl::Nanoseconds(1200);
+constexpr double kEngineBytesPerSecond = 385e9;
+// More than what is expected: then it was not we who had the SMs.
+constexpr absl::Duration kLate = absl::Microseconds(200);
+
+absl::Duration BytesAt(size_t bytes, double per_second) {
+  return absl::Seconds(static_cast<double>(bytes) / per_second);
+}
+
+absl::Duration KernelTime(size_t bytes) {
+  return kKernelStart + BytesAt(bytes, kKernelBytesPerSecond);
+}
+
+}  // namespace
+
+size_t CudaGather::TasksOf(absl::Span<const CopyPiece> pieces) {
+  size_t tasks = 0;
+  for (const CopyPiece& piece : pieces) tasks += (piece.size + kTaskBytes - 1) / kTaskBytes;
+  return tasks;
+}
+
+absl::StatusOr<std::unique_ptr<CudaGather>> CudaGather::Make(const CudaApi& api, size_t steps,
+                                                             size_t most_tasks) {
+  std::unique_ptr<CudaGather> gather(new CudaGather(api));
+  gather->most_tasks_ = most_tasks;
+  RETURN_IF_CUDA(api, api.cuModuleLoadData(&gather->module_, ferry_gather_image),
+                 "load the gather kernel");
+  RETURN_IF_CUDA(api, api.cuModuleGetFunction(&gather->kernel_, gather->module_, "ferry_gather"),
+                 "find the gather kernel");
+  void* tables = nullptr;
+  RETURN_IF_CUDA(api,
+                 api.cuMemHostAlloc(&tables, steps * most_tasks * sizeof(GatherTask),
+                                    CU_MEMHOSTALLOC_DEVICEMAP),
+                 "make the gather kernel's tables");
+  gather->tables_ = static_cast<GatherTask*>(tables);
+  return gather;
+}
+
+CudaGather::~CudaGather() {
+  if (tables_ != nullptr) api_.cuMemFreeHost(tables_);
+  if (module_ != nullptr) api_.cuModuleUnload(module_);
+}
+
+absl::Status CudaGather::Launch(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces) {
+  GatherTask* const table = tables_ + step * most_tasks_;
+  uint32_t count = 0;
+  for (const CopyPiece& piece : pieces) {
+    for (size_t at = 0; at < piece.size; at += kTaskBytes) {
+      FERRY_CHECK(count < most_tasks_);
+      table[count++] = {reinterpret_cast<uintptr_t>(piece.destination) + at,
+                        reinterpret_cast<uintptr_t>(piece.source) + at,
+                        std::min(kTaskBytes, piece.size - at)};
+    }
+  }
+  CUdeviceptr address = 0;
+  RETURN_IF_CUDA(api_, api_.cuMemHostGetDevicePointer(&address, table, 0), "find a table");
+  void* arguments[] = {&address, &count};
+  const auto blocks = static_cast<unsigned>(std::min<size_t>(count, kMostBlocks));
+  RETURN_IF_CUDA(
+      api_,
+      api_.cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr),
+      absl::StrCat("gather ", pieces.size(), " pieces"));
+  return absl::OkStatus();
+}
+
+bool MoverChoice::PreferKernel(size_t pieces, size_t bytes, absl::Time now) const {
+  const absl::Duration kernel = KernelTime(bytes) + (busy(now) ? kSlice : absl::ZeroDuration());
+  const absl::Duration engine = kEngineStart + std::max(static_cast<double>(pieces) * kEnginePiece,
+                                                        BytesAt(bytes, kEngineBytesPerSecond));
+  return kernel < engine;
+}
+
+void MoverChoice::OnKernelOver(size_t bytes, absl::Duration took, absl::Time now) {
+  if (took <= KernelTime(bytes) + kLate) {
+    busy_for_ = kFirstBusy;
+    return;
+  }
+  busy_until_ = now + busy_for_;
+  busy_for_ = std::min(2 * busy_for_, kLongestBusy);
+}
+
+}  // namespace ferry

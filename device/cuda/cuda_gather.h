@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gather kernel in a GPU's context: many small pieces in one launch, straight to where they go,
+// a peer GPU's memory too. It takes SMs, which are the client's, so CudaCopier asks whether it pays
+// (ChooseMover). Made and destroyed with the context, on the memory thread; launched by the lane.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "device/copier.h"
+#include "device/cuda/cuda_api.h"
+
+namespace ferry {
+
+struct GatherTask {  // as Task in gather.cu
+  uint64_t to = 0, from = 0, bytes = 0;
+};
+
+class CudaGather {
+ public:
+  // Longer pieces are cut into tasks of this size. A step has at most kMostTasks.
+  static constexpr size_t kTaskBytes = size_t{64} << 10;
+  static size_t TasksOf(absl::Span<const CopyPiece> pieces);
+
+  // Loads the kernel into the current context, with tables for `steps` launches that are under way.
+  static absl::StatusOr<std::unique_ptr<CudaGather>> Make(const CudaApi& api, size_t steps,
+                                                          size_t most_tasks);
+  ~CudaGather();
+
+  // Launches; the table of `step` is free again when the launch is over.
+  absl::Status Launch(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces);
+
+ private:
+  explicit CudaGather(const CudaApi& api) : api_(api) {}
+
+  const CudaApi& api_;
+  CUmodule module_ = nullptr;
+  CUfunction kernel_ = nullptr;
+  GatherTask* tables_ = nullptr;  // pinned: the kernel reads them where they are
+  size_t most_tasks_ = 0;
+};
+
+// Who moves a step. Measured on two H200 over NVLink (2026-11-22), us, p50, pull:
+//     pieces           copy engine, a call each / batched      kernel
+//     16 x 64 KiB      125 / 31                                15
+//     1,000 x 64 KiB   8,184 / 1,337                           193
+//     10,000 x 4 KiB   63,891 / 9,755                          144
+//     64 x 1 MiB       787 / 221                               195
+//     1 x 256 MiB      689                                     (the copy engine's)
+// While another process's kernels hold the SMs, ours wait for a time slice of theirs, 2 ms.
+class MoverChoice {
+ public:
+  // Whether the kernel would be over before the copy engine.
+  bool PreferKernel(size_t pieces, size_t bytes, absl::Time now) const;
+  // A launch of the kernel that had the stream to itself took so long.
+  void OnKernelOver(size_t bytes, absl::Duration took, absl::Time now);
+  bool busy(absl::Time now) const { return now < busy_until_; }
+
+ private:
+  // How long SMs are taken to be busy that were found so; doubles while they are.
+  static constexpr absl::Duration kFirstBusy = absl::Milliseconds(10);
+  static constexpr absl::Duration kLongestBusy = absl::Seconds(1);
+  absl::Time busy_until_ = absl::InfinitePast();
+  absl::Duration busy_for_ = kFirstBusy;
+};
+
+}  // namespace ferry

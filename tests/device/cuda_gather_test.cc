@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who moves many small pieces: the rule, and the kernel's launches through the fake CUDA.
+#include "device/cuda/cuda_gather.h"
+
+#include <fake_cuda.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "base/executor.h"
+#include "device/cuda/cuda_device.h"
+
+namespace ferry {
+namespace {
+
+constexpr size_t kKiB = 1024;
+constexpr size_t kMiB = 1024 * kKiB;
+
+TEST(MoverChoiceTest, TheKernelTakesManySmallPieces) {
+  const MoverChoice choice;
+  const absl::Time now;
+  EXPECT_TRUE(choice.PreferKernel(16, 16 * 64 * kKiB, now));
+  EXPECT_TRUE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
+  EXPECT_TRUE(choice.PreferKernel(10'000, 10'000 * 4 * kKiB, now));
+  EXPECT_FALSE(choice.PreferKernel(1, 64 * kKiB, now));
+  EXPECT_FALSE(choice.PreferKernel(1, 256 * kMiB, now));
+  EXPECT_FALSE(choice.PreferKernel(4, 64 * kMiB, now));
+}
+
+TEST(MoverChoiceTest, BusySmsAreLeftAloneUnlessTheEngineIsSlowerStill) {
+  MoverChoice choice;
+  absl::Time now;
+  choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  EXPECT_TRUE(choice.busy(now));
+  EXPECT_FALSE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
+  EXPECT_TRUE(choice.PreferKernel(10'000, 10'000 * 4 * kKiB, now));
+  now += absl::Milliseconds(10);
+  EXPECT_FALSE(choice.busy(now));
+  EXPECT_TRUE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
+  // Found busy again and again: tried less and less often.
+  choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  EXPECT_TRUE(choice.busy(now + absl::Milliseconds(19)));
+  for (int i = 0; i < 10; ++i) choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  EXPECT_TRUE(choice.busy(now + absl::Milliseconds(999)));
+  EXPECT_FALSE(choice.busy(now + absl::Seconds(1)));
+  // A launch in time: not busy, and the next time it is found so it is for a short while.
+  now += absl::Seconds(1);
+  choice.OnKernelOver(kMiB, absl::Microseconds(20), now);
+  choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  EXPECT_TRUE(choice.busy(now + absl::Milliseconds(9)));
+  EXPECT_FALSE(choice.busy(now + absl::Milliseconds(10)));
+}
+
+class GatherCopierTest : public testing::Test {
+ protected:
+  GatherCopierTest()
+      : gpu_(FAKE_CUDA_LIBRARY, (*FindGpus(FAKE_CUDA_LIBRARY))[0], {0, 1}),
+        from_(Allocate()),
+        to_(Allocate()),
+        copier_(gpu_.MakeCopier(/*urgent=*/false)) {
+    std::mt19937 random(1);
+    for (size_t i = 0; i < kBytes; ++i) from_->data()[i] = static_cast<std::byte>(random());
+    memset(to_->data(), 0xee, kBytes);
+  }
+  ~GatherCopierTest() override { fake_cuda_configure("kernel_us=0;fail_copy=0"); }
+
+  std::unique_ptr<DeviceMemory> Allocate() {
+    auto memory = gpu_.Map({MemoryKind::kCudaAllocate, kBytes}, {});
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return *std::move(memory);
+  }
+  // Pieces of odd sizes at odd places, none touching another, until the memory is full.
+  std::vector<CopyPiece> Scattered(size_t most) {
+    std::mt19937 random(2);
+    std::vector<CopyPiece> pieces;
+    for (size_t at = 0; at + most < kBytes;) {
+      const size_t size = 1 + random() % most;
+      pieces.push_back({to_->data() + at, from_->data() + at, size});
+      at += size + 1 + random() % 7;
+    }
+    return pieces;
+  }
+  absl::Status Run(const std::vector<CopyPiece>& pieces) {
+    copier_->Start(pieces);
+    while (true) {
+      if (std::optional<absl::Status> over = copier_->TakeOver()) return *over;
+    }
+  }
+  void ExpectCopied(const std::vector<CopyPiece>& pieces) {
+    std::vector<std::byte> expected(kBytes, std::byte{0xee});
+    for (const CopyPiece& piece : pieces) {
+      memcpy(expected.data() + (piece.destination - to_->data()), piece.source, piece.size);
+    }
+    EXPECT_EQ(memcmp(to_->data(), expected.data(), kBytes), 0);
+  }
+  static uint64_t Launches() {
+    fake_cuda_counts counts;
+    fake_cuda_get_counts(&counts);
+    return counts.launches;
+  }
+
+  static constexpr size_t kBytes = 4 * kMiB;
+  CudaDevice gpu_;
+  std::unique_ptr<DeviceMemory> from_, to_;
+  std::unique_ptr<Copier> copier_;
+};
+
+TEST_F(GatherCopierTest, ManySmallPiecesAreOneLaunch) {
+  const uint64_t before = Launches();
+  const std::vector<CopyPiece> pieces = Scattered(3000);
+  ASSERT_GT(pieces.size(), 1000u);
+  EXPECT_TRUE(Run(pieces).ok());
+  EXPECT_EQ(Launches(), before + 1);
+  ExpectCopied(pieces);
+}
+
+TEST_F(GatherCopierTest, PiecesLongerThanATaskAreCut) {
+  const uint64_t before = Launches();
+  std::vector<CopyPiece> pieces;
+  const size_t size = CudaGather::kTaskBytes + 12'345;
+  for (size_t at = 0; at + size <= kBytes; at += 2 * size) {
+    pieces.push_back({to_->data() + at, from_->data() + at, size});
+  }
+  ASSERT_GE(pieces.size(), 16u);
+  EXPECT_TRUE(Run(pieces).ok());
+  EXPECT_EQ(Launches(), before + 1);
+  ExpectCopied(pieces);
+}
+
+TEST_F(GatherCopierTest, ALateLaunchSendsTheNextToTheCopyEngine) {
+  fake_cuda_configure("kernel_us=5000");
+  const std::vector<CopyPiece> pieces = Scattered(10'000);
+  uint64_t launches = 0, runs = 0;
+  const uint64_t before = Launches();
+  // A machine that lets us wait may find the SMs' time over before the next is begun.
+  while (launches == runs && runs < 100) {
+    EXPECT_TRUE(Run(pieces).ok());
+    ++runs;
+    launches = Launches() - before;
+  }
+  EXPECT_GE(launches, 1u);
+  EXPECT_EQ(launches, runs - 1);
+  ExpectCopied(pieces);
+}
+
+TEST_F(GatherCopierTest, ARefusedLaunchIsTheStepsFailure) {
+  fake_cuda_configure("fail_copy=1");
+  EXPECT_FALSE(Run(Scattered(3000)).ok());
+  EXPECT_TRUE(Run(Scattered(3000)).ok());
+  ExpectCopied(Scattered(3000));
+}
+
+TEST_F(GatherCopierTest, StepsUnderWayHaveTablesOfTheirOwn) {
+  fake_cuda_hold_copies(1);
+  const std::vector<CopyPiece> pieces = Scattered(3000);
+  const size_t steps = copier_->limits().steps;
+  ASSERT_GT(steps, 1u);
+  const size_t part = pieces.size() / steps;
+  std::vector<CopyPiece> begun;
+  for (size_t i = 0; i < steps; ++i) {
+    const std::vector<CopyPiece> step(pieces.begin() + static_cast<long>(i * part),
+                                      pieces.begin() + static_cast<long>((i + 1) * part));
+    begun.insert(begun.end(), step.begin(), step.end());
+    copier_->Start(step);
+  }
+  fake_cuda_hold_copies(0);
+  for (size_t over = 0; over < steps;) {
+    if (std::optional<absl::Status> status = copier_->TakeOver()) {
+      EXPECT_TRUE(status->ok()) << *status;
+      ++over;
+    }
+  }
+  ExpectCopied(begun);
+}
+
+}  // namespace
+}  // namespace ferry

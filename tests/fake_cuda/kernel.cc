@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and launches: of the one kernel that there is, ferry_gather.
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "state.h"
+
+using namespace fake_cuda;
+
+namespace {
+
+struct Task {  // as in device/cuda/gather.cu
+  uint64_t to, from, bytes;
+};
+
+constexpr uint32_t kFatbinMagic = 0xBA55ED50;
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  CUcontext context = nullptr;
+  if (const CUresult result = ReadyIn(&context); result != CUDA_SUCCESS) return result;
+  uint32_t magic = 0;
+  memcpy(&magic, image, sizeof(magic));
+  if (magic != kFatbinMagic) return CUDA_ERROR_INVALID_IMAGE;
+  *module = new CUmod_st{context};
+  state.modules[*module] = {*module};
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  if (const CUresult result = Ready(); result != CUDA_SUCCESS) return result;
+  if (state.modules.erase(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  delete module;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  const auto found = state.modules.find(module);
+  if (found == state.modules.end()) return CUDA_ERROR_INVALID_HANDLE;
+  if (strcmp(name, "ferry_gather") != 0) return CUDA_ERROR_NOT_FOUND;
+  *function = &found->second;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads,
+                        unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  CUstream_st* found = nullptr;
+  if (const CUresult result = FindStream(stream, &found); result != CUDA_SUCCESS) return result;
+  if (state.modules.count(function->module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (function->module->context != found->context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+  // Arguments are taken now, the table is read when the kernel runs.
+  const auto address = static_cast<uintptr_t>(*static_cast<CUdeviceptr*>(arguments[0]));
+  const uint32_t count = *static_cast<uint32_t*>(arguments[1]);
+  const int device = found->context->device;
+  const auto slice = std::chrono::microseconds(state.settings.kernel_us);
+  Settings& settings = state.settings;
+  if (settings.fail_copy > 0 && --settings.fail_copy == 0) {
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  }
+  const bool fatal = settings.sticky > 0 && --settings.sticky == 0;
+  ++state.launches;
+  Enqueue(*found, [queue = found->queue.get(), address, count, device, slice, fatal] {
+    State& state = Get();
+    AwaitConnection(*queue);
+    AwaitGate(*queue);
+    if (slice.count() > 0) std::this_thread::sleep_for(slice);
+    if (queue->dropped || state.sticky != CUDA_SUCCESS) return;
+    for (uint32_t i = 0; i < count; ++i) {
+      const Task& task = reinterpret_cast<const Task*>(address)[i];
+      {
+        // As the real one: what a kernel may not touch ends the context.
+        std::lock_guard lock(state.mutex);
+        for (const uint64_t end : {task.to, task.from}) {
+          if (!MayTouch(device, end, task.bytes) || Pageable(end, task.bytes)) {
+            state.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+            return;
+          }
+        }
+      }
+      memmove(reinterpret_cast<void*>(task.to), reinterpret_cast<const void*>(task.from),
+              task.bytes);
+      state.bytes_copied += task.bytes;
+    }
+    if (fatal) state.sticky = CUDA_ERROR_ECC_UNCORRECTABLE;
+  });
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
