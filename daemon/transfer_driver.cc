@@ -380,11 +380,10 @@ void TransferDriver::Carry(Outbox outbox) {
   for (const PeerId peer : outbox.wanted_peers) hooks_.want_peer(peer);
   for (size_t i = 0; i < outbox.messages.size();) {
     const PeerId peer = outbox.messages[i].first;
-    std::vector<PeerMessage> batch;
+    std::vector<PeerMessage>& batch = to_peers_[peer];
     for (; i < outbox.messages.size() && outbox.messages[i].first == peer; ++i) {
       batch.push_back(std::move(outbox.messages[i].second));
     }
-    hooks_.send(peer, std::move(batch));
   }
   for (const Watch& watch : outbox.watches) {
     Session* session = sessions_.Find(SessionOf(watch.transfer));
@@ -476,13 +475,7 @@ void TransferDriver::FlushLanes() {
   }
 }
 
-absl::Time TransferDriver::AfterBatch() {
-  const absl::Time now = control_.Now();
-  if (engine_.NextDeadline() <= now) engine_.OnTime(now);
-  for (Outbox outbox = engine_.TakeOutbox(); !outbox.empty(); outbox = engine_.TakeOutbox()) {
-    Carry(std::move(outbox));
-  }
-  FlushLanes();
+void TransferDriver::FlushSessions(absl::Time now) {
   for (const SessionId id : std::exchange(touched_, {})) {
     Session* session = sessions_.Find(id);
     session->AfterEndings(now);
@@ -491,6 +484,25 @@ absl::Time TransferDriver::AfterBatch() {
       session->NotifyWatchers();
     }
     sessions_.OnIdle(*session);
+  }
+}
+
+absl::Time TransferDriver::AfterBatch() {
+  const absl::Time now = control_.Now();
+  if (engine_.NextDeadline() <= now) engine_.OnTime(now);
+  while (true) {
+    if (Outbox outbox = engine_.TakeOutbox(); !outbox.empty()) {
+      Carry(std::move(outbox));
+      continue;
+    }
+    FlushLanes();
+    FlushSessions(now);
+    if (to_peers_.empty()) break;
+    // Clients were first: who waits for an ending waits for nothing else, and to wake somebody takes
+    // its time. A peer that cannot be told any more is lost, of which the engine hears.
+    for (auto& [peer, messages] : std::exchange(to_peers_, {})) {
+      hooks_.send(peer, std::move(messages));
+    }
   }
   return engine_.NextDeadline();
 }

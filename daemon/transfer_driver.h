@@ -126,6 +126,7 @@ class TransferDriver {
   void OnEnded(Ended ended);
   void DropMapping(std::unique_ptr<DeviceMemory> mapping);
   void FlushLanes();
+  void FlushSessions(absl::Time now);
 
   Executor& control_;
   LocalDevices& devices_;
@@ -143,6 +144,7 @@ class TransferDriver {
   // Launches that wait until an arena of ours is registered with a GPU.
   absl::flat_hash_map<ArenaId, std::vector<Launch>> pinning_;
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
+  absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // in AfterBatch
   absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
 };
 

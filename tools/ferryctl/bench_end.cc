@@ -54,10 +54,13 @@ absl::Status BenchEnd::MakeArena(uint64_t bytes, unsigned flags) {
 
 void BenchEnd::FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot) {
   const uint64_t slots = bytes == 0 ? 1 : ferry_arena_bytes(arena_.get()) / bytes;
+  // Scattered, alike at both ends: neighbours would be copied as one.
+  uint64_t stride = 7919;
+  while (std::gcd(stride, slots) != 1) ++stride;
   pieces_.resize(count);
   for (uint64_t i = 0; i < count; ++i) {
     pieces_[i].key = NumberKey(key + i);
-    pieces_[i].offset = (first_slot + i) % slots * bytes;
+    pieces_[i].offset = (first_slot + i) % slots * stride % slots * bytes;
     pieces_[i].bytes = bytes;
   }
 }

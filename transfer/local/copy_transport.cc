@@ -105,7 +105,7 @@ void CopyTransport::StartStep() {
   for (size_t room = limits.bytes; pieces_.size() + step.size() < limits.pieces;) {
     auto* op = static_cast<Op*>(queue_.Next());
     if (op == nullptr || (room == 0 && op->left() > 0)) break;
-    const size_t taken = TakePieces(op->op, std::min(room, kTurnBytes));
+    const size_t taken = TakePieces(op->op, std::min(room, limits.bytes / kTurns));
     room -= taken;
     queue_.Serve(taken);
     ++op->steps;

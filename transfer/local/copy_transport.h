@@ -34,8 +34,8 @@ class CopyTransport : public Transport, private Poller {
   // Answers what is left with ABORTED and waits for the lane. Not from the lane.
   ~CopyTransport() override;
 
-  // What a session has at a turn.
-  static constexpr size_t kTurnBytes = size_t{1} << 20;
+  // A step is shared in so many turns: sessions that wait have one after the other.
+  static constexpr size_t kTurns = 8;
 
   void Launch(std::vector<TransportOp> ops) override;
   // An op that is under way stops at the next step.
