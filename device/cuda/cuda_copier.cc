@@ -39,7 +39,7 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   step.refused = StartPieces(pieces, step);
   // Behind a refusal too: pieces before it are under way.
   const CUresult recorded =
-      api.cuEventRecord(engine.events[begun_ % CudaEngine::kSteps], engine.stream);
+      api.cuEventRecord(engine.events[begun_ % CudaEngine::kSteps], engine.streams[begun_ % 2]);
   if (recorded != CUDA_SUCCESS) {
     step.refused.Update(
         CudaError(api, recorded, absl::StrCat("record a copy on ", device_.Name())));
@@ -50,12 +50,13 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
 absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& step) {
   const CudaApi& api = device_.api_;
   CudaEngine& engine = *device_.engines_[engine_];
+  const CUstream stream = engine.streams[begun_ % 2];
   if (engine.gather != nullptr && pieces.size() >= kBatchFrom) {
     for (const CopyPiece& piece : pieces) step.bytes += piece.size;
     step.begun = MonotonicNow();
     if (choice_.PreferKernel(pieces.size(), step.bytes, step.begun)) {
       step.timed = begun_ == over_;
-      return engine.gather->Launch(engine.stream, begun_ % CudaEngine::kSteps, pieces);
+      return engine.gather->Launch(stream, begun_ % CudaEngine::kSteps, pieces);
     }
   }
   const auto failed = [&](CUresult result) {
@@ -64,8 +65,8 @@ absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& s
   };
   if (pieces.size() < kBatchFrom || api.cuMemcpyBatchAsync == nullptr) {
     for (const CopyPiece& piece : pieces) {
-      const CUresult result = api.cuMemcpyAsync(Pointer(piece.destination), Pointer(piece.source),
-                                                piece.size, engine.stream);
+      const CUresult result =
+          api.cuMemcpyAsync(Pointer(piece.destination), Pointer(piece.source), piece.size, stream);
       if (result != CUDA_SUCCESS) return failed(result);
     }
     return absl::OkStatus();
@@ -82,7 +83,7 @@ absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& s
   attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
   size_t first = 0;
   const CUresult result = api.cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(),
-                                                 to_.size(), &attributes, &first, 1, engine.stream);
+                                                 to_.size(), &attributes, &first, 1, stream);
   return result == CUDA_SUCCESS ? absl::OkStatus() : failed(result);
 }
 

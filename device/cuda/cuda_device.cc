@@ -58,9 +58,10 @@ absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
 absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Make(const CudaApi& api, int priority) {
   auto engine = std::make_unique<CudaEngine>();
   engine->api = &api;
-  RETURN_IF_CUDA(api,
-                 api.cuStreamCreateWithPriority(&engine->stream, CU_STREAM_NON_BLOCKING, priority),
-                 "make a stream");
+  for (CUstream& stream : engine->streams) {
+    RETURN_IF_CUDA(api, api.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
+                   "make a stream");
+  }
   for (CUevent& event : engine->events) {
     RETURN_IF_CUDA(api, api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "make an event");
   }
@@ -71,7 +72,9 @@ CudaEngine::~CudaEngine() {
   for (const CUevent event : events) {
     if (event != nullptr) api->cuEventDestroy(event);
   }
-  if (stream != nullptr) api->cuStreamDestroy(stream);
+  for (const CUstream stream : streams) {
+    if (stream != nullptr) api->cuStreamDestroy(stream);
+  }
 }
 
 CudaDevice::CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team)

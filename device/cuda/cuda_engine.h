@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of a GPU's context with the events of what is under way on it. Made and destroyed with
-// the context, used by one thread at a time.
+// Two streams of a GPU's context, which take steps in turn so that the start of one hides behind
+// the end of another, and the events of what is under way on them. Made and destroyed with the
+// context, used by one thread at a time.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ struct CudaEngine {
   ~CudaEngine();
 
   const CudaApi* api = nullptr;
-  CUstream stream = nullptr;
+  CUstream streams[2] = {};  // step i is on stream i % 2
   CUevent events[kSteps] = {};
   std::unique_ptr<CudaGather> gather;  // null: this stream moves nothing by kernel
 };

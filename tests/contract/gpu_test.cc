@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kArena = uint64_t{128} << 20;
+constexpr uint64_t kArena = uint64_t{320} << 20;  // more than is under way at once
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 fake_cuda_counts Counts() {
@@ -50,7 +50,7 @@ TEST_F(GpuCopies, KeepTheEngineBusyAndNoMore) {
   const uint64_t before = Counts().copies;
   rig_.Launch(0, {{1, {{0, kArena}}, {{0, kArena}}}});
   Settle();
-  // Four steps of 16 MiB; the other half waits with us, where what is small may overtake it.
+  // Four steps of 64 MiB; the rest waits with us, where what is small may overtake it.
   EXPECT_EQ(Counts().copies - before, 4u);
   fake_cuda_hold_copies(0);
   EXPECT_TRUE(rig_.Await(0, 1).ok());
@@ -83,7 +83,7 @@ TEST_F(GpuCopies, AnAbortIsAnsweredWhenNothingIsUnderWay) {
 }
 
 TEST_F(GpuCopies, ManyPiecesAreOneCall) {
-  const uint64_t before = Counts().batches;
+  const uint64_t before = Counts().launches;
   std::vector<Range> from, to;
   for (uint64_t i = 0; i < 500; ++i) {
     from.push_back({ArenaId(1), i * 4096, 4096});
@@ -91,7 +91,7 @@ TEST_F(GpuCopies, ManyPiecesAreOneCall) {
   }
   rig_.Launch(0, {{1, Layout(from), Layout(to)}});
   EXPECT_TRUE(rig_.Await(0, 1).ok());
-  EXPECT_EQ(Counts().batches - before, 1u);
+  EXPECT_EQ(Counts().launches - before, 1u);
   for (uint64_t i = 0; i < 500; ++i) {
     ASSERT_EQ(memcmp(rig_.arena(1) + i * 8192, rig_.arena(0) + i * 4096, 4096), 0) << i;
   }

@@ -44,6 +44,7 @@ void PreparedRunner::Launch(std::vector<TransportOp> ops) {
   for (TransportOp& op : ops) {
     Bundle& bundle = BundleOf(op);
     FERRY_CHECK(ops_.try_emplace({op.transfer, op.attempt}, &bundle).second);
+    bundle.whole.clear();
     bundle.parts.push_back({op.transfer, op.attempt,
                             op.copy ? std::make_unique<CopyPlan>(*std::move(op.copy)) : nullptr});
     bundle.ends.own->Arm();
@@ -106,6 +107,7 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
     bundle.next = 0;
     for (Part& part : bundle.parts) part.copy->Rewind();
   }
+  bundle.whole.clear();
   const auto part = std::find_if(bundle.parts.begin(), bundle.parts.end(),
                                  [&](const Part& part) { return part.transfer == transfer; });
   std::swap(*part, bundle.parts.back());
@@ -158,8 +160,8 @@ bool PreparedRunner::Advance(Bundle& bundle) {
     }
     return true;
   }
-  bundle.copying = true;
-  while (CanGoOn(bundle)) StartStep(bundle);
+  bool first = !std::exchange(bundle.copying, true);
+  for (; CanGoOn(bundle); first = false) StartStep(bundle, first);
   return true;
 }
 
@@ -183,7 +185,13 @@ void PreparedRunner::EndFiring(Bundle& bundle) {
   }
 }
 
-void PreparedRunner::StartStep(Bundle& bundle) {
+void PreparedRunner::StartStep(Bundle& bundle, bool first) {
+  ++bundle.steps;
+  steps_.push_back(&bundle);
+  if (!bundle.whole.empty()) {
+    bundle.next = bundle.parts.size();
+    return copier_->Start(bundle.whole);
+  }
   pieces_.clear();
   const Copier::Limits& limits = copier_->limits();
   size_t room = limits.bytes;
@@ -199,8 +207,7 @@ void PreparedRunner::StartStep(Bundle& bundle) {
     AddPiece(pieces_, {segment.local, segment.remote, segment.size});
     room -= segment.size;
   }
-  ++bundle.steps;
-  steps_.push_back(&bundle);
+  if (first && bundle.next == bundle.parts.size()) bundle.whole = pieces_;
   copier_->Start(pieces_);
 }
 

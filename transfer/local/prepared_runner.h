@@ -48,6 +48,8 @@ class PreparedRunner : public Transport, private Poller {
     PreparedEnds ends;
     bool sends = false;  // the source's half of `mapped`
     std::vector<Part> parts;
+    // All pieces of a firing, if one step takes them: cut once, at the first firing of these parts.
+    std::vector<CopyPiece> whole;
     uint64_t over = 0;  // firings carried out
     uint64_t told = 0;  // `sends`: to the other end
     size_t next = 0;    // the part to go on with
@@ -63,7 +65,8 @@ class PreparedRunner : public Transport, private Poller {
   bool Advance(Bundle& bundle);
   // A firing that was begun has bytes left, and there is room for a step.
   bool CanGoOn(const Bundle& bundle) const;
-  void StartStep(Bundle& bundle);
+  // `first` of its firing.
+  void StartStep(Bundle& bundle, bool first);
   // Takes the steps that are over.
   bool Collect();
   // All bytes of the firing were moved.
