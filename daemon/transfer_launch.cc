@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// TransferDriver's launches: whose lane runs one, what memory it needs there, and its start.
+#include <string.h>
+
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/transfer_driver.h"
+#include "transfer/pieces.h"
+
+namespace ferry {
+
+LocalDevice& TransferDriver::RunnerOf(const Launch& launch) {
+  LocalDevice* const own = devices_.Find(launch.device);
+  FERRY_CHECK(own != nullptr);
+  if (launch.route != Route::kLocal || own->gpu != nullptr) return *own;
+  LocalDevice* const other = devices_.Find(launch.remote_device);
+  return other->gpu != nullptr ? *other : *own;
+}
+
+bool TransferDriver::Pinned(Launch& launch, LocalDevice& runner) {
+  if (runner.gpu == nullptr || launch.role != LaunchRole::kCopy) return true;
+  const auto host_arena = [&](const Layout& layout) -> Arena* {
+    for (const Range& extent : layout.extents()) {
+      Arena* const arena = sessions_.FindArena(extent.arena);
+      if (arena->kind == MemoryKind::kMemfd && arena->pinned != Arena::Pinned::kTried) return arena;
+    }
+    return nullptr;
+  };
+  Arena* arena = host_arena(launch.layout);
+  if (arena == nullptr && launch.route == Route::kLocal) arena = host_arena(launch.remote_layout);
+  if (arena == nullptr) return true;
+  pinning_[arena->id].push_back(std::move(launch));
+  if (std::exchange(arena->pinned, Arena::Pinned::kUnderWay) == Arena::Pinned::kUnderWay) {
+    return false;
+  }
+  // On the memory thread of its own device, where it is unmapped too, so not before.
+  devices_.Find(arena->device)
+      ->memory->Post([this, id = arena->id, memory = arena->mapping.get(), gpu = runner.gpu] {
+        auto pin = gpu->Pin(*memory, /*read_only=*/false);
+        if (pin.ok()) {
+          memory->Keep(*std::move(pin));
+        } else {
+          FERRY_LOG_LIMITED(warn, "gpu.pin", LogFields("arena", id),
+                            "it is copied by way of the driver's buffers, which is slower: {}",
+                            std::string(pin.status().message()));
+        }
+        control_.Post([this, id] { OnPinned(id); });
+      });
+  return false;
+}
+
+void TransferDriver::OnPinned(ArenaId id) {
+  if (Arena* const arena = sessions_.FindArena(id); arena != nullptr) {
+    arena->pinned = Arena::Pinned::kTried;
+  }
+  const auto waiting = pinning_.find(id);
+  if (waiting == pinning_.end()) return;
+  std::vector<Launch> launches = std::move(waiting->second);
+  pinning_.erase(waiting);
+  for (Launch& launch : launches) Start(std::move(launch));
+}
+
+absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDevice& runner,
+                                             TransportOp& op,
+                                             std::vector<const DeviceMemory*>& pins) {
+  op.transfer = launch.transfer;
+  op.attempt = launch.attempt;
+  op.role = launch.role;
+  op.peer = launch.peer;
+  op.remote_device = launch.remote_device;
+  op.priority = launch.priority;
+  op.tag = launch.tag;
+  absl::Status reached;
+  const auto reach = [&](const DeviceMemory& memory) {
+    if (runner.gpu != nullptr) reached.Update(runner.gpu->CanReach(memory));
+  };
+  const auto address = [&](const Range& extent) {
+    Arena* arena = sessions_.FindArena(extent.arena);
+    FERRY_CHECK(arena != nullptr);  // pinned since posting
+    reach(*arena->mapping);
+    return arena->mapping->data() + extent.offset;
+  };
+  absl::InlinedVector<std::byte*, 1> own;
+  for (const Range& extent : launch.layout.extents()) own.push_back(address(extent));
+
+  if (launch.armed.has_value()) {
+    ASSIGN_OR_RETURN(op.prepared, ResolveEnds(launch));
+    op.prepared->silent = runner.gpu != nullptr;
+    if (launch.role == LaunchRole::kSend) return true;  // only the other end copies
+  }
+  if (launch.role != LaunchRole::kCopy) {
+    for (LayoutCursor run(launch.layout); !run.AtEnd(); run.Advance(run.left())) {
+      op.segments.push_back({own[run.extent()] + run.offset(), nullptr, run.left()});
+    }
+    return true;
+  }
+
+  absl::InlinedVector<const std::byte*, 1> remote;
+  for (const Range& extent : launch.remote_layout.extents()) {
+    if (launch.route == Route::kLocal) {
+      remote.push_back(address(extent));
+      continue;
+    }
+    const DeviceMemory* mapping = peer_arenas_.Find(launch.peer, extent.arena);
+    if (mapping == nullptr) return false;
+    if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
+      return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
+                   absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes outside ",
+                                extent.arena.ToString()));
+    }
+    reach(*mapping);
+    remote.push_back(mapping->data() + extent.offset);
+  }
+  RETURN_IF_ERROR(reached);
+  if (launch.route == Route::kMapped) {
+    for (const Range& extent : launch.remote_layout.extents()) {
+      pins.push_back(peer_arenas_.Pin(launch.peer, extent.arena));
+    }
+  }
+  op.copy.emplace(launch.remote_layout, std::move(remote), launch.layout, std::move(own));
+  return true;
+}
+
+PreparedBatch* TransferDriver::FindPrepared(TransferId transfer, uint32_t batch) {
+  // Both stay until the transfer is over.
+  return sessions_.Find(SessionOf(transfer))->FindPrepared(batch)->batch.get();
+}
+
+absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
+  PreparedEnds ends;
+  ends.own = FindPrepared(launch.transfer, launch.armed->batch);
+  if (launch.route == Route::kLocal) {
+    ends.source = FindPrepared(launch.armed->source, launch.armed->source_batch);
+    return ends;
+  }
+  const auto unavailable = [&](absl::string_view why) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                 absl::StrCat("arm ", launch.transfer.ToString(), " with ",
+                              map_.node_names[launch.peer.value()], ": ", why));
+  };
+  ends.slot = launch.armed->slot;
+  if (ends.slot == 0) {
+    return unavailable(absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
+  }
+  ends.page = hooks_.page_with_slots(launch.peer, launch.role == LaunchRole::kSend);
+  if (ends.page == nullptr) return unavailable("the link has no slots for prepared transfers");
+  return ends;
+}
+
+bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
+  const auto stop = [&](auto& waiting) {
+    for (auto& [what, launches] : waiting) {
+      for (auto launch = launches.begin(); launch != launches.end(); ++launch) {
+        if (launch->transfer != transfer) continue;
+        *attempt = launch->attempt;
+        launches.erase(launch);
+        return true;
+      }
+    }
+    return false;
+  };
+  return stop(fetching_) || stop(pinning_);
+}
+
+void TransferDriver::Start(Launch launch) {
+  LocalDevice& runner = RunnerOf(launch);
+  if (!Pinned(launch, runner)) return;
+  TransportOp op;
+  std::vector<const DeviceMemory*> pins;
+  const absl::StatusOr<bool> resolved = Resolve(launch, runner, op, pins);
+  if (!resolved.ok()) {
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, resolved.status());
+    return;
+  }
+  if (!*resolved) {
+    for (const Range& extent : launch.remote_layout.extents()) {
+      if (peer_arenas_.Find(launch.peer, extent.arena) != nullptr) continue;
+      const auto key = std::make_pair(launch.peer, extent.arena);
+      auto [it, first] = fetching_.try_emplace(key);
+      const GlobalDeviceId device = launch.device;
+      it->second.push_back(std::move(launch));
+      if (first) hooks_.fetch_arena(key.first, key.second, device);
+      return;
+    }
+  }
+  if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
+      runner.gpu == nullptr) {
+    while (!op.copy->AtEnd()) {
+      const Segment segment = op.copy->Next();
+      memcpy(segment.local, segment.remote, segment.size);
+    }
+    absl::Status status;
+    if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
+    Unpin(pins);
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
+    return;
+  }
+  LocalDevice* const device = &runner;
+  if (launch.route == Route::kUcx && device->ucx == nullptr) {
+    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
+                         Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                               "this daemon has no UCX"));
+    return;
+  }
+  const bool armed = launch.armed.has_value();
+  running_[launch.transfer] = {device, launch.route, armed, launch.attempt, std::move(pins)};
+  LaneWork& work = lane_work_[device];
+  if (armed) return work.armed.push_back(std::move(op));
+  (launch.route == Route::kUcx ? work.ucx : work.copies).push_back(std::move(op));
+}
+
+void TransferDriver::Unpin(const std::vector<const DeviceMemory*>& pins) {
+  for (const DeviceMemory* pinned : pins) {
+    if (auto mapping = peer_arenas_.Unpin(pinned)) DropMapping(std::move(mapping));
+  }
+}
+
+}  // namespace ferry
