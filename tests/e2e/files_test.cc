@@ -268,6 +268,8 @@ TEST_F(FilesTest, ASenderThatDiesEarlyIsTold) {
     }
     return false;
   }));
+  // Of a sender that dies before its node has a link nobody else can know.
+  ASSERT_TRUE(nodes().AwaitLink(0, 1));
   sender.Kill();
   EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
   // Matched by then, or not yet.
