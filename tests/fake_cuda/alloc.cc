@@ -114,7 +114,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle in, unsigned fl
   if (const CUresult result = ReadyIn(&context); result != CUDA_SUCCESS) return result;
   IpcHandle handle;
   memcpy(&handle, &in, sizeof(handle));
-  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || strcmp(handle.magic, "fakeipc") != 0) {
+  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
+      memcmp(handle.magic, "fakeipc", sizeof(handle.magic)) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (handle.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
