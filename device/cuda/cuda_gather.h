@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gather kernel in a GPU's context: many small pieces in one launch, straight to where they go,
 // a peer GPU's memory too. It takes SMs, which are the client's, so CudaCopier asks whether it pays
-// (ChooseMover). Made and destroyed with the context, on the memory thread; launched by the lane.
+// (MoverChoice). Made and destroyed with the context, on the memory thread; launched by the lane.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,12 @@ struct GatherTask {  // as Task in gather.cu
 
 class CudaGather {
  public:
-  // Longer pieces are cut into tasks of this size. A step has at most kMostTasks.
+  // Longer pieces are cut into tasks of this size.
   static constexpr size_t kTaskBytes = size_t{64} << 10;
   static size_t TasksOf(absl::Span<const CopyPiece> pieces);
 
-  // Loads the kernel into the current context, with tables for `steps` launches that are under way.
+  // Loads the kernel into the current context, with tables for `steps` launches that are under way,
+  // each of at most `most_tasks`.
   static absl::StatusOr<std::unique_ptr<CudaGather>> Make(const CudaApi& api, size_t steps,
                                                           size_t most_tasks);
   ~CudaGather();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The armed prepared transfers of a lane, on `local` and `mapped`: fired by words in shared memory,
-// with no task, no message and no allocation. Transfers of the same two batches are a bundle, which
-// is fired as one:
+// with no task, no message and, but for the first firing, no allocation. Transfers of the same two
+// batches are a bundle, which is fired as one:
 //   local: the destination's lane sees both clients' words, copies, and advances both 'over' words;
 //   mapped: the source's lane sees its client's word and says so in the link page's slot; the
 //   destination's lane, which sees its own client's, copies, looks whether the link was given up
