@@ -14,12 +14,8 @@ namespace {
 
 constexpr int kCallsPerRound = 500;
 constexpr uint64_t kTiny = 8;
-constexpr uint64_t kRateCount = 100'000;
-constexpr uint64_t kRateBytes = 4096;
-constexpr uint64_t kRateBatch = 1024;
-constexpr uint64_t kRateWindow = 4;
 constexpr uint64_t kPosted = 10'000;
-constexpr int kIdleSessions = 100;
+constexpr int kFewSessions = 100;
 
 // `once` returns a StatusOr<Duration>; the median of many, in microseconds.
 template <typename Once>
@@ -247,7 +243,7 @@ absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report&
 
   std::vector<tools::SessionPtr> sessions;
   ASSIGN_OR_RETURN(uint64_t before, ResidentBytes(nodes.pid(0)));
-  for (int i = 0; i < kIdleSessions; ++i) {
+  for (int i = 0; i < kFewSessions; ++i) {
     tools::SessionOptions options;
     options.client_dir = nodes.ClientDir(0);
     options.name = absl::StrCat("idle-", i);
@@ -256,7 +252,7 @@ absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report&
   }
   ASSIGN_OR_RETURN(uint64_t after, ResidentBytes(nodes.pid(0)));
   memory.name = "daemon's memory, an idle session";
-  memory.warm = (static_cast<double>(after) - static_cast<double>(before)) / kIdleSessions;
+  memory.warm = (static_cast<double>(after) - static_cast<double>(before)) / kFewSessions;
   memory.target = 65536;
   report.Add(memory);
 

@@ -12,8 +12,6 @@
 namespace ferry::bench {
 namespace {
 
-constexpr uint64_t kLarge = uint64_t{256} << 20;
-constexpr uint64_t kSmall = uint64_t{64} << 10;
 constexpr uint64_t kSmallCount = 1000;
 constexpr uint64_t kBlock = uint64_t{4} << 10;
 constexpr uint64_t kBlockCount = 10'000;

@@ -13,18 +13,12 @@
 namespace ferry::bench {
 namespace {
 
-constexpr uint64_t kSmall = uint64_t{64} << 10;
-constexpr uint64_t kLarge = uint64_t{256} << 20;  // 32 of them are the stream of 8 GiB
-constexpr uint64_t kLargeCount = 32;
-constexpr uint64_t kWindow = 4;  // of the large ones; they share the bytes of one
+constexpr uint64_t kLargeCount = 32;  // the stream of 8 GiB
+constexpr uint64_t kWindow = 4;       // of the large ones; they share the bytes of one
 constexpr absl::Duration kShared = absl::Seconds(2);
 constexpr uint64_t kSharedCount = 8;  // between two looks at the clock
 constexpr uint64_t kPending = 100'000;
 constexpr int kIdleSessions = 1000;
-constexpr uint64_t kRateCount = 100'000;
-constexpr uint64_t kRateBytes = 4096;
-constexpr uint64_t kRateBatch = 1024;
-constexpr uint64_t kRateWindow = 4;
 
 absl::Status StreamLarge(tools::BenchPair& pair, uint64_t count) {
   return pair.Stream(count, kLarge, 1, kWindow).status();

@@ -3,6 +3,7 @@
 // take turns, `rounds` times, and medians are compared: a busy machine then disturbs both.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,6 +13,14 @@
 #include "tools/ferryctl/bench_pair.h"
 
 namespace ferry::bench {
+
+inline constexpr uint64_t kLarge = uint64_t{256} << 20;
+inline constexpr uint64_t kSmall = uint64_t{64} << 10;
+// A rate is that of so many transfers, so many a batch, with so many batches under way.
+inline constexpr uint64_t kRateCount = 100'000;
+inline constexpr uint64_t kRateBytes = 4096;
+inline constexpr uint64_t kRateBatch = 1024;
+inline constexpr uint64_t kRateWindow = 4;
 
 struct Settings {
   std::string self;  // this program, which is also the other ends

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The only ways targets are made here: a folder's library, its program, its tests.
 set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target of ours: 'address,undefined' or 'thread'")
+option(FERRY_UNITY "Compile several files of a folder as one: half the time for all, more for one" OFF)
 option(FERRY_FUZZ "Fuzz targets driven by libFuzzer (clang), not only replayed: preset fuzz" OFF)
 
 add_library(ferry_flags INTERFACE)
@@ -17,6 +18,15 @@ endif()
 if(FERRY_FUZZ)
   target_compile_options(ferry_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+
+# ferry_unity(NAME): the target's files may be compiled together. The presets without FERRY_UNITY compile each alone,
+# so each still includes what it uses.
+function(ferry_unity name)
+  if(FERRY_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)  # a .cc is no header
+  endif()
+endfunction()
 
 # ferry_library(NAME [EXCLUDE regex] DEPS ...): every .cc of the folder (not of its sub-folders) is in it.
 function(ferry_library name)
@@ -45,6 +55,7 @@ function(ferry_tests name)
   endif()
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ferry_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  ferry_unity(${name})
   if(ARG_LABEL STREQUAL "unit")
     target_compile_options(${name} PRIVATE -O0)  # matchers take the optimizer half of the whole build
   elseif(NOT ARG_LABEL STREQUAL "sim")

@@ -40,7 +40,7 @@ namespace {
 constexpr uint64_t kProcessBit = uint64_t{1} << 63;
 constexpr uint64_t kWakeData = 0;
 
-void Watch(int epoll, int fd, uint64_t data) {
+void AddToEpoll(int epoll, int fd, uint64_t data) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = data;
@@ -84,7 +84,7 @@ Door::Door()
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   FERRY_CHECK(epoll_.valid() && wake_.valid() && spare_.valid());
-  Watch(epoll_.get(), wake_.get(), kWakeData);
+  AddToEpoll(epoll_.get(), wake_.get(), kWakeData);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -105,8 +105,9 @@ uint64_t Door::Add(std::unique_ptr<Entry> entry) {
   MutexLock lock(mutex_);
   shared->id = next_id_++;
   entries_[shared->id] = shared;
-  Watch(epoll_.get(), shared->fd.get(), shared->id);
-  if (shared->process.valid()) Watch(epoll_.get(), shared->process.get(), shared->id | kProcessBit);
+  AddToEpoll(epoll_.get(), shared->fd.get(), shared->id);
+  if (shared->process.valid())
+    AddToEpoll(epoll_.get(), shared->process.get(), shared->id | kProcessBit);
   return shared->id;
 }
 

@@ -25,7 +25,7 @@ ino_t InodeOf(int fd) {
 struct FdRange {
   int begin, end;
 };
-FdRange Range() {
+FdRange OurDescriptors() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const int end = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 60000));
@@ -58,7 +58,7 @@ absl::StatusOr<int> ConnectionTable::Admit(UniqueFd socket, const Credentials& c
     return Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                  absl::StrCat("uid ", credentials.uid, " has ", per_uid_, " connections already"));
   }
-  const FdRange range = Range();
+  const FdRange range = OurDescriptors();
   if (next_fd_ < range.begin || next_fd_ >= range.end) next_fd_ = range.begin;
   int fd = fcntl(socket.get(), F_DUPFD_CLOEXEC, next_fd_);
   if (fd < 0 && (errno == EMFILE || errno == EINVAL))

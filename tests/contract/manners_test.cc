@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kArena = uint64_t{96} << 20;
+constexpr uint64_t kArenaBytes = uint64_t{96} << 20;
 
 absl::Status Why() {
   return Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the test wants it to end");
@@ -22,7 +22,7 @@ absl::Status Why() {
 
 class Manners : public testing::TestWithParam<const char*> {
  protected:
-  std::unique_ptr<Rig> rig_ = Rig::Make(GetParam(), kArena);
+  std::unique_ptr<Rig> rig_ = Rig::Make(GetParam(), kArenaBytes);
   std::mt19937_64 random_{1234};
 
   void Prepare(int from, uint64_t bytes, uint64_t seed) {
@@ -157,7 +157,7 @@ TEST_P(Manners, BothDirectionsAtOnce) {
   constexpr uint64_t kSize = uint64_t{3} << 20;
   std::vector<Move> moves[2];
   // Each end sends from its lower half into the other's upper one.
-  constexpr uint64_t kHalf = kArena / 2;
+  constexpr uint64_t kHalf = kArenaBytes / 2;
   for (const int end : {0, 1}) {
     FillRandom(rig_->arena(end), kHalf, static_cast<uint64_t>(end) + 5);
     std::memset(rig_->arena(end) + kHalf, 0xEE, kHalf);
@@ -270,11 +270,11 @@ TEST_P(Manners, ASessionsOwnOpsGoByPriority) {
 TEST_P(Manners, ManyOpsOfRandomSizes) {
   // Large ones among small ones: none is lost, and each gets its own bytes.
   for (uint64_t round = 0; round < 3; ++round) {
-    Prepare(0, kArena, round);
+    Prepare(0, kArenaBytes, round);
     std::vector<Move> moves;
     for (uint64_t at = 0, id = round * 100'000; moves.size() < 3000;) {
       const uint64_t size = random_() % (random_() % 200 == 0 ? 4'000'000 : 9'000);
-      if (at + size > kArena) break;
+      if (at + size > kArenaBytes) break;
       moves.push_back({++id, {{at, size}}, {{at, size}}});
       at += size;
     }
@@ -283,7 +283,7 @@ TEST_P(Manners, ManyOpsOfRandomSizes) {
       const absl::Status status = rig_->Await(0, move.id);
       ASSERT_TRUE(status.ok()) << status;
     }
-    ExpectMoved(0, moves, kArena);
+    ExpectMoved(0, moves, kArenaBytes);
   }
 }
 

@@ -17,14 +17,13 @@ using ::testing::HasSubstr;
 using testing::Is;
 using ::testing::IsEmpty;
 using testing::kNodeC;
+using testing::kReset;
 using testing::PeerRig;
 using ::testing::SizeIs;
 using testing::StreamRecord;
 
 constexpr Door::ConnectionId kOurs = 51;    // our connection to node-c's peer.sock
 constexpr Door::ConnectionId kTheirs = 90;  // theirs to ours
-const absl::Status kReset =
-    Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "reset");
 
 // `count` events to say.
 std::vector<PeerMessage> Words(uint64_t count) {

@@ -12,12 +12,10 @@ using ::testing::HasSubstr;
 using testing::Is;
 using testing::kNodeA;
 using testing::kNodeC;
+using testing::kReset;
 using testing::PeerRig;
 using ::testing::SizeIs;
 using testing::StreamRecord;
-
-const absl::Status kReset =
-    Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "reset");
 
 TEST(PeerLoss, AQuietLinkGetsASignOfLifeEverySecond) {
   PeerRig rig;

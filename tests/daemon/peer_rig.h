@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/status.h"
 #include "daemon/peer_table.h"
 #include "tests/daemon/support.h"
 
@@ -23,6 +24,10 @@ namespace ferry::testing {
 inline constexpr PeerId kNodeA{0}, kNodeB{1}, kNodeC{2};
 inline constexpr Door::ConnectionId kClient = 1;  // of the one session
 inline constexpr Credentials kClientIs{100, 1000, 1000};
+
+// What a connection that was cut says.
+inline const absl::Status kReset =
+    Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "reset");
 
 inline std::string BootId() {
   std::string id;

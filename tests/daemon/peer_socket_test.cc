@@ -19,6 +19,7 @@ using testing::Is;
 using ::testing::IsEmpty;
 using testing::kNodeA;
 using testing::kNodeC;
+using testing::kReset;
 using testing::PeerRig;
 using testing::SealedMemfd;
 using ::testing::SizeIs;
@@ -26,8 +27,6 @@ using testing::SocketResponse;
 using testing::StreamRecord;
 
 constexpr Door::ConnectionId kAsker = 90;
-const absl::Status kReset =
-    Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "reset");
 
 // A memfd as node-c would hand it over, beginning with `text`.
 UniqueFd MemoryWith(const std::string& text) {

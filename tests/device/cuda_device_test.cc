@@ -45,7 +45,7 @@ UniqueFd SealedMemfd(uint64_t bytes) {
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-class CudaDeviceTest : public testing::Test {
+class CudaDeviceTest : public ::testing::Test {
  protected:
   CudaDeviceTest() {
     auto found = FindGpus(FAKE_CUDA_LIBRARY);
@@ -74,7 +74,7 @@ class CudaDeviceTest : public testing::Test {
 TEST_F(CudaDeviceTest, AreFoundByUuid) {
   EXPECT_NE(gpus_[0]->info().uuid, gpus_[1]->info().uuid);
   EXPECT_EQ(gpus_[0]->info().uuid.size(), 16u);
-  EXPECT_THAT(gpus_[0]->info().uuid_text(), testing::MatchesRegex("GPU-[0-9a-f]+-[-0-9a-f]+"));
+  EXPECT_THAT(gpus_[0]->info().uuid_text(), ::testing::MatchesRegex("GPU-[0-9a-f]+-[-0-9a-f]+"));
   EXPECT_EQ(gpus_[0]->info().uuid_text().size(), 40u);
 }
 
@@ -208,7 +208,7 @@ TEST(CudaLibraryTest, WhatIsMissingIsSaid) {
   EXPECT_THAT(Text(FindGpus(libc).status()), HasSubstr("it has no cuInit"));
   EXPECT_THAT(Text(Nvml::Open(libc).status()), HasSubstr("it has no nvmlInit_v2"));
   const std::filesystem::path link =
-      std::filesystem::path(testing::TempDir()) / absl::StrCat("libcuda-", getpid(), ".so");
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("libcuda-", getpid(), ".so");
   std::filesystem::create_symlink(FAKE_CUDA_LIBRARY, link);
   fake_cuda_configure("version=11080");
   EXPECT_THAT(Text(FindGpus(link).status()), HasSubstr("CUDA 11.8, 12.0 or later is needed"));

@@ -16,7 +16,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kKiB = 1024;
-constexpr size_t kMiB = 1024 * kKiB;
+constexpr size_t kMiBytes = 1024 * kKiB;
 
 TEST(MoverChoiceTest, TheKernelTakesManySmallPieces) {
   const MoverChoice choice;
@@ -25,14 +25,14 @@ TEST(MoverChoiceTest, TheKernelTakesManySmallPieces) {
   EXPECT_TRUE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
   EXPECT_TRUE(choice.PreferKernel(10'000, 10'000 * 4 * kKiB, now));
   EXPECT_FALSE(choice.PreferKernel(1, 64 * kKiB, now));
-  EXPECT_FALSE(choice.PreferKernel(1, 256 * kMiB, now));
-  EXPECT_FALSE(choice.PreferKernel(4, 64 * kMiB, now));
+  EXPECT_FALSE(choice.PreferKernel(1, 256 * kMiBytes, now));
+  EXPECT_FALSE(choice.PreferKernel(4, 64 * kMiBytes, now));
 }
 
 TEST(MoverChoiceTest, BusySmsAreLeftAloneUnlessTheEngineIsSlowerStill) {
   MoverChoice choice;
   absl::Time now;
-  choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.busy(now));
   EXPECT_FALSE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
   EXPECT_TRUE(choice.PreferKernel(10'000, 10'000 * 4 * kKiB, now));
@@ -40,20 +40,20 @@ TEST(MoverChoiceTest, BusySmsAreLeftAloneUnlessTheEngineIsSlowerStill) {
   EXPECT_FALSE(choice.busy(now));
   EXPECT_TRUE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
   // Found busy again and again: tried less and less often.
-  choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.busy(now + absl::Milliseconds(19)));
-  for (int i = 0; i < 10; ++i) choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  for (int i = 0; i < 10; ++i) choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.busy(now + absl::Milliseconds(999)));
   EXPECT_FALSE(choice.busy(now + absl::Seconds(1)));
   // A launch in time: not busy, and the next time it is found so it is for a short while.
   now += absl::Seconds(1);
-  choice.OnKernelOver(kMiB, absl::Microseconds(20), now);
-  choice.OnKernelOver(kMiB, absl::Milliseconds(2), now);
+  choice.OnKernelOver(kMiBytes, absl::Microseconds(20), now);
+  choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.busy(now + absl::Milliseconds(9)));
   EXPECT_FALSE(choice.busy(now + absl::Milliseconds(10)));
 }
 
-class GatherCopierTest : public testing::Test {
+class GatherCopierTest : public ::testing::Test {
  protected:
   GatherCopierTest()
       : gpu_(FAKE_CUDA_LIBRARY, (*FindGpus(FAKE_CUDA_LIBRARY))[0], {0, 1}),
@@ -101,7 +101,7 @@ class GatherCopierTest : public testing::Test {
     return counts.launches;
   }
 
-  static constexpr size_t kBytes = 4 * kMiB;
+  static constexpr size_t kBytes = 4 * kMiBytes;
   CudaDevice gpu_;
   std::unique_ptr<DeviceMemory> from_, to_;
   std::unique_ptr<Copier> copier_;

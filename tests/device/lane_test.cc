@@ -11,15 +11,10 @@
 #include <thread>
 
 #include "device/timeline.h"
+#include "tests/device/pages.h"
 
 namespace ferry {
 namespace {
-
-std::unique_ptr<TimelinePages> Make() {
-  auto pages = TimelinePages::Create();
-  EXPECT_TRUE(pages.ok()) << pages.status();
-  return *std::move(pages);
-}
 
 // What libferry does to define a value.
 void Define(TimelinePages& pages, uint32_t timeline, uint64_t value) {
@@ -34,9 +29,9 @@ void AwaitParked(TimelinePages& pages, uint32_t lanes) {
   }
 }
 
-class LaneTest : public testing::TestWithParam<absl::Duration> {
+class LaneTest : public ::testing::TestWithParam<absl::Duration> {
  protected:
-  std::unique_ptr<TimelinePages> pages_ = Make();
+  std::unique_ptr<TimelinePages> pages_ = testing::MakePages();
   std::atomic<uint64_t> reached_{0};
   Lane lane_{"test-lane", GetParam()};
 
@@ -57,7 +52,7 @@ class LaneTest : public testing::TestWithParam<absl::Duration> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Spin, LaneTest,
-                         testing::Values(absl::ZeroDuration(), absl::Microseconds(50)),
+                         ::testing::Values(absl::ZeroDuration(), absl::Microseconds(50)),
                          [](const auto& info) {
                            return info.param == absl::ZeroDuration() ? "None" : "Some";
                          });
@@ -167,7 +162,7 @@ TEST_P(LaneTest, CallbackForgetsAnother) {
 // After UnwatchPages the pages go away under a lane that had parked on them; another session's
 // stay.
 TEST_P(LaneTest, UnwatchPagesBeforeUnmapping) {
-  auto other = Make();
+  auto other = testing::MakePages();
   for (uint64_t i = 1; i <= 64; ++i) Watch(lane_, i, i - 1, 1);
   lane_.RunAndWait([&] {
     lane_.WatchWord(TransferId(100), other->Defined(0), 1, [this](TransferId) {
@@ -184,7 +179,7 @@ TEST_P(LaneTest, UnwatchPagesBeforeUnmapping) {
 }
 
 TEST_P(LaneTest, GarbageInTheSignalsHurtsNobodyElse) {
-  auto victim = Make();
+  auto victim = testing::MakePages();
   Watch(lane_, 1, 0, 1);
   lane_.RunAndWait([&] {
     lane_.WatchWord(TransferId(2), victim->Defined(0), 1, [this](TransferId) {

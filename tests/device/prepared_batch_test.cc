@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-class PreparedBatchTest : public testing::Test {
+class PreparedBatchTest : public ::testing::Test {
  protected:
   PreparedBatchTest() : pages_(*TimelinePages::Create()) {
     raw_ = static_cast<ferry_timeline_pages*>(const_cast<void*>(pages_->begin()));

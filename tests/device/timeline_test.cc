@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tests/device/pages.h"
 
 namespace ferry {
 namespace {
@@ -46,14 +47,8 @@ class Client {
   ferry_timeline_pages* const pages_;
 };
 
-std::unique_ptr<TimelinePages> Make() {
-  auto pages = TimelinePages::Create();
-  EXPECT_TRUE(pages.ok()) << pages.status();
-  return *std::move(pages);
-}
-
 TEST(TimelinePages, LowWaterMark) {
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const Client client(*pages);
   EXPECT_EQ(pages->Reserve(3, 2), 1u);
   EXPECT_EQ(pages->Reserve(3, 3), 3u);
@@ -76,7 +71,7 @@ TEST(TimelinePages, LowWaterMark) {
 }
 
 TEST(TimelinePages, FailuresComeFirstAndStay) {
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const Client client(*pages);
   pages->Reserve(0, 4);
   pages->End(0, 3, false);
@@ -100,7 +95,7 @@ TEST(TimelinePages, FailuresComeFirstAndStay) {
 
 TEST(TimelinePages, AnyOrderOfManyOutstanding) {
   std::mt19937 random(7);
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const Client client(*pages);
   uint64_t first = 1;
   for (const uint64_t count : {uint64_t{1}, uint64_t{63}, uint64_t{64}, uint64_t{65},
@@ -126,7 +121,7 @@ TEST(TimelinePages, AnyOrderOfManyOutstanding) {
 // Growing while some have ended already must not lose them.
 TEST(TimelinePages, ReservesWhileOthersAreOut) {
   std::mt19937 random(11);
-  auto pages = Make();
+  auto pages = testing::MakePages();
   std::vector<uint64_t> out;
   uint64_t ended = 0;
   while (pages->reserved(1) < 50'000) {
@@ -147,7 +142,7 @@ TEST(TimelinePages, ReservesWhileOthersAreOut) {
 }
 
 TEST(TimelinePages, WakesSleepers) {
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const Client client(*pages);
   pages->Reserve(5, 1000);
   std::thread waiter([&] { client.WaitOver(5, 1000); });
@@ -159,7 +154,7 @@ TEST(TimelinePages, WakesSleepers) {
 }
 
 TEST(TimelinePages, WakesEventSleepers) {
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const Client client(*pages);
   pages->Reserve(0, 500);
   std::thread waiter([&] {
@@ -176,7 +171,7 @@ TEST(TimelinePages, WakesEventSleepers) {
 }
 
 TEST(TimelinePages, GarbageOfTheClientChangesNothingHere) {
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const Client client(*pages);
   pages->Reserve(2, 3);
   std::fill_n(reinterpret_cast<uint8_t*>(&client->over[0]), FERRY_TIMELINE_BYTES, 0xFF);
@@ -192,7 +187,7 @@ TEST(TimelinePages, GarbageOfTheClientChangesNothingHere) {
 }
 
 TEST(TimelinePages, DefinedWordIsTheClients) {
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const Client client(*pages);
   __atomic_store_n(&client->defined[63].value, 42, __ATOMIC_SEQ_CST);
   EXPECT_EQ(pages->DefinedValue(63), 42u);
@@ -206,7 +201,7 @@ TEST(TimelinePages, DefinedWordIsTheClients) {
 UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
 TEST(TimelinePages, AnotherDaemonGoesOnWithThePagesOfOneThatIsGone) {
-  auto gone = Make();
+  auto gone = testing::MakePages();
   const Client client(*gone);
   const int memfd = gone->memfd();
   gone->Reserve(2, 5);
@@ -243,7 +238,7 @@ TEST(TimelinePages, RogueResumesAreRefused) {
     const auto resumed = TimelinePages::Resume(std::move(memfd), over, false);
     return resumed.ok() ? "OK" : std::string(ReasonName(ReasonOf(resumed.status())));
   };
-  auto pages = Make();
+  auto pages = testing::MakePages();
   const auto good = [&] { return Duplicate(pages->memfd()); };
   constexpr uint64_t kBeyond = uint64_t{1} << 62;
   EXPECT_EQ(refusal(good(), {}), "OK");

@@ -17,7 +17,7 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr ArenaId kArena(1);
+constexpr ArenaId kOnlyArena(1);
 
 std::vector<Overlap> Find(const std::vector<Layout>& layouts) {
   std::vector<const Layout*> pointers;
@@ -26,7 +26,7 @@ std::vector<Overlap> Find(const std::vector<Layout>& layouts) {
 }
 
 Layout Strided(uint64_t offset, uint64_t block, uint64_t stride, uint64_t count) {
-  return *Layout::Strided(kArena, offset, block, stride, count);
+  return *Layout::Strided(kOnlyArena, offset, block, stride, count);
 }
 
 TEST(OverlapTest, ColumnsOfOneMatrixDoNotMeet) {
@@ -73,8 +73,8 @@ TEST(OverlapTest, AStrideShorterThanItsBlockMeetsItself) {
 }
 
 TEST(OverlapTest, ATableWithABlockTwiceMeetsItself) {
-  EXPECT_THAT(Find({*Layout::BlockTable(kArena, 0, 8, {4, 1, 9, 1})}), SizeIs(1));
-  EXPECT_THAT(Find({*Layout::BlockTable(kArena, 0, 8, {4, 1, 9, 2})}), IsEmpty());
+  EXPECT_THAT(Find({*Layout::BlockTable(kOnlyArena, 0, 8, {4, 1, 9, 1})}), SizeIs(1));
+  EXPECT_THAT(Find({*Layout::BlockTable(kOnlyArena, 0, 8, {4, 1, 9, 2})}), IsEmpty());
 }
 
 TEST(OverlapTest, ArenasAreApart) {
@@ -88,7 +88,7 @@ TEST(OverlapTest, ABatchThatWouldTakeLongIsRefused) {
   for (uint64_t i = 0; i < 1024; ++i) layouts.push_back(Strided(i, 1, 8192 + i, 4096));
   std::vector<uint64_t> indices(20'000);
   std::iota(indices.begin(), indices.end(), 100);
-  layouts.push_back(*Layout::BlockTable(kArena, 0, 1024, indices));
+  layouts.push_back(*Layout::BlockTable(kOnlyArena, 0, 1024, indices));
   std::vector<const Layout*> pointers;
   for (const Layout& layout : layouts) pointers.push_back(&layout);
   EXPECT_EQ(ReasonOf(FindOverlaps(pointers).status()), Reason::kBatchTooLarge);

@@ -17,15 +17,12 @@
 #include "grpcpp/server_builder.h"
 
 namespace ferry::testing {
-namespace {
 
 void Require(bool ok, const char* what) {
   if (ok) return;
   std::perror(what);
   std::abort();
 }
-
-}  // namespace
 
 FakeDaemon::FakeDaemon(std::string dir, Behaviour behaviour)
     : dir_(std::move(dir)), behaviour_(behaviour) {

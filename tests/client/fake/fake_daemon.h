@@ -26,6 +26,9 @@
 
 namespace ferry::testing {
 
+// Ends the process, saying why, unless `ok`.
+void Require(bool ok, const char* what);
+
 class FakeDaemon final : public v1::TransferService::Service {
  public:
   struct Behaviour {

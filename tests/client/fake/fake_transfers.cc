@@ -18,12 +18,6 @@
 namespace ferry::testing {
 namespace {
 
-void Require(bool ok, const char* what) {
-  if (ok) return;
-  std::perror(what);
-  std::abort();
-}
-
 void Wake(void* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
 template <typename T>
