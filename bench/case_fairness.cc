@@ -20,17 +20,18 @@ constexpr uint64_t kSharedCount = 8;  // between two looks at the clock
 constexpr uint64_t kPending = 100'000;
 constexpr int kIdleSessions = 1000;
 
+// `count` of kLarge.
 absl::Status StreamLarge(tools::BenchPair& pair, uint64_t count) {
   return pair.Stream(count, kLarge, 1, kWindow).status();
 }
 
-// How long each 64 KiB takes while another session moves 8 GiB, in microseconds.
-absl::Status BehindAStream(tools::BenchPair& small, tools::BenchPair& large,
+// How long each 64 KiB takes while another session moves `count` large ones, in microseconds.
+absl::Status BehindAStream(tools::BenchPair& small, tools::BenchPair& large, uint64_t count,
                            std::vector<double>& samples) {
   std::atomic<bool> streaming = true;
   absl::Status streamed;
   std::thread stream([&] {
-    streamed = StreamLarge(large, kLargeCount);
+    streamed = StreamLarge(large, count);
     streaming = false;
   });
   absl::Status status;
@@ -72,35 +73,43 @@ absl::StatusOr<double> PostingRate(tools::BenchPair& pair) {
 
 }  // namespace
 
-absl::Status MeasureFairness(const Settings& settings, const Nodes& nodes, Report& report) {
-  ASSIGN_OR_RETURN(tools::BenchPair small, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
-  ASSIGN_OR_RETURN(tools::BenchPair one, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
-  ASSIGN_OR_RETURN(tools::BenchPair other, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
+absl::Status MeasureSharing(tools::BenchPair& small, tools::BenchPair& one, tools::BenchPair& other,
+                            int rounds, const SharingRows& rows, Report& report) {
   RETURN_IF_ERROR(small.MakeArenas(kSmall).status());
   RETURN_IF_ERROR(one.MakeArenas(kLarge).status());
   RETURN_IF_ERROR(other.MakeArenas(kLarge).status());
   RETURN_IF_ERROR(StreamLarge(one, kWindow));
   RETURN_IF_ERROR(StreamLarge(other, kWindow));
   std::vector<double> behind, shares;
-  for (int round = 0; round < settings.rounds; ++round) {
-    RETURN_IF_ERROR(BehindAStream(small, one, behind));
+  for (int round = 0; round < rounds; ++round) {
+    RETURN_IF_ERROR(BehindAStream(small, one, rows.stream, behind));
     ASSIGN_OR_RETURN(double share, LesserShare(one, other));
     shares.push_back(share);
   }
   Row row;
-  row.name = "64 KiB behind 8 GiB of another session, p99";
+  row.name = rows.behind;
   row.unit = "us";
   row.warm = tools::Quantile(std::move(behind), 0.99);
   row.at_most = true;
-  row.target = 5000;
+  row.target = rows.behind_us;
   report.Add(row);
-  row.name = "two equal sessions, the lesser's share";
+  row.name = rows.share;
   row.unit = "%";
   row.warm = tools::Median(shares);
   row.at_most = false;
   row.target = 45;
   report.Add(row);
   return absl::OkStatus();
+}
+
+absl::Status MeasureFairness(const Settings& settings, const Nodes& nodes, Report& report) {
+  ASSIGN_OR_RETURN(tools::BenchPair small, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
+  ASSIGN_OR_RETURN(tools::BenchPair one, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
+  ASSIGN_OR_RETURN(tools::BenchPair other, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
+  return MeasureSharing(small, one, other, settings.rounds,
+                        {kLargeCount, "64 KiB behind 8 GiB of another session, p99", 5000,
+                         "two equal sessions, the lesser's share"},
+                        report);
 }
 
 absl::Status MeasureCrowd(const Settings& settings, const Nodes& empty, const Nodes& crowded,

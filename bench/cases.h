@@ -50,6 +50,15 @@ absl::Status MeasureLoss(const Settings& settings, Nodes& nodes, Report& report)
 absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report& report);
 // 64 KiB beside a stream of another session; two sessions that stream at once.
 absl::Status MeasureFairness(const Settings& settings, const Nodes& nodes, Report& report);
+struct SharingRows {
+  uint64_t stream;  // of kLarge, in one session
+  std::string behind;
+  double behind_us;  // at most
+  std::string share;
+};
+// The same between any three pairs, whose arenas it makes.
+absl::Status MeasureSharing(tools::BenchPair& small, tools::BenchPair& one, tools::BenchPair& other,
+                            int rounds, const SharingRows& rows, Report& report);
 // 100,000 pending receives and 1,000 idle sessions at `crowded`, nothing at `empty`.
 absl::Status MeasureCrowd(const Settings& settings, const Nodes& empty, const Nodes& crowded,
                           Report& report);

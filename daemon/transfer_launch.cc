@@ -17,7 +17,8 @@ namespace ferry {
 LocalDevice& TransferDriver::RunnerOf(const Launch& launch) {
   LocalDevice* const own = devices_.Find(launch.device);
   FERRY_CHECK(own != nullptr);
-  if (launch.route != Route::kLocal || own->gpu != nullptr) return *own;
+  if (launch.route != Route::kLocal) return *own;
+  // A GPU that pushes is faster than one that pulls, the more the smaller the steps.
   LocalDevice* const other = devices_.Find(launch.remote_device);
   return other->gpu != nullptr ? *other : *own;
 }

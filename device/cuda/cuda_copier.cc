@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/executor.h"
 #include "device/cuda/cuda_device.h"
-#include "device/cuda/cuda_engine.h"
 
 namespace ferry {
 namespace {
@@ -20,14 +19,6 @@ constexpr size_t kBatchFrom = 3;
 
 }  // namespace
 
-const Copier::Limits& CudaCopier::limits() const {
-  // 64 MiB take about 170 us over NVLink: what is small waits for four of them at most, and the
-  // lane has that long to begin the next. In 16 MiB a transfer of 256 MiB has 0.92 of its
-  // bandwidth, in 64 MiB 0.98.
-  static constexpr Limits kLimits = {CudaEngine::kBytes, CudaEngine::kPieces, CudaEngine::kSteps};
-  return kLimits;
-}
-
 void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   FERRY_CHECK(begun_ - over_ < CudaEngine::kSteps);
   const CudaApi& api = device_.api_;
@@ -36,6 +27,8 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   steps_.resize(CudaEngine::kSteps);
   Step& step = steps_[begun_ % CudaEngine::kSteps];
   step = {};
+  step.begun = MonotonicNow();
+  for (const CopyPiece& piece : pieces) step.bytes += piece.size;
   step.refused = StartPieces(pieces, step);
   // Behind a refusal too: pieces before it are under way.
   const CUresult recorded =
@@ -52,8 +45,6 @@ absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& s
   CudaEngine& engine = *device_.engines_[engine_];
   const CUstream stream = engine.streams[begun_ % 2];
   if (engine.gather != nullptr && pieces.size() >= kBatchFrom) {
-    for (const CopyPiece& piece : pieces) step.bytes += piece.size;
-    step.begun = MonotonicNow();
     if (choice_.PreferKernel(pieces.size(), step.bytes, step.begun)) {
       step.timed = begun_ == over_;
       return engine.gather->Launch(stream, begun_ % CudaEngine::kSteps, pieces);
@@ -94,10 +85,11 @@ std::optional<absl::Status> CudaCopier::TakeOver() {
   const CUresult result = api.cuEventQuery(device_.engines_[engine_]->events[number]);
   if (result == CUDA_ERROR_NOT_READY) return std::nullopt;
   const Step& step = steps_[number];
-  if (step.timed) {
-    const absl::Time now = MonotonicNow();
-    choice_.OnKernelOver(step.bytes, now - step.begun, now);
-  }
+  const absl::Time now = MonotonicNow();
+  if (step.timed) choice_.OnKernelOver(step.bytes, now - step.begun, now);
+  size_.OnOver(step.bytes, now - std::max(step.begun, last_over_));
+  limits_.bytes = size_.bytes();
+  last_over_ = now;
   absl::Status status = step.refused;
   if (result != CUDA_SUCCESS) {
     status.Update(CudaError(api, result, absl::StrCat("copy on ", device_.Name())));

@@ -11,7 +11,9 @@
 
 #include "absl/time/time.h"
 #include "device/copier.h"
+#include "device/cuda/cuda_engine.h"
 #include "device/cuda/cuda_gather.h"
+#include "device/cuda/step_size.h"
 
 namespace ferry {
 
@@ -21,7 +23,7 @@ class CudaCopier : public Copier {
  public:
   // `engine`: which of the device's.
   CudaCopier(CudaDevice& device, size_t engine) : device_(device), engine_(engine) {}
-  const Limits& limits() const override;
+  const Limits& limits() const override { return limits_; }
   void Start(absl::Span<const CopyPiece> pieces) override;
   std::optional<absl::Status> TakeOver() override;
 
@@ -39,7 +41,10 @@ class CudaCopier : public Copier {
   uint64_t begun_ = 0;
   uint64_t over_ = 0;
   std::vector<Step> steps_;  // by number, modulo
+  absl::Time last_over_ = absl::InfinitePast();
   MoverChoice choice_;
+  StepSize size_;
+  Limits limits_ = {size_.bytes(), CudaEngine::kPieces, CudaEngine::kSteps};
   std::vector<unsigned long long> to_, from_;
   std::vector<size_t> sizes_;
 };

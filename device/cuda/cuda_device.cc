@@ -138,9 +138,8 @@ absl::Status CudaDevice::OpenContext() {
 
 void CudaDevice::LoadGather() {
   for (size_t i = 0; i < kCopyEngines; ++i) {
-    absl::StatusOr<std::unique_ptr<CudaGather>> gather =
-        CudaGather::Make(api_, CudaEngine::kSteps,
-                         CudaEngine::kPieces + CudaEngine::kBytes / CudaGather::kTaskBytes);
+    absl::StatusOr<std::unique_ptr<CudaGather>> gather = CudaGather::Make(
+        api_, CudaEngine::kSteps, CudaEngine::kPieces + StepSize::kMost / CudaGather::kTaskBytes);
     if (!gather.ok()) {
       FERRY_LOG(warn, "gpu.gather", LogFields("uuid", info_.uuid_text()),
                 "many small pieces go by the copy engine: {}",

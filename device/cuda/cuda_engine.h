@@ -13,8 +13,7 @@ namespace ferry {
 
 struct CudaEngine {
   // Of its copier: steps under way, and what one may have.
-  static constexpr size_t kSteps = 4;
-  static constexpr size_t kBytes = size_t{64} << 20;
+  static constexpr size_t kSteps = 2;
   static constexpr size_t kPieces = size_t{16} << 10;
 
   // In the current context.

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/gpu/cases.h"
+
+#include <cstdio>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "bench/cases.h"
+#include "bench/gpu/load.h"
+#include "bench/gpu/peer_copy.h"
+#include "ferry/cuda.hpp"
+#include "tools/ferryctl/format.h"
+#include "tools/ferryctl/statistics.h"
+
+namespace ferry::bench {
+namespace {
+
+using ::ferry::testing::GpuDriver;
+
+constexpr uint64_t kStream = 256;  // of 256 MiB, behind which others wait
+
+class Bench {
+ public:
+  Bench(const GpuSettings& settings, const GpuDriver* driver, const Nodes& nodes, int route)
+      : settings_(settings), driver_(driver), nodes_(nodes), route_(route) {}
+
+  absl::Status Run(Report& report) {
+    RETURN_IF_ERROR(Large(report));
+    RETURN_IF_ERROR(Latency(report));
+    RETURN_IF_ERROR(StreamToStream(report));
+    RETURN_IF_ERROR(Many(report, 1000, 64 << 10, 0.25));
+    RETURN_IF_ERROR(Many(report, 10'000, 4 << 10, 0.3));
+    RETURN_IF_ERROR(Fairness(report));
+    return UnderLoad(report);
+  }
+
+ private:
+  bool local() const { return route_ == FERRY_ROUTE_LOCAL; }
+  // The node of the destination.
+  int there() const { return local() ? 0 : 1; }
+  std::string Named(absl::string_view what) const {
+    return absl::StrCat(what, " ", tools::RouteText(route_));
+  }
+
+  absl::StatusOr<tools::BenchPair> OpenPair(bool back = false) const {
+    tools::BenchPairOptions options;
+    options.receiver_command = {settings_.self, "bench-receiver"};
+    options.client_dir = nodes_.ClientDir(back ? there() : 0);
+    options.peer_client_dir = nodes_.ClientDir(back ? 0 : there());
+    const int64_t first = nodes_.Gpu(0, 0);
+    const int64_t second = nodes_.Gpu(there(), local() ? 1 : 0);
+    options.source = back ? second : first;
+    options.destination = back ? first : second;
+    options.route = route_;
+    return tools::BenchPair::Open(options);
+  }
+
+  void Add(Report& report, std::string name, const char* unit, double warm, bool at_most,
+           std::optional<double> target, const char* peer = "",
+           std::optional<double> peer_warm = {}) const {
+    Row row;
+    row.name = std::move(name);
+    row.unit = unit;
+    row.warm = warm;
+    row.peer = peer;
+    row.peer_warm = peer_warm;
+    row.at_most = at_most;
+    row.target = target;
+    report.Add(std::move(row));
+  }
+
+  absl::Status Large(Report& report) {
+    const uint64_t bytes = settings_.large;
+    constexpr int kTimes = 8;  // both ways, without a pause
+    PeerCopy peer(driver_, bytes);
+    RETURN_IF_ERROR(peer.Make());
+    ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
+    ASSIGN_OR_RETURN(tools::BenchPair back, OpenPair(true));
+    RETURN_IF_ERROR(pair.MakeArenas(bytes).status());
+    RETURN_IF_ERROR(back.MakeArenas(bytes).status());
+    RETURN_IF_ERROR(pair.Prepare(1, bytes));
+    RETURN_IF_ERROR(back.Prepare(1, bytes));
+    std::vector<double> prepared, posted, both, peer_one, peer_both;
+    for (int round = 0; round < settings_.rounds + 1; ++round) {
+      ASSIGN_OR_RETURN(const absl::Duration copied, peer.Copy(false));
+      ASSIGN_OR_RETURN(const absl::Duration fired, pair.Fire());
+      ASSIGN_OR_RETURN(const absl::Duration moved, pair.Run(1, bytes));
+      ASSIGN_OR_RETURN(const absl::Duration copied_both, peer.Copy(true, kTimes));
+      ASSIGN_OR_RETURN(const absl::Duration moved_both, BothWays(pair, back, kTimes));
+      if (round == 0) continue;  // links and contexts wake up
+      prepared.push_back(tools::GigabytesPerSecond(bytes, fired));
+      posted.push_back(tools::GigabytesPerSecond(bytes, moved));
+      both.push_back(tools::GigabytesPerSecond(2 * kTimes * bytes, moved_both));
+      peer_one.push_back(tools::GigabytesPerSecond(bytes, copied));
+      peer_both.push_back(tools::GigabytesPerSecond(2 * kTimes * bytes, copied_both));
+    }
+    RETURN_IF_ERROR(pair.Compare(bytes));
+    RETURN_IF_ERROR(back.Compare(bytes));
+    const std::string size = tools::HumanSize(bytes);
+    Add(report, Named(size + " prepared"), "GB/s", tools::Median(prepared), false,
+        local() ? 0.99 : 0.985, "cuMemcpyPeerAsync", tools::Median(peer_one));
+    Add(report, Named(size + " posted"), "GB/s", tools::Median(posted), false, {},
+        "cuMemcpyPeerAsync", tools::Median(peer_one));
+    Add(report, Named(size + " both ways at once"), "GB/s", tools::Median(both), false, 0.95,
+        "cuMemcpyPeerAsync both ways", tools::Median(peer_both));
+    return CpuOfAGigabyte(report, pair, bytes);
+  }
+
+  // Both fired `times`, each as soon as it may.
+  static absl::StatusOr<absl::Duration> BothWays(tools::BenchPair& pair, tools::BenchPair& back,
+                                                 uint64_t times) {
+    absl::StatusOr<absl::Duration> backwards;
+    const int64_t start = tools::MonotonicNanoseconds();
+    std::thread other([&] { backwards = back.FireMany(times); });
+    const absl::StatusOr<absl::Duration> forwards = pair.FireMany(times);
+    other.join();
+    RETURN_IF_ERROR(forwards.status());
+    RETURN_IF_ERROR(backwards.status());
+    return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
+  }
+
+  // What the daemons' CPUs do for it, from the kernel's ticks.
+  absl::Status CpuOfAGigabyte(Report& report, tools::BenchPair& pair, uint64_t bytes) {
+    constexpr uint64_t kFirings = 400;
+    absl::Duration spent;
+    for (int sign : {-1, 1}) {
+      for (int node = 0; node <= there(); ++node) {
+        ASSIGN_OR_RETURN(const absl::Duration cpu, CpuTime(nodes_.pid(node)));
+        spent += sign * cpu;
+      }
+      if (sign < 0) RETURN_IF_ERROR(pair.FireMany(kFirings).status());
+    }
+    Add(report, Named("CPU of the daemons for a GB"), "ms",
+        absl::ToDoubleMilliseconds(spent) * 1e9 / static_cast<double>(kFirings * bytes), true, {});
+    return absl::OkStatus();
+  }
+
+  absl::Status Latency(Report& report) {
+    ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
+    RETURN_IF_ERROR(pair.MakeArenas(16).status());
+    RETURN_IF_ERROR(pair.PreparePing(8));
+    RETURN_IF_ERROR(pair.Ping(settings_.pings / 10).status());
+    ASSIGN_OR_RETURN(const std::vector<absl::Duration> pings, pair.Ping(settings_.pings));
+    Add(report, Named("8 B prepared, p50"), "us", absl::ToDoubleMicroseconds(tools::Median(pings)),
+        true, 20);
+    Add(report, Named("8 B prepared, p99"), "us",
+        absl::ToDoubleMicroseconds(tools::Quantile(pings, 0.99)), true, {});
+    std::vector<absl::Duration> posted;
+    for (uint64_t i = 0; i < settings_.pings / 4 + 10; ++i) {
+      ASSIGN_OR_RETURN(const absl::Duration took, pair.Run(1, 8));
+      if (i >= 10) posted.push_back(took);
+    }
+    Add(report, Named("8 B posted, p50"), "us", absl::ToDoubleMicroseconds(tools::Median(posted)),
+        true, local() ? 150 : 220);
+    return absl::OkStatus();
+  }
+
+  // A store by one stream of this process until another one of it, behind the wait, is done.
+  absl::Status StreamToStream(Report& report) {
+    SessionOptions options;
+    options.client_dir = nodes_.ClientDir(0);
+    Result<Session> source = Session::Open(options);
+    options.client_dir = nodes_.ClientDir(there());
+    Result<Session> destination = Session::Open(options);
+    const auto good = [](const Status& status) {
+      return status.ok() ? absl::OkStatus()
+                         : Error(absl::StatusCode::kInternal, Reason::kInternal, status.ToString());
+    };
+    RETURN_IF_ERROR(good(source.status()));
+    RETURN_IF_ERROR(good(destination.status()));
+    const auto from = static_cast<uint64_t>(nodes_.Gpu(0, 0));
+    const auto to = static_cast<uint64_t>(nodes_.Gpu(there(), local() ? 1 : 0));
+    Result<Arena> sent = source->CreateArena(from, 8);
+    Result<Arena> received = destination->CreateArena(to, 8);
+    RETURN_IF_ERROR(good(sent.status()));
+    RETURN_IF_ERROR(good(received.status()));
+    PostOptions post;
+    post.route = route_;
+    Result<Prepared> receive =
+        destination->PrepareReceive(to, {Transfer(from, "stream", {received->All()})}, post);
+    Result<Prepared> send =
+        source->PrepareSend(from, {Transfer(to, "stream", {sent->All()})}, post);
+    RETURN_IF_ERROR(good(receive.status()));
+    RETURN_IF_ERROR(good(send.status()));
+    CUstream streams[2];
+    const int devices[] = {cuda::Device(*sent), cuda::Device(*received)};
+    for (int i = 0; i < 2; ++i) {
+      driver_->cuCtxSetCurrent(driver_->context(devices[i]));
+      RETURN_IF_ERROR(FromCuda(
+          *driver_, driver_->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING), "make a stream"));
+    }
+    std::vector<absl::Duration> took;
+    for (uint64_t i = 0; i < settings_.pings / 4 + 10; ++i) {
+      uint64_t firing = 0;
+      RETURN_IF_ERROR(good(receive->Fire(&firing)));
+      RETURN_IF_ERROR(good(cuda::Wait(*receive, streams[1], firing)));
+      const int64_t start = tools::MonotonicNanoseconds();
+      RETURN_IF_ERROR(good(cuda::Fire(*send, streams[0])));
+      RETURN_IF_ERROR(FromCuda(*driver_, driver_->cuStreamSynchronize(streams[1]), "await"));
+      if (i >= 10) took.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - start));
+      RETURN_IF_ERROR(good(send->Wait()));
+    }
+    for (int i = 0; i < 2; ++i) {
+      driver_->cuCtxSetCurrent(driver_->context(devices[i]));
+      driver_->cuStreamSynchronize(streams[i]);
+      driver_->cuStreamDestroy(streams[i]);
+    }
+    Add(report, Named("8 B prepared, stream to stream, p50"), "us",
+        absl::ToDoubleMicroseconds(tools::Median(took)), true, 35);
+    return absl::OkStatus();
+  }
+
+  absl::Status Many(Report& report, uint64_t count, uint64_t bytes, double target_ms) {
+    ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
+    RETURN_IF_ERROR(pair.MakeArenas(count * bytes).status());
+    const std::string what = absl::StrCat(tools::HumanCount(count), " x ", tools::HumanSize(bytes));
+    std::vector<absl::Duration> posted, prepared, blocks;
+    RETURN_IF_ERROR(pair.Run(count, bytes).status());
+    for (int round = 0; round < settings_.rounds; ++round) {
+      ASSIGN_OR_RETURN(const absl::Duration took, pair.Run(count, bytes));
+      posted.push_back(took);
+    }
+    RETURN_IF_ERROR(pair.RunBlocks(count, bytes).status());
+    for (int round = 0; round < settings_.rounds; ++round) {
+      ASSIGN_OR_RETURN(const absl::Duration took, pair.RunBlocks(count, bytes));
+      blocks.push_back(took);
+    }
+    RETURN_IF_ERROR(pair.Prepare(count, bytes));
+    for (int round = 0; round < 4 * settings_.rounds; ++round) {
+      ASSIGN_OR_RETURN(const absl::Duration took, pair.Fire());
+      prepared.push_back(took);
+    }
+    RETURN_IF_ERROR(pair.Compare(count * bytes));
+    const auto milliseconds = [](const std::vector<absl::Duration>& all) {
+      return absl::ToDoubleMilliseconds(tools::Median(all));
+    };
+    Add(report, Named(what + " prepared"), "ms", milliseconds(prepared), true, target_ms);
+    Add(report, Named(what + " posted"), "ms", milliseconds(posted), true, {});
+    Add(report, Named(what + " as one, by index table, posted"), "ms", milliseconds(blocks), true,
+        {});
+    return absl::OkStatus();
+  }
+
+  // Another session's stream beside 64 KiB, and beside an equal one.
+  absl::Status Fairness(Report& report) {
+    ASSIGN_OR_RETURN(tools::BenchPair small, OpenPair());
+    ASSIGN_OR_RETURN(tools::BenchPair one, OpenPair());
+    ASSIGN_OR_RETURN(tools::BenchPair other, OpenPair());
+    return MeasureSharing(small, one, other, settings_.rounds,
+                          {kStream, Named("64 KiB behind 64 GiB of another session, p99"), 2000,
+                           Named("two equal sessions, the lesser's share")},
+                          report);
+  }
+
+  // What changes when the SMs are busy.
+  absl::Status UnderLoad(Report& report) {
+    constexpr uint64_t kBytes = uint64_t{256} << 20;
+    PeerCopy peer(driver_, kBytes);
+    RETURN_IF_ERROR(peer.Make());
+    ASSIGN_OR_RETURN(tools::BenchPair large, OpenPair());
+    ASSIGN_OR_RETURN(tools::BenchPair tiny, OpenPair());
+    ASSIGN_OR_RETURN(tools::BenchPair many, OpenPair());
+    RETURN_IF_ERROR(large.MakeArenas(kBytes).status());
+    RETURN_IF_ERROR(tiny.MakeArenas(16).status());
+    RETURN_IF_ERROR(many.MakeArenas(1000 * kSmall).status());
+    RETURN_IF_ERROR(large.Prepare(1, kBytes));
+    RETURN_IF_ERROR(tiny.PreparePing(8));
+    RETURN_IF_ERROR(many.Prepare(1000, kSmall));
+    struct Figures {
+      absl::Duration large, tiny, many, peer;
+    };
+    const auto measure = [&]() -> absl::StatusOr<Figures> {
+      std::vector<absl::Duration> larges, manies, peers;
+      for (int i = 0; i < 4 * settings_.rounds; ++i) {
+        ASSIGN_OR_RETURN(larges.emplace_back(), large.Fire());
+        ASSIGN_OR_RETURN(peers.emplace_back(), peer.Copy(false));
+        ASSIGN_OR_RETURN(manies.emplace_back(), many.Fire());
+      }
+      ASSIGN_OR_RETURN(std::vector<absl::Duration> pings, tiny.Ping(settings_.pings));
+      return Figures{tools::Median(larges), tools::Median(pings), tools::Median(manies),
+                     tools::Median(peers)};
+    };
+    ASSIGN_OR_RETURN(const Figures idle, measure());
+    auto load = GpuLoad::Start(2);
+    if (absl::IsUnavailable(load.status())) {
+      std::fprintf(stderr, "not measured under load: %s\n",
+                   std::string(load.status().message()).c_str());
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(load.status());
+    ASSIGN_OR_RETURN(const double alone, (*load)->RateWhile(nullptr));
+    ASSIGN_OR_RETURN(const Figures busy, measure());
+    ASSIGN_OR_RETURN(const double beside_us,
+                     (*load)->RateWhile([&] { return large.FireMany(20).status(); }));
+    ASSIGN_OR_RETURN(const double beside_peer,
+                     (*load)->RateWhile([&] { return peer.Copy(false, 20).status(); }));
+    RETURN_IF_ERROR(large.Compare(kBytes));
+    Add(report, Named("256 MiB prepared, under load"), "GB/s",
+        tools::GigabytesPerSecond(kBytes, busy.large), false, 0.97, "idle",
+        tools::GigabytesPerSecond(kBytes, idle.large));
+    Add(report, "cuMemcpyPeerAsync of 256 MiB, under load", "GB/s",
+        tools::GigabytesPerSecond(kBytes, busy.peer), false, {}, "idle",
+        tools::GigabytesPerSecond(kBytes, idle.peer));
+    Add(report, Named("products beside 256 MiB again and again"), "TFLOP/s", beside_us, false, 0.99,
+        "beside cuMemcpyPeerAsync", beside_peer);
+    Add(report, Named("products beside 256 MiB again and again"), "TFLOP/s", beside_us, false, 0.90,
+        "alone", alone);
+    Add(report, Named("8 B prepared under load, p50"), "us", absl::ToDoubleMicroseconds(busy.tiny),
+        true, 1.3, "idle", absl::ToDoubleMicroseconds(idle.tiny));
+    Add(report, Named("1,000 x 64 KiB prepared, under load"), "ms",
+        absl::ToDoubleMilliseconds(busy.many), true, 1.4);
+    return absl::OkStatus();
+  }
+
+  const GpuSettings& settings_;
+  const GpuDriver* const driver_;
+  const Nodes& nodes_;
+  const int route_;
+};
+
+}  // namespace
+
+absl::Status MeasureGpus(const GpuSettings& settings, const GpuDriver* driver, const Nodes& nodes,
+                         int route, Report& report) {
+  return Bench(settings, driver, nodes, route).Run(report);
+}
+
+}  // namespace ferry::bench

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU rows of the speed table, of one route between two GPUs, beside the driver's own copy.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "bench/nodes.h"
+#include "bench/report.h"
+#include "tests/gpu/driver/gpu_driver.h"
+
+namespace ferry::bench {
+
+struct GpuSettings {
+  std::string self = "/proc/self/exe";
+  std::string ferryd;
+  int rounds = 5;
+  uint64_t large = uint64_t{1} << 30;
+  uint64_t pings = 2000;
+};
+
+// `local`: the first node has both GPUs; `mapped`: each has one.
+absl::Status MeasureGpus(const GpuSettings& settings, const testing::GpuDriver* driver,
+                         const Nodes& nodes, int route, Report& report);
+
+}  // namespace ferry::bench
