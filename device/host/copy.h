@@ -37,8 +37,8 @@ class CopyHelper {
 };
 
 // The copier of host lanes. Small steps are copied by Start; a large one is queued, and TakeOver
-// copies a part of it a call, while the helper takes others: the lane is back at its tasks and words
-// after a part, and neither thread waits for the other between two steps.
+// copies a part of it a call, while the helper takes others: the lane is back at its tasks and
+// words after a part, and neither thread waits for the other between two steps.
 class HostCopier : public Copier {
  public:
   explicit HostCopier(CopyHelper& helper);

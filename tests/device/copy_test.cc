@@ -115,7 +115,8 @@ TEST(HostCopier, StepsOfAllSizesEndInTheirOrder) {
   HostCopier copier(helper);
   const std::vector<std::byte> source = RandomBytes(kSharedBytes, 3);
   const size_t steps = copier.limits().steps;
-  const size_t sizes[] = {kSharedBytes, 8, kStreamingBytes, kStreamingBytes + 1, 0, kSharedBytes - 3};
+  const size_t sizes[] = {kSharedBytes,        8, kStreamingBytes,
+                          kStreamingBytes + 1, 0, kSharedBytes - 3};
   std::vector<std::vector<std::byte>> destinations(60);
   size_t begun = 0;
   for (size_t over = 0; over < destinations.size(); ++over) {

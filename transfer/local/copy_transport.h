@@ -72,7 +72,7 @@ class CopyTransport : public Transport, private Poller {
   std::vector<Step> spare_;                              // kept for their memory
   std::vector<OpResult> results_;                        // to be answered by the next Poll
   std::vector<CopyPiece> pieces_;                        // kept for its memory
-  bool polled_ = false;  // by the lane
+  bool polled_ = false;                                  // by the lane
 };
 
 }  // namespace ferry
