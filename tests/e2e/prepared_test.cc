@@ -215,7 +215,9 @@ TEST_P(PreparedTest, ADrainEndsThemWhenNoFiringIsUnderWay) {
   Prepare();
   FireBoth();
   const bool two_nodes = destination_node() != 0;
-  if (two_nodes) ASSERT_THAT(send_.Fire(), IsOk());
+  if (two_nodes) {
+    ASSERT_THAT(send_.Fire(), IsOk());
+  }
   node(0).Signal(SIGTERM);
   ASSERT_TRUE(Await([&] { return node(0).admin().Status().draining(); }));
   if (two_nodes) {
