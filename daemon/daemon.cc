@@ -65,6 +65,11 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   return lock;
 }
 
+// Clients may ask for so long how theirs ended: the counters tell only that they failed.
+constexpr absl::Duration kFarewell = absl::Milliseconds(300);
+// Firings end without a word to control: how often a drain looks.
+constexpr absl::Duration kDrainLook = absl::Milliseconds(20);
+
 }  // namespace
 
 Incarnation NewIncarnation() {
@@ -115,6 +120,7 @@ absl::Time Daemon::Impl::AfterBatch() {
   const absl::Time now = control.Now();
   sessions->OnTime(now);
   absl::Time next = peers->OnTime(now);
+  if (!drain_waiters.empty()) next = std::min(next, EndIdlePrepared(now));
   next = std::min(next, driver->AfterBatch());
   for (Task& task : std::exchange(later, {})) task();
   next = std::min(next, sessions->NextTimer());
@@ -124,14 +130,12 @@ absl::Time Daemon::Impl::AfterBatch() {
       drain_expired = true;
       drain_cancelled = driver->CancelAll(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                                                 "the daemon drained and its deadline came"));
-      // What is launched gets a moment to end; it is not waited for beyond that. And clients get
-      // one to ask how theirs ended: the counters tell only that they failed.
+      // What is launched gets a moment to end; it is not waited for beyond that.
       drain_deadline = now + absl::Seconds(2);
-      drain_farewell = now + absl::Milliseconds(300);
+      drain_farewell = now + kFarewell;
       return now;
     }
-    const absl::Time enough =
-        !drain_expired ? (idle ? now : drain_deadline) : (idle ? drain_farewell : drain_deadline);
+    const absl::Time enough = idle ? drain_farewell : drain_deadline;
     if (now >= enough) {
       for (auto& waiter : std::exchange(drain_waiters, {})) waiter(drain_cancelled);
     } else {
@@ -139,6 +143,17 @@ absl::Time Daemon::Impl::AfterBatch() {
     }
   }
   return next;
+}
+
+absl::Time Daemon::Impl::EndIdlePrepared(absl::Time now) {
+  if (now < drain_look) return drain_look;
+  for (const TransferId first : sessions->IdlePrepared()) {
+    driver->EndPrepared(first, Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                                     absl::StrCat(config.node.name, " drains, and ",
+                                                  first.ToString(), " was not being fired")));
+    drain_farewell = now + kFarewell;
+  }
+  return drain_look = now + kDrainLook;
 }
 
 void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done) {
@@ -155,6 +170,7 @@ void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_
   drain_expired = false;
   drain_cancelled = 0;
   drain_deadline = control.Now() + timeout;
+  drain_look = drain_farewell = absl::InfinitePast();
   drain_waiters.push_back(std::move(done));
 }
 

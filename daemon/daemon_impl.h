@@ -47,6 +47,8 @@ struct Daemon::Impl {
   absl::StatusOr<Door::ConnectionId> ConnectToPeer(PeerId peer, const std::string& path);
   absl::Time AfterBatch();
   std::string MetricsPage();
+  // While it drains: when it wants to be called again.
+  absl::Time EndIdlePrepared(absl::Time now);
   void StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done);
   void Stop();
 
@@ -75,7 +77,8 @@ struct Daemon::Impl {
   std::vector<Task> later;
   bool draining = false;
   absl::Time drain_deadline;
-  absl::Time drain_farewell;
+  absl::Time drain_look;      // for prepared batches whose firing is over
+  absl::Time drain_farewell;  // clients may ask until then how theirs ended
   uint64_t drain_cancelled = 0;
   bool drain_expired = false;
   std::vector<std::function<void(uint64_t)>> drain_waiters;

@@ -81,6 +81,13 @@ std::string Daemon::Impl::MetricsPage() {
   for (const PeerTable::Row& row : peers->List()) ++states[row.state];
   for (const auto& [state, count] : states) AddSample(links, {{"state", state}}, count);
   families.push_back(std::move(links));
+
+  prometheus::MetricFamily frames =
+      CounterFamily("ferry_peer_frames_total", "Frames said on peer links, by road", 0);
+  frames.metric.clear();
+  AddSample(frames, {{"road", "socket"}}, static_cast<double>(peers->frames().socket));
+  AddSample(frames, {{"road", "stream"}}, static_cast<double>(peers->frames().stream));
+  families.push_back(std::move(frames));
   return MetricsText(families);
 }
 

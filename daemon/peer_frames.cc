@@ -33,9 +33,13 @@ void PeerTable::Tell(Link& link, PeerFrame frame) {
   if (link.socket.has_value() && (link.hello.features & kPeerFeatureSocketFrames) != 0 &&
       frame.events() <= kMostBySocket && link.stream->waiting() == 0) {
     PeerSocketRequest request{link.next_sequence++, std::move(frame)};
-    if (hooks_.send_request(*link.socket, request)) return;
+    if (hooks_.send_request(*link.socket, request)) {
+      ++frames_.socket;
+      return;
+    }
     frame = std::get<PeerFrame>(std::move(request.body));
   }
+  ++frames_.stream;
   link.last_sent = control_.Now();
   link.stream->Send(std::move(frame));
 }

@@ -123,6 +123,12 @@ class PeerTable {
     absl::flat_hash_set<GlobalDeviceId> gpus;  // of these, as far as it has said
   };
   std::vector<Row> List() const;
+  // Said to all peers since the start, by road. Heartbeats are none.
+  struct Frames {
+    uint64_t socket = 0;
+    uint64_t stream = 0;
+  };
+  const Frames& frames() const { return frames_; }
 
  private:
   enum class State { kIdle, kConnecting, kSettling, kUp, kLost };
@@ -158,6 +164,7 @@ class PeerTable {
   PeerDialer* dialer_ = nullptr;
   bool stopped_ = false;
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
+  Frames frames_;
   // Which link an incoming peer.sock connection proved to be of.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;
   absl::flat_hash_map<ArenaId, std::vector<PeerId>> granted_to_;

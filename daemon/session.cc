@@ -293,6 +293,12 @@ size_t Session::prepared_armed() const {
       [](const auto& entry) { return entry.second.left > 0 && entry.second.batch->armed(); }));
 }
 
+void Session::ListIdlePrepared(std::vector<TransferId>& batches) const {
+  for (const auto& [number, record] : prepared_) {
+    if (record.left > 0 && !record.batch->Firing()) batches.push_back(record.first);
+  }
+}
+
 uint64_t Session::prepared_firings() const {
   uint64_t firings = past_firings_;
   for (const auto& [number, record] : prepared_) firings += record.batch->firings();

@@ -118,6 +118,9 @@ class Session {
   std::vector<PreparedRecord::Asker> TakeReleased();
   // Of all that there are: how many may be fired; and how often any was, ever.
   size_t prepared_armed() const;
+  // Adds to `batches` the first transfer of each that has not ended, and of which no firing is
+  // under way.
+  void ListIdlePrepared(std::vector<TransferId>& batches) const;
   uint64_t prepared_firings() const;
 
   // --- Endings.

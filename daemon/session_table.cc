@@ -354,6 +354,12 @@ uint64_t SessionTable::prepared_firings() const {
   return firings;
 }
 
+std::vector<TransferId> SessionTable::IdlePrepared() const {
+  std::vector<TransferId> batches;
+  for (const auto& [id, session] : sessions_) session->ListIdlePrepared(batches);
+  return batches;
+}
+
 void SessionTable::OnTime(absl::Time now) {
   while (!before_hello_.empty() && NextTimer() <= now) {
     const auto [connection, stranger] = *before_hello_.begin();

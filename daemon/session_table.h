@@ -80,6 +80,8 @@ class SessionTable {
   // Of all sessions there are: batches that may be fired. And firings of all there ever were.
   size_t prepared_armed() const;
   uint64_t prepared_firings() const;
+  // The first transfer of each prepared batch of which no firing is under way.
+  std::vector<TransferId> IdlePrepared() const;
 
   void SetDraining(bool draining);
   size_t open() const { return by_connection_.size(); }

@@ -3,7 +3,7 @@
 // copy engines (device/cuda). It is given steps, which end in the order in which they began.
 //
 // Home: the lane of the device, and each belongs to one user on it. Nothing here waits, but the CPU
-// copies inside Start.
+// copies inside the calls.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +40,8 @@ class Copier {
     size_t bytes = 0;   // of a step
     size_t pieces = 0;  // of a step
     size_t steps = 1;   // that are under way
+    // Bytes move inside TakeOver, some a call: it wants to be asked again at once.
+    bool by_asking = false;
   };
   virtual ~Copier() = default;
   virtual const Limits& limits() const = 0;

@@ -35,6 +35,10 @@ bool PreparedBatch::Wants(uint64_t n) const {
          over_.load(std::memory_order_seq_cst) == n - 1;
 }
 
+bool PreparedBatch::Firing() const {
+  return __atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) > over_.load(std::memory_order_seq_cst);
+}
+
 void PreparedBatch::Over(uint64_t n, uint32_t transfers) {
   if (left_.fetch_sub(transfers, std::memory_order_acq_rel) != transfers) return;
   left_.store(transfers_, std::memory_order_relaxed);

@@ -32,6 +32,8 @@ class PreparedBatch {
   // This end wants firing `n`, not 0: all of its transfers are armed, the one before is over and
   // the client has stored it.
   bool Wants(uint64_t n) const;
+  // The client has stored a firing that is not over; it may wait for the other end. Control.
+  bool Firing() const;
   // Firing `n` is over for so many of its transfers. The last ones advance the word.
   void Over(uint64_t n, uint32_t transfers);
   // Where the client rings after a store.

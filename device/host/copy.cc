@@ -4,22 +4,32 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <thread>
-#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "base/check.h"
+#include "base/mutex.h"
+
 namespace ferry {
 namespace {
 
-// What a thread takes at a time when two share a copy: long enough that the cursor costs nothing,
-// short enough that the wait for the other's last chunk (about 0.1 ms) does not show.
-constexpr size_t kChunkBytes = size_t{1} << 20;
+// What the lane or the helper takes at a time: long enough that taking it costs nothing, short
+// enough that what the lane is asked meanwhile waits some 50 us.
+constexpr size_t kPartBytes = size_t{512} << 10;
+// After so many a thread offers its core to whoever woke up there meanwhile: the client or daemon
+// that a small transfer is about. Without that it may wait for the scheduler's tick, 4 ms where
+// that comes 250 times a second, at each of its hops. More often than the scheduler's slices (1.4
+// ms and more) would give the core away to those that compute.
+constexpr unsigned kPartsToYield = 16;
+// Under way at once, so that the helper finds the next one when it is done with its part of this.
+constexpr size_t kSteps = 2;
 
 #if defined(__x86_64__)
 
@@ -114,87 +124,107 @@ void CopyTotal(absl::Span<const CopyPiece> pieces, size_t total) {
   FinishStreaming();
 }
 
-// Where a chunk begins. It ends where the next one begins.
-struct ChunkStart {
-  size_t piece = 0;
-  size_t offset = 0;
-};
-
 }  // namespace
 
 void CopyAlone(absl::Span<const CopyPiece> pieces) { CopyTotal(pieces, TotalSize(pieces)); }
 
-struct CopyHelper::Impl {
-  // True while somebody has the helper.
-  std::atomic<bool> taken{false};
-  // The job: written by the owner while the helper is idle.
-  absl::Span<const CopyPiece> pieces;
-  std::vector<ChunkStart> chunks;
-  bool streaming = false;
-  alignas(64) std::atomic<size_t> cursor{0};
-  // Counts up with each job. The helper sleeps on it.
-  alignas(64) std::atomic<uint32_t> job{0};
-  // Whether the helper may touch the job. The owner opens, and shuts at its end if the helper has
-  // not come in, so that one which wakes late never looks at a job that is over.
-  enum Door : uint32_t { kShut, kOpen, kInside };
-  alignas(64) std::atomic<uint32_t> door{kShut};
-  std::atomic<bool> stopping{false};
-  std::thread thread;
+// The helper's mutex guards what both threads look at; the rest is the lane's.
+struct HostCopier::Queue {
+  struct Step {
+    bool queued = false;            // else it was over when it began. The lane's.
+    std::vector<CopyPiece> pieces;  // not changed while anybody has a part
+    uint64_t number = 0;
+    size_t piece = 0;  // where the next part begins
+    size_t offset = 0;
+    size_t left = 0;  // bytes that nobody has taken yet
+    int held = 0;     // parts that are being copied
+  };
+  // What somebody copies next; of no step if there is nothing.
+  struct Part {
+    Step* step = nullptr;
+    size_t piece = 0;
+    size_t offset = 0;
+    size_t size = 0;
+  };
 
-  void CutChunks() {
-    chunks.clear();
-    size_t room = 0;
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      size_t offset = 0;
-      while (offset < pieces[i].size) {
-        if (room == 0) {
-          chunks.push_back({i, offset});
-          room = kChunkBytes;
-        }
-        const size_t take = std::min(room, pieces[i].size - offset);
-        offset += take;
-        room -= take;
-      }
+  // Of the oldest step that has any.
+  Part Take() {
+    Step* step = nullptr;
+    for (Step& one : steps) {
+      if (one.left > 0 && (step == nullptr || one.number < step->number)) step = &one;
     }
+    if (step == nullptr) return {};
+    const Part part = {step, step->piece, step->offset, std::min(step->left, kPartBytes)};
+    step->left -= part.size;
+    ++step->held;
+    size_t passed = part.size;
+    while (step->piece < step->pieces.size() &&
+           passed >= step->pieces[step->piece].size - step->offset) {
+      passed -= step->pieces[step->piece++].size - step->offset;
+      step->offset = 0;
+    }
+    step->offset += passed;
+    return part;
   }
 
-  void CopyChunk(size_t index) {
-    ChunkStart at = chunks[index];
-    for (size_t left = kChunkBytes; left != 0 && at.piece < pieces.size();
-         ++at.piece, at.offset = 0) {
-      const CopyPiece& piece = pieces[at.piece];
-      const size_t size = std::min(left, piece.size - at.offset);
-      if (size == 0) continue;
-      if (streaming) {
-        StreamPiece(piece.destination + at.offset, piece.source + at.offset, size);
-      } else {
-        std::memcpy(piece.destination + at.offset, piece.source + at.offset, size);
-      }
+  static void Copy(const Part& part) {
+    size_t offset = part.offset;
+    for (size_t left = part.size, i = part.piece; left > 0; ++i, offset = 0) {
+      const CopyPiece& piece = part.step->pieces[i];
+      const size_t size = std::min(left, piece.size - offset);
+      if (size > 0) StreamPiece(piece.destination + offset, piece.source + offset, size);
       left -= size;
     }
+    FinishStreaming();
   }
 
-  void Work() {
-    for (size_t i; (i = cursor.fetch_add(1, std::memory_order_relaxed)) < chunks.size();) {
-      CopyChunk(i);
+  std::array<Step, kSteps> steps;  // by number, modulo
+  uint64_t begun = 0;              // The lane's.
+  uint64_t over = 0;               // The lane's.
+};
+
+struct CopyHelper::Impl {
+  using Queue = HostCopier::Queue;
+  using Part = Queue::Part;
+
+  Part TakeAny() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    for (size_t i = 0; i < queues.size(); ++i) {
+      const Part part = queues[turn++ % queues.size()]->Take();
+      if (part.step != nullptr) return part;
     }
-    if (streaming) FinishStreaming();
+    return {};
   }
 
   void Run() {
     pthread_setname_np(pthread_self(), "ferry-copy");
-    uint32_t seen = 0;
-    while (true) {
-      job.wait(seen, std::memory_order_acquire);
-      seen = job.load(std::memory_order_acquire);
-      if (stopping.load(std::memory_order_acquire)) return;
-      uint32_t open = kOpen;
-      if (!door.compare_exchange_strong(open, kInside, std::memory_order_acquire)) continue;
-      Work();
-      door.store(kShut, std::memory_order_release);
-      door.notify_one();
+    MutexLock lock(mutex);
+    while (!stopping) {
+      const Part part = TakeAny();
+      if (part.step == nullptr) {
+        wanted.wait(mutex);
+        continue;
+      }
+      CopyPart(part);
+      if (part.step->held == 0) let_go.notify_all();
     }
   }
+
+  void CopyPart(const Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    mutex.Unlock();
+    Queue::Copy(part);
+    thread_local unsigned copied = 0;
+    if (++copied % kPartsToYield == 0) std::this_thread::yield();
+    mutex.Lock();
+    --part.step->held;
+  }
+
+  Mutex mutex;
+  std::condition_variable_any wanted;  // there are parts, or it stops
+  std::condition_variable_any let_go;  // of a step
+  std::vector<Queue*> queues ABSL_GUARDED_BY(mutex);
+  size_t turn ABSL_GUARDED_BY(mutex) = 0;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::thread thread;
 };
 
 CopyHelper::CopyHelper() : impl_(std::make_unique<Impl>()) {
@@ -202,53 +232,66 @@ CopyHelper::CopyHelper() : impl_(std::make_unique<Impl>()) {
 }
 
 CopyHelper::~CopyHelper() {
-  impl_->stopping.store(true, std::memory_order_release);
-  impl_->job.fetch_add(1, std::memory_order_release);
-  impl_->job.notify_one();
+  {
+    MutexLock lock(impl_->mutex);
+    impl_->stopping = true;
+  }
+  impl_->wanted.notify_one();
   impl_->thread.join();
 }
 
-void CopyHelper::Copy(absl::Span<const CopyPiece> pieces) {
-  const size_t total = TotalSize(pieces);
-  if (total < kSharedBytes || impl_->taken.exchange(true, std::memory_order_acquire)) {
-    CopyTotal(pieces, total);
-    return;
-  }
-  Impl& impl = *impl_;
-  impl.pieces = pieces;
-  impl.streaming = total >= kStreamingBytes;
-  impl.CutChunks();
-  impl.cursor.store(0, std::memory_order_relaxed);
-  impl.door.store(Impl::kOpen, std::memory_order_release);
-  impl.job.fetch_add(1, std::memory_order_release);
-  impl.job.notify_one();
-  impl.Work();
-  // A helper that has not come by now is not wanted any more; one that is inside has at most one
-  // chunk.
-  uint32_t seen = Impl::kOpen;
-  if (!impl.door.compare_exchange_strong(seen, Impl::kShut, std::memory_order_acquire)) {
-    while (seen == Impl::kInside) {
-      impl.door.wait(Impl::kInside, std::memory_order_acquire);
-      seen = impl.door.load(std::memory_order_acquire);
-    }
-  }
-  impl.taken.store(false, std::memory_order_release);
+HostCopier::HostCopier(CopyHelper& helper) : helper_(helper), queue_(std::make_unique<Queue>()) {
+  // Nothing is allocated where bytes move. Memory that is not used yet costs nothing.
+  for (Queue::Step& step : queue_->steps) step.pieces.reserve(limits().pieces);
+  MutexLock lock(helper_.impl_->mutex);
+  helper_.impl_->queues.push_back(queue_.get());
+}
+
+HostCopier::~HostCopier() {
+  FERRY_CHECK(queue_->begun == queue_->over);
+  MutexLock lock(helper_.impl_->mutex);
+  auto& queues = helper_.impl_->queues;
+  queues.erase(std::find(queues.begin(), queues.end(), queue_.get()));
 }
 
 const Copier::Limits& HostCopier::limits() const {
-  // Between steps the lane runs other tasks, and what comes in waits for one step at most before it
-  // shares. Shorter ones would wake the helper more often for the same bytes.
-  static constexpr Limits kLimits = {size_t{8} << 20, size_t{16} << 10, 1};
+  // What comes in waits for two steps at most before it shares.
+  static constexpr Limits kLimits = {size_t{4} << 20, size_t{16} << 10, kSteps, true};
   return kLimits;
 }
 
 void HostCopier::Start(absl::Span<const CopyPiece> pieces) {
-  helper_.Copy(pieces);
-  over_ = true;
+  FERRY_CHECK(queue_->begun - queue_->over < kSteps);
+  const uint64_t number = queue_->begun++;
+  Queue::Step& step = queue_->steps[number % kSteps];
+  const size_t total = TotalSize(pieces);
+  if (total < kStreamingBytes) return CopyTotal(pieces, total);
+  step.queued = true;
+  step.pieces.assign(pieces.begin(), pieces.end());
+  {
+    MutexLock lock(helper_.impl_->mutex);
+    step.number = number;
+    step.piece = step.offset = 0;
+    step.left = total;
+  }
+  if (total >= kSharedBytes) helper_.impl_->wanted.notify_one();
 }
 
 std::optional<absl::Status> HostCopier::TakeOver() {
-  if (!std::exchange(over_, false)) return std::nullopt;
+  Queue& queue = *queue_;
+  if (queue.over == queue.begun) return std::nullopt;
+  Queue::Step& oldest = queue.steps[queue.over % kSteps];
+  CopyHelper::Impl& helper = *helper_.impl_;
+  if (oldest.queued) {
+    MutexLock lock(helper.mutex);
+    const Queue::Part part = queue.Take();
+    if (part.step != nullptr) helper.CopyPart(part);
+    // With nothing left to take the helper has at most a part of it.
+    while (part.step == nullptr && oldest.held > 0) helper.let_go.wait(helper.mutex);
+    if (oldest.left > 0 || oldest.held > 0) return std::nullopt;
+    oldest.queued = false;
+  }
+  ++queue.over;
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between mapped host memory. Small ones are memcpy; from `kStreamingBytes` in one call's
+// Copies between mapped host memory. Small ones are memcpy; from `kStreamingBytes` in one step's
 // total the stores go past the cache (non-temporal), whatever the size of each piece; from
-// `kSharedBytes` a helper thread takes a part when a core is idle.
+// `kSharedBytes` a helper thread is woken to take parts.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ inline constexpr size_t kStreamingBytes = size_t{2} << 20;
 // From here on two threads win even though the helper has to be woken.
 inline constexpr size_t kSharedBytes = size_t{4} << 20;
 
-// The thread that all host lanes of a daemon share for large copies. Any thread may call Copy; one
-// copy at a time gets the helper, others go alone.
+// The thread that all host lanes of a daemon share for large copies: it takes parts of the steps
+// that their copiers have queued, in turn. Outlives them.
 class CopyHelper {
  public:
   CopyHelper();
@@ -30,25 +30,29 @@ class CopyHelper {
   CopyHelper(const CopyHelper&) = delete;
   CopyHelper& operator=(const CopyHelper&) = delete;
 
-  // Returns when all bytes are there.
-  void Copy(absl::Span<const CopyPiece> pieces);
-
  private:
+  friend class HostCopier;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// The copier of host lanes: a step is over when Start returns.
+// The copier of host lanes. Small steps are copied by Start; a large one is queued, and TakeOver
+// copies a part of it a call, while the helper takes others: the lane is back at its tasks and
+// words after a part, and neither thread waits for the other between two steps.
 class HostCopier : public Copier {
  public:
-  explicit HostCopier(CopyHelper& helper) : helper_(helper) {}
+  explicit HostCopier(CopyHelper& helper);
+  // No step is under way.
+  ~HostCopier() override;
   const Limits& limits() const override;
   void Start(absl::Span<const CopyPiece> pieces) override;
   std::optional<absl::Status> TakeOver() override;
 
  private:
+  friend class CopyHelper;
+  struct Queue;
   CopyHelper& helper_;
-  bool over_ = false;
+  const std::unique_ptr<Queue> queue_;
 };
 
 // One thread, streaming or not by the total of `pieces`.

@@ -126,7 +126,7 @@ TEST_F(PreparedTest, FiresAgainAndAgainAndAllocatesNothing) {
                     from_.data(), 8)});
   uint64_t before = 0;
   for (uint64_t n = 1; n <= 2000; ++n) {
-    if (n == 10) before = lane_.Allocations();
+    if (n == 1) before = lane_.Allocations();
     Fill(n, 8);
     (n % 2 == 0 ? sender_ : receiver_).Fire(0, n);
     (n % 2 == 0 ? receiver_ : sender_).Fire(0, n);
@@ -153,7 +153,7 @@ TEST_F(PreparedTest, ABundleOfManyIsFiredAsOneAndAllocatesNothing) {
   lane_.Arm(std::move(ops));
   uint64_t before = 0;
   for (uint64_t n = 1; n <= 30; ++n) {
-    if (n == 10) before = lane_.Allocations();
+    if (n == 1) before = lane_.Allocations();
     Fill(n, kCount * kBytes);
     sender_.Fire(0, n);
     receiver_.Fire(0, n);
@@ -274,7 +274,7 @@ TEST_F(MappedPreparedTest, TwoLanesAgreeBySlotAndAllocateNothing) {
   Arm(8);
   uint64_t before[2] = {};
   for (uint64_t n = 1; n <= 2000; ++n) {
-    if (n == 10) before[0] = lane_.Allocations(), before[1] = source_.Allocations();
+    if (n == 1) before[0] = lane_.Allocations(), before[1] = source_.Allocations();
     Fill(n, 8);
     (n % 2 == 0 ? sender_ : receiver_).Fire(0, n);
     (n % 2 == 0 ? receiver_ : sender_).Fire(0, n);

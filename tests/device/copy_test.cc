@@ -70,32 +70,67 @@ TEST(Copy, StreamsHeadsTailsAndBlocks) {
   }
 }
 
-TEST(CopyHelper, SharesPiecesOfAnySize) {
+void CopyBy(HostCopier& copier, const std::vector<CopyPiece>& pieces) {
+  copier.Start(pieces);
+  std::optional<absl::Status> over;
+  while (!(over = copier.TakeOver()).has_value()) {
+  }
+  EXPECT_TRUE(over->ok());
+  EXPECT_FALSE(copier.TakeOver().has_value());
+}
+
+TEST(HostCopier, SharesPiecesOfAnySize) {
   CopyHelper helper;
+  HostCopier copier(helper);
   for (uint32_t seed = 0; seed < 12; ++seed) {
     CheckCopy(kSharedBytes + seed * 1'000'003, size_t{1} << (8 + seed), seed,
-              [&](const auto& pieces) { helper.Copy(pieces); });
+              [&](const auto& pieces) { CopyBy(copier, pieces); });
   }
 }
 
-TEST(CopyHelper, ManyThreadsAtOnce) {
+TEST(HostCopier, ManyThreadsAtOnce) {
   CopyHelper helper;
   std::vector<std::thread> threads;
   for (uint32_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&helper, thread] {
+      HostCopier copier(helper);
       for (uint32_t round = 0; round < 10; ++round) {
         CheckCopy(kSharedBytes * 2, size_t{300'000}, thread * 100 + round,
-                  [&](const auto& pieces) { helper.Copy(pieces); });
+                  [&](const auto& pieces) { CopyBy(copier, pieces); });
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(CopyHelper, NothingToCopy) {
+TEST(HostCopier, NothingToCopy) {
   CopyHelper helper;
-  helper.Copy({});
-  helper.Copy(std::vector<CopyPiece>{{nullptr, nullptr, 0}});
+  HostCopier copier(helper);
+  CopyBy(copier, {});
+  CopyBy(copier, {{nullptr, nullptr, 0}});
+}
+
+TEST(HostCopier, StepsOfAllSizesEndInTheirOrder) {
+  CopyHelper helper;
+  HostCopier copier(helper);
+  const std::vector<std::byte> source = RandomBytes(kSharedBytes, 3);
+  const size_t steps = copier.limits().steps;
+  const size_t sizes[] = {kSharedBytes,        8, kStreamingBytes,
+                          kStreamingBytes + 1, 0, kSharedBytes - 3};
+  std::vector<std::vector<std::byte>> destinations(60);
+  size_t begun = 0;
+  for (size_t over = 0; over < destinations.size(); ++over) {
+    for (; begun < destinations.size() && begun - over < steps; ++begun) {
+      destinations[begun].resize(sizes[begun * 7 % std::size(sizes)]);
+      copier.Start(std::vector<CopyPiece>{
+          {destinations[begun].data(), source.data(), destinations[begun].size()}});
+    }
+    while (!copier.TakeOver().has_value()) {
+    }
+    ASSERT_EQ(std::memcmp(destinations[over].data(), source.data(), destinations[over].size()), 0)
+        << over;
+  }
+  EXPECT_FALSE(copier.TakeOver().has_value());
 }
 
 }  // namespace

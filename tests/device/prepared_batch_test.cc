@@ -37,6 +37,15 @@ TEST_F(PreparedBatchTest, WantsAFiringWhenArmedAskedForAndNext) {
   EXPECT_FALSE(batch->Wants(1));
 }
 
+TEST_F(PreparedBatchTest, IsFiringFromTheStoreUntilItIsOver) {
+  const auto batch = pages_->Prepare(5, 1);
+  EXPECT_FALSE(batch->Firing());
+  Fire(5, 1);
+  EXPECT_TRUE(batch->Firing()) << "though it cannot begin yet";
+  batch->Over(1, 1);
+  EXPECT_FALSE(batch->Firing());
+}
+
 TEST_F(PreparedBatchTest, TheLastTransferAdvancesTheWord) {
   const auto batch = pages_->Prepare(255, 3);
   batch->Over(1, 2);

@@ -19,6 +19,8 @@
 namespace ferry::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -84,7 +86,8 @@ TEST_F(OperationsTest, ConfiguredOrderDecides) {
   ExpectTransfer(source, destination, "k");
   EXPECT_EQ(node(0).admin().Explain(0, 2).chosen(), v1::ROUTE_UCX);
   EXPECT_THAT(HttpGet(node(1).runtime_dir() + "/admin/metrics.sock", "/metrics"),
-              HasSubstr("route=\"ucx\""));
+              AllOf(HasSubstr("route=\"ucx\""),
+                    ContainsRegex("ferry_peer_frames_total.road=.(socket|stream).. [1-9]")));
 }
 
 TEST_F(OperationsTest, TheDumpIsStableAndWhole) {

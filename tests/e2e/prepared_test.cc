@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepared transfers on every route, with real clients: fired many times, refused, ended.
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
@@ -206,6 +207,30 @@ TEST_P(PreparedTest, OneTransferThatEndsTakesItsBatchAlong) {
   EXPECT_THAT(send_.Wait(2, kSoon), Is("CANCELLED/CANCELLED"));
   EXPECT_THAT(receives[0].Wait(2, kSoon),
               Is("CANCELLED/CANCELLED", HasSubstr("its prepared batch has ended with")));
+}
+
+TEST_P(PreparedTest, ADrainEndsThemWhenNoFiringIsUnderWay) {
+  StartForRoute();
+  Open(4096);
+  Prepare();
+  FireBoth();
+  const bool two_nodes = destination_node() != 0;
+  if (two_nodes) {
+    ASSERT_THAT(send_.Fire(), IsOk());
+  }
+  node(0).Signal(SIGTERM);
+  ASSERT_TRUE(Await([&] { return node(0).admin().Status().draining(); }));
+  if (two_nodes) {
+    Fill(source_.arena, 0, 4096, 7);
+    ASSERT_THAT(receive_.Fire(), IsOk());
+    EXPECT_THAT(receive_.Wait(2, kSoon), IsOk());
+    EXPECT_TRUE(Has(destination_.arena, 0, 4096, 7));
+    EXPECT_THAT(receive_.Wait(3, kSoon), Is("UNAVAILABLE/DRAINING", HasSubstr("node-a drains")));
+  }
+  EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0));
+  // Whoever is the daemon's own may see its end before it has asked.
+  EXPECT_THAT(NameOf(send_.Wait(two_nodes ? 3 : 2, kSoon)),
+              ::testing::AnyOf("UNAVAILABLE/DRAINING", "UNAVAILABLE/DAEMON_LOST"));
 }
 
 TEST_P(PreparedTest, PeopleSeeThem) {

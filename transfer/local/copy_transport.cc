@@ -33,20 +33,17 @@ CopyTransport::~CopyTransport() {
     ops_.clear();
     if (!results_.empty()) sink_(std::exchange(results_, {}));
   });
-  // A task that was posted before finds nothing to do; it must have run before the members go.
-  lane_.RunAndWait([] {});
 }
 
 void CopyTransport::Launch(std::vector<TransportOp> ops) {
   FERRY_CHECK(lane_.IsCurrent());
-  if (copier_->limits().steps > 1 && !std::exchange(polled_, true)) lane_.AddPoller(this);
+  if (!std::exchange(polled_, true)) lane_.AddPoller(this);
   for (TransportOp& op : ops) {
     const OpKey key{op.transfer, op.attempt};
     const auto [entry, fresh] = ops_.try_emplace(key, std::make_unique<Op>(std::move(op)));
     FERRY_CHECK(fresh);
     queue_.Add(*entry->second);
   }
-  if (!ops.empty()) PostAdvance();
 }
 
 void CopyTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
@@ -57,19 +54,10 @@ void CopyTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Sta
   op.failure.Update(why);
   queue_.Remove(op);
   EndIfOver(op);
-  PostAdvance();
 }
 
-void CopyTransport::PostAdvance() {
-  if (std::exchange(advance_posted_, true)) return;
-  lane_.Post([this] {
-    advance_posted_ = false;
-    Advance();
-  });
-}
-
-bool CopyTransport::Advance() {
-  bool progress = false;
+bool CopyTransport::Poll() {
+  bool progress = !results_.empty();
   while (steps_.size() < copier_->limits().steps && !queue_.empty()) {
     StartStep();
     progress = true;
@@ -89,9 +77,8 @@ bool CopyTransport::Advance() {
     step.clear();
     spare_.push_back(std::move(step));
   }
-  if (!queue_.empty() && steps_.size() < copier_->limits().steps) PostAdvance();
   if (!results_.empty()) sink_(std::exchange(results_, {}));
-  return progress;
+  return progress || (copier_->limits().by_asking && !steps_.empty());
 }
 
 void CopyTransport::StartStep() {

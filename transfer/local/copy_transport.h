@@ -6,9 +6,9 @@
 //
 // Home: the lane, but for the destructor. What one Launch brings is copied together as far as it
 // fits a step, so that many small ops stream and share the helper as one large one does. Which
-// bytes go into a step a FairQueue says: of the sessions of the receives in turn. A GPU has several
-// steps under way, so that its engine never idles; an op that is ended early is answered when none
-// of its bytes is in one.
+// bytes go into a step a FairQueue says: of the sessions of the receives in turn. Several steps are
+// under way, so that who copies never idles; an op that is ended early is answered when none of its
+// bytes is in one.
 #pragma once
 
 #include <cstddef>
@@ -52,18 +52,15 @@ class CopyTransport : public Transport, private Poller {
   };
   using Step = std::vector<Op*>;  // whose bytes are in it; as often as it has turns
 
-  // Runs Advance as a task of its own: never from inside Launch or Abort.
-  void PostAdvance();
-  // Begins steps, takes those that are over, answers; true if anything happened.
-  bool Advance();
   void StartStep();
   // Takes pieces of `op` for the step, at most `most` bytes; how many bytes they have.
   size_t TakePieces(TransportOp& op, size_t most);
   // All bytes were moved, or it failed; none is under way.
   void EndIfOver(Op& op);
 
-  bool Poll() override { return Advance(); }
-  bool Busy() const override { return !steps_.empty(); }
+  // Begins steps, takes those that are over, answers.
+  bool Poll() override;
+  bool Busy() const override { return !queue_.empty() || !steps_.empty() || !results_.empty(); }
 
   Lane& lane_;
   const std::unique_ptr<Copier> copier_;
@@ -73,10 +70,9 @@ class CopyTransport : public Transport, private Poller {
   FairQueue queue_;                                      // of those not copied to their end
   std::deque<Step> steps_;                               // under way
   std::vector<Step> spare_;                              // kept for their memory
-  std::vector<OpResult> results_;                        // to be answered by the next Advance
+  std::vector<OpResult> results_;                        // to be answered by the next Poll
   std::vector<CopyPiece> pieces_;                        // kept for its memory
-  bool advance_posted_ = false;
-  bool polled_ = false;  // by the lane
+  bool polled_ = false;                                  // by the lane
 };
 
 }  // namespace ferry

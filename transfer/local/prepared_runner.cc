@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "transfer/local/copy_transport.h"
 #include "transfer/mapped/link_page.h"
 
 namespace ferry {
@@ -44,9 +43,9 @@ void PreparedRunner::Launch(std::vector<TransportOp> ops) {
   for (TransportOp& op : ops) {
     Bundle& bundle = BundleOf(op);
     FERRY_CHECK(ops_.try_emplace({op.transfer, op.attempt}, &bundle).second);
-    bundle.whole.clear();
     bundle.parts.push_back({op.transfer, op.attempt,
                             op.copy ? std::make_unique<CopyPlan>(*std::move(op.copy)) : nullptr});
+    if (bundle.cut) CutLast(bundle);
     bundle.ends.own->Arm();
     if (bundle.ends.source != nullptr) bundle.ends.source->Arm();
   }
@@ -63,11 +62,26 @@ PreparedRunner::Bundle& PreparedRunner::BundleOf(const TransportOp& op) {
   Bundle& bundle = *bundles_.back();
   bundle.ends = *op.prepared;
   bundle.sends = sends;
+  bundle.cut = !sends;
   if (bundle.ends.silent) ++silent_;
   lane_.Hear(bundle.ends.own->doorbell());
   if (bundle.ends.source != nullptr) lane_.Hear(bundle.ends.source->doorbell());
   if (bundle.ends.page != nullptr) lane_.Hear(bundle.ends.page->doorbell());
   return bundle;
+}
+
+void PreparedRunner::CutLast(Bundle& bundle) {
+  const Copier::Limits& limits = copier_->limits();
+  CopyPlan& plan = *bundle.parts.back().copy;
+  bundle.whole_bytes += plan.bytes();
+  bundle.cut = bundle.whole_bytes <= limits.bytes;
+  while (bundle.cut && !plan.AtEnd()) {
+    const Segment segment = plan.Next();
+    AddPiece(bundle.whole, {segment.local, segment.remote, segment.size});
+    bundle.cut = bundle.whole.size() <= limits.pieces;
+  }
+  plan.Rewind();
+  if (!bundle.cut) bundle.whole = {};
 }
 
 void PreparedRunner::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
@@ -107,7 +121,8 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
     bundle.next = 0;
     for (Part& part : bundle.parts) part.copy->Rewind();
   }
-  bundle.whole.clear();
+  bundle.cut = false;
+  bundle.whole = {};
   const auto part = std::find_if(bundle.parts.begin(), bundle.parts.end(),
                                  [&](const Part& part) { return part.transfer == transfer; });
   std::swap(*part, bundle.parts.back());
@@ -160,8 +175,8 @@ bool PreparedRunner::Advance(Bundle& bundle) {
     }
     return true;
   }
-  bool first = !std::exchange(bundle.copying, true);
-  for (; CanGoOn(bundle); first = false) StartStep(bundle, first);
+  bundle.copying = true;
+  while (CanGoOn(bundle)) StartStep(bundle);
   return true;
 }
 
@@ -185,10 +200,10 @@ void PreparedRunner::EndFiring(Bundle& bundle) {
   }
 }
 
-void PreparedRunner::StartStep(Bundle& bundle, bool first) {
+void PreparedRunner::StartStep(Bundle& bundle) {
   ++bundle.steps;
   steps_.push_back(&bundle);
-  if (!bundle.whole.empty()) {
+  if (bundle.cut) {
     bundle.next = bundle.parts.size();
     return copier_->Start(bundle.whole);
   }
@@ -207,12 +222,11 @@ void PreparedRunner::StartStep(Bundle& bundle, bool first) {
     AddPiece(pieces_, {segment.local, segment.remote, segment.size});
     room -= segment.size;
   }
-  if (first && bundle.next == bundle.parts.size()) bundle.whole = pieces_;
   copier_->Start(pieces_);
 }
 
 bool PreparedRunner::Collect() {
-  bool progress = false;
+  bool progress = copier_->limits().by_asking;
   while (std::optional<absl::Status> over = copier_->TakeOver()) {
     progress = true;
     Bundle& bundle = *steps_.front();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The armed prepared transfers of a lane, on `local` and `mapped`: fired by words in shared memory,
-// with no task, no message and, but for the first firing, no allocation. Transfers of the same two
-// batches are a bundle, which is fired as one:
+// with no task, no message and no allocation. Transfers of the same two batches are a bundle, which
+// is fired as one:
 //   local: the destination's lane sees both clients' words, copies, and advances both 'over' words;
 //   mapped: the source's lane sees its client's word and says so in the link page's slot; the
 //   destination's lane, which sees its own client's, copies, looks whether the link was given up
@@ -48,8 +48,11 @@ class PreparedRunner : public Transport, private Poller {
     PreparedEnds ends;
     bool sends = false;  // the source's half of `mapped`
     std::vector<Part> parts;
-    // All pieces of a firing, if one step takes them: cut once, at the first firing of these parts.
+    // All pieces of a firing, cut while its parts were armed; or none, if one step does not take
+    // them or a part has left since: then each firing cuts them, step by step.
     std::vector<CopyPiece> whole;
+    uint64_t whole_bytes = 0;
+    bool cut = false;
     uint64_t over = 0;  // firings carried out
     uint64_t told = 0;  // `sends`: to the other end
     size_t next = 0;    // the part to go on with
@@ -60,13 +63,14 @@ class PreparedRunner : public Transport, private Poller {
   };
 
   Bundle& BundleOf(const TransportOp& op);
+  // Adds the last part's pieces to `whole`.
+  void CutLast(Bundle& bundle);
   bool Ready(const Bundle& bundle) const;
   // Does what its words allow, as far as one step goes; false if that is nothing.
   bool Advance(Bundle& bundle);
   // A firing that was begun has bytes left, and there is room for a step.
   bool CanGoOn(const Bundle& bundle) const;
-  // `first` of its firing.
-  void StartStep(Bundle& bundle, bool first);
+  void StartStep(Bundle& bundle);
   // Takes the steps that are over.
   bool Collect();
   // All bytes of the firing were moved.
