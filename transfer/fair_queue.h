@@ -43,6 +43,7 @@ class FairQueue {
     Item(const Item&) = delete;
     Item& operator=(const Item&) = delete;
     uint64_t left() const { return left_; }  // bytes not served yet
+    bool large() const { return large_; }    // more than kSmallBytes at first
     bool waiting() const { return waiting_; }
 
    private:

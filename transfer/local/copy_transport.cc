@@ -92,6 +92,8 @@ void CopyTransport::StartStep() {
   for (size_t room = limits.bytes; pieces_.size() + step.size() < limits.pieces;) {
     auto* op = static_cast<Op*>(queue_.Next());
     if (op == nullptr || (room == 0 && op->left() > 0)) break;
+    // A step ends as a whole, and what is small does not wait for bytes of what is large.
+    if (!step.empty() && op->large() != step.front()->large()) break;
     const size_t taken = TakePieces(op->op, std::min(room, limits.bytes / kTurns));
     room -= taken;
     queue_.Serve(taken);
