@@ -75,7 +75,7 @@ class Bench {
 
   absl::Status Large(Report& report) {
     const uint64_t bytes = settings_.large;
-    constexpr int kTimes = 8;  // both ways, without a pause
+    constexpr int kTimes = 16;  // both ways, without a pause
     PeerCopy peer(driver_, bytes);
     RETURN_IF_ERROR(peer.Make());
     ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
@@ -83,14 +83,13 @@ class Bench {
     RETURN_IF_ERROR(pair.MakeArenas(bytes).status());
     RETURN_IF_ERROR(back.MakeArenas(bytes).status());
     RETURN_IF_ERROR(pair.Prepare(1, bytes));
-    RETURN_IF_ERROR(back.Prepare(1, bytes));
     std::vector<double> prepared, posted, both, peer_one, peer_both;
     for (int round = 0; round < settings_.rounds + 1; ++round) {
       ASSIGN_OR_RETURN(const absl::Duration copied, peer.Copy(false));
       ASSIGN_OR_RETURN(const absl::Duration fired, pair.Fire());
       ASSIGN_OR_RETURN(const absl::Duration moved, pair.Run(1, bytes));
       ASSIGN_OR_RETURN(const absl::Duration copied_both, peer.Copy(true, kTimes));
-      ASSIGN_OR_RETURN(const absl::Duration moved_both, BothWays(pair, back, kTimes));
+      ASSIGN_OR_RETURN(const absl::Duration moved_both, BothWays(pair, back, kTimes, bytes));
       if (round == 0) continue;  // links and contexts wake up
       prepared.push_back(tools::GigabytesPerSecond(bytes, fired));
       posted.push_back(tools::GigabytesPerSecond(bytes, moved));
@@ -110,13 +109,13 @@ class Bench {
     return CpuOfAGigabyte(report, pair, bytes);
   }
 
-  // Both fired `times`, each as soon as it may.
+  // `times` each way, two under way.
   static absl::StatusOr<absl::Duration> BothWays(tools::BenchPair& pair, tools::BenchPair& back,
-                                                 uint64_t times) {
+                                                 uint64_t times, uint64_t bytes) {
     absl::StatusOr<absl::Duration> backwards;
     const int64_t start = tools::MonotonicNanoseconds();
-    std::thread other([&] { backwards = back.FireMany(times); });
-    const absl::StatusOr<absl::Duration> forwards = pair.FireMany(times);
+    std::thread other([&] { backwards = back.Stream(times, bytes, 1, 2); });
+    const absl::StatusOr<absl::Duration> forwards = pair.Stream(times, bytes, 1, 2);
     other.join();
     RETURN_IF_ERROR(forwards.status());
     RETURN_IF_ERROR(backwards.status());

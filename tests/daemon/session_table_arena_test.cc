@@ -73,6 +73,7 @@ TEST(SessionTableArenas, ARefusalForQuotaNamesTheLargestHolders) {
   SessionTableRig rig;
   rig.Open(1);
   rig.Open(2);
+  rig.Open(3);  // holds nothing, and is not named
   rig.RegisterGood(2, 1 << 19);
   rig.RegisterGood(1, 4096);
   const AttachReply reply = rig.Register(2, (1 << 19) + 1, SealedMemfd(1 << 20));
