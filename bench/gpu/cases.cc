@@ -29,16 +29,24 @@ class Bench {
       : settings_(settings), driver_(driver), nodes_(nodes), route_(route) {}
 
   absl::Status Run(Report& report) {
-    RETURN_IF_ERROR(Large(report));
-    RETURN_IF_ERROR(Latency(report));
-    RETURN_IF_ERROR(StreamToStream(report));
-    RETURN_IF_ERROR(Many(report, 1000, 64 << 10, 0.25));
-    RETURN_IF_ERROR(Many(report, 10'000, 4 << 10, 0.3));
-    RETURN_IF_ERROR(Fairness(report));
-    return UnderLoad(report);
+    for (const std::string& name : settings_.cases) {
+      RETURN_IF_ERROR(RunCase(name, report));
+    }
+    return absl::OkStatus();
   }
 
  private:
+  absl::Status RunCase(absl::string_view name, Report& report) {
+    if (name == "large") return Large(report);
+    if (name == "sharing") return Sharing(report);
+    if (name == "load") return UnderLoad(report);
+    if (name == "many") {
+      RETURN_IF_ERROR(Many(report, 1000, 64 << 10, 0.25));
+      return Many(report, 10'000, 4 << 10, 0.3);
+    }
+    RETURN_IF_ERROR(Latency(report));
+    return StreamToStream(report);
+  }
   bool local() const { return route_ == FERRY_ROUTE_LOCAL; }
   // The node of the destination.
   int there() const { return local() ? 0 : 1; }
@@ -245,7 +253,7 @@ class Bench {
   }
 
   // Another session's stream beside 64 KiB, and beside an equal one.
-  absl::Status Fairness(Report& report) {
+  absl::Status Sharing(Report& report) {
     ASSIGN_OR_RETURN(tools::BenchPair small, OpenPair());
     ASSIGN_OR_RETURN(tools::BenchPair one, OpenPair());
     ASSIGN_OR_RETURN(tools::BenchPair other, OpenPair());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "bench/nodes.h"
@@ -12,12 +13,15 @@
 
 namespace ferry::bench {
 
+inline const std::vector<std::string> kGpuCases = {"large", "latency", "many", "sharing", "load"};
+
 struct GpuSettings {
   std::string self = "/proc/self/exe";
   std::string ferryd;
   int rounds = 5;
   uint64_t large = uint64_t{1} << 30;
   uint64_t pings = 2000;
+  std::vector<std::string> cases = kGpuCases;
 };
 
 // `local`: the first node has both GPUs; `mapped`: each has one.

@@ -52,6 +52,10 @@ int Run(int argc, char** argv) {
       ->check(CLI::ExistingFile);
   app.add_option("--rounds", settings.rounds, "Alternations of each case (5)")
       ->check(CLI::Range(1, 1000));
+  app.add_option("--cases", settings.cases,
+                 absl::StrCat("Some of ", absl::StrJoin(kGpuCases, ", ")))
+      ->check(CLI::IsMember(kGpuCases))
+      ->delimiter(',');
   app.add_option("--large", settings.large, "Bytes of the large buffers (1 GiB)")
       ->check(CLI::Range(uint64_t{1} << 20, uint64_t{1} << 40));
   app.add_option("--pings", settings.pings, "Repetitions of what is short (2000)")
