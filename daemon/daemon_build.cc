@@ -50,23 +50,20 @@ absl::Status Daemon::Impl::MakeDevices() {
         driver->OnResults(std::move(results));
       });
     };
-    const auto copier = [&](bool urgent) -> std::unique_ptr<Copier> {
-      if (!host) return device->gpu->MakeCopier(urgent);
+    const auto copier = [&](CopyUse use) -> std::unique_ptr<Copier> {
+      if (!host) return device->gpu->MakeCopier(use);
       return std::make_unique<HostCopier>(copy_helper);
     };
     device->copy =
-        std::make_unique<CopyTransport>(*device->lane, copier(false), sink,
+        std::make_unique<CopyTransport>(*device->lane, copier(CopyUse::kTransfers), sink,
                                         [this](PeerId peer) { return peers->StillValid(peer); });
-    device->prepared = std::make_unique<PreparedRunner>(*device->lane, copier(true), sink);
-    if (ucx != nullptr && host) {
-      UcxOptions options;
-      options.shm_tls = config.transfer.ucx.shm_tls;
-      options.net_tls = config.transfer.ucx.net_tls;
-      options.net_devices = config.transfer.ucx.net_devices;
-      absl::StatusOr<std::unique_ptr<UcxTransport>> transport =
-          UcxTransport::Create(*ucx, options, *device->lane, sink);
+    device->prepared =
+        std::make_unique<PreparedRunner>(*device->lane, copier(CopyUse::kPrepared), sink);
+    if (ucx != nullptr) {
+      absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);
       if (transport.ok()) {
         device->ucx = *std::move(transport);
+        if (!host) ucx_of_gpus = device->ucx->way();
       } else {
         FERRY_LOG(warn, "ucx.unavailable", LogFields("device", ids[i]), "{}",
                   std::string(transport.status().message()));
@@ -77,6 +74,27 @@ absl::Status Daemon::Impl::MakeDevices() {
     devices.list.push_back(std::move(device));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi& api,
+                                                                    LocalDevice& device,
+                                                                    OpSink sink) {
+  const auto& settings = config.transfer.ucx;
+  UcxOptions options;
+  options.shm_tls = settings.shm_tls;
+  options.net_tls = settings.net_tls;
+  options.net_devices = settings.net_devices;
+  options.direct = settings.direct;
+  std::optional<UcxGpu> gpu;
+  if (device.gpu != nullptr) {
+    ASSIGN_OR_RETURN(const absl::Span<std::byte> staging,
+                     device.gpu->MakeStaging(
+                         2 * std::max<uint64_t>(settings.staging, 2 * UcxOptions::kStagingSlot)));
+    gpu = UcxGpu{device.gpu->MakeCopier(CopyUse::kStageOut),
+                 device.gpu->MakeCopier(CopyUse::kStageIn), staging,
+                 [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
+  }
+  return UcxTransport::Create(api, options, *device.lane, std::move(sink), std::move(gpu));
 }
 
 void Daemon::Impl::MakeTables() {
@@ -176,7 +194,9 @@ absl::Status Daemon::Impl::MakeServers() {
                                           [this](Task task) { later.push_back(std::move(task)); }});
   admin = std::make_unique<AdminCore>(AdminCore{
       *rpc, config, devices, *peers, incarnation, started,
-      ucx_version.empty() ? ucx_missing : ucx_version,
+      ucx_version.empty()   ? ucx_missing
+      : ucx_of_gpus.empty() ? ucx_version
+                            : absl::StrCat(ucx_version, ", memory of GPUs ", ucx_of_gpus),
       devices.gpus.empty() ? gpus_missing
                            : absl::StrCat(devices.gpus.size(), ", driver ",
                                           nvml == nullptr ? "unknown" : nvml->driver_version()),

@@ -41,6 +41,8 @@ struct Daemon::Impl {
   absl::Status Start();
   absl::Status MakeGpus();
   absl::Status MakeDevices();
+  absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,
+                                                        OpSink sink);
   void MakeTables();
   absl::Status MakeServers();
   absl::Status OpenDoor();
@@ -63,6 +65,7 @@ struct Daemon::Impl {
   const absl::Time started = MonotonicNow();
   std::string ucx_version;  // "" if there is none
   std::string ucx_missing;
+  std::string ucx_of_gpus;     // how their memory gets there; "": there are none
   std::string gpus_missing;    // why there are none, or fewer than the machine has
   std::unique_ptr<Nvml> nvml;  // null if there is none
   CopyHelper copy_helper;

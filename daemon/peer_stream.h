@@ -20,6 +20,7 @@ struct PeerDeviceInfo {
   GlobalDeviceId id;
   std::vector<UcxAddressBlob> ucx_addresses;
   bool gpu = false;
+  std::string ucx_way = {};  // how its memory gets to UCX, for people; "" of a host device
 };
 
 // Optional features, as bits of the hello.

@@ -167,7 +167,10 @@ PeerHello PeerTable::MakeHello(Link& link) const {
   hello.daemon_version = FERRY_VERSION;
   for (const auto& device : devices_.list) {
     PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
-    if (device->ucx != nullptr) info.ucx_addresses = device->ucx->addresses();
+    if (device->ucx != nullptr) {
+      info.ucx_addresses = device->ucx->addresses();
+      info.ucx_way = device->ucx->way();
+    }
     hello.devices.push_back(std::move(info));
   }
   return hello;
@@ -342,6 +345,19 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
                     GpusOf(link.hello));
   Deliver(link);
   Tried(link);
+}
+
+std::string PeerTable::UcxWay(GlobalDeviceId device) const {
+  if (const LocalDevice* const own = devices_.Find(device); own != nullptr) {
+    return own->ucx == nullptr ? "" : own->ucx->way();
+  }
+  for (const auto& link : links_) {
+    if (link == nullptr || link->state != State::kUp) continue;
+    for (const PeerDeviceInfo& theirs : link->hello.devices) {
+      if (theirs.id == device) return theirs.ucx_way;
+    }
+  }
+  return "";
 }
 
 void PeerTable::Lose(Link& link, const absl::Status& why) {

@@ -90,6 +90,9 @@ class PeerTable {
   // has no slots.
   std::shared_ptr<LinkPage> PageWithSlots(PeerId peer, bool ours) const;
 
+  // How a device's memory gets to UCX, ours or one of a peer whose link is up; "" of host devices.
+  std::string UcxWay(GlobalDeviceId device) const;
+
   // --- From operators: opens the link to the owner of `device` if it is not up, and calls `done`
   // once it is, or could not be opened, or after kDialTimeout. At once if there is no such link.
   void WhenTried(GlobalDeviceId device, std::function<void()> done);

@@ -134,9 +134,6 @@ bool TransferEngine::Impl::IsGpu(GlobalDeviceId device) const {
 
 std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source,
                                               GlobalDeviceId destination) const {
-  if (route == Route::kUcx && (IsGpu(source) || IsGpu(destination))) {
-    return "it moves host memory only: memory of GPUs cannot go to another host in this version";
-  }
   if (route == Route::kMapped && IsGpu(source) && !IsGpu(destination)) {
     return "the destination copies, and a host device has no copy engine to read another daemon's "
            "GPU with";

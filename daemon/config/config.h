@@ -79,6 +79,10 @@ struct Config {
       std::string shm_tls = "posix,sysv,cma,self";
       std::string net_tls = "tcp,rc,ud,dc,self";
       std::string net_devices = "all";
+      // Memory of GPUs is given to UCX as it is, where it can take it; else it goes by way of
+      // `staging` bytes of host memory for each GPU and direction (at least 8 MiB).
+      bool direct = true;
+      uint64_t staging = uint64_t{32} << 20;
     } ucx;
   } transfer;
 

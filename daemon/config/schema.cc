@@ -411,6 +411,8 @@ std::vector<ConfigField> MakeFields() {
   add(TextField("transfer.ucx.shm_tls", MEMBER(transfer.ucx.shm_tls)));
   add(TextField("transfer.ucx.net_tls", MEMBER(transfer.ucx.net_tls)));
   add(TextField("transfer.ucx.net_devices", MEMBER(transfer.ucx.net_devices)));
+  add(BoolField("transfer.ucx.direct", MEMBER(transfer.ucx.direct)));
+  add(SizeField("transfer.ucx.staging", MEMBER(transfer.ucx.staging)));
   add(TextField("metrics.listen", MEMBER(metrics.listen), ListenProblem));
   Choices<std::string> levels;
   for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) {

@@ -243,6 +243,13 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
         out->set_route(static_cast<v1::Route>(option.route));
         out->set_available(option.available);
         out->set_reason(option.reason);
+        if (option.route == Route::kUcx && option.available) {
+          for (const GlobalDeviceId device : {source, destination}) {
+            const std::string way = core_.peers.UcxWay(device);
+            if (way.empty()) continue;
+            absl::StrAppend(out->mutable_reason(), "; at device ", device.value(), " ", way);
+          }
+        }
         if (option.time) SetDuration(*option.time, out->mutable_estimate());
         if (option.latency) SetDuration(*option.latency, out->mutable_latency());
         out->set_bytes_per_second(option.bytes_per_second.value_or(0));

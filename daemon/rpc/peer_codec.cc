@@ -241,8 +241,10 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   hello.link_secret = in.link_secret();
   if (hello.link_secret.size() != 16) return Broken("a link_secret is 16 bytes");
   for (const peer::v1::PeerDevice& device : in.devices()) {
-    PeerDeviceInfo info{
-        GlobalDeviceId(device.global_device_id()), {}, device.kind() == v1::Device::KIND_GPU};
+    PeerDeviceInfo info{GlobalDeviceId(device.global_device_id()),
+                        {},
+                        device.kind() == v1::Device::KIND_GPU,
+                        device.ucx_way()};
     for (const peer::v1::UcxAddress& address : device.ucx_addresses()) {
       info.ucx_addresses.push_back({address.kind(), address.address()});
     }
@@ -278,6 +280,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
       peer::v1::PeerDevice* entry = proto->add_devices();
       entry->set_global_device_id(device.id.value());
       entry->set_kind(device.gpu ? v1::Device::KIND_GPU : v1::Device::KIND_HOST);
+      entry->set_ucx_way(device.ucx_way);
       for (const UcxAddressBlob& blob : device.ucx_addresses) {
         peer::v1::UcxAddress* address = entry->add_ucx_addresses();
         address->set_kind(blob.kind);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/cuda_device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -83,6 +86,7 @@ CudaDevice::CudaDevice(const std::string& library, GpuInfo info, std::vector<int
 CudaDevice::~CudaDevice() {
   MutexLock lock(mutex_);
   FERRY_CHECK(holds_ == 0);
+  if (!staging_.empty()) munmap(staging_.data(), staging_.size());
 }
 
 std::string CudaDevice::Name() const { return info_.uuid_text(); }
@@ -120,17 +124,19 @@ absl::Status CudaDevice::OpenContext() {
   }
   // Ours go before the kernels of a process that shares this context's priorities, urgent ones
   // before the others.
-  const int priorities[] = {std::min(greatest + 1, least), greatest, least};
-  for (size_t i = 0; i < 3 && made.ok(); ++i) {
+  const int normal = std::min(greatest + 1, least);
+  const int priorities[kCopyEngines + 1] = {normal, greatest, normal, normal, least};
+  for (size_t i = 0; i <= kCopyEngines && made.ok(); ++i) {
     absl::StatusOr<std::unique_ptr<CudaEngine>> engine = CudaEngine::Make(api_, priorities[i]);
     made = engine.status();
     if (engine.ok()) engines_[i] = *std::move(engine);
   }
-  if (made.ok()) LoadGather();
   if (!made.ok()) {
     CloseContext();
     return Annotate(made, doing);
   }
+  LoadGather();
+  RegisterStaging();
   FlightRecorder::Get().Record("cuda.context", static_cast<uint64_t>(info_.ordinal), 1);
   FERRY_LOG(info, "gpu.context", LogFields("uuid", info_.uuid_text()), "opened");
   return absl::OkStatus();
@@ -150,7 +156,33 @@ void CudaDevice::LoadGather() {
   }
 }
 
+absl::StatusOr<absl::Span<std::byte>> CudaDevice::MakeStaging(size_t bytes) {
+  MutexLock lock(mutex_);
+  FERRY_CHECK(holds_ == 0 && staging_.empty());
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                      absl::StrCat("map ", bytes, " bytes to stage copies of ", Name()), errno);
+  }
+  staging_ = {static_cast<std::byte*>(memory), bytes};
+  return staging_;
+}
+
+void CudaDevice::RegisterStaging() {
+  if (staging_.empty()) return;
+  const CUresult registered = api_.cuMemHostRegister(
+      staging_.data(), staging_.size(), CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  staging_registered_ = registered == CUDA_SUCCESS;
+  if (staging_registered_) return;
+  const absl::Status status = CudaError(api_, registered, "register host memory for staging");
+  FERRY_LOG(warn, "gpu.pin", LogFields("uuid", info_.uuid_text()),
+            "staged copies go by way of the driver's buffers, which is slower: {}",
+            std::string(status.message()));
+}
+
 void CudaDevice::CloseContext() {
+  if (std::exchange(staging_registered_, false)) api_.cuMemHostUnregister(staging_.data());
   for (auto& engine : engines_) engine.reset();
   api_.cuCtxSetCurrent(nullptr);
   context_ = nullptr;
@@ -222,8 +254,8 @@ CudaDevice::Usage CudaDevice::usage() const {
   return {holds > 0, released_, holds};
 }
 
-std::unique_ptr<Copier> CudaDevice::MakeCopier(bool urgent) {
-  return std::make_unique<CudaCopier>(*this, urgent ? 1 : 0);
+std::unique_ptr<Copier> CudaDevice::MakeCopier(CopyUse use) {
+  return std::make_unique<CudaCopier>(*this, static_cast<size_t>(use));
 }
 
 }  // namespace ferry

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/fd.h"
 #include "base/mutex.h"
 #include "device/copier.h"
@@ -37,6 +38,14 @@ struct GpuInfo {
   int numa = -1;    // the node it is nearest to; -1: not known
   // "GPU-01234567-89ab-cdef-0123-456789abcdef", as nvidia-smi says it.
   std::string uuid_text() const;
+};
+
+// What a lane copies: each has streams of its own, so that none waits for another's steps.
+enum class CopyUse : uint8_t {
+  kTransfers,
+  kPrepared,  // goes before the others
+  kStageOut,  // to host memory, for who sends it on
+  kStageIn,
 };
 
 // The GPUs that this process can see. UNAVAILABLE/NOT_READY if there can be none, and why.
@@ -72,8 +81,15 @@ class CudaDevice {
   };
   Usage usage() const;  // any thread, at once
 
-  // For the lane: `urgent` for what is prepared. One of each.
-  std::unique_ptr<Copier> MakeCopier(bool urgent);
+  // For the lane. One of each.
+  std::unique_ptr<Copier> MakeCopier(CopyUse use);
+
+  // Host memory of this device's own, registered whenever there is a context: copies of it hold
+  // nobody up. Once, before anybody uses the device.
+  absl::StatusOr<absl::Span<std::byte>> MakeStaging(size_t bytes);
+  // For the lane, while it holds memory of this GPU: who asks CUDA which context is current (UCX)
+  // finds this one.
+  void MakeCurrent() const;
 
  private:
   friend class CudaMemory;
@@ -86,8 +102,8 @@ class CudaDevice {
   absl::Status OpenContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // For the copiers' engines; without it they go on by copy engine alone.
   void LoadGather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RegisterStaging() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void MakeCurrent() const;
   std::string Name() const;
 
   const CudaApi& api_;
@@ -99,8 +115,10 @@ class CudaDevice {
   std::atomic<bool> released_{false};
   // Set while holds_ is not 0; read without the lock by those who hold.
   CUctx_st* context_ = nullptr;
-  static constexpr size_t kCopyEngines = 2;
-  std::unique_ptr<CudaEngine> engines_[kCopyEngines + 1];  // for copies, urgent copies; memory
+  static constexpr size_t kCopyEngines = 4;                // by CopyUse
+  std::unique_ptr<CudaEngine> engines_[kCopyEngines + 1];  // the last for memory's own
+  absl::Span<std::byte> staging_;
+  bool staging_registered_ = false;
 };
 
 }  // namespace ferry

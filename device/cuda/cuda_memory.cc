@@ -91,7 +91,7 @@ absl::Status CudaMemory::Allocate(uint64_t bytes) {
   share_ = {MemoryKind::kCudaVmm, bytes, {whole}};
   RETURN_IF_ERROR(MapHandles(doing));
   // What another session left there is nobody's to read.
-  const CUstream stream = device_.engines_[2]->streams[0];
+  const CUstream stream = device_.engines_[CudaDevice::kCopyEngines]->streams[0];
   RETURN_IF_CUDA(api, api.cuMemsetD8Async(address_, 0, whole, stream), doing);
   RETURN_IF_CUDA(api, api.cuStreamSynchronize(stream), doing);
   return absl::OkStatus();

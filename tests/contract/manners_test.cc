@@ -65,7 +65,8 @@ class Manners : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Over, Manners,
                          testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "ucx_shm",
-                                         "ucx_tcp"),
+                                         "ucx_tcp", "ucx_shm_gpu", "ucx_tcp_gpu",
+                                         "ucx_tcp_gpu_to_host"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(Manners, BytesOfEverySize) {
@@ -289,7 +290,7 @@ TEST_P(Manners, ManyOpsOfRandomSizes) {
 
 // More than 32 bits of bytes in one op.
 class Large : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Over, Large, testing::Values("local", "ucx_tcp"),
+INSTANTIATE_TEST_SUITE_P(Over, Large, testing::Values("local", "ucx_tcp", "ucx_tcp_gpu"),
                          [](const auto& info) { return std::string(info.param); });
 TEST_P(Large, OverTwoGiB) {
   constexpr uint64_t kSize = (uint64_t{2} << 30) + 4097;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "transfer/pieces.h"
@@ -73,18 +74,21 @@ Bytes::Bytes(std::initializer_list<std::pair<uint64_t, uint64_t>> ranges) {
   layout = Layout(std::move(list));
 }
 
-Rig::Rig(uint64_t arena_bytes, bool gpu) {
+Rig::Rig(uint64_t arena_bytes, Gpus gpus) {
   std::vector<GpuInfo> found;
-  if (gpu) {
-    auto gpus = FindGpus(FAKE_CUDA_LIBRARY);
-    FERRY_CHECK(gpus.ok() && gpus->size() == 2);
-    found = *std::move(gpus);
+  if (gpus[0] || gpus[1]) {
+    auto all = FindGpus(FAKE_CUDA_LIBRARY);
+    FERRY_CHECK(all.ok() && all->size() == 2);
+    found = *std::move(all);
   }
   for (int end : {0, 1}) {
     lanes_[end] = std::make_unique<Lane>(end == 0 ? "lane-0" : "lane-1", Lane::DefaultSpin());
-    if (gpu) {
+    if (gpus[end]) {
       gpus_[end] =
           std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, found[end], std::vector<int>{0, 1});
+      auto staging = gpus_[end]->MakeStaging(8 * UcxOptions::kStagingSlot);
+      FERRY_CHECK(staging.ok());
+      staging_[end] = *staging;
       auto memory = gpus_[end]->Map({MemoryKind::kCudaAllocate, arena_bytes}, {});
       FERRY_CHECK(memory.ok());
       arenas_[end] = *std::move(memory);
@@ -112,7 +116,7 @@ std::unique_ptr<DeviceMemory> Rig::View(int from) {
 }
 
 std::unique_ptr<Copier> Rig::MakeCopier(int end, CopyHelper& helper) {
-  if (gpus_[end] != nullptr) return gpus_[end]->MakeCopier(false);
+  if (gpus_[end] != nullptr) return gpus_[end]->MakeCopier(CopyUse::kTransfers);
   return std::make_unique<HostCopier>(helper);
 }
 
@@ -121,7 +125,12 @@ std::unique_ptr<Rig> Rig::Make(const std::string& kind, uint64_t arena_bytes) {
   if (kind == "mapped") return std::make_unique<CopyRig>(true, arena_bytes);
   if (kind == "local_gpu") return std::make_unique<CopyRig>(false, arena_bytes, true);
   if (kind == "mapped_gpu") return std::make_unique<CopyRig>(true, arena_bytes, true);
-  return std::make_unique<UcxRig>(kind == "ucx_shm" ? "shm" : "net", arena_bytes);
+  const std::string transport = absl::StrContains(kind, "shm") ? "shm" : "net";
+  if (absl::EndsWith(kind, "_gpu_to_host")) {
+    return std::make_unique<UcxRig>(transport, arena_bytes, Gpus{true, false});
+  }
+  const bool gpu = absl::EndsWith(kind, "_gpu");
+  return std::make_unique<UcxRig>(transport, arena_bytes, Gpus{gpu, gpu});
 }
 
 void Rig::Launch(int from, const std::vector<Move>& moves) {
@@ -189,7 +198,7 @@ void Rig::ExpectAnswered(int end, size_t count) {
   EXPECT_EQ(answers_[end].count(), count);
 }
 
-CopyRig::CopyRig(bool mapped, uint64_t arena_bytes, bool gpu) : Rig(arena_bytes, gpu) {
+CopyRig::CopyRig(bool mapped, uint64_t arena_bytes, bool gpu) : Rig(arena_bytes, {gpu, gpu}) {
   if (mapped) {
     for (int end : {0, 1}) views_[end] = View(end);
     auto made = LinkPage::Create();
@@ -217,11 +226,18 @@ UcxOptions OnlyKind(const std::string& kind) {
   return options;
 }
 
-UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes) : Rig(arena_bytes) {
+UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes, Gpus gpus) : Rig(arena_bytes, gpus) {
   const auto api = LoadUcx();
   FERRY_CHECK(api.ok());
   for (int end : {0, 1}) {
-    auto transport = UcxTransport::Create(**api, OnlyKind(kind), lane(end), answers_[end].Sink());
+    std::optional<UcxGpu> gpu;
+    if (gpus[end]) {
+      gpu = UcxGpu{gpus_[end]->MakeCopier(CopyUse::kStageOut),
+                   gpus_[end]->MakeCopier(CopyUse::kStageIn), staging_[end],
+                   [cuda = gpus_[end].get()] { cuda->MakeCurrent(); }};
+    }
+    auto transport = UcxTransport::Create(**api, OnlyKind(kind), lane(end), answers_[end].Sink(),
+                                          std::move(gpu));
     FERRY_CHECK(transport.ok());
     transports_[end] = *std::move(transport);
   }

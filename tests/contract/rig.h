@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <condition_variable>
 #include <functional>
 #include <initializer_list>
@@ -84,8 +85,9 @@ class Rig {
   void ExpectAnswered(int end, size_t count);
 
  protected:
-  // `gpu`: each end is a GPU of the fake CUDA.
-  explicit Rig(uint64_t arena_bytes, bool gpu = false);
+  // `gpu[end]`: the end is a GPU of the fake CUDA.
+  using Gpus = std::array<bool, 2>;
+  explicit Rig(uint64_t arena_bytes, Gpus gpus = {});
   // Where end `from`'s arena is mapped a second time, as another daemon has it.
   std::unique_ptr<DeviceMemory> View(int from);
   std::unique_ptr<Copier> MakeCopier(int end, CopyHelper& helper);
@@ -93,6 +95,7 @@ class Rig {
   virtual const std::byte* RemoteView(int from) { return arena(from); }
 
   std::unique_ptr<CudaDevice> gpus_[2];  // null: host devices
+  absl::Span<std::byte> staging_[2];     // of GPUs
   std::unique_ptr<Lane> lanes_[2];
   std::unique_ptr<DeviceMemory> arenas_[2];
   Answers answers_[2];
@@ -124,7 +127,7 @@ UcxOptions OnlyKind(const std::string& kind);
 
 class UcxRig : public Rig {
  public:
-  UcxRig(const std::string& kind, uint64_t arena_bytes);
+  UcxRig(const std::string& kind, uint64_t arena_bytes, Gpus gpus = {});
   ~UcxRig() override;
   bool two_sided() const override { return true; }
   Transport& transport(int end) override { return *transports_[end]; }

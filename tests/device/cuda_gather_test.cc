@@ -59,7 +59,7 @@ class GatherCopierTest : public ::testing::Test {
       : gpu_(FAKE_CUDA_LIBRARY, (*FindGpus(FAKE_CUDA_LIBRARY))[0], {0, 1}),
         from_(Allocate()),
         to_(Allocate()),
-        copier_(gpu_.MakeCopier(/*urgent=*/false)) {
+        copier_(gpu_.MakeCopier(CopyUse::kTransfers)) {
     std::mt19937 random(1);
     for (size_t i = 0; i < kBytes; ++i) from_->data()[i] = static_cast<std::byte>(random());
     memset(to_->data(), 0xee, kBytes);

@@ -94,7 +94,7 @@ void UcxTransport::Impl::PostFinishDraining(Channel& channel) {
 }
 
 void UcxTransport::Impl::FinishDraining(Channel& channel) {
-  if (channel.worker == nullptr || channel.receives_in_flight > 0) return;
+  if (channel.worker == nullptr || !channel.drained()) return;
   lane.RemovePoller(channel.worker.get());
   channel.worker.reset();
   channel.closing.clear();
@@ -102,6 +102,7 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
   for (auto& [key, op] : ops) {
     if (op->channel != &channel) continue;
     op->in_flight = 0;
+    for (Slot& slot : op->slots) Unstage(slot);
     FinishIfComplete(*op);
   }
   Answer();

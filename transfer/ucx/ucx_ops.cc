@@ -19,12 +19,10 @@ namespace {
 // Send requests that UCX has at once, per window. Only sends are bounded: receives are all posted,
 // so that two ends which order their ops differently cannot wait for each other.
 constexpr size_t kSendsAtOnce = 64;
-// A transfer travels in messages of this size, so that a small one never waits behind a large one.
-// They are cut by position in the transfer: so both ends cut alike, however each has laid out its
-// bytes.
-constexpr size_t kMessageBytes = size_t{4} << 20;
 // Enough for the next message to be agreed on while one is moved.
-constexpr size_t kBytesAtOnce = 2 * kMessageBytes;
+constexpr size_t kBytesAtOnce = 2 * kUcxMessageBytes;
+// While these are with UCX, as many are copied from the GPU.
+constexpr size_t kStagedAtOnce = 2 * kBytesAtOnce;
 // Of all windows of a channel together, so that what is posted to one peer does not wait for
 // hundreds of others: the more of them are open the smaller each is, but for one message, which
 // each may have whatever the others do.
@@ -70,16 +68,24 @@ void UcxTransport::Impl::Start(TransportOp op) {
   state.owner = this;
   state.link = &link;
   state.channel = link.channel;
-  state.slots.resize((bytes + kMessageBytes - 1) / kMessageBytes);
+  state.slots.resize((bytes + kUcxMessageBytes - 1) / kUcxMessageBytes);
   for (Slot& slot : state.slots) {
     slot.op = &state;
-    slot.size = std::min(bytes, kMessageBytes);
+    slot.size = std::min(bytes, kUcxMessageBytes);
     bytes -= slot.size;
   }
   state.op = std::move(op);
+  state.direct = direct && state.op.segments.size() == 1;
+  state.staged = in != nullptr && !state.direct;
+  if (state.direct) enter();
   ++state.channel->ops;
-  if (state.receive()) {
-    while (state.status.ok() && state.posted < state.slots.size()) PostReceive(state);
+  if (state.receive() && state.staged && !state.slots.empty()) {
+    FERRY_CHECK(state.channel->arriving.try_emplace(state.op.tag, &state).second);
+  } else if (state.receive()) {
+    while (state.status.ok() && state.posted < state.slots.size()) {
+      Slot& slot = state.slots[state.posted++];
+      PostReceive(slot, NextMessage(state, slot));
+    }
     FinishIfComplete(state);
   } else if (state.slots.empty()) {
     FinishIfComplete(state);
@@ -121,14 +127,18 @@ ucp_request_param_t UcxTransport::Impl::RequestParam(Slot& slot, const Buffer& b
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_DATATYPE;
   param.user_data = &slot;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.memory_type = slot.op->direct ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
   param.datatype = buffer.type;
+  const ucp_mem_h mapped = slot.op->channel->worker->mapped();
+  if (slot.staged != nullptr && mapped != nullptr) {
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+    param.memh = mapped;
+  }
   return param;
 }
 
-void UcxTransport::Impl::PostReceive(Op& op) {
-  Slot& slot = op.slots[op.posted++];
-  const Buffer buffer = NextMessage(op, slot);
+void UcxTransport::Impl::PostReceive(Slot& slot, const Buffer& buffer, ucp_tag_message_h arrived) {
+  Op& op = *slot.op;
   ucp_request_param_t param = RequestParam(slot, buffer);
   // A receive that completes at once would tell no length.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
@@ -137,12 +147,16 @@ void UcxTransport::Impl::PostReceive(Op& op) {
     Slot& slot = *static_cast<Slot*>(user_data);
     --slot.op->channel->receives_in_flight;
     slot.op->owner->Received(slot, status, info->length);
+    slot.op->owner->CopyOrUnstage(slot);
     slot.op->owner->Returned(slot, request);
   };
   ++op.in_flight;
   ++op.channel->receives_in_flight;
-  const ucs_status_ptr_t request = api.ucp_tag_recv_nbx(
-      op.channel->worker->get(), buffer.data, buffer.count, op.op.tag, ~uint64_t{0}, &param);
+  const ucp_worker_h worker = op.channel->worker->get();
+  const ucs_status_ptr_t request =
+      arrived == nullptr
+          ? api.ucp_tag_recv_nbx(worker, buffer.data, buffer.count, op.op.tag, ~uint64_t{0}, &param)
+          : api.ucp_tag_msg_recv_nbx(worker, buffer.data, buffer.count, arrived, &param);
   if (UCS_PTR_IS_PTR(request)) {
     if (!slot.returned) slot.request = request;
     return;
@@ -150,20 +164,28 @@ void UcxTransport::Impl::PostReceive(Op& op) {
   --op.in_flight;
   --op.channel->receives_in_flight;
   Received(slot, UCS_PTR_RAW_STATUS(request), 0);  // an error
+  CopyOrUnstage(slot);
 }
 
 void UcxTransport::Impl::PostSend(Op& op) {
   Slot& slot = op.slots[op.posted++];
-  const Buffer buffer = NextMessage(op, slot);
+  Occupy(*op.channel, *op.window, slot.size);
+  if (!op.staged) return HandOver(slot, NextMessage(op, slot));
+  Stage(slot);
+  Copy(slot);
+}
+
+void UcxTransport::Impl::HandOver(Slot& slot, const Buffer& buffer) {
+  Op& op = *slot.op;
   ucp_request_param_t param = RequestParam(slot, buffer);
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     Slot& slot = *static_cast<Slot*>(user_data);
     slot.op->owner->Vacate(*slot.op->channel, *slot.op->window, slot.size);
+    slot.op->owner->Unstage(slot);
     slot.op->owner->Sent(slot, status);
     slot.op->owner->Returned(slot, request);
   };
   ++op.in_flight;
-  Occupy(*op.channel, *op.window, slot.size);
   const ucs_status_ptr_t request =
       api.ucp_tag_send_nbx(op.link->endpoint, buffer.data, buffer.count, op.op.tag, &param);
   if (UCS_PTR_IS_PTR(request)) {
@@ -172,13 +194,14 @@ void UcxTransport::Impl::PostSend(Op& op) {
   }
   --op.in_flight;
   Vacate(*op.channel, *op.window, slot.size);
+  Unstage(slot);
   Sent(slot, UCS_PTR_RAW_STATUS(request));
 }
 
 void UcxTransport::Impl::Received(Slot& slot, ucs_status_t status, size_t length) {
   Op& op = *slot.op;
   // What came, came: only a cancelled request's message may still be under way.
-  if (status != UCS_ERR_CANCELED) ++op.arrived;
+  if (status != UCS_ERR_CANCELED && !op.staged) ++op.arrived;
   if (status == UCS_OK && length == slot.size) return;
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) op.overrun = true;
   if (!op.status.ok()) return;
@@ -214,6 +237,7 @@ void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
   if (op.status.ok()) op.status = why;
   if (std::exchange(op.link, nullptr) == nullptr) return;
   if (op.receive()) {
+    if (op.staged) op.channel->arriving.erase(op.op.tag);
     for (size_t i = 0; i < op.slots.size(); ++i) {
       if (op.slots[i].request != nullptr) {
         api.ucp_request_cancel(op.channel->worker->get(), op.slots[i].request);
@@ -249,11 +273,18 @@ void UcxTransport::Impl::Vacate(Channel& channel, Window& window, size_t bytes) 
   window.bytes -= bytes;
 }
 
+bool UcxTransport::Impl::Full(const Channel& channel, const Window& window) const {
+  if (window.requests >= kSendsAtOnce) return true;
+  // With room for one more, which may come.
+  const size_t most =
+      out != nullptr
+          ? std::min(kStagedAtOnce, out->bytes() / (channel.open_windows + 1))
+          : std::min(kBytesAtOnce, kChannelBytesAtOnce / std::max<size_t>(channel.open_windows, 1));
+  return window.bytes >= most;
+}
+
 bool UcxTransport::Impl::PumpSends(Channel& channel) {
   bool any = false;
-  const auto full_at = [&channel] {
-    return std::min(kBytesAtOnce, kChannelBytesAtOnce / std::max<size_t>(channel.open_windows, 1));
-  };
   // One message for each window in turn, and within it for each session, until none has room.
   for (size_t full = 0; full < channel.waiting.size();) {
     Window& window = *channel.waiting.front();
@@ -261,13 +292,13 @@ bool UcxTransport::Impl::PumpSends(Channel& channel) {
     window.waiting = !window.sends.empty();
     if (!window.waiting) continue;
     channel.waiting.push_back(&window);
-    if (window.requests >= kSendsAtOnce || window.bytes >= full_at()) {
+    Op& op = static_cast<Op&>(*window.sends.Next());
+    if (Full(channel, window) || (op.staged && !out->CanTake(op.slots[op.posted].size))) {
       ++full;
       continue;
     }
     full = 0;
     any = true;
-    Op& op = static_cast<Op&>(*window.sends.Next());
     const absl::Status opened = OpenEndpoint(*op.link);
     if (!opened.ok()) {
       op.status = OpError(absl::StatusCode::kUnavailable,

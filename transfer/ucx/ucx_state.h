@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The insides of UcxTransport, private to transfer/ucx: ucx_transport.cc sets up and takes down,
-// ucx_ops.cc moves the bytes of ops, ucx_links.cc opens and fails endpoints. Home: the lane.
+// ucx_ops.cc moves the bytes of ops, ucx_staged.cc those that go by way of host memory,
+// ucx_links.cc opens and fails endpoints. Home: the lane.
 #pragma once
 
 #include <atomic>
@@ -10,11 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "transfer/fair_queue.h"
 #include "transfer/ucx/ucx_api.h"
+#include "transfer/ucx/ucx_staging.h"
 #include "transfer/ucx/ucx_transport.h"
 #include "transfer/ucx/ucx_worker.h"
 
@@ -23,6 +26,11 @@ namespace ferry {
 // Kinds of workers, as peers know them from the hello.
 inline constexpr char kUcxNet[] = "net";
 inline constexpr char kUcxShm[] = "shm";
+
+// A transfer travels in messages of this size, so that a small one never waits behind a large one.
+// They are cut by position in the transfer: so both ends cut alike, however each has laid out its
+// bytes.
+inline constexpr size_t kUcxMessageBytes = UcxOptions::kStagingSlot;
 
 struct UcxTransport::Impl {
   struct Op;
@@ -37,7 +45,8 @@ struct UcxTransport::Impl {
     void* request = nullptr;  // while UCX has it and it can be cancelled
     bool returned = false;
     size_t size = 0;
-    std::vector<ucp_dt_iov_t> pieces;  // only if the message is more than one
+    std::vector<ucp_dt_iov_t> pieces;             // only if the message is more than one
+    std::unique_ptr<UcxStaging::Message> staged;  // while it has memory to be staged in
   };
 
   // The sends to one device of a peer: each has bounds of its own, so that one that does not take
@@ -62,13 +71,18 @@ struct UcxTransport::Impl {
     size_t segment = 0;        // where the next message begins
     size_t offset = 0;
     size_t in_flight = 0;   // requests that have not returned
+    size_t copying = 0;     // messages that are copied from or to the GPU
     size_t arrived = 0;     // receives: messages that need nothing more from the peer
+    bool direct = false;    // UCX has the GPU's memory
+    bool staged = false;    // it goes by way of host memory
     bool overrun = false;   // the peer sent what was not agreed, and may go on
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
-    bool complete() const { return in_flight == 0 && (!status.ok() || posted == slots.size()); }
+    bool complete() const {
+      return in_flight == 0 && copying == 0 && (!status.ok() || posted == slots.size());
+    }
   };
 
   // The way to one device of a peer. Its endpoint is opened by the first op that needs it.
@@ -98,7 +112,13 @@ struct UcxTransport::Impl {
     std::deque<Window*> waiting;  // those that have sends
     size_t open_windows = 0;      // those with requests
     size_t receives_in_flight = 0;
-    bool draining = false;       // see Drain
+    size_t copying = 0;  // messages of its ops
+    // Staged receives whose messages have not all come, by tag. UCX has no request of these: what
+    // arrives is given memory then, so that messages nobody has sent yet keep none from others.
+    absl::btree_map<uint64_t, Op*> arriving;
+    uint64_t looked_at = 0;  // of these, last
+    bool draining = false;   // see Drain
+    bool drained() const { return receives_in_flight == 0 && copying == 0; }
     std::vector<void*> closing;  // requests of endpoints that close
     std::deque<Stray> strays;
   };
@@ -120,10 +140,17 @@ struct UcxTransport::Impl {
   absl::Time held_since = absl::InfiniteFuture();  // the first of them, while others are under way
   std::vector<Op*> failed_ops;  // an error came by callback; stopped by the next Poll
   std::vector<Link*> failed_links;
+  // Of a GPU's lane only.
+  bool direct = false;
+  std::string way;
+  std::function<void()> enter;
+  std::unique_ptr<UcxStaging> out;
+  std::unique_ptr<UcxStaging> in;
 
   // --- Set up and take down.
 
   absl::Status AddChannel(const std::string& kind, const UcxWorker::Settings& settings);
+  void SetUpGpu(UcxGpu gpu, bool want_direct);
   void TakeDown();
 
   // --- Ops.
@@ -142,14 +169,34 @@ struct UcxTransport::Impl {
   // Cuts the next message off the op's segments.
   Buffer NextMessage(Op& op, Slot& slot);
   ucp_request_param_t RequestParam(Slot& slot, const Buffer& buffer);
-  void PostReceive(Op& op);
+  // `arrived`: the message itself, if it has come already.
+  void PostReceive(Slot& slot, const Buffer& buffer, ucp_tag_message_h arrived = nullptr);
   void PostSend(Op& op);
+  void HandOver(Slot& send, const Buffer& buffer);
+  // Whether a window has as much under way as it may.
+  bool Full(const Channel& channel, const Window& window) const;
   void Received(Slot& slot, ucs_status_t status, size_t length);
   void Sent(Slot& slot, ucs_status_t status);
   void Returned(Slot& slot, void* request);
   // Ends an op as far as we can: nothing more is posted, receives are cancelled. It is answered
   // when all of its requests have returned.
   void StopOp(Op& op, const absl::Status& why);
+
+  // --- By way of host memory.
+
+  // Memory for the op's next message, and where its bytes are.
+  void Stage(Slot& slot);
+  void Unstage(Slot& slot);
+  UcxStaging& StagingOf(const Op& op) { return op.receive() ? *in : *out; }
+  void Copy(Slot& slot);
+  // Of a receive that UCX is done with.
+  void CopyOrUnstage(Slot& receive);
+  void Copied(UcxStaging::Message& message);
+  // Gives memory to messages that have come: to all of them, or to the first one and those of at
+  // most so many ops.
+  bool TakeArrivals(Channel& channel, size_t most_ops);
+  // The op's next message, if it has come and there is memory.
+  bool TakeArrival(Op& op);
 
   // --- Links.
 

@@ -21,6 +21,8 @@ namespace {
 
 // How long taking down waits for requests to return before the worker is destroyed under them.
 constexpr absl::Duration kTakeDownPatience = absl::Seconds(1);
+// Receives that one Poll looks for in vain; before the lane parks it looks for all.
+constexpr size_t kArrivalsPerPoll = 256;
 
 // UCX's settings as pairs; what the operator has set in the environment stays.
 UcxWorker::Settings WithDefaults(UcxWorker::Settings settings, const UcxWorker::Settings& tuning) {
@@ -30,14 +32,21 @@ UcxWorker::Settings WithDefaults(UcxWorker::Settings settings, const UcxWorker::
   return settings;
 }
 
-UcxWorker::Settings NetSettings(const UcxOptions& options) {
-  return {{"TLS", options.net_tls}, {"NET_DEVICES", options.net_devices}};
+// With what moves GPUs' memory, if that is wanted; what this UCX does not have of it is left out.
+std::string Tls(const std::string& host, absl::string_view gpu, bool with_gpu) {
+  return with_gpu ? absl::StrCat(host, ",", gpu) : host;
 }
 
-UcxWorker::Settings ShmSettings(const UcxOptions& options) {
+UcxWorker::Settings NetSettings(const UcxOptions& options, bool with_gpu) {
+  return {{"TLS", Tls(options.net_tls, "cuda_copy,gdr_copy", with_gpu)},
+          {"NET_DEVICES", options.net_devices}};
+}
+
+UcxWorker::Settings ShmSettings(const UcxOptions& options, bool with_gpu) {
   // The receiver reads: nobody but ourselves ever writes into our clients' memory, so that an op
   // whose requests have returned is really over, whatever the peer is doing.
-  return WithDefaults({{"TLS", options.shm_tls}}, {{"RNDV_SCHEME", "get_zcopy"}});
+  return WithDefaults({{"TLS", Tls(options.shm_tls, "cuda_copy,cuda_ipc", with_gpu)}},
+                      {{"RNDV_SCHEME", "get_zcopy"}});
 }
 }  // namespace
 
@@ -50,7 +59,10 @@ absl::Status UcxTransport::Impl::AddChannel(const std::string& kind,
   channel->forceable = kind != kUcxShm;
   channel->worker->SetHooks([this, c = channel.get()] { return AfterProgress(*c); },
                             [this, c = channel.get()] { return Busy(*c); },
-                            [this] { return results.empty(); });
+                            [this, c = channel.get()] {
+                              const size_t all = c->arriving.size();
+                              return results.empty() && !TakeArrivals(*c, all);
+                            });
   lane.AddPoller(channel->worker.get());
   addresses.push_back({kind, channel->worker->address()});
   channels.push_back(std::move(channel));
@@ -72,7 +84,13 @@ void UcxTransport::Impl::TakeDown() {
     for (const auto& channel : channels) {
       if (channel->worker != nullptr) channel->worker->Poll();
     }
+    for (UcxStaging* const staging : {out.get(), in.get()}) {
+      if (staging != nullptr) staging->Poll();
+    }
   } while (outstanding() && MonotonicNow() < patience);
+  for (UcxStaging* const staging : {out.get(), in.get()}) {
+    if (staging != nullptr) staging->Finish();
+  }
   for (const auto& channel : channels) {
     if (channel->worker == nullptr) continue;
     lane.RemovePoller(channel->worker.get());
@@ -104,6 +122,7 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
              /*queued=*/false);
   }
   for (Op* op : std::exchange(failed_ops, {})) StopOp(*op, op->status);
+  any |= TakeArrivals(channel, kArrivalsPerPoll);
   any |= PumpSends(channel);
   for (size_t i = 0; i < channel.closing.size();) {
     if (api.ucp_request_check_status(channel.closing[i]) == UCS_INPROGRESS) {
@@ -120,13 +139,14 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
                     old_links.end());
   }
   DropStrays(channel);
-  if (channel.draining && channel.receives_in_flight == 0) PostFinishDraining(channel);
+  if (channel.draining && channel.drained()) PostFinishDraining(channel);
   return Answer() || any;
 }
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi& api,
                                                                    UcxOptions options, Lane& lane,
-                                                                   OpSink sink) {
+                                                                   OpSink sink,
+                                                                   std::optional<UcxGpu> gpu) {
   auto impl = std::make_unique<Impl>(api, lane, std::move(sink));
   absl::Status last = Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
                             "opening UCX: no transports are configured");
@@ -137,8 +157,12 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi&
       FERRY_LOG(warn, "ucx.unavailable", "{}", std::string(added.message()));
       last = added;
     };
-    if (!options.net_tls.empty()) add(kUcxNet, NetSettings(options));
-    if (!options.shm_tls.empty()) add(kUcxShm, ShmSettings(options));
+    const bool with_gpu = gpu.has_value() && options.direct;
+    if (!options.net_tls.empty()) add(kUcxNet, NetSettings(options, with_gpu));
+    if (!options.shm_tls.empty()) add(kUcxShm, ShmSettings(options, with_gpu));
+    if (gpu.has_value() && !impl->channels.empty()) {
+      impl->SetUpGpu(*std::move(gpu), options.direct);
+    }
   });
   if (impl->channels.empty()) return last;
   return std::unique_ptr<UcxTransport>(new UcxTransport(std::move(impl)));
@@ -159,6 +183,8 @@ std::vector<UcxAddressBlob> UcxTransport::addresses() const {
   }
   return open;
 }
+
+const std::string& UcxTransport::way() const { return impl_->way; }
 
 void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address) {
   FERRY_CHECK(impl_->lane.IsCurrent());
@@ -200,9 +226,9 @@ void UcxTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Stat
   Impl::Op& op = *found->second;
   if (op.finished) return;
   Impl::Link& link = *op.link;
-  const bool posted_send = !op.receive() && op.posted > 0;
+  const bool sending = !op.receive() && op.in_flight > 0;
   impl_->StopOp(op, why);
-  if (!posted_send || !link.channel->forceable) return;  // then it ends when the peer has taken it
+  if (!sending || !link.channel->forceable) return;  // then it ends when the peer has taken it
   impl_->FailLink(link,
                   Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                         "ucx: the connection was closed to abort another transfer"),

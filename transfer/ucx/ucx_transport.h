@@ -2,13 +2,21 @@
 // The `ucx` route: tag send and receive between arenas, zero-copy, over what UCX offers. libucp is
 // opened at run time; one worker per lane and kind of peer ("shm": same host and user; "net": all
 // else).
+//
+// Memory of a GPU UCX takes as it is if it knows CUDA memory, and if the bytes are contiguous; else
+// they travel by way of host memory (ucx_staging.h). That is each end's own affair: what is on the
+// wire is the same.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "device/copier.h"
 #include "device/lane.h"
 #include "transfer/transport.h"
 
@@ -20,10 +28,21 @@ struct UcxApi;  // the vendor table
 absl::StatusOr<const UcxApi*> LoadUcx();
 std::string UcxVersion(const UcxApi& api);
 
+// What a GPU's lane moves bytes by way of host memory with.
+struct UcxGpu {
+  std::unique_ptr<Copier> out;    // from the GPU to `staging`
+  std::unique_ptr<Copier> in;     // and back
+  absl::Span<std::byte> staging;  // pinned; outlives the transport
+  std::function<void()> enter;    // makes the GPU's context current
+};
+
 struct UcxOptions {
+  // Of `staging` each direction has half, and needs so much at least.
+  static constexpr size_t kStagingSlot = size_t{4} << 20;
   std::string shm_tls = "posix,sysv,cma,self";  // UCX_TLS of "shm" workers; "" turns them off
   std::string net_tls = "tcp,rc,ud,dc,self";    // UCX_TLS of "net" workers
   std::string net_devices = "all";              // UCX_NET_DEVICES of "net" workers
+  bool direct = true;                           // of a GPU's lane: if UCX can
 };
 
 struct UcxAddressBlob {
@@ -36,13 +55,16 @@ class UcxTransport : public Transport {
   // Makes context and workers on the lane's thread (this call waits for it) and registers the
   // poller.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxApi& api, UcxOptions options,
-                                                              Lane& lane, OpSink sink);
+                                                              Lane& lane, OpSink sink,
+                                                              std::optional<UcxGpu> gpu = {});
   // Cancels and answers everything, closes endpoints by force, waits for the lane.
   ~UcxTransport() override;
 
   // Where peers reach this lane. Any thread. Shared memory that had to be closed (a lost peer held
   // sends of ours) is not among them any more, so that the next hello agrees on something else.
   std::vector<UcxAddressBlob> addresses() const;
+  // How this lane's memory gets to UCX, for people: "direct", "staged: ..." and why. Any thread.
+  const std::string& way() const;
 
   // --- Lane only.
   // How to reach a device of a peer. Called when a link comes up, before any op names it.

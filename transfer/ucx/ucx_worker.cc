@@ -60,7 +60,25 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const UcxApi& api, 
 
 UcxWorker::~UcxWorker() {
   if (worker_ != nullptr) api_.ucp_worker_destroy(worker_);
+  if (mapped_ != nullptr) api_.ucp_mem_unmap(context_, mapped_);
   if (context_ != nullptr) api_.ucp_cleanup(context_);
+}
+
+bool UcxWorker::HandlesCuda() const {
+  ucp_context_attr_t attributes = {};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return api_.ucp_context_query(context_, &attributes) == UCS_OK &&
+         (attributes.memory_types >> UCS_MEMORY_TYPE_CUDA & 1) != 0;
+}
+
+void UcxWorker::Map(absl::Span<std::byte> memory) {
+  ucp_mem_map_params_t params = {};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+  params.address = memory.data();
+  params.length = memory.size();
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  if (api_.ucp_mem_map(context_, &params, &mapped_) != UCS_OK) mapped_ = nullptr;
 }
 
 void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,

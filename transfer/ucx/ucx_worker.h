@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "device/lane.h"
 #include "transfer/ucx/ucx_api.h"
 
@@ -28,6 +29,13 @@ class UcxWorker : public Poller {
   const std::string& kind() const { return kind_; }
   const std::string& address() const { return address_; }
   ucp_worker_h get() const { return worker_; }
+
+  // Whether this UCX, with these settings, moves memory of GPUs.
+  bool HandlesCuda() const;
+  // Host memory that messages are sent from and received into again and again: registered once.
+  // What cannot be is registered by UCX as it needs it.
+  void Map(absl::Span<std::byte> memory);
+  ucp_mem_h mapped() const { return mapped_; }  // null: none is
 
   // What Poll does after progress (true if it did anything), whether there is anything to poll for,
   // and whether the lane may sleep until UCX has something.
@@ -48,6 +56,7 @@ class UcxWorker : public Poller {
   std::string address_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  ucp_mem_h mapped_ = nullptr;
   int event_fd_ = -1;
   std::function<bool()> after_progress_;
   std::function<bool()> busy_;

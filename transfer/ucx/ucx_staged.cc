@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of a GPU that go by way of host memory: copied out before UCX gets them, or in once it
+// has received them.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "transfer/ucx/ucx_state.h"
+
+namespace ferry {
+
+void UcxTransport::Impl::SetUpGpu(UcxGpu gpu, bool want_direct) {
+  direct = want_direct && std::all_of(channels.begin(), channels.end(), [](const auto& channel) {
+             return channel->worker->HandlesCuda();
+           });
+  way = direct        ? "direct"
+        : want_direct ? "staged: this UCX handles no CUDA memory here"
+                      : "staged: transfer.ucx.direct is off";
+  enter = std::move(gpu.enter);
+  const size_t half = gpu.staging.size() / 2;
+  out = std::make_unique<UcxStaging>(lane, UcxStaging::Direction::kOut, std::move(gpu.out),
+                                     gpu.staging.first(half), kUcxMessageBytes,
+                                     [this](UcxStaging::Message& message) { Copied(message); });
+  in = std::make_unique<UcxStaging>(lane, UcxStaging::Direction::kIn, std::move(gpu.in),
+                                    gpu.staging.last(half), kUcxMessageBytes,
+                                    [this](UcxStaging::Message& message) { Copied(message); });
+  for (const auto& channel : channels) channel->worker->Map(gpu.staging);
+}
+
+void UcxTransport::Impl::Stage(Slot& slot) {
+  Op& op = *slot.op;
+  const auto& segments = op.op.segments;
+  const auto skip = [&] {
+    while (op.offset == segments[op.segment].size) {
+      ++op.segment;
+      op.offset = 0;
+    }
+  };
+  skip();
+  slot.staged = std::make_unique<UcxStaging::Message>();
+  slot.staged->memory = StagingOf(op).Take(slot.size);
+  FERRY_CHECK(slot.staged->memory != nullptr);  // was asked before
+  slot.staged->size = slot.size;
+  slot.staged->segment = &segments[op.segment];
+  slot.staged->offset = op.offset;
+  slot.staged->owner = &slot;
+  for (size_t left = slot.size; left > 0;) {
+    skip();
+    const size_t here = std::min(left, segments[op.segment].size - op.offset);
+    left -= here;
+    op.offset += here;
+  }
+}
+
+void UcxTransport::Impl::Unstage(Slot& slot) {
+  if (slot.staged == nullptr) return;
+  StagingOf(*slot.op).GiveBack(slot.staged->memory);
+  slot.staged.reset();
+}
+
+void UcxTransport::Impl::Copy(Slot& slot) {
+  ++slot.op->copying;
+  ++slot.op->channel->copying;
+  StagingOf(*slot.op).Copy(*slot.staged);
+}
+
+void UcxTransport::Impl::CopyOrUnstage(Slot& receive) {
+  if (receive.staged == nullptr) return;
+  if (!receive.op->status.ok()) return Unstage(receive);
+  Copy(receive);
+}
+
+void UcxTransport::Impl::Copied(UcxStaging::Message& message) {
+  Slot& slot = *static_cast<Slot*>(message.owner);
+  Op& op = *slot.op;
+  --op.copying;
+  --op.channel->copying;
+  if (!message.status.ok()) StopOp(op, Annotate(message.status, "staging a transfer by ucx"));
+  if (!op.receive() && op.status.ok()) {
+    HandOver(slot, {message.memory, message.size});
+  } else {
+    if (!op.receive()) Vacate(*op.channel, *op.window, slot.size);
+    Unstage(slot);
+  }
+  FinishIfComplete(op);
+}
+
+bool UcxTransport::Impl::TakeArrivals(Channel& channel, size_t most_ops) {
+  bool any = false;
+  auto& arriving = channel.arriving;
+  const auto take = [&](absl::btree_map<uint64_t, Op*>::iterator receive) {
+    Op& op = *receive->second;
+    if (!TakeArrival(op)) return false;
+    if (op.posted == op.slots.size()) arriving.erase(op.op.tag);
+    return any = true;
+  };
+  ucp_tag_recv_info_t first = {};
+  while (!arriving.empty()) {
+    if (api.ucp_tag_probe_nb(channel.worker->get(), 0, 0, /*remove=*/0, &first) == nullptr) {
+      return any;
+    }
+    const auto receive = arriving.find(first.sender_tag);
+    if (receive == arriving.end()) break;
+    if (!take(receive)) return any;  // there is no memory for it
+  }
+  // The first one is for somebody who is not here yet, or not any more: look behind it.
+  for (size_t left = std::min(most_ops, arriving.size()); left > 0 && !arriving.empty(); --left) {
+    auto receive = arriving.upper_bound(channel.looked_at);
+    if (receive == arriving.end()) receive = arriving.begin();
+    channel.looked_at = receive->first;
+    while (receive != arriving.end() && take(receive)) {
+      receive = arriving.find(channel.looked_at);
+    }
+  }
+  return any;
+}
+
+bool UcxTransport::Impl::TakeArrival(Op& op) {
+  Slot& slot = op.slots[op.posted];
+  if (!in->CanTake(slot.size)) return false;
+  const ucp_worker_h worker = op.channel->worker->get();
+  ucp_tag_recv_info_t info = {};
+  const ucp_tag_message_h message =
+      api.ucp_tag_probe_nb(worker, op.op.tag, ~uint64_t{0}, /*remove=*/1, &info);
+  if (message == nullptr) return false;
+  Stage(slot);
+  ++op.posted;
+  ++op.arrived;
+  PostReceive(slot, {slot.staged->memory, slot.size}, message);
+  return true;
+}
+
+}  // namespace ferry

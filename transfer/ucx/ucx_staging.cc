@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/ucx/ucx_staging.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ferry {
+namespace {
+
+// Messages in a slot begin at multiples of this, which copies of any kind are at their best with.
+constexpr size_t kAlign = 256;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+}  // namespace
+
+UcxStaging::UcxStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
+                       absl::Span<std::byte> memory, size_t slot_bytes, OnOver over)
+    : lane_(lane),
+      direction_(direction),
+      copier_(std::move(copier)),
+      memory_(memory),
+      slot_bytes_(slot_bytes),
+      over_(std::move(over)),
+      slots_(memory.size() / slot_bytes) {
+  FERRY_CHECK(!slots_.empty());
+  lane_.AddPoller(this);
+}
+
+void UcxStaging::Finish() {
+  while (Busy()) Poll();
+  lane_.RemovePoller(this);
+}
+
+size_t UcxStaging::SlotFor(size_t bytes) const {
+  if (slots_[open_].used + Aligned(bytes) <= slot_bytes_) return open_;
+  const auto unused = std::find_if(slots_.begin(), slots_.end(),
+                                   [](const Slot& slot) { return slot.holders == 0; });
+  return static_cast<size_t>(unused - slots_.begin());
+}
+
+std::byte* UcxStaging::Take(size_t bytes) {
+  FERRY_CHECK(bytes <= slot_bytes_);
+  const size_t index = SlotFor(bytes);
+  if (index == slots_.size()) return nullptr;
+  open_ = index;
+  Slot& slot = slots_[index];
+  ++slot.holders;
+  return memory_.data() + index * slot_bytes_ +
+         std::exchange(slot.used, slot.used + Aligned(bytes));
+}
+
+void UcxStaging::GiveBack(std::byte* memory) {
+  Slot& slot = slots_[static_cast<size_t>(memory - memory_.data()) / slot_bytes_];
+  if (--slot.holders == 0) slot.used = 0;
+}
+
+void UcxStaging::Copy(Message& message) { waiting_.push_back(&message); }
+
+bool UcxStaging::Poll() {
+  bool any = false;
+  while (!waiting_.empty() && steps_.size() < copier_->limits().steps) {
+    StartStep();
+    any = true;
+  }
+  while (!steps_.empty()) {
+    const std::optional<absl::Status> over = copier_->TakeOver();
+    if (!over.has_value()) break;
+    EndStep(*over);
+    any = true;
+  }
+  return any;
+}
+
+void UcxStaging::StartStep() {
+  Step step;
+  pieces_.clear();
+  for (size_t room = slot_bytes_;
+       !waiting_.empty() && room > 0 && pieces_.size() < copier_->limits().pieces;) {
+    Message& message = *waiting_.front();
+    CutPieces(message, room);
+    ++message.steps;
+    step.push_back(&message);
+    if (message.cut == message.size) waiting_.pop_front();
+  }
+  steps_.push_back(std::move(step));
+  copier_->Start(pieces_);
+}
+
+void UcxStaging::CutPieces(Message& message, size_t& room) {
+  while (message.cut < message.size && room > 0 && pieces_.size() < copier_->limits().pieces) {
+    while (message.offset == message.segment->size) {
+      ++message.segment;
+      message.offset = 0;
+    }
+    const size_t size =
+        std::min({room, message.size - message.cut, message.segment->size - message.offset});
+    std::byte* const staged = message.memory + message.cut;
+    std::byte* const device = message.segment->local + message.offset;
+    AddPiece(pieces_, direction_ == Direction::kOut ? CopyPiece{staged, device, size}
+                                                    : CopyPiece{device, staged, size});
+    message.cut += size;
+    message.offset += size;
+    room -= size;
+  }
+}
+
+void UcxStaging::EndStep(const absl::Status& status) {
+  const Step step = std::move(steps_.front());
+  steps_.pop_front();
+  for (Message* message : step) {
+    message->status.Update(status);
+    // What is left of one that failed is not copied.
+    if (!message->status.ok() && message->cut < message->size) {
+      waiting_.pop_front();  // only the first can be cut in part
+      message->cut = message->size;
+    }
+    if (--message->steps > 0 || message->cut < message->size) continue;
+    over_(*message);
+  }
+}
+
+}  // namespace ferry

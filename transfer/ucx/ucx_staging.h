@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// One direction of a GPU's bytes on their way by UCX through host memory: pinned slots, which UCX
+// sends from or receives into, and the copies between them and the GPU. A slot has room for the
+// largest message; small messages share one, and are copied in one step together, which the copier
+// may leave to a kernel.
+//
+// Home: the lane. A message has memory from Take to GiveBack, and is touched here from Copy until
+// it is told over. Copies begin in the order of Copy; nothing here waits.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "device/copier.h"
+#include "device/lane.h"
+#include "transfer/transport.h"
+
+namespace ferry {
+
+class UcxStaging : public Poller {
+ public:
+  enum class Direction { kOut, kIn };  // from the GPU, or to it
+
+  // Its owner keeps it where it is.
+  struct Message {
+    std::byte* memory = nullptr;
+    size_t size = 0;  // not 0
+    // The GPU's memory: `size` bytes from `offset` in the first segment on.
+    const Segment* segment = nullptr;
+    size_t offset = 0;
+    void* owner = nullptr;
+
+    size_t cut = 0;       // bytes that are in a step, or were
+    size_t steps = 0;     // under way, with bytes of it
+    absl::Status status;  // once it is over
+  };
+  using OnOver = std::function<void(Message&)>;
+
+  // `memory` has at least one slot. `over` is called from Poll.
+  UcxStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
+             absl::Span<std::byte> memory, size_t slot_bytes, OnOver over);
+  // Waits until all copies are over, and tells them. The lane does not poll it any more.
+  void Finish();
+
+  // Memory for a message of at most a slot; null if there is none now.
+  bool CanTake(size_t bytes) const { return SlotFor(bytes) < slots_.size(); }
+  std::byte* Take(size_t bytes);
+  void GiveBack(std::byte* memory);
+  size_t bytes() const { return memory_.size(); }
+
+  void Copy(Message& message);
+
+  bool Poll() override;
+  bool Busy() const override { return !steps_.empty() || !waiting_.empty(); }
+
+ private:
+  struct Slot {
+    size_t used = 0;
+    size_t holders = 0;
+  };
+  using Step = std::vector<Message*>;
+
+  size_t SlotFor(size_t bytes) const;  // slots_.size() if there is none
+  void StartStep();
+  void CutPieces(Message& message, size_t& room);
+  void EndStep(const absl::Status& status);
+
+  Lane& lane_;
+  const Direction direction_;
+  const std::unique_ptr<Copier> copier_;
+  const absl::Span<std::byte> memory_;
+  const size_t slot_bytes_;
+  const OnOver over_;
+  std::vector<Slot> slots_;
+  size_t open_ = 0;                // the slot that messages are put into, as long as they fit
+  std::deque<Message*> waiting_;   // not cut to their end
+  std::deque<Step> steps_;         // under way
+  std::vector<CopyPiece> pieces_;  // kept for its memory
+};
+
+}  // namespace ferry
