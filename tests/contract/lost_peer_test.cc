@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "base/status.h"
 #include "tests/contract/peer_process.h"
 #include "tests/contract/rig.h"
@@ -19,16 +20,28 @@ class LostPeer : public testing::TestWithParam<const char*> {
   void SetUp() override {
     const auto api = LoadUcx();
     ASSERT_TRUE(api.ok()) << api.status();
-    auto transport = UcxTransport::Create(**api, OnlyKind(GetParam()), lane_, answers_.Sink());
+    std::optional<UcxGpu> gpu;
+    if (absl::EndsWith(GetParam(), "_gpu")) {
+      gpu_ = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*FindGpus(FAKE_CUDA_LIBRARY))[0],
+                                          std::vector<int>{0});
+      gpu = StagingOf(*gpu_);
+      auto arena = gpu_->Map({MemoryKind::kCudaAllocate, kLarge}, {});
+      ASSERT_TRUE(arena.ok()) << arena.status();
+      arena_ = *std::move(arena);
+    } else {
+      auto arena = HostMapping::Map(MakeArena(kLarge), kLarge, HostMapping::Access::kReadWrite);
+      ASSERT_TRUE(arena.ok()) << arena.status();
+      arena_ = *std::move(arena);
+    }
+    auto transport =
+        UcxTransport::Create(**api, OnlyKind(kind()), lane_, answers_.Sink(), std::move(gpu));
     ASSERT_TRUE(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
-    auto arena = HostMapping::Map(MakeArena(kLarge), kLarge, HostMapping::Access::kReadWrite);
-    ASSERT_TRUE(arena.ok()) << arena.status();
-    arena_ = *std::move(arena);
   }
+  std::string kind() const { return absl::StartsWith(GetParam(), "net") ? "net" : "shm"; }
 
   std::unique_ptr<PeerProcess> Join(uint32_t id) {
-    auto peer = std::make_unique<PeerProcess>(GetParam(), transport_->addresses()[0]);
+    auto peer = std::make_unique<PeerProcess>(kind(), transport_->addresses()[0]);
     lane_.RunAndWait([&] { transport_->AddPeer(PeerId(id), kDevice, peer->address()); });
     return peer;
   }
@@ -80,11 +93,12 @@ class LostPeer : public testing::TestWithParam<const char*> {
 
   Answers answers_;
   Lane lane_{"test-lane", Lane::DefaultSpin()};
-  std::unique_ptr<HostMapping> arena_;
+  std::unique_ptr<CudaDevice> gpu_;  // null: a host device
+  std::unique_ptr<DeviceMemory> arena_;
   std::unique_ptr<UcxTransport> transport_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, LostPeer, testing::Values("net", "shm"),
+INSTANTIATE_TEST_SUITE_P(Over, LostPeer, testing::Values("net", "shm", "net_gpu", "shm_gpu"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(LostPeer, KilledWithReceivesPosted) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manners that every transport has; see transfer/transport.h.
+#include <fake_cuda.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -294,6 +296,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Large, testing::Values("local", "ucx_tcp", "ucx_t
                          [](const auto& info) { return std::string(info.param); });
 TEST_P(Large, OverTwoGiB) {
   constexpr uint64_t kSize = (uint64_t{2} << 30) + 4097;
+  fake_cuda_configure("memory_mib=2560");
   std::unique_ptr<Rig> rig = Rig::Make(GetParam(), kSize);
   // Every page says which one it is; the rest is zeros on both sides.
   for (uint64_t at = 0; at + 8 <= kSize; at += 4096) {

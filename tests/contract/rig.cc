@@ -58,6 +58,13 @@ UniqueFd MakeArena(uint64_t bytes) {
   return fd;
 }
 
+UcxGpu StagingOf(CudaDevice& gpu) {
+  auto staging = gpu.MakeStaging(8 * UcxOptions::kStagingSlot);
+  FERRY_CHECK(staging.ok());
+  return {gpu.MakeCopier(CopyUse::kStageOut), gpu.MakeCopier(CopyUse::kStageIn), *staging,
+          [&gpu] { gpu.MakeCurrent(); }};
+}
+
 void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (; size >= 8; size -= 8, bytes += 8) {
@@ -86,9 +93,7 @@ Rig::Rig(uint64_t arena_bytes, Gpus gpus) {
     if (gpus[end]) {
       gpus_[end] =
           std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, found[end], std::vector<int>{0, 1});
-      auto staging = gpus_[end]->MakeStaging(8 * UcxOptions::kStagingSlot);
-      FERRY_CHECK(staging.ok());
-      staging_[end] = *staging;
+      staging_[end] = StagingOf(*gpus_[end]);
       auto memory = gpus_[end]->Map({MemoryKind::kCudaAllocate, arena_bytes}, {});
       FERRY_CHECK(memory.ok());
       arenas_[end] = *std::move(memory);
@@ -230,14 +235,8 @@ UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes, Gpus gpus) : Rig(a
   const auto api = LoadUcx();
   FERRY_CHECK(api.ok());
   for (int end : {0, 1}) {
-    std::optional<UcxGpu> gpu;
-    if (gpus[end]) {
-      gpu = UcxGpu{gpus_[end]->MakeCopier(CopyUse::kStageOut),
-                   gpus_[end]->MakeCopier(CopyUse::kStageIn), staging_[end],
-                   [cuda = gpus_[end].get()] { cuda->MakeCurrent(); }};
-    }
     auto transport = UcxTransport::Create(**api, OnlyKind(kind), lane(end), answers_[end].Sink(),
-                                          std::move(gpu));
+                                          std::move(staging_[end]));
     FERRY_CHECK(transport.ok());
     transports_[end] = *std::move(transport);
   }

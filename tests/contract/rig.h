@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,7 +96,7 @@ class Rig {
   virtual const std::byte* RemoteView(int from) { return arena(from); }
 
   std::unique_ptr<CudaDevice> gpus_[2];  // null: host devices
-  absl::Span<std::byte> staging_[2];     // of GPUs
+  std::optional<UcxGpu> staging_[2];     // of GPUs
   std::unique_ptr<Lane> lanes_[2];
   std::unique_ptr<DeviceMemory> arenas_[2];
   Answers answers_[2];
@@ -138,6 +139,9 @@ class UcxRig : public Rig {
  private:
   std::unique_ptr<UcxTransport> transports_[2];
 };
+
+// What a GPU's lane stages with, which `gpu` has nothing of yet.
+UcxGpu StagingOf(CudaDevice& gpu);
 
 UniqueFd MakeArena(uint64_t bytes);
 void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed);

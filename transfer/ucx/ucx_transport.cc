@@ -113,7 +113,7 @@ bool UcxTransport::Impl::Busy(const Channel& channel) const {
 }
 
 bool UcxTransport::Impl::AfterProgress(Channel& channel) {
-  bool any = false;
+  bool any = TakeArrivals(channel, kArrivalsPerPoll);  // first: some of these fail at once
   for (Link* link : std::exchange(failed_links, {})) {
     any = true;
     FailLink(*link,
@@ -122,7 +122,6 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
              /*queued=*/false);
   }
   for (Op* op : std::exchange(failed_ops, {})) StopOp(*op, op->status);
-  any |= TakeArrivals(channel, kArrivalsPerPoll);
   any |= PumpSends(channel);
   for (size_t i = 0; i < channel.closing.size();) {
     if (api.ucp_request_check_status(channel.closing[i]) == UCS_INPROGRESS) {
