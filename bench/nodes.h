@@ -42,7 +42,8 @@ class Nodes {
                                      const Gpus& gpus = {});
 
   std::string ClientDir(int node) const { return RuntimeDir(node) + "/client"; }
-  // The global id of a node's GPU, counted from 0.
+  // The global id of a node's first host device, and of its GPU, counted from 0.
+  int64_t Host(int node) const { return Gpu(node, 0) - 2; }
   int64_t Gpu(int node, int index) const {
     return (node == 0 ? 2 : 4 + static_cast<int64_t>(gpus_[0].size())) + index;
   }

@@ -180,15 +180,16 @@ void TransferDriver::Carry(Outbox outbox) {
     LocalDevice* device = devices_.Find(watch.device);
     FERRY_CHECK(session != nullptr && device != nullptr);
     watching_[watch.transfer] = device;
-    if (!watch.prepared) {
-      DefinedWord word = session->timelines().Defined(watch.timeline);
-      word.silent = device->gpu != nullptr;
-      lane_work_[device].watches.emplace_back(watch, word);
-      continue;
+    DefinedWord word;
+    if (watch.prepared) {
+      PreparedBatch* const batch = FindPrepared(watch.transfer, watch.timeline);
+      if (watch.value == 1) batch->Arm();
+      word = batch->defined();
+    } else {
+      word = session->timelines().Defined(watch.timeline);
     }
-    PreparedBatch* batch = FindPrepared(watch.transfer, watch.timeline);
-    if (watch.value == 1) batch->Arm();
-    lane_work_[device].watches.emplace_back(watch, batch->defined());
+    word.silent = device->gpu != nullptr;
+    lane_work_[device].watches.emplace_back(watch, word);
   }
   for (const TransferId transfer : outbox.unwatch) {
     auto it = watching_.find(transfer);

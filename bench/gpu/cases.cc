@@ -37,6 +37,10 @@ class Bench {
 
  private:
   absl::Status RunCase(absl::string_view name, Report& report) {
+    if (route_ == FERRY_ROUTE_UCX) {
+      if (name == "large") return BesideHosts(report);
+      return name == "many" ? Many(report, 1000, 64 << 10, {}) : absl::OkStatus();
+    }
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report);
     if (name == "load") return UnderLoad(report);
@@ -54,13 +58,13 @@ class Bench {
     return absl::StrCat(what, " ", tools::RouteText(route_));
   }
 
-  absl::StatusOr<tools::BenchPair> OpenPair(bool back = false) const {
+  absl::StatusOr<tools::BenchPair> OpenPair(bool back = false, bool hosts = false) const {
     tools::BenchPairOptions options;
     options.receiver_command = {settings_.self, "bench-receiver"};
     options.client_dir = nodes_.ClientDir(back ? there() : 0);
     options.peer_client_dir = nodes_.ClientDir(back ? 0 : there());
-    const int64_t first = nodes_.Gpu(0, 0);
-    const int64_t second = nodes_.Gpu(there(), local() ? 1 : 0);
+    const int64_t first = hosts ? nodes_.Host(0) : nodes_.Gpu(0, 0);
+    const int64_t second = hosts ? nodes_.Host(there()) : nodes_.Gpu(there(), local() ? 1 : 0);
     options.source = back ? second : first;
     options.destination = back ? first : second;
     options.route = route_;
@@ -79,6 +83,26 @@ class Bench {
     row.at_most = at_most;
     row.target = target;
     report.Add(std::move(row));
+  }
+
+  absl::Status BesideHosts(Report& report) {
+    const uint64_t bytes = settings_.large;
+    ASSIGN_OR_RETURN(tools::BenchPair gpus, OpenPair());
+    ASSIGN_OR_RETURN(tools::BenchPair hosts, OpenPair(false, /*hosts=*/true));
+    RETURN_IF_ERROR(gpus.MakeArenas(bytes).status());
+    RETURN_IF_ERROR(hosts.MakeArenas(bytes).status());
+    std::vector<double> between_gpus, between_hosts;
+    for (int round = 0; round < settings_.rounds + 1; ++round) {
+      ASSIGN_OR_RETURN(const absl::Duration moved, gpus.Run(1, bytes));
+      ASSIGN_OR_RETURN(const absl::Duration peer, hosts.Run(1, bytes));
+      if (round == 0) continue;  // connections and contexts wake up
+      between_gpus.push_back(tools::GigabytesPerSecond(bytes, moved));
+      between_hosts.push_back(tools::GigabytesPerSecond(bytes, peer));
+    }
+    RETURN_IF_ERROR(gpus.Compare(bytes));
+    Add(report, Named(tools::HumanSize(bytes)) + " TCP", "GB/s", tools::Median(between_gpus), false,
+        0.9, "the same between host devices", tools::Median(between_hosts));
+    return absl::OkStatus();
   }
 
   absl::Status Large(Report& report) {
@@ -221,7 +245,8 @@ class Bench {
     return absl::OkStatus();
   }
 
-  absl::Status Many(Report& report, uint64_t count, uint64_t bytes, double target_ms) {
+  absl::Status Many(Report& report, uint64_t count, uint64_t bytes,
+                    std::optional<double> target_ms) {
     ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
     RETURN_IF_ERROR(pair.MakeArenas(count * bytes).status());
     const std::string what = absl::StrCat(tools::HumanCount(count), " x ", tools::HumanSize(bytes));

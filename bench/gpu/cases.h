@@ -24,7 +24,7 @@ struct GpuSettings {
   std::vector<std::string> cases = kGpuCases;
 };
 
-// `local`: the first node has both GPUs; `mapped`: each has one.
+// `local`: the first node has both GPUs; `mapped`, `ucx`: each has one.
 absl::Status MeasureGpus(const GpuSettings& settings, const testing::GpuDriver* driver,
                          const Nodes& nodes, int route, Report& report);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry_gpu_bench: starts two daemons with GPUs, measures what `local` and `mapped` do between two
-// of them beside the driver's own copy, prints the table. Exit status: 0 all targets met, 1 it
-// could not measure, 2 usage, 8 some target missed, 77 there are no two GPUs. Also is the processes
-// at the other ends.
+// of them beside the driver's own copy, and `ucx` over TCP beside itself between host devices,
+// prints the table. Exit status: 0 all targets met, 1 it could not measure, 2 usage, 8 some target
+// missed, 77 there are no two GPUs. Also is the processes at the other ends.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -33,10 +33,15 @@ absl::Status Measure(const GpuSettings& settings, const GpuDriver* driver, Repor
     std::fprintf(stderr, "measuring local\n");
     RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, FERRY_ROUTE_LOCAL, report));
   }
-  ASSIGN_OR_RETURN(Nodes nodes,
-                   Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{{0}, {1}}}));
-  std::fprintf(stderr, "measuring mapped\n");
-  return MeasureGpus(settings, driver, nodes, FERRY_ROUTE_MAPPED, report);
+  {
+    ASSIGN_OR_RETURN(Nodes nodes,
+                     Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{{0}, {1}}}));
+    std::fprintf(stderr, "measuring mapped\n");
+    RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, FERRY_ROUTE_MAPPED, report));
+  }
+  ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kTcp, {{{0}, {1}}}));
+  std::fprintf(stderr, "measuring ucx\n");
+  return MeasureGpus(settings, driver, nodes, FERRY_ROUTE_UCX, report);
 }
 
 int Run(int argc, char** argv) {

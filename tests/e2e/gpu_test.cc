@@ -251,17 +251,17 @@ TEST_F(GpuTest, MappedBetweenDaemons) {
   }
 }
 
-TEST_F(GpuTest, WhatCannotBeMovedYetSaysWhy) {
+TEST_F(GpuTest, ByUcxToAndFromDevicesOfAnotherDaemon) {
   StartNodes(2, 1);
   Client a(node(0)), b(node(1));
-  const Memory gpu = a.Allocate(1, 4096), host = b.Host(2, 4096);
-  const Client::Posted receive = b.Receive(host, 1, "k", 4096);
-  a.Send(gpu, 2, "k", 4096);
-  ASSERT_TRUE(b.AwaitOver(receive));
-  const v1::Transfer transfer = b.Get(receive);
-  EXPECT_EQ(NameOf(transfer.status()), "FAILED_PRECONDITION/ROUTE_UNAVAILABLE");
-  EXPECT_THAT(transfer.status().message(), HasSubstr("has no copy engine"));
-  EXPECT_THAT(transfer.status().message(), HasSubstr("it moves host memory only"));
+  constexpr uint64_t kBytes = 40 * kMiB + 7;
+  const Memory gpu_a = a.Allocate(1, kBytes), host_a = a.Host(0, kBytes),
+               gpu_b = b.Allocate(3, kBytes), host_b = b.Host(2, kBytes);
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4096}, kBytes}) {
+    Move(a, gpu_a, b, gpu_b, bytes, v1::ROUTE_UCX);
+    Move(a, host_a, b, gpu_b, bytes, v1::ROUTE_UCX);
+    Move(a, gpu_a, b, host_b, bytes, v1::ROUTE_UNSPECIFIED);  // no other route joins these
+  }
 }
 
 // A GPU that stores a word rings nothing.

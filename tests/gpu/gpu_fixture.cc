@@ -14,6 +14,17 @@ const GpuCase kGpuHostToGpu = {"host_to_gpu", FERRY_ROUTE_LOCAL, true, true, fal
 const GpuCase kGpuToHost = {"gpu_to_host", FERRY_ROUTE_LOCAL, true, false, true, false};
 const GpuCase kGpuHostToGpuMapped = {
     "host_to_gpu_mapped", FERRY_ROUTE_MAPPED, false, true, false, false};
+// As two daemons of a host would choose; by way of host memory, and as between hosts.
+#define FERRY_STAGED_TCP "ucx: { direct: false, shm_tls: \"\", net_tls: \"tcp,self\" }"
+const GpuCase kGpuUcx = {"ucx", FERRY_ROUTE_UCX, false, false, false, false};
+const GpuCase kGpuUcxShm = {"ucx_shm", FERRY_ROUTE_UCX,         false, false, false,
+                            false,     "ucx: { direct: false }"};
+const GpuCase kGpuUcxTcp = {"ucx_tcp", FERRY_ROUTE_UCX, false,           false,
+                            false,     false,           FERRY_STAGED_TCP};
+const GpuCase kGpuHostToGpuUcx = {"host_to_gpu_ucx", FERRY_ROUTE_UCX, false, true, false, false,
+                                  FERRY_STAGED_TCP};
+const GpuCase kGpuToHostUcx = {"gpu_to_host_ucx", FERRY_ROUTE_UCX, false, false, true, false,
+                               FERRY_STAGED_TCP};
 
 void GpuTest::SetUp() {
   std::string why;
@@ -48,19 +59,23 @@ bool GpuTest::Need(int gpus) {
   return false;
 }
 
-void GpuTest::StartNodes(int nodes, int gpus) {
+void GpuTest::StartNodes(int nodes, int gpus, const std::string& transfer,
+                         std::vector<std::string> environment) {
   ClusterOptions options;
   options.nodes = nodes;
   options.devices = 1;
   options.gpus = gpus / nodes;
   options.own_gpus = true;
+  options.transfer = transfer;
+  options.environment = std::move(environment);
   Start(options);
 }
 
-bool GpuTest::StartFor(const GpuCase& gpu_case) {
+bool GpuTest::StartFor(const GpuCase& gpu_case, std::vector<std::string> environment) {
   if (!Need(gpu_case.gpus())) return false;
   if (!gpu_case.one_node && !Need(2)) return false;
-  StartNodes(gpu_case.one_node ? 1 : 2, gpu_case.one_node ? gpu_case.gpus() : 2);
+  StartNodes(gpu_case.one_node ? 1 : 2, gpu_case.one_node ? gpu_case.gpus() : 2, gpu_case.transfer,
+             std::move(environment));
   return true;
 }
 

@@ -22,13 +22,14 @@ struct GpuCase {
   bool one_node;
   bool source_on_host;
   bool destination_on_host;
-  bool same_gpu;  // two sessions of one GPU
+  bool same_gpu;              // two sessions of one GPU
+  const char* transfer = "";  // inside `transfer: { }`
   int gpus() const { return same_gpu || source_on_host || destination_on_host ? 1 : 2; }
 };
 inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_case.name; }
 
 extern const GpuCase kGpuLocal, kGpuMapped, kGpuSelf, kGpuHostToGpu, kGpuToHost,
-    kGpuHostToGpuMapped;
+    kGpuHostToGpuMapped, kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx;
 
 class GpuTest : public ClusterTest {
  protected:
@@ -38,9 +39,10 @@ class GpuTest : public ClusterTest {
   // False, and the test is skipped, if there are fewer GPUs.
   bool Need(int gpus);
   // One daemon with all GPUs that a test needs, or two with one each.
-  void StartNodes(int nodes, int gpus);
+  void StartNodes(int nodes, int gpus, const std::string& transfer = "",
+                  std::vector<std::string> environment = {});
   // Nodes and ends for a case.
-  bool StartFor(const GpuCase& gpu_case);
+  bool StartFor(const GpuCase& gpu_case, std::vector<std::string> environment = {});
   End OpenSource(const GpuCase& gpu_case, uint64_t bytes);
   End OpenDestination(const GpuCase& gpu_case, uint64_t bytes);
   // An end on GPU `gpu` of node `node`, or on its host device (-1).

@@ -40,6 +40,29 @@ TEST_F(GpuMemoryTest, MemoryOfCudaMallocIsImportedByItsHandle) {
   EXPECT_CU(driver_->cuMemFree(own));
 }
 
+// What a daemon has opened by its handle, another one reads.
+TEST_F(GpuMemoryTest, MemoryOfCudaMallocGoesToAnotherDaemon) {
+  if (!Need(2)) return;
+  StartNodes(2, 2);
+  End other = Open(1, 0, 3 * kMiB);
+  End end;
+  end.device = nodes().Gpu(0);
+  end.session = nodes().Open(0, "test");
+  CUdeviceptr own = 0;
+  ASSERT_CU(driver_->cuCtxSetCurrent(driver_->context(0)));
+  ASSERT_CU(driver_->cuMemAlloc(&own, 8 * kMiB));
+  end.arena = Must(
+      cuda::ImportArena(end.session, end.device, reinterpret_cast<void*>(own + 4096), 3 * kMiB));
+  for (const int route : {FERRY_ROUTE_MAPPED, FERRY_ROUTE_UCX}) {
+    PostOptions options;
+    options.route = route;
+    ExpectTransfer(end, other, absl::StrCat("out", route), options);
+    ExpectTransfer(other, end, absl::StrCat("in", route), options);
+  }
+  end.arena = Arena();
+  EXPECT_CU(driver_->cuMemFree(own));
+}
+
 TEST_F(GpuMemoryTest, AnArenaLargerThanTheGpuIsRefusedWithWhatIsFree) {
   if (!Need(1)) return;
   StartNodes(1, 1);

@@ -191,7 +191,8 @@ TEST_P(GpuStreamTest, WithOneConnectionTheHostWaitsAndSaysWhatIsMissing) {
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuStreamTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
-INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuStreamTest, ::testing::Values(kGpuLocal, kGpuMapped),
+INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuStreamTest,
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

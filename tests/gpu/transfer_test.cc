@@ -243,12 +243,15 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuTransferTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuTransferTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuUcx,
+                                           kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuBothWaysTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
-INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuBothWaysTest, ::testing::Values(kGpuLocal, kGpuMapped),
+INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuBothWaysTest,
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuUcx, kGpuUcxShm, kGpuUcxTcp,
+                                           kGpuToHostUcx),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class MultiGpuRouteTest : public GpuTest {};
@@ -266,6 +269,29 @@ TEST_F(MultiGpuRouteTest, AGpuIsNotMappedByAHostDeviceOfAnotherDaemon) {
   EXPECT_THAT(receive.Wait(kSoon),
               Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE", ::testing::HasSubstr("no copy engine")));
   EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
+  // Without insisting it goes by ucx.
+  ExpectTransfer(source, destination, "any");
+}
+
+TEST_F(MultiGpuRouteTest, UcxSaysHowItGetsTheMemoryOfGpus) {
+  if (!Need(2)) return;
+  StartNodes(2, 2, "ucx: { direct: false }");
+  End source = Open(0, 0, kMiB);
+  End destination = Open(1, 0, kMiB);
+  const auto ucx = [&] {
+    const auto explained = node(1).admin().Explain(source.device, destination.device);
+    for (const auto& option : explained.options()) {
+      if (option.route() == v1::ROUTE_UCX) return option;
+    }
+    return admin::v1::RouteOption();
+  };
+  EXPECT_TRUE(ucx().available()) << ucx().reason();
+  EXPECT_THAT(ucx().reason(),
+              ::testing::AllOf(::testing::HasSubstr(absl::StrCat("at device ", source.device,
+                                                                 " staged: transfer.ucx.direct")),
+                               ::testing::HasSubstr(absl::StrCat("at device ", destination.device,
+                                                                 " staged: transfer.ucx"))));
+  EXPECT_THAT(node(0).admin().Status().ucx(), ::testing::HasSubstr("memory of GPUs staged"));
 }
 
 }  // namespace

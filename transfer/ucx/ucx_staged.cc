@@ -85,6 +85,7 @@ void UcxTransport::Impl::Copied(UcxStaging::Message& message) {
     if (!op.receive()) Vacate(*op.channel, *op.window, slot.size);
     Unstage(slot);
   }
+  if (!op.status.ok()) StopOp(op, op.status);
   FinishIfComplete(op);
 }
 
