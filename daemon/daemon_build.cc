@@ -23,7 +23,7 @@ absl::Status Daemon::Impl::MakeDevices() {
     ucx_missing = "not opened: this node is alone";
   } else if (std::find(order.begin(), order.end(), Route::kUcx) == order.end()) {
     ucx_missing = "not opened: transfer.order does not name ucx";
-  } else if (absl::StatusOr<const UcxApi*> api = LoadUcx(); api.ok()) {
+  } else if (absl::StatusOr<const UcxApi*> api = LoadUcx(config.transfer.ucx.library); api.ok()) {
     ucx = *api;
     ucx_version = UcxVersion(*ucx);
   } else {

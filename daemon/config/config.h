@@ -76,6 +76,7 @@ struct Config {
     RouteChoice choose = RouteChoice::kEstimate;
     absl::Duration deadline = absl::Seconds(60);  // of a transfer that names none
     struct {
+      std::string library;  // libucp, a name or a path; "": ours, or the host's
       std::string shm_tls = "posix,sysv,cma,self";
       std::string net_tls = "tcp,rc,ud,dc,self";
       std::string net_devices = "all";

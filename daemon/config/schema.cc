@@ -408,6 +408,7 @@ std::vector<ConfigField> MakeFields() {
       Choices<RouteChoice>{{"order", RouteChoice::kOrder}, {"estimate", RouteChoice::kEstimate}},
       MEMBER(transfer.choose)));
   add(DurationField("transfer.deadline", MEMBER(transfer.deadline)));
+  add(TextField("transfer.ucx.library", MEMBER(transfer.ucx.library)));
   add(TextField("transfer.ucx.shm_tls", MEMBER(transfer.ucx.shm_tls)));
   add(TextField("transfer.ucx.net_tls", MEMBER(transfer.ucx.net_tls)));
   add(TextField("transfer.ucx.net_devices", MEMBER(transfer.ucx.net_devices)));

@@ -133,7 +133,7 @@ transfer:
   order: [ucx, nccl, local]
   choose: order
   deadline: 1500ms
-  ucx: { shm_tls: "", net_tls: tcp, net_devices: "eth0,\"odd\"", direct: false, staging: 16MiB }
+  ucx: { library: /opt/ucx/libucp.so.0, shm_tls: "", net_tls: tcp, net_devices: "eth0,\"odd\"", direct: false, staging: 16MiB }
 metrics: { listen: "127.0.0.1:9100" }
 log: { level: debug, format: json }
 drain: { timeout: 2m }
@@ -170,6 +170,7 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.transfer.ucx.shm_tls, "");
   EXPECT_EQ(config.transfer.ucx.net_tls, "tcp");
   EXPECT_EQ(config.transfer.ucx.net_devices, "eth0,\"odd\"");
+  EXPECT_EQ(config.transfer.ucx.library, "/opt/ucx/libucp.so.0");
   EXPECT_FALSE(config.transfer.ucx.direct);
   EXPECT_EQ(config.transfer.ucx.staging, uint64_t{16} << 20);
   EXPECT_EQ(config.metrics.listen, "127.0.0.1:9100");

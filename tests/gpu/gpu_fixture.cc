@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace ferry::testing {
@@ -76,7 +77,14 @@ bool GpuTest::StartFor(const GpuCase& gpu_case, std::vector<std::string> environ
   if (!gpu_case.one_node && !Need(2)) return false;
   StartNodes(gpu_case.one_node ? 1 : 2, gpu_case.one_node ? gpu_case.gpus() : 2, gpu_case.transfer,
              std::move(environment));
-  return true;
+  return gpu_case.route != FERRY_ROUTE_UCX || NeedUcx();
+}
+
+bool GpuTest::NeedUcx() {
+  const std::string ucx = node(0).admin().Status().ucx();
+  if (absl::StartsWith(ucx, "1.")) return true;
+  [&] { GTEST_SKIP() << "NEEDS UCX: " << ucx; }();
+  return false;
 }
 
 End GpuTest::Open(size_t node, int gpu, uint64_t bytes, const std::string& name) {

@@ -38,6 +38,8 @@ class GpuTest : public ClusterTest {
 
   // False, and the test is skipped, if there are fewer GPUs.
   bool Need(int gpus);
+  // The same if the daemons, which run, found no UCX.
+  bool NeedUcx();
   // One daemon with all GPUs that a test needs, or two with one each.
   void StartNodes(int nodes, int gpus, const std::string& transfer = "",
                   std::vector<std::string> environment = {});

@@ -19,14 +19,14 @@ namespace {
 constexpr unsigned kOldestMinor = 12;
 constexpr char kLibrary[] = "libucp.so.0";
 
-absl::Status Unavailable(absl::string_view why) {
+absl::Status Unavailable(const std::string& library, absl::string_view why) {
   return Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-               absl::StrCat("opening ", kLibrary, ": ", why));
+               absl::StrCat("opening ", library, ": ", why));
 }
 
 // Ours comes beside the program. On a host with RDMA the host's is taken instead: it has the
 // modules of its adapters, which ours has not.
-std::string LibraryPath() {
+std::string DefaultLibrary() {
   std::error_code error;
   const std::filesystem::path ours =
       std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path() /
@@ -37,7 +37,7 @@ std::string LibraryPath() {
   return !rdma && std::filesystem::exists(ours, error) ? ours.string() : kLibrary;
 }
 
-absl::StatusOr<UcxApi> Open() {
+absl::StatusOr<UcxApi> Open(const std::string& path) {
   // UCX must not patch malloc and mmap of the process, nor install handlers for SIGSEGV and
   // friends, nor talk on stdout: every error comes back as a status. What an operator has set
   // stays.
@@ -50,27 +50,29 @@ absl::StatusOr<UcxApi> Open() {
   // Or a host that does not answer would hold up the lane inside connect().
   setenv("UCX_TCP_CONN_NB", "y", /*overwrite=*/0);
   // Never closed: UCX has threads and process-wide state of its own.
-  void* const library = dlopen(LibraryPath().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return Unavailable(dlerror());
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Unavailable(path, dlerror());
   UcxApi api;
 #define FERRY_UCX_LOAD(name)                                              \
   api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name)); \
-  if (api.name == nullptr) return Unavailable(absl::StrCat("it has no ", #name));
+  if (api.name == nullptr) return Unavailable(path, absl::StrCat("it has no ", #name));
   FERRY_UCX_FUNCTIONS(FERRY_UCX_LOAD)
 #undef FERRY_UCX_LOAD
   unsigned major = 0, minor = 0, release = 0;
   api.ucp_get_version(&major, &minor, &release);
   if (major != 1 || minor < kOldestMinor) {
-    return Unavailable(absl::StrCat("version ", major, ".", minor, ".", release,
-                                    " is not supported (1.", kOldestMinor, " or later 1.x is)"));
+    return Unavailable(
+        path, absl::StrCat("version ", major, ".", minor, ".", release, " is not supported (1.",
+                           kOldestMinor, " or later 1.x is)"));
   }
   return api;
 }
 
 }  // namespace
 
-absl::StatusOr<const UcxApi*> LoadUcx() {
-  static const absl::StatusOr<UcxApi>& api = *new absl::StatusOr<UcxApi>(Open());
+absl::StatusOr<const UcxApi*> LoadUcx(const std::string& library) {
+  static const absl::StatusOr<UcxApi>& api =
+      *new absl::StatusOr<UcxApi>(Open(library.empty() ? DefaultLibrary() : library));
   if (!api.ok()) return api.status();
   return &*api;
 }

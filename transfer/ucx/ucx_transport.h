@@ -24,8 +24,9 @@ namespace ferry {
 
 struct UcxApi;  // the vendor table
 
-// Opened once a process. The error says why there is no UCX (ROUTE_UNAVAILABLE).
-absl::StatusOr<const UcxApi*> LoadUcx();
+// Opened once a process: `library`, a name or a path; "": the one that comes with the program or
+// the host's. The error says why there is no UCX (ROUTE_UNAVAILABLE).
+absl::StatusOr<const UcxApi*> LoadUcx(const std::string& library = "");
 std::string UcxVersion(const UcxApi& api);
 
 // What a GPU's lane moves bytes by way of host memory with.
