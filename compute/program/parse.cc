@@ -88,12 +88,13 @@ class Parser {
   bool AtEnd() { return Peek().kind == TokenKind::kEnd || Unexpected("the end of the line"); }
 
   // One or more tokens of `kind` with commas between.
-  bool List(TokenKind kind, absl::string_view what, std::vector<Token>& list) {
+  bool List(TokenKind kind, absl::string_view what, std::vector<Token>& list,
+            size_t most = kMaxOperands) {
     do {
       if (Peek().kind != kind) return Unexpected(what);
       list.push_back(Take());
-      if (list.size() > kMaxOperands) {
-        return Problem(list.back(), absl::StrCat("more than ", kMaxOperands, " in one list"));
+      if (list.size() > most) {
+        return Problem(list.back(), absl::StrCat("more than ", most, " in one list"));
       }
     } while (TakeSign(","));
     return true;
@@ -212,7 +213,7 @@ class Parser {
     if (TakeSign("[")) {
       value.list = true;
       if (!TakeSign("]")) {
-        if (!List(TokenKind::kWord, "a number", value.tokens)) return false;
+        if (!List(TokenKind::kWord, "a number", value.tokens, kMaxInlineBytes)) return false;
         if (!TakeSign("]")) return Unexpected("]");
       }
     } else if (Peek().kind == TokenKind::kWord || Peek().kind == TokenKind::kString) {
