@@ -59,6 +59,15 @@ TEST(VerifyTest, WritersOfOneRangeComeOneAfterTheOther) {
   EXPECT_THAT(After("%e = constant splat=1 : f32[0]\nstore @out, %e\nstore @out, %e\n"), IsEmpty());
 }
 
+// All pairs of as many writers as there may be, in an order that only their chain tells.
+TEST(VerifyTest, AChainOrdersAllWriters) {
+  std::string text = absl::StrCat(kBuffers, "^0: store @out, %x\n");
+  for (size_t i = 1; i < kMaxOps - 1; ++i) {
+    absl::StrAppend(&text, "^", i, ": store @out, %x after ^", i - 1, "\n");
+  }
+  EXPECT_THAT(RulesOf(Read(text)), IsEmpty());
+}
+
 TEST(VerifyTest, OrderAlsoFollowsFromValues) {
   EXPECT_THAT(After("%y = input @given : f32[4]\n%z = add %x, %y\nstore @given, %z\n"), IsEmpty());
   EXPECT_THAT(After("%y = input @given : f32[4]\nstore @given, %x\n"), ElementsAre("2 order"));
