@@ -220,6 +220,73 @@ TEST_F(EngineGroupTest, ALostLinkAbortsItsGroups) {
   two_.ExpectNothingLeft();
 }
 
+TEST_F(EngineGroupTest, OneOpeningServesBothDirections) {
+  Pair("up");
+  Pair("back", true);
+  two_.Run();
+  for (int node : {kA, kB}) {
+    ASSERT_THAT(two_.daemons[node].opens, SizeIs(1));
+    const CommunicatorOpen& open = two_.daemons[node].opens[0];
+    EXPECT_EQ(open.attempt, 1u);
+    EXPECT_EQ(open.device, GlobalDeviceId(node == kA ? 0 : 2));
+    EXPECT_EQ(open.unique_id, node == kA ? "" : "unique");
+  }
+  for (int node : {kA, kB}) Done(node);
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, WhatCannotBeOpenedSendsAllThatWaitsToTheNextRoute) {
+  two_.opens_well = false;
+  for (int node : {kA, kB}) {  // that says so
+    const size_t opens = two_.daemons[kA].opens.size(), launches = two_.daemons[kA].launches.size();
+    const auto [send, receive] = Pair("k");
+    const auto [back_send, back_receive] = Pair("back", true);
+    two_.Run();
+    EXPECT_THAT(Groups(kA), IsEmpty());
+    ASSERT_THAT(two_.daemons[kA].opens, SizeIs(opens + 1));
+    const CommunicatorOpen open = two_.daemons[kA].opens.back();
+    two_.a().OnCommunicatorId(two_.now, open.clique, open.attempt, "unique");
+    two_.Run();
+    two_.engine(node).OnCommunicatorFailed(two_.now, open.clique, open.attempt, RouteRefused());
+    two_.Run();
+    for (int end : {kA, kB}) {
+      EXPECT_FALSE(Ends(end).back().status.ok());
+      EXPECT_EQ(Ends(end).back().attempt, open.attempt);
+      ASSERT_THAT(two_.daemons[end].launches, SizeIs(launches + 2));
+      for (size_t i : {launches, launches + 1}) {
+        const Launch launch = two_.daemons[end].launches[i];
+        EXPECT_EQ(launch.route, Route::kUcx);
+        two_.engine(end).OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::OkStatus());
+      }
+    }
+    two_.Run();
+    EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+    EXPECT_TRUE(two_.StatusOf(kB, back_send).ok());
+    EXPECT_TRUE(two_.StatusOf(kA, back_receive).ok());
+    two_.ExpectNothingLeft();
+    two_.Advance(absl::Seconds(10));
+  }
+}
+
+TEST_F(EngineGroupTest, AnOpeningThatHangsIsEndedByItsDeadline) {
+  two_.opens_well = false;
+  TransferSpec spec = SpecOf(Side::kReceive, "k", 0, 2);
+  spec.route = Route::kNccl;
+  const TransferId send = two_.Post(SpecOf(Side::kSend, "k", 0, 2));
+  const TransferId receive = two_.Post(spec);
+  two_.Run();
+  two_.Advance(absl::Seconds(29));
+  EXPECT_THAT(Ends(kA), IsEmpty());
+  two_.Advance(absl::Seconds(2));
+  EXPECT_THAT(Ends(kA), SizeIs(1));
+  const absl::Status why = two_.StatusOf(kB, receive);
+  EXPECT_THAT(why, Fails(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable));
+  EXPECT_THAT(why, Says("opening attempt 1 of the communicator of the clique of devices 0 and 2: "
+                        "not open within 30s"));
+  EXPECT_FALSE(two_.StatusOf(kA, send).ok());
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EngineGroupTest, AnIdleCommunicatorIsEvictedFromEitherEnd) {
   const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
   for (int node : {kA, kB}) {
