@@ -165,8 +165,10 @@ PeerHello PeerTable::MakeHello(Link& link) const {
   hello.link_secret = link.secret;
   hello.ucx_version = options_.ucx_version;
   hello.daemon_version = FERRY_VERSION;
+  hello.nccl_version = options_.nccl_version;
   for (const auto& device : devices_.list) {
     PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
+    info.uuid = device->info().uuid;
     if (device->ucx != nullptr) {
       info.ucx_addresses = device->ucx->addresses();
       info.ucx_way = device->ucx->way();
@@ -289,6 +291,37 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   }
 }
 
+RouteState PeerTable::NcclWith(const Link& link) const {
+  RouteState state;
+  const std::string& theirs = link.hello.nccl_version;
+  if (options_.nccl_version.empty()) {
+    state.why = options_.nccl_missing;
+  } else if (theirs.empty()) {
+    state.why = absl::StrCat(link.config.node, " has no NCCL that is opened");
+  } else if (theirs != options_.nccl_version) {
+    state.why = absl::StrCat("NCCL is ", options_.nccl_version, " here and ", theirs, " at ",
+                             link.config.node, ": one communicator needs one version");
+  } else {
+    state.available = true;
+  }
+  for (const auto& ours : devices_.list) {
+    for (const PeerDeviceInfo& other : link.hello.devices) {
+      const Clique clique = CliqueOf(ours->id, other.id);
+      if (ours->gpu == nullptr || !other.gpu) {
+        state.except[clique] = "it moves memory of GPUs only";
+      } else if (ours->gpu->info().uuid == other.uuid) {
+        state.except[clique] = absl::StrCat("both devices are ", ours->gpu->info().uuid_text(),
+                                            ": NCCL takes no two ranks on one GPU");
+      }
+    }
+  }
+  return state;
+}
+
+Incarnation PeerTable::IncarnationOf(PeerId peer) const {
+  return peer == self_ ? options_.incarnation : links_[peer.value()]->hello.incarnation;
+}
+
 void PeerTable::Settle(Link& link, std::string mapped_error) {
   if (link.state != State::kSettling) return;
   link.mapped = mapped_error.empty();
@@ -334,7 +367,7 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   routes[static_cast<int>(Route::kUcx)] = {ucx, ucx_error};
-  routes[static_cast<int>(Route::kNccl)].why = "not in this version";
+  routes[static_cast<int>(Route::kNccl)] = NcclWith(link);
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));

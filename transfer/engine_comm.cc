@@ -38,10 +38,10 @@ void TransferEngine::Impl::OnCommunicatorId(const Clique& clique, uint32_t attem
   if (rank == ranks.end() || rank->second.timer == kNever || rank->second.attempt != attempt) {
     return;
   }
-  Send(OwnerOf(clique.high), Open{clique, attempt, std::move(unique_id)});
+  Send(OwnerOf(clique.high), OpenComm{clique, attempt, std::move(unique_id)});
 }
 
-bool TransferEngine::Impl::OnOpen(PeerId peer, Open message) {
+bool TransferEngine::Impl::OnOpenComm(PeerId peer, OpenComm message) {
   if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
       message.unique_id.empty()) {
     return false;
@@ -109,12 +109,12 @@ absl::Status TransferEngine::Impl::WarmCommunicator(const Clique& clique) {
   if (low->second == devices.self) {
     leader.Warm(clique);
   } else {
-    Send(low->second, Warm{clique});
+    Send(low->second, WarmComm{clique});
   }
   return absl::OkStatus();
 }
 
-bool TransferEngine::Impl::OnWarm(PeerId peer, const Warm& message) {
+bool TransferEngine::Impl::OnWarmComm(PeerId peer, const WarmComm& message) {
   if (!peers[peer.value()].groups || !Leads(devices.self, message.clique, peer)) return false;
   leader.Warm(message.clique);
   return true;

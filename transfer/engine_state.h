@@ -333,12 +333,12 @@ struct TransferEngine::Impl {
 
   // --- engine_comm.cc: communicators.
   void OpenAttempt(const Clique& clique, uint32_t attempt);
-  bool OnOpen(PeerId peer, Open message);
+  bool OnOpenComm(PeerId peer, OpenComm message);
   void OnCommunicatorId(const Clique& clique, uint32_t attempt, std::string unique_id);
   void OnCommunicatorOpened(const Clique& clique, uint32_t attempt);
   void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
   absl::Status WarmCommunicator(const Clique& clique);
-  bool OnWarm(PeerId peer, const Warm& message);
+  bool OnWarmComm(PeerId peer, const WarmComm& message);
   void EvictCommunicator(const Clique& clique);
   bool OnEvict(PeerId peer, const Evict& message);
   // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.

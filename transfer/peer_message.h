@@ -62,13 +62,13 @@ struct SendFailed {
 // groups, `attempt` the openings of its communicator.
 
 // Leader to follower: open your rank of this attempt with this id.
-struct Open {
+struct OpenComm {
   Clique clique;
   uint32_t attempt = 0;
   std::string unique_id;
 };
 // Follower to leader: have the communicator open, though nothing waits for it.
-struct Warm {
+struct WarmComm {
   Clique clique;
 };
 
@@ -121,6 +121,6 @@ struct Evict {
 
 using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver,
                                  TakeBack, Group, Granted, GroupFailed, AttemptOver, Evict,
-                                 Open, Warm>;
+                                 OpenComm, WarmComm>;
 
 }  // namespace ferry

@@ -312,6 +312,44 @@ std::string PrintGpus(const Config& config) {
   return FlowList(names);
 }
 
+// A map in the file; of a flag or the environment a list of NAME=value.
+void ReadNcclEnvironment(const std::string& where, const YAML::Node& node, const OriginOf&,
+                         ConfigDraft& draft) {
+  std::map<std::string, std::string> environment;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (absl::StartsWith(name, "NCCL_")) {
+      environment[name] = value;
+    } else {
+      draft.Problem(where, absl::StrCat("'", name, "' is no variable of NCCL's: those begin NCCL_"));
+    }
+  };
+  if (node.IsMap()) {
+    for (const auto& entry : node) {
+      const std::optional<std::string> name = Text(where, entry.first, draft);
+      const std::optional<std::string> value = Text(where, entry.second, draft);
+      if (name && value) add(*name, *value);
+    }
+  } else if (node.IsSequence()) {
+    for (const YAML::Node& entry : node) {
+      const std::optional<std::string> text = Text(where, entry, draft);
+      if (!text) continue;
+      const size_t equals = text->find('=');
+      add(text->substr(0, equals), equals == std::string::npos ? "" : text->substr(equals + 1));
+    }
+  } else {
+    draft.Problem(where, "must be a map of NCCL's variables");
+  }
+  draft.config.transfer.nccl.environment = std::move(environment);
+}
+
+std::string PrintNcclEnvironment(const Config& config) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : config.transfer.nccl.environment) {
+    entries.push_back(absl::StrCat(name, ": ", Quote(value)));
+  }
+  return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
+}
+
 // A setting that the format has a place for and this version does not serve: never taken silently.
 ConfigField UnsupportedField(std::string path) {
   return {std::move(path), ConfigField::Kind::kText,
@@ -376,7 +414,6 @@ std::vector<ConfigField> MakeFields() {
          return FlowList(uids);
        }});
   add(SizeField("limits.session_bytes", MEMBER(limits.session_bytes)));
-  add(UnsupportedField("limits.comm_bytes_per_gpu"));
   add(NumberField("limits.session_arenas", 1, 1'000'000, MEMBER(limits.session_arenas)));
   add(NumberField("limits.transfers_in_flight", 1, 10'000'000, MEMBER(limits.transfers_in_flight)));
   add(NumberField("limits.session_failures", 1, 10'000'000, MEMBER(limits.session_failures)));
@@ -385,6 +422,7 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.connections_per_uid", 1, 1'000'000, MEMBER(limits.connections_per_uid)));
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
+  add(SizeField("limits.comm_bytes_per_gpu", MEMBER(limits.comm_bytes_per_gpu)));
   add({"transfer.order", ConfigField::Kind::kList,
        [](const std::string& where, const YAML::Node& node, const OriginOf& origin,
           ConfigDraft& draft) {
@@ -414,6 +452,11 @@ std::vector<ConfigField> MakeFields() {
   add(TextField("transfer.ucx.net_devices", MEMBER(transfer.ucx.net_devices)));
   add(BoolField("transfer.ucx.direct", MEMBER(transfer.ucx.direct)));
   add(SizeField("transfer.ucx.staging", MEMBER(transfer.ucx.staging)));
+  add(TextField("transfer.nccl.library", MEMBER(transfer.nccl.library), LibraryProblem));
+  add(NumberField("transfer.nccl.max_ctas", 0, 64, MEMBER(transfer.nccl.max_ctas)));
+  add(DurationField("transfer.nccl.idle", MEMBER(transfer.nccl.idle)));
+  add({"transfer.nccl.environment", ConfigField::Kind::kList, ReadNcclEnvironment,
+       PrintNcclEnvironment});
   add(TextField("metrics.listen", MEMBER(metrics.listen), ListenProblem));
   Choices<std::string> levels;
   for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) {

@@ -128,12 +128,12 @@ struct EventEncoder {
     if (!over.status.ok()) ToProto(over.status, {}, event.mutable_attempt_over()->mutable_status());
   }
   void operator()(const Evict& evict) { SetName(evict, 0, event.mutable_evict()->mutable_name()); }
-  void operator()(const Open& open) {
-    SetName(open, 0, event.mutable_open()->mutable_name());
-    event.mutable_open()->set_unique_id(open.unique_id);
+  void operator()(const OpenComm& open) {
+    SetName(open, 0, event.mutable_open_comm()->mutable_name());
+    event.mutable_open_comm()->set_unique_id(open.unique_id);
   }
-  void operator()(const Warm& warm) {
-    SetClique(warm.clique, event.mutable_warm()->mutable_name()->mutable_clique());
+  void operator()(const WarmComm& warm) {
+    SetClique(warm.clique, event.mutable_warm_comm()->mutable_name()->mutable_clique());
   }
 
   static void SetClique(const Clique& clique, peer::v1::Clique* out) {
@@ -401,15 +401,15 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         frame.messages.push_back(
             Evict{CliqueFrom(event.evict().name()), event.evict().name().attempt()});
         break;
-      case peer::v1::PeerEvent::kOpen: {
-        const peer::v1::Open& open = event.open();
+      case peer::v1::PeerEvent::kOpenComm: {
+        const peer::v1::OpenComm& open = event.open_comm();
         if (open.unique_id().size() > kMaxUniqueIdBytes) return Broken("an open out of bounds");
         frame.messages.push_back(
-            Open{CliqueFrom(open.name()), open.name().attempt(), open.unique_id()});
+            OpenComm{CliqueFrom(open.name()), open.name().attempt(), open.unique_id()});
         break;
       }
-      case peer::v1::PeerEvent::kWarm:
-        frame.messages.push_back(Warm{CliqueFrom(event.warm().name())});
+      case peer::v1::PeerEvent::kWarmComm:
+        frame.messages.push_back(WarmComm{CliqueFrom(event.warm_comm().name())});
         break;
       case peer::v1::PeerEvent::STEP_NOT_SET:
         return Broken("an event without a step");

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "device/cuda/cuda_api.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_gather.h"

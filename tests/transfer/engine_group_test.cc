@@ -32,6 +32,12 @@ class EngineGroupTest : public testing::Test {
     const TransferId receive = two_.Post(SpecOf(Side::kReceive, key, source, 2 - source, bytes));
     return {send, receive};
   }
+  void Warm(int node) {
+    const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
+    EXPECT_TRUE(two_.engine(node).WarmCommunicator(two_.now, clique).ok());
+    two_.Run();
+    EXPECT_THAT(two_.daemons[kA].opens, SizeIs(1));
+  }
   std::vector<GroupLaunch>& Groups(int node) { return two_.daemons[node].groups; }
   std::vector<CommunicatorEnd>& Ends(int node) { return two_.daemons[node].communicator_ends; }
   // Answers the oldest unanswered group of a node.
@@ -79,6 +85,7 @@ TEST_F(EngineGroupTest, BothEndsLaunchTheSameGroup) {
 }
 
 TEST_F(EngineGroupTest, TheLeaderWaitsForTheFollowersGrant) {
+  Warm(kA);
   Pair("k");
   while (Groups(kB).empty()) {
     ASSERT_TRUE(two_.Deliver(kA) || two_.Deliver(kB));
@@ -168,6 +175,7 @@ TEST_F(EngineGroupTest, ATransfersDeadlineLeavesTheCommunicatorAlone) {
 }
 
 TEST_F(EngineGroupTest, APairThatEndsOnTheWayIsLeftOutAtBothEnds) {
+  Warm(kB);
   const auto [send, receive] = Pair("gone");
   const auto [send2, receive2] = Pair("stays");
   two_.Deliver(kA);
@@ -233,6 +241,22 @@ TEST_F(EngineGroupTest, OneOpeningServesBothDirections) {
   }
   for (int node : {kA, kB}) Done(node);
   two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, OnlyWhatACliqueCanHaveIsWarmed) {
+  const auto warm = [&](uint64_t low, uint64_t high) {
+    return two_.a().WarmCommunicator(two_.now, {GlobalDeviceId(low), GlobalDeviceId(high)});
+  };
+  EXPECT_THAT(warm(0, 1), Says("one device must be ours, the other one a peer's"));
+  EXPECT_THAT(warm(2, 3), Says("one device must be ours, the other one a peer's"));
+  EXPECT_THAT(warm(0, 99), Says("one device must be ours, the other one a peer's"));
+  EXPECT_THAT(warm(0, 4), Says("no link to node-c"));
+  RouteTable routes = Routes(false, true);
+  routes[static_cast<size_t>(Route::kNccl)] = {
+      true, "", {{Clique{GlobalDeviceId(0), GlobalDeviceId(2)}, "both are one GPU"}}};
+  two_.a().OnPeerRoutes(PeerId(kB), routes);
+  EXPECT_THAT(warm(0, 2), Says("both are one GPU"));
+  EXPECT_TRUE(warm(1, 2).ok());
 }
 
 TEST_F(EngineGroupTest, WhatCannotBeOpenedSendsAllThatWaitsToTheNextRoute) {

@@ -3,28 +3,33 @@
 // Made and used by one thread; the destructor waits for all of them.
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <list>
 #include <string>
 #include <thread>
 
+#include "absl/time/time.h"
 #include "base/executor.h"
+#include "base/mutex.h"
 
 namespace ferry {
 
 class CallThreads {
  public:
-  ~CallThreads() { Join(); }
+  ~CallThreads() { Join(absl::InfiniteDuration()); }
   // `name`: at most 15 characters.
   void Run(std::string name, Task call);
-  void Join();
+  // Waits for all that run. False if they take longer.
+  bool Join(absl::Duration patience);
 
  private:
   struct Thread {
     std::thread thread;
-    std::atomic<bool> over{false};
+    bool over = false;
   };
-  std::list<Thread> threads_;
+  Mutex mutex_;
+  std::condition_variable_any ended_;
+  std::list<Thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ferry

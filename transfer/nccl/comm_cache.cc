@@ -11,30 +11,30 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 
 }  // namespace
 
-const char* CommStateName(CommCache::State state) {
+const char* CommStateName(CommState state) {
   switch (state) {
-    case CommCache::State::kOpening:
+    case CommState::kOpening:
       return "opening";
-    case CommCache::State::kOpen:
+    case CommState::kOpen:
       return "open";
-    case CommCache::State::kClosing:
+    case CommState::kClosing:
       return "closing";
-    case CommCache::State::kAborting:
+    case CommState::kAborting:
       return "aborting";
-    case CommCache::State::kFailed:
+    case CommState::kFailed:
       return "failed";
   }
   return "";
 }
 
-CommCache::Id CommCache::Open(absl::Time now, const Row& row) {
+CommCache::Id CommCache::Open(absl::Time now, const CommRow& row) {
   for (auto it = entries_.begin(); it != entries_.end();) {
-    const bool stale = it->second.clique == row.clique && it->second.state == State::kFailed;
+    const bool stale = it->second.clique == row.clique && it->second.state == CommState::kFailed;
     it = stale ? entries_.erase(it) : std::next(it);
   }
   Entry entry;
-  static_cast<Row&>(entry) = row;
-  entry.state = State::kOpening;
+  static_cast<CommRow&>(entry) = row;
+  entry.state = CommState::kOpening;
   entry.since = entry.last_used = now;
   entries_.emplace(next_, std::move(entry));
   return next_++;
@@ -42,7 +42,7 @@ CommCache::Id CommCache::Open(absl::Time now, const Row& row) {
 
 void CommCache::OnOpened(absl::Time now, Id id, uint64_t bytes, absl::Duration took) {
   Entry& entry = entries_.at(id);
-  entry.state = State::kOpen;
+  entry.state = CommState::kOpen;
   entry.last_used = now;
   entry.bytes = bytes;
   entry.open_took = took;
@@ -68,8 +68,8 @@ void CommCache::OnOver(absl::Time now, Id id) {
 
 void CommCache::OnEnding(Id id, std::string error) {
   Entry& entry = entries_.at(id);
-  const bool opened = entry.state == State::kOpen;
-  entry.state = error.empty() ? State::kClosing : State::kAborting;
+  const bool opened = entry.state == CommState::kOpen;
+  entry.state = error.empty() ? CommState::kClosing : CommState::kAborting;
   ++(error.empty() ? counts_.closed : opened ? counts_.aborted : counts_.failed);
   entry.error = std::move(error);
 }
@@ -84,7 +84,7 @@ void CommCache::OnGone(Id id) {
     entries_.erase(found);
     return;
   }
-  entry.state = State::kFailed;
+  entry.state = CommState::kFailed;
   entry.bytes = 0;
 }
 
@@ -94,12 +94,14 @@ std::vector<Clique> CommCache::TakeToEvict(absl::Time now) {
   absl::btree_map<GlobalDeviceId, absl::Time> last;
   std::vector<Entry*> idle;
   for (auto& [id, entry] : entries_) {
-    used[entry.device] += entry.state == State::kOpening ? expected_ : entry.bytes;
-    if (entry.state != State::kOpen && entry.state != State::kOpening) continue;
+    used[entry.device] += entry.state == CommState::kOpening ? expected_ : entry.bytes;
+    if (entry.state != CommState::kOpen && entry.state != CommState::kOpening) continue;
     const auto [newest, first] = last.try_emplace(entry.device, entry.last_used);
     newest->second = std::max(newest->second, entry.last_used);
-    if (entry.state == State::kOpen && entry.running == 0) idle.push_back(&entry);
+    if (entry.state == CommState::kOpen && entry.running == 0) idle.push_back(&entry);
   }
+  beyond_ = std::any_of(used.begin(), used.end(),
+                        [&](const auto& device) { return device.second > bytes_per_device_; });
   std::stable_sort(idle.begin(), idle.end(),
                    [](const Entry* a, const Entry* b) { return a->last_used < b->last_used; });
   std::vector<Clique> evict;
@@ -120,7 +122,7 @@ absl::Time CommCache::NextEviction() const {
   absl::btree_map<GlobalDeviceId, uint64_t> used;
   for (const auto& [id, entry] : entries_) used[entry.device] += entry.bytes;
   for (const auto& [id, entry] : entries_) {
-    if (entry.state != State::kOpen || entry.running > 0) continue;
+    if (entry.state != CommState::kOpen || entry.running > 0) continue;
     const absl::Time again = entry.asked + kAskAgain;
     next = std::min(next, std::max(entry.last_used + idle_, again));
     if (used[entry.device] > bytes_per_device_ && entry.asked != absl::InfinitePast()) {
@@ -130,8 +132,8 @@ absl::Time CommCache::NextEviction() const {
   return next;
 }
 
-std::vector<CommCache::Row> CommCache::List() const {
-  std::vector<Row> rows;
+std::vector<CommRow> CommCache::List() const {
+  std::vector<CommRow> rows;
   for (const auto& [id, entry] : entries_) rows.push_back(entry);
   return rows;
 }

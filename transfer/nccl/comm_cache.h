@@ -16,30 +16,31 @@
 
 namespace ferry {
 
+enum class CommState : uint8_t {
+  kOpening,
+  kOpen,
+  kClosing,
+  kAborting,
+  kFailed,  // gone; stays for people until its clique's next attempt
+};
+struct CommRow {
+  Clique clique;
+  Incarnation low, high;  // of the daemons
+  uint32_t attempt = 0;
+  GlobalDeviceId device;  // ours
+  CommState state = CommState::kOpening;
+  absl::Time since;      // of the attempt
+  absl::Time last_used;  // or opened
+  absl::Duration open_took;
+  uint64_t bytes = 0;   // of the GPU's memory, as it went while this was opened
+  uint64_t groups = 0;  // launched on it
+  uint64_t moved = 0;   // bytes of these
+  size_t running = 0;   // of these
+  std::string error;
+};
+
 class CommCache {
  public:
-  enum class State : uint8_t {
-    kOpening,
-    kOpen,
-    kClosing,
-    kAborting,
-    kFailed,  // gone; stays for people until its clique's next attempt
-  };
-  struct Row {
-    Clique clique;
-    Incarnation low, high;  // of the daemons
-    uint32_t attempt = 0;
-    GlobalDeviceId device;  // ours
-    State state = State::kOpening;
-    absl::Time since;      // of the attempt
-    absl::Time last_used;  // or opened
-    absl::Duration open_took;
-    uint64_t bytes = 0;   // of the GPU's memory, as it went while this was opened
-    uint64_t groups = 0;  // launched on it
-    uint64_t moved = 0;   // bytes of these
-    size_t running = 0;   // of these
-    std::string error;
-  };
   struct Counts {
     uint64_t opened = 0, failed = 0, aborted = 0, closed = 0;
     uint64_t groups = 0, moved = 0;
@@ -51,7 +52,7 @@ class CommCache {
   CommCache(uint64_t bytes_per_device, absl::Duration idle)
       : bytes_per_device_(bytes_per_device), idle_(idle) {}
 
-  Id Open(absl::Time now, const Row& row);
+  Id Open(absl::Time now, const CommRow& row);
   void OnOpened(absl::Time now, Id id, uint64_t bytes, absl::Duration took);
   void OnLaunch(absl::Time now, Id id, uint64_t bytes);
   void OnOver(absl::Time now, Id id);
@@ -65,22 +66,26 @@ class CommCache {
   // When TakeToEvict may have something because of time alone.
   absl::Time NextEviction() const;
 
-  std::vector<Row> List() const;
+  // Some GPU had more than it may when TakeToEvict looked last.
+  bool beyond() const { return beyond_; }
+
+  std::vector<CommRow> List() const;
   uint64_t BytesOf(GlobalDeviceId device) const;
   const Counts& counts() const { return counts_; }
 
  private:
-  struct Entry : Row {
+  struct Entry : CommRow {
     absl::Time asked = absl::InfinitePast();  // to be evicted
   };
   const uint64_t bytes_per_device_;
   const absl::Duration idle_;
   absl::btree_map<Id, Entry> entries_;
   Id next_ = 1;
+  bool beyond_ = false;
   uint64_t expected_ = 0;  // bytes of the next one, as of the last one
   Counts counts_;
 };
 
-const char* CommStateName(CommCache::State state);
+const char* CommStateName(CommState state);
 
 }  // namespace ferry

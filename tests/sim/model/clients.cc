@@ -62,8 +62,8 @@ void Simulation::TalkNonsense(int node, int peer) {
                             GroupFailed{clique, 1, 1, absl::AbortedError("nonsense")},
                             AttemptOver{clique, 1, 1, {}},
                             Evict{clique, 1},
-                            Open{clique, 1, "id"},
-                            Warm{clique}};
+                            OpenComm{clique, 1, "id"},
+                            WarmComm{clique}};
   EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(15)]));
   if (EngineAt(node)->ignored_messages() != before + 1) {
     Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
