@@ -85,7 +85,8 @@ admin::v1::ListCommsResponse Admin::Comms() {
 
 size_t Admin::CountComms(const std::string& state) {
   size_t count = 0;
-  for (const admin::v1::Comm& comm : Comms().comms()) count += comm.state() == state ? 1 : 0;
+  const admin::v1::ListCommsResponse all = Comms();
+  for (const admin::v1::Comm& comm : all.comms()) count += comm.state() == state ? 1 : 0;
   return count;
 }
 

@@ -42,6 +42,7 @@ void NcclTransport::Reaped(const Communicator* communicator, const absl::Status&
 
 bool NcclTransport::Poll() {
   bool progress = false;
+  if (stream_ != nullptr) stream_->MakeCurrent();
   // In order; what has failed holds up nobody, since nothing more of it will be queued.
   for (Group& group : groups_) {
     if (group.phase == Group::kQueued || group.phase == Group::kFailed) continue;
@@ -100,7 +101,7 @@ bool NcclTransport::Queue(Group& group) {
           }
           return false;
         }
-        stream_->MakeCurrent();
+        if (stream_ == nullptr) return false;  // it is on its way to us
         status = Plan(group);
         group.phase = Group::kGather;
         break;
