@@ -59,9 +59,8 @@ void CommTable::Open(CommunicatorOpen order) {
                                unique_id = std::move(order.unique_id)]() mutable {
     absl::StatusOr<Communicator::Opened> opened =
         OpenOnThread(id, *device, *communicator, makes_stream, std::move(unique_id));
-    control_.Post([this, id, opened = std::move(opened)]() mutable {
-      OnOpened(id, std::move(opened));
-    });
+    control_.Post(
+        [this, id, opened = std::move(opened)]() mutable { OnOpened(id, std::move(opened)); });
   });
 }
 

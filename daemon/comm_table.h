@@ -3,9 +3,9 @@
 // groups, ends) by an opener's thread each, the lanes, and a reaper's thread each, and keeps the
 // books (CommCache). Home: control.
 //
-// A communicator is destroyed when its opener has come back, its groups are answered, the reaper has
-// ended it and the lane knows that. If that takes too long the process is given up: something of
-// NCCL or of the driver hangs that nothing frees, with a client's memory in its hands.
+// A communicator is destroyed when its opener has come back, its groups are answered, the reaper
+// has ended it and the lane knows that. If that takes too long the process is given up: something
+// of NCCL or of the driver hangs that nothing frees, with a client's memory in its hands.
 #pragma once
 
 #include <functional>
@@ -91,7 +91,7 @@ class CommTable {
   };
 
   struct LaneStream {
-    size_t users = 0;  // entries
+    size_t users = 0;   // entries
     bool made = false;  // or being made
   };
 

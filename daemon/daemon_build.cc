@@ -83,17 +83,16 @@ absl::Status Daemon::Impl::MakeDevices() {
     if (nccl.api != nullptr && !host) {
       device->nccl = std::make_unique<NcclTransport>(
           *device->lane,
-          NcclTransport::Hooks{
-              [this](std::vector<std::pair<uint64_t, absl::Status>> over) {
-                control.PostOrRun([this, over = std::move(over)]() mutable {
-                  driver->comms().OnGroupsOver(std::move(over));
-                });
-              },
-              [this](Communicator* communicator, absl::Status why) {
-                control.Post([this, communicator, why] {
-                  driver->comms().OnFailed(communicator, why);
-                });
-              }});
+          NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
+                                 control.PostOrRun([this, over = std::move(over)]() mutable {
+                                   driver->comms().OnGroupsOver(std::move(over));
+                                 });
+                               },
+                               [this](Communicator* communicator, absl::Status why) {
+                                 control.Post([this, communicator, why] {
+                                   driver->comms().OnFailed(communicator, why);
+                                 });
+                               }});
     }
     if (ucx != nullptr) {
       absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);

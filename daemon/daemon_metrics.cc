@@ -19,7 +19,8 @@ void Daemon::Impl::ExportComms(std::vector<prometheus::MetricFamily>& families) 
       GaugeFamily("ferry_comm_bytes", "GPU memory that went while communicators were opened", 0);
   comms.metric.clear();
   bytes.metric.clear();
-  std::map<std::string, int> states = {{"opening", 0}, {"open", 0}, {"closing", 0}, {"aborting", 0}};
+  std::map<std::string, int> states = {
+      {"opening", 0}, {"open", 0}, {"closing", 0}, {"aborting", 0}};
   for (const CommRow& row : cache.List()) {
     if (row.state != CommState::kFailed) ++states[CommStateName(row.state)];
   }

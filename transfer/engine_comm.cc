@@ -52,8 +52,8 @@ bool TransferEngine::Impl::OnOpenComm(PeerId peer, OpenComm message) {
   rank.attempt = message.attempt;
   FlightRecorder::Get().Record("comm.open", message.clique.low.value(), message.clique.high.value(),
                                message.attempt);
-  out.groups.emplace_back(CommunicatorOpen{message.clique, message.attempt, peer, message.clique.high,
-                                        std::move(message.unique_id)});
+  out.groups.emplace_back(CommunicatorOpen{message.clique, message.attempt, peer,
+                                           message.clique.high, std::move(message.unique_id)});
   return true;
 }
 
@@ -79,10 +79,10 @@ void TransferEngine::Impl::OnOpenTimers() {
   while (!open_timers.empty() && open_timers.begin()->first <= nanos) {
     const Clique clique = open_timers.begin()->second;
     const uint32_t attempt = ranks.at(clique).attempt;
-    FailAttempt(clique, attempt, 0,
-                NotOpened(clique, attempt,
-                          absl::StrCat("not open within ",
-                                       absl::FormatDuration(options.open_deadline))));
+    FailAttempt(
+        clique, attempt, 0,
+        NotOpened(clique, attempt,
+                  absl::StrCat("not open within ", absl::FormatDuration(options.open_deadline))));
   }
 }
 
@@ -103,8 +103,8 @@ absl::Status TransferEngine::Impl::WarmCommunicator(const Clique& clique) {
   }
   if (!InOrder(Route::kNccl) || !Available(Route::kNccl, clique.low, clique.high)) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                 absl::StrCat("warm ", Describe(clique), ": route nccl: ",
-                              WhyNot(Route::kNccl, clique.low, clique.high)));
+                 absl::StrCat("warm ", Describe(clique),
+                              ": route nccl: ", WhyNot(Route::kNccl, clique.low, clique.high)));
   }
   if (low->second == devices.self) {
     leader.Warm(clique);

@@ -119,8 +119,8 @@ struct Evict {
   uint32_t attempt = 0;
 };
 
-using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver,
-                                 TakeBack, Group, Granted, GroupFailed, AttemptOver, Evict,
-                                 OpenComm, WarmComm>;
+using PeerMessage =
+    std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver, TakeBack, Group,
+                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm>;
 
 }  // namespace ferry

@@ -88,8 +88,8 @@ struct Config {
       uint64_t staging = uint64_t{32} << 20;
     } ucx;
     struct {
-      std::string library = "libnccl.so.2";  // a name or a path
-      uint32_t max_ctas = 16;                // of a communicator; 0: NCCL's own choice
+      std::string library = "libnccl.so.2";     // a name or a path
+      uint32_t max_ctas = 16;                   // of a communicator; 0: NCCL's own choice
       absl::Duration idle = absl::Minutes(10);  // a communicator that long unused is closed
       // NCCL's, as "NAME=value": over what the daemon was given.
       std::map<std::string, std::string> environment;

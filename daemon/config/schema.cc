@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/config/nccl_environment.h"
 #include "daemon/config/values.h"
 
 namespace ferry {
@@ -310,44 +311,6 @@ std::string PrintGpus(const Config& config) {
   std::vector<std::string> names;
   for (const std::string& gpu : config.devices.gpus) names.push_back(Quote(gpu));
   return FlowList(names);
-}
-
-// A map in the file; of a flag or the environment a list of NAME=value.
-void ReadNcclEnvironment(const std::string& where, const YAML::Node& node, const OriginOf&,
-                         ConfigDraft& draft) {
-  std::map<std::string, std::string> environment;
-  const auto add = [&](const std::string& name, const std::string& value) {
-    if (absl::StartsWith(name, "NCCL_")) {
-      environment[name] = value;
-    } else {
-      draft.Problem(where, absl::StrCat("'", name, "' is no variable of NCCL's: those begin NCCL_"));
-    }
-  };
-  if (node.IsMap()) {
-    for (const auto& entry : node) {
-      const std::optional<std::string> name = Text(where, entry.first, draft);
-      const std::optional<std::string> value = Text(where, entry.second, draft);
-      if (name && value) add(*name, *value);
-    }
-  } else if (node.IsSequence()) {
-    for (const YAML::Node& entry : node) {
-      const std::optional<std::string> text = Text(where, entry, draft);
-      if (!text) continue;
-      const size_t equals = text->find('=');
-      add(text->substr(0, equals), equals == std::string::npos ? "" : text->substr(equals + 1));
-    }
-  } else {
-    draft.Problem(where, "must be a map of NCCL's variables");
-  }
-  draft.config.transfer.nccl.environment = std::move(environment);
-}
-
-std::string PrintNcclEnvironment(const Config& config) {
-  std::vector<std::string> entries;
-  for (const auto& [name, value] : config.transfer.nccl.environment) {
-    entries.push_back(absl::StrCat(name, ": ", Quote(value)));
-  }
-  return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
 }
 
 // A setting that the format has a place for and this version does not serve: never taken silently.

@@ -54,8 +54,8 @@ absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
       info.numa = -1;
     }
     RETURN_IF_CUDA(*api,
-                   api->cuDeviceGetAttribute(
-                       &info.major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
+                   api->cuDeviceGetAttribute(&info.major,
+                                             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
                    doing);
     found.push_back(std::move(info));
   }

@@ -36,20 +36,20 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
   const std::string doing = absl::StrCat("make a stream on ", device.info().uuid_text());
   const CudaApi& api = device.api_;
   std::unique_ptr<CudaStream> made(new CudaStream(device));
-  ASSIGN_OR_RETURN(made->staging_, device.Map({MemoryKind::kCudaAllocate, options.staging_bytes}, {}));
+  ASSIGN_OR_RETURN(made->staging_,
+                   device.Map({MemoryKind::kCudaAllocate, options.staging_bytes}, {}));
   device.MakeCurrent();
   Parts& parts = *made->parts_;
   int least = 0, greatest = 0;
   RETURN_IF_CUDA(api, api.cuCtxGetStreamPriorityRange(&least, &greatest), doing);
-  RETURN_IF_CUDA(api,
-                 api.cuStreamCreateWithPriority(&parts.stream, CU_STREAM_NON_BLOCKING, greatest),
-                 doing);
+  RETURN_IF_CUDA(
+      api, api.cuStreamCreateWithPriority(&parts.stream, CU_STREAM_NON_BLOCKING, greatest), doing);
   for (CUevent& event : parts.events) {
     RETURN_IF_CUDA(api, api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), doing);
   }
   if (!options.kernel) return made;
-  absl::StatusOr<std::unique_ptr<CudaGather>> gather = CudaGather::Make(
-      api, kMarks, kPieces + made->staging_->bytes() / CudaGather::kTaskBytes + 1);
+  absl::StatusOr<std::unique_ptr<CudaGather>> gather =
+      CudaGather::Make(api, kMarks, kPieces + made->staging_->bytes() / CudaGather::kTaskBytes + 1);
   if (gather.ok()) {
     parts.gather = *std::move(gather);
   } else {
@@ -77,20 +77,20 @@ absl::Status CudaStream::Copy(absl::Span<const CopyPiece> pieces) {
     return Mark();
   }
   for (const CopyPiece& piece : pieces) {
-    RETURN_IF_CUDA(api,
-                   api.cuMemcpyAsync(reinterpret_cast<uintptr_t>(piece.destination),
-                                     reinterpret_cast<uintptr_t>(piece.source), piece.size,
-                                     parts_->stream),
-                   absl::StrCat("copy ", pieces.size(), " pieces"));
+    RETURN_IF_CUDA(
+        api,
+        api.cuMemcpyAsync(reinterpret_cast<uintptr_t>(piece.destination),
+                          reinterpret_cast<uintptr_t>(piece.source), piece.size, parts_->stream),
+        absl::StrCat("copy ", pieces.size(), " pieces"));
   }
   return Mark();
 }
 
 absl::Status CudaStream::Zero(std::byte* begin, size_t bytes) {
-  RETURN_IF_CUDA(parts_->api,
-                 parts_->api.cuMemsetD8Async(reinterpret_cast<uintptr_t>(begin), 0, bytes,
-                                             parts_->stream),
-                 absl::StrCat("clear ", bytes, " bytes"));
+  RETURN_IF_CUDA(
+      parts_->api,
+      parts_->api.cuMemsetD8Async(reinterpret_cast<uintptr_t>(begin), 0, bytes, parts_->stream),
+      absl::StrCat("clear ", bytes, " bytes"));
   return absl::OkStatus();
 }
 

@@ -23,7 +23,7 @@ class CudaDevice;
 
 class CudaStream {
  public:
-  static constexpr size_t kMarks = 8;                   // that are not reached
+  static constexpr size_t kMarks = 8;                  // that are not reached
   static constexpr size_t kPieces = size_t{16} << 10;  // of one Copy
 
   struct Options {

@@ -56,8 +56,8 @@ Driver OpenDriver() {
   Driver driver;
 #define FAKE_NCCL_TEXT_OF(name) #name
 #define FAKE_NCCL_TEXT(name) FAKE_NCCL_TEXT_OF(name)
-#define FAKE_NCCL_FIND(name)                                                                       \
-  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, FAKE_NCCL_TEXT(name)));     \
+#define FAKE_NCCL_FIND(name)                                                                   \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, FAKE_NCCL_TEXT(name))); \
   if (driver.name == nullptr) Story("the CUDA library has no " FAKE_NCCL_TEXT(name));
   FAKE_NCCL_FIND(cuCtxGetCurrent)
   FAKE_NCCL_FIND(cuCtxGetDevice)
@@ -89,8 +89,6 @@ void Story(const std::string& text) {
   fflush(stderr);
   abort();
 }
-
-bool IsTheOne(std::atomic<uint64_t>& count, uint64_t which) { return ++count == which; }
 
 void SetLastError(const std::string& text) { last_error = text; }
 

@@ -2,9 +2,7 @@
 // Sends and receives, their groups, and what becomes of them on a stream.
 #include <unistd.h>
 
-#include <chrono>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "state.h"
@@ -13,8 +11,6 @@ using namespace fake_nccl;
 
 namespace fake_nccl {
 namespace {
-
-constexpr auto kLook = std::chrono::microseconds(200);
 
 // What a rank is about to do, as the other one must see it.
 struct Header {
@@ -59,9 +55,8 @@ bool SameSizes(ncclComm* comm, const Launch& launch, const Header& theirs) {
 }
 
 void Run(ncclComm* comm, const Launch& launch) {
-  while (!comm->stop && !Get().group_gate.empty() &&
-         access(Get().group_gate.c_str(), F_OK) == 0) {
-    std::this_thread::sleep_for(kLook);
+  while (!comm->stop && !Get().group_gate.empty() && access(Get().group_gate.c_str(), F_OK) == 0) {
+    Nap();
   }
   Header mine{launch.number, 0, 0}, theirs;
   for (const Operation& operation : launch.operations) {
@@ -72,7 +67,7 @@ void Run(ncclComm* comm, const Launch& launch) {
     return;
   }
   if (launch.never || Get().lost_peer) comm->async_error = kRemoteError;
-  while (!comm->stop) std::this_thread::sleep_for(kLook);  // as the real one
+  while (!comm->stop) Nap();  // as the real one
 }
 
 void CheckMemory(const Operation& operation) {
@@ -132,7 +127,7 @@ ncclResult_t Start(ncclComm* comm, CUstream stream, std::vector<Operation> opera
   }
   const uint64_t count = ++launches;
   if (count == Get().stuck_launch) {
-    while (!comm->stop) std::this_thread::sleep_for(kLook);
+    while (!comm->stop) Nap();
     SetLastError("aborted");
     return kInternalError;
   }

@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "state.h"
 
@@ -23,8 +21,6 @@ struct ncclConfig_t {  // as far as it is looked at
 
 namespace {
 
-constexpr auto kLook = std::chrono::microseconds(200);
-
 struct Hello {
   char magic[8] = {'f', 'a', 'k', 'e', 'n', 'c', 'c', 'l'};
   int rank = 0;
@@ -35,7 +31,7 @@ struct Hello {
 
 void AwaitGate(const std::string& gate, const std::atomic<bool>& stop) {
   while (!gate.empty() && access(gate.c_str(), F_OK) == 0 && !stop) {
-    std::this_thread::sleep_for(kLook);
+    Nap();
   }
 }
 
@@ -48,7 +44,7 @@ ncclResult_t Open(ncclComm* comm, const std::string& path, const ncclConfig_t* c
   static std::atomic<uint64_t> openings{0};
   const uint64_t number = ++openings;
   if (number == Get().fail_open) return Fail(kSystemError, "the test wants this opening to fail");
-  while (number == Get().hang_open && !comm->stop) std::this_thread::sleep_for(kLook);
+  while (number == Get().hang_open && !comm->stop) Nap();
   comm->wire = std::make_unique<Wire>(comm->stop);
   Hello mine, theirs;
   mine.rank = comm->rank;
@@ -61,7 +57,7 @@ ncclResult_t Open(ncclComm* comm, const std::string& path, const ncclConfig_t* c
          !comm->wire->Exchange(&mine, &theirs, sizeof(mine))) {
     // As the real one: it waits for who was to come, and a peer that is gone is not noticed.
     if (Get().lost_peer) return Fail(kRemoteError, "the other rank is gone");
-    while (!comm->stop) std::this_thread::sleep_for(kLook);
+    while (!comm->stop) Nap();
     return Fail(kInternalError, "aborted");
   }
   if (memcmp(mine.magic, theirs.magic, sizeof(mine.magic)) != 0 || theirs.rank == mine.rank) {

@@ -5,8 +5,8 @@
 // aborted from outside.
 //
 // It is as strict as NCCL is silent. What the real one answers with a hang or with garbage ends the
-// process here, with a story: other operations at the two ends, two threads in one communicator, use
-// after an abort, a stream of another GPU, memory that the GPU may not touch.
+// process here, with a story: other operations at the two ends, two threads in one communicator,
+// use after an abort, a stream of another GPU, memory that the GPU may not touch.
 //
 // Settings, in FERRY_FAKE_NCCL when it is first used, as "version=22703;open_gate=/tmp/g":
 //
@@ -18,7 +18,8 @@
 //   hang_open=N      the Nth opening never comes back by itself
 //   async_error=N    the Nth launch never runs, and ncclCommGetAsyncError tells of it
 //   stuck_launch=N   the Nth launch does not come back from ncclGroupEnd by itself
-//   lost_peer=1      a peer's death is told by ncclCommGetAsyncError, as over sockets; else, as over
+//   lost_peer=1      a peer's death is told by ncclCommGetAsyncError, as over sockets; else, as
+//   over
 //                    NVLink, it is not noticed
 //
 // Openings and launches are counted in each process; the warm-up of a communicator is a launch.
@@ -79,9 +80,9 @@ const Driver& Cuda();
 
 // Tells what the caller did wrong, and ends the process.
 [[noreturn]] void Story(const std::string& text);
-// True for the call that a setting is about.
-bool IsTheOne(std::atomic<uint64_t>& count, uint64_t which);
 void SetLastError(const std::string& text);
+// Between two looks at what nobody tells: a gate's file, an abort, the other process.
+void Nap();
 
 struct Operation {
   bool send = false;

@@ -19,6 +19,8 @@ constexpr int kLookMs = 1;
 
 }  // namespace
 
+void Nap() { std::this_thread::sleep_for(kLook); }
+
 Wire::~Wire() {
   if (fd_ >= 0) close(fd_);
 }
@@ -51,7 +53,7 @@ bool Wire::Meet(const std::string& path, int rank) {
       return true;
     }
     close(made);
-    std::this_thread::sleep_for(kLook);
+    Nap();
   }
   return false;
 }
@@ -97,8 +99,8 @@ bool Wire::Exchange(const void* mine, void* theirs, size_t bytes) {
 }
 
 bool Wire::Move(const std::vector<Operation>& operations) {
-  size_t next[2] = {};     // operation, by direction
-  uint64_t done[2] = {};   // bytes of it
+  size_t next[2] = {};    // operation, by direction
+  uint64_t done[2] = {};  // bytes of it
   const auto current = [&](bool send) -> const Operation* {
     size_t& at = next[send];
     while (at < operations.size() &&
@@ -128,9 +130,8 @@ bool Wire::Move(const std::vector<Operation>& operations) {
     }
     if (moved) continue;
     if (stop_) return false;
-    pollfd entry = {fd_,
-                    static_cast<short>((out != nullptr ? POLLOUT : 0) | (in != nullptr ? POLLIN : 0)),
-                    0};
+    pollfd entry = {
+        fd_, static_cast<short>((out != nullptr ? POLLOUT : 0) | (in != nullptr ? POLLIN : 0)), 0};
     poll(&entry, 1, kLookMs);
   }
 }

@@ -238,9 +238,8 @@ TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
   node(1).Signal(SIGCONT);
   std::filesystem::remove(Gate("groups"));
   for (Batch& receive : receives) (void)receive.Wait(6 * kSoon);
-  ASSERT_TRUE(Await([&] {
-    return node(0).admin().CountComms("open") == 0 && nodes().AwaitLink(0, 1);
-  }));
+  ASSERT_TRUE(
+      Await([&] { return node(0).admin().CountComms("open") == 0 && nodes().AwaitLink(0, 1); }));
   ExpectMoves(a, b);
 }
 
@@ -318,9 +317,8 @@ TEST_F(MultiGpuNcclTest, TwoVersionsOfNcclDoNotMeet) {
   End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
   Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
   Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  EXPECT_THAT(receive.Wait(kSoon),
-              Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE",
-                 HasSubstr("NCCL is 2.27.3 here and 2.28.9 at node-a")));
+  EXPECT_THAT(receive.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE",
+                                      HasSubstr("NCCL is 2.27.3 here and 2.28.9 at node-a")));
   EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
 }
 

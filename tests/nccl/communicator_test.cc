@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-
 #include "two_ranks.h"
 
 namespace ferry {

@@ -94,8 +94,8 @@ void Admin::WarmComm(uint64_t device, uint64_t other) {
   admin::v1::WarmCommRequest request;
   request.set_device_id(device);
   request.set_other_device_id(other);
-  Ask<admin::v1::WarmCommResponse>(
-      [this](auto... all) { return stubs_->admin->WarmComm(all...); }, request);
+  Ask<admin::v1::WarmCommResponse>([this](auto... all) { return stubs_->admin->WarmComm(all...); },
+                                   request);
 }
 
 void Admin::EvictComm(uint64_t device, uint64_t other) {

@@ -66,9 +66,9 @@ Process::Process(const SpawnOptions& options) {
     envp.push_back(const_cast<char*>(setting.c_str()));
   for (char** setting = environ; *setting != nullptr; ++setting) {
     const std::string name = std::string(*setting).substr(0, std::string(*setting).find('=') + 1);
-    const bool replaced =
-        std::any_of(options.environment.begin(), options.environment.end(),
-                    [&](const std::string& ours) { return ours.compare(0, name.size(), name) == 0; });
+    const bool replaced = std::any_of(
+        options.environment.begin(), options.environment.end(),
+        [&](const std::string& ours) { return ours.compare(0, name.size(), name) == 0; });
     if (!replaced) envp.push_back(*setting);
   }
   envp.push_back(nullptr);

@@ -36,10 +36,10 @@ std::string Show(const admin::ListCommsResponse& response) {
   for (const admin::Comm& comm : response.comms()) {
     table.AddRow({absl::StrCat(comm.low_device_id(), "-", comm.high_device_id()),
                   absl::StrCat(comm.device_id()), absl::StrCat(comm.attempt()), comm.state(),
-                  HumanSize(comm.bytes()), HumanCount(comm.groups()),
-                  HumanSize(comm.moved_bytes()), HumanCount(comm.running()),
-                  HumanDuration(FromProto(comm.age())), HumanDuration(FromProto(comm.idle())),
-                  HumanDuration(FromProto(comm.open_took())), Printable(comm.error())});
+                  HumanSize(comm.bytes()), HumanCount(comm.groups()), HumanSize(comm.moved_bytes()),
+                  HumanCount(comm.running()), HumanDuration(FromProto(comm.age())),
+                  HumanDuration(FromProto(comm.idle())), HumanDuration(FromProto(comm.open_took())),
+                  Printable(comm.error())});
   }
   return table.ToString();
 }
@@ -91,9 +91,8 @@ class CommsCommand : public Command {
     request.set_device_id(devices_[0]);
     request.set_other_device_id(devices_[1]);
     Response response;
-    RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
-      return (stub.*method)(context, request, &response);
-    }));
+    RETURN_IF_ERROR(client.Call(
+        [&](auto& stub, auto* context) { return (stub.*method)(context, request, &response); }));
     if (globals.json) {
       std::printf("%s\n", MessageJson(response).c_str());
     } else {

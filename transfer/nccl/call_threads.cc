@@ -11,14 +11,15 @@ void CallThreads::Run(std::string name, Task call) {
   Join(absl::ZeroDuration());  // of those that are over
   MutexLock lock(mutex_);
   Thread& made = threads_.emplace_back();
-  made.thread = std::thread([this, &made, name = std::move(name), call = std::move(call)]() mutable {
-    pthread_setname_np(pthread_self(), name.c_str());
-    call();
-    call = nullptr;
-    MutexLock lock(mutex_);
-    made.over = true;
-    ended_.notify_all();
-  });
+  made.thread =
+      std::thread([this, &made, name = std::move(name), call = std::move(call)]() mutable {
+        pthread_setname_np(pthread_self(), name.c_str());
+        call();
+        call = nullptr;
+        MutexLock lock(mutex_);
+        made.over = true;
+        ended_.notify_all();
+      });
 }
 
 bool CallThreads::Join(absl::Duration patience) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the communicators of this daemon's GPUs: how they stand, what they cost, who used
-// them last, and which of them should go. A communicator is of a clique and of the lives of its two
-// daemons; each opening is an attempt, and one attempt may be going while the next one comes. Only
-// books: opening and ending are CommTable's. Pure; home: control.
+// What is known of the communicators of this daemon's GPUs: how they stand, what they cost, who
+// used them last, and which of them should go. A communicator is of a clique and of the lives of
+// its two daemons; each opening is an attempt, and one attempt may be going while the next one
+// comes. Only books: opening and ending are CommTable's. Pure; home: control.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ class CommCache {
   void OnEnding(Id id, std::string error);
   void OnGone(Id id);
 
-  // Cliques whose communicator should be closed, least recently used first; each is named again only
-  // after a while, since its leader may find it in use.
+  // Cliques whose communicator should be closed, least recently used first; each is named again
+  // only after a while, since its leader may find it in use.
   std::vector<Clique> TakeToEvict(absl::Time now);
   // When TakeToEvict may have something because of time alone.
   absl::Time NextEviction() const;

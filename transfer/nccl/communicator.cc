@@ -82,9 +82,9 @@ absl::StatusOr<Communicator::Opened> Communicator::Open(const std::string& uniqu
 absl::Status Communicator::OpenInside(const std::string& unique_id, Opened& opened) {
   ncclUniqueId id = {};
   if (unique_id.size() != sizeof(id.internal)) {
-    return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                 absl::StrCat("a unique id of ", unique_id.size(), " bytes, not ",
-                              sizeof(id.internal)));
+    return Error(
+        absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+        absl::StrCat("a unique id of ", unique_id.size(), " bytes, not ", sizeof(id.internal)));
   }
   memcpy(id.internal, unique_id.data(), sizeof(id.internal));
   const absl::Time begun = MonotonicNow();
@@ -112,8 +112,8 @@ absl::Status Communicator::OpenInside(const std::string& unique_id, Opened& open
   return absl::OkStatus();
 }
 
-// Both ways, because NCCL connects a direction with its first bytes. When it is over here, the other
-// rank is open as well.
+// Both ways, because NCCL connects a direction with its first bytes. When it is over here, the
+// other rank is open as well.
 absl::Status Communicator::WarmUp(CudaStream& stream) {
   RETURN_IF_ERROR(stream.Zero(stream.staging(), 2 * kWarmBytes));
   RETURN_IF_ERROR(CallGroup(stream.handle(), {{true, stream.staging(), kWarmBytes},
@@ -125,10 +125,10 @@ absl::Status Communicator::CallGroup(void* stream, absl::Span<const Operation> o
   ncclResult_t result = api_.GroupStart();
   for (const Operation& operation : operations) {
     if (result != kNcclSuccess) break;
-    result = operation.send ? api_.Send(operation.memory, operation.bytes, kNcclBytes, 1 - rank_,
-                                        comm_, stream)
-                            : api_.Recv(operation.memory, operation.bytes, kNcclBytes, 1 - rank_,
-                                        comm_, stream);
+    result =
+        operation.send
+            ? api_.Send(operation.memory, operation.bytes, kNcclBytes, 1 - rank_, comm_, stream)
+            : api_.Recv(operation.memory, operation.bytes, kNcclBytes, 1 - rank_, comm_, stream);
   }
   const ncclResult_t ended = api_.GroupEnd();  // or the thread stays in the group
   if (result == kNcclSuccess) result = ended;
@@ -167,8 +167,7 @@ void Communicator::Reap(bool abort) {
         api_.CommRevoke(comm, 0) == kNcclSuccess) {
       empty = AwaitEmpty(absl::Seconds(1));
     }
-    const ncclResult_t ended =
-        abort || !empty ? api_.CommAbort(comm) : api_.CommDestroy(comm);
+    const ncclResult_t ended = abort || !empty ? api_.CommAbort(comm) : api_.CommDestroy(comm);
     if (ended != kNcclSuccess) {
       FERRY_LOG(warn, "comm.reap", LogFields("uuid", device_.info().uuid_text()), "{}",
                 std::string(NcclError(api_, ended, "end a communicator").message()));

@@ -14,8 +14,8 @@
 
 namespace ferry {
 
-// Chunks from this size travel alone. Two H200: at 256 KiB an operation of NCCL's and the two copies
-// that packing costs take about the same.
+// Chunks from this size travel alone. Two H200: at 256 KiB an operation of NCCL's and the two
+// copies that packing costs take about the same.
 inline constexpr uint64_t kPackBelow = uint64_t{256} << 10;
 // Of one operation of packed chunks.
 inline constexpr uint64_t kMostPacked = uint64_t{16} << 20;
@@ -37,8 +37,8 @@ struct PlannedOperation {
   std::vector<Part> parts;
 };
 
-// In order. Of the operations of each direction the other end has the same; chunks without bytes are
-// in none.
+// In order. Of the operations of each direction the other end has the same; chunks without bytes
+// are in none.
 std::vector<PlannedOperation> PlanGroup(absl::Span<const PlannedChunk> chunks);
 
 }  // namespace ferry

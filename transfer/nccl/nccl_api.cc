@@ -94,10 +94,10 @@ std::vector<std::string> NcclEnvironment() {
 
 absl::Status NcclError(const NcclApi& api, ncclResult_t result, absl::string_view doing) {
   const char* const last = api.GetLastError(nullptr);
-  return Error(absl::StatusCode::kAborted, Reason::kCommAborted,
-               absl::StrCat(doing, ": NCCL: ", api.GetErrorString(result),
-                            last == nullptr || *last == '\0' ? "" : ": ",
-                            last == nullptr ? "" : last));
+  return Error(
+      absl::StatusCode::kAborted, Reason::kCommAborted,
+      absl::StrCat(doing, ": NCCL: ", api.GetErrorString(result),
+                   last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last));
 }
 
 int MaxCtas(int wanted, int version, int compute_major,

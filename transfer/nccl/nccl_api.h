@@ -82,6 +82,7 @@ absl::Status NcclError(const NcclApi& api, ncclResult_t result, absl::string_vie
 // The most CTAs (channels) for a communicator; 0: NCCL's own choice. `wanted` is the
 // configuration's. NCCL 2.28 takes more than it should on GPUs of compute capability 10: there at
 // most 32, unless the operator has said a number, here or in NCCL's environment.
-int MaxCtas(int wanted, int version, int compute_major, const std::vector<std::string>& environment);
+int MaxCtas(int wanted, int version, int compute_major,
+            const std::vector<std::string>& environment);
 
 }  // namespace ferry

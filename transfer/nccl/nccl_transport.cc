@@ -158,9 +158,8 @@ absl::Status NcclTransport::Plan(Group& group) {
       if (operation.send != send) continue;
       GroupPart& first = group.op.parts[operation.parts[0].chunk];
       if (operation.parts.size() == 1 && first.cursor.left() >= first.bytes) {
-        group.operations.push_back({send,
-                                    first.extents[first.cursor.extent()] + first.cursor.offset(),
-                                    operation.bytes});
+        group.operations.push_back(
+            {send, first.extents[first.cursor.extent()] + first.cursor.offset(), operation.bytes});
         continue;
       }
       const uint64_t room = (operation.bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `nccl` route on one GPU: groups, one by one, in the order in which they come. A group is queued
-// on one stream: what it packs is gathered into staging, its operations run as one NCCL group, and
-// what came packed is scattered; a mark behind it says that it is over. The next one is queued
-// meanwhile.
+// The `nccl` route on one GPU: groups, one by one, in the order in which they come. A group is
+// queued on one stream: what it packs is gathered into staging, its operations run as one NCCL
+// group, and what came packed is scattered; a mark behind it says that it is over. The next one is
+// queued meanwhile.
 //
-// Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL's may hang until
-// the reaper frees it. A group is answered once, when our memory is no longer touched: one whose
-// communicator has ended not before the reaper is done with that.
+// Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL's may hang
+// until the reaper frees it. A group is answered once, when our memory is no longer touched: one
+// whose communicator has ended not before the reaper is done with that.
 #pragma once
 
 #include <cstdint>
@@ -103,8 +103,8 @@ class NcclTransport : private Poller {
   const Hooks hooks_;
   std::unique_ptr<CudaStream> stream_;
   std::deque<Group> groups_;
-  std::vector<CopyPiece> pieces_;  // kept for its memory
-  bool polled_ = false;            // by the lane
+  std::vector<CopyPiece> pieces_;            // kept for its memory
+  bool polled_ = false;                      // by the lane
   absl::Time asked_ = absl::InfinitePast();  // NCCL, for asynchronous errors
 };
 

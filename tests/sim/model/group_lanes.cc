@@ -25,8 +25,8 @@ void Simulation::NoteGroup(int from, int to, const Group& group) {
 void Simulation::OnCommunicatorOpen(int node, const CommunicatorOpen& open) {
   const HostCommunicators::Key key = KeyOf(node, open.clique, open.attempt);
   const bool low = OwnerOf(open.clique.low) == node;
-  const std::string name = absl::StrCat("node-", node, " opens attempt ", open.attempt, " of ",
-                                        Describe(open.clique));
+  const std::string name =
+      absl::StrCat("node-", node, " opens attempt ", open.attempt, " of ", Describe(open.clique));
   Say(name);
   if (open.device != (low ? open.clique.low : open.clique.high) || low != open.unique_id.empty()) {
     Fail(absl::StrCat(name, ": not its part"));
