@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/peer_link.h"
+#include "daemon/peer_routes.h"
 
 namespace ferry {
 namespace {
@@ -340,7 +341,8 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   routes[static_cast<int>(Route::kUcx)] = {ucx, ucx_error};
-  routes[static_cast<int>(Route::kNccl)] = NcclWith(link);
+  routes[static_cast<int>(Route::kNccl)] =
+      NcclBetween(MakeHello(link), options_.nccl_missing, link.hello);
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));

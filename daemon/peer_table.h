@@ -153,7 +153,6 @@ class PeerTable {
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
-  RouteState NcclWith(const Link& link) const;
   void Settle(Link& link, std::string mapped_error);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
