@@ -14,32 +14,32 @@ namespace ferry::tools {
 namespace {
 
 namespace admin = ferry::admin::v1;
-constexpr auto kRight = Table::Align::kRight;
+constexpr auto kNumber = Table::Align::kNumber;
 
-absl::Duration FromProto(const google::protobuf::Duration& value) {
+absl::Duration DurationOf(const google::protobuf::Duration& value) {
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
 }
 
-std::string Show(const admin::ListCommsResponse& response) {
+std::string CommsText(const admin::ListCommsResponse& response) {
   Table table({{"DEVICES"},
-               {"HERE", kRight},
-               {"ATTEMPT", kRight},
+               {"HERE", kNumber},
+               {"ATTEMPT", kNumber},
                {"STATE"},
-               {"BYTES", kRight},
-               {"GROUPS", kRight},
-               {"MOVED", kRight},
-               {"RUNNING", kRight},
-               {"AGE", kRight},
-               {"IDLE", kRight},
-               {"OPENED IN", kRight},
+               {"BYTES", kNumber},
+               {"GROUPS", kNumber},
+               {"MOVED", kNumber},
+               {"RUNNING", kNumber},
+               {"AGE", kNumber},
+               {"IDLE", kNumber},
+               {"OPENED IN", kNumber},
                {"ERROR"}});
   for (const admin::Comm& comm : response.comms()) {
     table.AddRow({absl::StrCat(comm.low_device_id(), "-", comm.high_device_id()),
                   absl::StrCat(comm.device_id()), absl::StrCat(comm.attempt()), comm.state(),
                   HumanSize(comm.bytes()), HumanCount(comm.groups()), HumanSize(comm.moved_bytes()),
-                  HumanCount(comm.running()), HumanDuration(FromProto(comm.age())),
-                  HumanDuration(FromProto(comm.idle())), HumanDuration(FromProto(comm.open_took())),
-                  Printable(comm.error())});
+                  HumanCount(comm.running()), HumanDuration(DurationOf(comm.age())),
+                  HumanDuration(DurationOf(comm.idle())),
+                  HumanDuration(DurationOf(comm.open_took())), Printable(comm.error())});
   }
   return table.ToString();
 }
@@ -79,7 +79,7 @@ class CommsCommand : public Command {
       return stub.ListComms(context, admin::ListCommsRequest(), &response);
     }));
     std::printf("%s", globals.json ? absl::StrCat(MessageJson(response), "\n").c_str()
-                                   : Show(response).c_str());
+                                   : CommsText(response).c_str());
     return kExitOk;
   }
 
