@@ -67,7 +67,7 @@ struct Daemon::Impl {
   const absl::Time started = MonotonicNow();
   std::string ucx_version;  // "" if there is none
   std::string ucx_missing;
-  std::string ucx_of_gpus;     // how their memory gets there; "": there are none
+  std::string ucx_of_gpus;  // how their memory gets there; "": there are none
   NcclOptions nccl;
   std::string gpus_missing;    // why there are none, or fewer than the machine has
   std::unique_ptr<Nvml> nvml;  // null if there is none

@@ -21,7 +21,7 @@ struct PeerDeviceInfo {
   std::vector<UcxAddressBlob> ucx_addresses;
   bool gpu = false;
   std::string ucx_way = {};  // how its memory gets to UCX, for people; "" of a host device
-  std::string uuid = {};  // a GPU's
+  std::string uuid = {};     // a GPU's
 };
 
 // Optional features, as bits of the hello.

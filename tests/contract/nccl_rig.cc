@@ -17,7 +17,7 @@ constexpr uint64_t kGroup = uint64_t{64} << 20;
 
 }  // namespace
 
-NcclRig::NcclRig(uint64_t arena_bytes) : Rig(arena_bytes, /*gpu=*/true) {
+NcclRig::NcclRig(uint64_t arena_bytes) : Rig(arena_bytes, {true, true}) {
   setenv("FERRY_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 1);  // the fake NCCL's driver
   const auto api = LoadNccl(FAKE_NCCL_LIBRARY, {});
   FERRY_CHECK(api.ok());

@@ -222,7 +222,7 @@ PeerHello SomeHello() {
       "abcd",
       16);
   hello.devices = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2)}, {"shm", "x"}}},
-                   {GlobalDeviceId(3), {}, true, std::string(16, 'u')}};
+                   {GlobalDeviceId(3), {}, true, "", std::string(16, 'u')}};
   hello.ucx_version = "1.22";
   hello.nccl_version = "2.28.9";
   hello.daemon_version = "0.1";

@@ -28,8 +28,8 @@ struct GpuCase {
 };
 inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_case.name; }
 
-extern const GpuCase kGpuLocal, kGpuMapped, kGpuNccl, kGpuSelf, kGpuHostToGpu,
-    kGpuToHost, kGpuHostToGpuMapped, kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx;
+extern const GpuCase kGpuLocal, kGpuMapped, kGpuNccl, kGpuSelf, kGpuHostToGpu, kGpuToHost,
+    kGpuHostToGpuMapped, kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx;
 
 class GpuTest : public ClusterTest {
  protected:

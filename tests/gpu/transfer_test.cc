@@ -245,8 +245,9 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuTransferTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuTransferTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuNccl, kGpuUcx,
-                                           kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuNccl,
+                                           kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx,
+                                           kGpuToHostUcx),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuPreparedTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
@@ -259,8 +260,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuBothWaysTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuBothWaysTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcx, kGpuUcxShm, kGpuUcxTcp,
-                                           kGpuToHostUcx),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcx, kGpuUcxShm,
+                                           kGpuUcxTcp, kGpuToHostUcx),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class MultiGpuRouteTest : public GpuTest {};
