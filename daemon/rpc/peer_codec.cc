@@ -11,12 +11,6 @@
 namespace ferry {
 namespace {
 
-void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
-  absl::Duration rest;
-  out->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
-  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
-}
-
 void EncodeLayout(const Layout& layout, peer::v1::Offer* out) {
   const Layout::Blocks* blocks = layout.blocks();
   if (blocks == nullptr) {

@@ -14,7 +14,7 @@ namespace ferry::tools {
 namespace {
 
 namespace admin = ferry::admin::v1;
-constexpr auto kNumber = Table::Align::kNumber;
+constexpr auto kRight = Table::Align::kRight;
 
 absl::Duration DurationOf(const google::protobuf::Duration& value) {
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
@@ -22,16 +22,16 @@ absl::Duration DurationOf(const google::protobuf::Duration& value) {
 
 std::string CommsText(const admin::ListCommsResponse& response) {
   Table table({{"DEVICES"},
-               {"HERE", kNumber},
-               {"ATTEMPT", kNumber},
+               {"HERE", kRight},
+               {"ATTEMPT", kRight},
                {"STATE"},
-               {"BYTES", kNumber},
-               {"GROUPS", kNumber},
-               {"MOVED", kNumber},
-               {"RUNNING", kNumber},
-               {"AGE", kNumber},
-               {"IDLE", kNumber},
-               {"OPENED IN", kNumber},
+               {"BYTES", kRight},
+               {"GROUPS", kRight},
+               {"MOVED", kRight},
+               {"RUNNING", kRight},
+               {"AGE", kRight},
+               {"IDLE", kRight},
+               {"OPENED IN", kRight},
                {"ERROR"}});
   for (const admin::Comm& comm : response.comms()) {
     table.AddRow({absl::StrCat(comm.low_device_id(), "-", comm.high_device_id()),
