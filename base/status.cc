@@ -98,13 +98,16 @@ absl::Duration RetryAfterOf(const absl::Status& status) {
   return absl::Nanoseconds(nanos);
 }
 
-absl::Status Annotate(const absl::Status& status, absl::string_view prefix) {
+absl::Status WithText(const absl::Status& status, absl::string_view text) {
   if (status.ok()) return status;
-  absl::Status annotated(status.code(), absl::StrCat(prefix, ": ", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-    annotated.SetPayload(url, payload);
-  });
-  return annotated;
+  absl::Status other(status.code(), text);
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { other.SetPayload(url, payload); });
+  return other;
+}
+
+absl::Status Annotate(const absl::Status& status, absl::string_view prefix) {
+  return WithText(status, absl::StrCat(prefix, ": ", status.message()));
 }
 
 absl::Status ErrnoError(absl::StatusCode code, Reason reason, absl::string_view doing, int error) {

@@ -31,7 +31,9 @@ absl::Status WithRetryAfter(absl::Status status, absl::Duration after);
 // Zero if `status` does not say.
 absl::Duration RetryAfterOf(const absl::Status& status);
 
-// The same code, reason and metadata, with `prefix: ` before the text. OK stays OK.
+// The same code, reason and metadata with another text. OK stays OK.
+absl::Status WithText(const absl::Status& status, absl::string_view text);
+// With `prefix: ` before the text.
 absl::Status Annotate(const absl::Status& status, absl::string_view prefix);
 
 // An error of errno: "doing what: No such file or directory".

@@ -47,11 +47,8 @@ void Connection::Close() {
 StatusPtr Connection::Ask(uint64_t sequence, const std::string& packet,
                           AttachResponse::Kind expected, AttachResponse* response,
                           std::span<const int> fds, int* received) {
-  // A post takes what time it takes: given up, nobody would know whether it was posted.
-  const uint64_t deadline =
-      expected == AttachResponse::Kind::kPosted ? kForever : DeadlineAfter(kCallTimeoutNs);
   FERRY_CLIENT_RETURN_IF_ERROR(
-      attach_.Request(sequence, packet, fds, deadline, response, received));
+      attach_.Request(sequence, packet, fds, DeadlineAfter(kCallTimeoutNs), response, received));
   if (response->kind == expected) return nullptr;
   return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
 }
@@ -102,6 +99,15 @@ StatusPtr Connection::ReleasePrepared(uint32_t number) {
 }
 
 StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answer) {
+  StatusPtr error = TryPost(batch, post_by, answer);
+  if (error == nullptr || error->code != kDeadlineExceeded) return error;
+  // Nobody knows whether it was posted, and what would come of that: so all of the session ends.
+  const std::string why = "the daemon did not answer a post for 30 s (stopped?)";
+  attach_.Break(why);
+  return Error(kUnavailable, kReasonDaemonLost, "posting a batch: " + why);
+}
+
+StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* answer) {
   if (batch.prepare && (welcome_.features & kFeaturePrepared) == 0) {
     return Error(kFailedPrecondition, kReasonProtocolVersion,
                  "preparing a batch: this node's daemon does not know prepared batches");
@@ -112,8 +118,13 @@ StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answ
     packet = EncodeSocketPost(sequence, batch);
   }
   if (packet.empty()) {
-    FERRY_CLIENT_RETURN_IF_ERROR(post_by == FERRY_POST_BY_UNARY ? PostUnary(&rpc_, batch, answer)
-                                                                : posts_.Post(batch, answer));
+    // What the socket does not take goes by a call of its own, which has a deadline.
+    const bool stream =
+        post_by == FERRY_POST_BY_STREAM ||
+        (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) == 0);
+    FERRY_CLIENT_RETURN_IF_ERROR(
+        stream ? posts_.Post(batch, answer)
+               : PostUnary(&rpc_, batch, DeadlineAfter(kCallTimeoutNs), answer));
   } else {
     AttachResponse response;
     FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, packet, AttachResponse::Kind::kPosted, &response));

@@ -56,6 +56,7 @@ class Connection {
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr ReleasePrepared(uint32_t number);
   // `post_by`: FERRY_POST_BY_...
+  // If the daemon does not answer for 30 s the session is given up as lost.
   StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);
 
@@ -63,6 +64,7 @@ class Connection {
   std::shared_ptr<Life> life;
 
  private:
+  StatusPtr TryPost(const PostBatch& batch, int post_by, PostAnswer* answer);
   StatusPtr Ask(uint64_t sequence, const std::string& packet, AttachResponse::Kind expected,
                 AttachResponse* response, std::span<const int> fds = {}, int* received = nullptr);
 

@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/rpc.h"
 
+#include <string>
+
 namespace ferry::client {
 namespace {
 
 // A message over the server's limit ends its call: alone that is one refusal, on the stream it
 // would be everybody's. The daemon's limit for a batch is far below.
-constexpr size_t kStreamBytes = 2 << 20;
+constexpr size_t kMostBytes = 1 << 20;  // the daemon takes no more
 
 StatusPtr NoMessage() {
   return Error(kInternal, kReasonProtocol, "posting a batch: the daemon's answer is no message");
 }
 
+StatusPtr TooLarge(size_t bytes) {
+  return Error(kInvalidArgument, kReasonBatchTooLarge,
+               "nothing was posted: a batch of " + std::to_string(bytes) + " bytes, at most " +
+                   std::to_string(kMostBytes) +
+                   "; post several batches, or larger blocks where one transfer has so many");
+}
+
 }  // namespace
 
-StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, PostAnswer* answer) {
+StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, uint64_t deadline_ns, PostAnswer* answer) {
+  std::string request = EncodePost(batch);
+  if (request.size() > kMostBytes) return TooLarge(request.size());
   std::string response;
   FERRY_CLIENT_RETURN_IF_ERROR(
       rpc->Unary(batch.direction == Direction::kSend ? Method::kSend : Method::kReceive,
-                 EncodePost(batch), UINT64_MAX, &response));
+                 std::move(request), deadline_ns, &response));
   return DecodePostAnswer(response, answer) ? nullptr : NoMessage();
 }
 
@@ -35,7 +46,7 @@ std::shared_ptr<PostStream::Live> PostStream::Stream() {
 StatusPtr PostStream::Post(const PostBatch& batch, PostAnswer* answer) {
   const uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::string request = EncodeStreamPost(sequence, batch);
-  if (request.size() > kStreamBytes) return PostUnary(rpc_, batch, answer);
+  if (request.size() > kMostBytes) return TooLarge(request.size());
   const grpc::ByteBuffer buffer = ToBuffer(std::move(request));
   const std::shared_ptr<Live> live = Stream();
   Waiter waiter{answer};

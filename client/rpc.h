@@ -114,6 +114,6 @@ class PostStream {
 };
 
 // As one unary call.
-StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, PostAnswer* answer);
+StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, uint64_t deadline_ns, PostAnswer* answer);
 
 }  // namespace ferry::client

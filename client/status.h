@@ -43,6 +43,7 @@ enum Code {
 
 // Reasons that the library gives itself; a subset of the closed list.
 inline constexpr char kReasonFieldInvalid[] = "FIELD_INVALID";
+inline constexpr char kReasonBatchTooLarge[] = "BATCH_TOO_LARGE";
 inline constexpr char kReasonDaemonLost[] = "DAEMON_LOST";
 inline constexpr char kReasonForked[] = "FORKED";
 inline constexpr char kReasonCancelled[] = "CANCELLED";

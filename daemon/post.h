@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "transfer/types.h"
@@ -30,8 +31,11 @@ struct PostBatch {
   // whether no defined_at was given.
   std::vector<TransferSpec> specs;
   std::vector<absl::Duration> deadlines;  // per spec; zero: the daemon's default
-  // Found while converting; if there are any the batch is refused.
+  // What is wrong, found by whoever looks at the batch; if there is anything it is refused. Of an
+  // entry only what was found first is told.
   std::vector<Violation> violations;
+  absl::flat_hash_set<size_t> bad_entries;
+  size_t size = 0;  // as it was sent: `specs` may not have been made
 };
 
 struct PostReply {

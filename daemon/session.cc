@@ -17,6 +17,19 @@ absl::Status OutsideArena(const Range& extent, const Arena& arena) {
                             arena.id.ToString(), ", which has ", arena.bytes, " bytes"));
 }
 
+// Each arena that the layout has bytes of, once.
+template <typename Function>
+void ForEachArena(const Layout& layout, Function function) {
+  absl::flat_hash_set<ArenaId> others;  // than the last one
+  ArenaId last;
+  for (const Range& extent : layout.extents()) {
+    if (extent.arena == last) continue;
+    if (last != ArenaId()) others.insert(last);
+    last = extent.arena;
+    if (!others.contains(last)) function(last);
+  }
+}
+
 // How the request called the extent.
 std::string FieldOf(size_t buffer, const Layout& layout, size_t extent) {
   const Layout::Blocks* blocks = layout.blocks();
@@ -162,7 +175,6 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
       full = WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
     }
     violations.push_back({"buffers", std::move(full)});
-    return violations;
   }
   if (next_sequence_ + batch.specs.size() > (uint64_t{1} << kTransferSequenceBits)) {
     violations.push_back(
@@ -170,7 +182,6 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
                           absl::StrCat(id_.ToString(),
                                        " has given out all its transfer ids; open "
                                        "another one"))});
-    return violations;
   }
   if (batch.prepare && prepared_.size() == FERRY_PREPARED_BATCHES) {
     violations.push_back(
@@ -178,17 +189,17 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
          Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
                absl::StrCat("prepare a batch: ", id_.ToString(), " has ", FERRY_PREPARED_BATCHES,
                             " prepared batches, and may have no more; release some"))});
-    return violations;
   }
   if (over_devices_.empty()) over_devices_.resize(FERRY_TIMELINE_COUNTERS);
-  const std::optional<GlobalDeviceId>& bound = over_devices_[batch.over_timeline];
+  const std::optional<GlobalDeviceId> bound = batch.over_timeline < over_devices_.size()
+                                                  ? over_devices_[batch.over_timeline]
+                                                  : std::nullopt;
   if (!batch.prepare && bound.has_value() && *bound != batch.device) {
     violations.push_back({"options.over_timeline",
                           Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                                 absl::StrCat("'over' counter ", batch.over_timeline,
                                              " is bound to ", bound->ToString(),
                                              "; use another one for ", batch.device.ToString()))});
-    return violations;
   }
   const Arena* last = nullptr;
   for (size_t i = 0; i < batch.specs.size(); ++i) {
@@ -201,6 +212,7 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
     if (!spec.defined) {
       spec.defined = timelines_->DefinedValue(spec.defined_timeline) >= spec.defined_value;
     }
+    if (batch.bad_entries.contains(i)) continue;
     const absl::Span<const Range> extents = spec.layout.extents();
     for (size_t e = 0; e < extents.size(); ++e) {
       const Range& extent = extents[e];
@@ -223,6 +235,7 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
       }
       if (!status.ok()) {
         violations.push_back({FieldOf(i, spec.layout, e), std::move(status)});
+        batch.bad_entries.insert(i);
       }
     }
   }
@@ -247,9 +260,7 @@ PostReply Session::Admit(PostBatch& batch) {
     } else {
       spec.over_value = value++;
     }
-    for (const Range& extent : spec.layout.extents()) {
-      ++arenas_.find(extent.arena)->second->transfers;
-    }
+    ForEachArena(spec.layout, [&](ArenaId arena) { ++arenas_.find(arena)->second->transfers; });
   }
   return reply;
 }
@@ -308,9 +319,7 @@ uint64_t Session::prepared_firings() const {
 void Session::OnEnded(const Ended& ended) {
   const uint64_t sequence = SequenceOf(ended.transfer);
   const bool ok = ended.status.ok();
-  for (const Range& extent : ended.layout.extents()) {
-    --arenas_.find(extent.arena)->second->transfers;
-  }
+  ForEachArena(ended.layout, [&](ArenaId arena) { --arenas_.find(arena)->second->transfers; });
   --use_.transfers_in_flight;
   if (ok) {
     ++transfers_ok_;

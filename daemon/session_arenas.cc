@@ -12,6 +12,13 @@
 namespace ferry {
 namespace {
 
+absl::Status WithHolders(const absl::Status& status, const std::string& holders) {
+  return WithText(status, absl::StrCat(status.message(), "; largest holders: ", holders));
+}
+
+}  // namespace
+namespace {
+
 // Allocations of a GPU arena: their descriptors fit one packet, here and between daemons.
 constexpr size_t kMostSegments = 2;
 
@@ -33,8 +40,7 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
     return Refuse(connection, sequence, std::move(refused));
   }
   if (absl::Status reserved = session.ReserveArena(bytes); !reserved.ok()) {
-    return Refuse(connection, sequence,
-                  Annotate(reserved, absl::StrCat("largest holders: ", LargestHolders())));
+    return Refuse(connection, sequence, WithHolders(reserved, LargestHolders()));
   }
   device->coming_bytes += bytes;
   device->memory->Post(
@@ -105,7 +111,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
     session->UnreserveArena(bytes);
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
-      why = Annotate(why, absl::StrCat("largest holders: ", LargestHolders(&device)));
+      why = WithHolders(why, LargestHolders(&device));
     }
     return Refuse(connection, sequence, Annotate(why, "register an arena"));
   }

@@ -40,15 +40,16 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   }
   const absl::Time now = control_.Now();
   reply.violations = std::move(batch.violations);
-  if (reply.violations.empty()) reply.violations = session.CheckAndComplete(batch, now);
-  if (reply.violations.empty()) {
-    for (TransferEngine::EntryError& error : engine_.Check(batch.specs)) {
-      reply.violations.push_back(
-          {absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
-    }
+  for (Violation& violation : session.CheckAndComplete(batch, now)) {
+    reply.violations.push_back(std::move(violation));
+  }
+  for (TransferEngine::EntryError& error : engine_.Check(batch.specs)) {
+    if (batch.bad_entries.contains(error.index)) continue;
+    reply.violations.push_back(
+        {absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
   }
   if (!reply.violations.empty()) {
-    reply.status = RefusedBatch(reply.violations, batch.specs.size());
+    reply.status = RefusedBatch(reply.violations, batch.size);
     metrics_.OnRejected(reply.status);
     return reply;
   }

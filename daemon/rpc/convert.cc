@@ -142,6 +142,7 @@ void CheckOverlaps(PostBatch& batch) {
   const absl::StatusOr<std::vector<Overlap>> overlaps = FindOverlaps(layouts);
   if (!overlaps.ok()) return batch.violations.push_back({"buffers", overlaps.status()});
   for (const Overlap& overlap : *overlaps) {
+    batch.bad_entries.insert(overlap.second);
     batch.violations.push_back(
         {absl::StrCat("buffers[", overlap.second, "]"),
          Invalid(absl::StrCat("writes bytes of ", overlap.arena.ToString(), " at offset ",
@@ -158,6 +159,7 @@ PostBatch ConvertBatch(const Request& request, Side side,
   batch.side = side;
   batch.device = GlobalDeviceId(request.device_id());
   const size_t count = static_cast<size_t>(request.buffers_size());
+  batch.size = count;
   const auto bad = [&batch](std::string field, absl::Status status) {
     batch.violations.push_back({std::move(field), std::move(status)});
   };
@@ -225,6 +227,9 @@ PostBatch ConvertBatch(const Request& request, Side side,
   batch.specs.resize(count);
   batch.deadlines.resize(count, default_deadline);
   for (size_t i = 0; i < count; ++i) {
+    const auto bad_entry = [&](const std::string& field, absl::Status status) {
+      if (batch.bad_entries.insert(i).second) bad(field, std::move(status));
+    };
     TransferSpec& spec = batch.specs[i];
     const v1::Buffer& buffer = request.buffers(static_cast<int>(i));
     const std::string& key = request.transfer_keys(static_cast<int>(i));
@@ -236,24 +241,24 @@ PostBatch ConvertBatch(const Request& request, Side side,
     spec.key.source = side == Side::kSend ? batch.device : remote;
     spec.key.destination = side == Side::kSend ? remote : batch.device;
     if (key.empty() || key.size() > kMaxKeyBytes) {
-      bad(absl::StrCat("transfer_keys[", i, "]"),
-          Invalid(absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, not ", key.size())));
+      bad_entry(absl::StrCat("transfer_keys[", i, "]"),
+                Invalid(absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, not ", key.size())));
     } else {
       spec.key.key = key;
     }
     if (absl::Status status = ConvertBuffer(buffer, spec); !status.ok()) {
-      bad(absl::StrCat("buffers[", i, "]"), std::move(status));
+      bad_entry(absl::StrCat("buffers[", i, "]"), std::move(status));
     }
     if (batch.prepare && buffer.has_defined_at()) {
-      bad(absl::StrCat("buffers[", i, "].defined_at"),
-          Invalid("a prepared transfer is fired by its batch's own words"));
+      bad_entry(absl::StrCat("buffers[", i, "].defined_at"),
+                Invalid("a prepared transfer is fired by its batch's own words"));
     }
     if (buffer.has_deadline()) {
       absl::StatusOr<absl::Duration> deadline = ToDuration(buffer.deadline());
       if (deadline.ok()) {
         batch.deadlines[i] = *deadline;
       } else {
-        bad(absl::StrCat("buffers[", i, "].deadline"), deadline.status());
+        bad_entry(absl::StrCat("buffers[", i, "].deadline"), deadline.status());
       }
     }
   }

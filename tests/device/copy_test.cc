@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -127,7 +128,7 @@ TEST(HostCopier, StepsOfAllSizesEndInTheirOrder) {
     }
     while (!copier.TakeOver().has_value()) {
     }
-    ASSERT_EQ(std::memcmp(destinations[over].data(), source.data(), destinations[over].size()), 0)
+    ASSERT_TRUE(std::equal(destinations[over].begin(), destinations[over].end(), source.begin()))
         << over;
   }
   EXPECT_FALSE(copier.TakeOver().has_value());

@@ -21,7 +21,6 @@ std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket) {
   grpc::ChannelArguments arguments;
   // A daemon that is just starting is tried again soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(-1);
@@ -43,6 +42,7 @@ absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
   RETURN_IF_ERROR(CheckSocket(globals.AdminSocket()));
   AdminClient client;
   client.stub_ = ferry::admin::v1::AdminService::NewStub(AdminChannel(globals.AdminSocket()));
+  client.socket_ = globals.AdminSocket();
   client.timeout_ = globals.timeout.value_or(kAdminTimeout);
   return client;
 }

@@ -11,7 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "ferry/admin/v1/admin.grpc.pb.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/globals.h"
@@ -36,7 +39,11 @@ class AdminClient {
   absl::Status Call(Function call, absl::Duration timeout) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    return FromGrpc(call(*stub_, &context));
+    const absl::Status status = FromGrpc(call(*stub_, &context));
+    if (!absl::IsDeadlineExceeded(status)) return status;
+    return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
+                 absl::StrCat("asking ", socket_, ": no answer in ", absl::FormatDuration(timeout),
+                              " (stopped, or busy?); --timeout says how long to wait"));
   }
   template <typename Function>
   absl::Status Call(Function call) {
@@ -45,6 +52,7 @@ class AdminClient {
 
  private:
   std::unique_ptr<ferry::admin::v1::AdminService::Stub> stub_;
+  std::string socket_;
   absl::Duration timeout_;
 };
 

@@ -51,8 +51,11 @@ void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queu
   link.error = UCS_OK;
   if (link.endpoint == nullptr) return;
   if (!link.channel->forceable) {
-    const bool stuck = std::any_of(stopped.begin(), stopped.end(), [](const Op* op) {
-      return !op->receive() && op->in_flight > 0;
+    // Those too that were aborted before, and have left the link.
+    const bool stuck = std::any_of(ops.begin(), ops.end(), [&](const auto& entry) {
+      const Op& op = *entry.second;
+      return !op.receive() && op.in_flight > 0 && op.channel == link.channel &&
+             LinkKey{op.op.peer, op.op.remote_device} == link.key;
     });
     if (stuck && !link.channel->draining) Drain(*link.channel);
     link.endpoint = nullptr;  // stays open in UCX: closing it without force would wait for the peer

@@ -27,9 +27,8 @@ constexpr size_t kStagedAtOnce = 2 * kBytesAtOnce;
 // hundreds of others: the more of them are open the smaller each is, but for one message, which
 // each may have whatever the others do.
 constexpr size_t kChannelBytesAtOnce = 8 * kBytesAtOnce;
-// Tags of cancelled receives to watch for, and how many of them one Poll looks for.
+// Tags of cancelled receives to watch for.
 constexpr size_t kMostStrays = 65536;
-constexpr size_t kStraysPerPoll = 64;
 // Results wait for each other at most so long and so many.
 constexpr absl::Duration kHold = absl::Microseconds(50);
 constexpr size_t kHeld = 64;
@@ -315,14 +314,15 @@ bool UcxTransport::Impl::PumpSends(Channel& channel) {
   return any;
 }
 
-void UcxTransport::Impl::DropStrays(Channel& channel) {
-  const size_t count = std::min(channel.strays.size(), kStraysPerPoll);
-  for (size_t i = 0; i < count; ++i) {
+bool UcxTransport::Impl::DropStrays(Channel& channel, size_t most) {
+  bool any = false;
+  for (size_t left = std::min(channel.strays.size(), most); left > 0; --left) {
     Stray stray = channel.strays.front();
     channel.strays.pop_front();
-    while (stray.messages > 0 && DropMessage(channel, stray.tag)) --stray.messages;
+    for (; stray.messages > 0 && DropMessage(channel, stray.tag); --stray.messages) any = true;
     if (stray.messages > 0) channel.strays.push_back(stray);
   }
+  return any;
 }
 
 bool UcxTransport::Impl::DropMessage(Channel& channel, uint64_t tag) {

@@ -220,12 +220,15 @@ struct UcxTransport::Impl {
   // After progress of the channel's worker. Here and not in UCX's callbacks, which must not call
   // UCX for much, and not in Launch or Abort, which must not answer.
   bool AfterProgress(Channel& channel);
+  // UCX does not wake the lane for what has come already: all of it was looked at.
+  bool MayPark(Channel& channel);
   void Enqueue(Op& send);
   // UCX has taken a message, or given it back.
   void Occupy(Channel& channel, Window& window, size_t bytes);
   void Vacate(Channel& channel, Window& window, size_t bytes);
   bool PumpSends(Channel& channel);
-  void DropStrays(Channel& channel);
+  // Looks for at most so many strays; whether any has come.
+  bool DropStrays(Channel& channel, size_t most);
   bool DropMessage(Channel& channel, uint64_t tag);
   // Hands the results to the sink, a moment later while more is under way: each call of the sink
   // wakes whoever waits for it.

@@ -23,6 +23,7 @@ namespace {
 constexpr absl::Duration kTakeDownPatience = absl::Seconds(1);
 // Receives that one Poll looks for in vain; before the lane parks it looks for all.
 constexpr size_t kArrivalsPerPoll = 256;
+constexpr size_t kStraysPerPoll = 64;
 
 // UCX's settings as pairs; what the operator has set in the environment stays.
 UcxWorker::Settings WithDefaults(UcxWorker::Settings settings, const UcxWorker::Settings& tuning) {
@@ -59,10 +60,7 @@ absl::Status UcxTransport::Impl::AddChannel(const std::string& kind,
   channel->forceable = kind != kUcxShm;
   channel->worker->SetHooks([this, c = channel.get()] { return AfterProgress(*c); },
                             [this, c = channel.get()] { return Busy(*c); },
-                            [this, c = channel.get()] {
-                              const size_t all = c->arriving.size();
-                              return results.empty() && !TakeArrivals(*c, all);
-                            });
+                            [this, c = channel.get()] { return MayPark(*c); });
   lane.AddPoller(channel->worker.get());
   addresses.push_back({kind, channel->worker->address()});
   channels.push_back(std::move(channel));
@@ -112,6 +110,11 @@ bool UcxTransport::Impl::Busy(const Channel& channel) const {
          !failed_ops.empty() || !failed_links.empty();
 }
 
+bool UcxTransport::Impl::MayPark(Channel& channel) {
+  return results.empty() && !TakeArrivals(channel, channel.arriving.size()) &&
+         !DropStrays(channel, channel.strays.size());
+}
+
 bool UcxTransport::Impl::AfterProgress(Channel& channel) {
   bool any = TakeArrivals(channel, kArrivalsPerPoll);  // first: some of these fail at once
   for (Link* link : std::exchange(failed_links, {})) {
@@ -137,7 +140,7 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
                                    [&](const auto& link) { return link->channel == &channel; }),
                     old_links.end());
   }
-  DropStrays(channel);
+  any |= DropStrays(channel, kStraysPerPoll);
   if (channel.draining && channel.drained()) PostFinishDraining(channel);
   return Answer() || any;
 }
