@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kBytes = 3 * kMiB + 17;
+constexpr uint64_t kNcclBytes = 3 * kMiB + 17;
 
 class MultiGpuNcclTest : public GpuTest {
  protected:
@@ -43,7 +43,7 @@ class MultiGpuNcclTest : public GpuTest {
     return options;
   }
   void ExpectMoves(End& from, End& to, const PostOptions& options = Nccl(),
-                   uint64_t bytes = kBytes) {
+                   uint64_t bytes = kNcclBytes) {
     const std::string key = absl::StrCat("key-", ++keys_);
     Fill(from.arena, 0, bytes, keys_);
     Fill(to.arena, 0, bytes, keys_ + 1000);
@@ -65,18 +65,18 @@ class MultiGpuNcclTest : public GpuTest {
 
 TEST_F(MultiGpuNcclTest, OneCommunicatorServesBothDirectionsAndManyBatches) {
   if (!StartDaemons(2)) return;
-  End a = Open(0, 0, 2 * kBytes), b = Open(1, 0, 2 * kBytes);
+  End a = Open(0, 0, 2 * kNcclBytes), b = Open(1, 0, 2 * kNcclBytes);
   for (int round = 0; round < 5; ++round) {
     std::vector<Batch> batches;
-    Fill(a.arena, 0, kBytes, 2 * round);
-    Fill(b.arena, 0, kBytes, 2 * round + 1);
-    batches.push_back(Receive(b, a, "up", {b.arena.Range(kBytes, kBytes)}, Nccl()));
-    batches.push_back(Receive(a, b, "down", {a.arena.Range(kBytes, kBytes)}, Nccl()));
-    batches.push_back(Send(a, b, "up", {a.arena.Range(0, kBytes)}, Nccl()));
-    batches.push_back(Send(b, a, "down", {b.arena.Range(0, kBytes)}, Nccl()));
+    Fill(a.arena, 0, kNcclBytes, 2 * round);
+    Fill(b.arena, 0, kNcclBytes, 2 * round + 1);
+    batches.push_back(Receive(b, a, "up", {b.arena.Range(kNcclBytes, kNcclBytes)}, Nccl()));
+    batches.push_back(Receive(a, b, "down", {a.arena.Range(kNcclBytes, kNcclBytes)}, Nccl()));
+    batches.push_back(Send(a, b, "up", {a.arena.Range(0, kNcclBytes)}, Nccl()));
+    batches.push_back(Send(b, a, "down", {b.arena.Range(0, kNcclBytes)}, Nccl()));
     for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
-    ASSERT_TRUE(Has(b.arena, kBytes, kBytes, 2 * round));
-    ASSERT_TRUE(Has(a.arena, kBytes, kBytes, 2 * round + 1));
+    ASSERT_TRUE(Has(b.arena, kNcclBytes, kNcclBytes, 2 * round));
+    ASSERT_TRUE(Has(a.arena, kNcclBytes, kNcclBytes, 2 * round + 1));
   }
   for (size_t i : {0, 1}) {
     const auto comms = node(i).admin().Comms();
@@ -87,7 +87,7 @@ TEST_F(MultiGpuNcclTest, OneCommunicatorServesBothDirectionsAndManyBatches) {
     EXPECT_EQ(comms.comms(0).high_device_id(), b.device);
     EXPECT_EQ(comms.comms(0).device_id(), i == 0 ? a.device : b.device);
     EXPECT_GE(comms.comms(0).groups(), 5u);
-    EXPECT_EQ(comms.comms(0).moved_bytes(), 10 * kBytes);
+    EXPECT_EQ(comms.comms(0).moved_bytes(), 10 * kNcclBytes);
     EXPECT_GT(comms.comms(0).bytes(), 0u);
     EXPECT_NE(comms.comms(0).low_incarnation(), comms.comms(0).high_incarnation());
     EXPECT_THAT(node(i).admin().Status().nccl(), HasSubstr("2."));
@@ -127,24 +127,25 @@ TEST_F(MultiGpuNcclTest, TheOrderInWhichClientsPostNeverMatters) {
 TEST_F(MultiGpuNcclTest, CrossedPairsOfThreeDaemons) {
   if (!StartDaemons(3)) return;
   std::vector<End> ends;
-  for (size_t i = 0; i < 3; ++i) ends.push_back(Open(i, 0, 4 * kBytes));
+  for (size_t i = 0; i < 3; ++i) ends.push_back(Open(i, 0, 4 * kNcclBytes));
   for (int round = 0; round < 5; ++round) {
-    for (size_t i = 0; i < 3; ++i) Fill(ends[i].arena, 0, kBytes, 10 * round + i);
+    for (size_t i = 0; i < 3; ++i) Fill(ends[i].arena, 0, kNcclBytes, 10 * round + i);
     std::vector<Batch> batches;
     for (size_t i = 0; i < 3; ++i) {
       for (size_t j = 0; j < 3; ++j) {
         if (i == j) continue;
         const std::string key = absl::StrCat(i, "-", j);
-        batches.push_back(Send(ends[i], ends[j], key, {ends[i].arena.Range(0, kBytes)}, Nccl()));
+        batches.push_back(
+            Send(ends[i], ends[j], key, {ends[i].arena.Range(0, kNcclBytes)}, Nccl()));
         batches.push_back(Receive(ends[j], ends[i], key,
-                                  {ends[j].arena.Range(kBytes * (1 + i), kBytes)}, Nccl()));
+                                  {ends[j].arena.Range(kNcclBytes * (1 + i), kNcclBytes)}, Nccl()));
       }
     }
     for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
     for (size_t i = 0; i < 3; ++i) {
       for (size_t j = 0; j < 3; ++j) {
         if (i == j) continue;
-        ASSERT_TRUE(Has(ends[j].arena, kBytes * (1 + i), kBytes, 10 * round + i));
+        ASSERT_TRUE(Has(ends[j].arena, kNcclBytes * (1 + i), kNcclBytes, 10 * round + i));
       }
     }
   }
@@ -153,7 +154,7 @@ TEST_F(MultiGpuNcclTest, CrossedPairsOfThreeDaemons) {
 
 TEST_F(MultiGpuNcclTest, OperatorsWarmEvictAndAbort) {
   if (!StartDaemons(2)) return;
-  End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   const auto open = [&](size_t count) {
     return Await([&] {
       return node(0).admin().CountComms("open") == count &&
@@ -182,7 +183,7 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledInTheMiddleOfGroupsIsToldAndComesBack) {
   ClusterOptions options;
   options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));
   if (!StartDaemons(2, options)) return;
-  const uint64_t bytes = fake() ? kBytes : 256 * kMiB;
+  const uint64_t bytes = fake() ? kNcclBytes : 256 * kMiB;
   End a = Open(0, 0, bytes);
   {
     End b = Open(1, 0, bytes);
@@ -217,7 +218,7 @@ TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
   ClusterOptions options;
   options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));
   if (!StartDaemons(2, options)) return;
-  const uint64_t bytes = fake() ? kBytes : 256 * kMiB;
+  const uint64_t bytes = fake() ? kNcclBytes : 256 * kMiB;
   End a = Open(0, 0, bytes), b = Open(1, 0, bytes);
   ExpectMoves(a, b);
   WriteFile(Gate("groups"), "");
@@ -247,9 +248,9 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
   const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
   if (!StartWithFaults(gate, {}, gate)) return;
   WriteFile(Gate("opens"), "");
-  End a = Open(0, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes);
   {
-    End b = Open(1, 0, kBytes);
+    End b = Open(1, 0, kNcclBytes);
     Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
     Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
     ASSERT_TRUE(Await([&] {
@@ -261,7 +262,7 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
   }
   std::filesystem::remove(Gate("opens"));
   ASSERT_TRUE(node(1).Start());
-  End b = Open(1, 0, kBytes);
+  End b = Open(1, 0, kNcclBytes);
   ExpectMoves(a, b);
 }
 
@@ -269,7 +270,7 @@ TEST_F(MultiGpuNcclTest, WhatCannotBeOpenedGoesByTheNextRouteAndIsTriedAgain) {
   ClusterOptions options;
   options.transfer = "order: [nccl, mapped]";
   if (!StartWithFaults("fail_open=1", options)) return;
-  End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   ExpectMoves(a, b, {});
   const auto failed = node(0).admin().Comms();
   ASSERT_EQ(failed.comms_size(), 1);
@@ -280,7 +281,7 @@ TEST_F(MultiGpuNcclTest, WhatCannotBeOpenedGoesByTheNextRouteAndIsTriedAgain) {
 
 TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsEndsWhatIsOnTheCommunicator) {
   if (!StartWithFaults("async_error=2")) return;  // the first is the warm-up
-  End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
   Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
   EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/COMM_ABORTED", HasSubstr("remote process exited")));
@@ -291,7 +292,7 @@ TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsEndsWhatIsOnTheCommunicator) {
 
 TEST_F(MultiGpuNcclTest, ALaneThatIsStuckInNcclIsFreedByAnAbort) {
   if (!StartWithFaults("stuck_launch=2")) return;
-  End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
   Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
   ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
@@ -303,7 +304,7 @@ TEST_F(MultiGpuNcclTest, ALaneThatIsStuckInNcclIsFreedByAnAbort) {
 
 TEST_F(MultiGpuNcclTest, AnOpeningThatHangsIsFreedByAnAbort) {
   if (!StartWithFaults("hang_open=1")) return;
-  End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
   Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
   ASSERT_TRUE(Await([&] { return node(1).admin().CountComms("opening") == 1; }));
@@ -314,7 +315,7 @@ TEST_F(MultiGpuNcclTest, AnOpeningThatHangsIsFreedByAnAbort) {
 
 TEST_F(MultiGpuNcclTest, TwoVersionsOfNcclDoNotMeet) {
   if (!StartWithFaults("", {}, "version=22703")) return;
-  End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
   Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
   EXPECT_THAT(receive.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE",
@@ -326,7 +327,7 @@ TEST_F(MultiGpuNcclTest, ADaemonWithoutNcclSaysWhatIsMissing) {
   ClusterOptions options;
   options.environment = {"FERRY_NCCL_LIBRARY=/nowhere/libnccl.so.2"};
   if (!StartDaemons(2, options)) return;
-  End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   ExpectMoves(a, b, {});
   Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
   Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
@@ -341,7 +342,7 @@ TEST_F(MultiGpuNcclTest, BeyondTheirBytesIdleCommunicatorsGo) {
   options.limits = "comm_bytes_per_gpu: 1MiB";  // the one used last stays all the same
   if (!StartDaemons(3, options)) return;
   std::vector<End> ends;
-  for (size_t i = 0; i < 3; ++i) ends.push_back(Open(i, 0, kBytes));
+  for (size_t i = 0; i < 3; ++i) ends.push_back(Open(i, 0, kNcclBytes));
   for (int round = 0; round < 3; ++round) {
     ExpectMoves(ends[1], ends[0]);
     ExpectMoves(ends[2], ends[1]);
