@@ -15,7 +15,7 @@
 namespace ferry::compute::testing {
 namespace {
 
-constexpr int kRandom = 50'000;
+constexpr int kRandom = 20'000;
 
 // `value` and the next two of Float to each side, with both signs.
 template <typename Float>
@@ -71,9 +71,10 @@ void ExpectNearest(DType from, const std::vector<Value>& values, const Definitio
   for (const Overflow overflow : {Overflow::kNanOrInf, Overflow::kSaturate}) {
     const Bytes out = Converted(from, bytes, definition.type, values.size(), {overflow});
     for (size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(BitsAt(definition.type, out, i),
-                oracle.Encode(static_cast<long double>(values[i]), overflow))
-          << NameOf(from) << " to " << NameOf(definition.type) << ": " << +values[i];
+      const uint32_t expected = oracle.Encode(static_cast<long double>(values[i]), overflow);
+      if (BitsAt(definition.type, out, i) == expected) continue;  // ASSERT_EQ takes far longer
+      FAIL() << NameOf(from) << " to " << NameOf(definition.type) << ": " << values[i] << " is "
+             << BitsAt(definition.type, out, i) << ", should be " << expected;
     }
   }
 }
