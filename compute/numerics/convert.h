@@ -17,8 +17,8 @@ enum class Overflow : uint8_t {
   kNanOrInf,  // infinity; where the type has none, NaN
   kSaturate,  // the largest finite value with its sign, for infinities too
 };
-// f4e2m1fn has neither infinity nor NaN: it saturates in both modes, and NaN becomes +6. To f64, and
-// from a narrower type to f32, everything is exact, infinities too, and no mode matters.
+// f4e2m1fn has neither infinity nor NaN: it saturates in both modes, and NaN becomes +6. To f64,
+// and from a narrower type to f32, everything is exact, infinities too, and no mode matters.
 
 // How a value between two powers of two becomes one of them: f8e8m0fnu only.
 enum class ScaleRounding : uint8_t {
