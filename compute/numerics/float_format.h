@@ -91,18 +91,12 @@ uint32_t EncodeAsE8M0(Float value, ConvertMode mode) {
   const Bits moved = in.magnitude - (static_cast<Bits>(In::kBias - 127) << In::kMantissa);
   const Bits floor = moved >> In::kMantissa;
   const Bits rest = moved & In::kFraction;
-  bool up = false;
-  switch (mode.scale_rounding) {
-    case ScaleRounding::kFloor:
-      break;
-    case ScaleRounding::kCeil:
-      up = rest != 0;
-      break;
-    case ScaleRounding::kNearestHalfUp:
-      up = rest > In::kFraction / 2 || floor == 0;
-      break;
-  }
-  const Bits code = floor + (up ? 1 : 0);
+  constexpr Bits kNever = In::kFraction + 1;
+  const bool half_up = mode.scale_rounding == ScaleRounding::kNearestHalfUp && floor != 0;
+  const Bits first_up = mode.scale_rounding == ScaleRounding::kFloor ? kNever
+                        : half_up                                    ? kNever / 2
+                                                                     : 1;
+  const Bits code = floor + (rest >= first_up ? 1 : 0);
   return code <= kMax ? static_cast<uint32_t>(code) : beyond;
 }
 

@@ -75,19 +75,22 @@ Sweep Scales(ConvertMode mode) {
   return sweep;
 }
 
-// `count` f32 from the bits `begin` on, all of one sign.
-bool Check(const Sweep& sweep, uint32_t begin, uint32_t count) {
-  std::vector<uint32_t> bits(count);
-  for (uint32_t i = 0; i < count; ++i) bits[i] = begin + i;
-  const Bytes out = Converted(DType::kF32, BytesOfValues(bits), sweep.type, count, sweep.mode);
-  const std::vector<Step>& steps = begin < kSign ? sweep.positive : sweep.negative;
+// The f32 of `bits`, which count up and are all of one sign.
+bool Check(const Sweep& sweep, const std::vector<uint32_t>& bits, Bytes& out) {
+  Convert(DType::kF32, reinterpret_cast<const std::byte*>(bits.data()), sweep.type, out.data(),
+          bits.size(), sweep.mode);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(out.data());
+  const int width = InfoOf(sweep.type).bits;
+  const std::vector<Step>& steps = bits[0] < kSign ? sweep.positive : sweep.negative;
   const auto above = [](uint32_t magnitude, const Step& step) { return magnitude < step.first; };
-  auto next = std::upper_bound(steps.begin(), steps.end(), begin & ~kSign, above);
-  for (uint32_t i = 0; i < count; ++i) {
+  auto next = std::upper_bound(steps.begin(), steps.end(), bits[0] & ~kSign, above);
+  for (uint32_t i = 0; i < bits.size(); ++i) {
     const uint32_t magnitude = bits[i] & ~kSign;
     while (next != steps.end() && next->first <= magnitude) ++next;
     const uint32_t expected = magnitude > kInfinity ? sweep.nan : std::prev(next)->code;
-    const auto got = static_cast<uint32_t>(BitsAt(sweep.type, out, i));
+    const uint32_t got = width == 4   ? bytes[i / 2] >> (i % 2 * 4) & 0xF
+                         : width == 8 ? bytes[i]
+                                      : bytes[2 * i] | bytes[2 * i + 1] << 8;
     if (got == expected) continue;
     std::fprintf(stderr, "f32 %08x to %s, overflow %d, rounding %d: %x, should be %x\n", bits[i],
                  std::string(NameOf(sweep.type)).c_str(), static_cast<int>(sweep.mode.overflow),
@@ -109,11 +112,14 @@ int Main(int threads) {
   std::atomic<uint64_t> next_run = 0;
   std::atomic<bool> wrong = false;
   const auto work = [&] {
+    std::vector<uint32_t> bits(kRun);
+    Bytes out(kRun * 2);
     while (!wrong) {
       const uint64_t begin = next_run.fetch_add(1) * kRun;
       if (begin >> 32 != 0) return;
+      for (uint32_t i = 0; i < kRun; ++i) bits[i] = static_cast<uint32_t>(begin) + i;
       for (const Sweep& sweep : sweeps) {
-        if (!Check(sweep, static_cast<uint32_t>(begin), kRun)) wrong = true;
+        if (!Check(sweep, bits, out)) wrong = true;
       }
     }
   };
