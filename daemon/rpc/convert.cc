@@ -228,7 +228,8 @@ PostBatch ConvertBatch(const Request& request, Side side,
   batch.deadlines.resize(count, default_deadline);
   for (size_t i = 0; i < count; ++i) {
     const auto bad_entry = [&](const std::string& field, absl::Status status) {
-      if (batch.bad_entries.insert(i).second) bad(field, std::move(status));
+      batch.bad_entries.insert(i);
+      bad(field, std::move(status));
     };
     TransferSpec& spec = batch.specs[i];
     const v1::Buffer& buffer = request.buffers(static_cast<int>(i));

@@ -317,7 +317,7 @@ TEST(ConfigTest, ProblemsOfFlagsAndEnvironmentNameThem) {
   EXPECT_THAT(message, HasSubstr("environment FERRY_PEER__UIDS: peer.uids: is not YAML: "));
   EXPECT_THAT(message,
               HasSubstr("environment FERRY_TRANSFER__UCX: transfer.ucx: is a section; known "
-                        "here: net_devices, net_tls, shm_tls"));
+                        "here: direct, library, net_devices, net_tls, shm_tls, staging"));
   EXPECT_THAT(message, HasSubstr("--log-level: log.level: 'loud' is not one of"));
 }
 

@@ -192,24 +192,6 @@ TEST_P(Manners, BothDirectionsAtOnce) {
   }
 }
 
-// What a batch of receives leaves behind is dropped to the last, though nothing else comes that
-// would wake the lane: the senders are told.
-TEST_P(Manners, AllThatComesForAbortedReceivesIsDropped) {
-  if (!rig_->two_sided()) return;  // nothing comes
-  constexpr uint64_t kCount = 300;
-  constexpr uint64_t kSize = uint64_t{64} << 10;
-  std::vector<Move> moves;
-  for (uint64_t id = 1; id <= kCount; ++id) {
-    const uint64_t offset = (id - 1) * kSize;
-    moves.push_back({id, {{offset, kSize}}, {{offset, kSize}}});
-  }
-  rig_->LaunchHalf(1, 0, moves);
-  for (uint64_t id = 1; id <= kCount; ++id) rig_->Abort(1, id, Why());
-  rig_->answers(1).AwaitCount(kCount);
-  rig_->LaunchHalf(0, 0, moves);
-  rig_->answers(0).AwaitCount(kCount);
-}
-
 // Whatever an abort meets, each half is answered once, OK or with its reason, and what follows
 // works.
 TEST_P(MannersOfOne, AbortBeforeAndAfterTheStart) {
