@@ -219,8 +219,11 @@ PostBatch ConvertBatch(const Request& request, Side side,
     bad("options.priority",
         Invalid(absl::StrCat(options.priority(), " is not within -100 to 100")));
   }
+  Route route = Route::kUnspecified;  // who looks at the rest of a bad batch meets known ones only
   if (options.route() < 0 || options.route() >= kRoutes) {
     bad("options.route", Invalid(absl::StrCat("route ", options.route(), " is unknown")));
+  } else {
+    route = static_cast<Route>(options.route());
   }
   batch.prepare = request.prepare();
   if (batch.prepare && count == 0) bad("buffers", Invalid("a prepared batch has one at least"));
@@ -237,7 +240,7 @@ PostBatch ConvertBatch(const Request& request, Side side,
     spec.side = side;
     spec.prepared = batch.prepare;
     spec.priority = options.priority();
-    spec.route = static_cast<Route>(options.route());
+    spec.route = route;
     const GlobalDeviceId remote(remotes.Get(static_cast<int>(i)));
     spec.key.source = side == Side::kSend ? batch.device : remote;
     spec.key.destination = side == Side::kSend ? remote : batch.device;
