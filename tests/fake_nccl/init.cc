@@ -111,7 +111,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm** out, int ranks, ncclUniqueId id, 
   if (rank < 0 || rank > 1) return Fail(kInvalidArgument, "no such rank");
   if (config != nullptr && config->magic != 0xcafebeef) Story("the configuration is not NCCL's");
   if (config != nullptr && config->blocking != 1) Story("only blocking communicators are known");
-  auto* const comm = new ncclComm;  // never deleted: its handle may be used after its end
+  // Never deleted: its handle may be used after its end.
+  static std::mutex mutex;
+  static auto* const all = new std::vector<ncclComm*>;
+  auto* const comm = new ncclComm;
+  {
+    std::lock_guard lock(mutex);
+    all->push_back(comm);
+  }
   comm->rank = rank;
   if (Cuda().cuCtxGetCurrent(&comm->context) != CUDA_SUCCESS || comm->context == nullptr) {
     Story("ncclCommInitRankConfig without a current context");
