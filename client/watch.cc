@@ -72,10 +72,12 @@ StatusPtr Session::WatchOne(Connection& connection, Ended ended, void* argument)
     }
     StatusPtr end = rpc.Explain(Method::kWatch, stream->Finish());
     if (end == nullptr) {
-      end =
-          Error(kUnavailable, kReasonNotReady, "watching the session: the daemon ended the stream");
+      // Without a reason: most often the daemon is on its way out, which OrCause then waits to
+      // hear.
+      end = Error(kUnavailable, "", "watching the session: the daemon ended the stream");
     }
     why = OrCause(connection, std::move(end));
+    if (why->code == kUnavailable && why->reason.empty()) why->reason = kReasonNotReady;
   }
   return why;
 }
