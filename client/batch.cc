@@ -180,7 +180,7 @@ StatusPtr TransferStatus(ferry_batch* batch, size_t index) {
                      std::to_string(batch->count));
   }
   if (!Reached(*batch, batch->first_value + index)) {
-    return Error(kFailedPrecondition, "",
+    return Error(kFailedPrecondition, kReasonFieldInvalid,
                  "transfer " + std::to_string(batch->first_id + index) + " is not over");
   }
   std::lock_guard lock(batch->mutex);

@@ -9,6 +9,31 @@
 namespace ferry::client {
 namespace {
 
+// What is no UTF-8 as '?': messages with it are refused as a whole.
+std::string Utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    const size_t size = first < 0x80   ? 1
+                        : first < 0xC2 ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF5 ? 4
+                                       : 0;
+    bool good = size > 0 && size <= text.size();
+    for (size_t i = 1; good && i < size; ++i) good = (text[i] & 0xC0) == 0x80;
+    if (good &&
+        size > 2) {  // neither a longer form of a shorter one, nor a surrogate, nor too large
+      const auto second = static_cast<unsigned char>(text[1]);
+      good = !(first == 0xE0 && second < 0xA0) && !(first == 0xED && second > 0x9F) &&
+             !(first == 0xF0 && second < 0x90) && !(first == 0xF4 && second > 0x8F);
+    }
+    out.append(good ? text.substr(0, size) : std::string_view("?"));
+    text.remove_prefix(good ? size : 1);
+  }
+  return out;
+}
+
 using protozero::pbf_writer;
 
 constexpr uint32_t kProtocolVersion = 1;
@@ -333,7 +358,7 @@ std::string EncodeCancel(uint64_t first_id, size_t count, const char* poison) {
     Writer writer(out);
     pbf_writer status(writer, 2);
     status.add_int32(1, kAborted);
-    if (*poison != '\0') status.add_string(2, poison);
+    if (*poison != '\0') status.add_string(2, Utf8(poison));
   }
   return out;
 }

@@ -56,7 +56,8 @@ class Connection {
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr ReleasePrepared(uint32_t number);
   // `post_by`: FERRY_POST_BY_...
-  // If the daemon does not answer for 30 s the session is given up as lost.
+  // If the daemon does not answer for 30 s the session is given up as lost; but a post by the
+  // stream, which has no deadline, waits for the daemon or its end.
   StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);
 

@@ -6,9 +6,9 @@
 namespace ferry::client {
 namespace {
 
-// A message over the server's limit ends its call: alone that is one refusal, on the stream it
-// would be everybody's. The daemon's limit for a batch is far below.
-constexpr size_t kMostBytes = 1 << 20;  // the daemon takes no more
+// The daemon's limit for a batch. A message over gRPC's own, which is above, would end its call
+// with a text of gRPC's, and on the stream everybody's.
+constexpr size_t kMostBytes = 1 << 20;
 
 StatusPtr NoMessage() {
   return Error(kInternal, kReasonProtocol, "posting a batch: the daemon's answer is no message");

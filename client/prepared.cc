@@ -179,7 +179,7 @@ StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire&
 StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
   return FirePreparedBy(prepared, firing, [prepared](const Place& place, uint64_t over) {
     if (over < place.fired) {
-      return Error(kFailedPrecondition, "",
+      return Error(kFailedPrecondition, kReasonFieldInvalid,
                    "firing " + NameOf(*prepared, place) + ": firing " +
                        std::to_string(place.fired) + " is not over");
     }

@@ -10,7 +10,8 @@ StatusPtr Session::Watch(Ended ended, void* argument) {
   std::lock_guard lock(mutex_);
   if (cause_ != nullptr) return Copy(cause_);
   if (watch_.joinable()) {
-    return Error(kFailedPrecondition, "", "watching the session: it has a watcher already");
+    return Error(kFailedPrecondition, kReasonFieldInvalid,
+                 "watching the session: it has a watcher already");
   }
   FERRY_CLIENT_RETURN_IF_ERROR(StartThread(
       "ferry-watch", [this, ended, argument] { RunWatch(ended, argument); }, &watch_));
@@ -71,9 +72,12 @@ StatusPtr Session::WatchOne(Connection& connection, Ended ended, void* argument)
     }
     StatusPtr end = rpc.Explain(Method::kWatch, stream->Finish());
     if (end == nullptr) {
+      // Without a reason: most often the daemon is on its way out, which OrCause then waits to
+      // hear.
       end = Error(kUnavailable, "", "watching the session: the daemon ended the stream");
     }
     why = OrCause(connection, std::move(end));
+    if (why->code == kUnavailable && why->reason.empty()) why->reason = kReasonNotReady;
   }
   return why;
 }

@@ -109,10 +109,11 @@ absl::Status Daemon::Impl::Start() {
   FlightRecorder::Get().Record("daemon.start", devices.list.size(), 0, 0,
                                absl::StrCat(config.node.name, " ", incarnation.ToString()));
   FERRY_LOG(info, "daemon.start", LogFields("node", config.node.name, "incarnation", incarnation),
-            "version {} in {} with {} host devices, gpus {}, ucx {}", FERRY_VERSION,
+            "version {} in {} with {} host devices, gpus {}, ucx {}, nccl {}", FERRY_VERSION,
             config.node.runtime_dir, devices.list.size() - devices.gpus.size(),
             devices.gpus.empty() ? gpus_missing : absl::StrCat(devices.gpus.size()),
-            ucx_version.empty() ? ucx_missing : ucx_version);
+            ucx_version.empty() ? ucx_missing : ucx_version,
+            nccl.api == nullptr ? nccl.missing : nccl.api->version_text());
   return absl::OkStatus();
 }
 
@@ -207,6 +208,7 @@ void Daemon::Impl::Stop() {
     if (*server != nullptr) (*server)->Shutdown();
   }
   control.Stop();
+  if (driver != nullptr) driver->StopComms();
   devices.list.clear();
   if (!lock.valid()) return;  // they are another daemon's
   for (const char* socket : {"client/attach.sock", "client/client.sock", "admin/admin.sock",

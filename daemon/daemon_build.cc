@@ -16,7 +16,28 @@
 
 namespace ferry {
 
+void Daemon::Impl::OpenNccl() {
+  const auto& order = config.transfer.order;
+  nccl.max_ctas = static_cast<int>(config.transfer.nccl.max_ctas);
+  nccl.bytes_per_gpu = config.limits.comm_bytes_per_gpu;
+  nccl.idle = config.transfer.nccl.idle;
+  if (!has_peers()) {
+    nccl.missing = "not opened: this node is alone";
+  } else if (std::find(order.begin(), order.end(), Route::kNccl) == order.end()) {
+    nccl.missing = "not opened: transfer.order does not name nccl";
+  } else if (devices.gpus.empty()) {
+    nccl.missing = "not opened: this node has no GPU";
+  } else if (absl::StatusOr<const NcclApi*> api =
+                 LoadNccl(config.transfer.nccl.library, config.transfer.nccl.environment);
+             api.ok()) {
+    nccl.api = *api;
+  } else {
+    nccl.missing = std::string(api.status().message());
+  }
+}
+
 absl::Status Daemon::Impl::MakeDevices() {
+  OpenNccl();
   const UcxApi* ucx = nullptr;
   const auto& order = config.transfer.order;
   if (!has_peers()) {
@@ -59,6 +80,20 @@ absl::Status Daemon::Impl::MakeDevices() {
                                         [this](PeerId peer) { return peers->StillValid(peer); });
     device->prepared =
         std::make_unique<PreparedRunner>(*device->lane, copier(CopyUse::kPrepared), sink);
+    if (nccl.api != nullptr && !host) {
+      device->nccl = std::make_unique<NcclTransport>(
+          *device->lane,
+          NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
+                                 control.PostOrRun([this, over = std::move(over)]() mutable {
+                                   driver->comms().OnGroupsOver(std::move(over));
+                                 });
+                               },
+                               [this](Communicator* communicator, absl::Status why) {
+                                 control.Post([this, communicator, why] {
+                                   driver->comms().OnFailed(communicator, why);
+                                 });
+                               }});
+    }
     if (ucx != nullptr) {
       absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);
       if (transport.ok()) {
@@ -148,6 +183,8 @@ void Daemon::Impl::MakeTables() {
   peer_options.trusted_uids = config.peer.uids;
   peer_options.ucx_version = ucx_version;
   peer_options.ucx_missing = ucx_missing;
+  peer_options.nccl_version = nccl.api == nullptr ? "" : nccl.api->version_text();
+  peer_options.nccl_missing = nccl.missing;
   peer_options.order = config.transfer.order;
   PeerTable::Hooks peer_hooks;
   peer_hooks.send_request = [this](Door::ConnectionId connection,
@@ -184,7 +221,9 @@ void Daemon::Impl::MakeTables() {
             peers->FetchArena(peer, arena, device);
           },
           [this](PeerId peer) { return peers->StillValid(peer); },
-          [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); }});
+          [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); },
+          [this](PeerId peer) { return peers->IncarnationOf(peer); }},
+      nccl);
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }
@@ -200,7 +239,7 @@ absl::Status Daemon::Impl::MakeServers() {
       devices.gpus.empty() ? gpus_missing
                            : absl::StrCat(devices.gpus.size(), ", driver ",
                                           nvml == nullptr ? "unknown" : nvml->driver_version()),
-      nvml.get(),
+      nccl.api == nullptr ? nccl.missing : nccl.api->version_text(), nvml.get(),
       [this] {
         return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
                          driver->engine());

@@ -40,6 +40,7 @@ struct Daemon::Impl {
 
   absl::Status Start();
   absl::Status MakeGpus();
+  void OpenNccl();
   absl::Status MakeDevices();
   absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,
                                                         OpSink sink);
@@ -51,6 +52,7 @@ struct Daemon::Impl {
   std::string MetricsPage();
   // While it drains: when it wants to be called again.
   absl::Time EndIdlePrepared(absl::Time now);
+  void ExportComms(std::vector<prometheus::MetricFamily>& families);
   void StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done);
   void Stop();
 
@@ -65,7 +67,8 @@ struct Daemon::Impl {
   const absl::Time started = MonotonicNow();
   std::string ucx_version;  // "" if there is none
   std::string ucx_missing;
-  std::string ucx_of_gpus;     // how their memory gets there; "": there are none
+  std::string ucx_of_gpus;  // how their memory gets there; "": there are none
+  NcclOptions nccl;
   std::string gpus_missing;    // why there are none, or fewer than the machine has
   std::unique_ptr<Nvml> nvml;  // null if there is none
   CopyHelper copy_helper;

@@ -12,6 +12,42 @@
 
 namespace ferry {
 
+void Daemon::Impl::ExportComms(std::vector<prometheus::MetricFamily>& families) {
+  const CommCache& cache = driver->comms().cache();
+  prometheus::MetricFamily comms = GaugeFamily("ferry_comms", "NCCL communicators by state", 0);
+  prometheus::MetricFamily bytes =
+      GaugeFamily("ferry_comm_bytes", "GPU memory that went while communicators were opened", 0);
+  comms.metric.clear();
+  bytes.metric.clear();
+  std::map<std::string, int> states = {
+      {"opening", 0}, {"open", 0}, {"closing", 0}, {"aborting", 0}};
+  for (const CommRow& row : cache.List()) {
+    if (row.state != CommState::kFailed) ++states[CommStateName(row.state)];
+  }
+  for (const auto& [state, count] : states) AddSample(comms, {{"state", state}}, count);
+  for (const auto& device : devices.list) {
+    if (device->nccl == nullptr) continue;
+    AddSample(bytes, {{"device", absl::StrCat(device->id.value())}},
+              static_cast<double>(cache.BytesOf(device->id)));
+  }
+  families.push_back(std::move(comms));
+  if (!bytes.metric.empty()) families.push_back(std::move(bytes));
+  prometheus::MetricFamily total = CounterFamily(
+      "ferry_comm_attempts_total", "Openings of communicators, and how they ended", 0);
+  total.metric.clear();
+  const CommCache::Counts& counts = cache.counts();
+  AddSample(total, {{"result", "opened"}}, static_cast<double>(counts.opened));
+  AddSample(total, {{"result", "failed"}}, static_cast<double>(counts.failed));
+  AddSample(total, {{"result", "aborted"}}, static_cast<double>(counts.aborted));
+  AddSample(total, {{"result", "closed"}}, static_cast<double>(counts.closed));
+  families.push_back(std::move(total));
+  families.push_back(CounterFamily("ferry_groups_total", "Groups launched on communicators",
+                                   static_cast<double>(counts.groups)));
+  families.push_back(CounterFamily("ferry_group_bytes_total",
+                                   "Bytes of groups, of both directions, when they were launched",
+                                   static_cast<double>(counts.moved)));
+}
+
 std::string Daemon::Impl::MetricsPage() {
   std::vector<prometheus::MetricFamily> families;
   ExportProcess(families);
@@ -75,6 +111,7 @@ std::string Daemon::Impl::MetricsPage() {
   families.push_back(std::move(bytes));
   if (!contexts.metric.empty()) families.push_back(std::move(contexts));
 
+  ExportComms(families);
   prometheus::MetricFamily links = GaugeFamily("ferry_peer_connections", "Peer links by state", 0);
   links.metric.clear();
   std::map<std::string, int> states = {{"idle", 0}, {"connecting", 0}, {"up", 0}, {"lost", 0}};

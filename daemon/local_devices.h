@@ -17,6 +17,7 @@
 #include "device/lane.h"
 #include "transfer/local/copy_transport.h"
 #include "transfer/local/prepared_runner.h"
+#include "transfer/nccl/nccl_transport.h"
 #include "transfer/ucx/ucx_transport.h"
 
 namespace ferry {
@@ -31,6 +32,7 @@ struct LocalDevice {
   std::unique_ptr<CopyTransport> copy;       // `local` and `mapped`
   std::unique_ptr<PreparedRunner> prepared;  // of the same, what is fired again and again
   std::unique_ptr<UcxTransport> ucx;         // null if there is none; see Daemon::ucx_state
+  std::unique_ptr<NcclTransport> nccl;       // null if there is none, or for a host device
   // Control's counts.
   uint64_t arenas = 0;
   uint64_t arena_bytes = 0;

@@ -21,6 +21,7 @@ struct PeerDeviceInfo {
   std::vector<UcxAddressBlob> ucx_addresses;
   bool gpu = false;
   std::string ucx_way = {};  // how its memory gets to UCX, for people; "" of a host device
+  std::string uuid = {};     // a GPU's
 };
 
 // Optional features, as bits of the hello.
@@ -40,6 +41,7 @@ struct PeerHello {
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;
+  std::string nccl_version;
 };
 
 struct PeerFrame {

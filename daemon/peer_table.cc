@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/peer_link.h"
+#include "daemon/peer_routes.h"
 
 namespace ferry {
 namespace {
@@ -165,8 +166,10 @@ PeerHello PeerTable::MakeHello(Link& link) const {
   hello.link_secret = link.secret;
   hello.ucx_version = options_.ucx_version;
   hello.daemon_version = FERRY_VERSION;
+  hello.nccl_version = options_.nccl_version;
   for (const auto& device : devices_.list) {
     PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
+    info.uuid = device->info().uuid;
     if (device->ucx != nullptr) {
       info.ucx_addresses = device->ucx->addresses();
       info.ucx_way = device->ucx->way();
@@ -289,6 +292,10 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   }
 }
 
+Incarnation PeerTable::IncarnationOf(PeerId peer) const {
+  return peer == self_ ? options_.incarnation : links_[peer.value()]->hello.incarnation;
+}
+
 void PeerTable::Settle(Link& link, std::string mapped_error) {
   if (link.state != State::kSettling) return;
   link.mapped = mapped_error.empty();
@@ -334,7 +341,8 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   routes[static_cast<int>(Route::kUcx)] = {ucx, ucx_error};
-  routes[static_cast<int>(Route::kNccl)].why = "not in this version";
+  routes[static_cast<int>(Route::kNccl)] =
+      NcclBetween(MakeHello(link), options_.nccl_missing, link.hello);
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));

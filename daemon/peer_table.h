@@ -42,6 +42,8 @@ class PeerTable {
     std::vector<uint32_t> trusted_uids;  // besides our own: may map arenas
     std::string ucx_version;             // "" if there is none
     std::string ucx_missing;             // why, then
+    std::string nccl_version;            // "" if there is none
+    std::string nccl_missing;            // why, then
     std::vector<Route> order;
   };
   struct Hooks {
@@ -85,6 +87,9 @@ class PeerTable {
   void FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device);
   // Any thread: OK while bytes read from the peer's arenas may be believed.
   absl::Status StillValid(PeerId peer) const;
+
+  // Of this life, or the peer's that the link is up with.
+  Incarnation IncarnationOf(PeerId peer) const;
 
   // The page of the link: ours, whose slots we fire, or the peer's. Null if there is none, or it
   // has no slots.

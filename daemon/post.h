@@ -31,8 +31,8 @@ struct PostBatch {
   // whether no defined_at was given.
   std::vector<TransferSpec> specs;
   std::vector<absl::Duration> deadlines;  // per spec; zero: the daemon's default
-  // What is wrong, found by whoever looks at the batch; if there is anything it is refused. Of an
-  // entry only what was found first is told.
+  // What is wrong, found by whoever looks at the batch; if there is anything it is refused. A
+  // bad entry is not looked at any further by the next one who does.
   std::vector<Violation> violations;
   absl::flat_hash_set<size_t> bad_entries;
   size_t size = 0;  // as it was sent: `specs` may not have been made

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/transfer_driver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,13 +19,15 @@ LogFields TransferFields(TransferId id) {
 }  // namespace
 
 TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions,
-                               DeviceMap map, TransferEngine::Options options, Hooks hooks)
+                               DeviceMap map, TransferEngine::Options options, Hooks hooks,
+                               NcclOptions nccl)
     : control_(control),
       devices_(devices),
       sessions_(sessions),
       map_(map),
       hooks_(std::move(hooks)),
-      engine_(std::move(map), std::move(options)) {}
+      engine_(std::move(map), std::move(options)),
+      comms_(control, devices, std::move(nccl), CommHooks()) {}
 
 PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   if (std::optional<PostReply> before = session.FindRequest(batch)) return *std::move(before);
@@ -214,6 +217,15 @@ void TransferDriver::Carry(Outbox outbox) {
                                        : work.copy_aborts)
         .emplace_back(transfer, std::make_pair(it->second.attempt, why));
   }
+  for (GroupOrder& order : outbox.groups) {
+    if (auto* open = std::get_if<CommunicatorOpen>(&order)) {
+      comms_.Open(std::move(*open));
+    } else if (const auto* launch = std::get_if<GroupLaunch>(&order)) {
+      comms_.Launch(*launch, PartsOf(*launch));
+    } else {
+      comms_.End(std::get<CommunicatorEnd>(order));
+    }
+  }
   for (const Fallback& fallback : outbox.fallbacks) {
     metrics_.OnFallback(fallback);
     FERRY_LOG(warn, "route.fallback", TransferFields(fallback.transfer),
@@ -282,6 +294,7 @@ void TransferDriver::FlushSessions(absl::Time now) {
 absl::Time TransferDriver::AfterBatch() {
   const absl::Time now = control_.Now();
   if (engine_.NextDeadline() <= now) engine_.OnTime(now);
+  const absl::Time comms = comms_.OnTime(now);
   while (true) {
     if (Outbox outbox = engine_.TakeOutbox(); !outbox.empty()) {
       Carry(std::move(outbox));
@@ -296,7 +309,7 @@ absl::Time TransferDriver::AfterBatch() {
       hooks_.send(peer, std::move(messages));
     }
   }
-  return engine_.NextDeadline();
+  return std::min(engine_.NextDeadline(), comms);
 }
 
 }  // namespace ferry

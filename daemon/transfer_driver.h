@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "base/executor.h"
+#include "daemon/comm_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/metrics.h"
 #include "daemon/post.h"
@@ -39,12 +40,14 @@ class TransferDriver {
     // The link's page, ours or the peer's, with slots for prepared transfers; null if there is
     // none.
     std::function<std::shared_ptr<LinkPage>(PeerId, bool ours)> page_with_slots;
+    // This life of a daemon, our own among them.
+    std::function<Incarnation(PeerId)> incarnation;
   };
   // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
   static constexpr uint64_t kInlineBytes = 4096;
 
   TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions, DeviceMap map,
-                 TransferEngine::Options options, Hooks hooks);
+                 TransferEngine::Options options, Hooks hooks, NcclOptions nccl = {});
 
   // --- From gRPC and attach.sock.
   PostReply Post(Session& session, PostBatch batch);
@@ -77,11 +80,20 @@ class TransferDriver {
   // --- From lanes (posted).
   void OnResults(std::vector<OpResult> results);
 
+  // --- From operators, of communicators. As TransferEngine's, or NOT_FOUND.
+  absl::Status WarmComm(const Clique& clique);
+  absl::Status EvictComm(const Clique& clique);
+  absl::Status AbortComm(const Clique& clique);
+
+  // Ends all communicators. Control has stopped; the lanes have not.
+  void StopComms() { comms_.Stop(); }
+
   // Carries out what the engine wants; when it wants to be called again.
   absl::Time AfterBatch();
 
   const TransferEngine& engine() const { return engine_; }
   const TransferMetrics& metrics() const { return metrics_; }
+  CommTable& comms() { return comms_; }
 
  private:
   struct Running {  // a launch that a lane has
@@ -107,6 +119,9 @@ class TransferDriver {
   };
 
   void Carry(Outbox outbox);
+  CommTable::Hooks CommHooks();
+  // Our part of each chunk of a group.
+  std::vector<GroupPart> PartsOf(const GroupLaunch& launch);
   void Start(Launch launch);
   // Whose lane runs it: ours that is a GPU, if either end is, for only those can touch its memory.
   LocalDevice& RunnerOf(const Launch& launch);
@@ -134,6 +149,7 @@ class TransferDriver {
   const DeviceMap map_;
   const Hooks hooks_;
   TransferEngine engine_;
+  CommTable comms_;
   TransferMetrics metrics_;
   PeerArenaTable peer_arenas_;
   bool draining_ = false;

@@ -344,21 +344,45 @@ void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Sta
   impl_->OnGroupDone(group, status);
 }
 
+void TransferEngine::OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,
+                                      std::string unique_id) {
+  impl_->clock = now;
+  impl_->OnCommunicatorId(clique, attempt, std::move(unique_id));
+}
+
+void TransferEngine::OnCommunicatorOpened(absl::Time now, const Clique& clique, uint32_t attempt) {
+  impl_->clock = now;
+  impl_->OnCommunicatorOpened(clique, attempt);
+}
+
+void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
+                                          const absl::Status& status) {
+  impl_->clock = now;
+  impl_->OnCommunicatorFailed(clique, attempt, status);
+}
+
 void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique) {
   impl_->clock = now;
   impl_->EvictCommunicator(clique);
+}
+
+absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& clique) {
+  impl_->clock = now;
+  return impl_->WarmCommunicator(clique);
 }
 
 void TransferEngine::OnTime(absl::Time now) {
   impl_->clock = now;
   impl_->OnTime(now);
   impl_->OnGroupTimers();
+  impl_->OnOpenTimers();
 }
 
 absl::Time TransferEngine::NextDeadline() const {
   int64_t nanos = kNever;
   if (!impl_->deadlines.empty()) nanos = impl_->deadlines.begin()->nanos;
   if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
+  if (!impl_->open_timers.empty()) nanos = std::min(nanos, impl_->open_timers.begin()->first);
   return std::min(nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
                   impl_->leader.NextDue());
 }

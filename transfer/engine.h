@@ -25,10 +25,11 @@
 // its batch along.
 //
 // Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
-// owner of the lower one), which makes groups of them (transfer/group_leader.h) that are launched
-// when both lanes are granted (transfer/reservations.h). A transfer cannot be aborted there alone:
-// its deadline only keeps what is left of it out of further groups. A group that fails or hangs
-// past `group_deadline` ends the communicator's attempt at both ends, with all groups on it.
+// owner of the lower one), which has a communicator opened at both ends if there is none, and makes
+// groups of them (transfer/group_leader.h) that are launched when both lanes are granted
+// (transfer/reservations.h). A transfer cannot be aborted there alone: its deadline only keeps what
+// is left of it out of further groups. A group that fails or hangs past `group_deadline` ends the
+// communicator's attempt at both ends, with all groups on it.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +68,8 @@ struct DeviceMap {
 struct RouteState {
   bool available = false;
   std::string why;
+  // Pairs of devices that cannot take it all the same.
+  absl::flat_hash_map<Clique, std::string> except = {};
 };
 using RouteTable = std::vector<RouteState>;  // kRoutes entries
 
@@ -111,8 +114,19 @@ struct GroupChunk {
   Layout layout;  // of the whole transfer
 };
 
+// Our rank of a clique's communicator shall be opened: OnCommunicatorOpened or OnCommunicatorFailed
+// follows, unless a CommunicatorEnd comes first.
+struct CommunicatorOpen {
+  Clique clique;
+  uint32_t attempt = 0;
+  PeerId peer;
+  GlobalDeviceId device;  // ours
+  std::string unique_id;  // empty: we lead, and make it (OnCommunicatorId)
+};
+
 // Both daemons launch the same groups of an attempt, with the same chunks, in the same order; a
-// lane launches its groups one by one, in the order in which they come.
+// lane launches its groups one by one, in the order in which they come. At a follower they may come
+// while its rank is being opened.
 struct GroupLaunch {
   uint64_t group = 0;  // for OnGroupDone
   Clique clique;
@@ -130,7 +144,7 @@ struct CommunicatorEnd {
   uint32_t attempt = 0;
   absl::Status status;
 };
-using GroupOrder = std::variant<GroupLaunch, CommunicatorEnd>;
+using GroupOrder = std::variant<CommunicatorOpen, GroupLaunch, CommunicatorEnd>;
 
 // A transfer is over. Each posted transfer appears here exactly once.
 struct Ended {
@@ -199,6 +213,8 @@ class TransferEngine {
     // How long the first group of a lane may run, and a group may wait for the other end's lane.
     absl::Duration group_deadline = absl::Seconds(10);
     absl::Duration grant_deadline = absl::Seconds(60);
+    // How long a communicator may take to open.
+    absl::Duration open_deadline = absl::Seconds(30);
   };
 
   TransferEngine(DeviceMap devices, Options options);
@@ -252,8 +268,19 @@ class TransferEngine {
   // A group of ours is over: our memory is no longer touched. ROUTE_UNAVAILABLE means that the
   // communicator cannot be had: its transfers try the next route.
   void OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status);
+
+  // Of a CommunicatorOpen. What has ended meanwhile is ignored.
+  void OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,
+                        std::string unique_id);
+  void OnCommunicatorOpened(absl::Time now, const Clique& clique, uint32_t attempt);
+  // It could not be opened, or failed later: a CommunicatorEnd follows. ROUTE_UNAVAILABLE means
+  // that it cannot be had: what waits for it tries the next route. Also for operators.
+  void OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
+                            const absl::Status& status);
   // The clique's communicator shall go if it is idle at both ends: then a CommunicatorEnd follows.
   void EvictCommunicator(absl::Time now, const Clique& clique);
+  // It shall be open. ROUTE_UNAVAILABLE, or the devices are not ours and a peer's.
+  absl::Status WarmCommunicator(absl::Time now, const Clique& clique);
 
   // --- From the clock.
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups: how a pair of route nccl is handed to its clique's leader, how a group gets both lanes,
 // and what becomes of its transfers when it is over, fails or hangs. Leader and follower run the
-// same code on a GroupRecord each; only the leader cuts groups and ends attempts.
+// same code on a GroupRecord each; only the leader cuts groups. Their communicators are
+// engine_comm.cc's.
 //
 // A chunk's half is pinned from when its daemon learns of the group until the group is over there:
 // it neither ends nor is cancelled meanwhile. A destination that has ended a pair while its chunk
@@ -153,7 +154,9 @@ void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts) {
 
 void TransferEngine::Impl::RunGroups() {
   while (true) {
-    for (const Clique& clique : leader.TakeDue(clock)) {
+    const GroupLeader::Due due = leader.TakeDue(clock);
+    for (const auto& [clique, attempt] : due.open) OpenAttempt(clique, attempt);
+    for (const Clique& clique : due.ask) {
       const uint64_t id = next_group++;
       GroupRecord& group = groups[id];
       group.clique = clique;
@@ -206,10 +209,7 @@ bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
     return false;
   }
   Rank& rank = ranks[message.clique];
-  if (message.attempt <= rank.ended || message.attempt < rank.attempt ||
-      message.number <= rank.number) {
-    return false;
-  }
+  if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;
   for (const auto& [id, group] : groups) {
     if (group.clique == message.clique && group.stage == GroupRecord::Stage::kAsking) return false;
   }
@@ -271,9 +271,6 @@ bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
 void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   StopGroupTimer(id, group);
   group.stage = GroupRecord::Stage::kLaunched;
-  Rank& rank = ranks[group.clique];
-  rank.open = true;
-  rank.attempt = group.attempt;
   lanes.Commit(LaneOf(group), id);
   if (lanes.Head(LaneOf(group)) == id) SetGroupTimer(id, group, options.group_deadline);
   GroupLaunch launch;
@@ -290,7 +287,7 @@ void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
         {part.half, spec.side, part.chunk.offset, part.chunk.bytes, spec.layout});
   }
   FlightRecorder::Get().Record("group.launch", group.number, group.peer.value(), group.attempt);
-  out.groups.push_back(std::move(launch));
+  out.groups.emplace_back(std::move(launch));
 }
 
 GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
@@ -318,106 +315,10 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
   for (const GroupRecord::Part& part : group.parts) {
     Unpin(part.half, status.ok() ? part.chunk.bytes : 0, why);
   }
-  if (!status.ok() && group.why.ok()) FailAttempt(group, status);
+  if (!status.ok() && group.why.ok()) {
+    FailAttempt(group.clique, group.attempt, group.number, status);
+  }
   Settle(group.parts);
-}
-
-void TransferEngine::Impl::FailAttempt(const GroupRecord& group, const absl::Status& status) {
-  FlightRecorder::Get().Record("group.failed", group.number, group.peer.value(), group.attempt);
-  const Rank& rank = ranks[group.clique];
-  if (group.leads && leader.EndAttempt(group.clique, group.attempt)) {
-    Send(group.peer, AttemptOver{group.clique, group.attempt, group.number, status});
-  } else if (!group.leads && rank.open && rank.attempt == group.attempt) {
-    return Send(group.peer, GroupFailed{group.clique, group.attempt, group.number, status});
-  }
-  AbortAttempt(group.clique, group.attempt, group.number, status);
-}
-
-bool TransferEngine::Impl::OnGroupFailed(PeerId peer, GroupFailed message) {
-  if (message.status.ok() || !Leads(devices.self, message.clique, peer) ||
-      !leader.EndAttempt(message.clique, message.attempt)) {
-    return false;  // also if we have ended it already
-  }
-  Send(peer, AttemptOver{message.clique, message.attempt, message.number, message.status});
-  AbortAttempt(message.clique, message.attempt, message.number, message.status);
-  return true;
-}
-
-bool TransferEngine::Impl::OnAttemptOver(PeerId peer, const AttemptOver& message) {
-  if (!Leads(peer, message.clique, devices.self)) return false;
-  Rank& rank = ranks[message.clique];
-  if (message.attempt <= rank.ended) return false;
-  rank.ended = message.attempt;
-  if (message.status.ok()) {
-    CloseAttempt(message.clique, message.attempt);
-  } else {
-    AbortAttempt(message.clique, message.attempt, message.number, message.status);
-  }
-  return true;
-}
-
-void TransferEngine::Impl::CloseAttempt(const Clique& clique, uint32_t attempt) {
-  Rank& rank = ranks[clique];
-  if (!rank.open || rank.attempt != attempt) return;
-  rank.open = false;
-  out.groups.push_back(CommunicatorEnd{clique, attempt, absl::OkStatus()});
-}
-
-void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                                        const absl::Status& status) {
-  // Nothing has moved if the communicator could not be had: all may take another route.
-  const absl::Status lost =
-      HasReason(status, Reason::kRouteUnavailable)
-          ? status
-          : Error(absl::StatusCode::kAborted, Reason::kCommAborted,
-                  absl::StrCat("the communicator of ", Describe(clique),
-                               " was aborted: ", absl::string_view(status.message())));
-  Rank& rank = ranks[clique];
-  bool abort = rank.open && rank.attempt == attempt;
-  std::vector<uint64_t> unlaunched;
-  for (auto& [id, group] : groups) {
-    if (group.clique != clique || group.attempt != attempt) continue;
-    if (group.stage != GroupRecord::Stage::kLaunched) {
-      unlaunched.push_back(id);
-    } else if (group.why.ok()) {
-      group.why = group.number == number ? status : lost;
-      StopGroupTimer(id, group);
-      abort = true;
-    }
-  }
-  if (abort) {
-    rank.open = rank.open && rank.attempt != attempt;
-    out.groups.push_back(CommunicatorEnd{clique, attempt, status});
-  }
-  for (uint64_t id : unlaunched) {
-    const GroupRecord group = EraseGroup(id);
-    const absl::Status& why = group.number == number ? status : lost;
-    for (const GroupRecord::Part& part : group.parts) Unpin(part.half, 0, why);
-    Settle(group.parts);
-  }
-}
-
-void TransferEngine::Impl::EvictCommunicator(const Clique& clique) {
-  auto entry = ranks.find(clique);
-  if (entry == ranks.end() || !entry->second.open) return;
-  const uint32_t attempt = entry->second.attempt;
-  const PeerId follower = OwnerOf(clique.high);
-  if (follower != devices.self) {
-    OnEvict(follower, Evict{clique, attempt});
-    return;
-  }
-  const bool busy = std::any_of(groups.begin(), groups.end(),
-                                [&](const auto& group) { return group.second.clique == clique; });
-  if (!busy) Send(OwnerOf(clique.low), Evict{clique, attempt});
-}
-
-bool TransferEngine::Impl::OnEvict(PeerId peer, const Evict& message) {
-  if (!Leads(devices.self, message.clique, peer)) return false;
-  if (leader.IdleAttempt(message.clique) != message.attempt) return true;  // it is in use
-  leader.EndAttempt(message.clique, message.attempt);
-  Send(peer, AttemptOver{message.clique, message.attempt, 0, absl::OkStatus()});
-  CloseAttempt(message.clique, message.attempt);
-  return true;
 }
 
 void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) {
@@ -448,7 +349,8 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
       ++entry;
       continue;
     }
-    if (rank.open) out.groups.push_back(CommunicatorEnd{clique, rank.attempt, lost});
+    if (rank.open) out.groups.emplace_back(CommunicatorEnd{clique, rank.attempt, lost});
+    StopOpenTimer(clique, entry->second);
     entry = ranks.erase(entry);
   }
 }
@@ -478,7 +380,7 @@ void TransferEngine::Impl::OnGroupTimers() {
             "group ", group.number, " of ", Describe(group.clique),
             launched ? ": not over within " : ": the other lane was not granted within ",
             absl::FormatDuration(launched ? options.group_deadline : options.grant_deadline)));
-    FailAttempt(GroupRecord(group), status);
+    FailAttempt(Clique(group.clique), group.attempt, group.number, status);
   }
 }
 

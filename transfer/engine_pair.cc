@@ -134,6 +134,11 @@ bool TransferEngine::Impl::IsGpu(GlobalDeviceId device) const {
 
 std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source,
                                               GlobalDeviceId destination) const {
+  const RouteTable& routes = peers[PeerOf(source, destination).value()].routes;
+  if (const size_t index = static_cast<size_t>(route); index < routes.size()) {
+    const auto why = routes[index].except.find(CliqueOf(source, destination));
+    if (why != routes[index].except.end()) return why->second;
+  }
   if (route == Route::kMapped && IsGpu(source) && !IsGpu(destination)) {
     return "the destination copies, and a host device has no copy engine to read another daemon's "
            "GPU with";
@@ -161,7 +166,7 @@ bool TransferEngine::Impl::Available(Route route, GlobalDeviceId source,
 std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
                                          GlobalDeviceId destination) const {
   if (!InOrder(route)) {
-    return route == Route::kNccl ? "not in this build" : "not in the configured order of routes";
+    return "not in the configured order of routes";
   }
   const PeerId from = OwnerOf(source);
   const PeerId to = OwnerOf(destination);

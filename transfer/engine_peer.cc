@@ -125,6 +125,8 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage me
       bool operator()(GroupFailed& m) { return impl.OnGroupFailed(peer, std::move(m)); }
       bool operator()(AttemptOver& m) { return impl.OnAttemptOver(peer, m); }
       bool operator()(Evict& m) { return impl.OnEvict(peer, m); }
+      bool operator()(OpenComm& m) { return impl.OnOpenComm(peer, std::move(m)); }
+      bool operator()(WarmComm& m) { return impl.OnWarmComm(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
 // engine_pair.cc compares, routes and launches pairs, engine_prepared.cc has what only prepared
-// ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of pairs, engine_end.cc
-// ends what is cancelled, late or orphaned, engine_look.cc only looks.
+// ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of pairs, engine_comm.cc
+// has their communicators opened and ended, engine_end.cc ends what is cancelled, late or orphaned,
+// engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -109,10 +110,11 @@ struct GroupRecord {
 // Our rank of a clique's communicator; there is one for each clique that has or had a pair since
 // its link came up.
 struct Rank {
-  bool open = false;     // a group was launched on `attempt`, which has not ended
-  uint32_t attempt = 0;  // the last one launched on
+  bool open = false;     // `attempt` was ordered to be opened and has not ended
+  uint32_t attempt = 0;  // the last one that was
   uint32_t ended = 0;    // at a follower: the last one that the leader has ended
   uint64_t number = 0;   // at a follower: the last group
+  int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
 };
 
 // A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
@@ -250,7 +252,7 @@ struct TransferEngine::Impl {
   // The other end's daemon; ourselves if both ends are ours.
   PeerId PeerOf(GlobalDeviceId source, GlobalDeviceId destination) const;
   bool IsGpu(GlobalDeviceId device) const;
-  // Why the kinds of the devices keep them from a route between daemons; "" if they do not.
+  // Why these two devices cannot take a route between their daemons; "" if they can.
   std::string KindsObject(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
   // Of transfers that we receive.
   const RouteEstimate& EstimateOf(Route route, GlobalDeviceId source,
@@ -310,15 +312,11 @@ struct TransferEngine::Impl {
   void LaunchGroup(uint64_t id, GroupRecord& group);
   void OnGroupDone(uint64_t id, const absl::Status& status);
   void OnGroupTimers();
-  void EvictCommunicator(const Clique& clique);
   void GroupsPeerLost(PeerId peer, const absl::Status& why);
   bool OnHandOver(PeerId peer, const HandOver& message);
   bool OnTakeBack(PeerId peer, const TakeBack& message);
   bool OnGroup(PeerId peer, const Group& message);
   bool OnGranted(PeerId peer, const Granted& message);
-  bool OnGroupFailed(PeerId peer, GroupFailed message);
-  bool OnAttemptOver(PeerId peer, const AttemptOver& message);
-  bool OnEvict(PeerId peer, const Evict& message);
   bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
   // Our half of a chunk, if it may go into a group.
   Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
@@ -328,15 +326,32 @@ struct TransferEngine::Impl {
   // Goes on with a half when no group carries it any more.
   void Settle(TransferId id);
   void Settle(const std::vector<GroupRecord::Part>& parts);
-  // One group failed here: its attempt shall end at both ends.
-  void FailAttempt(const GroupRecord& group, const absl::Status& status);
-  void AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                    const absl::Status& status);
-  void CloseAttempt(const Clique& clique, uint32_t attempt);
   void SetGroupTimer(uint64_t id, GroupRecord& group, absl::Duration after);
   void StopGroupTimer(uint64_t id, GroupRecord& group);
   // Gives the lane back and forgets the group.
   GroupRecord EraseGroup(uint64_t id);
+
+  // --- engine_comm.cc: communicators.
+  void OpenAttempt(const Clique& clique, uint32_t attempt);
+  bool OnOpenComm(PeerId peer, OpenComm message);
+  void OnCommunicatorId(const Clique& clique, uint32_t attempt, std::string unique_id);
+  void OnCommunicatorOpened(const Clique& clique, uint32_t attempt);
+  void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
+  absl::Status WarmCommunicator(const Clique& clique);
+  bool OnWarmComm(PeerId peer, const WarmComm& message);
+  void EvictCommunicator(const Clique& clique);
+  bool OnEvict(PeerId peer, const Evict& message);
+  // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.
+  void FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
+                   const absl::Status& status);
+  bool OnGroupFailed(PeerId peer, GroupFailed message);
+  bool OnAttemptOver(PeerId peer, const AttemptOver& message);
+  // What an attempt's end does here, whoever has ended it.
+  void AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
+                    const absl::Status& status);
+  void CloseAttempt(const Clique& clique, uint32_t attempt);
+  void OnOpenTimers();
+  void StopOpenTimer(const Clique& clique, Rank& rank);
 
   // --- engine_end.cc: what ends early.
   void CancelHalf(absl::Time now, Posted& half, absl::Status why);
@@ -381,6 +396,7 @@ struct TransferEngine::Impl {
   absl::btree_map<uint64_t, GroupRecord> groups;  // by ticket
   absl::btree_map<Clique, Rank> ranks;
   absl::btree_set<std::pair<int64_t, uint64_t>> group_timers;
+  absl::btree_set<std::pair<int64_t, Clique>> open_timers;
   uint64_t next_group = 1;
   absl::Time clock = absl::InfinitePast();  // of the last call
   Outbox out;

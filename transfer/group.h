@@ -26,9 +26,10 @@ struct Clique {
     return H::combine(std::move(h), c.low, c.high);
   }
 };
-inline Clique CliqueOf(const MatchKey& key) {
-  return {std::min(key.source, key.destination), std::max(key.source, key.destination)};
+inline Clique CliqueOf(GlobalDeviceId a, GlobalDeviceId b) {
+  return {std::min(a, b), std::max(a, b)};
 }
+inline Clique CliqueOf(const MatchKey& key) { return CliqueOf(key.source, key.destination); }
 inline std::string Describe(const Clique& clique) {
   return absl::StrCat("the clique of devices ", clique.low.value(), " and ", clique.high.value());
 }

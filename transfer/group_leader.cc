@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer/group_leader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -29,28 +30,65 @@ bool GroupLeader::Remove(const Clique& clique, const PairName& pair) {
   return true;
 }
 
-std::vector<Clique> GroupLeader::TakeDue(absl::Time now) {
+GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const Clique clique = timers_.begin()->second;
     timers_.erase(timers_.begin());
     LedOf(clique).timer = absl::InfiniteFuture();
     changed_.insert(clique);
   }
-  std::vector<Clique> due;
+  Due due;
   for (const Clique& clique : std::exchange(changed_, {})) {
     Led& led = LedOf(clique);
-    if (led.asked || led.batcher.empty()) continue;
+    if (led.state == Led::kClosed && (led.warm || !led.batcher.empty())) {
+      if (led.not_before > now) {
+        WakeAt(clique, led, led.not_before);
+        continue;
+      }
+      led.warm = false;
+      led.state = Led::kOpening;
+      due.open.emplace_back(clique, led.attempt);
+    }
+    if (led.state != Led::kOpen || led.asked || led.batcher.empty()) continue;
     const absl::Time old = led.batcher.DueAt();
     if (led.on_the_way == 0 || led.batcher.Full() || old <= now) {
       led.asked = true;
-      due.push_back(clique);
-    } else if (old < led.timer) {
-      timers_.erase({led.timer, clique});
-      led.timer = old;
-      timers_.emplace(old, clique);
+      due.ask.push_back(clique);
+    } else {
+      WakeAt(clique, led, old);
     }
   }
   return due;
+}
+
+void GroupLeader::WakeAt(const Clique& clique, Led& led, absl::Time when) {
+  if (when >= led.timer) return;
+  timers_.erase({led.timer, clique});
+  led.timer = when;
+  timers_.emplace(when, clique);
+}
+
+void GroupLeader::Warm(const Clique& clique) {
+  led_.try_emplace(clique, options_).first->second.warm = true;
+  changed_.insert(clique);
+}
+
+bool GroupLeader::OnOpened(const Clique& clique, uint32_t attempt) {
+  auto entry = led_.find(clique);
+  if (entry == led_.end() || entry->second.state != Led::kOpening ||
+      entry->second.attempt != attempt) {
+    return false;
+  }
+  entry->second.state = Led::kOpen;
+  entry->second.backoff = kFirstBackoff;
+  changed_.insert(clique);
+  return true;
+}
+
+void GroupLeader::BackOff(absl::Time now, const Clique& clique) {
+  Led& led = LedOf(clique);
+  led.not_before = now + led.backoff;
+  led.backoff = std::min(2 * led.backoff, kLongestBackoff);
 }
 
 absl::Time GroupLeader::NextDue() const {
@@ -61,13 +99,12 @@ std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique) {
   Led& led = LedOf(clique);
   FERRY_CHECK(led.asked);
   led.asked = false;
-  if (led.batcher.empty()) return std::nullopt;
+  changed_.insert(clique);
+  if (led.batcher.empty() || led.state != Led::kOpen) return std::nullopt;
   waiting_ -= led.batcher.size();
   Numbered group{led.attempt, ++led.number, led.batcher.Cut()};
   waiting_ += led.batcher.size();
-  led.open = true;
   ++led.on_the_way;
-  changed_.insert(clique);
   return group;
 }
 
@@ -79,20 +116,25 @@ void GroupLeader::OnOver(const Clique& clique) {
 }
 
 void GroupLeader::Close(Led& led) {
-  if (led.open) ++led.attempt;
-  led.open = false;
+  if (led.state != Led::kClosed) ++led.attempt;
+  led.state = Led::kClosed;
 }
 
 bool GroupLeader::EndAttempt(const Clique& clique, uint32_t attempt) {
   auto entry = led_.find(clique);
-  if (entry == led_.end() || !entry->second.open || entry->second.attempt != attempt) return false;
+  if (entry == led_.end() || entry->second.state == Led::kClosed ||
+      entry->second.attempt != attempt) {
+    return false;
+  }
   Close(entry->second);
+  changed_.insert(clique);
   return true;
 }
 
 std::optional<uint32_t> GroupLeader::IdleAttempt(const Clique& clique) const {
   auto entry = led_.find(clique);
-  if (entry == led_.end() || !entry->second.open || entry->second.on_the_way > 0) {
+  if (entry == led_.end() || entry->second.state != Led::kOpen || entry->second.on_the_way > 0 ||
+      !entry->second.batcher.empty()) {
     return std::nullopt;
   }
   return entry->second.attempt;
@@ -107,6 +149,9 @@ void GroupLeader::Drop(const Clique& clique) {
   Close(led);
   led.number = 0;
   led.asked = false;
+  led.warm = false;
+  led.not_before = absl::InfinitePast();  // of another life, or network
+  led.backoff = kFirstBackoff;
 }
 
 }  // namespace ferry

@@ -3,14 +3,16 @@
 // that group is due, its number, and the attempt of the communicator it goes on. Pure: time is an
 // argument. Home: control (owned by TransferEngine).
 //
-// A group is due at once if no other of its clique is on its way, else when it is full or its
-// oldest pair has waited long enough: a lone transfer never waits for company, and company gathers
-// while there is something to wait for. It is cut only when its first lane is granted, so that what
-// was cut is all that an abort can hit.
+// A clique whose communicator is not open has it opened first: no lane waits for that. Then a group
+// is due at once if no other of its clique is on its way, else when it is full or its oldest pair
+// has waited long enough: a lone transfer never waits for company, and company gathers while there
+// is something to wait for. It is cut only when its first lane is granted, so that what was cut is
+// all that an abort can hit.
 //
 // Invariants: a clique has at most one group that asks for lanes. Numbers rise by one until the
 // follower is lost. An attempt that has ended is never used again, also after a loss: the next
-// group goes on the next attempt.
+// opening is the next attempt. Openings that fail one after the other are further and further
+// apart.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,8 @@ class GroupLeader {
     uint64_t number = 0;
     std::vector<Chunk> chunks;
   };
+  static constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
+  static constexpr absl::Duration kLongestBackoff = absl::Seconds(5);
 
   explicit GroupLeader(const TransferBatcher::Options& options) : options_(options) {}
 
@@ -42,18 +46,29 @@ class GroupLeader {
   // Takes back what is left of a pair. False if nothing is.
   bool Remove(const Clique& clique, const PairName& pair);
 
-  // The cliques whose next group is due: ask for its lane, then Cut.
-  std::vector<Clique> TakeDue(absl::Time now);
-  // When TakeDue will have something because of age.
+  struct Due {
+    // To be opened: OnOpened or EndAttempt follows.
+    std::vector<std::pair<Clique, uint32_t>> open;
+    // Whose next group is due: ask for its lane, then Cut.
+    std::vector<Clique> ask;
+  };
+  Due TakeDue(absl::Time now);
+  // When TakeDue will have something because of time alone.
   absl::Time NextDue() const;
-  // The lane was granted. None if all that waited was taken back.
+  // The communicator shall be open, though nothing waits for it.
+  void Warm(const Clique& clique);
+  // False if `attempt` is not being opened.
+  bool OnOpened(const Clique& clique, uint32_t attempt);
+  // After EndAttempt: it could not be opened.
+  void BackOff(absl::Time now, const Clique& clique);
+  // The lane was granted. None if all that waited was taken back, or the attempt has ended.
   std::optional<Numbered> Cut(const Clique& clique);
   // A group that was cut is over here.
   void OnOver(const Clique& clique);
 
   // True if `attempt` is in use; from here on it is not.
   bool EndAttempt(const Clique& clique, uint32_t attempt);
-  // The attempt in use, if none of its groups is on its way: what an eviction may end.
+  // The attempt in use, if no group of it is on its way or could be: what an eviction may end.
   std::optional<uint32_t> IdleAttempt(const Clique& clique) const;
   // The follower is lost: nothing waits or asks any more, and the attempt has ended. What was cut
   // still is told by OnOver.
@@ -66,7 +81,10 @@ class GroupLeader {
     explicit Led(const TransferBatcher::Options& options) : batcher(options) {}
     TransferBatcher batcher;
     uint32_t attempt = 1;
-    bool open = false;  // a group was cut on it
+    enum { kClosed, kOpening, kOpen } state = kClosed;
+    bool warm = false;  // wanted without a pair
+    absl::Time not_before = absl::InfinitePast();
+    absl::Duration backoff = kFirstBackoff;
     uint64_t number = 0;
     bool asked = false;     // TakeDue named it, Cut was not called
     size_t on_the_way = 0;  // cut, not over
@@ -74,6 +92,7 @@ class GroupLeader {
   };
   Led& LedOf(const Clique& clique);
   void Close(Led& led);
+  void WakeAt(const Clique& clique, Led& led, absl::Time when);
 
   const TransferBatcher::Options options_;
   absl::flat_hash_map<Clique, Led> led_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -60,6 +61,17 @@ struct SendFailed {
 // --- Groups (route nccl). The leader of a clique and its follower; `number` counts the clique's
 // groups, `attempt` the openings of its communicator.
 
+// Leader to follower: open your rank of this attempt with this id.
+struct OpenComm {
+  Clique clique;
+  uint32_t attempt = 0;
+  std::string unique_id;
+};
+// Follower to leader: have the communicator open, though nothing waits for it.
+struct WarmComm {
+  Clique clique;
+};
+
 // Destination to source, which leads their clique: the pair is ready, put it into groups.
 struct HandOver {
   TransferId transfer;
@@ -84,7 +96,8 @@ struct Granted {
   uint64_t number = 0;
   std::vector<uint32_t> refused;
 };
-// Follower to leader: the group failed here.
+// Follower to leader: the group failed here; 0: not a group, but the communicator, and if it could
+// not be had (ROUTE_UNAVAILABLE) nothing waits for it any more.
 struct GroupFailed {
   Clique clique;
   uint32_t attempt = 0;
@@ -92,7 +105,8 @@ struct GroupFailed {
   absl::Status status;
 };
 // Leader to follower: no further group goes on this attempt. If OK, close the communicator when its
-// groups are over; else abort it now, with all its groups. `number`: the group that failed.
+// groups are over; else abort it now, with all its groups. `number`: the group that failed, or 0
+// as in GroupFailed.
 struct AttemptOver {
   Clique clique;
   uint32_t attempt = 0;
@@ -105,7 +119,8 @@ struct Evict {
   uint32_t attempt = 0;
 };
 
-using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver,
-                                 TakeBack, Group, Granted, GroupFailed, AttemptOver, Evict>;
+using PeerMessage =
+    std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver, TakeBack, Group,
+                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm>;
 
 }  // namespace ferry

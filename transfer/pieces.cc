@@ -16,10 +16,19 @@ void LayoutCursor::Advance(uint64_t bytes) {
   if (left_ == 0) NextRun();
 }
 
-void LayoutCursor::Rewind() {
+void LayoutCursor::Seek(uint64_t bytes) {
   next_block_ = 0;
   left_ = 0;
+  if (const Layout::Blocks* blocks = layout_.blocks(); blocks != nullptr && bytes > 0) {
+    next_block_ = bytes / blocks->block_bytes;  // all are of one size
+    bytes %= blocks->block_bytes;
+  }
   NextRun();
+  while (bytes > 0) {
+    const uint64_t step = std::min(bytes, left_);
+    Advance(step);
+    bytes -= step;
+  }
 }
 
 void LayoutCursor::NextRun() {

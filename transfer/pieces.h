@@ -26,8 +26,9 @@ class LayoutCursor {
   uint64_t left() const { return left_; }
   // At most left().
   void Advance(uint64_t bytes);
-  // Back to the beginning.
-  void Rewind();
+  // Back to the beginning, and to `bytes` from there: at most all.
+  void Rewind() { Seek(0); }
+  void Seek(uint64_t bytes);
 
  private:
   void NextRun();

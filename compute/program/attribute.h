@@ -69,10 +69,9 @@ enum class Attribute : uint8_t {
 };
 inline constexpr size_t kAttributes = static_cast<size_t>(Attribute::kKey) + 1;
 
-// The indices of words.
+// The indices of words; those of a conversion's mode and rounding are Overflow and ScaleRounding of
+// numerics/convert.h.
 enum class Direction : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe };
-enum class OverflowMode : uint8_t { kNanOrInf, kSaturate };
-enum class ScaleRounding : uint8_t { kCeil, kFloor, kNearestHalfUp };
 enum class Reduction : uint8_t { kSum, kProduct, kMax, kMin, kAny, kAll };
 
 const AttributeInfo& InfoOf(Attribute attribute);

@@ -19,10 +19,10 @@ inline constexpr size_t kMaxNameBytes = 128;  // of buffers and labels
 inline constexpr size_t kMaxTextBytes = size_t{4} << 20;
 inline constexpr size_t kMaxProblems = 64;  // that are listed
 
-// What one run may cost at most; the daemon may be told less.
+// What one run may cost at most; the daemon may be told less. Traffic: bytes read, written, sent
+// and received. Steps: ops, counted as often as they run.
 inline constexpr uint64_t kMaxFlops = uint64_t{1} << 60;
-inline constexpr uint64_t kMaxTraffic = uint64_t{1}
-                                        << 56;            // bytes read, written, sent and received
-inline constexpr uint64_t kMaxSteps = uint64_t{1} << 24;  // ops, counted as often as they run
+inline constexpr uint64_t kMaxTraffic = uint64_t{1} << 56;
+inline constexpr uint64_t kMaxSteps = uint64_t{1} << 24;
 
 }  // namespace ferry::compute

@@ -3,8 +3,7 @@
 // a client sent it: Verify says whether it makes sense. Any thread; whoever has it owns all of it.
 // Invariant (kept by Append and Close, which everything that makes programs goes through):
 // - Ops are in the order of the text, those of a repeat's body right after it; an op is known by
-// its
-//   index, a value by a number. Values are numbered in that order: an op's results, then, of a
+//   its index, a value by a number. Values are numbered in that order: an op's results, then, of a
 //   repeat, the parameters of its body (the count of the trip, an i32[], and what it carries).
 // - Numbers of operands, buffers and ops in `after` may be anything: Verify looks.
 #pragma once

@@ -207,6 +207,7 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
         absl::StrReplaceAll(absl::AsciiStrToLower(name.substr(strlen("FERRY_"))), {{"__", "."}});
     if (path == "runtime_dir") path = "node.runtime_dir";
     if (path == "log_level") path = "log.level";
+    if (path == "nccl_library") path = "transfer.nccl.library";
     if (path == "cuda_library" || path == "nvml_library") path = absl::StrCat("devices.", path);
     if (!absl::StrContains(path, ".")) continue;
     ReadText(path, value, absl::StrCat("environment ", name), draft);

@@ -68,10 +68,12 @@ struct Config {
     uint32_t connections_per_uid = 1024;
     uint32_t offers_per_peer = 200'000;      // of a peer, waiting here unmatched
     uint64_t gpu_bytes = uint64_t{1} << 50;  // of all arenas on one GPU
+    // Of all communicators on one GPU; idle ones beyond that are closed.
+    uint64_t comm_bytes_per_gpu = uint64_t{2} << 30;
   } limits;
 
   struct {
-    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx};
+    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kNccl};
     // How a route is chosen: the first of `order`, or one measured to be clearly faster.
     RouteChoice choose = RouteChoice::kEstimate;
     absl::Duration deadline = absl::Seconds(60);  // of a transfer that names none
@@ -85,6 +87,13 @@ struct Config {
       bool direct = true;
       uint64_t staging = uint64_t{32} << 20;
     } ucx;
+    struct {
+      std::string library = "libnccl.so.2";     // a name or a path
+      uint32_t max_ctas = 16;                   // of a communicator; 0: NCCL's own choice
+      absl::Duration idle = absl::Minutes(10);  // a communicator that long unused is closed
+      // NCCL's, as "NAME=value": over what the daemon was given.
+      std::map<std::string, std::string> environment;
+    } nccl;
   } transfer;
 
   struct {
@@ -119,7 +128,8 @@ struct ConfigSources {
   std::optional<std::string> file;
   // All of the process's; only names that start with FERRY_ and have a "__" are settings, and
   // the short ones: FERRY_RUNTIME_DIR (node.runtime_dir), FERRY_LOG_LEVEL (log.level),
-  // FERRY_CUDA_LIBRARY and FERRY_NVML_LIBRARY (devices), which libferry heeds too.
+  // FERRY_CUDA_LIBRARY and FERRY_NVML_LIBRARY (devices), which libferry heeds too, and
+  // FERRY_NCCL_LIBRARY (transfer.nccl.library).
   std::map<std::string, std::string> environment;
   std::vector<Override> overrides;
   std::string hostname;  // default of node.name; "": ask the system

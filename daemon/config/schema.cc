@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/config/nccl_environment.h"
 #include "daemon/config/values.h"
 
 namespace ferry {
@@ -376,7 +377,6 @@ std::vector<ConfigField> MakeFields() {
          return FlowList(uids);
        }});
   add(SizeField("limits.session_bytes", MEMBER(limits.session_bytes)));
-  add(UnsupportedField("limits.comm_bytes_per_gpu"));
   add(NumberField("limits.session_arenas", 1, 1'000'000, MEMBER(limits.session_arenas)));
   add(NumberField("limits.transfers_in_flight", 1, 10'000'000, MEMBER(limits.transfers_in_flight)));
   add(NumberField("limits.session_failures", 1, 10'000'000, MEMBER(limits.session_failures)));
@@ -385,6 +385,7 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.connections_per_uid", 1, 1'000'000, MEMBER(limits.connections_per_uid)));
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
+  add(SizeField("limits.comm_bytes_per_gpu", MEMBER(limits.comm_bytes_per_gpu)));
   add({"transfer.order", ConfigField::Kind::kList,
        [](const std::string& where, const YAML::Node& node, const OriginOf& origin,
           ConfigDraft& draft) {
@@ -414,6 +415,11 @@ std::vector<ConfigField> MakeFields() {
   add(TextField("transfer.ucx.net_devices", MEMBER(transfer.ucx.net_devices)));
   add(BoolField("transfer.ucx.direct", MEMBER(transfer.ucx.direct)));
   add(SizeField("transfer.ucx.staging", MEMBER(transfer.ucx.staging)));
+  add(TextField("transfer.nccl.library", MEMBER(transfer.nccl.library), LibraryProblem));
+  add(NumberField("transfer.nccl.max_ctas", 0, 64, MEMBER(transfer.nccl.max_ctas)));
+  add(DurationField("transfer.nccl.idle", MEMBER(transfer.nccl.idle)));
+  add({"transfer.nccl.environment", ConfigField::Kind::kList, ReadNcclEnvironment,
+       PrintNcclEnvironment});
   add(TextField("metrics.listen", MEMBER(metrics.listen), ListenProblem));
   Choices<std::string> levels;
   for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) {

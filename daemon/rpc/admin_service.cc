@@ -22,12 +22,6 @@ namespace {
 
 namespace pb = admin::v1;
 
-void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
-  absl::Duration rest;
-  out->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
-  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
-}
-
 void SetTime(absl::Time time, google::protobuf::Timestamp* out) {
   const int64_t seconds = absl::ToUnixSeconds(time);
   out->set_seconds(seconds);
@@ -90,6 +84,29 @@ void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
   if (event.key != 0) out->set_fingerprint(FingerprintText(event.key));
 }
 
+void SetComm(const CommRow& row, absl::Time now, pb::Comm* out) {
+  out->set_low_device_id(row.clique.low.value());
+  out->set_high_device_id(row.clique.high.value());
+  out->set_device_id(row.device.value());
+  out->set_attempt(row.attempt);
+  out->set_state(CommStateName(row.state));
+  SetDuration(now - row.since, out->mutable_age());
+  SetDuration(now - row.last_used, out->mutable_idle());
+  SetDuration(row.open_took, out->mutable_open_took());
+  out->set_bytes(row.bytes);
+  out->set_groups(row.groups);
+  out->set_moved_bytes(row.moved);
+  out->set_running(row.running);
+  out->set_low_incarnation(row.low.value());
+  out->set_high_incarnation(row.high.value());
+  out->set_error(row.error);
+}
+
+template <typename Request>
+Clique CliqueFrom(const Request& request) {
+  return CliqueOf(GlobalDeviceId(request.device_id()), GlobalDeviceId(request.other_device_id()));
+}
+
 // A stream of messages that `make` pushes, on control, before the first is written.
 template <typename Message>
 class MadeStream final : public grpc::ServerWriteReactor<Message> {
@@ -138,6 +155,10 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       for (const PeerTable::Row& row : core_.peers.List()) SetPeer(row, response->add_peers());
       response->set_ucx(core_.ucx);
       response->set_gpus(core_.gpus);
+      response->set_nccl(core_.nccl);
+      for (std::string& variable : NcclEnvironment()) {
+        response->add_nccl_environment(std::move(variable));
+      }
       response->set_log_level(LogLevel());
       response->set_pid(static_cast<uint64_t>(getpid()));
       return absl::OkStatus();
@@ -267,6 +288,48 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       });
     });
     return reactor;
+  }
+
+  grpc::ServerUnaryReactor* ListComms(grpc::CallbackServerContext* context,
+                                      const pb::ListCommsRequest*,
+                                      pb::ListCommsResponse* response) override {
+    return OnControl(context, [this, response] {
+      const absl::Time now = core_.rpc.control.Now();
+      for (const CommRow& row : core_.rpc.driver.comms().cache().List()) {
+        SetComm(row, now, response->add_comms());
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* WarmComm(grpc::CallbackServerContext* context,
+                                     const pb::WarmCommRequest* request,
+                                     pb::WarmCommResponse*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    core_.rpc.control.Post([this, reactor, clique = CliqueFrom(*request)] {
+      core_.peers.WhenTried(clique.low, [this, reactor, clique] {
+        core_.peers.WhenTried(clique.high, [this, reactor, clique] {
+          reactor->Finish(ToGrpc(core_.rpc.driver.WarmComm(clique)));
+        });
+      });
+    });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* EvictComm(grpc::CallbackServerContext* context,
+                                      const pb::EvictCommRequest* request,
+                                      pb::EvictCommResponse*) override {
+    return OnControl(context, [this, clique = CliqueFrom(*request)] {
+      return core_.rpc.driver.EvictComm(clique);
+    });
+  }
+
+  grpc::ServerUnaryReactor* AbortComm(grpc::CallbackServerContext* context,
+                                      const pb::AbortCommRequest* request,
+                                      pb::AbortCommResponse*) override {
+    return OnControl(context, [this, clique = CliqueFrom(*request)] {
+      return core_.rpc.driver.AbortComm(clique);
+    });
   }
 
   grpc::ServerWriteReactor<pb::DumpResponse>* Dump(grpc::CallbackServerContext*,

@@ -25,6 +25,7 @@ struct AdminCore {
   absl::Time started;
   std::string ucx;                    // version, or why there is none
   std::string gpus;                   // how many, or why there are none
+  std::string nccl;                   // version, or why there is none
   const Nvml* nvml;                   // null if there is none
   std::function<std::string()> dump;  // on control
   // On control: starts a drain; `done` gets the number of transfers cancelled at the deadline.

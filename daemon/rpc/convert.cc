@@ -219,8 +219,11 @@ PostBatch ConvertBatch(const Request& request, Side side,
     bad("options.priority",
         Invalid(absl::StrCat(options.priority(), " is not within -100 to 100")));
   }
+  Route route = Route::kUnspecified;  // who looks at the rest of a bad batch meets known ones only
   if (options.route() < 0 || options.route() >= kRoutes) {
     bad("options.route", Invalid(absl::StrCat("route ", options.route(), " is unknown")));
+  } else {
+    route = static_cast<Route>(options.route());
   }
   batch.prepare = request.prepare();
   if (batch.prepare && count == 0) bad("buffers", Invalid("a prepared batch has one at least"));
@@ -228,7 +231,8 @@ PostBatch ConvertBatch(const Request& request, Side side,
   batch.deadlines.resize(count, default_deadline);
   for (size_t i = 0; i < count; ++i) {
     const auto bad_entry = [&](const std::string& field, absl::Status status) {
-      if (batch.bad_entries.insert(i).second) bad(field, std::move(status));
+      batch.bad_entries.insert(i);
+      bad(field, std::move(status));
     };
     TransferSpec& spec = batch.specs[i];
     const v1::Buffer& buffer = request.buffers(static_cast<int>(i));
@@ -236,7 +240,7 @@ PostBatch ConvertBatch(const Request& request, Side side,
     spec.side = side;
     spec.prepared = batch.prepare;
     spec.priority = options.priority();
-    spec.route = static_cast<Route>(options.route());
+    spec.route = route;
     const GlobalDeviceId remote(remotes.Get(static_cast<int>(i)));
     spec.key.source = side == Side::kSend ? batch.device : remote;
     spec.key.destination = side == Side::kSend ? remote : batch.device;

@@ -11,12 +11,6 @@
 namespace ferry {
 namespace {
 
-void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
-  absl::Duration rest;
-  out->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
-  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
-}
-
 void EncodeLayout(const Layout& layout, peer::v1::Offer* out) {
   const Layout::Blocks* blocks = layout.blocks();
   if (blocks == nullptr) {
@@ -128,11 +122,21 @@ struct EventEncoder {
     if (!over.status.ok()) ToProto(over.status, {}, event.mutable_attempt_over()->mutable_status());
   }
   void operator()(const Evict& evict) { SetName(evict, 0, event.mutable_evict()->mutable_name()); }
+  void operator()(const OpenComm& open) {
+    SetName(open, 0, event.mutable_open_comm()->mutable_name());
+    event.mutable_open_comm()->set_unique_id(open.unique_id);
+  }
+  void operator()(const WarmComm& warm) {
+    SetClique(warm.clique, event.mutable_warm_comm()->mutable_name()->mutable_clique());
+  }
 
+  static void SetClique(const Clique& clique, peer::v1::Clique* out) {
+    out->set_low_device_id(clique.low.value());
+    out->set_high_device_id(clique.high.value());
+  }
   template <typename Message>
   static void SetName(const Message& message, uint64_t number, peer::v1::GroupName* out) {
-    out->mutable_clique()->set_low_device_id(message.clique.low.value());
-    out->mutable_clique()->set_high_device_id(message.clique.high.value());
+    SetClique(message.clique, out->mutable_clique());
     out->set_attempt(message.attempt);
     out->set_number(number);
   }
@@ -173,6 +177,9 @@ absl::StatusOr<Layout> DecodeLayout(const peer::v1::Offer& in) {
   if (layout->bytes() != in.bytes()) return Broken("an offer whose layout is not of its bytes");
   return layout;
 }
+
+// Of NCCL's, and place for its successors.
+constexpr size_t kMaxUniqueIdBytes = 1024;
 
 // A newer daemon may know higher ones.
 int32_t PriorityFrom(int32_t priority) { return std::clamp(priority, -kMaxPriority, kMaxPriority); }
@@ -244,7 +251,8 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
     PeerDeviceInfo info{GlobalDeviceId(device.global_device_id()),
                         {},
                         device.kind() == v1::Device::KIND_GPU,
-                        device.ucx_way()};
+                        device.ucx_way(),
+                        device.uuid()};
     for (const peer::v1::UcxAddress& address : device.ucx_addresses()) {
       info.ucx_addresses.push_back({address.kind(), address.address()});
     }
@@ -252,6 +260,7 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   }
   hello.ucx_version = in.ucx_version();
   hello.daemon_version = in.daemon_version();
+  hello.nccl_version = in.nccl_version();
   return hello;
 }
 
@@ -281,6 +290,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
       entry->set_global_device_id(device.id.value());
       entry->set_kind(device.gpu ? v1::Device::KIND_GPU : v1::Device::KIND_HOST);
       entry->set_ucx_way(device.ucx_way);
+      entry->set_uuid(device.uuid);
       for (const UcxAddressBlob& blob : device.ucx_addresses) {
         peer::v1::UcxAddress* address = entry->add_ucx_addresses();
         address->set_kind(blob.kind);
@@ -289,6 +299,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     }
     proto->set_ucx_version(hello.ucx_version);
     proto->set_daemon_version(hello.daemon_version);
+    proto->set_nccl_version(hello.nccl_version);
   }
   if (out->events_size() == 0) out->set_first_event(frame.first_event);
   for (const PeerMessage& message : frame.messages) {
@@ -383,6 +394,16 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
       case peer::v1::PeerEvent::kEvict:
         frame.messages.push_back(
             Evict{CliqueFrom(event.evict().name()), event.evict().name().attempt()});
+        break;
+      case peer::v1::PeerEvent::kOpenComm: {
+        const peer::v1::OpenComm& open = event.open_comm();
+        if (open.unique_id().size() > kMaxUniqueIdBytes) return Broken("an open out of bounds");
+        frame.messages.push_back(
+            OpenComm{CliqueFrom(open.name()), open.name().attempt(), open.unique_id()});
+        break;
+      }
+      case peer::v1::PeerEvent::kWarmComm:
+        frame.messages.push_back(WarmComm{CliqueFrom(event.warm_comm().name())});
         break;
       case peer::v1::PeerEvent::STEP_NOT_SET:
         return Broken("an event without a step");

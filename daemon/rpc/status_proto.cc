@@ -56,6 +56,12 @@ std::string Text(absl::string_view text, size_t max) {
 
 }  // namespace
 
+void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
+  absl::Duration rest;
+  out->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+}
+
 void ToProto(const absl::Status& status, const std::vector<Violation>& violations,
              google::rpc::Status* out) {
   out->Clear();

@@ -53,6 +53,10 @@ absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
         CUDA_SUCCESS) {
       info.numa = -1;
     }
+    RETURN_IF_CUDA(*api,
+                   api->cuDeviceGetAttribute(&info.major,
+                                             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
+                   doing);
     found.push_back(std::move(info));
   }
   return found;

@@ -36,6 +36,7 @@ struct GpuInfo {
   uint64_t bytes = 0;
   std::string pci;  // "0000:19:00.0"
   int numa = -1;    // the node it is nearest to; -1: not known
+  int major = 0;    // of its compute capability
   // "GPU-01234567-89ab-cdef-0123-456789abcdef", as nvidia-smi says it.
   std::string uuid_text() const;
 };
@@ -95,6 +96,7 @@ class CudaDevice {
   friend class CudaMemory;
   friend class CudaPin;
   friend class CudaCopier;
+  friend class CudaStream;
 
   // One more needs the context, which is current on this thread afterwards.
   absl::Status Hold();

@@ -30,13 +30,13 @@ TEST_F(PostSocketTest, ADaemonThatDoesNotKnowPreparedBatchesIsNotAskedForOne) {
   EXPECT_EQ(daemon_->socket_posts(), 0u);
 }
 
-TEST_F(PostSocketTest, WhatDoesNotFitAPacketGoesOverTheStream) {
+TEST_F(PostSocketTest, WhatDoesNotFitAPacketGoesByACall) {
   Session session = Open();
   std::vector<Transfer> many(2000, Keyed(std::string("echo").append(60, 'x')));
   auto large = session.Send(0, many);  // some 140 KB
   ASSERT_OK(large);
   EXPECT_EQ(daemon_->socket_posts(), 0u);
-  EXPECT_EQ(daemon_->stream_posts(), 1u);
+  EXPECT_EQ(daemon_->unary_posts(), 1u);
   many.resize(1500);
   auto small = session.Send(0, many);
   ASSERT_OK(small);

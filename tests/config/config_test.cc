@@ -134,6 +134,7 @@ transfer:
   choose: order
   deadline: 1500ms
   ucx: { library: /opt/ucx/libucp.so.0, shm_tls: "", net_tls: tcp, net_devices: "eth0,\"odd\"", direct: false, staging: 16MiB }
+  nccl: { library: /opt/libnccl.so.2, max_ctas: 0, idle: 1m, environment: { NCCL_IB_HCA: "a,b" } }
 metrics: { listen: "127.0.0.1:9100" }
 log: { level: debug, format: json }
 drain: { timeout: 2m }
@@ -169,6 +170,10 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.transfer.deadline, absl::Milliseconds(1500));
   EXPECT_EQ(config.transfer.ucx.shm_tls, "");
   EXPECT_EQ(config.transfer.ucx.net_tls, "tcp");
+  EXPECT_EQ(config.transfer.nccl.library, "/opt/libnccl.so.2");
+  EXPECT_EQ(config.transfer.nccl.max_ctas, 0u);
+  EXPECT_EQ(config.transfer.nccl.idle, absl::Minutes(1));
+  EXPECT_THAT(config.transfer.nccl.environment, ElementsAre(testing::Pair("NCCL_IB_HCA", "a,b")));
   EXPECT_EQ(config.transfer.ucx.net_devices, "eth0,\"odd\"");
   EXPECT_EQ(config.transfer.ucx.library, "/opt/ucx/libucp.so.0");
   EXPECT_FALSE(config.transfer.ucx.direct);
@@ -198,7 +203,7 @@ TEST(ConfigTest, PrintsWhatItReadsBack) {
 TEST(ConfigTest, PrintsTheDefaultsAsAValidFile) {
   const std::string printed = PrintConfig(*Load({}));
   EXPECT_THAT(printed, HasSubstr("limits:\n  session_bytes: 64GiB\n  session_arenas: 4096\n"));
-  EXPECT_THAT(printed, HasSubstr("transfer:\n  order: [local, mapped, ucx]\n"));
+  EXPECT_THAT(printed, HasSubstr("transfer:\n  order: [local, mapped, ucx, nccl]\n"));
   const absl::StatusOr<Config> again = LoadText(printed);
   ASSERT_TRUE(again.ok()) << again.status() << "\n" << printed;
   EXPECT_EQ(PrintConfig(*again), printed);
@@ -281,6 +286,7 @@ TEST(ConfigTest, TextsOfFlagsAndEnvironmentAreListsAndPlainTexts) {
   ConfigSources sources;
   sources.overrides = {
       {"transfer.order", "ucx,local", "--order"},
+      {"transfer.nccl.environment", "NCCL_DEBUG=WARN,NCCL_IB_HCA=mlx5", "--nccl"},
       {"peer.uids", "[7, 8]", "--peer-uids"},
       {"peer.listen", "[::1]:7411", "--listen"},
       {"membership.nodes", "[{name: testhost, ids: [1, 2]}]", "--nodes"},
@@ -288,6 +294,8 @@ TEST(ConfigTest, TextsOfFlagsAndEnvironmentAreListsAndPlainTexts) {
   const absl::StatusOr<Config> config = Load(sources);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->transfer.order, ElementsAre(Route::kUcx, Route::kLocal));
+  EXPECT_THAT(config->transfer.nccl.environment, ElementsAre(testing::Pair("NCCL_DEBUG", "WARN"),
+                                                             testing::Pair("NCCL_IB_HCA", "mlx5")));
   EXPECT_THAT(config->peer.uids, ElementsAre(7, 8));
   EXPECT_EQ(config->peer.listen, "[::1]:7411");
   EXPECT_THAT(config->OwnIds(0), ElementsAre(GlobalDeviceId(1), GlobalDeviceId(2)));
@@ -309,7 +317,7 @@ TEST(ConfigTest, ProblemsOfFlagsAndEnvironmentNameThem) {
   EXPECT_THAT(message, HasSubstr("environment FERRY_PEER__UIDS: peer.uids: is not YAML: "));
   EXPECT_THAT(message,
               HasSubstr("environment FERRY_TRANSFER__UCX: transfer.ucx: is a section; known "
-                        "here: net_devices, net_tls, shm_tls"));
+                        "here: direct, library, net_devices, net_tls, shm_tls, staging"));
   EXPECT_THAT(message, HasSubstr("--log-level: log.level: 'loud' is not one of"));
 }
 

@@ -221,6 +221,28 @@ TEST_P(LostPeer, APeerThatSendsTooMuchOrTooLittle) {
   Greet(*peer, 1, 5);
 }
 
+// What a batch of receives leaves behind is dropped to the last, though nothing else comes that
+// would wake the lane: the senders are told.
+TEST(UcxStrays, AllThatComesForAbortedReceivesIsDropped) {
+  constexpr uint64_t kCount = 300;
+  constexpr uint64_t kSize = uint64_t{64} << 10;
+  for (const char* kind : {"net", "shm"}) {
+    UcxRig rig(kind, kCount * kSize);
+    std::vector<Move> moves;
+    for (uint64_t id = 1; id <= kCount; ++id) {
+      const uint64_t offset = (id - 1) * kSize;
+      moves.push_back({id, {{offset, kSize}}, {{offset, kSize}}});
+    }
+    rig.LaunchHalf(1, 0, moves);
+    for (uint64_t id = 1; id <= kCount; ++id) {
+      rig.Abort(1, id, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "by the test"));
+    }
+    rig.answers(1).AwaitCount(kCount);
+    rig.LaunchHalf(0, 0, moves);
+    rig.answers(0).AwaitCount(kCount);
+  }
+}
+
 // A send cannot be taken back: aborting one ends what is on the connection, and the next op opens
 // it again.
 TEST(UcxNet, AbortedSendReopensTheConnection) {

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "tests/contract/nccl_rig.h"
 #include "transfer/pieces.h"
 
 namespace ferry {
@@ -129,6 +130,7 @@ std::unique_ptr<Rig> Rig::Make(const std::string& kind, uint64_t arena_bytes) {
   if (kind == "local") return std::make_unique<CopyRig>(false, arena_bytes);
   if (kind == "mapped") return std::make_unique<CopyRig>(true, arena_bytes);
   if (kind == "local_gpu") return std::make_unique<CopyRig>(false, arena_bytes, true);
+  if (kind == "nccl") return std::make_unique<NcclRig>(arena_bytes);
   if (kind == "mapped_gpu") return std::make_unique<CopyRig>(true, arena_bytes, true);
   const std::string transport = absl::StrContains(kind, "shm") ? "shm" : "net";
   if (absl::EndsWith(kind, "_gpu_to_host")) {

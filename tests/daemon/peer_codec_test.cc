@@ -175,6 +175,13 @@ TEST(PeerCodec, EveryMessageOfGroupsArrivesAsItWasSent) {
   const Evict evict = MessageOverTheWire(Evict{clique, 4});
   EXPECT_EQ(evict.clique, clique);
   EXPECT_EQ(evict.attempt, 4u);
+  const OpenComm open = MessageOverTheWire(OpenComm{clique, 5, std::string("\0id", 3)});
+  EXPECT_EQ(open.clique, clique);
+  EXPECT_EQ(open.attempt, 5u);
+  EXPECT_EQ(open.unique_id, std::string("\0id", 3));
+  EXPECT_EQ(MessageOverTheWire(WarmComm{clique}).clique, clique);
+  EXPECT_THAT(OverTheWire({std::nullopt, {OpenComm{clique, 5, std::string(1025, 'u')}}, {}}),
+              Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "an open out of bounds"));
 }
 
 TEST(PeerCodec, AGroupOrGrantBeyondTheBoundsIsRefused) {
@@ -215,8 +222,9 @@ PeerHello SomeHello() {
       "abcd",
       16);
   hello.devices = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2)}, {"shm", "x"}}},
-                   {GlobalDeviceId(3), {}}};
+                   {GlobalDeviceId(3), {}, true, "", std::string(16, 'u')}};
   hello.ucx_version = "1.22";
+  hello.nccl_version = "2.28.9";
   hello.daemon_version = "0.1";
   return hello;
 }
@@ -269,7 +277,10 @@ TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   EXPECT_EQ(after.devices[0].ucx_addresses[0].address, std::string("\0\1", 2));
   EXPECT_EQ(after.devices[0].ucx_addresses[1].kind, "shm");
   EXPECT_THAT(after.devices[1].ucx_addresses, IsEmpty());
+  EXPECT_TRUE(after.devices[1].gpu && !after.devices[0].gpu);
+  EXPECT_EQ(after.devices[1].uuid, std::string(16, 'u'));
   EXPECT_EQ(after.ucx_version, before.ucx_version);
+  EXPECT_EQ(after.nccl_version, before.nccl_version);
   EXPECT_EQ(after.daemon_version, before.daemon_version);
 }
 

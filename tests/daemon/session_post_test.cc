@@ -107,6 +107,28 @@ TEST(SessionPost, ATableKeepsItsArenaUntilItIsOver) {
   EXPECT_THAT(rig.session.TakeArena(ArenaId(7)), Is("OK"));
 }
 
+TEST(SessionPost, AnArenaCountsTransfersNotTheirRanges) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  rig.AddArena(8, 100);
+  PostBatch batch = rig.Batch({Layout({{ArenaId(7), 0, 1},
+                                       {ArenaId(8), 0, 1},
+                                       {ArenaId(7), 2, 1},
+                                       {ArenaId(7), 4, 1},
+                                       {ArenaId(8), 2, 1}}),
+                               Layout({{ArenaId(7), 8, 1}})});
+  ASSERT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
+  const PostReply reply = rig.session.Admit(batch);
+  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)),
+              Is("FAILED_PRECONDITION/FIELD_INVALID", "2 transfers use it"));
+  EXPECT_THAT(rig.session.TakeArena(ArenaId(8)),
+              Is("FAILED_PRECONDITION/FIELD_INVALID", "1 transfers use it"));
+  rig.End(batch, reply, 0);
+  EXPECT_THAT(rig.session.TakeArena(ArenaId(8)), Is("OK"));
+  rig.End(batch, reply, 1);
+  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)), Is("OK"));
+}
+
 TEST(SessionPost, EveryBadRangeIsListed) {
   SessionRig rig;
   rig.AddArena(7, 100);

@@ -16,11 +16,10 @@ using ::testing::ElementsAre;
 using testing::Is;
 using ::testing::IsEmpty;
 using testing::kAlice;
+using testing::kConnection;
 using testing::SealedMemfd;
 using testing::SessionTableRig;
 using ::testing::SizeIs;
-
-constexpr Door::ConnectionId kConnection = 11;
 
 TEST(SessionTableArenas, RegisteredMemoryIsTheClientsOwn) {
   SessionTableRig rig;

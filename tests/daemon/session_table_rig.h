@@ -13,6 +13,7 @@
 
 namespace ferry::testing {
 
+inline constexpr Door::ConnectionId kConnection = 11;
 inline constexpr Credentials kAlice{100, 1000, 1000};
 inline constexpr Credentials kBob{200, 1001, 1001};
 

@@ -18,10 +18,9 @@ using testing::Is;
 using ::testing::IsEmpty;
 using testing::kAlice;
 using testing::kBob;
+using testing::kConnection;
 using testing::SessionTableRig;
 using ::testing::SizeIs;
-
-constexpr Door::ConnectionId kConnection = 11;
 
 TEST(SessionTableHello, OpensASessionAndSaysEverythingInTheWelcome) {
   SessionTableRig rig;

@@ -51,7 +51,7 @@ TEST_F(OperationsTest, RoutesAreExplained) {
   EXPECT_EQ(chosen(0, 2), v1::ROUTE_MAPPED);
   EXPECT_EQ(chosen(2, 0), v1::ROUTE_MAPPED);
   const admin::v1::ExplainRouteResponse all = node(0).admin().Explain(0, 2);
-  ASSERT_EQ(all.options_size(), 3);  // in the configured order
+  ASSERT_EQ(all.options_size(), 4);  // in the configured order
   EXPECT_EQ(all.options(0).route(), v1::ROUTE_LOCAL);
   EXPECT_FALSE(all.options(0).available());
   EXPECT_FALSE(all.options(0).reason().empty());

@@ -137,7 +137,8 @@ TEST_P(PreparedTest, ARefireIsRefusedUntilTheLastOneIsOver) {
   Prepare();
   FireBoth();
   ASSERT_THAT(send_.Fire(), IsOk());
-  EXPECT_THAT(send_.Fire(), Is("FAILED_PRECONDITION", HasSubstr("firing 2 is not over")));
+  EXPECT_THAT(send_.Fire(),
+              Is("FAILED_PRECONDITION/FIELD_INVALID", HasSubstr("firing 2 is not over")));
   EXPECT_THAT(send_.Wait(2, std::chrono::milliseconds(1)), Is("DEADLINE_EXCEEDED"));
   ASSERT_THAT(receive_.Fire(), IsOk());
   ASSERT_THAT(send_.Wait(2, kSoon), IsOk());

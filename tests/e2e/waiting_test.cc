@@ -293,7 +293,9 @@ TEST_F(PeerWaitTest, APeerThatComesBeforeTheDeadlineIsInTime) {
 }
 
 TEST_F(PeerWaitTest, RoutesThatCannotBeAreRefused) {
-  Start();
+  ClusterOptions options;
+  options.transfer = "order: [local, mapped, ucx]";
+  Start(options);
   End source = OpenEnd(0, 4096);
   End destination = OpenEnd(1, 4096);
   PostOptions local, mapped, nccl, ucx;

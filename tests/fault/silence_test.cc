@@ -128,5 +128,19 @@ TEST_P(SilenceTest, AShortPauseIsForgiven) {
   EXPECT_TRUE(Has(destination.arena, 0, kMiB, 4));
 }
 
+using StoppedDaemonTest = ClusterTest;
+
+// Its own client does not hang: whether the post was taken nobody knows, so the session goes.
+TEST_F(StoppedDaemonTest, APostEndsWithTheSession) {
+  Start();
+  End end = OpenEnd(0, 4096);
+  Batch before = Must(end.session.Receive(0, {Transfer(1, "before", {end.arena.All()})}));
+  node(0).Signal(SIGSTOP);
+  EXPECT_THAT(end.session.Receive(0, {Transfer(1, "k", {end.arena.All()})}),
+              Is("UNAVAILABLE/DAEMON_LOST", ::testing::HasSubstr("stopped?")));
+  EXPECT_THAT(before.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST"));
+  node(0).Signal(SIGCONT);
+}
+
 }  // namespace
 }  // namespace ferry::testing

@@ -185,6 +185,12 @@ class NodeA {
       for (Launch& launch : out.launches) launches_.push_back(std::move(launch));
       for (const GroupOrder& order : out.groups) {
         if (const auto* launch = std::get_if<GroupLaunch>(&order)) CheckGroup(*launch);
+        const auto* open = std::get_if<CommunicatorOpen>(&order);
+        if (open == nullptr) continue;
+        if (open->unique_id.empty()) {
+          engine_.OnCommunicatorId(now_, open->clique, open->attempt, "unique");
+        }
+        engine_.OnCommunicatorOpened(now_, open->clique, open->attempt);
       }
       for (const Ended& ended : out.ended) FERRY_CHECK(open_.erase(ended.transfer) == 1);
     }

@@ -10,6 +10,7 @@ namespace ferry::testing {
 
 const GpuCase kGpuLocal = {"local", FERRY_ROUTE_LOCAL, true, false, false, false};
 const GpuCase kGpuMapped = {"mapped", FERRY_ROUTE_MAPPED, false, false, false, false};
+const GpuCase kGpuNccl = {"nccl", FERRY_ROUTE_NCCL, false, false, false, false};
 const GpuCase kGpuSelf = {"self", FERRY_ROUTE_LOCAL, true, false, false, true};
 const GpuCase kGpuHostToGpu = {"host_to_gpu", FERRY_ROUTE_LOCAL, true, true, false, false};
 const GpuCase kGpuToHost = {"gpu_to_host", FERRY_ROUTE_LOCAL, true, false, true, false};
@@ -63,12 +64,17 @@ bool GpuTest::Need(int gpus) {
 void GpuTest::StartNodes(int nodes, int gpus, const std::string& transfer,
                          std::vector<std::string> environment) {
   ClusterOptions options;
+  options.transfer = transfer;
+  options.environment = std::move(environment);
+  StartNodes(nodes, gpus, std::move(options));
+}
+
+void GpuTest::StartNodes(int nodes, int gpus, ClusterOptions options) {
   options.nodes = nodes;
   options.devices = 1;
   options.gpus = gpus / nodes;
   options.own_gpus = true;
-  options.transfer = transfer;
-  options.environment = std::move(environment);
+  if (fake()) options.environment.push_back("FERRY_FAKE_NCCL=" + options.fake_nccl);
   Start(options);
 }
 

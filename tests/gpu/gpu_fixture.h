@@ -28,7 +28,7 @@ struct GpuCase {
 };
 inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_case.name; }
 
-extern const GpuCase kGpuLocal, kGpuMapped, kGpuSelf, kGpuHostToGpu, kGpuToHost,
+extern const GpuCase kGpuLocal, kGpuMapped, kGpuNccl, kGpuSelf, kGpuHostToGpu, kGpuToHost,
     kGpuHostToGpuMapped, kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx;
 
 class GpuTest : public ClusterTest {
@@ -43,6 +43,8 @@ class GpuTest : public ClusterTest {
   // One daemon with all GPUs that a test needs, or two with one each.
   void StartNodes(int nodes, int gpus, const std::string& transfer = "",
                   std::vector<std::string> environment = {});
+  // The same, or several daemons, with other options.
+  void StartNodes(int nodes, int gpus, ClusterOptions options);
   // Nodes and ends for a case.
   bool StartFor(const GpuCase& gpu_case, std::vector<std::string> environment = {});
   End OpenSource(const GpuCase& gpu_case, uint64_t bytes);

@@ -208,7 +208,9 @@ TEST_P(GpuTransferTest, SeveralClientProcessesOfEachDaemon) {
   }
 }
 
-TEST_P(GpuTransferTest, PreparedBatchesCarryNewBytesWithEveryFiring) {
+using GpuPreparedTest = GpuTransferTest;
+
+TEST_P(GpuPreparedTest, BatchesCarryNewBytesWithEveryFiring) {
   if (!StartFor(GetParam())) return;
   constexpr uint64_t kPiece = 4096 + 1;
   constexpr uint64_t kPieces = 100;
@@ -243,6 +245,14 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuTransferTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuTransferTest,
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuNccl,
+                                           kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx,
+                                           kGpuToHostUcx),
+                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuPreparedTest,
+                         ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
+                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuPreparedTest,
                          ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuUcx,
                                            kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -250,8 +260,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuBothWaysTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuBothWaysTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuUcx, kGpuUcxShm, kGpuUcxTcp,
-                                           kGpuToHostUcx),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcx, kGpuUcxShm,
+                                           kGpuUcxTcp, kGpuToHostUcx),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class MultiGpuRouteTest : public GpuTest {};

@@ -77,6 +77,43 @@ admin::v1::ExplainRouteResponse Admin::Explain(uint64_t source, uint64_t destina
       [this](auto... all) { return stubs_->admin->ExplainRoute(all...); }, request);
 }
 
+admin::v1::ListCommsResponse Admin::Comms() {
+  return Ask<admin::v1::ListCommsResponse>(
+      [this](auto... all) { return stubs_->admin->ListComms(all...); },
+      admin::v1::ListCommsRequest());
+}
+
+size_t Admin::CountComms(const std::string& state) {
+  size_t count = 0;
+  const admin::v1::ListCommsResponse all = Comms();
+  for (const admin::v1::Comm& comm : all.comms()) count += comm.state() == state ? 1 : 0;
+  return count;
+}
+
+void Admin::WarmComm(uint64_t device, uint64_t other) {
+  admin::v1::WarmCommRequest request;
+  request.set_device_id(device);
+  request.set_other_device_id(other);
+  Ask<admin::v1::WarmCommResponse>([this](auto... all) { return stubs_->admin->WarmComm(all...); },
+                                   request);
+}
+
+void Admin::EvictComm(uint64_t device, uint64_t other) {
+  admin::v1::EvictCommRequest request;
+  request.set_device_id(device);
+  request.set_other_device_id(other);
+  Ask<admin::v1::EvictCommResponse>(
+      [this](auto... all) { return stubs_->admin->EvictComm(all...); }, request);
+}
+
+void Admin::AbortComm(uint64_t device, uint64_t other) {
+  admin::v1::AbortCommRequest request;
+  request.set_device_id(device);
+  request.set_other_device_id(other);
+  Ask<admin::v1::AbortCommResponse>(
+      [this](auto... all) { return stubs_->admin->AbortComm(all...); }, request);
+}
+
 std::string Admin::Dump() {
   grpc::ClientContext context;
   SetDeadline(context);

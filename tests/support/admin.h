@@ -21,6 +21,12 @@ class Admin {
   admin::v1::ListTransfersResponse Transfers(uint32_t limit = 0);
   admin::v1::ExplainRouteResponse Explain(uint64_t source, uint64_t destination);
   std::string Dump();
+  admin::v1::ListCommsResponse Comms();
+  // How many of them stand at `state`.
+  size_t CountComms(const std::string& state);
+  void WarmComm(uint64_t device, uint64_t other);
+  void EvictComm(uint64_t device, uint64_t other);
+  void AbortComm(uint64_t device, uint64_t other);
 
   // "up", "lost", ...; "" if there is no such peer.
   std::string PeerState(const std::string& node);

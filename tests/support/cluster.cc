@@ -80,6 +80,7 @@ const char* ClientProgram() {
 const char* TokenThiefProgram() { return TOKEN_THIEF_PROGRAM; }
 const char* ClockStepLibrary() { return CLOCK_STEP_LIBRARY; }
 const char* FakeCudaLibrary() { return FAKE_CUDA_LIBRARY; }
+const char* FakeNcclLibrary() { return FAKE_NCCL_LIBRARY; }
 
 Node::Node(std::string name, std::string directory, const std::string& config, SpawnOptions spawn)
     : name_(std::move(name)), directory_(std::move(directory)), spawn_(std::move(spawn)) {
@@ -163,6 +164,8 @@ Cluster::Cluster(const ClusterOptions& options)
                                                 ";seed=", getpid(), ";", options.fake_cuda);
       spawn.environment.insert(spawn.environment.end(),
                                {absl::StrCat("FERRY_CUDA_LIBRARY=", FakeCudaLibrary()),
+                                absl::StrCat("FERRY_NCCL_LIBRARY=", FakeNcclLibrary()),
+                                absl::StrCat("FERRY_FAKE_NCCL=", options.fake_nccl),
                                 absl::StrCat("FERRY_NVML_LIBRARY=", FakeCudaLibrary()),
                                 absl::StrCat("FERRY_FAKE_CUDA=", settings)});
     }

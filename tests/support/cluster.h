@@ -24,6 +24,7 @@ struct ClusterOptions {
   int gpus = 0;                        // and GPUs of the fake CUDA, its own; their ids follow
   bool own_gpus = false;               // of the CUDA that this process uses, instead of the fake's
   std::string fake_cuda;               // its settings (tests/fake_cuda), as "memory_mib=64"
+  std::string fake_nccl;               // and of the fake NCCL (tests/fake_nccl)
   std::string transfer;                // inside `transfer: { }`
   std::string limits;                  // inside `limits: { }`
   std::string more;                    // further sections
@@ -112,5 +113,6 @@ const char* ClientProgram();      // tests/support/client
 const char* TokenThiefProgram();  // tests/support/thief
 const char* ClockStepLibrary();   // tests/support/clock_step
 const char* FakeCudaLibrary();    // tests/fake_cuda
+const char* FakeNcclLibrary();    // tests/fake_nccl
 
 }  // namespace ferry::testing

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -60,10 +61,16 @@ Process::Process(const SpawnOptions& options) {
   for (const std::string& argument : options.arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  std::vector<char*> envp;  // of two settings of a name the first counts
+  std::vector<char*> envp;
   for (const std::string& setting : options.environment)
     envp.push_back(const_cast<char*>(setting.c_str()));
-  for (char** setting = environ; *setting != nullptr; ++setting) envp.push_back(*setting);
+  for (char** setting = environ; *setting != nullptr; ++setting) {
+    const std::string name = std::string(*setting).substr(0, std::string(*setting).find('=') + 1);
+    const bool replaced = std::any_of(
+        options.environment.begin(), options.environment.end(),
+        [&](const std::string& ours) { return ours.compare(0, name.size(), name) == 0; });
+    if (!replaced) envp.push_back(*setting);
+  }
   envp.push_back(nullptr);
   const pid_t parent = getpid();
   pid_ = fork();

@@ -32,6 +32,12 @@ class EngineGroupTest : public testing::Test {
     const TransferId receive = two_.Post(SpecOf(Side::kReceive, key, source, 2 - source, bytes));
     return {send, receive};
   }
+  void Warm(int node) {
+    const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
+    EXPECT_TRUE(two_.engine(node).WarmCommunicator(two_.now, clique).ok());
+    two_.Run();
+    EXPECT_THAT(two_.daemons[kA].opens, SizeIs(1));
+  }
   std::vector<GroupLaunch>& Groups(int node) { return two_.daemons[node].groups; }
   std::vector<CommunicatorEnd>& Ends(int node) { return two_.daemons[node].communicator_ends; }
   // Answers the oldest unanswered group of a node.
@@ -79,6 +85,7 @@ TEST_F(EngineGroupTest, BothEndsLaunchTheSameGroup) {
 }
 
 TEST_F(EngineGroupTest, TheLeaderWaitsForTheFollowersGrant) {
+  Warm(kA);
   Pair("k");
   while (Groups(kB).empty()) {
     ASSERT_TRUE(two_.Deliver(kA) || two_.Deliver(kB));
@@ -168,6 +175,7 @@ TEST_F(EngineGroupTest, ATransfersDeadlineLeavesTheCommunicatorAlone) {
 }
 
 TEST_F(EngineGroupTest, APairThatEndsOnTheWayIsLeftOutAtBothEnds) {
+  Warm(kB);
   const auto [send, receive] = Pair("gone");
   const auto [send2, receive2] = Pair("stays");
   two_.Deliver(kA);
@@ -217,6 +225,89 @@ TEST_F(EngineGroupTest, ALostLinkAbortsItsGroups) {
   const auto lost = Fails(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable);
   EXPECT_THAT(two_.StatusOf(kA, send), lost);
   EXPECT_THAT(two_.StatusOf(kB, receive), lost);
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, OneOpeningServesBothDirections) {
+  Pair("up");
+  Pair("back", true);
+  two_.Run();
+  for (int node : {kA, kB}) {
+    ASSERT_THAT(two_.daemons[node].opens, SizeIs(1));
+    const CommunicatorOpen& open = two_.daemons[node].opens[0];
+    EXPECT_EQ(open.attempt, 1u);
+    EXPECT_EQ(open.device, GlobalDeviceId(node == kA ? 0 : 2));
+    EXPECT_EQ(open.unique_id, node == kA ? "" : "unique");
+  }
+  for (int node : {kA, kB}) Done(node);
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, OnlyWhatACliqueCanHaveIsWarmed) {
+  const auto warm = [&](uint64_t low, uint64_t high) {
+    return two_.a().WarmCommunicator(two_.now, {GlobalDeviceId(low), GlobalDeviceId(high)});
+  };
+  EXPECT_THAT(warm(0, 1), Says("one device must be ours, the other one a peer's"));
+  EXPECT_THAT(warm(2, 3), Says("one device must be ours, the other one a peer's"));
+  EXPECT_THAT(warm(0, 99), Says("one device must be ours, the other one a peer's"));
+  EXPECT_THAT(warm(0, 4), Says("no link to node-c"));
+  RouteTable routes = Routes(false, true);
+  routes[static_cast<size_t>(Route::kNccl)] = {
+      true, "", {{Clique{GlobalDeviceId(0), GlobalDeviceId(2)}, "both are one GPU"}}};
+  two_.a().OnPeerRoutes(PeerId(kB), routes);
+  EXPECT_THAT(warm(0, 2), Says("both are one GPU"));
+  EXPECT_TRUE(warm(1, 2).ok());
+}
+
+TEST_F(EngineGroupTest, WhatCannotBeOpenedSendsAllThatWaitsToTheNextRoute) {
+  two_.opens_well = false;
+  for (int node : {kA, kB}) {  // that says so
+    const size_t opens = two_.daemons[kA].opens.size(), launches = two_.daemons[kA].launches.size();
+    const auto [send, receive] = Pair("k");
+    const auto [back_send, back_receive] = Pair("back", true);
+    two_.Run();
+    EXPECT_THAT(Groups(kA), IsEmpty());
+    ASSERT_THAT(two_.daemons[kA].opens, SizeIs(opens + 1));
+    const CommunicatorOpen open = two_.daemons[kA].opens.back();
+    two_.a().OnCommunicatorId(two_.now, open.clique, open.attempt, "unique");
+    two_.Run();
+    two_.engine(node).OnCommunicatorFailed(two_.now, open.clique, open.attempt, RouteRefused());
+    two_.Run();
+    for (int end : {kA, kB}) {
+      EXPECT_FALSE(Ends(end).back().status.ok());
+      EXPECT_EQ(Ends(end).back().attempt, open.attempt);
+      ASSERT_THAT(two_.daemons[end].launches, SizeIs(launches + 2));
+      for (size_t i : {launches, launches + 1}) {
+        const Launch launch = two_.daemons[end].launches[i];
+        EXPECT_EQ(launch.route, Route::kUcx);
+        two_.engine(end).OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::OkStatus());
+      }
+    }
+    two_.Run();
+    EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+    EXPECT_TRUE(two_.StatusOf(kB, back_send).ok());
+    EXPECT_TRUE(two_.StatusOf(kA, back_receive).ok());
+    two_.ExpectNothingLeft();
+    two_.Advance(absl::Seconds(10));
+  }
+}
+
+TEST_F(EngineGroupTest, AnOpeningThatHangsIsEndedByItsDeadline) {
+  two_.opens_well = false;
+  TransferSpec spec = SpecOf(Side::kReceive, "k", 0, 2);
+  spec.route = Route::kNccl;
+  const TransferId send = two_.Post(SpecOf(Side::kSend, "k", 0, 2));
+  const TransferId receive = two_.Post(spec);
+  two_.Run();
+  two_.Advance(absl::Seconds(29));
+  EXPECT_THAT(Ends(kA), IsEmpty());
+  two_.Advance(absl::Seconds(2));
+  EXPECT_THAT(Ends(kA), SizeIs(1));
+  const absl::Status why = two_.StatusOf(kB, receive);
+  EXPECT_THAT(why, Fails(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable));
+  EXPECT_THAT(why, Says("opening attempt 1 of the communicator of the clique of devices 0 and 2: "
+                        "not open within 30s"));
+  EXPECT_FALSE(two_.StatusOf(kA, send).ok());
   two_.ExpectNothingLeft();
 }
 

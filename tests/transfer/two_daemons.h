@@ -56,8 +56,11 @@ class TwoDaemons {
     std::vector<Fired> fired;
     std::vector<Fallback> fallbacks;
     std::vector<GroupLaunch> groups;
+    std::vector<CommunicatorOpen> opens;
     std::vector<CommunicatorEnd> communicator_ends;
   };
+  // Communicators are opened as they are ordered; else the test says how.
+  bool opens_well = true;
 
   explicit TwoDaemons(TransferEngine::Options options = {}) {
     for (int i : {kA, kB}) {
@@ -132,6 +135,14 @@ class TwoDaemons {
     for (GroupOrder& order : out.groups) {
       if (auto* launch = std::get_if<GroupLaunch>(&order)) {
         daemon.groups.push_back(std::move(*launch));
+      } else if (auto* open = std::get_if<CommunicatorOpen>(&order)) {
+        daemon.opens.push_back(*open);
+        if (!opens_well) continue;
+        if (open->unique_id.empty()) {
+          engine(node).OnCommunicatorId(now, open->clique, open->attempt, "unique");
+          continue;
+        }
+        for (int i : {kA, kB}) engine(i).OnCommunicatorOpened(now, open->clique, open->attempt);
       } else {
         daemon.communicator_ends.push_back(std::get<CommunicatorEnd>(order));
       }
@@ -148,10 +159,12 @@ class TwoDaemons {
   }
   // Until nobody has anything to say.
   void Run() {
-    while (Deliver(kA) || Deliver(kB)) {
-    }
-    Take(kA);
-    Take(kB);
+    do {
+      while (Deliver(kA) || Deliver(kB)) {
+      }
+      Take(kA);
+      Take(kB);
+    } while (!daemons[kA].to_other.empty() || !daemons[kB].to_other.empty());
   }
   // Answers the last launch of `node`.
   void Answer(int node, absl::Status status = absl::OkStatus()) {

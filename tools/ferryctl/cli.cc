@@ -44,6 +44,7 @@ CommandList AllCommands() {
   AddInspectCommands(commands);
   AddFlightCommand(commands);
   AddHealthCommand(commands);
+  AddCommsCommand(commands);
   AddControlCommands(commands);
   AddSendCommand(commands);
   AddRecvCommand(commands);

@@ -59,7 +59,8 @@ using CommandList = std::vector<std::unique_ptr<Command>>;
 
 // One function a file of commands.
 void AddInspectCommands(
-    CommandList& commands);  // status, devices, sessions, transfers, route, dump
+    CommandList& commands);                   // status, devices, sessions, transfers, route, dump
+void AddCommsCommand(CommandList& commands);  // comms
 void AddControlCommands(CommandList& commands);  // drain, undrain, loglevel
 void AddFlightCommand(CommandList& commands);
 void AddHealthCommand(CommandList& commands);

@@ -68,6 +68,10 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     facts.AddRow({"received", HumanSize(s.bytes_received())});
     facts.AddRow({"gpus", s.gpus()});
     facts.AddRow({"ucx", s.ucx()});
+    facts.AddRow({"nccl", s.nccl()});
+    if (s.nccl_environment_size() > 0) {
+      facts.AddRow({"nccl environment", Printable(absl::StrJoin(s.nccl_environment(), " "))});
+    }
     facts.AddRow({"log level", s.log_level()});
     std::string text = facts.ToString();
     if (s.peers().empty()) return text;

@@ -315,6 +315,9 @@ TEST(CodecTest, CancelGetAndWatch) {
   EXPECT_SAME(cancel, Parse<v1::CancelTransfersRequest>(EncodeCancel(127, 3, "")));
   cancel.mutable_poison()->set_message("out of data");
   EXPECT_SAME(cancel, Parse<v1::CancelTransfersRequest>(EncodeCancel(127, 3, "out of data")));
+  cancel.mutable_poison()->set_message("? \u00e9 \u20ac \U0001f600 ??? ?");
+  EXPECT_SAME(cancel, Parse<v1::CancelTransfersRequest>(
+                          EncodeCancel(127, 3, "\xff \u00e9 \u20ac \U0001f600 \xed\xa0\x80 \xe2")));
   v1::GetTransfersRequest get;
   for (uint64_t id : {127, 128, 129}) get.add_transfer_ids(id);
   EXPECT_SAME(get, Parse<v1::GetTransfersRequest>(EncodeGetTransfers(127, 3)));

@@ -61,8 +61,10 @@ void Simulation::TalkNonsense(int node, int peer) {
                             Granted{clique, 1, ~uint64_t{0}, {}},
                             GroupFailed{clique, 1, 1, absl::AbortedError("nonsense")},
                             AttemptOver{clique, 1, 1, {}},
-                            Evict{clique, 1}};
-  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(13)]));
+                            Evict{clique, 1},
+                            OpenComm{clique, 1, "id"},
+                            WarmComm{clique}};
+  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(15)]));
   if (EngineAt(node)->ignored_messages() != before + 1) {
     Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
   }
@@ -300,6 +302,7 @@ void Simulation::EvictSome() {
   for (const Clique& clique : communicators_.OpenAt(index)) {
     ++count_.evictions;
     EngineAt(index)->EvictCommunicator(now_, clique);
+    if (Chance(20)) (void)EngineAt(index)->WarmCommunicator(now_, clique);  // may be refused
   }
   Touched(index);
 }

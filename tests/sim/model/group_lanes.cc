@@ -22,6 +22,58 @@ void Simulation::NoteGroup(int from, int to, const Group& group) {
   }
 }
 
+void Simulation::OnCommunicatorOpen(int node, const CommunicatorOpen& open) {
+  const HostCommunicators::Key key = KeyOf(node, open.clique, open.attempt);
+  const bool low = OwnerOf(open.clique.low) == node;
+  const std::string name =
+      absl::StrCat("node-", node, " opens attempt ", open.attempt, " of ", Describe(open.clique));
+  Say(name);
+  if (open.device != (low ? open.clique.low : open.clique.high) || low != open.unique_id.empty()) {
+    Fail(absl::StrCat(name, ": not its part"));
+  }
+  std::string error;
+  communicators_.Open(key, low, node, &error);
+  if (!error.empty()) Fail(absl::StrCat(name, ": ", error));
+  const auto when_alive = [this, node](absl::Duration delay, auto act) {
+    After(delay, [this, node, act, life = nodes_[node].life] {
+      if (nodes_[node].life != life) return;
+      act(*EngineAt(node));
+      Touched(node);
+    });
+  };
+  if (low) {
+    when_alive(Delay(3), [this, open](TransferEngine& engine) {
+      engine.OnCommunicatorId(now_, open.clique, open.attempt, "id");
+    });
+  }
+  if (!calm_ && Chance(profile_.group_fault)) {
+    ++count_.launches;
+    const uint64_t dice = Random(3);
+    Say(absl::StrCat(name, dice == 0 ? ", which hangs" : ", which fails"));
+    if (dice == 0) return;
+    when_alive(Delay(10), [this, open, dice](TransferEngine& engine) {
+      engine.OnCommunicatorFailed(
+          now_, open.clique, open.attempt,
+          dice == 1 ? Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                            "no communicator can be had")
+                    : Error(absl::StatusCode::kAborted, Reason::kCommAborted, "an operator"));
+    });
+    return;
+  }
+  if (!communicators_.Meet(key, low)) return;
+  for (const bool end : {false, true}) {
+    After(Delay(20), [this, key, end] {
+      if (!communicators_.OnOpened(key, end)) return;  // it has ended
+      const int node = OwnerOf(end ? key.clique.low : key.clique.high);
+      Say(absl::StrCat("node-", node, " has opened attempt ", key.attempt, " of ",
+                       Describe(key.clique)));
+      EngineAt(node)->OnCommunicatorOpened(now_, key.clique, key.attempt);
+      Touched(node);
+      StartLane(end ? key.clique.low : key.clique.high);
+    });
+  }
+}
+
 void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   const std::string name =
       absl::StrCat("node-", node, " launches group ", launch.number, " attempt ", launch.attempt,

@@ -15,9 +15,28 @@ std::string Describe(const HostCommunicators::Key& key) {
 
 }  // namespace
 
+void HostCommunicators::Open(const Key& key, bool low, int node, std::string* error) {
+  const auto [entry, fresh] = ranks_.try_emplace({key, low});
+  if (!fresh) *error = absl::StrCat(Describe(key), " is opened twice");
+  entry->second.node = node;
+}
+
+bool HostCommunicators::Meet(const Key& key, bool low) {
+  ranks_.at({key, low}).meets = true;
+  const auto other = ranks_.find({key, !low});
+  return other != ranks_.end() && other->second.meets;
+}
+
+bool HostCommunicators::OnOpened(const Key& key, bool low) {
+  Rank& rank = ranks_.at({key, low});
+  rank.open = !rank.ended;
+  return rank.open;
+}
+
 HostCommunicators::CallId HostCommunicators::Launch(Call call, std::string* error) {
-  Rank& rank = ranks_[{call.key, call.low}];
-  rank.node = call.node;
+  const auto [entry, unopened] = ranks_.try_emplace({call.key, call.low});
+  Rank& rank = entry->second;
+  if (unopened) *error = absl::StrCat("a launch on ", Describe(call.key), ", which nobody opened");
   if (rank.ended) *error = absl::StrCat("a launch on ", Describe(call.key), ", which has ended");
   call.position = rank.calls.size();
   auto other = ranks_.find({call.key, !call.low});
@@ -43,7 +62,7 @@ std::optional<HostCommunicators::CallId> HostCommunicators::ToStart(GlobalDevice
   const auto& lane = lanes_[device];
   if (lane.empty()) return std::nullopt;
   Call& call = calls_.at(lane.front());
-  if (call.started || call.aborted) return std::nullopt;
+  if (call.started || call.aborted || !ranks_.at({call.key, call.low}).open) return std::nullopt;
   call.started = true;
   return lane.front();
 }
@@ -122,7 +141,7 @@ size_t HostCommunicators::QueueOf(GlobalDeviceId device) const {
 std::vector<Clique> HostCommunicators::OpenAt(int node) const {
   std::vector<Clique> open;
   for (const auto& [name, rank] : ranks_) {
-    if (rank.node == node && !rank.ended && !rank.calls.empty()) open.push_back(name.first.clique);
+    if (rank.node == node && !rank.ended) open.push_back(name.first.clique);
   }
   return open;
 }

@@ -52,11 +52,17 @@ class HostCommunicators {
   };
   using CallId = uint64_t;
 
+  // A rank is being opened.
+  void Open(const Key& key, bool low, int node, std::string* error);
+  // It does not hang. True if the other one does not either, so that both will be open.
+  bool Meet(const Key& key, bool low);
+  // False if it has ended meanwhile.
+  bool OnOpened(const Key& key, bool low);
   // Puts a launch into its lane. `error` is set if NCCL would not have liked it.
   CallId Launch(Call call, std::string* error);
   // Null once it is answered.
   Call* Find(CallId id);
-  // The first of the lane, if it was not started yet.
+  // The first of the lane, if it was not started yet and its rank is open.
   std::optional<CallId> ToStart(GlobalDeviceId device);
   // The call runs now. Both calls, if they have met; else none.
   std::vector<CallId> Arrive(CallId id);
@@ -77,6 +83,8 @@ class HostCommunicators {
  private:
   struct Rank {
     int node = 0;
+    bool meets = false;
+    bool open = false;
     bool ended = false;
     bool aborted = false;
     std::vector<CallId> calls;             // by position

@@ -66,6 +66,10 @@ std::string Describe(const PeerMessage& message) {
       return absl::StrCat("AttemptOver ", Name(m), " number ", m.number, " ", m.status.ToString());
     }
     std::string operator()(const Evict& m) { return absl::StrCat("Evict ", Name(m)); }
+    std::string operator()(const OpenComm& m) { return absl::StrCat("Open ", Name(m)); }
+    std::string operator()(const WarmComm& m) {
+      return absl::StrCat("Warm ", m.clique.low.value(), "-", m.clique.high.value());
+    }
   };
   return std::visit(Visitor(), message);
 }

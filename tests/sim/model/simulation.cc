@@ -75,6 +75,7 @@ Simulation::Simulation(SimulationOptions options)
   engine_options_.batch.group_chunks = 8;
   engine_options_.group_deadline = absl::Seconds(1);
   engine_options_.grant_deadline = absl::Seconds(5);
+  engine_options_.open_deadline = absl::Seconds(1);
   nodes_.resize(options.daemons);
   for (int i = 0; i < options.daemons; ++i) Start(i);
 }
@@ -223,7 +224,9 @@ void Simulation::Pump(int index) {
   for (const Launch& launch : out.launches) OnLaunch(index, launch);
   for (const auto& [id, why] : out.aborts) OnAbort(index, id, why);
   for (const GroupOrder& order : out.groups) {
-    if (const GroupLaunch* launch = std::get_if<GroupLaunch>(&order)) {
+    if (const CommunicatorOpen* open = std::get_if<CommunicatorOpen>(&order)) {
+      OnCommunicatorOpen(index, *open);
+    } else if (const GroupLaunch* launch = std::get_if<GroupLaunch>(&order)) {
       OnGroupLaunch(index, *launch);
     } else {
       OnCommunicatorEnd(index, std::get<CommunicatorEnd>(order));

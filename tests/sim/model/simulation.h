@@ -143,7 +143,7 @@ class Simulation {
     int partition = 0;
     int crash = 0;
     int evict = 0;
-    int group_fault = 0;  // of group launches: hang, fail, refuse
+    int group_fault = 0;  // of group launches and of openings: hang, fail, refuse
     int slow_lane = 0;    // of lanes
     int many = 0;         // of posts: on few devices
   };
@@ -209,6 +209,7 @@ class Simulation {
   std::string NameOf(const HalfModel& half) const;
 
   // --- Lanes of groups (group_lanes.cc).
+  void OnCommunicatorOpen(int node, const CommunicatorOpen& open);
   void OnGroupLaunch(int node, const GroupLaunch& launch);
   void OnCommunicatorEnd(int node, const CommunicatorEnd& end);
   HostCommunicators::Key KeyOf(int node, const Clique& clique, uint32_t attempt);

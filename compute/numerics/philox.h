@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random bits that depend on nothing but key, counter and place: Philox4x32-10 of Salmon et al.,
+// "Parallel random numbers: as easy as 1, 2, 3" (SC11). Pure functions, any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace ferry::compute {
+
+struct PhiloxKey {
+  std::array<uint32_t, 2> words = {};  // the low word first
+};
+struct PhiloxBlock {
+  std::array<uint32_t, 4> words = {};  // the low word first
+};
+
+// The block of random bits at `counter`.
+PhiloxBlock Philox4x32(PhiloxKey key, PhiloxBlock counter);
+
+// `bytes` bytes, from byte `first`, of the endless stream that is the blocks at counter, counter +
+// 1, and so on (modulo 2^128) one after another, words little-endian. Element i of a tensor of
+// random integers of w bytes is the bytes from i * w, whoever computes it with whatever tiles.
+void RandomBytes(PhiloxKey key, PhiloxBlock counter, uint64_t first, std::byte* out,
+                 uint64_t bytes);
+
+}  // namespace ferry::compute

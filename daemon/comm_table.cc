@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/comm_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace ferry {
+
+CommTable::CommTable(Executor& control, LocalDevices& devices, NcclOptions options, Hooks hooks)
+    : control_(control),
+      devices_(devices),
+      options_(std::move(options)),
+      environment_(NcclEnvironment()),
+      hooks_(std::move(hooks)),
+      cache_(options_.bytes_per_gpu, options_.idle) {}
+
+CommTable::~CommTable() = default;
+
+std::string CommTable::NameOf(const Entry& entry) const {
+  return absl::StrCat("attempt ", entry.attempt, " of the communicator of ",
+                      Describe(entry.clique));
+}
+
+void CommTable::Open(CommunicatorOpen order) {
+  CommRow row;
+  row.clique = order.clique;
+  row.low = hooks_.incarnation(order.clique.low);
+  row.high = hooks_.incarnation(order.clique.high);
+  row.attempt = order.attempt;
+  row.device = order.device;
+  const CommCache::Id id = cache_.Open(control_.Now(), row);
+  Entry& entry = entries_[id];
+  entry.id = id;
+  entry.clique = order.clique;
+  entry.attempt = order.attempt;
+  entry.device = devices_.Find(order.device);
+  FERRY_CHECK(entry.device != nullptr && entry.device->nccl != nullptr);
+  const bool leads = order.device == order.clique.low;
+  CudaDevice& gpu = *entry.device->gpu;
+  entry.communicator = std::make_unique<Communicator>(
+      *options_.api, gpu, leads ? 0 : 1,
+      MaxCtas(options_.max_ctas, options_.api->version, gpu.info().major, environment_));
+  FERRY_CHECK(in_use_.emplace(std::make_pair(order.clique, order.attempt), id).second);
+  next_look_ = absl::InfinitePast();
+  FERRY_LOG(info, "comm.opening", LogFields("device", order.device), "{}", NameOf(entry));
+  LaneStream& stream = streams_[entry.device];
+  ++stream.users;
+  const bool makes_stream = !std::exchange(stream.made, true);
+  threads_.Run("comm opener", [this, id, makes_stream, device = entry.device,
+                               communicator = entry.communicator.get(),
+                               unique_id = std::move(order.unique_id)]() mutable {
+    absl::StatusOr<Communicator::Opened> opened =
+        OpenOnThread(id, *device, *communicator, makes_stream, std::move(unique_id));
+    control_.Post(
+        [this, id, opened = std::move(opened)]() mutable { OnOpened(id, std::move(opened)); });
+  });
+}
+
+absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, LocalDevice& device,
+                                                             Communicator& communicator,
+                                                             bool makes_stream,
+                                                             std::string unique_id) {
+  if (makes_stream) {
+    auto stream = CudaStream::Make(*device.gpu, {NcclTransport::kStagingBytes});
+    if (!stream.ok()) {
+      control_.Post([this, &device] { streams_[&device].made = false; });
+      return stream.status();
+    }
+    device.lane->Post([&device, stream = *std::move(stream)]() mutable {
+      device.nccl->SetStream(std::move(stream));
+    });
+  }
+  if (unique_id.empty()) {
+    ASSIGN_OR_RETURN(unique_id, communicator.MakeId());
+    control_.Post([this, id, unique_id] { OnId(id, unique_id); });
+  }
+  return communicator.Open(unique_id);
+}
+
+void CommTable::OnId(CommCache::Id id, std::string unique_id) {
+  const Entry& entry = entries_.at(id);
+  if (!entry.ended) hooks_.made_id(entry.clique, entry.attempt, std::move(unique_id));
+}
+
+void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> opened) {
+  Entry& entry = entries_.at(id);
+  entry.opening = false;
+  if (entry.ended) return GoOn(entry);
+  if (opened.ok()) {
+    cache_.OnOpened(control_.Now(), id, opened->bytes, opened->took);
+    next_look_ = absl::InfinitePast();
+    FERRY_LOG(info, "comm.open", LogFields("device", entry.device->id), "{}: {} bytes, took {}",
+              NameOf(entry), opened->bytes, absl::FormatDuration(opened->took));
+    return hooks_.opened(entry.clique, entry.attempt);
+  }
+  entry.communicator->End();
+  hooks_.failed(entry.clique, entry.attempt,
+                Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                      opened.status().message()));
+}
+
+void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
+  Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
+  uint64_t bytes = 0;
+  for (const GroupPart& part : parts) bytes += part.bytes;
+  cache_.OnLaunch(control_.Now(), entry.id, bytes);
+  ++entry.groups;
+  groups_[order.group] = entry.id;
+  GroupOp op{order.group, entry.communicator.get(), std::move(parts)};
+  entry.device->lane->Post([transport = entry.device->nccl.get(), op = std::move(op)]() mutable {
+    transport->Launch(std::move(op));
+  });
+}
+
+void CommTable::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over) {
+  for (const auto& [group, status] : over) {
+    const auto launched = groups_.find(group);
+    FERRY_CHECK(launched != groups_.end());
+    Entry& entry = entries_.at(launched->second);
+    groups_.erase(launched);
+    --entry.groups;
+    cache_.OnOver(control_.Now(), entry.id);
+    if (cache_.beyond()) next_look_ = absl::InfinitePast();
+    hooks_.group_over(group, status);
+    GoOn(entry);
+  }
+}
+
+void CommTable::OnFailed(const Communicator* communicator, const absl::Status& why) {
+  for (const auto& [id, entry] : entries_) {
+    if (entry.communicator.get() == communicator && !entry.ended) {
+      return hooks_.failed(entry.clique, entry.attempt, why);
+    }
+  }
+}
+
+void CommTable::End(const CommunicatorEnd& order) {
+  const auto used = in_use_.find(std::make_pair(order.clique, order.attempt));
+  FERRY_CHECK(used != in_use_.end());
+  Entry& entry = entries_.at(used->second);
+  in_use_.erase(used);
+  entry.ended = true;
+  entry.why = order.status;
+  entry.give_up = control_.Now() + kGiveUp;
+  next_look_ = absl::InfinitePast();
+  cache_.OnEnding(entry.id, std::string(order.status.message()));
+  FERRY_LOG(info, order.status.ok() ? "comm.closing" : "comm.aborting",
+            LogFields("device", entry.device->id), "{}{}", NameOf(entry),
+            order.status.ok() ? "" : absl::StrCat(": ", order.status.message()));
+  GoOn(entry);
+}
+
+void CommTable::GoOn(Entry& entry) {
+  if (!entry.ended) return;
+  if (!entry.reaping && (!entry.why.ok() || (!entry.opening && entry.groups == 0))) {
+    entry.reaping = true;
+    entry.communicator->End();
+    threads_.Run("comm reaper", [this, id = entry.id, abort = !entry.why.ok(),
+                                 communicator = entry.communicator.get()] {
+      communicator->Reap(abort);
+      control_.Post([this, id] { OnReaped(id); });
+    });
+  }
+  if (!entry.reaped || entry.opening || entry.groups > 0) return;
+  FERRY_LOG(info, "comm.gone", LogFields("device", entry.device->id), "{}", NameOf(entry));
+  cache_.OnGone(entry.id);
+  LocalDevice* const device = entry.device;
+  entries_.erase(entry.id);
+  LaneStream& stream = streams_[device];
+  if (--stream.users > 0 || !std::exchange(stream.made, false)) return;
+  device->lane->Post([device] {
+    device->memory->Post([stream = device->nccl->TakeStream()] {});  // to be destroyed there
+  });
+}
+
+void CommTable::OnReaped(CommCache::Id id) {
+  const Entry& entry = entries_.at(id);
+  entry.device->lane->Post([this, id, transport = entry.device->nccl.get(),
+                            communicator = entry.communicator.get(), why = entry.why] {
+    transport->Reaped(communicator, why);
+    control_.Post([this, id] {
+      Entry& entry = entries_.at(id);
+      entry.reaped = true;
+      GoOn(entry);
+    });
+  });
+}
+
+absl::Time CommTable::OnTime(absl::Time now) {
+  if (now < next_look_) return next_look_;
+  for (const Clique& clique : cache_.TakeToEvict(now)) hooks_.evict(clique);
+  next_look_ = cache_.NextEviction();
+  for (const auto& [id, entry] : entries_) {
+    if (entry.give_up <= now) GiveUp(NameOf(entry));
+    next_look_ = std::min(next_look_, entry.give_up);
+  }
+  return next_look_;
+}
+
+void CommTable::GiveUp(const std::string& what) {
+  const std::string text = absl::StrCat(what, " could not be ended within ",
+                                        absl::FormatDuration(kGiveUp), ": this process ends");
+  FERRY_LOG(err, "daemon.comm_stuck", "{}", text);
+  fprintf(stderr, "ferry: %s\nflight recorder, oldest first:\n%s", text.c_str(),
+          FlightRecorder::Get().Dump().c_str());
+  fflush(stderr);
+  abort();
+}
+
+std::optional<uint32_t> CommTable::AttemptOf(const Clique& clique) const {
+  for (const auto& [name, id] : in_use_) {
+    if (name.first == clique) return name.second;
+  }
+  return std::nullopt;
+}
+
+void CommTable::Stop() {
+  for (auto& [id, entry] : entries_) {
+    entry.communicator->End();
+    if (std::exchange(entry.reaping, true)) continue;
+    threads_.Run("comm reaper",
+                 [communicator = entry.communicator.get()] { communicator->Reap(true); });
+  }
+  if (!threads_.Join(kGiveUp)) GiveUp("a communicator");
+}
+
+}  // namespace ferry

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicators of this daemon's GPUs: carries out what the engine orders of them (openings,
+// groups, ends) by an opener's thread each, the lanes, and a reaper's thread each, and keeps the
+// books (CommCache). Home: control.
+//
+// A communicator is destroyed when its opener has come back, its groups are answered, the reaper
+// has ended it and the lane knows that. If that takes too long the process is given up: something
+// of NCCL or of the driver hangs that nothing frees, with a client's memory in its hands.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/executor.h"
+#include "daemon/local_devices.h"
+#include "transfer/engine.h"
+#include "transfer/nccl/call_threads.h"
+#include "transfer/nccl/comm_cache.h"
+#include "transfer/nccl/communicator.h"
+
+namespace ferry {
+
+struct NcclOptions {
+  const NcclApi* api = nullptr;  // null: the route is not there
+  std::string missing;           // why, then
+  int max_ctas = 16;             // 0: NCCL's own choice
+  uint64_t bytes_per_gpu = uint64_t{2} << 30;
+  absl::Duration idle = absl::Minutes(10);
+};
+
+class CommTable {
+ public:
+  // To the engine.
+  struct Hooks {
+    std::function<void(const Clique&, uint32_t attempt, std::string unique_id)> made_id;
+    std::function<void(const Clique&, uint32_t attempt)> opened;
+    std::function<void(const Clique&, uint32_t attempt, const absl::Status&)> failed;
+    std::function<void(uint64_t group, const absl::Status&)> group_over;
+    std::function<void(const Clique&)> evict;
+    // Of the daemon that owns a device.
+    std::function<Incarnation(GlobalDeviceId)> incarnation;
+  };
+  // From the end of a communicator to where nothing of it is left.
+  static constexpr absl::Duration kGiveUp = absl::Seconds(30);
+
+  CommTable(Executor& control, LocalDevices& devices, NcclOptions options, Hooks hooks);
+  ~CommTable();
+
+  // --- From the engine's outbox, in order.
+  void Open(CommunicatorOpen order);
+  // `parts` are of the launch's chunks.
+  void Launch(const GroupLaunch& order, std::vector<GroupPart> parts);
+  void End(const CommunicatorEnd& order);
+
+  // --- From lanes (posted).
+  void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
+  void OnFailed(const Communicator* communicator, const absl::Status& why);
+
+  // Evictions, and what takes too long; when to be called again.
+  absl::Time OnTime(absl::Time now);
+  // Ends all and waits for it. Control has stopped; the lanes have not.
+  void Stop();
+
+  const CommCache& cache() const { return cache_; }
+  // The attempt of the clique's communicator that is in use, if there is one.
+  std::optional<uint32_t> AttemptOf(const Clique& clique) const;
+
+ private:
+  struct Entry {
+    CommCache::Id id = 0;
+    Clique clique;
+    uint32_t attempt = 0;
+    LocalDevice* device = nullptr;
+    std::unique_ptr<Communicator> communicator;
+    bool opening = true;  // its opener has not come back
+    bool ended = false;
+    bool reaping = false;
+    bool reaped = false;  // and the lane knows
+    size_t groups = 0;    // not answered
+    absl::Status why;     // OK: it is closed
+    absl::Time give_up = absl::InfiniteFuture();
+  };
+
+  struct LaneStream {
+    size_t users = 0;   // entries
+    bool made = false;  // or being made
+  };
+
+  // On an opener's thread.
+  absl::StatusOr<Communicator::Opened> OpenOnThread(CommCache::Id id, LocalDevice& device,
+                                                    Communicator& communicator, bool makes_stream,
+                                                    std::string unique_id);
+  void OnId(CommCache::Id id, std::string unique_id);
+  void OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> opened);
+  void OnReaped(CommCache::Id id);
+  // Goes on with the end of an entry as far as that can be now.
+  void GoOn(Entry& entry);
+  [[noreturn]] static void GiveUp(const std::string& what);
+  std::string NameOf(const Entry& entry) const;
+
+  Executor& control_;
+  LocalDevices& devices_;
+  const NcclOptions options_;
+  const std::vector<std::string> environment_;
+  const Hooks hooks_;
+  CommCache cache_;
+  absl::btree_map<CommCache::Id, Entry> entries_;
+  // Those that have not ended.
+  absl::flat_hash_map<std::pair<Clique, uint32_t>, CommCache::Id> in_use_;
+  absl::flat_hash_map<uint64_t, CommCache::Id> groups_;
+  absl::flat_hash_map<LocalDevice*, LaneStream> streams_;
+  absl::Time next_look_ = absl::InfinitePast();  // for evictions, and what takes too long
+  CallThreads threads_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/peer_routes.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ferry {
+
+RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
+  RouteState state;
+  if (ours.nccl_version.empty()) {
+    state.why = missing;
+  } else if (theirs.nccl_version.empty()) {
+    state.why = absl::StrCat(theirs.node, " has no NCCL open");
+  } else if (theirs.nccl_version != ours.nccl_version) {
+    state.why = absl::StrCat("NCCL is ", ours.nccl_version, " here and ", theirs.nccl_version,
+                             " at ", theirs.node, ": one communicator needs one version");
+  } else {
+    state.available = true;
+  }
+  for (const PeerDeviceInfo& own : ours.devices) {
+    for (const PeerDeviceInfo& other : theirs.devices) {
+      const Clique clique = CliqueOf(own.id, other.id);
+      if (!own.gpu || !other.gpu) {
+        state.except[clique] = "it moves memory of GPUs only";
+      } else if (own.uuid == other.uuid && !own.uuid.empty()) {
+        state.except[clique] = "both devices are one GPU, and NCCL takes no two ranks on one";
+      }
+    }
+  }
+  return state;
+}
+
+}  // namespace ferry

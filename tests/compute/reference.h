@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a product must come near to: float64 sums of decoded codes, and the bound by which a result
+// may differ, which depends on how its terms were added up. For tests of executors. Pure functions.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compute/numerics/block.h"
+#include "compute/numerics/convert.h"
+
+namespace ferry::compute::testing {
+
+// A matrix, rows of `depth` values along which is contracted: plain (of any type), or
+// the codes and scales of a block format.
+struct Operand {
+  uint64_t rows = 0;
+  uint64_t depth = 0;
+  std::vector<double> values;  // decoded, not yet scaled
+  std::vector<double> scales;  // rows of ScaleColumns(depth, block); empty: none
+  uint64_t block = 1;
+};
+
+inline std::vector<double> Decoded(DType type, const std::vector<std::byte>& codes,
+                                   uint64_t count) {
+  std::vector<double> values(count);
+  Convert(type, codes.data(), DType::kF64, reinterpret_cast<std::byte*>(values.data()), count);
+  return values;
+}
+
+inline Operand PlainOperand(DType type, uint64_t rows, uint64_t depth,
+                            const std::vector<std::byte>& elements) {
+  return {rows, depth, Decoded(type, elements, rows * depth), {}, 1};
+}
+
+inline Operand BlockOperand(const BlockFormat& format, uint64_t rows, uint64_t depth,
+                            const std::vector<std::byte>& elements,
+                            const std::vector<std::byte>& scales) {
+  return {rows, depth, Decoded(format.element, elements, rows * depth),
+          Decoded(format.scale, scales, rows * ScaleColumns(depth, format.block)), format.block};
+}
+
+// One result, and the same sum of magnitudes, to which rounding errors are in proportion.
+struct ReferenceValue {
+  double value = 0;
+  double magnitude = 0;
+};
+
+// lhs * rhs transposed, times `global`; row-major lhs.rows x rhs.rows.
+inline std::vector<ReferenceValue> ReferenceDot(const Operand& lhs, const Operand& rhs,
+                                                double global = 1) {
+  const auto scale_of = [](const Operand& operand, uint64_t row, uint64_t k) {
+    if (operand.scales.empty()) return 1.0;
+    return operand.scales[row * ScaleColumns(operand.depth, operand.block) + k / operand.block];
+  };
+  std::vector<ReferenceValue> out;
+  for (uint64_t i = 0; i < lhs.rows; ++i) {
+    for (uint64_t j = 0; j < rhs.rows; ++j) {
+      ReferenceValue sum;
+      for (uint64_t k = 0; k < lhs.depth; ++k) {
+        const double term = scale_of(lhs, i, k) * scale_of(rhs, j, k) *
+                            (lhs.values[i * lhs.depth + k] * rhs.values[j * rhs.depth + k]);
+        sum.value += term;
+        sum.magnitude += std::fabs(term);
+      }
+      out.push_back({sum.value * global, sum.magnitude * std::fabs(global)});
+    }
+  }
+  return out;
+}
+
+// How an executor adds up a product's terms; docs/numerics.md.
+enum class Accumulation {
+  kExactProducts,  // exact products, f32 sums
+  kFp8TensorCore,  // Hopper's, with promotion
+  kNativeBlock,    // block scales in the tensor core
+};
+
+// How far from `reference` a result of type `out` may be: the sums' error, and its own rounding.
+inline double AllowedError(Accumulation accumulation, const ReferenceValue& reference, DType out) {
+  const double unit = out == DType::kBF16 ? 0x1p-8 : out == DType::kF16 ? 0x1p-11 : 0x1p-24;
+  const double tiny = out == DType::kBF16 ? 0x1p-133 : out == DType::kF16 ? 0x1p-24 : 0x1p-149;
+  const double rounding = std::fabs(reference.value) * unit + tiny;
+  switch (accumulation) {
+    case Accumulation::kExactProducts:
+      return 0x1p-17 * reference.magnitude + rounding;
+    case Accumulation::kFp8TensorCore:
+      return 0x1p-9 * reference.magnitude + rounding;
+    case Accumulation::kNativeBlock:
+      return 1e-4 + 1e-5 * std::fabs(reference.value) + rounding;
+  }
+  return 0;
+}
+
+// NaN for NaN, the same infinity for an infinity, else within the bound.
+inline bool IsNear(double got, const ReferenceValue& reference, Accumulation accumulation,
+                   DType out) {
+  if (std::isnan(reference.value)) return std::isnan(got);
+  if (got == reference.value) return true;
+  return std::fabs(got - reference.value) <= AllowedError(accumulation, reference, out);
+}
+
+}  // namespace ferry::compute::testing

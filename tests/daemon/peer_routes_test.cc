@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/peer_routes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+PeerHello HelloOf(const std::string& node, const std::string& version,
+                  std::vector<PeerDeviceInfo> devices) {
+  PeerHello hello;
+  hello.node = node;
+  hello.nccl_version = version;
+  hello.devices = std::move(devices);
+  return hello;
+}
+PeerDeviceInfo Host(uint64_t id) { return {GlobalDeviceId(id), {}}; }
+PeerDeviceInfo Gpu(uint64_t id, char uuid) {
+  return {GlobalDeviceId(id), {}, true, "", std::string(16, uuid)};
+}
+
+TEST(NcclBetween, NeedsOneVersionAtBothEnds) {
+  const PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
+  EXPECT_TRUE(NcclBetween(ours, "", HelloOf("node-b", "2.28.9", {Gpu(3, 'b')})).available);
+  const RouteState other = NcclBetween(ours, "", HelloOf("node-b", "2.27.3", {}));
+  EXPECT_FALSE(other.available);
+  EXPECT_EQ(other.why,
+            "NCCL is 2.28.9 here and 2.27.3 at node-b: one communicator needs one version");
+  EXPECT_EQ(NcclBetween(ours, "", HelloOf("node-b", "", {})).why, "node-b has no NCCL open");
+  EXPECT_EQ(NcclBetween(HelloOf("node-a", "", {}), "opening libnccl.so.2: no such file", ours).why,
+            "opening libnccl.so.2: no such file");
+}
+
+TEST(NcclBetween, OnlyBetweenGpusThatAreTwo) {
+  const RouteState state =
+      NcclBetween(HelloOf("node-a", "2.28.9", {Host(0), Gpu(1, 'a')}), "",
+                  HelloOf("node-b", "2.28.9", {Host(2), Gpu(3, 'a'), Gpu(4, 'b')}));
+  EXPECT_TRUE(state.available);
+  const std::string host = "it moves memory of GPUs only";
+  const auto clique = [](uint64_t low, uint64_t high) {
+    return Clique{GlobalDeviceId(low), GlobalDeviceId(high)};
+  };
+  EXPECT_THAT(
+      state.except,
+      UnorderedElementsAre(
+          Pair(clique(0, 2), host), Pair(clique(0, 3), host), Pair(clique(0, 4), host),
+          Pair(clique(1, 2), host),
+          Pair(clique(1, 3), "both devices are one GPU, and NCCL takes no two ranks on one")));
+}
+
+}  // namespace
+}  // namespace ferry::testing

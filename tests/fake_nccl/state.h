@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fake libnccl of communicators of two ranks, for tests: between two processes or two threads,
+// over the fake CUDA's streams. A rank is a socket to the other one; what is launched runs when the
+// streams of both ends come to it, and waits for that as long as the real one would: until it is
+// aborted from outside.
+//
+// It is as strict as NCCL is silent. What the real one answers with a hang or with garbage ends the
+// process here, with a story: other operations at the two ends, two threads in one communicator,
+// use after an abort, a stream of another GPU, memory that the GPU may not touch.
+//
+// Settings, in FERRY_FAKE_NCCL when it is first used, as "version=22703;open_gate=/tmp/g":
+//
+//   version=N        what ncclGetVersion answers (default 22809)
+//   comm_mib=N       GPU memory that a communicator takes (default 8)
+//   open_gate=PATH   while the file exists, openings wait after the ranks have met
+//   group_gate=PATH  while the file exists, what is launched does not begin
+//   fail_open=N      the Nth opening fails
+//   hang_open=N      the Nth opening never comes back by itself
+//   async_error=N    the Nth launch never runs, and ncclCommGetAsyncError tells of it
+//   stuck_launch=N   the Nth launch does not come back from ncclGroupEnd by itself
+//   lost_peer=1      a peer's death is told by ncclCommGetAsyncError, as over sockets; else, as
+//   over
+//                    NVLink, it is not noticed
+//
+// Openings and launches are counted in each process; the warm-up of a communicator is a launch.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+extern "C" {
+struct ncclComm;
+typedef struct ncclComm* ncclComm_t;
+typedef int ncclResult_t;
+struct ncclUniqueId {
+  char internal[128];
+};
+struct ncclConfig_t;
+}
+
+namespace fake_nccl {
+
+inline constexpr ncclResult_t kSuccess = 0;
+inline constexpr ncclResult_t kSystemError = 2;
+inline constexpr ncclResult_t kInternalError = 3;
+inline constexpr ncclResult_t kInvalidArgument = 4;
+inline constexpr ncclResult_t kInvalidUsage = 5;
+inline constexpr ncclResult_t kRemoteError = 6;
+
+struct Settings {
+  int version = 22809;
+  uint64_t comm_mib = 8;
+  std::string open_gate, group_gate;
+  uint64_t fail_open = 0, hang_open = 0, async_error = 0, stuck_launch = 0;
+  bool lost_peer = false;
+};
+const Settings& Get();
+
+// What of the driver is called, of the library that FERRY_CUDA_LIBRARY names.
+struct Driver {
+  decltype(&::cuCtxGetCurrent) cuCtxGetCurrent = nullptr;
+  decltype(&::cuCtxGetDevice) cuCtxGetDevice = nullptr;
+  decltype(&::cuStreamGetCtx) cuStreamGetCtx = nullptr;
+  decltype(&::cuDeviceGetUuid) cuDeviceGetUuid = nullptr;
+  decltype(&::cuMemAlloc) cuMemAlloc = nullptr;
+  decltype(&::cuMemFree) cuMemFree = nullptr;
+  decltype(&::cuMemGetAddressRange) cuMemGetAddressRange = nullptr;
+  decltype(&::cuLaunchHostFunc) cuLaunchHostFunc = nullptr;
+  decltype(&::cuCtxSetCurrent) cuCtxSetCurrent = nullptr;
+};
+const Driver& Cuda();
+
+// Tells what the caller did wrong, and ends the process.
+[[noreturn]] void Story(const std::string& text);
+void SetLastError(const std::string& text);
+// Between two looks at what nobody tells: a gate's file, an abort, the other process.
+void Nap();
+
+struct Operation {
+  bool send = false;
+  char* memory = nullptr;
+  uint64_t bytes = 0;
+};
+
+// The socket to the other rank. Everything gives up when `stop` is set. False, or a short count,
+// means that it gave up or that the other end is gone.
+class Wire {
+ public:
+  explicit Wire(const std::atomic<bool>& stop) : stop_(stop) {}
+  ~Wire();
+  // Rank 0 waits at the path, rank 1 goes there.
+  bool Meet(const std::string& path, int rank);
+  bool Exchange(const void* mine, void* theirs, size_t bytes);
+  // All sends and all receives, in the order of each, at once.
+  bool Move(const std::vector<Operation>& operations);
+
+ private:
+  // Waits until the socket can be read or (`writing`) written.
+  bool Ready(bool writing);
+  bool Write(const void* data, size_t bytes);
+  bool Read(void* data, size_t bytes);
+
+  const std::atomic<bool>& stop_;
+  int fd_ = -1;
+};
+
+struct Launch {
+  uint64_t number = 0;
+  bool never = false;  // it is to fail asynchronously
+  std::vector<Operation> operations;
+};
+
+}  // namespace fake_nccl
+
+struct ncclComm {
+  int rank = 0;
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  std::atomic<bool> stop{false};  // aborted or revoked
+  std::unique_ptr<fake_nccl::Wire> wire;
+  std::atomic<ncclResult_t> async_error{0};
+  std::atomic<int> in_call{0};  // threads that launch or open
+  std::atomic<bool> gone{false};
+  uint64_t launches = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int on_stream = 0;  // launches that are not over
+};
+
+namespace fake_nccl {
+
+// Ends the process if it may not be used any more, or is used by another thread now.
+class Use {
+ public:
+  Use(ncclComm* comm, const char* call);
+  ~Use();
+
+ private:
+  ncclComm* const comm_;
+};
+
+// Queues a launch; what may be wrong with it is found here or when it runs.
+ncclResult_t Start(ncclComm* comm, CUstream stream, std::vector<Operation> operations);
+
+}  // namespace fake_nccl

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators between daemons with a GPU each: what groups are opened on, and what becomes of
+// transfers when one is aborted, cannot be opened, or loses its other end. Those that need a
+// failure at a certain point are for the fake NCCL.
+#include <signal.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "tests/gpu/gpu_fixture.h"
+#include "tests/support/await.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kNcclBytes = 3 * kMiB + 17;
+
+class MultiGpuNcclTest : public GpuTest {
+ protected:
+  // Each daemon has a host device and a GPU; their ids follow.
+  bool StartDaemons(int nodes, ClusterOptions options = {}) {
+    if (!Need(nodes)) return false;
+    StartNodes(nodes, nodes, std::move(options));
+    return true;
+  }
+  // Node a's NCCL does what `faults` say, node b's is well, or does as `others` say.
+  bool StartWithFaults(const std::string& faults, ClusterOptions options = {},
+                       const std::string& others = "") {
+    if (driver_ != nullptr && !fake()) {
+      [&] { GTEST_SKIP() << "NEEDS the fake NCCL, which fails where a test wants it"; }();
+      return false;
+    }
+    for (const std::string& settings : {faults, others}) {
+      options.launchers.push_back({"/usr/bin/env", absl::StrCat("FERRY_FAKE_NCCL=", settings)});
+    }
+    return StartDaemons(2, std::move(options));
+  }
+  static PostOptions Nccl() {
+    PostOptions options;
+    options.route = FERRY_ROUTE_NCCL;
+    return options;
+  }
+  void ExpectMoves(End& from, End& to, const PostOptions& options = Nccl(),
+                   uint64_t bytes = kNcclBytes) {
+    const std::string key = absl::StrCat("key-", ++keys_);
+    Fill(from.arena, 0, bytes, keys_);
+    Fill(to.arena, 0, bytes, keys_ + 1000);
+    Batch receive = Receive(to, from, key, {to.arena.Range(0, bytes)}, options);
+    Batch send = Send(from, to, key, {from.arena.Range(0, bytes)}, options);
+    ASSERT_THAT(receive.Wait(kSoon), IsOk());
+    ASSERT_THAT(send.Wait(kSoon), IsOk());
+    ASSERT_TRUE(Has(to.arena, 0, bytes, keys_));
+  }
+  uint32_t AttemptAt(size_t i) {
+    const auto comms = node(i).admin().Comms();
+    return comms.comms_size() == 0 ? 0 : comms.comms(comms.comms_size() - 1).attempt();
+  }
+  std::string Gate(const char* name) { return gates_ / name; }
+
+  TemporaryDirectory gates_;
+  uint64_t keys_ = 0;
+};
+
+TEST_F(MultiGpuNcclTest, OneCommunicatorServesBothDirectionsAndManyBatches) {
+  if (!StartDaemons(2)) return;
+  End a = Open(0, 0, 2 * kNcclBytes), b = Open(1, 0, 2 * kNcclBytes);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<Batch> batches;
+    Fill(a.arena, 0, kNcclBytes, 2 * round);
+    Fill(b.arena, 0, kNcclBytes, 2 * round + 1);
+    batches.push_back(Receive(b, a, "up", {b.arena.Range(kNcclBytes, kNcclBytes)}, Nccl()));
+    batches.push_back(Receive(a, b, "down", {a.arena.Range(kNcclBytes, kNcclBytes)}, Nccl()));
+    batches.push_back(Send(a, b, "up", {a.arena.Range(0, kNcclBytes)}, Nccl()));
+    batches.push_back(Send(b, a, "down", {b.arena.Range(0, kNcclBytes)}, Nccl()));
+    for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
+    ASSERT_TRUE(Has(b.arena, kNcclBytes, kNcclBytes, 2 * round));
+    ASSERT_TRUE(Has(a.arena, kNcclBytes, kNcclBytes, 2 * round + 1));
+  }
+  for (size_t i : {0, 1}) {
+    const auto comms = node(i).admin().Comms();
+    ASSERT_EQ(comms.comms_size(), 1);
+    EXPECT_EQ(comms.comms(0).state(), "open");
+    EXPECT_EQ(comms.comms(0).attempt(), 1u);
+    EXPECT_EQ(comms.comms(0).low_device_id(), a.device);
+    EXPECT_EQ(comms.comms(0).high_device_id(), b.device);
+    EXPECT_EQ(comms.comms(0).device_id(), i == 0 ? a.device : b.device);
+    EXPECT_GE(comms.comms(0).groups(), 5u);
+    EXPECT_EQ(comms.comms(0).moved_bytes(), 10 * kNcclBytes);
+    EXPECT_GT(comms.comms(0).bytes(), 0u);
+    EXPECT_NE(comms.comms(0).low_incarnation(), comms.comms(0).high_incarnation());
+    EXPECT_THAT(node(i).admin().Status().nccl(), HasSubstr("2."));
+    EXPECT_THAT(node(i).admin().Status().nccl_environment(),
+                ::testing::Contains("NCCL_RAS_ENABLE=0"));
+  }
+}
+
+TEST_F(MultiGpuNcclTest, TheOrderInWhichClientsPostNeverMatters) {
+  if (!StartDaemons(2)) return;
+  constexpr uint64_t kPiece = 70'001;
+  constexpr int kEach = 20;
+  std::vector<End> as, bs;
+  for (int i = 0; i < 2; ++i) {
+    as.push_back(Open(0, 0, kPiece * kEach));
+    bs.push_back(Open(1, 0, kPiece * kEach));
+    for (int k = 0; k < kEach; ++k) Fill(as[i].arena, k * kPiece, kPiece, 100 * i + k);
+  }
+  std::vector<Batch> batches;
+  const auto key = [](int i, int k) { return absl::StrCat("k", i, "-", k); };
+  const auto range = [&](const End& end, int k) { return end.arena.Range(k * kPiece, kPiece); };
+  for (int k = 0; k < kEach; ++k) {
+    batches.push_back(Send(as[0], bs[0], key(0, k), {range(as[0], k)}, Nccl()));
+    batches.push_back(Send(as[1], bs[1], key(1, k), {range(as[1], k)}, Nccl()));
+    const int last = kEach - 1 - k;
+    batches.push_back(Receive(bs[1], as[1], key(1, last), {range(bs[1], last)}, Nccl()));
+    batches.push_back(Receive(bs[0], as[0], key(0, last), {range(bs[0], last)}, Nccl()));
+  }
+  for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < kEach; ++k) {
+      ASSERT_TRUE(Has(bs[i].arena, k * kPiece, kPiece, 100 * i + k));
+    }
+  }
+}
+
+TEST_F(MultiGpuNcclTest, CrossedPairsOfThreeDaemons) {
+  if (!StartDaemons(3)) return;
+  std::vector<End> ends;
+  for (size_t i = 0; i < 3; ++i) ends.push_back(Open(i, 0, 4 * kNcclBytes));
+  for (int round = 0; round < 5; ++round) {
+    for (size_t i = 0; i < 3; ++i) Fill(ends[i].arena, 0, kNcclBytes, 10 * round + i);
+    std::vector<Batch> batches;
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t j = 0; j < 3; ++j) {
+        if (i == j) continue;
+        const std::string key = absl::StrCat(i, "-", j);
+        batches.push_back(
+            Send(ends[i], ends[j], key, {ends[i].arena.Range(0, kNcclBytes)}, Nccl()));
+        batches.push_back(Receive(ends[j], ends[i], key,
+                                  {ends[j].arena.Range(kNcclBytes * (1 + i), kNcclBytes)}, Nccl()));
+      }
+    }
+    for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t j = 0; j < 3; ++j) {
+        if (i == j) continue;
+        ASSERT_TRUE(Has(ends[j].arena, kNcclBytes * (1 + i), kNcclBytes, 10 * round + i));
+      }
+    }
+  }
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(node(i).admin().CountComms("open"), 2u);
+}
+
+TEST_F(MultiGpuNcclTest, OperatorsWarmEvictAndAbort) {
+  if (!StartDaemons(2)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  const auto open = [&](size_t count) {
+    return Await([&] {
+      return node(0).admin().CountComms("open") == count &&
+             node(1).admin().CountComms("open") == count;
+    });
+  };
+  node(1).admin().WarmComm(b.device, a.device);  // the follower asks
+  ASSERT_TRUE(open(1));
+  EXPECT_EQ(AttemptAt(0), 1u);
+  node(1).admin().EvictComm(a.device, b.device);
+  ASSERT_TRUE(open(0));
+  ExpectMoves(a, b);
+  EXPECT_EQ(AttemptAt(1), 2u);
+  node(0).admin().AbortComm(a.device, b.device);
+  ASSERT_TRUE(open(0));
+  ExpectMoves(b, a);
+  EXPECT_EQ(AttemptAt(0), 3u);
+  node(1).admin().AbortComm(a.device, b.device);
+  ASSERT_TRUE(open(0));
+  node(0).admin().WarmComm(a.device, b.device);
+  ASSERT_TRUE(open(1));
+  EXPECT_EQ(AttemptAt(1), 4u);
+}
+
+TEST_F(MultiGpuNcclTest, ADaemonKilledInTheMiddleOfGroupsIsToldAndComesBack) {
+  ClusterOptions options;
+  options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));
+  if (!StartDaemons(2, options)) return;
+  const uint64_t bytes = fake() ? kNcclBytes : 256 * kMiB;
+  End a = Open(0, 0, bytes);
+  {
+    End b = Open(1, 0, bytes);
+    ExpectMoves(a, b);
+    WriteFile(Gate("groups"), "");
+    std::vector<Batch> sends, receives;
+    for (int i = 0; i < (fake() ? 3 : 200); ++i) {
+      const std::string key = absl::StrCat("lost-", i);
+      receives.push_back(Receive(b, a, key, {b.arena.All()}, Nccl()));
+      sends.push_back(Send(a, b, key, {a.arena.All()}, Nccl()));
+    }
+    ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
+    node(1).Kill();
+    size_t lost = 0;
+    for (Batch& send : sends) {
+      const Status status = send.Wait(kSoon);
+      if (status.ok()) continue;
+      ++lost;
+      EXPECT_THAT(status, Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    }
+    EXPECT_GT(lost, 0u);
+  }
+  std::filesystem::remove(Gate("groups"));
+  ASSERT_TRUE(Await([&] { return node(0).admin().CountComms("open") == 0; }));
+  ASSERT_TRUE(node(1).Start());
+  End b = Open(1, 0, bytes);
+  ExpectMoves(a, b);
+  ExpectMoves(b, a);
+}
+
+TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
+  ClusterOptions options;
+  options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));
+  if (!StartDaemons(2, options)) return;
+  const uint64_t bytes = fake() ? kNcclBytes : 256 * kMiB;
+  End a = Open(0, 0, bytes), b = Open(1, 0, bytes);
+  ExpectMoves(a, b);
+  WriteFile(Gate("groups"), "");
+  std::vector<Batch> sends, receives;
+  for (int i = 0; i < (fake() ? 3 : 200); ++i) {
+    const std::string key = absl::StrCat("lost-", i);
+    receives.push_back(Receive(b, a, key, {b.arena.All()}, Nccl()));
+    sends.push_back(Send(a, b, key, {a.arena.All()}, Nccl()));
+  }
+  ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
+  node(1).Signal(SIGSTOP);
+  for (Batch& send : sends) {
+    const Status status = send.Wait(6 * kSoon);
+    if (status.ok()) continue;  // before it was stopped
+    EXPECT_THAT(status, Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  }
+  EXPECT_THAT(sends.back().Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  node(1).Signal(SIGCONT);
+  std::filesystem::remove(Gate("groups"));
+  for (Batch& receive : receives) (void)receive.Wait(6 * kSoon);
+  ASSERT_TRUE(
+      Await([&] { return node(0).admin().CountComms("open") == 0 && nodes().AwaitLink(0, 1); }));
+  ExpectMoves(a, b);
+}
+
+TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
+  const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
+  if (!StartWithFaults(gate, {}, gate)) return;
+  WriteFile(Gate("opens"), "");
+  End a = Open(0, 0, kNcclBytes);
+  {
+    End b = Open(1, 0, kNcclBytes);
+    Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+    Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+    ASSERT_TRUE(Await([&] {
+      return node(0).admin().CountComms("opening") == 1 &&
+             node(1).admin().CountComms("opening") == 1;
+    }));
+    node(1).Kill();
+    EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  }
+  std::filesystem::remove(Gate("opens"));
+  ASSERT_TRUE(node(1).Start());
+  End b = Open(1, 0, kNcclBytes);
+  ExpectMoves(a, b);
+}
+
+TEST_F(MultiGpuNcclTest, WhatCannotBeOpenedGoesByTheNextRouteAndIsTriedAgain) {
+  ClusterOptions options;
+  options.transfer = "order: [nccl, mapped]";
+  if (!StartWithFaults("fail_open=1", options)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  ExpectMoves(a, b, {});
+  const auto failed = node(0).admin().Comms();
+  ASSERT_EQ(failed.comms_size(), 1);
+  EXPECT_THAT(failed.comms(0).error(), HasSubstr("the test wants this opening to fail"));
+  ExpectMoves(a, b);  // after a while
+  EXPECT_EQ(AttemptAt(0), 2u);
+}
+
+TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsEndsWhatIsOnTheCommunicator) {
+  if (!StartWithFaults("async_error=2")) return;  // the first is the warm-up
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+  EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/COMM_ABORTED", HasSubstr("remote process exited")));
+  EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/COMM_ABORTED"));
+  ExpectMoves(a, b);
+  EXPECT_EQ(AttemptAt(0), 2u);
+}
+
+TEST_F(MultiGpuNcclTest, ALaneThatIsStuckInNcclIsFreedByAnAbort) {
+  if (!StartWithFaults("stuck_launch=2")) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+  ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
+  node(1).admin().AbortComm(a.device, b.device);
+  EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/COMM_ABORTED", HasSubstr("an operator wants it")));
+  EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/COMM_ABORTED"));
+  ExpectMoves(a, b);
+}
+
+TEST_F(MultiGpuNcclTest, AnOpeningThatHangsIsFreedByAnAbort) {
+  if (!StartWithFaults("hang_open=1")) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+  ASSERT_TRUE(Await([&] { return node(1).admin().CountComms("opening") == 1; }));
+  node(1).admin().AbortComm(a.device, b.device);  // and the next attempt goes well
+  EXPECT_THAT(receive.Wait(kSoon), IsOk());
+  EXPECT_THAT(send.Wait(kSoon), IsOk());
+}
+
+TEST_F(MultiGpuNcclTest, TwoVersionsOfNcclDoNotMeet) {
+  if (!StartWithFaults("", {}, "version=22703")) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+  EXPECT_THAT(receive.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE",
+                                      HasSubstr("NCCL is 2.27.3 here and 2.28.9 at node-a")));
+  EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
+}
+
+TEST_F(MultiGpuNcclTest, ADaemonWithoutNcclSaysWhatIsMissing) {
+  ClusterOptions options;
+  options.environment = {"FERRY_NCCL_LIBRARY=/nowhere/libnccl.so.2"};
+  if (!StartDaemons(2, options)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  ExpectMoves(a, b, {});
+  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+  EXPECT_THAT(receive.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE",
+                                      HasSubstr("opening /nowhere/libnccl.so.2")));
+  EXPECT_THAT(node(0).admin().Status().nccl(), HasSubstr("/nowhere/libnccl.so.2"));
+  EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
+}
+
+TEST_F(MultiGpuNcclTest, BeyondTheirBytesIdleCommunicatorsGo) {
+  ClusterOptions options;
+  options.limits = "comm_bytes_per_gpu: 1MiB";  // the one used last stays all the same
+  if (!StartDaemons(3, options)) return;
+  std::vector<End> ends;
+  for (size_t i = 0; i < 3; ++i) ends.push_back(Open(i, 0, kNcclBytes));
+  for (int round = 0; round < 3; ++round) {
+    ExpectMoves(ends[1], ends[0]);
+    ExpectMoves(ends[2], ends[1]);
+    ASSERT_TRUE(Await([&] {
+      return node(0).admin().CountComms("open") == 0 && node(1).admin().CountComms("open") == 1;
+    }));
+  }
+  EXPECT_EQ(AttemptAt(2), 3u);
+}
+
+}  // namespace
+}  // namespace ferry::testing

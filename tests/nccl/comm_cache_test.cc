@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/nccl/comm_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
+
+class CommCacheTest : public testing::Test {
+ protected:
+  static Clique CliqueTo(uint64_t other) { return {GlobalDeviceId(0), GlobalDeviceId(other)}; }
+  CommCache::Id Open(uint64_t other, uint32_t attempt = 1) {
+    CommRow row;
+    row.clique = CliqueTo(other);
+    row.attempt = attempt;
+    row.device = GlobalDeviceId(0);
+    return cache_.Open(now_, row);
+  }
+  CommCache::Id Opened(uint64_t other, uint64_t bytes = 40) {
+    const CommCache::Id id = Open(other);
+    Later();
+    cache_.OnOpened(now_, id, bytes, absl::Milliseconds(60));
+    return id;
+  }
+  void Use(CommCache::Id id) {
+    Later();
+    cache_.OnLaunch(now_, id, 7);
+    cache_.OnOver(now_, id);
+  }
+  void Later() { now_ += absl::Milliseconds(1); }
+
+  CommCache cache_{100, absl::Minutes(10)};
+  absl::Time now_ = kStart;
+};
+
+TEST_F(CommCacheTest, KeepsTheBooks) {
+  const CommCache::Id id = Opened(5);
+  Use(id);
+  Use(id);
+  cache_.OnLaunch(now_, id, 3);
+  const CommRow row = cache_.List().at(0);
+  EXPECT_EQ(row.state, CommState::kOpen);
+  EXPECT_EQ(row.groups, 3u);
+  EXPECT_EQ(row.moved, 17u);
+  EXPECT_EQ(row.running, 1u);
+  EXPECT_EQ(row.bytes, 40u);
+  EXPECT_EQ(row.since, kStart);
+  EXPECT_EQ(row.last_used, now_);
+  EXPECT_EQ(cache_.BytesOf(GlobalDeviceId(0)), 40u);
+  EXPECT_EQ(cache_.BytesOf(GlobalDeviceId(1)), 0u);
+  cache_.OnOver(now_, id);
+  cache_.OnEnding(id, "");
+  EXPECT_EQ(cache_.List().at(0).state, CommState::kClosing);
+  cache_.OnGone(id);
+  EXPECT_THAT(cache_.List(), IsEmpty());
+  EXPECT_EQ(cache_.counts().opened, 1u);
+  EXPECT_EQ(cache_.counts().closed, 1u);
+  EXPECT_EQ(cache_.counts().groups, 3u);
+}
+
+TEST_F(CommCacheTest, WhatFailedIsShownUntilTheNextAttempt) {
+  const CommCache::Id first = Open(5);
+  cache_.OnEnding(first, "nobody came");
+  EXPECT_EQ(cache_.List().at(0).state, CommState::kAborting);
+  cache_.OnGone(first);
+  EXPECT_EQ(cache_.List().at(0).state, CommState::kFailed);
+  EXPECT_EQ(cache_.List().at(0).error, "nobody came");
+  Open(6);
+  EXPECT_THAT(cache_.List(), SizeIs(2));
+  const CommCache::Id second = Open(5, 2);
+  ASSERT_THAT(cache_.List(), SizeIs(2));
+  EXPECT_EQ(cache_.List().at(1).attempt, 2u);
+  // One that is still being aborted when the next one comes leaves nothing behind.
+  cache_.OnEnding(second, "aborted");
+  Open(5, 3);
+  cache_.OnGone(second);
+  EXPECT_THAT(cache_.List(), SizeIs(2));
+  EXPECT_EQ(cache_.counts().failed, 2u);
+  EXPECT_EQ(cache_.counts().aborted, 0u);
+}
+
+TEST_F(CommCacheTest, BeyondItsBytesTheLeastRecentlyUsedIdleOneGoes) {
+  const CommCache::Id a = Opened(5), b = Opened(6);
+  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
+  EXPECT_FALSE(cache_.beyond());
+  Use(a);
+  const CommCache::Id c = Opened(7);
+  EXPECT_THAT(cache_.TakeToEvict(now_), ElementsAre(CliqueTo(6)));
+  EXPECT_TRUE(cache_.beyond());
+  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());  // it was asked for
+  EXPECT_LE(cache_.NextEviction(), now_ + absl::Milliseconds(100));
+  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Milliseconds(100)), ElementsAre(CliqueTo(6)));
+  cache_.OnEnding(b, "");
+  cache_.OnGone(b);
+  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
+  EXPECT_FALSE(cache_.beyond());
+  EXPECT_EQ(cache_.List().back().clique, CliqueTo(7));
+  (void)c;
+}
+
+TEST_F(CommCacheTest, OneThatIsBeingOpenedCounts) {
+  Opened(5);
+  Opened(6);
+  Open(7);
+  EXPECT_THAT(cache_.TakeToEvict(now_), ElementsAre(CliqueTo(5)));
+}
+
+TEST_F(CommCacheTest, WhatIsUsedStaysAndSoDoesTheLastOne) {
+  const CommCache::Id a = Opened(5, 400);
+  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
+  const CommCache::Id b = Opened(6, 400);
+  cache_.OnLaunch(now_, a, 1);
+  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());  // b was used last
+  Later();
+  cache_.OnOver(now_, a);
+  EXPECT_THAT(cache_.TakeToEvict(now_), ElementsAre(CliqueTo(6)));
+  (void)b;
+}
+
+TEST_F(CommCacheTest, WhatNobodyUsesGoes) {
+  const CommCache::Id a = Opened(5);
+  EXPECT_EQ(cache_.NextEviction(), now_ + absl::Minutes(10));
+  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(9)), IsEmpty());
+  now_ += absl::Minutes(9);
+  Use(a);
+  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(9)), IsEmpty());
+  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(10)), ElementsAre(CliqueTo(5)));
+}
+
+}  // namespace
+}  // namespace ferry

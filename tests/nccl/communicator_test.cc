@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/nccl/communicator.h"
+
+#include <stdlib.h>
+
+#include "two_ranks.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(LoadNcclTest, SaysWhatIsMissing) {
+  const auto missing = LoadNccl("/nowhere/libnccl.so.2", {});
+  EXPECT_EQ(ReasonOf(missing.status()), Reason::kRouteUnavailable);
+  EXPECT_THAT(Text(missing.status()), HasSubstr("/nowhere/libnccl.so.2"));
+  const auto other = LoadNccl(FAKE_CUDA_LIBRARY, {});
+  EXPECT_THAT(Text(other.status()), HasSubstr("it has no ncclGetVersion"));
+}
+
+TEST(LoadNcclTest, TheConfigurationsEnvironmentIsNcclsAndRasIsOff) {
+  unsetenv("NCCL_RAS_ENABLE");
+  setenv("NCCL_DEBUG", "INFO", 1);
+  const auto api = LoadNccl(FAKE_NCCL_LIBRARY, {{"NCCL_DEBUG", "WARN"}, {"NCCL_IB_HCA", "mlx5"}});
+  ASSERT_TRUE(api.ok()) << api.status();
+  EXPECT_EQ((*api)->version_text(), "2.28.9");
+  EXPECT_THAT(NcclEnvironment(),
+              testing::IsSupersetOf({"NCCL_DEBUG=WARN", "NCCL_IB_HCA=mlx5", "NCCL_RAS_ENABLE=0"}));
+}
+
+class CommunicatorTest : public testing::Test {
+ protected:
+  ~CommunicatorTest() override {
+    for (int device : {0, 1}) {
+      // What remains is the arena's and the lane's.
+      EXPECT_LE(fake_cuda_allocated(device), before_[device]);
+    }
+  }
+  TwoRanks two_{kMiB};
+  const uint64_t before_[2] = {fake_cuda_allocated(0), fake_cuda_allocated(1)};
+};
+
+TEST_F(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
+  for (int end : {0, 1}) two_.Make(end);
+  const auto id = two_.communicator(0).MakeId();
+  ASSERT_TRUE(id.ok());
+  EXPECT_NE(*id, *two_.communicator(0).MakeId()) << "of this attempt alone";
+  absl::StatusOr<Communicator::Opened> other;
+  std::thread opener([&] { other = two_.communicator(1).Open(*id); });
+  const auto opened = two_.communicator(0).Open(*id);
+  opener.join();
+  ASSERT_TRUE(opened.ok() && other.ok()) << opened.status() << other.status();
+  EXPECT_EQ(opened->bytes, 8 * kMiB);
+  EXPECT_EQ(two_.communicator(0).state(), Communicator::State::kOpen);
+  EXPECT_TRUE(two_.communicator(0).AsyncError().ok());
+  for (int end : {0, 1}) {
+    two_.communicator(end).End();
+    two_.communicator(end).Reap(false);
+  }
+}
+
+TEST_F(CommunicatorTest, AnIdOfAnotherSizeIsRefused) {
+  const auto opened = two_.Make(0).Open("short");
+  EXPECT_EQ(ReasonOf(opened.status()), Reason::kRouteUnavailable);
+  two_.communicator(0).End();
+  two_.communicator(0).Reap(true);
+}
+
+TEST_F(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
+  const auto id = two_.Make(0).MakeId();
+  absl::Status status;
+  std::thread opener([&] { status = two_.communicator(0).Open(*id).status(); });
+  two_.communicator(0).End();
+  two_.communicator(0).Reap(true);
+  opener.join();
+  EXPECT_FALSE(status.ok());
+}
+
+TEST_F(CommunicatorTest, NothingBeginsOnceItHasEnded) {
+  const auto [own, other] = two_.Open();
+  ASSERT_TRUE(own.ok() && other.ok());
+  auto stream = CudaStream::Make(two_.gpu(0), {4096});
+  ASSERT_TRUE(stream.ok());
+  for (int end : {0, 1}) two_.communicator(end).End();
+  const absl::Status status =
+      two_.communicator(0).Launch(**stream, {{true, (*stream)->staging(), 8}});
+  EXPECT_EQ(ReasonOf(status), Reason::kCommAborted);
+  EXPECT_TRUE(two_.communicator(0).AsyncError().ok());
+  for (int end : {0, 1}) two_.communicator(end).Reap(true);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two GPUs of the fake CUDA with a lane and a transport each, and communicators of the fake NCCL
+// between them, in one process. What a daemon's control does, the test does.
+#pragma once
+
+#include <fake_cuda.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "transfer/nccl/communicator.h"
+#include "transfer/nccl/nccl_transport.h"
+
+namespace ferry {
+
+class TwoRanks {
+ public:
+  // Of groups that were answered, by their number, and of communicators that failed.
+  class Answers {
+   public:
+    NcclTransport::Hooks Hooks() {
+      return {[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
+                MutexLock lock(mutex_);
+                for (auto& [group, status] : over) {
+                  EXPECT_TRUE(over_.emplace(group, std::move(status)).second) << group;
+                }
+                came_.notify_all();
+              },
+              [this](Communicator*, absl::Status why) {
+                MutexLock lock(mutex_);
+                failed_.push_back(std::move(why));
+                came_.notify_all();
+              }};
+    }
+    absl::Status Await(uint64_t group) {
+      MutexLock lock(mutex_);
+      while (!over_.contains(group)) came_.wait(mutex_);
+      return over_[group];
+    }
+    absl::Status AwaitFailure() {
+      MutexLock lock(mutex_);
+      while (failed_.empty()) came_.wait(mutex_);
+      return failed_.front();
+    }
+    size_t count() {
+      MutexLock lock(mutex_);
+      return over_.size();
+    }
+
+   private:
+    Mutex mutex_;
+    std::condition_variable_any came_;
+    std::map<uint64_t, absl::Status> over_ ABSL_GUARDED_BY(mutex_);
+    std::vector<absl::Status> failed_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  explicit TwoRanks(uint64_t arena_bytes) : api_(**LoadNccl(FAKE_NCCL_LIBRARY, {})) {
+    auto found = FindGpus(FAKE_CUDA_LIBRARY);
+    FERRY_CHECK(found.ok() && found->size() == 2);
+    for (int end : {0, 1}) {
+      gpus_[end] = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*found)[end],
+                                                std::vector<int>{(*found)[end].ordinal});
+      auto arena = gpus_[end]->Map({MemoryKind::kCudaAllocate, arena_bytes}, {});
+      FERRY_CHECK(arena.ok());
+      arenas_[end] = *std::move(arena);
+      lanes_[end] = std::make_unique<Lane>(end == 0 ? "lane-0" : "lane-1", Lane::DefaultSpin());
+      transports_[end] = std::make_unique<NcclTransport>(*lanes_[end], answers_[end].Hooks());
+      auto stream = CudaStream::Make(*gpus_[end], {NcclTransport::kStagingBytes});
+      FERRY_CHECK(stream.ok());
+      lanes_[end]->RunAndWait([&] { transports_[end]->SetStream(*std::move(stream)); });
+    }
+  }
+  ~TwoRanks() {
+    for (int end : {0, 1}) {
+      transports_[end].reset();
+      lanes_[end].reset();
+      communicators_[end].reset();
+      arenas_[end].reset();
+    }
+  }
+
+  Communicator& Make(int end, int max_ctas = 16) {
+    communicators_[end] = std::make_unique<Communicator>(api_, *gpus_[end], end, max_ctas);
+    return *communicators_[end];
+  }
+  // Both ends at once; their answers.
+  std::pair<absl::Status, absl::Status> Open() {
+    for (int end : {0, 1}) Make(end);
+    const absl::StatusOr<std::string> id = communicators_[0]->MakeId();
+    FERRY_CHECK(id.ok());
+    absl::Status other;
+    std::thread opener([&] { other = communicators_[1]->Open(*id).status(); });
+    const absl::Status own = communicators_[0]->Open(*id).status();
+    opener.join();
+    return {own, other};
+  }
+  // As control does it: the lanes are told afterwards.
+  void Reap(int end, bool abort, const absl::Status& why) {
+    communicators_[end]->End();
+    communicators_[end]->Reap(abort);
+    lanes_[end]->RunAndWait([&] { transports_[end]->Reaped(communicators_[end].get(), why); });
+  }
+
+  GroupPart Part(int end, bool send, const Layout& layout, uint64_t offset = 0,
+                 uint64_t bytes = ~uint64_t{0}) {
+    GroupPart part{send, std::min(bytes, layout.bytes() - offset), LayoutCursor(layout), {}};
+    part.cursor.Seek(offset);
+    for (const Range& extent : layout.extents()) {
+      part.extents.push_back(arenas_[end]->data() + extent.offset);
+    }
+    return part;
+  }
+  void Launch(int end, uint64_t group, std::vector<GroupPart> parts) {
+    lanes_[end]->RunAndWait([&] {
+      transports_[end]->Launch({group, communicators_[end].get(), std::move(parts)});
+    });
+  }
+
+  const NcclApi& api() const { return api_; }
+  CudaDevice& gpu(int end) { return *gpus_[end]; }
+  std::byte* arena(int end) { return arenas_[end]->data(); }
+  Lane& lane(int end) { return *lanes_[end]; }
+  Communicator& communicator(int end) { return *communicators_[end]; }
+  Answers& answers(int end) { return answers_[end]; }
+
+ private:
+  const NcclApi& api_;
+  Answers answers_[2];
+  std::unique_ptr<CudaDevice> gpus_[2];
+  std::unique_ptr<DeviceMemory> arenas_[2];
+  std::unique_ptr<Communicator> communicators_[2];
+  std::unique_ptr<Lane> lanes_[2];
+  std::unique_ptr<NcclTransport> transports_[2];
+};
+
+}  // namespace ferry

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known of the communicators of this daemon's GPUs: how they stand, what they cost, who
+// used them last, and which of them should go. A communicator is of a clique and of the lives of
+// its two daemons; each opening is an attempt, and one attempt may be going while the next one
+// comes. Only books: opening and ending are CommTable's. Pure; home: control.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "transfer/group.h"
+
+namespace ferry {
+
+enum class CommState : uint8_t {
+  kOpening,
+  kOpen,
+  kClosing,
+  kAborting,
+  kFailed,  // gone; stays for people until its clique's next attempt
+};
+struct CommRow {
+  Clique clique;
+  Incarnation low, high;  // of the daemons
+  uint32_t attempt = 0;
+  GlobalDeviceId device;  // ours
+  CommState state = CommState::kOpening;
+  absl::Time since;      // of the attempt
+  absl::Time last_used;  // or opened
+  absl::Duration open_took;
+  uint64_t bytes = 0;   // of the GPU's memory, as it went while this was opened
+  uint64_t groups = 0;  // launched on it
+  uint64_t moved = 0;   // bytes of these
+  size_t running = 0;   // of these
+  std::string error;
+};
+
+class CommCache {
+ public:
+  struct Counts {
+    uint64_t opened = 0, failed = 0, aborted = 0, closed = 0;
+    uint64_t groups = 0, moved = 0;
+  };
+  using Id = uint64_t;
+
+  // `bytes_per_device`: what the communicators of one GPU may have together; beyond that idle ones
+  // go, but the one used last. `idle`: so long unused they go anyway; infinite: never.
+  CommCache(uint64_t bytes_per_device, absl::Duration idle)
+      : bytes_per_device_(bytes_per_device), idle_(idle) {}
+
+  Id Open(absl::Time now, const CommRow& row);
+  void OnOpened(absl::Time now, Id id, uint64_t bytes, absl::Duration took);
+  void OnLaunch(absl::Time now, Id id, uint64_t bytes);
+  void OnOver(absl::Time now, Id id);
+  // It is being ended; `error` is why it is aborted, "" if it is closed.
+  void OnEnding(Id id, std::string error);
+  void OnGone(Id id);
+
+  // Cliques whose communicator should be closed, least recently used first; each is named again
+  // only after a while, since its leader may find it in use.
+  std::vector<Clique> TakeToEvict(absl::Time now);
+  // When TakeToEvict may have something because of time alone.
+  absl::Time NextEviction() const;
+
+  // Some GPU had more than it may when TakeToEvict looked last.
+  bool beyond() const { return beyond_; }
+
+  std::vector<CommRow> List() const;
+  uint64_t BytesOf(GlobalDeviceId device) const;
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Entry : CommRow {
+    absl::Time asked = absl::InfinitePast();  // to be evicted
+  };
+  const uint64_t bytes_per_device_;
+  const absl::Duration idle_;
+  absl::btree_map<Id, Entry> entries_;
+  Id next_ = 1;
+  bool beyond_ = false;
+  uint64_t expected_ = 0;  // bytes of the next one, as of the last one
+  Counts counts_;
+};
+
+const char* CommStateName(CommState state);
+
+}  // namespace ferry
