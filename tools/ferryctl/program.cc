@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compute/passes/passes.h"
 #include "compute/program/cost.h"
 #include "compute/program/fingerprint.h"
 #include "compute/program/text.h"
@@ -59,6 +60,8 @@ class ProgramCommand : public Command {
         app.add_subcommand("check", "Lists every problem; else its fingerprint and what it costs");
     check->callback([this] { print_ = false; });
     CLI::App* print = app.add_subcommand("print", "The canonical text of a good program");
+    print->add_flag("--simplified", simplified_,
+                    "As it is planned: folded, merged, without dead code");
     print->callback([this] { print_ = true; });
     for (CLI::App* sub : {check, print}) {
       sub->add_option("file", path_, "The program's text")->required();
@@ -67,7 +70,8 @@ class ProgramCommand : public Command {
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
-    ASSIGN_OR_RETURN(const compute::Program program, ReadProgram(path_));
+    ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
+    if (simplified_) program = compute::Simplify(program);
     const std::string text = print_ ? compute::Print(program) : Summary(program, globals.json);
     std::fwrite(text.data(), 1, text.size(), stdout);
     return kExitOk;
@@ -92,6 +96,7 @@ class ProgramCommand : public Command {
   }
 
   bool print_ = false;
+  bool simplified_ = false;
   std::string path_;
 };
 
