@@ -14,6 +14,7 @@
 namespace ferry::bench {
 
 inline const std::vector<std::string> kGpuCases = {"large", "latency", "many", "sharing", "load"};
+inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "ucx"};
 
 struct GpuSettings {
   std::string self = "/proc/self/exe";
@@ -22,6 +23,7 @@ struct GpuSettings {
   uint64_t large = uint64_t{1} << 30;
   uint64_t pings = 2000;
   std::vector<std::string> cases = kGpuCases;
+  std::vector<std::string> routes = kGpuRoutes;
 };
 
 // `local`: the first node has both GPUs; `mapped`, `ucx`: each has one.
