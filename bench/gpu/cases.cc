@@ -41,6 +41,7 @@ class Bench {
       if (name == "large") return BesideHosts(report);
       return name == "many" ? Many(report, 1000, 64 << 10, {}) : absl::OkStatus();
     }
+    if (name == "peers") return absl::OkStatus();  // rows of the others
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report);
     if (name == "load") return UnderLoad(report);
@@ -107,7 +108,7 @@ class Bench {
 
   absl::Status Large(Report& report) {
     const uint64_t bytes = settings_.large;
-    constexpr int kTimes = 16;  // both ways, without a pause
+    constexpr int kTimes = 64;  // both ways, without a pause
     PeerCopy peer(driver_, bytes);
     RETURN_IF_ERROR(peer.Make());
     ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
@@ -134,6 +135,15 @@ class Bench {
     const std::string size = tools::HumanSize(bytes);
     Add(report, Named(size + " prepared"), "GB/s", tools::Median(prepared), false,
         local() ? 0.99 : 0.985, "cuMemcpyPeerAsync", tools::Median(peer_one));
+    const auto beside = [&](const char* peer, std::optional<double> rate,
+                            std::optional<double> target) {
+      if (!rate || local()) return;
+      Add(report, Named(size + " prepared"), "GB/s", tools::Median(prepared), false, target, peer,
+          rate);
+    };
+    beside("ucx_perftest, cuda_ipc", settings_.peers.ucx_large, 0.99);
+    beside("NIXL", settings_.peers.nixl_large, 1.5);
+    beside("PyTorch, one process", settings_.peers.torch_large, {});
     Add(report, Named(size + " posted"), "GB/s", tools::Median(posted), false, {},
         "cuMemcpyPeerAsync", tools::Median(peer_one));
     Add(report, Named(size + " both ways at once"), "GB/s", tools::Median(both), false, 0.95,
@@ -271,6 +281,19 @@ class Bench {
       return absl::ToDoubleMilliseconds(tools::Median(all));
     };
     Add(report, Named(what + " prepared"), "ms", milliseconds(prepared), true, target_ms);
+    const auto beside = [&](const char* peer, std::optional<double> took, double target) {
+      if (!took || route_ == FERRY_ROUTE_UCX) return;
+      Add(report, Named(what + " prepared"), "ms", milliseconds(prepared), true, target, peer,
+          took);
+    };
+    const GpuPeers& peers = settings_.peers;
+    if (bytes == kSmall) {
+      beside("ucx_perftest, cuda_ipc", peers.ucx_many, 1.0 / 10);
+      beside("NIXL", peers.nixl_many, 1.0 / 20);
+      beside("PyTorch, one process", peers.torch_many, 1);
+    } else {
+      beside("NIXL", peers.nixl_tiny, 1.0 / 100);
+    }
     Add(report, Named(what + " posted"), "ms", milliseconds(posted), true, {});
     Add(report, Named(what + " as one, by index table, posted"), "ms", milliseconds(blocks), true,
         {});
@@ -330,7 +353,14 @@ class Bench {
                      (*load)->RateWhile([&] { return large.FireMany(20).status(); }));
     ASSIGN_OR_RETURN(const double beside_peer,
                      (*load)->RateWhile([&] { return peer.Copy(false, 20).status(); }));
+    const std::optional<double> ucx =
+        settings_.peers.ucx_large ? UcxBetweenGpus(kBytes, 40) : std::nullopt;
     RETURN_IF_ERROR(large.Compare(kBytes));
+    if (ucx) {
+      Add(report, Named("256 MiB prepared, under load"), "GB/s",
+          tools::GigabytesPerSecond(kBytes, busy.large), false, 1.35, "ucx_perftest, under load",
+          ucx);
+    }
     Add(report, Named("256 MiB prepared, under load"), "GB/s",
         tools::GigabytesPerSecond(kBytes, busy.large), false, 0.97, "idle",
         tools::GigabytesPerSecond(kBytes, idle.large));

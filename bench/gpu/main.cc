@@ -27,7 +27,11 @@ using ::ferry::testing::GpuDriver;
 
 constexpr int kNoGpus = 77;
 
-absl::Status Measure(const GpuSettings& settings, const GpuDriver* driver, Report& report) {
+absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& report) {
+  if (absl::c_count(settings.cases, "peers") > 0) {
+    std::fprintf(stderr, "measuring UCX, NIXL and PyTorch, where they are installed\n");
+    settings.peers = MeasureGpuPeers(settings.large);
+  }
   const struct {
     const char* name;
     int route;
