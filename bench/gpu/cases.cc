@@ -44,6 +44,7 @@ class Bench {
     if (name == "peers") return absl::OkStatus();  // rows of the others
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report);
+    if (name == "loss") return Loss(report);
     if (name == "load") return UnderLoad(report);
     if (name == "many") {
       RETURN_IF_ERROR(Many(report, 1000, 64 << 10, 0.25));
@@ -309,6 +310,52 @@ class Bench {
                           {kStream, Named("64 KiB behind 64 GiB of another session, p99"), 2000,
                            Named("two equal sessions, the lesser's share")},
                           report);
+  }
+
+  // A client is killed that has memory on the destination, and starts again.
+  absl::Status Loss(Report& report) {
+    constexpr uint64_t kHeld = uint64_t{1} << 30;
+    constexpr uint64_t kFirst = uint64_t{1} << 20;
+    const int gpu = 1;  // the destination's, of the driver's
+    const auto free_bytes = [&]() -> absl::StatusOr<size_t> {
+      size_t free = 0, total = 0;
+      driver_->cuCtxSetCurrent(driver_->context(gpu));
+      RETURN_IF_ERROR(
+          FromCuda(*driver_, driver_->cuMemGetInfo(&free, &total), "ask for free memory"));
+      return free;
+    };
+    std::vector<absl::Duration> told, freed, back;
+    for (int round = 0; round < settings_.rounds + 1; ++round) {
+      const int64_t begin = tools::MonotonicNanoseconds();
+      ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
+      RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
+      RETURN_IF_ERROR(pair.Run(1, kFirst).status());
+      // The daemons' contexts, links and memory are there from the first round on.
+      if (round > 0) back.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - begin));
+      ASSIGN_OR_RETURN(const size_t before, free_bytes());
+      RETURN_IF_ERROR(pair.MakeArenas(kHeld).status());
+      RETURN_IF_ERROR(pair.Prepare(1, kHeld));
+      const int64_t killed = tools::MonotonicNanoseconds();
+      ASSIGN_OR_RETURN(const absl::Duration until_told, pair.KillReceiver());
+      for (size_t free = 0; free < before;) {
+        if (tools::MonotonicNanoseconds() - killed > int64_t{10'000'000'000}) {
+          return Error(absl::StatusCode::kInternal, Reason::kInternal,
+                       "the memory of a killed client is not back after 10 s");
+        }
+        ASSIGN_OR_RETURN(free, free_bytes());
+      }
+      told.push_back(until_told);
+      freed.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - killed));
+    }
+    const auto milliseconds = [](const std::vector<absl::Duration>& all) {
+      return absl::ToDoubleMilliseconds(tools::Median(all));
+    };
+    Add(report, Named("client killed: error at its partner"), "ms", milliseconds(told), true, 1000);
+    Add(report, Named("client killed: its 1 GiB free again, by the driver"), "ms",
+        milliseconds(freed), true, 1000);
+    Add(report, Named("a client's start to the end of its first transfer"), "ms",
+        milliseconds(back), true, 200);
+    return absl::OkStatus();
   }
 
   // What changes when the SMs are busy.

@@ -14,8 +14,8 @@
 
 namespace ferry::bench {
 
-inline const std::vector<std::string> kGpuCases = {"large",   "latency", "many",
-                                                   "sharing", "load",    "peers"};
+inline const std::vector<std::string> kGpuCases = {"large", "latency", "many", "sharing",
+                                                   "load",  "loss",    "peers"};
 inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "ucx"};
 
 struct GpuSettings {
