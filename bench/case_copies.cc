@@ -117,7 +117,7 @@ absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver ov
   Rates by_ucx, perftest, by_socket, small;
   Rates one_buffer;
   for (int round = 0; round < settings.rounds; ++round) {
-    ASSIGN_OR_RETURN(double rate, MeasureUcxPerftest(over, kLarge, 5));
+    ASSIGN_OR_RETURN(double rate, MeasureUcxPerftest(UcxTransports(over), kLarge, 5));
     perftest.warm.push_back(rate);
     RETURN_IF_ERROR(RunPair(pair, 1, kLarge, by_ucx));
     if (!tcp) continue;

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <thread>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -32,13 +31,13 @@ double ParseUcxPerftest(absl::string_view output) {
   return found;
 }
 
-absl::StatusOr<double> MeasureUcxPerftest(UcxOver over, uint64_t bytes, int iterations) {
+absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_t bytes,
+                                          int iterations, const std::vector<std::string>& more) {
   ASSIGN_OR_RETURN(int port, FreeTcpPort());
   UniqueFd nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
   tools::SpawnOptions server;
   server.arguments = {"ucx_perftest", "-p", absl::StrCat(port)};
-  server.environment = {absl::StrCat("UCX_TLS=", UcxTransports(over)),
-                        "UCX_WARN_UNUSED_ENV_VARS=n"};
+  server.environment = {"UCX_TLS=" + transports, "UCX_WARN_UNUSED_ENV_VARS=n"};
   server.output = nowhere.get();
   ASSIGN_OR_RETURN(tools::ChildProcess running, tools::ChildProcess::Spawn(server));
   tools::SpawnOptions client = server;
@@ -49,6 +48,7 @@ absl::StatusOr<double> MeasureUcxPerftest(UcxOver over, uint64_t bytes, int iter
                       "-n",           absl::StrCat(iterations),
                       "-w",           "2",
                       "-f",           "-v"};
+  client.arguments.insert(client.arguments.end(), more.begin(), more.end());
   absl::Status failure;
   // The server says nothing when it listens; the client is tried until it does.
   for (int attempt = 0; attempt < 100; ++attempt) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -16,8 +18,10 @@ namespace ferry::bench {
 // The overall bandwidth in what `ucx_perftest -f -v` prints, in GB/s; 0 if there is none.
 double ParseUcxPerftest(absl::string_view output);
 
-// `ucx_perftest -t tag_bw` between two processes, in GB/s.
-absl::StatusOr<double> MeasureUcxPerftest(UcxOver over, uint64_t bytes, int iterations);
+// `ucx_perftest -t tag_bw` between two processes with these transports (UCX_TLS), in GB/s.
+absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_t bytes,
+                                          int iterations,
+                                          const std::vector<std::string>& more = {});
 
 // A stream of `bytes` through a TCP connection over loopback, from one thread to another, from the
 // first write to the last read.

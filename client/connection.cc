@@ -8,7 +8,7 @@
 namespace ferry::client {
 namespace {
 
-// All but posts: a stopped daemon must not hold callers for ever.
+// A stopped daemon must not hold callers for ever.
 constexpr uint64_t kCallTimeoutNs = 30ull * 1000000000;
 
 constexpr uint64_t kResumeConnectNs = 100ull * 1000000;
@@ -118,12 +118,12 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
     packet = EncodeSocketPost(sequence, batch);
   }
   if (packet.empty()) {
-    // What the socket does not take goes by a call of its own, which has a deadline.
+    // What the socket does not take goes by a call of its own.
     const bool stream =
         post_by == FERRY_POST_BY_STREAM ||
         (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) == 0);
     FERRY_CLIENT_RETURN_IF_ERROR(
-        stream ? posts_.Post(batch, answer)
+        stream ? posts_.Post(batch, DeadlineAfter(kCallTimeoutNs), answer)
                : PostUnary(&rpc_, batch, DeadlineAfter(kCallTimeoutNs), answer));
   } else {
     AttachResponse response;

@@ -56,8 +56,7 @@ class Connection {
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr ReleasePrepared(uint32_t number);
   // `post_by`: FERRY_POST_BY_...
-  // If the daemon does not answer for 30 s the session is given up as lost; but a post by the
-  // stream, which has no deadline, waits for the daemon or its end.
+  // If the daemon does not answer for 30 s the session is given up as lost.
   StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);
 

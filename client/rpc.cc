@@ -53,12 +53,16 @@ std::string FromBuffer(const grpc::ByteBuffer& buffer) {
   return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
 }
 
+std::chrono::system_clock::time_point GrpcTime(uint64_t deadline_ns) {
+  const uint64_t now = NowNs();
+  return std::chrono::system_clock::now() +
+         std::chrono::nanoseconds(deadline_ns > now ? deadline_ns - now : 0);
+}
+
 Rpc::Call::Call(Rpc* rpc, uint64_t deadline_ns) : rpc_(rpc) {
   context_.AddMetadata("ferry-session-bin", rpc_->token_);
   if (deadline_ns != kForever) {
-    const uint64_t now = NowNs();
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::nanoseconds(deadline_ns > now ? deadline_ns - now : 0));
+    context_.set_deadline(GrpcTime(deadline_ns));
   }
   std::lock_guard lock(rpc_->mutex_);
   rpc_->calls_.insert(&context_);
@@ -113,11 +117,12 @@ std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> Rpc::ServerStream(Call* ca
       channel_.get(), MethodOf(method), call->context(), ToBuffer(std::move(request))));
 }
 
-std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> Rpc::BidiStream(
-    Call* call, Method method) {
-  using Factory = grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>;
-  return std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>>(
-      Factory::Create(channel_.get(), MethodOf(method), call->context()));
+std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> Rpc::BidiStream(
+    Call* call, Method method, grpc::CompletionQueue* queue, void* started) {
+  using Factory =
+      grpc::internal::ClientAsyncReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>;
+  return std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>>(
+      Factory::Create(channel_.get(), queue, MethodOf(method), call->context(), true, started));
 }
 
 StatusPtr Rpc::Explain(Method method, const grpc::Status& status) {

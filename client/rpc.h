@@ -8,13 +8,17 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +36,9 @@ enum class Method { kSend, kReceive, kPost, kCancel, kGet, kWatch };
 
 grpc::ByteBuffer ToBuffer(std::string bytes);
 std::string FromBuffer(const grpc::ByteBuffer& buffer);
+// `deadline_ns` (not kForever) as gRPC takes it, which looks at the wall clock at once and not
+// again.
+std::chrono::system_clock::time_point GrpcTime(uint64_t deadline_ns);
 
 class Rpc {
  public:
@@ -61,8 +68,9 @@ class Rpc {
   StatusPtr Unary(Method method, std::string request, uint64_t deadline_ns, std::string* response);
   std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> ServerStream(Call* call, Method method,
                                                                      std::string request);
-  std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> BidiStream(
-      Call* call, Method method);
+  // `queue` says `started` once it has begun.
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> BidiStream(
+      Call* call, Method method, grpc::CompletionQueue* queue, void* started);
   // What a call's end means to the application; null for OK.
   StatusPtr Explain(Method method, const grpc::Status& status);
 
@@ -77,13 +85,14 @@ class Rpc {
   bool cancelled_ = false;
 };
 
-// The open stream of posts. Whoever waits for an answer reads for all (leader and followers), so
-// that a lone caller is answered on its own thread. Any thread.
+// The open stream of posts. Whoever waits for an answer hears gRPC for all (leader and followers),
+// so that a lone caller is answered on its own thread. Any thread.
 class PostStream {
  public:
   explicit PostStream(Rpc* rpc) : rpc_(rpc) {}
 
-  StatusPtr Post(const PostBatch& batch, PostAnswer* answer);
+  // DEADLINE_EXCEEDED: nobody knows whether it was posted, or may still be.
+  StatusPtr Post(const PostBatch& batch, uint64_t deadline_ns, PostAnswer* answer);
 
  private:
   struct Waiter {
@@ -92,20 +101,30 @@ class PostStream {
     std::condition_variable changed;
   };
   struct Live {
-    Live(Rpc* rpc) : call(rpc, UINT64_MAX), stream(rpc->BidiStream(&call, Method::kPost)) {}
+    explicit Live(Rpc* rpc);
+    ~Live();
     Rpc::Call call;
-    std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream;
-    std::mutex writing;
+    grpc::CompletionQueue queue;  // of Steps
+    std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream;
+    grpc::ByteBuffer incoming;  // gRPC's while it reads
+    grpc::Status status;        // and while it finishes
 
     std::mutex mutex;  // guards what follows
     std::map<uint64_t, Waiter*> waiters;
-    bool reading = false;
+    std::deque<grpc::ByteBuffer> unsent;
+    bool writing = true;  // gRPC has one, or the stream has not begun
+    bool hearing = false;
     bool broken = false;
     StatusPtr why;
   };
 
   std::shared_ptr<Live> Stream();  // shared: a stream that broke goes with the last of its waiters
-  void ReadOne(Live* live, std::unique_lock<std::mutex>* lock);
+  // These under live->mutex.
+  void WriteNext(Live* live);
+  // Lets go of the mutex while it waits for gRPC. False if nothing came in time.
+  bool HearOne(Live* live, std::unique_lock<std::mutex>* lock, uint64_t deadline_ns);
+  void OnAnswer(Live* live);
+  void Break(Live* live, StatusPtr why);
 
   Rpc* const rpc_;
   std::atomic<uint64_t> sequence_{0};

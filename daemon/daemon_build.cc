@@ -119,7 +119,11 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
   options.shm_tls = settings.shm_tls;
   options.net_tls = settings.net_tls;
   options.net_devices = settings.net_devices;
-  options.direct = settings.direct;
+  options.net_direct = settings.direct == UcxDirect::kOn ||
+                       (settings.direct == UcxDirect::kAuto && HasRdmaAdapters());
+  options.shm_direct = settings.direct == UcxDirect::kOn;
+  options.why_staged = settings.direct == UcxDirect::kOff ? "transfer.ucx.direct is off"
+                                                          : "this host has no RDMA adapter";
   std::optional<UcxGpu> gpu;
   if (device.gpu != nullptr) {
     ASSIGN_OR_RETURN(const absl::Span<std::byte> staging,

@@ -41,8 +41,10 @@ class Bench {
       if (name == "large") return BesideHosts(report);
       return name == "many" ? Many(report, 1000, 64 << 10, {}) : absl::OkStatus();
     }
+    if (name == "peers") return absl::OkStatus();  // rows of the others
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report);
+    if (name == "loss") return Loss(report);
     if (name == "load") return UnderLoad(report);
     if (name == "many") {
       RETURN_IF_ERROR(Many(report, 1000, 64 << 10, 0.25));
@@ -107,7 +109,7 @@ class Bench {
 
   absl::Status Large(Report& report) {
     const uint64_t bytes = settings_.large;
-    constexpr int kTimes = 16;  // both ways, without a pause
+    constexpr int kTimes = 64;  // both ways, without a pause
     PeerCopy peer(driver_, bytes);
     RETURN_IF_ERROR(peer.Make());
     ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
@@ -134,6 +136,15 @@ class Bench {
     const std::string size = tools::HumanSize(bytes);
     Add(report, Named(size + " prepared"), "GB/s", tools::Median(prepared), false,
         local() ? 0.99 : 0.985, "cuMemcpyPeerAsync", tools::Median(peer_one));
+    const auto beside = [&](const char* peer, std::optional<double> rate,
+                            std::optional<double> target) {
+      if (!rate || local()) return;
+      Add(report, Named(size + " prepared"), "GB/s", tools::Median(prepared), false, target, peer,
+          rate);
+    };
+    beside("ucx_perftest, cuda_ipc", settings_.peers.ucx_large, 0.99);
+    beside("NIXL", settings_.peers.nixl_large, 1.5);
+    beside("PyTorch, one process", settings_.peers.torch_large, {});
     Add(report, Named(size + " posted"), "GB/s", tools::Median(posted), false, {},
         "cuMemcpyPeerAsync", tools::Median(peer_one));
     Add(report, Named(size + " both ways at once"), "GB/s", tools::Median(both), false, 0.95,
@@ -271,6 +282,19 @@ class Bench {
       return absl::ToDoubleMilliseconds(tools::Median(all));
     };
     Add(report, Named(what + " prepared"), "ms", milliseconds(prepared), true, target_ms);
+    const auto beside = [&](const char* peer, std::optional<double> took, double target) {
+      if (!took || route_ == FERRY_ROUTE_UCX) return;
+      Add(report, Named(what + " prepared"), "ms", milliseconds(prepared), true, target, peer,
+          took);
+    };
+    const GpuPeers& peers = settings_.peers;
+    if (bytes == kSmall) {
+      beside("ucx_perftest, cuda_ipc", peers.ucx_many, 1.0 / 10);
+      beside("NIXL", peers.nixl_many, 1.0 / 20);
+      beside("PyTorch, one process", peers.torch_many, 1);
+    } else {
+      beside("NIXL", peers.nixl_tiny, 1.0 / 100);
+    }
     Add(report, Named(what + " posted"), "ms", milliseconds(posted), true, {});
     Add(report, Named(what + " as one, by index table, posted"), "ms", milliseconds(blocks), true,
         {});
@@ -286,6 +310,52 @@ class Bench {
                           {kStream, Named("64 KiB behind 64 GiB of another session, p99"), 2000,
                            Named("two equal sessions, the lesser's share")},
                           report);
+  }
+
+  // A client is killed that has memory on the destination, and starts again.
+  absl::Status Loss(Report& report) {
+    constexpr uint64_t kHeld = uint64_t{1} << 30;
+    constexpr uint64_t kFirst = uint64_t{1} << 20;
+    const int gpu = 1;  // the destination's, of the driver's
+    const auto free_bytes = [&]() -> absl::StatusOr<size_t> {
+      size_t free = 0, total = 0;
+      driver_->cuCtxSetCurrent(driver_->context(gpu));
+      RETURN_IF_ERROR(
+          FromCuda(*driver_, driver_->cuMemGetInfo(&free, &total), "ask for free memory"));
+      return free;
+    };
+    std::vector<absl::Duration> told, freed, back;
+    for (int round = 0; round < settings_.rounds + 1; ++round) {
+      const int64_t begin = tools::MonotonicNanoseconds();
+      ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
+      RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
+      RETURN_IF_ERROR(pair.Run(1, kFirst).status());
+      // The daemons' contexts, links and memory are there from the first round on.
+      if (round > 0) back.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - begin));
+      ASSIGN_OR_RETURN(const size_t before, free_bytes());
+      RETURN_IF_ERROR(pair.MakeArenas(kHeld).status());
+      RETURN_IF_ERROR(pair.Prepare(1, kHeld));
+      const int64_t killed = tools::MonotonicNanoseconds();
+      ASSIGN_OR_RETURN(const absl::Duration until_told, pair.KillReceiver());
+      for (size_t free = 0; free < before;) {
+        if (tools::MonotonicNanoseconds() - killed > int64_t{10'000'000'000}) {
+          return Error(absl::StatusCode::kInternal, Reason::kInternal,
+                       "the memory of a killed client is not back after 10 s");
+        }
+        ASSIGN_OR_RETURN(free, free_bytes());
+      }
+      told.push_back(until_told);
+      freed.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - killed));
+    }
+    const auto milliseconds = [](const std::vector<absl::Duration>& all) {
+      return absl::ToDoubleMilliseconds(tools::Median(all));
+    };
+    Add(report, Named("client killed: error at its partner"), "ms", milliseconds(told), true, 1000);
+    Add(report, Named("client killed: its 1 GiB free again, by the driver"), "ms",
+        milliseconds(freed), true, 1000);
+    Add(report, Named("a client's start to the end of its first transfer"), "ms",
+        milliseconds(back), true, 200);
+    return absl::OkStatus();
   }
 
   // What changes when the SMs are busy.
@@ -330,7 +400,14 @@ class Bench {
                      (*load)->RateWhile([&] { return large.FireMany(20).status(); }));
     ASSIGN_OR_RETURN(const double beside_peer,
                      (*load)->RateWhile([&] { return peer.Copy(false, 20).status(); }));
+    const std::optional<double> ucx =
+        settings_.peers.ucx_large ? UcxBetweenGpus(kBytes, 40) : std::nullopt;
     RETURN_IF_ERROR(large.Compare(kBytes));
+    if (ucx) {
+      Add(report, Named("256 MiB prepared, under load"), "GB/s",
+          tools::GigabytesPerSecond(kBytes, busy.large), false, 1.35, "ucx_perftest, under load",
+          ucx);
+    }
     Add(report, Named("256 MiB prepared, under load"), "GB/s",
         tools::GigabytesPerSecond(kBytes, busy.large), false, 0.97, "idle",
         tools::GigabytesPerSecond(kBytes, idle.large));

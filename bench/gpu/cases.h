@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "bench/gpu/peers.h"
 #include "bench/nodes.h"
 #include "bench/report.h"
 #include "tests/gpu/driver/gpu_driver.h"
 
 namespace ferry::bench {
 
-inline const std::vector<std::string> kGpuCases = {"large", "latency", "many", "sharing", "load"};
+inline const std::vector<std::string> kGpuCases = {"large", "latency", "many", "sharing",
+                                                   "load",  "loss",    "peers"};
+inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "ucx"};
 
 struct GpuSettings {
   std::string self = "/proc/self/exe";
@@ -22,6 +25,8 @@ struct GpuSettings {
   uint64_t large = uint64_t{1} << 30;
   uint64_t pings = 2000;
   std::vector<std::string> cases = kGpuCases;
+  std::vector<std::string> routes = kGpuRoutes;
+  GpuPeers peers;  // empty: not asked for
 };
 
 // `local`: the first node has both GPUs; `mapped`, `ucx`: each has one.

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -26,22 +27,28 @@ using ::ferry::testing::GpuDriver;
 
 constexpr int kNoGpus = 77;
 
-absl::Status Measure(const GpuSettings& settings, const GpuDriver* driver, Report& report) {
-  {
-    ASSIGN_OR_RETURN(Nodes nodes,
-                     Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{{0, 1}, {}}}));
-    std::fprintf(stderr, "measuring local\n");
-    RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, FERRY_ROUTE_LOCAL, report));
+absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& report) {
+  if (absl::c_count(settings.cases, "peers") > 0) {
+    std::fprintf(stderr, "measuring UCX, NIXL and PyTorch, where they are installed\n");
+    settings.peers = MeasureGpuPeers(settings.large);
   }
-  {
-    ASSIGN_OR_RETURN(Nodes nodes,
-                     Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{{0}, {1}}}));
-    std::fprintf(stderr, "measuring mapped\n");
-    RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, FERRY_ROUTE_MAPPED, report));
+  const struct {
+    const char* name;
+    int route;
+    UcxOver ucx;
+    Nodes::Gpus gpus;
+  } kRoutes[] = {
+      {"local", FERRY_ROUTE_LOCAL, UcxOver::kSharedMemory, {{{0, 1}, {}}}},
+      {"mapped", FERRY_ROUTE_MAPPED, UcxOver::kSharedMemory, {{{0}, {1}}}},
+      {"ucx", FERRY_ROUTE_UCX, UcxOver::kTcp, {{{0}, {1}}}},
+  };
+  for (const auto& [name, route, ucx, gpus] : kRoutes) {
+    if (absl::c_count(settings.routes, name) == 0) continue;
+    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
+    std::fprintf(stderr, "measuring %s\n", name);
+    RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, route, report));
   }
-  ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kTcp, {{{0}, {1}}}));
-  std::fprintf(stderr, "measuring ucx\n");
-  return MeasureGpus(settings, driver, nodes, FERRY_ROUTE_UCX, report);
+  return absl::OkStatus();
 }
 
 int Run(int argc, char** argv) {
@@ -60,6 +67,10 @@ int Run(int argc, char** argv) {
   app.add_option("--cases", settings.cases,
                  absl::StrCat("Some of ", absl::StrJoin(kGpuCases, ", ")))
       ->check(CLI::IsMember(kGpuCases))
+      ->delimiter(',');
+  app.add_option("--routes", settings.routes,
+                 absl::StrCat("Some of ", absl::StrJoin(kGpuRoutes, ", ")))
+      ->check(CLI::IsMember(kGpuRoutes))
       ->delimiter(',');
   app.add_option("--large", settings.large, "Bytes of the large buffers (1 GiB)")
       ->check(CLI::Range(uint64_t{1} << 20, uint64_t{1} << 40));

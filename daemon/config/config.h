@@ -22,6 +22,8 @@
 namespace ferry {
 
 enum class RouteChoice { kOrder, kEstimate };
+// kAuto: between hosts, where there are RDMA adapters.
+enum class UcxDirect { kAuto, kOn, kOff };
 
 struct Config {
   struct {
@@ -82,9 +84,9 @@ struct Config {
       std::string shm_tls = "posix,sysv,cma,self";
       std::string net_tls = "tcp,rc,ud,dc,self";
       std::string net_devices = "all";
-      // Memory of GPUs is given to UCX as it is, where it can take it; else it goes by way of
+      // Memory of GPUs is given to UCX as it is, if it can take it; else it goes by way of
       // `staging` bytes of host memory for each GPU and direction (at least 8 MiB).
-      bool direct = true;
+      UcxDirect direct = UcxDirect::kAuto;
       uint64_t staging = uint64_t{32} << 20;
     } ucx;
     struct {

@@ -413,7 +413,11 @@ std::vector<ConfigField> MakeFields() {
   add(TextField("transfer.ucx.shm_tls", MEMBER(transfer.ucx.shm_tls)));
   add(TextField("transfer.ucx.net_tls", MEMBER(transfer.ucx.net_tls)));
   add(TextField("transfer.ucx.net_devices", MEMBER(transfer.ucx.net_devices)));
-  add(BoolField("transfer.ucx.direct", MEMBER(transfer.ucx.direct)));
+  add(ChoiceField(
+      "transfer.ucx.direct",
+      Choices<UcxDirect>{
+          {"auto", UcxDirect::kAuto}, {"true", UcxDirect::kOn}, {"false", UcxDirect::kOff}},
+      MEMBER(transfer.ucx.direct)));
   add(SizeField("transfer.ucx.staging", MEMBER(transfer.ucx.staging)));
   add(TextField("transfer.nccl.library", MEMBER(transfer.nccl.library), LibraryProblem));
   add(NumberField("transfer.nccl.max_ctas", 0, 64, MEMBER(transfer.nccl.max_ctas)));

@@ -244,7 +244,7 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
       const absl::Status why =
           request->has_poison()
               ? Error(absl::StatusCode::kAborted, Reason::kPoisoned,
-                      absl::StrCat("poisoned by the sender: ",
+                      absl::StrCat("poisoned by its client: ",
                                    request->poison().message().substr(0, 256)))
               : Error(absl::StatusCode::kCancelled, Reason::kCancelled, "cancelled by the client");
       const TransferDriver::CancelCounts counts = core_.driver.Cancel(

@@ -28,6 +28,7 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   Step& step = steps_[begun_ % CudaEngine::kSteps];
   step = {};
   step.begun = MonotonicNow();
+  if (begun_ == over_) size_.OnFirst(step.begun);
   for (const CopyPiece& piece : pieces) step.bytes += piece.size;
   step.refused = StartPieces(pieces, step);
   // Behind a refusal too: pieces before it are under way.
@@ -87,9 +88,8 @@ std::optional<absl::Status> CudaCopier::TakeOver() {
   const Step& step = steps_[number];
   const absl::Time now = MonotonicNow();
   if (step.timed) choice_.OnKernelOver(step.bytes, now - step.begun, now);
-  size_.OnOver(step.bytes, now - std::max(step.begun, last_over_));
+  size_.OnOver(step.bytes, now);
   limits_.bytes = size_.bytes();
-  last_over_ = now;
   absl::Status status = step.refused;
   if (result != CUDA_SUCCESS) {
     status.Update(CudaError(api, result, absl::StrCat("copy on ", device_.Name())));

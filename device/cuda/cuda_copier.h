@@ -41,7 +41,6 @@ class CudaCopier : public Copier {
   uint64_t begun_ = 0;
   uint64_t over_ = 0;
   std::vector<Step> steps_;  // by number, modulo
-  absl::Time last_over_ = absl::InfinitePast();
   MoverChoice choice_;
   StepSize size_;
   Limits limits_ = {size_.bytes(), CudaEngine::kPieces, CudaEngine::kSteps};

@@ -22,15 +22,29 @@ class StepSize {
   static constexpr absl::Duration kLong = absl::Microseconds(800);
 
   size_t bytes() const { return bytes_; }
-  // A step took so long, from when it or its turn began.
-  void OnOver(size_t bytes, absl::Duration took) {
-    if (bytes < bytes_) return;  // it was the last of its copies
-    if (took > kLong) bytes_ = std::max(bytes_ / 2, kLeast);
-    if (took < kLong / 2) bytes_ = std::min(bytes_ * 2, kMost);
+  // A step begins while none is under way.
+  void OnFirst(absl::Time now) { Begin(now); }
+  // Those under way share the road, so one says little of how long a step takes; two on end do.
+  void OnOver(size_t bytes, absl::Time now) {
+    if (bytes < bytes_) return Begin(now);  // the last of its copies, or many small pieces
+    done_ += bytes;
+    if (done_ < 2 * bytes_) return;
+    const absl::Duration step =
+        (now - since_) * (static_cast<double>(bytes_) / static_cast<double>(done_));
+    if (step > kLong) bytes_ = std::max(bytes_ / 2, kLeast);
+    if (step < kLong / 2) bytes_ = std::min(bytes_ * 2, kMost);
+    Begin(now);
   }
 
  private:
+  void Begin(absl::Time now) {
+    since_ = now;
+    done_ = 0;
+  }
+
   size_t bytes_ = size_t{64} << 20;
+  absl::Time since_;  // full steps of so many bytes are over since then
+  size_t done_ = 0;
 };
 
 }  // namespace ferry

@@ -176,7 +176,7 @@ void ExpectFull(const Config& config) {
   EXPECT_THAT(config.transfer.nccl.environment, ElementsAre(testing::Pair("NCCL_IB_HCA", "a,b")));
   EXPECT_EQ(config.transfer.ucx.net_devices, "eth0,\"odd\"");
   EXPECT_EQ(config.transfer.ucx.library, "/opt/ucx/libucp.so.0");
-  EXPECT_FALSE(config.transfer.ucx.direct);
+  EXPECT_EQ(config.transfer.ucx.direct, UcxDirect::kOff);
   EXPECT_EQ(config.transfer.ucx.staging, uint64_t{16} << 20);
   EXPECT_EQ(config.metrics.listen, "127.0.0.1:9100");
   EXPECT_EQ(config.log.level, "debug");

@@ -164,12 +164,12 @@ TEST(StatusProto, ALongTextIsCutBetweenCharacters) {
 }
 
 TEST(StatusProto, TextThatWasCutElsewhereCanStillBeParsed) {
-  const std::string cut = "poisoned by the sender: caf\xc3";
+  const std::string cut = "poisoned by its client: caf\xc3";
   const google::rpc::Status sent =
       Encoded(Error(absl::StatusCode::kAborted, Reason::kPoisoned, cut, {{"what", "\xe2\x82"}}));
   google::rpc::Status received;
   ASSERT_TRUE(received.ParseFromString(sent.SerializeAsString()));
-  EXPECT_EQ(FromProto(received).message(), "poisoned by the sender: caf?");
+  EXPECT_EQ(FromProto(received).message(), "poisoned by its client: caf?");
   google::rpc::ErrorInfo info;
   ASSERT_TRUE(received.details(0).UnpackTo(&info));
   EXPECT_EQ(info.metadata().at("what"), "??");

@@ -43,11 +43,14 @@ class FilesTest : public ClusterTest {
     received_ = receiver.Wait();
   }
   // ferryctl recv on the second node from device 0.
-  void StartReceiver(const std::string& to, const std::vector<std::string>& more = {}) {
+  void StartReceiver(const std::string& to, const std::vector<std::string>& more = {},
+                     std::vector<std::string> by = {}) {
     SpawnOptions spawn;
-    spawn.arguments = {
+    spawn.arguments = std::move(by);
+    const std::vector<std::string> receive = {
         FerryctlProgram(), "--runtime-dir", node(1).runtime_dir(), "recv", to, "--from", "0",
         "--key",           "the-file"};
+    spawn.arguments.insert(spawn.arguments.end(), receive.begin(), receive.end());
     spawn.arguments.insert(spawn.arguments.end(), more.begin(), more.end());
     spawn.output = directory_ / "recv.out";
     receiver_.emplace(spawn);
@@ -227,6 +230,25 @@ TEST_F(FilesTest, AReceiverThatCannotWriteDoesNotWaitForTheSender) {
   StartReceiver(directory_.path());
   EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
   EXPECT_THAT(Output(), HasSubstr("not a regular file"));
+}
+
+// The sender would wait for what nobody asks for.
+TEST_F(FilesTest, ASenderHearsThatTheReceiversDiskIsFull) {
+  Start();
+  WriteFile(directory_ / "in.bin", Bytes(300'000));
+  const std::string small = directory_ / "small";
+  std::filesystem::create_directory(small);
+  StartReceiver(small + "/out.bin", {},
+                {"/usr/bin/unshare", "-m", "/bin/sh", "-c",
+                 absl::StrCat("mount -t tmpfs -o size=64k none ", small, " && exec \"$@\""), "sh"});
+  const Finished sent =
+      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
+                  directory_ / "in.bin", "--to", "2", "--key", "the-file"});
+  EXPECT_EQ(sent.status, 1) << sent.output;
+  EXPECT_THAT(sent.output, HasSubstr("POISONED"));
+  EXPECT_THAT(sent.output, HasSubstr("the receiver gave up: reserve 300000 bytes for "));
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
+  EXPECT_THAT(Output(), HasSubstr("RESOURCE_EXHAUSTED: reserve 300000 bytes for "));
 }
 
 TEST_F(FilesTest, AnInterruptedReceiverLeavesNothing) {

@@ -99,7 +99,8 @@ struct Group {
   int depth = 0;
   std::map<std::pair<ncclComm*, CUstream>, std::vector<Operation>> operations;
 };
-thread_local Group group;
+// Initial-exec: ThreadSanitizer does not see how a library's own thread-local memory is freed.
+[[gnu::tls_model("initial-exec")]] thread_local Group group;
 
 ncclResult_t Add(ncclComm* comm, CUstream stream, int peer, int type, Operation operation) {
   if (comm == nullptr) Story("an operation without a communicator");

@@ -121,10 +121,18 @@ TEST_P(NetworkTest, WhatComesByAFasterRoadWaitsForItsTurn) {
 
 TEST_P(NetworkTest, CutAgainAndAgain) {
   StartWithProxies();
-  ExpectHealed("before");
   deadline_ = seconds(2);
-  uint64_t next = 0, good = 0;
+  uint64_t next = 0, good = 0, connections = 0;
   for (int cut = 0; cut < 12; ++cut) {
+    // Every other cut is of a link that is up, the rest may be of one that is being dialled again.
+    if (cut % 2 == 0) {
+      ASSERT_TRUE(Await([&] {
+        Flight flight = Launch(next++);
+        return Land(flight) && link().connections() > connections;
+      })) << "before cut "
+          << cut;
+      connections = link().connections();
+    }
     std::vector<Flight> flights;
     const uint64_t count = 1 + static_cast<uint64_t>(cut) % 7;
     for (uint64_t i = 0; i < count; ++i) flights.push_back(Launch(next++));
@@ -133,7 +141,6 @@ TEST_P(NetworkTest, CutAgainAndAgain) {
     for (Flight& flight : flights) good += Land(flight) ? 1 : 0;
   }
   ExpectHealed("after");
-  EXPECT_GT(link().connections(), 6u);
   EXPECT_GT(good, 0u);
 }
 

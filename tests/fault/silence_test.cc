@@ -3,6 +3,8 @@
 // it up; when it wakes it is told, and the link heals.
 #include <signal.h>
 
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
 
@@ -133,12 +135,27 @@ using StoppedDaemonTest = ClusterTest;
 // Its own client does not hang: whether the post was taken nobody knows, so the session goes.
 TEST_F(StoppedDaemonTest, APostEndsWithTheSession) {
   Start();
-  End end = OpenEnd(0, 4096);
-  Batch before = Must(end.session.Receive(0, {Transfer(1, "before", {end.arena.All()})}));
+  std::vector<End> ends;  // one of each way of posting
+  std::vector<Batch> before;
+  for (const int way : {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM}) {
+    End& end = ends.emplace_back();
+    end.session = nodes().Open(0, "test", way);
+    end.arena = Must(end.session.CreateArena(0, 4096));
+    before.push_back(Must(
+        end.session.Receive(0, {Transfer(1, absl::StrCat("before ", way), {end.arena.All()})})));
+  }
   node(0).Signal(SIGSTOP);
-  EXPECT_THAT(end.session.Receive(0, {Transfer(1, "k", {end.arena.All()})}),
-              Is("UNAVAILABLE/DAEMON_LOST", ::testing::HasSubstr("stopped?")));
-  EXPECT_THAT(before.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST"));
+  std::vector<std::thread> posters;
+  for (const char* key : {"one", "two"}) {  // who waits for an answer, and who waits beside
+    for (End& end : ends) {
+      posters.emplace_back([&end, key] {
+        EXPECT_THAT(end.session.Receive(0, {Transfer(1, key, {end.arena.All()})}),
+                    Is("UNAVAILABLE/DAEMON_LOST", ::testing::HasSubstr("stopped?")));
+      });
+    }
+  }
+  for (std::thread& poster : posters) poster.join();
+  for (Batch& batch : before) EXPECT_THAT(batch.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST"));
   node(0).Signal(SIGCONT);
 }
 

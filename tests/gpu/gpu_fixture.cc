@@ -16,9 +16,10 @@ const GpuCase kGpuHostToGpu = {"host_to_gpu", FERRY_ROUTE_LOCAL, true, true, fal
 const GpuCase kGpuToHost = {"gpu_to_host", FERRY_ROUTE_LOCAL, true, false, true, false};
 const GpuCase kGpuHostToGpuMapped = {
     "host_to_gpu_mapped", FERRY_ROUTE_MAPPED, false, true, false, false};
-// As two daemons of a host would choose; by way of host memory, and as between hosts.
+// As it is, where UCX can take it; by way of host memory, and as between hosts.
 #define FERRY_STAGED_TCP "ucx: { direct: false, shm_tls: \"\", net_tls: \"tcp,self\" }"
-const GpuCase kGpuUcx = {"ucx", FERRY_ROUTE_UCX, false, false, false, false};
+const GpuCase kGpuUcx = {"ucx", FERRY_ROUTE_UCX,        false, false, false,
+                         false, "ucx: { direct: true }"};
 const GpuCase kGpuUcxShm = {"ucx_shm", FERRY_ROUTE_UCX,         false, false, false,
                             false,     "ucx: { direct: false }"};
 const GpuCase kGpuUcxTcp = {"ucx_tcp", FERRY_ROUTE_UCX, false,           false,

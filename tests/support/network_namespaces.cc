@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/support/await.h"
@@ -15,6 +16,7 @@ namespace {
 // Documentation addresses (RFC 5737): nobody routes them.
 constexpr char kNet[] = "192.0.2.";
 constexpr char kCable[] = "cable";
+constexpr uint64_t kSeed = 1;  // of what happens to packets
 
 // "" if it went well, else what it printed.
 std::string Run(const std::string& command) {
@@ -30,24 +32,26 @@ std::string Run(const std::string& command) {
 
 NetworkNamespaces::NetworkNamespaces() : prefix_(absl::StrCat("ferry-test-", getpid(), "-")) {}
 
-std::unique_ptr<NetworkNamespaces> NetworkNamespaces::Create(std::string* why) {
+std::unique_ptr<NetworkNamespaces> NetworkNamespaces::Create(Cable cable, std::string* why) {
   std::unique_ptr<NetworkNamespaces> made(new NetworkNamespaces);
-  std::vector<std::string> commands;
-  for (size_t i = 0; i < 2; ++i) commands.push_back(absl::StrCat("ip netns add ", made->name(i)));
-  commands.push_back(absl::StrCat("ip link add ", kCable, " netns ", made->name(0),
-                                  " type veth peer name ", kCable, " netns ", made->name(1)));
+  const auto run = [&](const std::string& command) {
+    if (why->empty()) *why = Run(command);
+  };
+  for (size_t i = 0; i < 2; ++i) run(absl::StrCat("ip netns add ", made->name(i)));
+  if (cable == kOfTheKernel) {
+    run(absl::StrCat("ip link add ", kCable, " netns ", made->name(0), " type veth peer name ",
+                     kCable, " netns ", made->name(1)));
+  } else if (why->empty()) {
+    made->packets_ = PacketCable::Create({made->name(0), made->name(1)}, kCable, kSeed, why);
+  }
   for (size_t i = 0; i < 2; ++i) {
     const std::string ip = absl::StrCat("ip -netns ", made->name(i));
-    commands.push_back(absl::StrCat(ip, " address add ", made->address(i), "/24 dev ", kCable));
-    commands.push_back(absl::StrCat(ip, " link set ", kCable, " up"));
-    commands.push_back(absl::StrCat(ip, " link set lo up"));
-  }
-  for (const std::string& command : commands) {
-    *why = Run(command);
-    if (!why->empty()) return nullptr;
+    run(absl::StrCat(ip, " address add ", made->address(i), "/24 dev ", kCable));
+    run(absl::StrCat(ip, " link set ", kCable, " up"));
+    run(absl::StrCat(ip, " link set lo up"));
   }
   // The kernel takes its time to say so, and who starts before has no such interface.
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < 2 && why->empty(); ++i) {
     if (!made->AwaitRunning(i)) *why = "the cable does not come up";
   }
   return why->empty() ? std::move(made) : nullptr;
@@ -56,7 +60,10 @@ std::unique_ptr<NetworkNamespaces> NetworkNamespaces::Create(std::string* why) {
 bool NetworkNamespaces::AwaitRunning(size_t i) {
   const std::vector<std::string> show = {"/usr/bin/env", "ip",   "-netns", name(i),
                                          "link",         "show", kCable};
-  return Await([&] { return RunProgram(show).output.find("state UP") != std::string::npos; });
+  return Await([&] {
+    const std::string shown = RunProgram(show).output;
+    return absl::StrContains(shown, ",LOWER_UP") && !absl::StrContains(shown, "NO-CARRIER");
+  });
 }
 
 NetworkNamespaces::~NetworkNamespaces() {

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts on one machine, as far as TCP is concerned: network namespaces joined by one cable.
-// What runs in them still shares files and Unix sockets. Needs root. One thread.
+// Two hosts on one machine, as far as TCP is concerned: network namespaces joined by one cable, the
+// kernel's or one that harms packets. What runs in them still shares files and Unix sockets. Needs
+// root. One thread.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tests/support/packet_cable.h"
+
 namespace ferry::testing {
 
 class NetworkNamespaces {
  public:
+  enum Cable { kOfTheKernel, kOfPackets };
   // Null, and why, where there is no right to make them.
-  static std::unique_ptr<NetworkNamespaces> Create(std::string* why);
+  static std::unique_ptr<NetworkNamespaces> Create(Cable cable, std::string* why);
   ~NetworkNamespaces();
   NetworkNamespaces(const NetworkNamespaces&) = delete;
   NetworkNamespaces& operator=(const NetworkNamespaces&) = delete;
@@ -26,12 +30,15 @@ class NetworkNamespaces {
   void SetCable(bool plugged);
   // The cable takes so much from either end, and what does not fit waits for at most 50 ms.
   void SetRate(const std::string& rate);  // as of tc: "400mbit"
+  // Of kOfPackets only.
+  PacketCable& packets() { return *packets_; }
 
  private:
   NetworkNamespaces();
   bool AwaitRunning(size_t i);
   std::string name(size_t i) const { return prefix_ + std::to_string(i); }
   const std::string prefix_;
+  std::unique_ptr<PacketCable> packets_;
 };
 
 }  // namespace ferry::testing

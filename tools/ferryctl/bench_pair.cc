@@ -2,6 +2,7 @@
 #include "tools/ferryctl/bench_pair.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -216,6 +217,17 @@ absl::Status BenchPair::Unpark() {
   BenchOrder order;
   order.kind = BenchOrderKind::kUnpark;
   return Ask(order).status();
+}
+
+absl::StatusOr<absl::Duration> BenchPair::KillReceiver() {
+  RETURN_IF_ERROR(sender_.Fire());
+  const int64_t start = MonotonicNanoseconds();
+  kill(receiver_.pid(), SIGKILL);
+  if (sender_.Await().ok()) {
+    return Error(absl::StatusCode::kInternal, Reason::kInternal,
+                 "a transfer went well whose receiver was killed before it");
+  }
+  return absl::Nanoseconds(MonotonicNanoseconds() - start);
 }
 
 absl::Status BenchPair::Compare(uint64_t bytes) {

@@ -59,6 +59,9 @@ class BenchPair {
   // Receives that nobody will answer.
   absl::Status Park(uint64_t count, uint64_t bytes);
   absl::Status Unpark();
+  // Kills the receiver's process under a firing of what Prepare has prepared: until that has ended
+  // with an error here. Of the pair nothing can be used any more.
+  absl::StatusOr<absl::Duration> KillReceiver();
   // DATA_LOSS unless the first `bytes` of both arenas are the same.
   absl::Status Compare(uint64_t bytes);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,8 +29,8 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
     code = absl::StatusCode::kPermissionDenied;
     reason = Reason::kNotAllowed;
   } else if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    code = absl::StatusCode::kResourceExhausted;
-    reason = Reason::kQuotaBytes;
+    // No quota of the daemon's, so none of its reasons.
+    return absl::ResourceExhaustedError(absl::StrCat(doing, " ", path, ": ", strerror(error)));
   }
   return ErrnoError(code, reason, absl::StrCat(doing, " ", path), error);
 }

@@ -140,10 +140,11 @@ absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view p
   head.preamble.kind = FileKind::kSafetensors;
   head.header.resize(std::min<uint64_t>(kSafetensorsLengthBytes, file.bytes()));
   RETURN_IF_ERROR(file.Read(0, head.header.data(), head.header.size()));
-  ASSIGN_OR_RETURN(uint64_t length, ParseSafetensorsLength(head.header, file.bytes()));
-  head.header.resize(kSafetensorsLengthBytes + length);
+  const absl::StatusOr<uint64_t> length = ParseSafetensorsLength(head.header, file.bytes());
+  if (!length.ok()) return Annotate(length.status(), path);
+  head.header.resize(kSafetensorsLengthBytes + *length);
   RETURN_IF_ERROR(
-      file.Read(kSafetensorsLengthBytes, head.header.data() + kSafetensorsLengthBytes, length));
+      file.Read(kSafetensorsLengthBytes, head.header.data() + kSafetensorsLengthBytes, *length));
   head.preamble.header_bytes = head.header.size();
   return head;
 }

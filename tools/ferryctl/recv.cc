@@ -16,6 +16,8 @@
 namespace ferry::tools {
 namespace {
 
+constexpr absl::Duration kRefusing = absl::Seconds(5);
+
 // When a batch was over, told by the library's thread while ours still writes the one before.
 void NoteTime(void* nanoseconds) {
   static_cast<std::atomic<int64_t>*>(nanoseconds)->store(absl::GetCurrentTimeNanos());
@@ -47,16 +49,24 @@ class RecvCommand : public Command {
     }
     ASSIGN_OR_RETURN(FilePlan plan, PlanFile(preamble, header, flags_.Key()));
     ASSIGN_OR_RETURN(FileLayout layout, LayOutFile(plan, session.session.get(), 0));
-    RETURN_IF_ERROR(file.Reserve(preamble.file_bytes));
-    RETURN_IF_ERROR(file.Write(0, header.data(), header.size()));
+    absl::Status ready = file.Reserve(preamble.file_bytes);
+    if (ready.ok()) ready = file.Write(0, header.data(), header.size());
+    if (!ready.ok()) {
+      Refuse(plan, layout, 0, session, ready);
+      return ready;
+    }
 
     Progress progress(absl::StrCat("recv ", flags_.Key()), preamble.file_bytes, !globals.json);
     uint64_t done = header.size();
     FileSummary summary;
-    for (const FileWindow& window : layout.windows) {
-      ASSIGN_OR_RETURN(absl::Duration moving,
-                       ReceiveWindow(plan, layout, window, session, file, progress, done));
-      summary.moving += moving;
+    for (size_t i = 0; i < layout.windows.size(); ++i) {
+      absl::StatusOr<absl::Duration> moving =
+          ReceiveWindow(plan, layout, layout.windows[i], session, file, progress, done);
+      if (!moving.ok()) {
+        if (i + 1 < layout.windows.size()) Refuse(plan, layout, i + 1, session, moving.status());
+        return moving.status();
+      }
+      summary.moving += *moving;
     }
     RETURN_IF_ERROR(file.Commit());
 
@@ -131,6 +141,25 @@ class RecvCommand : public Command {
     }
     if (!status.ok()) return status;
     return last - start;
+  }
+
+  // We cannot take what is left, and the sender, which waits for us to ask, is to hear why: what it
+  // would send next is asked for and poisoned. Best effort: who has gone is not waited for.
+  void Refuse(const FilePlan& plan, const FileLayout& layout, size_t window, FileSession& session,
+              const absl::Status& why) {
+    if (layout.windows.empty()) return;
+    const FileWindow& next = layout.windows[window];
+    const FileBatch& batch = layout.batches[next.first];
+    auto arena = CreateArena(session.session.get(), session.target.device,
+                             std::max<uint64_t>(batch.bytes, 1), FERRY_ARENA_NO_POPULATE);
+    if (!arena.ok()) return;
+    session.target.defined_at = 1;  // never said
+    auto posted = Post(session.session.get(), session.target, arena->get(),
+                       PiecesInWindow(plan, batch, next));
+    if (!posted.ok()) return;
+    const std::string text = absl::StrCat("the receiver gave up: ", why.message());
+    FromFerry(ferry_batch_poison(posted->get(), text.c_str())).IgnoreError();
+    Wait(*posted, kRefusing).IgnoreError();
   }
 
   FileFlags flags_;

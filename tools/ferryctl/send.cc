@@ -38,12 +38,13 @@ class SendCommand : public Command {
   absl::Status Send(const Globals& globals) {
     ASSIGN_OR_RETURN(InputFile file, InputFile::Open(flags_.file));
     ASSIGN_OR_RETURN(FileHead head, ReadFileHead(file, flags_.file, raw_));
-    ASSIGN_OR_RETURN(FilePlan plan, PlanFile(head.preamble, head.header, flags_.Key()));
+    absl::StatusOr<FilePlan> plan = PlanFile(head.preamble, head.header, flags_.Key());
+    if (!plan.ok()) return Annotate(plan.status(), flags_.file);
     ASSIGN_OR_RETURN(FileSession session, OpenFileSession(flags_, globals, End::kSend));
     const absl::Time start = absl::Now();
 
     const uint64_t head_bytes = kPreambleBytes + head.header.size();
-    ASSIGN_OR_RETURN(FileLayout layout, LayOutFile(plan, session.session.get(), head_bytes));
+    ASSIGN_OR_RETURN(FileLayout layout, LayOutFile(*plan, session.session.get(), head_bytes));
     ASSIGN_OR_RETURN(ArenaPtr head_arena,
                      CreateArena(session.session.get(), session.target.device, head_bytes));
     ASSIGN_OR_RETURN(BatchPtr head_batch, PostHead(head, session, head_arena));
@@ -52,14 +53,14 @@ class SendCommand : public Command {
     Progress progress(absl::StrCat("send ", flags_.Key()), file.bytes(), !globals.json);
     uint64_t done = head_bytes;
     for (const FileWindow& window : layout.windows) {
-      RETURN_IF_ERROR(SendWindow(file, plan, layout, window, session, head_batch, progress, done));
+      RETURN_IF_ERROR(SendWindow(file, *plan, layout, window, session, head_batch, progress, done));
     }
     RETURN_IF_ERROR(Wait(head_batch));
 
     FileSummary summary;
     summary.did = "sent";
     summary.kind = head.preamble.kind;
-    summary.tensors = plan.pieces.size();
+    summary.tensors = plan->pieces.size();
     summary.bytes = file.bytes();
     summary.elapsed = absl::Now() - start;
     summary.moving = absl::Now() - first_post;

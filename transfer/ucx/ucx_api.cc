@@ -31,10 +31,7 @@ std::string DefaultLibrary() {
   const std::filesystem::path ours =
       std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path() /
       "lib/ferry/ucx" / kLibrary;
-  const std::filesystem::path adapters("/sys/class/infiniband");
-  const bool rdma =
-      std::filesystem::exists(adapters, error) && !std::filesystem::is_empty(adapters, error);
-  return !rdma && std::filesystem::exists(ours, error) ? ours.string() : kLibrary;
+  return !HasRdmaAdapters() && std::filesystem::exists(ours, error) ? ours.string() : kLibrary;
 }
 
 absl::StatusOr<UcxApi> Open(const std::string& path) {
@@ -75,6 +72,12 @@ absl::StatusOr<const UcxApi*> LoadUcx(const std::string& library) {
       *new absl::StatusOr<UcxApi>(Open(library.empty() ? DefaultLibrary() : library));
   if (!api.ok()) return api.status();
   return &*api;
+}
+
+bool HasRdmaAdapters() {
+  std::error_code error;
+  const std::filesystem::path adapters("/sys/class/infiniband");
+  return std::filesystem::exists(adapters, error) && !std::filesystem::is_empty(adapters, error);
 }
 
 std::string UcxVersion(const UcxApi& api) { return api.ucp_get_version_string(); }

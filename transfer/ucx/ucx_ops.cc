@@ -74,7 +74,7 @@ void UcxTransport::Impl::Start(TransportOp op) {
     bytes -= slot.size;
   }
   state.op = std::move(op);
-  state.direct = direct && state.op.segments.size() == 1;
+  state.direct = link.channel->direct && state.op.segments.size() == 1;
   state.staged = in != nullptr && !state.direct;
   if (state.direct) enter();
   ++state.channel->ops;

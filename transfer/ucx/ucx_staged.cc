@@ -12,13 +12,18 @@
 
 namespace ferry {
 
-void UcxTransport::Impl::SetUpGpu(UcxGpu gpu, bool want_direct) {
-  direct = want_direct && std::all_of(channels.begin(), channels.end(), [](const auto& channel) {
-             return channel->worker->HandlesCuda();
-           });
-  way = direct        ? "direct"
-        : want_direct ? "staged: this UCX handles no CUDA memory here"
-                      : "staged: transfer.ucx.direct is off";
+void UcxTransport::Impl::SetUpGpu(UcxGpu gpu, const UcxOptions& options) {
+  size_t wanted = 0, direct = 0;
+  for (const auto& channel : channels) {
+    const bool wants = channel->worker->kind() == kUcxNet ? options.net_direct : options.shm_direct;
+    channel->direct = wants && channel->worker->HandlesCuda();
+    wanted += wants;
+    direct += channel->direct;
+  }
+  way = direct == channels.size() ? "direct"
+        : direct > 0              ? "direct between hosts, staged within one"
+        : wanted > 0              ? "staged: this UCX handles no CUDA memory here"
+                                  : absl::StrCat("staged: ", options.why_staged);
   enter = std::move(gpu.enter);
   const size_t half = gpu.staging.size() / 2;
   out = std::make_unique<UcxStaging>(lane, UcxStaging::Direction::kOut, std::move(gpu.out),

@@ -107,6 +107,7 @@ struct UcxTransport::Impl {
     // and new (where asking for it makes ends that differ, and UCX fall over them): there only
     // destroying the worker makes the requests of a dead peer return.
     bool forceable = true;
+    bool direct = false;  // of a GPU's lane: UCX is given the GPU's memory
     size_t ops = 0;
     absl::flat_hash_map<LinkKey, std::unique_ptr<Window>> windows;
     std::deque<Window*> waiting;  // those that have sends
@@ -141,7 +142,6 @@ struct UcxTransport::Impl {
   std::vector<Op*> failed_ops;  // an error came by callback; stopped by the next Poll
   std::vector<Link*> failed_links;
   // Of a GPU's lane only.
-  bool direct = false;
   std::string way;
   std::function<void()> enter;
   std::unique_ptr<UcxStaging> out;
@@ -150,7 +150,7 @@ struct UcxTransport::Impl {
   // --- Set up and take down.
 
   absl::Status AddChannel(const std::string& kind, const UcxWorker::Settings& settings);
-  void SetUpGpu(UcxGpu gpu, bool want_direct);
+  void SetUpGpu(UcxGpu gpu, const UcxOptions& options);
   void TakeDown();
 
   // --- Ops.

@@ -159,12 +159,14 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi&
       FERRY_LOG(warn, "ucx.unavailable", "{}", std::string(added.message()));
       last = added;
     };
-    const bool with_gpu = gpu.has_value() && options.direct;
-    if (!options.net_tls.empty()) add(kUcxNet, NetSettings(options, with_gpu));
-    if (!options.shm_tls.empty()) add(kUcxShm, ShmSettings(options, with_gpu));
-    if (gpu.has_value() && !impl->channels.empty()) {
-      impl->SetUpGpu(*std::move(gpu), options.direct);
+    const bool with_gpu = gpu.has_value();
+    if (!options.net_tls.empty()) {
+      add(kUcxNet, NetSettings(options, with_gpu && options.net_direct));
     }
+    if (!options.shm_tls.empty()) {
+      add(kUcxShm, ShmSettings(options, with_gpu && options.shm_direct));
+    }
+    if (with_gpu && !impl->channels.empty()) impl->SetUpGpu(*std::move(gpu), options);
   });
   if (impl->channels.empty()) return last;
   return std::unique_ptr<UcxTransport>(new UcxTransport(std::move(impl)));

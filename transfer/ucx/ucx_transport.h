@@ -28,6 +28,8 @@ struct UcxApi;  // the vendor table
 // the host's. The error says why there is no UCX (ROUTE_UNAVAILABLE).
 absl::StatusOr<const UcxApi*> LoadUcx(const std::string& library = "");
 std::string UcxVersion(const UcxApi& api);
+// Whether this host has any: without one UCX that is given a GPU's memory copies it itself, slowly.
+bool HasRdmaAdapters();
 
 // What a GPU's lane moves bytes by way of host memory with.
 struct UcxGpu {
@@ -43,7 +45,10 @@ struct UcxOptions {
   std::string shm_tls = "posix,sysv,cma,self";  // UCX_TLS of "shm" workers; "" turns them off
   std::string net_tls = "tcp,rc,ud,dc,self";    // UCX_TLS of "net" workers
   std::string net_devices = "all";              // UCX_NET_DEVICES of "net" workers
-  bool direct = true;                           // of a GPU's lane: if UCX can
+  // Of a GPU's lane: UCX is given the GPU's memory, if it can take it.
+  bool net_direct = true;
+  bool shm_direct = true;
+  std::string why_staged;  // if neither, for people
 };
 
 struct UcxAddressBlob {

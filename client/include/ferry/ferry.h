@@ -300,8 +300,8 @@ FERRY_API int ferry_batch_over(const ferry_batch* batch);
 FERRY_API ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index);
 /* Asks what is not launched yet to end: CANCELLED, at both ends. */
 FERRY_API ferry_status* ferry_batch_cancel(ferry_batch* batch);
-/* The data will never be defined: what is not launched ends with POISONED and `why`, at both ends.
- */
+/* The data will never be defined, or never taken: what is not launched ends with POISONED and
+ * `why`, at both ends. */
 FERRY_API ferry_status* ferry_batch_poison(ferry_batch* batch, const char* why);
 /* Calls `done(argument)` once when the batch is over, from a thread of the library (at once from
  * here if it is over already). No long blocking, no ferry_session_close in it. Set before the batch

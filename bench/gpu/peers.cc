@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/gpu/peers.h"
+
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "bench/network_peers.h"
+#include "tools/ferryctl/child_process.h"
+#include "tools/ferryctl/format.h"
+
+namespace ferry::bench {
+namespace {
+
+// A transfer that is prepared once and posted again and again, from process to process; medians in
+// seconds.
+constexpr char kNixl[] = R"py(
+import multiprocessing, random, statistics, sys, time
+import torch
+try:
+    from nixl_cu13 import nixl_agent, nixl_agent_config
+except ImportError:
+    from nixl import nixl_agent, nixl_agent_config
+def memory_of(name, gpu, size):
+    torch.cuda.set_device(gpu)
+    agent = nixl_agent(name, nixl_agent_config(backends=['UCX']))
+    memory = torch.randint(0, 256, (size,), dtype=torch.uint8, device='cuda')
+    agent.register_memory(memory)
+    return agent, memory
+def target(pipe, size):
+    agent, memory = memory_of('target', 1, size)
+    pipe.send((agent.get_agent_metadata(), memory.data_ptr()))
+    pipe.recv()
+    pipe.send(int(memory.sum(dtype=torch.int64)))
+large = int(sys.argv[1])
+ours, theirs = multiprocessing.Pipe()
+multiprocessing.get_context('fork').Process(target=target, args=(theirs, large), daemon=True).start()
+agent, memory = memory_of('initiator', 0, large)
+metadata, address = ours.recv()
+remote = agent.add_remote_agent(metadata)
+for label, count, size in (('many', 1000, 65536), ('tiny', 10000, 4096), ('large', 1, large)):
+    offsets = [i * size for i in range(count)]
+    random.Random(1).shuffle(offsets)
+    def side(base, gpu):
+        return agent.get_xfer_descs([(base + at, size, gpu) for at in offsets], 'VRAM')
+    transfer = agent.initialize_xfer('WRITE', side(memory.data_ptr(), 0), side(address, 1), remote)
+    took = []
+    for _ in range(8):
+        begin = time.monotonic_ns()
+        state = agent.transfer(transfer)
+        while state == 'PROC':
+            state = agent.check_xfer_state(transfer)
+        took.append((time.monotonic_ns() - begin) / 1e9)
+        assert state == 'DONE', state
+    print(label, statistics.median(took[2:]))
+ours.send('sum')
+assert ours.recv() == int(memory.sum(dtype=torch.int64)), 'NIXL delivered other bytes'
+)py";
+
+// What a program writes who has both GPUs to itself.
+constexpr char kTorch[] = R"py(
+import statistics, sys, time
+import torch
+large = int(sys.argv[1])
+a = torch.randint(0, 256, (large,), dtype=torch.uint8, device='cuda:0')
+b = torch.zeros(large, dtype=torch.uint8, device='cuda:1')
+pieces = [(b[i * 65536:(i + 1) * 65536], a[i * 65536:(i + 1) * 65536]) for i in range(0, 2000, 2)]
+def timed(act):
+    took = []
+    for _ in range(8):
+        for gpu in range(2):
+            torch.cuda.synchronize(gpu)
+        begin = time.monotonic_ns()
+        act()
+        for gpu in range(2):
+            torch.cuda.synchronize(gpu)
+        took.append((time.monotonic_ns() - begin) / 1e9)
+    return statistics.median(took[2:])
+print('many', timed(lambda: [to.copy_(source, non_blocking=True) for to, source in pieces]))
+print('large', timed(lambda: b.copy_(a, non_blocking=True)))
+assert torch.equal(a, b.to('cuda:0'))
+)py";
+
+// "label seconds" lines of a Python program.
+std::map<std::string, double> Run(const char* name, const char* program, uint64_t large) {
+  tools::SpawnOptions options;
+  options.arguments = {"timeout", "60", "python3", "-c", program, absl::StrCat(large)};
+  const auto output = tools::RunAndRead(options);
+  if (!output.ok()) {
+    const std::string text(output.status().message());
+    const size_t last = text.find_last_of('\n', text.size() < 2 ? 0 : text.size() - 2);
+    std::fprintf(stderr, "not measured: %s: %s\n", name,
+                 text.substr(last == std::string::npos ? 0 : last + 1).c_str());
+    return {};
+  }
+  std::map<std::string, double> seconds;
+  for (absl::string_view line : absl::StrSplit(*output, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    double value = 0;
+    if (words.size() == 2 && absl::SimpleAtod(words[1], &value)) seconds[words[0]] = value;
+  }
+  return seconds;
+}
+
+std::optional<double> Find(const std::map<std::string, double>& seconds, const char* label,
+                           double per_second) {
+  const auto found = seconds.find(label);
+  if (found == seconds.end() || found->second <= 0) return std::nullopt;
+  return per_second > 0 ? per_second / found->second / 1e9 : found->second * 1e3;
+}
+
+}  // namespace
+
+// Its two ends take different GPUs by themselves.
+std::optional<double> UcxBetweenGpus(uint64_t bytes, int iterations) {
+  const auto rate = MeasureUcxPerftest("cuda_ipc,cuda_copy,posix,cma,tcp,self", bytes, iterations,
+                                       {"-m", "cuda,cuda"});
+  if (rate.ok()) return *rate;
+  std::fprintf(stderr, "not measured: ucx_perftest: %s\n",
+               std::string(rate.status().message()).c_str());
+  return std::nullopt;
+}
+
+GpuPeers MeasureGpuPeers(uint64_t large) {
+  GpuPeers peers;
+  const auto bytes = static_cast<double>(large);
+  peers.ucx_large = UcxBetweenGpus(large, 20);
+  if (peers.ucx_large) {
+    if (const auto rate = UcxBetweenGpus(64 << 10, 20'000)) {
+      peers.ucx_many = 1000.0 * (64 << 10) / (*rate * 1e9) * 1e3;
+    }
+  }
+  const auto nixl = Run("NIXL", kNixl, large);
+  peers.nixl_large = Find(nixl, "large", bytes);
+  peers.nixl_many = Find(nixl, "many", 0);
+  peers.nixl_tiny = Find(nixl, "tiny", 0);
+  const auto torch = Run("PyTorch", kTorch, large);
+  peers.torch_large = Find(torch, "large", bytes);
+  peers.torch_many = Find(torch, "many", 0);
+  return peers;
+}
+
+}  // namespace ferry::bench

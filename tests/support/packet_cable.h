@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cable between two network namespaces that carries packets by way of this process: what networks
+// do below TCP, by seeded dice: loss, doubles, disorder, delay, and silence in one direction or
+// both. A direction is named by the end that its packets come from. The settings are for any
+// thread; its own one carries the packets.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/fd.h"
+
+namespace ferry::testing {
+
+// Chances are of each packet, from 0 to 1.
+struct PacketFaults {
+  double lost = 0;
+  double doubled = 0;
+  double late = 0;                     // is held for up to `lateness` more: others overtake it
+  std::chrono::microseconds delay{0};  // of every packet
+  std::chrono::microseconds lateness{0};
+};
+
+class PacketCable {
+ public:
+  // Makes `interface` in each of two namespaces that `ip netns` knows; they have no addresses and
+  // are not up. Null, and why, where that cannot be done.
+  static std::unique_ptr<PacketCable> Create(const std::string (&namespaces)[2],
+                                             const std::string& interface, uint64_t seed,
+                                             std::string* why);
+  ~PacketCable();
+  PacketCable(const PacketCable&) = delete;
+  PacketCable& operator=(const PacketCable&) = delete;
+
+  void Set(const PacketFaults& faults);
+  // All that end `from` (0 or 1) sends is lost.
+  void Silence(int from, bool silent) { silent_[from] = silent; }
+
+  // Packets so far. Lost: by the dice, not by silence.
+  uint64_t carried() const { return carried_; }
+  uint64_t lost() const { return lost_; }
+  uint64_t doubled() const { return doubled_; }
+  uint64_t overtaken() const { return overtaken_; }
+
+ private:
+  PacketCable(UniqueFd first, UniqueFd second, uint64_t seed);
+  void Run(uint64_t seed);
+
+  const UniqueFd ends_[2];
+  const UniqueFd stop_;
+  std::mutex mutex_;  // guards faults_
+  PacketFaults faults_;
+  std::atomic<bool> silent_[2] = {false, false};
+  std::atomic<uint64_t> carried_ = 0;
+  std::atomic<uint64_t> lost_ = 0;
+  std::atomic<uint64_t> doubled_ = 0;
+  std::atomic<uint64_t> overtaken_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ferry::testing
