@@ -19,8 +19,8 @@ bool IsSelective(const Node& node) { return node.op == Op::kBarrier || node.op =
 
 class Liveness {
  public:
-  // Thorough: barriers and repeats need only the operands whose results are needed, and that an op
-  // is in somebody's `after` is no need.
+  // Thorough: barriers and repeats need only the operands whose results are needed, repeats not all
+  // of their body, and that an op is in somebody's `after` is no need.
   Liveness(const Program& program, bool thorough)
       : program_(program),
         thorough_(thorough),
@@ -66,6 +66,7 @@ class Liveness {
       for (const ValueId value : node.operands) Need(value);
     }
     if (thorough_) return;
+    for (OpIndex i = op + 1; i <= op + node.body; ++i) new_ops_.push_back(i);
     for (uint32_t i = 0; i < node.results; ++i) Need(node.first_result + i);
     new_ops_.insert(new_ops_.end(), node.after.begin(), node.after.end());
   }
@@ -187,7 +188,7 @@ class Remover {
 
 Program RemoveDeadCode(const Program& program) {
   std::optional<Program> result = Remover(program, true).Run();
-  if (!result) result = Remover(program, false).Run();
+  if (!result) result = Remover(program, false).Run();  // makes no op come after more than before
   return *std::move(result);
 }
 
