@@ -49,6 +49,7 @@ CommandList AllCommands() {
   AddSendCommand(commands);
   AddRecvCommand(commands);
   AddBenchCommands(commands);
+  AddProgramCommand(commands);
   AddMakeCheckpointCommand(commands);
   return commands;
 }

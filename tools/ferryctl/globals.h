@@ -67,6 +67,7 @@ void AddHealthCommand(CommandList& commands);
 void AddSendCommand(CommandList& commands);
 void AddRecvCommand(CommandList& commands);
 void AddBenchCommands(CommandList& commands);
+void AddProgramCommand(CommandList& commands);
 void AddMakeCheckpointCommand(CommandList& commands);
 CommandList AllCommands();
 

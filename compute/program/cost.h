@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program costs to run, counted from shapes alone: for limits, deadlines and the plan. Pure
+// functions. Everything saturates.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "compute/program/program.h"
+
+namespace ferry::compute {
+
+struct Cost {
+  uint64_t flops = 0;
+  uint64_t transcendentals = 0;  // besides
+  uint64_t bytes_read = 0;       // of buffers, not of values
+  uint64_t bytes_written = 0;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint64_t steps = 0;  // ops, each as often as it runs
+};
+
+constexpr uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
+  return a > std::numeric_limits<uint64_t>::max() - b ? std::numeric_limits<uint64_t>::max()
+                                                      : a + b;
+}
+
+// Of one op, once; of a repeat without its body.
+Cost CostOf(const Program& program, const Node& node);
+// Of a run. CheckStructure accepts the program, and its types are good by themselves.
+Cost CostOf(const Program& program);
+
+}  // namespace ferry::compute

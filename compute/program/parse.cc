@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "compute/program/lexer.h"
+#include "compute/program/rules.h"
+#include "compute/program/text.h"
+
+namespace ferry::compute {
+namespace {
+
+// A name in scope.
+struct Name {
+  ValueId value = 0;
+  bool known = true;  // its type; if not, that was told already
+};
+
+// A repeat whose yield is still to come.
+struct Open {
+  OpIndex repeat = 0;
+  int line = 0;
+  size_t defined = 0;  // how many names there were before it
+  std::vector<Token> results;
+  bool known = true;
+};
+
+class Parser {
+ public:
+  ParsedText Run(absl::string_view text) {
+    if (text.size() > kMaxTextBytes) {
+      Problem(Token(), absl::StrCat("a program has at most ", kMaxTextBytes, " bytes of text"));
+      return std::move(out_);
+    }
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+      ++line_;
+      tokens_ = Tokens(line);
+      at_ = 0;
+      if (Peek().kind == TokenKind::kEnd) continue;
+      if (out_.problems.size() >= kMaxProblems) break;
+      if (!began_) {
+        began_ = true;
+        Header();
+      } else {
+        Statement();
+      }
+    }
+    if (!began_) Problem(Token(), "there is no program: the first line is 'program 1'");
+    if (!open_.empty()) {
+      Problem(Token(), absl::StrCat("the repeat of line ", open_.back().line, " has no yield"));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  const Token& Peek() const { return tokens_[at_]; }
+  Token Take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
+  bool Is(TokenKind kind, absl::string_view text) const {
+    return Peek().kind == kind && Peek().text == text;
+  }
+  bool TakeSign(absl::string_view text) {
+    if (!Is(TokenKind::kSign, text)) return false;
+    Take();
+    return true;
+  }
+
+  // Always false, to be returned: the rest of the line is not looked at.
+  bool Problem(const Token& token, std::string text) {
+    if (out_.problems.size() < kMaxProblems) {
+      out_.problems.push_back({std::max(line_, 1), token.column, std::move(text)});
+    }
+    return false;
+  }
+  bool Unexpected(absl::string_view expected) {
+    const Token& token = Peek();
+    if (token.kind == TokenKind::kBad) return Problem(token, token.text);
+    const std::string found =
+        token.kind == TokenKind::kEnd ? "the line ends" : absl::StrCat("found '", token.text, "'");
+    return Problem(token, absl::StrCat("expected ", expected, ", ", found));
+  }
+  bool AtEnd() { return Peek().kind == TokenKind::kEnd || Unexpected("the end of the line"); }
+
+  // One or more tokens of `kind` with commas between.
+  bool List(TokenKind kind, absl::string_view what, std::vector<Token>& list,
+            size_t most = kMaxOperands) {
+    do {
+      if (Peek().kind != kind) return Unexpected(what);
+      list.push_back(Take());
+      if (list.size() > most) {
+        return Problem(list.back(), absl::StrCat("more than ", most, " in one list"));
+      }
+    } while (TakeSign(","));
+    return true;
+  }
+
+  bool Int(const Token& token, int64_t& number) {
+    if (token.kind == TokenKind::kWord && absl::SimpleAtoi(token.text, &number)) return true;
+    return Problem(token, absl::StrCat("'", token.text, "' is no number"));
+  }
+
+  void Header() {
+    const Token first = Take();
+    const Token version = Take();
+    if (first.text != "program" || version.text != "1") {
+      Problem(first, "the first line is 'program 1'");
+      return;
+    }
+    AtEnd();
+  }
+
+  void Statement() {
+    if (Is(TokenKind::kWord, "buffer") || Is(TokenKind::kWord, "accumulation") ||
+        Is(TokenKind::kWord, "allow_reassociation")) {
+      if (!out_.program.nodes.empty() || !open_.empty()) {
+        Problem(Peek(), absl::StrCat(Peek().text, " comes before the first op"));
+      } else if (Is(TokenKind::kWord, "buffer")) {
+        DeclareBuffer();
+      } else {
+        SetNumerics();
+      }
+    } else if (Is(TokenKind::kWord, "yield")) {
+      Yield();
+    } else if (out_.program.nodes.size() >= kMaxOps) {
+      // Said once: what follows would only repeat it.
+      if (!full_) Problem(Peek(), absl::StrCat("a program has at most ", kMaxOps, " ops"));
+      full_ = true;
+    } else {
+      Operation();
+    }
+  }
+
+  bool SetNumerics() {
+    if (Take().text == "allow_reassociation") {
+      out_.program.numerics.allow_reassociation = true;
+      return AtEnd();
+    }
+    for (size_t i = 0; i < std::size(kAccumulationNames); ++i) {
+      if (!Is(TokenKind::kWord, kAccumulationNames[i])) continue;
+      out_.program.numerics.accumulation = static_cast<Accumulation>(i);
+      Take();
+      return AtEnd();
+    }
+    return Unexpected("exact_products, fp8_tc, fp8_tc_fast or native_block");
+  }
+
+  bool DeclareBuffer() {
+    Take();
+    if (Peek().kind != TokenKind::kBuffer) return Unexpected("@ and a name");
+    const Token name = Take();
+    Buffer buffer;
+    buffer.name = name.text;
+    const auto access = std::find(std::begin(kAccessNames), std::end(kAccessNames), Peek().text);
+    if (access == std::end(kAccessNames)) return Unexpected("read, write or read_write");
+    buffer.access = static_cast<Access>(access - std::begin(kAccessNames));
+    Take();
+    if (!absl::SimpleAtoi(Peek().text, &buffer.bytes)) return Unexpected("a number of bytes");
+    Take();
+    if (Is(TokenKind::kWord, "donated")) {
+      Take();
+      buffer.donated = true;
+    }
+    if (!AtEnd()) return false;
+    if (!buffers_.try_emplace(name.text, out_.program.buffers.size()).second) {
+      return Problem(name, absl::StrCat("@", name.text, " is declared twice"));
+    }
+    out_.program.buffers.push_back(std::move(buffer));
+    return true;
+  }
+
+  bool Type(TensorType& type) {
+    const std::optional<DType> dtype =
+        Peek().kind == TokenKind::kWord ? DTypeOf(Peek().text) : std::nullopt;
+    if (!dtype) return Unexpected("an element type, such as f32");
+    Take();
+    type.dtype = *dtype;
+    if (!TakeSign("[")) return Unexpected("[ and dimensions");
+    if (TakeSign("]")) return true;
+    std::vector<Token> dims;
+    if (!List(TokenKind::kWord, "a dimension", dims)) return false;
+    for (const Token& token : dims) {
+      int64_t dim = 0;
+      if (!Int(token, dim)) return false;
+      type.dims.push_back(dim);
+    }
+    return TakeSign("]") || Unexpected("]");
+  }
+
+  // The tokens of an attribute's value: one, or what is between the brackets of a list.
+  struct Written {
+    Attribute attribute;
+    Token name;
+    bool list = false;
+    std::vector<Token> tokens;
+  };
+
+  bool TakeAttribute(std::vector<Written>& written) {
+    const Token name = Take();
+    const std::optional<Attribute> attribute = AttributeOf(name.text);
+    if (!attribute) return Problem(name, absl::StrCat("there is no attribute ", name.text));
+    if (!TakeSign("=")) return Unexpected("= and the value");
+    for (const Written& other : written) {
+      if (other.attribute == *attribute)
+        return Problem(name, absl::StrCat(name.text, " is given twice"));
+    }
+    Written value = {*attribute, name};
+    if (TakeSign("[")) {
+      value.list = true;
+      if (!TakeSign("]")) {
+        if (!List(TokenKind::kWord, "a number", value.tokens, kMaxInlineBytes)) return false;
+        if (!TakeSign("]")) return Unexpected("]");
+      }
+    } else if (Peek().kind == TokenKind::kWord || Peek().kind == TokenKind::kString) {
+      value.tokens.push_back(Take());
+    } else {
+      return Unexpected("a value");
+    }
+    written.push_back(std::move(value));
+    return true;
+  }
+
+  // Data is written in elements of `type`, which stands later in the line.
+  bool SetAttribute(const Written& written, const TensorType* type, Attributes& attributes) {
+    const AttributeInfo& info = InfoOf(written.attribute);
+    const Token& first = written.tokens.empty() ? written.name : written.tokens[0];
+    AttributeValue value = int64_t{0};
+    if (info.kind == AttributeKind::kData) {
+      if (type == nullptr)
+        return Problem(written.name, "elements are a constant's, whose type is written");
+      std::string bytes;
+      if (!written.list && first.kind == TokenKind::kWord && first.text[0] == 'x') {
+        const std::string digits = first.text.substr(1);
+        if (digits.size() % 2 != 0 ||
+            !std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit)) {
+          return Problem(first, "x is followed by two hexadecimal digits a byte");
+        }
+        bytes = absl::HexStringToBytes(digits);
+      } else {
+        if (written.list != (written.attribute == Attribute::kValues)) {
+          return Problem(first, "splat is one element, values are several: [1,2]");
+        }
+        for (const Token& token : written.tokens) {
+          const std::string wrong = ParseElement(type->dtype, token.text, bytes);
+          if (!wrong.empty()) return Problem(token, wrong);
+        }
+      }
+      value = std::move(bytes);
+    } else if (written.list != (info.kind == AttributeKind::kInts)) {
+      return Problem(first,
+                     absl::StrCat(info.name, written.list ? " is no list" : " is a list: [1,2]"));
+    } else if ((first.kind == TokenKind::kString) != (info.kind == AttributeKind::kBytes)) {
+      return Problem(first, absl::StrCat(info.name, info.kind == AttributeKind::kBytes
+                                                        ? " is a string: \"...\""
+                                                        : " is no string"));
+    } else if (info.kind == AttributeKind::kBytes) {
+      value = first.text;
+    } else if (info.kind == AttributeKind::kWord) {
+      const std::optional<int64_t> word = WordOf(written.attribute, first.text);
+      if (!word) return Problem(first, absl::StrCat("'", first.text, "' is no ", info.name));
+      value = *word;
+    } else {
+      std::vector<int64_t> numbers;
+      for (const Token& token : written.tokens) {
+        numbers.push_back(0);
+        if (!Int(token, numbers.back())) return false;
+      }
+      if (written.list) {
+        value = std::move(numbers);
+      } else {
+        value = numbers[0];
+      }
+    }
+    const std::string wrong = ProblemOf(written.attribute, value);
+    if (!wrong.empty()) return Problem(first, wrong);
+    attributes.Set(written.attribute, std::move(value));
+    return true;
+  }
+
+  bool Operands(Node& node, bool& known) {
+    const auto is_operand = [&] {
+      return Peek().kind == TokenKind::kValue || Peek().kind == TokenKind::kBuffer;
+    };
+    if (!is_operand()) return true;
+    do {
+      if (!is_operand()) return Unexpected("a value or a buffer");
+      const Token token = Take();
+      if (node.operands.size() + node.buffers.size() >= kMaxOperands) {
+        return Problem(token, absl::StrCat("more than ", kMaxOperands, " operands"));
+      }
+      if (token.kind == TokenKind::kBuffer) {
+        const auto buffer = buffers_.find(token.text);
+        if (buffer == buffers_.end())
+          return Problem(token, absl::StrCat("there is no buffer @", token.text));
+        if (!node.operands.empty()) return Problem(token, "buffers come before values");
+        node.buffers.push_back(buffer->second);
+      } else if (!TakeValue(token, node.operands, known)) {
+        return false;
+      }
+    } while (TakeSign(","));
+    return true;
+  }
+
+  bool TakeValue(const Token& token, std::vector<ValueId>& values, bool& known) {
+    const auto name = names_.find(token.text);
+    if (name == names_.end())
+      return Problem(token, absl::StrCat("%", token.text, " is not defined here"));
+    values.push_back(name->second.value);
+    known = known && name->second.known;
+    return true;
+  }
+
+  void Define(const Token& token, Name name) {
+    if (names_.try_emplace(token.text, name).second) {
+      defined_.push_back(token.text);
+    } else {
+      Problem(token, absl::StrCat("%", token.text, " is defined twice"));
+    }
+  }
+
+  // The names of a line that has a problem are defined all the same, or each use would be one more.
+  void Operation() {
+    std::vector<Token> results;
+    std::vector<Token> parameters;
+    Node node;
+    std::vector<TensorType> types;
+    std::string mark;
+    bool known = true;
+    const bool good = OperationLine(results, parameters, node, types, mark, known);
+    if (!good) {
+      known = false;
+      types.clear();
+      node.attributes = {};
+    }
+    if (good && types.empty() && known && InfoOf(node.op).results != 0) {
+      Inference inference = Infer(out_.program, node, {});
+      known = inference.ok();
+      if (!known) Problem(tokens_[0], inference.text);
+      types = std::move(inference.results);
+    }
+    types.resize(results.size());
+    const auto index = out_.program.Append(std::move(node), std::move(types));
+    const Node& added = out_.program.nodes.back();
+    out_.lines.push_back(line_);
+    if (!mark.empty() && !marks_.try_emplace(mark, index).second) {
+      Problem(tokens_[0], absl::StrCat("^", mark, " is given twice"));
+    }
+    if (added.op == Op::kRepeat) {
+      open_.push_back({index, line_, defined_.size(), std::move(results), known});
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        Define(parameters[i], {added.first_parameter() + static_cast<ValueId>(i), i == 0 || known});
+      }
+      return;
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      Define(results[i], {added.first_result + static_cast<ValueId>(i), known});
+    }
+  }
+
+  bool OperationLine(std::vector<Token>& results, std::vector<Token>& parameters, Node& node,
+                     std::vector<TensorType>& types, std::string& mark, bool& known) {
+    if (Peek().kind == TokenKind::kMark) {
+      mark = Take().text;
+      if (!TakeSign(":")) return Unexpected(":");
+    }
+    if (Peek().kind == TokenKind::kValue) {
+      if (!List(TokenKind::kValue, "a value", results)) return false;
+      if (!TakeSign("=")) return Unexpected("=");
+    }
+    const std::optional<Op> op = Peek().kind == TokenKind::kWord ? OpOf(Peek().text) : std::nullopt;
+    if (!op) return Unexpected("an op");
+    const Token name = Take();
+    node.op = *op;
+    if (open_.size() >= kMaxNesting && *op == Op::kRepeat) {
+      node.op = Op::kBarrier;  // any op without a body: its yield closes an outer one
+      return Problem(name, absl::StrCat("repeats nest at most ", kMaxNesting, " deep"));
+    }
+    if (!Operands(node, known)) return false;
+    std::vector<Written> written;
+    while (Peek().kind == TokenKind::kWord && Peek().text != "after") {
+      if (!TakeAttribute(written)) return false;
+    }
+    if (node.op == Op::kRepeat) {
+      if (!TakeSign("(")) return Unexpected("( and the body's parameters");
+      if (!List(TokenKind::kValue, "a value", parameters)) return false;
+      if (!TakeSign(")")) return Unexpected(")");
+      if (parameters.size() != node.parameters()) {
+        return Problem(name,
+                       absl::StrCat("a body has the count of the trip and what is carried: ",
+                                    node.parameters(), " parameters, not ", parameters.size()));
+      }
+    }
+    if (TakeSign(":")) {
+      do {
+        types.emplace_back();
+        if (types.size() > kMaxOperands) return Unexpected("fewer types");
+        if (!Type(types.back())) return false;
+      } while (TakeSign(","));
+    }
+    for (const Written& value : written) {
+      const bool has_type = *op == Op::kConstant && !types.empty();
+      if (!SetAttribute(value, has_type ? &types[0] : nullptr, node.attributes)) return false;
+    }
+    if (Is(TokenKind::kWord, "after")) {
+      Take();
+      std::vector<Token> marks;
+      if (!List(TokenKind::kMark, "^ and a mark", marks)) return false;
+      for (const Token& token : marks) {
+        const auto at = marks_.find(token.text);
+        if (at == marks_.end()) return Problem(token, absl::StrCat("no op above is ^", token.text));
+        node.after.push_back(at->second);
+      }
+    }
+    if (Peek().kind == TokenKind::kString) node.label = Take().text;
+    if (!AtEnd()) return false;
+    const size_t count = InfoOf(node.op).ResultsFor(node.operands.size());
+    if (results.size() != count || (!types.empty() && types.size() != count)) {
+      return Problem(name, absl::StrCat(name.text, " has ", count, " results here, not ",
+                                        results.size() != count ? results.size() : types.size()));
+    }
+    return true;
+  }
+
+  bool Yield() {
+    const Token token = Take();
+    if (open_.empty()) return Problem(token, "yield ends the body of a repeat; none is open");
+    std::vector<Token> tokens;
+    std::vector<ValueId> values;
+    bool known = true;
+    bool good = true;
+    if (Peek().kind == TokenKind::kValue) good = List(TokenKind::kValue, "a value", tokens);
+    if (good) good = AtEnd();
+    for (const Token& value : tokens) good = TakeValue(value, values, known) && good;
+    Open open = std::move(open_.back());
+    open_.pop_back();
+    out_.program.Close(open.repeat, std::move(values));
+    for (; defined_.size() > open.defined; defined_.pop_back()) names_.erase(defined_.back());
+    const Node& repeat = out_.program.nodes[open.repeat];
+    for (size_t i = 0; i < open.results.size(); ++i) {
+      Define(open.results[i], {repeat.first_result + static_cast<ValueId>(i), open.known});
+    }
+    return good;
+  }
+
+  ParsedText out_;
+  std::vector<Token> tokens_;  // of the line
+  size_t at_ = 0;
+  int line_ = 0;
+  bool began_ = false;
+  bool full_ = false;
+  std::map<std::string, uint32_t> buffers_;
+  std::map<std::string, Name> names_;
+  std::vector<std::string> defined_;  // the keys of names_, in the order of the text
+  std::map<std::string, OpIndex> marks_;
+  std::vector<Open> open_;
+};
+
+}  // namespace
+
+ParsedText Parse(absl::string_view text) { return Parser().Run(text); }
+
+}  // namespace ferry::compute

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collects what Verify finds, so many and no more. Single-threaded; dies before the program.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "compute/program/verify.h"
+
+namespace ferry::compute {
+
+class ProblemList {
+ public:
+  explicit ProblemList(const Program& program) : program_(program) {}
+
+  void Add(int64_t op, absl::string_view rule, std::string text,
+           Reason reason = Reason::kFieldInvalid) {
+    if (full()) return;
+    const std::string label = op >= 0 ? program_.nodes[op].label : "";
+    problems_.push_back({op, label, std::string(rule), std::move(text), reason});
+  }
+  bool full() const { return problems_.size() >= kMaxProblems; }
+  bool empty() const { return problems_.empty(); }
+  std::vector<Problem> Take() { return std::move(problems_); }
+
+ private:
+  const Program& program_;
+  std::vector<Problem> problems_;
+};
+
+// The ops of one block that touch overlapping bytes of a buffer, one of them writing, come one
+// after the other; what an `input` has read is written over only if the buffer is donated.
+void CheckOrder(const Program& program, ProblemList& problems);
+
+}  // namespace ferry::compute

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program: a graph of values in SSA form with static shapes, over named buffers. Plain data, as
+// a client sent it: Verify says whether it makes sense. Any thread; whoever has it owns all of it.
+// Invariant (kept by Append and Close, which everything that makes programs goes through):
+// - Ops are in the order of the text, those of a repeat's body right after it; an op is known by
+//   its index, a value by a number. Values are numbered in that order: an op's results, then, of a
+//   repeat, the parameters of its body (the count of the trip, an i32[], and what it carries).
+// - Numbers of operands, buffers and ops in `after` may be anything: Verify looks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "compute/dtype.h"
+#include "compute/program/op.h"
+
+namespace ferry::compute {
+
+using ValueId = uint32_t;
+using OpIndex = uint32_t;
+
+struct TensorType {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> dims;
+
+  bool operator==(const TensorType& other) const {
+    return dtype == other.dtype && dims == other.dims;
+  }
+  bool operator!=(const TensorType& other) const { return !(*this == other); }
+};
+
+// "f32[4,8]"
+std::string ToString(const TensorType& type);
+// Nothing if they are more than an int64_t counts, as they are if a dimension is negative.
+std::optional<uint64_t> ElementsOf(const TensorType& type);
+std::optional<uint64_t> BytesOf(const TensorType& type);
+
+enum class Access : uint8_t { kRead, kWrite, kReadWrite };
+inline constexpr absl::string_view kAccessNames[] = {"read", "write", "read_write"};
+
+// What a run binds to memory. Two buffers never share a byte.
+struct Buffer {
+  std::string name;
+  Access access = Access::kRead;
+  uint64_t bytes = 0;
+  bool donated = false;  // what it held may be destroyed: ops may write over what `input` reads
+
+  bool operator==(const Buffer& other) const {
+    return name == other.name && access == other.access && bytes == other.bytes &&
+           donated == other.donated;
+  }
+};
+
+// How the sums of products may be made: docs/programs.md.
+enum class Accumulation : uint8_t { kExactProducts, kFp8Tc, kFp8TcFast, kNativeBlock };
+inline constexpr absl::string_view kAccumulationNames[] = {"exact_products", "fp8_tc",
+                                                           "fp8_tc_fast", "native_block"};
+
+struct Numerics {
+  Accumulation accumulation = Accumulation::kExactProducts;
+  bool allow_reassociation = false;
+
+  bool operator==(const Numerics& other) const {
+    return accumulation == other.accumulation && allow_reassociation == other.allow_reassociation;
+  }
+};
+
+struct Node {
+  Op op = Op::kConstant;
+  std::vector<ValueId> operands;
+  std::vector<uint32_t> buffers;  // indices into Program::buffers; of a copy the destination first
+  Attributes attributes;
+  std::vector<OpIndex> after;  // ops that are over before this one begins
+  std::string label;
+  ValueId first_result = 0;
+  uint32_t results = 0;
+  // Of a repeat only:
+  uint32_t body = 0;             // how many ops after it are its body
+  std::vector<ValueId> yielded;  // what the next trip is given, and in the end the results
+
+  ValueId first_parameter() const { return first_result + results; }
+  size_t parameters() const { return op == Op::kRepeat ? operands.size() + 1 : 0; }
+  bool operator==(const Node& other) const {
+    return op == other.op && operands == other.operands && buffers == other.buffers &&
+           attributes == other.attributes && after == other.after && label == other.label &&
+           first_result == other.first_result && results == other.results && body == other.body &&
+           yielded == other.yielded;
+  }
+};
+
+struct Program {
+  Numerics numerics;
+  std::vector<Buffer> buffers;
+  std::vector<Node> nodes;
+  std::vector<TensorType> types;  // by value
+
+  // Puts `node` at the end, with results of `types`; numbers them, and the parameters of a repeat,
+  // which has what follows as its body until Close. Returns its index.
+  OpIndex Append(Node node, std::vector<TensorType> result_types);
+  // Ends the body of the repeat that was begun last and not closed.
+  void Close(OpIndex repeat, std::vector<ValueId> yielded);
+
+  // The same with the result types that follow from the operands. Only for what is known to fit.
+  OpIndex Append(Node node);
+  ValueId Result(OpIndex index, uint32_t result = 0) const {
+    return nodes[index].first_result + result;
+  }
+
+  absl::Span<const TensorType> ResultTypes(const Node& node) const {
+    return absl::MakeConstSpan(types).subspan(node.first_result, node.results);
+  }
+  bool operator==(const Program& other) const {
+    return numerics == other.numerics && buffers == other.buffers && nodes == other.nodes &&
+           types == other.types;
+  }
+};
+
+// One way to find an op's surroundings: by op, the repeat that it is in; -1 if in none.
+std::vector<int64_t> ParentsOf(const Program& program);
+// By value, the op that defines it, also as a parameter of its body.
+std::vector<OpIndex> DefinitionsOf(const Program& program);
+
+// A range of one buffer that an op touches; where it has strides, all from its first byte to its
+// last.
+struct BufferRange {
+  uint32_t buffer = 0;
+  uint64_t begin = 0;
+  uint64_t end = 0;  // saturates
+  bool reads = false;
+  bool writes = false;
+};
+std::vector<BufferRange> RangesOf(const Program& program, const Node& node);
+
+}  // namespace ferry::compute

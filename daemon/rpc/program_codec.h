@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs to and from the wire. What comes back from FromProto has a sound structure
+// (CheckStructure); whether it makes sense is Verify's to say. Any thread.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "compute/program/program.h"
+#include "ferry/v1/program.pb.h"
+
+namespace ferry {
+
+void ToProto(const compute::Program& program, v1::Program* out);
+// INVALID_ARGUMENT, naming the node and field, for what is none.
+absl::StatusOr<compute::Program> FromProto(const v1::Program& proto);
+
+}  // namespace ferry

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/program/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "compute/program/text.h"
+
+namespace ferry::compute {
+namespace {
+
+Cost CostOfText(const std::string& text) {
+  const ParsedText parsed = Parse(absl::StrCat("program 1\nbuffer @b read_write 4096\n", text));
+  for (const TextProblem& problem : parsed.problems) {
+    ADD_FAILURE() << problem.line << ":" << problem.column << ": " << problem.text;
+  }
+  return CostOf(parsed.program);
+}
+
+TEST(CostTest, AChainIsCountedByElements) {
+  // 2 flops an element for fma, 1 each for add and negate; 1 transcendental for tanh.
+  const Cost cost = CostOfText(R"(%x = input @b : f32[10,10]
+%a = add %x, %x
+%f = fma %x, %a, %x
+%n = negate %f
+%t = tanh %n
+%c = convert %t : bf16[10,10]
+store @b, %c offset=2048
+)");
+  EXPECT_EQ(cost.flops, 400u);
+  EXPECT_EQ(cost.transcendentals, 100u);
+  EXPECT_EQ(cost.bytes_read, 400u);
+  EXPECT_EQ(cost.bytes_written, 200u);
+  EXPECT_EQ(cost.steps, 7u);
+}
+
+TEST(CostTest, AProductIsTwiceItsBatchRowsColumnsAndDepth) {
+  EXPECT_EQ(CostOfText(R"(%x = constant splat=1 : f32[5,2,3]
+%y = constant splat=1 : f32[5,7,3]
+%d = dot_general %x, %y lhs_batch=[0] rhs_batch=[0] lhs_contract=[2] rhs_contract=[2]
+)")
+                .flops,
+            2u * 5 * 2 * 7 * 3);
+  EXPECT_EQ(CostOfText(R"(%x = constant splat=x38 : f8e4m3fn[4,64]
+%s = constant splat=x7f : f8e8m0fnu[4,2]
+%d = block_scaled_dot %x, %x, %s, %s : f32[4,4]
+)")
+                .flops,
+            2u * 4 * 4 * 64);
+}
+
+TEST(CostTest, ReductionsCountWhatTheyRead) {
+  EXPECT_EQ(
+      CostOfText("%x = constant splat=1 : f32[6,7]\n%r = reduce %x reduction=sum dimensions=[0]\n")
+          .flops,
+      42u);
+}
+
+TEST(CostTest, ARepeatCountsItsBodyAsOftenAsItRuns) {
+  const Cost cost = CostOfText(R"(%x = constant splat=1 : f32[10]
+%r = repeat %x trips=5 (%i, %c)
+  %a = add %c, %c
+  repeat trips=3 (%j)
+    accumulate @b, %c
+    yield
+  yield %a
+)");
+  EXPECT_EQ(cost.flops, 5u * 10 + 15 * 10);
+  EXPECT_EQ(cost.bytes_read, 15u * 40);
+  EXPECT_EQ(cost.bytes_written, 15u * 40);
+  EXPECT_EQ(cost.steps, 2u + 5 * 2 + 15);
+}
+
+TEST(CostTest, TransfersAndCopiesAreCountedApart) {
+  const Cost cost = CostOfText(R"(%r = recv device=1 key="a" : f4e2m1fn[5]
+send %r device=2 key="b"
+copy @b, @b bytes=100 offset=200
+)");
+  EXPECT_EQ(cost.bytes_received, 3u);
+  EXPECT_EQ(cost.bytes_sent, 3u);
+  EXPECT_EQ(cost.bytes_read, 100u);
+  EXPECT_EQ(cost.bytes_written, 100u);
+  EXPECT_EQ(cost.flops, 0u);
+}
+
+TEST(CostTest, WhatIsTooMuchToCountStaysTheMost) {
+  EXPECT_EQ(CostOfText(R"(%x = constant splat=1 : f32[2000000000000000000]
+repeat trips=1000000 (%i)
+  %y = add %x, %x
+  yield
+)")
+                .flops,
+            std::numeric_limits<uint64_t>::max());
+}
+
+}  // namespace
+}  // namespace ferry::compute
