@@ -36,7 +36,7 @@ void RouteEstimate::OnDone(absl::Time now, uint64_t bytes, bool moved) {
   if (running_ > 0 || !clean_ || took <= 0) return;
   if (launches_ == 1 && moved_ <= kLatencyBytes) {
     seconds_.Add(took);
-  } else if (moved_ >= kBandwidthBytes) {
+  } else if (moved_ / launches_ >= kBandwidthBytes) {
     // The latency is part of it, but never most of it.
     const double moving = std::max(took - seconds_.value(), took / 2);
     bytes_per_second_.Add(static_cast<double>(moved_) / moving);

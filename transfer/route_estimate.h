@@ -5,7 +5,7 @@
 //
 // What is measured is a busy time, from a launch while none runs to the moment when none runs any
 // more: how launches that run at once share the route is then no matter. A busy time of one small
-// launch tells the latency, one of many bytes the bandwidth.
+// launch tells the latency, one of large ones the bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace ferry {
 
 class RouteEstimate {
  public:
-  // Transfers of at most so many bytes are latency, busy times of at least so many bandwidth.
+  // Transfers of at most so many bytes are latency, those of at least so many (each of a busy time,
+  // on average) bandwidth: many small ones take as long as starting them takes.
   static constexpr uint64_t kLatencyBytes = uint64_t{64} << 10;
   static constexpr uint64_t kBandwidthBytes = uint64_t{1} << 20;
   // So many measurements make an estimate: the first ones carry what is done once (mapping,

@@ -70,7 +70,7 @@ void NcclRig::LaunchPairs() {
   std::vector<GroupPart> parts[2];
   Group group;
   uint64_t bytes = 0;
-  const auto launch = [&] {
+  const auto launch = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (group.empty()) return;
     const uint64_t number = groups_.size();
     groups_.push_back(std::move(group));

@@ -52,6 +52,17 @@ TEST_F(RouteEstimateTest, LaunchesThatRunAtOnceShareOneMeasurement) {
   EXPECT_EQ(estimate_.latency(), std::nullopt);
 }
 
+// A thousand small ones take as long as their posting and starting takes.
+TEST_F(RouteEstimateTest, ManySmallOnesSayNothingOfABandwidth) {
+  RunMany(10 * kMiB, absl::Milliseconds(1));
+  for (uint32_t round = 0; round < 4 * RouteEstimate::kEnough; ++round) {
+    for (int i = 0; i < 1000; ++i) estimate_.OnLaunch(now_);
+    now_ += absl::Milliseconds(10);
+    for (int i = 0; i < 1000; ++i) estimate_.OnDone(now_, 64 << 10, true);
+  }
+  EXPECT_NEAR(*estimate_.bytes_per_second(), 10e3 * kMiB, 1);
+}
+
 TEST_F(RouteEstimateTest, WhatFailedIsNoMeasurement) {
   for (uint32_t i = 0; i < RouteEstimate::kEnough; ++i) Run(8, absl::Microseconds(1), false);
   EXPECT_EQ(estimate_.latency(), std::nullopt);
