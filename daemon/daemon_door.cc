@@ -45,7 +45,7 @@ absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
       std::move(socket), UniqueFd(),
       [this, peer](Door::ConnectionId connection, Door::Packet packet) {
         absl::StatusOr<PeerSocketResponse> response = ParsePeerSocketResponse(packet.bytes);
-        if (!response.ok() || packet.truncated) {
+        if (!response.ok() || packet.truncated || packet.fds_lost) {
           door.Close(connection);
           control.Post([this, connection] { peers->OnSocketClosed(connection); });
           return;
@@ -114,7 +114,7 @@ absl::Status Daemon::Impl::OpenDoor() {
         std::move(socket), UniqueFd(),
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
           absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
-          if (!request.ok() || packet.truncated) {
+          if (!request.ok() || packet.truncated || packet.fds_lost) {
             FERRY_LOG_LIMITED(warn, "peer_socket.garbage",
                               LogFields("pid", who.pid, "uid", who.uid), "sent no request; closed");
             PeerSocketResponse response;
@@ -151,11 +151,13 @@ absl::Status Daemon::Impl::OpenDoor() {
           }
           // A post is not kept waiting for a thread to wake, if control has nothing else to do.
           control.PostOrRun([this, connection, who, command = std::move(command),
-                             fds = std::move(packet.fds)]() mutable {
-            if (command.ok()) {
-              sessions->OnCommand(connection, who, *std::move(command), std::move(fds));
-            } else {
+                             lost = packet.fds_lost, fds = std::move(packet.fds)]() mutable {
+            if (!command.ok()) {
               sessions->OnGarbage(connection, who, command.status());
+            } else if (lost) {
+              sessions->OnFdsLost(connection, who, *command);
+            } else {
+              sessions->OnCommand(connection, who, *std::move(command), std::move(fds));
             }
           });
         },

@@ -263,7 +263,7 @@ void Door::Read(const std::shared_ptr<Entry>& entry) {
     if (size <= 0) return DropClosed(entry->id);
     Packet packet;
     packet.bytes.assign(buffer.data(), static_cast<size_t>(size));
-    packet.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+    packet.truncated = (message.msg_flags & MSG_TRUNC) != 0;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
          header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -275,6 +275,7 @@ void Door::Read(const std::shared_ptr<Entry>& entry) {
       }
     }
     if (packet.fds.size() > kMaxFds) packet.truncated = true;
+    packet.fds_lost = !packet.truncated && (message.msg_flags & MSG_CTRUNC) != 0;
     entry->on_packet(entry->id, std::move(packet));
     if (Find(entry->id) == nullptr) return;
   }

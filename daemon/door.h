@@ -58,6 +58,7 @@ class Door {
     std::string bytes;
     std::vector<UniqueFd> fds;
     bool truncated = false;  // longer than kMaxPacket, or more descriptors than kMaxFds
+    bool fds_lost = false;   // this process had none left for some of its descriptors
   };
   using OnAccept = std::function<void(UniqueFd)>;
   using OnPacket = std::function<void(ConnectionId, Packet)>;

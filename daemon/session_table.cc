@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint32_t kProtocol = 1;
 constexpr size_t kTokenBytes = 32;
+constexpr absl::Duration kFdsRetry = absl::Seconds(1);
 
 std::string NewToken() {
   std::string token(kTokenBytes, '\0');
@@ -58,11 +59,23 @@ SessionTable::~SessionTable() {
 }
 
 void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials& credentials) {
+  size_t of_uid = 0;
+  for (const auto& [other, stranger] : before_hello_) {
+    if (stranger.credentials.uid == credentials.uid) ++of_uid;
+  }
   before_hello_[connection] = {credentials, control_.Now() + kHelloTimeout};
+  // Each holds descriptors, which are everybody's.
+  if (of_uid < options_.sessions_per_uid) return;
+  TurnAway(connection, 0, credentials,
+           Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                 absl::StrCat("attach: ", of_uid, " connections of uid ", credentials.uid,
+                              " have not said hello yet, and at most as many may as it may have "
+                              "sessions")));
 }
 
 void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
                              AttachCommand command, std::vector<UniqueFd> fds) {
+  if (!Known(connection)) return;  // it was closed while this was on its way
   if (auto* hello = std::get_if<AttachHello>(&command.body)) {
     return OnHello(connection, credentials, command.sequence, *hello, std::move(fds));
   }
@@ -91,6 +104,32 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
   } else if (auto* batch = std::get_if<PostBatch>(&command.body)) {
     OnPost(connection, session, command.sequence, std::move(*batch));
   }
+}
+
+void SessionTable::OnFdsLost(Door::ConnectionId connection, const Credentials& credentials,
+                             const AttachCommand& command) {
+  if (!Known(connection)) return;
+  const bool session = by_connection_.contains(connection);
+  absl::Status why = WithRetryAfter(
+      Error(absl::StatusCode::kResourceExhausted,
+            session ? Reason::kQuotaArenas : Reason::kTooManySessions,
+            absl::StrCat(session ? "register an arena" : "attach",
+                         ": this daemon has no descriptors left; its operator can raise the limit "
+                         "(LimitNOFILE), or find who holds them (ferryctl sessions)")),
+      kFdsRetry);
+  if (session) return Refuse(connection, command.sequence, std::move(why));
+  TurnAway(connection, command.sequence, credentials, std::move(why));
+}
+
+void SessionTable::TurnAway(Door::ConnectionId connection, uint64_t sequence,
+                            const Credentials& credentials, absl::Status why) {
+  ++counts_.refused;
+  FERRY_LOG_LIMITED(warn, "session.refused",
+                    LogFields("pid", credentials.pid, "uid", credentials.uid), "{}",
+                    std::string(why.message()));
+  Refuse(connection, sequence, std::move(why));
+  hooks_.close(connection);
+  OnClosed(connection);
 }
 
 void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& credentials,
@@ -124,13 +163,7 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
 void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
                            uint64_t sequence, const AttachHello& hello, std::vector<UniqueFd> fds) {
   const auto refuse = [&](absl::Status why) {
-    ++counts_.refused;
-    FERRY_LOG_LIMITED(warn, "session.refused",
-                      LogFields("pid", credentials.pid, "uid", credentials.uid), "{}",
-                      std::string(why.message()));
-    Refuse(connection, sequence, std::move(why));
-    hooks_.close(connection);
-    OnClosed(connection);
+    TurnAway(connection, sequence, credentials, std::move(why));
   };
   if (by_connection_.contains(connection)) {
     return refuse(Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolError,

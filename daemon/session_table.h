@@ -58,6 +58,10 @@ class SessionTable {
   void OnConnected(Door::ConnectionId connection, const Credentials& credentials);
   void OnCommand(Door::ConnectionId connection, const Credentials& credentials,
                  AttachCommand command, std::vector<UniqueFd> fds);
+  // As OnCommand, but this daemon had no descriptors left for those that came with it: refused, and
+  // a session stays.
+  void OnFdsLost(Door::ConnectionId connection, const Credentials& credentials,
+                 const AttachCommand& command);
   // A packet that is no AttachRequest: told, then closed.
   void OnGarbage(Door::ConnectionId connection, const Credentials& credentials,
                  const absl::Status& why);
@@ -119,6 +123,12 @@ class SessionTable {
   void Reply(Door::ConnectionId connection, const AttachReply& reply,
              const std::vector<int>& fds = {});
   void Refuse(Door::ConnectionId connection, uint64_t sequence, absl::Status why);
+  // Refuses a connection that has no session, and closes it.
+  void TurnAway(Door::ConnectionId connection, uint64_t sequence, const Credentials& credentials,
+                absl::Status why);
+  bool Known(Door::ConnectionId connection) const {
+    return before_hello_.contains(connection) || by_connection_.contains(connection);
+  }
   void LetGo(std::unique_ptr<Arena> arena);
   void Destroy(Session& session);
 

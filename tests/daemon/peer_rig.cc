@@ -188,6 +188,7 @@ PeerTable::Row PeerRig::RowOf(PeerId peer) const {
 
 ArenaId PeerRig::Register(uint64_t bytes) {
   if (sessions->size() == 0) {
+    sessions->OnConnected(kClient, kClientIs);
     sessions->OnCommand(kClient, kClientIs, {1, AttachHello{1, 1, 0, "client", "", ""}}, {});
   }
   std::vector<UniqueFd> fds;

@@ -176,6 +176,7 @@ TEST(SessionTableHello, OfAnotherVersionIsRefusedWithTheVersionsWeSpeak) {
   hello.protocol_min = hello.protocol_max = 0;
   ExpectRefused(rig, hello, "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 0 to 0");
   hello.protocol_max = 9;  // one of them is ours
+  rig.table.OnConnected(kConnection, {});
   EXPECT_THAT(rig.Command(kConnection, hello).error, Is("OK"));
 }
 
@@ -187,6 +188,7 @@ TEST(SessionTableHello, ANameIs1To63PlainCharacters) {
     ExpectRefused(rig, rig.Hello(name), "INVALID_ARGUMENT/FIELD_INVALID",
                   "name must be 1 to 63 characters");
   }
+  for (Door::ConnectionId connection : {1, 2}) rig.table.OnConnected(connection, {});
   EXPECT_THAT(rig.Command(1, rig.Hello(std::string(63, 'x'))).error, Is("OK"));
   EXPECT_THAT(rig.Command(2, rig.Hello("Az09._-")).error, Is("OK"));
 }
@@ -274,6 +276,47 @@ TEST(SessionTableHello, MustComeWithin10Seconds) {
   rig.table.OnTime(rig.control.Now());
   EXPECT_THAT(rig.closed, ElementsAre(1));
   EXPECT_EQ(rig.table.open(), 1u);  // who said hello in time stays
+}
+
+TEST(SessionTableHello, OfAUidOnlySoManyMayBeAwaited) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  options.sessions_per_uid = 3;
+  SessionTableRig rig(options);
+  for (Door::ConnectionId id : {1, 2, 3}) rig.table.OnConnected(id, kAlice);
+  rig.table.OnConnected(4, kAlice);
+  EXPECT_THAT(rig.closed, ElementsAre(4));
+  ASSERT_THAT(rig.sent, SizeIs(1));
+  EXPECT_THAT(rig.sent[0].reply.error, Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS",
+                                          "3 connections of uid 1000 have not said hello"));
+  // What was on its way from it is nobody's.
+  rig.table.OnCommand(4, kAlice, {1, rig.Hello()}, {});
+  EXPECT_EQ(rig.table.open(), 0u);
+  EXPECT_THAT(rig.sent, SizeIs(1));
+  // Others are not hurt, and who says hello makes room.
+  rig.table.OnConnected(5, kBob);
+  EXPECT_THAT(rig.Command(5, rig.Hello(), kBob).error, Is("OK"));
+  EXPECT_THAT(rig.Command(1, rig.Hello()).error, Is("OK"));
+  rig.table.OnConnected(6, kAlice);
+  EXPECT_THAT(rig.closed, ElementsAre(4));
+}
+
+TEST(SessionTable, WithoutDescriptorsACommandIsRefusedAndTheSessionStays) {
+  SessionTableRig rig;
+  const SessionId id = rig.Open(kConnection)->id();
+  rig.table.OnFdsLost(kConnection, kAlice,
+                      {7, AttachRegisterArena{GlobalDeviceId(1), {MemoryKind::kMemfd, 64}, false}});
+  EXPECT_EQ(rig.sent.back().reply.sequence, 7u);
+  EXPECT_THAT(rig.sent.back().reply.error,
+              Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS", "no descriptors left"));
+  EXPECT_GT(RetryAfterOf(rig.sent.back().reply.error), absl::ZeroDuration());
+  EXPECT_NE(rig.table.Find(id), nullptr);
+  rig.RegisterGood(kConnection, 4096);
+  // Who has no session yet is turned away, and may come again.
+  rig.table.OnConnected(12, kAlice);
+  rig.table.OnFdsLost(12, kAlice, {1, rig.Hello()});
+  EXPECT_THAT(rig.sent.back().reply.error,
+              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "no descriptors left"));
+  EXPECT_THAT(rig.closed, ElementsAre(12));
 }
 
 TEST(SessionTable, GarbageIsAnsweredAndEndsTheSession) {

@@ -152,6 +152,33 @@ TEST_F(FilesTest, ExitStatusesMeanSomething) {
             4);
 }
 
+TEST_F(FilesTest, OutputThatNobodyGetsIsAFailure) {
+  Start({.nodes = 1});
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {"/bin/sh", "-c", "exec \"$@\" > /dev/full", "sh", FerryctlProgram(),
+                      "--runtime-dir", node(0).runtime_dir()});
+    return RunProgram(arguments);
+  };
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"status"}, {"--json", "dump"}, {"flight", "dump"}}) {
+    const Finished lost = run(command);
+    EXPECT_EQ(lost.status, 1) << command[0];
+    EXPECT_THAT(lost.output, HasSubstr("No space left on device")) << command[0];
+  }
+  const auto flight = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "flight"});
+    return RunProgram(arguments);
+  };
+  EXPECT_EQ(flight({"dump", "-o", directory_ / "nowhere/a.flight"}).status, 3);
+  ASSERT_EQ(flight({"dump", "-o", directory_ / "a.flight"}).status, 0);
+  EXPECT_EQ(flight({"diff", directory_ / "none", directory_ / "a.flight"}).status, 3);
+  const Finished folder = flight({"diff", directory_.path(), directory_ / "a.flight"});
+  EXPECT_EQ(folder.status, 1);
+  EXPECT_THAT(folder.output, HasSubstr("Is a directory"));
+}
+
 TEST_F(FilesTest, UsageErrorsNameWhatIsWrong) {
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), FerryctlProgram());

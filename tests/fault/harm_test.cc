@@ -13,6 +13,7 @@ namespace ferry::testing {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 class HoleTest : public RouteTest {};
@@ -111,8 +112,12 @@ TEST_F(ExhaustionTest, NoDescriptorsLeft) {
       hold.push_back(std::make_unique<RawSocket>(node(0).runtime_dir() + name, type));
     // The last ones are refused by being closed, not left to hang.
     EXPECT_TRUE(hold.back()->AwaitClosed()) << name;
-    // Who has a session goes on.
+    // Who has a session goes on, and is told if it asks for what takes a descriptor.
     ExpectTransfer(one, two, absl::StrCat("meanwhile ", name));
+    if (type == SOCK_SEQPACKET) {  // of the others the daemon takes only so many
+      EXPECT_THAT(one.session.CreateArena(0, 4096).status(),
+                  Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS", HasSubstr("no descriptors left")));
+    }
     hold.clear();
     EXPECT_TRUE(Await([&] { return node(0).process().OpenFds() <= used + 4; })) << name;
     ASSERT_TRUE(Await([&] { return node(0).admin().Health("liveness") == "SERVING"; })) << name;

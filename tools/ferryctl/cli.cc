@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <errno.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -90,7 +92,12 @@ int RunFerryctl(int argc, char** argv) {
     return UsageError(globals, bad);
   }
 
-  const absl::StatusOr<int> result = chosen->Run(globals);
+  absl::StatusOr<int> result = chosen->Run(globals);
+  // What nobody could read was not done.
+  errno = 0;
+  if (result.ok() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    result = absl::UnknownError(absl::StrCat("print the result: ", strerror(errno)));
+  }
   if (result.ok()) return *result;
   std::fprintf(stderr, "%s%s\n", globals.json ? "" : "ferryctl: ",
                DescribeFailure(result.status(), globals.json).c_str());

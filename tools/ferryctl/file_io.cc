@@ -28,6 +28,9 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
   } else if (error == EACCES || error == EPERM || error == EROFS) {
     code = absl::StatusCode::kPermissionDenied;
     reason = Reason::kNotAllowed;
+  } else if (error == EISDIR) {
+    code = absl::StatusCode::kInvalidArgument;
+    reason = Reason::kFieldInvalid;
   } else if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     // No quota of the daemon's, so none of its reasons.
     return absl::ResourceExhaustedError(absl::StrCat(doing, " ", path, ": ", strerror(error)));
@@ -36,6 +39,20 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadToEnd(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return FileError("open", path, errno);
+  std::string text;
+  char buffer[64 << 10];
+  while (true) {
+    const ssize_t got = read(fd.get(), buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FileError("read", path, errno);
+    if (got == 0) return text;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+}
 
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
   InputFile file;

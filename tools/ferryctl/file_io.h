@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole reads and writes of regular files by offset, with errors that name the file. Any thread;
-// one at a time per object.
+// Whole reads of files, reads and writes of regular ones by offset, with errors that name the file.
+// Any thread; one at a time per object.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,9 @@
 #include "base/fd.h"
 
 namespace ferry::tools {
+
+// All that comes from a file or a pipe.
+absl::StatusOr<std::string> ReadToEnd(const std::string& path);
 
 class InputFile {
  public:

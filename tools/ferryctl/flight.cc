@@ -2,12 +2,11 @@
 // ferryctl flight: dumps what a node knows of its transfers, and compares two such dumps.
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/file_io.h"
 #include "tools/ferryctl/flight_diff.h"
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/options.h"
@@ -18,12 +17,7 @@ namespace {
 namespace admin = ferry::admin::v1;
 
 absl::StatusOr<Flight> ReadFlight(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return ErrnoError(absl::StatusCode::kNotFound, Reason::kFieldInvalid,
-                      absl::StrCat("read the flight dump ", path), errno);
-  }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  ASSIGN_OR_RETURN(const std::string text, ReadToEnd(path));
   Flight flight;
   RETURN_IF_ERROR(FromMessageJson(text, &flight, absl::StrCat("read the flight dump ", path)));
   if (flight.node().empty()) {
@@ -73,12 +67,9 @@ class FlightCommand : public Command {
       std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
     }
-    std::ofstream file(output_, std::ios::binary | std::ios::trunc);
-    file << text << std::flush;
-    if (!file) {
-      return ErrnoError(absl::StatusCode::kUnknown, Reason::kFieldInvalid,
-                        absl::StrCat("write the flight dump ", output_), errno);
-    }
+    ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(output_));
+    RETURN_IF_ERROR(file.Write(0, text.data(), text.size()));
+    RETURN_IF_ERROR(file.Commit());
     return kExitOk;
   }
 
