@@ -18,23 +18,8 @@ StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failur
     const size_t chunk = std::min(kIdsPerCall, count - done);
     const size_t from = first + done;
     std::string response;
-    const StatusPtr error = batch->session->Call(
-        *batch->life, Method::kGet, EncodeGetTransfers(batch->first_id + from, chunk), &response);
-    if (error != nullptr && error->reason == kReasonTransferNotFound) {
-      // Some of the chunk is forgotten, which may be one old failure among many: ask one by one. A
-      // lone forgotten one stays unknown.
-      if (chunk == 1) {
-        (*failures)[from] =
-            UnknownEnding(batch->first_id + from,
-                          "the daemon keeps the statuses of old transfers for a while only");
-        continue;
-      }
-      const size_t half = chunk / 2;
-      FERRY_CLIENT_RETURN_IF_ERROR(Fetch(batch, from, half, failures));
-      FERRY_CLIENT_RETURN_IF_ERROR(Fetch(batch, from + half, chunk - half, failures));
-      continue;
-    }
-    if (error != nullptr) return Copy(error);
+    FERRY_CLIENT_RETURN_IF_ERROR(batch->session->Call(
+        *batch->life, Method::kGet, EncodeGetTransfers(batch->first_id + from, chunk), &response));
     std::vector<TransferInfo> transfers;
     if (!DecodeGetTransfers(response, &transfers) || transfers.size() != chunk) {
       return Error(kInternal, kReasonProtocol,

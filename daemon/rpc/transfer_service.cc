@@ -21,7 +21,7 @@ absl::Status TooManyIds(int count) {
                absl::StrCat(count, " transfer ids in one call, at most ", kMaxIds));
 }
 
-// How the transfer stands, for its session. NOT_FOUND if it never was or is forgotten.
+// How the transfer stands, for its session. NOT_FOUND if it never was.
 absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, v1::Transfer* out) {
   out->set_transfer_id(sequence);
   if (!session.IsKnown(sequence)) {
@@ -42,9 +42,11 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
   if (std::optional<absl::Status> failure = session.FindFailure(sequence)) {
     ToProto(*failure, {}, out->mutable_status());
   } else if (sequence <= session.forgotten_failures()) {
-    return Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
-                 absl::StrCat("how transfer ", sequence, " ended is no longer kept: more than ",
-                              session.limits().failures_kept, " failed since"));
+    ToProto(Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
+                  absl::StrCat(
+                      "transfer ", sequence, " is over, but how it ended is not known: more than ",
+                      session.limits().failures_kept, " failed since (limits.session_failures)")),
+            {}, out->mutable_status());
   }
   return absl::OkStatus();
 }

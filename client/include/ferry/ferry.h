@@ -34,8 +34,8 @@ extern "C" {
  * ---------------------------------------------------------------------------------------- */
 
 /* Codes are gRPC's: 0 OK, 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND,
- * 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED, 12 UNIMPLEMENTED, 13 INTERNAL, 14
- * UNAVAILABLE, 16 UNAUTHENTICATED. */
+ * 6 ALREADY_EXISTS, 7 PERMISSION_DENIED, 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED,
+ * 11 OUT_OF_RANGE, 12 UNIMPLEMENTED, 13 INTERNAL, 14 UNAVAILABLE, 16 UNAUTHENTICATED. */
 typedef struct ferry_status ferry_status;
 
 FERRY_API int ferry_status_code(const ferry_status* status); /* 0 for NULL */

@@ -396,8 +396,7 @@ grpc::Status FakeDaemon::GetTransfers(grpc::ServerContext* context,
   if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
   for (uint64_t id : request->transfer_ids()) {
     const uint64_t index = id - 1 - session->before;
-    if (index >= session->transfers.size() ||
-        (forget_ && session->transfers[index]->status.code() != 0)) {
+    if (index >= session->transfers.size()) {
       return ToGrpc(MakeStatus(5, "TRANSFER_NOT_FOUND", "no such transfer"));
     }
     const Transfer& transfer = *session->transfers[index];
@@ -407,6 +406,9 @@ grpc::Status FakeDaemon::GetTransfers(grpc::ServerContext* context,
                    : Matched(transfer) ? v1::TRANSFER_STATE_MATCHED
                                        : v1::TRANSFER_STATE_WAITING);
     if (transfer.over) *out->mutable_status() = transfer.status;
+    if (forget_ && transfer.status.code() != 0) {
+      *out->mutable_status() = MakeStatus(5, "TRANSFER_NOT_FOUND", "how it ended is not known");
+    }
   }
   return grpc::Status::OK;
 }
