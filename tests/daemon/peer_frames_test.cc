@@ -133,7 +133,7 @@ struct Hearing : PeerRig {
     Ask(kTheirs, PeerSocketHello{"node-c", OurHello(*stream).link_secret});
   }
   void HearOnStream(uint64_t first_event, std::vector<PeerMessage> messages) {
-    PeerFrame frame{std::nullopt, std::move(messages), {}};
+    PeerFrame frame{{std::move(messages), {}}};
     frame.first_event = first_event;
     stream->callbacks.on_frame(std::move(frame));
     Turn();
