@@ -22,7 +22,7 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
       granted_to_[range.arena].push_back(peer);
     }
   }
-  Tell(link, {std::nullopt, std::move(messages), {}});
+  Tell(link, {{std::move(messages), {}}});
 }
 
 void PeerTable::Tell(Link& link, PeerFrame frame) {
@@ -44,8 +44,8 @@ void PeerTable::Tell(Link& link, PeerFrame frame) {
   link.stream->Send(std::move(frame));
 }
 
-void PeerTable::OnEvents(Link& link, PeerFrame frame) {
-  if (absl::Status put = link.order.Put(std::move(frame)); !put.ok()) {
+void PeerTable::OnEvents(Link& link, PeerEvents events) {
+  if (absl::Status put = link.order.Put(std::move(events)); !put.ok()) {
     return Lose(link, Annotate(put, absl::StrCat("the link to ", link.config.node)));
   }
   Deliver(link);
@@ -53,10 +53,10 @@ void PeerTable::OnEvents(Link& link, PeerFrame frame) {
 
 void PeerTable::Deliver(Link& link) {
   while (link.state == State::kUp) {
-    std::optional<PeerFrame> frame = link.order.Take();
-    if (!frame.has_value()) return;
-    for (const ArenaId arena : frame->arenas_gone) driver_->OnPeerArenaGone(link.id, arena);
-    if (!frame->messages.empty()) driver_->OnPeerMessages(link.id, std::move(frame->messages));
+    std::optional<PeerEvents> events = link.order.Take();
+    if (!events.has_value()) return;
+    for (const ArenaId arena : events->arenas_gone) driver_->OnPeerArenaGone(link.id, arena);
+    if (!events->messages.empty()) driver_->OnPeerMessages(link.id, std::move(events->messages));
   }
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/frame_order.h"
 #include "daemon/peer_table.h"
+#include "transfer/frame_order.h"
 
 namespace ferry {
 

@@ -44,7 +44,7 @@ void PeerTable::OnArenaGone(ArenaId arena) {
     Link& link = *links_[peer.value()];
     link.granted.erase(arena);
     if (link.last_granted == arena) link.last_granted = ArenaId();
-    if (link.state == State::kUp) Tell(link, {std::nullopt, {}, {arena}});
+    if (link.state == State::kUp) Tell(link, {{{}, {arena}}});
   }
   granted_to_.erase(it);
 }

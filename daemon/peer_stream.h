@@ -44,15 +44,8 @@ struct PeerHello {
   std::string nccl_version;
 };
 
-struct PeerFrame {
-  std::optional<PeerHello> hello;
-  std::vector<PeerMessage> messages;
-  std::vector<ArenaId> arenas_gone;
-  // Which event of its link and direction the first one is, from 1. 0: it has none, or comes from a
-  // daemon that does not count them.
-  uint64_t first_event = 0;
-
-  uint64_t events() const { return messages.size() + arenas_gone.size(); }
+struct PeerFrame : PeerEvents {
+  std::optional<PeerHello> hello = {};
 };
 
 class PeerStream {

@@ -149,7 +149,7 @@ class PeerTable {
   PeerHello MakeHello(Link& link) const;
   absl::Status CheckHello(const Link& link, const PeerHello& hello) const;
   void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);
-  void OnEvents(Link& link, PeerFrame frame);
+  void OnEvents(Link& link, PeerEvents events);
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);

@@ -46,6 +46,9 @@ struct PostReply {
   uint32_t prepared_batch = 0;
 };
 
+// How a request calls range `range` of a buffer's layout, or all its blocks.
+std::string FieldOf(size_t buffer, const Layout& layout, size_t range);
+
 // The Status of a batch refused for `violations` (not empty): code and reason of the first.
 absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size);
 

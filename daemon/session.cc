@@ -11,9 +11,15 @@
 namespace ferry {
 namespace {
 
-absl::Status OutsideArena(const Range& extent, const Arena& arena) {
+absl::Status OutsideArena(const Layout& layout, const Range& extent, const Arena& arena) {
+  std::string what;
+  Range bytes = extent;
+  if (const Layout::Blocks* blocks = layout.blocks(); blocks != nullptr && blocks->count > 0) {
+    what = absl::StrCat(blocks->NameOf(blocks->Farthest()), ": ");
+    bytes = layout.block(blocks->Farthest());
+  }
   return Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid,
-               absl::StrCat("bytes [", extent.offset, ", +", extent.length, ") are not inside ",
+               absl::StrCat(what, "bytes [", bytes.offset, ", +", bytes.length, ") are not inside ",
                             arena.id.ToString(), ", which has ", arena.bytes, " bytes"));
 }
 
@@ -30,14 +36,13 @@ void ForEachArena(const Layout& layout, Function function) {
   }
 }
 
-// How the request called the extent.
-std::string FieldOf(size_t buffer, const Layout& layout, size_t extent) {
+}  // namespace
+
+std::string FieldOf(size_t buffer, const Layout& layout, size_t range) {
   const Layout::Blocks* blocks = layout.blocks();
-  if (blocks == nullptr) return absl::StrCat("buffers[", buffer, "].ranges[", extent, "]");
+  if (blocks == nullptr) return absl::StrCat("buffers[", buffer, "].ranges[", range, "]");
   return absl::StrCat("buffers[", buffer, blocks->is_table ? "].blocks" : "].strided");
 }
-
-}  // namespace
 
 absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size) {
   FERRY_CHECK(!violations.empty());
@@ -231,7 +236,7 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
                                     ", the batch is for ", batch.device.ToString()));
       } else if (status.ok() &&
                  (extent.length > last->bytes || extent.offset > last->bytes - extent.length)) {
-        status = OutsideArena(extent, *last);
+        status = OutsideArena(spec.layout, extent, *last);
       }
       if (!status.ok()) {
         violations.push_back({FieldOf(i, spec.layout, e), std::move(status)});

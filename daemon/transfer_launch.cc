@@ -111,8 +111,9 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     if (mapping == nullptr) return false;
     if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
-                   absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes outside ",
-                                extent.arena.ToString()));
+                   absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes [",
+                                extent.offset, ", +", extent.length, ") outside ",
+                                extent.arena.ToString(), ", which has ", mapping->bytes()));
     }
     reach(*mapping);
     remote.push_back(mapping->data() + extent.offset);

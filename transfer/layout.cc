@@ -36,15 +36,32 @@ Layout::Layout(std::vector<Range> ranges) {
   }
 }
 
+size_t Layout::Blocks::Farthest() const {
+  if (!is_table) return count - 1;
+  return static_cast<size_t>(std::max_element(indices.begin(), indices.end()) - indices.begin());
+}
+
+std::string Layout::Blocks::NameOf(size_t block) const {
+  std::string name = absl::StrCat("block ", block);
+  if (is_table) absl::StrAppend(&name, " (index ", indices[block], ")");
+  return name;
+}
+
 absl::StatusOr<Layout> Layout::Make(Blocks blocks, uint64_t first, uint64_t last) {
   using Wide = unsigned __int128;
   const Wide begin = Wide{blocks.offset} + Wide{first} * blocks.stride_bytes;
   const Wide end = Wide{blocks.offset} + Wide{last} * blocks.stride_bytes + blocks.block_bytes;
   const Wide bytes = Wide{blocks.count} * blocks.block_bytes;
+  if (end > kMax && blocks.count > 0) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid,
+                 absl::StrCat(blocks.NameOf(blocks.Farthest()), " ends beyond 2^64: it has ",
+                              blocks.block_bytes, " bytes at offset ", blocks.offset, " + ", last,
+                              " x ", blocks.stride_bytes, " of ", blocks.arena.ToString()));
+  }
   if (end > kMax || bytes > kMax) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid,
-                 absl::StrCat(blocks.count, " blocks of ", blocks.block_bytes, " bytes in ",
-                              blocks.arena.ToString(), " overflow"));
+                 absl::StrCat(blocks.count, " blocks of ", blocks.block_bytes, " bytes at offset ",
+                              blocks.offset, " of ", blocks.arena.ToString(), " overflow"));
   }
   Rep rep;
   rep.extents = {blocks.count == 0 ? Range{blocks.arena, blocks.offset, 0}

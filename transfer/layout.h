@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -41,6 +42,11 @@ class Layout {
     bool is_table = false;
     std::vector<uint64_t> indices;  // `count` of them, if it is a table
     bool operator==(const Blocks&) const = default;
+
+    // The block that ends farthest out; there is one at least.
+    size_t Farthest() const;
+    // Block `block` for people: "block 3", "block 3 (index 77)".
+    std::string NameOf(size_t block) const;
   };
 
   Layout() = default;  // zero bytes
@@ -83,6 +89,7 @@ class Layout {
     bool has_blocks = false;
     Blocks blocks;
   };
+  // `first`, `last`: how many strides behind the offset the outermost blocks begin.
   static absl::StatusOr<Layout> Make(Blocks blocks, uint64_t first, uint64_t last);
 
   // One range, which is most layouts, is here; all else in `rep_`.

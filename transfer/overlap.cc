@@ -21,6 +21,7 @@ struct Extent {
   uint64_t stride = 0;
   uint64_t count = 1;
   size_t layout = 0;
+  size_t index = 0;  // of the block, if it is one of a list or table
 };
 
 uint64_t EndOf(const Range& range) {
@@ -80,10 +81,18 @@ std::optional<uint64_t> Meet(const Extent& strided, const Extent& other) {
 absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const> layouts) {
   std::vector<Overlap> overlaps;
   std::vector<bool> listed(layouts.size(), false);
-  const auto add = [&](size_t first, const Extent& second, uint64_t offset) {
+  // The last block of `extent` that has `offset`: a stride's blocks may lie over each other.
+  const auto block_of = [&](const Extent& extent, uint64_t offset) -> size_t {
+    const Layout::Blocks* blocks = layouts[extent.layout]->blocks();
+    if (blocks == nullptr || blocks->is_table) return extent.index;
+    const uint64_t stride = std::max<uint64_t>(blocks->stride_bytes, 1);
+    return std::min(blocks->count - 1, (offset - extent.begin) / stride);
+  };
+  const auto add = [&](const Extent& first, const Extent& second, uint64_t offset) {
     if (listed[second.layout]) return;
     listed[second.layout] = true;
-    overlaps.push_back({first, second.layout, second.arena, offset});
+    overlaps.push_back({first.layout, second.layout, block_of(first, offset),
+                        block_of(second, offset), second.arena, offset});
   };
 
   std::vector<Extent> extents;
@@ -96,7 +105,7 @@ absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const
       for (size_t b = 0; b < layout.block_count(); ++b) {
         const Range range = layout.block(b);
         if (range.length == 0) continue;
-        extents.push_back({range.arena, range.offset, EndOf(range), range.length, 0, 1, i});
+        extents.push_back({range.arena, range.offset, EndOf(range), range.length, 0, 1, i, b});
       }
       continue;
     }
@@ -104,7 +113,8 @@ absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const
     Extent extent{all.arena,     all.offset, EndOf(all), blocks->block_bytes, blocks->stride_bytes,
                   blocks->count, i};
     if (blocks->stride_bytes < blocks->block_bytes && blocks->count > 1) {
-      add(i, extent, all.offset + blocks->stride_bytes);
+      listed[i] = true;
+      overlaps.push_back({i, i, 0, 1, all.arena, all.offset + blocks->stride_bytes});
     }
     if (blocks->stride_bytes <= blocks->block_bytes) extent.count = 1;  // without gaps
     extents.push_back(extent);
@@ -127,7 +137,7 @@ absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const
       return other->arena != extent.arena || other->end <= extent.begin;
     });
     if (farthest != nullptr && extent.begin < farthest->end) {
-      add(farthest->layout, extent, extent.begin);
+      add(*farthest, extent, extent.begin);
     }
     comparisons += strided.size();
     if (comparisons > kMaxStrideComparisons) {
@@ -137,7 +147,7 @@ absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const
     }
     for (const Extent* other : strided) {
       if (listed[extent.layout]) break;
-      if (const auto at = Meet(*other, extent)) add(other->layout, extent, *at);
+      if (const auto at = Meet(*other, extent)) add(*other, extent, *at);
     }
     if (extent.count > 1) {
       strided.push_back(&extent);

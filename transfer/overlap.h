@@ -14,10 +14,13 @@
 
 namespace ferry {
 
-// Layouts `first` and `second` (which may be the same) both have the byte at `offset`.
+// Layouts `first` and `second` (which may be the same) both have the byte at `offset`, in these of
+// their blocks.
 struct Overlap {
   size_t first = 0;
   size_t second = 0;
+  size_t first_block = 0;
+  size_t second_block = 0;
   ArenaId arena;
   uint64_t offset = 0;
 };

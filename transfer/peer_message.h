@@ -123,4 +123,15 @@ using PeerMessage =
     std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver, TakeBack, Group,
                  Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm>;
 
+// What is said at once on a link, but for its hello.
+struct PeerEvents {
+  std::vector<PeerMessage> messages;
+  std::vector<ArenaId> arenas_gone;
+  // Which event of its link and direction the first one is, from 1. 0: it has none, or comes from a
+  // daemon that does not count them.
+  uint64_t first_event = 0;
+
+  uint64_t events() const { return messages.size() + arenas_gone.size(); }
+};
+
 }  // namespace ferry

@@ -87,7 +87,8 @@ absl::Status AtMost(uint64_t most, const char* what, uint64_t given) {
   return Invalid(absl::StrCat("at most ", most, " ", what, ", not ", given), Reason::kRangeInvalid);
 }
 
-absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer) {
+// `field`, within the buffer, is what an error is about.
+absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer, std::string& field) {
   if ((buffer.ranges_size() > 0 ? 1 : 0) + (buffer.has_strided() ? 1 : 0) +
           (buffer.has_blocks() ? 1 : 0) >
       1) {
@@ -95,23 +96,29 @@ absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer) {
   }
   if (buffer.has_strided()) {
     const v1::StridedRange& strided = buffer.strided();
+    field = ".strided";
     RETURN_IF_ERROR(AtMost(kMaxBlocks, "blocks", strided.count()));
     return Layout::Strided(ArenaId(strided.arena_id()), strided.offset(), strided.block_bytes(),
                            strided.stride_bytes(), strided.count());
   }
   if (buffer.has_blocks()) {
     const v1::BlockTable& table = buffer.blocks();
+    field = ".blocks";
     RETURN_IF_ERROR(AtMost(kMaxBlocks, "blocks", static_cast<uint64_t>(table.indices_size())));
     return Layout::BlockTable(ArenaId(table.arena_id()), table.offset(), table.block_bytes(),
                               {table.indices().begin(), table.indices().end()});
   }
+  field = ".ranges";
   RETURN_IF_ERROR(AtMost(kMaxRanges, "ranges", static_cast<uint64_t>(buffer.ranges_size())));
   std::vector<Range> ranges;
   ranges.reserve(buffer.ranges_size());
   uint64_t bytes = 0;
   for (const v1::BufferRange& range : buffer.ranges()) {
     if (range.length() > std::numeric_limits<uint64_t>::max() - bytes) {
-      return Invalid("the ranges' lengths overflow", Reason::kRangeInvalid);
+      absl::StrAppend(&field, "[", ranges.size(), "]");
+      return Invalid(absl::StrCat("the lengths of the ranges up to this one, which has ",
+                                  range.length(), " bytes, overflow"),
+                     Reason::kRangeInvalid);
     }
     bytes += range.length();
     ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
@@ -119,8 +126,10 @@ absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer) {
   return Layout(std::move(ranges));
 }
 
-absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec) {
-  ASSIGN_OR_RETURN(spec.layout, ConvertLayout(buffer));
+// `field` as of ConvertLayout.
+absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec, std::string& field) {
+  ASSIGN_OR_RETURN(spec.layout, ConvertLayout(buffer, field));
+  field.clear();
   spec.bytes = spec.layout.bytes();
   if (buffer.has_defined_at()) {
     if (buffer.defined_at().timeline() >= FERRY_TIMELINE_COUNTERS) {
@@ -141,12 +150,18 @@ void CheckOverlaps(PostBatch& batch) {
   for (const TransferSpec& spec : batch.specs) layouts.push_back(&spec.layout);
   const absl::StatusOr<std::vector<Overlap>> overlaps = FindOverlaps(layouts);
   if (!overlaps.ok()) return batch.violations.push_back({"buffers", overlaps.status()});
+  const auto block_name = [](const Layout& layout, size_t block, const char* behind) {
+    return layout.blocks() == nullptr ? "" : absl::StrCat(layout.blocks()->NameOf(block), behind);
+  };
   for (const Overlap& overlap : *overlaps) {
+    const Layout &first = *layouts[overlap.first], &second = *layouts[overlap.second];
     batch.bad_entries.insert(overlap.second);
     batch.violations.push_back(
-        {absl::StrCat("buffers[", overlap.second, "]"),
-         Invalid(absl::StrCat("writes bytes of ", overlap.arena.ToString(), " at offset ",
-                              overlap.offset, " that buffers[", overlap.first, "] writes too"),
+        {FieldOf(overlap.second, second, overlap.second_block),
+         Invalid(absl::StrCat(block_name(second, overlap.second_block, " "), "writes bytes of ",
+                              overlap.arena.ToString(), " at offset ", overlap.offset, " that ",
+                              block_name(first, overlap.first_block, " of "),
+                              FieldOf(overlap.first, first, overlap.first_block), " writes too"),
                  Reason::kRangeOverlap)});
   }
 }
@@ -250,8 +265,9 @@ PostBatch ConvertBatch(const Request& request, Side side,
     } else {
       spec.key.key = key;
     }
-    if (absl::Status status = ConvertBuffer(buffer, spec); !status.ok()) {
-      bad_entry(absl::StrCat("buffers[", i, "]"), std::move(status));
+    std::string field;
+    if (absl::Status status = ConvertBuffer(buffer, spec, field); !status.ok()) {
+      bad_entry(absl::StrCat("buffers[", i, "]", field), std::move(status));
     }
     if (batch.prepare && buffer.has_defined_at()) {
       bad_entry(absl::StrCat("buffers[", i, "].defined_at"),

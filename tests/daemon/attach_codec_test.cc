@@ -244,7 +244,7 @@ TEST(PeerSocketCodec, RequestsArriveAsTheyWereSent) {
   ASSERT_THAT(get, Is("OK"));
   EXPECT_EQ(get->sequence, 8u);
   EXPECT_EQ(std::get<GetArena>(get->body).arena, ArenaId(9));
-  PeerFrame said{std::nullopt, {Ready{TransferId(5)}}, {ArenaId(6)}};
+  PeerFrame said{{{Ready{TransferId(5)}}, {ArenaId(6)}}};
   said.first_event = 12;
   const auto frame = ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{9, said}));
   ASSERT_THAT(frame, Is("OK"));
@@ -269,7 +269,7 @@ TEST(PeerSocketCodec, WhatIsNoRequestIsRefused) {
     EXPECT_THAT(ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{1, std::move(frame)})),
                 Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
   };
-  PeerFrame frame{std::nullopt, {Ready{TransferId(5)}}, {}};
+  PeerFrame frame{{{Ready{TransferId(5)}}, {}}};
   refused(frame);  // without a number
   frame.first_event = 1;
   frame.hello.emplace().link_secret = std::string(16, 'x');

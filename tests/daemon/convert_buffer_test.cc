@@ -32,8 +32,9 @@ v1::Buffer OfShape(uint64_t bytes, v1::DataType type, const std::vector<int64_t>
   return buffer;
 }
 
-// What is wrong with a send of `buffer` between two good ones; OK if nothing is.
-absl::Status Check(const v1::Buffer& buffer) {
+// What is wrong with a send of `buffer` between two good ones, and that it is said of `field` of
+// it; OK if nothing is.
+absl::Status Check(const v1::Buffer& buffer, const std::string& field = "") {
   v1::CrossHostSendRequest request;
   for (int i = 0; i < 3; ++i) {
     *request.add_buffers() = i == 1 ? buffer : OfBytes(8);
@@ -43,7 +44,7 @@ absl::Status Check(const v1::Buffer& buffer) {
   const PostBatch batch = Convert(request);
   if (batch.violations.empty()) return absl::OkStatus();
   EXPECT_THAT(batch.violations, SizeIs(1));
-  EXPECT_EQ(batch.violations[0].field, "buffers[1]");
+  EXPECT_EQ(batch.violations[0].field, absl::StrCat("buffers[1]", field));
   return batch.violations[0].status;
 }
 
@@ -138,7 +139,8 @@ TEST(ConvertBuffer, LengthsThatOverflowAreRefused) {
   v1::Buffer buffer = OfBytes(kMax);
   EXPECT_THAT(Check(buffer), Is("OK"));  // it is the session that knows the arena
   buffer.add_ranges()->set_length(1);
-  EXPECT_THAT(Check(buffer), Is("INVALID_ARGUMENT/RANGE_INVALID", "the ranges' lengths overflow"));
+  EXPECT_THAT(Check(buffer, ".ranges[1]"),
+              Is("INVALID_ARGUMENT/RANGE_INVALID", "up to this one, which has 1 bytes, overflow"));
 }
 
 TEST(ConvertBuffer, ABufferHasAtMost65536Ranges) {
@@ -146,7 +148,7 @@ TEST(ConvertBuffer, ABufferHasAtMost65536Ranges) {
   for (int i = 0; i < 65536; ++i) buffer.add_ranges();
   EXPECT_THAT(Check(buffer), Is("OK"));
   buffer.add_ranges();
-  EXPECT_THAT(Check(buffer),
+  EXPECT_THAT(Check(buffer, ".ranges"),
               Is("INVALID_ARGUMENT/RANGE_INVALID", "at most 65536 ranges, not 65537"));
 }
 
@@ -205,14 +207,24 @@ TEST(ConvertBuffer, OnlyOneFormCanBeGiven) {
 
 TEST(ConvertBuffer, BlocksThatOverflowAreRefused) {
   EXPECT_THAT(Check(OfStride(1, kMax - 8, 8, 0, 1)), Is("OK"));
-  EXPECT_THAT(Check(OfStride(1, 0, 8, kMax / 2, 4)),
-              Is("INVALID_ARGUMENT/RANGE_INVALID", "4 blocks of 8 bytes in arena 1 overflow"));
-  EXPECT_THAT(Check(OfTable(1, 0, 8, {kMax})), Is("INVALID_ARGUMENT/RANGE_INVALID", "overflow"));
+  EXPECT_THAT(Check(OfStride(1, 0, 8, kMax / 2, 4), ".strided"),
+              Is("INVALID_ARGUMENT/RANGE_INVALID",
+                 "block 3 ends beyond 2^64: it has 8 bytes at offset 0 + 3 x 9223372036854775807 "
+                 "of arena 1"));
+  EXPECT_THAT(
+      Check(OfTable(1, 5, 8, {1, kMax, 2}), ".blocks"),
+      Is("INVALID_ARGUMENT/RANGE_INVALID",
+         "block 1 (index 18446744073709551615) ends beyond 2^64: it has 8 bytes at offset 5 "
+         "+ 18446744073709551615 x 8 of arena 1"));
+  // Each ends well, but their sum does not.
+  EXPECT_THAT(Check(OfStride(1, 7, kMax - 7, 0, 2), ".strided"),
+              Is("INVALID_ARGUMENT/RANGE_INVALID",
+                 "2 blocks of 18446744073709551608 bytes at offset 7 of arena 1 overflow"));
 }
 
 TEST(ConvertBuffer, ABufferHasAtMost1048576Blocks) {
   EXPECT_THAT(Check(OfStride(1, 0, 1, 1, kMaxBlocks)), Is("OK"));
-  EXPECT_THAT(Check(OfStride(1, 0, 1, 1, kMaxBlocks + 1)),
+  EXPECT_THAT(Check(OfStride(1, 0, 1, 1, kMaxBlocks + 1), ".strided"),
               Is("INVALID_ARGUMENT/RANGE_INVALID", "at most 1048576 blocks, not 1048577"));
 }
 
@@ -278,16 +290,16 @@ TEST(ConvertOverlaps, RangesOfNoLengthWriteNothing) {
 TEST(ConvertOverlaps, TwoReceivesMayNotWriteTheSameBytes) {
   EXPECT_THAT(
       OfReceives({{{1, 0, 10}}, {{1, 9, 10}}}),
-      ::testing::ElementsAre("buffers[1]: writes bytes of arena 1 at offset 9 that buffers[0] "
-                             "writes too"));
+      ::testing::ElementsAre("buffers[1].ranges[0]: writes bytes of arena 1 at offset 9 that "
+                             "buffers[0].ranges[0] writes too"));
   EXPECT_THAT(OfReceives({{{1, 8, 8}}, {{1, 8, 8}}}), SizeIs(1));
 }
 
 TEST(ConvertOverlaps, OneReceiveMayNotWriteBytesTwice) {
   EXPECT_THAT(
       OfReceives({{{1, 0, 10}}, {{1, 40, 10}, {1, 100, 1}, {1, 35, 6}}}),
-      ::testing::ElementsAre("buffers[1]: writes bytes of arena 1 at offset 40 that buffers[1] "
-                             "writes too"));
+      ::testing::ElementsAre("buffers[1].ranges[0]: writes bytes of arena 1 at offset 40 that "
+                             "buffers[1].ranges[2] writes too"));
 }
 
 TEST(ConvertOverlaps, EveryReceiveInsideALargeOneIsListed) {
@@ -295,8 +307,8 @@ TEST(ConvertOverlaps, EveryReceiveInsideALargeOneIsListed) {
       OfReceives({{{1, 0, 100}}, {{1, 10, 5}}, {{1, 30, 5}}, {{1, 99, 5}}, {{1, 104, 5}}});
   ASSERT_THAT(found, SizeIs(3));
   for (int i = 0; i < 3; ++i) {
-    EXPECT_THAT(found[i], ::testing::StartsWith(absl::StrCat("buffers[", i + 1, "]: ")));
-    EXPECT_THAT(found[i], ::testing::EndsWith("that buffers[0] writes too"));
+    EXPECT_THAT(found[i], ::testing::StartsWith(absl::StrCat("buffers[", i + 1, "].ranges[0]: ")));
+    EXPECT_THAT(found[i], ::testing::EndsWith("that buffers[0].ranges[0] writes too"));
   }
 }
 
@@ -305,7 +317,7 @@ TEST(ConvertOverlaps, AnEndBeyondAllNumbersDoesNotWrap) {
   EXPECT_THAT(OfReceives({{{1, 10, kMax}}, {{1, 20, 5}}}), SizeIs(1));
 }
 
-// What a batch of two receives is told.
+// What a batch of two receives is told, with the field that it is about.
 absl::Status OfTwo(const v1::Buffer& first, const v1::Buffer& second) {
   v1::CrossHostReceiveRequest request;
   for (const v1::Buffer* buffer : {&first, &second}) {
@@ -314,7 +326,7 @@ absl::Status OfTwo(const v1::Buffer& first, const v1::Buffer& second) {
     request.add_transfer_keys(absl::StrCat("k", request.buffers_size()));
   }
   const PostBatch batch = Convert(request);
-  return batch.violations.empty() ? absl::OkStatus() : batch.violations[0].status;
+  return batch.violations.empty() ? absl::OkStatus() : RefusedBatch(batch.violations, batch.size);
 }
 
 TEST(ConvertOverlaps, BlocksOfEveryFormAreCompared) {
@@ -322,16 +334,20 @@ TEST(ConvertOverlaps, BlocksOfEveryFormAreCompared) {
   EXPECT_THAT(OfTwo(column, OfStride(1, 16, 48, 64, 1000)), Is("OK"));
   EXPECT_THAT(OfTwo(column, OfStride(1, 15, 1, 64, 1000)),
               Is("INVALID_ARGUMENT/RANGE_OVERLAP",
-                 "writes bytes of arena 1 at offset 63951 that buffers[0] writes too"));
+                 "buffers[1].strided: block 999 writes bytes of arena 1 at offset 63951 that block "
+                 "999 of buffers[0].strided writes too"));
   EXPECT_THAT(OfTwo(column, OfTable(1, 0, 16, {1, 2, 3, 5})), Is("OK"));
   EXPECT_THAT(OfTwo(OfTable(1, 0, 16, {1, 2, 3, 8}), column),
-              Is("INVALID_ARGUMENT/RANGE_OVERLAP", "at offset 128 that buffers[1] writes too"));
+              Is("INVALID_ARGUMENT/RANGE_OVERLAP",
+                 "buffers[0].blocks: block 3 (index 8) writes bytes of arena 1 at offset 128 that "
+                 "block 2 of buffers[1].strided writes too"));
   EXPECT_THAT(OfTwo(OfTable(1, 0, 16, {9, 4}), OfTable(1, 8, 32, {0, 3})), Is("OK"));
   EXPECT_THAT(OfTwo(OfTable(1, 0, 16, {9, 4}), OfTable(1, 8, 32, {0, 4})),
               Is("INVALID_ARGUMENT/RANGE_OVERLAP"));
   EXPECT_THAT(OfTwo(OfBytes(1), OfTable(2, 0, 16, {4, 7, 4})),
               Is("INVALID_ARGUMENT/RANGE_OVERLAP",
-                 "writes bytes of arena 2 at offset 64 that buffers[1] writes too"));
+                 "buffers[1].blocks: block 2 (index 4) writes bytes of arena 2 at offset 64 that "
+                 "block 0 (index 4) of buffers[1].blocks writes too"));
 }
 
 TEST(ConvertOverlaps, SendsMayReadTheSameBytes) {

@@ -29,7 +29,7 @@ absl::StatusOr<PeerFrame> OverTheWire(const PeerFrame& frame) {
 
 template <typename Message>
 Message MessageOverTheWire(const Message& message) {
-  absl::StatusOr<PeerFrame> frame = OverTheWire({std::nullopt, {message}, {}});
+  absl::StatusOr<PeerFrame> frame = OverTheWire({{{message}, {}}});
   EXPECT_THAT(frame, Is("OK"));
   if (!frame.ok() || frame->messages.size() != 1) return {};
   const Message* arrived = std::get_if<Message>(&frame->messages[0]);
@@ -96,7 +96,7 @@ TEST(PeerCodec, ATableIsFewBytesABlock) {
   offer.bytes = 4096 * indices.size();
   offer.layout = *Layout::BlockTable(ArenaId(4), 0, 4096, std::move(indices));
   peer::v1::Frame proto;
-  Encode({std::nullopt, {offer}, {}}, &proto);
+  Encode({{{offer}, {}}}, &proto);
   EXPECT_LT(proto.ByteSizeLong(), 2 * 10'000u + 200);
 }
 
@@ -180,24 +180,23 @@ TEST(PeerCodec, EveryMessageOfGroupsArrivesAsItWasSent) {
   EXPECT_EQ(open.attempt, 5u);
   EXPECT_EQ(open.unique_id, std::string("\0id", 3));
   EXPECT_EQ(MessageOverTheWire(WarmComm{clique}).clique, clique);
-  EXPECT_THAT(OverTheWire({std::nullopt, {OpenComm{clique, 5, std::string(1025, 'u')}}, {}}),
+  EXPECT_THAT(OverTheWire({{{OpenComm{clique, 5, std::string(1025, 'u')}}, {}}}),
               Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "an open out of bounds"));
 }
 
 TEST(PeerCodec, AGroupOrGrantBeyondTheBoundsIsRefused) {
-  EXPECT_THAT(OverTheWire({std::nullopt, {Group{{}, 1, 1, std::vector<Chunk>(1024)}}, {}}),
-              Is("OK"));
-  EXPECT_THAT(OverTheWire({std::nullopt, {Group{{}, 1, 1, std::vector<Chunk>(1025)}}, {}}),
+  EXPECT_THAT(OverTheWire({{{Group{{}, 1, 1, std::vector<Chunk>(1024)}}, {}}}), Is("OK"));
+  EXPECT_THAT(OverTheWire({{{Group{{}, 1, 1, std::vector<Chunk>(1025)}}, {}}}),
               Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
-  EXPECT_THAT(OverTheWire({std::nullopt, {Granted{{}, 1, 1, std::vector<uint32_t>(1025)}}, {}}),
+  EXPECT_THAT(OverTheWire({{{Granted{{}, 1, 1, std::vector<uint32_t>(1025)}}, {}}}),
               Is("INVALID_ARGUMENT/PROTOCOL_ERROR"));
 }
 
 TEST(PeerCodec, MessagesStayInOrderAndFramesAreMerged) {
   peer::v1::Frame wire;
-  Encode({std::nullopt, {Ready{TransferId(1)}, Matched{TransferId(2)}}, {ArenaId(3)}}, &wire);
+  Encode({{{Ready{TransferId(1)}, Matched{TransferId(2)}}, {ArenaId(3)}}}, &wire);
   Encode({}, &wire);  // a sign of life adds nothing
-  Encode({std::nullopt, {Ready{TransferId(4)}}, {ArenaId(5), ArenaId(6)}}, &wire);
+  Encode({{{Ready{TransferId(4)}}, {ArenaId(5), ArenaId(6)}}}, &wire);
   const absl::StatusOr<PeerFrame> frame = Decode(wire);
   ASSERT_THAT(frame, Is("OK"));
   EXPECT_FALSE(frame->hello.has_value());
@@ -238,7 +237,7 @@ TEST(PeerCodec, FramesAreMergedWhereNoEventIsBetweenThem) {
   };
   peer::v1::Frame out;
   EXPECT_TRUE(Follows(PeerFrame{}, out));
-  EXPECT_FALSE(Follows({SomeHello(), {}, {}}, out));
+  EXPECT_FALSE(Follows({{}, SomeHello()}, out));
   EXPECT_TRUE(Follows(numbered(5, 2), out)) << "a sign of life has no place in the order";
   Encode(PeerFrame{}, &out);
   Encode(numbered(5, 2), &out);
@@ -257,7 +256,7 @@ TEST(PeerCodec, FramesAreMergedWhereNoEventIsBetweenThem) {
 
 TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   const PeerHello before = SomeHello();
-  const absl::StatusOr<PeerFrame> frame = OverTheWire({before, {}, {}});
+  const absl::StatusOr<PeerFrame> frame = OverTheWire({{}, before});
   ASSERT_THAT(frame, Is("OK"));
   ASSERT_TRUE(frame->hello.has_value());
   const PeerHello& after = *frame->hello;
@@ -288,7 +287,7 @@ TEST(PeerCodec, ALinkSecretIs16Bytes) {
   for (const size_t bytes : {0, 15, 17}) {
     PeerHello hello = SomeHello();
     hello.link_secret = std::string(bytes, 's');
-    EXPECT_THAT(OverTheWire({hello, {}, {}}), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "link_secret"));
+    EXPECT_THAT(OverTheWire({{}, hello}), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "link_secret"));
   }
 }
 
@@ -411,7 +410,7 @@ TEST(PeerCodec, AnOfferBeyondTheBoundsIsRefused) {
   for (const Case& c : cases) {
     SCOPED_TRACE(c.what);
     peer::v1::Frame wire;
-    Encode({std::nullopt, {SomeOffer()}, {}}, &wire);
+    Encode({{{SomeOffer()}, {}}}, &wire);
     c.edit(*wire.mutable_events(0)->mutable_offer());
     EXPECT_THAT(Decode(wire), Is(c.good ? "OK" : "INVALID_ARGUMENT/PROTOCOL_ERROR"));
   }
@@ -420,7 +419,7 @@ TEST(PeerCodec, AnOfferBeyondTheBoundsIsRefused) {
 TEST(PeerCodec, AGoBeyondTheBoundsIsRefused) {
   for (const int route : {0, -1, kRoutes}) {  // 0: it must say how
     peer::v1::Frame wire;
-    Encode({std::nullopt, {Go{kTransfer, 1, Route::kUcx, 1}}, {}}, &wire);
+    Encode({{{Go{kTransfer, 1, Route::kUcx, 1}}, {}}}, &wire);
     wire.mutable_events(0)->mutable_go()->set_route(static_cast<v1::Route>(route));
     EXPECT_THAT(Decode(wire), Is("INVALID_ARGUMENT/PROTOCOL_ERROR")) << route;
   }

@@ -133,7 +133,7 @@ struct Hearing : PeerRig {
     Ask(kTheirs, PeerSocketHello{"node-c", OurHello(*stream).link_secret});
   }
   void HearOnStream(uint64_t first_event, std::vector<PeerMessage> messages) {
-    PeerFrame frame{std::nullopt, std::move(messages), {}};
+    PeerFrame frame{{std::move(messages), {}}};
     frame.first_event = first_event;
     stream->callbacks.on_frame(std::move(frame));
     Turn();
@@ -192,7 +192,7 @@ TEST(PeerFramesHeard, BeforeOurSideIsUpAreKept) {
   // Their hello is under way on the stream while they say this.
   rig.Ask(kTheirs, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret});
   rig.HearOnSocket(kTheirs, 1, {rig.OfferOfNodeC(1, ArenaId(5), 8, "k1")});
-  stream->callbacks.on_frame({rig.HelloOf(kNodeC), {}, {}});
+  stream->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
   rig.HearOnSocket(kTheirs, 2, {rig.OfferOfNodeC(2, ArenaId(5), 8, "k2")});
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
   auto page = LinkPage::Create();

@@ -307,11 +307,11 @@ TEST(PeerHello, ABadOneDoesNotTouchTheLinkThatIsUp) {
 TEST(PeerHello, IsSaidOnce) {
   PeerRig rig;
   auto stream = rig.NodeCUpElsewhere();
-  stream->callbacks.on_frame({rig.HelloOf(kNodeC), {}, {}});
+  stream->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
   ASSERT_TRUE(stream->closed.has_value());
   EXPECT_THAT(*stream->closed, Is("UNAVAILABLE/PROTOCOL_ERROR", "node-c said hello twice"));
   stream = rig.AcceptNodeA();  // its first came with the accept
-  stream->callbacks.on_frame({rig.HelloOf(kNodeA), {}, {}});
+  stream->callbacks.on_frame({{}, rig.HelloOf(kNodeA)});
   ASSERT_TRUE(stream->closed.has_value());
   EXPECT_THAT(*stream->closed, Is("UNAVAILABLE/PROTOCOL_ERROR", "node-a said hello twice"));
 }
@@ -356,7 +356,7 @@ TEST(PeerLink, MessagesInTheFrameOfTheHelloAreHeard) {
   const auto stream = rig.DialNodeC();
   PeerHello hello = rig.HelloOf(kNodeC);
   hello.boot_id = "another host";
-  stream->callbacks.on_frame({hello, {rig.OfferOfNodeC(7, ArenaId(5), 8, "k")}, {}});
+  stream->callbacks.on_frame({{{rig.OfferOfNodeC(7, ArenaId(5), 8, "k")}, {}}, hello});
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 1u);
 }
 

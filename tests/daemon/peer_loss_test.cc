@@ -131,7 +131,7 @@ TEST(PeerLoss, ALostLinkIsDialledAgainWithBackOffUntilItIsUp) {
   EXPECT_EQ(pause, absl::Seconds(3));
   PeerHello hello = rig.HelloOf(kNodeC);
   hello.boot_id = "another host";
-  rig.dialer.streams.back()->callbacks.on_frame({hello, {}, {}});
+  rig.dialer.streams.back()->callbacks.on_frame({{}, hello});
   EXPECT_EQ(rig.StateOf(kNodeC), "up");
   rig.dialer.streams.back()->callbacks.on_closed(kReset);
   EXPECT_EQ(rig.peers->OnTime(rig.control.Now()), rig.control.Now() + absl::Milliseconds(100));
@@ -180,7 +180,7 @@ TEST(PeerLoss, ASecondLinkFromTheDiallerReplacesTheFirst) {
   EXPECT_NE(rig.OurHello(*first).link_secret, rig.OurHello(*second).link_secret);
   // What the first one still has to say is of another time.
   first->callbacks.on_closed(kReset);
-  first->callbacks.on_frame({hello, {}, {}});
+  first->callbacks.on_frame({{}, hello});
   EXPECT_EQ(rig.StateOf(kNodeA), "up");
   EXPECT_TRUE(second->alive);
   rig.Advance(absl::Milliseconds(500));

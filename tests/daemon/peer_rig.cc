@@ -119,7 +119,7 @@ std::shared_ptr<StreamRecord> PeerRig::DialNodeC() {
 
 std::shared_ptr<StreamRecord> PeerRig::GreetNodeC(PeerHello hello) {
   auto stream = DialNodeC();
-  stream->callbacks.on_frame({std::move(hello), {}, {}});
+  stream->callbacks.on_frame({{}, std::move(hello)});
   return stream;
 }
 

@@ -122,13 +122,13 @@ class PeerRig {
   static const PeerHello& OurHello(const StreamRecord& stream) { return *stream.sent.at(0).hello; }
   void Hear(const std::shared_ptr<StreamRecord>& stream, std::vector<PeerMessage> messages,
             std::vector<ArenaId> arenas_gone = {}) {
-    stream->callbacks.on_frame({std::nullopt, std::move(messages), std::move(arenas_gone)});
+    stream->callbacks.on_frame({{std::move(messages), std::move(arenas_gone)}});
     Turn();
   }
   // node-c says on `connection` to node-b's peer.sock what would be `first_event` of its link.
   void HearOnSocket(Door::ConnectionId connection, uint64_t first_event,
                     std::vector<PeerMessage> messages) {
-    PeerFrame frame{std::nullopt, std::move(messages), {}};
+    PeerFrame frame{{std::move(messages), {}}};
     frame.first_event = first_event;
     peers->OnSocketRequest(connection, {200, geteuid(), geteuid()}, {++asked_, std::move(frame)});
     Turn();

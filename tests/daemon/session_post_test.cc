@@ -87,10 +87,12 @@ TEST(SessionPost, BlocksMustLieInsideTheirArena) {
   EXPECT_EQ(violations[0].field, "buffers[0].strided");
   EXPECT_THAT(violations[0].status,
               Is("INVALID_ARGUMENT/RANGE_INVALID",
-                 "bytes [1, +100) are not inside arena 7, which has 100 bytes"));
+                 "block 3: bytes [91, +10) are not inside arena 7, which has 100 bytes"));
   EXPECT_EQ(violations[1].field, "buffers[1].blocks");
-  EXPECT_THAT(violations[1].status, Is("INVALID_ARGUMENT/RANGE_INVALID", "bytes [10, +100)"));
-  EXPECT_THAT(violations[2].status, Is("INVALID_ARGUMENT/RANGE_INVALID", "bytes [91, +10)"));
+  EXPECT_THAT(violations[1].status, Is("INVALID_ARGUMENT/RANGE_INVALID",
+                                       "block 1 (index 10): bytes [100, +10) are not inside"));
+  EXPECT_THAT(violations[2].status,
+              Is("INVALID_ARGUMENT/RANGE_INVALID", "block 0 (index 9): bytes [91, +10)"));
   EXPECT_THAT(violations[3].status, Is("INVALID_ARGUMENT/RANGE_INVALID", "bytes [101, +0)"));
   EXPECT_THAT(violations[4].status, Is("NOT_FOUND/ARENA_NOT_FOUND"));
 }

@@ -137,9 +137,10 @@ TEST_F(BadInputTest, BlocksThatDoNotFit) {
   EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 1, bytes, 2); }),
               Is(range, AllOf(HasSubstr("buffers[0].strided"), HasSubstr("are not inside"))));
   EXPECT_THAT(sent([&](Transfer& t) { t.blocks = end_.arena.Blocks(1, 64, {bytes / 64 - 1}); }),
-              Is(range, AllOf(HasSubstr("buffers[0].blocks"), HasSubstr("are not inside"))));
+              Is(range, AllOf(HasSubstr("buffers[0].blocks: block 0 (index 127): bytes"),
+                              HasSubstr("are not inside"))));
   EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 8, UINT64_MAX, 2); }),
-              Is(range, HasSubstr("overflow")));
+              Is(range, HasSubstr("buffers[0].strided: block 1 ends beyond 2^64")));
   EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 1, 0, 1048577); }),
               Is(range, HasSubstr("at most 1048576 blocks")));
   EXPECT_THAT(sent([&](Transfer& t) {
@@ -155,7 +156,8 @@ TEST_F(BadInputTest, BlocksThatDoNotFit) {
   Transfer twice = Keyed("k");
   twice.blocks = end_.arena.Blocks(0, 64, {1, 2, 1});
   EXPECT_THAT(end_.session.Receive(end_.device, {twice}),
-              Is("INVALID_ARGUMENT/RANGE_OVERLAP", HasSubstr("at offset 64")));
+              Is("INVALID_ARGUMENT/RANGE_OVERLAP",
+                 HasSubstr("buffers[0].blocks: block 2 (index 1) writes bytes of")));
 }
 
 TEST_F(BadInputTest, EveryBadEntryIsListed) {

@@ -125,55 +125,6 @@ TEST_F(OperationsTest, TheDumpIsStableAndWhole) {
   EXPECT_THAT(send.Cancel(), IsOk());
 }
 
-TEST_F(OperationsTest, FlightDumpsOfTwoNodesTellWhoLacksWhat) {
-  Start();
-  End source = OpenEnd(0, 4096, 0, "trainer"), destination = OpenEnd(1, 4096, 0, "server");
-  const std::string dumps = node(0).runtime_dir();
-  const auto dump = [&](int i) {
-    const std::string file = absl::StrCat(dumps, "/", i, ".flight");
-    const Finished finished = RunProgram(
-        {FerryctlProgram(), "--runtime-dir", node(i).runtime_dir(), "flight", "dump", "-o", file});
-    EXPECT_EQ(finished.status, 0) << finished.output;
-    return file;
-  };
-  const auto diff = [&](int expected_status) {
-    return Ferryctl(absl::StrCat("flight diff ", dump(0), " ", dump(1)), expected_status);
-  };
-  EXPECT_THAT(diff(0), HasSubstr("0 without their other half"));
-
-  // One end names another key, and gave up before on the right one.
-  Batch first =
-      Must(destination.session.Receive(2, {Transfer(0, "step-1", {destination.arena.All()})}));
-  ASSERT_THAT(first.Cancel(), IsOk());
-  ASSERT_THAT(first.Wait(), Not(IsOk()));
-  Batch send = Must(source.session.Send(0, {Transfer(2, "step-1", {source.arena.All()})}));
-  Batch receive =
-      Must(destination.session.Receive(2, {Transfer(0, "step-2", {destination.arena.All()})}));
-  ASSERT_TRUE(
-      Await([&] { return node(1).admin().Dump().find("offers waiting 1") != std::string::npos; }));
-  const std::string text = diff(8);
-  EXPECT_THAT(text,
-              HasSubstr("node-b lacks the receive of key 'step-1' from device 0 to device 2"));
-  EXPECT_THAT(text, HasSubstr("ended"));
-  EXPECT_THAT(text, HasSubstr("CANCELLED"));
-  EXPECT_THAT(text, HasSubstr("node-b has the offer"));
-  EXPECT_THAT(text, HasSubstr("node-a lacks the send of key 'step-2'"));
-  EXPECT_THAT(text, HasSubstr("waits at node-b: the key differs"));
-  EXPECT_THAT(
-      Ferryctl(absl::StrCat("--json flight diff ", dumps, "/0.flight ", dumps, "/1.flight"), 8),
-      HasSubstr("\"lacks\":[{\"node\":"));
-  EXPECT_THAT(send.Cancel(), IsOk());
-  EXPECT_THAT(receive.Cancel(), IsOk());
-
-  EXPECT_THAT(Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", dumps, "/0.flight"), 1),
-              HasSubstr("both are of node-a"));
-  EXPECT_THAT(Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", dumps, "/none"), 3),
-              HasSubstr("/none"));
-  EXPECT_THAT(Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", FerryctlProgram()), 1),
-              HasSubstr("no JSON object"));
-  Ferryctl("flight", 2);
-}
-
 TEST_F(OperationsTest, HealthIsToldByTheStandardProtocol) {
   Start({.nodes = 1});
   for (const char* service : {"", "startup", "readiness", "liveness"}) {

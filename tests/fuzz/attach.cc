@@ -3,10 +3,10 @@
 // codec and the order of their frames. Steps: A, B a client's packet; a, b one with an fd; X, Y a
 // client is gone; T time passes (2^n ms); P, Q a packet of peer.sock, a request and a response.
 #include "base/check.h"
-#include "daemon/frame_order.h"
 #include "daemon/rpc/attach_codec.h"
 #include "tests/fuzz/daemon_core.h"
 #include "tests/fuzz/steps.h"
+#include "transfer/frame_order.h"
 
 namespace ferry::testing {
 namespace {

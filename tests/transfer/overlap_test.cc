@@ -144,6 +144,14 @@ TEST(OverlapTest, RandomLayoutsAgainstMarkingEveryByte) {
         ASSERT_NE(it, both.end()) << round;
         both.erase(it);  // of one layout: it has the byte twice
       }
+      const Range first = layouts[overlap.first].block(overlap.first_block);
+      const Range second = layouts[overlap.second].block(overlap.second_block);
+      for (const Range& block : {first, second}) {
+        EXPECT_EQ(block.arena, overlap.arena) << round;
+        EXPECT_LE(block.offset, overlap.offset) << round;
+        EXPECT_LT(overlap.offset - block.offset, block.length) << round;
+      }
+      EXPECT_FALSE(overlap.first == overlap.second && overlap.first_block == overlap.second_block);
     }
   }
   EXPECT_GT(apart, 2000u);

@@ -2,6 +2,8 @@
 // Links between nodes and the lossy network below them: see Simulation::Stream for what the engines
 // get to see of it.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -90,7 +92,8 @@ void Simulation::Wanted(int node, int peer) {
 
 void Simulation::Connect(int a, int b) {
   Link& link = LinkOf(a, b);
-  const bool cut = std::max(link.to[0].blocked_until, link.to[1].blocked_until) > now_;
+  const bool cut = std::max(link.to[0].roads[kStream].blocked_until,
+                            link.to[1].roads[kStream].blocked_until) > now_;
   const bool down = EngineAt(a) == nullptr || EngineAt(b) == nullptr;
   if (down || cut || link.unaware > 0 || Chance(20)) {
     for (const auto& [node, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
@@ -111,10 +114,10 @@ void Simulation::Connect(int a, int b) {
   for (const auto& [node, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
     const int end = EndOf(node, other);
     link.life[end] = nodes_[node].life;
-    link.to[end] = Stream();
-    // The first segment of a direction is the hello: it brings the link up at its end.
-    link.to[end].next_send = 1;
-    Transmit(other, node, 0, link.generation);
+    link.to[end] = Direction();
+    // The stream's first segment is the hello: it brings the link up at its end.
+    link.to[end].roads[kStream].next_send = 1;
+    Transmit(other, node, kStream, 0, link.generation);
   }
 }
 
@@ -158,7 +161,7 @@ void Simulation::Partition(int a, int b) {
   Say(absl::StrCat("partition between node-", a, " and node-", b,
                    which == 2 ? ", both ways" : ", one way"));
   for (uint64_t end : {0, 1}) {
-    if (which == end || which == 2) link.to[end].blocked_until = until;
+    if (which == end || which == 2) link.to[end].roads[kStream].blocked_until = until;
   }
   if (until - now_ < kSilence) return;  // heals before anybody calls it a loss
   After(kSilence, [this, a, b, generation = link.generation] {
@@ -166,66 +169,108 @@ void Simulation::Partition(int a, int b) {
   });
 }
 
-void Simulation::Carry(int from, int to, PeerMessage message) {
+void Simulation::Carry(int from, int to, std::vector<PeerMessage> messages) {
   Link& link = LinkOf(from, to);
   if (!link.up[EndOf(from, to)]) {
     return Fail(absl::StrCat("node-", from, " sends to node-", to,
-                             " over a link that it knows is down: ", Describe(message)));
+                             " over a link that it knows is down: ", Describe(messages[0])));
   }
-  Say(absl::StrCat("node-", from, " -> node-", to, ": ", Describe(message)));
-  ++count_.messages;
-  if (const Group* group = std::get_if<Group>(&message)) NoteGroup(from, to, *group);
-  if (const AttemptOver* over = std::get_if<AttemptOver>(&message); over && !over->status.ok()) {
-    failed_attempts_.insert(KeyOf(from, over->clique, over->attempt));
+  std::vector<PeerMessage> together;
+  for (PeerMessage& message : messages) {
+    Say(absl::StrCat("node-", from, " -> node-", to, ": ", Describe(message)));
+    ++count_.messages;
+    if (const Group* group = std::get_if<Group>(&message)) NoteGroup(from, to, *group);
+    if (const AttemptOver* over = std::get_if<AttemptOver>(&message); over && !over->status.ok()) {
+      failed_attempts_.insert(KeyOf(from, over->clique, over->attempt));
+    }
+    together.push_back(std::move(message));
+    if (Chance(70)) Frame(from, to, std::exchange(together, {}));
   }
-  if (!link.connected) return;
-  Stream& stream = link.to[EndOf(to, from)];
-  const uint64_t sequence = stream.next_send++;
-  stream.window.emplace(sequence, std::move(message));
-  Transmit(from, to, sequence, link.generation);
+  if (!together.empty()) Frame(from, to, std::move(together));
 }
 
-void Simulation::Transmit(int from, int to, uint64_t sequence, uint64_t generation) {
+void Simulation::Frame(int from, int to, std::vector<PeerMessage> messages) {
+  Link& link = LinkOf(from, to);
+  if (!link.connected) return;
+  Direction& direction = link.to[EndOf(to, from)];
+  PeerEvents frame{std::move(messages), {}, direction.said + 1};
+  direction.said += frame.events();
+  const bool neighbours = nodes_[from].host == nodes_[to].host;
+  const Road road = neighbours && Chance(60) ? kSocket : kStream;
+  Stream& stream = direction.roads[road];
+  const uint64_t sequence = stream.next_send++;
+  stream.window.emplace(sequence, std::move(frame));
+  Transmit(from, to, road, sequence, link.generation);
+}
+
+void Simulation::Transmit(int from, int to, Road road, uint64_t sequence, uint64_t generation) {
   Link& link = LinkOf(from, to);
   if (link.generation != generation) return;
-  Stream& stream = link.to[EndOf(to, from)];
+  Stream& stream = link.to[EndOf(to, from)].roads[road];
   if (sequence < stream.next_deliver || stream.arrived.contains(sequence)) return;
-  const bool blocked = stream.blocked_until > now_;
-  const bool lost = blocked || (!calm_ && Chance(profile_.wire));
+  const bool harmed = road == kStream && !calm_;
+  const bool lost = stream.blocked_until > now_ || (harmed && Chance(profile_.wire));
   if (lost) {
     ++count_.lost;
   } else {
-    const bool doubled = !calm_ && Chance(profile_.wire);
+    const bool doubled = harmed && Chance(profile_.wire);
     if (doubled) ++count_.doubled;
     for (int copies = doubled ? 2 : 1; copies > 0; --copies) {
-      After(Delay(Chance(10) ? 25 : 3),
-            [this, from, to, sequence, generation] { Arrive(from, to, sequence, generation); });
+      After(Delay(Chance(10) ? 25 : 3), [this, from, to, road, sequence, generation] {
+        Arrive(from, to, road, sequence, generation);
+      });
     }
   }
   // Sent again until it has arrived; the acknowledgement is thought.
   if (lost) {
-    After(absl::Milliseconds(5) + Delay(10),
-          [this, from, to, sequence, generation] { Transmit(from, to, sequence, generation); });
+    After(absl::Milliseconds(5) + Delay(10), [this, from, to, road, sequence, generation] {
+      Transmit(from, to, road, sequence, generation);
+    });
   }
 }
 
-void Simulation::Arrive(int from, int to, uint64_t sequence, uint64_t generation) {
+void Simulation::Arrive(int from, int to, Road road, uint64_t sequence, uint64_t generation) {
   Link& link = LinkOf(from, to);
   if (link.generation != generation) return;
-  Stream& stream = link.to[EndOf(to, from)];
+  const int end = EndOf(to, from);
+  Stream& stream = link.to[end].roads[road];
   if (sequence < stream.next_deliver || !stream.arrived.insert(sequence).second) return;
   if (sequence > stream.next_deliver) ++count_.reordered;
   while (stream.arrived.erase(stream.next_deliver) > 0) {
     const uint64_t next = stream.next_deliver++;
-    if (next == 0) {
+    if (road == kStream && next == 0) {
       Say(absl::StrCat("node-", to, ": link to node-", from, " is up"));
-      link.up[EndOf(to, from)] = true;
+      link.up[end] = true;
       // Both hellos say that there is NCCL; later it may be out of order for new transfers.
       RouteTable routes = RandomRoutes();
       routes[static_cast<size_t>(Route::kNccl)].available = true;
       EngineAt(to)->OnPeerUp(now_, PeerId(from), std::move(routes));
+      Touched(to);
     } else {
-      EngineAt(to)->OnMessage(now_, PeerId(from), std::move(stream.window.extract(next).mapped()));
+      PeerEvents frame = std::move(stream.window.extract(next).mapped());
+      if (frame.first_event > link.to[end].heard + 1) ++count_.early;
+      if (absl::Status put = link.to[end].order.Put(std::move(frame)); !put.ok()) {
+        return Fail(absl::StrCat("node-", to, " hears node-", from, ": ", put.ToString()));
+      }
+    }
+    Deliver(from, to);
+  }
+}
+
+void Simulation::Deliver(int from, int to) {
+  Link& link = LinkOf(from, to);
+  const int end = EndOf(to, from);
+  Direction& direction = link.to[end];
+  while (link.up[end]) {
+    std::optional<PeerEvents> events = direction.order.Take();
+    if (!events.has_value()) break;
+    if (events->first_event != direction.heard + 1) {
+      return Fail(absl::StrCat("node-", to, " is told event ", events->first_event, " of node-",
+                               from, ", but ", direction.heard + 1, " is next"));
+    }
+    direction.heard += events->events();
+    for (PeerMessage& message : events->messages) {
+      EngineAt(to)->OnMessage(now_, PeerId(from), std::move(message));
     }
     Touched(to);
   }

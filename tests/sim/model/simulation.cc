@@ -22,6 +22,7 @@ void SimulationCount::Add(const SimulationCount& other) {
   lost += other.lost;
   doubled += other.doubled;
   reordered += other.reordered;
+  early += other.early;
   resets += other.resets;
   partitions += other.partitions;
   crashes += other.crashes;
@@ -34,12 +35,12 @@ std::string SimulationCount::ToString() const {
   return absl::StrFormat(
       "halves   %d posted, %d ended OK, %d with an error\n"
       "traffic  %d messages, %d group launches\n"
-      "faults   %d in all: %d segments lost, %d doubled, %d reordered; %d link resets, %d "
-      "partitions;\n"
+      "faults   %d in all: %d segments lost, %d doubled, %d reordered; %d frames early;\n"
+      "         %d link resets, %d partitions;\n"
       "         %d daemons crashed; %d clients died, cancelled or poisoned;\n"
       "         %d launches failed, refused, hung or late; %d communicators evicted",
-      posted, ended_ok, ended_badly, messages, groups, faults(), lost, doubled, reordered, resets,
-      partitions, crashes, clients, launches, evictions);
+      posted, ended_ok, ended_badly, messages, groups, faults(), lost, doubled, reordered, early,
+      resets, partitions, crashes, clients, launches, evictions);
 }
 
 Simulation::Simulation(SimulationOptions options)
@@ -77,7 +78,11 @@ Simulation::Simulation(SimulationOptions options)
   engine_options_.grant_deadline = absl::Seconds(5);
   engine_options_.open_deadline = absl::Seconds(1);
   nodes_.resize(options.daemons);
-  for (int i = 0; i < options.daemons; ++i) Start(i);
+  const uint64_t hosts = 1 + Random(options.daemons);
+  for (int i = 0; i < options.daemons; ++i) {
+    nodes_[i].host = Random(hosts);
+    Start(i);
+  }
 }
 
 void Simulation::Start(int index) {
@@ -232,8 +237,10 @@ void Simulation::Pump(int index) {
       OnCommunicatorEnd(index, std::get<CommunicatorEnd>(order));
     }
   }
-  for (auto& [peer, message] : out.messages) {
-    Carry(index, static_cast<int>(peer.value()), std::move(message));
+  std::map<PeerId, std::vector<PeerMessage>> messages;
+  for (auto& [peer, message] : out.messages) messages[peer].push_back(std::move(message));
+  for (auto& [peer, said] : messages) {
+    Carry(index, static_cast<int>(peer.value()), std::move(said));
   }
   for (const Fired& fired : out.fired) OnFired(index, fired);
   for (PeerId peer : out.wanted_peers) Wanted(index, static_cast<int>(peer.value()));

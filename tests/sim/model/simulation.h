@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "tests/sim/model/host_communicators.h"
 #include "transfer/engine.h"
+#include "transfer/frame_order.h"
 
 namespace ferry {
 
@@ -42,11 +43,12 @@ struct SimulationCount {
   uint64_t messages = 0;  // of engines
   // Faults: of segments below a link, of links, of daemons.
   uint64_t lost = 0, doubled = 0, reordered = 0, resets = 0, partitions = 0, crashes = 0;
+  uint64_t early = 0;      // frames that overtook others by their link's other road
   uint64_t clients = 0;    // that died, cancelled or poisoned
   uint64_t launches = 0;   // that were made to fail, refuse, hang or be late
   uint64_t evictions = 0;  // of communicators, asked for
   uint64_t faults() const {
-    return lost + doubled + reordered + resets + partitions + crashes + clients + launches +
+    return lost + doubled + reordered + early + resets + partitions + crashes + clients + launches +
            evictions;
   }
   void Add(const SimulationCount& other);
@@ -104,6 +106,7 @@ class Simulation {
     std::set<HostCommunicators::Key> attempts;  // its groups were on
   };
   struct Node {
+    uint64_t host = 0;
     std::unique_ptr<TransferEngine> engine;  // null while it is down
     uint64_t life = 1;
     std::vector<uint32_t> sessions;
@@ -120,9 +123,18 @@ class Simulation {
   struct Stream {  // one direction
     uint64_t next_send = 0;
     uint64_t next_deliver = 0;
-    std::map<uint64_t, PeerMessage> window;  // not delivered
-    std::set<uint64_t> arrived;              // of these
-    absl::Time blocked_until;                // partitioned
+    std::map<uint64_t, PeerEvents> window;  // not delivered
+    std::set<uint64_t> arrived;             // of these
+    absl::Time blocked_until;               // partitioned
+  };
+  // Daemons of one host have a socket besides, which delays but loses nothing: each frame goes by
+  // either road, and FrameOrder is what puts the two in order.
+  enum Road { kStream, kSocket, kRoads };
+  struct Direction {
+    Stream roads[kRoads];
+    uint64_t said = 0;  // events
+    FrameOrder order;
+    uint64_t heard = 0;
   };
   struct Link {
     uint64_t generation = 0;
@@ -132,7 +144,7 @@ class Simulation {
     int unaware = 0;        // ends that have yet to notice the last loss
     bool up[2] = {};        // the engine at that end was told so
     uint64_t life[2] = {};  // of the node at that end, when it was connected
-    Stream to[2];           // towards that end
+    Direction to[2];        // towards that end
   };
   struct Rendezvous {  // both halves of one ucx launch
     uint64_t send = 0;
@@ -174,9 +186,11 @@ class Simulation {
   void BreakLink(int a, int b);
   void LoseLink(int node, int other, absl::string_view why);
   void Partition(int a, int b);
-  void Carry(int from, int to, PeerMessage message);
-  void Transmit(int from, int to, uint64_t sequence, uint64_t generation);
-  void Arrive(int from, int to, uint64_t sequence, uint64_t generation);
+  void Carry(int from, int to, std::vector<PeerMessage> messages);
+  void Frame(int from, int to, std::vector<PeerMessage> messages);
+  void Transmit(int from, int to, Road road, uint64_t sequence, uint64_t generation);
+  void Arrive(int from, int to, Road road, uint64_t sequence, uint64_t generation);
+  void Deliver(int from, int to);
   void NoteGroup(int from, int to, const Group& group);
 
   // --- Clients, daemons (clients.cc).

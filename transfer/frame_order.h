@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "daemon/peer_stream.h"
+#include "transfer/peer_message.h"
 
 namespace ferry {
 
@@ -20,15 +20,15 @@ class FrameOrder {
   // under way is far less.
   static constexpr size_t kMostHeld = 1 << 20;
 
-  // A frame with events. PROTOCOL_ERROR if some of them were said before, or more than kMostHeld
+  // What a frame says. PROTOCOL_ERROR if some of it was said before, or more than kMostHeld events
   // wait already.
-  absl::Status Put(PeerFrame frame);
-  // The one that is next, if it is here.
-  std::optional<PeerFrame> Take();
+  absl::Status Put(PeerEvents said);
+  // What is next, if it is here.
+  std::optional<PeerEvents> Take();
 
  private:
   uint64_t next_ = 1;
-  std::map<uint64_t, PeerFrame> held_;  // by first event; none overlap
+  std::map<uint64_t, PeerEvents> held_;  // by first event; none overlap
   size_t held_events_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/frame_order.h"
+#include "transfer/frame_order.h"
 
 #include <iterator>
 #include <limits>
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-absl::Status FrameOrder::Put(PeerFrame frame) {
+absl::Status FrameOrder::Put(PeerEvents said) {
   const auto refuse = [](const std::string& what) {
     return Error(absl::StatusCode::kUnavailable, Reason::kProtocolError, what);
   };
@@ -19,11 +19,11 @@ absl::Status FrameOrder::Put(PeerFrame frame) {
     return refuse(absl::StrCat(held_events_, " events wait for event ", next_));
   }
   // An older daemon does not number its frames, which all come by one road.
-  if (frame.first_event == 0) {
-    frame.first_event = held_.empty() ? next_ : end_of(*held_.rbegin());
+  if (said.first_event == 0) {
+    said.first_event = held_.empty() ? next_ : end_of(*held_.rbegin());
   }
-  const uint64_t first = frame.first_event;
-  const uint64_t count = frame.events();
+  const uint64_t first = said.first_event;
+  const uint64_t count = said.events();
   const auto after = held_.lower_bound(first);
   if (first < next_ || first > std::numeric_limits<uint64_t>::max() - count ||
       (after != held_.end() && after->first < first + count) ||
@@ -31,16 +31,16 @@ absl::Status FrameOrder::Put(PeerFrame frame) {
     return refuse(absl::StrCat("events ", first, " and following were said twice"));
   }
   held_events_ += count;
-  held_.emplace_hint(after, first, std::move(frame));
+  held_.emplace_hint(after, first, std::move(said));
   return absl::OkStatus();
 }
 
-std::optional<PeerFrame> FrameOrder::Take() {
+std::optional<PeerEvents> FrameOrder::Take() {
   if (held_.empty() || held_.begin()->first != next_) return std::nullopt;
-  PeerFrame frame = std::move(held_.extract(held_.begin()).mapped());
-  next_ += frame.events();
-  held_events_ -= frame.events();
-  return frame;
+  PeerEvents said = std::move(held_.extract(held_.begin()).mapped());
+  next_ += said.events();
+  held_events_ -= said.events();
+  return said;
 }
 
 }  // namespace ferry

@@ -1,33 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/frame_order.h"
+#include "transfer/frame_order.h"
 
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "tests/daemon/support.h"
+#include "tests/transfer/two_daemons.h"
 
 namespace ferry {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::Is;
 using ::testing::IsEmpty;
 
 constexpr uint64_t kLastNumber = std::numeric_limits<uint64_t>::max();
 
 // Events that have their numbers as ids.
-PeerFrame Events(uint64_t first, uint64_t count) {
-  PeerFrame frame;
-  frame.first_event = first;
-  for (uint64_t i = 0; i < count; ++i) frame.arenas_gone.push_back(ArenaId(first + i));
-  return frame;
+PeerEvents Events(uint64_t first, uint64_t count) {
+  PeerEvents said;
+  said.first_event = first;
+  for (uint64_t i = 0; i < count; ++i) said.arenas_gone.push_back(ArenaId(first + i));
+  return said;
+}
+
+auto Refused(const char* text) {
+  return AllOf(Fails(absl::StatusCode::kUnavailable, Reason::kProtocolError), Says(text));
 }
 
 std::vector<uint64_t> TakeAll(FrameOrder& order) {
   std::vector<uint64_t> ids;
-  while (auto frame = order.Take()) {
-    for (const ArenaId id : frame->arenas_gone) ids.push_back(id.value());
+  while (auto said = order.Take()) {
+    for (const ArenaId id : said->arenas_gone) ids.push_back(id.value());
   }
   return ids;
 }
@@ -35,29 +39,29 @@ std::vector<uint64_t> TakeAll(FrameOrder& order) {
 TEST(FrameOrder, WhatIsNextComesOutAtOnce) {
   FrameOrder order;
   EXPECT_THAT(TakeAll(order), IsEmpty());
-  EXPECT_THAT(order.Put(Events(1, 2)), Is("OK"));
+  EXPECT_TRUE(order.Put(Events(1, 2)).ok());
   EXPECT_THAT(TakeAll(order), ElementsAre(1, 2));
-  EXPECT_THAT(order.Put(Events(3, 1)), Is("OK"));
+  EXPECT_TRUE(order.Put(Events(3, 1)).ok());
   EXPECT_THAT(TakeAll(order), ElementsAre(3));
 }
 
 TEST(FrameOrder, WhatIsAheadWaitsForItsTurn) {
   FrameOrder order;
-  EXPECT_THAT(order.Put(Events(6, 1)), Is("OK"));
-  EXPECT_THAT(order.Put(Events(2, 3)), Is("OK"));
+  EXPECT_TRUE(order.Put(Events(6, 1)).ok());
+  EXPECT_TRUE(order.Put(Events(2, 3)).ok());
   EXPECT_THAT(TakeAll(order), IsEmpty());
-  EXPECT_THAT(order.Put(Events(1, 1)), Is("OK"));
+  EXPECT_TRUE(order.Put(Events(1, 1)).ok());
   EXPECT_THAT(TakeAll(order), ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(order.Put(Events(5, 1)), Is("OK"));
+  EXPECT_TRUE(order.Put(Events(5, 1)).ok());
   EXPECT_THAT(TakeAll(order), ElementsAre(5, 6));
 }
 
 TEST(FrameOrder, FramesWithoutNumbersAreInTheOrderOfTheirComing) {
   FrameOrder order;
   for (const uint64_t id : {7, 8, 9}) {
-    PeerFrame frame = Events(id, 2);
-    frame.first_event = 0;
-    EXPECT_THAT(order.Put(std::move(frame)), Is("OK"));
+    PeerEvents said = Events(id, 2);
+    said.first_event = 0;
+    EXPECT_TRUE(order.Put(std::move(said)).ok());
   }
   EXPECT_THAT(TakeAll(order), ElementsAre(7, 8, 8, 9, 9, 10));
 }
@@ -79,31 +83,30 @@ TEST(FrameOrder, NoEventIsTakenTwice) {
                                                   {kLastNumber, 1},
                                                   {kLastNumber - 1, 2}}) {
     FrameOrder order;
-    for (PeerFrame& frame : std::vector{Events(1, 2), Events(5, 3), Events(9, 1)}) {
-      ASSERT_THAT(order.Put(std::move(frame)), Is("OK"));
+    for (PeerEvents& said : std::vector{Events(1, 2), Events(5, 3), Events(9, 1)}) {
+      ASSERT_TRUE(order.Put(std::move(said)).ok());
       TakeAll(order);
     }
-    EXPECT_THAT(order.Put(Events(first, count)), Is("UNAVAILABLE/PROTOCOL_ERROR", "said twice"))
-        << first << ", " << count;
-    EXPECT_THAT(order.Put(Events(8, 1)), Is("OK"));
-    EXPECT_THAT(order.Put(Events(3, 2)), Is("OK"));
+    EXPECT_THAT(order.Put(Events(first, count)), Refused("said twice")) << first << ", " << count;
+    EXPECT_TRUE(order.Put(Events(8, 1)).ok());
+    EXPECT_TRUE(order.Put(Events(3, 2)).ok());
     EXPECT_THAT(TakeAll(order), ElementsAre(3, 4, 5, 6, 7, 8, 9));
   }
 }
 
 TEST(FrameOrder, WhatWaitsHasABound) {
   FrameOrder order;
-  EXPECT_THAT(order.Put(Events(2, FrameOrder::kMostHeld)), Is("OK"));
-  EXPECT_THAT(order.Put(Events(2 + FrameOrder::kMostHeld, 1)), Is("OK"));
+  EXPECT_TRUE(order.Put(Events(2, FrameOrder::kMostHeld)).ok());
+  EXPECT_TRUE(order.Put(Events(2 + FrameOrder::kMostHeld, 1)).ok());
   EXPECT_THAT(order.Put(Events(3 + FrameOrder::kMostHeld, 1)),
-              Is("UNAVAILABLE/PROTOCOL_ERROR", "1048577 events wait for event 1"));
+              Refused("1048577 events wait for event 1"));
 }
 
 TEST(FrameOrder, WhatWasTakenDoesNotCount) {
   FrameOrder order;
   uint64_t next = 1;
   for (int i = 0; i < 3; ++i, next += FrameOrder::kMostHeld) {
-    EXPECT_THAT(order.Put(Events(next, FrameOrder::kMostHeld)), Is("OK"));
+    EXPECT_TRUE(order.Put(Events(next, FrameOrder::kMostHeld)).ok());
     EXPECT_EQ(TakeAll(order).size(), FrameOrder::kMostHeld);
   }
 }

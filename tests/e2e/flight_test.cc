@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flight dumps of two nodes, compared: what people ask when a transfer does not finish.
+#include <filesystem>
+#include <regex>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "tests/support/fixtures.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class FlightTest : public ClusterTest {
+ protected:
+  std::string Ferryctl(const std::string& command, int expected_status = 0) {
+    std::vector<std::string> arguments = {FerryctlProgram()};
+    for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
+    const Finished finished = RunProgram(arguments);
+    EXPECT_EQ(finished.status, expected_status) << command << "\n" << finished.output;
+    return finished.output;
+  }
+};
+
+TEST_F(FlightTest, DumpsOfTwoNodesTellWhoLacksWhat) {
+  Start();
+  End source = OpenEnd(0, 4096, 0, "trainer"), destination = OpenEnd(1, 4096, 0, "server");
+  const std::string dumps = node(0).runtime_dir();
+  const auto diff = [&](int expected_status) {
+    for (size_t i : {0, 1}) {
+      const std::string& directory = node(i).runtime_dir();
+      Ferryctl(
+          absl::StrCat("--runtime-dir ", directory, " flight dump -o ", dumps, "/", i, ".flight"));
+    }
+    return Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", dumps, "/1.flight"),
+                    expected_status);
+  };
+  EXPECT_THAT(diff(0), HasSubstr("0 without their other half"));
+
+  // One end names another key, and gave up before on the right one.
+  Batch first =
+      Must(destination.session.Receive(2, {Transfer(0, "step-1", {destination.arena.All()})}));
+  ASSERT_THAT(first.Cancel(), IsOk());
+  ASSERT_THAT(first.Wait(), Not(IsOk()));
+  Batch send = Must(source.session.Send(0, {Transfer(2, "step-1", {source.arena.All()})}));
+  Batch receive =
+      Must(destination.session.Receive(2, {Transfer(0, "step-2", {destination.arena.All()})}));
+  ASSERT_TRUE(
+      Await([&] { return node(1).admin().Dump().find("offers waiting 1") != std::string::npos; }));
+  const std::string text = diff(8);
+  EXPECT_THAT(text,
+              HasSubstr("node-b lacks the receive of key 'step-1' from device 0 to device 2"));
+  EXPECT_THAT(text, HasSubstr("ended"));
+  EXPECT_THAT(text, HasSubstr("CANCELLED"));
+  EXPECT_THAT(text, HasSubstr("node-b has the offer"));
+  EXPECT_THAT(text, HasSubstr("node-a lacks the send of key 'step-2'"));
+  EXPECT_THAT(text, HasSubstr("waits at node-b: the key differs"));
+  EXPECT_THAT(
+      Ferryctl(absl::StrCat("--json flight diff ", dumps, "/0.flight ", dumps, "/1.flight"), 8),
+      HasSubstr("\"lacks\":[{\"node\":"));
+  EXPECT_THAT(send.Cancel(), IsOk());
+  EXPECT_THAT(receive.Cancel(), IsOk());
+
+  EXPECT_THAT(Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", dumps, "/0.flight"), 1),
+              HasSubstr("both are of node-a"));
+  EXPECT_THAT(Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", dumps, "/none"), 3),
+              HasSubstr("/none"));
+  EXPECT_THAT(Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", FerryctlProgram()), 1),
+              HasSubstr("no JSON object"));
+  Ferryctl("flight", 2);
+}
+
+// `text` without what differs from run to run.
+std::string Timeless(std::string text) {
+  const std::pair<const char*, const char*> differs[] = {
+      {"domain [0-9a-f]+", "domain D"},
+      {"posted [0-9.]+ [a-z]+ before", "posted T before"},
+      {"session [0-9]+ \\(transfer [0-9]+\\)", "session S (transfer X)"}};
+  for (const auto& [pattern, name] : differs) {
+    text = std::regex_replace(text, std::regex(pattern), name);
+  }
+  return text;
+}
+
+// The README shows what the example prints, in lines that begin with four blanks.
+TEST_F(FlightTest, TheTransferThatDoesNotFinishIsToldAsInTheReadme) {
+  const std::string readme = ReadFile(FERRY_SOURCE "/README.md");
+  const std::string command = "    $ examples/stuck-transfer\n";
+  const size_t begin = readme.find(command);
+  ASSERT_NE(begin, std::string::npos);
+  std::istringstream lines(readme.substr(begin + command.size()));
+  std::string expected;
+  for (std::string line; std::getline(lines, line) && line.rfind("    ", 0) == 0;) {
+    absl::StrAppend(&expected, line.substr(4), "\n");
+  }
+
+  Start();
+  const std::string &a = node(0).runtime_dir(), &b = node(1).runtime_dir();
+  const std::string programs = std::filesystem::path(FerryctlProgram()).parent_path();
+  const Finished played =
+      RunProgram({"/usr/bin/env", absl::StrCat("PATH=", programs, ":", getenv("PATH")),
+                  FERRY_SOURCE "/examples/stuck-transfer", a, b});
+  EXPECT_EQ(played.status, 0);
+  const std::string printed =
+      absl::StrReplaceAll(played.output, {{a, "/tmp/ferry-a"}, {b, "/tmp/ferry-b"}});
+  EXPECT_EQ(Timeless(printed), Timeless(expected));
+}
+
+}  // namespace
+}  // namespace ferry::testing
