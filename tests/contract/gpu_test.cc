@@ -71,7 +71,8 @@ TEST_F(GpuCopies, SmallOnesGoBeforeWhatIsLeftOfLargeOnes) {
 
 TEST_F(GpuCopies, AnAbortIsAnsweredWhenNothingIsUnderWay) {
   fake_cuda_hold_copies(1);
-  rig_.Launch(0, {{1, {{0, kArena}}, {{0, kArena}}}, {2, {{0, 8}}, {{kMiB, 8}}}});
+  constexpr uint64_t kMost = kArena - kMiB;
+  rig_.Launch(0, {{1, {{0, kMost}}, {{0, kMost}}}, {2, {{0, 8}}, {{kMost, 8}}}});
   Settle();
   rig_.Abort(1, 1, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the test wants it"));
   Settle();
