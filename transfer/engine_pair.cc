@@ -366,6 +366,10 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
 }
 
 void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& status) {
+  if (receive.late) {  // nothing would end the next launch
+    const absl::Status why = receive.why.ok() ? ExecutingStatus(receive) : receive.why;
+    return EndPair(receive, why, ForOther(receive, why));
+  }
   const SourceHalf source = SourceOf(receive);
   const Route next = NextRoute(receive, source);
   out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
