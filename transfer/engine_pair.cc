@@ -367,7 +367,7 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
 
 void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& status) {
   if (receive.late) {  // nothing would end the next launch
-    const absl::Status why = receive.why.ok() ? ExecutingStatus(receive) : receive.why;
+    const absl::Status why = ExecutingStatus(receive);
     return EndPair(receive, why, ForOther(receive, why));
   }
   const SourceHalf source = SourceOf(receive);

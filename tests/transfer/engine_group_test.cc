@@ -214,6 +214,32 @@ TEST_F(EngineGroupTest, WithoutACommunicatorTheNextRouteIsTaken) {
   two_.ExpectNothingLeft();
 }
 
+// The rest of it is to take another route when its deadline passes, and waits for a group to end:
+// the next launch would have no deadline.
+TEST_F(EngineGroupTest, WhatIsLateTakesNoOtherRoute) {
+  TransferSpec spec = SpecOf(Side::kReceive, "large", 0, 2, 25'000);
+  spec.deadline = two_.now + absl::Seconds(1);
+  const TransferId send = two_.Post(SpecOf(Side::kSend, "large", 0, 2, 25'000));
+  const TransferId receive = two_.Post(spec);
+  two_.Run();
+  ASSERT_THAT(Groups(kB), SizeIs(2));
+  two_.opens_well = false;
+  Done(kA, absl::InternalError("the kernel failed"));
+  Done(kA, absl::AbortedError("aborted"));
+  ASSERT_THAT(two_.daemons[kA].opens, SizeIs(2));  // for the rest
+  const CommunicatorOpen open = two_.daemons[kA].opens.back();
+  two_.a().OnCommunicatorFailed(two_.now, open.clique, open.attempt, RouteRefused());
+  two_.Run();
+  two_.Advance(absl::Seconds(2));
+  EXPECT_FALSE(two_.IsOver(kB, receive));
+  for (int i = 0; i < 2; ++i) Done(kB, absl::AbortedError("aborted"));
+  for (int node : {kA, kB}) EXPECT_THAT(two_.daemons[node].launches, IsEmpty());
+  const auto executing = Fails(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting);
+  EXPECT_THAT(two_.StatusOf(kA, send), executing);
+  EXPECT_THAT(two_.StatusOf(kB, receive), executing);
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EngineGroupTest, ALostLinkAbortsItsGroups) {
   const auto [send, receive] = Pair("k");
   two_.Run();
