@@ -43,13 +43,10 @@ StatusPtr Life::StatusAtEnd(uint64_t transfer, uint32_t timeline, uint64_t value
     const bool exact = begin_[timeline].failures == 0;
     if (exact && own.failures == 1 && value > own.first_failed) return nullptr;
   }
-  return UnknownEnding(transfer, "nobody asked before the session ended");
-}
-
-StatusPtr UnknownEnding(uint64_t transfer, const std::string& why) {
   return Error(
       kNotFound, kReasonTransferNotFound,
-      "transfer " + std::to_string(transfer) + " is over, but how it ended is not known: " + why);
+      "transfer " + std::to_string(transfer) +
+          " is over, but how it ended is not known: nobody asked before the session ended");
 }
 
 }  // namespace ferry::client

@@ -52,7 +52,4 @@ class Life {
   StatusPtr cause_;
 };
 
-// "transfer 7 is over, but how it ended is not known: why".
-StatusPtr UnknownEnding(uint64_t transfer, const std::string& why);
-
 }  // namespace ferry::client
