@@ -324,6 +324,22 @@ TEST_F(ApiTest, AStreamMayBeFarAheadOfItsAnswers) {
   EXPECT_THAT(ended, IsOk());
 }
 
+TEST_F(ApiTest, AFailureThatIsNoLongerKeptIsSaidToBe) {
+  Start({.nodes = 1, .limits = "session_failures: 2"});
+  End end = OpenEnd(0, 4096);
+  std::vector<Transfer> receives;
+  for (int i = 0; i < 5; ++i) {
+    receives.emplace_back(1, absl::StrCat("never ", i), std::vector<Range>{end.arena.Range(i, 1)});
+  }
+  Batch batch = Must(end.session.Receive(0, receives));
+  EXPECT_THAT(batch.Cancel(), IsOk());
+  EXPECT_THAT(batch.Wait(kSoon),
+              Is("NOT_FOUND/TRANSFER_NOT_FOUND",
+                 HasSubstr("more than 2 failed since (limits.session_failures)")));
+  EXPECT_THAT(batch.TransferStatus(2), Is("NOT_FOUND/TRANSFER_NOT_FOUND"));
+  EXPECT_THAT(batch.TransferStatus(4), Is("CANCELLED/CANCELLED"));
+}
+
 TEST_F(ApiTest, TransfersTellWhereTheyStand) {
   Start({.nodes = 1});
   RawSession session(node(0).client_dir());
