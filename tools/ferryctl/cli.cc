@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -96,7 +97,8 @@ int RunFerryctl(int argc, char** argv) {
   // What nobody could read was not done.
   errno = 0;
   if (result.ok() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
-    result = absl::UnknownError(absl::StrCat("print the result: ", strerror(errno)));
+    // An earlier write failed, if it was not this one.
+    result = absl::ErrnoToStatus(errno != 0 ? errno : EIO, "print the result");
   }
   if (result.ok()) return *result;
   std::fprintf(stderr, "%s%s\n", globals.json ? "" : "ferryctl: ",
