@@ -114,7 +114,7 @@ absl::Status Daemon::Impl::OpenDoor() {
         std::move(socket), UniqueFd(),
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
           absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
-          if (!request.ok() || packet.truncated || packet.fds_lost) {
+          if (!request.ok() || packet.truncated) {  // descriptors nobody asked for may be lost
             FERRY_LOG_LIMITED(warn, "peer_socket.garbage",
                               LogFields("pid", who.pid, "uid", who.uid), "sent no request; closed");
             PeerSocketResponse response;

@@ -123,7 +123,7 @@ class SessionTable {
   void Reply(Door::ConnectionId connection, const AttachReply& reply,
              const std::vector<int>& fds = {});
   void Refuse(Door::ConnectionId connection, uint64_t sequence, absl::Status why);
-  // Refuses a connection that has no session, and closes it.
+  // Refuses a connection, and closes it, with its session if it has one.
   void TurnAway(Door::ConnectionId connection, uint64_t sequence, const Credentials& credentials,
                 absl::Status why);
   bool Known(Door::ConnectionId connection) const {
