@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes between devices of every kind: sizes, offsets, ranges of every form, batches at once.
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <random>
+#include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/gpu_fixture.h"
 
@@ -304,6 +307,18 @@ TEST_F(MultiGpuRouteTest, UcxSaysHowItGetsTheMemoryOfGpus) {
                                ::testing::HasSubstr(absl::StrCat("at device ", destination.device,
                                                                  " staged: transfer.ucx"))));
   EXPECT_THAT(node(0).admin().Status().ucx(), ::testing::HasSubstr("memory of GPUs staged"));
+}
+
+TEST_F(MultiGpuRouteTest, UcxIsNotGivenTheMemoryOfGpusWithoutRdma) {
+  if (!Need(2)) return;
+  StartNodes(2, 2);
+  if (!NeedUcx()) return;
+  std::error_code error;
+  const bool rdma = !std::filesystem::is_empty("/sys/class/infiniband", error) && !error;
+  EXPECT_EQ(absl::StrContains(node(0).admin().Status().ucx(),
+                              "memory of GPUs staged: this host has no RDMA adapter"),
+            !rdma)
+      << node(0).admin().Status().ucx();
 }
 
 }  // namespace
