@@ -38,16 +38,23 @@ std::string Tls(const std::string& host, absl::string_view gpu, bool with_gpu) {
   return with_gpu ? absl::StrCat(host, ",", gpu) : host;
 }
 
+// Messages from this size on go by rendezvous, smaller ones in one fragment (which takes as much
+// with every transport). Never in several: a receive whose first fragment has come can be
+// cancelled no more, and belongs to no endpoint, so that it would wait for the others of a lost
+// peer for ever.
+constexpr char kRendezvousFrom[] = "8K";
+
 UcxWorker::Settings NetSettings(const UcxOptions& options, bool with_gpu) {
-  return {{"TLS", Tls(options.net_tls, "cuda_copy,gdr_copy", with_gpu)},
-          {"NET_DEVICES", options.net_devices}};
+  return WithDefaults({{"TLS", Tls(options.net_tls, "cuda_copy,gdr_copy", with_gpu)},
+                       {"NET_DEVICES", options.net_devices}},
+                      {{"RNDV_THRESH", kRendezvousFrom}});
 }
 
 UcxWorker::Settings ShmSettings(const UcxOptions& options, bool with_gpu) {
   // The receiver reads: nobody but ourselves ever writes into our clients' memory, so that an op
   // whose requests have returned is really over, whatever the peer is doing.
   return WithDefaults({{"TLS", Tls(options.shm_tls, "cuda_copy,cuda_ipc", with_gpu)}},
-                      {{"RNDV_SCHEME", "get_zcopy"}});
+                      {{"RNDV_SCHEME", "get_zcopy"}, {"RNDV_THRESH", kRendezvousFrom}});
 }
 }  // namespace
 
