@@ -1,9 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fixtures.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace ferry::testing {
+namespace {
+
+// GPUs' memory is looked at by way of so much of ours: fresh pages cost more than the copies.
+constexpr uint64_t kFillAtOnce = 4 * kMiB;
+
+}  // namespace
+
+::testing::AssertionResult Has(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
+  uint64_t same = 0;
+  if (ferry_arena_cuda_device(arena.get()) < 0) {
+    same = FirstDifference(static_cast<const char*>(arena.data()) + offset, bytes, seed);
+  } else {
+    std::string seen(std::min(bytes, kFillAtOnce), '\0');
+    for (uint64_t size = 0; same < bytes; same += size) {
+      size = std::min(bytes - same, kFillAtOnce);
+      const Status read = arena.Read(offset + same, seen.data(), size);
+      if (!read.ok()) return ::testing::AssertionFailure() << read.ToString();
+      const uint64_t alike = FirstDifference(seen.data(), size, seed, same);
+      if (alike != size) {
+        same += alike;
+        break;
+      }
+    }
+  }
+  if (same == bytes) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << "differs from pattern " << seed << " at " << same << " of " << bytes;
+}
+
+void Fill(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
+  if (ferry_arena_cuda_device(arena.get()) < 0) {
+    return FillPattern(static_cast<char*>(arena.data()) + offset, bytes, seed);
+  }
+  std::string pattern(std::min(bytes, kFillAtOnce), '\0');
+  for (uint64_t at = 0, size = 0; at < bytes; at += size) {
+    size = std::min(bytes - at, kFillAtOnce);
+    FillPattern(pattern.data(), size, seed, at);
+    const Status written(ferry_arena_write(arena.get(), offset + at, pattern.data(), size));
+    EXPECT_TRUE(written.ok()) << written.ToString();
+  }
+}
 
 const RouteCase kLocalRoute = {"local", FERRY_ROUTE_LOCAL, true, ""};
 const RouteCase kMappedRoute = {"mapped", FERRY_ROUTE_MAPPED, false, ""};

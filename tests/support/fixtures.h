@@ -31,30 +31,9 @@ T Must(Result<T> result) {
   return std::move(*result);
 }
 
-inline ::testing::AssertionResult Has(const Arena& arena, uint64_t offset, uint64_t bytes,
-                                      uint64_t seed) {
-  std::string seen;
-  const char* data = static_cast<const char*>(arena.data()) + offset;
-  if (ferry_arena_cuda_device(arena.get()) >= 0) {
-    seen.resize(bytes);
-    const Status read = arena.Read(offset, seen.data(), bytes);
-    if (!read.ok()) return ::testing::AssertionFailure() << read.ToString();
-    data = seen.data();
-  }
-  const uint64_t at = FirstDifference(data, bytes, seed);
-  if (at == bytes) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure()
-         << "differs from pattern " << seed << " at " << at << " of " << bytes;
-}
-inline void Fill(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
-  if (ferry_arena_cuda_device(arena.get()) < 0) {
-    return FillPattern(static_cast<char*>(arena.data()) + offset, bytes, seed);
-  }
-  std::string pattern(bytes, '\0');
-  FillPattern(pattern.data(), bytes, seed);
-  const Status written(ferry_arena_write(arena.get(), offset, pattern.data(), bytes));
-  EXPECT_TRUE(written.ok()) << written.ToString();
-}
+// Whether the bytes there are the first ones of the stream of `seed`; makes them so. Of GPUs too.
+::testing::AssertionResult Has(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed);
+void Fill(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed);
 
 // One session with one arena on one device.
 struct End {

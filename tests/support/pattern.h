@@ -16,20 +16,21 @@ inline uint64_t PatternWord(uint64_t seed, uint64_t index) {
   return x ^ (x >> 29);
 }
 
-inline void FillPattern(void* data, uint64_t bytes, uint64_t seed) {
+// `at`: where in the stream they begin, a multiple of 8.
+inline void FillPattern(void* data, uint64_t bytes, uint64_t seed, uint64_t at = 0) {
   auto* out = static_cast<unsigned char*>(data);
   for (uint64_t i = 0; i * 8 < bytes; ++i) {
-    const uint64_t word = PatternWord(seed, i);
+    const uint64_t word = PatternWord(seed, at / 8 + i);
     const uint64_t left = bytes - i * 8;
     memcpy(out + i * 8, &word, left < 8 ? left : 8);
   }
 }
 
 // Where the bytes first differ from the stream of `seed` (to the word); `bytes` if nowhere.
-inline uint64_t FirstDifference(const void* data, uint64_t bytes, uint64_t seed) {
+inline uint64_t FirstDifference(const void* data, uint64_t bytes, uint64_t seed, uint64_t at = 0) {
   const auto* in = static_cast<const unsigned char*>(data);
   for (uint64_t i = 0; i * 8 < bytes; ++i) {
-    const uint64_t word = PatternWord(seed, i);
+    const uint64_t word = PatternWord(seed, at / 8 + i);
     const uint64_t left = bytes - i * 8;
     if (memcmp(in + i * 8, &word, left < 8 ? left : 8) != 0) return i * 8;
   }

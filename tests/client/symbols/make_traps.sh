@@ -1,20 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# make_traps.sh NM OUT LIBPROTOBUF ARCHIVE...: every function of theirs as a trap under the same name.
+# make_traps.sh NM JUMP OUT LIBPROTOBUF ARCHIVE...: every function of theirs as a trap under the same name.
 set -eu
-nm=$1 out=$2 protobuf=$3
-shift 3
+nm=$1 jump=$2 out=$3 protobuf=$4
+shift 4
 {
   "$nm" -D --defined-only "$protobuf"
   "$nm" --defined-only "$@"
-} 2>/dev/null | awk '
+} 2>/dev/null | awk -v jump="$jump" '
   BEGIN { print "  .text" }
   $2 ~ /^[TW]$/ && $3 ~ /^(grpc_|gpr_|upb_|_ZNK?4grpc|_ZNK?9grpc_core|_ZNK?6google8protobuf)/ && !seen[$3]++ {
     printf "  .globl %s\n  .type %s, @function\n%s:\n", $3, $3, $3
     names[n++] = $3
   }
   END {
-    print "  jmp ferry_trap_hit"
+    print "  " jump " ferry_trap_hit"
     print "  .section .note.GNU-stack,\"\",@progbits"
     if (n < 1000) exit 1
   }' > "$out"
