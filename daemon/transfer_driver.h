@@ -118,6 +118,8 @@ class TransferDriver {
     }
   };
 
+  // OK, or DEVICE_UNKNOWN with the node that has it.
+  absl::Status CheckOwn(GlobalDeviceId device) const;
   void Carry(Outbox outbox);
   CommTable::Hooks CommHooks();
   // Our part of each chunk of a group.
