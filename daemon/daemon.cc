@@ -35,14 +35,19 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+absl::Status NoDirectory(const char* doing, const std::string& path, const std::string& why) {
+  return Error(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
+               absl::StrCat(doing, path, ": ", why,
+                            "; choose another node.runtime_dir (--runtime-dir), or give uid ",
+                            geteuid(), " the right to this one"));
+}
+
 absl::Status MakeDirectory(const std::string& path, mode_t mode) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error || chmod(path.c_str(), mode) != 0) {
-    return Error(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
-                 absl::StrCat("make the directory ", path, ": ",
-                              error ? error.message() : std::string(strerror(errno)),
-                              "; choose another node.runtime_dir or run with the right to it"));
+  if (error) return NoDirectory("make the directory ", path, error.message());
+  if (chmod(path.c_str(), mode) != 0) {
+    return NoDirectory("set the mode of the directory ", path, strerror(errno));
   }
   return absl::OkStatus();
 }
@@ -52,10 +57,7 @@ absl::Status MakeDirectory(const std::string& path, mode_t mode) {
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/lock");
   UniqueFd lock(open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock.valid()) {
-    return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
-                      absl::StrCat("open ", path), errno);
-  }
+  if (!lock.valid()) return NoDirectory("open ", path, strerror(errno));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return Error(
         absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,

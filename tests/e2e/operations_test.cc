@@ -6,6 +6,7 @@
 #include <grpcpp/security/credentials.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -366,6 +367,25 @@ TEST(StartTest, BadConfigurations) {
   EXPECT_EQ(again.status, 0);
   EXPECT_EQ(again.output, printed.output);
   EXPECT_THAT(RunProgram({FerrydProgram(), "--version"}).output, HasSubstr("0.1.0"));
+}
+
+TEST(StartTest, ARuntimeDirectoryThatCannotBeHad) {
+  TemporaryDirectory directory;
+  WriteFile(directory / "file", "");
+  std::filesystem::create_directories(directory / "taken/lock");
+  const auto refused = [&](const std::string& path) {
+    const Finished started = RunProgram({FerrydProgram(), "--runtime-dir", path, "--gpus", "none"});
+    EXPECT_EQ(started.status, 1);
+    EXPECT_THAT(started.output,
+                HasSubstr(absl::StrCat("; choose another node.runtime_dir (--runtime-dir), or give "
+                                       "uid ",
+                                       geteuid(), " the right to this one")));
+    return started.output;
+  };
+  EXPECT_THAT(refused(directory / "file/ferry"),
+              HasSubstr("make the directory " + directory / "file/ferry" + ": Not a directory"));
+  EXPECT_THAT(refused(directory / "taken"),
+              HasSubstr("open " + directory / "taken/lock" + ": Is a directory"));
 }
 
 TEST(StartTest, ARuntimeDirectoryThatIsTooLongForSockets) {
