@@ -96,12 +96,10 @@ TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
   return counts;
 }
 
-size_t TransferDriver::CancelAll(const absl::Status& why) {
-  size_t asked = 0;
+void TransferDriver::CancelAll(const absl::Status& why) {
   for (const TransferEngine::Row& row : engine_.List(engine_.in_flight())) {
-    asked += engine_.Cancel(control_.Now(), row.transfer, why) ? 1 : 0;
+    engine_.Cancel(control_.Now(), row.transfer, why);
   }
-  return asked;
 }
 
 void TransferDriver::EndSession(SessionId session) {

@@ -308,9 +308,12 @@ TEST_F(OperationsTest, FerryctlDrainsAndUndrains) {
   Start({.nodes = 1});
   End end = OpenEnd(0, 4096);
   Batch send = Must(end.session.Send(0, {Transfer(1, "never", {end.arena.All()})}));
-  EXPECT_THAT(Ferryctl("drain --timeout 100ms"), HasSubstr("1"));
+  EXPECT_THAT(Ferryctl("drain --timeout 100ms", 6),
+              HasSubstr("1 transfer did not end within 100ms and had to be cut off"));
   EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/DRAINING"));
   EXPECT_THAT(end.session.Send(0, {Transfer(1, "k", {})}), Is("UNAVAILABLE/DRAINING"));
+  // Nothing is left, and what the last drain did is over.
+  EXPECT_EQ(Ferryctl("drain --timeout 100ms"), "drained\n");
   Ferryctl("undrain");
   End other = OpenEnd(0, 4096, 1);
   ExpectTransfer(end, other, "again");
