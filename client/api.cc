@@ -137,7 +137,7 @@ StatusPtr CheckTimeline(const char* doing, uint32_t timeline) {
 }
 
 StatusPtr WaitOver(Session* session, uint32_t timeline, uint64_t value, uint64_t timeout_ns) {
-  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("waiting for", timeline));
   switch (session->timelines().WaitOver(timeline, value, DeadlineAfter(timeout_ns))) {
     case Timelines::Wait::kReached:
@@ -153,7 +153,7 @@ StatusPtr WaitOver(Session* session, uint32_t timeline, uint64_t value, uint64_t
 }
 
 StatusPtr ResetOver(Session* session, uint32_t timeline) {
-  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("resetting", timeline));
   return session->ResetTimeline(timeline);
 }

@@ -123,7 +123,7 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
 
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                         std::unique_ptr<ferry_batch>* made) {
-  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckPointers(session.get(), batch));
   PostAnswer answer;
   std::shared_ptr<const Life> life;
@@ -139,7 +139,7 @@ StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch
 }
 
 StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns) {
-  if (!batch->session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(batch->session->CheckMine());
   Timelines& timelines = batch->session->timelines();
   switch (timelines.WaitOver(batch->timeline, batch->last_value(), DeadlineAfter(timeout_ns))) {
     case Timelines::Wait::kTimeout:
@@ -158,7 +158,7 @@ StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns) {
 bool BatchOver(const ferry_batch& batch) { return Reached(batch, batch.last_value()); }
 
 StatusPtr TransferStatus(ferry_batch* batch, size_t index) {
-  if (!batch->session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(batch->session->CheckMine());
   if (index >= batch->count) {
     return Error(kInvalidArgument, kReasonFieldInvalid,
                  "asking for transfer " + std::to_string(index) + " of a batch of " +
@@ -180,7 +180,7 @@ StatusPtr TransferStatus(ferry_batch* batch, size_t index) {
 }
 
 StatusPtr CancelBatch(ferry_batch* batch, const char* poison) {
-  if (!batch->session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(batch->session->CheckMine());
   for (size_t done = 0; done < batch->count; done += kIdsPerCall) {
     const size_t chunk = std::min(kIdsPerCall, batch->count - done);
     std::string response;

@@ -160,7 +160,7 @@ StatusPtr DefineOnStream(Session& session, ferry_cuda_stream stream, uint32_t ti
                          uint64_t value) {
   const std::string doing = "queueing on a stream that 'defined' counter " +
                             std::to_string(timeline) + " becomes " + std::to_string(value);
-  if (!session.Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session.CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
@@ -174,7 +174,7 @@ StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_s
                            uint32_t timeline, uint64_t value) {
   const std::string doing = "queueing on a stream the wait for 'over' counter " +
                             std::to_string(timeline) + " to reach " + std::to_string(value);
-  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
@@ -196,7 +196,7 @@ StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_s
 StatusPtr FireOnStream(ferry_prepared* prepared, ferry_cuda_stream stream, uint64_t* firing) {
   const std::string doing = "queueing a firing of prepared transfers on a stream";
   Session& session = *prepared->session;
-  if (!session.Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session.CheckMine());
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   return FirePreparedBy(prepared, firing, [&](const ferry_prepared::Place& place, uint64_t) {
@@ -210,7 +210,7 @@ StatusPtr WaitPreparedOnStream(ferry_prepared* prepared, ferry_cuda_stream strea
   const std::string doing = "queueing on a stream the wait for firing " + std::to_string(firing) +
                             " of prepared transfers";
   const std::shared_ptr<Session>& session = prepared->session;
-  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   const ferry_prepared::Place place = PlaceOf(*prepared);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/rpc.h"
-
 #include <string>
+
+#include "client/rpc.h"
+#include "client/timelines.h"
 
 namespace ferry::client {
 namespace {

@@ -129,7 +129,7 @@ Place PlaceOf(const ferry_prepared& prepared) {
 
 StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                            std::unique_ptr<ferry_prepared>* made) {
-  if (!session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckPointers(session.get(), batch));
   auto prepared = std::make_unique<ferry_prepared>(session, batch);
   if (session->reattaches()) {
@@ -158,7 +158,7 @@ StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBa
 }
 
 StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire) {
-  if (!prepared->session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.load()) return Released();
   {
     std::lock_guard lock(prepared->mutex);
@@ -204,7 +204,7 @@ std::string PreparedHangs(const ferry_prepared& prepared, uint64_t firing) {
 }
 
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns) {
-  if (!prepared->session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.load()) return Released();
   const Place place = PlaceOf(*prepared);
   if (place.first_id == 0) return PreparedStatus(prepared);
@@ -230,7 +230,7 @@ uint64_t PreparedOver(const ferry_prepared& prepared) {
 }
 
 StatusPtr PreparedStatus(ferry_prepared* prepared) {
-  if (!prepared->session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.load()) return Released();
   std::lock_guard lock(prepared->mutex);
   const Place& place = prepared->place;
@@ -243,7 +243,7 @@ StatusPtr PreparedStatus(ferry_prepared* prepared) {
 }
 
 StatusPtr ReleasePrepared(ferry_prepared* prepared) {
-  if (!prepared->session->Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.exchange(true)) return Released();
   if (prepared->kept_as != 0) prepared->session->Forget(prepared->kept_as);
   const Place place = PlaceOf(*prepared);

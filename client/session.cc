@@ -25,7 +25,12 @@ Session::~Session() {
 }
 
 StatusPtr Session::Open(const Options& options, std::shared_ptr<Session>* session) {
-  if (!ClaimGrpc()) return Forked();
+  if (!ClaimGrpc()) {
+    return Error(kFailedPrecondition, kReasonForked,
+                 "opening a session in process " + std::to_string(getpid()) +
+                     ": before the fork that made it a session was opened, and gRPC does not work "
+                     "in such a child; call exec, or fork before the first session is opened");
+  }
   SignalsBlocked blocked;  // gRPC starts threads too
   std::shared_ptr<Session> made(new Session(options));
   FERRY_CLIENT_RETURN_IF_ERROR(made->Start());
@@ -87,14 +92,23 @@ void Session::Close() {
   callbacks_.Stop();
 }
 
+StatusPtr Session::CheckMine() const {
+  if (Mine()) return nullptr;
+  return Error(kFailedPrecondition, kReasonForked,
+               "using session " + std::to_string(welcome().session_id) + " in process " +
+                   std::to_string(getpid()) + ": it belongs to process " + std::to_string(pid_) +
+                   ", and a fork does not inherit it; call exec, or fork before the first session "
+                   "is opened");
+}
+
 StatusPtr Session::Check() const {
-  if (!Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckMine());
   std::lock_guard lock(mutex_);
   return Copy(cause_);
 }
 
 StatusPtr Session::WaitAttached(uint64_t timeout_ns) {
-  if (!Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckMine());
   const uint64_t deadline = DeadlineAfter(timeout_ns);
   std::unique_lock lock(mutex_);
   while (cause_ != nullptr && !over_) {
@@ -117,7 +131,7 @@ StatusPtr Session::LastLoss() const {
 }
 
 StatusPtr Session::Connected(std::shared_ptr<Connection>* connection) const {
-  if (!Mine()) return Forked();
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckMine());
   std::lock_guard lock(mutex_);
   if (cause_ != nullptr) return Copy(cause_);
   *connection = connection_;

@@ -10,6 +10,9 @@
 // destroyed. Invariant: there is a connection, or a cause why there is none.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -54,6 +57,8 @@ class Session {
 
   // False in a forked child: nothing else may be called then, but the getters.
   bool Mine() const { return generation_ == ForkGeneration(); }
+  // Null, or FORKED.
+  StatusPtr CheckMine() const;
   // Null while the daemon is there; else FORKED, DAEMON_LOST, or that it was closed.
   StatusPtr Check() const;
   // Waits until Check() is null or will never be again.
@@ -129,6 +134,7 @@ class Session {
   void TellLost(Connection& connection, Ended ended, void* argument);
 
   const uint64_t generation_ = ForkGeneration();
+  const pid_t pid_ = getpid();
   const Options options_;
   Timelines timelines_;
   StreamBook streams_;

@@ -17,12 +17,6 @@ StatusPtr Copy(const StatusPtr& status) {
   return status ? StatusPtr(new ferry_status(*status)) : nullptr;
 }
 
-StatusPtr Forked() {
-  return Error(kFailedPrecondition, kReasonForked,
-               "this process is a fork of the one that opened the session, and a session cannot be "
-               "inherited: call exec, or open sessions after the fork");
-}
-
 }  // namespace ferry::client
 
 extern "C" {

@@ -64,7 +64,6 @@ StatusPtr Error(Code code, const char* reason, std::string message);
 // "doing what: No such file or directory".
 StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error);
 StatusPtr Copy(const StatusPtr& status);
-StatusPtr Forked();
 
 }  // namespace ferry::client
 

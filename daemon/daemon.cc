@@ -35,14 +35,19 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+absl::Status NoDirectory(const char* doing, const std::string& path, const std::string& why) {
+  return Error(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
+               absl::StrCat(doing, path, ": ", why,
+                            "; choose another node.runtime_dir (--runtime-dir), or give uid ",
+                            geteuid(), " the right to this one"));
+}
+
 absl::Status MakeDirectory(const std::string& path, mode_t mode) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error || chmod(path.c_str(), mode) != 0) {
-    return Error(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
-                 absl::StrCat("make the directory ", path, ": ",
-                              error ? error.message() : std::string(strerror(errno)),
-                              "; choose another node.runtime_dir or run with the right to it"));
+  if (error) return NoDirectory("make the directory ", path, error.message());
+  if (chmod(path.c_str(), mode) != 0) {
+    return NoDirectory("set the mode of the directory ", path, strerror(errno));
   }
   return absl::OkStatus();
 }
@@ -52,10 +57,7 @@ absl::Status MakeDirectory(const std::string& path, mode_t mode) {
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/lock");
   UniqueFd lock(open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock.valid()) {
-    return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
-                      absl::StrCat("open ", path), errno);
-  }
+  if (!lock.valid()) return NoDirectory("open ", path, strerror(errno));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return Error(
         absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
@@ -126,19 +128,22 @@ absl::Time Daemon::Impl::AfterBatch() {
   for (Task& task : std::exchange(later, {})) task();
   next = std::min(next, sessions->NextTimer());
   if (!drain_waiters.empty()) {
-    const bool idle = driver->engine().in_flight() == 0;
-    if (!idle && now >= drain_deadline && !drain_expired) {
-      drain_expired = true;
-      drain_cancelled = driver->CancelAll(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                                                "the daemon drained and its deadline came"));
+    const size_t left = driver->engine().in_flight();
+    const uint64_t failed = driver->metrics().failed();
+    if (left > 0 && now >= drain_deadline && !failed_at_deadline.has_value()) {
+      failed_at_deadline = failed;
+      driver->CancelAll(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                              "the daemon drained and its deadline came"));
       // What is launched gets a moment to end; it is not waited for beyond that.
       drain_deadline = now + absl::Seconds(2);
       drain_farewell = now + kFarewell;
       return now;
     }
-    const absl::Time enough = idle ? drain_farewell : drain_deadline;
+    const absl::Time enough = left == 0 ? drain_farewell : drain_deadline;
     if (now >= enough) {
-      for (auto& waiter : std::exchange(drain_waiters, {})) waiter(drain_cancelled);
+      // What was launched may have ended well after the deadline.
+      const uint64_t cut = failed_at_deadline.has_value() ? failed - *failed_at_deadline + left : 0;
+      for (auto& waiter : std::exchange(drain_waiters, {})) waiter(cut);
     } else {
       next = std::min(next, enough);
     }
@@ -168,8 +173,7 @@ void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_
     driver->SetDraining(true);
     sessions->SetDraining(true);
   }
-  drain_expired = false;
-  drain_cancelled = 0;
+  failed_at_deadline.reset();
   drain_deadline = control.Now() + timeout;
   drain_look = drain_farewell = absl::InfinitePast();
   drain_waiters.push_back(std::move(done));

@@ -22,8 +22,8 @@ class Daemon {
   ~Daemon();
 
   // Takes no new sessions and transfers, waits for what is in flight up to `timeout`, then ends the
-  // rest. Returns how many transfers were ended that way. `interrupted` (any thread) cuts the wait
-  // short.
+  // rest. Returns how many transfers did not end well because of that. `interrupted` (any thread)
+  // cuts the wait short.
   uint64_t Drain(absl::Duration timeout, const std::function<bool()>& interrupted);
 
   // Of this daemon, also if the configuration said port 0. 0 if it does not listen.

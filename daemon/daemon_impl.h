@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,10 +84,9 @@ struct Daemon::Impl {
   std::vector<Task> later;
   bool draining = false;
   absl::Time drain_deadline;
-  absl::Time drain_look;      // for prepared batches whose firing is over
-  absl::Time drain_farewell;  // clients may ask until then how theirs ended
-  uint64_t drain_cancelled = 0;
-  bool drain_expired = false;
+  absl::Time drain_look;                       // for prepared batches whose firing is over
+  absl::Time drain_farewell;                   // clients may ask until then how theirs ended
+  std::optional<uint64_t> failed_at_deadline;  // transfers, ever, when this drain's came
   std::vector<std::function<void(uint64_t)>> drain_waiters;
 
   std::unique_ptr<RpcCore> rpc;

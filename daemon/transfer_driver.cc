@@ -40,13 +40,18 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   }
   const absl::Time now = control_.Now();
   reply.violations = std::move(batch.violations);
-  for (Violation& violation : session.CheckAndComplete(batch, now)) {
-    reply.violations.push_back(std::move(violation));
-  }
-  for (TransferEngine::EntryError& error : engine_.Check(batch.specs)) {
-    if (batch.bad_entries.contains(error.index)) continue;
-    reply.violations.push_back(
-        {absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
+  if (absl::Status own = CheckOwn(batch.device); !own.ok()) {
+    // Nothing else of it could be right: the device has neither arenas nor an 'over' counter.
+    reply.violations.push_back({"device_id", std::move(own)});
+  } else {
+    for (Violation& violation : session.CheckAndComplete(batch, now)) {
+      reply.violations.push_back(std::move(violation));
+    }
+    for (TransferEngine::EntryError& error : engine_.Check(batch.specs)) {
+      if (batch.bad_entries.contains(error.index)) continue;
+      reply.violations.push_back(
+          {absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
+    }
   }
   if (!reply.violations.empty()) {
     reply.status = RefusedBatch(reply.violations, batch.size);
@@ -66,6 +71,16 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   return reply;
 }
 
+absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
+  if (devices_.Find(device) != nullptr) return absl::OkStatus();
+  const auto owner = map_.owner.find(device);
+  return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+               owner == map_.owner.end()
+                   ? absl::StrCat("no node has ", device.ToString())
+                   : absl::StrCat(device.ToString(), " belongs to ",
+                                  map_.node_names[owner->second.value()], ", not to this daemon"));
+}
+
 TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
                                                     const std::vector<uint64_t>& sequences,
                                                     const absl::Status& why) {
@@ -81,12 +96,10 @@ TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
   return counts;
 }
 
-size_t TransferDriver::CancelAll(const absl::Status& why) {
-  size_t asked = 0;
+void TransferDriver::CancelAll(const absl::Status& why) {
   for (const TransferEngine::Row& row : engine_.List(engine_.in_flight())) {
-    asked += engine_.Cancel(control_.Now(), row.transfer, why) ? 1 : 0;
+    engine_.Cancel(control_.Now(), row.transfer, why);
   }
-  return asked;
 }
 
 void TransferDriver::EndSession(SessionId session) {

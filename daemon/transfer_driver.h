@@ -61,7 +61,7 @@ class TransferDriver {
   void SetDraining(bool draining) { draining_ = draining; }
   bool draining() const { return draining_; }
   // Asks everything that is not launched to end.
-  size_t CancelAll(const absl::Status& why);
+  void CancelAll(const absl::Status& why);
 
   // --- From the session table.
   void EndSession(SessionId session);
@@ -118,6 +118,8 @@ class TransferDriver {
     }
   };
 
+  // OK, or DEVICE_UNKNOWN with the node that has it.
+  absl::Status CheckOwn(GlobalDeviceId device) const;
   void Carry(Outbox outbox);
   CommTable::Hooks CommHooks();
   // Our part of each chunk of a group.

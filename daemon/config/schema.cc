@@ -92,9 +92,15 @@ ConfigField SizeField(std::string path, At at) {
       [=](const std::string& where, const YAML::Node& node, const OriginOf&, ConfigDraft& draft) {
         const std::optional<std::string> text = Text(where, node, draft);
         if (!text) return;
-        const absl::StatusOr<uint64_t> size = ParseSize(*text);
+        const absl::StatusOr<uint64_t> size = *text == "0" ? uint64_t{0} : ParseSize(*text);
         if (!size.ok()) return draft.Problem(where, size.status().message());
-        if (*size == 0) return draft.Problem(where, "must be more than 0");
+        if (*size == 0) {
+          return draft.Problem(
+              where, absl::StrCat("must be more than 0",
+                                  absl::StartsWith(where, "limits.")
+                                      ? "; it cannot be switched off, only be large, as 1024TiB"
+                                      : ""));
+        }
         at(draft.config) = *size;
       },
       [=](const Config& config) { return FormatSize(at(const_cast<Config&>(config))); }};

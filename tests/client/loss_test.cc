@@ -125,7 +125,15 @@ TEST_F(ForkTest, TheChildIsToldAndTheParentGoesOn) {
   batch->OnOver([] {});
   const pid_t child = Fork([&] {
     int bad = 0;
-    const auto forked = [&](const Status& status) { bad += status.reason() != "FORKED"; };
+    const auto forked = [&](const Status& status) {
+      bad +=
+          status.reason() != "FORKED" ||
+          status.message().find("process " + std::to_string(getpid()) + ": ") == std::string::npos;
+    };
+    const std::string owner = "session " + std::to_string(session.id()) + " in process " +
+                              std::to_string(getpid()) + ": it belongs to process " +
+                              std::to_string(getppid());
+    bad += session.Health().message().find(owner) == std::string::npos;
     forked(session.Health());
     forked(session.CreateArena(0, 4096).status());
     forked(session.Send(0, {Keyed("echo")}).status());

@@ -211,6 +211,17 @@ TEST_F(BadInputTest, UnknownDevices) {
   // A known device, but not the arena's.
   EXPECT_THAT(end_.session.Send(1, {Transfer(2, "k", {end_.arena.All()})}),
               Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("is on device 0")));
+  // Whatever else does not fit an unknown device: its counter is device 0's by now, as the arena
+  // is.
+  Batch bound = Must(TrySend({Keyed("bound", {end_.arena.All()})}));
+  const Result<Batch> other = end_.session.Send(77, {Keyed("k", {end_.arena.All()})});
+  EXPECT_THAT(other, Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("no node has device 77")));
+  ASSERT_THAT(other.status().violations(), ::testing::SizeIs(1));
+  EXPECT_EQ(other.status().violations()[0].field, "device_id");
+  EXPECT_THAT(end_.session.Receive(2, {Transfer(0, "k", {end_.arena.All()})}),
+              Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("device 2 belongs to node-b")));
+  EXPECT_THAT(bound.Cancel(), IsOk());
+  EXPECT_THAT(bound.Wait(kSoon), Is("CANCELLED/CANCELLED"));
 }
 
 TEST_F(BadInputTest, BatchesOverTheLimit) {

@@ -197,7 +197,10 @@ TEST_F(FilesTest, UsageErrorsNameWhatIsWrong) {
       {{"send", "f", "--to", "1", "--domain", std::string(33, 'd')}, "at most 32 bytes, not 33"},
       {{"recv", "f", "--from", "1", "--to", "-2"}, "0 to 9223372036854775807"},
       {{"bench", "latency", "--size", "large"}, "--size"},
-      {{"bench", "latency", "--count", "0"}, "1 to 18446744073709551615"},
+      {{"bench", "latency", "--count", "0"}, "--count: '0' is not a whole number in 1 to 18446744"},
+      {{"bench", "many-small", "--count", "-3"}, "--count: '-3' is not a whole number in 1 to "},
+      {{"bench", "many-small", "--iterations", "many"}, "--iterations: 'many' is not"},
+      {{"bench", "many-small", "--to", "-5"}, "--to: '-5' is not a whole number in 0 to "},
       {{"transfers", "--limit", "0"}, "1 to 4294967295"},
       {{"health", "--wait", "x"}, "--wait"},
       {{"--runtime-dir", std::string(120, 'r'), "status"}, "at most 107 are possible"},
@@ -234,6 +237,29 @@ TEST_F(FilesTest, ErrorsSpeakOfTheFileAndAreToldOnce) {
   const Finished bench = RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
                                      "bench", "latency", "--to", "77"});
   EXPECT_THAT(bench.output, HasSubstr("NOT_FOUND DEVICE_UNKNOWN: receiver: device 77"));
+}
+
+TEST_F(FilesTest, ABenchThatAsksForTooMuchSaysOfWhat) {
+  ClusterOptions options;
+  options.nodes = 1;
+  options.more = "limits: { transfers_in_flight: 100 }\n";
+  Start(options);
+  const auto bench = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "bench"});
+    const Finished refused = RunProgram(arguments);
+    EXPECT_EQ(refused.status, 1) << refused.output;
+    return refused.output;
+  };
+  EXPECT_THAT(bench({"many-small", "--count", "101"}),
+              HasSubstr("RESOURCE_EXHAUSTED QUEUE_FULL: bench many-small: --count 101 at once, and "
+                        "a session may have 100 transfers in flight (limits.transfers_in_flight)"));
+  // 2^64 bytes and a few are not a few.
+  EXPECT_THAT(bench({"many-small", "--size", "4GiB", "--count", "4294967297"}),
+              HasSubstr("bench many-small: 4294967297 buffers of 4294967296 bytes are more than"));
+  EXPECT_THAT(
+      bench({"memcpy", "--size", "2097152TiB"}),
+      HasSubstr("RESOURCE_EXHAUSTED DEVICE_MEMORY: bench memcpy: map 2305843009213693952 "));
 }
 
 // Neither waits for its deadline: the head's end is the data's too.

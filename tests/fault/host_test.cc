@@ -109,6 +109,7 @@ TEST_F(HostTest, NoMemoryForAnArena) {
   const Result<Arena> refused = source.session.ImportArena(source.device, large.get(), 1024 * kMiB);
   EXPECT_THAT(refused.status(), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
   EXPECT_THAT(refused.status().message(), HasSubstr("1073741824"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("; largest holders: session "));
   ExpectTransfer(source, destination, "meanwhile");
   ASSERT_EQ(prlimit(node(0).process().pid(), RLIMIT_AS, &before, nullptr), 0);
   EXPECT_THAT(source.session.ImportArena(source.device, large.get(), 1024 * kMiB).status(), IsOk());

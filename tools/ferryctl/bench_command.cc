@@ -3,7 +3,9 @@
 // tables).
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -48,8 +50,10 @@ class BenchCommand : public Command {
         ->check(CLI::IsMember({"latency", "bandwidth", "many-small", "rate", "memcpy"}));
     app.add_option("--peer-runtime-dir", peer_, "The receiver's daemon (the same)")
         ->check(CheckRuntimeDir);
-    app.add_option("--from", from_, "Source device (the first of this daemon)");
-    app.add_option("--to", to_, "Destination device (the first of the peer, the last of the same)");
+    app.add_option("--from", from_, "Source device (the first of this daemon)")
+        ->check(AtLeast<int64_t>(0));
+    app.add_option("--to", to_, "Destination device (the first of the peer, the last of the same)")
+        ->check(AtLeast<int64_t>(0));
     AddParsed(app, "--route", route_, ParseRoute, "Insist on local, mapped, ucx or nccl");
     AddParsed(app, "--size", size_, ParseSize, "Of one buffer");
     app.add_option("--count", count_, "Buffers at once")->check(AtLeast<uint64_t>(1));
@@ -71,9 +75,17 @@ class BenchCommand : public Command {
     if (count_ > 0) chosen.count = count_;
     if (iterations_ > 0) chosen.iterations = iterations_;
 
+    // Of the largest arena that a case makes.
+    const uint64_t buffers = case_ == "rate" ? std::max(chosen.count, kRateBatch * kRateWindow)
+                                             : std::max<uint64_t>(chosen.count, 2);
+    if (chosen.size > std::numeric_limits<int64_t>::max() / buffers) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   absl::StrCat("bench ", case_, ": ", buffers, " buffers of ", chosen.size,
+                                " bytes are more than 2^63 bytes; a smaller --size or --count"));
+    }
     Measurement result;
     if (case_ == "memcpy") {
-      result = MeasureMemcpy(chosen);
+      ASSIGN_OR_RETURN(result, MeasureMemcpy(chosen));
     } else {
       ASSIGN_OR_RETURN(result, MeasureTransfers(chosen, globals));
     }
@@ -88,13 +100,19 @@ class BenchCommand : public Command {
     std::string route;
   };
 
-  static Measurement MeasureMemcpy(const BenchCase& c) {
+  static absl::StatusOr<Measurement> MeasureMemcpy(const BenchCase& c) {
     Measurement result;
     result.route = "memcpy";
     const size_t bytes = c.size * c.count;
-    Pages from(bytes);
+    const Pages from(bytes);
+    const Pages to(bytes);
+    if (from.data() == nullptr || to.data() == nullptr) {
+      return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                        absl::StrCat("bench memcpy: map ", bytes,
+                                     " bytes twice (a smaller --size or --count needs less)"),
+                        errno);
+    }
     from.Fill();
-    Pages to(bytes);
     result.cold = TimeMemcpy(to.data(), from.data(), bytes);
     for (uint64_t i = 0; i < c.iterations; ++i) {
       result.warm.push_back(TimeMemcpy(to.data(), from.data(), bytes));
@@ -116,6 +134,13 @@ class BenchCommand : public Command {
     ASSIGN_OR_RETURN(BenchPair pair, BenchPair::Open(options));
 
     const bool rate = case_ == "rate";
+    const uint64_t most = pair.limits().transfers_in_flight;
+    if (!rate && c.count > most) {
+      return Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                   absl::StrCat("bench ", case_, ": --count ", c.count, " at once, and a session ",
+                                "may have ", most, " transfers in flight ",
+                                "(limits.transfers_in_flight); a smaller --count"));
+    }
     if (prepared_) return MeasurePrepared(globals, pair, c, rate ? kRateBatch : c.count);
     const uint64_t arena = rate ? c.size * kRateBatch * kRateWindow : c.size * c.count;
     const auto once = [&] {

@@ -32,6 +32,8 @@ class BenchPair {
  public:
   static absl::StatusOr<BenchPair> Open(const BenchPairOptions& options);
 
+  // Of the sender's session.
+  ferry_limits limits() const { return ferry_session_limits(sender_.session()); }
   uint64_t source() const { return sender_.target().device; }
   uint64_t destination() const { return sender_.target().remote_device; }
 

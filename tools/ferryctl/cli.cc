@@ -72,7 +72,8 @@ int RunFerryctl(int argc, char** argv) {
   app.add_flag("--json", globals.json, "Print JSON for programs");
   AddParsed(app, "--timeout", globals.timeout, ParseDuration, "For one call, such as 10s or 250ms");
   app.footer(
-      "Exit status: 0 ok, 1 failure, 2 usage, 3 not found, 4 unavailable, 5 denied, 8 unhealthy.");
+      "Exit status: 0 ok, 1 failure, 2 usage, 3 not found, 4 unavailable, 5 denied,\n"
+      "6 drained but transfers were cut off, 8 unhealthy.");
 
   CommandList commands = AllCommands();
   Command* chosen = nullptr;

@@ -23,7 +23,9 @@ void Say(const Globals& globals, const google::protobuf::Message& response,
 class DrainCommand : public Command {
  public:
   DrainCommand()
-      : Command("drain", "Take no new work and wait for what is in flight (--timeout, 120s)") {}
+      : Command("drain",
+                "Take no new work and wait for what is in flight (--timeout, 120s), then cut it "
+                "off; exit status 6 if it had to") {}
   absl::StatusOr<int> Run(const Globals& globals) override {
     ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
     const absl::Duration patience = globals.timeout.value_or(absl::Seconds(120));
@@ -36,11 +38,13 @@ class DrainCommand : public Command {
     RETURN_IF_ERROR(client.Call(
         [&](auto& stub, auto* context) { return stub.Drain(context, request, &response); },
         patience + kAdminTimeout));
+    const uint64_t cut = response.cancelled();
     Say(globals, response,
-        response.cancelled() == 0
-            ? "drained"
-            : absl::StrCat("drained; ", response.cancelled(), " transfers were cancelled"));
-    return kExitOk;
+        cut == 0 ? "drained"
+                 : absl::StrCat("drained, but ", cut, cut == 1 ? " transfer" : " transfers",
+                                " did not end within ", absl::FormatDuration(patience),
+                                " and had to be cut off"));
+    return cut == 0 ? kExitOk : kExitCutOff;
   }
 };
 

@@ -26,7 +26,7 @@ struct Globals {
   std::string AdminSocket() const { return runtime_dir + "/admin/admin.sock"; }
 };
 
-// What ferryctl's exit status means (see docs: stable, for scripts and probes).
+// What ferryctl's exit status means (--help says it too; stable, for scripts and probes).
 enum ExitStatus {
   kExitOk = 0,
   kExitFailure = 1,
@@ -34,6 +34,7 @@ enum ExitStatus {
   kExitNotFound = 3,
   kExitUnavailable = 4,
   kExitDenied = 5,
+  kExitCutOff = 6,
   kExitUnhealthy = 8,
 };
 

@@ -36,13 +36,17 @@ void Stream(std::byte* to, const std::byte* from, size_t bytes) {
 
 Pages::Pages(size_t bytes) : bytes_(bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  FERRY_CHECK(at != MAP_FAILED);
-  data_ = static_cast<std::byte*>(at);
+  if (at != MAP_FAILED) data_ = static_cast<std::byte*>(at);
 }
 
-Pages::~Pages() { munmap(data_, bytes_); }
+Pages::~Pages() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
 
-void Pages::Fill() const { std::memset(data_, 0x5a, bytes_); }
+void Pages::Fill() const {
+  FERRY_CHECK(data_ != nullptr);
+  std::memset(data_, 0x5a, bytes_);
+}
 
 absl::Duration TimeMemcpy(std::byte* to, const std::byte* from, size_t bytes) {
   const absl::Time start = absl::Now();

@@ -8,19 +8,20 @@
 
 namespace ferry::tools {
 
-// Anonymous memory that nobody has touched; fails the process if there is none.
+// Anonymous memory that nobody has touched.
 class Pages {
  public:
   explicit Pages(size_t bytes);
   ~Pages();
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
+  // Null if there is none; errno says why.
   std::byte* data() const { return data_; }
   // Touches every page and fills it with something.
   void Fill() const;
 
  private:
-  std::byte* data_;
+  std::byte* data_ = nullptr;
   size_t bytes_;
 };
 

@@ -7,9 +7,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <system_error>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -29,10 +31,17 @@ CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& value,
       });
 }
 
-// CLI11's own PositiveNumber tells people the largest double in 309 digits.
+// CLI11's own range takes -3 for a large number where T has no sign.
 template <typename T>
-CLI::Range AtLeast(T least) {
-  return CLI::Range(least, std::numeric_limits<T>::max());
+auto AtLeast(T least) {
+  return [least](const std::string& text) {
+    T value;
+    const char* const end = text.data() + text.size();
+    const auto [read, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && read == end && value >= least) return std::string();
+    return absl::StrCat("'", text, "' is not a whole number in ", least, " to ",
+                        std::numeric_limits<T>::max());
+  };
 }
 
 // Of all sockets in it; "" or what is wrong.
