@@ -40,6 +40,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -319,6 +320,9 @@ class TransferEngine {
   size_t in_flight() const;
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched
+  // What `offers_per_peer` bounds, of whom there is any: unmatched offers, and what is remembered of
+  // withdrawn ones. Counted anew, for tests and dumps.
+  absl::btree_map<PeerId, size_t> OffersHeld() const;
   size_t waiting_pairs() const;   // for a group, in cliques that we lead
   size_t groups() const;          // that ask for a lane or run
   uint64_t ignored_messages() const;

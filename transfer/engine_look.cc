@@ -139,6 +139,14 @@ size_t TransferEngine::in_flight(SessionId session) const {
 
 size_t TransferEngine::waiting_offers() const { return impl_->waiting_offers; }
 
+absl::btree_map<PeerId, size_t> TransferEngine::OffersHeld() const {
+  absl::btree_map<PeerId, size_t> held;
+  for (const auto& [id, offered] : impl_->offers) {
+    if (offered->in_matcher) ++held[id.first];
+  }
+  return held;
+}
+
 size_t TransferEngine::waiting_pairs() const { return impl_->leader.waiting(); }
 
 size_t TransferEngine::groups() const { return impl_->groups.size(); }
