@@ -74,7 +74,7 @@ void Simulation::TalkNonsense(int node, int peer) {
 void Simulation::PostScenario() {
   TransferSpec spec;
   spec.key = {"sim", RandomDevice(), RandomDevice(), absl::StrCat("key-", scenarios_.size())};
-  while (OwnerOf(spec.key.destination) == OwnerOf(spec.key.source) && Chance(80)) {
+  while (OwnerOf(spec.key.destination) == OwnerOf(spec.key.source) && Chance(profile_.apart)) {
     spec.key.destination = RandomDevice();
   }
   // Sometimes the key of a pair that is over; only once, or scenarios would meet each other's

@@ -60,6 +60,7 @@ Simulation::Simulation(SimulationOptions options)
   profile_.group_fault = some(40, 6);
   profile_.slow_lane = some(40, 40);
   profile_.many = some(50, 80);
+  profile_.apart = Chance(60) ? 80 : 10;
   for (int i = 0; i < options.daemons; ++i) {
     map_.node_names.push_back(absl::StrCat("node-", i));
     for (uint64_t device : {2 * i, 2 * i + 1}) {
@@ -76,7 +77,7 @@ Simulation::Simulation(SimulationOptions options)
   };
   engine_options_.order = orders[std::min<uint64_t>(Random(8), 4)];
   // Bounds that are met; else they would be bounds of nothing.
-  if (Chance(30)) engine_options_.offers_per_peer = 1 + Random(5);
+  if (Chance(40)) engine_options_.offers_per_peer = 1 + Random(4);
   const bool small_groups = Chance(30);
   engine_options_.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
   engine_options_.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;

@@ -165,6 +165,7 @@ class Simulation {
     int group_fault = 0;  // of group launches and of openings: hang, fail, refuse
     int slow_lane = 0;    // of lanes
     int many = 0;         // of posts: on few devices
+    int apart = 0;        // of posts whose devices are of one daemon: others are drawn
   };
   struct Split {  // a group of daemons that the others cannot reach, one way at least
     uint64_t first = 0;
