@@ -191,10 +191,11 @@ void Simulation::CheckScenario(uint64_t index, const Scenario& scenario) {
       } else if (conflict) {
         expected = HasReason(status, Reason::kRouteUnavailable);
       } else {
-        const bool done =
-            half->spec.prepared ? HasReason(status, Reason::kCancelled) && AtGoal(*half) : status.ok();
+        const bool done = half->spec.prepared
+                              ? HasReason(status, Reason::kCancelled) && AtGoal(*half)
+                              : status.ok();
         expected = done || (HasReason(status, Reason::kRouteUnavailable) &&
-                                   (source != destination || scenario.route_may_fail));
+                            (source != destination || scenario.route_may_fail));
       }
       expected = expected || (late && absl::IsDeadlineExceeded(status)) ||
                  (late && HasReason(status, Reason::kPeerUnreachable)) ||

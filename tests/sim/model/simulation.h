@@ -105,8 +105,8 @@ class Simulation {
     bool disturbed =
         false;  // cancelled, poisoned, a client died, a launch was made to fail or hang
     bool route_may_fail = false;
-    bool queue_full = false;                    // its offer came when there was no place for it
-    uint64_t goal = 0;                          // prepared: so many firings
+    bool queue_full = false;  // its offer came when there was no place for it
+    uint64_t goal = 0;        // prepared: so many firings
     absl::Time goal_by;
     bool key_taken = false;                     // by a later scenario
     uint64_t losses = 0;                        // of the link when the first half was posted
