@@ -322,7 +322,7 @@ class TransferEngine {
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched
   // What `offers_per_peer` bounds, of whom there is any: unmatched offers, and what is remembered
-  // of withdrawn ones. Counted anew, for tests and dumps.
+  // of withdrawn ones. Counted anew, for tests.
   absl::btree_map<PeerId, size_t> OffersHeld() const;
   size_t waiting_pairs() const;  // for a group, in cliques that we lead
   size_t groups() const;         // that ask for a lane or run

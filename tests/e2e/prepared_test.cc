@@ -253,7 +253,8 @@ TEST_P(PreparedTest, PeopleSeeThem) {
   EXPECT_THAT(node(0).admin().Dump(), HasSubstr("firings 3"));
   const auto row_of = [this](const std::string& side) {
     const size_t at = side == "send" ? 0 : destination_node();
-    for (const auto& row : node(at).admin().Transfers().transfers()) {
+    const admin::v1::ListTransfersResponse now = node(at).admin().Transfers();
+    for (const auto& row : now.transfers()) {
       if (row.side() == side) return row;
     }
     return admin::v1::TransferRow();
