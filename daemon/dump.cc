@@ -58,11 +58,14 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
                     PrintableKey(row.key.key), " domain ", DomainFingerprint(row.key.domain),
                     " bytes ", row.bytes, " ", row.state, " route ", RouteName(row.route), " age ",
                     absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
-                    " waits for ", row.waits_for);
+                    " waits for ");
     if (row.prepared) {
-      absl::StrAppend(&out, " prepared batch ", row.batch, " firings ", sessions.Firings(row));
+      const SessionTable::PreparedView view = sessions.ViewPrepared(row);
+      absl::StrAppend(&out, view.waits_for, " prepared batch ", row.batch, " firings ",
+                      view.firings, "\n");
+    } else {
+      absl::StrAppend(&out, row.waits_for, "\n");
     }
-    absl::StrAppend(&out, "\n");
   }
   absl::StrAppend(&out, "flight recorder\n", FlightRecorder::Get().Dump());
   return out;

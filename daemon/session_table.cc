@@ -370,9 +370,27 @@ Arena* SessionTable::FindArena(ArenaId id) {
   return it == arenas_.end() ? nullptr : it->second;
 }
 
-uint64_t SessionTable::Firings(const TransferEngine::Row& row) {
+SessionTable::PreparedView SessionTable::ViewPrepared(const TransferEngine::Row& row) {
+  PreparedView view;
+  view.waits_for = row.waits_for;
   const PreparedRecord* record = Find(SessionOf(row.transfer))->FindPrepared(row.batch);
-  return record == nullptr ? 0 : record->batch->firings();
+  if (record == nullptr) return view;
+  const PreparedBatch& batch = *record->batch;
+  view.firings = batch.firings();
+  if (!row.fires) return view;
+  if (!batch.armed()) {
+    view.waits_for = "the rest of its batch, which is not armed yet";
+    return view;
+  }
+  view.fired = batch.Firing();
+  view.waits_for = *view.fired
+                       ? absl::StrCat(
+                             "the other end to fire it, or its bytes: the defined word of this "
+                             "end has reached ",
+                             view.firings + 1)
+                       : absl::StrCat("this end to fire it: its defined word has not reached ",
+                                      view.firings + 1);
+  return view;
 }
 
 size_t SessionTable::prepared_armed() const {

@@ -79,8 +79,13 @@ class SessionTable {
   void OnIdle(Session& session);
   void OnTime(absl::Time now);
   absl::Time NextTimer() const;
-  // How often the batch of a prepared transfer was fired.
-  uint64_t Firings(const TransferEngine::Row& row);
+  // Of a prepared transfer what the engine does not know: the words of its batch.
+  struct PreparedView {
+    uint64_t firings = 0;       // that are over
+    std::optional<bool> fired;  // whether the client has stored the next one, if that would matter
+    std::string waits_for;
+  };
+  PreparedView ViewPrepared(const TransferEngine::Row& row);
   // Of all sessions there are: batches that may be fired. And firings of all there ever were.
   size_t prepared_armed() const;
   uint64_t prepared_firings() const;

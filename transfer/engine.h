@@ -40,6 +40,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -300,6 +301,7 @@ class TransferEngine {
     const char* state = "";  // "waiting", "offered", "matched", "launched", "armed"
     bool prepared = false;
     uint32_t batch = 0;  // of the session's prepared batches
+    bool fires = false;  // prepared: nothing holds it up but the words of its two ends
     Route route = Route::kUnspecified;
     absl::Time posted;
     std::string waits_for;  // "the receive at node-b", "its data (defined timeline 3 >= 7)", ...
@@ -319,8 +321,11 @@ class TransferEngine {
   size_t in_flight() const;
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched
-  size_t waiting_pairs() const;   // for a group, in cliques that we lead
-  size_t groups() const;          // that ask for a lane or run
+  // What `offers_per_peer` bounds, of whom there is any: unmatched offers, and what is remembered
+  // of withdrawn ones. Counted anew, for tests.
+  absl::btree_map<PeerId, size_t> OffersHeld() const;
+  size_t waiting_pairs() const;  // for a group, in cliques that we lead
+  size_t groups() const;         // that ask for a lane or run
   uint64_t ignored_messages() const;
   struct RouteOption {
     Route route = Route::kUnspecified;

@@ -26,6 +26,12 @@ const char* StateName(Stage stage) {
 // Once matched it has a route at once.
 bool IsArmed(const Posted& half) { return half.spec.prepared && half.stage >= Stage::kMatched; }
 
+// On ucx a firing is a launch; on the other routes the lanes fire, unseen from here.
+bool MayFire(const Posted& half) {
+  return IsArmed(half) && !half.aborted && !half.withdrawn &&
+         (half.stage == Stage::kMatched || half.route != Route::kUcx);
+}
+
 }  // namespace
 
 const std::string& TransferEngine::Impl::NodeName(PeerId peer) const {
@@ -54,7 +60,8 @@ std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   if (half.withdrawn) {
     return absl::StrCat("the answer of ", NodeName(half.peer), " to its withdrawal");
   }
-  if (IsArmed(half)) return half.aborted ? "its end" : "both ends to fire it";
+  if (MayFire(half)) return "both ends to fire it";
+  if (IsArmed(half)) return half.aborted ? "its end" : "the end of a firing";
   if (half.stage == Stage::kLaunched) return half.outstanding ? "its launch" : "the other end";
   if (half.stage < Stage::kMatched) {
     if (!Ours(half) && !peers[half.peer.value()].up) {
@@ -80,6 +87,7 @@ TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half) const {
   row.state = IsArmed(half) ? "armed" : StateName(half.stage);
   row.prepared = half.spec.prepared;
   row.batch = half.spec.prepared ? half.spec.over_timeline : 0;
+  row.fires = MayFire(half);
   row.route = half.route;
   row.posted = half.posted;
   row.waits_for = WaitsFor(half);
@@ -138,6 +146,14 @@ size_t TransferEngine::in_flight(SessionId session) const {
 }
 
 size_t TransferEngine::waiting_offers() const { return impl_->waiting_offers; }
+
+absl::btree_map<PeerId, size_t> TransferEngine::OffersHeld() const {
+  absl::btree_map<PeerId, size_t> held;
+  for (const auto& [id, offered] : impl_->offers) {
+    if (offered->in_matcher) ++held[id.first];
+  }
+  return held;
+}
 
 size_t TransferEngine::waiting_pairs() const { return impl_->leader.waiting(); }
 

@@ -270,13 +270,17 @@ Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
   return half;
 }
 
+void TransferEngine::Impl::StopLaunch(Posted& send) {
+  if (send.aborted || send.chunks_out > 0) return;
+  out.aborts.emplace_back(send.id, absl::AbortedError("the destination tries another launch"));
+  send.aborted = true;
+}
+
 bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
   if (send->spec.prepared && send->stage == Stage::kLaunched && send->route == Route::kMapped) {
-    if (send->outstanding) {
-      Abort(*send, absl::AbortedError("the destination tries another route"));
-    }
+    if (send->outstanding) StopLaunch(*send);
   } else if (send->stage != Stage::kOffered) {
     return false;
   }
@@ -301,11 +305,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
     LaunchSend(*send, go);
     return true;
   }
-  // Nobody receives what is still being sent.
-  if (!send->aborted && send->chunks_out == 0) {
-    out.aborts.emplace_back(send->id, absl::AbortedError("the destination tries another launch"));
-    send->aborted = true;
-  }
+  StopLaunch(*send);
   send->next_go = std::make_unique<Go>(std::move(go));
   return true;
 }

@@ -297,6 +297,9 @@ struct TransferEngine::Impl {
   bool OnGo(PeerId peer, Go go);
   bool OnDone(PeerId peer, Done done);
   void LaunchSend(Posted& send, const Go& go);
+  // Nobody receives any more what a send's outstanding launch sends. No reason why the send should
+  // fail, so not an Abort: a later launch would tell it.
+  void StopLaunch(Posted& send);
   Posted* FindSendTo(PeerId peer, TransferId id) const;
 
   // --- engine_group.cc: groups.

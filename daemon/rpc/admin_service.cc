@@ -65,7 +65,12 @@ void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& s
   SetDuration(now - row.posted, out->mutable_age());
   out->set_waits_for(row.waits_for);
   out->set_prepared(row.prepared);
-  if (row.prepared) out->set_firings(sessions.Firings(row));
+  if (row.prepared) {
+    SessionTable::PreparedView view = sessions.ViewPrepared(row);
+    out->set_firings(view.firings);
+    if (view.fired.has_value()) out->set_fired(*view.fired);
+    out->set_waits_for(std::move(view.waits_for));
+  }
 }
 
 void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {

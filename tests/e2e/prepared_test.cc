@@ -251,6 +251,24 @@ TEST_P(PreparedTest, PeopleSeeThem) {
   }
   EXPECT_TRUE(seen);
   EXPECT_THAT(node(0).admin().Dump(), HasSubstr("firings 3"));
+  const auto row_of = [this](const std::string& side) {
+    const size_t at = side == "send" ? 0 : destination_node();
+    const admin::v1::ListTransfersResponse now = node(at).admin().Transfers();
+    for (const auto& row : now.transfers()) {
+      if (row.side() == side) return row;
+    }
+    return admin::v1::TransferRow();
+  };
+  EXPECT_FALSE(row_of("send").fired());
+  EXPECT_EQ(row_of("send").waits_for(), "this end to fire it: its defined word has not reached 4");
+  ASSERT_THAT(receive_.Fire(), IsOk());
+  EXPECT_TRUE(row_of("receive").fired());
+  EXPECT_THAT(row_of("receive").waits_for(), StartsWith("the other end to fire it"));
+  EXPECT_TRUE(row_of("send").has_fired());
+  EXPECT_FALSE(row_of("send").fired());
+  ASSERT_THAT(send_.Fire(), IsOk());
+  ASSERT_THAT(receive_.Wait(kSoon), IsOk());
+  ASSERT_THAT(send_.Wait(kSoon), IsOk());
   const Finished bench =
       RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "bench", "rate",
                   "--prepared", "--peer-runtime-dir", node(destination_node()).runtime_dir(),

@@ -179,6 +179,54 @@ TEST_F(FlightDiffTest, BothHalvesAreOnePair) {
   EXPECT_THAT(FlightDiffText(diff, 20), HasSubstr("both have key 'k'"));
 }
 
+TEST_F(FlightDiffTest, SaysWhichEndOfAPreparedPairHasNotFired) {
+  auto& send = Add(a, "send", {.state = "armed"});
+  auto& receive = Add(b, "receive", {.state = "armed"});
+  for (auto* row : {&send, &receive}) {
+    row->set_prepared(true);
+    row->set_firings(3);
+  }
+  const auto hints = [&] { return CompareFlights(a, b).pairs.at(0).hints; };
+  EXPECT_THAT(hints(), IsEmpty());  // of daemons that do not say
+  send.set_fired(true);
+  receive.set_fired(false);
+  const char kReceive[] = "the receive at node-b has not fired: its defined word has not reached 4";
+  EXPECT_THAT(hints(), ElementsAre(kReceive));
+  EXPECT_THAT(FlightDiffText(CompareFlights(a, b), 20), HasSubstr(kReceive));
+  EXPECT_THAT(FlightDiffJson(CompareFlights(a, b)), HasSubstr(kReceive));
+  send.set_fired(false);
+  EXPECT_THAT(hints(), ElementsAre(HasSubstr("the send at node-a has not fired"), kReceive));
+  send.set_fired(true);
+  receive.set_fired(true);
+  EXPECT_THAT(hints(), ElementsAre(HasSubstr("both ends have fired")));
+  receive.set_firings(2);
+  EXPECT_THAT(hints(), Contains(HasSubstr("the send counts 3 firings, the receive 2")));
+}
+
+TEST_F(FlightDiffTest, WhatADumpSaysDoesNotReachTheTerminal) {
+  for (Flight* flight : {&a, &b}) {
+    flight->set_node(absl::StrCat(flight->node(), "\x1b[2J"));
+    flight->mutable_peers(0)->set_node(absl::StrCat(flight->peers(0).node(), "\x1b[2J"));
+    flight->mutable_peers(0)->set_state("up\x1b[2J");
+    flight->mutable_peers(0)->set_error("error\x1b[2J");
+    flight->mutable_peers(0)->set_incarnation(99);
+  }
+  const auto spoil = [](ferry::admin::v1::TransferRow& row) {
+    row.set_key(absl::StrCat(row.key(), "\x1b[2J"));
+    row.set_domain_fingerprint("d\x1b[2J");
+    row.set_state("offered\x1b[2J");
+    row.set_waits_for("something\n\x1b[2J");
+  };
+  spoil(Add(a, "send", {.key = "left"}));
+  spoil(Add(a, "send", {.key = "both"}));
+  spoil(Add(b, "receive", {.key = "both"}));
+  AddEnd(b, "receive", {.key = "left"}, 5, 1, "CANCELLED\x1b[2J");
+  const std::string text = FlightDiffText(CompareFlights(a, b), 20);
+  EXPECT_THAT(text, AllOf(HasSubstr("node-b\\x1b[2J lacks the receive"), HasSubstr("both have"),
+                          HasSubstr("CANCELLED\\x1b[2J"), HasSubstr("something\\x0a")));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
 TEST_F(FlightDiffTest, AKeyUsedAgainIsPairedInOrder) {
   Add(a, "send", {.age = 30, .state = "launched"});
   Add(b, "receive", {.age = 30, .state = "launched"});

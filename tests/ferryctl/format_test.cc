@@ -48,7 +48,11 @@ TEST(FormatTest, ShowsNumbersToPeople) {
   EXPECT_EQ(HumanDuration(absl::Microseconds(45)), "45.0 us");
   EXPECT_EQ(HumanDuration(absl::Hours(76)), "3 d 4 h");
   EXPECT_DOUBLE_EQ(GigabytesPerSecond(2'000'000'000, absl::Seconds(1)), 2.0);
-  EXPECT_EQ(Printable("a\x1b[2Jb"), "a\\x1b[2Jb");
+  EXPECT_EQ(Printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\\x0a");
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "2J \xc3\xa4 \xc2\xa7"),
+            "\\x9b2J \xc3\xa4 \xc2\xa7");
+  EXPECT_EQ(PrintableLines("a\r\nb\x07\n"), "a\\x0d\nb\\x07\n");
 }
 
 TEST(FormatTest, TablesAlign) {

@@ -41,13 +41,23 @@ INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, testing::Range(1, 101));
 
 TEST(SimulationTest, ManyDaemonsAgreeToo) { RunWell({.seed = 1, .daemons = 100, .steps = 2000}); }
 
+TEST(SimulationTest, AThousandDaemonsArePartitionedInGroups) {
+  SimulationCount count;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    count.Add(RunWell({.seed = seed, .daemons = 1000, .steps = 1000}));
+  }
+  SCOPED_TRACE(count.ToString());
+  EXPECT_GT(count.splits, 0u);
+  EXPECT_GT(count.partitions, 10 * count.splits);
+}
+
 TEST(SimulationTest, TheSeedsTogetherHaveEveryKindOfFault) {
   SimulationCount count;
   for (uint64_t seed = 200; seed < 220; ++seed) count.Add(RunWell({.seed = seed, .daemons = 4}));
   SCOPED_TRACE(count.ToString());
-  for (uint64_t kind :
-       {count.lost, count.doubled, count.reordered, count.early, count.resets, count.partitions,
-        count.crashes, count.clients, count.launches, count.evictions}) {
+  for (uint64_t kind : {count.lost, count.doubled, count.reordered, count.early, count.resets,
+                        count.partitions, count.splits, count.crashes, count.clients,
+                        count.launches, count.evictions, count.refused, count.fired}) {
     EXPECT_GT(kind, 0u);
   }
   EXPECT_GT(count.groups, 100u);

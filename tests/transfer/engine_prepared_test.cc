@@ -272,6 +272,22 @@ TEST_F(EnginePreparedTest, WhereMappedCannotBeArmedTheNextRouteIs) {
   EXPECT_EQ(two_.a().ignored_messages() + two_.b().ignored_messages(), 0u);
 }
 
+TEST_F(EnginePreparedTest, WhyALaterLaunchFailsIsNotThatAnEarlierOneWasLeft) {
+  two_.LinkUp();
+  PostPair();
+  two_.Answer(kB, RouteRefused());
+  AnswerAborts(kA);
+  Define(kA, send_);
+  Define(kB, receive_);
+  two_.Answer(kA, RouteRefused());
+  AnswerAborts(kB);
+  for (int end : {kA, kB}) {
+    EXPECT_THAT(two_.StatusOf(end, end == kA ? send_ : receive_),
+                Fails(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable));
+  }
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EnginePreparedTest, TheSourcesLaneMayRefuseMappedToo) {
   two_.LinkUp();
   PostPair();

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
 
 namespace ferry::tools {
@@ -135,7 +136,7 @@ std::string DescribeFailure(const absl::Status& status, bool json) {
   if (retry_after > absl::ZeroDuration()) {
     absl::StrAppend(&text, "\n  try again in ", absl::FormatDuration(retry_after));
   }
-  return text;
+  return PrintableLines(text);
 }
 
 int ExitStatusOf(const absl::Status& status) {

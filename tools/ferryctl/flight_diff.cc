@@ -35,15 +35,14 @@ absl::string_view OtherSide(const std::string& side) { return side == "send" ? "
 // `row` is a TransferRow or an OfferRow.
 template <typename Row>
 std::string KeyText(const Row& row) {
-  return absl::StrCat("key ", Printable(row.key()), " from device ", row.src_global_device_id(),
-                      " to device ", row.dst_global_device_id(), ", domain ",
-                      row.domain_fingerprint());
+  return absl::StrCat("key ", row.key(), " from device ", row.src_global_device_id(), " to device ",
+                      row.dst_global_device_id(), ", domain ", row.domain_fingerprint());
 }
 
 std::string StandsText(const TransferRow& row) {
   return absl::StrCat(row.state(), ", posted ", HumanDuration(AgeOf(row)),
                       " before the dump by session ", row.session_id(), " (transfer ",
-                      row.transfer_id(), "); waits for ", Printable(row.waits_for()));
+                      row.transfer_id(), "); waits for ", row.waits_for());
 }
 
 // One node's dump, and how to find things in it.
@@ -117,7 +116,7 @@ std::string LinkText(const Node& from, const Node& to) {
   const Peer* peer = from.FindPeer(to.name());
   if (peer == nullptr) return absl::StrCat(from.name(), " does not know ", to.name());
   return absl::StrCat("the link of ", from.name(), " to ", to.name(), " is ", peer->state(),
-                      peer->error().empty() ? "" : absl::StrCat(": ", Printable(peer->error())));
+                      peer->error().empty() ? "" : absl::StrCat(": ", peer->error()));
 }
 
 // What waits at `node` instead of the missing half: alike in all but one respect.
@@ -171,7 +170,7 @@ FlightDiff::Lack Explain(const TransferRow& row, const Node& here, const Node& t
                      end->session_id(), ", transfer ", end->transfer_id(), ") ended ",
                      HumanDuration(there.taken() - TimeOf(end->time())), " before the dump with ",
                      absl::StatusCodeToString(static_cast<absl::StatusCode>(end->c())),
-                     end->text().empty() ? "" : absl::StrCat(" ", Printable(end->text()))));
+                     end->text().empty() ? "" : absl::StrCat(" ", end->text())));
   } else if (posted < there.RecordsSince()) {
     lack.hints.push_back(absl::StrCat("the recorder of ", there.name(), " goes back ",
                                       HumanDuration(there.taken() - there.RecordsSince()),
@@ -191,6 +190,26 @@ FlightDiff::Lack Explain(const TransferRow& row, const Node& here, const Node& t
     }
   }
   return lack;
+}
+
+// Whose words a prepared pair waits for; nothing if a dump does not say.
+std::vector<std::string> FiringHints(const TransferRow& send, const Node& source,
+                                     const TransferRow& receive, const Node& destination) {
+  if (!send.has_fired() || !receive.has_fired()) return {};
+  std::vector<std::string> hints;
+  for (const auto& [row, node] : {std::make_pair(&send, &source), {&receive, &destination}}) {
+    if (row->fired()) continue;
+    hints.push_back(absl::StrCat("the ", row->side(), " at ", node->name(),
+                                 " has not fired: its defined word has not reached ",
+                                 row->firings() + 1));
+  }
+  if (hints.empty()) hints.push_back("both ends have fired: their bytes are under way");
+  if (send.firings() != receive.firings()) {
+    hints.push_back(absl::StrCat(
+        "the send counts ", send.firings(), " firings, the receive ", receive.firings(),
+        ": the dumps are of two moments, or the end of a firing is on its way"));
+  }
+  return hints;
 }
 
 }  // namespace
@@ -239,7 +258,8 @@ FlightDiff CompareFlights(const Flight& a, const Flight& b) {
         if (other != nullptr) {
           diff.pairs.push_back({KeyText(row),
                                 absl::StrCat("at ", here->name(), " ", StandsText(row)),
-                                absl::StrCat("at ", there->name(), " ", StandsText(*other))});
+                                absl::StrCat("at ", there->name(), " ", StandsText(*other)),
+                                FiringHints(row, *here, *other, *there)});
         } else {
           lacks.push_back({here->taken() - AgeOf(row), Explain(row, *here, *there)});
         }
@@ -254,19 +274,25 @@ FlightDiff CompareFlights(const Flight& a, const Flight& b) {
 
 std::string FlightDiffText(const FlightDiff& diff, size_t limit) {
   std::string text;
+  // Dumps are files that anybody may have written.
+  const auto line = [&](const char* label, const std::string& what) {
+    absl::StrAppend(&text, label, Printable(what), "\n");
+  };
   for (size_t i = 0; i < std::min(limit, diff.lacks.size()); ++i) {
     const FlightDiff::Lack& lack = diff.lacks[i];
-    absl::StrAppend(&text, lack.node, " lacks the ", lack.side, " of ", lack.key, "\n  ", lack.has,
-                    "\n");
-    for (const std::string& hint : lack.hints) absl::StrAppend(&text, "  ", hint, "\n");
+    line("", absl::StrCat(lack.node, " lacks the ", lack.side, " of ", lack.key));
+    line("  ", lack.has);
+    for (const std::string& hint : lack.hints) line("  ", hint);
   }
   if (diff.lacks.size() > limit) {
     absl::StrAppend(&text, HumanCount(diff.lacks.size() - limit), " more lack a half\n");
   }
   for (size_t i = 0; i < std::min(limit, diff.pairs.size()); ++i) {
     const FlightDiff::Pair& pair = diff.pairs[i];
-    absl::StrAppend(&text, "both have ", pair.key, "\n  the send ", pair.send, "\n  the receive ",
-                    pair.receive, "\n");
+    line("both have ", pair.key);
+    line("  the send ", pair.send);
+    line("  the receive ", pair.receive);
+    for (const std::string& hint : pair.hints) line("  ", hint);
   }
   if (diff.pairs.size() > limit) {
     absl::StrAppend(&text, HumanCount(diff.pairs.size() - limit), " more have both halves\n");
@@ -274,7 +300,7 @@ std::string FlightDiffText(const FlightDiff& diff, size_t limit) {
   absl::StrAppend(&text, HumanCount(diff.lacks.size()), " without their other half, ",
                   HumanCount(diff.pairs.size()), " with both, ", HumanCount(diff.elsewhere),
                   " with other nodes\n");
-  for (const std::string& remark : diff.remarks) absl::StrAppend(&text, "note: ", remark, "\n");
+  for (const std::string& remark : diff.remarks) line("note: ", remark);
   return text;
 }
 
@@ -290,7 +316,8 @@ std::string FlightDiffJson(const FlightDiff& diff) {
   }
   json["pairs"] = nlohmann::ordered_json::array();
   for (const FlightDiff::Pair& pair : diff.pairs) {
-    json["pairs"].push_back({{"key", pair.key}, {"send", pair.send}, {"receive", pair.receive}});
+    json["pairs"].push_back(
+        {{"key", pair.key}, {"send", pair.send}, {"receive", pair.receive}, {"hints", pair.hints}});
   }
   json["elsewhere"] = diff.elsewhere;
   json["remarks"] = diff.remarks;

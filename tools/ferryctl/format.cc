@@ -8,6 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "ferry/ferry.h"
 
@@ -158,14 +160,26 @@ std::string Table::ToString() const {
 
 std::string Printable(const std::string& text) {
   std::string shown;
-  for (unsigned char c : text) {
-    if (c < 0x20 || c == 0x7f) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const unsigned char c = text[i];
+    // U+0080 to U+009F: some terminals obey them too.
+    const bool wide = c == 0xc2 && i + 1 < text.size() && (text[i + 1] & 0xe0) == 0x80;
+    if (wide) {
+      absl::StrAppendFormat(&shown, "\\x%02x", static_cast<unsigned char>(text[++i]));
+    } else if (c < 0x20 || c == 0x7f) {
       absl::StrAppendFormat(&shown, "\\x%02x", c);
     } else {
       shown.push_back(static_cast<char>(c));
     }
   }
   return shown;
+}
+
+std::string PrintableLines(const std::string& text) {
+  return absl::StrJoin(absl::StrSplit(text, '\n'), "\n",
+                       [](std::string* shown, absl::string_view line) {
+                         absl::StrAppend(shown, Printable(std::string(line)));
+                       });
 }
 
 }  // namespace ferry::tools

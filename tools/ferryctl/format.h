@@ -43,7 +43,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Text that came from elsewhere, fit for a terminal: control characters are shown as \xNN.
+// Text that came from elsewhere, fit for a terminal: control characters, also those beyond ASCII,
+// are shown as \xNN.
 std::string Printable(const std::string& text);
+// The same of several lines: their ends stay.
+std::string PrintableLines(const std::string& text);
 
 }  // namespace ferry::tools

@@ -299,9 +299,10 @@ class DumpCommand : public Command {
     if (globals.json) {
       admin::DumpResponse whole;
       whole.set_chunk(all);
-      all = absl::StrCat(MessageJson(whole), "\n");
+      Print(absl::StrCat(MessageJson(whole), "\n"));
+    } else {
+      Print(PrintableLines(all));
     }
-    Print(all);
     return kExitOk;
   }
 };

@@ -13,17 +13,25 @@ constexpr absl::Duration kLateness = absl::Seconds(8);
 
 }  // namespace
 
+// Of queues, after everything that an engine is told.
+void Simulation::CheckBounds(int index) {
+  const TransferEngine& engine = *nodes_[index].engine;
+  for (const auto& [peer, held] : engine.OffersHeld()) {
+    if (held <= engine_options_.offers_per_peer) continue;
+    Fail(absl::StrCat("node-", index, " holds ", held, " offers of node-", peer.value(),
+                      ", more than ", engine_options_.offers_per_peer));
+  }
+  if (engine.waiting_pairs() > engine.in_flight()) {
+    Fail(absl::StrCat("node-", index, " has ", engine.waiting_pairs(), " pairs that wait, but ",
+                      engine.in_flight(), " in flight"));
+  }
+}
+
 void Simulation::CheckNode(int index) {
   const TransferEngine& engine = *nodes_[index].engine;
   if (engine.in_flight() != nodes_[index].open) {
     Fail(absl::StrCat("node-", index, " has ", engine.in_flight(), " in flight, not ",
                       nodes_[index].open));
-  }
-  // Halves of pairs and what a lane may hold bound all queues.
-  if (engine.waiting_offers() > engine_options_.offers_per_peer * nodes_.size() ||
-      engine.waiting_pairs() > engine.in_flight()) {
-    Fail(absl::StrCat("node-", index, " has a queue without a bound: ", engine.waiting_offers(),
-                      " offers, ", engine.waiting_pairs(), " pairs"));
   }
 }
 
@@ -53,6 +61,12 @@ void Simulation::OnEnded(int node, const Ended& ended) {
   if (HasReason(ended.status, Reason::kCommAborted) && !scenario.disturbed &&
       !AttemptFailed(scenario)) {
     Fail(absl::StrCat("was not on a communicator that failed: ", NameOf(*half)));
+  }
+  if (HasReason(ended.status, Reason::kQueueFull)) {
+    ++count_.refused;
+    if (!scenario.queue_full) {
+      Fail(absl::StrCat("was refused by a queue that was not full: ", NameOf(*half)));
+    }
   }
   if (half->watched) Fail(absl::StrCat("ended and still watched: ", NameOf(*half)));
   if (half->copied_by_peer > 0 && !HasReason(ended.status, Reason::kPeerUnreachable)) {
@@ -170,13 +184,18 @@ void Simulation::CheckScenario(uint64_t index, const Scenario& scenario) {
       const bool conflict = send.spec.route != receive.spec.route &&
                             send.spec.route != Route::kUnspecified &&
                             receive.spec.route != Route::kUnspecified;
-      if (scenario.mismatch) {
+      if (HasReason(send.status, Reason::kQueueFull)) {
+        expected = !status.ok();
+      } else if (scenario.mismatch) {
         expected = HasReason(status, Reason::kTransferMismatch);
       } else if (conflict) {
         expected = HasReason(status, Reason::kRouteUnavailable);
       } else {
-        expected = status.ok() || (HasReason(status, Reason::kRouteUnavailable) &&
-                                   (source != destination || scenario.route_may_fail));
+        const bool done = half->spec.prepared
+                              ? HasReason(status, Reason::kCancelled) && AtGoal(*half)
+                              : status.ok();
+        expected = done || (HasReason(status, Reason::kRouteUnavailable) &&
+                            (source != destination || scenario.route_may_fail));
       }
       expected = expected || (late && absl::IsDeadlineExceeded(status)) ||
                  (late && HasReason(status, Reason::kPeerUnreachable)) ||

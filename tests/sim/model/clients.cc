@@ -30,11 +30,12 @@ void Simulation::ClientStep() {
 }
 
 void Simulation::FaultStep() {
-  const int a = OwnerOf(RandomDevice());
-  const int b = OwnerOf(RandomDevice());
-  if (a != b && Chance(2)) BreakLink(a, b);
-  if (a != b && Chance(profile_.partition)) Partition(a, b);
-  if (Chance(profile_.crash)) Crash(a);
+  if (const auto link = RandomLink()) {
+    const auto [a, b] = *link;
+    if (Chance(2)) BreakLink(a, b);
+    if (Chance(profile_.partition)) Chance(60) ? Partition(a, b) : PartitionGroup();
+  }
+  if (Chance(profile_.crash)) Crash(OwnerOf(RandomDevice()));
   if (Chance(profile_.evict)) EvictSome();
 }
 
@@ -73,7 +74,7 @@ void Simulation::TalkNonsense(int node, int peer) {
 void Simulation::PostScenario() {
   TransferSpec spec;
   spec.key = {"sim", RandomDevice(), RandomDevice(), absl::StrCat("key-", scenarios_.size())};
-  while (OwnerOf(spec.key.destination) == OwnerOf(spec.key.source) && Chance(80)) {
+  while (OwnerOf(spec.key.destination) == OwnerOf(spec.key.source) && Chance(profile_.apart)) {
     spec.key.destination = RandomDevice();
   }
   // Sometimes the key of a pair that is over; only once, or scenarios would meet each other's
@@ -123,12 +124,19 @@ void Simulation::PostScenario() {
   }
   const bool prepared = Chance(15);
   if (prepared) {
-    scenario.disturbed = true;
     send.prepared = !Chance(5);
     receive.prepared = !Chance(5);
     scenario.mismatch = scenario.mismatch || send.prepared != receive.prepared;
     // When both are posted, if they ever are.
-    After(absl::Milliseconds(30) + Delay(400), [this, index] { CancelPrepared(index); });
+    const absl::Duration posted = absl::Milliseconds(31);
+    if (Chance(50)) {
+      scenario.disturbed = true;
+      After(posted + Delay(400), [this, index] { CancelPrepared(index); });
+    } else {
+      scenario.goal = 1 + Random(8);
+      scenario.goal_by = now_ + absl::Seconds(20);  // armed by its deadline, if at all
+      After(posted, [this, index] { AwaitGoal(index); });
+    }
   }
   const int what = static_cast<int>(Random(10));  // 0: no send, 1: no receive
   for (TransferSpec* half : {&send, &receive}) {
@@ -237,6 +245,30 @@ void Simulation::CancelPrepared(uint64_t index) {
         now_, half.id, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "released"));
     return Touched(half.node);
   }
+}
+
+bool Simulation::AtGoal(const HalfModel& half) const {
+  const Scenario& scenario = scenarios_[half.scenario];
+  return half.spec.prepared && scenario.goal > 0 && half.firings >= scenario.goal;
+}
+
+// The clients release a pair that was fired as often as they wanted; or give it up.
+void Simulation::AwaitGoal(uint64_t index) {
+  const Scenario& scenario = scenarios_[index];
+  const HalfModel& send = halves_[scenario.send];
+  const HalfModel& receive = halves_[scenario.receive];
+  const bool both = scenario.send != 0 && scenario.receive != 0;
+  const bool reached = both && AtGoal(send) && AtGoal(receive);
+  if (reached && !scenario.disturbed) count_.fired += scenario.goal;
+  if (reached || scenario.disturbed) return CancelPrepared(index);
+  if (send.ended || receive.ended || (scenario.send == 0 && scenario.receive == 0)) return;
+  if (now_ > scenario.goal_by) {
+    const HalfModel& any = scenario.send != 0 ? send : receive;
+    return Fail(absl::StrCat("scenario ", index, ", in which nothing went wrong, was fired ",
+                             send.firings, " and ", receive.firings, " times at its ends, not ",
+                             scenario.goal, ": ", NameOf(any)));
+  }
+  After(Delay(40), [this, index] { AwaitGoal(index); });
 }
 
 void Simulation::KillSession() {

@@ -87,6 +87,10 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   call.group = launch.group;
   if (launch.device != call.device()) Fail(absl::StrCat(name, ": not its device"));
   if (launch.chunks.empty()) Fail(absl::StrCat(name, ": it is empty"));
+  if (launch.chunks.size() > engine_options_.batch.group_chunks) {
+    Fail(absl::StrCat(name, ": it has ", launch.chunks.size(), " chunks"));
+  }
+  uint64_t bytes = 0;
   std::vector<std::pair<uint64_t, uint64_t>> parts;
   for (const GroupChunk& chunk : launch.chunks) {
     HalfModel* half = HalfAt(node, chunk.transfer);
@@ -111,15 +115,18 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     // need not be sent either.
     const bool next =
         chunk.offset == half->cut || (send && chunk.offset > half->cut && AttemptFailed(scenario));
-    if (!next || chunk.bytes > half->spec.bytes - chunk.offset ||
-        chunk.bytes > engine_options_.batch.group_bytes) {
+    if (!next || chunk.bytes > half->spec.bytes - chunk.offset) {
       Fail(absl::StrCat(what, ": not its next bytes"));
     }
+    bytes += chunk.bytes;
     half->cut = chunk.offset + chunk.bytes;
     ++half->chunks_out;
     const bool to_low = half->spec.key.destination == launch.clique.low;
     call.ops.push_back({to_low, half->scenario, chunk.offset, chunk.bytes});
     parts.emplace_back(static_cast<uint64_t>(half - halves_.data()), chunk.bytes);
+  }
+  if (bytes > engine_options_.batch.group_bytes) {
+    Fail(absl::StrCat(name, ": it has ", bytes, " bytes"));
   }
   const GlobalDeviceId device = call.device();
   std::string error;

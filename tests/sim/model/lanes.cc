@@ -103,8 +103,9 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   }
 
   if (armed) {  // on mapped, the source's lane
-    if (dice < 6) return Answer(index, launch.attempt, Refused(), Delay(10));
-    return Arm(index);
+    if (dice >= 6) return Arm(index);
+    scenario.route_may_fail = true;
+    return Answer(index, launch.attempt, Refused(), Delay(10));
   }
 
   const int destination = send ? static_cast<int>(launch.peer.value()) : node;
@@ -176,7 +177,7 @@ void Simulation::FireArmed(uint64_t index, uint32_t attempt) {
   if (!local && LinkOf(send.node, receive.node).losses != receive.armed_losses) return;
   if (send.firings < receive.firings) {
     send.firings = receive.firings;  // and not before can it want the next one
-  } else if (local || (send.armed && !send.aborted)) {
+  } else if (!AtGoal(receive) && (local || (send.armed && !send.aborted))) {
     if (send.ended) Fail(absl::StrCat("fired though its source is over: ", NameOf(receive)));
     ++receive.firings;
     if (local || Chance(50)) send.firings = receive.firings;  // else it looks later

@@ -2,6 +2,7 @@
 // Links between nodes and the lossy network below them: see Simulation::Stream for what the engines
 // get to see of it.
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -94,8 +95,9 @@ void Simulation::Connect(int a, int b) {
   Link& link = LinkOf(a, b);
   const bool cut = std::max(link.to[0].roads[kStream].blocked_until,
                             link.to[1].roads[kStream].blocked_until) > now_;
+  const bool split = split_.until > now_ && InSplit(a) != InSplit(b);
   const bool down = EngineAt(a) == nullptr || EngineAt(b) == nullptr;
-  if (down || cut || link.unaware > 0 || Chance(20)) {
+  if (down || cut || split || link.unaware > 0 || Chance(20)) {
     for (const auto& [node, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
       if (EngineAt(node) == nullptr) continue;
       Say(absl::StrCat("node-", node, " cannot reach node-", other));
@@ -152,17 +154,45 @@ void Simulation::BreakLink(int a, int b) {
   }
 }
 
+std::optional<std::pair<int, int>> Simulation::RandomLink() {
+  if (links_.empty()) return std::nullopt;
+  return std::next(links_.begin(), Random(links_.size()))->first;
+}
+
 void Simulation::Partition(int a, int b) {
+  const uint64_t way = Random(3);  // one way, the other, both
+  Cut(a, b, way != 0, way != 1, now_ + Delay(400));
+}
+
+bool Simulation::InSplit(int node) const {
+  const uint64_t daemons = options_.daemons;
+  return (node + daemons - split_.first) % daemons < split_.size;
+}
+
+// As when a switch fails. One at a time: links that are made meanwhile have to ask.
+void Simulation::PartitionGroup() {
+  if (split_.until > now_) return;
+  ++count_.splits;
+  const uint64_t half = (options_.daemons + 1) / 2;
+  split_ = {Random(options_.daemons), 1 + Random(half), now_ + Delay(400)};
+  const uint64_t way = Random(3);
+  const bool in = way != 0, out = way != 1;  // what is cut
+  Say(absl::StrCat("partition of ", split_.size, " daemons from node-", split_.first, " on"));
+  for (const auto& [ends, link] : links_) {
+    const auto [a, b] = ends;
+    if (InSplit(a) == InSplit(b)) continue;
+    Cut(a, b, InSplit(a) ? in : out, InSplit(a) ? out : in, split_.until);
+  }
+}
+
+void Simulation::Cut(int a, int b, bool to_a, bool to_b, absl::Time until) {
   Link& link = LinkOf(a, b);
   if (!link.connected) return;
   ++count_.partitions;
-  const absl::Time until = now_ + Delay(400);
-  const uint64_t which = Random(3);  // one way, the other, both
   Say(absl::StrCat("partition between node-", a, " and node-", b,
-                   which == 2 ? ", both ways" : ", one way"));
-  for (uint64_t end : {0, 1}) {
-    if (which == end || which == 2) link.to[end].roads[kStream].blocked_until = until;
-  }
+                   to_a && to_b ? ", both ways" : ", one way"));
+  if (to_a) link.to[EndOf(a, b)].roads[kStream].blocked_until = until;
+  if (to_b) link.to[EndOf(b, a)].roads[kStream].blocked_until = until;
   if (until - now_ < kSilence) return;  // heals before anybody calls it a loss
   After(kSilence, [this, a, b, generation = link.generation] {
     if (LinkOf(a, b).generation == generation) BreakLink(a, b);
@@ -257,6 +287,16 @@ void Simulation::Arrive(int from, int to, Road road, uint64_t sequence, uint64_t
   }
 }
 
+void Simulation::NoteOffer(int from, int to, const Offer& offer) {
+  const auto held = EngineAt(to)->OffersHeld();
+  const auto theirs = held.find(PeerId(from));
+  const HalfModel* send = HalfAt(from, offer.transfer);
+  if (send == nullptr || theirs == held.end()) return;
+  if (theirs->second >= engine_options_.offers_per_peer) {
+    scenarios_[send->scenario].queue_full = true;
+  }
+}
+
 void Simulation::Deliver(int from, int to) {
   Link& link = LinkOf(from, to);
   const int end = EndOf(to, from);
@@ -270,7 +310,9 @@ void Simulation::Deliver(int from, int to) {
     }
     direction.heard += events->events();
     for (PeerMessage& message : events->messages) {
+      if (const Offer* offer = std::get_if<Offer>(&message)) NoteOffer(from, to, *offer);
       EngineAt(to)->OnMessage(now_, PeerId(from), std::move(message));
+      CheckBounds(to);
     }
     Touched(to);
   }

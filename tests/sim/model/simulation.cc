@@ -19,12 +19,15 @@ void SimulationCount::Add(const SimulationCount& other) {
   ended_badly += other.ended_badly;
   groups += other.groups;
   messages += other.messages;
+  fired += other.fired;
+  refused += other.refused;
   lost += other.lost;
   doubled += other.doubled;
   reordered += other.reordered;
   early += other.early;
   resets += other.resets;
   partitions += other.partitions;
+  splits += other.splits;
   crashes += other.crashes;
   clients += other.clients;
   launches += other.launches;
@@ -33,14 +36,15 @@ void SimulationCount::Add(const SimulationCount& other) {
 
 std::string SimulationCount::ToString() const {
   return absl::StrFormat(
-      "halves   %d posted, %d ended OK, %d with an error\n"
+      "halves   %d posted, %d ended OK, %d with an error, %d of them by a full queue;\n"
+      "         %d firings of prepared pairs that nobody disturbed\n"
       "traffic  %d messages, %d group launches\n"
       "faults   %d in all: %d segments lost, %d doubled, %d reordered; %d frames early;\n"
-      "         %d link resets, %d partitions;\n"
+      "         %d link resets, %d partitions, in %d groups of daemons;\n"
       "         %d daemons crashed; %d clients died, cancelled or poisoned;\n"
       "         %d launches failed, refused, hung or late; %d communicators evicted",
-      posted, ended_ok, ended_badly, messages, groups, faults(), lost, doubled, reordered, early,
-      resets, partitions, crashes, clients, launches, evictions);
+      posted, ended_ok, ended_badly, refused, fired, messages, groups, faults(), lost, doubled,
+      reordered, early, resets, partitions, splits, crashes, clients, launches, evictions);
 }
 
 Simulation::Simulation(SimulationOptions options)
@@ -56,6 +60,7 @@ Simulation::Simulation(SimulationOptions options)
   profile_.group_fault = some(40, 6);
   profile_.slow_lane = some(40, 40);
   profile_.many = some(50, 80);
+  profile_.apart = Chance(60) ? 80 : 10;
   for (int i = 0; i < options.daemons; ++i) {
     map_.node_names.push_back(absl::StrCat("node-", i));
     for (uint64_t device : {2 * i, 2 * i + 1}) {
@@ -71,9 +76,12 @@ Simulation::Simulation(SimulationOptions options)
       {Route::kLocal, Route::kNccl},
   };
   engine_options_.order = orders[std::min<uint64_t>(Random(8), 4)];
-  engine_options_.batch.group_bytes = 256 << 10;
-  engine_options_.batch.chunk_bytes = 32 << 10;
-  engine_options_.batch.group_chunks = 8;
+  // Bounds that are met; else they would be bounds of nothing.
+  if (Chance(40)) engine_options_.offers_per_peer = 1 + Random(4);
+  const bool small_groups = Chance(30);
+  engine_options_.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
+  engine_options_.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
+  engine_options_.batch.group_chunks = small_groups ? 2 : 8;
   engine_options_.group_deadline = absl::Seconds(1);
   engine_options_.grant_deadline = absl::Seconds(5);
   engine_options_.open_deadline = absl::Seconds(1);
@@ -196,6 +204,7 @@ std::vector<std::string> Simulation::Run() {
 }
 
 void Simulation::Touched(int node) {
+  CheckBounds(node);
   if (nodes_[node].pump_pending) return;
   if (Chance(70)) return Pump(node);
   nodes_[node].pump_pending = true;
@@ -249,7 +258,7 @@ void Simulation::Pump(int index) {
   // Defined while the watch was still on its way: the lane sees that at once.
   for (const Watch& watch : out.watches) {
     const HalfModel* half = HalfAt(index, watch.transfer);
-    if (half != nullptr && half->watched && half->defined) {
+    if (half != nullptr && half->watched && half->defined && !AtGoal(*half)) {
       const uint64_t which = static_cast<uint64_t>(half - halves_.data());
       After(Delay(1), [this, which] { Define(which); });
     }

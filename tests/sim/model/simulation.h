@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -41,8 +42,11 @@ struct SimulationCount {
   uint64_t posted = 0, ended_ok = 0, ended_badly = 0;
   uint64_t groups = 0;    // launches of them
   uint64_t messages = 0;  // of engines
+  uint64_t fired = 0;     // firings of prepared pairs that nobody disturbed
+  uint64_t refused = 0;   // offers, by a full queue
   // Faults: of segments below a link, of links, of daemons.
   uint64_t lost = 0, doubled = 0, reordered = 0, resets = 0, partitions = 0, crashes = 0;
+  uint64_t splits = 0;     // partitions of groups of daemons; their links count as partitions
   uint64_t early = 0;      // frames that overtook others by their link's other road
   uint64_t clients = 0;    // that died, cancelled or poisoned
   uint64_t launches = 0;   // that were made to fail, refuse, hang or be late
@@ -93,7 +97,7 @@ class Simulation {
     uint64_t firings = 0;       // that are over at this end
   };
   // What clients meant with one key: a send, a receive or both. Prepared ones are fired until one
-  // end is cancelled.
+  // end is cancelled, at any time; or as often as they have a goal, if nobody disturbs them.
   struct Scenario {
     uint64_t send = 0;  // index into halves_, 0 for none
     uint64_t receive = 0;
@@ -101,6 +105,9 @@ class Simulation {
     bool disturbed =
         false;  // cancelled, poisoned, a client died, a launch was made to fail or hang
     bool route_may_fail = false;
+    bool queue_full = false;  // its offer came when there was no place for it
+    uint64_t goal = 0;        // prepared: so many firings
+    absl::Time goal_by;
     bool key_taken = false;                     // by a later scenario
     uint64_t losses = 0;                        // of the link when the first half was posted
     std::set<HostCommunicators::Key> attempts;  // its groups were on
@@ -158,6 +165,12 @@ class Simulation {
     int group_fault = 0;  // of group launches and of openings: hang, fail, refuse
     int slow_lane = 0;    // of lanes
     int many = 0;         // of posts: on few devices
+    int apart = 0;        // of posts whose devices are of one daemon: others are drawn
+  };
+  struct Split {  // a group of daemons that the others cannot reach, one way at least
+    uint64_t first = 0;
+    uint64_t size = 0;
+    absl::Time until = absl::InfinitePast();
   };
 
   // --- Clock and dice.
@@ -185,12 +198,18 @@ class Simulation {
   void Connect(int a, int b);
   void BreakLink(int a, int b);
   void LoseLink(int node, int other, absl::string_view why);
+  // Not connected, perhaps, and often one of few; none before anybody wanted one.
+  std::optional<std::pair<int, int>> RandomLink();
   void Partition(int a, int b);
+  void PartitionGroup();
+  void Cut(int a, int b, bool to_a, bool to_b, absl::Time until);
+  bool InSplit(int node) const;
   void Carry(int from, int to, std::vector<PeerMessage> messages);
   void Frame(int from, int to, std::vector<PeerMessage> messages);
   void Transmit(int from, int to, Road road, uint64_t sequence, uint64_t generation);
   void Arrive(int from, int to, Road road, uint64_t sequence, uint64_t generation);
   void Deliver(int from, int to);
+  void NoteOffer(int from, int to, const Offer& offer);
   void NoteGroup(int from, int to, const Group& group);
 
   // --- Clients, daemons (clients.cc).
@@ -203,6 +222,8 @@ class Simulation {
   Layout RandomLayout(ArenaId arena, uint64_t bytes);
   void CancelSome();
   void CancelPrepared(uint64_t scenario);
+  void AwaitGoal(uint64_t scenario);
+  bool AtGoal(const HalfModel& half) const;
   void KillSession();
   void TalkNonsense(int node, int peer);
   void Crash(int node);
@@ -232,6 +253,7 @@ class Simulation {
   void AnswerCall(HostCommunicators::CallId id, absl::Status status, absl::Duration delay);
 
   // --- Checks (checks.cc).
+  void CheckBounds(int node);
   void CheckNode(int node);
   void OnEnded(int node, const Ended& ended);
   void CheckEnd();
@@ -245,6 +267,7 @@ class Simulation {
   uint64_t next_event_ = 0;
   std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> events_;
   Profile profile_;
+  Split split_;  // the last one
   DeviceMap map_;
   TransferEngine::Options engine_options_;
   std::vector<Node> nodes_;
