@@ -5,6 +5,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/raw_socket.h"
@@ -87,6 +90,30 @@ TEST_P(ScribbleTest, TimelinesFullOfNonsense) {
     ASSERT_TRUE(Await([&] { return node(0).admin().Status().transfers_in_flight() == 0; }));
     ASSERT_TRUE(Await([&] { return node(1).admin().Status().transfers_in_flight() == 0; }));
   }
+}
+
+// Whoever writes over its memory while it is sent or received into gets bytes of no one moment; all
+// ends well, and others' bytes are right.
+TEST_P(ScribbleTest, ArenasWhileTheyAreReadAndWritten) {
+  constexpr uint64_t kBytes = 16 * kMiB;
+  StartForRoute();
+  End good[2] = {OpenSource(kMiB), OpenDestination(kMiB)};
+  End bad[2] = {OpenSource(kBytes), OpenDestination(kBytes)};
+  std::atomic<bool> stop = false;
+  std::thread scribbler([&] {
+    for (uint64_t seed = 0; !stop; ++seed) Fill(bad[seed % 2].arena, 0, kBytes, seed);
+  });
+  for (int round = 0; round < 8; ++round) {
+    const std::string key = absl::StrCat("scribbled ", round);
+    Batch receive = Receive(bad[1], bad[0], key, {bad[1].arena.All()}, options());
+    Batch send = Send(bad[0], bad[1], key, {bad[0].arena.All()}, options());
+    ExpectTransfer(good[0], good[1], absl::StrCat("other ", round), options());
+    EXPECT_THAT(receive.Wait(kSoon), IsOk());
+    EXPECT_THAT(send.Wait(kSoon), IsOk());
+  }
+  stop = true;
+  scribbler.join();
+  ExpectTransfer(bad[0], bad[1], "calm", options());
 }
 
 class ExhaustionTest : public ClusterTest {};
