@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/cases.h"
 
+#include <stdlib.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <thread>
@@ -11,6 +14,7 @@
 #include "base/status.h"
 #include "bench/cases.h"
 #include "bench/gpu/load.h"
+#include "bench/gpu/nccl_copy.h"
 #include "bench/gpu/peer_copy.h"
 #include "ferry/cuda.hpp"
 #include "tools/ferryctl/format.h"
@@ -41,9 +45,10 @@ class Bench {
       if (name == "large") return BesideHosts(report);
       return name == "many" ? Many(report, 1000, 64 << 10, {}) : absl::OkStatus();
     }
+    if (route_ == FERRY_ROUTE_NCCL) return BesideNccl(name, report);
     if (name == "peers") return absl::OkStatus();  // rows of the others
     if (name == "large") return Large(report);
-    if (name == "sharing") return Sharing(report);
+    if (name == "sharing") return Sharing(report, 2000);
     if (name == "loss") return Loss(report);
     if (name == "load") return UnderLoad(report);
     if (name == "many") {
@@ -104,6 +109,53 @@ class Bench {
     RETURN_IF_ERROR(gpus.Compare(bytes));
     Add(report, Named(tools::HumanSize(bytes)) + " TCP", "GB/s", tools::Median(between_gpus), false,
         0.9, "the same between host devices", tools::Median(between_hosts));
+    return absl::OkStatus();
+  }
+
+  // Raw NCCL in one process, which has no client to hear and none to tell.
+  absl::Status BesideNccl(absl::string_view name, Report& report) {
+    constexpr int kCtas = 16;  // as transfer.nccl.max_ctas is by default
+    constexpr uint64_t kMany = 1000, kTogether = 100;
+    constexpr uint64_t kGroup = uint64_t{64} << 20;  // no group of ours has more
+    if (name == "sharing") return Sharing(report, 5000);
+    if (name != "large" && name != "many" && name != "latency") return absl::OkStatus();
+    const char* const library = getenv("FERRY_NCCL_LIBRARY");
+    ASSIGN_OR_RETURN(const NcclApi* const api, LoadNccl(library == nullptr ? "" : library, {}));
+    const uint64_t count = name == "many" ? kMany : 1;
+    const uint64_t bytes = name == "large" ? settings_.large : name == "many" ? kSmall : 8;
+    const int rounds =
+        name == "latency" ? static_cast<int>(settings_.pings) / 10 : settings_.rounds;
+    NcclCopy raw(driver_, api);
+    RETURN_IF_ERROR(raw.Make(kCtas, count * bytes));
+    ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
+    RETURN_IF_ERROR(pair.MakeArenas(std::max<uint64_t>(count * bytes, 16)).status());
+    const uint64_t group = std::min(bytes, kGroup);
+    std::vector<absl::Duration> ours, theirs, in_groups;
+    for (int round = 0; round < rounds + 2; ++round) {
+      ASSIGN_OR_RETURN(const absl::Duration moved, pair.Run(count, bytes));
+      ASSIGN_OR_RETURN(const absl::Duration peer, raw.Copy(count, bytes, kTogether));
+      ASSIGN_OR_RETURN(const absl::Duration parts, raw.Copy(count * (bytes / group), group, 1));
+      if (round < 2) continue;  // communicators and contexts wake up
+      ours.push_back(moved);
+      theirs.push_back(peer);
+      in_groups.push_back(parts);
+    }
+    RETURN_IF_ERROR(pair.Compare(count * bytes));
+    const absl::Duration us = tools::Median(ours), them = tools::Median(theirs);
+    if (name == "large") {
+      Add(report, Named(tools::HumanSize(bytes) + " posted"), "GB/s",
+          tools::GigabytesPerSecond(bytes, us), false, 0.97, "ncclSend, ncclRecv",
+          tools::GigabytesPerSecond(bytes, them));
+      Add(report, Named(tools::HumanSize(bytes) + " posted"), "GB/s",
+          tools::GigabytesPerSecond(bytes, us), false, {}, "the same by 64 MiB",
+          tools::GigabytesPerSecond(bytes, tools::Median(in_groups)));
+    } else if (name == "many") {
+      Add(report, Named("1,000 x 64 KiB posted"), "ms", absl::ToDoubleMilliseconds(us), true, {},
+          "ncclSend, ncclRecv in groups of 100", absl::ToDoubleMilliseconds(them));
+    } else {
+      Add(report, Named("8 B posted, p50"), "us", absl::ToDoubleMicroseconds(us), true, {},
+          "ncclSend, ncclRecv", absl::ToDoubleMicroseconds(them));
+    }
     return absl::OkStatus();
   }
 
@@ -302,12 +354,12 @@ class Bench {
   }
 
   // Another session's stream beside 64 KiB, and beside an equal one.
-  absl::Status Sharing(Report& report) {
+  absl::Status Sharing(Report& report, double most_us) {
     ASSIGN_OR_RETURN(tools::BenchPair small, OpenPair());
     ASSIGN_OR_RETURN(tools::BenchPair one, OpenPair());
     ASSIGN_OR_RETURN(tools::BenchPair other, OpenPair());
     return MeasureSharing(small, one, other, settings_.rounds,
-                          {kStream, Named("64 KiB behind 64 GiB of another session, p99"), 2000,
+                          {kStream, Named("64 KiB behind 64 GiB of another session, p99"), most_us,
                            Named("two equal sessions, the lesser's share")},
                           report);
   }

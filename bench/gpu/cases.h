@@ -16,7 +16,7 @@ namespace ferry::bench {
 
 inline const std::vector<std::string> kGpuCases = {"large", "latency", "many", "sharing",
                                                    "load",  "loss",    "peers"};
-inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "ucx"};
+inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "ucx", "nccl"};
 
 struct GpuSettings {
   std::string self = "/proc/self/exe";
@@ -29,7 +29,7 @@ struct GpuSettings {
   GpuPeers peers;  // empty: not asked for
 };
 
-// `local`: the first node has both GPUs; `mapped`, `ucx`: each has one.
+// `local`: the first node has both GPUs; else each has one.
 absl::Status MeasureGpus(const GpuSettings& settings, const testing::GpuDriver* driver,
                          const Nodes& nodes, int route, Report& report);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry_gpu_bench: starts two daemons with GPUs, measures what `local` and `mapped` do between two
-// of them beside the driver's own copy, and `ucx` over TCP beside itself between host devices,
-// prints the table. Exit status: 0 all targets met, 1 it could not measure, 2 usage, 8 some target
-// missed, 77 there are no two GPUs. Also is the processes at the other ends.
+// of them beside the driver's own copy, `ucx` over TCP beside itself between host devices and
+// `nccl` beside NCCL, prints the table. Exit status: 0 all targets met, 1 it could not measure, 2
+// usage, 8 some target missed, 77 there are no two GPUs. Also is the processes at the other ends.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -41,6 +41,7 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
       {"local", FERRY_ROUTE_LOCAL, UcxOver::kSharedMemory, {{{0, 1}, {}}}},
       {"mapped", FERRY_ROUTE_MAPPED, UcxOver::kSharedMemory, {{{0}, {1}}}},
       {"ucx", FERRY_ROUTE_UCX, UcxOver::kTcp, {{{0}, {1}}}},
+      {"nccl", FERRY_ROUTE_NCCL, UcxOver::kSharedMemory, {{{0}, {1}}}},
   };
   for (const auto& [name, route, ucx, gpus] : kRoutes) {
     if (absl::c_count(settings.routes, name) == 0) continue;

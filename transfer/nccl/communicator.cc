@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer/nccl/communicator.h"
 
-#include <limits.h>
 #include <string.h>
 
 #include <chrono>
@@ -94,14 +93,7 @@ absl::Status Communicator::OpenInside(const std::string& unique_id, Opened& open
   warm_ = *std::move(stream);
   warm_->MakeCurrent();
   const uint64_t before = warm_->FreeBytes();
-  ncclConfig_t config = {};
-  config.size = sizeof(config);
-  config.magic = 0xcafebeef;
-  config.version = 21700;
-  config.blocking = 1;
-  config.cgaClusterSize = INT_MIN;  // not said, as the next one
-  config.minCTAs = INT_MIN;
-  config.maxCTAs = max_ctas_ == 0 ? INT_MIN : max_ctas_;
+  ncclConfig_t config = BlockingConfig(max_ctas_);
   const ncclResult_t made = api_.CommInitRankConfig(&comm_, 2, id, rank_, &config);
   if (made != kNcclSuccess) return Unavailable(NcclError(api_, made, "open a communicator"));
   initialized_ = true;

@@ -2,6 +2,7 @@
 #include "transfer/nccl/nccl_api.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -108,6 +109,18 @@ int MaxCtas(int wanted, int version, int compute_major,
   });
   if (wanted != 0 || said) return wanted;
   return version >= 22800 && compute_major == 10 ? 32 : 0;
+}
+
+ncclConfig_t BlockingConfig(int max_ctas) {
+  ncclConfig_t config = {};
+  config.size = sizeof(config);
+  config.magic = 0xcafebeef;
+  config.version = 21700;
+  config.blocking = 1;
+  config.cgaClusterSize = INT_MIN;  // not said, as the next one
+  config.minCTAs = INT_MIN;
+  config.maxCTAs = max_ctas == 0 ? INT_MIN : max_ctas;
+  return config;
 }
 
 }  // namespace ferry

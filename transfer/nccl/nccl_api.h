@@ -85,4 +85,7 @@ absl::Status NcclError(const NcclApi& api, ncclResult_t result, absl::string_vie
 int MaxCtas(int wanted, int version, int compute_major,
             const std::vector<std::string>& environment);
 
+// Of a blocking communicator with at most so many CTAs; 0: NCCL's own choice.
+ncclConfig_t BlockingConfig(int max_ctas);
+
 }  // namespace ferry
