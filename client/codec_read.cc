@@ -287,7 +287,9 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
         case Bytes(7): {
           response->kind = Kind::kNotice;
           pbf_reader nested = reader.get_message();
-          while (nested.next(1, pbf_wire_type::varint)) response->draining = nested.get_bool();
+          // get_bool would read beyond a message that ends before its value.
+          while (nested.next(1, pbf_wire_type::varint))
+            response->draining = nested.get_uint64() != 0;
           break;
         }
         case Bytes(8):
