@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "compute/numerics/block.h"
 #include "compute/numerics/convert.h"
+#include "compute/program/program.h"
 
 namespace ferry::compute::testing {
 
@@ -42,7 +44,7 @@ inline Operand BlockOperand(const BlockFormat& format, uint64_t rows, uint64_t d
           Decoded(format.scale, scales, rows * ScaleColumns(depth, format.block)), format.block};
 }
 
-// One result, and the same sum of magnitudes, to which rounding errors are in proportion.
+// One result, and the same sum of finite magnitudes, to which rounding errors are in proportion.
 struct ReferenceValue {
   double value = 0;
   double magnitude = 0;
@@ -63,7 +65,7 @@ inline std::vector<ReferenceValue> ReferenceDot(const Operand& lhs, const Operan
         const double term = scale_of(lhs, i, k) * scale_of(rhs, j, k) *
                             (lhs.values[i * lhs.depth + k] * rhs.values[j * rhs.depth + k]);
         sum.value += term;
-        sum.magnitude += std::fabs(term);
+        if (std::isfinite(term)) sum.magnitude += std::fabs(term);
       }
       out.push_back({sum.value * global, sum.magnitude * std::fabs(global)});
     }
@@ -71,23 +73,27 @@ inline std::vector<ReferenceValue> ReferenceDot(const Operand& lhs, const Operan
   return out;
 }
 
-// How an executor adds up a product's terms; docs/numerics.md.
-enum class Accumulation {
-  kExactProducts,  // exact products, f32 sums
-  kFp8TensorCore,  // Hopper's, with promotion
-  kNativeBlock,    // block scales in the tensor core
-};
-
-// How far from `reference` a result of type `out` may be: the sums' error, and its own rounding.
-inline double AllowedError(Accumulation accumulation, const ReferenceValue& reference, DType out) {
-  const double unit = out == DType::kBF16 ? 0x1p-8 : out == DType::kF16 ? 0x1p-11 : 0x1p-24;
-  const double tiny = out == DType::kBF16 ? 0x1p-133 : out == DType::kF16 ? 0x1p-24 : 0x1p-149;
+// How far from `reference` a result of type `out` may be: the sums' error (of sums in f64 if
+// `wide`), and its own rounding. Infinite: as far as it likes.
+inline double AllowedError(Accumulation accumulation, const ReferenceValue& reference, DType out,
+                           bool wide = false) {
+  const double unit = out == DType::kBF16  ? 0x1p-8
+                      : out == DType::kF16 ? 0x1p-11
+                      : out == DType::kF64 ? 0x1p-53
+                                           : 0x1p-24;
+  const double tiny = out == DType::kBF16  ? 0x1p-133
+                      : out == DType::kF16 ? 0x1p-24
+                      : out == DType::kF64 ? 0x1p-1074
+                                           : 0x1p-149;
   const double rounding = std::fabs(reference.value) * unit + tiny;
+  if (wide) return 0x1p-46 * reference.magnitude + rounding;
   switch (accumulation) {
     case Accumulation::kExactProducts:
       return 0x1p-17 * reference.magnitude + rounding;
-    case Accumulation::kFp8TensorCore:
+    case Accumulation::kFp8Tc:
       return 0x1p-9 * reference.magnitude + rounding;
+    case Accumulation::kFp8TcFast:
+      return std::numeric_limits<double>::infinity();
     case Accumulation::kNativeBlock:
       return 1e-4 + 1e-5 * std::fabs(reference.value) + rounding;
   }

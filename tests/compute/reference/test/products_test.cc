@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/compute/reference.h"
+#include "tests/compute/reference/products.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace ferry::compute::testing {
 namespace {
 
-TEST(ReferenceTest, DotsByHand) {
+TEST(ReferenceProductsTest, DotsByHand) {
   // [1 2 3] and [4 -5 6] with f16's codes: 4 - 10 + 18; magnitudes 4 + 10 + 18.
   const Operand lhs =
       PlainOperand(DType::kF16, 1, 3, FromBits(DType::kF16, {0x3C00, 0x4000, 0x4200}));
@@ -33,7 +33,7 @@ TEST(ReferenceTest, DotsByHand) {
   EXPECT_EQ(ReferenceDot(a, b)[0].value, 53);
 }
 
-TEST(ReferenceTest, SumsInF32AreWithinTheBoundOfExactProductsAndOneWrongTermIsNot) {
+TEST(ReferenceProductsTest, SumsInF32AreWithinTheBoundOfExactProductsAndOneWrongTermIsNot) {
   std::mt19937 random(60);
   std::normal_distribution<float> normal;
   constexpr uint64_t kRows = 3, kColumns = 4, kDepth = 1000;
@@ -69,7 +69,7 @@ TEST(ReferenceTest, SumsInF32AreWithinTheBoundOfExactProductsAndOneWrongTermIsNo
   }
 }
 
-TEST(ReferenceTest, NanAndInfinityAreNearOnlyToThemselves) {
+TEST(ReferenceProductsTest, NanAndInfinityAreNearOnlyToThemselves) {
   const auto near = [](double got, double value) {
     return IsNear(got, {value, std::fabs(value)}, Accumulation::kExactProducts, DType::kF32);
   };
@@ -80,7 +80,7 @@ TEST(ReferenceTest, NanAndInfinityAreNearOnlyToThemselves) {
   EXPECT_FALSE(near(INFINITY, 1));
 }
 
-TEST(ReferenceTest, OneRoundingToBF16IsAllowedForAndNoMore) {
+TEST(ReferenceProductsTest, OneRoundingToBF16IsAllowedForAndNoMore) {
   const ReferenceValue exact{1 + 0x1p-8 - 0x1p-20, 0};
   EXPECT_TRUE(IsNear(1, exact, Accumulation::kExactProducts, DType::kBF16));
   EXPECT_FALSE(IsNear(1, {1 + 0x1p-7, 0}, Accumulation::kExactProducts, DType::kBF16));

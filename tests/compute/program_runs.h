@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs of random programs are compared by: memory to begin with, what is received, and stores
+// of all there is to see. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compute/program/program.h"
+#include "tests/compute/numerics/elements.h"
+
+namespace ferry::compute::testing {
+
+inline Bytes RandomBytes(uint64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+inline std::vector<Bytes> RandomBuffers(const Program& program, uint64_t seed) {
+  std::vector<Bytes> buffers;
+  for (const Buffer& buffer : program.buffers) {
+    buffers.push_back(RandomBytes(buffer.bytes, seed * 1000 + buffers.size()));
+  }
+  return buffers;
+}
+
+// Every value that is not of a body goes to a buffer of its own, while there may be more.
+inline void StoreAll(Program& program) {
+  const size_t ops = program.nodes.size();
+  for (size_t i = 0; i < ops; i += 1 + program.nodes[i].body) {
+    for (uint32_t j = 0; j < program.nodes[i].results; ++j) {
+      if (program.buffers.size() == kMaxBuffers) return;
+      Node store;
+      store.op = Op::kStore;
+      store.operands = {program.Result(static_cast<OpIndex>(i), j)};
+      store.buffers = {static_cast<uint32_t>(program.buffers.size())};
+      program.buffers.push_back({absl::StrCat("all", i, ".", j), Access::kWrite,
+                                 *BytesOf(program.types[store.operands[0]])});
+      program.Append(std::move(store), {});
+    }
+  }
+}
+
+}  // namespace ferry::compute::testing
