@@ -38,8 +38,8 @@ FOLDERS = {
     "client": ["client/include"],
     "examples": ["client/include"],
     "tools": ["client/include"],
-    # A program's text is checked where it is written, without a daemon: these are pure.
-    "tools/ferryctl": ["client/include", "base", "compute", "compute/program", "compute/passes"],
+    # A program's text is checked, and tried, where it is written, without a daemon: these are pure.
+    "tools/ferryctl": ["client/include", "base", "compute", "compute/program", "compute/passes", "compute/host"],
     "tests": ["*"],
     "bench": ["*"],
 }
@@ -64,6 +64,7 @@ LIBRARIES = [
     (r"CLI/.*", ["daemon", "tools/ferryctl", "bench", "tests"]),
     (r"nlohmann/.*", ["daemon", "daemon/rpc", "tools/ferryctl", "bench", "tests"]),
     (r"openssl/.*", ["compute/program", "tools/ferryctl", "tests", "bench"]),
+    (r"hwy/.*", ["compute/host"]),
     (r"protozero/.*", ["client", "tests", "bench"]),
     (r"(gtest|gmock)/.*", ["tests"]),
     (r"benchmark/.*", ["bench"]),

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/host/reduction.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "compute/numerics/convert.h"
+
+namespace ferry::compute {
+
+Op CombinerOf(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return Op::kAdd;
+    case Reduction::kProduct:
+      return Op::kMultiply;
+    case Reduction::kMax:
+      return Op::kMaximum;
+    case Reduction::kMin:
+      return Op::kMinimum;
+    case Reduction::kAny:
+      return Op::kOr;
+    case Reduction::kAll:
+      return Op::kAnd;
+  }
+  return Op::kAdd;
+}
+
+uint64_t IdentityOf(Reduction reduction, DType type) {
+  const auto of = [&](double value) {
+    uint64_t code = 0;
+    Convert(DType::kF64, reinterpret_cast<const std::byte*>(&value), type,
+            reinterpret_cast<std::byte*>(&code), 1);
+    return code;
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();  // or an integer's end
+  switch (reduction) {
+    case Reduction::kProduct:
+    case Reduction::kAll:
+      return of(1);
+    case Reduction::kMax:
+      return of(-kInfinity);
+    case Reduction::kMin:
+      return of(kInfinity);
+    default:
+      return 0;
+  }
+}
+
+OrderedReduction::OrderedReduction(Reduction reduction, DType type, std::byte* memory)
+    : reduction_(reduction),
+      type_(type),
+      size_(BytesOf(type, 1)),
+      combine_(KernelOf(CombinerOf(reduction), type)),
+      memory_(memory) {}
+
+void OrderedReduction::AddAt(size_t level, const std::byte* elements, uint64_t count) {
+  std::byte* lanes = LanesOf(level);
+  uint64_t& have = counts_[level];
+  while (count > 0) {
+    if (have == kChunk) {
+      Close(level);
+      AddAt(level + 1, lanes, 1);
+    }
+    const uint64_t lane = have % kLanes;
+    const uint64_t some = std::min(kLanes - lane, count);
+    std::byte* at = lanes + lane * size_;
+    if (have < kLanes) {
+      std::memcpy(at, elements, some * size_);
+    } else {
+      combine_(at, elements, nullptr, at, some);
+    }
+    have += some;
+    elements += some * size_;
+    count -= some;
+  }
+}
+
+void OrderedReduction::Close(size_t level) {
+  std::byte* lanes = LanesOf(level);
+  const uint64_t used = std::min<uint64_t>(counts_[level], kLanes);
+  for (uint64_t half = kLanes / 2; half > 0; half /= 2) {
+    const uint64_t both = used > half ? std::min(half, used - half) : 0;
+    combine_(lanes, lanes + half * size_, nullptr, lanes, both);
+  }
+  counts_[level] = 0;
+}
+
+void OrderedReduction::Finish(std::byte* out) {
+  const auto open_from = [&](size_t level) {
+    return std::any_of(counts_.begin() + static_cast<std::ptrdiff_t>(level), counts_.end(),
+                       [](uint64_t count) { return count > 0; });
+  };
+  if (!open_from(0)) {
+    const uint64_t identity = IdentityOf(reduction_, type_);
+    std::memcpy(out, &identity, size_);
+    return;
+  }
+  for (size_t level = 0;; ++level) {
+    if (counts_[level] == 0) continue;
+    Close(level);
+    if (!open_from(level + 1)) {
+      std::memcpy(out, LanesOf(level), size_);
+      return;
+    }
+    AddAt(level + 1, LanesOf(level), 1);
+  }
+}
+
+}  // namespace ferry::compute

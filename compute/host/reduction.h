@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reduction that is given its elements in order, some at a time, and combines them in the order
+// that docs/numerics.md says. Single-threaded. Its memory is given to it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "compute/host/kernels.h"
+#include "compute/program/attribute.h"
+
+namespace ferry::compute {
+
+Op CombinerOf(Reduction reduction);
+// What a reduction of nothing is, as an element of `type`.
+uint64_t IdentityOf(Reduction reduction, DType type);
+
+class OrderedReduction {
+ public:
+  // Elements of the largest program come to no more chunks of chunks.
+  static constexpr size_t kLevels = 6;
+  static constexpr size_t kLanes = 128;
+  static constexpr uint64_t kChunk = 4096;
+  static constexpr size_t kMemory = kLevels * kLanes * 8;
+
+  // Of elements of `type`, in `memory`, which has kMemory bytes.
+  OrderedReduction(Reduction reduction, DType type, std::byte* memory);
+
+  void Add(const std::byte* elements, uint64_t count) { AddAt(0, elements, count); }
+  // Puts what all come to at `out`, and begins anew.
+  void Finish(std::byte* out);
+
+ private:
+  std::byte* LanesOf(size_t level) { return memory_ + level * kLanes * 8; }
+  void AddAt(size_t level, const std::byte* elements, uint64_t count);
+  // What the chunk of a level comes to is in its lane 0 afterwards.
+  void Close(size_t level);
+
+  Reduction reduction_;
+  DType type_;
+  size_t size_;
+  TileKernel combine_;
+  std::byte* memory_;
+  std::array<uint64_t, kLevels> counts_ = {};  // elements in the open chunk of each level
+};
+
+}  // namespace ferry::compute

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/host/view.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace ferry::compute {
+namespace {
+
+constexpr uint64_t kTile = 512;
+
+// Calls `run(at, stride, count)` for stretches of the last dimension: elements at `at`, `at` +
+// stride and so on.
+template <typename Run>
+void ForEachStretch(const View& view, uint64_t first, uint64_t count, Run run) {
+  const size_t rank = view.dims.size();
+  if (rank == 0) {
+    if (count > 0) run(view.offset, 0, uint64_t{1});
+    return;
+  }
+  std::array<int64_t, 16> place = {};
+  int64_t at = view.offset;
+  for (size_t d = rank; d-- > 0;) {
+    const auto dim = static_cast<uint64_t>(view.dims[d]);
+    place[d] = static_cast<int64_t>(first % dim);
+    first /= dim;
+    at += place[d] * view.strides[d];
+  }
+  const int64_t stride = view.strides[rank - 1];
+  while (count > 0) {
+    const auto left = static_cast<uint64_t>(view.dims[rank - 1] - place[rank - 1]);
+    const uint64_t length = std::min(left, count);
+    run(at, stride, length);
+    count -= length;
+    at -= place[rank - 1] * stride;
+    place[rank - 1] = 0;
+    for (size_t d = rank - 1; d-- > 0;) {
+      at += view.strides[d];
+      if (++place[d] < view.dims[d]) break;
+      at -= place[d] * view.strides[d];
+      place[d] = 0;
+    }
+  }
+}
+
+template <typename T>
+void GatherOf(const std::byte* base, const View& view, uint64_t first, uint64_t count,
+              std::byte* tile) {
+  ForEachStretch(view, first, count, [&](int64_t at, int64_t stride, uint64_t length) {
+    const std::byte* from = base + at * static_cast<int64_t>(sizeof(T));
+    if (stride == 1) {
+      std::memcpy(tile, from, length * sizeof(T));
+    } else {
+      for (uint64_t i = 0; i < length; ++i) {
+        std::memcpy(tile + i * sizeof(T), from, sizeof(T));
+        from += stride * static_cast<int64_t>(sizeof(T));
+      }
+    }
+    tile += length * sizeof(T);
+  });
+}
+
+template <typename T>
+void ScatterOf(std::byte* base, const View& view, uint64_t first, uint64_t count,
+               const std::byte* tile) {
+  ForEachStretch(view, first, count, [&](int64_t at, int64_t stride, uint64_t length) {
+    std::byte* to = base + at * static_cast<int64_t>(sizeof(T));
+    if (stride == 1) {
+      std::memcpy(to, tile, length * sizeof(T));
+    } else {
+      for (uint64_t i = 0; i < length; ++i) {
+        std::memcpy(to, tile + i * sizeof(T), sizeof(T));
+        to += stride * static_cast<int64_t>(sizeof(T));
+      }
+    }
+    tile += length * sizeof(T);
+  });
+}
+
+}  // namespace
+
+View LinearView(const std::vector<int64_t>& dims) {
+  View view{0, dims, std::vector<int64_t>(dims.size(), 1)};
+  for (size_t d = dims.size(); d-- > 1;) view.strides[d - 1] = view.strides[d] * dims[d];
+  return view;
+}
+
+uint64_t ElementsOf(const View& view) {
+  uint64_t elements = 1;
+  for (const int64_t dim : view.dims) elements *= static_cast<uint64_t>(dim);
+  return elements;
+}
+
+void Gather(DType type, const std::byte* base, const View& view, uint64_t first, uint64_t count,
+            std::byte* tile) {
+  if (count == 0) return;
+  if (type == DType::kF4E2M1FN) {
+    ForEachStretch(view, first, count, [&](int64_t at, int64_t stride, uint64_t length) {
+      for (uint64_t i = 0; i < length; ++i, at += stride) {
+        *tile++ = base[at / 2] >> (at % 2 * 4) & std::byte{0xF};
+      }
+    });
+    return;
+  }
+  switch (TileBytesOf(type)) {
+    case 8:
+      return GatherOf<uint64_t>(base, view, first, count, tile);
+    case 4:
+      return GatherOf<uint32_t>(base, view, first, count, tile);
+    case 2:
+      return GatherOf<uint16_t>(base, view, first, count, tile);
+    default:
+      GatherOf<uint8_t>(base, view, first, count, tile);
+  }
+  if (type == DType::kBool) {
+    for (uint64_t i = 0; i < count; ++i) tile[i] = std::byte{tile[i] != std::byte{0}};
+  }
+}
+
+void Scatter(DType type, std::byte* base, const View& view, uint64_t first, uint64_t count,
+             const std::byte* tile) {
+  if (count == 0) return;
+  if (type == DType::kF4E2M1FN) {
+    ForEachStretch(view, first, count, [&](int64_t at, int64_t stride, uint64_t length) {
+      for (uint64_t i = 0; i < length; ++i, at += stride) {
+        std::byte& byte = base[at / 2];
+        byte =
+            at % 2 == 0 ? (byte & std::byte{0xF0}) | *tile : (byte & std::byte{0xF}) | *tile << 4;
+        ++tile;
+      }
+    });
+    return;
+  }
+  switch (TileBytesOf(type)) {
+    case 8:
+      return ScatterOf<uint64_t>(base, view, first, count, tile);
+    case 4:
+      return ScatterOf<uint32_t>(base, view, first, count, tile);
+    case 2:
+      return ScatterOf<uint16_t>(base, view, first, count, tile);
+    default:
+      return ScatterOf<uint8_t>(base, view, first, count, tile);
+  }
+}
+
+void CopyElements(DType type, const std::byte* from_base, const View& from, std::byte* to_base,
+                  const View& to) {
+  std::array<std::byte, kTile * 8> tile;
+  const uint64_t elements = ElementsOf(from);
+  for (uint64_t done = 0; done < elements; done += kTile) {
+    const uint64_t count = std::min(kTile, elements - done);
+    Gather(type, from_base, from, done, count, tile.data());
+    Scatter(type, to_base, to, done, count, tile.data());
+  }
+}
+
+void Pack(const std::byte* tile, uint64_t count, std::byte* packed) {
+  for (uint64_t i = 0; i < count; i += 2) {
+    packed[i / 2] = tile[i] | (i + 1 < count ? tile[i + 1] << 4 : std::byte{0});
+  }
+}
+
+void Unpack(const std::byte* packed, uint64_t count, std::byte* tile) {
+  for (uint64_t i = 0; i < count; ++i) tile[i] = packed[i / 2] >> (i % 2 * 4) & std::byte{0xF};
+}
+
+}  // namespace ferry::compute

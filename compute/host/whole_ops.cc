@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/host/whole_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "compute/host/kernels.h"
+#include "compute/host/view.h"
+#include "compute/numerics/convert.h"
+#include "compute/numerics/philox.h"
+#include "compute/numerics/scale_layout.h"
+
+namespace ferry::compute {
+namespace {
+
+using A = Attribute;
+
+// The integer at `index`, between 0 and `most`.
+int64_t ClampedAt(DType type, const std::byte* base, uint64_t index, int64_t most) {
+  uint64_t bits = 0;
+  const DType wide = InfoOf(type).is_signed ? DType::kI64 : DType::kU64;
+  Convert(type, base + index * BytesOf(type, 1), wide, reinterpret_cast<std::byte*>(&bits), 1);
+  if (InfoOf(type).is_signed && static_cast<int64_t>(bits) < 0) return 0;
+  return bits > static_cast<uint64_t>(most) ? most : static_cast<int64_t>(bits);
+}
+
+void RunMove(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out) {
+  const TensorType& from = op.in_types[0];
+  const TensorType& to = op.out_types[0];
+  const auto ints = [&](A attribute) { return op.node.attributes.Ints(attribute); };
+  View source = LinearView(from.dims);
+  View target = LinearView(to.dims);
+  if (from.dtype == DType::kF4E2M1FN) std::memset(out, 0, *BytesOf(to));  // a half byte too many
+  switch (op.node.op) {
+    case Op::kDynamicSlice:
+      for (size_t d = 0; d < from.dims.size(); ++d) {
+        source.offset += source.strides[d] * ClampedAt(op.in_types[d + 1].dtype, in[d + 1], 0,
+                                                       from.dims[d] - ints(A::kSizes)[d]);
+      }
+      source.dims = to.dims;
+      return CopyElements(from.dtype, in[0], source, out, target);
+    case Op::kPad: {
+      View nothing = target;
+      std::fill(nothing.strides.begin(), nothing.strides.end(), 0);
+      CopyElements(from.dtype, in[1], nothing, out, target);
+      for (size_t d = 0; d < from.dims.size(); ++d) {
+        if (!ints(A::kLow).empty()) target.offset += ints(A::kLow)[d] * target.strides[d];
+        if (!ints(A::kInterior).empty()) target.strides[d] *= ints(A::kInterior)[d] + 1;
+      }
+      target.dims = from.dims;
+      return CopyElements(from.dtype, in[0], source, out, target);
+    }
+    case Op::kConcatenate: {
+      const auto dimension = static_cast<size_t>(op.node.attributes.Int(A::kDimension));
+      for (size_t i = 0; i < in.size(); ++i) {
+        target.dims = op.in_types[i].dims;
+        CopyElements(from.dtype, in[i], LinearView(target.dims), out, target);
+        target.offset += target.dims[dimension] * target.strides[dimension];
+      }
+      return;
+    }
+    default: {  // kGatherRows
+      const auto indices = static_cast<int64_t>(*ElementsOf(op.in_types[1]));
+      View row = {0, {from.dims.begin() + 1, from.dims.end()}, {}};
+      row.strides = LinearView(row.dims).strides;
+      View placed = row;
+      const auto length = static_cast<int64_t>(ElementsOf(row));
+      for (int64_t i = 0; i < indices; ++i) {
+        row.offset = length * ClampedAt(op.in_types[1].dtype, in[1], static_cast<uint64_t>(i),
+                                        from.dims[0] - 1);
+        placed.offset = length * i;
+        CopyElements(from.dtype, in[0], row, out, placed);
+      }
+    }
+  }
+}
+
+// An operand as (before, along a dimension, after), both of what is not along it as one.
+struct Lines {
+  uint64_t outer = 1;
+  uint64_t length = 1;
+  uint64_t inner = 1;
+};
+
+Lines LinesOf(const WholeOp& op) {
+  const auto dimension = static_cast<size_t>(op.node.attributes.Int(A::kDimension));
+  Lines lines;
+  const std::vector<int64_t>& dims = op.in_types[0].dims;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    uint64_t& part = d < dimension ? lines.outer : d > dimension ? lines.inner : lines.length;
+    part *= static_cast<uint64_t>(dims[d]);
+  }
+  return lines;
+}
+
+void RunArgmax(const WholeOp& op, const std::byte* in, std::byte* out) {
+  const DType type = op.in_types[0].dtype;
+  const size_t size = BytesOf(type, 1);
+  const Lines lines = LinesOf(op);
+  const TileKernel greater = CompareKernelOf(Direction::kGt, false, type);
+  const TileKernel differs = CompareKernelOf(Direction::kNe, false, type);
+  const auto holds = [](TileKernel compare, const std::byte* a, const std::byte* b) {
+    std::byte result;
+    compare(a, b, nullptr, &result, 1);
+    return result != std::byte{0};
+  };
+  for (uint64_t i = 0; i < lines.outer; ++i) {
+    for (uint64_t j = 0; j < lines.inner; ++j) {
+      const std::byte* first = in + (i * lines.length * lines.inner + j) * size;
+      const std::byte* best = first;
+      int64_t index = 0;
+      for (uint64_t k = 1; k < lines.length; ++k) {
+        const std::byte* at = first + k * lines.inner * size;
+        // A NaN differs from itself, and is above all.
+        if (holds(differs, best, best)) break;
+        if (!holds(greater, at, best) && !holds(differs, at, at)) continue;
+        best = at;
+        index = static_cast<int64_t>(k);
+      }
+      const size_t result = BytesOf(op.out_types[0].dtype, 1);
+      std::memcpy(out + (i * lines.inner + j) * result, &index, result);
+    }
+  }
+}
+
+void RunCumulativeSum(const WholeOp& op, const std::byte* in, std::byte* out) {
+  const DType type = op.in_types[0].dtype;
+  const size_t size = BytesOf(type, 1);
+  const Lines lines = LinesOf(op);
+  DType accumulator = type == DType::kF16 || type == DType::kBF16 ? DType::kF32 : type;
+  if (op.node.attributes.Has(A::kAccumulate)) {
+    accumulator = static_cast<DType>(op.node.attributes.Int(A::kAccumulate));
+  }
+  const TileKernel add = KernelOf(Op::kAdd, accumulator);
+  for (uint64_t i = 0; i < lines.outer; ++i) {
+    for (uint64_t j = 0; j < lines.inner; ++j) {
+      std::array<std::byte, 8> sum;
+      for (uint64_t k = 0; k < lines.length; ++k) {
+        const uint64_t at = ((i * lines.length + k) * lines.inner + j) * size;
+        std::array<std::byte, 8> term;
+        Convert(type, in + at, accumulator, term.data(), 1);
+        if (k == 0) {
+          sum = term;
+        } else {
+          add(sum.data(), term.data(), nullptr, sum.data(), 1);
+        }
+        Convert(accumulator, sum.data(), type, out + at, 1);
+      }
+    }
+  }
+}
+
+void RunRngBits(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out) {
+  PhiloxKey key;
+  PhiloxBlock counter;
+  std::memcpy(key.words.data(), in[0], sizeof(uint64_t));
+  std::memcpy(counter.words.data(), in[1], sizeof(uint64_t));
+  RandomBytes(key, counter, 0, out, *BytesOf(op.out_types[0]));
+}
+
+}  // namespace
+
+bool IsWholeOp(Op op) {
+  switch (op) {
+    case Op::kDynamicSlice:
+    case Op::kPad:
+    case Op::kConcatenate:
+    case Op::kGatherRows:
+    case Op::kArgmax:
+    case Op::kCumulativeSum:
+    case Op::kRngBits:
+    case Op::kDotGeneral:
+    case Op::kBlockScaledDot:
+    case Op::kQuantizeBlock:
+    case Op::kDequantizeBlock:
+    case Op::kSwizzleScales:
+    case Op::kUnswizzleScales:
+      return true;
+    default:
+      return false;
+  }
+}
+
+uint64_t ScratchBytesOf(const WholeOp& op) { return ContractionScratchBytes(op); }
+
+void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
+                const std::vector<std::byte*>& out, std::byte* scratch) {
+  switch (op.node.op) {
+    case Op::kArgmax:
+      return RunArgmax(op, in[0], out[0]);
+    case Op::kCumulativeSum:
+      return RunCumulativeSum(op, in[0], out[0]);
+    case Op::kRngBits:
+      return RunRngBits(op, in, out[0]);
+    case Op::kDotGeneral:
+      return RunDot(op, in, out[0], scratch);
+    case Op::kBlockScaledDot:
+      return RunBlockScaledDot(op, in, out[0], scratch);
+    case Op::kQuantizeBlock:
+      return RunQuantize(op, in, out, scratch);
+    case Op::kDequantizeBlock:
+      return RunDequantize(op, in, out[0], scratch);
+    case Op::kSwizzleScales:
+      return SwizzleScales(in[0], static_cast<uint64_t>(op.in_types[0].dims[0]),
+                           static_cast<uint64_t>(op.in_types[0].dims[1]), out[0]);
+    case Op::kUnswizzleScales:
+      return UnswizzleScales(in[0], static_cast<uint64_t>(op.out_types[0].dims[0]),
+                             static_cast<uint64_t>(op.out_types[0].dims[1]), out[0]);
+    default:
+      return RunMove(op, in, out[0]);
+  }
+}
+
+}  // namespace ferry::compute

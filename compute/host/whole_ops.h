@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that are run by themselves, from whole tensors to whole tensors in memory. Pure functions of
+// memory that is given to them; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compute/program/program.h"
+
+namespace ferry::compute {
+
+struct WholeOp {
+  const Node& node;
+  std::vector<TensorType> in_types;
+  std::vector<TensorType> out_types;
+};
+
+bool IsWholeOp(Op op);
+// What one needs beside its operands and results.
+uint64_t ScratchBytesOf(const WholeOp& op);
+void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
+                const std::vector<std::byte*>& out, std::byte* scratch);
+
+// Of those: products, and block formats (whole_contractions.cc).
+uint64_t ContractionScratchBytes(const WholeOp& op);
+void RunDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
+            std::byte* scratch);
+void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
+                       std::byte* scratch);
+void RunQuantize(const WholeOp& op, const std::vector<const std::byte*>& in,
+                 const std::vector<std::byte*>& out, std::byte* scratch);
+void RunDequantize(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
+                   std::byte* scratch);
+
+}  // namespace ferry::compute

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU's results are the reference's.
+#include "compute/host/host_program.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compute/passes/passes.h"
+#include "compute/program/text.h"
+#include "compute/program/verify.h"
+#include "tests/compute/program_generator.h"
+#include "tests/compute/program_runs.h"
+#include "tests/compute/reference/evaluate.h"
+
+namespace ferry::compute {
+namespace {
+
+using testing::Bytes;
+
+// Memory of exactly so many bytes, so that sanitizers see each too far; nothing is 0 by luck.
+std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers) {
+  const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
+  EXPECT_TRUE(made.ok()) << made.status();
+  if (!made.ok()) return buffers;
+  const std::unique_ptr<std::byte, decltype(&std::free)> arena(
+      static_cast<std::byte*>(std::aligned_alloc(64, (made->arena_bytes() + 63) / 64 * 64)),
+      &std::free);
+  std::fill_n(arena.get(), made->arena_bytes(), std::byte{0xA5});
+  std::vector<absl::Span<std::byte>> spans;
+  for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
+  made->Run(spans, {arena.get(), made->arena_bytes()});
+  return buffers;
+}
+
+// "" or the first difference.
+std::string DifferenceOf(const Program& program, uint64_t seed) {
+  std::vector<testing::Memory> reference;
+  for (Bytes& bytes : testing::RandomBuffers(program, seed))
+    reference.emplace_back(std::move(bytes));
+  testing::Evaluate(program, reference);
+  const std::vector<Bytes> got = RunOnHost(program, testing::RandomBuffers(program, seed));
+  for (size_t i = 0; i < got.size(); ++i) {
+    const std::string difference = reference[i].DifferenceOf(got[i]);
+    if (!difference.empty()) return "@" + program.buffers[i].name + " " + difference;
+  }
+  return "";
+}
+
+Program Parsed(const std::string& text) {
+  ParsedText parsed = Parse(text);
+  for (const TextProblem& problem : parsed.problems) ADD_FAILURE() << problem.text;
+  for (const Problem& problem : Verify(parsed.program)) {
+    ADD_FAILURE() << ToString(parsed.program, problem);
+  }
+  return std::move(parsed.program);
+}
+
+void CompareRandom(uint64_t first, uint64_t count, testing::GeneratorOptions options) {
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    options.transfers = false;
+    Program program = testing::ProgramGenerator(seed, options).Make();
+    testing::StoreAll(program);
+    if (seed % 4 == 0) program = Simplify(program);
+    const std::string difference = DifferenceOf(program, seed);
+    ASSERT_EQ(difference, "") << "seed " << seed << "\n" << Print(program);
+  }
+}
+
+TEST(HostProgramTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandom(0, 250, {60, 5}); }
+TEST(HostProgramTest, LongRandomProgramsAreAsTheReferenceSays) {
+  CompareRandom(1000, 150, {150, 4});
+}
+TEST(HostProgramTest, RandomProgramsOfSeveralTilesAreAsTheReferenceSays) {
+  CompareRandom(2000, 100, {25, 24});
+}
+
+// Each elementwise op of each of its types, over more than a tile and less than one.
+TEST(HostProgramTest, EveryElementwiseOpOfEveryType) {
+  int programs = 0;
+  for (size_t i = 0; i < kOps; ++i) {
+    const auto op = static_cast<Op>(i);
+    const OpInfo& info = InfoOf(op);
+    if (op < Op::kAdd || op > Op::kFma) continue;
+    for (size_t j = 0; j < kDTypes; ++j) {
+      const auto type = static_cast<DType>(j);
+      if (!Contains(info.dtypes, type)) continue;
+      for (const int64_t elements : {1, 700}) {
+        Program program;
+        std::vector<ValueId> operands;
+        for (size_t k = 0; k < info.operands.least; ++k) {
+          program.buffers.push_back({"in" + std::to_string(k), Access::kRead,
+                                     BytesOf(type, static_cast<uint64_t>(elements))});
+          Node input;
+          input.op = Op::kInput;
+          input.buffers = {static_cast<uint32_t>(k)};
+          operands.push_back(
+              program.Result(program.Append(std::move(input), {TensorType{type, {elements}}})));
+        }
+        Node node;
+        node.op = op;
+        node.operands = operands;
+        program.Append(std::move(node));
+        testing::StoreAll(program);
+        ASSERT_TRUE(Verify(program).empty());
+        ++programs;
+        for (uint64_t seed = 0; seed < 2; ++seed) {
+          ASSERT_EQ(DifferenceOf(program, seed), "") << Print(program);
+        }
+      }
+    }
+  }
+  EXPECT_GT(programs, 400);
+}
+
+constexpr char kChain[] = R"(program 1
+buffer @x read 262144
+buffer @y write 131072
+%x = input @x : f32[256,256]
+%scale = constant splat=0.5 : f32[256,256]
+%a = multiply %x, %scale
+%b = add %a, %x
+%c = reshape %b : f32[65536]
+%d = abs %c
+%e = sqrt %d
+%f = convert %e : bf16[65536]
+store @y, %f
+)";
+
+TEST(HostProgramTest, AChainHasNoIntermediateTensor) {
+  const Program program = Parsed(kChain);
+  EXPECT_EQ(DifferenceOf(program, 1), "");
+  const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
+  ASSERT_TRUE(made.ok());
+  EXPECT_LE(made->arena_bytes(), uint64_t{64} << 10);
+}
+
+// Rows longer than a tile, than a chunk of a reduction, and than one of chunks.
+TEST(HostProgramTest, LongReductionsKeepTheirOrder) {
+  for (const std::string dims : {"3,700", "2,5000", "1,16900", "40,3"}) {
+    SCOPED_TRACE(dims);
+    EXPECT_EQ(DifferenceOf(Parsed("program 1\nbuffer @x read 80000\nbuffer @y write 256\n"
+                                  "%x = input @x : bf16[" +
+                                  dims + "]\n%a = convert %x : f32[" + dims +
+                                  "]\n%n = negate %a\n"
+                                  "%s = reduce %n reduction=sum dimensions=[1]\nstore @y, %s\n"),
+                           3),
+              "");
+  }
+}
+
+TEST(HostProgramTest, AnInPlaceChainReadsBeforeItWrites) {
+  const char text[] =
+      "program 1\nbuffer @x read_write 8192 donated\n%x = input @x : f32[2048]\n"
+      "%y = negate %x\nstore @x, %y\n";
+  EXPECT_EQ(DifferenceOf(Parsed(text), 1), "");
+  // What is reversed is not where it was.
+  const char reversed[] =
+      "program 1\nbuffer @x read_write 8192 donated\n%x = input @x : f32[2048]\n"
+      "%y = reverse %x dimensions=[0]\n%z = negate %y\nstore @x, %z\n";
+  EXPECT_EQ(DifferenceOf(Parsed(reversed), 1), "");
+  const char shifted[] =
+      "program 1\nbuffer @x read_write 8192 donated\n%x = input @x : f32[1024]\n"
+      "%y = negate %x\nstore @x, %y offset=4\n";
+  EXPECT_EQ(DifferenceOf(Parsed(shifted), 1), "");
+}
+
+TEST(HostProgramTest, TransfersAreRefusedByName) {
+  const Program program = Parsed("program 1\n%a = recv device=1 key=\"k\" : f32[2]\nkeep %a\n");
+  const absl::Status status = HostProgram::Make(program).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("op 0 recv"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace ferry::compute
