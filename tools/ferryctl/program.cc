@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl program: what can be said of a program's text without a daemon.
+// ferryctl program: what can be said of a program's text, and done with it, without a daemon.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -14,6 +15,7 @@
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/file_io.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/program_run.h"
 
 namespace ferry::tools {
 namespace {
@@ -52,18 +54,22 @@ absl::StatusOr<compute::Program> ReadProgram(const std::string& path) {
 
 class ProgramCommand : public Command {
  public:
-  ProgramCommand() : Command("program", "Checks the text of a compute program, or prints it") {}
+  ProgramCommand()
+      : Command("program", "Checks a compute program, prints it, or runs it over files") {}
 
   void Define(CLI::App& app) override {
     app.require_subcommand(1);
     CLI::App* check =
         app.add_subcommand("check", "Lists every problem; else its fingerprint and what it costs");
-    check->callback([this] { print_ = false; });
+    check->callback([this] { act_ = Act::kCheck; });
     CLI::App* print = app.add_subcommand("print", "The canonical text of a good program");
     print->add_flag("--simplified", simplified_,
                     "As it is planned: folded, merged, without dead code");
-    print->callback([this] { print_ = true; });
-    for (CLI::App* sub : {check, print}) {
+    print->callback([this] { act_ = Act::kPrint; });
+    CLI::App* run = app.add_subcommand("run", "Runs it on this machine's CPU, over files");
+    run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
+    run->callback([this] { act_ = Act::kRun; });
+    for (CLI::App* sub : {check, print, run}) {
       sub->add_option("file", path_, "The program's text")->required();
       sub->fallthrough();
     }
@@ -72,7 +78,12 @@ class ProgramCommand : public Command {
   absl::StatusOr<int> Run(const Globals& globals) override {
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (simplified_) program = compute::Simplify(program);
-    const std::string text = print_ ? compute::Print(program) : Summary(program, globals.json);
+    if (act_ == Act::kRun) {
+      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_));
+      return kExitOk;
+    }
+    const std::string text =
+        act_ == Act::kPrint ? compute::Print(program) : Summary(program, globals.json);
     std::fwrite(text.data(), 1, text.size(), stdout);
     return kExitOk;
   }
@@ -95,9 +106,12 @@ class ProgramCommand : public Command {
     return absl::StrCat(text, json ? "}\n" : "\n");
   }
 
-  bool print_ = false;
+  enum class Act { kCheck, kPrint, kRun };
+
+  Act act_ = Act::kCheck;
   bool simplified_ = false;
   std::string path_;
+  std::vector<std::string> bindings_;
 };
 
 }  // namespace

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/program_run.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "compute/program/text.h"
+
+namespace ferry::tools {
+namespace {
+
+class ProgramRunTest : public ::testing::Test {
+ protected:
+  ProgramRunTest()
+      : folder_(std::filesystem::path(::testing::TempDir()) /
+                (std::string("program_run_") +
+                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::create_directories(folder_);
+    program_ = compute::Parse(
+                   "program 1\nbuffer @x read 4\nbuffer @sum read_write 4\nbuffer @y write 8\n"
+                   "%x = input @x : u8[4]\naccumulate @sum, %x\n%n = not %x\n"
+                   "store @y, %n offset=2\n")
+                   .program;
+    Put("x", std::string("\1\2\3\4", 4));
+    Put("sum", std::string("\1\1\1\1", 4));
+  }
+  ~ProgramRunTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Path(const std::string& name) const { return folder_ / name; }
+  void Put(const std::string& name, const std::string& bytes) const {
+    std::ofstream(Path(name), std::ios::binary) << bytes;
+  }
+  std::string Get(const std::string& name) const {
+    std::ifstream file(Path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string Bound(const std::string& name) const { return name + "=" + Path(name); }
+  void ExpectInvalid(const std::vector<std::string>& bindings, const std::string& text) const {
+    const absl::Status status = RunProgram(program_, bindings);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+    EXPECT_FALSE(std::filesystem::exists(Path("y")));
+  }
+
+  std::filesystem::path folder_;
+  compute::Program program_;
+};
+
+TEST_F(ProgramRunTest, ReadsAndWritesFiles) {
+  const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(Get("y"), std::string("\0\0\376\375\374\373\0\0", 8));
+  EXPECT_EQ(Get("sum"), std::string("\2\3\4\5", 4));
+  EXPECT_EQ(Get("x"), std::string("\1\2\3\4", 4));
+}
+
+TEST_F(ProgramRunTest, SaysWhatIsWrongWithBindings) {
+  ExpectInvalid({Bound("x"), Bound("y")}, "@sum of 4 bytes is not bound");
+  ExpectInvalid({Bound("x"), Bound("y"), Bound("sum"), "z=1"}, "no buffer @z");
+  ExpectInvalid({Bound("x"), Bound("x"), Bound("y"), Bound("sum")}, "@x is bound twice");
+  ExpectInvalid({"x"}, "x is not NAME=FILE");
+  Put("x", "12345");
+  ExpectInvalid({Bound("x"), Bound("y"), Bound("sum")}, "has 5 bytes, @x has 4");
+}
+
+TEST_F(ProgramRunTest, FilesThatAreNotThereAreNamed) {
+  std::filesystem::remove(Path("sum"));
+  const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")});
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find(Path("sum")), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace ferry::tools
