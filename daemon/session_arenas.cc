@@ -66,7 +66,7 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
                                 "GPUs (feature bit 8)"));
   }
   const bool memfd = memory.kind == MemoryKind::kMemfd;
-  if (memory.kind == MemoryKind::kUnspecified || memfd == (device.gpu != nullptr)) {
+  if (memory.kind == MemoryKind::kUnknown || memfd == (device.gpu != nullptr)) {
     return invalid(absl::StrCat(device.id.ToString(), " is a ",
                                 device.gpu != nullptr
                                     ? "GPU: its memory is CUDA_ALLOCATE, CUDA_VMM or CUDA_IPC"

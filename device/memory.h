@@ -16,8 +16,14 @@
 
 namespace ferry {
 
-// Numbered as in ferry.v1.ArenaMemory, which says what each is.
-enum class MemoryKind : uint8_t { kUnspecified = 0, kMemfd, kCudaAllocate, kCudaVmm, kCudaIpc };
+// Numbered as in ferry.v1.ArenaMemory, which says what each is, and where 0 is kMemfd.
+enum class MemoryKind : uint8_t {
+  kMemfd = 1,
+  kCudaAllocate,
+  kCudaVmm,
+  kCudaIpc,
+  kUnknown = 0xff,  // of a newer peer or client
+};
 
 struct MemoryShare {
   MemoryKind kind = MemoryKind::kMemfd;

@@ -33,7 +33,7 @@ MemoryShare ShareFrom(const Message& message) {
   const int kind = message.memory();
   share.kind = kind == v1::ARENA_MEMORY_UNSPECIFIED      ? MemoryKind::kMemfd
                : kind > 0 && kind <= v1::ArenaMemory_MAX ? static_cast<MemoryKind>(kind)
-                                                         : MemoryKind::kUnspecified;
+                                                         : MemoryKind::kUnknown;
   share.bytes = message.bytes();
   share.segment_bytes.assign(message.segment_bytes().begin(), message.segment_bytes().end());
   share.ipc_handle = message.ipc_handle();

@@ -92,7 +92,7 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(opened.memory.ipc_handle, std::string(64, 'h'));
   EXPECT_EQ(opened.memory.ipc_offset, 512u);
   request.mutable_register_arena()->set_memory(static_cast<v1::ArenaMemory>(99));
-  EXPECT_EQ(CommandOf<AttachRegisterArena>(request).memory.kind, MemoryKind::kUnspecified);
+  EXPECT_EQ(CommandOf<AttachRegisterArena>(request).memory.kind, MemoryKind::kUnknown);
 
   request.mutable_release_arena()->set_arena_id(9);
   EXPECT_EQ(CommandOf<AttachReleaseArena>(request).arena, ArenaId(9));
@@ -292,6 +292,9 @@ TEST(PeerSocketCodec, ResponsesArriveAsTheyWereSent) {
   ASSERT_THAT(granted, Is("OK"));
   EXPECT_EQ(std::get<ArenaGranted>(granted->body).arena, ArenaId(3));
   EXPECT_EQ(std::get<ArenaGranted>(granted->body).memory.bytes, 4096u);
+  const auto unknown = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
+      2, absl::OkStatus(), ArenaGranted{ArenaId(3), {MemoryKind::kUnknown, 4096}}}));
+  EXPECT_EQ(std::get<ArenaGranted>(unknown->body).memory.kind, MemoryKind::kUnknown);
   const auto refused = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
       3, Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound, "not offered"),
       ArenaGranted{ArenaId(3), {MemoryKind::kMemfd, 4096}}}));
