@@ -26,7 +26,8 @@ bool IsMove(Op op) {
   }
 }
 
-// Is each element of the result made of those at its place?
+}  // namespace
+
 bool IsElementwise(const Node& node, const TensorType& type, const TensorType& first) {
   const auto rule = InfoOf(node.op).rule;
   for (const auto elementwise : {&rules::Elementwise, &rules::IsFinite, &rules::Compare,
@@ -35,8 +36,6 @@ bool IsElementwise(const Node& node, const TensorType& type, const TensorType& f
   }
   return node.op == Op::kBitcastConvert && type.dims == first.dims;
 }
-
-}  // namespace
 
 bool IsSmall(const TensorType& type) {
   return BytesOf(type).value_or(kMaxInlineBytes + 1) <= static_cast<uint64_t>(kMaxInlineBytes);

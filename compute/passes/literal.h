@@ -30,6 +30,8 @@ Node ConstantOf(const Literal& literal);
 std::optional<Literal> Evaluate(const Node& node, const TensorType& type,
                                 absl::Span<const Literal* const> operands);
 
+// Is each element of the result, of `type`, made of those at its place? `first`: of operand 0.
+bool IsElementwise(const Node& node, const TensorType& type, const TensorType& first);
 // May a constant have all elements of `type` one by one?
 bool IsSmall(const TensorType& type);
 // One element, for ops that make each of those at its place in operands of `types`.

@@ -2,12 +2,15 @@
 // ferryctl program: what can be said of a program's text, and done with it, without a daemon.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/passes/passes.h"
+#include "compute/plan/plan.h"
 #include "compute/program/cost.h"
 #include "compute/program/fingerprint.h"
 #include "compute/program/text.h"
@@ -19,6 +22,8 @@
 
 namespace ferry::tools {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // All that is wrong with `path`, each where it stands; the text itself names the first.
 absl::Status Refuse(const std::string& path, const std::vector<Violation>& problems) {
@@ -52,10 +57,47 @@ absl::StatusOr<compute::Program> ReadProgram(const std::string& path) {
   return std::move(parsed.program);
 }
 
+Json StepsJson(const std::vector<compute::Step>& steps) {
+  Json list = Json::array();
+  for (const compute::Step& step : steps) {
+    const compute::Cost cost = compute::CostOf(step);
+    const auto kind = compute::kStepNames[static_cast<size_t>(step.kind)];
+    Json one = {{"step", step.number},           {"kind", std::string(kind.data(), kind.size())},
+                {"label", step.label},           {"after", step.after},
+                {"flops", cost.flops},           {"transcendentals", cost.transcendentals},
+                {"bytes_read", cost.bytes_read}, {"bytes_written", cost.bytes_written}};
+    if (step.kind == compute::StepKind::kRepeat) {
+      one["trips"] = step.trips;
+      one["steps"] = StepsJson(step.steps);
+    } else {
+      one["program"] = compute::Print(step.program);
+      for (const compute::Binding& binding : step.bindings) {
+        one["bindings"].push_back({{binding.slot ? "slot" : "buffer", binding.index}});
+      }
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+Json PlanJson(const compute::Plan& plan) {
+  Json slots = Json::array();
+  for (const compute::Slot& slot : plan.slots) {
+    slots.push_back({{"type", compute::ToString(slot.type)},
+                     {"label", slot.label},
+                     {"offset", slot.offset},
+                     {"first_step", slot.first},
+                     {"last_step", slot.last}});
+  }
+  return {{"arena_bytes", plan.memory.bytes},   {"peak_bytes", plan.memory.peak_bytes},
+          {"peak_step", plan.memory.peak_step}, {"holders", plan.memory.holders},
+          {"slots", std::move(slots)},          {"steps", StepsJson(plan.steps)}};
+}
+
 class ProgramCommand : public Command {
  public:
   ProgramCommand()
-      : Command("program", "Checks a compute program, prints it, or runs it over files") {}
+      : Command("program", "Checks a compute program, prints or plans it, or runs it over files") {}
 
   void Define(CLI::App& app) override {
     app.require_subcommand(1);
@@ -66,10 +108,15 @@ class ProgramCommand : public Command {
     print->add_flag("--simplified", simplified_,
                     "As it is planned: folded, merged, without dead code");
     print->callback([this] { act_ = Act::kPrint; });
+    CLI::App* plan =
+        app.add_subcommand("plan", "The steps of a run, and the memory that they take");
+    plan->add_flag("--kernels", kernels_, "With the program of each step");
+    plan->add_flag("--dot", dot_, "As a picture, for graphviz");
+    plan->callback([this] { act_ = Act::kPlan; });
     CLI::App* run = app.add_subcommand("run", "Runs it on this machine's CPU, over files");
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
     run->callback([this] { act_ = Act::kRun; });
-    for (CLI::App* sub : {check, print, run}) {
+    for (CLI::App* sub : {check, print, plan, run}) {
       sub->add_option("file", path_, "The program's text")->required();
       sub->fallthrough();
     }
@@ -77,13 +124,21 @@ class ProgramCommand : public Command {
 
   absl::StatusOr<int> Run(const Globals& globals) override {
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
-    if (simplified_) program = compute::Simplify(program);
     if (act_ == Act::kRun) {
       RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_));
       return kExitOk;
     }
-    const std::string text =
-        act_ == Act::kPrint ? compute::Print(program) : Summary(program, globals.json);
+    if (simplified_ || act_ == Act::kPlan) program = compute::Simplify(program);
+    std::string text;
+    if (act_ == Act::kCheck) text = Summary(program, globals.json);
+    if (act_ == Act::kPrint) text = compute::Print(program);
+    if (act_ == Act::kPlan) {
+      ASSIGN_OR_RETURN(const compute::Plan plan, compute::MakePlan(program));
+      text = dot_ ? compute::ToDot(plan)
+             : globals.json
+                 ? PlanJson(plan).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
+                 : compute::ToText(plan, kernels_);
+    }
     std::fwrite(text.data(), 1, text.size(), stdout);
     return kExitOk;
   }
@@ -106,10 +161,12 @@ class ProgramCommand : public Command {
     return absl::StrCat(text, json ? "}\n" : "\n");
   }
 
-  enum class Act { kCheck, kPrint, kRun };
+  enum class Act { kCheck, kPrint, kPlan, kRun };
 
   Act act_ = Act::kCheck;
   bool simplified_ = false;
+  bool kernels_ = false;
+  bool dot_ = false;
   std::string path_;
   std::vector<std::string> bindings_;
 };

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps out of groups: the program of each, what its buffers are, and which values need a slot.
+// Single-threaded.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "compute/plan/graph.h"
+#include "compute/plan/partition.h"
+
+namespace ferry::compute {
+
+// Of a slot that only one step writes: slots which that step reads element by element as it writes.
+using InPlace = std::vector<std::vector<uint32_t>>;
+
+class Assembler {
+ public:
+  explicit Assembler(Graph& graph);
+
+  // All steps of the program, not numbered; makes the slots that they need.
+  std::vector<Step> Run() { return Steps(0); }
+  const InPlace& in_place() const { return in_place_; }
+
+ private:
+  class Kernel;
+
+  std::vector<Step> Steps(BlockId block);
+  // Nothing if it writes nothing.
+  bool Make(const Partition& partition, const Group& group, Step& step);
+  uint32_t SlotOf(ValueId value);
+
+  Graph& graph_;
+  std::vector<std::unique_ptr<Partition>> partitions_;
+  std::vector<bool> wanted_;  // by value: somebody reads it from its slot
+  InPlace in_place_;          // by slot
+};
+
+}  // namespace ferry::compute

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/plan/graph.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ferry::compute {
+
+bool Graph::IsMadeIn(ValueId value, BlockId block) const {
+  const ItemId item = definitions[value];
+  return item != kNoItem && items[item].block == block && IsClustered(items[item].role);
+}
+
+std::vector<ItemId> Graph::NeedsOf(ItemId item) const {
+  std::vector<ItemId> needs = items[item].before;
+  needs.insert(needs.end(), items[item].beside.begin(), items[item].beside.end());
+  for (const ValueId value : items[item].node.operands) {
+    const ItemId definition = definitions[value];
+    if (definition != kNoItem && items[definition].block == items[item].block) {
+      needs.push_back(definition);
+    }
+  }
+  std::sort(needs.begin(), needs.end());
+  needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
+  return needs;
+}
+
+uint32_t Graph::AddSlot(TensorType type, std::string label, BlockId block, bool shared) {
+  slots.push_back({std::move(type), std::move(label)});
+  slot_blocks.push_back(block);
+  shared_slots.push_back(shared);
+  return static_cast<uint32_t>(slots.size() - 1);
+}
+
+ItemId Graph::Lifted(ItemId item, BlockId block) const {
+  while (item != kNoItem && items[item].block != block) item = blocks[items[item].block].repeat;
+  return item;
+}
+
+}  // namespace ferry::compute

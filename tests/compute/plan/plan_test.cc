@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// What plans promise, one by one; golden/ shows whole ones.
+#include "compute/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "compute/passes/passes.h"
+#include "compute/program/fingerprint.h"
+#include "compute/program/text.h"
+#include "compute/program/verify.h"
+
+namespace ferry::compute {
+namespace {
+
+Plan PlanOf(const std::string& text) {
+  const ParsedText parsed = Parse("program 1\n" + text);
+  for (const TextProblem& problem : parsed.problems) {
+    ADD_FAILURE() << problem.line << ": " << problem.text;
+  }
+  EXPECT_EQ(ToStatus(parsed.program, Verify(parsed.program)), absl::OkStatus());
+  auto plan = MakePlan(Simplify(parsed.program));
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+// Kinds and labels: "kernel a, send send".
+std::string StepsOf(const Plan& plan) {
+  std::string text;
+  for (const Step& step : plan.steps) {
+    const auto kind = kStepNames[static_cast<size_t>(step.kind)];
+    absl::StrAppend(&text, text.empty() ? "" : ", ", kind, " ", step.label);
+  }
+  return text;
+}
+
+TEST(PlanTest, AProgramWithoutAProductIsOneKernel) {
+  const Plan plan = PlanOf(
+      "buffer @x read 16\nbuffer @y write 16\n"
+      "%x = input @x : f32[4]\n%a = abs %x \"a\"\n%b = negate %a \"b\"\nstore @y, %b\n");
+  EXPECT_EQ(StepsOf(plan), "kernel a+b");
+  EXPECT_EQ(plan.memory.bytes, 0u);
+}
+
+TEST(PlanTest, AProducerOfTwoFactorsIsMadeOnce) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 1024\n"
+      "%x = input @x : f32[16,16]\n%f = exponential %x \"f\"\n"
+      "%p = dot_general %f, %f lhs_contract=[1] rhs_contract=[0] \"p\"\nstore @y, %p\n");
+  EXPECT_EQ(StepsOf(plan), "product f+p");
+  ASSERT_EQ(plan.slots.size(), 1u);
+  EXPECT_EQ(BytesOf(plan.slots[0].type), 1024u);  // scratch of f, not twice
+}
+
+TEST(PlanTest, WhatAProductIsOfIsNotWrittenByWhatFollowsIt) {
+  const Plan plan = PlanOf(
+      "buffer @x read_write 1024 donated\n"
+      "%x = input @x : f32[16,16]\n"
+      "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0] \"p\"\n"
+      "%r = abs %p \"r\"\nstore @x, %r\n");
+  EXPECT_EQ(StepsOf(plan), "product p+r, kernel input");
+}
+
+TEST(PlanTest, AProductUsedTwiceHasTwoOutputs) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 1024\nbuffer @z write 1024\n"
+      "%x = input @x : f32[16,16]\n"
+      "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0] \"p\"\n"
+      "%r = abs %p \"r\"\nstore @z, %r\nstore @y, %p\n");
+  EXPECT_EQ(StepsOf(plan), "product p+r");
+  EXPECT_TRUE(plan.steps[0].scratch.has_value());
+}
+
+TEST(PlanTest, TwoProductsAreTwoSteps) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 1024\n"
+      "%x = input @x : f32[16,16]\n"
+      "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0] \"p\"\n"
+      "%q = dot_general %x, %x lhs_contract=[0] rhs_contract=[1] \"q\"\n"
+      "%s = add %p, %q \"s\"\nstore @y, %s\n");
+  EXPECT_EQ(StepsOf(plan), "product q, product p+s");
+}
+
+TEST(PlanTest, ADroppedProductIsNotRunUnlessKept) {
+  const std::string text =
+      "buffer @x read 1024\nbuffer @y write 1024\n"
+      "%x = input @x : f32[16,16]\n"
+      "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0] \"p\"\nstore @y, %x\n";
+  EXPECT_EQ(StepsOf(PlanOf(text)), "kernel input");
+  EXPECT_EQ(StepsOf(PlanOf(text + "keep %p\n")), "product p, kernel input");
+}
+
+TEST(PlanTest, RowsThatDifferAreNotOneKernel) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 64\nbuffer @z write 4\n"
+      "%x = input @x : f32[16,16]\n"
+      "%a = reduce %x reduction=sum dimensions=[1] \"rows\"\n"
+      "%b = reduce %x reduction=sum dimensions=[0,1] \"all\"\n"
+      "store @y, %a\nstore @z, %b\n");
+  EXPECT_EQ(StepsOf(plan), "kernel rows, kernel all");
+}
+
+TEST(PlanTest, AReductionOfColumnsReadsMemory) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 64\n"
+      "%x = input @x : f32[16,16]\n%e = exponential %x \"e\"\n"
+      "%a = reduce %e reduction=sum dimensions=[0] \"columns\"\nstore @y, %a\n");
+  EXPECT_EQ(StepsOf(plan), "kernel e, kernel columns");
+}
+
+TEST(PlanTest, EqualKernelsAreEqualPrograms) {
+  const Plan plan = PlanOf(
+      "buffer @x read 16\nbuffer @y write 16\nbuffer @u read 16\nbuffer @v write 16\n"
+      "%x = input @x : f32[4]\n%a = tanh %x \"one\"\nstore @y, %a\n"
+      "%u = input @u : f32[4]\n%b = tanh %u \"other\"\nstore @v, %b\n");
+  ASSERT_EQ(plan.steps.size(), 2u);
+  EXPECT_NE(plan.steps[0].bindings, plan.steps[1].bindings);
+  EXPECT_EQ(FingerprintOf(plan.steps[0].program), FingerprintOf(plan.steps[1].program));
+}
+
+TEST(PlanTest, AChainOfManyOpsIsCut) {
+  std::string text = "buffer @x read 16\nbuffer @y write 16\n%v0 = input @x : f32[4]\n";
+  for (int i = 0; i < 200; ++i) absl::StrAppend(&text, "%v", i + 1, " = tanh %v", i, "\n");
+  const Plan plan = PlanOf(text + "store @y, %v200\n");
+  EXPECT_GE(plan.steps.size(), 2u);
+  EXPECT_LE(plan.steps.size(), 5u);
+  EXPECT_LE(plan.memory.bytes, 512u);
+}
+
+TEST(PlanTest, PartsOfRowsHaveStrides) {
+  const Plan plan = PlanOf(
+      "buffer @x read 24\nbuffer @y write 64\n"
+      "%x = input @x : f32[2,3]\n%a = abs %x\n"
+      "%c = concatenate %a, %x dimension=1 \"both\"\n%t = tanh %c\nstore @y, %t\n");
+  EXPECT_EQ(StepsOf(plan), "kernel abs, kernel tanh");
+  EXPECT_TRUE(absl::StrContains(Print(plan.steps[0].program), "offset=12 strides=[6,1]"));
+}
+
+TEST(PlanTest, WhatIsSentIsNotOverwritten) {
+  const Plan plan = PlanOf(
+      "buffer @x read 4096\nbuffer @y write 4096\n"
+      "%x = input @x : f32[32,32]\n%a = abs %x \"sent\"\nsend %a device=1 key=\"k\"\n"
+      "%t = transpose %x permutation=[1,0]\n%s = transpose %t permutation=[1,0]\n"
+      "store @y, %s\n");
+  const auto sent = std::find_if(plan.slots.begin(), plan.slots.end(),
+                                 [](const Slot& slot) { return slot.label == "sent"; });
+  ASSERT_NE(sent, plan.slots.end());
+  EXPECT_EQ(sent->last, plan.steps.back().number);
+}
+
+TEST(PlanTest, AnInputIsSentFromItsBuffer) {
+  const Plan plan = PlanOf(
+      "buffer @x read 64\n%x = input @x : f32[4]\nsend %x device=1 key=\"k\"\n"
+      "%s = input @x strides=[2] : f32[4]\nsend %s device=1 key=\"l\"\n");
+  EXPECT_EQ(StepsOf(plan), "send send, kernel reshape, send send");
+  EXPECT_FALSE(plan.steps[0].bindings[0].slot);
+  EXPECT_TRUE(plan.steps[2].bindings[0].slot);
+}
+
+TEST(PlanTest, ValuesOfOneElementAreDoneAnew) {
+  const Plan plan = PlanOf(
+      "buffer @r read 4\nbuffer @x read 1024\nbuffer @y write 1024\nbuffer @z write 16\n"
+      "%r = input @r : f32[]\n%n = negate %r \"n\"\n%x = input @x : f32[256]\n"
+      "%b = broadcast_in_dim %n : f32[256]\n%m = multiply %x, %b \"m\"\nstore @y, %m\n"
+      "%c = broadcast_in_dim %n : f32[4]\nstore @z, %c\n");
+  EXPECT_EQ(StepsOf(plan), "kernel n+m, kernel n");
+  EXPECT_EQ(plan.slots.size(), 0u);
+}
+
+TEST(PlanTest, CostsAreThoseOfItsSteps) {
+  const Plan plan = PlanOf(
+      "buffer @x read_write 16\n%x = constant splat=1 : f32[4]\n"
+      "repeat trips=5 (%i)\n  accumulate @x, %x\n  yield\n");
+  ASSERT_EQ(plan.steps.size(), 1u);
+  EXPECT_EQ(CostOf(plan.steps[0]).flops, 20u);
+  EXPECT_EQ(CostOf(plan.steps[0]).bytes_read, 80u);
+  EXPECT_FALSE(plan.steps[0].count.has_value());
+}
+
+TEST(PlanTest, SaysWhoHoldsMost) {
+  const Plan plan = PlanOf(
+      "buffer @x read 4096\nbuffer @y write 4096\n"
+      "%x = input @x : f32[32,32]\n%a = abs %x \"first\"\n"
+      "%t = transpose %a permutation=[1,0] \"second\"\n"
+      "%s = dot_general %t, %a lhs_contract=[1] rhs_contract=[0]\nstore @y, %s\n");
+  EXPECT_EQ(plan.memory.bytes, 8192u);
+  EXPECT_EQ(CheckFits(plan, 8192, "host0"), absl::OkStatus());
+  const absl::Status status = CheckFits(plan, 8191, "host0");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(),
+            "plan a program in host0: it asks for 8192 bytes, 8191 are available; at step 1 the "
+            "largest values are 'first' f32[32,32] of 4096 bytes, 'second' f32[32,32] of 4096 "
+            "bytes");
+}
+
+TEST(PlanTest, WhatIsTooLargeToPlanIsRefused) {
+  std::string text = "buffer @x read 8\n%x = input @x : f32[2]\n";
+  std::string operands = "%x";
+  for (int i = 1; i < 256; ++i) operands += ", %x";
+  for (int i = 0; i < 80; ++i) {
+    absl::StrAppend(&text, "%c", i, " = concatenate ", operands, " dimension=0\nkeep %c", i, "\n");
+  }
+  const ParsedText parsed = Parse("program 1\n" + text);
+  ASSERT_TRUE(parsed.problems.empty());
+  EXPECT_EQ(MakePlan(parsed.program).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(PlanTest, APictureHasStepsAndMemory) {
+  const std::string dot =
+      ToDot(PlanOf("buffer @x read 16\n%x = input @x : f32[4]\n%a = abs %x \"say \\\"a\\\"\"\n"
+                   "send %a device=1 key=\"k\"\n"));
+  EXPECT_EQ(dot,
+            "digraph plan {\nrankdir=LR;\n"
+            "s0 [shape=box,label=\"0 kernel say \\\\\\\"a\\\\\\\"\"];\n"
+            "\"@x\" -> s0;\ns0 -> \"#0\";\n"
+            "s1 [shape=box,label=\"1 send send\"];\n\"#0\" -> s1;\n"
+            "\"#0\" [shape=ellipse];\n\"@x\" [shape=cylinder];\n}\n");
+}
+
+}  // namespace
+}  // namespace ferry::compute
