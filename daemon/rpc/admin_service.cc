@@ -177,12 +177,13 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     core_.rpc.control.Post([this, reactor, response] {
       for (const auto& device : core_.devices.list) SetOwn(*device, response->add_devices());
       for (const PeerTable::Row& row : core_.peers.List()) {
-        for (size_t i = 0; i < row.devices.size(); ++i) {
+        for (const GlobalDeviceId id : row.devices) {
           pb::ClusterDevice* out = response->add_devices();
-          const bool gpu = row.gpus.contains(row.devices[i]);
-          ToProto(DeviceInfo{row.devices[i], absl::StrCat(gpu ? "gpu" : "host", i), gpu},
-                  out->mutable_device());
+          out->mutable_device()->set_global_device_id(id.value());
           out->set_node(row.node);
+          for (const DeviceInfo& told : row.told) {
+            if (told.id == id) ToProto(told, out->mutable_device());
+          }
         }
       }
       std::sort(response->mutable_devices()->begin(), response->mutable_devices()->end(),

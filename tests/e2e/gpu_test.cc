@@ -416,6 +416,36 @@ TEST_F(GpuTest, IsShownReleasedAndReclaimed) {
   EXPECT_THAT(table.output, HasSubstr("GPU-66657272-"));
 }
 
+// Ids 0 to 2 are of one node, 3 to 5 of the other; each numbers its GPUs in its own way.
+TEST_F(GpuTest, OneNameMeansOneGpuOnEveryNode) {
+  StartNodes(2, 2);
+  const auto before = node(0).admin().Devices();
+  for (const auto& row : before.devices()) {
+    if (row.local()) continue;
+    EXPECT_EQ(row.device().kind(), v1::Device::KIND_UNSPECIFIED) << "there is no link yet";
+    EXPECT_EQ(row.device().name(), "");
+  }
+  const auto ctl = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir()};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return RunProgram(all);
+  };
+  EXPECT_THAT(ctl({"devices"}).output, HasSubstr("not known"));
+  EXPECT_EQ(ctl({"route", "1", "4"}).status, 0);  // opens the link
+  ASSERT_TRUE(Await([&] {
+    return node(1).admin().Devices().devices(0).device().kind() == v1::Device::KIND_HOST;
+  }));
+  const auto here = node(0).admin().Devices(), there = node(1).admin().Devices();
+  ASSERT_EQ(here.devices_size(), 6);
+  ASSERT_EQ(there.devices_size(), 6);
+  for (int id = 0; id < 6; ++id) {
+    EXPECT_EQ(here.devices(id).device().SerializeAsString(),
+              there.devices(id).device().SerializeAsString())
+        << here.devices(id).device().name() << " and " << there.devices(id).device().name();
+    EXPECT_NE(here.devices(id).device().name(), "");
+  }
+}
+
 TEST_F(GpuTest, BelongsToOneDaemon) {
   StartNodes(1, 1);
   const std::string settings = absl::StrCat("devices=1;seed=", getpid());

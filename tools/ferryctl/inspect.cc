@@ -92,6 +92,12 @@ std::string UuidText(const std::string& uuid) {
                       hex.substr(16, 4), "-", hex.substr(20));
 }
 
+std::string KindText(ferry::v1::Device::Kind kind) {
+  return kind == ferry::v1::Device::KIND_GPU    ? "gpu"
+         : kind == ferry::v1::Device::KIND_HOST ? "host"
+                                                : "not known";  // the link was not up yet
+}
+
 class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::ListDevicesResponse,
                                           &admin::AdminService::Stub::ListDevices> {
  public:
@@ -141,8 +147,8 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
                  {"UUID"}});
     for (const admin::ClusterDevice& row : response.devices()) {
       const bool gpu = row.device().kind() == ferry::v1::Device::KIND_GPU;
-      table.AddRow({absl::StrCat(row.device().global_device_id()), gpu ? "gpu" : "host",
-                    row.device().name(), row.node(), row.local() ? "yes" : "",
+      table.AddRow({absl::StrCat(row.device().global_device_id()), KindText(row.device().kind()),
+                    Printable(row.device().name()), row.node(), row.local() ? "yes" : "",
                     row.local() ? HumanCount(row.arenas()) : "",
                     row.local() ? HumanSize(row.arena_bytes()) : "",
                     row.memory_known() ? HumanSize(row.memory_free_bytes()) : "",
