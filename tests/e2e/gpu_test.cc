@@ -3,10 +3,12 @@
 // of this test looks at its memory by mapping the descriptor.
 #include <grpcpp/grpcpp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "proto/ferry/v1/timeline_layout.h"
@@ -460,6 +462,29 @@ TEST_F(GpuTest, BelongsToOneDaemon) {
   const Finished missing = second("7");
   EXPECT_EQ(missing.status, 1);
   EXPECT_THAT(missing.output, HasSubstr("find GPU 7"));
+  const Finished no_driver =
+      RunProgram({"/usr/bin/env", "FERRY_CUDA_LIBRARY=libnowhere.so", FerrydProgram(),
+                  "--runtime-dir", nodes().directory() / "second", "--gpus", "0"});
+  EXPECT_EQ(no_driver.status, 1);
+  EXPECT_THAT(no_driver.output, HasSubstr("open libnowhere.so: cannot open"));
+}
+
+// Locked in another directory instead it would be locked beside whoever has this one.
+TEST_F(GpuTest, ALockThatIsNotOursIsTaken) {
+  const uint32_t seed = 0x80000000u | static_cast<uint32_t>(getpid());
+  const std::string lock = absl::StrCat(
+      "/run/lock/ferry-GPU-66657272-792d-6661-6b65-2d",
+      absl::BytesToHexString(std::string(reinterpret_cast<const char*>(&seed), sizeof(seed))),
+      "00.lock");
+  ASSERT_EQ(symlink("/nowhere", lock.c_str()), 0) << strerror(errno);
+  const TemporaryDirectory directory;
+  const Finished refused =
+      RunProgram({"/usr/bin/env", absl::StrCat("FERRY_CUDA_LIBRARY=", FakeCudaLibrary()),
+                  absl::StrCat("FERRY_FAKE_CUDA=devices=1;seed=", seed), FerrydProgram(),
+                  "--runtime-dir", directory / "run", "--gpus", "0"});
+  unlink(lock.c_str());
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("is taken or not ours"));
 }
 
 }  // namespace
