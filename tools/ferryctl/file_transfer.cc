@@ -116,13 +116,7 @@ void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSess
   const bool sends = session.target.end == End::kSend;
   const uint64_t source = sends ? session.target.device : session.target.remote_device;
   const uint64_t destination = sends ? session.target.remote_device : session.target.device;
-  // Which way they went is not told to clients: what was insisted on, else what an operator is
-  // told.
-  std::string route = RouteText(flags.route);
-  if (flags.route == FERRY_ROUTE_ANY) {
-    auto chosen = ChosenRoute(globals, source, destination);
-    route = chosen.ok() && *chosen != FERRY_ROUTE_ANY ? RouteText(*chosen) : "unknown";
-  }
+  const std::string route = RouteOfTransfers(globals, flags.route, source, destination);
   const double seconds = absl::ToDoubleSeconds(summary.elapsed);
   const double rate = GigabytesPerSecond(summary.bytes, summary.elapsed);
   const double moving_rate = GigabytesPerSecond(summary.bytes, summary.moving);
