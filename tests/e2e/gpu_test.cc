@@ -322,6 +322,8 @@ TEST_F(GpuTest, WhoDoesNotKnowGpusIsRefused) {
 TEST_F(GpuTest, FullGpusSayWhoHasThem) {
   StartNodes(1, 1, "memory_mib=64", "gpu_bytes: 96MiB");
   Client client(node(0));
+  EXPECT_THAT(client.TryAllocate(1, 80 * kMiB).error().message(),
+              HasSubstr("largest holders: no session of this daemon"));
   const Memory memory = client.Allocate(1, 40 * kMiB);
   const v1::AttachResponse full = client.TryAllocate(1, 40 * kMiB);
   EXPECT_EQ(NameOf(full.error()), "RESOURCE_EXHAUSTED/DEVICE_MEMORY");
