@@ -412,7 +412,10 @@ TEST_F(GpuTest, IsShownReleasedAndReclaimed) {
   ASSERT_TRUE(Await([&] { return !shown().context(); }));
   EXPECT_EQ(ctl("release").status, 0);
   EXPECT_TRUE(shown().released());
-  EXPECT_EQ(NameOf(client.TryAllocate(1, 4096).error()), "UNAVAILABLE/NOT_READY");
+  EXPECT_EQ(NameOf(client.TryAllocate(1, 4096).error()), "FAILED_PRECONDITION/NOT_READY");
+  const Finished negative = RunProgram(
+      {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "devices", "release", "-1"});
+  EXPECT_THAT(negative.output, HasSubstr("'-1' is not a whole number"));
   EXPECT_EQ(ctl("reclaim").status, 0);
   client.Allocate(1, 4096);
   const Finished table =

@@ -28,7 +28,9 @@ bool OnHost(const ArenaPtr& arena) { return ferry_arena_cuda_device(arena.get())
 
 void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
   app.add_option("file", file, "The file")->required();
-  app.add_option(remote, remote_device, "The other end's global device id")->required();
+  app.add_option(remote, remote_device, "The other end's global device id")
+      ->required()
+      ->check(AtLeast<uint64_t>(0));
   app.add_option(own, own_device, "A device of this daemon (the first one)")
       ->check(AtLeast<int64_t>(0));
   app.add_option("--key", key, "What both ends call it (the file's base name)");

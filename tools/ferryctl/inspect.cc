@@ -109,7 +109,8 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
     CLI::Option* const action = app.add_option("action", action_, "release or reclaim")
                                     ->check(CLI::IsMember({"release", "reclaim"}));
     CLI::Option* const device =
-        app.add_option("device", device_, "Global id of a GPU of this daemon");
+        app.add_option("device", device_, "Global id of a GPU of this daemon")
+            ->check(AtLeast<uint64_t>(0));
     action->needs(device);
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
@@ -249,11 +250,13 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
     app.add_option_function<uint64_t>(
            "source", [this](uint64_t id) { request_.set_src_global_device_id(id); },
            "Global device id")
-        ->required();
+        ->required()
+        ->check(AtLeast<uint64_t>(0));
     app.add_option_function<uint64_t>(
            "destination", [this](uint64_t id) { request_.set_dst_global_device_id(id); },
            "Global device id")
-        ->required();
+        ->required()
+        ->check(AtLeast<uint64_t>(0));
     AddParsed(app, "--bytes", bytes_, ParseSize, "Of a transfer of this size (1MiB)");
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
