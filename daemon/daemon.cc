@@ -113,7 +113,8 @@ absl::Status Daemon::Impl::Start() {
   FERRY_LOG(info, "daemon.start", LogFields("node", config.node.name, "incarnation", incarnation),
             "version {} in {} with {} host devices, gpus {}, ucx {}, nccl {}", FERRY_VERSION,
             config.node.runtime_dir, devices.list.size() - devices.gpus.size(),
-            devices.gpus.empty() ? gpus_missing : absl::StrCat(devices.gpus.size()),
+            devices.gpus.empty() ? absl::StrCat("none: ", gpus_missing)
+                                 : absl::StrCat(devices.gpus.size()),
             ucx_version.empty() ? ucx_missing : ucx_version,
             nccl.api == nullptr ? nccl.missing : nccl.api->version_text());
   return absl::OkStatus();

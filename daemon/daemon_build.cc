@@ -240,7 +240,7 @@ absl::Status Daemon::Impl::MakeServers() {
       ucx_version.empty()   ? ucx_missing
       : ucx_of_gpus.empty() ? ucx_version
                             : absl::StrCat(ucx_version, ", memory of GPUs ", ucx_of_gpus),
-      devices.gpus.empty() ? gpus_missing
+      devices.gpus.empty() ? absl::StrCat("none: ", gpus_missing)
                            : absl::StrCat(devices.gpus.size(), ", driver ",
                                           nvml == nullptr ? "unknown" : nvml->driver_version()),
       nccl.api == nullptr ? nccl.missing : nccl.api->version_text(), nvml.get(),

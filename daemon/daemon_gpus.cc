@@ -19,7 +19,9 @@ namespace {
 // The same for all daemons of a machine, whoever runs them; /run/lock is there for this.
 constexpr const char* kLockDirectories[] = {"/run/lock", "/tmp"};
 
-// Held as long as the daemon lives, however it ends: a GPU belongs to one daemon.
+// Held as long as the daemon lives, however it ends: a GPU belongs to one daemon. The file may be
+// locked by any user, because the next daemon may be another user's; and it stays, because who has
+// just opened it would lock a file that is not there any more.
 absl::StatusOr<UniqueFd> LockGpu(const GpuInfo& gpu) {
   const std::string doing = absl::StrCat("lock ", gpu.uuid_text());
   for (const char* directory : kLockDirectories) {
@@ -27,8 +29,12 @@ absl::StatusOr<UniqueFd> LockGpu(const GpuInfo& gpu) {
     UniqueFd lock(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!lock.valid() && errno == ENOENT) {
       lock.Reset(open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0444));
+      if (!lock.valid()) continue;  // the directory is not there, or not ours to write to
     }
-    if (!lock.valid()) continue;
+    if (!lock.valid()) {  // elsewhere it would be locked beside whoever has this one
+      return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
+                        absl::StrCat(doing, ": ", path, " is taken or not ours"), errno);
+    }
     if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
     return Error(absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
                  absl::StrCat(doing, ": another daemon has it (", path,
@@ -86,7 +92,7 @@ absl::Status Daemon::Impl::MakeGpus() {
     } else if (absl::Status taken = take((*found)[i]); !taken.ok()) {
       FERRY_LOG(warn, "gpu.left_out", LogFields("uuid", (*found)[i].uuid_text()), "{}",
                 std::string(taken.message()));
-      gpus_missing = std::string(taken.message());
+      absl::StrAppend(&gpus_missing, gpus_missing.empty() ? "" : "; ", taken.message());
     }
   }
   if (ids.has_value() && chosen.size() != *ids) {

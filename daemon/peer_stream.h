@@ -22,6 +22,7 @@ struct PeerDeviceInfo {
   bool gpu = false;
   std::string ucx_way = {};  // how its memory gets to UCX, for people; "" of a host device
   std::string uuid = {};     // a GPU's
+  std::string name = {};     // its owner's, for people; "" of daemons that do not say
 };
 
 // Optional features, as bits of the hello.

@@ -170,6 +170,7 @@ PeerHello PeerTable::MakeHello(Link& link) const {
   for (const auto& device : devices_.list) {
     PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
     info.uuid = device->info().uuid;
+    info.name = device->name;
     if (device->ucx != nullptr) {
       info.ucx_addresses = device->ucx->addresses();
       info.ucx_way = device->ucx->way();
@@ -479,7 +480,9 @@ std::vector<PeerTable::Row> PeerTable::List() const {
                                           : std::string(link->error.message());
     row.mapped = link->mapped;
     row.devices = link->config.devices;
-    row.gpus = GpusOf(link->hello);
+    for (const PeerDeviceInfo& device : link->hello.devices) {
+      row.told.push_back({device.id, device.name, device.gpu, device.uuid});
+    }
     rows.push_back(std::move(row));
   }
   return rows;

@@ -128,7 +128,7 @@ class PeerTable {
     std::string error;
     bool mapped = false;
     std::vector<GlobalDeviceId> devices;
-    absl::flat_hash_set<GlobalDeviceId> gpus;  // of these, as far as it has said
+    std::vector<DeviceInfo> told;  // of these, by its latest hello; empty before the first
   };
   std::vector<Row> List() const;
   // Said to all peers since the start, by road. Heartbeats are none.

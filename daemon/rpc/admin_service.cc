@@ -177,12 +177,12 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     core_.rpc.control.Post([this, reactor, response] {
       for (const auto& device : core_.devices.list) SetOwn(*device, response->add_devices());
       for (const PeerTable::Row& row : core_.peers.List()) {
-        for (size_t i = 0; i < row.devices.size(); ++i) {
+        for (const GlobalDeviceId id : row.devices) {
           pb::ClusterDevice* out = response->add_devices();
-          const bool gpu = row.gpus.contains(row.devices[i]);
-          ToProto(DeviceInfo{row.devices[i], absl::StrCat(gpu ? "gpu" : "host", i), gpu},
-                  out->mutable_device());
+          out->mutable_device()->set_global_device_id(id.value());
           out->set_node(row.node);
+          for (const DeviceInfo& told : row.told)
+            if (told.id == id) ToProto(told, out->mutable_device());
         }
       }
       std::sort(response->mutable_devices()->begin(), response->mutable_devices()->end(),
@@ -447,18 +447,18 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     out->set_numa_node(info.numa);
   }
 
-  // NVML takes its time, so it is asked on the memory threads, one after another. Finishes with
-  // the last.
+  // Of NVML or else the driver, on the memory threads, one after another. Finishes with the last.
   void AskMemory(grpc::ServerUnaryReactor* reactor, pb::ListDevicesResponse* response, int next) {
     for (; next < response->devices_size(); ++next) {
       pb::ClusterDevice* out = response->mutable_devices(next);
       LocalDevice* device = core_.devices.Find(GlobalDeviceId(out->device().global_device_id()));
-      if (core_.nvml == nullptr || device == nullptr || device->gpu == nullptr) continue;
+      if (device == nullptr || device->gpu == nullptr) continue;
       device->memory->Post([this, reactor, response, next, out, device] {
-        if (const auto memory = core_.nvml->MemoryOf(device->gpu->info().uuid_text())) {
-          out->set_memory_known(true);
-          out->set_memory_free_bytes(memory->free);
-        }
+        const std::string uuid = device->gpu->info().uuid_text();
+        const auto memory = core_.nvml == nullptr ? std::nullopt : core_.nvml->MemoryOf(uuid);
+        const auto free = memory ? std::make_optional(memory->free) : device->gpu->FreeBytes();
+        out->set_memory_known(free.has_value());
+        out->set_memory_free_bytes(free.value_or(0));
         AskMemory(reactor, response, next + 1);
       });
       return;

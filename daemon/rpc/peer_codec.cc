@@ -252,7 +252,8 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
                         {},
                         device.kind() == v1::Device::KIND_GPU,
                         device.ucx_way(),
-                        device.uuid()};
+                        device.uuid(),
+                        device.name()};
     for (const peer::v1::UcxAddress& address : device.ucx_addresses()) {
       info.ucx_addresses.push_back({address.kind(), address.address()});
     }
@@ -291,6 +292,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
       entry->set_kind(device.gpu ? v1::Device::KIND_GPU : v1::Device::KIND_HOST);
       entry->set_ucx_way(device.ucx_way);
       entry->set_uuid(device.uuid);
+      entry->set_name(device.name);
       for (const UcxAddressBlob& blob : device.ucx_addresses) {
         peer::v1::UcxAddress* address = entry->add_ucx_addresses();
         address->set_kind(blob.kind);

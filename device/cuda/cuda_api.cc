@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -31,7 +32,9 @@ absl::Status Unavailable(const std::string& library, absl::string_view why) {
 absl::StatusOr<CudaApi> Open(const std::string& path) {
   // Never closed: the driver has threads and process-wide state of its own.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return Unavailable(path, dlerror());
+  if (library == nullptr) {
+    return Unavailable(path, absl::StripPrefix(dlerror(), absl::StrCat(path, ": ")));
+  }
   CudaApi api;
 #define FERRY_CUDA_LOAD(name)                                                             \
   api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, FERRY_CUDA_TEXT(name))); \

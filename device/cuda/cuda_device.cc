@@ -102,7 +102,8 @@ void CudaDevice::MakeCurrent() const {
 absl::Status CudaDevice::Hold() {
   MutexLock lock(mutex_);
   if (released_) {
-    return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
+    // Not UNAVAILABLE: to try again is of no use before an operator acts.
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
                  absl::StrCat("use ", Name(),
                               ": an operator took it from this daemon (ferryctl devices release); "
                               "ferryctl devices reclaim gives it back"));
@@ -256,6 +257,16 @@ void CudaDevice::Reclaim() {
 CudaDevice::Usage CudaDevice::usage() const {
   const uint64_t holds = holds_;
   return {holds > 0, released_, holds};
+}
+
+std::optional<uint64_t> CudaDevice::FreeBytes() {
+  MutexLock lock(mutex_);
+  if (holds_ == 0) return std::nullopt;
+  MakeCurrent();
+  size_t free = 0;
+  size_t total = 0;
+  if (api_.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) return std::nullopt;
+  return free;
 }
 
 std::unique_ptr<Copier> CudaDevice::MakeCopier(CopyUse use) {

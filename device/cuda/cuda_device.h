@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,8 @@ class CudaDevice {
 
   // Allocates (kCudaAllocate), imports (kCudaVmm) or opens (kCudaIpc). `ours`: the memory must be
   // this GPU's; else any GPU's that can be reached. Takes the descriptors either way.
-  // RESOURCE_EXHAUSTED/DEVICE_MEMORY, INVALID_ARGUMENT/FIELD_INVALID, UNAVAILABLE/NOT_READY.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY, INVALID_ARGUMENT/FIELD_INVALID, FAILED_PRECONDITION/NOT_READY
+  // (released), UNAVAILABLE/NOT_READY.
   absl::StatusOr<std::unique_ptr<DeviceMemory>> Map(const MemoryShare& share,
                                                     std::vector<UniqueFd> fds, bool ours = true);
   // Registers host memory, so that copies of it need no staging, which would hold the lane.
@@ -81,6 +83,9 @@ class CudaDevice {
     uint64_t holds = 0;  // memories and pins
   };
   Usage usage() const;  // any thread, at once
+  // Memory of the GPU that nobody has taken, as the driver says it; nothing while no context is
+  // open.
+  std::optional<uint64_t> FreeBytes();
 
   // For the lane. One of each.
   std::unique_ptr<Copier> MakeCopier(CopyUse use);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 
 namespace ferry {
@@ -20,7 +21,9 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& path) {
                  absl::StrCat("open ", path, ": ", why));
   };
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
-  if (library == nullptr) return unavailable(dlerror());
+  if (library == nullptr) {
+    return unavailable(absl::StripPrefix(dlerror(), absl::StrCat(path, ": ")));
+  }
   std::string missing;
   const auto find = [&](const char* name) {
     void* const found = dlsym(library, name);

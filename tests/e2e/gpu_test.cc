@@ -3,10 +3,12 @@
 // of this test looks at its memory by mapping the descriptor.
 #include <grpcpp/grpcpp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "proto/ferry/v1/timeline_layout.h"
@@ -320,6 +322,8 @@ TEST_F(GpuTest, WhoDoesNotKnowGpusIsRefused) {
 TEST_F(GpuTest, FullGpusSayWhoHasThem) {
   StartNodes(1, 1, "memory_mib=64", "gpu_bytes: 96MiB");
   Client client(node(0));
+  EXPECT_THAT(client.TryAllocate(1, 80 * kMiB).error().message(),
+              HasSubstr("largest holders: no session of this daemon"));
   const Memory memory = client.Allocate(1, 40 * kMiB);
   const v1::AttachResponse full = client.TryAllocate(1, 40 * kMiB);
   EXPECT_EQ(NameOf(full.error()), "RESOURCE_EXHAUSTED/DEVICE_MEMORY");
@@ -408,12 +412,45 @@ TEST_F(GpuTest, IsShownReleasedAndReclaimed) {
   ASSERT_TRUE(Await([&] { return !shown().context(); }));
   EXPECT_EQ(ctl("release").status, 0);
   EXPECT_TRUE(shown().released());
-  EXPECT_EQ(NameOf(client.TryAllocate(1, 4096).error()), "UNAVAILABLE/NOT_READY");
+  EXPECT_EQ(NameOf(client.TryAllocate(1, 4096).error()), "FAILED_PRECONDITION/NOT_READY");
+  const Finished negative = RunProgram(
+      {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "devices", "release", "-1"});
+  EXPECT_THAT(negative.output, HasSubstr("'-1' is not a whole number"));
   EXPECT_EQ(ctl("reclaim").status, 0);
   client.Allocate(1, 4096);
   const Finished table =
       RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "devices"});
   EXPECT_THAT(table.output, HasSubstr("GPU-66657272-"));
+}
+
+// Ids 0 to 2 are of one node, 3 to 5 of the other; each numbers its GPUs in its own way.
+TEST_F(GpuTest, OneNameMeansOneGpuOnEveryNode) {
+  StartNodes(2, 2);
+  const auto before = node(0).admin().Devices();
+  for (const auto& row : before.devices()) {
+    if (row.local()) continue;
+    EXPECT_EQ(row.device().kind(), v1::Device::KIND_UNSPECIFIED) << "there is no link yet";
+    EXPECT_EQ(row.device().name(), "");
+  }
+  const auto ctl = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir()};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return RunProgram(all);
+  };
+  EXPECT_THAT(ctl({"devices"}).output, HasSubstr("not known"));
+  EXPECT_EQ(ctl({"route", "1", "4"}).status, 0);  // opens the link
+  ASSERT_TRUE(Await([&] {
+    return node(1).admin().Devices().devices(0).device().kind() == v1::Device::KIND_HOST;
+  }));
+  const auto here = node(0).admin().Devices(), there = node(1).admin().Devices();
+  ASSERT_EQ(here.devices_size(), 6);
+  ASSERT_EQ(there.devices_size(), 6);
+  for (int id = 0; id < 6; ++id) {
+    EXPECT_EQ(here.devices(id).device().SerializeAsString(),
+              there.devices(id).device().SerializeAsString())
+        << here.devices(id).device().name() << " and " << there.devices(id).device().name();
+    EXPECT_NE(here.devices(id).device().name(), "");
+  }
 }
 
 TEST_F(GpuTest, BelongsToOneDaemon) {
@@ -430,6 +467,29 @@ TEST_F(GpuTest, BelongsToOneDaemon) {
   const Finished missing = second("7");
   EXPECT_EQ(missing.status, 1);
   EXPECT_THAT(missing.output, HasSubstr("find GPU 7"));
+  const Finished no_driver =
+      RunProgram({"/usr/bin/env", "FERRY_CUDA_LIBRARY=libnowhere.so", FerrydProgram(),
+                  "--runtime-dir", nodes().directory() / "second", "--gpus", "0"});
+  EXPECT_EQ(no_driver.status, 1);
+  EXPECT_THAT(no_driver.output, HasSubstr("open libnowhere.so: cannot open"));
+}
+
+// Locked in another directory instead it would be locked beside whoever has this one.
+TEST_F(GpuTest, ALockThatIsNotOursIsTaken) {
+  const uint32_t seed = 0x80000000u | static_cast<uint32_t>(getpid());
+  const std::string lock = absl::StrCat(
+      "/run/lock/ferry-GPU-66657272-792d-6661-6b65-2d",
+      absl::BytesToHexString(std::string(reinterpret_cast<const char*>(&seed), sizeof(seed))),
+      "00.lock");
+  ASSERT_EQ(symlink("/nowhere", lock.c_str()), 0) << strerror(errno);
+  const TemporaryDirectory directory;
+  const Finished refused =
+      RunProgram({"/usr/bin/env", absl::StrCat("FERRY_CUDA_LIBRARY=", FakeCudaLibrary()),
+                  absl::StrCat("FERRY_FAKE_CUDA=devices=1;seed=", seed), FerrydProgram(),
+                  "--runtime-dir", directory / "run", "--gpus", "0"});
+  unlink(lock.c_str());
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("is taken or not ours"));
 }
 
 }  // namespace

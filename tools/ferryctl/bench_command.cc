@@ -192,9 +192,7 @@ class BenchCommand : public Command {
   }
 
   std::string RouteOf(const Globals& globals, const BenchPair& pair) const {
-    if (route_ != FERRY_ROUTE_ANY) return RouteText(route_);
-    auto route = ChosenRoute(globals, pair.source(), pair.destination());
-    return route.ok() && *route != FERRY_ROUTE_ANY ? RouteText(*route) : "unknown";
+    return RouteOfTransfers(globals, route_, pair.source(), pair.destination());
   }
 
   void Print(const Globals& globals, const BenchCase& c, const Measurement& result) const {

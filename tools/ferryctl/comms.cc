@@ -9,6 +9,7 @@
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
 namespace {
@@ -53,7 +54,8 @@ class CommsCommand : public Command {
     app.add_option("action", action_, "list, warm, evict or abort")
         ->check(CLI::IsMember({"list", "warm", "evict", "abort"}));
     app.add_option("devices", devices_, "Two global device ids, one of them this daemon's")
-        ->expected(2);
+        ->expected(2)
+        ->check(AtLeast<uint64_t>(0));
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
     if ((action_ == "list") != devices_.empty()) {

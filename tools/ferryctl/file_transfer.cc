@@ -28,7 +28,9 @@ bool OnHost(const ArenaPtr& arena) { return ferry_arena_cuda_device(arena.get())
 
 void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
   app.add_option("file", file, "The file")->required();
-  app.add_option(remote, remote_device, "The other end's global device id")->required();
+  app.add_option(remote, remote_device, "The other end's global device id")
+      ->required()
+      ->check(AtLeast<uint64_t>(0));
   app.add_option(own, own_device, "A device of this daemon (the first one)")
       ->check(AtLeast<int64_t>(0));
   app.add_option("--key", key, "What both ends call it (the file's base name)");
@@ -116,13 +118,7 @@ void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSess
   const bool sends = session.target.end == End::kSend;
   const uint64_t source = sends ? session.target.device : session.target.remote_device;
   const uint64_t destination = sends ? session.target.remote_device : session.target.device;
-  // Which way they went is not told to clients: what was insisted on, else what an operator is
-  // told.
-  std::string route = RouteText(flags.route);
-  if (flags.route == FERRY_ROUTE_ANY) {
-    auto chosen = ChosenRoute(globals, source, destination);
-    route = chosen.ok() && *chosen != FERRY_ROUTE_ANY ? RouteText(*chosen) : "unknown";
-  }
+  const std::string route = RouteOfTransfers(globals, flags.route, source, destination);
   const double seconds = absl::ToDoubleSeconds(summary.elapsed);
   const double rate = GigabytesPerSecond(summary.bytes, summary.elapsed);
   const double moving_rate = GigabytesPerSecond(summary.bytes, summary.moving);

@@ -92,6 +92,12 @@ std::string UuidText(const std::string& uuid) {
                       hex.substr(16, 4), "-", hex.substr(20));
 }
 
+std::string KindText(ferry::v1::Device::Kind kind) {
+  return kind == ferry::v1::Device::KIND_GPU    ? "gpu"
+         : kind == ferry::v1::Device::KIND_HOST ? "host"
+                                                : "not known";  // the link was not up yet
+}
+
 class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::ListDevicesResponse,
                                           &admin::AdminService::Stub::ListDevices> {
  public:
@@ -103,7 +109,8 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
     CLI::Option* const action = app.add_option("action", action_, "release or reclaim")
                                     ->check(CLI::IsMember({"release", "reclaim"}));
     CLI::Option* const device =
-        app.add_option("device", device_, "Global id of a GPU of this daemon");
+        app.add_option("device", device_, "Global id of a GPU of this daemon")
+            ->check(AtLeast<uint64_t>(0));
     action->needs(device);
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
@@ -141,8 +148,8 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
                  {"UUID"}});
     for (const admin::ClusterDevice& row : response.devices()) {
       const bool gpu = row.device().kind() == ferry::v1::Device::KIND_GPU;
-      table.AddRow({absl::StrCat(row.device().global_device_id()), gpu ? "gpu" : "host",
-                    row.device().name(), row.node(), row.local() ? "yes" : "",
+      table.AddRow({absl::StrCat(row.device().global_device_id()), KindText(row.device().kind()),
+                    Printable(row.device().name()), row.node(), row.local() ? "yes" : "",
                     row.local() ? HumanCount(row.arenas()) : "",
                     row.local() ? HumanSize(row.arena_bytes()) : "",
                     row.memory_known() ? HumanSize(row.memory_free_bytes()) : "",
@@ -243,11 +250,13 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
     app.add_option_function<uint64_t>(
            "source", [this](uint64_t id) { request_.set_src_global_device_id(id); },
            "Global device id")
-        ->required();
+        ->required()
+        ->check(AtLeast<uint64_t>(0));
     app.add_option_function<uint64_t>(
            "destination", [this](uint64_t id) { request_.set_dst_global_device_id(id); },
            "Global device id")
-        ->required();
+        ->required()
+        ->check(AtLeast<uint64_t>(0));
     AddParsed(app, "--bytes", bytes_, ParseSize, "Of a transfer of this size (1MiB)");
   }
   absl::StatusOr<int> Run(const Globals& globals) override {

@@ -35,7 +35,8 @@ class PlannedRun {
 
   void Run(const Program& program) { Evaluate(program, buffers_, transfers_); }
   void Run(const Plan& plan) {
-    for (const Slot& slot : plan.slots) slots_.emplace_back(RandomBytes(*BytesOf(slot.type), seed_));
+    for (const Slot& slot : plan.slots)
+      slots_.emplace_back(RandomBytes(*BytesOf(slot.type), seed_));
     RunSteps(plan, plan.steps);
   }
   std::vector<Bytes> Buffers() const {
@@ -52,7 +53,9 @@ class PlannedRun {
       for (int64_t trip = 0; step.kind == StepKind::kRepeat && trip < step.trips; ++trip) {
         if (step.count) {
           const auto count = static_cast<int32_t>(trip);
-          Bytes bytes(4); std::memcpy(bytes.data(), &count, 4); slots_[*step.count] = Memory(bytes);
+          Bytes bytes(4);
+          std::memcpy(bytes.data(), &count, 4);
+          slots_[*step.count] = Memory(bytes);
         }
         RunSteps(plan, step.steps);
       }
