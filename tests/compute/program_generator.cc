@@ -294,7 +294,8 @@ void ProgramGenerator::AddRandom(Op op) {
     }
     case Op::kRngBits: {
       const ValueId key = Value({DType::kU64, {}});
-      Add(op, {key, Value({DType::kU64, {}})}, {}, {Type(SetOf(DType::kU32) | SetOf(DType::kU64))});
+      const TensorType type = Type(SetOf(DType::kU32) | SetOf(DType::kU64));
+      Add(op, {key, Value({DType::kU64, {}})}, {}, {type});
       return;
     }
     case Op::kCompare: {

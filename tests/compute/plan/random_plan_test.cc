@@ -124,8 +124,10 @@ class Weaver {
         case 8:
           full_.push_back(Add(Op::kAbs, {one}));
           break;
-        default:
-          full_.push_back(Add(Below(2) == 0 ? Op::kAdd : Op::kMultiply, {one, Pick(full_)}));
+        default: {
+          const ValueId other = Pick(full_);
+          full_.push_back(Add(Below(2) == 0 ? Op::kAdd : Op::kMultiply, {one, other}));
+        }
       }
     }
   }

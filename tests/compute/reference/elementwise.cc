@@ -36,6 +36,7 @@ Element ElementOf(const OpInput& op, uint64_t index) {
   bool many_nans = false;
   for (const Tensor* operand : op.in) {
     const Element& element = operand->elements[operand->type.dims.empty() ? 0 : index];
+    if (node.op == Op::kConvert && operand->type.dtype == op.results[0].dtype) return element;
     if (element.error != 0 && node.op != Op::kSelect) return {0, kAnything};
     const DType type = operand->type.dtype;
     many_nans = many_nans || (HasManyNans(type) && IsNan(type, element.code));
