@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs that Verify accepts, from a seed: every op, every type it takes, dimensions of 0
 // and 1 among the others, values used often and never, repeats, ordered effects. Executors are
-// compared over them. Single-threaded. Nothing is drawn twice among the arguments of one call, whose order
-// is the compiler's: a seed is one program everywhere.
+// compared over them. Single-threaded. Nothing is drawn twice among the arguments of one call,
+// whose order is the compiler's: a seed is one program everywhere.
 #pragma once
 
 #include <cstdint>
