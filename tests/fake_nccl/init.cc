@@ -44,7 +44,9 @@ ncclResult_t Open(ncclComm* comm, const std::string& path, const ncclConfig_t* c
   static std::atomic<uint64_t> openings{0};
   const uint64_t number = ++openings;
   if (number == Get().fail_open) return Fail(kSystemError, "the test wants this opening to fail");
-  while (number == Get().hang_open && !comm->stop) Nap();
+  // By the id, not by what this process has opened: an attempt may be aborted before it comes here.
+  const bool hangs = path.substr(path.rfind('-') + 1) == std::to_string(Get().hang_open);
+  while (hangs && !comm->stop) Nap();
   comm->wire = std::make_unique<Wire>(comm->stop);
   Hello mine, theirs;
   mine.rank = comm->rank;

@@ -15,12 +15,11 @@
 //   open_gate=PATH   while the file exists, openings wait after the ranks have met
 //   group_gate=PATH  while the file exists, what is launched does not begin
 //   fail_open=N      the Nth opening fails
-//   hang_open=N      the Nth opening never comes back by itself
+//   hang_open=N      no opening with its leader's Nth unique id comes back by itself
 //   async_error=N    the Nth launch never runs, and ncclCommGetAsyncError tells of it
 //   stuck_launch=N   the Nth launch does not come back from ncclGroupEnd by itself
-//   lost_peer=1      a peer's death is told by ncclCommGetAsyncError, as over sockets; else, as
-//   over
-//                    NVLink, it is not noticed
+//   lost_peer=1      a peer's death is told by ncclCommGetAsyncError, as over sockets; else,
+//                    as over NVLink, it is not noticed
 //
 // Openings and launches are counted in each process; the warm-up of a communicator is a launch.
 #pragma once
