@@ -20,6 +20,13 @@ constexpr uint32_t kParkedTimeline =
     1;  // else every later transfer would wait behind the parked ones
 constexpr uint64_t kPortion = uint64_t{4} << 20;  // of what goes to or comes from an arena at once
 
+std::vector<uint64_t> Shuffled(uint64_t key, uint64_t count) {
+  std::vector<uint64_t> indices(count);
+  std::iota(indices.begin(), indices.end(), 0);
+  std::shuffle(indices.begin(), indices.end(), std::mt19937_64(key));
+  return indices;
+}
+
 }  // namespace
 
 int64_t MonotonicNanoseconds() {
@@ -82,9 +89,7 @@ absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
 }
 
 absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
-  std::vector<uint64_t> indices(count);
-  std::iota(indices.begin(), indices.end(), 0);
-  std::shuffle(indices.begin(), indices.end(), std::mt19937_64(key));
+  const std::vector<uint64_t> indices = Shuffled(key, count);
   const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
   target_.over_timeline = kTimeline;
   ASSIGN_OR_RETURN(BatchPtr batch,
@@ -101,6 +106,16 @@ absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
                      tools::Prepare(session_.get(), target_, arena_.get(), pieces_));
     prepared_.push_back(std::move(prepared));
   }
+  return absl::OkStatus();
+}
+
+absl::Status BenchEnd::PrepareBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
+  prepared_.clear();
+  const std::vector<uint64_t> indices = Shuffled(key, count);
+  const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
+  ASSIGN_OR_RETURN(PreparedPtr prepared,
+                   tools::PrepareBlocks(session_.get(), target_, NumberKey(key), table));
+  prepared_.push_back(std::move(prepared));
   return absl::OkStatus();
 }
 

@@ -34,8 +34,9 @@ class BenchEnd {
   // One transfer of `count` blocks of `bytes` by block table: the arena's blocks in a random order,
   // the same at both ends.
   absl::Status PostBlocks(uint64_t key, uint64_t count, uint64_t bytes);
-  // As many, prepared, in place of what was prepared before.
+  // As many, or the same blocks, prepared, in place of what was prepared before.
   absl::Status Prepare(uint64_t key, uint64_t count, uint64_t bytes);
+  absl::Status PrepareBlocks(uint64_t key, uint64_t count, uint64_t bytes);
   // What is prepared, once more.
   absl::Status Fire();
   // The same `times`, each as soon as the one before is over; when the last was.

@@ -46,6 +46,8 @@ class BenchPair {
   absl::StatusOr<absl::Duration> RunBlocks(uint64_t count, uint64_t bytes);
   // `count` transfers of `bytes`, prepared at both ends and fired once.
   absl::Status Prepare(uint64_t count, uint64_t bytes);
+  // The same for one transfer of `count` blocks by block table.
+  absl::Status PrepareBlocks(uint64_t count, uint64_t bytes);
   // `bytes` there and back again, prepared: half of each of so many round trips, from client to
   // client, both asleep while they wait.
   absl::Status PreparePing(uint64_t bytes);
@@ -76,6 +78,9 @@ class BenchPair {
   // What the receiver does by `order`, then what the sender does by `act()`.
   template <typename Act>
   absl::StatusOr<absl::Duration> Measure(const BenchOrder& order, Act act);
+  // Prepared by `kind` at the receiver and by `prepare(key)` here, and fired once.
+  template <typename Do>
+  absl::Status PrepareAs(BenchOrderKind kind, uint64_t count, uint64_t bytes, Do prepare);
   // Receives posted by `kind`, then the send or sends by `post(key)`.
   template <typename Post>
   absl::StatusOr<absl::Duration> RunAs(BenchOrderKind kind, uint64_t count, uint64_t bytes,

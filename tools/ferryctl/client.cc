@@ -36,6 +36,27 @@ absl::StatusOr<BatchPtr> PostRaw(ferry_session* session, const PostTarget& targe
   return BatchPtr(batch);
 }
 
+absl::StatusOr<PreparedPtr> PrepareRaw(ferry_session* session, const PostTarget& target,
+                                       const std::vector<ferry_transfer>& transfers) {
+  const ferry_post_options options = OptionsOf(target);
+  ferry_prepared* prepared = nullptr;
+  const auto prepare = target.end == End::kSend ? ferry_prepare_send : ferry_prepare_receive;
+  RETURN_IF_ERROR(FromFerry(
+      prepare(session, target.device, transfers.data(), transfers.size(), &options, &prepared)));
+  return PreparedPtr(prepared);
+}
+
+// Points to the key and the blocks.
+ferry_transfer RawBlocks(const PostTarget& target, const std::string& key,
+                         const ferry_block_table& blocks) {
+  ferry_transfer transfer{};
+  transfer.remote_device = target.remote_device;
+  transfer.key = key.data();
+  transfer.key_bytes = key.size();
+  transfer.blocks = &blocks;
+  return transfer;
+}
+
 // The pieces as the C ABI takes them; points into them.
 struct RawPieces {
   RawPieces(const PostTarget& target, const ferry_arena* arena, absl::Span<const Piece> pieces)
@@ -106,12 +127,12 @@ absl::StatusOr<ArenaPtr> CreateArena(ferry_session* session, uint64_t device, ui
 
 absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,
                                     const std::string& key, const ferry_block_table& blocks) {
-  ferry_transfer transfer{};
-  transfer.remote_device = target.remote_device;
-  transfer.key = key.data();
-  transfer.key_bytes = key.size();
-  transfer.blocks = &blocks;
-  return PostRaw(session, target, {transfer});
+  return PostRaw(session, target, {RawBlocks(target, key, blocks)});
+}
+
+absl::StatusOr<PreparedPtr> PrepareBlocks(ferry_session* session, const PostTarget& target,
+                                          const std::string& key, const ferry_block_table& blocks) {
+  return PrepareRaw(session, target, {RawBlocks(target, key, blocks)});
 }
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
@@ -121,13 +142,7 @@ absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
 
 absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
                                     const ferry_arena* arena, absl::Span<const Piece> pieces) {
-  const RawPieces raw(target, arena, pieces);
-  const ferry_post_options options = OptionsOf(target);
-  ferry_prepared* prepared = nullptr;
-  const auto prepare = target.end == End::kSend ? ferry_prepare_send : ferry_prepare_receive;
-  RETURN_IF_ERROR(FromFerry(prepare(session, target.device, raw.transfers.data(),
-                                    raw.transfers.size(), &options, &prepared)));
-  return PreparedPtr(prepared);
+  return PrepareRaw(session, target, RawPieces(target, arena, pieces).transfers);
 }
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout) {
