@@ -47,6 +47,8 @@ class BenchEnd {
   absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
   // As the other one: awaits, and sends back.
   absl::Status Pong(uint64_t times);
+  // That the last one took of what was posted, prepared or streamed.
+  std::string Route() const { return RouteTaken(session_.get(), last_); }
   // Until all that was posted or fired is over; when the last was.
   absl::StatusOr<int64_t> Await();
   // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.
@@ -72,6 +74,7 @@ class BenchEnd {
   std::vector<BatchPtr> parked_;
   std::vector<PreparedPtr> prepared_;
   PreparedPtr ping_[2];        // the send and the receive
+  uint64_t last_ = 0;          // transfer
   std::vector<Piece> pieces_;  // kept for its capacity
 };
 

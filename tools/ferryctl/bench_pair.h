@@ -34,8 +34,8 @@ class BenchPair {
 
   // Of the sender's session.
   ferry_limits limits() const { return ferry_session_limits(sender_.session()); }
-  uint64_t source() const { return sender_.target().device; }
-  uint64_t destination() const { return sender_.target().remote_device; }
+  // That the sender's last transfer took.
+  std::string Route() const { return sender_.Route(); }
 
   // A fresh arena at each end. The duration: what the receiver's took, first touch included.
   absl::StatusOr<absl::Duration> MakeArenas(uint64_t bytes);

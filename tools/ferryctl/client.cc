@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tools/ferryctl/failure.h"
+#include "tools/ferryctl/format.h"
 
 namespace ferry::tools {
 namespace {
@@ -143,6 +144,11 @@ absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
 absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
                                     const ferry_arena* arena, absl::Span<const Piece> pieces) {
   return PrepareRaw(session, target, RawPieces(target, arena, pieces).transfers);
+}
+
+std::string RouteTaken(ferry_session* session, uint64_t transfer) {
+  const int route = ferry_transfer_route(session, transfer);
+  return route == FERRY_ROUTE_ANY ? "unknown" : RouteText(route);
 }
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout) {
