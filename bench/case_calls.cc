@@ -32,21 +32,6 @@ absl::StatusOr<double> TinyTransfers(tools::BenchPair& pair) {
   return MedianMicroseconds([&] { return pair.Run(1, kTiny); });
 }
 
-// The batch that a client posts for the rate case, as it goes over the wire.
-ferry::v1::CrossHostSendRequest DescriptorBatch() {
-  ferry::v1::CrossHostSendRequest batch;
-  batch.set_domain("bench");
-  for (uint64_t i = 0; i < kRateBatch; ++i) {
-    auto* range = batch.add_buffers()->add_ranges();
-    range->set_arena_id(7);
-    range->set_offset(i * kRateBytes);
-    range->set_length(kRateBytes);
-    batch.add_dst_global_device_ids(2);
-    batch.add_transfer_keys(tools::NumberKey(i));
-  }
-  return batch;
-}
-
 }  // namespace
 
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report) {
@@ -169,7 +154,7 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report) {
   ASSIGN_OR_RETURN(EchoClient echo, EchoClient::Start(settings.self));
   ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
-  const ferry::v1::CrossHostSendRequest batch = DescriptorBatch();
+  const ferry::v1::CrossHostSendRequest batch = DescriptorBatch(kRateBatch, kRateBytes);
   const auto per_second = [](uint64_t count, absl::Duration elapsed) {
     return static_cast<double>(count) / absl::ToDoubleSeconds(elapsed);
   };

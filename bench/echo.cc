@@ -8,6 +8,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,20 @@ class BatchEcho : public grpc::CallbackGenericService {
 };
 
 }  // namespace
+
+ferry::v1::CrossHostSendRequest DescriptorBatch(uint64_t count, uint64_t bytes) {
+  Batch batch;
+  batch.set_domain("bench");
+  for (uint64_t i = 0; i < count; ++i) {
+    auto* range = batch.add_buffers()->add_ranges();
+    range->set_arena_id(7);
+    range->set_offset(i * bytes);
+    range->set_length(bytes);
+    batch.add_dst_global_device_ids(2);
+    batch.add_transfer_keys(tools::NumberKey(i));
+  }
+  return batch;
+}
 
 int RunEchoServer(const std::string& socket) {
   SmallEcho small;
@@ -133,6 +148,17 @@ absl::StatusOr<absl::Duration> EchoClient::Descriptors(const Batch& batch) {
     return Error(absl::StatusCode::kDataLoss, Reason::kInternal, "the echo is not what was sent");
   }
   return absl::Nanoseconds(end - start);
+}
+
+absl::StatusOr<absl::Duration> EchoClient::Descriptors(uint64_t count, uint64_t bytes,
+                                                       uint64_t batch) {
+  absl::Duration all;
+  for (uint64_t at = 0; at < count; at += batch) {
+    ASSIGN_OR_RETURN(const absl::Duration one,
+                     Descriptors(DescriptorBatch(std::min(batch, count - at), bytes)));
+    all += one;
+  }
+  return all;
 }
 
 }  // namespace ferry::bench

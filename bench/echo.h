@@ -20,6 +20,9 @@
 
 namespace ferry::bench {
 
+// What a client posts of so many transfers of `bytes`, as it goes over the wire.
+ferry::v1::CrossHostSendRequest DescriptorBatch(uint64_t count, uint64_t bytes);
+
 // Serves on the socket until killed.
 int RunEchoServer(const std::string& socket);
 
@@ -32,6 +35,8 @@ class EchoClient {
   absl::StatusOr<absl::Duration> SmallCall();
   // A unary call with the batch there and back, decoded and encoded at both ends.
   absl::StatusOr<absl::Duration> Descriptors(const ferry::v1::CrossHostSendRequest& batch);
+  // The same for `count` of `bytes`, in batches of `batch`: as many calls, one after the other.
+  absl::StatusOr<absl::Duration> Descriptors(uint64_t count, uint64_t bytes, uint64_t batch);
 
  private:
   EchoClient(TemporaryDirectory directory, tools::ChildProcess server)

@@ -284,6 +284,10 @@ ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index) {
   return TransferStatus(batch, index).release();
 }
 
+int ferry_transfer_route(ferry_session* session, uint64_t id) {
+  return TransferRoute(*session->session, id);
+}
+
 ferry_status* ferry_batch_cancel(ferry_batch* batch) {
   return CancelBatch(batch, nullptr).release();
 }

@@ -179,6 +179,18 @@ StatusPtr TransferStatus(ferry_batch* batch, size_t index) {
   return failures.empty() ? nullptr : std::move(failures.begin()->second);
 }
 
+int TransferRoute(const Session& session, uint64_t id) {
+  std::shared_ptr<Connection> connection;
+  std::string response;
+  std::vector<TransferInfo> transfers;
+  if (session.Connected(&connection) != nullptr ||
+      connection->Call(Method::kGet, EncodeGetTransfers(id, 1), &response) != nullptr ||
+      !DecodeGetTransfers(response, &transfers) || transfers.size() != 1) {
+    return 0;
+  }
+  return transfers[0].route;
+}
+
 StatusPtr CancelBatch(ferry_batch* batch, const char* poison) {
   FERRY_CLIENT_RETURN_IF_ERROR(batch->session->CheckMine());
   for (size_t done = 0; done < batch->count; done += kIdsPerCall) {

@@ -37,6 +37,8 @@ StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch
 StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns);
 bool BatchOver(const ferry_batch& batch);
 StatusPtr TransferStatus(ferry_batch* batch, size_t index);
+// 0 if it is not known.
+int TransferRoute(const Session& session, uint64_t id);
 StatusPtr CancelBatch(ferry_batch* batch, const char* poison);
 
 }  // namespace ferry::client

@@ -147,6 +147,7 @@ std::string EncodeWatch(uint64_t after_event);
 struct TransferInfo {
   uint64_t id = 0;
   int state = 0;     // as ferry.v1.TransferState
+  int route = 0;     // FERRY_ROUTE_...; 0: none yet, or not known any more
   StatusPtr status;  // null: not over, or well
 };
 

@@ -218,6 +218,9 @@ TransferInfo ReadTransfer(pbf_reader reader) {
       case Bytes(3):
         transfer.status = ReadStatus(reader.get_message());
         break;
+      case Varint(4):
+        transfer.route = reader.get_enum();
+        break;
       default:
         reader.skip();
     }

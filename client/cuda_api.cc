@@ -83,8 +83,12 @@ StatusPtr Cuda::Check(CUresult result, const std::string& doing, const char* fun
       return Error(kResourceExhausted, kReasonDeviceMemory, std::move(message));
     case CUDA_ERROR_NO_DEVICE:
     case CUDA_ERROR_INVALID_DEVICE:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE:
       return Error(kFailedPrecondition, kReasonDeviceUnknown, message + "; " + Visible());
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+      return Error(kFailedPrecondition, kReasonDeviceUnknown,
+                   message +
+                       "; the GPU is in exclusive-process mode and another process has it, as the "
+                       "daemon does (use the default mode or MPS), or in prohibited mode");
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_INVALID_CONTEXT:

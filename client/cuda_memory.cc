@@ -168,9 +168,10 @@ StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const
   CUipcMemHandle ipc;
   StatusPtr error = cuda->Check(cuda->cuIpcGetMemHandle(&ipc, base), doing, "cuIpcGetMemHandle");
   if (error != nullptr) {
-    error->message +=
-        "; memory of a stream-ordered pool (cudaMallocAsync) or managed memory cannot be shared";
-    return error;
+    return Error(kInvalidArgument, kReasonFieldInvalid,
+                 error->message +
+                     "; memory of a stream-ordered pool (cudaMallocAsync) or managed memory cannot "
+                     "be shared");
   }
   described->ipc_handle.assign(ipc.reserved, sizeof(ipc.reserved));
   described->ipc_offset = at - base;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs, from match to launch to the launch's answer. The destination decides; the source's half of
 // a launch (kSend) is here too, because it is answered the same way.
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
@@ -14,6 +15,8 @@ uint8_t Bit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(rou
 
 // What a route must be better than another by, to be taken against the configured order.
 constexpr double kClearWin = 0.8;
+// Of a pair of devices, arenas that cannot be mapped: enough for what there is at once.
+constexpr size_t kMostUnmapped = 1024;
 // A route that was given up is tried again so often, by a transfer that is not too large.
 constexpr absl::Duration kProbeEvery = absl::Seconds(10);
 constexpr uint64_t kProbeBytes = uint64_t{64} << 20;
@@ -187,11 +190,31 @@ std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
   return peer.routes[index].why;
 }
 
+bool TransferEngine::Impl::IsUnmapped(const MatchKey& key, const Layout& source) const {
+  const auto& unmapped = peers[PeerOf(key.source, key.destination).value()].unmapped;
+  const auto found = unmapped.find(CliqueOf(key));
+  if (found == unmapped.end()) return false;
+  return absl::c_any_of(source.extents(), [&](const Range& extent) {
+    return found->second.arenas.contains(extent.arena);
+  });
+}
+
+void TransferEngine::Impl::RememberUnmapped(const Posted& receive, const absl::Status& why) {
+  auto& [arenas, text] = peers[receive.peer.value()].unmapped[CliqueOf(receive.spec.key)];
+  if (arenas.size() >= kMostUnmapped) arenas.clear();  // arenas come and go
+  for (const Range& extent : SourceOf(receive).layout->extents()) arenas.insert(extent.arena);
+  text = std::string(why.message());
+}
+
 Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& source) const {
   const Route insisted =
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
   uint8_t excluded = receive.tried;
-  if (insisted != Route::kUnspecified) excluded |= static_cast<uint8_t>(~Bit(insisted));
+  if (insisted != Route::kUnspecified) {
+    excluded |= static_cast<uint8_t>(~Bit(insisted));
+  } else if (IsUnmapped(receive.spec.key, *source.layout)) {
+    excluded |= Bit(Route::kMapped);
+  }
   if (receive.spec.prepared) excluded |= Bit(Route::kNccl);  // groups are launched once
   const MatchKey& key = receive.spec.key;
   return PickRoute(clock, key.source, key.destination, source.bytes, excluded);
@@ -243,6 +266,8 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
       add(route, last_failure.message());
     } else if ((receive.tried & Bit(route)) != 0) {
       add(route, "its launch was not possible");
+    } else if (route == Route::kMapped && IsUnmapped(key, *source.layout)) {
+      add(route, peers[receive.peer.value()].unmapped.find(CliqueOf(key))->second.why);
     } else {
       add(route, WhyNot(route, key.source, key.destination));
     }
@@ -371,6 +396,8 @@ void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& sta
     return EndPair(receive, why, ForOther(receive, why));
   }
   const SourceHalf source = SourceOf(receive);
+  // Armed ones also want for slots, which come free.
+  if (receive.route == Route::kMapped && !receive.spec.prepared) RememberUnmapped(receive, status);
   const Route next = NextRoute(receive, source);
   out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
   FlightRecorder::Get().Record("fallback", receive.id, static_cast<uint64_t>(receive.route),

@@ -151,6 +151,13 @@ struct Peer {
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
   RetryAfter offers_gone;
   absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
+  // Arenas of it that `mapped` could not reach for a device of ours, and why the last one: it is
+  // tried again with others only, until its routes are told anew.
+  struct Unmapped {
+    absl::flat_hash_set<ArenaId> arenas;
+    std::string why;
+  };
+  absl::flat_hash_map<Clique, Unmapped> unmapped;
   // Of what we receive from it; the second row with a GPU at one end or both.
   std::array<std::array<RouteEstimate, kRoutes>, 2> estimates;
 };
@@ -226,6 +233,9 @@ struct TransferEngine::Impl {
   absl::Status Compare(const Posted& receive, const SourceHalf& source) const;
   // Launches if both ends are ready. False if it must wait.
   bool Start(Posted& receive);
+  // Whether an arena of the source was tried in vain on `mapped`, and is remembered.
+  bool IsUnmapped(const MatchKey& key, const Layout& source) const;
+  void RememberUnmapped(const Posted& receive, const absl::Status& why);
   // The route to try next, kUnspecified if there is none.
   Route NextRoute(const Posted& receive, const SourceHalf& source) const;
   // Of the routes from a peer that are available and not `excluded` (a bit each): the first in the

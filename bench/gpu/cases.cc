@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -13,10 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/cases.h"
+#include "bench/echo.h"
+#include "bench/gpu/bare_program.h"
 #include "bench/gpu/load.h"
+#include "bench/gpu/memory.h"
 #include "bench/gpu/nccl_copy.h"
 #include "bench/gpu/peer_copy.h"
-#include "ferry/cuda.hpp"
+#include "bench/gpu/streams.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/statistics.h"
 
@@ -29,7 +33,7 @@ constexpr uint64_t kStream = 256;  // of 256 MiB, behind which others wait
 
 class Bench {
  public:
-  Bench(const GpuSettings& settings, const GpuDriver* driver, const Nodes& nodes, int route)
+  Bench(const GpuSettings& settings, const GpuDriver* driver, Nodes& nodes, int route)
       : settings_(settings), driver_(driver), nodes_(nodes), route_(route) {}
 
   absl::Status Run(Report& report) {
@@ -50,6 +54,7 @@ class Bench {
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report, 2000);
     if (name == "loss") return Loss(report);
+    if (name == "memory") return Memory(report);
     if (name == "load") return UnderLoad(report);
     if (name == "many") {
       RETURN_IF_ERROR(Many(report, 1000, 64 << 10, 0.25));
@@ -61,6 +66,7 @@ class Bench {
   bool local() const { return route_ == FERRY_ROUTE_LOCAL; }
   // The node of the destination.
   int there() const { return local() ? 0 : 1; }
+  int64_t destination() const { return nodes_.Gpu(there(), local() ? 1 : 0); }
   std::string Named(absl::string_view what) const {
     return absl::StrCat(what, " ", tools::RouteText(route_));
   }
@@ -71,7 +77,7 @@ class Bench {
     options.client_dir = nodes_.ClientDir(back ? there() : 0);
     options.peer_client_dir = nodes_.ClientDir(back ? 0 : there());
     const int64_t first = hosts ? nodes_.Host(0) : nodes_.Gpu(0, 0);
-    const int64_t second = hosts ? nodes_.Host(there()) : nodes_.Gpu(there(), local() ? 1 : 0);
+    const int64_t second = hosts ? nodes_.Host(there()) : destination();
     options.source = back ? second : first;
     options.destination = back ? first : second;
     options.route = route_;
@@ -253,58 +259,33 @@ class Bench {
     return absl::OkStatus();
   }
 
-  // A store by one stream of this process until another one of it, behind the wait, is done.
+  absl::StatusOr<std::unique_ptr<StreamPair>> OpenStreams() const {
+    return StreamPair::Open(
+        *driver_, {nodes_.ClientDir(0), static_cast<uint64_t>(nodes_.Gpu(0, 0))},
+        {nodes_.ClientDir(there()), static_cast<uint64_t>(destination())}, route_);
+  }
+
   absl::Status StreamToStream(Report& report) {
-    SessionOptions options;
-    options.client_dir = nodes_.ClientDir(0);
-    Result<Session> source = Session::Open(options);
-    options.client_dir = nodes_.ClientDir(there());
-    Result<Session> destination = Session::Open(options);
-    const auto good = [](const Status& status) {
-      return status.ok() ? absl::OkStatus()
-                         : Error(absl::StatusCode::kInternal, Reason::kInternal, status.ToString());
-    };
-    RETURN_IF_ERROR(good(source.status()));
-    RETURN_IF_ERROR(good(destination.status()));
-    const auto from = static_cast<uint64_t>(nodes_.Gpu(0, 0));
-    const auto to = static_cast<uint64_t>(nodes_.Gpu(there(), local() ? 1 : 0));
-    Result<Arena> sent = source->CreateArena(from, 8);
-    Result<Arena> received = destination->CreateArena(to, 8);
-    RETURN_IF_ERROR(good(sent.status()));
-    RETURN_IF_ERROR(good(received.status()));
-    PostOptions post;
-    post.route = route_;
-    Result<Prepared> receive =
-        destination->PrepareReceive(to, {Transfer(from, "stream", {received->All()})}, post);
-    Result<Prepared> send =
-        source->PrepareSend(from, {Transfer(to, "stream", {sent->All()})}, post);
-    RETURN_IF_ERROR(good(receive.status()));
-    RETURN_IF_ERROR(good(send.status()));
-    CUstream streams[2];
-    const int devices[] = {cuda::Device(*sent), cuda::Device(*received)};
-    for (int i = 0; i < 2; ++i) {
-      driver_->cuCtxSetCurrent(driver_->context(devices[i]));
-      RETURN_IF_ERROR(FromCuda(
-          *driver_, driver_->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING), "make a stream"));
-    }
-    std::vector<absl::Duration> took;
-    for (uint64_t i = 0; i < settings_.pings / 4 + 10; ++i) {
-      uint64_t firing = 0;
-      RETURN_IF_ERROR(good(receive->Fire(&firing)));
-      RETURN_IF_ERROR(good(cuda::Wait(*receive, streams[1], firing)));
-      const int64_t start = tools::MonotonicNanoseconds();
-      RETURN_IF_ERROR(good(cuda::Fire(*send, streams[0])));
-      RETURN_IF_ERROR(FromCuda(*driver_, driver_->cuStreamSynchronize(streams[1]), "await"));
-      if (i >= 10) took.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - start));
-      RETURN_IF_ERROR(good(send->Wait()));
-    }
-    for (int i = 0; i < 2; ++i) {
-      driver_->cuCtxSetCurrent(driver_->context(devices[i]));
-      driver_->cuStreamSynchronize(streams[i]);
-      driver_->cuStreamDestroy(streams[i]);
-    }
+    ASSIGN_OR_RETURN(const auto streams, OpenStreams());
+    ASSIGN_OR_RETURN(const absl::Duration median, streams->Median(settings_.pings / 4));
     Add(report, Named("8 B prepared, stream to stream, p50"), "us",
-        absl::ToDoubleMicroseconds(tools::Median(took)), true, 35);
+        absl::ToDoubleMicroseconds(median), true, 35);
+    return absl::OkStatus();
+  }
+
+  absl::Status Memory(Report& report) {
+    ASSIGN_OR_RETURN(
+        const DeviceMemory memory,
+        MeasureDeviceMemory(*driver_, kDestinationGpu, settings_.free_before, settings_.self,
+                            nodes_.ClientDir(there()), static_cast<uint64_t>(destination())));
+    const auto add = [&](const char* what, int64_t bytes, std::optional<double> target) {
+      Add(report, Named(what), "MiB", static_cast<double>(bytes) / (1 << 20), true, target);
+    };
+    add("device memory of an idle daemon", memory.idle, 0);
+    add("device memory of a bare program's context", memory.bare_context, {});
+    add("device memory of a daemon that is used, without arenas", memory.context, {});
+    add("device memory of one more session, without its arena", memory.session, {});
+    add("device memory of a daemon when all have gone", memory.left, {});
     return absl::OkStatus();
   }
 
@@ -313,21 +294,25 @@ class Bench {
     ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
     RETURN_IF_ERROR(pair.MakeArenas(count * bytes).status());
     const std::string what = absl::StrCat(tools::HumanCount(count), " x ", tools::HumanSize(bytes));
-    std::vector<absl::Duration> posted, prepared, blocks;
+    std::vector<absl::Duration> posted, prepared, blocks, blocks_prepared, echoes;
+    ASSIGN_OR_RETURN(EchoClient echo, EchoClient::Start(settings_.self));
     RETURN_IF_ERROR(pair.Run(count, bytes).status());
     for (int round = 0; round < settings_.rounds; ++round) {
-      ASSIGN_OR_RETURN(const absl::Duration took, pair.Run(count, bytes));
-      posted.push_back(took);
+      ASSIGN_OR_RETURN(posted.emplace_back(), pair.Run(count, bytes));
+      ASSIGN_OR_RETURN(echoes.emplace_back(), echo.Descriptors(count, bytes, kRateBatch));
     }
     RETURN_IF_ERROR(pair.RunBlocks(count, bytes).status());
     for (int round = 0; round < settings_.rounds; ++round) {
       ASSIGN_OR_RETURN(const absl::Duration took, pair.RunBlocks(count, bytes));
       blocks.push_back(took);
     }
+    RETURN_IF_ERROR(pair.PrepareBlocks(count, bytes));
+    for (int round = 0; round < 4 * settings_.rounds; ++round) {
+      ASSIGN_OR_RETURN(blocks_prepared.emplace_back(), pair.Fire());
+    }
     RETURN_IF_ERROR(pair.Prepare(count, bytes));
     for (int round = 0; round < 4 * settings_.rounds; ++round) {
-      ASSIGN_OR_RETURN(const absl::Duration took, pair.Fire());
-      prepared.push_back(took);
+      ASSIGN_OR_RETURN(prepared.emplace_back(), pair.Fire());
     }
     RETURN_IF_ERROR(pair.Compare(count * bytes));
     const auto milliseconds = [](const std::vector<absl::Duration>& all) {
@@ -347,7 +332,12 @@ class Bench {
     } else {
       beside("NIXL", peers.nixl_tiny, 1.0 / 100);
     }
-    Add(report, Named(what + " posted"), "ms", milliseconds(posted), true, {});
+    Add(report, Named(what + " posted"), "ms", milliseconds(posted), true,
+        bytes == kSmall && target_ms ? std::optional<double>(1) : std::nullopt,
+        "prepared, and two echo RPCs of as many descriptors",
+        milliseconds(prepared) + 2 * milliseconds(echoes));
+    Add(report, Named(what + " as one, by index table, prepared"), "ms",
+        milliseconds(blocks_prepared), true, target_ms);
     Add(report, Named(what + " as one, by index table, posted"), "ms", milliseconds(blocks), true,
         {});
     return absl::OkStatus();
@@ -368,15 +358,8 @@ class Bench {
   absl::Status Loss(Report& report) {
     constexpr uint64_t kHeld = uint64_t{1} << 30;
     constexpr uint64_t kFirst = uint64_t{1} << 20;
-    const int gpu = 1;  // the destination's, of the driver's
-    const auto free_bytes = [&]() -> absl::StatusOr<size_t> {
-      size_t free = 0, total = 0;
-      driver_->cuCtxSetCurrent(driver_->context(gpu));
-      RETURN_IF_ERROR(
-          FromCuda(*driver_, driver_->cuMemGetInfo(&free, &total), "ask for free memory"));
-      return free;
-    };
-    std::vector<absl::Duration> told, freed, back;
+    const auto free_bytes = [&] { return FreeBytes(*driver_, kDestinationGpu); };
+    std::vector<absl::Duration> told, freed, back, init, context, went_on;
     for (int round = 0; round < settings_.rounds + 1; ++round) {
       const int64_t begin = tools::MonotonicNanoseconds();
       ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
@@ -384,12 +367,12 @@ class Bench {
       RETURN_IF_ERROR(pair.Run(1, kFirst).status());
       // The daemons' contexts, links and memory are there from the first round on.
       if (round > 0) back.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - begin));
-      ASSIGN_OR_RETURN(const size_t before, free_bytes());
+      ASSIGN_OR_RETURN(const uint64_t before, free_bytes());
       RETURN_IF_ERROR(pair.MakeArenas(kHeld).status());
       RETURN_IF_ERROR(pair.Prepare(1, kHeld));
       const int64_t killed = tools::MonotonicNanoseconds();
       ASSIGN_OR_RETURN(const absl::Duration until_told, pair.KillReceiver());
-      for (size_t free = 0; free < before;) {
+      for (uint64_t free = 0; free < before;) {
         if (tools::MonotonicNanoseconds() - killed > int64_t{10'000'000'000}) {
           return Error(absl::StatusCode::kInternal, Reason::kInternal,
                        "the memory of a killed client is not back after 10 s");
@@ -397,6 +380,9 @@ class Bench {
         ASSIGN_OR_RETURN(free, free_bytes());
       }
       told.push_back(until_told);
+      ASSIGN_OR_RETURN(const BareProgram bare, BareProgram::Start(settings_.self, kDestinationGpu));
+      init.push_back(bare.init());
+      context.push_back(bare.context());
       freed.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - killed));
     }
     const auto milliseconds = [](const std::vector<absl::Duration>& all) {
@@ -407,6 +393,15 @@ class Bench {
         milliseconds(freed), true, 1000);
     Add(report, Named("a client's start to the end of its first transfer"), "ms",
         milliseconds(back), true, 200);
+    Add(report, Named("of it cuInit, in a bare program"), "ms", milliseconds(init), true, {});
+    Add(report, Named("of it a context, in a bare program"), "ms", milliseconds(context), true, {});
+    for (int round = 0; round < settings_.rounds; ++round) {
+      ASSIGN_OR_RETURN(
+          went_on.emplace_back(),
+          KillUnderStreams(*driver_, nodes_, there(), static_cast<uint64_t>(destination())));
+    }
+    Add(report, Named("daemon killed: streams that waited went on"), "ms", milliseconds(went_on),
+        true, 100);
     return absl::OkStatus();
   }
 
@@ -418,6 +413,7 @@ class Bench {
     ASSIGN_OR_RETURN(tools::BenchPair large, OpenPair());
     ASSIGN_OR_RETURN(tools::BenchPair tiny, OpenPair());
     ASSIGN_OR_RETURN(tools::BenchPair many, OpenPair());
+    ASSIGN_OR_RETURN(const auto streams, OpenStreams());
     RETURN_IF_ERROR(large.MakeArenas(kBytes).status());
     RETURN_IF_ERROR(tiny.MakeArenas(16).status());
     RETURN_IF_ERROR(many.MakeArenas(1000 * kSmall).status());
@@ -425,7 +421,7 @@ class Bench {
     RETURN_IF_ERROR(tiny.PreparePing(8));
     RETURN_IF_ERROR(many.Prepare(1000, kSmall));
     struct Figures {
-      absl::Duration large, tiny, many, peer;
+      absl::Duration large, tiny, many, peer, streams;
     };
     const auto measure = [&]() -> absl::StatusOr<Figures> {
       std::vector<absl::Duration> larges, manies, peers;
@@ -435,8 +431,9 @@ class Bench {
         ASSIGN_OR_RETURN(manies.emplace_back(), many.Fire());
       }
       ASSIGN_OR_RETURN(std::vector<absl::Duration> pings, tiny.Ping(settings_.pings));
+      ASSIGN_OR_RETURN(const absl::Duration crossed, streams->Median(settings_.pings / 4));
       return Figures{tools::Median(larges), tools::Median(pings), tools::Median(manies),
-                     tools::Median(peers)};
+                     tools::Median(peers), crossed};
     };
     ASSIGN_OR_RETURN(const Figures idle, measure());
     auto load = GpuLoad::Start(2);
@@ -472,6 +469,9 @@ class Bench {
         "alone", alone);
     Add(report, Named("8 B prepared under load, p50"), "us", absl::ToDoubleMicroseconds(busy.tiny),
         true, 1.3, "idle", absl::ToDoubleMicroseconds(idle.tiny));
+    Add(report, Named("8 B prepared under load, stream to stream, p50"), "us",
+        absl::ToDoubleMicroseconds(busy.streams), true, 1.3, "idle",
+        absl::ToDoubleMicroseconds(idle.streams));
     Add(report, Named("1,000 x 64 KiB prepared, under load"), "ms",
         absl::ToDoubleMilliseconds(busy.many), true, 1.4);
     return absl::OkStatus();
@@ -479,13 +479,13 @@ class Bench {
 
   const GpuSettings& settings_;
   const GpuDriver* const driver_;
-  const Nodes& nodes_;
+  Nodes& nodes_;
   const int route_;
 };
 
 }  // namespace
 
-absl::Status MeasureGpus(const GpuSettings& settings, const GpuDriver* driver, const Nodes& nodes,
+absl::Status MeasureGpus(const GpuSettings& settings, const GpuDriver* driver, Nodes& nodes,
                          int route, Report& report) {
   return Bench(settings, driver, nodes, route).Run(report);
 }

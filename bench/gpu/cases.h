@@ -14,8 +14,9 @@
 
 namespace ferry::bench {
 
-inline const std::vector<std::string> kGpuCases = {"large", "latency", "many", "sharing",
-                                                   "load",  "loss",    "peers"};
+// "memory" comes before anything has used the daemons.
+inline const std::vector<std::string> kGpuCases = {"memory",  "large", "latency", "many",
+                                                   "sharing", "load",  "loss",    "peers"};
 inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "ucx", "nccl"};
 
 struct GpuSettings {
@@ -26,11 +27,14 @@ struct GpuSettings {
   uint64_t pings = 2000;
   std::vector<std::string> cases = kGpuCases;
   std::vector<std::string> routes = kGpuRoutes;
-  GpuPeers peers;  // empty: not asked for
+  GpuPeers peers;            // empty: not asked for
+  uint64_t free_before = 0;  // of the destination's GPU, without daemons
 };
+
+inline constexpr int kDestinationGpu = 1;  // of the driver's
 
 // `local`: the first node has both GPUs; else each has one.
 absl::Status MeasureGpus(const GpuSettings& settings, const testing::GpuDriver* driver,
-                         const Nodes& nodes, int route, Report& report);
+                         Nodes& nodes, int route, Report& report);
 
 }  // namespace ferry::bench

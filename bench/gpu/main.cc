@@ -9,13 +9,17 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "bench/echo.h"
+#include "bench/gpu/bare_program.h"
 #include "bench/gpu/cases.h"
+#include "bench/gpu/peer_copy.h"
 #include "tests/gpu/driver/gpu_driver.h"
 #include "tools/ferryctl/bench_receiver.h"
 #include "tools/ferryctl/failure.h"
@@ -45,15 +49,19 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
   };
   for (const auto& [name, route, ucx, gpus] : kRoutes) {
     if (absl::c_count(settings.routes, name) == 0) continue;
-    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
     std::fprintf(stderr, "measuring %s\n", name);
+    ASSIGN_OR_RETURN(settings.free_before, FreeBytes(*driver, kDestinationGpu));
+    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
     RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, route, report));
   }
   return absl::OkStatus();
 }
 
 int Run(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == "bench-receiver") return tools::RunBenchReceiver(3);
+  const std::string role = argc > 1 ? argv[1] : "";
+  if (argc == 2 && role == "bench-receiver") return tools::RunBenchReceiver(3);
+  if (argc == 3 && role == "echo-server") return RunEchoServer(argv[2]);
+  if (argc == 3 && role == "bare-program") return RunBareProgram(std::atoi(argv[2]), 3);
   GpuSettings settings;
   const std::string program = argv[0];
   const size_t slash = program.find_last_of('/');

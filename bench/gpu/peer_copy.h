@@ -13,6 +13,8 @@
 namespace ferry::bench {
 
 absl::Status FromCuda(const testing::GpuDriver& driver, CUresult result, const char* doing);
+// Of a GPU's memory, as the driver says it, whoever has the rest.
+absl::StatusOr<uint64_t> FreeBytes(const testing::GpuDriver& driver, int device);
 
 class PeerCopy {
  public:

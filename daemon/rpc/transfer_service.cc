@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -15,6 +16,7 @@ namespace ferry {
 namespace {
 
 constexpr int kMaxIds = 4096;
+constexpr uint64_t kRoutesKnown = 4096;  // of endings; looked through on control
 
 absl::Status TooManyIds(int count) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
@@ -49,6 +51,27 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
             {}, out->mutable_status());
   }
   return absl::OkStatus();
+}
+
+// Of what is over, which the session knows of its last endings.
+void AddRoutes(const Session& session, v1::GetTransfersResponse& response) {
+  std::vector<v1::Transfer*> over;
+  for (v1::Transfer& transfer : *response.mutable_transfers()) {
+    if (transfer.state() == v1::TRANSFER_STATE_OVER) over.push_back(&transfer);
+  }
+  const auto id = [](const v1::Transfer* transfer) { return transfer->transfer_id(); };
+  std::sort(over.begin(), over.end(), [&](auto* a, auto* b) { return id(a) < id(b); });
+  const uint64_t end = session.next_event();
+  const uint64_t first = std::max(session.first_event(), end - std::min(end, kRoutesKnown));
+  size_t left = over.size();
+  for (uint64_t number = end; number > first && left > 0; --number) {
+    const EndedTransfer& ended = session.event(number - 1);
+    auto found = std::lower_bound(over.begin(), over.end(), ended.sequence,
+                                  [&](auto* a, uint64_t sequence) { return id(a) < sequence; });
+    for (; found != over.end() && id(*found) == ended.sequence; ++found, --left) {
+      (*found)->set_route(static_cast<v1::Route>(ended.route));
+    }
+  }
 }
 
 void Fill(const PostReply& reply, v1::PostTransfersResponse& out) {
@@ -268,6 +291,7 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
           return found;
         }
       }
+      AddRoutes(session, *response);
       return absl::OkStatus();
     });
   }

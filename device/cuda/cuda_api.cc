@@ -131,8 +131,8 @@ absl::Status CudaError(const CudaApi& api, CUresult result, absl::string_view do
     case CUDA_ERROR_DEVICE_UNAVAILABLE:
       return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
                    absl::StrCat(text,
-                                "; the GPU is in exclusive-process mode and another process "
-                                "has it: use the default mode or MPS"));
+                                "; the GPU is in exclusive-process mode and another process has "
+                                "it (use the default mode or MPS), or in prohibited mode"));
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_INVALID_DEVICE:

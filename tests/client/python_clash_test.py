@@ -14,75 +14,30 @@ import subprocess
 import sys
 import tempfile
 
-
-class Options(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("client_dir", ctypes.c_char_p), ("name", ctypes.c_char_p),
-                ("timeout_ns", ctypes.c_uint64), ("post_by", ctypes.c_int)]
-
-
-class Range(ctypes.Structure):
-    _fields_ = [("arena", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
-
-
-class Transfer(ctypes.Structure):
-    _fields_ = [("remote_device", ctypes.c_uint64), ("key", ctypes.c_char_p), ("key_bytes", ctypes.c_size_t),
-                ("ranges", ctypes.POINTER(Range)), ("range_count", ctypes.c_size_t),
-                ("strided", ctypes.c_void_p), ("blocks", ctypes.c_void_p),
-                ("data_type", ctypes.c_int), ("dims", ctypes.c_void_p), ("dim_count", ctypes.c_size_t),
-                ("has_defined_at", ctypes.c_int), ("defined_timeline", ctypes.c_uint32),
-                ("defined_value", ctypes.c_uint64), ("deadline_ns", ctypes.c_uint64)]
-
-
-class PostOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("domain", ctypes.c_char_p),
-                ("domain_bytes", ctypes.c_size_t), ("over_timeline", ctypes.c_uint32),
-                ("deadline_ns", ctypes.c_uint64), ("priority", ctypes.c_int32), ("route", ctypes.c_int),
-                ("request_id", ctypes.c_char_p), ("request_id_bytes", ctypes.c_size_t)]
-
-
-class Device(ctypes.Structure):
-    _fields_ = [("global_device_id", ctypes.c_uint64), ("kind", ctypes.c_int), ("name", ctypes.c_char_p)]
-
+from ferry_ctypes import Ferry, Options, Range
 
 def ferry_transfers(library, directory):
     """Two sessions' worth of real transfers through the C ABI."""
-    lib = ctypes.CDLL(library)
-    for name in ("ferry_session_open", "ferry_arena_create", "ferry_cross_host_send",
-                 "ferry_cross_host_receive", "ferry_batch_wait", "ferry_arena_data"):
-        getattr(lib, name).restype = ctypes.c_void_p
-    lib.ferry_status_message.restype = ctypes.c_char_p
-    lib.ferry_session_device.restype = Device
-
-    def check(status):
-        if status:
-            raise RuntimeError(lib.ferry_status_message(ctypes.c_void_p(status)).decode())
-
+    ferry = Ferry(library)
+    lib = ferry.lib
     for post_by in (0, 1, 2):
         options = Options(ctypes.sizeof(Options), directory.encode(), b"python", 0, post_by)
         session = ctypes.c_void_p()
-        check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(session)))
+        ferry.call("ferry_session_open", ctypes.byref(options), ctypes.byref(session))
         ids = [lib.ferry_session_device(session, ctypes.c_size_t(i)).global_device_id for i in (0, 1)]
         arenas = []
         for device in ids:
             arena = ctypes.c_void_p()
-            check(lib.ferry_arena_create(session, ctypes.c_uint64(device), ctypes.c_uint64(4096), 0,
-                                         ctypes.byref(arena)))
+            ferry.call("ferry_arena_create", session, ctypes.c_uint64(device), ctypes.c_uint64(4096), 0,
+                       ctypes.byref(arena))
             arenas.append(arena)
         data = [lib.ferry_arena_data(arena) for arena in arenas]
         text = b"ferried %d" % post_by
         ctypes.memmove(data[0], text, len(text))
-        batches = []
-        for end, post in ((1, lib.ferry_cross_host_receive), (0, lib.ferry_cross_host_send)):
-            where = Range(arenas[end].value, 0, len(text))
-            transfer = Transfer(remote_device=ids[1 - end], key=b"key", key_bytes=3,
-                                ranges=ctypes.pointer(where), range_count=1)
-            post_options = PostOptions(struct_size=ctypes.sizeof(PostOptions), over_timeline=end)
-            batch = ctypes.c_void_p()
-            check(post(session, ctypes.c_uint64(ids[end]), ctypes.byref(transfer), ctypes.c_size_t(1),
-                       ctypes.byref(post_options), ctypes.byref(batch)))
-            batches.append(batch)
+        batches = [ferry.post(end == 0, session, ids[end], ids[1 - end], Range(arenas[end].value, 0, len(text)), end)
+                   for end in (1, 0)]
         for batch in batches:
-            check(lib.ferry_batch_wait(batch, ctypes.c_uint64(10 * 10**9)))
+            ferry.call("ferry_batch_wait", batch, ctypes.c_uint64(10 * 10**9))
             lib.ferry_batch_free(batch)
         assert ctypes.string_at(data[1], len(text)) == text
         for arena in arenas:

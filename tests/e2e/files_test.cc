@@ -83,6 +83,8 @@ TEST_F(FilesTest, AnyFileArrivesAsItWas) {
 TEST_F(FilesTest, EveryRouteCanBeAskedFor) {
   Start();
   WriteFile(directory_ / "in.bin", Bytes(300'000));
+  Move(directory_ / "in.bin", directory_ / "out.bin");
+  EXPECT_THAT(Output(), HasSubstr("mapped")) << "which nobody asked for";
   for (const char* route : {"mapped", "ucx"}) {
     Move(directory_ / "in.bin", directory_ / "out.bin", {"--route", route});
     ASSERT_EQ(sent_, std::optional<int>(0)) << Output();

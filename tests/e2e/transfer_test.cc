@@ -78,6 +78,22 @@ TEST_P(TransferTest, ZeroBytesWithoutRanges) {
   EXPECT_THAT(receive.Wait(kSoon), IsOk());
 }
 
+TEST_P(TransferTest, BothEndsAreToldTheRouteThatWasTaken) {
+  StartForRoute();
+  End source = OpenSource(4096), destination = OpenDestination(4096);
+  PostOptions apart = options();
+  apart.over_timeline = 1;
+  Batch waits = Receive(destination, source, "never", {}, apart);
+  EXPECT_EQ(destination.session.TransferRoute(waits.first_id()), FERRY_ROUTE_ANY);
+  Batch send = Send(source, destination, "k", {source.arena.All()});
+  Batch receive = Receive(destination, source, "k", {destination.arena.All()}, options());
+  ASSERT_THAT(send.Wait(kSoon), IsOk());
+  ASSERT_THAT(receive.Wait(kSoon), IsOk());
+  EXPECT_EQ(source.session.TransferRoute(send.first_id()), GetParam().route);
+  EXPECT_EQ(destination.session.TransferRoute(receive.first_id()), GetParam().route);
+  EXPECT_EQ(source.session.TransferRoute(send.first_id() + 1), FERRY_ROUTE_ANY);  // never posted
+}
+
 TEST_P(TransferTest, CutsTheBytesDifferentlyAtBothEnds) {
   StartForRoute();
   constexpr uint64_t kBytes = 3 * kMiB + 17;

@@ -34,6 +34,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.no_vmm = number != 0;
     } else if (key == "exclusive") {
       settings.exclusive = number != 0;
+    } else if (key == "prohibited") {
+      settings.prohibited = number != 0;
     } else if (key == "copy_us") {
       settings.copy_us = number;
     } else if (key == "kernel_us") {

@@ -195,7 +195,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       *value = 1;
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
-      *value = settings.exclusive ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS : CU_COMPUTEMODE_DEFAULT;
+      *value = settings.exclusive    ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS
+               : settings.prohibited ? CU_COMPUTEMODE_PROHIBITED
+                                     : CU_COMPUTEMODE_DEFAULT;
       break;
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
       *value = 3;
@@ -232,8 +234,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (const CUresult result = Ready(); result != CUDA_SUCCESS) return result;
   if (!GoodOrdinal(device)) return CUDA_ERROR_INVALID_DEVICE;
   CUctx_st& primary = *state.primaries[static_cast<size_t>(device)];
+  if (state.settings.prohibited) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   if (primary.retained == 0 && state.settings.exclusive) {
     const std::string path = "/dev/shm/ferry-fake-gpu-" + std::to_string(getuid()) + "-" +
+                             std::to_string(state.settings.seed) + "-" +
                              std::to_string(state.visible[static_cast<size_t>(device)]);
     primary.lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (primary.lock < 0 || flock(primary.lock, LOCK_EX | LOCK_NB) != 0) {

@@ -10,6 +10,7 @@
 //   no_peer=1        no GPU reaches another one's memory
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
 //   exclusive=1      exclusive-process mode: the second process with a context is refused
+//   prohibited=1     prohibited mode: every process with a context is
 //   copy_us=N        what each copy of a stream takes at least
 //   kernel_us=N      what each kernel waits before it starts, as beside another process's
 //   gate=PATH        while the file exists, copies of streams wait

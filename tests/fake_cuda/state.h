@@ -30,6 +30,7 @@ struct Settings {
   bool no_peer = false;
   bool no_vmm = false;
   bool exclusive = false;
+  bool prohibited = false;
   uint64_t copy_us = 0;
   uint64_t kernel_us = 0;  // before a kernel starts, as beside another process's
   std::string gate;

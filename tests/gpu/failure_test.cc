@@ -259,6 +259,35 @@ TEST_F(GpuFaultTest, AnErrorThatStaysEndsTheDaemonAndItsClientsGoOnWithTheNext) 
   ExpectTransfer(source, destination, "four", mapped);
 }
 
+// Without peer access nothing can be mapped: tried once for each arena, and again over a new link.
+TEST_F(GpuFaultTest, AnArenaThatCannotBeMappedIsTriedOnceALink) {
+  if (!NeedFake()) return;
+  StartNodes(2, 2, "", FakeWith("no_peer=1"));
+  if (!NeedUcx()) return;
+  End source = Open(0, 0, kMiB), destination = Open(1, 0, kMiB);
+  const auto fallbacks = [&] {
+    const std::string log = node(1).Log();
+    size_t count = 0;
+    for (size_t at = 0; (at = log.find("route.fallback", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  for (int i = 0; i < 3; ++i) ExpectTransfer(source, destination, absl::StrCat("first ", i));
+  EXPECT_EQ(fallbacks(), 1u);
+  const auto explained = node(1).admin().Explain(source.device, destination.device);
+  ASSERT_GT(explained.options_size(), 1);
+  EXPECT_EQ(explained.options(1).route(), v1::ROUTE_MAPPED);
+  EXPECT_THAT(explained.options(1).reason(), HasSubstr("not for 1 arenas of the source: "));
+  Arena other = Must(source.session.CreateArena(source.device, kMiB));
+  std::swap(source.arena, other);
+  for (int i = 0; i < 3; ++i) ExpectTransfer(source, destination, absl::StrCat("second ", i));
+  EXPECT_EQ(fallbacks(), 2u);
+  node(0).Kill();
+  ASSERT_TRUE(node(0).Start());
+  ASSERT_THAT(source.session.WaitAttached(kSoon), IsOk());
+  for (int i = 0; i < 3; ++i) ExpectTransfer(source, destination, absl::StrCat("third ", i));
+  EXPECT_EQ(fallbacks(), 3u);
+}
+
 // Staged: at the source, then at the destination. The next transfer has all memory for staging.
 TEST_F(GpuFaultTest, ACopyThatFailsOnTheWayByUcxEndsItsTransferAtBothEnds) {
   if (!NeedFake()) return;

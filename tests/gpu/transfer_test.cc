@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes between devices of every kind: sizes, offsets, ranges of every form, batches at once.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <random>
@@ -94,7 +95,7 @@ class GpuTransferTest : public GpuTest, public ::testing::WithParamInterface<Gpu
 TEST_P(GpuTransferTest, RangesOfEveryFormBringEveryByteAndTouchNoOther) {
   if (!StartFor(GetParam())) return;
   std::mt19937_64 random(std::hash<std::string>()(GetParam().name));
-  const uint64_t room = fake() ? 4 * kMiB + 13 : 64 * kMiB + 13;
+  const uint64_t room = fake() ? 4 * kMiB + 13 : 24 * kMiB + 13;
   End source = OpenSource(GetParam(), room);
   End destination = OpenDestination(GetParam(), room);
   const std::vector<uint64_t> sizes = {
@@ -121,7 +122,39 @@ TEST_P(GpuTransferTest, RangesOfEveryFormBringEveryByteAndTouchNoOther) {
   }
 }
 
-TEST_P(GpuTransferTest, ALargeBufferAtAnOddOffset) {
+TEST_P(GpuTransferTest, AnySizeAtOddOffsets) {
+  if (!StartFor(GetParam())) return;
+  const int doublings = fake() ? 21 : 26;
+  const uint64_t most = uint64_t{1} << doublings;
+  constexpr uint64_t kAround = 4096;  // poisoned, on either side
+  std::mt19937_64 random(std::hash<std::string>()(GetParam().name));
+  std::uniform_real_distribution<double> size(0, doublings);
+  End source = OpenSource(GetParam(), 2 * most);
+  End destination = OpenDestination(GetParam(), 2 * most);
+  for (uint64_t round = 0; round < 24; ++round) {
+    const uint64_t bytes = round == 0 ? most - 1 : static_cast<uint64_t>(std::exp2(size(random)));
+    SCOPED_TRACE(::testing::Message() << "round " << round << ", " << bytes << " bytes");
+    const uint64_t from = random() % (2 * most - bytes);
+    const uint64_t to = kAround + random() % (2 * most - bytes - 2 * kAround);
+    Fill(source.arena, from, bytes, round);
+    Fill(destination.arena, to - kAround, kAround, 1000);
+    Fill(destination.arena, to, bytes, 1001);
+    Fill(destination.arena, to + bytes, kAround, 1002);
+    Batch receive =
+        Receive(destination, source, "k", {destination.arena.Range(to, bytes)}, options());
+    Batch send = Send(source, destination, "k", {source.arena.Range(from, bytes)}, options());
+    ASSERT_THAT(receive.Wait(kSoon), IsOk());
+    ASSERT_THAT(send.Wait(kSoon), IsOk());
+    ASSERT_TRUE(Has(destination.arena, to, bytes, round));
+    ASSERT_TRUE(Has(destination.arena, to - kAround, kAround, 1000));
+    ASSERT_TRUE(Has(destination.arena, to + bytes, kAround, 1002));
+  }
+}
+
+// The patterns of gigabytes take their time, so that not every case has one.
+using GpuLargeTest = GpuTransferTest;
+
+TEST_P(GpuLargeTest, GigabytesAtAnOddOffset) {
   if (!StartFor(GetParam())) return;
   size_t free_bytes = 0, total = 0;
   ASSERT_CU(driver_->cuCtxSetCurrent(driver_->context(0)));
@@ -246,6 +279,11 @@ INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuTransferTest,
                          ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuNccl,
                                            kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx,
                                            kGpuToHostUcx),
+                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuLargeTest, ::testing::Values(kGpuSelf, kGpuHostToGpu),
+                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuLargeTest,
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuPreparedTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),

@@ -14,8 +14,6 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "ferry/ferry.h"
-#include "tools/ferryctl/format.h"
 
 namespace ferry::tools {
 
@@ -99,30 +97,6 @@ absl::Status FromMessageJson(const std::string& text, google::protobuf::Message*
   if (parsed.ok()) return absl::OkStatus();
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                absl::StrCat(what, ": ", std::string(parsed.message())));
-}
-
-namespace {
-
-// What the daemon would ask for now: FERRY_ROUTE_*.
-absl::StatusOr<int> ChosenRoute(const Globals& globals, uint64_t source, uint64_t destination) {
-  ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
-  ferry::admin::v1::ExplainRouteRequest request;
-  request.set_src_global_device_id(source);
-  request.set_dst_global_device_id(destination);
-  ferry::admin::v1::ExplainRouteResponse response;
-  RETURN_IF_ERROR(client.Call(
-      [&](auto& stub, auto* context) { return stub.ExplainRoute(context, request, &response); }));
-  return static_cast<int>(response.chosen());
-}
-
-}  // namespace
-
-std::string RouteOfTransfers(const Globals& globals, int insisted, uint64_t source,
-                             uint64_t destination) {
-  if (insisted != FERRY_ROUTE_ANY) return RouteText(insisted);
-  const absl::StatusOr<int> chosen = ChosenRoute(globals, source, destination);
-  if (!chosen.ok() || *chosen == FERRY_ROUTE_ANY) return "unknown";
-  return absl::StrCat(RouteText(*chosen), " (asked)");
 }
 
 }  // namespace ferry::tools

@@ -63,10 +63,4 @@ std::string MessageJson(const google::protobuf::Message& message);
 absl::Status FromMessageJson(const std::string& text, google::protobuf::Message* message,
                              const std::string& what);
 
-// The route of transfers that went well, for people. Clients are not told which one it was: it is
-// the one insisted on, or else the one that the daemon asks for first, which is then said; the
-// transfers may have fallen from there to the next (route.fallback in the destination's log).
-std::string RouteOfTransfers(const Globals& globals, int insisted, uint64_t source,
-                             uint64_t destination);
-
 }  // namespace ferry::tools

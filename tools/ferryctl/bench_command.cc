@@ -141,7 +141,7 @@ class BenchCommand : public Command {
                                 "may have ", most, " transfers in flight ",
                                 "(limits.transfers_in_flight); a smaller --count"));
     }
-    if (prepared_) return MeasurePrepared(globals, pair, c, rate ? kRateBatch : c.count);
+    if (prepared_) return MeasurePrepared(pair, c, rate ? kRateBatch : c.count);
     const uint64_t arena = rate ? c.size * kRateBatch * kRateWindow : c.size * c.count;
     const auto once = [&] {
       return rate ? pair.Stream(c.count, c.size, kRateBatch, kRateWindow)
@@ -156,14 +156,13 @@ class BenchCommand : public Command {
       result.warm.push_back(elapsed);
     }
     RETURN_IF_ERROR(pair.Compare(rate ? std::min(arena, c.size * c.count) : arena));
-    result.route = RouteOf(globals, pair);
+    result.route = pair.Route();
     return result;
   }
 
   // The same, `batch` transfers prepared at once. The first firing is cold; rate: as many firings
   // in a row as make the count.
-  absl::StatusOr<Measurement> MeasurePrepared(const Globals& globals, BenchPair& pair,
-                                              const BenchCase& c, uint64_t batch) {
+  absl::StatusOr<Measurement> MeasurePrepared(BenchPair& pair, const BenchCase& c, uint64_t batch) {
     Measurement result;
     const bool ping = case_ == "latency" && batch == 1;
     ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(c.size * (ping ? 2 : batch)));
@@ -172,7 +171,7 @@ class BenchCommand : public Command {
       RETURN_IF_ERROR(pair.PreparePing(c.size));
       result.cold = made + absl::Nanoseconds(MonotonicNanoseconds() - start);
       ASSIGN_OR_RETURN(result.warm, pair.Ping(c.iterations));
-      result.route = RouteOf(globals, pair);
+      result.route = pair.Route();
       return result;
     }
     const int64_t start = MonotonicNanoseconds();
@@ -187,12 +186,8 @@ class BenchCommand : public Command {
       result.warm.push_back(elapsed);
     }
     RETURN_IF_ERROR(pair.Compare(c.size * batch));
-    result.route = RouteOf(globals, pair);
+    result.route = pair.Route();
     return result;
-  }
-
-  std::string RouteOf(const Globals& globals, const BenchPair& pair) const {
-    return RouteOfTransfers(globals, route_, pair.source(), pair.destination());
   }
 
   void Print(const Globals& globals, const BenchCase& c, const Measurement& result) const {

@@ -20,6 +20,13 @@ constexpr uint32_t kParkedTimeline =
     1;  // else every later transfer would wait behind the parked ones
 constexpr uint64_t kPortion = uint64_t{4} << 20;  // of what goes to or comes from an arena at once
 
+std::vector<uint64_t> Shuffled(uint64_t key, uint64_t count) {
+  std::vector<uint64_t> indices(count);
+  std::iota(indices.begin(), indices.end(), 0);
+  std::shuffle(indices.begin(), indices.end(), std::mt19937_64(key));
+  return indices;
+}
+
 }  // namespace
 
 int64_t MonotonicNanoseconds() {
@@ -69,7 +76,9 @@ absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_
                                            uint64_t first_slot, uint32_t timeline) {
   FillPieces(key, count, bytes, first_slot);
   target_.over_timeline = timeline;
-  return Post(session_.get(), target_, arena_.get(), pieces_);
+  ASSIGN_OR_RETURN(BatchPtr batch, Post(session_.get(), target_, arena_.get(), pieces_));
+  last_ = ferry_batch_first_id(batch.get()) + count - 1;
+  return batch;
 }
 
 absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
@@ -82,13 +91,12 @@ absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
 }
 
 absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
-  std::vector<uint64_t> indices(count);
-  std::iota(indices.begin(), indices.end(), 0);
-  std::shuffle(indices.begin(), indices.end(), std::mt19937_64(key));
+  const std::vector<uint64_t> indices = Shuffled(key, count);
   const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
   target_.over_timeline = kTimeline;
   ASSIGN_OR_RETURN(BatchPtr batch,
                    tools::PostBlocks(session_.get(), target_, NumberKey(key), table));
+  last_ = ferry_batch_first_id(batch.get());
   posted_.push_back(std::move(batch));
   return absl::OkStatus();
 }
@@ -99,8 +107,20 @@ absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
     FillPieces(key + at, std::min(kMostPerCall, count - at), bytes, at);
     ASSIGN_OR_RETURN(PreparedPtr prepared,
                      tools::Prepare(session_.get(), target_, arena_.get(), pieces_));
+    last_ = ferry_prepared_first_id(prepared.get());
     prepared_.push_back(std::move(prepared));
   }
+  return absl::OkStatus();
+}
+
+absl::Status BenchEnd::PrepareBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
+  prepared_.clear();
+  const std::vector<uint64_t> indices = Shuffled(key, count);
+  const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
+  ASSIGN_OR_RETURN(PreparedPtr prepared,
+                   tools::PrepareBlocks(session_.get(), target_, NumberKey(key), table));
+  last_ = ferry_prepared_first_id(prepared.get());
+  prepared_.push_back(std::move(prepared));
   return absl::OkStatus();
 }
 
@@ -130,6 +150,7 @@ absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
     ASSIGN_OR_RETURN(ping_[end == End::kSend ? 0 : 1],
                      tools::Prepare(session_.get(), target, arena_.get(), {piece}));
   }
+  last_ = ferry_prepared_first_id(ping_[0].get());
   return absl::OkStatus();
 }
 

@@ -34,8 +34,9 @@ class BenchEnd {
   // One transfer of `count` blocks of `bytes` by block table: the arena's blocks in a random order,
   // the same at both ends.
   absl::Status PostBlocks(uint64_t key, uint64_t count, uint64_t bytes);
-  // As many, prepared, in place of what was prepared before.
+  // As many, or the same blocks, prepared, in place of what was prepared before.
   absl::Status Prepare(uint64_t key, uint64_t count, uint64_t bytes);
+  absl::Status PrepareBlocks(uint64_t key, uint64_t count, uint64_t bytes);
   // What is prepared, once more.
   absl::Status Fire();
   // The same `times`, each as soon as the one before is over; when the last was.
@@ -46,6 +47,8 @@ class BenchEnd {
   absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
   // As the other one: awaits, and sends back.
   absl::Status Pong(uint64_t times);
+  // That the last one took of what was posted, prepared or streamed.
+  std::string Route() const { return RouteTaken(session_.get(), last_); }
   // Until all that was posted or fired is over; when the last was.
   absl::StatusOr<int64_t> Await();
   // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.
@@ -71,6 +74,7 @@ class BenchEnd {
   std::vector<BatchPtr> parked_;
   std::vector<PreparedPtr> prepared_;
   PreparedPtr ping_[2];        // the send and the receive
+  uint64_t last_ = 0;          // transfer
   std::vector<Piece> pieces_;  // kept for its capacity
 };
 

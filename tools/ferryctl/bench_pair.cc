@@ -135,16 +135,27 @@ absl::StatusOr<absl::Duration> BenchPair::RunBlocks(uint64_t count, uint64_t byt
                [&](uint64_t key) { return sender_.PostBlocks(key, count, bytes); });
 }
 
-absl::Status BenchPair::Prepare(uint64_t count, uint64_t bytes) {
+template <typename Do>
+absl::Status BenchPair::PrepareAs(BenchOrderKind kind, uint64_t count, uint64_t bytes, Do prepare) {
   BenchOrder order;
-  order.kind = BenchOrderKind::kPrepare;
+  order.kind = kind;
   order.key = next_key_;
   order.count = count;
   order.bytes = bytes;
   next_key_ += count;
   RETURN_IF_ERROR(Ask(order).status());
-  RETURN_IF_ERROR(sender_.Prepare(order.key, count, bytes));
+  RETURN_IF_ERROR(prepare(order.key));
   return Fire().status();  // returns when all of it is armed
+}
+
+absl::Status BenchPair::Prepare(uint64_t count, uint64_t bytes) {
+  return PrepareAs(BenchOrderKind::kPrepare, count, bytes,
+                   [&](uint64_t key) { return sender_.Prepare(key, count, bytes); });
+}
+
+absl::Status BenchPair::PrepareBlocks(uint64_t count, uint64_t bytes) {
+  return PrepareAs(BenchOrderKind::kPrepareBlocks, count, bytes,
+                   [&](uint64_t key) { return sender_.PrepareBlocks(key, count, bytes); });
 }
 
 absl::StatusOr<absl::Duration> BenchPair::Fire() {

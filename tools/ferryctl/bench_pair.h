@@ -34,8 +34,8 @@ class BenchPair {
 
   // Of the sender's session.
   ferry_limits limits() const { return ferry_session_limits(sender_.session()); }
-  uint64_t source() const { return sender_.target().device; }
-  uint64_t destination() const { return sender_.target().remote_device; }
+  // That the sender's last transfer took.
+  std::string Route() const { return sender_.Route(); }
 
   // A fresh arena at each end. The duration: what the receiver's took, first touch included.
   absl::StatusOr<absl::Duration> MakeArenas(uint64_t bytes);
@@ -46,6 +46,8 @@ class BenchPair {
   absl::StatusOr<absl::Duration> RunBlocks(uint64_t count, uint64_t bytes);
   // `count` transfers of `bytes`, prepared at both ends and fired once.
   absl::Status Prepare(uint64_t count, uint64_t bytes);
+  // The same for one transfer of `count` blocks by block table.
+  absl::Status PrepareBlocks(uint64_t count, uint64_t bytes);
   // `bytes` there and back again, prepared: half of each of so many round trips, from client to
   // client, both asleep while they wait.
   absl::Status PreparePing(uint64_t bytes);
@@ -76,6 +78,9 @@ class BenchPair {
   // What the receiver does by `order`, then what the sender does by `act()`.
   template <typename Act>
   absl::StatusOr<absl::Duration> Measure(const BenchOrder& order, Act act);
+  // Prepared by `kind` at the receiver and by `prepare(key)` here, and fired once.
+  template <typename Do>
+  absl::Status PrepareAs(BenchOrderKind kind, uint64_t count, uint64_t bytes, Do prepare);
   // Receives posted by `kind`, then the send or sends by `post(key)`.
   template <typename Post>
   absl::StatusOr<absl::Duration> RunAs(BenchOrderKind kind, uint64_t count, uint64_t bytes,

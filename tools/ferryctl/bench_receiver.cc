@@ -51,6 +51,8 @@ absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAn
       return end->PostBlocks(order.key, order.count, order.bytes);
     case BenchOrderKind::kPrepare:
       return end->Prepare(order.key, order.count, order.bytes);
+    case BenchOrderKind::kPrepareBlocks:
+      return end->PrepareBlocks(order.key, order.count, order.bytes);
     case BenchOrderKind::kFire:
       return end->Fire();
     case BenchOrderKind::kPreparePing:

@@ -9,16 +9,17 @@
 namespace ferry::tools {
 
 enum class BenchOrderKind : uint32_t {
-  kOpen,         // the session
-  kArena,        // drop the arena, make another of `bytes` (flags: FERRY_ARENA_*)
-  kPost,         // `count` receives of `bytes` at successive offsets, keys `key`, `key` + 1, ...
-  kBlocks,       // one receive of `count` blocks of `bytes` by block table
-  kPrepare,      // the same `count` receives, prepared
-  kFire,         // what is prepared, once
-  kFireMany,     // `count` times, each when the one before is over; answers when the last was
-  kPreparePing,  // one transfer of `bytes` each way, prepared
-  kPong,         // what comes is sent back, `count` times
-  kAwait,        // until all that was posted or fired is over; answers when that was
+  kOpen,           // the session
+  kArena,          // drop the arena, make another of `bytes` (flags: FERRY_ARENA_*)
+  kPost,           // `count` receives of `bytes` at successive offsets, keys `key`, `key` + 1, ...
+  kBlocks,         // one receive of `count` blocks of `bytes` by block table
+  kPrepare,        // the same `count` receives, prepared
+  kPrepareBlocks,  // the same one receive of blocks, prepared
+  kFire,           // what is prepared, once
+  kFireMany,       // `count` times, each when the one before is over; answers when the last was
+  kPreparePing,    // one transfer of `bytes` each way, prepared
+  kPong,           // what comes is sent back, `count` times
+  kAwait,          // until all that was posted or fired is over; answers when that was
   kStream,  // `count` receives of `bytes` in batches of `batch`, `window` batches at once; to the
             // end
   kPark,    // `count` receives that nobody will answer

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tools/ferryctl/failure.h"
+#include "tools/ferryctl/format.h"
 
 namespace ferry::tools {
 namespace {
@@ -34,6 +35,27 @@ absl::StatusOr<BatchPtr> PostRaw(ferry_session* session, const PostTarget& targe
   RETURN_IF_ERROR(FromFerry(
       post(session, target.device, transfers.data(), transfers.size(), &options, &batch)));
   return BatchPtr(batch);
+}
+
+absl::StatusOr<PreparedPtr> PrepareRaw(ferry_session* session, const PostTarget& target,
+                                       const std::vector<ferry_transfer>& transfers) {
+  const ferry_post_options options = OptionsOf(target);
+  ferry_prepared* prepared = nullptr;
+  const auto prepare = target.end == End::kSend ? ferry_prepare_send : ferry_prepare_receive;
+  RETURN_IF_ERROR(FromFerry(
+      prepare(session, target.device, transfers.data(), transfers.size(), &options, &prepared)));
+  return PreparedPtr(prepared);
+}
+
+// Points to the key and the blocks.
+ferry_transfer RawBlocks(const PostTarget& target, const std::string& key,
+                         const ferry_block_table& blocks) {
+  ferry_transfer transfer{};
+  transfer.remote_device = target.remote_device;
+  transfer.key = key.data();
+  transfer.key_bytes = key.size();
+  transfer.blocks = &blocks;
+  return transfer;
 }
 
 // The pieces as the C ABI takes them; points into them.
@@ -106,12 +128,12 @@ absl::StatusOr<ArenaPtr> CreateArena(ferry_session* session, uint64_t device, ui
 
 absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,
                                     const std::string& key, const ferry_block_table& blocks) {
-  ferry_transfer transfer{};
-  transfer.remote_device = target.remote_device;
-  transfer.key = key.data();
-  transfer.key_bytes = key.size();
-  transfer.blocks = &blocks;
-  return PostRaw(session, target, {transfer});
+  return PostRaw(session, target, {RawBlocks(target, key, blocks)});
+}
+
+absl::StatusOr<PreparedPtr> PrepareBlocks(ferry_session* session, const PostTarget& target,
+                                          const std::string& key, const ferry_block_table& blocks) {
+  return PrepareRaw(session, target, {RawBlocks(target, key, blocks)});
 }
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
@@ -121,13 +143,12 @@ absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
 
 absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
                                     const ferry_arena* arena, absl::Span<const Piece> pieces) {
-  const RawPieces raw(target, arena, pieces);
-  const ferry_post_options options = OptionsOf(target);
-  ferry_prepared* prepared = nullptr;
-  const auto prepare = target.end == End::kSend ? ferry_prepare_send : ferry_prepare_receive;
-  RETURN_IF_ERROR(FromFerry(prepare(session, target.device, raw.transfers.data(),
-                                    raw.transfers.size(), &options, &prepared)));
-  return PreparedPtr(prepared);
+  return PrepareRaw(session, target, RawPieces(target, arena, pieces).transfers);
+}
+
+std::string RouteTaken(ferry_session* session, uint64_t transfer) {
+  const int route = ferry_transfer_route(session, transfer);
+  return route == FERRY_ROUTE_ANY ? "unknown" : RouteText(route);
 }
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout) {

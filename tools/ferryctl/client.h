@@ -84,6 +84,11 @@ absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& ta
 // One transfer of blocks picked by index.
 absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,
                                     const std::string& key, const ferry_block_table& blocks);
+absl::StatusOr<PreparedPtr> PrepareBlocks(ferry_session* session, const PostTarget& target,
+                                          const std::string& key, const ferry_block_table& blocks);
+
+// The route that a transfer took, for people; "unknown" if the daemon does not know it any more.
+std::string RouteTaken(ferry_session* session, uint64_t transfer);
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout = absl::InfiniteDuration());
 

@@ -118,7 +118,7 @@ void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSess
   const bool sends = session.target.end == End::kSend;
   const uint64_t source = sends ? session.target.device : session.target.remote_device;
   const uint64_t destination = sends ? session.target.remote_device : session.target.device;
-  const std::string route = RouteOfTransfers(globals, flags.route, source, destination);
+  const std::string route = RouteTaken(session.session.get(), session.last);
   const double seconds = absl::ToDoubleSeconds(summary.elapsed);
   const double rate = GigabytesPerSecond(summary.bytes, summary.elapsed);
   const double moving_rate = GigabytesPerSecond(summary.bytes, summary.moving);

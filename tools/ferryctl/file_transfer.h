@@ -38,6 +38,7 @@ struct FileFlags {
 struct FileSession {
   SessionPtr session;
   PostTarget target;
+  uint64_t last = 0;  // transfer of the file's bytes that was posted
 };
 absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Globals& globals,
                                             End end);

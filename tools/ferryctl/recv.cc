@@ -98,7 +98,7 @@ class RecvCommand : public Command {
   // Posts all receives of the window, then writes each batch out while the later ones still come.
   // Returns the time from the first post to the last ending.
   absl::StatusOr<absl::Duration> ReceiveWindow(const FilePlan& plan, const FileLayout& layout,
-                                               const FileWindow& window, const FileSession& session,
+                                               const FileWindow& window, FileSession& session,
                                                const OutputFile& file, Progress& progress,
                                                uint64_t& done) {
     ASSIGN_OR_RETURN(ArenaPtr arena, CreateArena(session.session.get(), session.target.device,
@@ -114,6 +114,7 @@ class RecvCommand : public Command {
                         PiecesInWindow(plan, layout.batches[i], window));
       status = batch.status();
       if (!status.ok()) break;
+      session.last = ferry_batch_first_id(batch->get()) + ferry_batch_size(batch->get()) - 1;
       ferry_batch_on_over(batch->get(), NoteTime, &over[i - window.first]);
       batches.push_back(*std::move(batch));
     }

@@ -100,6 +100,7 @@ class SendCommand : public Command {
       session.target.defined_at = i + 1;
       ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), session.target, arena.get(),
                                             PiecesInWindow(plan, layout.batches[i], window)));
+      session.last = ferry_batch_first_id(batch.get()) + ferry_batch_size(batch.get()) - 1;
       posted.push_back({std::move(batch), layout.batches[i].bytes});
     }
     const auto settle = [&](bool all) -> absl::Status {

@@ -6,8 +6,8 @@
 //   auto send = session.Send(gpu, {transfer});          // to be defined at counter 3, value 7
 //   Produce<<<grid, block, 0, stream>>>(...);
 //   ferry::cuda::Define(session, stream, 3, 7);         // when the kernel is done
-//   ferry::cuda::Wait(*receive, stream);                // the stream goes on when the bytes are
-//   there Consume<<<grid, block, 0, stream>>>(...);
+//   ferry::cuda::Wait(*receive, stream);                // goes on when the bytes are there
+//   Consume<<<grid, block, 0, stream>>>(...);
 #pragma once
 
 #include <cstdint>

@@ -298,6 +298,10 @@ FERRY_API int ferry_batch_over(const ferry_batch* batch);
 /* How transfer `index` ended: NULL well, else its failure. FAILED_PRECONDITION while it is not
  * over. */
 FERRY_API ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index);
+/* The route that a transfer of the session took, or takes: FERRY_ROUTE_...; ANY while it has none,
+ * and if the daemon does not know: of what is over it keeps that of the session's last 4,096
+ * endings. A call to the daemon. */
+FERRY_API int ferry_transfer_route(ferry_session* session, uint64_t id);
 /* Asks what is not launched yet to end: CANCELLED, at both ends. */
 FERRY_API ferry_status* ferry_batch_cancel(ferry_batch* batch);
 /* The data will never be defined, or never taken: what is not launched ends with POISONED and

@@ -398,6 +398,7 @@ class Session {
     return Result<NewBuffers>(std::move(made));
   }
 
+  int TransferRoute(uint64_t id) { return ferry_transfer_route(session_.get(), id); }
   void Define(uint32_t timeline, uint64_t value) { ferry_define(session_.get(), timeline, value); }
   uint64_t DefinedValue(uint32_t timeline) const {
     return ferry_defined_value(session_.get(), timeline);
@@ -407,8 +408,7 @@ class Session {
     return Status(ferry_over_wait(session_.get(), timeline, value, Nanoseconds(timeout)));
   }
   struct Failures {
-    uint64_t count = 0;
-    uint64_t first_failed = 0;
+    uint64_t count = 0, first_failed = 0;
   };
   Failures OverFailures(uint32_t timeline) const {
     Failures failures;

@@ -199,6 +199,7 @@ TEST(CodecTest, TransfersAreRead) {
     ASSERT_EQ(list->size(), 2u);
     EXPECT_EQ((*list)[0].id, 500u);
     EXPECT_EQ((*list)[0].state, v1::TRANSFER_STATE_OVER);
+    EXPECT_EQ((*list)[0].route, v1::ROUTE_LOCAL);
     EXPECT_EQ((*list)[0].status, nullptr);
     EXPECT_EQ((*list)[1].id, 501u);
     ExpectFull((*list)[1].status);

@@ -16,11 +16,11 @@ const GpuDriver* GpuDriver::Get(std::string* why) {
 std::string GpuDriver::Open() {
   const char* named = getenv("FERRY_CUDA_LIBRARY");
   const std::string path = named != nullptr && *named != '\0' ? named : "libcuda.so.1";
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return dlerror();
+  library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library_ == nullptr) return dlerror();
 #define FERRY_GPU_DRIVER_TEXT(name) #name
-#define FERRY_GPU_DRIVER_LOAD(name)                                                     \
-  name = reinterpret_cast<decltype(name)>(dlsym(library, FERRY_GPU_DRIVER_TEXT(name))); \
+#define FERRY_GPU_DRIVER_LOAD(name)                                                      \
+  name = reinterpret_cast<decltype(name)>(dlsym(library_, FERRY_GPU_DRIVER_TEXT(name))); \
   if (name == nullptr) return path + " has no " FERRY_GPU_DRIVER_TEXT(name);
   FERRY_GPU_DRIVER_FUNCTIONS(FERRY_GPU_DRIVER_LOAD)
 #undef FERRY_GPU_DRIVER_LOAD
@@ -47,6 +47,8 @@ std::string GpuDriver::Open() {
   cuCtxSetCurrent(contexts_[0]);
   return "";
 }
+
+void* GpuDriver::FindSymbol(const char* name) const { return dlsym(library_, name); }
 
 std::string GpuDriver::device_name(int device) const {
   char name[128] = "";

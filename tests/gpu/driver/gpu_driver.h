@@ -32,6 +32,17 @@ namespace ferry::testing {
   X(cuStreamDestroy)                  \
   X(cuStreamSynchronize)              \
   X(cuStreamQuery)                    \
+  X(cuStreamBeginCapture)             \
+  X(cuStreamEndCapture)               \
+  X(cuLaunchHostFunc)                 \
+  X(cuMemCreate)                      \
+  X(cuMemRelease)                     \
+  X(cuMemExportToShareableHandle)     \
+  X(cuMemAddressReserve)              \
+  X(cuMemAddressFree)                 \
+  X(cuMemMap)                         \
+  X(cuMemUnmap)                       \
+  X(cuMemSetAccess)                   \
   X(cuCtxEnablePeerAccess)
 
 class GpuDriver {
@@ -43,6 +54,12 @@ class GpuDriver {
   // Null if there is none, and why.
   static const GpuDriver* Get(std::string* why);
 
+  // Any other function of the library; null if it has none of that name.
+  template <typename Function>
+  Function Find(const char* name) const {
+    return reinterpret_cast<Function>(FindSymbol(name));
+  }
+
   int devices() const { return static_cast<int>(contexts_.size()); }
   // Of each device, kept for the process's life, with access to the others' memory.
   CUcontext context(int device) const { return contexts_[static_cast<size_t>(device)]; }
@@ -51,7 +68,9 @@ class GpuDriver {
 
  private:
   std::string Open();  // "" or what is missing
+  void* FindSymbol(const char* name) const;
 
+  void* library_ = nullptr;
   std::vector<CUcontext> contexts_;
 };
 

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compute modes and MIG instances, as the table in docs/gpus.md has them, on the fake CUDA.
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/await.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/raw_session.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class GpuModesTest : public ClusterTest {
+ protected:
+  // One node with a host device, 0, and GPUs from 1 on; this process and its children see the same.
+  void StartNode(int gpus, const std::string& mode) {
+    ClusterOptions options;
+    options.nodes = 1;
+    options.devices = 1;
+    options.gpus = gpus;
+    options.fake_cuda = mode;
+    settings_ = absl::StrCat("devices=", gpus, ";seed=", getpid(), ";", mode);
+    setenv("FERRY_CUDA_LIBRARY", FakeCudaLibrary(), 1);
+    setenv("FERRY_FAKE_CUDA", settings_.c_str(), 1);
+    Start(options);
+  }
+  // What the daemon says to one who asks it for memory of the first GPU, and uses no CUDA itself.
+  google::rpc::Status TryAllocate() {
+    RawSession session(node(0).client_dir());
+    v1::AttachRequest hello;
+    hello.mutable_hello()->set_protocol_min(1);
+    hello.mutable_hello()->set_protocol_max(1);
+    hello.mutable_hello()->set_features(1 | 8);
+    hello.mutable_hello()->set_name("modes");
+    EXPECT_TRUE(session.Ask(std::move(hello)).has_welcome());
+    v1::AttachRequest request;
+    request.mutable_register_arena()->set_device_id(1);
+    request.mutable_register_arena()->set_bytes(4096);
+    request.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_CUDA_ALLOCATE);
+    return session.Ask(std::move(request)).error();
+  }
+
+  std::string settings_;
+};
+
+TEST_F(GpuModesTest, AnExclusiveGpuIsTheDaemonsAloneAndAClientIsToldSo) {
+  StartNode(1, "exclusive=1");
+  EXPECT_EQ(NameOf(TryAllocate()), "OK");
+  ClientProcess client(node(0).client_dir(), "second");
+  EXPECT_THAT(
+      client.Tell("arena 1 4096"),
+      ::testing::AllOf(StartsWith("FAILED_PRECONDITION/DEVICE_UNKNOWN"),
+                       HasSubstr("exclusive-process mode and another process has it, as the "
+                                 "daemon does (use the default mode or MPS)")));
+  EXPECT_THAT(client.Tell("arena 0 4096"), StartsWith("OK"));
+  EXPECT_EQ(client.Finish(), 0);
+}
+
+TEST_F(GpuModesTest, AnExclusiveGpuThatAnotherProcessHasIsRefusedByTheDaemon) {
+  StartNode(1, "exclusive=1");
+  void* const library = dlopen(FakeCudaLibrary(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(library, "cuInit"));
+  const auto retain =
+      reinterpret_cast<int (*)(void**, int)>(dlsym(library, "cuDevicePrimaryCtxRetain"));
+  const auto release =
+      reinterpret_cast<int (*)(int)>(dlsym(library, "cuDevicePrimaryCtxRelease_v2"));
+  void* context = nullptr;
+  ASSERT_EQ(init(0), 0);
+  ASSERT_EQ(retain(&context, 0), 0);
+  const google::rpc::Status refused = TryAllocate();
+  EXPECT_EQ(NameOf(refused), "UNAVAILABLE/NOT_READY");
+  EXPECT_THAT(refused.message(), HasSubstr("exclusive-process mode and another process has it"));
+  ASSERT_EQ(release(0), 0);
+  EXPECT_EQ(NameOf(TryAllocate()), "OK");
+}
+
+TEST_F(GpuModesTest, AProhibitedGpuIsRefused) {
+  StartNode(1, "prohibited=1");
+  const google::rpc::Status refused = TryAllocate();
+  EXPECT_EQ(NameOf(refused), "UNAVAILABLE/NOT_READY");
+  EXPECT_THAT(refused.message(), HasSubstr("or in prohibited mode"));
+}
+
+// Instances have no access to each other's memory, and may be named as the driver's tools do.
+TEST_F(GpuModesTest, MigInstancesAreDevicesOfTheirOwnWithoutARouteBetweenThem) {
+  StartNode(2, "no_peer=1");
+  ClientProcess source(node(0).client_dir(), "source");
+  ASSERT_EQ(source.Tell("arena 1 4096"), "OK 0");
+  const auto status = [&](int device) {
+    ClientProcess destination(node(0).client_dir(), "destination");
+    EXPECT_EQ(destination.Tell(absl::StrCat("arena ", device, " 4096")), "OK 0");
+    EXPECT_EQ(destination.Tell(absl::StrCat("receive ", device, " 1 k 0 0 4096")), "OK 0");
+    EXPECT_THAT(source.Tell(absl::StrCat("send 1 ", device, " k 0 0 4096")), StartsWith("OK"));
+    return destination.Tell("wait 0 30000");
+  };
+  EXPECT_THAT(status(2), StartsWith("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
+  EXPECT_EQ(status(1), "OK");
+  const std::string uuid = node(0).admin().Devices().devices(1).device().uuid();
+  std::string name = "MIG-";
+  for (size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) name += '-';
+    absl::StrAppend(&name, absl::Hex(static_cast<unsigned char>(uuid[i]), absl::kZeroPad2));
+  }
+  const auto daemon_with = [&](const std::string& gpus) {
+    return RunProgram(
+        {FerrydProgram(), "--runtime-dir", nodes().directory() / "second", "--gpus", gpus});
+  };
+  EXPECT_THAT(daemon_with(name).output, HasSubstr("another daemon has it"));
+  name.back() = 'f';
+  EXPECT_THAT(daemon_with(name).output, HasSubstr("and not this one"));
+}
+
+}  // namespace
+}  // namespace ferry::testing
