@@ -12,10 +12,12 @@ TransferBatcher::TransferBatcher(const Options& options) : options_(options) {
   FERRY_CHECK(options.group_chunks >= 2 && options.group_chunks <= kMaxGroupChunks);
 }
 
-bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority) {
+bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
+                          bool direct) {
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
-  entry->second = std::make_unique<Waiting>(pair, priority, bytes);
+  entry->second =
+      std::make_unique<Waiting>(pair, priority, bytes, direct && bytes > options_.chunk_bytes);
   QueueOf(bytes).Add(*entry->second);
   bytes_ += bytes;
   since_ = std::min(since_, now);
@@ -47,31 +49,43 @@ bool TransferBatcher::Full() const {
 
 absl::Time TransferBatcher::DueAt() const { return since_ + options_.age; }
 
-std::vector<Chunk> TransferBatcher::Cut() {
+std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
   std::vector<Chunk> chunks;
-  uint64_t room = options_.group_bytes;
+  uint64_t staged = options_.group_bytes;
   const auto take = [&](FairQueue& queue, uint64_t bytes) {
     Waiting& waiting = static_cast<Waiting&>(*queue.Next());
-    if (!chunks.empty() && chunks.back().pair == waiting.pair) {  // it has two turns in a row
-      chunks.back().bytes += bytes;
+    if (waiting.place < chunks.size() && chunks[waiting.place].pair == waiting.pair) {
+      chunks[waiting.place].bytes += bytes;
     } else {
+      waiting.place = chunks.size();
       chunks.push_back({waiting.pair, waiting.offset, bytes});
     }
     waiting.offset += bytes;
-    room -= bytes;
+    if (!waiting.direct) staged -= bytes;
     bytes_ -= bytes;
     queue.Serve(bytes);
-    if (!waiting.waiting()) index_.erase(chunks.back().pair);
+    if (!waiting.waiting()) index_.erase(PairName(waiting.pair));
   };
   const uint64_t kept = large_.empty() ? 0 : options_.chunk_bytes;
   const size_t small_chunks = options_.group_chunks - (large_.empty() ? 0 : 1);
   while (!small_.empty() && chunks.size() < small_chunks) {
     const uint64_t bytes = small_.Next()->left();
-    if (bytes + kept > room) break;
+    if (bytes + kept > staged) break;
     take(small_, bytes);
   }
+  // Small ones are not direct: what they took of the one bound they took of the other.
+  room = chunks.empty() ? std::max(room, staged) : staged;
   while (!large_.empty() && room > 0 && chunks.size() < options_.group_chunks) {
-    take(large_, std::min({large_.Next()->left(), options_.chunk_bytes, room}));
+    const auto& next = static_cast<const Waiting&>(*large_.Next());
+    uint64_t bytes = options_.chunk_bytes;
+    if (!next.direct) {
+      bytes = std::min({next.left(), bytes, staged, room});
+    } else if (next.left() < 2 * bytes) {
+      bytes = next.left();  // what would be left, or is, may be too small to go alone
+    }
+    if (bytes == 0 || (next.direct && room < options_.chunk_bytes)) break;
+    room -= std::min(room, bytes);
+    take(large_, bytes);
   }
   // What is left has waited already: it stays as old as the oldest was.
   if (index_.empty()) since_ = absl::InfiniteFuture();

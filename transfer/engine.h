@@ -211,6 +211,10 @@ class TransferEngine {
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
     TransferBatcher::Options batch;
+    // What a lane may have under way of groups of large transfers, at the rate that was measured: a
+    // small one waits as long, and for two groups of `batch.group_bytes` (the one that has lanes
+    // already, and its own).
+    absl::Duration lane_window = absl::Microseconds(3500);
     // How long the first group of a lane may run, and a group may wait for the other end's lane.
     absl::Duration group_deadline = absl::Seconds(10);
     absl::Duration grant_deadline = absl::Seconds(60);

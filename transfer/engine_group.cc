@@ -25,6 +25,10 @@ GlobalDeviceId LaneOf(const GroupRecord& group) {
   return group.leads ? group.clique.low : group.clique.high;
 }
 
+bool InOnePiece(const Layout& layout) {
+  return layout.blocks() == nullptr && layout.extents().size() == 1;
+}
+
 }  // namespace
 
 bool TransferEngine::Impl::Leads(PeerId leader_id, const Clique& clique, PeerId follower) const {
@@ -44,12 +48,14 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   receive.handed = true;
-  const int32_t priority = PriorityOf(receive, SourceOf(receive));
+  const SourceHalf source = SourceOf(receive);
+  const int32_t priority = PriorityOf(receive, source);
+  const bool direct = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
   if (Leads(devices.self, clique, receive.peer)) {
     ranks[clique];
-    leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, priority);
+    leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, priority, direct);
   } else {
-    Send(receive.peer, HandOver{receive.partner, priority});
+    Send(receive.peer, HandOver{receive.partner, priority, direct});
   }
 }
 
@@ -64,7 +70,8 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   send->stage = Stage::kMatched;
   send->handed = true;
   ranks[clique];
-  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority);
+  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority,
+                    message.direct);
 }
 
 void TransferEngine::Impl::TakeRest(Posted& half) {
@@ -109,7 +116,9 @@ Posted* TransferEngine::Impl::HalfFor(const GroupRecord& group, const Chunk& chu
   return half;
 }
 
-void TransferEngine::Impl::Pin(Posted& half, const Chunk& chunk) {
+void TransferEngine::Impl::Pin(GroupRecord& group, Posted& half, const Chunk& chunk) {
+  group.parts.push_back({half.id, chunk});
+  group.bytes += chunk.bytes;
   LeaveMatcher(half);
   half.stage = Stage::kLaunched;
   half.route = Route::kNccl;
@@ -181,8 +190,18 @@ void TransferEngine::Impl::OnLaneGranted(uint64_t id) {
   }
 }
 
+uint64_t TransferEngine::Impl::RoomFor(const GroupRecord& group) const {
+  const double room =
+      ranks.at(group.clique).bytes_per_second * absl::ToDoubleSeconds(options.lane_window);
+  uint64_t under_way = 0;
+  for (const auto& [id, other] : groups) {
+    if (LaneOf(other) == LaneOf(group)) under_way += other.bytes;
+  }
+  return static_cast<uint64_t>(std::max(0.0, room - static_cast<double>(under_way)));
+}
+
 void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
-  std::optional<GroupLeader::Numbered> cut = leader.Cut(group.clique);
+  std::optional<GroupLeader::Numbered> cut = leader.Cut(group.clique, RoomFor(group));
   if (!cut) {
     EraseGroup(id);
     return;
@@ -194,8 +213,7 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
   for (const Chunk& chunk : message.chunks) {
     Posted* half = HalfFor(group, chunk);
     FERRY_CHECK(half != nullptr);  // what ends leaves the batcher
-    Pin(*half, chunk);
-    group.parts.push_back({half->id, chunk});
+    Pin(group, *half, chunk);
   }
   FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
                                message.chunks.size());
@@ -226,8 +244,7 @@ bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
       group.refused.push_back(i);
       continue;
     }
-    Pin(*half, message.chunks[i]);
-    group.parts.push_back({half->id, message.chunks[i]});
+    Pin(group, *half, message.chunks[i]);
   }
   lanes.Ask(message.clique.high, id);
   return true;
@@ -249,6 +266,7 @@ bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
   std::vector<GroupRecord::Part> dropped;
   for (auto index = refused.rbegin(); index != refused.rend(); ++index) {
     dropped.push_back(group.parts[*index]);
+    group.bytes -= dropped.back().chunk.bytes;
     group.parts.erase(group.parts.begin() + *index);
   }
   if (group.parts.empty()) {
@@ -272,7 +290,7 @@ void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   StopGroupTimer(id, group);
   group.stage = GroupRecord::Stage::kLaunched;
   lanes.Commit(LaneOf(group), id);
-  if (lanes.Head(LaneOf(group)) == id) SetGroupTimer(id, group, options.group_deadline);
+  if (lanes.Head(LaneOf(group)) == id) BeginGroup(id, group);
   GroupLaunch launch;
   launch.group = id;
   launch.clique = group.clique;
@@ -290,6 +308,19 @@ void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   out.groups.emplace_back(std::move(launch));
 }
 
+void TransferEngine::Impl::BeginGroup(uint64_t id, GroupRecord& group) {
+  group.began = clock;
+  SetGroupTimer(id, group, options.group_deadline);
+}
+
+void TransferEngine::Impl::MeasureGroup(const GroupRecord& group) {
+  // Of less than that the way there and back takes most of the time.
+  if (group.bytes < options.batch.group_bytes / 2 || clock <= group.began) return;
+  double& rate = ranks.at(group.clique).bytes_per_second;
+  const double now = static_cast<double>(group.bytes) / absl::ToDoubleSeconds(clock - group.began);
+  rate = rate == 0 ? now : (3 * rate + now) / 4;
+}
+
 GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
   auto entry = groups.find(id);
   StopGroupTimer(id, entry->second);
@@ -299,7 +330,7 @@ GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
   lanes.Release(lane, id);
   if (std::optional<uint64_t> head = lanes.Head(lane)) {  // its time begins now
     GroupRecord& next = groups.find(*head)->second;
-    if (next.timer == kNever && next.why.ok()) SetGroupTimer(*head, next, options.group_deadline);
+    if (next.timer == kNever && next.why.ok()) BeginGroup(*head, next);
   }
   if (group.leads && group.stage != GroupRecord::Stage::kAsking) leader.OnOver(group.clique);
   return group;
@@ -312,6 +343,7 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
   if (entry == groups.end() || entry->second.stage != GroupRecord::Stage::kLaunched) return;
   const GroupRecord group = EraseGroup(id);
   const absl::Status why = status.ok() || group.why.ok() ? status : group.why;
+  if (status.ok() && group.why.ok()) MeasureGroup(group);
   for (const GroupRecord::Part& part : group.parts) {
     Unpin(part.half, status.ok() ? part.chunk.bytes : 0, why);
   }

@@ -102,9 +102,11 @@ struct GroupRecord {
   uint32_t attempt = 0;
   uint64_t number = 0;
   std::vector<Part> parts;  // none yet while a leader asks
+  uint64_t bytes = 0;       // of these
   std::vector<uint32_t> refused;
   absl::Status why;  // of its attempt's abort
   int64_t timer = std::numeric_limits<int64_t>::max();
+  absl::Time began;  // launched, and the first in its lane's queue
 };
 
 // Our rank of a clique's communicator; there is one for each clique that has or had a pair since
@@ -115,6 +117,7 @@ struct Rank {
   uint32_t ended = 0;    // at a follower: the last one that the leader has ended
   uint64_t number = 0;   // at a follower: the last group
   int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
+  double bytes_per_second = 0;  // of groups that are not small; 0: there was none
 };
 
 // A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
@@ -312,7 +315,12 @@ struct TransferEngine::Impl {
   void RunGroups();
   void OnLaneGranted(uint64_t id);
   void CutGroup(uint64_t id, GroupRecord& group);
+  // What a group may have beside what its lane has under way.
+  uint64_t RoomFor(const GroupRecord& group) const;
   void LaunchGroup(uint64_t id, GroupRecord& group);
+  // It is the first in its lane's queue now.
+  void BeginGroup(uint64_t id, GroupRecord& group);
+  void MeasureGroup(const GroupRecord& group);
   void OnGroupDone(uint64_t id, const absl::Status& status);
   void OnGroupTimers();
   void GroupsPeerLost(PeerId peer, const absl::Status& why);
@@ -323,7 +331,7 @@ struct TransferEngine::Impl {
   bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
   // Our half of a chunk, if it may go into a group.
   Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
-  void Pin(Posted& half, const Chunk& chunk);
+  void Pin(GroupRecord& group, Posted& half, const Chunk& chunk);
   // A chunk is over: with this status, or without having been launched.
   void Unpin(TransferId id, uint64_t moved, const absl::Status& status);
   // Goes on with a half when no group carries it any more.

@@ -15,9 +15,9 @@ GroupLeader::Led& GroupLeader::LedOf(const Clique& clique) {
 }
 
 bool GroupLeader::Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
-                      int32_t priority) {
+                      int32_t priority, bool direct) {
   Led& led = led_.try_emplace(clique, options_).first->second;
-  if (!led.batcher.Add(now, pair, bytes, priority)) return false;
+  if (!led.batcher.Add(now, pair, bytes, priority, direct)) return false;
   ++waiting_;
   changed_.insert(clique);
   return true;
@@ -95,14 +95,15 @@ absl::Time GroupLeader::NextDue() const {
   return timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
 }
 
-std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique) {
+std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique,
+                                                             uint64_t room) {
   Led& led = LedOf(clique);
   FERRY_CHECK(led.asked);
   led.asked = false;
   changed_.insert(clique);
   if (led.batcher.empty() || led.state != Led::kOpen) return std::nullopt;
   waiting_ -= led.batcher.size();
-  Numbered group{led.attempt, ++led.number, led.batcher.Cut()};
+  Numbered group{led.attempt, ++led.number, led.batcher.Cut(room)};
   waiting_ += led.batcher.size();
   ++led.on_the_way;
   return group;

@@ -42,7 +42,7 @@ class GroupLeader {
 
   // False if the pair waits already.
   bool Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
-           int32_t priority);
+           int32_t priority, bool direct = false);
   // Takes back what is left of a pair. False if nothing is.
   bool Remove(const Clique& clique, const PairName& pair);
 
@@ -61,8 +61,9 @@ class GroupLeader {
   bool OnOpened(const Clique& clique, uint32_t attempt);
   // After EndAttempt: it could not be opened.
   void BackOff(absl::Time now, const Clique& clique);
-  // The lane was granted. None if all that waited was taken back, or the attempt has ended.
-  std::optional<Numbered> Cut(const Clique& clique);
+  // The lane was granted, and has so much room (see TransferBatcher). None if all that waited was
+  // taken back, or the attempt has ended.
+  std::optional<Numbered> Cut(const Clique& clique, uint64_t room = 0);
   // A group that was cut is over here.
   void OnOver(const Clique& clique);
 

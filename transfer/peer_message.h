@@ -72,10 +72,12 @@ struct WarmComm {
   Clique clique;
 };
 
-// Destination to source, which leads their clique: the pair is ready, put it into groups.
+// Destination to source, which leads their clique: the pair is ready, put it into groups. `direct`:
+// both ends have it in one piece of memory.
 struct HandOver {
   TransferId transfer;
   int32_t priority = 0;
+  bool direct = false;
 };
 // Destination to source: what is in no group yet shall not be.
 struct TakeBack {

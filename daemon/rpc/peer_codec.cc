@@ -93,6 +93,7 @@ struct EventEncoder {
   void operator()(const HandOver& hand_over) {
     event.set_transfer(hand_over.transfer.value());
     event.mutable_hand_over()->set_priority(hand_over.priority);
+    event.mutable_hand_over()->set_direct(hand_over.direct);
   }
   void operator()(const TakeBack& take_back) {
     event.set_transfer(take_back.transfer.value());
@@ -359,7 +360,8 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         frame.arenas_gone.push_back(ArenaId(event.arena_gone().arena_id()));
         break;
       case peer::v1::PeerEvent::kHandOver:
-        frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority())});
+        frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority()),
+                                          event.hand_over().direct()});
         break;
       case peer::v1::PeerEvent::kTakeBack:
         frame.messages.push_back(TakeBack{transfer});

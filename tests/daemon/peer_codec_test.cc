@@ -145,9 +145,11 @@ TEST(PeerCodec, EveryOtherMessageArrivesAsItWasSent) {
 TEST(PeerCodec, EveryMessageOfGroupsArrivesAsItWasSent) {
   const Clique clique{GlobalDeviceId(3), GlobalDeviceId(1'000'000'000'000)};
   const absl::Status why = Error(absl::StatusCode::kAborted, Reason::kCommAborted, "it hung");
-  const HandOver hand_over = MessageOverTheWire(HandOver{kTransfer, -3});
+  const HandOver hand_over = MessageOverTheWire(HandOver{kTransfer, -3, true});
   EXPECT_EQ(hand_over.transfer, kTransfer);
   EXPECT_EQ(hand_over.priority, -3);
+  EXPECT_TRUE(hand_over.direct);
+  EXPECT_FALSE(MessageOverTheWire(HandOver{kTransfer}).direct);
   EXPECT_EQ(MessageOverTheWire(TakeBack{kTransfer}).transfer, kTransfer);
   const std::vector<Chunk> chunks = {{{true, kTransfer}, 1'000'000'000'000, 5},
                                      {{false, {}}, 0, 0}};

@@ -101,8 +101,8 @@ TEST_F(EngineGroupTest, ALargeTransferTravelsInChunksTwoDeep) {
   const auto [send, receive] = Pair("large", false, 25'000);
   two_.Run();
   EXPECT_THAT(Groups(kA), SizeIs(2));
-  EXPECT_EQ(Groups(kA)[0].chunks[0].bytes, 10'000u);
-  EXPECT_EQ(Groups(kA)[1].chunks[0].offset, 10'000u);
+  EXPECT_EQ(Groups(kA)[0].chunks[0].bytes, 8192u);
+  EXPECT_EQ(Groups(kA)[1].chunks[0].offset, 8192u);
   two_.Advance(absl::Milliseconds(3));
   Done(kA);
   EXPECT_THAT(Groups(kB), SizeIs(2));  // the third waits for the follower's lane
@@ -111,6 +111,53 @@ TEST_F(EngineGroupTest, ALargeTransferTravelsInChunksTwoDeep) {
   for (int node : {kA, kA, kB, kB}) Done(node);
   EXPECT_TRUE(two_.StatusOf(kA, send).ok());
   EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  two_.ExpectNothingLeft();
+}
+
+// What was measured says how long a group may be; what else the lane has under way is part of it.
+TEST_F(EngineGroupTest, LargeOnesInOnePieceTravelInLongGroups) {
+  Pair("measured", false, 10'000);
+  two_.Run();
+  two_.Advance(absl::Milliseconds(1));  // 10 MB/s
+  for (int node : {kA, kB}) Done(node);
+  const auto [send, receive] = Pair("large", false, 100'000);
+  two_.Run();
+  ASSERT_THAT(Groups(kA), SizeIs(3));
+  EXPECT_THAT(Groups(kA)[1].chunks, SizeIs(1));
+  EXPECT_EQ(Groups(kA)[1].chunks[0].bytes, 32'768u);  // 35'000, in chunks
+  EXPECT_EQ(Groups(kA)[2].chunks[0].bytes, 8192u);
+  two_.Advance(absl::Milliseconds(3));
+  for (int node : {kA, kB}) Done(node);
+  ASSERT_THAT(Groups(kA), SizeIs(4));
+  EXPECT_EQ(Groups(kA)[3].chunks[0].offset, 32'768u + 8192u);
+  EXPECT_GT(Groups(kA)[3].chunks[0].bytes, 20'000u);
+  while (answered_[kB] < Groups(kB).size()) {
+    for (int node : {kA, kB}) Done(node);
+  }
+  EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, LargeOnesInSeveralPiecesHaveNoMoreThanCanBeStaged) {
+  Pair("measured", false, 10'000);
+  two_.Run();
+  two_.Advance(absl::Milliseconds(1));
+  for (int node : {kA, kB}) Done(node);
+  for (const Side cut : {Side::kSend, Side::kReceive}) {
+    for (const Side side : {Side::kSend, Side::kReceive}) {
+      TransferSpec spec = SpecOf(side, "cut", 0, 2, 20'000);
+      if (side == cut) {
+        spec.layout = Layout({{ArenaId(10), 0, 10'000}, {ArenaId(10), 15'000, 10'000}});
+      }
+      two_.Post(spec);
+    }
+    two_.Run();
+    EXPECT_EQ(Groups(kA).back().chunks[0].bytes, 10'000u);
+    while (answered_[kB] < Groups(kB).size()) {
+      for (int node : {kA, kB}) Done(node);
+    }
+  }
   two_.ExpectNothingLeft();
 }
 

@@ -90,7 +90,8 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   if (launch.chunks.size() > engine_options_.batch.group_chunks) {
     Fail(absl::StrCat(name, ": it has ", launch.chunks.size(), " chunks"));
   }
-  uint64_t bytes = 0;
+  uint64_t staged = 0, direct = 0;  // bytes
+  bool small = false;
   std::vector<std::pair<uint64_t, uint64_t>> parts;
   for (const GroupChunk& chunk : launch.chunks) {
     HalfModel* half = HalfAt(node, chunk.transfer);
@@ -118,15 +119,23 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     if (!next || chunk.bytes > half->spec.bytes - chunk.offset) {
       Fail(absl::StrCat(what, ": not its next bytes"));
     }
-    bytes += chunk.bytes;
+    const auto pieces = [](const HalfModel& end) {
+      return end.spec.layout.blocks() != nullptr ? 2 : end.spec.layout.extents().size();
+    };
+    const bool whole = half->spec.bytes <= engine_options_.batch.chunk_bytes;
+    small = small || whole;
+    (whole || pieces(*half) != 1 || pieces(other) != 1 ? staged : direct) += chunk.bytes;
     half->cut = chunk.offset + chunk.bytes;
     ++half->chunks_out;
     const bool to_low = half->spec.key.destination == launch.clique.low;
     call.ops.push_back({to_low, half->scenario, chunk.offset, chunk.bytes});
     parts.emplace_back(static_cast<uint64_t>(half - halves_.data()), chunk.bytes);
   }
-  if (bytes > engine_options_.batch.group_bytes) {
-    Fail(absl::StrCat(name, ": it has ", bytes, " bytes"));
+  const uint64_t bound = engine_options_.batch.group_bytes;
+  if (staged > bound) Fail(absl::StrCat(name, ": ends may have to stage ", staged, " bytes"));
+  // A direct one may have a chunk more, so that its last one is no small piece.
+  if (small && staged + direct > bound + engine_options_.batch.chunk_bytes) {
+    Fail(absl::StrCat(name, ": small ones go along with ", direct, " bytes"));
   }
   const GlobalDeviceId device = call.device();
   std::string error;
