@@ -69,7 +69,7 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
                                                              bool makes_stream,
                                                              std::string unique_id) {
   if (makes_stream) {
-    auto stream = CudaStream::Make(*device.gpu, {NcclTransport::kStagingBytes});
+    auto stream = CudaStream::Make(*device.gpu, NcclTransport::kStream);
     if (!stream.ok()) {
       control_.Post([this, &device] { streams_[&device].made = false; });
       return stream.status();
@@ -110,11 +110,14 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   uint64_t bytes = 0;
-  for (const GroupPart& part : parts) bytes += part.bytes;
+  GroupOp op{order.group, entry.communicator.get(), std::move(parts)};
+  for (const GroupChunk& chunk : order.chunks) {
+    bytes += chunk.bytes;
+    if (chunk.bundle != 0) op.firing = {chunk.bundle, chunk.offset, chunk.bytes};  // alone
+  }
   cache_.OnLaunch(control_.Now(), entry.id, bytes);
   ++entry.groups;
   groups_[order.group] = entry.id;
-  GroupOp op{order.group, entry.communicator.get(), std::move(parts)};
   entry.device->lane->Post([transport = entry.device->nccl.get(), op = std::move(op)]() mutable {
     transport->Launch(std::move(op));
   });

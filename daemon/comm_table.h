@@ -57,7 +57,7 @@ class CommTable {
 
   // --- From the engine's outbox, in order.
   void Open(CommunicatorOpen order);
-  // `parts` are of the launch's chunks.
+  // `parts` are of the launch's chunks, but for a bundle's.
   void Launch(const GroupLaunch& order, std::vector<GroupPart> parts);
   void End(const CommunicatorEnd& order);
 

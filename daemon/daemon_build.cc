@@ -92,6 +92,11 @@ absl::Status Daemon::Impl::MakeDevices() {
                                  control.Post([this, communicator, why] {
                                    driver->comms().OnFailed(communicator, why);
                                  });
+                               },
+                               sink,
+                               [this](uint64_t bundle) {
+                                 control.PostOrRun(
+                                     [this, bundle] { driver->OnFiringWanted(bundle); });
                                }});
     }
     if (ucx != nullptr) {

@@ -16,9 +16,12 @@ bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, 
                           bool direct) {
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
+  FairQueue& queue = pair.slot != 0                 ? firings_
+                     : bytes > options_.chunk_bytes ? large_
+                                                    : small_;
   entry->second =
-      std::make_unique<Waiting>(pair, priority, bytes, direct && bytes > options_.chunk_bytes);
-  QueueOf(bytes).Add(*entry->second);
+      std::make_unique<Waiting>(pair, priority, bytes, direct && &queue != &small_, queue);
+  queue.Add(*entry->second);
   bytes_ += bytes;
   since_ = std::min(since_, now);
   return true;
@@ -29,7 +32,7 @@ bool TransferBatcher::Remove(const PairName& pair) {
   if (entry == index_.end()) return false;
   Waiting& waiting = *entry->second;
   bytes_ -= waiting.left();
-  QueueOf(waiting.offset + waiting.left()).Remove(waiting);
+  waiting.queue.Remove(waiting);
   index_.erase(entry);
   if (index_.empty()) since_ = absl::InfiniteFuture();
   return true;
@@ -38,40 +41,64 @@ bool TransferBatcher::Remove(const PairName& pair) {
 void TransferBatcher::Clear() {
   small_.Clear();
   large_.Clear();
+  firings_.Clear();
   index_.clear();
   bytes_ = 0;
   since_ = absl::InfiniteFuture();
 }
 
 bool TransferBatcher::Full() const {
-  return bytes_ >= options_.group_bytes || index_.size() >= options_.group_chunks;
+  // Nothing can keep a firing company.
+  return bytes_ >= options_.group_bytes || index_.size() >= options_.group_chunks ||
+         !firings_.empty();
 }
 
 absl::Time TransferBatcher::DueAt() const { return since_ + options_.age; }
 
+void TransferBatcher::Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks) {
+  Waiting& waiting = static_cast<Waiting&>(*queue.Next());
+  if (waiting.place < chunks.size() && chunks[waiting.place].pair == waiting.pair) {
+    chunks[waiting.place].bytes += bytes;
+  } else {
+    waiting.place = chunks.size();
+    chunks.push_back({waiting.pair, waiting.offset, bytes});
+  }
+  waiting.offset += bytes;
+  bytes_ -= bytes;
+  queue.Serve(bytes);
+  if (!waiting.waiting()) index_.erase(PairName(waiting.pair));
+}
+
+void TransferBatcher::CutFiring(uint64_t room, std::vector<Chunk>& chunks) {
+  const auto& next = static_cast<const Waiting&>(*firings_.Next());
+  uint64_t bytes = std::min(next.left(), options_.group_bytes);
+  if (next.direct && small_.empty()) bytes = std::min(next.left(), std::max(room, bytes));
+  Take(firings_, bytes, chunks);
+}
+
 std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
+  const bool others = !small_.empty() || !large_.empty();
+  was_firing_ = !firings_.empty() && !(was_firing_ && others);
   std::vector<Chunk> chunks;
+  if (was_firing_) {
+    CutFiring(room, chunks);
+  } else {
+    CutOthers(room, chunks);
+  }
+  // What is left has waited already: it stays as old as the oldest was.
+  if (index_.empty()) since_ = absl::InfiniteFuture();
+  return chunks;
+}
+
+void TransferBatcher::CutOthers(uint64_t room, std::vector<Chunk>& chunks) {
   uint64_t staged = options_.group_bytes;
-  const auto take = [&](FairQueue& queue, uint64_t bytes) {
-    Waiting& waiting = static_cast<Waiting&>(*queue.Next());
-    if (waiting.place < chunks.size() && chunks[waiting.place].pair == waiting.pair) {
-      chunks[waiting.place].bytes += bytes;
-    } else {
-      waiting.place = chunks.size();
-      chunks.push_back({waiting.pair, waiting.offset, bytes});
-    }
-    waiting.offset += bytes;
-    if (!waiting.direct) staged -= bytes;
-    bytes_ -= bytes;
-    queue.Serve(bytes);
-    if (!waiting.waiting()) index_.erase(PairName(waiting.pair));
-  };
   const uint64_t kept = large_.empty() ? 0 : options_.chunk_bytes;
   const size_t small_chunks = options_.group_chunks - (large_.empty() ? 0 : 1);
   while (!small_.empty() && chunks.size() < small_chunks) {
     const uint64_t bytes = small_.Next()->left();
     if (bytes + kept > staged) break;
-    take(small_, bytes);
+    staged -= bytes;
+    Take(small_, bytes, chunks);
   }
   // Small ones are not direct: what they took of the one bound they took of the other.
   room = chunks.empty() ? std::max(room, staged) : staged;
@@ -80,16 +107,14 @@ std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
     uint64_t bytes = options_.chunk_bytes;
     if (!next.direct) {
       bytes = std::min({next.left(), bytes, staged, room});
+      staged -= bytes;
     } else if (next.left() < 2 * bytes) {
       bytes = next.left();  // what would be left, or is, may be too small to go alone
     }
     if (bytes == 0 || (next.direct && room < options_.chunk_bytes)) break;
     room -= std::min(room, bytes);
-    take(large_, bytes);
+    Take(large_, bytes, chunks);
   }
-  // What is left has waited already: it stays as old as the oldest was.
-  if (index_.empty()) since_ = absl::InfiniteFuture();
-  return chunks;
 }
 
 }  // namespace ferry

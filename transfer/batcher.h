@@ -11,6 +11,8 @@
 // than that only of large transfers that are `direct`, and if it has no small ones, which shall not
 // be as long under way as those.
 //
+// A firing of a bundle goes alone, in turn with groups of all others.
+//
 // Invariant: every byte of an added pair is cut exactly once, in ascending order, unless the pair
 // is removed; a pair of zero bytes is cut once too.
 #pragma once
@@ -40,7 +42,7 @@ class TransferBatcher {
   // A group has place for two chunks at least.
   explicit TransferBatcher(const Options& options);
 
-  // False if it is here already. `direct`: neither end needs staging for a chunk of it of
+  // False if it is here already. `direct`: neither end needs staging for what of it has
   // `chunk_bytes` or more.
   bool Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
            bool direct = false);
@@ -61,24 +63,30 @@ class TransferBatcher {
 
  private:
   struct Waiting : FairQueue::Item {
-    Waiting(const PairName& pair, int32_t priority, uint64_t bytes, bool direct)
-        : Item(SenderOf(pair), priority, bytes), pair(pair), direct(direct) {}
+    Waiting(const PairName& pair, int32_t priority, uint64_t bytes, bool direct, FairQueue& queue)
+        : Item(SenderOf(pair), priority, bytes), pair(pair), direct(direct), queue(queue) {}
     // Sessions of the two daemons of a clique may have the same number.
     static uint64_t SenderOf(const PairName& pair) {
       return uint64_t{pair.to_low} << 32 | SessionOf(pair.transfer).value();
     }
     const PairName pair;
     const bool direct;
+    FairQueue& queue;
     uint64_t offset = 0;
     size_t place = 0;  // of its chunk in the group that it was last cut for
   };
 
-  FairQueue& QueueOf(uint64_t bytes) { return bytes > options_.chunk_bytes ? large_ : small_; }
+  // Of the next of a queue so many bytes go.
+  void Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks);
+  void CutFiring(uint64_t room, std::vector<Chunk>& chunks);
+  void CutOthers(uint64_t room, std::vector<Chunk>& chunks);
 
   const Options options_;
   absl::flat_hash_map<PairName, std::unique_ptr<Waiting>> index_;
   FairQueue small_;
   FairQueue large_;
+  FairQueue firings_;
+  bool was_firing_ = false;                    // the last group
   uint64_t bytes_ = 0;                         // that wait
   absl::Time since_ = absl::InfiniteFuture();  // no pair here has waited longer
 };

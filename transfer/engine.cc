@@ -230,6 +230,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   StopWatching(half);
   StopTimer(half);
   if (half.handed) TakeRest(half);
+  if (half.bundle != 0) LeaveBundle(half);
   if (half.slot != 0) ReturnSlot(half);
   FlightRecorder::Get().Record(half.spec.side == Side::kSend ? "end.send" : "end.receive", half.id,
                                half.peer.value(), static_cast<uint64_t>(status.code()),
@@ -337,6 +338,11 @@ void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t 
                                   const absl::Status& status) {
   impl_->clock = now;
   impl_->OnLaunchDone(transfer, attempt, status);
+}
+
+void TransferEngine::OnFiringWanted(absl::Time now, uint64_t bundle) {
+  impl_->clock = now;
+  impl_->OnFiringWanted(bundle);
 }
 
 void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status) {

@@ -197,7 +197,7 @@ void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, 
   for (uint64_t id : unlaunched) {
     const GroupRecord group = EraseGroup(id);
     const absl::Status& why = group.number == number ? status : lost;
-    for (const GroupRecord::Part& part : group.parts) Unpin(part.half, 0, why);
+    for (const GroupRecord::Part& part : group.parts) Unpin(part, 0, why);
     Settle(group.parts);
   }
   if (number > 0 || !HasReason(status, Reason::kRouteUnavailable)) return;
@@ -210,6 +210,7 @@ void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, 
        })) {
     DropRest(*half, status);
   }
+  FailBundlesOf(clique, status);
 }
 
 void TransferEngine::Impl::EvictCommunicator(const Clique& clique) {

@@ -25,10 +25,6 @@ GlobalDeviceId LaneOf(const GroupRecord& group) {
   return group.leads ? group.clique.low : group.clique.high;
 }
 
-bool InOnePiece(const Layout& layout) {
-  return layout.blocks() == nullptr && layout.extents().size() == 1;
-}
-
 }  // namespace
 
 bool TransferEngine::Impl::Leads(PeerId leader_id, const Clique& clique, PeerId follower) const {
@@ -116,8 +112,19 @@ Posted* TransferEngine::Impl::HalfFor(const GroupRecord& group, const Chunk& chu
   return half;
 }
 
+bool TransferEngine::Impl::TakeChunk(GroupRecord& group, const Chunk& chunk) {
+  if (chunk.pair.slot != 0) {
+    const uint64_t bundle = BundleFor(group, chunk);
+    if (bundle != 0) PinBundle(group, bundle, chunk);
+    return bundle != 0;
+  }
+  Posted* half = HalfFor(group, chunk);
+  if (half != nullptr) Pin(group, *half, chunk);
+  return half != nullptr;
+}
+
 void TransferEngine::Impl::Pin(GroupRecord& group, Posted& half, const Chunk& chunk) {
-  group.parts.push_back({half.id, chunk});
+  group.parts.push_back({half.id, 0, chunk});
   group.bytes += chunk.bytes;
   LeaveMatcher(half);
   half.stage = Stage::kLaunched;
@@ -127,8 +134,16 @@ void TransferEngine::Impl::Pin(GroupRecord& group, Posted& half, const Chunk& ch
   ++half.chunks_out;
 }
 
-void TransferEngine::Impl::Unpin(TransferId id, uint64_t moved, const absl::Status& status) {
-  Posted* half = Find(id);
+void TransferEngine::Impl::Unpin(const GroupRecord::Part& part, uint64_t moved,
+                                 const absl::Status& status) {
+  if (part.bundle != 0) {
+    Bundle& bundle = bundles.at(part.bundle);
+    --bundle.chunks_out;
+    bundle.moved += moved;
+    bundle.why.Update(status);
+    return;
+  }
+  Posted* half = Find(part.half);
   FERRY_CHECK(half != nullptr && half->chunks_out > 0);
   half->outstanding = --half->chunks_out > 0;
   half->moved += moved;
@@ -156,7 +171,13 @@ void TransferEngine::Impl::Settle(TransferId id) {
 }
 
 void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts) {
-  for (const GroupRecord::Part& part : parts) Settle(part.half);
+  for (const GroupRecord::Part& part : parts) {
+    if (part.bundle != 0) {
+      SettleBundle(part.bundle);
+    } else {
+      Settle(part.half);
+    }
+  }
 }
 
 // --- Lanes.
@@ -211,9 +232,7 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
   group.number = cut->number;
   Group message{group.clique, group.attempt, group.number, std::move(cut->chunks)};
   for (const Chunk& chunk : message.chunks) {
-    Posted* half = HalfFor(group, chunk);
-    FERRY_CHECK(half != nullptr);  // what ends leaves the batcher
-    Pin(group, *half, chunk);
+    FERRY_CHECK(TakeChunk(group, chunk));  // what ends leaves the batcher
   }
   FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
                                message.chunks.size());
@@ -225,6 +244,9 @@ bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
   if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
       message.chunks.empty() || message.chunks.size() > kMaxGroupChunks) {
     return false;
+  }
+  for (const Chunk& chunk : message.chunks) {
+    if (chunk.pair.slot != 0 && message.chunks.size() > 1) return false;  // a firing goes alone
   }
   Rank& rank = ranks[message.clique];
   if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;
@@ -239,12 +261,7 @@ bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
   group.attempt = message.attempt;
   group.number = message.number;
   for (uint32_t i = 0; i < message.chunks.size(); ++i) {
-    Posted* half = HalfFor(group, message.chunks[i]);
-    if (half == nullptr) {
-      group.refused.push_back(i);
-      continue;
-    }
-    Pin(group, *half, message.chunks[i]);
+    if (!TakeChunk(group, message.chunks[i])) group.refused.push_back(i);
   }
   lanes.Ask(message.clique.high, id);
   return true;
@@ -275,9 +292,10 @@ bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
     LaunchGroup(entry->first, group);
   }
   for (const GroupRecord::Part& part : dropped) {
-    // A destination may have ended the pair. A source has it until it is told.
-    Unpin(part.half, 0,
-          part.chunk.pair.to_low
+    // A destination may have ended the pair. A source has it until it is told. Who has no firing
+    // says elsewhere why.
+    Unpin(part, 0,
+          part.chunk.pair.to_low && part.bundle == 0
               ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
                       absl::StrCat(NodeName(peer), " does not know the send that it has offered"))
               : absl::OkStatus());
@@ -300,9 +318,13 @@ void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   launch.device = LaneOf(group);
   launch.chunks.reserve(group.parts.size());
   for (const GroupRecord::Part& part : group.parts) {
-    const TransferSpec& spec = Find(part.half)->spec;
-    launch.chunks.push_back(
-        {part.half, spec.side, part.chunk.offset, part.chunk.bytes, spec.layout});
+    GroupChunk& chunk = launch.chunks.emplace_back();
+    chunk.transfer = part.half;
+    chunk.side = part.chunk.pair.to_low == group.leads ? Side::kReceive : Side::kSend;
+    chunk.offset = part.chunk.offset;
+    chunk.bytes = part.chunk.bytes;
+    chunk.bundle = part.bundle;
+    if (part.bundle == 0) chunk.layout = Find(part.half)->spec.layout;
   }
   FlightRecorder::Get().Record("group.launch", group.number, group.peer.value(), group.attempt);
   out.groups.emplace_back(std::move(launch));
@@ -345,7 +367,7 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
   const absl::Status why = status.ok() || group.why.ok() ? status : group.why;
   if (status.ok() && group.why.ok()) MeasureGroup(group);
   for (const GroupRecord::Part& part : group.parts) {
-    Unpin(part.half, status.ok() ? part.chunk.bytes : 0, why);
+    Unpin(part, status.ok() ? part.chunk.bytes : 0, why);
   }
   if (!status.ok() && group.why.ok()) {
     FailAttempt(group.clique, group.attempt, group.number, status);
@@ -372,7 +394,7 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
   // Their halves end with all the others of this peer.
   for (uint64_t id : unlaunched) {
     for (const GroupRecord::Part& part : EraseGroup(id).parts) {
-      Unpin(part.half, 0, absl::OkStatus());
+      Unpin(part, 0, absl::OkStatus());
     }
   }
   for (auto entry = ranks.begin(); entry != ranks.end();) {

@@ -192,7 +192,8 @@ Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& s
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
   uint8_t excluded = receive.tried;
   if (insisted != Route::kUnspecified) excluded |= static_cast<uint8_t>(~Bit(insisted));
-  if (receive.spec.prepared) excluded |= Bit(Route::kNccl);  // groups are launched once
+  // A bundle is named by the slot.
+  if (receive.spec.prepared && source.slot == 0) excluded |= Bit(Route::kNccl);
   const MatchKey& key = receive.spec.key;
   return PickRoute(clock, key.source, key.destination, source.bytes, excluded);
 }
@@ -254,7 +255,7 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
 }
 
 void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
-  if (route == Route::kNccl) {
+  if (route == Route::kNccl && !receive.spec.prepared) {
     receive.tried |= Bit(route);
     return HandOverPair(receive);
   }
@@ -266,7 +267,8 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   receive.tried |= Bit(route);
   // The source's half of this launch may be answered late, so groups cannot follow it.
   if (agreed) receive.tried |= Bit(Route::kNccl);
-  receive.role = agreed ? LaunchRole::kReceive : LaunchRole::kCopy;
+  const bool bundled = route == Route::kNccl;
+  receive.role = agreed || bundled ? LaunchRole::kReceive : LaunchRole::kCopy;
   receive.outstanding = true;
   receive.aborted = false;
   receive.why = absl::OkStatus();
@@ -290,7 +292,17 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
       launch.armed->source_batch = send.spec.over_timeline;
     }
   } else if (armed && source.slot != 0) {
-    Send(receive.peer, Go{receive.partner, receive.attempt, route, 0});
+    Send(receive.peer, Go{receive.partner, receive.attempt, route,
+                          bundled ? receive.batch.value() : 0});
+  }
+  if (bundled) {
+    Bundle& bundle = JoinBundle(receive, receive.batch, source.slot);
+    if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
+    bundle.direct = bundle.direct && InOnePiece(*source.layout) &&
+                    InOnePiece(receive.spec.layout) &&
+                    receive.spec.bytes >= options.batch.chunk_bytes;
+    launch.armed->bundle = receive.bundle;
+    launch.armed->place = receive.partner.value();
   }
   // What is armed stays until it is aborted: it says nothing of the route's speed.
   if (!armed) {
@@ -309,7 +321,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   if (agreed) {
     launch.tag = next_tag++;
     Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag, launch.priority});
-  } else {
+  } else if (!bundled) {
     launch.remote_layout = *source.layout;
   }
   out.launches.push_back(std::move(launch));
@@ -317,7 +329,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
 
 void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
   // Groups end with their attempt, not for one transfer.
-  if (!half.aborted && half.chunks_out == 0) out.aborts.emplace_back(half.id, why);
+  if (!half.aborted && half.chunks_out == 0) OrderAbort(half, why);
   half.aborted = true;
   if (half.why.ok()) half.why = std::move(why);
 }
@@ -328,6 +340,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
   const bool armed = half->spec.prepared && half->route != Route::kUcx;
+  if (half->route == Route::kNccl) LeaveBundle(*half);
   if (half->spec.side == Side::kReceive && !armed) {
     EstimateOf(half->route, half->spec.key).OnDone(clock, half->spec.bytes, status.ok());
   }
@@ -399,7 +412,7 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
 }
 
 void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
-  const bool armed = send.spec.prepared && go.route == Route::kMapped;
+  const bool armed = send.spec.prepared && go.route != Route::kUcx;
   send.stage = Stage::kLaunched;
   send.attempt = go.attempt;
   send.route = go.route;
@@ -417,7 +430,8 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.role = LaunchRole::kSend;
   if (armed) {
     StopTimer(send);
-    launch.armed = Armed{send.spec.over_timeline, {}, 0, send.slot};
+    launch.armed =
+        Armed{send.spec.over_timeline, {}, 0, send.slot, send.bundle, send.id.value()};
   }
   launch.peer = send.peer;
   launch.device = send.spec.key.source;

@@ -69,7 +69,9 @@ void GroupLeader::WakeAt(const Clique& clique, Led& led, absl::Time when) {
 }
 
 void GroupLeader::Warm(const Clique& clique) {
-  led_.try_emplace(clique, options_).first->second.warm = true;
+  Led& led = led_.try_emplace(clique, options_).first->second;
+  if (led.state != Led::kClosed) return;  // and may be closed one day
+  led.warm = true;
   changed_.insert(clique);
 }
 

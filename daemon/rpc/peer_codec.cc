@@ -108,6 +108,7 @@ struct EventEncoder {
       entry->set_to_low(chunk.pair.to_low);
       entry->set_offset(chunk.offset);
       entry->set_bytes(chunk.bytes);
+      entry->set_slot(chunk.pair.slot);
     }
   }
   void operator()(const Granted& granted) {
@@ -126,6 +127,15 @@ struct EventEncoder {
   void operator()(const OpenComm& open) {
     SetName(open, 0, event.mutable_open_comm()->mutable_name());
     event.mutable_open_comm()->set_unique_id(open.unique_id);
+  }
+  void operator()(const Fire& fire) {
+    peer::v1::Fire* out = event.mutable_fire();
+    SetClique(fire.clique, out->mutable_clique());
+    out->set_to_low(fire.bundle.to_low);
+    out->set_batch(fire.bundle.transfer.value());
+    out->set_slot(fire.bundle.slot);
+    out->set_priority(fire.priority);
+    out->set_direct(fire.direct);
   }
   void operator()(const WarmComm& warm) {
     SetClique(warm.clique, event.mutable_warm_comm()->mutable_name()->mutable_clique());
@@ -220,10 +230,10 @@ absl::Status FailureFrom(const google::rpc::Status& proto) {
   return status.ok() ? Broken("a failure without a status") : status;
 }
 
-Clique CliqueFrom(const peer::v1::GroupName& name) {
-  return {GlobalDeviceId(name.clique().low_device_id()),
-          GlobalDeviceId(name.clique().high_device_id())};
+Clique CliqueFrom(const peer::v1::Clique& clique) {
+  return {GlobalDeviceId(clique.low_device_id()), GlobalDeviceId(clique.high_device_id())};
 }
+Clique CliqueFrom(const peer::v1::GroupName& name) { return CliqueFrom(name.clique()); }
 
 absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
   if (static_cast<size_t>(in.chunks_size()) > kMaxGroupChunks) return Broken("a group too large");
@@ -231,7 +241,8 @@ absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
   group.chunks.reserve(in.chunks_size());
   for (const peer::v1::Chunk& chunk : in.chunks()) {
     group.chunks.push_back(
-        {{chunk.to_low(), TransferId(chunk.transfer())}, chunk.offset(), chunk.bytes()});
+        {{chunk.to_low(), TransferId(chunk.transfer()), chunk.slot()}, chunk.offset(),
+         chunk.bytes()});
   }
   return group;
 }
@@ -409,6 +420,14 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
       case peer::v1::PeerEvent::kWarmComm:
         frame.messages.push_back(WarmComm{CliqueFrom(event.warm_comm().name())});
         break;
+      case peer::v1::PeerEvent::kFire: {
+        const peer::v1::Fire& fire = event.fire();
+        frame.messages.push_back(Fire{CliqueFrom(fire.clique()),
+                                      {fire.to_low(), TransferId(fire.batch()), fire.slot()},
+                                      PriorityFrom(fire.priority()),
+                                      fire.direct()});
+        break;
+      }
       case peer::v1::PeerEvent::STEP_NOT_SET:
         return Broken("an event without a step");
     }

@@ -151,8 +151,15 @@ TEST(PeerCodec, EveryMessageOfGroupsArrivesAsItWasSent) {
   EXPECT_TRUE(hand_over.direct);
   EXPECT_FALSE(MessageOverTheWire(HandOver{kTransfer}).direct);
   EXPECT_EQ(MessageOverTheWire(TakeBack{kTransfer}).transfer, kTransfer);
+  const PairName bundle{true, kTransfer, 3};
+  const Fire fire = MessageOverTheWire(Fire{clique, bundle, -7, true});
+  EXPECT_EQ(fire.clique, clique);
+  EXPECT_EQ(fire.bundle, bundle);
+  EXPECT_EQ(fire.priority, -7);
+  EXPECT_TRUE(fire.direct);
   const std::vector<Chunk> chunks = {{{true, kTransfer}, 1'000'000'000'000, 5},
-                                     {{false, {}}, 0, 0}};
+                                     {{false, {}}, 0, 0},
+                                     {{true, kTransfer, 1024}, 7, 9}};
   const Group group = MessageOverTheWire(Group{clique, 4, 1'000'000'000'001, chunks});
   EXPECT_EQ(group.clique, clique);
   EXPECT_EQ(group.attempt, 4u);

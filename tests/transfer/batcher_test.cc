@@ -102,6 +102,38 @@ TEST(TransferBatcherTest, ADirectOneLeavesNothingThatIsTooSmallToGoAlone) {
   EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 100, 25)));
 }
 
+TEST(TransferBatcherTest, AFiringGoesAloneAndTakesTurnsWithAllOthers) {
+  TransferBatcher batcher(kSmallOptions);
+  const PairName firing{false, TransferId(9), 1};
+  EXPECT_FALSE(batcher.Full());
+  batcher.Add(kNow, firing, 250, 0);
+  EXPECT_TRUE(batcher.Full());  // it waits for no company
+  EXPECT_THAT(batcher.Cut(1000), ElementsAre(Chunk{firing, 0, 100}));
+  batcher.Add(kNow, Pair(1), 10, 0);
+  batcher.Add(kNow, Pair(2), 200, 0);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 10), Part(2, 0, 90)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Chunk{firing, 100, 100}));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 90, 100)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Chunk{firing, 200, 50}));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 190, 10)));
+  batcher.Add(kNow, firing, 0, 0);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Chunk{firing, 0, 0}));
+  EXPECT_TRUE(batcher.empty());
+}
+
+TEST(TransferBatcherTest, ADirectFiringIsLongUnlessSmallOnesWait) {
+  TransferBatcher batcher(kSmallOptions);
+  const PairName firing{false, TransferId(9), 1};
+  batcher.Add(kNow, firing, 1000, 0, /*direct=*/true);
+  EXPECT_THAT(batcher.Cut(500), ElementsAre(Chunk{firing, 0, 500}));
+  batcher.Add(kNow, Pair(1), 10, 0);
+  batcher.Cut();
+  batcher.Add(kNow, Pair(2), 10, 0);
+  EXPECT_THAT(batcher.Cut(500), ElementsAre(Chunk{firing, 500, 100}));
+  EXPECT_TRUE(batcher.Remove(firing));
+  EXPECT_THAT(batcher.Cut(500), ElementsAre(Part(2, 0, 10)));
+}
+
 TEST(TransferBatcherTest, EveryByteIsCutOnceUnlessItIsRemoved) {
   TransferBatcher batcher(kSmallOptions);
   for (uint64_t id = 0; id < 7; ++id) batcher.Add(kNow, Pair(id), id * 23, id % 2);

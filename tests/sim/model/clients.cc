@@ -64,8 +64,9 @@ void Simulation::TalkNonsense(int node, int peer) {
                             AttemptOver{clique, 1, 1, {}},
                             Evict{clique, 1},
                             OpenComm{clique, 1, "id"},
-                            WarmComm{clique}};
-  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(15)]));
+                            WarmComm{clique},
+                            Fire{clique, {true, nobody, 1}}};
+  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(16)]));
   if (EngineAt(node)->ignored_messages() != before + 1) {
     Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
   }
