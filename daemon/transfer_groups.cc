@@ -23,7 +23,9 @@ CommTable::Hooks TransferDriver::CommHooks() {
   hooks.group_over = [this](uint64_t group, const absl::Status& status) {
     engine_.OnGroupDone(control_.Now(), group, status);
   };
-  hooks.evict = [this](const Clique& clique) { engine_.EvictCommunicator(control_.Now(), clique); };
+  hooks.evict = [this](const Clique& clique, bool busy) {
+    engine_.EvictCommunicator(control_.Now(), clique, busy);
+  };
   hooks.incarnation = [this](GlobalDeviceId device) {
     return hooks_.incarnation(map_.owner.at(device));
   };

@@ -230,6 +230,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   StopWatching(half);
   StopTimer(half);
   if (half.handed) TakeRest(half);
+  EndEstimate(half, false);
   if (half.bundle != 0) LeaveBundle(half);
   if (half.slot != 0) ReturnSlot(half);
   FlightRecorder::Get().Record(half.spec.side == Side::kSend ? "end.send" : "end.receive", half.id,
@@ -367,9 +368,9 @@ void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, 
   impl_->OnCommunicatorFailed(clique, attempt, status);
 }
 
-void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique) {
+void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique, bool busy) {
   impl_->clock = now;
-  impl_->EvictCommunicator(clique);
+  impl_->EvictCommunicator(clique, busy);
 }
 
 absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& clique) {

@@ -292,8 +292,9 @@ class TransferEngine {
   // that it cannot be had: what waits for it tries the next route. Also for operators.
   void OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
                             const absl::Status& status);
-  // The clique's communicator shall go if it is idle at both ends: then a CommunicatorEnd follows.
-  void EvictCommunicator(absl::Time now, const Clique& clique);
+  // The clique's communicator shall go if it is idle at both ends: then a CommunicatorEnd follows;
+  // if `busy` when the groups on their way are over, and what waits goes on the next attempt.
+  void EvictCommunicator(absl::Time now, const Clique& clique, bool busy = false);
   // It shall be open. ROUTE_UNAVAILABLE, or the devices are not ours and a peer's.
   absl::Status WarmCommunicator(absl::Time now, const Clique& clique);
 

@@ -44,6 +44,8 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   receive.handed = true;
+  receive.estimate = &EstimateOf(Route::kNccl, receive.spec.key);
+  receive.estimate->OnLaunch(clock);
   const SourceHalf source = SourceOf(receive);
   const int32_t priority = PriorityOf(receive, source);
   const bool direct = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
@@ -68,6 +70,11 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   ranks[clique];
   return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority,
                     message.direct);
+}
+
+void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
+  RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
+  if (estimate != nullptr) estimate->OnDone(clock, receive.spec.bytes, moved);
 }
 
 void TransferEngine::Impl::TakeRest(Posted& half) {
@@ -185,6 +192,7 @@ void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts) {
 void TransferEngine::Impl::RunGroups() {
   while (true) {
     const GroupLeader::Due due = leader.TakeDue(clock);
+    for (const auto& [clique, attempt] : due.close) CloseIdle(clique, attempt);
     for (const auto& [clique, attempt] : due.open) OpenAttempt(clique, attempt);
     for (const Clique& clique : due.ask) {
       const uint64_t id = next_group++;
@@ -195,7 +203,7 @@ void TransferEngine::Impl::RunGroups() {
       lanes.Ask(clique.low, id);
     }
     const std::vector<uint64_t> granted = lanes.TakeGranted();
-    if (granted.empty()) return;
+    if (granted.empty() && due.close.empty()) return;
     for (uint64_t id : granted) OnLaneGranted(id);
   }
 }
@@ -339,8 +347,13 @@ void TransferEngine::Impl::MeasureGroup(const GroupRecord& group) {
   // Of less than that the way there and back takes most of the time.
   if (group.bytes < options.batch.group_bytes / 2 || clock <= group.began) return;
   double& rate = ranks.at(group.clique).bytes_per_second;
-  const double now = static_cast<double>(group.bytes) / absl::ToDoubleSeconds(clock - group.began);
-  rate = rate == 0 ? now : (3 * rate + now) / 4;
+  const auto bytes = static_cast<double>(group.bytes);
+  double now = bytes / absl::ToDoubleSeconds(clock - group.began);
+  if (rate == 0) rate = now;
+  // Who was told late of the end of the group before has seen only a part of this one.
+  now = std::min(now, 2 * rate);
+  const double before = 8 * static_cast<double>(options.batch.group_bytes);
+  rate = (rate * before + now * bytes) / (before + bytes);
 }
 
 GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {

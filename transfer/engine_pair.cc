@@ -244,6 +244,9 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
       add(route, last_failure.message());
     } else if ((receive.tried & Bit(route)) != 0) {
       add(route, "its launch was not possible");
+    } else if (route == Route::kNccl && receive.spec.prepared && source.slot == 0 &&
+               Available(route, key.source, key.destination)) {
+      add(route, absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
     } else {
       add(route, WhyNot(route, key.source, key.destination));
     }
@@ -358,6 +361,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
 }
 
 void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& answer) {
+  EndEstimate(receive, answer.ok());
   const bool prepared = receive.spec.prepared;
   if (answer.ok() && prepared && !receive.aborted) return FiringOver(receive);
   if (answer.ok() && !prepared) return EndPair(receive, absl::OkStatus(), absl::OkStatus());

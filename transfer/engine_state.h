@@ -86,7 +86,8 @@ struct Posted {
   uint32_t chunks_out = 0;
   uint64_t cut = 0;
   uint64_t moved = 0;
-  uint64_t bundle = 0;  // prepared, on nccl: which it is in
+  RouteEstimate* estimate = nullptr;  // a receive's, which waits to be told how it went
+  uint64_t bundle = 0;                // prepared, on nccl: which it is in
 };
 
 // Prepared transfers of the same two batches, armed on nccl. Invariant: none leaves (its abort is
@@ -344,6 +345,8 @@ struct TransferEngine::Impl {
   void HandOverPair(Posted& receive);
   // What is in no group yet shall not be.
   void TakeRest(Posted& receive);
+  // Tells the route's estimate how the groups of a receive went.
+  void EndEstimate(Posted& receive, bool moved);
   // The same, and the pair ends with `why` when the groups that carry it are over.
   void DropRest(Posted& receive, absl::Status why);
   // Asks for the lanes of groups that are due and goes on with those that were granted.
@@ -409,8 +412,10 @@ struct TransferEngine::Impl {
   void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
   absl::Status WarmCommunicator(const Clique& clique);
   bool OnWarmComm(PeerId peer, const WarmComm& message);
-  void EvictCommunicator(const Clique& clique);
+  void EvictCommunicator(const Clique& clique, bool busy);
   bool OnEvict(PeerId peer, const Evict& message);
+  // At the leader: nothing is on its way, and nothing is to be cut on this attempt any more.
+  void CloseIdle(const Clique& clique, uint32_t attempt);
   // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.
   void FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
                    const absl::Status& status);

@@ -40,6 +40,10 @@ GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
   Due due;
   for (const Clique& clique : std::exchange(changed_, {})) {
     Led& led = LedOf(clique);
+    if (led.draining) {
+      if (led.on_the_way == 0 && !led.asked) due.close.emplace_back(clique, led.attempt);
+      continue;
+    }
     if (led.state == Led::kClosed && (led.warm || !led.batcher.empty())) {
       if (led.not_before > now) {
         WakeAt(clique, led, led.not_before);
@@ -103,7 +107,7 @@ std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique,
   FERRY_CHECK(led.asked);
   led.asked = false;
   changed_.insert(clique);
-  if (led.batcher.empty() || led.state != Led::kOpen) return std::nullopt;
+  if (led.batcher.empty() || led.draining || led.state != Led::kOpen) return std::nullopt;
   waiting_ -= led.batcher.size();
   Numbered group{led.attempt, ++led.number, led.batcher.Cut(room)};
   waiting_ += led.batcher.size();
@@ -121,6 +125,7 @@ void GroupLeader::OnOver(const Clique& clique) {
 void GroupLeader::Close(Led& led) {
   if (led.state != Led::kClosed) ++led.attempt;
   led.state = Led::kClosed;
+  led.draining = false;
 }
 
 bool GroupLeader::EndAttempt(const Clique& clique, uint32_t attempt) {
@@ -141,6 +146,16 @@ std::optional<uint32_t> GroupLeader::IdleAttempt(const Clique& clique) const {
     return std::nullopt;
   }
   return entry->second.attempt;
+}
+
+void GroupLeader::Drain(const Clique& clique, uint32_t attempt) {
+  auto entry = led_.find(clique);
+  if (entry == led_.end() || entry->second.state != Led::kOpen ||
+      entry->second.attempt != attempt) {
+    return;
+  }
+  entry->second.draining = true;
+  changed_.insert(clique);
 }
 
 void GroupLeader::Drop(const Clique& clique) {

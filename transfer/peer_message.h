@@ -124,10 +124,12 @@ struct AttemptOver {
   uint64_t number = 0;
   absl::Status status;
 };
-// Follower to leader: end this attempt if it is idle, its communicator shall be closed.
+// Follower to leader: end this attempt if it is idle, its communicator shall be closed; if `busy`,
+// when its groups on the way are over.
 struct Evict {
   Clique clique;
   uint32_t attempt = 0;
+  bool busy = false;
 };
 
 using PeerMessage =

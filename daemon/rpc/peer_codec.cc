@@ -123,7 +123,10 @@ struct EventEncoder {
     SetName(over, over.number, event.mutable_attempt_over()->mutable_name());
     if (!over.status.ok()) ToProto(over.status, {}, event.mutable_attempt_over()->mutable_status());
   }
-  void operator()(const Evict& evict) { SetName(evict, 0, event.mutable_evict()->mutable_name()); }
+  void operator()(const Evict& evict) {
+    SetName(evict, 0, event.mutable_evict()->mutable_name());
+    event.mutable_evict()->set_busy(evict.busy);
+  }
   void operator()(const OpenComm& open) {
     SetName(open, 0, event.mutable_open_comm()->mutable_name());
     event.mutable_open_comm()->set_unique_id(open.unique_id);
@@ -408,7 +411,8 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
       }
       case peer::v1::PeerEvent::kEvict:
         frame.messages.push_back(
-            Evict{CliqueFrom(event.evict().name()), event.evict().name().attempt()});
+            Evict{CliqueFrom(event.evict().name()), event.evict().name().attempt(),
+                  event.evict().busy()});
         break;
       case peer::v1::PeerEvent::kOpenComm: {
         const peer::v1::OpenComm& open = event.open_comm();

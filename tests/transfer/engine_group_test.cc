@@ -404,5 +404,39 @@ TEST_F(EngineGroupTest, AnIdleCommunicatorIsEvictedFromEitherEnd) {
   two_.ExpectNothingLeft();
 }
 
+TEST_F(EngineGroupTest, ABusyCommunicatorIsEvictedWhenItsGroupsAreOver) {
+  const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
+  uint32_t attempt = 0;
+  for (int node : {kA, kB}) {
+    const auto [send, receive] = Pair("large", false, 25'000);
+    two_.Run();
+    ++attempt;
+    two_.engine(node).EvictCommunicator(two_.now, clique, /*busy=*/true);
+    two_.Run();
+    two_.Advance(absl::Milliseconds(3));
+    const size_t before = Ends(kA).size(), launched = Groups(kA).size();
+    while (answered_[kA] < launched) {
+      EXPECT_THAT(Ends(kA), SizeIs(before));
+      EXPECT_THAT(Groups(kA), SizeIs(launched));  // none is cut meanwhile
+      for (int end : {kA, kB}) Done(end);
+    }
+    for (int end : {kA, kB}) {
+      ASSERT_THAT(Ends(end), SizeIs(before + 1));
+      EXPECT_TRUE(Ends(end).back().status.ok());
+      EXPECT_EQ(Ends(end).back().attempt, attempt);
+    }
+    ++attempt;
+    while (answered_[kA] < Groups(kA).size()) {
+      EXPECT_EQ(Groups(kA).back().attempt, attempt);
+      for (int end : {kA, kB}) Done(end);
+    }
+    EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+    EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+    two_.engine(kA).EvictCommunicator(two_.now, clique);
+    two_.Run();
+  }
+  two_.ExpectNothingLeft();
+}
+
 }  // namespace
 }  // namespace ferry

@@ -328,13 +328,13 @@ void Simulation::Crash(int index) {
   });
 }
 
-// The cache is full: everything of this node that idles shall go.
+// The cache is full: everything of this node that idles shall go, and some of what does not.
 void Simulation::EvictSome() {
   const int index = OwnerOf(RandomDevice());
   if (EngineAt(index) == nullptr) return;
   for (const Clique& clique : communicators_.OpenAt(index)) {
     ++count_.evictions;
-    EngineAt(index)->EvictCommunicator(now_, clique);
+    EngineAt(index)->EvictCommunicator(now_, clique, /*busy=*/Chance(40));
     if (Chance(20)) (void)EngineAt(index)->WarmCommunicator(now_, clique);  // may be refused
   }
   Touched(index);
