@@ -63,14 +63,15 @@ void CommTable::StartOpener(Entry& entry) {
   FERRY_LOG(info, "comm.opening", LogFields("device", entry.device->id), "{}", NameOf(entry));
   entry.waiting = false;
   const bool makes_stream = !std::exchange(streams_[entry.device].made, true);
-  threads_.Run("comm opener", [this, id = entry.id, makes_stream, device = entry.device,
-                               communicator = entry.communicator.get(),
-                               unique_id = entry.unique_id]() mutable {
-    absl::StatusOr<Communicator::Opened> opened =
-        OpenOnThread(id, *device, *communicator, makes_stream, std::move(unique_id));
-    control_.Post(
-        [this, id, opened = std::move(opened)]() mutable { OnOpened(id, std::move(opened)); });
-  });
+  threads_.Run("comm opener",
+               [this, id = entry.id, makes_stream, device = entry.device,
+                communicator = entry.communicator.get(), unique_id = entry.unique_id]() mutable {
+                 absl::StatusOr<Communicator::Opened> opened =
+                     OpenOnThread(id, *device, *communicator, makes_stream, std::move(unique_id));
+                 control_.Post([this, id, opened = std::move(opened)]() mutable {
+                   OnOpened(id, std::move(opened));
+                 });
+               });
 }
 
 absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, LocalDevice& device,

@@ -32,8 +32,7 @@ CommTable::Hooks TransferDriver::CommHooks() {
   return hooks;
 }
 
-GroupPart TransferDriver::PartOf(bool send, const Layout& layout, uint64_t offset,
-                                 uint64_t bytes) {
+GroupPart TransferDriver::PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes) {
   GroupPart part{send, bytes, LayoutCursor(layout), {}};
   part.cursor.Seek(offset);
   for (const Range& extent : layout.extents()) {

@@ -16,9 +16,7 @@ bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, 
                           bool direct) {
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
-  FairQueue& queue = pair.slot != 0                 ? firings_
-                     : bytes > options_.chunk_bytes ? large_
-                                                    : small_;
+  FairQueue& queue = pair.slot != 0 ? firings_ : bytes > options_.chunk_bytes ? large_ : small_;
   entry->second =
       std::make_unique<Waiting>(pair, priority, bytes, direct && &queue != &small_, queue);
   queue.Add(*entry->second);

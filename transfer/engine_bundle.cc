@@ -19,8 +19,7 @@ Bundle* TransferEngine::Impl::FindBundle(uint64_t number) {
 Bundle& TransferEngine::Impl::JoinBundle(Posted& half, TransferId batch, uint32_t slot) {
   const Clique clique = CliqueOf(half.spec.key);
   const PairName name{half.spec.key.destination == clique.low, batch, slot};
-  const auto [known, first] =
-      bundle_names.try_emplace(std::make_pair(clique, name), next_bundle);
+  const auto [known, first] = bundle_names.try_emplace(std::make_pair(clique, name), next_bundle);
   half.bundle = known->second;
   Bundle& bundle = bundles[half.bundle];
   if (first) {

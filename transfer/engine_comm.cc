@@ -222,9 +222,9 @@ void TransferEngine::Impl::EvictCommunicator(const Clique& clique, bool wanted_b
     OnEvict(follower, Evict{clique, attempt, wanted_busy});
     return;
   }
-  const bool busy = !wanted_busy && std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
-    return group.second.clique == clique;
-  });
+  const bool busy =
+      !wanted_busy && std::any_of(groups.begin(), groups.end(),
+                                  [&](const auto& group) { return group.second.clique == clique; });
   if (!busy) Send(OwnerOf(clique.low), Evict{clique, attempt, wanted_busy});
 }
 

@@ -295,8 +295,8 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
       launch.armed->source_batch = send.spec.over_timeline;
     }
   } else if (armed && source.slot != 0) {
-    Send(receive.peer, Go{receive.partner, receive.attempt, route,
-                          bundled ? receive.batch.value() : 0});
+    Send(receive.peer,
+         Go{receive.partner, receive.attempt, route, bundled ? receive.batch.value() : 0});
   }
   if (bundled) {
     Bundle& bundle = JoinBundle(receive, receive.batch, source.slot);
@@ -434,8 +434,7 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.role = LaunchRole::kSend;
   if (armed) {
     StopTimer(send);
-    launch.armed =
-        Armed{send.spec.over_timeline, {}, 0, send.slot, send.bundle, send.id.value()};
+    launch.armed = Armed{send.spec.over_timeline, {}, 0, send.slot, send.bundle, send.id.value()};
   }
   launch.peer = send.peer;
   launch.device = send.spec.key.source;

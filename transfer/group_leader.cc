@@ -101,8 +101,7 @@ absl::Time GroupLeader::NextDue() const {
   return timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
 }
 
-std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique,
-                                                             uint64_t room) {
+std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique, uint64_t room) {
   Led& led = LedOf(clique);
   FERRY_CHECK(led.asked);
   led.asked = false;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/cases.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -13,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/cases.h"
+#include "bench/gpu/case_nccl.h"
 #include "bench/gpu/load.h"
-#include "bench/gpu/nccl_copy.h"
 #include "bench/gpu/peer_copy.h"
 #include "ferry/cuda.hpp"
 #include "tools/ferryctl/format.h"
@@ -25,7 +23,6 @@ namespace {
 
 using ::ferry::testing::GpuDriver;
 
-constexpr uint64_t kMany = 1000, kTiny = 10'000;  // buffers
 constexpr uint64_t kStream = 256;  // of 256 MiB, behind which others wait
 
 class Bench {
@@ -46,7 +43,11 @@ class Bench {
       if (name == "large") return BesideHosts(report);
       return name == "many" ? Many(report, 1000, 64 << 10, {}) : absl::OkStatus();
     }
-    if (route_ == FERRY_ROUTE_NCCL) return BesideNccl(name, report);
+    if (route_ == FERRY_ROUTE_NCCL) {
+      if (name == "sharing") return Sharing(report, 5000);
+      return MeasureBesideNccl(
+          settings_, driver_, name, [this] { return OpenPair(); }, report);
+    }
     if (name == "peers") return absl::OkStatus();  // rows of the others
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report, 2000);
@@ -111,87 +112,6 @@ class Bench {
     Add(report, Named(tools::HumanSize(bytes)) + " TCP", "GB/s", tools::Median(between_gpus), false,
         0.9, "the same between host devices", tools::Median(between_hosts));
     return absl::OkStatus();
-  }
-
-  // Raw NCCL in one process, which has no client to hear and none to tell.
-  absl::Status BesideNccl(absl::string_view name, Report& report) {
-    if (name == "sharing") return Sharing(report, 5000);
-    if (name != "large" && name != "many" && name != "latency") return absl::OkStatus();
-    const char* const library = getenv("FERRY_NCCL_LIBRARY");
-    ASSIGN_OR_RETURN(const NcclApi* const api, LoadNccl(library == nullptr ? "" : library, {}));
-    if (name == "many") {
-      RETURN_IF_ERROR(BesideNcclAlike(name, report, api, kMany, kSmall));
-      return BesideNcclAlike(name, report, api, kTiny, 4 << 10);
-    }
-    return BesideNcclAlike(name, report, api, 1, name == "large" ? settings_.large : 8);
-  }
-
-  // `count` of `bytes`, by NCCL, posted and prepared.
-  absl::Status BesideNcclAlike(absl::string_view name, Report& report, const NcclApi* api,
-                               uint64_t count, uint64_t bytes) {
-    constexpr int kCtas = 16;  // as transfer.nccl.max_ctas is by default
-    constexpr uint64_t kTogether = 100;
-    constexpr uint64_t kGroup = uint64_t{64} << 20;
-    const bool latency = name == "latency";
-    const int rounds = latency ? static_cast<int>(settings_.pings) / 10 : settings_.rounds;
-    NcclCopy raw(driver_, api);
-    RETURN_IF_ERROR(raw.Make(kCtas, count * bytes));
-    ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
-    RETURN_IF_ERROR(pair.MakeArenas(std::max<uint64_t>(count * bytes, 16)).status());
-    RETURN_IF_ERROR(latency ? pair.PreparePing(bytes) : pair.Prepare(count, bytes));
-    const uint64_t group = std::min(bytes, kGroup);
-    std::vector<absl::Duration> posted, prepared, theirs, in_groups;
-    for (int round = 0; round < rounds + 2; ++round) {
-      ASSIGN_OR_RETURN(const absl::Duration moved, pair.Run(count, bytes));
-      ASSIGN_OR_RETURN(const absl::Duration fired,
-                       latency ? PingOnce(pair) : pair.Fire());
-      ASSIGN_OR_RETURN(const absl::Duration peer, raw.Copy(count, bytes, kTogether));
-      ASSIGN_OR_RETURN(const absl::Duration parts, raw.Copy(count * (bytes / group), group, 1));
-      if (round < 2) continue;  // communicators and contexts wake up
-      posted.push_back(moved);
-      prepared.push_back(fired);
-      theirs.push_back(peer);
-      in_groups.push_back(parts);
-    }
-    if (!latency) RETURN_IF_ERROR(pair.Compare(count * bytes));
-    const absl::Duration post = tools::Median(posted), fire = tools::Median(prepared);
-    const absl::Duration them = tools::Median(theirs);
-    if (name == "large") {
-      const auto rate = [&](absl::Duration took) { return tools::GigabytesPerSecond(bytes, took); };
-      const std::string size = tools::HumanSize(bytes);
-      Add(report, Named(size + " prepared"), "GB/s", rate(fire), false, 0.97, "ncclSend, ncclRecv",
-          rate(them));
-      Add(report, Named(size + " posted"), "GB/s", rate(post), false, 0.97, "ncclSend, ncclRecv",
-          rate(them));
-      Add(report, Named(size + " posted"), "GB/s", rate(post), false, {}, "the same by 64 MiB",
-          rate(tools::Median(in_groups)));
-      return absl::OkStatus();
-    }
-    if (latency) {
-      Add(report, Named("8 B prepared, p50"), "us", absl::ToDoubleMicroseconds(fire), true, 1.5,
-          "ncclSend, ncclRecv", absl::ToDoubleMicroseconds(them));
-      Add(report, Named("8 B posted, p50"), "us", absl::ToDoubleMicroseconds(post), true, {},
-          "ncclSend, ncclRecv", absl::ToDoubleMicroseconds(them));
-      return absl::OkStatus();
-    }
-    const std::string what = absl::StrCat(tools::HumanCount(count), " x ", tools::HumanSize(bytes));
-    const double fire_ms = absl::ToDoubleMilliseconds(fire);
-    Add(report, Named(what + " prepared"), "ms", fire_ms, true, count == kMany ? 0.5 : 0.6);
-    Add(report, Named(what + " prepared"), "ms", fire_ms, true,
-        count == kMany ? std::optional<double>(1.0 / 10) : std::nullopt,
-        "ncclSend, ncclRecv in groups of 100", absl::ToDoubleMilliseconds(them));
-    if (count == kMany && settings_.peers.torch_exchange_many) {
-      Add(report, Named(what + " prepared"), "ms", fire_ms, true, 1.0 / 30,
-          "torch batch_isend_irecv", settings_.peers.torch_exchange_many);
-    }
-    Add(report, Named(what + " posted"), "ms", absl::ToDoubleMilliseconds(post), true, {},
-        "ncclSend, ncclRecv in groups of 100", absl::ToDoubleMilliseconds(them));
-    return absl::OkStatus();
-  }
-
-  static absl::StatusOr<absl::Duration> PingOnce(tools::BenchPair& pair) {
-    ASSIGN_OR_RETURN(const std::vector<absl::Duration> took, pair.Ping(1));
-    return took[0];
   }
 
   absl::Status Large(Report& report) {

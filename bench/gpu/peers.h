@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users have today for the same bytes between two GPUs: UCX's and NIXL's transfers between two
-// processes and PyTorch's copies within one and sends between two. Other programs, run to their ends; what is not
-// installed is left out. One thread.
+// processes and PyTorch's copies within one and sends between two. Other programs, run to their
+// ends; what is not installed is left out. One thread.
 #pragma once
 
 #include <cstdint>

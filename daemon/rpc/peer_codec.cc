@@ -243,9 +243,9 @@ absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
   Group group{CliqueFrom(in.name()), in.name().attempt(), in.name().number(), {}};
   group.chunks.reserve(in.chunks_size());
   for (const peer::v1::Chunk& chunk : in.chunks()) {
-    group.chunks.push_back(
-        {{chunk.to_low(), TransferId(chunk.transfer()), chunk.slot()}, chunk.offset(),
-         chunk.bytes()});
+    group.chunks.push_back({{chunk.to_low(), TransferId(chunk.transfer()), chunk.slot()},
+                            chunk.offset(),
+                            chunk.bytes()});
   }
   return group;
 }
@@ -410,9 +410,8 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         break;
       }
       case peer::v1::PeerEvent::kEvict:
-        frame.messages.push_back(
-            Evict{CliqueFrom(event.evict().name()), event.evict().name().attempt(),
-                  event.evict().busy()});
+        frame.messages.push_back(Evict{CliqueFrom(event.evict().name()),
+                                       event.evict().name().attempt(), event.evict().busy()});
         break;
       case peer::v1::PeerEvent::kOpenComm: {
         const peer::v1::OpenComm& open = event.open_comm();

@@ -107,9 +107,8 @@ absl::StatusOr<std::optional<CudaStream::Table>> CudaStream::MakeTable(
   if (parts_->gather == nullptr) return std::nullopt;
   Table table;
   table.tasks = static_cast<uint32_t>(CudaGather::TasksOf(pieces));
-  const auto place = std::find_if(free_.begin(), free_.end(), [&](const auto& hole) {
-    return hole.second >= BytesOf(table);
-  });
+  const auto place = std::find_if(free_.begin(), free_.end(),
+                                  [&](const auto& hole) { return hole.second >= BytesOf(table); });
   if (place == free_.end()) return std::nullopt;
   table.offset = place->first;
   const uint64_t left = place->second - BytesOf(table);

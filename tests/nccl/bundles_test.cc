@@ -58,12 +58,17 @@ class BundlesTest : public testing::Test {
     for (int end : {0, 1}) clients_[end] = std::make_unique<Client>(count);
     for (int end : {0, 1}) {
       std::vector<BundleHalf> halves;
-      for (uint64_t i = 0; i < count; ++i) halves.push_back(Half(end, end == 0 ? i : count - 1 - i));
+      for (uint64_t i = 0; i < count; ++i)
+        halves.push_back(Half(end, end == 0 ? i : count - 1 - i));
       two_.Arm(end, std::move(halves));
     }
   }
   BundleHalf Half(int end, uint64_t i) {
-    return {TransferId(i + 1), 1, kBundle, 100 + i, &clients_[end]->batch(),
+    return {TransferId(i + 1),
+            1,
+            kBundle,
+            100 + i,
+            &clients_[end]->batch(),
             two_.Part(end, end == 0, Layout({Range{ArenaId(1), At(end, i), bytes_}}))};
   }
   uint64_t At(int end, uint64_t i) const { return i * (bytes_ + (end == 0 ? 16 : 48)); }

@@ -177,15 +177,15 @@ TEST_P(EngineBundleTest, NothingLeavesWhileAGroupCarriesIt) {
   Prepare(2);
   Want(kA);
   Want(kB);
-  ASSERT_TRUE(two_.engine(destination())
-                  .Cancel(two_.now, TransferId(receive_.value() + 1), Cancelled()));
+  ASSERT_TRUE(
+      two_.engine(destination()).Cancel(two_.now, TransferId(receive_.value() + 1), Cancelled()));
   two_.Run();
   EXPECT_THAT(two_.daemons[destination()].aborts, IsEmpty());
   Done(destination());
   EXPECT_THAT(two_.daemons[destination()].aborts, SizeIs(1));
   AnswerAborts(destination());
   EXPECT_THAT(two_.daemons[destination()].aborts, SizeIs(1));  // a batch ends as one
-  EXPECT_THAT(two_.daemons[source()].aborts, IsEmpty());  // its group is not over
+  EXPECT_THAT(two_.daemons[source()].aborts, IsEmpty());       // its group is not over
   Done(source());
   AnswerAllAborts();
   for (int i : {0, 1}) {

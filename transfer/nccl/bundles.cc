@@ -40,10 +40,9 @@ void NcclBundles::Arm(std::vector<BundleHalf> halves) {
       lane_.Hear(half.own->doorbell());
     }
     FERRY_CHECK(bundle->own == half.own);
-    FERRY_CHECK(places_
-                    .try_emplace(std::make_pair(half.transfer, half.attempt), half.bundle,
-                                 half.place)
-                    .second);
+    FERRY_CHECK(
+        places_.try_emplace(std::make_pair(half.transfer, half.attempt), half.bundle, half.place)
+            .second);
     bundle->bytes += half.part.bytes;
     half.own->Arm();
     // Mostly ascending.
@@ -62,8 +61,7 @@ uint64_t NcclBundles::Abort(TransferId transfer, uint32_t attempt, const absl::S
   const auto [number, place] = found->second;
   places_.erase(found);
   Bundle& bundle = *bundles_.at(number);
-  const auto half =
-      std::lower_bound(bundle.halves.begin(), bundle.halves.end(), place, Before);
+  const auto half = std::lower_bound(bundle.halves.begin(), bundle.halves.end(), place, Before);
   bundle.own->Disarm();
   bundle.bytes -= half->part.bytes;
   bundle.halves.erase(half);

@@ -138,8 +138,7 @@ bool NcclTransport::Queue(Group& group) {
         }
         break;
       case Group::kLaunch: {
-        const auto& operations =
-            group.plan != nullptr ? group.plan->operations : group.operations;
+        const auto& operations = group.plan != nullptr ? group.plan->operations : group.operations;
         if (!operations.empty()) status = group.op.communicator->Launch(*stream_, operations);
         group.phase = Group::kScatter;
         break;

@@ -122,8 +122,8 @@ class NcclTransport : private Poller {
   void TakePiece(GroupPart& part, std::byte*& at);
   // Copies between parts and staging, one call's worth at most.
   absl::Status Copy(Group& group, std::vector<Group::Staged>& staged);
-  // The same by the plan's table, which is made first. True when that is queued, or there is nothing
-  // to copy.
+  // The same by the plan's table, which is made first. True when that is queued, or there is
+  // nothing to copy.
   absl::StatusOr<bool> CopyByTable(Group& group, const std::vector<Group::Staged>& staged,
                                    std::optional<CudaStream::Table>& table);
   void Fail(Group& group, const absl::Status& why);

@@ -107,8 +107,8 @@ void Simulation::CheckEnd() {
                         HasReason(half.status, Reason::kDaemonLost) ||
                         HasReason(other.status, Reason::kDaemonLost);
       const bool excused = lost || scenario.disturbed || AttemptFailed(scenario);
-      if (half.firings != other.firings && !(excused && half.firings + 1 >= other.firings &&
-                                             other.firings + 1 >= half.firings)) {
+      if (half.firings != other.firings &&
+          !(excused && half.firings + 1 >= other.firings && other.firings + 1 >= half.firings)) {
         Fail(absl::StrCat("fired differently in groups, ", half.firings, " and ", other.firings,
                           " times: ", NameOf(half)));
       }

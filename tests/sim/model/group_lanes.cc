@@ -75,8 +75,8 @@ void Simulation::OnCommunicatorOpen(int node, const CommunicatorOpen& open) {
   }
 }
 
-void Simulation::CheckFiring(const std::string& name, const HalfModel& half,
-                             const HalfModel& other, const GroupLaunch& launch) {
+void Simulation::CheckFiring(const std::string& name, const HalfModel& half, const HalfModel& other,
+                             const GroupLaunch& launch) {
   if (launch.chunks.size() != 1) Fail(absl::StrCat(name, ": a firing does not go alone"));
   if (!half.armed || half.aborted) Fail(absl::StrCat(name, ": it is not armed"));
   if (!half.told || !other.told || half.firings != other.firings) {
@@ -139,8 +139,8 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
       return end.spec.layout.blocks() != nullptr ? 2 : end.spec.layout.extents().size();
     };
     const uint64_t chunk_bytes = engine_options_.batch.chunk_bytes;
-    const bool whole = chunk.bundle != 0 ? half->spec.bytes < chunk_bytes
-                                         : half->spec.bytes <= chunk_bytes;
+    const bool whole =
+        chunk.bundle != 0 ? half->spec.bytes < chunk_bytes : half->spec.bytes <= chunk_bytes;
     small = small || whole;
     (whole || pieces(*half) != 1 || pieces(other) != 1 ? staged : direct) += chunk.bytes;
     half->cut = chunk.offset + chunk.bytes;
