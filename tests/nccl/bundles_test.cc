@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint64_t kArena = uint64_t{96} << 20;
+constexpr uint64_t kBundlesArena = uint64_t{96} << 20;
 constexpr uint64_t kBundle = 5;
 
 // What libferry does with the words of one prepared batch.
@@ -40,7 +40,7 @@ class Client {
 
 class BundlesTest : public testing::Test {
  protected:
-  BundlesTest() : two_(kArena) {
+  BundlesTest() : two_(kBundlesArena) {
     const auto [own, other] = two_.Open();
     EXPECT_TRUE(own.ok()) << own;
     EXPECT_TRUE(other.ok()) << other;
