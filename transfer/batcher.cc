@@ -16,9 +16,8 @@ bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, 
                           bool direct) {
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
-  FairQueue& queue = pair.slot != 0 ? firings_ : bytes > options_.chunk_bytes ? large_ : small_;
-  entry->second =
-      std::make_unique<Waiting>(pair, priority, bytes, direct && &queue != &small_, queue);
+  FairQueue& queue = QueueOf(pair, bytes);
+  entry->second = std::make_unique<Waiting>(pair, priority, bytes, direct && &queue != &small_);
   queue.Add(*entry->second);
   bytes_ += bytes;
   since_ = std::min(since_, now);
@@ -30,7 +29,7 @@ bool TransferBatcher::Remove(const PairName& pair) {
   if (entry == index_.end()) return false;
   Waiting& waiting = *entry->second;
   bytes_ -= waiting.left();
-  waiting.queue.Remove(waiting);
+  QueueOf(pair, waiting.offset + waiting.left()).Remove(waiting);
   index_.erase(entry);
   if (index_.empty()) since_ = absl::InfiniteFuture();
   return true;

@@ -63,19 +63,21 @@ class TransferBatcher {
 
  private:
   struct Waiting : FairQueue::Item {
-    Waiting(const PairName& pair, int32_t priority, uint64_t bytes, bool direct, FairQueue& queue)
-        : Item(SenderOf(pair), priority, bytes), pair(pair), direct(direct), queue(queue) {}
+    Waiting(const PairName& pair, int32_t priority, uint64_t bytes, bool direct)
+        : Item(SenderOf(pair), priority, bytes), pair(pair), direct(direct) {}
     // Sessions of the two daemons of a clique may have the same number.
     static uint64_t SenderOf(const PairName& pair) {
       return uint64_t{pair.to_low} << 32 | SessionOf(pair.transfer).value();
     }
     const PairName pair;
     const bool direct;
-    FairQueue& queue;
     uint64_t offset = 0;
     size_t place = 0;  // of its chunk in the group that it was last cut for
   };
 
+  FairQueue& QueueOf(const PairName& pair, uint64_t bytes) {
+    return pair.slot != 0 ? firings_ : bytes > options_.chunk_bytes ? large_ : small_;
+  }
   // Of the next of a queue so many bytes go.
   void Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks);
   void CutFiring(uint64_t room, std::vector<Chunk>& chunks);
