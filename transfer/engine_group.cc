@@ -395,6 +395,9 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
   for (const auto& [clique, rank] : ranks) {
     if (OwnerOf(clique.high) == peer) leader.Drop(clique);
   }
+  for (auto& [number, bundle] : bundles) {
+    if (bundle.peer == peer) BreakBundle(bundle);
+  }
   std::vector<uint64_t> unlaunched;
   for (auto& [id, group] : groups) {
     if (group.peer != peer) continue;
@@ -408,6 +411,7 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
   for (uint64_t id : unlaunched) {
     for (const GroupRecord::Part& part : EraseGroup(id).parts) {
       Unpin(part, 0, absl::OkStatus());
+      if (part.bundle != 0) SettleBundle(part.bundle);
     }
   }
   for (auto entry = ranks.begin(); entry != ranks.end();) {

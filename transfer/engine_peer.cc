@@ -255,8 +255,13 @@ bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
       receive->attempt != failed.attempt) {
     return false;
   }
-  Abort(*receive,
-        Annotate(Failure(std::move(failed.status)), PlaceOf(Side::kSend, receive->spec.key)));
+  const absl::Status theirs = Failure(std::move(failed.status));
+  absl::Status ours = Annotate(theirs, PlaceOf(Side::kSend, receive->spec.key));
+  if (const Bundle* bundle = FindBundle(receive->bundle); bundle != nullptr && bundle->begun) {
+    Disarm(*receive, std::move(ours), theirs);  // no other route goes on from there
+  } else {
+    Abort(*receive, std::move(ours));
+  }
   return true;
 }
 
