@@ -66,10 +66,17 @@ void TransferBatcher::Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>&
   if (!waiting.waiting()) index_.erase(PairName(waiting.pair));
 }
 
+uint64_t TransferBatcher::Evenly(uint64_t bytes, uint64_t room) const {
+  if (bytes <= room) return bytes;
+  const uint64_t groups = (bytes + room - 1) / room, chunk = options_.chunk_bytes;
+  return ((bytes + groups - 1) / groups + chunk - 1) / chunk * chunk;
+}
+
 void TransferBatcher::CutFiring(uint64_t room, std::vector<Chunk>& chunks) {
   const auto& next = static_cast<const Waiting&>(*firings_.Next());
-  uint64_t bytes = std::min(next.left(), options_.group_bytes);
-  if (next.direct && small_.empty()) bytes = std::min(next.left(), std::max(room, bytes));
+  const bool any_length = next.direct && small_.empty() && room > options_.group_bytes;
+  const uint64_t bytes =
+      any_length ? Evenly(next.left(), room) : std::min(next.left(), options_.group_bytes);
   Take(firings_, bytes, chunks);
 }
 
@@ -98,7 +105,7 @@ void TransferBatcher::CutOthers(uint64_t room, std::vector<Chunk>& chunks) {
     Take(small_, bytes, chunks);
   }
   // Small ones are not direct: what they took of the one bound they took of the other.
-  room = chunks.empty() ? std::max(room, staged) : staged;
+  room = chunks.empty() && room > staged ? Evenly(bytes_, room) : staged;
   while (!large_.empty() && room > 0 && chunks.size() < options_.group_chunks) {
     const auto& next = static_cast<const Waiting&>(*large_.Next());
     uint64_t bytes = options_.chunk_bytes;

@@ -58,7 +58,7 @@ class TransferBatcher {
   absl::Time DueAt() const;
 
   // The next group; empty only if nothing waits. `room`: what it may have, if that is more than
-  // `group_bytes`; by less than a chunk it may be exceeded.
+  // `group_bytes`; what waits is cut evenly, to which at most two chunks are added.
   std::vector<Chunk> Cut(uint64_t room = 0);
 
  private:
@@ -80,6 +80,8 @@ class TransferBatcher {
   }
   // Of the next of a queue so many bytes go.
   void Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks);
+  // So many bytes in groups of at most `room`, or a chunk more: what the next one has.
+  uint64_t Evenly(uint64_t bytes, uint64_t room) const;
   void CutFiring(uint64_t room, std::vector<Chunk>& chunks);
   void CutOthers(uint64_t room, std::vector<Chunk>& chunks);
 

@@ -217,10 +217,10 @@ class TransferEngine {
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
     TransferBatcher::Options batch;
-    // What a lane may have under way of groups of large transfers, at the rate that was measured: a
-    // small one waits as long, and for two groups of `batch.group_bytes` (the one that has lanes
-    // already, and its own).
-    absl::Duration lane_window = absl::Microseconds(3500);
+    // How long a group of large transfers may take at the rate that was measured, if that is more
+    // than `batch.group_bytes`. A small one waits for two of them, the one that runs and the one
+    // that has its lanes already, and goes in a short one.
+    absl::Duration group_time = absl::Milliseconds(2);
     // How long the first group of a lane may run, and a group may wait for the other end's lane.
     absl::Duration group_deadline = absl::Seconds(10);
     absl::Duration grant_deadline = absl::Seconds(60);

@@ -219,18 +219,13 @@ void TransferEngine::Impl::OnLaneGranted(uint64_t id) {
   }
 }
 
-uint64_t TransferEngine::Impl::RoomFor(const GroupRecord& group) const {
-  const double room =
-      ranks.at(group.clique).bytes_per_second * absl::ToDoubleSeconds(options.lane_window);
-  uint64_t under_way = 0;
-  for (const auto& [id, other] : groups) {
-    if (LaneOf(other) == LaneOf(group)) under_way += other.bytes;
-  }
-  return static_cast<uint64_t>(std::max(0.0, room - static_cast<double>(under_way)));
+uint64_t TransferEngine::Impl::RoomFor(const Clique& clique) const {
+  return static_cast<uint64_t>(ranks.at(clique).bytes_per_second *
+                               absl::ToDoubleSeconds(options.group_time));
 }
 
 void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
-  std::optional<GroupLeader::Numbered> cut = leader.Cut(group.clique, RoomFor(group));
+  std::optional<GroupLeader::Numbered> cut = leader.Cut(group.clique, RoomFor(group.clique));
   if (!cut) {
     EraseGroup(id);
     return;

@@ -353,8 +353,8 @@ struct TransferEngine::Impl {
   void RunGroups();
   void OnLaneGranted(uint64_t id);
   void CutGroup(uint64_t id, GroupRecord& group);
-  // What a group may have beside what its lane has under way.
-  uint64_t RoomFor(const GroupRecord& group) const;
+  // What a group of large ones may have.
+  uint64_t RoomFor(const Clique& clique) const;
   void LaunchGroup(uint64_t id, GroupRecord& group);
   // It is the first in its lane's queue now.
   void BeginGroup(uint64_t id, GroupRecord& group);
