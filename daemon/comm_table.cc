@@ -48,20 +48,30 @@ void CommTable::Open(CommunicatorOpen order) {
   entry.communicator = std::make_unique<Communicator>(
       *options_.api, gpu, leads ? 0 : 1,
       MaxCtas(options_.max_ctas, options_.api->version, gpu.info().major, environment_));
+  entry.unique_id = std::move(order.unique_id);
   FERRY_CHECK(in_use_.emplace(std::make_pair(order.clique, order.attempt), id).second);
+  ++streams_[entry.device].users;
   next_look_ = absl::InfinitePast();
-  FERRY_LOG(info, "comm.opening", LogFields("device", order.device), "{}", NameOf(entry));
-  LaneStream& stream = streams_[entry.device];
-  ++stream.users;
-  const bool makes_stream = !std::exchange(stream.made, true);
-  threads_.Run("comm opener", [this, id, makes_stream, device = entry.device,
-                               communicator = entry.communicator.get(),
-                               unique_id = std::move(order.unique_id)]() mutable {
-    absl::StatusOr<Communicator::Opened> opened =
-        OpenOnThread(id, *device, *communicator, makes_stream, std::move(unique_id));
-    control_.Post(
-        [this, id, opened = std::move(opened)]() mutable { OnOpened(id, std::move(opened)); });
-  });
+  OpenWaiting();
+}
+
+void CommTable::OpenWaiting() {
+  for (const CommCache::Id id : cache_.TakeToOpen()) StartOpener(entries_.at(id));
+}
+
+void CommTable::StartOpener(Entry& entry) {
+  FERRY_LOG(info, "comm.opening", LogFields("device", entry.device->id), "{}", NameOf(entry));
+  entry.waiting = false;
+  const bool makes_stream = !std::exchange(streams_[entry.device].made, true);
+  threads_.Run("comm opener",
+               [this, id = entry.id, makes_stream, device = entry.device,
+                communicator = entry.communicator.get(), unique_id = entry.unique_id]() mutable {
+                 absl::StatusOr<Communicator::Opened> opened =
+                     OpenOnThread(id, *device, *communicator, makes_stream, std::move(unique_id));
+                 control_.Post([this, id, opened = std::move(opened)]() mutable {
+                   OnOpened(id, std::move(opened));
+                 });
+               });
 }
 
 absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, LocalDevice& device,
@@ -69,7 +79,7 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
                                                              bool makes_stream,
                                                              std::string unique_id) {
   if (makes_stream) {
-    auto stream = CudaStream::Make(*device.gpu, {NcclTransport::kStagingBytes});
+    auto stream = CudaStream::Make(*device.gpu, NcclTransport::kStream);
     if (!stream.ok()) {
       control_.Post([this, &device] { streams_[&device].made = false; });
       return stream.status();
@@ -110,11 +120,14 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   uint64_t bytes = 0;
-  for (const GroupPart& part : parts) bytes += part.bytes;
+  GroupOp op{order.group, entry.communicator.get(), std::move(parts)};
+  for (const GroupChunk& chunk : order.chunks) {
+    bytes += chunk.bytes;
+    if (chunk.bundle != 0) op.firing = {chunk.bundle, chunk.offset, chunk.bytes};  // alone
+  }
   cache_.OnLaunch(control_.Now(), entry.id, bytes);
   ++entry.groups;
   groups_[order.group] = entry.id;
-  GroupOp op{order.group, entry.communicator.get(), std::move(parts)};
   entry.device->lane->Post([transport = entry.device->nccl.get(), op = std::move(op)]() mutable {
     transport->Launch(std::move(op));
   });
@@ -148,6 +161,7 @@ void CommTable::End(const CommunicatorEnd& order) {
   Entry& entry = entries_.at(used->second);
   in_use_.erase(used);
   entry.ended = true;
+  if (entry.waiting) entry.opening = false;  // there is nothing to come back
   entry.why = order.status;
   entry.give_up = control_.Now() + kGiveUp;
   next_look_ = absl::InfinitePast();
@@ -172,6 +186,7 @@ void CommTable::GoOn(Entry& entry) {
   if (!entry.reaped || entry.opening || entry.groups > 0) return;
   FERRY_LOG(info, "comm.gone", LogFields("device", entry.device->id), "{}", NameOf(entry));
   cache_.OnGone(entry.id);
+  next_look_ = absl::InfinitePast();  // there may be room
   LocalDevice* const device = entry.device;
   entries_.erase(entry.id);
   LaneStream& stream = streams_[device];
@@ -196,7 +211,8 @@ void CommTable::OnReaped(CommCache::Id id) {
 
 absl::Time CommTable::OnTime(absl::Time now) {
   if (now < next_look_) return next_look_;
-  for (const Clique& clique : cache_.TakeToEvict(now)) hooks_.evict(clique);
+  OpenWaiting();
+  for (const auto& [clique, busy] : cache_.TakeToEvict(now)) hooks_.evict(clique, busy);
   next_look_ = cache_.NextEviction();
   for (const auto& [id, entry] : entries_) {
     if (entry.give_up <= now) GiveUp(NameOf(entry));

@@ -45,7 +45,8 @@ class CommTable {
     std::function<void(const Clique&, uint32_t attempt)> opened;
     std::function<void(const Clique&, uint32_t attempt, const absl::Status&)> failed;
     std::function<void(uint64_t group, const absl::Status&)> group_over;
-    std::function<void(const Clique&)> evict;
+    // If it is idle, or if `busy` when its groups are over.
+    std::function<void(const Clique&, bool busy)> evict;
     // Of the daemon that owns a device.
     std::function<Incarnation(GlobalDeviceId)> incarnation;
   };
@@ -57,7 +58,7 @@ class CommTable {
 
   // --- From the engine's outbox, in order.
   void Open(CommunicatorOpen order);
-  // `parts` are of the launch's chunks.
+  // `parts` are of the launch's chunks, but for a bundle's.
   void Launch(const GroupLaunch& order, std::vector<GroupPart> parts);
   void End(const CommunicatorEnd& order);
 
@@ -65,7 +66,7 @@ class CommTable {
   void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
   void OnFailed(const Communicator* communicator, const absl::Status& why);
 
-  // Evictions, and what takes too long; when to be called again.
+  // Openings, evictions, and what takes too long; when to be called again.
   absl::Time OnTime(absl::Time now);
   // Ends all and waits for it. Control has stopped; the lanes have not.
   void Stop();
@@ -81,6 +82,8 @@ class CommTable {
     uint32_t attempt = 0;
     LocalDevice* device = nullptr;
     std::unique_ptr<Communicator> communicator;
+    std::string unique_id;
+    bool waiting = true;  // for room: it has no opener yet
     bool opening = true;  // its opener has not come back
     bool ended = false;
     bool reaping = false;
@@ -95,6 +98,9 @@ class CommTable {
     bool made = false;  // or being made
   };
 
+  // Those that have room now.
+  void OpenWaiting();
+  void StartOpener(Entry& entry);
   // On an opener's thread.
   absl::StatusOr<Communicator::Opened> OpenOnThread(CommCache::Id id, LocalDevice& device,
                                                     Communicator& communicator, bool makes_stream,

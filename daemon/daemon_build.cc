@@ -92,6 +92,11 @@ absl::Status Daemon::Impl::MakeDevices() {
                                  control.Post([this, communicator, why] {
                                    driver->comms().OnFailed(communicator, why);
                                  });
+                               },
+                               sink,
+                               [this](uint64_t bundle) {
+                                 control.PostOrRun(
+                                     [this, bundle] { driver->OnFiringWanted(bundle); });
                                }});
     }
     if (ucx != nullptr) {
@@ -214,6 +219,7 @@ void Daemon::Impl::MakeTables() {
   engine_options.order = config.transfer.order;
   engine_options.by_estimate = config.transfer.choose == RouteChoice::kEstimate;
   engine_options.offers_per_peer = config.limits.offers_per_peer;
+  engine_options.group_time = config.transfer.nccl.group_time;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,
       TransferDriver::Hooks{

@@ -20,7 +20,7 @@ void Daemon::Impl::ExportComms(std::vector<prometheus::MetricFamily>& families) 
   comms.metric.clear();
   bytes.metric.clear();
   std::map<std::string, int> states = {
-      {"opening", 0}, {"open", 0}, {"closing", 0}, {"aborting", 0}};
+      {"waiting", 0}, {"opening", 0}, {"open", 0}, {"closing", 0}, {"aborting", 0}};
   for (const CommRow& row : cache.List()) {
     if (row.state != CommState::kFailed) ++states[CommStateName(row.state)];
   }

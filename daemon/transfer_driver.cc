@@ -225,7 +225,8 @@ void TransferDriver::Carry(Outbox outbox) {
       continue;
     }
     LaneWork& work = lane_work_[it->second.device];
-    (it->second.armed                  ? work.armed_aborts
+    (it->second.route == Route::kNccl  ? work.bundle_aborts
+     : it->second.armed                ? work.armed_aborts
      : it->second.route == Route::kUcx ? work.ucx_aborts
                                        : work.copy_aborts)
         .emplace_back(transfer, std::make_pair(it->second.attempt, why));
@@ -282,12 +283,15 @@ void TransferDriver::FlushLanes() {
       if (!work.copies.empty()) device->copy->Launch(std::move(work.copies));
       if (!work.ucx.empty()) device->ucx->Launch(std::move(work.ucx));
       if (!work.armed.empty()) device->prepared->Launch(std::move(work.armed));
+      if (!work.bundled.empty()) device->nccl->Arm(std::move(work.bundled));
       for (auto& [transfer, what] : work.copy_aborts)
         device->copy->Abort(transfer, what.first, what.second);
       for (auto& [transfer, what] : work.ucx_aborts)
         device->ucx->Abort(transfer, what.first, what.second);
       for (auto& [transfer, what] : work.armed_aborts)
         device->prepared->Abort(transfer, what.first, what.second);
+      for (auto& [transfer, what] : work.bundle_aborts)
+        device->nccl->Abort(transfer, what.first, what.second);
     });
   }
 }

@@ -79,6 +79,7 @@ class TransferDriver {
 
   // --- From lanes (posted).
   void OnResults(std::vector<OpResult> results);
+  void OnFiringWanted(uint64_t bundle) { engine_.OnFiringWanted(control_.Now(), bundle); }
 
   // --- From operators, of communicators. As TransferEngine's, or NOT_FOUND.
   absl::Status WarmComm(const Clique& clique);
@@ -107,14 +108,17 @@ class TransferDriver {
     std::vector<TransportOp> copies;
     std::vector<TransportOp> ucx;
     std::vector<TransportOp> armed;
+    std::vector<BundleHalf> bundled;
     std::vector<std::pair<Watch, DefinedWord>> watches;
     std::vector<TransferId> unwatch;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> copy_aborts;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> ucx_aborts;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> armed_aborts;
+    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> bundle_aborts;
     bool empty() const {
-      return copies.empty() && ucx.empty() && armed.empty() && watches.empty() && unwatch.empty() &&
-             copy_aborts.empty() && ucx_aborts.empty() && armed_aborts.empty();
+      return copies.empty() && ucx.empty() && armed.empty() && bundled.empty() && watches.empty() &&
+             unwatch.empty() && copy_aborts.empty() && ucx_aborts.empty() && armed_aborts.empty() &&
+             bundle_aborts.empty();
     }
   };
 
@@ -122,8 +126,10 @@ class TransferDriver {
   absl::Status CheckOwn(GlobalDeviceId device) const;
   void Carry(Outbox outbox);
   CommTable::Hooks CommHooks();
+  GroupPart PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes);
   // Our part of each chunk of a group.
   std::vector<GroupPart> PartsOf(const GroupLaunch& launch);
+  void ArmInBundle(const Launch& launch);
   void Start(Launch launch);
   // Whose lane runs it: ours that is a GPU, if either end is, for only those can touch its memory.
   LocalDevice& RunnerOf(const Launch& launch);

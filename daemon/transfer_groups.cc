@@ -23,27 +23,44 @@ CommTable::Hooks TransferDriver::CommHooks() {
   hooks.group_over = [this](uint64_t group, const absl::Status& status) {
     engine_.OnGroupDone(control_.Now(), group, status);
   };
-  hooks.evict = [this](const Clique& clique) { engine_.EvictCommunicator(control_.Now(), clique); };
+  hooks.evict = [this](const Clique& clique, bool busy) {
+    engine_.EvictCommunicator(control_.Now(), clique, busy);
+  };
   hooks.incarnation = [this](GlobalDeviceId device) {
     return hooks_.incarnation(map_.owner.at(device));
   };
   return hooks;
 }
 
+GroupPart TransferDriver::PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes) {
+  GroupPart part{send, bytes, LayoutCursor(layout), {}};
+  part.cursor.Seek(offset);
+  for (const Range& extent : layout.extents()) {
+    const Arena* const arena = sessions_.FindArena(extent.arena);
+    FERRY_CHECK(arena != nullptr);  // pinned since posting
+    part.extents.push_back(arena->mapping->data() + extent.offset);
+  }
+  return part;
+}
+
 std::vector<GroupPart> TransferDriver::PartsOf(const GroupLaunch& launch) {
   std::vector<GroupPart> parts;
   parts.reserve(launch.chunks.size());
   for (const GroupChunk& chunk : launch.chunks) {
-    GroupPart part{chunk.side == Side::kSend, chunk.bytes, LayoutCursor(chunk.layout), {}};
-    part.cursor.Seek(chunk.offset);
-    for (const Range& extent : chunk.layout.extents()) {
-      const Arena* const arena = sessions_.FindArena(extent.arena);
-      FERRY_CHECK(arena != nullptr);  // pinned since posting
-      part.extents.push_back(arena->mapping->data() + extent.offset);
-    }
-    parts.push_back(std::move(part));
+    if (chunk.bundle != 0) continue;  // its lane has them
+    parts.push_back(PartOf(chunk.side == Side::kSend, chunk.layout, chunk.offset, chunk.bytes));
   }
   return parts;
+}
+
+void TransferDriver::ArmInBundle(const Launch& launch) {
+  LocalDevice* const device = devices_.Find(launch.device);
+  const Armed& armed = *launch.armed;
+  running_[launch.transfer] = {device, launch.route, true, launch.attempt, {}};
+  lane_work_[device].bundled.push_back(
+      {launch.transfer, launch.attempt, armed.bundle, armed.place,
+       FindPrepared(launch.transfer, armed.batch),
+       PartOf(launch.role == LaunchRole::kSend, launch.layout, 0, launch.bytes)});
 }
 
 absl::Status TransferDriver::WarmComm(const Clique& clique) {

@@ -170,6 +170,7 @@ bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
 }
 
 void TransferDriver::Start(Launch launch) {
+  if (launch.route == Route::kNccl) return ArmInBundle(launch);
   LocalDevice& runner = RunnerOf(launch);
   if (!Pinned(launch, runner)) return;
   TransportOp op;

@@ -12,11 +12,13 @@ TransferBatcher::TransferBatcher(const Options& options) : options_(options) {
   FERRY_CHECK(options.group_chunks >= 2 && options.group_chunks <= kMaxGroupChunks);
 }
 
-bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority) {
+bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
+                          bool direct) {
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
-  entry->second = std::make_unique<Waiting>(pair, priority, bytes);
-  QueueOf(bytes).Add(*entry->second);
+  FairQueue& queue = QueueOf(pair, bytes);
+  entry->second = std::make_unique<Waiting>(pair, priority, bytes, direct && &queue != &small_);
+  queue.Add(*entry->second);
   bytes_ += bytes;
   since_ = std::min(since_, now);
   return true;
@@ -27,7 +29,7 @@ bool TransferBatcher::Remove(const PairName& pair) {
   if (entry == index_.end()) return false;
   Waiting& waiting = *entry->second;
   bytes_ -= waiting.left();
-  QueueOf(waiting.offset + waiting.left()).Remove(waiting);
+  QueueOf(pair, waiting.offset + waiting.left()).Remove(waiting);
   index_.erase(entry);
   if (index_.empty()) since_ = absl::InfiniteFuture();
   return true;
@@ -36,46 +38,87 @@ bool TransferBatcher::Remove(const PairName& pair) {
 void TransferBatcher::Clear() {
   small_.Clear();
   large_.Clear();
+  firings_.Clear();
   index_.clear();
   bytes_ = 0;
   since_ = absl::InfiniteFuture();
 }
 
 bool TransferBatcher::Full() const {
-  return bytes_ >= options_.group_bytes || index_.size() >= options_.group_chunks;
+  // Nothing can keep a firing company.
+  return bytes_ >= options_.group_bytes || index_.size() >= options_.group_chunks ||
+         !firings_.empty();
 }
 
 absl::Time TransferBatcher::DueAt() const { return since_ + options_.age; }
 
-std::vector<Chunk> TransferBatcher::Cut() {
-  std::vector<Chunk> chunks;
-  uint64_t room = options_.group_bytes;
-  const auto take = [&](FairQueue& queue, uint64_t bytes) {
-    Waiting& waiting = static_cast<Waiting&>(*queue.Next());
-    if (!chunks.empty() && chunks.back().pair == waiting.pair) {  // it has two turns in a row
-      chunks.back().bytes += bytes;
-    } else {
-      chunks.push_back({waiting.pair, waiting.offset, bytes});
-    }
-    waiting.offset += bytes;
-    room -= bytes;
-    bytes_ -= bytes;
-    queue.Serve(bytes);
-    if (!waiting.waiting()) index_.erase(chunks.back().pair);
-  };
-  const uint64_t kept = large_.empty() ? 0 : options_.chunk_bytes;
-  const size_t small_chunks = options_.group_chunks - (large_.empty() ? 0 : 1);
-  while (!small_.empty() && chunks.size() < small_chunks) {
-    const uint64_t bytes = small_.Next()->left();
-    if (bytes + kept > room) break;
-    take(small_, bytes);
+void TransferBatcher::Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks) {
+  Waiting& waiting = static_cast<Waiting&>(*queue.Next());
+  if (waiting.place < chunks.size() && chunks[waiting.place].pair == waiting.pair) {
+    chunks[waiting.place].bytes += bytes;
+  } else {
+    waiting.place = chunks.size();
+    chunks.push_back({waiting.pair, waiting.offset, bytes});
   }
-  while (!large_.empty() && room > 0 && chunks.size() < options_.group_chunks) {
-    take(large_, std::min({large_.Next()->left(), options_.chunk_bytes, room}));
+  waiting.offset += bytes;
+  bytes_ -= bytes;
+  queue.Serve(bytes);
+  if (!waiting.waiting()) index_.erase(PairName(waiting.pair));
+}
+
+uint64_t TransferBatcher::Evenly(uint64_t bytes, uint64_t room) const {
+  if (bytes <= room) return bytes;
+  const uint64_t groups = (bytes + room - 1) / room, chunk = options_.chunk_bytes;
+  return ((bytes + groups - 1) / groups + chunk - 1) / chunk * chunk;
+}
+
+void TransferBatcher::CutFiring(uint64_t room, std::vector<Chunk>& chunks) {
+  const auto& next = static_cast<const Waiting&>(*firings_.Next());
+  const bool any_length = next.direct && small_.empty() && room > options_.group_bytes;
+  const uint64_t bytes =
+      any_length ? Evenly(next.left(), room) : std::min(next.left(), options_.group_bytes);
+  Take(firings_, bytes, chunks);
+}
+
+std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
+  const bool others = !small_.empty() || !large_.empty();
+  was_firing_ = !firings_.empty() && !(was_firing_ && others);
+  std::vector<Chunk> chunks;
+  if (was_firing_) {
+    CutFiring(room, chunks);
+  } else {
+    CutOthers(room, chunks);
   }
   // What is left has waited already: it stays as old as the oldest was.
   if (index_.empty()) since_ = absl::InfiniteFuture();
   return chunks;
+}
+
+void TransferBatcher::CutOthers(uint64_t room, std::vector<Chunk>& chunks) {
+  uint64_t staged = options_.group_bytes;
+  const uint64_t kept = large_.empty() ? 0 : options_.chunk_bytes;
+  const size_t small_chunks = options_.group_chunks - (large_.empty() ? 0 : 1);
+  while (!small_.empty() && chunks.size() < small_chunks) {
+    const uint64_t bytes = small_.Next()->left();
+    if (bytes + kept > staged) break;
+    staged -= bytes;
+    Take(small_, bytes, chunks);
+  }
+  // Small ones are not direct: what they took of the one bound they took of the other.
+  room = chunks.empty() && room > staged ? Evenly(bytes_, room) : staged;
+  while (!large_.empty() && room > 0 && chunks.size() < options_.group_chunks) {
+    const auto& next = static_cast<const Waiting&>(*large_.Next());
+    uint64_t bytes = options_.chunk_bytes;
+    if (!next.direct) {
+      bytes = std::min({next.left(), bytes, staged, room});
+      staged -= bytes;
+    } else if (next.left() < 2 * bytes) {
+      bytes = next.left();  // what would be left, or is, may be too small to go alone
+    }
+    if (bytes == 0 || (next.direct && room < options_.chunk_bytes)) break;
+    room -= std::min(room, bytes);
+    Take(large_, bytes, chunks);
+  }
 }
 
 }  // namespace ferry

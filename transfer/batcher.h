@@ -4,7 +4,14 @@
 //
 // What goes into a group: first transfers of up to `chunk_bytes`, whole, then chunks of the large
 // ones; of each kind as a FairQueue says, so that the sessions of the senders share. A large one
-// always has place for one chunk, so that small ones cannot starve it either.
+// always has place for one chunk, so that small ones cannot starve it either. What a group has of
+// one pair is one chunk.
+//
+// Two bounds: a group has at most `group_bytes` of what is staged at an end, or may be; and more
+// than that only of large transfers that are `direct`, and if it has no small ones, which shall not
+// be as long under way as those.
+//
+// A firing of a bundle goes alone, in turn with groups of all others.
 //
 // Invariant: every byte of an added pair is cut exactly once, in ascending order, unless the pair
 // is removed; a pair of zero bytes is cut once too.
@@ -25,7 +32,7 @@ class TransferBatcher {
  public:
   struct Options {
     // A group is full, and needs not wait for company, by any of these.
-    uint64_t group_bytes = uint64_t{64} << 20;
+    uint64_t group_bytes = uint64_t{64} << 20;  // what staging has place for
     size_t group_chunks = kMaxGroupChunks;
     absl::Duration age = absl::Milliseconds(2);
     // Transfers beyond this travel in chunks.
@@ -35,8 +42,10 @@ class TransferBatcher {
   // A group has place for two chunks at least.
   explicit TransferBatcher(const Options& options);
 
-  // False if it is here already.
-  bool Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority);
+  // False if it is here already. `direct`: neither end needs staging for what of it has
+  // `chunk_bytes` or more.
+  bool Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
+           bool direct = false);
   // Takes out what is left of a pair. False if nothing is.
   bool Remove(const PairName& pair);
   void Clear();
@@ -48,27 +57,40 @@ class TransferBatcher {
   // When the oldest has waited for `age`; InfiniteFuture if nothing waits.
   absl::Time DueAt() const;
 
-  // The next group; empty only if nothing waits.
-  std::vector<Chunk> Cut();
+  // The next group; empty only if nothing waits. `room`: what it may have, if that is more than
+  // `group_bytes`; what waits is cut evenly, to which at most two chunks are added.
+  std::vector<Chunk> Cut(uint64_t room = 0);
 
  private:
   struct Waiting : FairQueue::Item {
-    Waiting(const PairName& pair, int32_t priority, uint64_t bytes)
-        : Item(SenderOf(pair), priority, bytes), pair(pair) {}
+    Waiting(const PairName& pair, int32_t priority, uint64_t bytes, bool direct)
+        : Item(SenderOf(pair), priority, bytes), pair(pair), direct(direct) {}
     // Sessions of the two daemons of a clique may have the same number.
     static uint64_t SenderOf(const PairName& pair) {
       return uint64_t{pair.to_low} << 32 | SessionOf(pair.transfer).value();
     }
     const PairName pair;
+    const bool direct;
     uint64_t offset = 0;
+    size_t place = 0;  // of its chunk in the group that it was last cut for
   };
 
-  FairQueue& QueueOf(uint64_t bytes) { return bytes > options_.chunk_bytes ? large_ : small_; }
+  FairQueue& QueueOf(const PairName& pair, uint64_t bytes) {
+    return pair.slot != 0 ? firings_ : bytes > options_.chunk_bytes ? large_ : small_;
+  }
+  // Of the next of a queue so many bytes go.
+  void Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks);
+  // So many bytes in groups of at most `room`, or a chunk more: what the next one has.
+  uint64_t Evenly(uint64_t bytes, uint64_t room) const;
+  void CutFiring(uint64_t room, std::vector<Chunk>& chunks);
+  void CutOthers(uint64_t room, std::vector<Chunk>& chunks);
 
   const Options options_;
   absl::flat_hash_map<PairName, std::unique_ptr<Waiting>> index_;
   FairQueue small_;
   FairQueue large_;
+  FairQueue firings_;
+  bool was_firing_ = false;                    // the last group
   uint64_t bytes_ = 0;                         // that wait
   absl::Time since_ = absl::InfiniteFuture();  // no pair here has waited longer
 };

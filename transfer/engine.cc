@@ -230,6 +230,8 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   StopWatching(half);
   StopTimer(half);
   if (half.handed) TakeRest(half);
+  EndEstimate(half, false);
+  if (half.bundle != 0) LeaveBundle(half);
   if (half.slot != 0) ReturnSlot(half);
   FlightRecorder::Get().Record(half.spec.side == Side::kSend ? "end.send" : "end.receive", half.id,
                                half.peer.value(), static_cast<uint64_t>(status.code()),
@@ -339,6 +341,11 @@ void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t 
   impl_->OnLaunchDone(transfer, attempt, status);
 }
 
+void TransferEngine::OnFiringWanted(absl::Time now, uint64_t bundle) {
+  impl_->clock = now;
+  impl_->OnFiringWanted(bundle);
+}
+
 void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status) {
   impl_->clock = now;
   impl_->OnGroupDone(group, status);
@@ -361,9 +368,9 @@ void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, 
   impl_->OnCommunicatorFailed(clique, attempt, status);
 }
 
-void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique) {
+void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique, bool busy) {
   impl_->clock = now;
-  impl_->EvictCommunicator(clique);
+  impl_->EvictCommunicator(clique, busy);
 }
 
 absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& clique) {

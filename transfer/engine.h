@@ -29,7 +29,9 @@
 // groups of them (transfer/group_leader.h) that are launched when both lanes are granted
 // (transfer/reservations.h). A transfer cannot be aborted there alone: its deadline only keeps what
 // is left of it out of further groups. A group that fails or hangs past `group_deadline` ends the
-// communicator's attempt at both ends, with all groups on it.
+// communicator's attempt at both ends, with all groups on it. Prepared ones are armed at both ends,
+// as bundles: those of the same two batches. When the words of both ends allow a firing
+// (OnFiringWanted, Fire) it is put into groups of its own.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +79,8 @@ using RouteTable = std::vector<RouteState>;  // kRoutes entries
 // The half of a launch that this daemon's lane runs.
 enum class LaunchRole : uint8_t {
   kCopy,     // local, mapped: one-sided, at the destination: remote bytes -> own bytes
-  kReceive,  // ucx: the destination's half
-  kSend,     // ucx: the source's half
+  kReceive,  // ucx, and what is armed on nccl: the destination's half
+  kSend,     // ucx, and what is armed: the source's half
 };
 
 // Of a launch that lasts until it is aborted: what fires it.
@@ -88,6 +90,9 @@ struct Armed {
   TransferId source;
   uint32_t source_batch = 0;
   uint32_t slot = 0;  // mapped: of the source's link page
+  // nccl: its bundle, and its place there: they are in ascending order.
+  uint64_t bundle = 0;
+  uint64_t place = 0;
 };
 
 struct Launch {
@@ -112,7 +117,8 @@ struct GroupChunk {
   Side side = Side::kSend;
   uint64_t offset = 0;  // into the bytes of `layout`
   uint64_t bytes = 0;
-  Layout layout;  // of the whole transfer
+  Layout layout;        // of the whole transfer
+  uint64_t bundle = 0;  // not 0: of a firing of it, `transfer` and `layout` do not matter
 };
 
 // Our rank of a clique's communicator shall be opened: OnCommunicatorOpened or OnCommunicatorFailed
@@ -211,6 +217,10 @@ class TransferEngine {
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
     TransferBatcher::Options batch;
+    // How long a group of large transfers may take at the rate that was measured, if that is more
+    // than `batch.group_bytes`. A small one waits for two of them, the one that runs and the one
+    // that has its lanes already, and goes in a short one.
+    absl::Duration group_time = absl::Milliseconds(2);
     // How long the first group of a lane may run, and a group may wait for the other end's lane.
     absl::Duration group_deadline = absl::Seconds(10);
     absl::Duration grant_deadline = absl::Seconds(60);
@@ -266,6 +276,10 @@ class TransferEngine {
   void OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                     const absl::Status& status);
 
+  // The word of our end allows the next firing of a bundle (see Armed). Again only when the one
+  // before is over.
+  void OnFiringWanted(absl::Time now, uint64_t bundle);
+
   // A group of ours is over: our memory is no longer touched. ROUTE_UNAVAILABLE means that the
   // communicator cannot be had: its transfers try the next route.
   void OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status);
@@ -278,8 +292,9 @@ class TransferEngine {
   // that it cannot be had: what waits for it tries the next route. Also for operators.
   void OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
                             const absl::Status& status);
-  // The clique's communicator shall go if it is idle at both ends: then a CommunicatorEnd follows.
-  void EvictCommunicator(absl::Time now, const Clique& clique);
+  // The clique's communicator shall go if it is idle at both ends: then a CommunicatorEnd follows;
+  // if `busy` when the groups on their way are over, and what waits goes on the next attempt.
+  void EvictCommunicator(absl::Time now, const Clique& clique, bool busy = false);
   // It shall be open. ROUTE_UNAVAILABLE, or the devices are not ours and a peer's.
   absl::Status WarmCommunicator(absl::Time now, const Clique& clique);
 

@@ -197,7 +197,7 @@ void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, 
   for (uint64_t id : unlaunched) {
     const GroupRecord group = EraseGroup(id);
     const absl::Status& why = group.number == number ? status : lost;
-    for (const GroupRecord::Part& part : group.parts) Unpin(part.half, 0, why);
+    for (const GroupRecord::Part& part : group.parts) Unpin(part, 0, why);
     Settle(group.parts);
   }
   if (number > 0 || !HasReason(status, Reason::kRouteUnavailable)) return;
@@ -210,29 +210,38 @@ void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, 
        })) {
     DropRest(*half, status);
   }
+  FailBundlesOf(clique, status);
 }
 
-void TransferEngine::Impl::EvictCommunicator(const Clique& clique) {
+void TransferEngine::Impl::EvictCommunicator(const Clique& clique, bool wanted_busy) {
   auto entry = ranks.find(clique);
   if (entry == ranks.end() || !entry->second.open) return;
   const uint32_t attempt = entry->second.attempt;
   const PeerId follower = OwnerOf(clique.high);
   if (follower != devices.self) {
-    OnEvict(follower, Evict{clique, attempt});
+    OnEvict(follower, Evict{clique, attempt, wanted_busy});
     return;
   }
-  const bool busy = std::any_of(groups.begin(), groups.end(),
-                                [&](const auto& group) { return group.second.clique == clique; });
-  if (!busy) Send(OwnerOf(clique.low), Evict{clique, attempt});
+  const bool busy =
+      !wanted_busy && std::any_of(groups.begin(), groups.end(),
+                                  [&](const auto& group) { return group.second.clique == clique; });
+  if (!busy) Send(OwnerOf(clique.low), Evict{clique, attempt, wanted_busy});
 }
 
 bool TransferEngine::Impl::OnEvict(PeerId peer, const Evict& message) {
   if (!Leads(devices.self, message.clique, peer)) return false;
-  if (leader.IdleAttempt(message.clique) != message.attempt) return true;  // it is in use
-  leader.EndAttempt(message.clique, message.attempt);
-  Send(peer, AttemptOver{message.clique, message.attempt, 0, absl::OkStatus()});
-  CloseAttempt(message.clique, message.attempt);
+  if (leader.IdleAttempt(message.clique) == message.attempt) {
+    CloseIdle(message.clique, message.attempt);
+  } else if (message.busy) {
+    leader.Drain(message.clique, message.attempt);
+  }
   return true;
+}
+
+void TransferEngine::Impl::CloseIdle(const Clique& clique, uint32_t attempt) {
+  leader.EndAttempt(clique, attempt);
+  Send(OwnerOf(clique.high), AttemptOver{clique, attempt, 0, absl::OkStatus()});
+  CloseAttempt(clique, attempt);
 }
 
 }  // namespace ferry

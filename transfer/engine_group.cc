@@ -44,12 +44,16 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   receive.handed = true;
-  const int32_t priority = PriorityOf(receive, SourceOf(receive));
+  receive.estimate = &EstimateOf(Route::kNccl, receive.spec.key);
+  receive.estimate->OnLaunch(clock);
+  const SourceHalf source = SourceOf(receive);
+  const int32_t priority = PriorityOf(receive, source);
+  const bool direct = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
   if (Leads(devices.self, clique, receive.peer)) {
     ranks[clique];
-    leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, priority);
+    leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, priority, direct);
   } else {
-    Send(receive.peer, HandOver{receive.partner, priority});
+    Send(receive.peer, HandOver{receive.partner, priority, direct});
   }
 }
 
@@ -64,7 +68,13 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   send->stage = Stage::kMatched;
   send->handed = true;
   ranks[clique];
-  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority);
+  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority,
+                    message.direct);
+}
+
+void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
+  RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
+  if (estimate != nullptr) estimate->OnDone(clock, receive.spec.bytes, moved);
 }
 
 void TransferEngine::Impl::TakeRest(Posted& half) {
@@ -109,7 +119,20 @@ Posted* TransferEngine::Impl::HalfFor(const GroupRecord& group, const Chunk& chu
   return half;
 }
 
-void TransferEngine::Impl::Pin(Posted& half, const Chunk& chunk) {
+bool TransferEngine::Impl::TakeChunk(GroupRecord& group, const Chunk& chunk) {
+  if (chunk.pair.slot != 0) {
+    const uint64_t bundle = BundleFor(group, chunk);
+    if (bundle != 0) PinBundle(group, bundle, chunk);
+    return bundle != 0;
+  }
+  Posted* half = HalfFor(group, chunk);
+  if (half != nullptr) Pin(group, *half, chunk);
+  return half != nullptr;
+}
+
+void TransferEngine::Impl::Pin(GroupRecord& group, Posted& half, const Chunk& chunk) {
+  group.parts.push_back({half.id, 0, chunk});
+  group.bytes += chunk.bytes;
   LeaveMatcher(half);
   half.stage = Stage::kLaunched;
   half.route = Route::kNccl;
@@ -118,8 +141,16 @@ void TransferEngine::Impl::Pin(Posted& half, const Chunk& chunk) {
   ++half.chunks_out;
 }
 
-void TransferEngine::Impl::Unpin(TransferId id, uint64_t moved, const absl::Status& status) {
-  Posted* half = Find(id);
+void TransferEngine::Impl::Unpin(const GroupRecord::Part& part, uint64_t moved,
+                                 const absl::Status& status) {
+  if (part.bundle != 0) {
+    Bundle& bundle = bundles.at(part.bundle);
+    --bundle.chunks_out;
+    bundle.moved += moved;
+    bundle.why.Update(status);
+    return;
+  }
+  Posted* half = Find(part.half);
   FERRY_CHECK(half != nullptr && half->chunks_out > 0);
   half->outstanding = --half->chunks_out > 0;
   half->moved += moved;
@@ -147,7 +178,13 @@ void TransferEngine::Impl::Settle(TransferId id) {
 }
 
 void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts) {
-  for (const GroupRecord::Part& part : parts) Settle(part.half);
+  for (const GroupRecord::Part& part : parts) {
+    if (part.bundle != 0) {
+      SettleBundle(part.bundle);
+    } else {
+      Settle(part.half);
+    }
+  }
 }
 
 // --- Lanes.
@@ -155,6 +192,7 @@ void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts) {
 void TransferEngine::Impl::RunGroups() {
   while (true) {
     const GroupLeader::Due due = leader.TakeDue(clock);
+    for (const auto& [clique, attempt] : due.close) CloseIdle(clique, attempt);
     for (const auto& [clique, attempt] : due.open) OpenAttempt(clique, attempt);
     for (const Clique& clique : due.ask) {
       const uint64_t id = next_group++;
@@ -165,7 +203,7 @@ void TransferEngine::Impl::RunGroups() {
       lanes.Ask(clique.low, id);
     }
     const std::vector<uint64_t> granted = lanes.TakeGranted();
-    if (granted.empty()) return;
+    if (granted.empty() && due.close.empty()) return;
     for (uint64_t id : granted) OnLaneGranted(id);
   }
 }
@@ -181,8 +219,13 @@ void TransferEngine::Impl::OnLaneGranted(uint64_t id) {
   }
 }
 
+uint64_t TransferEngine::Impl::RoomFor(const Clique& clique) const {
+  return static_cast<uint64_t>(ranks.at(clique).bytes_per_second *
+                               absl::ToDoubleSeconds(options.group_time));
+}
+
 void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
-  std::optional<GroupLeader::Numbered> cut = leader.Cut(group.clique);
+  std::optional<GroupLeader::Numbered> cut = leader.Cut(group.clique, RoomFor(group.clique));
   if (!cut) {
     EraseGroup(id);
     return;
@@ -192,10 +235,7 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
   group.number = cut->number;
   Group message{group.clique, group.attempt, group.number, std::move(cut->chunks)};
   for (const Chunk& chunk : message.chunks) {
-    Posted* half = HalfFor(group, chunk);
-    FERRY_CHECK(half != nullptr);  // what ends leaves the batcher
-    Pin(*half, chunk);
-    group.parts.push_back({half->id, chunk});
+    FERRY_CHECK(TakeChunk(group, chunk));  // what ends leaves the batcher
   }
   FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
                                message.chunks.size());
@@ -207,6 +247,9 @@ bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
   if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
       message.chunks.empty() || message.chunks.size() > kMaxGroupChunks) {
     return false;
+  }
+  for (const Chunk& chunk : message.chunks) {
+    if (chunk.pair.slot != 0 && message.chunks.size() > 1) return false;  // a firing goes alone
   }
   Rank& rank = ranks[message.clique];
   if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;
@@ -221,13 +264,7 @@ bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
   group.attempt = message.attempt;
   group.number = message.number;
   for (uint32_t i = 0; i < message.chunks.size(); ++i) {
-    Posted* half = HalfFor(group, message.chunks[i]);
-    if (half == nullptr) {
-      group.refused.push_back(i);
-      continue;
-    }
-    Pin(*half, message.chunks[i]);
-    group.parts.push_back({half->id, message.chunks[i]});
+    if (!TakeChunk(group, message.chunks[i])) group.refused.push_back(i);
   }
   lanes.Ask(message.clique.high, id);
   return true;
@@ -249,6 +286,7 @@ bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
   std::vector<GroupRecord::Part> dropped;
   for (auto index = refused.rbegin(); index != refused.rend(); ++index) {
     dropped.push_back(group.parts[*index]);
+    group.bytes -= dropped.back().chunk.bytes;
     group.parts.erase(group.parts.begin() + *index);
   }
   if (group.parts.empty()) {
@@ -257,9 +295,10 @@ bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
     LaunchGroup(entry->first, group);
   }
   for (const GroupRecord::Part& part : dropped) {
-    // A destination may have ended the pair. A source has it until it is told.
-    Unpin(part.half, 0,
-          part.chunk.pair.to_low
+    // A destination may have ended the pair. A source has it until it is told. Who has no firing
+    // says elsewhere why.
+    Unpin(part, 0,
+          part.chunk.pair.to_low && part.bundle == 0
               ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
                       absl::StrCat(NodeName(peer), " does not know the send that it has offered"))
               : absl::OkStatus());
@@ -272,7 +311,7 @@ void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   StopGroupTimer(id, group);
   group.stage = GroupRecord::Stage::kLaunched;
   lanes.Commit(LaneOf(group), id);
-  if (lanes.Head(LaneOf(group)) == id) SetGroupTimer(id, group, options.group_deadline);
+  if (lanes.Head(LaneOf(group)) == id) BeginGroup(id, group);
   GroupLaunch launch;
   launch.group = id;
   launch.clique = group.clique;
@@ -282,12 +321,34 @@ void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   launch.device = LaneOf(group);
   launch.chunks.reserve(group.parts.size());
   for (const GroupRecord::Part& part : group.parts) {
-    const TransferSpec& spec = Find(part.half)->spec;
-    launch.chunks.push_back(
-        {part.half, spec.side, part.chunk.offset, part.chunk.bytes, spec.layout});
+    GroupChunk& chunk = launch.chunks.emplace_back();
+    chunk.transfer = part.half;
+    chunk.side = part.chunk.pair.to_low == group.leads ? Side::kReceive : Side::kSend;
+    chunk.offset = part.chunk.offset;
+    chunk.bytes = part.chunk.bytes;
+    chunk.bundle = part.bundle;
+    if (part.bundle == 0) chunk.layout = Find(part.half)->spec.layout;
   }
   FlightRecorder::Get().Record("group.launch", group.number, group.peer.value(), group.attempt);
   out.groups.emplace_back(std::move(launch));
+}
+
+void TransferEngine::Impl::BeginGroup(uint64_t id, GroupRecord& group) {
+  group.began = clock;
+  SetGroupTimer(id, group, options.group_deadline);
+}
+
+void TransferEngine::Impl::MeasureGroup(const GroupRecord& group) {
+  // Of less than that the way there and back takes most of the time.
+  if (group.bytes < options.batch.group_bytes / 2 || clock <= group.began) return;
+  double& rate = ranks.at(group.clique).bytes_per_second;
+  const auto bytes = static_cast<double>(group.bytes);
+  double now = bytes / absl::ToDoubleSeconds(clock - group.began);
+  if (rate == 0) rate = now;
+  // Who was told late of the end of the group before has seen only a part of this one.
+  now = std::min(now, 2 * rate);
+  const double before = 8 * static_cast<double>(options.batch.group_bytes);
+  rate = (rate * before + now * bytes) / (before + bytes);
 }
 
 GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
@@ -299,7 +360,7 @@ GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
   lanes.Release(lane, id);
   if (std::optional<uint64_t> head = lanes.Head(lane)) {  // its time begins now
     GroupRecord& next = groups.find(*head)->second;
-    if (next.timer == kNever && next.why.ok()) SetGroupTimer(*head, next, options.group_deadline);
+    if (next.timer == kNever && next.why.ok()) BeginGroup(*head, next);
   }
   if (group.leads && group.stage != GroupRecord::Stage::kAsking) leader.OnOver(group.clique);
   return group;
@@ -312,8 +373,9 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
   if (entry == groups.end() || entry->second.stage != GroupRecord::Stage::kLaunched) return;
   const GroupRecord group = EraseGroup(id);
   const absl::Status why = status.ok() || group.why.ok() ? status : group.why;
+  if (status.ok() && group.why.ok()) MeasureGroup(group);
   for (const GroupRecord::Part& part : group.parts) {
-    Unpin(part.half, status.ok() ? part.chunk.bytes : 0, why);
+    Unpin(part, status.ok() ? part.chunk.bytes : 0, why);
   }
   if (!status.ok() && group.why.ok()) {
     FailAttempt(group.clique, group.attempt, group.number, status);
@@ -328,6 +390,9 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
   for (const auto& [clique, rank] : ranks) {
     if (OwnerOf(clique.high) == peer) leader.Drop(clique);
   }
+  for (auto& [number, bundle] : bundles) {
+    if (bundle.peer == peer) BreakBundle(bundle);
+  }
   std::vector<uint64_t> unlaunched;
   for (auto& [id, group] : groups) {
     if (group.peer != peer) continue;
@@ -340,7 +405,8 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
   // Their halves end with all the others of this peer.
   for (uint64_t id : unlaunched) {
     for (const GroupRecord::Part& part : EraseGroup(id).parts) {
-      Unpin(part.half, 0, absl::OkStatus());
+      Unpin(part, 0, absl::OkStatus());
+      if (part.bundle != 0) SettleBundle(part.bundle);
     }
   }
   for (auto entry = ranks.begin(); entry != ranks.end();) {

@@ -215,7 +215,8 @@ Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& s
   } else if (IsUnmapped(receive.spec.key, *source.layout)) {
     excluded |= Bit(Route::kMapped);
   }
-  if (receive.spec.prepared) excluded |= Bit(Route::kNccl);  // groups are launched once
+  // A bundle is named by the slot.
+  if (receive.spec.prepared && source.slot == 0) excluded |= Bit(Route::kNccl);
   const MatchKey& key = receive.spec.key;
   return PickRoute(clock, key.source, key.destination, source.bytes, excluded);
 }
@@ -268,6 +269,9 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
       add(route, "its launch was not possible");
     } else if (route == Route::kMapped && IsUnmapped(key, *source.layout)) {
       add(route, peers[receive.peer.value()].unmapped.find(CliqueOf(key))->second.why);
+    } else if (route == Route::kNccl && receive.spec.prepared && source.slot == 0 &&
+               Available(route, key.source, key.destination)) {
+      add(route, absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
     } else {
       add(route, WhyNot(route, key.source, key.destination));
     }
@@ -279,7 +283,7 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
 }
 
 void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
-  if (route == Route::kNccl) {
+  if (route == Route::kNccl && !receive.spec.prepared) {
     receive.tried |= Bit(route);
     return HandOverPair(receive);
   }
@@ -291,7 +295,8 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   receive.tried |= Bit(route);
   // The source's half of this launch may be answered late, so groups cannot follow it.
   if (agreed) receive.tried |= Bit(Route::kNccl);
-  receive.role = agreed ? LaunchRole::kReceive : LaunchRole::kCopy;
+  const bool bundled = route == Route::kNccl;
+  receive.role = agreed || bundled ? LaunchRole::kReceive : LaunchRole::kCopy;
   receive.outstanding = true;
   receive.aborted = false;
   receive.why = absl::OkStatus();
@@ -315,7 +320,17 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
       launch.armed->source_batch = send.spec.over_timeline;
     }
   } else if (armed && source.slot != 0) {
-    Send(receive.peer, Go{receive.partner, receive.attempt, route, 0});
+    Send(receive.peer,
+         Go{receive.partner, receive.attempt, route, bundled ? receive.batch.value() : 0});
+  }
+  if (bundled) {
+    Bundle& bundle = JoinBundle(receive, receive.batch, source.slot);
+    if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
+    bundle.direct = bundle.direct && InOnePiece(*source.layout) &&
+                    InOnePiece(receive.spec.layout) &&
+                    receive.spec.bytes >= options.batch.chunk_bytes;
+    launch.armed->bundle = receive.bundle;
+    launch.armed->place = receive.partner.value();
   }
   // What is armed stays until it is aborted: it says nothing of the route's speed.
   if (!armed) {
@@ -334,7 +349,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   if (agreed) {
     launch.tag = next_tag++;
     Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag, launch.priority});
-  } else {
+  } else if (!bundled) {
     launch.remote_layout = *source.layout;
   }
   out.launches.push_back(std::move(launch));
@@ -342,7 +357,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
 
 void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
   // Groups end with their attempt, not for one transfer.
-  if (!half.aborted && half.chunks_out == 0) out.aborts.emplace_back(half.id, why);
+  if (!half.aborted && half.chunks_out == 0) OrderAbort(half, why);
   half.aborted = true;
   if (half.why.ok()) half.why = std::move(why);
 }
@@ -353,6 +368,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
   const bool armed = half->spec.prepared && half->route != Route::kUcx;
+  if (half->route == Route::kNccl) LeaveBundle(*half);
   if (half->spec.side == Side::kReceive && !armed) {
     EstimateOf(half->route, half->spec.key).OnDone(clock, half->spec.bytes, status.ok());
   }
@@ -370,6 +386,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
 }
 
 void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& answer) {
+  EndEstimate(receive, answer.ok());
   const bool prepared = receive.spec.prepared;
   if (answer.ok() && prepared && !receive.aborted) return FiringOver(receive);
   if (answer.ok() && !prepared) return EndPair(receive, absl::OkStatus(), absl::OkStatus());
@@ -426,7 +443,7 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
 }
 
 void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
-  const bool armed = send.spec.prepared && go.route == Route::kMapped;
+  const bool armed = send.spec.prepared && go.route != Route::kUcx;
   send.stage = Stage::kLaunched;
   send.attempt = go.attempt;
   send.route = go.route;
@@ -444,7 +461,7 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.role = LaunchRole::kSend;
   if (armed) {
     StopTimer(send);
-    launch.armed = Armed{send.spec.over_timeline, {}, 0, send.slot};
+    launch.armed = Armed{send.spec.over_timeline, {}, 0, send.slot, send.bundle, send.id.value()};
   }
   launch.peer = send.peer;
   launch.device = send.spec.key.source;

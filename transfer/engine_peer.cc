@@ -129,6 +129,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage me
       bool operator()(Evict& m) { return impl.OnEvict(peer, m); }
       bool operator()(OpenComm& m) { return impl.OnOpenComm(peer, std::move(m)); }
       bool operator()(WarmComm& m) { return impl.OnWarmComm(peer, m); }
+      bool operator()(Fire& m) { return impl.OnFire(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
   }
@@ -256,8 +257,13 @@ bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
       receive->attempt != failed.attempt) {
     return false;
   }
-  Abort(*receive,
-        Annotate(Failure(std::move(failed.status)), PlaceOf(Side::kSend, receive->spec.key)));
+  const absl::Status theirs = Failure(std::move(failed.status));
+  absl::Status ours = Annotate(theirs, PlaceOf(Side::kSend, receive->spec.key));
+  if (const Bundle* bundle = FindBundle(receive->bundle); bundle != nullptr && bundle->begun) {
+    Disarm(*receive, std::move(ours), theirs);  // no other route goes on from there
+  } else {
+    Abort(*receive, std::move(ours));
+  }
   return true;
 }
 
@@ -274,14 +280,14 @@ Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
 
 void TransferEngine::Impl::StopLaunch(Posted& send) {
   if (send.aborted || send.chunks_out > 0) return;
-  out.aborts.emplace_back(send.id, absl::AbortedError("the destination tries another launch"));
+  OrderAbort(send, absl::AbortedError("the destination tries another launch"));
   send.aborted = true;
 }
 
 bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
-  if (send->spec.prepared && send->stage == Stage::kLaunched && send->route == Route::kMapped) {
+  if (send->spec.prepared && send->stage == Stage::kLaunched && send->route != Route::kUcx) {
     if (send->outstanding) StopLaunch(*send);
   } else if (send->stage != Stage::kOffered) {
     return false;
@@ -295,14 +301,19 @@ bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
 bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
   const bool prepared = send != nullptr && send->spec.prepared;
-  const bool arms = prepared && go.route == Route::kMapped && send->slot != 0;
+  const bool bundles = prepared && go.route == Route::kNccl;
+  const bool arms = prepared && (go.route == Route::kMapped || bundles) && send->slot != 0;
   if (send == nullptr || !send->spec.defined || (go.route != Route::kUcx && !arms) ||
-      (prepared && !arms && !send->wanted) || send->handed || go.attempt <= send->attempt ||
+      (prepared && !arms && !send->wanted) || (bundles && send->bundle != 0) || send->handed ||
+      go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }
   FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
   LeaveMatcher(*send);
+  if (send->bundle != 0 && send->route != Route::kNccl) LeaveBundle(*send);  // never launched there
+  // At once, since the destination may want a firing before our launch before is answered.
+  if (bundles) JoinBundle(*send, TransferId(go.tag), send->slot);
   if (!send->outstanding) {
     LaunchSend(*send, go);
     return true;

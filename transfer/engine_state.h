@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
 // engine_pair.cc compares, routes and launches pairs, engine_prepared.cc has what only prepared
-// ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of pairs, engine_comm.cc
-// has their communicators opened and ended, engine_end.cc ends what is cancelled, late or orphaned,
-// engine_look.cc only looks.
+// ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of pairs, engine_bundle.cc
+// fires prepared ones in groups, engine_comm.cc has their communicators opened and ended,
+// engine_end.cc ends what is cancelled, late or orphaned, engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -86,13 +86,44 @@ struct Posted {
   uint32_t chunks_out = 0;
   uint64_t cut = 0;
   uint64_t moved = 0;
+  RouteEstimate* estimate = nullptr;  // a receive's, which waits to be told how it went
+  uint64_t bundle = 0;                // prepared, on nccl: which it is in
+};
+
+// Prepared transfers of the same two batches, armed on nccl. Invariant: none leaves (its abort is
+// ordered) while a group carries a firing; when one does, nothing more is fired.
+struct Bundle {
+  Clique clique;
+  PairName name;
+  PeerId peer;
+  bool sends = false;
+  bool leads = false;
+  size_t halves = 0;   // ours that are in it
+  uint64_t bytes = 0;  // of a firing
+  // As the destination says.
+  int32_t priority = 0;
+  bool direct = true;
+  // The next firing: our end allows it, and its leader knows; at the leader: the other one does;
+  // at the leader: it waits for groups, or is in them.
+  bool wanted = false;
+  bool other_wants = false;
+  bool handed = false;
+  bool begun = false;   // some firing was in a group
+  bool broken = false;  // some half leaves
+  // Of the firing: how much is in groups, in how many that are not over, and has arrived.
+  uint64_t cut = 0;
+  uint32_t chunks_out = 0;
+  uint64_t moved = 0;
+  absl::Status why;                                          // why a chunk failed
+  std::vector<std::pair<TransferId, absl::Status>> leaving;  // when no group carries it any more
 };
 
 // A group of ours, from asking for our lane until its launch is answered.
 struct GroupRecord {
   enum class Stage : uint8_t { kAsking, kGranting, kLaunched };  // kGranting: the follower's lane
   struct Part {
-    TransferId half;  // ours; pinned
+    TransferId half;      // ours; pinned
+    uint64_t bundle = 0;  // not 0: of its firing
     Chunk chunk;
   };
   Clique clique;
@@ -102,9 +133,11 @@ struct GroupRecord {
   uint32_t attempt = 0;
   uint64_t number = 0;
   std::vector<Part> parts;  // none yet while a leader asks
+  uint64_t bytes = 0;       // of these
   std::vector<uint32_t> refused;
   absl::Status why;  // of its attempt's abort
   int64_t timer = std::numeric_limits<int64_t>::max();
+  absl::Time began;  // launched, and the first in its lane's queue
 };
 
 // Our rank of a clique's communicator; there is one for each clique that has or had a pair since
@@ -115,6 +148,7 @@ struct Rank {
   uint32_t ended = 0;    // at a follower: the last one that the leader has ended
   uint64_t number = 0;   // at a follower: the last group
   int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
+  double bytes_per_second = 0;  // of groups that are not small; 0: there was none
 };
 
 // A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
@@ -182,6 +216,11 @@ struct SourceHalf {
   bool prepared;
   uint32_t slot;
 };
+
+// Of memory: what needs no staging.
+inline bool InOnePiece(const Layout& layout) {
+  return layout.blocks() == nullptr && layout.extents().size() == 1;
+}
 
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
@@ -316,13 +355,20 @@ struct TransferEngine::Impl {
   void HandOverPair(Posted& receive);
   // What is in no group yet shall not be.
   void TakeRest(Posted& receive);
+  // Tells the route's estimate how the groups of a receive went.
+  void EndEstimate(Posted& receive, bool moved);
   // The same, and the pair ends with `why` when the groups that carry it are over.
   void DropRest(Posted& receive, absl::Status why);
   // Asks for the lanes of groups that are due and goes on with those that were granted.
   void RunGroups();
   void OnLaneGranted(uint64_t id);
   void CutGroup(uint64_t id, GroupRecord& group);
+  // What a group of large ones may have.
+  uint64_t RoomFor(const Clique& clique) const;
   void LaunchGroup(uint64_t id, GroupRecord& group);
+  // It is the first in its lane's queue now.
+  void BeginGroup(uint64_t id, GroupRecord& group);
+  void MeasureGroup(const GroupRecord& group);
   void OnGroupDone(uint64_t id, const absl::Status& status);
   void OnGroupTimers();
   void GroupsPeerLost(PeerId peer, const absl::Status& why);
@@ -333,9 +379,11 @@ struct TransferEngine::Impl {
   bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
   // Our half of a chunk, if it may go into a group.
   Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
-  void Pin(Posted& half, const Chunk& chunk);
+  // False if the chunk may not go into the group.
+  bool TakeChunk(GroupRecord& group, const Chunk& chunk);
+  void Pin(GroupRecord& group, Posted& half, const Chunk& chunk);
   // A chunk is over: with this status, or without having been launched.
-  void Unpin(TransferId id, uint64_t moved, const absl::Status& status);
+  void Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::Status& status);
   // Goes on with a half when no group carries it any more.
   void Settle(TransferId id);
   void Settle(const std::vector<GroupRecord::Part>& parts);
@@ -343,6 +391,28 @@ struct TransferEngine::Impl {
   void StopGroupTimer(uint64_t id, GroupRecord& group);
   // Gives the lane back and forgets the group.
   GroupRecord EraseGroup(uint64_t id);
+
+  // --- engine_bundle.cc: prepared transfers in groups.
+  Bundle* FindBundle(uint64_t number);
+  // The half is in the bundle of this name, which its end alone ends.
+  Bundle& JoinBundle(Posted& half, TransferId batch, uint32_t slot);
+  void LeaveBundle(Posted& half);
+  // Nothing more is fired.
+  void BreakBundle(Bundle& bundle);
+  // Orders the abort of a half's launch; of a bundle's as soon as no group carries it.
+  void OrderAbort(Posted& half, absl::Status why);
+  void OnFiringWanted(uint64_t number);
+  bool OnFire(PeerId peer, const Fire& message);
+  // At the leader: hands the next firing over if both ends want it.
+  void TryFire(Bundle& bundle);
+  // The number of the bundle, if the chunk may go into a group; else 0.
+  uint64_t BundleFor(const GroupRecord& group, const Chunk& chunk);
+  void PinBundle(GroupRecord& group, uint64_t number, const Chunk& chunk);
+  void SettleBundle(uint64_t number);
+  // Ends what is in it, or lets it take another route if nothing was fired and there is no
+  // communicator.
+  void FailBundle(uint64_t number, const absl::Status& why);
+  void FailBundlesOf(const Clique& clique, const absl::Status& why);
 
   // --- engine_comm.cc: communicators.
   void OpenAttempt(const Clique& clique, uint32_t attempt);
@@ -352,8 +422,10 @@ struct TransferEngine::Impl {
   void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
   absl::Status WarmCommunicator(const Clique& clique);
   bool OnWarmComm(PeerId peer, const WarmComm& message);
-  void EvictCommunicator(const Clique& clique);
+  void EvictCommunicator(const Clique& clique, bool busy);
   bool OnEvict(PeerId peer, const Evict& message);
+  // At the leader: nothing is on its way, and nothing is to be cut on this attempt any more.
+  void CloseIdle(const Clique& clique, uint32_t attempt);
   // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.
   void FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
                    const absl::Status& status);
@@ -410,6 +482,9 @@ struct TransferEngine::Impl {
   absl::btree_map<Clique, Rank> ranks;
   absl::btree_set<std::pair<int64_t, uint64_t>> group_timers;
   absl::btree_set<std::pair<int64_t, Clique>> open_timers;
+  absl::btree_map<uint64_t, Bundle> bundles;
+  absl::flat_hash_map<std::pair<Clique, PairName>, uint64_t> bundle_names;
+  uint64_t next_bundle = 1;
   uint64_t next_group = 1;
   absl::Time clock = absl::InfinitePast();  // of the last call
   Outbox out;

@@ -34,18 +34,23 @@ inline std::string Describe(const Clique& clique) {
   return absl::StrCat("the clique of devices ", clique.low.value(), " and ", clique.high.value());
 }
 
-// Names a pair within its clique, alike at both ends.
+// Names a pair within its clique, alike at both ends; or a bundle, the transfers of the same two
+// prepared batches: a firing of it is to groups what a transfer is, all its bytes one behind the
+// other in the order of the sends' ids.
 struct PairName {
   bool to_low = false;  // the destination is the clique's low device
-  TransferId transfer;  // the source daemon's id of the send
+  // The source daemon's id of the send. Of a bundle the destination's of its batch's first receive.
+  TransferId transfer;
+  uint32_t slot = 0;  // not 0: a bundle, and what its sends were offered with
   constexpr auto operator<=>(const PairName&) const = default;
   template <typename H>
   friend H AbslHashValue(H h, const PairName& name) {
-    return H::combine(std::move(h), name.to_low, name.transfer);
+    return H::combine(std::move(h), name.to_low, name.transfer, name.slot);
   }
 };
 
-// The bytes [offset, offset + bytes) of a transfer, counted over its ranges in their order.
+// The bytes [offset, offset + bytes) of a transfer, counted over its ranges in their order; or of a
+// firing.
 struct Chunk {
   PairName pair;
   uint64_t offset = 0;

@@ -15,9 +15,9 @@ GroupLeader::Led& GroupLeader::LedOf(const Clique& clique) {
 }
 
 bool GroupLeader::Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
-                      int32_t priority) {
+                      int32_t priority, bool direct) {
   Led& led = led_.try_emplace(clique, options_).first->second;
-  if (!led.batcher.Add(now, pair, bytes, priority)) return false;
+  if (!led.batcher.Add(now, pair, bytes, priority, direct)) return false;
   ++waiting_;
   changed_.insert(clique);
   return true;
@@ -40,6 +40,10 @@ GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
   Due due;
   for (const Clique& clique : std::exchange(changed_, {})) {
     Led& led = LedOf(clique);
+    if (led.draining) {
+      if (led.on_the_way == 0 && !led.asked) due.close.emplace_back(clique, led.attempt);
+      continue;
+    }
     if (led.state == Led::kClosed && (led.warm || !led.batcher.empty())) {
       if (led.not_before > now) {
         WakeAt(clique, led, led.not_before);
@@ -69,7 +73,9 @@ void GroupLeader::WakeAt(const Clique& clique, Led& led, absl::Time when) {
 }
 
 void GroupLeader::Warm(const Clique& clique) {
-  led_.try_emplace(clique, options_).first->second.warm = true;
+  Led& led = led_.try_emplace(clique, options_).first->second;
+  if (led.state != Led::kClosed) return;  // and may be closed one day
+  led.warm = true;
   changed_.insert(clique);
 }
 
@@ -95,14 +101,14 @@ absl::Time GroupLeader::NextDue() const {
   return timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
 }
 
-std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique) {
+std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique, uint64_t room) {
   Led& led = LedOf(clique);
   FERRY_CHECK(led.asked);
   led.asked = false;
   changed_.insert(clique);
-  if (led.batcher.empty() || led.state != Led::kOpen) return std::nullopt;
+  if (led.batcher.empty() || led.draining || led.state != Led::kOpen) return std::nullopt;
   waiting_ -= led.batcher.size();
-  Numbered group{led.attempt, ++led.number, led.batcher.Cut()};
+  Numbered group{led.attempt, ++led.number, led.batcher.Cut(room)};
   waiting_ += led.batcher.size();
   ++led.on_the_way;
   return group;
@@ -118,6 +124,7 @@ void GroupLeader::OnOver(const Clique& clique) {
 void GroupLeader::Close(Led& led) {
   if (led.state != Led::kClosed) ++led.attempt;
   led.state = Led::kClosed;
+  led.draining = false;
 }
 
 bool GroupLeader::EndAttempt(const Clique& clique, uint32_t attempt) {
@@ -138,6 +145,16 @@ std::optional<uint32_t> GroupLeader::IdleAttempt(const Clique& clique) const {
     return std::nullopt;
   }
   return entry->second.attempt;
+}
+
+void GroupLeader::Drain(const Clique& clique, uint32_t attempt) {
+  auto entry = led_.find(clique);
+  if (entry == led_.end() || entry->second.state != Led::kOpen ||
+      entry->second.attempt != attempt) {
+    return;
+  }
+  entry->second.draining = true;
+  changed_.insert(clique);
 }
 
 void GroupLeader::Drop(const Clique& clique) {

@@ -42,7 +42,7 @@ class GroupLeader {
 
   // False if the pair waits already.
   bool Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
-           int32_t priority);
+           int32_t priority, bool direct = false);
   // Takes back what is left of a pair. False if nothing is.
   bool Remove(const Clique& clique, const PairName& pair);
 
@@ -51,6 +51,8 @@ class GroupLeader {
     std::vector<std::pair<Clique, uint32_t>> open;
     // Whose next group is due: ask for its lane, then Cut.
     std::vector<Clique> ask;
+    // Drained: end the attempt.
+    std::vector<std::pair<Clique, uint32_t>> close;
   };
   Due TakeDue(absl::Time now);
   // When TakeDue will have something because of time alone.
@@ -61,8 +63,9 @@ class GroupLeader {
   bool OnOpened(const Clique& clique, uint32_t attempt);
   // After EndAttempt: it could not be opened.
   void BackOff(absl::Time now, const Clique& clique);
-  // The lane was granted. None if all that waited was taken back, or the attempt has ended.
-  std::optional<Numbered> Cut(const Clique& clique);
+  // The lane was granted, and has so much room (see TransferBatcher). None if all that waited was
+  // taken back, or the attempt has ended.
+  std::optional<Numbered> Cut(const Clique& clique, uint64_t room = 0);
   // A group that was cut is over here.
   void OnOver(const Clique& clique);
 
@@ -70,6 +73,9 @@ class GroupLeader {
   bool EndAttempt(const Clique& clique, uint32_t attempt);
   // The attempt in use, if no group of it is on its way or could be: what an eviction may end.
   std::optional<uint32_t> IdleAttempt(const Clique& clique) const;
+  // No group is cut on this attempt any more: TakeDue names it when none is on its way. What waits
+  // goes on the next one.
+  void Drain(const Clique& clique, uint32_t attempt);
   // The follower is lost: nothing waits or asks any more, and the attempt has ended. What was cut
   // still is told by OnOver.
   void Drop(const Clique& clique);
@@ -83,6 +89,7 @@ class GroupLeader {
     uint32_t attempt = 1;
     enum { kClosed, kOpening, kOpen } state = kClosed;
     bool warm = false;  // wanted without a pair
+    bool draining = false;
     absl::Time not_before = absl::InfinitePast();
     absl::Duration backoff = kFirstBackoff;
     uint64_t number = 0;

@@ -40,7 +40,7 @@ struct Go {
   TransferId transfer;
   uint32_t attempt = 0;
   Route route = Route::kUnspecified;
-  uint64_t tag = 0;
+  uint64_t tag = 0;  // prepared, on nccl: of its bundle's name the destination's id
   int32_t priority = 0;
 };
 struct Done {
@@ -72,16 +72,27 @@ struct WarmComm {
   Clique clique;
 };
 
-// Destination to source, which leads their clique: the pair is ready, put it into groups.
+// Destination to source, which leads their clique: the pair is ready, put it into groups. `direct`:
+// both ends have it in one piece of memory.
 struct HandOver {
   TransferId transfer;
   int32_t priority = 0;
+  bool direct = false;
 };
 // Destination to source: what is in no group yet shall not be.
 struct TakeBack {
   TransferId transfer;
 };
-// Leader to follower: the next group, and the grant of the leader's lane.
+// Follower to leader: its end wants the next firing of this bundle. From the destination also how,
+// as in HandOver.
+struct Fire {
+  Clique clique;
+  PairName bundle;
+  int32_t priority = 0;
+  bool direct = false;
+};
+// Leader to follower: the next group, and the grant of the leader's lane. A firing is in groups of
+// its own.
 struct Group {
   Clique clique;
   uint32_t attempt = 0;
@@ -113,15 +124,17 @@ struct AttemptOver {
   uint64_t number = 0;
   absl::Status status;
 };
-// Follower to leader: end this attempt if it is idle, its communicator shall be closed.
+// Follower to leader: end this attempt if it is idle, its communicator shall be closed; if `busy`,
+// when its groups on the way are over.
 struct Evict {
   Clique clique;
   uint32_t attempt = 0;
+  bool busy = false;
 };
 
 using PeerMessage =
     std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver, TakeBack, Group,
-                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm>;
+                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm, Fire>;
 
 // What is said at once on a link, but for its hello.
 struct PeerEvents {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/cases.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -16,9 +14,9 @@
 #include "bench/cases.h"
 #include "bench/echo.h"
 #include "bench/gpu/bare_program.h"
+#include "bench/gpu/case_nccl.h"
 #include "bench/gpu/load.h"
 #include "bench/gpu/memory.h"
-#include "bench/gpu/nccl_copy.h"
 #include "bench/gpu/peer_copy.h"
 #include "bench/gpu/streams.h"
 #include "tools/ferryctl/format.h"
@@ -49,7 +47,11 @@ class Bench {
       if (name == "large") return BesideHosts(report);
       return name == "many" ? Many(report, 1000, 64 << 10, {}) : absl::OkStatus();
     }
-    if (route_ == FERRY_ROUTE_NCCL) return BesideNccl(name, report);
+    if (route_ == FERRY_ROUTE_NCCL) {
+      if (name == "sharing") return Sharing(report, 5000);
+      return MeasureBesideNccl(
+          settings_, driver_, name, [this] { return OpenPair(); }, report);
+    }
     if (name == "peers") return absl::OkStatus();  // rows of the others
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report, 2000);
@@ -115,53 +117,6 @@ class Bench {
     RETURN_IF_ERROR(gpus.Compare(bytes));
     Add(report, Named(tools::HumanSize(bytes)) + " TCP", "GB/s", tools::Median(between_gpus), false,
         0.9, "the same between host devices", tools::Median(between_hosts));
-    return absl::OkStatus();
-  }
-
-  // Raw NCCL in one process, which has no client to hear and none to tell.
-  absl::Status BesideNccl(absl::string_view name, Report& report) {
-    constexpr int kCtas = 16;  // as transfer.nccl.max_ctas is by default
-    constexpr uint64_t kMany = 1000, kTogether = 100;
-    constexpr uint64_t kGroup = uint64_t{64} << 20;  // no group of ours has more
-    if (name == "sharing") return Sharing(report, 5000);
-    if (name != "large" && name != "many" && name != "latency") return absl::OkStatus();
-    const char* const library = getenv("FERRY_NCCL_LIBRARY");
-    ASSIGN_OR_RETURN(const NcclApi* const api, LoadNccl(library == nullptr ? "" : library, {}));
-    const uint64_t count = name == "many" ? kMany : 1;
-    const uint64_t bytes = name == "large" ? settings_.large : name == "many" ? kSmall : 8;
-    const int rounds =
-        name == "latency" ? static_cast<int>(settings_.pings) / 10 : settings_.rounds;
-    NcclCopy raw(driver_, api);
-    RETURN_IF_ERROR(raw.Make(kCtas, count * bytes));
-    ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
-    RETURN_IF_ERROR(pair.MakeArenas(std::max<uint64_t>(count * bytes, 16)).status());
-    const uint64_t group = std::min(bytes, kGroup);
-    std::vector<absl::Duration> ours, theirs, in_groups;
-    for (int round = 0; round < rounds + 2; ++round) {
-      ASSIGN_OR_RETURN(const absl::Duration moved, pair.Run(count, bytes));
-      ASSIGN_OR_RETURN(const absl::Duration peer, raw.Copy(count, bytes, kTogether));
-      ASSIGN_OR_RETURN(const absl::Duration parts, raw.Copy(count * (bytes / group), group, 1));
-      if (round < 2) continue;  // communicators and contexts wake up
-      ours.push_back(moved);
-      theirs.push_back(peer);
-      in_groups.push_back(parts);
-    }
-    RETURN_IF_ERROR(pair.Compare(count * bytes));
-    const absl::Duration us = tools::Median(ours), them = tools::Median(theirs);
-    if (name == "large") {
-      Add(report, Named(tools::HumanSize(bytes) + " posted"), "GB/s",
-          tools::GigabytesPerSecond(bytes, us), false, 0.97, "ncclSend, ncclRecv",
-          tools::GigabytesPerSecond(bytes, them));
-      Add(report, Named(tools::HumanSize(bytes) + " posted"), "GB/s",
-          tools::GigabytesPerSecond(bytes, us), false, {}, "the same by 64 MiB",
-          tools::GigabytesPerSecond(bytes, tools::Median(in_groups)));
-    } else if (name == "many") {
-      Add(report, Named("1,000 x 64 KiB posted"), "ms", absl::ToDoubleMilliseconds(us), true, {},
-          "ncclSend, ncclRecv in groups of 100", absl::ToDoubleMilliseconds(them));
-    } else {
-      Add(report, Named("8 B posted, p50"), "us", absl::ToDoubleMicroseconds(us), true, {},
-          "ncclSend, ncclRecv", absl::ToDoubleMicroseconds(them));
-    }
     return absl::OkStatus();
   }
 

@@ -85,6 +85,39 @@ print('large', timed(lambda: b.copy_(a, non_blocking=True)))
 assert torch.equal(a, b.to('cuda:0'))
 )py";
 
+// What PyTorch's users write between two processes: 1,000 buffers, by NCCL.
+constexpr char kTorchExchange[] = R"py(
+import multiprocessing, os, statistics, time
+import torch, torch.distributed as dist
+def run(rank, port):
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))
+    torch.cuda.set_device(rank)
+    dist.init_process_group('nccl', rank=rank, world_size=2, device_id=torch.device('cuda', rank))
+    pieces = torch.randint(0, 256, (1000, 65536), dtype=torch.uint8, device='cuda')
+    act = dist.isend if rank == 0 else dist.irecv
+    took = []
+    for _ in range(8):
+        dist.barrier()
+        torch.cuda.synchronize()
+        begin = time.monotonic_ns()
+        for work in dist.batch_isend_irecv([dist.P2POp(act, piece, 1 - rank) for piece in pieces]):
+            work.wait()
+        torch.cuda.synchronize()
+        took.append((time.monotonic_ns() - begin) / 1e9)
+    if rank == 1:
+        print('exchange', statistics.median(took[2:]), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+import socket
+with socket.socket() as free:
+    free.bind(('127.0.0.1', 0))
+    port = free.getsockname()[1]
+other = multiprocessing.get_context('fork').Process(target=run, args=(1, port), daemon=True)
+other.start()
+run(0, port)
+other.join()
+)py";
+
 // "label seconds" lines of a Python program.
 std::map<std::string, double> Run(const char* name, const char* program, uint64_t large) {
   tools::SpawnOptions options;
@@ -141,6 +174,8 @@ GpuPeers MeasureGpuPeers(uint64_t large) {
   const auto torch = Run("PyTorch", kTorch, large);
   peers.torch_large = Find(torch, "large", bytes);
   peers.torch_many = Find(torch, "many", 0);
+  peers.torch_exchange_many =
+      Find(Run("PyTorch, two processes", kTorchExchange, large), "exchange", 0);
   return peers;
 }
 

@@ -93,6 +93,8 @@ struct Config {
       std::string library = "libnccl.so.2";     // a name or a path
       uint32_t max_ctas = 16;                   // of a communicator; 0: NCCL's own choice
       absl::Duration idle = absl::Minutes(10);  // a communicator that long unused is closed
+      // How long a group of large transfers may take; small ones wait behind two.
+      absl::Duration group_time = absl::Milliseconds(2);
       // NCCL's, as "NAME=value": over what the daemon was given.
       std::map<std::string, std::string> environment;
     } nccl;

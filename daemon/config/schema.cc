@@ -428,6 +428,7 @@ std::vector<ConfigField> MakeFields() {
   add(TextField("transfer.nccl.library", MEMBER(transfer.nccl.library), LibraryProblem));
   add(NumberField("transfer.nccl.max_ctas", 0, 64, MEMBER(transfer.nccl.max_ctas)));
   add(DurationField("transfer.nccl.idle", MEMBER(transfer.nccl.idle)));
+  add(DurationField("transfer.nccl.group_time", MEMBER(transfer.nccl.group_time)));
   add({"transfer.nccl.environment", ConfigField::Kind::kList, ReadNcclEnvironment,
        PrintNcclEnvironment});
   add(TextField("metrics.listen", MEMBER(metrics.listen), ListenProblem));

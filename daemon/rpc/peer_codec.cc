@@ -93,6 +93,7 @@ struct EventEncoder {
   void operator()(const HandOver& hand_over) {
     event.set_transfer(hand_over.transfer.value());
     event.mutable_hand_over()->set_priority(hand_over.priority);
+    event.mutable_hand_over()->set_direct(hand_over.direct);
   }
   void operator()(const TakeBack& take_back) {
     event.set_transfer(take_back.transfer.value());
@@ -107,6 +108,7 @@ struct EventEncoder {
       entry->set_to_low(chunk.pair.to_low);
       entry->set_offset(chunk.offset);
       entry->set_bytes(chunk.bytes);
+      entry->set_slot(chunk.pair.slot);
     }
   }
   void operator()(const Granted& granted) {
@@ -121,10 +123,22 @@ struct EventEncoder {
     SetName(over, over.number, event.mutable_attempt_over()->mutable_name());
     if (!over.status.ok()) ToProto(over.status, {}, event.mutable_attempt_over()->mutable_status());
   }
-  void operator()(const Evict& evict) { SetName(evict, 0, event.mutable_evict()->mutable_name()); }
+  void operator()(const Evict& evict) {
+    SetName(evict, 0, event.mutable_evict()->mutable_name());
+    event.mutable_evict()->set_busy(evict.busy);
+  }
   void operator()(const OpenComm& open) {
     SetName(open, 0, event.mutable_open_comm()->mutable_name());
     event.mutable_open_comm()->set_unique_id(open.unique_id);
+  }
+  void operator()(const Fire& fire) {
+    peer::v1::Fire* out = event.mutable_fire();
+    SetClique(fire.clique, out->mutable_clique());
+    out->set_to_low(fire.bundle.to_low);
+    out->set_batch(fire.bundle.transfer.value());
+    out->set_slot(fire.bundle.slot);
+    out->set_priority(fire.priority);
+    out->set_direct(fire.direct);
   }
   void operator()(const WarmComm& warm) {
     SetClique(warm.clique, event.mutable_warm_comm()->mutable_name()->mutable_clique());
@@ -219,18 +233,19 @@ absl::Status FailureFrom(const google::rpc::Status& proto) {
   return status.ok() ? Broken("a failure without a status") : status;
 }
 
-Clique CliqueFrom(const peer::v1::GroupName& name) {
-  return {GlobalDeviceId(name.clique().low_device_id()),
-          GlobalDeviceId(name.clique().high_device_id())};
+Clique CliqueFrom(const peer::v1::Clique& clique) {
+  return {GlobalDeviceId(clique.low_device_id()), GlobalDeviceId(clique.high_device_id())};
 }
+Clique CliqueFrom(const peer::v1::GroupName& name) { return CliqueFrom(name.clique()); }
 
 absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
   if (static_cast<size_t>(in.chunks_size()) > kMaxGroupChunks) return Broken("a group too large");
   Group group{CliqueFrom(in.name()), in.name().attempt(), in.name().number(), {}};
   group.chunks.reserve(in.chunks_size());
   for (const peer::v1::Chunk& chunk : in.chunks()) {
-    group.chunks.push_back(
-        {{chunk.to_low(), TransferId(chunk.transfer())}, chunk.offset(), chunk.bytes()});
+    group.chunks.push_back({{chunk.to_low(), TransferId(chunk.transfer()), chunk.slot()},
+                            chunk.offset(),
+                            chunk.bytes()});
   }
   return group;
 }
@@ -359,7 +374,8 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         frame.arenas_gone.push_back(ArenaId(event.arena_gone().arena_id()));
         break;
       case peer::v1::PeerEvent::kHandOver:
-        frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority())});
+        frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority()),
+                                          event.hand_over().direct()});
         break;
       case peer::v1::PeerEvent::kTakeBack:
         frame.messages.push_back(TakeBack{transfer});
@@ -394,8 +410,8 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
         break;
       }
       case peer::v1::PeerEvent::kEvict:
-        frame.messages.push_back(
-            Evict{CliqueFrom(event.evict().name()), event.evict().name().attempt()});
+        frame.messages.push_back(Evict{CliqueFrom(event.evict().name()),
+                                       event.evict().name().attempt(), event.evict().busy()});
         break;
       case peer::v1::PeerEvent::kOpenComm: {
         const peer::v1::OpenComm& open = event.open_comm();
@@ -407,6 +423,14 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
       case peer::v1::PeerEvent::kWarmComm:
         frame.messages.push_back(WarmComm{CliqueFrom(event.warm_comm().name())});
         break;
+      case peer::v1::PeerEvent::kFire: {
+        const peer::v1::Fire& fire = event.fire();
+        frame.messages.push_back(Fire{CliqueFrom(fire.clique()),
+                                      {fire.to_low(), TransferId(fire.batch()), fire.slot()},
+                                      PriorityFrom(fire.priority()),
+                                      fire.direct()});
+        break;
+      }
       case peer::v1::PeerEvent::STEP_NOT_SET:
         return Broken("an event without a step");
     }

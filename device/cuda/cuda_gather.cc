@@ -71,7 +71,7 @@ CudaGather::~CudaGather() {
   if (module_ != nullptr) api_.cuModuleUnload(module_);
 }
 
-absl::Status CudaGather::Launch(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces) {
+uint32_t CudaGather::Fill(size_t step, absl::Span<const CopyPiece> pieces) {
   GatherTask* const table = tables_ + step * most_tasks_;
   uint32_t count = 0;
   for (const CopyPiece& piece : pieces) {
@@ -82,14 +82,34 @@ absl::Status CudaGather::Launch(CUstream stream, size_t step, absl::Span<const C
                         std::min(kTaskBytes, piece.size - at)};
     }
   }
+  return count;
+}
+
+absl::Status CudaGather::Launch(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces) {
+  const uint32_t tasks = Fill(step, pieces);
   CUdeviceptr address = 0;
-  RETURN_IF_CUDA(api_, api_.cuMemHostGetDevicePointer(&address, table, 0), "find a table");
-  void* arguments[] = {&address, &count};
-  const auto blocks = static_cast<unsigned>(std::min<size_t>(count, kMostBlocks));
+  RETURN_IF_CUDA(api_, api_.cuMemHostGetDevicePointer(&address, tables_ + step * most_tasks_, 0),
+                 "find a table");
+  return LaunchTable(stream, address, tasks);
+}
+
+absl::StatusOr<uint32_t> CudaGather::Upload(CUstream stream, size_t step,
+                                            absl::Span<const CopyPiece> pieces, CUdeviceptr to) {
+  const uint32_t tasks = Fill(step, pieces);
+  RETURN_IF_CUDA(api_,
+                 api_.cuMemcpyAsync(to, reinterpret_cast<uintptr_t>(tables_ + step * most_tasks_),
+                                    tasks * sizeof(GatherTask), stream),
+                 "copy a table");
+  return tasks;
+}
+
+absl::Status CudaGather::LaunchTable(CUstream stream, CUdeviceptr table, uint32_t tasks) {
+  void* arguments[] = {&table, &tasks};
+  const auto blocks = static_cast<unsigned>(std::min<size_t>(tasks, kMostBlocks));
   RETURN_IF_CUDA(
       api_,
       api_.cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr),
-      absl::StrCat("gather ", pieces.size(), " pieces"));
+      absl::StrCat("gather by ", tasks, " tasks"));
   return absl::OkStatus();
 }
 

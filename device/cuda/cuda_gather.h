@@ -34,9 +34,15 @@ class CudaGather {
 
   // Launches; the table of `step` is free again when the launch is over.
   absl::Status Launch(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces);
+  // Queues that the table of `step` is copied to memory of the GPU, which has place for it: for
+  // LaunchTable, again and again. The table is free again when that is over. How many tasks it has.
+  absl::StatusOr<uint32_t> Upload(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces,
+                                  CUdeviceptr to);
+  absl::Status LaunchTable(CUstream stream, CUdeviceptr table, uint32_t tasks);
 
  private:
   explicit CudaGather(const CudaApi& api) : api_(api) {}
+  uint32_t Fill(size_t step, absl::Span<const CopyPiece> pieces);
 
   const CudaApi& api_;
   CUmodule module_ = nullptr;

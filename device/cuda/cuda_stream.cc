@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/cuda_stream.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,12 @@
 #include "device/cuda/cuda_gather.h"
 
 namespace ferry {
+
+namespace {
+
+uint64_t BytesOf(const CudaStream::Table& table) { return table.tasks * sizeof(GatherTask); }
+
+}  // namespace
 
 struct CudaStream::Parts {
   explicit Parts(const CudaApi& api) : api(api) {}
@@ -36,8 +44,11 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
   const std::string doing = absl::StrCat("make a stream on ", device.info().uuid_text());
   const CudaApi& api = device.api_;
   std::unique_ptr<CudaStream> made(new CudaStream(device));
-  ASSIGN_OR_RETURN(made->staging_,
-                   device.Map({MemoryKind::kCudaAllocate, options.staging_bytes}, {}));
+  ASSIGN_OR_RETURN(
+      made->memory_,
+      device.Map({MemoryKind::kCudaAllocate, options.staging_bytes + options.table_bytes}, {}));
+  made->table_bytes_ = options.table_bytes;
+  if (options.table_bytes > 0) made->free_[0] = options.table_bytes;
   device.MakeCurrent();
   Parts& parts = *made->parts_;
   int least = 0, greatest = 0;
@@ -49,7 +60,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
   }
   if (!options.kernel) return made;
   absl::StatusOr<std::unique_ptr<CudaGather>> gather =
-      CudaGather::Make(api, kMarks, kPieces + made->staging_->bytes() / CudaGather::kTaskBytes + 1);
+      CudaGather::Make(api, kMarks, kPieces + made->staging_bytes() / CudaGather::kTaskBytes + 1);
   if (gather.ok()) {
     parts.gather = *std::move(gather);
   } else {
@@ -60,7 +71,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
 }
 
 CudaStream::~CudaStream() {
-  if (staging_ == nullptr) return;
+  if (memory_ == nullptr) return;
   MakeCurrent();
   parts_.reset();  // before the context may go
 }
@@ -84,6 +95,47 @@ absl::Status CudaStream::Copy(absl::Span<const CopyPiece> pieces) {
         absl::StrCat("copy ", pieces.size(), " pieces"));
   }
   return Mark();
+}
+
+uint64_t CudaStream::AddressOf(const Table& table) const {
+  return reinterpret_cast<uintptr_t>(memory_->data()) + staging_bytes() + table.offset;
+}
+
+absl::StatusOr<std::optional<CudaStream::Table>> CudaStream::MakeTable(
+    absl::Span<const CopyPiece> pieces) {
+  FERRY_CHECK(room() && pieces.size() <= kPieces);
+  if (parts_->gather == nullptr) return std::nullopt;
+  Table table;
+  table.tasks = static_cast<uint32_t>(CudaGather::TasksOf(pieces));
+  const auto place = std::find_if(free_.begin(), free_.end(),
+                                  [&](const auto& hole) { return hole.second >= BytesOf(table); });
+  if (place == free_.end()) return std::nullopt;
+  table.offset = place->first;
+  const uint64_t left = place->second - BytesOf(table);
+  free_.erase(place);
+  if (left > 0) free_[table.offset + BytesOf(table)] = left;
+  RETURN_IF_ERROR(
+      parts_->gather->Upload(parts_->stream, marked_ % kMarks, pieces, AddressOf(table)).status());
+  RETURN_IF_ERROR(Mark());
+  return table;
+}
+
+void CudaStream::FreeTable(const Table& table) {
+  auto hole = free_.emplace(table.offset, BytesOf(table)).first;
+  if (const auto next = std::next(hole);
+      next != free_.end() && hole->first + hole->second == next->first) {
+    hole->second += next->second;
+    free_.erase(next);
+  }
+  if (hole == free_.begin()) return;
+  if (const auto before = std::prev(hole); before->first + before->second == hole->first) {
+    before->second += hole->second;
+    free_.erase(hole);
+  }
+}
+
+absl::Status CudaStream::Copy(const Table& table) {
+  return parts_->gather->LaunchTable(parts_->stream, AddressOf(table), table.tasks);
 }
 
 absl::Status CudaStream::Zero(std::byte* begin, size_t bytes) {

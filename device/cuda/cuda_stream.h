@@ -9,7 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +31,12 @@ class CudaStream {
   struct Options {
     uint64_t staging_bytes = 0;  // not 0
     bool kernel = true;          // else, or where it cannot be had, pieces are copied one by one
+    uint64_t table_bytes = 0;    // of the GPU's memory, for MakeTable
+  };
+  // A copy of pieces that is queued again and again, described in the GPU's memory.
+  struct Table {
+    uint64_t offset = 0;
+    uint32_t tasks = 0;
   };
   static absl::StatusOr<std::unique_ptr<CudaStream>> Make(CudaDevice& device, Options options);
   ~CudaStream();
@@ -36,8 +44,8 @@ class CudaStream {
   // For a thread that calls a vendor library next.
   void MakeCurrent() const;
   void* handle() const;  // CUstream
-  std::byte* staging() const { return staging_->data(); }
-  uint64_t staging_bytes() const { return staging_->bytes(); }
+  std::byte* staging() const { return memory_->data(); }
+  uint64_t staging_bytes() const { return memory_->bytes() - table_bytes_; }
 
   // Whether one more mark can be made.
   bool room() const { return marked_ - reached_ < kMarks; }
@@ -45,7 +53,13 @@ class CudaStream {
   // most staging_bytes.
   absl::Status Copy(absl::Span<const CopyPiece> pieces);
   absl::Status Mark();
-  // Queues, without a mark.
+  // For as many pieces as one Copy; ends with a mark too. None if there is no kernel, or no place
+  // left.
+  absl::StatusOr<std::optional<Table>> MakeTable(absl::Span<const CopyPiece> pieces);
+  // When nothing that was queued needs it any more.
+  void FreeTable(const Table& table);
+  // Queue, without a mark.
+  absl::Status Copy(const Table& table);
   absl::Status Zero(std::byte* begin, size_t bytes);
   // How many marks were made, and how many of them are reached, as this call finds.
   uint64_t marked() const { return marked_; }
@@ -58,9 +72,12 @@ class CudaStream {
  private:
   struct Parts;
   explicit CudaStream(CudaDevice& device);
+  uint64_t AddressOf(const Table& table) const;
 
   CudaDevice& device_;
-  std::unique_ptr<DeviceMemory> staging_;  // holds the context
+  std::unique_ptr<DeviceMemory> memory_;  // staging, and behind it tables; holds the context
+  uint64_t table_bytes_ = 0;
+  std::map<uint64_t, uint64_t> free_;  // of the tables' memory: how long, by offset
   std::unique_ptr<Parts> parts_;
   uint64_t marked_ = 0;
   uint64_t reached_ = 0;

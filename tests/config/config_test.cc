@@ -134,7 +134,7 @@ transfer:
   choose: order
   deadline: 1500ms
   ucx: { library: /opt/ucx/libucp.so.0, shm_tls: "", net_tls: tcp, net_devices: "eth0,\"odd\"", direct: false, staging: 16MiB }
-  nccl: { library: /opt/libnccl.so.2, max_ctas: 0, idle: 1m, environment: { NCCL_IB_HCA: "a,b" } }
+  nccl: { library: /opt/libnccl.so.2, max_ctas: 0, idle: 1m, group_time: 3ms, environment: { NCCL_IB_HCA: "a,b" } }
 metrics: { listen: "127.0.0.1:9100" }
 log: { level: debug, format: json }
 drain: { timeout: 2m }
@@ -173,6 +173,7 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.transfer.nccl.library, "/opt/libnccl.so.2");
   EXPECT_EQ(config.transfer.nccl.max_ctas, 0u);
   EXPECT_EQ(config.transfer.nccl.idle, absl::Minutes(1));
+  EXPECT_EQ(config.transfer.nccl.group_time, absl::Milliseconds(3));
   EXPECT_THAT(config.transfer.nccl.environment, ElementsAre(testing::Pair("NCCL_IB_HCA", "a,b")));
   EXPECT_EQ(config.transfer.ucx.net_devices, "eth0,\"odd\"");
   EXPECT_EQ(config.transfer.ucx.library, "/opt/ucx/libucp.so.0");

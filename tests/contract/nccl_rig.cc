@@ -32,7 +32,7 @@ NcclRig::NcclRig(uint64_t arena_bytes) : Rig(arena_bytes, {true, true}) {
                          OnOver(end, over);
                        },
                        [](Communicator*, absl::Status why) { ADD_FAILURE() << why; }});
-    auto stream = CudaStream::Make(*gpus_[end], {NcclTransport::kStagingBytes});
+    auto stream = CudaStream::Make(*gpus_[end], NcclTransport::kStream);
     FERRY_CHECK(stream.ok());
     lane(end).RunAndWait([&] { transports_[end]->SetStream(*std::move(stream)); });
   }

@@ -80,7 +80,8 @@ class NodeA {
         AnswerGroup(step[0]);
         break;
       case 'V':
-        engine_.EvictCommunicator(now_, {GlobalDeviceId(step[0] % 2), GlobalDeviceId(2)});
+        engine_.EvictCommunicator(now_, {GlobalDeviceId(step[0] % 2), GlobalDeviceId(2)},
+                                  step[0] >= 128);
         break;
       case 'X':
         LoseLink();

@@ -16,7 +16,7 @@ int Set() {
     setenv("FERRY_NCCL_LIBRARY", FAKE_NCCL_LIBRARY, 0);
   }
   // GPUs of this test's own: daemons lock them by UUID, and tests run side by side.
-  const std::string settings = "devices=3;memory_mib=2048;seed=" + std::to_string(getpid());
+  const std::string settings = "devices=4;memory_mib=2048;seed=" + std::to_string(getpid());
   return setenv("FERRY_FAKE_CUDA", settings.c_str(), 0);
 }
 [[maybe_unused]] const int kSet = Set();

@@ -7,61 +7,13 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "tests/gpu/gpu_fixture.h"
+#include "tests/gpu/nccl_fixture.h"
 #include "tests/support/await.h"
 
 namespace ferry::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr uint64_t kNcclBytes = 3 * kMiB + 17;
-
-class MultiGpuNcclTest : public GpuTest {
- protected:
-  // Each daemon has a host device and a GPU; their ids follow.
-  bool StartDaemons(int nodes, ClusterOptions options = {}) {
-    if (!Need(nodes)) return false;
-    StartNodes(nodes, nodes, std::move(options));
-    return true;
-  }
-  // Node a's NCCL does what `faults` say, node b's is well, or does as `others` say.
-  bool StartWithFaults(const std::string& faults, ClusterOptions options = {},
-                       const std::string& others = "") {
-    if (driver_ != nullptr && !fake()) {
-      [&] { GTEST_SKIP() << "NEEDS the fake NCCL, which fails where a test wants it"; }();
-      return false;
-    }
-    for (const std::string& settings : {faults, others}) {
-      options.launchers.push_back({"/usr/bin/env", absl::StrCat("FERRY_FAKE_NCCL=", settings)});
-    }
-    return StartDaemons(2, std::move(options));
-  }
-  static PostOptions Nccl() {
-    PostOptions options;
-    options.route = FERRY_ROUTE_NCCL;
-    return options;
-  }
-  void ExpectMoves(End& from, End& to, const PostOptions& options = Nccl(),
-                   uint64_t bytes = kNcclBytes) {
-    const std::string key = absl::StrCat("key-", ++keys_);
-    Fill(from.arena, 0, bytes, keys_);
-    Fill(to.arena, 0, bytes, keys_ + 1000);
-    Batch receive = Receive(to, from, key, {to.arena.Range(0, bytes)}, options);
-    Batch send = Send(from, to, key, {from.arena.Range(0, bytes)}, options);
-    ASSERT_THAT(receive.Wait(kSoon), IsOk());
-    ASSERT_THAT(send.Wait(kSoon), IsOk());
-    ASSERT_TRUE(Has(to.arena, 0, bytes, keys_));
-  }
-  uint32_t AttemptAt(size_t i) {
-    const auto comms = node(i).admin().Comms();
-    return comms.comms_size() == 0 ? 0 : comms.comms(comms.comms_size() - 1).attempt();
-  }
-  std::string Gate(const char* name) { return gates_ / name; }
-
-  TemporaryDirectory gates_;
-  uint64_t keys_ = 0;
-};
 
 TEST_F(MultiGpuNcclTest, OneCommunicatorServesBothDirectionsAndManyBatches) {
   if (!StartDaemons(2)) return;
@@ -150,6 +102,40 @@ TEST_F(MultiGpuNcclTest, CrossedPairsOfThreeDaemons) {
     }
   }
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(node(i).admin().CountComms("open"), 2u);
+}
+
+TEST_F(MultiGpuNcclTest, CrossedPairsOfFourDaemonsWithRoomForTwoCommunicators) {
+  ClusterOptions options;
+  // Each GPU has three cliques.
+  options.limits = fake() ? "comm_bytes_per_gpu: 20MiB" : "comm_bytes_per_gpu: 300MiB";
+  if (!StartDaemons(4, options)) return;
+  std::vector<End> ends;
+  for (size_t i = 0; i < 4; ++i) ends.push_back(Open(i, 0, 5 * kNcclBytes));
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < 4; ++i) Fill(ends[i].arena, 0, kNcclBytes, 10 * round + i);
+    std::vector<Batch> batches;
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t j = 0; j < 4; ++j) {
+        if (i == j) continue;
+        const std::string key = absl::StrCat(i, "-", j);
+        batches.push_back(
+            Send(ends[i], ends[j], key, {ends[i].arena.Range(0, kNcclBytes)}, Nccl()));
+        batches.push_back(Receive(ends[j], ends[i], key,
+                                  {ends[j].arena.Range(kNcclBytes * (1 + i), kNcclBytes)}, Nccl()));
+      }
+    }
+    for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t j = 0; j < 4; ++j) {
+        if (i == j) continue;
+        ASSERT_TRUE(Has(ends[j].arena, kNcclBytes * (1 + i), kNcclBytes, 10 * round + i));
+      }
+    }
+    // Idle ones go until two are left.
+    for (size_t i = 0; i < 4; ++i) {
+      ASSERT_TRUE(Await([&] { return node(i).admin().CountComms("open") <= 2; }));
+    }
+  }
 }
 
 TEST_F(MultiGpuNcclTest, OperatorsWarmEvictAndAbort) {

@@ -289,8 +289,9 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuPreparedTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuPreparedTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuUcx,
-                                           kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuNccl,
+                                           kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx,
+                                           kGpuToHostUcx),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuBothWaysTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),

@@ -34,6 +34,15 @@ class CommCacheTest : public testing::Test {
     cache_.OnLaunch(now_, id, 7);
     cache_.OnOver(now_, id);
   }
+  // Of idle ones.
+  std::vector<Clique> Evict(absl::Time now) {
+    std::vector<Clique> cliques;
+    for (const auto& [clique, busy] : cache_.TakeToEvict(now)) {
+      EXPECT_FALSE(busy);
+      cliques.push_back(clique);
+    }
+    return cliques;
+  }
   void Later() { now_ += absl::Milliseconds(1); }
 
   CommCache cache_{100, absl::Minutes(10)};
@@ -88,18 +97,18 @@ TEST_F(CommCacheTest, WhatFailedIsShownUntilTheNextAttempt) {
 
 TEST_F(CommCacheTest, BeyondItsBytesTheLeastRecentlyUsedIdleOneGoes) {
   const CommCache::Id a = Opened(5), b = Opened(6);
-  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
+  EXPECT_THAT(Evict(now_), IsEmpty());
   EXPECT_FALSE(cache_.beyond());
   Use(a);
   const CommCache::Id c = Opened(7);
-  EXPECT_THAT(cache_.TakeToEvict(now_), ElementsAre(CliqueTo(6)));
+  EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(6)));
   EXPECT_TRUE(cache_.beyond());
-  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());  // it was asked for
+  EXPECT_THAT(Evict(now_), IsEmpty());  // it was asked for
   EXPECT_LE(cache_.NextEviction(), now_ + absl::Milliseconds(100));
-  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Milliseconds(100)), ElementsAre(CliqueTo(6)));
+  EXPECT_THAT(Evict(now_ + absl::Milliseconds(100)), ElementsAre(CliqueTo(6)));
   cache_.OnEnding(b, "");
   cache_.OnGone(b);
-  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
+  EXPECT_THAT(Evict(now_), IsEmpty());
   EXPECT_FALSE(cache_.beyond());
   EXPECT_EQ(cache_.List().back().clique, CliqueTo(7));
   (void)c;
@@ -109,29 +118,68 @@ TEST_F(CommCacheTest, OneThatIsBeingOpenedCounts) {
   Opened(5);
   Opened(6);
   Open(7);
-  EXPECT_THAT(cache_.TakeToEvict(now_), ElementsAre(CliqueTo(5)));
+  EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(5)));
+}
+
+TEST_F(CommCacheTest, WhatHasNoRoomWaitsItsTurn) {
+  const CommCache::Id first = Open(4);
+  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(first));  // whatever it takes
+  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());
+  cache_.OnOpened(now_, first, 40, absl::Milliseconds(60));
+  const CommCache::Id a = Open(5), b = Open(6), c = Open(7);
+  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(a));
+  EXPECT_EQ(cache_.List().at(2).state, CommState::kWaiting);
+  cache_.OnOpened(now_, a, 40, absl::Milliseconds(60));
+  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());
+  EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(4)));  // though the others are not used either
+  cache_.OnEnding(first, "");
+  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());  // its memory is not back
+  EXPECT_THAT(Evict(now_ + absl::Milliseconds(200)), IsEmpty());
+  cache_.OnGone(first);
+  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(b));
+  cache_.OnEnding(b, "it could not be opened");
+  cache_.OnGone(b);
+  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(c));
+}
+
+TEST_F(CommCacheTest, ABusyOneGoesForOneThatWaitsWhenItHadItsTurn) {
+  const CommCache::Id a = Opened(5), b = Opened(6);
+  cache_.OnLaunch(now_, a, 1);
+  Later();
+  cache_.OnLaunch(now_, b, 1);
+  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(1)), IsEmpty());  // nobody waits
+  const CommCache::Id c = Open(7);
+  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());
+  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
+  const absl::Time turn = now_ + CommCache::kTurn;
+  EXPECT_LE(cache_.NextEviction(), turn);
+  EXPECT_THAT(cache_.TakeToEvict(turn), ElementsAre(std::make_pair(CliqueTo(5), true)));
+  cache_.OnOver(turn, a);
+  cache_.OnEnding(a, "");
+  cache_.OnGone(a);
+  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(c));
 }
 
 TEST_F(CommCacheTest, WhatIsUsedStaysAndSoDoesTheLastOne) {
   const CommCache::Id a = Opened(5, 400);
-  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
+  EXPECT_THAT(Evict(now_), IsEmpty());
   const CommCache::Id b = Opened(6, 400);
   cache_.OnLaunch(now_, a, 1);
-  EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());  // b was used last
+  EXPECT_THAT(Evict(now_), IsEmpty());  // b was used last
   Later();
   cache_.OnOver(now_, a);
-  EXPECT_THAT(cache_.TakeToEvict(now_), ElementsAre(CliqueTo(6)));
+  EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(6)));
   (void)b;
 }
 
 TEST_F(CommCacheTest, WhatNobodyUsesGoes) {
   const CommCache::Id a = Opened(5);
   EXPECT_EQ(cache_.NextEviction(), now_ + absl::Minutes(10));
-  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(9)), IsEmpty());
+  EXPECT_THAT(Evict(now_ + absl::Minutes(9)), IsEmpty());
   now_ += absl::Minutes(9);
   Use(a);
-  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(9)), IsEmpty());
-  EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(10)), ElementsAre(CliqueTo(5)));
+  EXPECT_THAT(Evict(now_ + absl::Minutes(9)), IsEmpty());
+  EXPECT_THAT(Evict(now_ + absl::Minutes(10)), ElementsAre(CliqueTo(5)));
 }
 
 }  // namespace

@@ -39,7 +39,30 @@ class TwoRanks {
                 MutexLock lock(mutex_);
                 failed_.push_back(std::move(why));
                 came_.notify_all();
+              },
+              [this](std::vector<OpResult> results) {
+                MutexLock lock(mutex_);
+                for (OpResult& result : results) {
+                  EXPECT_TRUE(armed_.emplace(result.transfer, std::move(result.status)).second);
+                }
+                came_.notify_all();
+              },
+              [this](uint64_t bundle) {
+                MutexLock lock(mutex_);
+                ++wanted_[bundle];
+                came_.notify_all();
               }};
+    }
+    // Until so many firings of a bundle were wanted.
+    void AwaitWanted(uint64_t bundle, uint64_t firings) {
+      MutexLock lock(mutex_);
+      while (wanted_[bundle] < firings) came_.wait(mutex_);
+      EXPECT_EQ(wanted_[bundle], firings);
+    }
+    absl::Status AwaitArmed(TransferId transfer) {
+      MutexLock lock(mutex_);
+      while (!armed_.contains(transfer)) came_.wait(mutex_);
+      return armed_[transfer];
     }
     absl::Status Await(uint64_t group) {
       MutexLock lock(mutex_);
@@ -61,6 +84,8 @@ class TwoRanks {
     std::condition_variable_any came_;
     std::map<uint64_t, absl::Status> over_ ABSL_GUARDED_BY(mutex_);
     std::vector<absl::Status> failed_ ABSL_GUARDED_BY(mutex_);
+    std::map<TransferId, absl::Status> armed_ ABSL_GUARDED_BY(mutex_);
+    std::map<uint64_t, uint64_t> wanted_ ABSL_GUARDED_BY(mutex_);
   };
 
   explicit TwoRanks(uint64_t arena_bytes) : api_(**LoadNccl(FAKE_NCCL_LIBRARY, {})) {
@@ -74,7 +99,7 @@ class TwoRanks {
       arenas_[end] = *std::move(arena);
       lanes_[end] = std::make_unique<Lane>(end == 0 ? "lane-0" : "lane-1", Lane::DefaultSpin());
       transports_[end] = std::make_unique<NcclTransport>(*lanes_[end], answers_[end].Hooks());
-      auto stream = CudaStream::Make(*gpus_[end], {NcclTransport::kStagingBytes});
+      auto stream = CudaStream::Make(*gpus_[end], NcclTransport::kStream);
       FERRY_CHECK(stream.ok());
       lanes_[end]->RunAndWait([&] { transports_[end]->SetStream(*std::move(stream)); });
     }
@@ -123,6 +148,19 @@ class TwoRanks {
     lanes_[end]->RunAndWait([&] {
       transports_[end]->Launch({group, communicators_[end].get(), std::move(parts)});
     });
+  }
+
+  // Of a firing.
+  void LaunchFiring(int end, uint64_t group, GroupOp::Firing firing) {
+    lanes_[end]->RunAndWait([&] {
+      transports_[end]->Launch({group, communicators_[end].get(), {}, firing});
+    });
+  }
+  void Arm(int end, std::vector<BundleHalf> halves) {
+    lanes_[end]->RunAndWait([&] { transports_[end]->Arm(std::move(halves)); });
+  }
+  void Abort(int end, TransferId transfer, const absl::Status& why) {
+    lanes_[end]->RunAndWait([&] { transports_[end]->Abort(transfer, 1, why); });
   }
 
   const NcclApi& api() const { return api_; }

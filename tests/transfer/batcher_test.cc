@@ -64,10 +64,8 @@ TEST(TransferBatcherTest, SessionsTakeTurnsWhateverTheyHaveWaiting) {
   const uint64_t other = MakeTransferId(SessionId(7), 1).value();
   for (uint64_t id : {1, 2}) batcher.Add(kNow, Pair(id), 1000, 0);
   batcher.Add(kNow, Pair(other), 1000, 0);
-  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 20), Part(other, 0, 20), Part(1, 20, 20),
-                                         Part(other, 20, 20)));
-  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 40, 20), Part(other, 40, 20), Part(1, 60, 20),
-                                         Part(other, 60, 20)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 60), Part(other, 0, 40)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(other, 40, 60), Part(1, 60, 40)));
 }
 
 TEST(TransferBatcherTest, TheTwoDaemonsSessionsOfOneNumberAreTwo) {
@@ -75,8 +73,65 @@ TEST(TransferBatcherTest, TheTwoDaemonsSessionsOfOneNumberAreTwo) {
   const PairName back{true, TransferId(1)};
   for (uint64_t id : {1, 2}) batcher.Add(kNow, Pair(id), 1000, 0);
   batcher.Add(kNow, back, 1000, 0);
-  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 20), Chunk{back, 0, 20}, Part(1, 20, 20),
-                                         Chunk{back, 20, 20}));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 60), Chunk{back, 0, 40}));
+}
+
+TEST(TransferBatcherTest, WhatIsDirectHasAllTheRoomThereIs) {
+  TransferBatcher batcher(kSmallOptions);
+  batcher.Add(kNow, Pair(1), 1000, 0, /*direct=*/true);
+  EXPECT_THAT(batcher.Cut(500), ElementsAre(Part(1, 0, 500)));
+  EXPECT_THAT(batcher.Cut(50), ElementsAre(Part(1, 500, 100)));  // never less than staging holds
+  batcher.Add(kNow, Pair(2), 1000, 0);
+  EXPECT_THAT(batcher.Cut(1000), ElementsAre(Part(1, 600, 400), Part(2, 0, 100)));
+  EXPECT_THAT(batcher.Cut(1000), ElementsAre(Part(2, 100, 100)));
+}
+
+TEST(TransferBatcherTest, AGroupWithSmallOnesIsShort) {
+  TransferBatcher batcher(kSmallOptions);
+  batcher.Add(kNow, Pair(1), 1000, 0, /*direct=*/true);
+  batcher.Add(kNow, Pair(2), 20, 0, /*direct=*/true);  // too small to be that
+  EXPECT_THAT(batcher.Cut(1000), ElementsAre(Part(2, 0, 20), Part(1, 0, 80)));
+}
+
+TEST(TransferBatcherTest, ADirectOneLeavesNothingThatIsTooSmallToGoAlone) {
+  TransferBatcher batcher(kSmallOptions);
+  batcher.Add(kNow, Pair(1), 119, 0, /*direct=*/true);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 119)));
+  batcher.Add(kNow, Pair(2), 125, 0, /*direct=*/true);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 0, 100)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 100, 25)));
+}
+
+TEST(TransferBatcherTest, AFiringGoesAloneAndTakesTurnsWithAllOthers) {
+  TransferBatcher batcher(kSmallOptions);
+  const PairName firing{false, TransferId(9), 1};
+  EXPECT_FALSE(batcher.Full());
+  batcher.Add(kNow, firing, 250, 0);
+  EXPECT_TRUE(batcher.Full());  // it waits for no company
+  EXPECT_THAT(batcher.Cut(1000), ElementsAre(Chunk{firing, 0, 100}));
+  batcher.Add(kNow, Pair(1), 10, 0);
+  batcher.Add(kNow, Pair(2), 200, 0);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(1, 0, 10), Part(2, 0, 90)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Chunk{firing, 100, 100}));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 90, 100)));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Chunk{firing, 200, 50}));
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 190, 10)));
+  batcher.Add(kNow, firing, 0, 0);
+  EXPECT_THAT(batcher.Cut(), ElementsAre(Chunk{firing, 0, 0}));
+  EXPECT_TRUE(batcher.empty());
+}
+
+TEST(TransferBatcherTest, ADirectFiringIsLongUnlessSmallOnesWait) {
+  TransferBatcher batcher(kSmallOptions);
+  const PairName firing{false, TransferId(9), 1};
+  batcher.Add(kNow, firing, 1000, 0, /*direct=*/true);
+  EXPECT_THAT(batcher.Cut(500), ElementsAre(Chunk{firing, 0, 500}));
+  batcher.Add(kNow, Pair(1), 10, 0);
+  batcher.Cut();
+  batcher.Add(kNow, Pair(2), 10, 0);
+  EXPECT_THAT(batcher.Cut(500), ElementsAre(Chunk{firing, 500, 100}));
+  EXPECT_TRUE(batcher.Remove(firing));
+  EXPECT_THAT(batcher.Cut(500), ElementsAre(Part(2, 0, 10)));
 }
 
 TEST(TransferBatcherTest, EveryByteIsCutOnceUnlessItIsRemoved) {

@@ -101,8 +101,8 @@ TEST_F(EngineGroupTest, ALargeTransferTravelsInChunksTwoDeep) {
   const auto [send, receive] = Pair("large", false, 25'000);
   two_.Run();
   EXPECT_THAT(Groups(kA), SizeIs(2));
-  EXPECT_EQ(Groups(kA)[0].chunks[0].bytes, 10'000u);
-  EXPECT_EQ(Groups(kA)[1].chunks[0].offset, 10'000u);
+  EXPECT_EQ(Groups(kA)[0].chunks[0].bytes, 8192u);
+  EXPECT_EQ(Groups(kA)[1].chunks[0].offset, 8192u);
   two_.Advance(absl::Milliseconds(3));
   Done(kA);
   EXPECT_THAT(Groups(kB), SizeIs(2));  // the third waits for the follower's lane
@@ -111,6 +111,56 @@ TEST_F(EngineGroupTest, ALargeTransferTravelsInChunksTwoDeep) {
   for (int node : {kA, kA, kB, kB}) Done(node);
   EXPECT_TRUE(two_.StatusOf(kA, send).ok());
   EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  two_.ExpectNothingLeft();
+}
+
+// What was measured says how long a group may be.
+TEST_F(EngineGroupTest, LargeOnesInOnePieceTravelInLongGroups) {
+  Pair("measured", false, 10'000);
+  two_.Run();
+  two_.Advance(absl::Milliseconds(1));  // 10 MB/s: 20'000 bytes in the time of a group
+  for (int node : {kA, kB}) Done(node);
+  const auto [send, receive] = Pair("large", false, 70'000);
+  two_.Run();
+  ASSERT_THAT(Groups(kA), SizeIs(3));
+  for (int i : {1, 2}) {
+    ASSERT_THAT(Groups(kA)[i].chunks, SizeIs(1));
+    EXPECT_EQ(Groups(kA)[i].chunks[0].bytes, 5 * 4096u);  // a quarter, in chunks
+  }
+  Pair("small", false, 10);
+  two_.Run();
+  two_.Advance(absl::Milliseconds(3));
+  for (int node : {kA, kB}) Done(node);
+  ASSERT_THAT(Groups(kA), SizeIs(4));
+  ASSERT_THAT(Groups(kA)[3].chunks, SizeIs(2));  // which is short
+  EXPECT_EQ(Groups(kA)[3].chunks[1].bytes, 8192u);
+  while (answered_[kB] < Groups(kB).size()) {
+    for (int node : {kA, kB}) Done(node);
+  }
+  EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, LargeOnesInSeveralPiecesHaveNoMoreThanCanBeStaged) {
+  Pair("measured", false, 10'000);
+  two_.Run();
+  two_.Advance(absl::Milliseconds(1));
+  for (int node : {kA, kB}) Done(node);
+  for (const Side cut : {Side::kSend, Side::kReceive}) {
+    for (const Side side : {Side::kSend, Side::kReceive}) {
+      TransferSpec spec = SpecOf(side, "cut", 0, 2, 20'000);
+      if (side == cut) {
+        spec.layout = Layout({{ArenaId(10), 0, 10'000}, {ArenaId(10), 15'000, 10'000}});
+      }
+      two_.Post(spec);
+    }
+    two_.Run();
+    EXPECT_EQ(Groups(kA).back().chunks[0].bytes, 10'000u);
+    while (answered_[kB] < Groups(kB).size()) {
+      for (int node : {kA, kB}) Done(node);
+    }
+  }
   two_.ExpectNothingLeft();
 }
 
@@ -353,6 +403,40 @@ TEST_F(EngineGroupTest, AnIdleCommunicatorIsEvictedFromEitherEnd) {
       EXPECT_TRUE(Ends(end).back().status.ok());
       EXPECT_EQ(Ends(end).back().attempt, before + 1);
     }
+  }
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, ABusyCommunicatorIsEvictedWhenItsGroupsAreOver) {
+  const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
+  uint32_t attempt = 0;
+  for (int node : {kA, kB}) {
+    const auto [send, receive] = Pair("large", false, 25'000);
+    two_.Run();
+    ++attempt;
+    two_.engine(node).EvictCommunicator(two_.now, clique, /*busy=*/true);
+    two_.Run();
+    two_.Advance(absl::Milliseconds(3));
+    const size_t before = Ends(kA).size(), launched = Groups(kA).size();
+    while (answered_[kA] < launched) {
+      EXPECT_THAT(Ends(kA), SizeIs(before));
+      EXPECT_THAT(Groups(kA), SizeIs(launched));  // none is cut meanwhile
+      for (int end : {kA, kB}) Done(end);
+    }
+    for (int end : {kA, kB}) {
+      ASSERT_THAT(Ends(end), SizeIs(before + 1));
+      EXPECT_TRUE(Ends(end).back().status.ok());
+      EXPECT_EQ(Ends(end).back().attempt, attempt);
+    }
+    ++attempt;
+    while (answered_[kA] < Groups(kA).size()) {
+      EXPECT_EQ(Groups(kA).back().attempt, attempt);
+      for (int end : {kA, kB}) Done(end);
+    }
+    EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+    EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+    two_.engine(kA).EvictCommunicator(two_.now, clique);
+    two_.Run();
   }
   two_.ExpectNothingLeft();
 }

@@ -13,6 +13,8 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 
 const char* CommStateName(CommState state) {
   switch (state) {
+    case CommState::kWaiting:
+      return "waiting";
     case CommState::kOpening:
       return "opening";
     case CommState::kOpen:
@@ -34,16 +36,45 @@ CommCache::Id CommCache::Open(absl::Time now, const CommRow& row) {
   }
   Entry entry;
   static_cast<CommRow&>(entry) = row;
-  entry.state = CommState::kOpening;
+  entry.state = CommState::kWaiting;
   entry.since = entry.last_used = now;
   entries_.emplace(next_, std::move(entry));
   return next_++;
 }
 
+absl::btree_map<GlobalDeviceId, uint64_t> CommCache::Used() const {
+  absl::btree_map<GlobalDeviceId, uint64_t> used;
+  for (const auto& [id, entry] : entries_) {
+    used[entry.device] += entry.state == CommState::kOpening ? expected_ : entry.bytes;
+  }
+  return used;
+}
+
+std::vector<CommCache::Id> CommCache::TakeToOpen() {
+  std::vector<Id> open;
+  absl::btree_map<GlobalDeviceId, uint64_t> used = Used();
+  absl::btree_map<GlobalDeviceId, bool> full, taken;
+  for (const auto& [id, entry] : entries_) {
+    taken[entry.device] |= entry.state != CommState::kWaiting && entry.state != CommState::kFailed;
+  }
+  for (auto& [id, entry] : entries_) {  // as they came
+    if (entry.state != CommState::kWaiting || full[entry.device]) continue;
+    if (taken[entry.device] && used[entry.device] + expected_ > bytes_per_device_) {
+      full[entry.device] = true;
+      continue;
+    }
+    taken[entry.device] = true;
+    used[entry.device] += expected_;
+    entry.state = CommState::kOpening;
+    open.push_back(id);
+  }
+  return open;
+}
+
 void CommCache::OnOpened(absl::Time now, Id id, uint64_t bytes, absl::Duration took) {
   Entry& entry = entries_.at(id);
   entry.state = CommState::kOpen;
-  entry.last_used = now;
+  entry.last_used = entry.opened = now;
   entry.bytes = bytes;
   entry.open_took = took;
   expected_ = bytes;
@@ -88,31 +119,45 @@ void CommCache::OnGone(Id id) {
   entry.bytes = 0;
 }
 
-std::vector<Clique> CommCache::TakeToEvict(absl::Time now) {
-  // Of each GPU what it has, and its idle ones, least recently used first.
-  absl::btree_map<GlobalDeviceId, uint64_t> used;
+std::vector<std::pair<Clique, bool>> CommCache::TakeToEvict(absl::Time now) {
+  // Of each GPU what it has and what waits for room, and its open ones, least recently used first,
+  // the idle ones before all others.
+  absl::btree_map<GlobalDeviceId, uint64_t> used = Used();
+  absl::btree_map<GlobalDeviceId, bool> waited;
   absl::btree_map<GlobalDeviceId, absl::Time> last;
-  std::vector<Entry*> idle;
+  std::vector<Entry*> open;
   for (auto& [id, entry] : entries_) {
-    used[entry.device] += entry.state == CommState::kOpening ? expected_ : entry.bytes;
+    if (entry.state == CommState::kWaiting && !std::exchange(waited[entry.device], true)) {
+      used[entry.device] += expected_;
+    }
+    if (entry.state == CommState::kClosing || entry.state == CommState::kAborting) {
+      used[entry.device] -= entry.bytes;  // comes back without more being done
+    }
     if (entry.state != CommState::kOpen && entry.state != CommState::kOpening) continue;
     const auto [newest, first] = last.try_emplace(entry.device, entry.last_used);
     newest->second = std::max(newest->second, entry.last_used);
-    if (entry.state == CommState::kOpen && entry.running == 0) idle.push_back(&entry);
+    if (entry.state == CommState::kOpen) open.push_back(&entry);
   }
   beyond_ = std::any_of(used.begin(), used.end(),
                         [&](const auto& device) { return device.second > bytes_per_device_; });
-  std::stable_sort(idle.begin(), idle.end(),
-                   [](const Entry* a, const Entry* b) { return a->last_used < b->last_used; });
-  std::vector<Clique> evict;
-  for (Entry* entry : idle) {
-    const bool beyond =
-        used[entry->device] > bytes_per_device_ && entry->last_used < last[entry->device];
-    if (!beyond && now < entry->last_used + idle_) continue;
+  std::stable_sort(open.begin(), open.end(), [](const Entry* a, const Entry* b) {
+    return std::make_pair(a->running > 0, a->last_used) <
+           std::make_pair(b->running > 0, b->last_used);
+  });
+  std::vector<std::pair<Clique, bool>> evict;
+  for (Entry* entry : open) {
+    const bool busy = entry->running > 0;
+    const bool waits = waited[entry->device];
+    const bool beyond = used[entry->device] > bytes_per_device_ &&
+                        (waits || entry->last_used < last[entry->device]) &&
+                        (!busy || (waits && now >= entry->opened + kTurn));
+    const bool unused = !busy && now >= entry->last_used + idle_;
+    if (!beyond && !unused) continue;
     used[entry->device] -= entry->bytes;
     if (now < entry->asked + kAskAgain) continue;
     entry->asked = now;
-    evict.push_back(entry->clique);
+    // Who waits may have its turn also where what is idle here is not at the other end.
+    evict.emplace_back(entry->clique, waits && now >= entry->opened + kTurn);
   }
   return evict;
 }
@@ -120,10 +165,18 @@ std::vector<Clique> CommCache::TakeToEvict(absl::Time now) {
 absl::Time CommCache::NextEviction() const {
   absl::Time next = absl::InfiniteFuture();
   absl::btree_map<GlobalDeviceId, uint64_t> used;
-  for (const auto& [id, entry] : entries_) used[entry.device] += entry.bytes;
+  absl::btree_map<GlobalDeviceId, bool> waited;
   for (const auto& [id, entry] : entries_) {
-    if (entry.state != CommState::kOpen || entry.running > 0) continue;
+    used[entry.device] += entry.bytes;
+    if (entry.state == CommState::kWaiting) waited[entry.device] = true;
+  }
+  for (const auto& [id, entry] : entries_) {
+    if (entry.state != CommState::kOpen) continue;
     const absl::Time again = entry.asked + kAskAgain;
+    if (waited.contains(entry.device)) {
+      next = std::min(next, std::max(again, entry.running > 0 ? entry.opened + kTurn : again));
+    }
+    if (entry.running > 0) continue;
     next = std::min(next, std::max(entry.last_used + idle_, again));
     if (used[entry.device] > bytes_per_device_ && entry.asked != absl::InfinitePast()) {
       next = std::min(next, again);

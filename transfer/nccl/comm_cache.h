@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -17,6 +18,7 @@
 namespace ferry {
 
 enum class CommState : uint8_t {
+  kWaiting,  // for room
   kOpening,
   kOpen,
   kClosing,
@@ -47,12 +49,21 @@ class CommCache {
   };
   using Id = uint64_t;
 
-  // `bytes_per_device`: what the communicators of one GPU may have together; beyond that idle ones
-  // go, but the one used last. `idle`: so long unused they go anyway; infinite: never.
+  // How long a busy one has been open, at least, when it goes for one that waits: opening one takes
+  // a tenth of that.
+  static constexpr absl::Duration kTurn = absl::Milliseconds(500);
+
+  // `bytes_per_device`: what the communicators of one GPU may have together, and a first one
+  // whatever it takes; the next one's bytes are thought to be the last one's. Who wants more waits:
+  // idle ones go, but if nobody waits not the one used last, and after their turn busy ones too.
+  // `idle`: so long unused they go anyway; infinite: never.
   CommCache(uint64_t bytes_per_device, absl::Duration idle)
       : bytes_per_device_(bytes_per_device), idle_(idle) {}
 
+  // It waits until it is named by TakeToOpen.
   Id Open(absl::Time now, const CommRow& row);
+  // What waits and has room, first come, first served on each GPU: it is being opened.
+  std::vector<Id> TakeToOpen();
   void OnOpened(absl::Time now, Id id, uint64_t bytes, absl::Duration took);
   void OnLaunch(absl::Time now, Id id, uint64_t bytes);
   void OnOver(absl::Time now, Id id);
@@ -60,9 +71,10 @@ class CommCache {
   void OnEnding(Id id, std::string error);
   void OnGone(Id id);
 
-  // Cliques whose communicator should be closed, least recently used first; each is named again
-  // only after a while, since its leader may find it in use.
-  std::vector<Clique> TakeToEvict(absl::Time now);
+  // Cliques whose communicator should be closed, least recently used first, and whether it should
+  // if it is busy as well; each is named again only after a while, since its leader may find it in
+  // use.
+  std::vector<std::pair<Clique, bool>> TakeToEvict(absl::Time now);
   // When TakeToEvict may have something because of time alone.
   absl::Time NextEviction() const;
 
@@ -75,8 +87,11 @@ class CommCache {
 
  private:
   struct Entry : CommRow {
+    absl::Time opened;
     absl::Time asked = absl::InfinitePast();  // to be evicted
   };
+  // What each GPU's have, or will.
+  absl::btree_map<GlobalDeviceId, uint64_t> Used() const;
   const uint64_t bytes_per_device_;
   const absl::Duration idle_;
   absl::btree_map<Id, Entry> entries_;

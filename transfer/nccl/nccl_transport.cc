@@ -26,6 +26,24 @@ NcclTransport::~NcclTransport() {
   });
 }
 
+std::unique_ptr<CudaStream> NcclTransport::TakeStream() {
+  plans_.clear();  // of its memory
+  return std::move(stream_);
+}
+
+void NcclTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
+  DropPlan(bundles_.Abort(transfer, attempt, why));
+}
+
+void NcclTransport::DropPlan(uint64_t bundle) {
+  const auto plan = plans_.find(bundle);
+  if (plan == plans_.end()) return;
+  for (const auto& table : {plan->second->gather, plan->second->scatter}) {
+    if (table) stream_->FreeTable(*table);
+  }
+  plans_.erase(plan);
+}
+
 void NcclTransport::Launch(GroupOp op) {
   FERRY_CHECK(lane_.IsCurrent());
   if (!std::exchange(polled_, true)) lane_.AddPoller(this);
@@ -56,6 +74,8 @@ bool NcclTransport::Poll() {
       ++group;
       continue;
     }
+    const GroupOp::Firing& firing = group->op.firing;
+    if (group->why.ok() && firing.bundle != 0) bundles_.OnMoved(firing.bundle, firing.bytes);
     over.emplace_back(group->op.group, std::move(group->why));
     group = groups_.erase(group);
   }
@@ -102,25 +122,35 @@ bool NcclTransport::Queue(Group& group) {
           return false;
         }
         if (stream_ == nullptr) return false;  // it is on its way to us
-        status = Plan(group);
+        status = group.op.firing.bundle != 0 ? PlanFiring(group) : Plan(group);
         group.phase = Group::kGather;
         break;
       case Group::kGather:
-        if (group.next < group.gather.size()) {
+        if (group.plan != nullptr) {
+          const auto over = CopyByTable(group, group.gather, group.plan->gather);
+          status = over.status();
+          if (over.ok() && *over) group.phase = Group::kLaunch;
+        } else if (group.next < group.gather.size()) {
           status = Copy(group, group.gather);
         } else {
           group.phase = Group::kLaunch;
           group.next = 0;
         }
         break;
-      case Group::kLaunch:
-        if (!group.operations.empty()) {
-          status = group.op.communicator->Launch(*stream_, group.operations);
-        }
+      case Group::kLaunch: {
+        const auto& operations = group.plan != nullptr ? group.plan->operations : group.operations;
+        if (!operations.empty()) status = group.op.communicator->Launch(*stream_, operations);
         group.phase = Group::kScatter;
         break;
+      }
       case Group::kScatter:
-        if (group.next < group.scatter.size()) {
+        if (group.plan != nullptr) {
+          const auto over = CopyByTable(group, group.scatter, group.plan->scatter);
+          status = over.status();
+          if (!over.ok() || !*over) break;
+          group.plan->ready = true;
+          group.phase = Group::kMark;
+        } else if (group.next < group.scatter.size()) {
           status = Copy(group, group.scatter);
         } else {
           group.phase = Group::kMark;
@@ -146,13 +176,31 @@ bool NcclTransport::Queue(Group& group) {
   return true;
 }
 
+absl::Status NcclTransport::PlanFiring(Group& group) {
+  const GroupOp::Firing& firing = group.op.firing;
+  const bool whole = firing.bytes == bundles_.BytesOf(firing.bundle);
+  if (const auto known = plans_.find(firing.bundle); whole && known != plans_.end()) {
+    group.plan = known->second.get();
+    // One that was interrupted has to be made anew.
+    if (group.plan->ready) return Clear(group.plan->cleared);
+    DropPlan(firing.bundle);
+    group.plan = nullptr;
+  }
+  group.op.parts = bundles_.PartsOf(firing.bundle, firing.offset, firing.bytes);
+  RETURN_IF_ERROR(Plan(group));
+  if (!whole) return absl::OkStatus();
+  group.plan = plans_.emplace(firing.bundle, std::make_unique<FiringPlan>()).first->second.get();
+  group.plan->operations = std::move(group.operations);
+  group.plan->cleared = group.cleared;
+  return absl::OkStatus();
+}
+
 absl::Status NcclTransport::Plan(Group& group) {
   std::vector<PlannedChunk> chunks;
   chunks.reserve(group.op.parts.size());
   for (const GroupPart& part : group.op.parts) chunks.push_back({part.send, part.bytes});
   std::byte* const staging = stream_->staging();
   uint64_t used = 0;
-  uint64_t cleared = 0;  // bytes in front, where packed operations are received
   for (const bool send : {false, true}) {
     for (const PlannedOperation& operation : PlanGroup(chunks)) {
       if (operation.send != send) continue;
@@ -173,10 +221,50 @@ absl::Status NcclTransport::Plan(Group& group) {
       }
       used += room;
     }
-    if (!send) cleared = used;
+    if (!send) group.cleared = used;
   }
-  // What is scattered after an abort must not be what somebody else has moved before.
-  return cleared == 0 ? absl::OkStatus() : stream_->Zero(staging, cleared);
+  return Clear(group.cleared);
+}
+
+// What is scattered after an abort must not be what somebody else has moved before.
+absl::Status NcclTransport::Clear(uint64_t bytes) {
+  return bytes == 0 ? absl::OkStatus() : stream_->Zero(stream_->staging(), bytes);
+}
+
+absl::StatusOr<bool> NcclTransport::CopyByTable(Group& group,
+                                                const std::vector<Group::Staged>& staged,
+                                                std::optional<CudaStream::Table>& table) {
+  if (table) {
+    RETURN_IF_ERROR(stream_->Copy(*table));
+    return true;
+  }
+  if (staged.empty()) return true;
+  pieces_.clear();
+  for (const Group::Staged& place : staged) {
+    GroupPart part = group.op.parts[place.part];
+    std::byte* at = place.at;
+    while (part.bytes > 0 && pieces_.size() <= CudaStream::kPieces) {
+      TakePiece(part, at);
+    }
+  }
+  if (pieces_.size() <= CudaStream::kPieces) {
+    ASSIGN_OR_RETURN(table, stream_->MakeTable(pieces_));
+  }
+  if (!table) {  // too many, or no place: as any other group
+    group.operations = std::move(group.plan->operations);
+    group.plan = nullptr;
+    plans_.erase(group.op.firing.bundle);
+  }
+  return false;
+}
+
+void NcclTransport::TakePiece(GroupPart& part, std::byte*& at) {
+  const uint64_t length = std::min(part.bytes, part.cursor.left());
+  std::byte* const own = part.extents[part.cursor.extent()] + part.cursor.offset();
+  pieces_.push_back(part.send ? CopyPiece{at, own, length} : CopyPiece{own, at, length});
+  part.cursor.Advance(length);
+  part.bytes -= length;
+  at += length;
 }
 
 absl::Status NcclTransport::Copy(Group& group, std::vector<Group::Staged>& staged) {
@@ -186,13 +274,7 @@ absl::Status NcclTransport::Copy(Group& group, std::vector<Group::Staged>& stage
     GroupPart& part = group.op.parts[place.part];
     while (part.bytes > 0) {
       if (pieces_.size() == CudaStream::kPieces) return stream_->Copy(pieces_);
-      const uint64_t length = std::min(part.bytes, part.cursor.left());
-      std::byte* const own = part.extents[part.cursor.extent()] + part.cursor.offset();
-      pieces_.push_back(part.send ? CopyPiece{place.at, own, length}
-                                  : CopyPiece{own, place.at, length});
-      part.cursor.Advance(length);
-      part.bytes -= length;
-      place.at += length;
+      TakePiece(part, place.at);
     }
     ++group.next;
   }

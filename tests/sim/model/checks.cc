@@ -98,6 +98,21 @@ void Simulation::CheckEnd() {
     const HalfModel& half = halves_[i];
     if (!half.ended) Fail(absl::StrCat("never ended: ", NameOf(half)));
     if (half.watched) Fail(absl::StrCat("still watched: ", NameOf(half)));
+    if (half.bundle != 0) {
+      // Whose group failed, or whose communicator did, may not know what the other end has.
+      const Scenario& scenario = scenarios_[half.scenario];
+      const bool send = half.spec.side == Side::kSend;
+      const HalfModel& other = halves_[send ? scenario.receive : scenario.send];
+      const bool lost = LinkOf(half.node, other.node).losses != scenario.losses ||
+                        HasReason(half.status, Reason::kDaemonLost) ||
+                        HasReason(other.status, Reason::kDaemonLost);
+      const bool excused = lost || scenario.disturbed || AttemptFailed(scenario);
+      if (half.firings != other.firings &&
+          !(excused && half.firings + 1 >= other.firings && other.firings + 1 >= half.firings)) {
+        Fail(absl::StrCat("fired differently in groups, ", half.firings, " and ", other.firings,
+                          " times: ", NameOf(half)));
+      }
+    }
     if (half.spec.side != Side::kSend || half.other == 0) continue;
     const HalfModel& receive = halves_[half.other];
     if (half.status.ok() && !receive.status.ok() &&

@@ -64,8 +64,9 @@ void Simulation::TalkNonsense(int node, int peer) {
                             AttemptOver{clique, 1, 1, {}},
                             Evict{clique, 1},
                             OpenComm{clique, 1, "id"},
-                            WarmComm{clique}};
-  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(15)]));
+                            WarmComm{clique},
+                            Fire{clique, {true, nobody, 1}}};
+  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(16)]));
   if (EngineAt(node)->ignored_messages() != before + 1) {
     Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
   }
@@ -327,13 +328,13 @@ void Simulation::Crash(int index) {
   });
 }
 
-// The cache is full: everything of this node that idles shall go.
+// The cache is full: everything of this node that idles shall go, and some of what does not.
 void Simulation::EvictSome() {
   const int index = OwnerOf(RandomDevice());
   if (EngineAt(index) == nullptr) return;
   for (const Clique& clique : communicators_.OpenAt(index)) {
     ++count_.evictions;
-    EngineAt(index)->EvictCommunicator(now_, clique);
+    EngineAt(index)->EvictCommunicator(now_, clique, /*busy=*/Chance(40));
     if (Chance(20)) (void)EngineAt(index)->WarmCommunicator(now_, clique);  // may be refused
   }
   Touched(index);

@@ -16,9 +16,10 @@ HostCommunicators::Key Simulation::KeyOf(int node, const Clique& clique, uint32_
 
 void Simulation::NoteGroup(int from, int to, const Group& group) {
   for (const Chunk& chunk : group.chunks) {
-    const HalfModel* send = HalfAt(chunk.pair.to_low ? to : from, chunk.pair.transfer);
-    if (send == nullptr) continue;  // crashed
-    scenarios_[send->scenario].attempts.insert(KeyOf(from, group.clique, group.attempt));
+    const bool firing = chunk.pair.slot != 0;  // named by its receive
+    const HalfModel* half = HalfAt(chunk.pair.to_low != firing ? to : from, chunk.pair.transfer);
+    if (half == nullptr) continue;  // crashed
+    scenarios_[half->scenario].attempts.insert(KeyOf(from, group.clique, group.attempt));
   }
 }
 
@@ -74,6 +75,15 @@ void Simulation::OnCommunicatorOpen(int node, const CommunicatorOpen& open) {
   }
 }
 
+void Simulation::CheckFiring(const std::string& name, const HalfModel& half, const HalfModel& other,
+                             const GroupLaunch& launch) {
+  if (launch.chunks.size() != 1) Fail(absl::StrCat(name, ": a firing does not go alone"));
+  if (!half.armed || half.aborted) Fail(absl::StrCat(name, ": it is not armed"));
+  if (!half.told || !other.told || half.firings != other.firings) {
+    Fail(absl::StrCat(name, ": fired though one end does not want it"));
+  }
+}
+
 void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   const std::string name =
       absl::StrCat("node-", node, " launches group ", launch.number, " attempt ", launch.attempt,
@@ -90,11 +100,13 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   if (launch.chunks.size() > engine_options_.batch.group_chunks) {
     Fail(absl::StrCat(name, ": it has ", launch.chunks.size(), " chunks"));
   }
-  uint64_t bytes = 0;
+  uint64_t staged = 0, direct = 0;  // bytes
+  bool small = false;
   std::vector<std::pair<uint64_t, uint64_t>> parts;
   for (const GroupChunk& chunk : launch.chunks) {
-    HalfModel* half = HalfAt(node, chunk.transfer);
-    if (half == nullptr) {
+    HalfModel* half = chunk.bundle != 0 ? &halves_[by_bundle_[{node, chunk.bundle}]]
+                                        : HalfAt(node, chunk.transfer);
+    if (half == nullptr || half == &halves_[0]) {
       Fail(absl::StrCat(name, ": unknown ", chunk.transfer.value()));
       continue;
     }
@@ -103,11 +115,16 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     const HalfModel& other = halves_[send ? scenario.receive : scenario.send];
     const std::string what = absl::StrCat(name, ": ", NameOf(*half));
     if (half->ended) Fail(absl::StrCat(what, ": it is over"));
-    if (half->outstanding) Fail(absl::StrCat(what, ": another launch of it is outstanding"));
+    if (chunk.bundle != 0) {
+      CheckFiring(what, *half, other, launch);
+    } else if (half->outstanding) {
+      Fail(absl::StrCat(what, ": another launch of it is outstanding"));
+    }
     if (&other == &halves_[0]) Fail(absl::StrCat(what, ": has no other half"));
     if (!half->defined || !other.defined) Fail(absl::StrCat(what, ": not defined at both ends"));
     if (other.spec.bytes != half->spec.bytes) Fail(absl::StrCat(what, ": bytes differ"));
-    if (chunk.side != half->spec.side || !(chunk.layout == half->spec.layout)) {
+    if (chunk.side != half->spec.side ||
+        (chunk.bundle == 0 && !(chunk.layout == half->spec.layout))) {
       Fail(absl::StrCat(what, ": not as it was posted"));
     }
     if (CliqueOf(half->spec.key) != launch.clique) Fail(absl::StrCat(what, ": not its clique"));
@@ -118,15 +135,25 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     if (!next || chunk.bytes > half->spec.bytes - chunk.offset) {
       Fail(absl::StrCat(what, ": not its next bytes"));
     }
-    bytes += chunk.bytes;
+    const auto pieces = [](const HalfModel& end) {
+      return end.spec.layout.blocks() != nullptr ? 2 : end.spec.layout.extents().size();
+    };
+    const uint64_t chunk_bytes = engine_options_.batch.chunk_bytes;
+    const bool whole =
+        chunk.bundle != 0 ? half->spec.bytes < chunk_bytes : half->spec.bytes <= chunk_bytes;
+    small = small || whole;
+    (whole || pieces(*half) != 1 || pieces(other) != 1 ? staged : direct) += chunk.bytes;
     half->cut = chunk.offset + chunk.bytes;
     ++half->chunks_out;
     const bool to_low = half->spec.key.destination == launch.clique.low;
     call.ops.push_back({to_low, half->scenario, chunk.offset, chunk.bytes});
     parts.emplace_back(static_cast<uint64_t>(half - halves_.data()), chunk.bytes);
   }
-  if (bytes > engine_options_.batch.group_bytes) {
-    Fail(absl::StrCat(name, ": it has ", bytes, " bytes"));
+  const uint64_t bound = engine_options_.batch.group_bytes;
+  if (staged > bound) Fail(absl::StrCat(name, ": ends may have to stage ", staged, " bytes"));
+  // A direct one may have a chunk more, so that its last one is no small piece.
+  if (small && staged + direct > bound + engine_options_.batch.chunk_bytes) {
+    Fail(absl::StrCat(name, ": small ones go along with ", direct, " bytes"));
   }
   const GlobalDeviceId device = call.device();
   std::string error;
@@ -199,8 +226,14 @@ void Simulation::AnswerCall(HostCommunicators::CallId id, absl::Status status,
     communicators_.Answer(id);
     const auto parts = call_halves_.extract(id);
     for (const auto& [index, bytes] : parts.mapped()) {
-      --halves_[index].chunks_out;
-      if (status.ok()) halves_[index].moved += bytes;
+      HalfModel& half = halves_[index];
+      --half.chunks_out;
+      if (status.ok()) half.moved += bytes;
+      if (half.bundle == 0 || !status.ok() || half.moved < half.spec.bytes) continue;
+      ++half.firings;
+      half.told = false;
+      half.cut = half.moved = 0;
+      WantFiring(index, half.attempt);
     }
     EngineAt(call.node)->OnGroupDone(now_, call.group, status);
     Touched(call.node);

@@ -71,6 +71,7 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   half->role = launch.role;
   half->tag = launch.tag;
   half->armed = false;
+  half->bundle = 0;
   Scenario& scenario = scenarios_[half->scenario];
   const uint64_t dice = Random(100);
   if (dice < (launch.role == LaunchRole::kCopy ? 14 : 12)) ++count_.launches;
@@ -102,6 +103,14 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
     return Answer(index, launch.attempt, status, Delay(10));
   }
 
+  if (armed && launch.route == Route::kNccl) {
+    half->armed = true;
+    half->bundle = launch.armed->bundle;
+    half->told = false;
+    half->cut = half->moved = 0;
+    by_bundle_[{node, half->bundle}] = index;
+    return WantFiring(index, half->attempt);
+  }
   if (armed) {  // on mapped, the source's lane
     if (dice >= 6) return Arm(index);
     scenario.route_may_fail = true;
@@ -185,6 +194,16 @@ void Simulation::FireArmed(uint64_t index, uint32_t attempt) {
   After(Delay(15), [this, index, attempt] { FireArmed(index, attempt); });
 }
 
+void Simulation::WantFiring(uint64_t index, uint32_t attempt) {
+  After(Delay(15), [this, index, attempt] {
+    HalfModel& half = halves_[index];
+    if (!half.armed || half.aborted || half.attempt != attempt || AtGoal(half)) return;
+    half.told = true;
+    EngineAt(half.node)->OnFiringWanted(now_, half.bundle);
+    Touched(half.node);
+  });
+}
+
 void Simulation::OnFired(int node, const Fired& fired) {
   HalfModel* half = HalfAt(node, fired.transfer);
   if (half == nullptr || !half->spec.prepared || half->ended || half->outstanding) {
@@ -220,6 +239,7 @@ void Simulation::OnAbort(int node, TransferId id, const absl::Status& why) {
     return Fail(absl::StrCat("node-", node, ": an abort that makes no sense: ", id.value()));
   }
   if (why.ok()) Fail("an abort with no reason");
+  if (half->chunks_out > 0) Fail(absl::StrCat("a group carries what is aborted: ", NameOf(*half)));
   Say(absl::StrCat("abort ", NameOf(*half), ": ", why.ToString()));
   half->aborted = true;
   Answer(static_cast<uint64_t>(half - halves_.data()), half->attempt, absl::AbortedError("aborted"),

@@ -44,6 +44,9 @@ std::string Describe(const PeerMessage& message) {
       return absl::StrCat("SendFailed ", m.transfer.value(), " attempt ", m.attempt, " ",
                           m.status.ToString());
     }
+    std::string operator()(const Fire& m) {
+      return absl::StrCat("Fire ", m.bundle.transfer.value(), " ", Describe(m.clique));
+    }
     std::string operator()(const HandOver& m) {
       return absl::StrCat("HandOver ", m.transfer.value());
     }

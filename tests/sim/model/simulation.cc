@@ -82,6 +82,8 @@ Simulation::Simulation(SimulationOptions options)
   engine_options_.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
   engine_options_.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
   engine_options_.batch.group_chunks = small_groups ? 2 : 8;
+  // Virtual lanes are slow.
+  engine_options_.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
   engine_options_.group_deadline = absl::Seconds(1);
   engine_options_.grant_deadline = absl::Seconds(5);
   engine_options_.open_deadline = absl::Seconds(1);

@@ -95,6 +95,8 @@ class Simulation {
     bool armed = false;         // its launch lasts until it is aborted
     uint64_t armed_losses = 0;  // of the link when it was
     uint64_t firings = 0;       // that are over at this end
+    uint64_t bundle = 0;        // on nccl; of one transfer each, as batches are here
+    bool told = false;          // its engine, that this end wants the next firing
   };
   // What clients meant with one key: a send, a receive or both. Prepared ones are fired until one
   // end is cancelled, at any time; or as often as they have a goal, if nobody disturbs them.
@@ -239,6 +241,8 @@ class Simulation {
   // The lanes' words have it fired once more, if both ends are armed.
   void FireArmed(uint64_t receive, uint32_t attempt);
   void OnFired(int node, const Fired& fired);
+  // On nccl: the word of a half's end allows the next firing, after a while.
+  void WantFiring(uint64_t half, uint32_t attempt);
   HalfModel* HalfAt(int node, TransferId id);
   uint64_t HalfOfArena(const Layout& layout);
   std::string NameOf(const HalfModel& half) const;
@@ -246,6 +250,9 @@ class Simulation {
   // --- Lanes of groups (group_lanes.cc).
   void OnCommunicatorOpen(int node, const CommunicatorOpen& open);
   void OnGroupLaunch(int node, const GroupLaunch& launch);
+  // What must hold of a chunk of a firing beside what holds of all chunks.
+  void CheckFiring(const std::string& name, const HalfModel& half, const HalfModel& other,
+                   const GroupLaunch& launch);
   void OnCommunicatorEnd(int node, const CommunicatorEnd& end);
   HostCommunicators::Key KeyOf(int node, const Clique& clique, uint32_t attempt);
   void StartLane(GlobalDeviceId device);
@@ -275,6 +282,7 @@ class Simulation {
   std::vector<HalfModel> halves_;  // [0] is none; the index is the arena
   std::vector<Scenario> scenarios_;
   std::map<std::pair<int, uint64_t>, uint64_t> by_id_;
+  std::map<std::pair<int, uint64_t>, uint64_t> by_bundle_;
   std::map<std::pair<int, uint64_t>, Rendezvous> rendezvous_;
   HostCommunicators communicators_;
   // Of each call, in the order of its ops: which half of ours, and how many bytes.

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prepared transfers on the lanes: when a firing is wanted, what it moves, and who is told.
+#include "transfer/nccl/bundles.h"
+
+#include <sys/eventfd.h>
+
+#include <cstring>
+#include <random>
+
+#include "device/timeline.h"
+#include "two_ranks.h"
+
+namespace ferry {
+namespace {
+
+constexpr uint64_t kBundlesArena = uint64_t{96} << 20;
+constexpr uint64_t kBundle = 5;
+
+// What libferry does with the words of one prepared batch.
+class Client {
+ public:
+  explicit Client(uint32_t transfers) : pages_(*TimelinePages::Create()) {
+    raw_ = static_cast<ferry_timeline_pages*>(const_cast<void*>(pages_->begin()));
+    batch_ = pages_->Prepare(0, transfers);
+  }
+  void Fire(uint64_t n) {
+    __atomic_store_n(&raw_->prepared_defined[0].value, n, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&raw_->signals.lane_parked, __ATOMIC_SEQ_CST) != 0) {
+      eventfd_write(pages_->doorbell(), 1);
+    }
+  }
+  uint64_t Over() { return __atomic_load_n(&raw_->prepared_over[0].value, __ATOMIC_SEQ_CST); }
+  PreparedBatch& batch() { return *batch_; }
+
+ private:
+  std::unique_ptr<TimelinePages> pages_;
+  ferry_timeline_pages* raw_ = nullptr;
+  std::unique_ptr<PreparedBatch> batch_;
+};
+
+class BundlesTest : public testing::Test {
+ protected:
+  BundlesTest() : two_(kBundlesArena) {
+    const auto [own, other] = two_.Open();
+    EXPECT_TRUE(own.ok()) << own;
+    EXPECT_TRUE(other.ok()) << other;
+  }
+  ~BundlesTest() override {
+    for (int end : {0, 1}) two_.Reap(end, false, Why());
+  }
+  static absl::Status Why() {
+    return Error(absl::StatusCode::kAborted, Reason::kCommAborted, "the test wants it");
+  }
+  // From end 0 to end 1: so many transfers of so many bytes, with gaps, the last ones first.
+  void Prepare(uint32_t count, uint64_t bytes) {
+    count_ = count;
+    bytes_ = bytes;
+    for (int end : {0, 1}) clients_[end] = std::make_unique<Client>(count);
+    for (int end : {0, 1}) {
+      std::vector<BundleHalf> halves;
+      for (uint64_t i = 0; i < count; ++i)
+        halves.push_back(Half(end, end == 0 ? i : count - 1 - i));
+      two_.Arm(end, std::move(halves));
+    }
+  }
+  BundleHalf Half(int end, uint64_t i) {
+    return {TransferId(i + 1),
+            1,
+            kBundle,
+            100 + i,
+            &clients_[end]->batch(),
+            two_.Part(end, end == 0, Layout({Range{ArenaId(1), At(end, i), bytes_}}))};
+  }
+  uint64_t At(int end, uint64_t i) const { return i * (bytes_ + (end == 0 ? 16 : 48)); }
+  void Fill(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (uint64_t i = 0; i < count_; ++i) {
+      for (uint64_t at = 0; at < bytes_; at += 64) {
+        const uint64_t value = random();
+        memcpy(two_.arena(0) + At(0, i) + at, &value, std::min<uint64_t>(8, bytes_ - at));
+      }
+    }
+  }
+  bool Arrived() {
+    for (uint64_t i = 0; i < count_; ++i) {
+      if (memcmp(two_.arena(0) + At(0, i), two_.arena(1) + At(1, i), bytes_) != 0) return false;
+    }
+    return true;
+  }
+  // Both clients fire, and what the engines then decide is done: groups of so many bytes.
+  void Fire(uint64_t firing, uint64_t most = ~uint64_t{0}) {
+    for (int end : {0, 1}) clients_[end]->Fire(firing);
+    for (int end : {0, 1}) two_.answers(end).AwaitWanted(kBundle, firing);
+    const uint64_t all = count_ * bytes_;
+    for (uint64_t at = 0; at < all;) {
+      for (int end : {0, 1}) EXPECT_EQ(clients_[end]->Over(), firing - 1);
+      const uint64_t bytes = std::min(most, all - at);
+      ++group_;
+      for (int end : {0, 1}) two_.LaunchFiring(end, group_, {kBundle, at, bytes});
+      for (int end : {0, 1}) EXPECT_TRUE(two_.answers(end).Await(group_).ok());
+      at += bytes;
+    }
+    for (int end : {0, 1}) EXPECT_EQ(clients_[end]->Over(), firing);
+  }
+
+  uint64_t count_ = 0, bytes_ = 0, group_ = 0;
+  std::unique_ptr<Client> clients_[2];  // outlive the lanes
+  TwoRanks two_;
+};
+
+TEST_F(BundlesTest, AFiringMovesAllInOneOrderAtBothEnds) {
+  Prepare(300, 4000);
+  fake_cuda_counts before, after;
+  for (uint64_t firing = 1; firing <= 20; ++firing) {
+    Fill(firing);
+    fake_cuda_get_counts(&before);
+    Fire(firing);
+    fake_cuda_get_counts(&after);
+    EXPECT_EQ(after.launches - before.launches, 2u);  // a gather there, a scatter here
+    ASSERT_TRUE(Arrived()) << firing;
+  }
+}
+
+TEST_F(BundlesTest, AFiringInSeveralGroupsIsOverWithTheLast) {
+  Prepare(7, 100'000);
+  for (uint64_t firing = 1; firing <= 4; ++firing) {
+    Fill(firing);
+    Fire(firing, firing == 3 ? ~uint64_t{0} : 123'456);
+    ASSERT_TRUE(Arrived()) << firing;
+  }
+}
+
+TEST_F(BundlesTest, WhatIsLargeIsCopiedByNobody) {
+  Prepare(3, 2 << 20);
+  fake_cuda_counts before, after;
+  Fill(1);
+  fake_cuda_get_counts(&before);
+  Fire(1);
+  fake_cuda_get_counts(&after);
+  EXPECT_EQ(after.launches, before.launches);
+  EXPECT_TRUE(Arrived());
+}
+
+// More than the tables for it hold, so each firing describes it anew.
+TEST_F(BundlesTest, ManyPiecesAreFiredAllTheSame) {
+  count_ = 1;
+  bytes_ = (2 * CudaStream::kPieces + 7) * 8;
+  for (int end : {0, 1}) clients_[end] = std::make_unique<Client>(1);
+  const auto layout = [&](uint64_t apart) {
+    return *Layout::Strided(ArenaId(1), 0, 8, apart, bytes_ / 8);
+  };
+  for (int end : {0, 1}) {
+    two_.Arm(end, {{TransferId(1), 1, kBundle, 1, &clients_[end]->batch(),
+                    two_.Part(end, end == 0, layout(end == 0 ? 24 : 40))}});
+  }
+  for (uint64_t firing = 1; firing <= 3; ++firing) {
+    for (uint64_t i = 0; i < bytes_ / 8; ++i) {
+      const uint64_t value = firing * 1'000'000 + i;
+      memcpy(two_.arena(0) + i * 24, &value, 8);
+    }
+    Fire(firing);
+    for (uint64_t i = 0; i < bytes_ / 8; ++i) {
+      ASSERT_EQ(memcmp(two_.arena(0) + i * 24, two_.arena(1) + i * 40, 8), 0) << i;
+    }
+  }
+}
+
+TEST_F(BundlesTest, NothingIsWantedBeforeAllOfABatchAreArmed) {
+  count_ = 2;
+  bytes_ = 64;
+  for (int end : {0, 1}) clients_[end] = std::make_unique<Client>(2);
+  for (int end : {0, 1}) {
+    two_.Arm(end, {Half(end, 1)});
+    clients_[end]->Fire(1);
+  }
+  for (int i = 0; i < 10; ++i) two_.lane(0).RunAndWait([] {});
+  two_.answers(0).AwaitWanted(kBundle, 0);
+  for (int end : {0, 1}) two_.Arm(end, {Half(end, 0)});
+  Fill(1);
+  Fire(1);
+  EXPECT_TRUE(Arrived());
+}
+
+TEST_F(BundlesTest, WhatIsAbortedIsAnsweredOnceAndFiredNoMore) {
+  Prepare(2, 64);
+  Fill(1);
+  Fire(1);
+  two_.Abort(0, TransferId(1), Why());
+  EXPECT_EQ(two_.answers(0).AwaitArmed(TransferId(1)), Why());
+  two_.Abort(0, TransferId(1), Why());
+  clients_[0]->Fire(2);
+  for (int i = 0; i < 10; ++i) two_.lane(0).RunAndWait([] {});
+  two_.answers(0).AwaitWanted(kBundle, 1);
+  two_.Abort(0, TransferId(2), Why());
+  EXPECT_EQ(two_.answers(0).AwaitArmed(TransferId(2)), Why());
+  EXPECT_EQ(clients_[0]->Over(), 1u);
+}
+
+// Descriptions of copies share memory of one size.
+TEST_F(BundlesTest, ATableThatIsFreedMakesPlaceForTheNext) {
+  constexpr uint64_t kTask = 24;
+  auto made = CudaStream::Make(two_.gpu(0), {4096, true, 10 * kTask});
+  ASSERT_TRUE(made.ok()) << made.status();
+  CudaStream& stream = **made;
+  const auto pieces = [&](size_t count, uint64_t seed) {
+    std::vector<CopyPiece> all;
+    for (size_t i = 0; i < count; ++i) {
+      all.push_back({stream.staging() + 8 * i, two_.arena(0) + 64 * (i + seed), 8});
+    }
+    return all;
+  };
+  const auto table = [&](size_t count) {
+    auto table = stream.MakeTable(pieces(count, count));
+    EXPECT_TRUE(table.ok()) << table.status();
+    EXPECT_TRUE(stream.Await().ok());
+    EXPECT_TRUE(stream.Reached().ok());
+    return *table;
+  };
+  const auto first = table(3), second = table(4), third = table(3);
+  ASSERT_TRUE(first && second && third);
+  EXPECT_FALSE(table(1));
+  stream.FreeTable(*first);
+  stream.FreeTable(*second);
+  EXPECT_FALSE(table(8));
+  const auto joined = table(7);
+  ASSERT_TRUE(joined);
+  count_ = 64;
+  bytes_ = 48;
+  Fill(3);
+  for (const auto& [used, count] : {std::make_pair(*joined, 7), std::make_pair(*third, 3)}) {
+    ASSERT_TRUE(stream.Copy(used).ok());
+    ASSERT_TRUE(stream.Await().ok());
+    for (const CopyPiece& piece : pieces(count, count)) {
+      EXPECT_EQ(memcmp(piece.destination, piece.source, 8), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry
