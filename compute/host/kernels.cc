@@ -125,6 +125,20 @@ void Select(const std::byte* a, const std::byte* b, const std::byte* c, std::byt
   }
 }
 
+template <typename Type>
+size_t Argmax(const std::byte* in, size_t count) {
+  using Stored = typename Type::Stored;
+  size_t best = 0;
+  auto most = Type::Load(Get<Stored>(in, 0));
+  for (size_t i = 1; i < count && most == most; ++i) {
+    const auto value = Type::Load(Get<Stored>(in, i));
+    if (!(value > most) && value == value) continue;
+    best = i;
+    most = value;
+  }
+  return best;
+}
+
 template <typename From, typename To>
 void ConvertBetween(const std::byte* a, const std::byte*, const std::byte*, std::byte* out,
                     size_t count) {
@@ -268,9 +282,16 @@ struct FindCompare {
   }
 };
 
+struct FindArgmax {
+  template <typename Type>
+  static ArgmaxKernel Of() {
+    return &Argmax<Type>;
+  }
+};
+
 // `Finder`::Of of the element type.
-template <typename Finder, typename... Arguments>
-TileKernel Dispatch(DType type, Arguments... arguments) {
+template <typename Finder, typename Kernel = TileKernel, typename... Arguments>
+Kernel Dispatch(DType type, Arguments... arguments) {
   switch (type) {
     case DType::kF64:
       return Finder::template Of<DoubleElement>(arguments...);
@@ -309,6 +330,8 @@ TileKernel FindCompareKernel(Direction direction, bool total_order, DType type) 
   return Dispatch<FindCompare>(type, direction, total_order);
 }
 
+ArgmaxKernel FindArgmaxKernel(DType type) { return Dispatch<FindArgmax, ArgmaxKernel>(type); }
+
 TileKernel FindSelectKernel(size_t bytes) {
   return bytes == 8   ? &Select<uint64_t>
          : bytes == 4 ? &Select<uint32_t>
@@ -337,6 +360,7 @@ namespace ferry::compute {
 
 HWY_EXPORT(FindKernel);
 HWY_EXPORT(FindCompareKernel);
+HWY_EXPORT(FindArgmaxKernel);
 HWY_EXPORT(FindSelectKernel);
 HWY_EXPORT(FindConvertKernel);
 
@@ -345,6 +369,8 @@ TileKernel KernelOf(Op op, DType type) { return HWY_DYNAMIC_DISPATCH(FindKernel)
 TileKernel CompareKernelOf(Direction direction, bool total_order, DType type) {
   return HWY_DYNAMIC_DISPATCH(FindCompareKernel)(direction, total_order, type);
 }
+
+ArgmaxKernel ArgmaxKernelOf(DType type) { return HWY_DYNAMIC_DISPATCH(FindArgmaxKernel)(type); }
 
 TileKernel SelectKernelOf(size_t bytes) { return HWY_DYNAMIC_DISPATCH(FindSelectKernel)(bytes); }
 

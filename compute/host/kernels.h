@@ -18,6 +18,9 @@ TileKernel KernelOf(Op op, DType type);
 TileKernel CompareKernelOf(Direction direction, bool total_order, DType type);
 // Picks b or c by a; by bytes of an element.
 TileKernel SelectKernelOf(size_t bytes);
+// The first of the largest of at least one element; a NaN is larger than all.
+using ArgmaxKernel = size_t (*)(const std::byte* in, size_t count);
+ArgmaxKernel ArgmaxKernelOf(DType type);
 // Between f32, f16 and bf16; nullptr: numerics/convert.h does it.
 TileKernel ConvertKernelOf(DType from, DType to);
 

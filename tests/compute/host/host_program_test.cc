@@ -15,6 +15,7 @@
 #include "compute/program/verify.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
+#include "tests/compute/program_weaver.h"
 #include "tests/compute/reference/evaluate.h"
 
 namespace ferry::compute {
@@ -77,6 +78,75 @@ TEST(HostProgramTest, LongRandomProgramsAreAsTheReferenceSays) {
 }
 TEST(HostProgramTest, RandomProgramsOfSeveralTilesAreAsTheReferenceSays) {
   CompareRandom(2000, 100, {25, 24});
+}
+
+// What only plans fuse: nothing is stored but in the end.
+TEST(HostProgramTest, WovenProgramsAreAsTheReferenceSays) {
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    const Program program = Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make());
+    ASSERT_EQ(DifferenceOf(program, seed), "") << "seed " << seed << "\n" << Print(program);
+  }
+}
+
+// Rows of a part of a tile, of more than one, of more than are kept; what is done once a row among
+// it.
+TEST(HostProgramTest, RowsOfAnyLength) {
+  for (const std::string dims : {"300,1", "90,7", "3,512", "3,513", "2,8192", "3,9001", "0,5"}) {
+    SCOPED_TRACE(dims);
+    const std::string rows = dims.substr(0, dims.find(','));
+    const std::string text =
+        "program 1\nbuffer @x read 110000\nbuffer @s read 1200\nbuffer @y write 110000\n"
+        "buffer @m write 1200\nbuffer @q write 27100\nbuffer @e write 2000\nbuffer @i write 1200\n"
+        "%x = input @x : f32[" +
+        dims + "]\n%s = input @s : f32[" + rows +
+        "]\n"
+        "%m = reduce %x reduction=max dimensions=[1]\n%t = abs %m\n%u = add %t, %s\n"
+        "%b = broadcast_in_dim %u dimensions=[0] : f32[" +
+        dims +
+        "]\n%y = subtract %x, %b\n"
+        "%n = negate %y\n%i = argmax %x dimension=1 : i32[" +
+        rows +
+        "]\n"
+        "store @y, %n\nstore @m, %u\nstore @i, %i\n"
+        "%q, %e = quantize_block %y block=16 : f8e4m3fn[" +
+        dims + "], f8e8m0fnu[" + rows + "," +
+        std::to_string((std::stoi(dims.substr(dims.find(',') + 1)) + 15) / 16) +
+        "]\nstore @q, %q\nstore @e, %e\n";
+    EXPECT_EQ(DifferenceOf(Parsed(text), 5), "");
+  }
+}
+
+// The estimate is what is used: nothing behind it, and all of it but what is left of the last tile.
+TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
+  constexpr uint64_t kRedZone = 4096;
+  constexpr uint64_t kLeft = 8192;
+  int with_slots = 0;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    Program program = seed % 2 == 0 ? testing::Weaver(seed, 24).Make()
+                                    : testing::ProgramGenerator(seed, {60, 9, false}).Make();
+    program = Simplify(program);
+    const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
+    ASSERT_TRUE(made.ok()) << made.status();
+    const uint64_t bytes = made->arena_bytes();
+    uint64_t high = 0;
+    for (const std::byte pattern : {std::byte{0xA5}, std::byte{0x5A}}) {
+      const std::unique_ptr<std::byte, void (*)(void*)> arena(
+          static_cast<std::byte*>(std::aligned_alloc(64, (bytes + kRedZone + 63) / 64 * 64)),
+          &std::free);
+      std::fill_n(arena.get(), bytes + kRedZone, pattern);
+      std::vector<Bytes> buffers = testing::RandomBuffers(program, seed);
+      std::vector<absl::Span<std::byte>> spans;
+      for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
+      made->Run(spans, {arena.get(), bytes});
+      for (uint64_t i = 0; i < bytes + kRedZone; ++i) {
+        if (arena.get()[i] != pattern) high = std::max(high, i + 1);
+      }
+    }
+    ASSERT_LE(high, bytes) << "seed " << seed << "\n" << Print(program);
+    ASSERT_GE(high + kLeft, bytes) << "seed " << seed << "\n" << Print(program);
+    if (made->plan().memory.bytes > 0) ++with_slots;
+  }
+  EXPECT_GT(with_slots, 50);
 }
 
 // Each elementwise op of each of its types, over more than a tile and less than one.
