@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "compute/host/chain_builder.h"
 #include "compute/passes/literal.h"
 
 namespace ferry::compute {
@@ -245,13 +246,16 @@ void GroupBuilder::AddElementwise(const Node& node) {
                  static_cast<ScaleRounding>(int_of(A::kRounding))};
       break;
     case Op::kCompare:
+      op.op = node.op;
       op.kernel = CompareKernelOf(static_cast<Direction>(int_of(A::kDirection)),
                                   int_of(A::kTotalOrder) != 0, from);
       break;
     case Op::kSelect:
+      op.op = node.op;
       op.kernel = SelectKernelOf(TileBytesOf(TypeOf(result)));
       break;
     default:
+      op.op = node.op;
       op.kernel = KernelOf(node.op, from);
   }
   FERRY_CHECK(op.kernel != nullptr || op.kind == TileOp::Kind::kConvert);
@@ -425,6 +429,7 @@ TileGroup GroupBuilder::Build() {
   FindLoop();
   FindWrites();
   for (const Node& node : program_.nodes) AddNode(node);
+  JoinChains(group_.once, loads_, stores_, group_.ops);
   FindRowEnds();
   std::vector<TileOp> ops = std::move(loads_);
   for (std::vector<TileOp>* part : {&group_.ops, &stores_}) {

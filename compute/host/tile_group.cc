@@ -106,6 +106,8 @@ class Runner {
         return op.kernel(in(0), in(1), in(2), out, count_);
       case TileOp::Kind::kConvert:
         return ConvertTile(op.from, in(0), op.type, out, op.mode, op.kernel);
+      case TileOp::Kind::kChain:
+        return RunChain(op);
       case TileOp::Kind::kSpread:
         return Spread(op, in(0), out);
       case TileOp::Kind::kReduce:
@@ -196,6 +198,15 @@ class Runner {
     } else {
       Convert(from, in, to, out, count_, mode);
     }
+  }
+
+  void RunChain(const TileOp& op) {
+    steps_.clear();
+    for (const ChainLink& link : op.chain) {
+      const bool none = link.operand == TileGroup::kNoMemory;
+      steps_.push_back({link.code, link.form, none ? nullptr : registers_[link.operand]});
+    }
+    chain_(steps_.data(), steps_.size(), count_);
   }
 
   void Spread(const TileOp& op, const std::byte* in, std::byte* out) {
@@ -294,6 +305,8 @@ class Runner {
   std::vector<std::byte*> registers_;
   std::vector<std::byte*> states_;  // by op
   std::vector<OrderedReduction> reductions_;
+  std::vector<ChainStep> steps_;
+  const ChainKernel chain_ = ChainKernelOfCpu();
   // The tile.
   uint64_t row_ = 0;
   uint64_t rows_ = 0;

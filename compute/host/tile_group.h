@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "compute/host/chain.h"
 #include "compute/host/kernels.h"
 #include "compute/host/view.h"
 #include "compute/numerics/block.h"
@@ -44,6 +45,13 @@ struct RunMemory {
 
 enum class TileLevel : uint8_t { kOnce, kFull, kRow, kBlock };
 
+// A step of a chain; without operand kNoMemory.
+struct ChainLink {
+  ChainCode code = ChainCode::kLoad;
+  ChainForm form = ChainForm::kF32;
+  uint32_t operand = 0;
+};
+
 struct TileOp {
   enum class Kind : uint8_t {
     kLoad,        // views of `where`
@@ -53,6 +61,7 @@ struct TileOp {
     kRandom,      // of in[0], the key, and in[1], the counter
     kKernel,      // of up to three
     kConvert,     // in[0]
+    kChain,       // several of those
     kSpread,      // of in[0], one of each row, the rows
     kReduce,      // of rows of in[0] one each
     kArgmax,      // the same
@@ -68,7 +77,9 @@ struct TileOp {
   DType type = DType::kF32;            // of what is made; of a reduction, in which it is made
   std::vector<uint32_t> in;
   std::vector<uint32_t> out;
+  Op op = Op::kAdd;  // of a kernel
   TileKernel kernel = nullptr;
+  std::vector<ChainLink> chain;
   ConvertMode mode;
   Location where;
   Views views;
