@@ -45,6 +45,8 @@ void GroupBuilder::ChooseTile() {
     group_.tile_rows = 1;
     const uint64_t tile = std::max(blocks_, kTileElements / blocks_ * blocks_);
     group_.tile_elements = std::min(blocks_ > kMaxTile ? group_.row : tile, group_.row);
+    const bool odd = group_.row % 2 != 0 || group_.tile_elements % 2 != 0;
+    group_.alone = group_.alone || (group_.shares_bytes && odd);
   }
   for (TileOp& op : group_.ops) {
     if (op.kind == TileOp::Kind::kDequantize) {

@@ -10,7 +10,7 @@
 
 namespace ferry::compute {
 
-absl::StatusOr<HostProgram> HostProgram::Make(const Program& program) {
+absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t threads) {
   for (size_t i = 0; i < program.nodes.size(); ++i) {
     const Op op = program.nodes[i].op;
     if (op != Op::kSend && op != Op::kRecv) continue;
@@ -19,21 +19,23 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program) {
                               ": a transfer is not run as a part of a program"));
   }
   HostProgram made;
+  made.threads_ = threads;
   ASSIGN_OR_RETURN(made.plan_, MakePlan(program));
   StepBuilder(made).Build();
   return made;
 }
 
-void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers,
-                      absl::Span<std::byte> arena) const {
-  RunAll(works_, {buffers, arena.data(), constants_.data()});
+void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
+                      Workers* workers) const {
+  RunAll(works_, {buffers, arena.data(), constants_.data()}, workers);
 }
 
-void HostProgram::RunAll(const std::vector<Work>& works, const RunMemory& memory) const {
+void HostProgram::RunAll(const std::vector<Work>& works, const RunMemory& memory,
+                         Workers* workers) const {
   for (const Work& work : works) {
     switch (work.kind) {
       case Work::Kind::kGroup:
-        work.group.Run(memory, memory.Write(work.scratch));
+        work.group.Run(memory, memory.Write(work.scratch), threads_, workers);
         break;
       case Work::Kind::kWhole: {
         std::vector<const std::byte*> in;
@@ -50,7 +52,7 @@ void HostProgram::RunAll(const std::vector<Work>& works, const RunMemory& memory
         for (int64_t trip = 0; trip < work.trips; ++trip) {
           const auto count = static_cast<int32_t>(trip);
           if (!work.out.empty()) std::memcpy(memory.Write(work.out[0]), &count, sizeof(count));
-          RunAll(work.body, memory);
+          RunAll(work.body, memory, workers);
         }
         break;
     }

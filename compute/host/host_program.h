@@ -23,7 +23,8 @@ class HostProgram {
  public:
   // `program` is one that Verify accepts, better simplified. UNIMPLEMENTED names an op that is not
   // run here: `send` and `recv`, which are transfers. RESOURCE_EXHAUSTED: see MakePlan.
-  static absl::StatusOr<HostProgram> Make(const Program& program);
+  // A run may use up to `threads` threads, and has memory for so many.
+  static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1);
 
   const Plan& plan() const { return plan_; }
   // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated. First
@@ -31,8 +32,10 @@ class HostProgram {
   uint64_t arena_bytes() const { return arena_bytes_; }
 
   // `buffers` as the program names them, of their sizes, apart from each other; `arena` has
-  // arena_bytes() and is aligned to 64.
-  void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena) const;
+  // arena_bytes() and is aligned to 64. Without `workers` all is done by the caller; with them by
+  // him too.
+  void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
+           Workers* workers = nullptr) const;
 
  private:
   friend class StepBuilder;
@@ -52,8 +55,9 @@ class HostProgram {
     std::vector<Work> body;
   };
 
-  void RunAll(const std::vector<Work>& works, const RunMemory& memory) const;
+  void RunAll(const std::vector<Work>& works, const RunMemory& memory, Workers* workers) const;
 
+  size_t threads_ = 1;
   Plan plan_;
   std::vector<Work> works_;
   std::vector<std::byte> constants_;

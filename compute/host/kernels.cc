@@ -162,18 +162,6 @@ TileKernel FindOfFloat(Op op) {
     FERRY_CASE(kRoundNearestEven)
     FERRY_CASE(kSqrt)
     FERRY_CASE(kRsqrt)
-    FERRY_CASE(kCbrt)
-    FERRY_CASE(kExponential)
-    FERRY_CASE(kExponentialBase2)
-    FERRY_CASE(kExponentialMinusOne)
-    FERRY_CASE(kLog)
-    FERRY_CASE(kLogBase2)
-    FERRY_CASE(kLogPlusOne)
-    FERRY_CASE(kSine)
-    FERRY_CASE(kCosine)
-    FERRY_CASE(kTanh)
-    FERRY_CASE(kLogistic)
-    FERRY_CASE(kErf)
 #undef FERRY_CASE
 #define FERRY_CASE(name) \
   case Op::name:         \
@@ -184,8 +172,8 @@ TileKernel FindOfFloat(Op op) {
     FERRY_CASE(kDivide)
     FERRY_CASE(kMaximum)
     FERRY_CASE(kMinimum)
-    FERRY_CASE(kPower)
     FERRY_CASE(kRemainder)
+#undef FERRY_CASE
     case Op::kFma:
       return &Fma<Type>;
     case Op::kClamp:
@@ -200,6 +188,9 @@ TileKernel FindOfFloat(Op op) {
 template <typename Type>
 TileKernel FindOfInteger(Op op) {
   switch (op) {
+#define FERRY_CASE(name) \
+  case Op::name:         \
+    return &Binary<Type, Op::name>;
     FERRY_CASE(kAdd)
     FERRY_CASE(kSubtract)
     FERRY_CASE(kMultiply)
@@ -364,7 +355,10 @@ HWY_EXPORT(FindArgmaxKernel);
 HWY_EXPORT(FindSelectKernel);
 HWY_EXPORT(FindConvertKernel);
 
-TileKernel KernelOf(Op op, DType type) { return HWY_DYNAMIC_DISPATCH(FindKernel)(op, type); }
+TileKernel KernelOf(Op op, DType type) {
+  const TileKernel function = FunctionKernelOf(op, type);
+  return function != nullptr ? function : HWY_DYNAMIC_DISPATCH(FindKernel)(op, type);
+}
 
 TileKernel CompareKernelOf(Direction direction, bool total_order, DType type) {
   return HWY_DYNAMIC_DISPATCH(FindCompareKernel)(direction, total_order, type);

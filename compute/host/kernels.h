@@ -15,6 +15,8 @@ using TileKernel = void (*)(const std::byte* a, const std::byte* b, const std::b
 
 // Of elementwise ops of one type; nullptr: there is none.
 TileKernel KernelOf(Op op, DType type);
+// Of those only the functions that numerics.md has tolerances for.
+TileKernel FunctionKernelOf(Op op, DType type);
 TileKernel CompareKernelOf(Direction direction, bool total_order, DType type);
 // Picks b or c by a; by bytes of an element.
 TileKernel SelectKernelOf(size_t bytes);

@@ -107,7 +107,7 @@ void StepBuilder::AddGroup(const Program& program, absl::Span<const Location> pl
   Work work;
   work.group = GroupBuilder(program, places, made_.constants_).Build();
   if (work.group.IsEmpty()) return;
-  work.scratch = Scratch(work.group.ScratchBytes());
+  work.scratch = Scratch(work.group.ScratchBytes() * made_.threads_);
   works.push_back(std::move(work));
 }
 

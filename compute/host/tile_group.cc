@@ -12,6 +12,7 @@ namespace ferry::compute {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kLeastPart = 16384;  // elements that are worth another thread
 
 // The best of a row so far.
 struct Best {
@@ -342,21 +343,43 @@ uint64_t TileGroup::ScratchBytes() const {
   return bytes + scales;
 }
 
-void TileGroup::Run(const RunMemory& run, std::byte* scratch) const {
-  if (IsEmpty()) return;
+uint64_t TileGroup::Units() const {
+  if (row <= tile_elements) return (rows + tile_rows - 1) / tile_rows;
+  return keeps_rows ? rows : rows * ((row + tile_elements - 1) / tile_elements);
+}
+
+void TileGroup::RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begin,
+                         uint64_t end) const {
   Runner runner(*this, run, scratch, RegisterBytes());
   runner.RunOnce();
-  if (row <= tile_elements) {
-    for (uint64_t done = 0; done < rows; done += tile_rows) {
-      runner.RunTile(done, std::min(tile_rows, rows - done), 0, row);
+  const uint64_t tiles = tile_elements == 0 ? 1 : (row + tile_elements - 1) / tile_elements;
+  for (uint64_t unit = begin; unit < end; ++unit) {
+    if (row <= tile_elements) {
+      const uint64_t first = unit * tile_rows;
+      runner.RunTile(first, std::min(tile_rows, rows - first), 0, row);
+      continue;
     }
-    return;
-  }
-  for (uint64_t done = 0; done < rows; ++done) {
-    for (uint64_t begin = 0; begin < row; begin += tile_elements) {
-      runner.RunTile(done, 1, begin, std::min(tile_elements, row - begin));
+    const uint64_t first = keeps_rows ? 0 : unit % tiles;
+    for (uint64_t tile = first; tile < (keeps_rows ? tiles : first + 1); ++tile) {
+      const uint64_t at = tile * tile_elements;
+      runner.RunTile(keeps_rows ? unit : unit / tiles, 1, at, std::min(tile_elements, row - at));
     }
   }
+}
+
+void TileGroup::Run(const RunMemory& run, std::byte* scratch, size_t parts,
+                    Workers* workers) const {
+  if (IsEmpty()) return;
+  const uint64_t units = Units();
+  const uint64_t step = shares_bytes ? 2 : 1;
+  const uint64_t most = std::min(units / step, rows * std::max<uint64_t>(row, 1) / kLeastPart);
+  parts = alone ? 1 : std::max<uint64_t>(1, std::min<uint64_t>(parts, most));
+  if (parts == 1 || workers == nullptr) return RunUnits(run, scratch, 0, units);
+  const auto begin = [&](uint64_t part) { return units * part / parts / step * step; };
+  workers->Run(parts, [&](size_t part) {
+    RunUnits(run, scratch + part * ScratchBytes(), begin(part),
+             part + 1 == parts ? units : begin(part + 1));
+  });
 }
 
 }  // namespace ferry::compute

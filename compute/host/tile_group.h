@@ -18,6 +18,7 @@
 #include "compute/host/chain.h"
 #include "compute/host/kernels.h"
 #include "compute/host/view.h"
+#include "compute/host/workers.h"
 #include "compute/numerics/block.h"
 #include "compute/numerics/convert.h"
 
@@ -109,12 +110,16 @@ struct TileGroup {
   uint32_t memories = 0;
 
   bool IsEmpty() const { return rows == 0 || (row == 0 && !keeps_rows); }
-  // Of one thread.
+  // Of one part.
   uint64_t ScratchBytes() const;
-  void Run(const RunMemory& run, std::byte* scratch) const;
+  // In up to `parts` parts, with scratch for each. The same bits however many.
+  void Run(const RunMemory& run, std::byte* scratch, size_t parts, Workers* workers) const;
 
  private:
   uint64_t RegisterBytes() const;
+  // What parts may be made of: some whole rows, a row, or a tile of one.
+  uint64_t Units() const;
+  void RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begin, uint64_t end) const;
 };
 
 }  // namespace ferry::compute

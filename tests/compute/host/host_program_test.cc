@@ -24,8 +24,10 @@ namespace {
 using testing::Bytes;
 
 // Memory of exactly so many bytes, so that sanitizers see each too far; nothing is 0 by luck.
-std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers) {
-  const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
+std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers,
+                             size_t threads = 1) {
+  Workers workers(threads);
+  const absl::StatusOr<HostProgram> made = HostProgram::Make(program, threads);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return buffers;
   const std::unique_ptr<std::byte, decltype(&std::free)> arena(
@@ -34,7 +36,7 @@ std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers)
   std::fill_n(arena.get(), made->arena_bytes(), std::byte{0xA5});
   std::vector<absl::Span<std::byte>> spans;
   for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
-  made->Run(spans, {arena.get(), made->arena_bytes()});
+  made->Run(spans, {arena.get(), made->arena_bytes()}, &workers);
   return buffers;
 }
 
@@ -113,6 +115,38 @@ TEST(HostProgramTest, RowsOfAnyLength) {
         std::to_string((std::stoi(dims.substr(dims.find(',') + 1)) + 15) / 16) +
         "]\nstore @q, %q\nstore @e, %e\n";
     EXPECT_EQ(DifferenceOf(Parsed(text), 5), "");
+  }
+}
+
+// Chains, rows kept, rows in parts, blocks, four bits: large enough for several parts.
+TEST(HostProgramTest, ThreadsDoNotChangeBits) {
+  const std::string kernels[] = {
+      "%y = multiply %x, %x\n%z = tanh %y\nstore @y, %z\n",
+      "%m = reduce %x reduction=sum dimensions=[1]\nstore @m, %m\n",
+      "%q, %e = quantize_block %x block=32 : f4e2m1fn[TYPE], f8e8m0fnu[ROWS,BLOCKS]\n"
+      "store @q, %q\nstore @e, %e\n",
+      "%m = reduce %x reduction=max dimensions=[1]\n"
+      "%b = broadcast_in_dim %m dimensions=[0] : f32[TYPE]\n%y = subtract %x, %b\nstore @y, %y\n",
+  };
+  for (const auto& dims : {std::pair(1, 200001), {300, 701}, {9, 20001}, {64, 4096}}) {
+    for (std::string text : kernels) {
+      text =
+          "program 1\nbuffer @x read 1100000\nbuffer @y write 1100000\nbuffer @m write 1200\n"
+          "buffer @q write 140000\nbuffer @e write 10000\n%x = input @x : f32[TYPE]\n" +
+          text;
+      const auto put = [&](const std::string& name, const std::string& value) {
+        for (size_t at = text.find(name); at != std::string::npos; at = text.find(name)) {
+          text.replace(at, name.size(), value);
+        }
+      };
+      put("TYPE", std::to_string(dims.first) + "," + std::to_string(dims.second));
+      put("ROWS", std::to_string(dims.first));
+      put("BLOCKS", std::to_string((dims.second + 31) / 32));
+      const Program program = Parsed(text);
+      const std::vector<Bytes> one = RunOnHost(program, testing::RandomBuffers(program, 1));
+      const std::vector<Bytes> three = RunOnHost(program, testing::RandomBuffers(program, 1), 3);
+      EXPECT_TRUE(one == three) << text;
+    }
   }
 }
 
