@@ -42,7 +42,10 @@ void HostProgram::RunAll(const std::vector<Work>& works, const RunMemory& memory
         for (const Location& at : work.in) in.push_back(memory.Read(at));
         std::vector<std::byte*> out;
         for (const Location& at : work.out) out.push_back(memory.Write(at));
-        RunWholeOp(work.whole, in, out, memory.Write(work.scratch));
+        std::byte* scratch = memory.Write(work.scratch);
+        if (work.product == nullptr || !work.product->Run(in[0], in[1], out[0], scratch, workers)) {
+          RunWholeOp(work.whole, in, out, scratch);
+        }
         break;
       }
       case Work::Kind::kCopy:

@@ -2,16 +2,19 @@
 // A program made ready to be run by the CPU, as its plan says: kernels a tile at a time, without
 // intermediate tensors; products, and moves that need all of their operands, on whole tensors. All
 // that a run needs beside its buffers is one arena that it is given. Results are as
-// docs/numerics.md says, whatever the CPU and however many threads. Immutable; any thread may run
+// docs/numerics.md says, whatever the CPU and however many threads (the last bits of a library's
+// products excepted). Immutable; any thread may run
 // it, several at once in arenas of their own.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "compute/host/library_product.h"
 #include "compute/host/tile_group.h"
 #include "compute/host/whole_ops.h"
 #include "compute/plan/plan.h"
@@ -46,6 +49,7 @@ class HostProgram {
     Kind kind = Kind::kGroup;
     TileGroup group;
     WholeOp whole;
+    std::unique_ptr<LibraryProduct> product;  // of it, if the library does it
     std::vector<Location> in;
     std::vector<Location> out;
     uint64_t bytes = 0;  // of a copy

@@ -172,7 +172,9 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
     result = Temporary(*BytesOf(type));
   }
   work.out = {result};
-  work.scratch = Scratch(ScratchBytesOf(work.whole));
+  work.product = LibraryProduct::Make(work.whole, made_.threads_);
+  const uint64_t of_library = work.product == nullptr ? 0 : work.product->scratch_bytes();
+  work.scratch = Scratch(std::max(ScratchBytesOf(work.whole), of_library));
   works.push_back(std::move(work));
   if (rest.empty()) return;
   Part part(program);

@@ -83,7 +83,8 @@ void ScatterOf(std::byte* base, const View& view, uint64_t first, uint64_t count
   });
 }
 
-// As a view of the same memory; false: no strides say it.
+}  // namespace
+
 bool Reshape(View& view, const std::vector<int64_t>& dims) {
   struct Run {  // of dimensions that are as one
     int64_t length = 1;
@@ -116,8 +117,6 @@ bool Reshape(View& view, const std::vector<int64_t>& dims) {
   view.strides = std::move(strides);
   return true;
 }
-
-}  // namespace
 
 bool IsDense(const View& view) {
   int64_t stride = 1;

@@ -29,6 +29,8 @@ using Views = std::vector<View>;
 View LinearView(const std::vector<int64_t>& dims);
 uint64_t ElementsOf(const View& view);
 bool IsDense(const View& view);
+// As a view of the same memory of other dimensions; false: no strides say it.
+bool Reshape(View& view, const std::vector<int64_t>& dims);
 // What `node`, a move or a reshape, makes of its operand `from`.
 void Move(const Node& node, const TensorType& from, const TensorType& to, Views& views);
 // Dimensions of `type` in another order.

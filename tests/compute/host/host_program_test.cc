@@ -150,6 +150,33 @@ TEST(HostProgramTest, ThreadsDoNotChangeBits) {
   }
 }
 
+// Products large enough for the library, of every layout that it is given; and with values so small
+// that it is not.
+TEST(HostProgramTest, LargeProductsAreNearEnough) {
+  for (const std::string type : {"f32", "bf16"}) {
+    for (const std::string scale : {"1", "x00000001"}) {
+      for (const std::string contracts :
+           {"lhs_contract=[1] rhs_contract=[0]", "lhs_contract=[0] rhs_contract=[1]",
+            "lhs_contract=[1] rhs_contract=[1]"}) {
+        const std::string text =
+            "program 1\nbuffer @y write 90000\n%k = constant splat=7 : u64[]\n"
+            "%r = rng_bits %k, %k : u32[150,150]\n%c = convert %r : f32[150,150]\n"
+            "%n = constant splat=x0000802f : f32[150,150]\n%u = multiply %c, %n\n"
+            "%h = constant splat=0.5 : f32[150,150]\n%v = subtract %u, %h\n"
+            "%s = constant splat=" +
+            scale +
+            " : f32[150,150]\n%w = multiply %v, %s\n"
+            "%a = convert %w : " +
+            type + "[150,150]\n%b = convert %v : " + type +
+            "[150,150]\n"
+            "%p = dot_general %a, %b " +
+            contracts + " : f32[150,150]\nstore @y, %p\n";
+        EXPECT_EQ(DifferenceOf(Parsed(text), 1), "") << text;
+      }
+    }
+  }
+}
+
 // The estimate is what is used: nothing behind it, and all of it but what is left of the last tile.
 TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
   constexpr uint64_t kRedZone = 4096;
