@@ -71,6 +71,7 @@ LIBRARIES = [
     (r"nlohmann/.*", ["daemon", "daemon/rpc", "tools/ferryctl", "bench", "tests"]),
     (r"openssl/.*", ["compute/program", "tools/ferryctl", "tests", "bench"]),
     (r"hwy/.*", ["compute/host"]),
+    (r"dnnl\.hpp|omp\.h", ["compute/host", "bench"]),
     (r"protozero/.*", ["client", "tests", "bench"]),
     (r"(gtest|gmock)/.*", ["tests"]),
     (r"benchmark/.*", ["bench"]),

@@ -2,8 +2,13 @@
 #include "compute/host/group_builder.h"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
 
 #include "base/check.h"
+#include "compute/host/chain_builder.h"
+#include "compute/passes/literal.h"
 
 namespace ferry::compute {
 namespace {
@@ -12,7 +17,11 @@ using A = Attribute;
 
 // Kept dimensions, then reduced ones.
 std::vector<size_t> ReductionOrder(const Node& node, const TensorType& type) {
-  const auto reduced = node.attributes.Ints(A::kDimensions);
+  std::vector<int64_t> reduced = {node.attributes.Int(A::kDimension)};
+  if (node.op == Op::kReduce) {
+    const auto list = node.attributes.Ints(A::kDimensions);
+    reduced.assign(list.begin(), list.end());
+  }
   std::vector<size_t> order;
   for (const bool is_reduced : {false, true}) {
     for (size_t d = 0; d < type.dims.size(); ++d) {
@@ -24,34 +33,9 @@ std::vector<size_t> ReductionOrder(const Node& node, const TensorType& type) {
   return order;
 }
 
-// What a move makes of its operand's elements.
-View ViewOf(const Node& node, const TensorType& from, const TensorType& to) {
-  const View source = LinearView(from.dims);
-  View view{0, to.dims, std::vector<int64_t>(to.dims.size(), 0)};
-  const auto ints = [&](A attribute) { return node.attributes.Ints(attribute); };
-  for (size_t d = 0; d < from.dims.size(); ++d) {
-    const int64_t stride = source.strides[d];
-    switch (node.op) {
-      case Op::kBroadcastInDim:
-        if (from.dims[d] != 1) view.strides[static_cast<size_t>(ints(A::kDimensions)[d])] = stride;
-        break;
-      case Op::kTranspose:
-        view.strides[d] = source.strides[static_cast<size_t>(ints(A::kPermutation)[d])];
-        break;
-      case Op::kSlice:
-        view.offset += ints(A::kStart)[d] * stride;
-        view.strides[d] = stride * (ints(A::kStep).empty() ? 1 : ints(A::kStep)[d]);
-        break;
-      default: {  // kReverse
-        const auto reversed = ints(A::kDimensions);
-        const bool is =
-            std::find(reversed.begin(), reversed.end(), static_cast<int64_t>(d)) != reversed.end();
-        if (is) view.offset += (from.dims[d] - 1) * stride;
-        view.strides[d] = is ? -stride : stride;
-      }
-    }
-  }
-  return view;
+bool IsMove(Op op) {
+  return op == Op::kReshape || op == Op::kBroadcastInDim || op == Op::kTranspose ||
+         op == Op::kSlice || op == Op::kReverse;
 }
 
 View BufferView(const Node& node, const TensorType& type) {
@@ -61,232 +45,400 @@ View BufferView(const Node& node, const TensorType& type) {
   return view;
 }
 
+uint64_t RowsOf(const TensorType& type) {
+  uint64_t rows = 1;
+  for (size_t d = 0; d + 1 < type.dims.size(); ++d) rows *= static_cast<uint64_t>(type.dims[d]);
+  return rows;
+}
+
+uint64_t BlockOf(const Node& node, const TensorType& data, const TensorType& scales) {
+  if (node.attributes.Has(A::kBlock)) return static_cast<uint64_t>(node.attributes.Int(A::kBlock));
+  return scales.dims.back() == 0 ? 1 : static_cast<uint64_t>(data.dims.back() / scales.dims.back());
+}
+
 }  // namespace
 
-bool GroupBuilder::ReducesRows(const Node& node, const TensorType& type) {
-  const std::vector<size_t> order = ReductionOrder(node, type);
-  return std::is_sorted(order.begin(), order.end());
+GroupBuilder::Range GroupBuilder::RangeOf(const Node& node) const {
+  const BufferRange range = RangesOf(program_, node)[0];
+  const Location& at = places_[range.buffer];
+  return {at.kind, at.buffer, at.offset + range.begin, at.offset + range.end};
+}
+
+// What the kernel goes through: of reductions and blocks the operand, else whatever it makes.
+void GroupBuilder::FindLoop() {
+  std::vector<bool> loop(program_.types.size());
+  std::optional<uint64_t> stored;  // more or less than one element
+  bool stores_one = false;
+  const auto rows_are = [&](uint64_t rows, uint64_t elements) {
+    group_.has_rows = true;
+    group_.rows = rows;
+    elements_ = elements;
+  };
+  for (const Node& node : program_.nodes) {
+    const bool of_loop = std::any_of(node.operands.begin(), node.operands.end(),
+                                     [&](ValueId value) { return loop[value]; });
+    switch (node.op) {
+      case Op::kReduce:
+      case Op::kArgmax:
+        rows_are(Elements(node.first_result), Elements(node.operands[0]));
+        break;
+      case Op::kQuantizeBlock:
+      case Op::kDequantizeBlock:
+        rows_are(RowsOf(program_.types[node.first_result]), Elements(node.first_result));
+        break;
+      case Op::kBroadcastInDim:
+        if (of_loop) rows_are(Elements(node.operands[0]), Elements(node.first_result));
+        break;
+      case Op::kStore:
+      case Op::kAccumulate:
+        if (Elements(node.operands[0]) == 1) {
+          stores_one = true;
+        } else {
+          stored = Elements(node.operands[0]);
+        }
+        break;
+      default:
+        break;
+    }
+    const bool source = node.op == Op::kInput || node.op == Op::kConstant || node.op == Op::kIota;
+    for (uint32_t i = 0; i < node.results; ++i) {
+      const ValueId value = node.first_result + i;
+      loop[value] = of_loop || (!source && !IsMove(node.op) &&
+                                (Elements(value) != 1 || node.op == Op::kRngBits ||
+                                 node.op == Op::kReduce || node.op == Op::kArgmax ||
+                                 node.op == Op::kQuantizeBlock || node.op == Op::kDequantizeBlock));
+    }
+  }
+  if (!group_.has_rows) elements_ = stored.value_or(1);
+  // Spread: one row.
+  if (stores_one && stored) group_.has_rows = true;
+  group_.row = group_.rows == 0 ? 0 : elements_ / group_.rows;
+}
+
+void GroupBuilder::FindWrites() {
+  for (const Node& node : program_.nodes) {
+    if (node.op == Op::kStore || node.op == Op::kAccumulate) writes_.push_back(RangeOf(node));
+  }
 }
 
 uint32_t GroupBuilder::NewRegister() {
-  made_.memory.push_back(0);
-  return static_cast<uint32_t>(made_.memory.size() - 1);
+  group_.memory.push_back(0);
+  links_.push_back(false);
+  read_.push_back(false);
+  return static_cast<uint32_t>(group_.memory.size() - 1);
 }
 
-uint32_t GroupBuilder::In(ValueId value) {
-  const uint32_t root = planner_.RootOf(value);
-  const HostPlanner::Value& from = planner_.values_[root];
-  const DType type = planner_.values_[value].type.dtype;
-  const uint64_t elements = *ElementsOf(planner_.values_[value].type);
-  const bool for_all = elements != group_.elements || from.splat.has_value();
-  const auto [at, fresh] = registers_.try_emplace({root, for_all}, 0);
+uint32_t GroupBuilder::In(ValueId id, TileLevel level) {
+  const Value& value = values_[id];
+  if (value.kind == Value::Kind::kOnce || value.kind == Value::Kind::kLoop) return value.made;
+  const auto [at, fresh] = loaded_.try_emplace({id, level}, 0);
   if (!fresh) return at->second;
   TileOp load;
-  load.type = type;
-  load.where = from.place;
-  load.out = at->second = NewRegister();
-  if (from.splat) {
-    load.kind = TileOp::Kind::kFill;
-    load.code = *from.splat;
-  } else if (for_all) {
-    load.kind = TileOp::Kind::kLoadScalar;
-  } else if (type == DType::kF4E2M1FN) {
-    load.kind = TileOp::Kind::kLoad;
-    load.view = LinearView({static_cast<int64_t>(elements)});
+  load.type = TypeOf(id);
+  load.level = level;
+  load.where = value.where;
+  load.views = value.views;
+  load.out = {at->second = NewRegister()};
+  read_[at->second] = true;
+  MayBeIn(TileBytesOf(load.type));
+  if (value.kind == Value::Kind::kPlaces) {
+    load.kind = TileOp::Kind::kPlaces;
+    MayBeIn(sizeof(int64_t));
   } else {
-    load.kind = TileOp::Kind::kLink;
-  }
-  made_.ops.push_back(load);
-  return load.out;
-}
-
-void GroupBuilder::Result(TileOp op, ValueId value) {
-  const HostPlanner::Value& result = planner_.values_[value];
-  op.type = result.type.dtype;
-  op.out = NewRegister();
-  registers_[{value, false}] = op.out;
-  TileOp place;
-  place.kind = TileOp::Kind::kLink;
-  place.type = place.from = op.type;
-  place.where = result.place;
-  place.out = place.in[0] = op.out;
-  place.view = LinearView({static_cast<int64_t>(group_.elements)});
-  const bool packed = op.type == DType::kF4E2M1FN;
-  // Made where it is to be, unless it is packed there.
-  if (result.in_memory && !packed) made_.ops.push_back(place);
-  made_.ops.push_back(op);
-  if (result.in_memory && packed) {
-    place.kind = TileOp::Kind::kStore;
-    made_.ops.push_back(place);
-  }
-}
-
-void GroupBuilder::AddReduce(const Node& node) {
-  const HostPlanner::Value& result = planner_.values_[node.first_result];
-  if (!result.in_memory) return;
-  const TensorType& type = program_.types[node.operands[0]];
-  TileOp op;
-  op.kind = TileOp::Kind::kReduce;
-  op.from = type.dtype;
-  op.type = type.dtype == DType::kF16 || type.dtype == DType::kBF16 ? DType::kF32 : type.dtype;
-  if (node.attributes.Has(A::kAccumulate)) {
-    op.type = static_cast<DType>(node.attributes.Int(A::kAccumulate));
-  }
-  op.kernel = ConvertKernelOf(op.from, op.type);
-  op.reduction = static_cast<Reduction>(node.attributes.Int(A::kReduction));
-  op.where = result.place;
-  op.view = LinearView(result.type.dims);
-  const HostPlanner::Value& root = planner_.values_[planner_.RootOf(node.operands[0])];
-  if (root.splat || ReducesRows(node, type)) {
-    op.in[0] = In(node.operands[0]);
-  } else {
-    const View linear = LinearView(type.dims);
-    TileOp load;
     load.kind = TileOp::Kind::kLoad;
-    load.type = type.dtype;
-    load.where = root.place;
-    for (const size_t d : ReductionOrder(node, type)) {
-      load.view.dims.push_back(linear.dims[d]);
-      load.view.strides.push_back(linear.strides[d]);
+    // Where the elements are one after the other, and stay as they are.
+    const View& view = value.views[0];
+    const auto bytes = static_cast<uint64_t>(view.offset) * TileBytesOf(load.type);
+    const Range read = {value.where.kind, value.where.buffer, value.where.offset + bytes,
+                        value.where.offset + bytes + Elements(id) * TileBytesOf(load.type)};
+    const bool written = std::any_of(writes_.begin(), writes_.end(),
+                                     [&](const Range& write) { return write.Overlaps(read); });
+    if (level != TileLevel::kOnce && value.views.size() == 1 && IsDense(view) &&
+        load.type != DType::kF4E2M1FN && load.type != DType::kBool && !written) {
+      load.kind = TileOp::Kind::kLink;
+      load.where.offset += bytes;
+      links_[load.out[0]] = true;
     }
-    load.out = op.in[0] = NewRegister();
-    made_.ops.push_back(load);
   }
-  made_.ops.push_back(op);
+  (level == TileLevel::kOnce ? group_.once : loads_).push_back(std::move(load));
+  return at->second;
 }
 
-void GroupBuilder::AddMember(const HostPlanner::Member& member) {
-  TileOp op;
-  if (member.op == HostPlanner::kNone) {
-    const HostPlanner::Value& value = planner_.values_[member.result];
-    op.kind = TileOp::Kind::kFill;
-    op.type = op.from = value.type.dtype;
-    op.code = member.code;
-    op.out = op.in[0] = NewRegister();
-    made_.ops.push_back(op);
-    op.kind = TileOp::Kind::kStore;
-    op.where = value.place;
-    op.view = LinearView(value.type.dims);
-    made_.ops.push_back(op);
+void GroupBuilder::Result(TileOp op, ValueId id, TileLevel level) {
+  Value& value = values_[id];
+  op.level = level;
+  op.type = TypeOf(id);
+  op.out = {value.made = NewRegister()};
+  value.level = level;
+  value.kind = level == TileLevel::kOnce ? Value::Kind::kOnce : Value::Kind::kLoop;
+  MayBeIn(TileBytesOf(op.type));
+  (level == TileLevel::kOnce ? group_.once : group_.ops).push_back(std::move(op));
+}
+
+void GroupBuilder::AddConstant(const Node& node) {
+  Value& value = values_[node.first_result];
+  const TensorType& type = program_.types[node.first_result];
+  if (node.attributes.Has(A::kSplat) || Elements(node.first_result) == 1) {
+    TileOp fill;
+    fill.kind = TileOp::Kind::kFill;
+    fill.code = LiteralOf(type, node.attributes).at(0);
+    return Result(std::move(fill), node.first_result, TileLevel::kOnce);
+  }
+  const absl::string_view bytes = node.attributes.Bytes(A::kValues);
+  value.where = {Location::Kind::kConstant, 0, constants_.size()};
+  value.views = {LinearView(type.dims)};
+  constants_.resize(constants_.size() + bytes.size());
+  if (!bytes.empty()) std::memcpy(&constants_[value.where.offset], bytes.data(), bytes.size());
+}
+
+void GroupBuilder::AddMove(const Node& node) {
+  const ValueId operand = node.operands[0];
+  const ValueId result = node.first_result;
+  Value& value = values_[result];
+  value = values_[operand];
+  if (value.kind == Value::Kind::kLoop) {
+    if (Elements(operand) == Elements(result)) return;
+    TileOp spread;
+    spread.kind = TileOp::Kind::kSpread;
+    spread.in = {In(operand, TileLevel::kRow)};
+    return Result(std::move(spread), result, TileLevel::kFull);
+  }
+  if (value.kind == Value::Kind::kOnce) return;
+  if (Elements(operand) == 1 && Elements(result) != 1) {
+    const uint32_t made = In(operand, TileLevel::kOnce);
+    value = Value();
+    value.kind = Value::Kind::kOnce;
+    value.made = made;
     return;
   }
-  const Node& node = program_.nodes[member.op];
-  const auto int_of = [&](A attribute) { return node.attributes.Int(attribute); };
-  const TensorType* first = node.operands.empty() ? nullptr : &program_.types[node.operands[0]];
-  const auto buffer = [&] {
-    op.where = {Location::Kind::kBuffer, node.buffers[0],
-                static_cast<uint64_t>(int_of(A::kOffset))};
-    op.view = BufferView(node, first != nullptr ? *first : program_.types[node.first_result]);
+  Move(node, program_.types[operand], program_.types[result], value.views);
+}
+
+void GroupBuilder::AddElementwise(const Node& node) {
+  const ValueId result = node.first_result;
+  const DType from = TypeOf(node.operands[0]);
+  const auto is_once = [&](ValueId value) {
+    return values_[value].kind != Value::Kind::kLoop && Elements(value) == 1;
   };
-  if (first != nullptr) op.from = first->dtype;
+  const bool once =
+      Elements(result) == 1 && std::all_of(node.operands.begin(), node.operands.end(), is_once);
+  const TileLevel level = once                            ? TileLevel::kOnce
+                          : Elements(result) == elements_ ? TileLevel::kFull
+                                                          : TileLevel::kRow;
+  if (node.op == Op::kBitcastConvert) {
+    const uint32_t made = In(node.operands[0], level);
+    values_[result] = values_[node.operands[0]];
+    Value& value = values_[result];
+    value.made = made;
+    if (value.kind == Value::Kind::kLoop || value.kind == Value::Kind::kOnce) return;
+    value.kind = once ? Value::Kind::kOnce : Value::Kind::kLoop;
+    value.level = level;
+    return;
+  }
+  TileOp op;
+  op.from = from;
+  const auto int_of = [&](A attribute) { return node.attributes.Int(attribute); };
   switch (node.op) {
-    case Op::kReduce:
-      return AddReduce(node);
-    case Op::kInput:
-      op.kind = TileOp::Kind::kLoad;
-      buffer();
-      return Result(op, node.first_result);
-    case Op::kStore:
-    case Op::kAccumulate:
-      op.kind = node.op == Op::kStore ? TileOp::Kind::kStore : TileOp::Kind::kAccumulate;
-      if (node.op == Op::kAccumulate) op.kernel = KernelOf(Op::kAdd, op.from);
-      buffer();
-      op.in[0] = In(node.operands[0]);
-      made_.ops.push_back(op);
-      return;
-    case Op::kBroadcastInDim:
-    case Op::kTranspose:
-    case Op::kSlice:
-    case Op::kReverse:
-      op.kind = TileOp::Kind::kLoad;
-      op.where = planner_.values_[planner_.RootOf(node.operands[0])].place;
-      op.view = ViewOf(node, *first, program_.types[node.first_result]);
-      return Result(op, node.first_result);
-    case Op::kIota:
-      op.kind = TileOp::Kind::kIota;
-      op.view = LinearView(program_.types[node.first_result].dims);
-      op.dimension = static_cast<size_t>(int_of(A::kDimension));
-      return Result(op, node.first_result);
     case Op::kConvert:
       op.kind = TileOp::Kind::kConvert;
-      op.kernel = ConvertKernelOf(op.from, program_.types[node.first_result].dtype);
+      op.kernel = ConvertKernelOf(from, TypeOf(result));
       op.mode = {static_cast<Overflow>(int_of(A::kMode)),
                  static_cast<ScaleRounding>(int_of(A::kRounding))};
       break;
     case Op::kCompare:
+      op.op = node.op;
       op.kernel = CompareKernelOf(static_cast<Direction>(int_of(A::kDirection)),
-                                  int_of(A::kTotalOrder) != 0, op.from);
+                                  int_of(A::kTotalOrder) != 0, from);
       break;
     case Op::kSelect:
-      op.kernel = SelectKernelOf(TileBytesOf(program_.types[node.first_result].dtype));
+      op.op = node.op;
+      op.kernel = SelectKernelOf(TileBytesOf(TypeOf(result)));
       break;
     default:
-      op.kernel = KernelOf(node.op, op.from);
+      op.op = node.op;
+      op.kernel = KernelOf(node.op, from);
   }
   FERRY_CHECK(op.kernel != nullptr || op.kind == TileOp::Kind::kConvert);
-  for (size_t i = 0; i < node.operands.size(); ++i) op.in[i] = In(node.operands[i]);
-  Result(op, node.first_result);
+  for (const ValueId value : node.operands) {
+    const bool scalar = Elements(value) != Elements(result);
+    op.in.push_back(In(value, scalar ? TileLevel::kOnce : level));
+  }
+  Result(std::move(op), result, level);
 }
 
-void GroupBuilder::ShareMemory() {
-  const auto is_first = [](const TileOp& op) {
-    return op.kind == TileOp::Kind::kFill || op.kind == TileOp::Kind::kLoadScalar;
-  };
-  const auto reads = [](const TileOp& op) {
-    return op.kind == TileOp::Kind::kKernel || op.kind == TileOp::Kind::kConvert ||
-           op.kind == TileOp::Kind::kStore || op.kind == TileOp::Kind::kAccumulate ||
-           op.kind == TileOp::Kind::kReduce;
-  };
-  const auto writes = [](const TileOp& op) {
-    return op.kind == TileOp::Kind::kKernel || op.kind == TileOp::Kind::kConvert ||
-           op.kind == TileOp::Kind::kLoad || op.kind == TileOp::Kind::kIota;
-  };
-  constexpr size_t kNever = std::numeric_limits<size_t>::max();
-  std::vector<bool> linked(made_.memory.size());
-  std::vector<size_t> last(made_.memory.size(), 0);
-  for (size_t i = 0; i < made_.ops.size(); ++i) {
-    const TileOp& op = made_.ops[i];
-    if (op.kind == TileOp::Kind::kLink) linked[op.out] = true;
-    if (writes(op)) last[op.out] = std::max(last[op.out], i);
-    if (!reads(op)) continue;
-    for (const uint32_t in : op.in) last[in] = std::max(last[in], i);
+void GroupBuilder::AddRowReduction(const Node& node) {
+  const ValueId operand = node.operands[0];
+  TileOp op;
+  op.from = TypeOf(operand);
+  Value& value = values_[operand];
+  const Views views = value.views;
+  if (value.kind == Value::Kind::kMemory || value.kind == Value::Kind::kPlaces) {
+    // In the order in which it is reduced. Nobody else reads it in another.
+    Permute(ReductionOrder(node, program_.types[operand]), program_.types[operand], value.views);
   }
-  // Those that are filled before the first tile keep theirs.
-  for (const TileOp& op : made_.ops) {
-    if (!is_first(op)) continue;
-    made_.memory[op.out] = made_.memories++;
-    last[op.out] = kNever;
-  }
-  std::vector<uint32_t> unused;
-  std::vector<uint32_t> live;
-  for (size_t i = 0; i < made_.ops.size(); ++i) {
-    const TileOp& op = made_.ops[i];
-    if (writes(op) && !linked[op.out]) {
-      if (unused.empty()) unused.push_back(made_.memories++);
-      made_.memory[op.out] = unused.back();
-      unused.pop_back();
-      live.push_back(op.out);
+  op.in = {In(operand, TileLevel::kFull)};
+  value.views = views;
+  group_.keeps_rows = true;
+  if (node.op == Op::kArgmax) {
+    op.kind = TileOp::Kind::kArgmax;
+    Result(std::move(op), node.first_result, TileLevel::kRow);
+  } else {
+    op.kind = TileOp::Kind::kReduce;
+    DType type = op.from == DType::kF16 || op.from == DType::kBF16 ? DType::kF32 : op.from;
+    if (node.attributes.Has(A::kAccumulate)) {
+      type = static_cast<DType>(node.attributes.Int(A::kAccumulate));
     }
-    for (size_t j = 0; j < live.size();) {
-      if (last[live[j]] > i) {
-        ++j;
-        continue;
-      }
-      unused.push_back(made_.memory[live[j]]);
-      live.erase(live.begin() + static_cast<std::ptrdiff_t>(j));
+    op.kernel = ConvertKernelOf(op.from, type);
+    op.reduction = static_cast<Reduction>(node.attributes.Int(A::kReduction));
+    MayBeIn(TileBytesOf(type));
+    Result(std::move(op), node.first_result, TileLevel::kRow);
+    group_.ops.back().type = type;
+  }
+  group_.ops.back().level = TileLevel::kFull;  // it looks at all of them
+}
+
+void GroupBuilder::AddBlocks(const Node& node) {
+  const bool quantizes = node.op == Op::kQuantizeBlock;
+  const ValueId data = quantizes ? node.first_result : node.operands[0];
+  const ValueId scales = quantizes ? node.first_result + 1 : node.operands[1];
+  const size_t global = quantizes ? 1 : 2;
+  TileOp op;
+  op.kind = quantizes ? TileOp::Kind::kQuantize : TileOp::Kind::kDequantize;
+  op.from = TypeOf(node.operands[0]);
+  op.mode.scale_rounding = static_cast<ScaleRounding>(node.attributes.Int(A::kRounding));
+  op.format = {TypeOf(data), TypeOf(scales),
+               BlockOf(node, program_.types[data], program_.types[scales])};
+  op.in = {In(node.operands[0], TileLevel::kFull)};
+  if (node.operands.size() > global) op.in.push_back(In(node.operands[global], TileLevel::kOnce));
+  op.kernel = quantizes ? ConvertKernelOf(op.from, DType::kF32)
+                        : ConvertKernelOf(DType::kF32, TypeOf(node.first_result));
+  MayBeIn(sizeof(float));
+  blocks_ = blocks_ > kMaxTile ? blocks_ : std::lcm(blocks_, op.format.block);
+  if (quantizes) {
+    Value& made = values_[scales];
+    made.kind = Value::Kind::kLoop;
+    made.level = TileLevel::kBlock;
+    made.format = op.format;
+    made.made = NewRegister();
+  } else {
+    const Value& from = values_[scales];
+    op.where = from.where;
+    op.views = from.views;
+    if (from.kind == Value::Kind::kOnce) {  // a constant
+      const Node& constant = program_.nodes[definitions_[scales]];
+      const Literal literal = LiteralOf(program_.types[scales], constant.attributes);
+      op.where = {Location::Kind::kConstant, 0, constants_.size()};
+      constants_.push_back(static_cast<std::byte>(literal.at(0)));
+      op.views = {LinearView(program_.types[scales].dims)};
+      std::fill(op.views[0].strides.begin(), op.views[0].strides.end(), 0);
+    }
+    View& view = op.views[0];
+    // There may be more rows of them than are needed.
+    for (size_t d = 0; d + 1 < view.dims.size(); ++d) {
+      view.dims[d] = program_.types[data].dims[d];
     }
   }
-  for (size_t i = 0; i < linked.size(); ++i) {
-    if (linked[i]) made_.memory[i] = TileGroup::kNoMemory;
+  Result(std::move(op), node.first_result, TileLevel::kFull);
+  if (quantizes) group_.ops.back().out.push_back(values_[scales].made);
+}
+
+void GroupBuilder::AddSink(const Node& node) {
+  const ValueId id = node.operands[0];
+  const Value& value = values_[id];
+  TileOp op;
+  op.kind = node.op == Op::kStore ? TileOp::Kind::kStore : TileOp::Kind::kAccumulate;
+  op.from = op.type = TypeOf(id);
+  op.level = value.kind == Value::Kind::kLoop ? value.level
+             : Elements(id) == elements_      ? TileLevel::kFull
+                                              : TileLevel::kRow;
+  op.format = value.format;
+  if (op.kind == TileOp::Kind::kAccumulate) op.kernel = KernelOf(Op::kAdd, op.from);
+  op.where = places_[node.buffers[0]];
+  op.where.offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+  op.views = {BufferView(node, program_.types[id])};
+  op.in = {In(id, op.level)};
+  MayBeIn(TileBytesOf(op.from));
+  if (op.level == TileLevel::kRow) group_.keeps_rows = true;
+  const bool dense = IsDense(op.views[0]);
+  if (op.from == DType::kF4E2M1FN) {
+    group_.shares_bytes = true;
+    group_.alone = group_.alone || !dense || op.kind == TileOp::Kind::kAccumulate;
+  }
+  // Made where it is to be, if nobody else writes there.
+  const Range range = RangeOf(node);
+  const auto writers = std::count_if(writes_.begin(), writes_.end(),
+                                     [&](const Range& other) { return other.Overlaps(range); });
+  if (value.kind == Value::Kind::kLoop && op.kind == TileOp::Kind::kStore && dense &&
+      op.from != DType::kF4E2M1FN && writers == 1 && !links_[value.made] && !read_[value.made]) {
+    op.kind = TileOp::Kind::kLink;
+    op.out = op.in;
+    op.in.clear();
+    links_[value.made] = true;
+    loads_.push_back(std::move(op));
+    return;
+  }
+  stores_.push_back(std::move(op));
+}
+
+void GroupBuilder::AddNode(const Node& node) {
+  const ValueId result = node.first_result;
+  if (IsMove(node.op)) return AddMove(node);
+  switch (node.op) {
+    case Op::kInput: {
+      Value& value = values_[result];
+      value.where = places_[node.buffers[0]];
+      value.where.offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+      value.views = {BufferView(node, program_.types[result])};
+      return;
+    }
+    case Op::kConstant:
+      return AddConstant(node);
+    case Op::kIota: {
+      Value& value = values_[result];
+      value.kind = Value::Kind::kPlaces;
+      View view = LinearView(program_.types[result].dims);
+      std::fill(view.strides.begin(), view.strides.end(), 0);
+      view.strides[static_cast<size_t>(node.attributes.Int(A::kDimension))] = 1;
+      value.views = {std::move(view)};
+      return;
+    }
+    case Op::kRngBits: {
+      TileOp op;
+      op.kind = TileOp::Kind::kRandom;
+      op.in = {In(node.operands[0], TileLevel::kOnce), In(node.operands[1], TileLevel::kOnce)};
+      const bool full = Elements(result) == elements_;
+      return Result(std::move(op), result, full ? TileLevel::kFull : TileLevel::kRow);
+    }
+    case Op::kReduce:
+    case Op::kArgmax:
+      return AddRowReduction(node);
+    case Op::kQuantizeBlock:
+    case Op::kDequantizeBlock:
+      return AddBlocks(node);
+    case Op::kStore:
+    case Op::kAccumulate:
+      return AddSink(node);
+    default:
+      return AddElementwise(node);
   }
 }
 
 TileGroup GroupBuilder::Build() {
-  made_.elements = group_.elements;
-  made_.row = group_.elements == 0 ? 0 : group_.row;
-  for (const HostPlanner::Member& member : group_.members) AddMember(member);
+  values_.resize(program_.types.size());
+  definitions_ = DefinitionsOf(program_);
+  FindLoop();
+  FindWrites();
+  for (const Node& node : program_.nodes) AddNode(node);
+  JoinChains(group_.once, loads_, stores_, group_.ops);
+  FindRowEnds();
+  std::vector<TileOp> ops = std::move(loads_);
+  for (std::vector<TileOp>* part : {&group_.ops, &stores_}) {
+    for (TileOp& op : *part) ops.push_back(std::move(op));
+  }
+  group_.ops = std::move(ops);
+  ChooseTile();
   ShareMemory();
-  return std::move(made_);
+  return std::move(group_);
 }
 
 }  // namespace ferry::compute

@@ -1,42 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a TileGroup of the ops that a planner has put together: each value in a register of its
-// own, of which memory is shared by those that do not live at the same time. Single-threaded.
+// Makes a TileGroup of a program that a plan has as one kernel, or of a part of one: each value in
+// a register of its own, of which memory is shared by those that do not live at the same time; what
+// stands for elements of memory (moves) is read where it is needed. Single-threaded.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "compute/host/planner.h"
 #include "compute/host/tile_group.h"
+#include "compute/program/program.h"
 
 namespace ferry::compute {
 
 class GroupBuilder {
  public:
-  GroupBuilder(const HostPlanner& planner, const HostPlanner::Group& group)
-      : planner_(planner), program_(planner.program_), group_(group) {}
+  // `places`: of the program's buffers. Values of constants are put at the end of `constants`.
+  GroupBuilder(const Program& program, absl::Span<const Location> places,
+               std::vector<std::byte>& constants)
+      : program_(program), places_(places), constants_(constants) {}
 
   TileGroup Build();
 
-  // Are what is reduced the last dimensions?
-  static bool ReducesRows(const Node& node, const TensorType& type);
-
  private:
-  void AddMember(const HostPlanner::Member& member);
-  void AddReduce(const Node& node);
-  // Registers: of an operand, loading it if need be, and of a result.
-  uint32_t In(ValueId value);
-  uint32_t NewRegister();
-  void Result(TileOp op, ValueId value);
+  struct Value {
+    enum class Kind : uint8_t { kMemory, kPlaces, kOnce, kLoop };
+    Kind kind = Kind::kMemory;
+    TileLevel level = TileLevel::kOnce;  // of kLoop
+    uint32_t made = 0;                   // register of kOnce and kLoop
+    Location where;                      // of kMemory
+    Views views;                         // of kMemory and kPlaces
+    BlockFormat format;                  // of scales
+  };
+  // Bytes that the kernel writes.
+  struct Range {
+    Location::Kind kind = Location::Kind::kArena;
+    uint32_t buffer = 0;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+
+    bool Overlaps(const Range& other) const {
+      return kind == other.kind && buffer == other.buffer && begin < other.end && other.begin < end;
+    }
+  };
+
+  uint64_t Elements(ValueId value) const { return *ElementsOf(program_.types[value]); }
+  DType TypeOf(ValueId value) const { return program_.types[value].dtype; }
+  Range RangeOf(const Node& node) const;
+
+  void FindLoop();
+  void FindWrites();
+  void AddNode(const Node& node);
+  void AddConstant(const Node& node);
+  void AddMove(const Node& node);
+  void AddElementwise(const Node& node);
+  void AddRowReduction(const Node& node);
+  void AddBlocks(const Node& node);
+  void AddSink(const Node& node);
+  void FindRowEnds();
+  void ChooseTile();
   void ShareMemory();
 
-  const HostPlanner& planner_;
+  // A register of the operand at a level, read from memory if need be.
+  uint32_t In(ValueId value, TileLevel level);
+  uint32_t NewRegister();
+  // `op` makes the result of the loop at a level.
+  void Result(TileOp op, ValueId value, TileLevel level);
+  void MayBeIn(size_t bytes) {
+    group_.element_bytes = group_.element_bytes < bytes ? bytes : group_.element_bytes;
+  }
+
+  static constexpr uint64_t kMaxTile = 8192;  // elements, so that a tile is of whole blocks
+
   const Program& program_;
-  const HostPlanner::Group& group_;
-  TileGroup made_;
-  std::map<std::pair<uint32_t, bool>, uint32_t>
-      registers_;  // by root, and whether for all elements
+  const absl::Span<const Location> places_;
+  std::vector<std::byte>& constants_;
+  TileGroup group_;
+  std::vector<Value> values_;
+  uint64_t elements_ = 0;
+  std::vector<Range> writes_;  // by sink
+  std::map<std::pair<ValueId, TileLevel>, uint32_t> loaded_;
+  std::vector<TileOp> loads_, stores_;
+  std::vector<OpIndex> definitions_;
+  std::vector<bool> links_;  // by register: it is a part of memory
+  std::vector<bool> read_;   // by register: a load or a link of what is read
+  uint64_t blocks_ = 1;      // what parts of rows are a multiple of
 };
 
 }  // namespace ferry::compute

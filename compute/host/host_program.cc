@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/host/host_program.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "compute/host/planner.h"
-#include "compute/host/whole_ops.h"
+#include "compute/host/step_builder.h"
 
 namespace ferry::compute {
 
-absl::StatusOr<HostProgram> HostProgram::Make(Program program) {
+absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t threads) {
   for (size_t i = 0; i < program.nodes.size(); ++i) {
     const Op op = program.nodes[i].op;
     if (op != Op::kSend && op != Op::kRecv) continue;
@@ -21,62 +19,45 @@ absl::StatusOr<HostProgram> HostProgram::Make(Program program) {
                               ": a transfer is not run as a part of a program"));
   }
   HostProgram made;
-  made.program_ = std::move(program);
-  HostPlanner(made).Plan();
+  made.threads_ = threads;
+  ASSIGN_OR_RETURN(made.plan_, MakePlan(program));
+  StepBuilder(made).Build();
   return made;
 }
 
-void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers,
-                      absl::Span<std::byte> arena) const {
-  RunSteps(0, steps_.size(), {buffers, arena.data(), constants_.data()});
+void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
+                      Workers* workers) const {
+  RunAll(works_, {buffers, arena.data(), constants_.data()}, workers);
 }
 
-void HostProgram::RunSteps(size_t begin, size_t end, const RunMemory& memory) const {
-  for (size_t i = begin; i < end; ++i) {
-    const Step& step = steps_[i];
-    switch (step.kind) {
-      case Step::Kind::kGroup:
-        groups_[step.index].Run(memory, memory.Write(step.scratch));
+void HostProgram::RunAll(const std::vector<Work>& works, const RunMemory& memory,
+                         Workers* workers) const {
+  for (const Work& work : works) {
+    switch (work.kind) {
+      case Work::Kind::kGroup:
+        work.group.Run(memory, memory.Write(work.scratch), threads_, workers);
         break;
-      case Step::Kind::kWhole: {
-        const Node& node = program_.nodes[step.index];
-        WholeOp op{node, {}, {}};
-        for (const ValueId value : node.operands) op.in_types.push_back(program_.types[value]);
-        for (const TensorType& type : program_.ResultTypes(node)) op.out_types.push_back(type);
+      case Work::Kind::kWhole: {
         std::vector<const std::byte*> in;
-        for (const Location& at : step.in) in.push_back(memory.Read(at));
+        for (const Location& at : work.in) in.push_back(memory.Read(at));
         std::vector<std::byte*> out;
-        for (const Location& at : step.out) out.push_back(memory.Write(at));
-        RunWholeOp(op, in, out, memory.Write(step.scratch));
+        for (const Location& at : work.out) out.push_back(memory.Write(at));
+        std::byte* scratch = memory.Write(work.scratch);
+        if (work.product == nullptr || !work.product->Run(in[0], in[1], out[0], scratch, workers)) {
+          RunWholeOp(work.whole, in, out, scratch);
+        }
         break;
       }
-      case Step::Kind::kCopy:
-        std::memmove(memory.Write(step.out[0]), memory.Read(step.in[0]), step.bytes[0]);
+      case Work::Kind::kCopy:
+        std::memmove(memory.Write(work.out[0]), memory.Read(work.in[0]), work.bytes);
         break;
-      case Step::Kind::kRepeat:
-        RunRepeat(step, i + 1, memory);
-        i = step.end;
+      case Work::Kind::kRepeat:
+        for (int64_t trip = 0; trip < work.trips; ++trip) {
+          const auto count = static_cast<int32_t>(trip);
+          if (!work.out.empty()) std::memcpy(memory.Write(work.out[0]), &count, sizeof(count));
+          RunAll(work.body, memory, workers);
+        }
         break;
-      case Step::Kind::kEnd:
-        break;  // RunRepeat's
-    }
-  }
-}
-
-void HostProgram::RunRepeat(const Step& step, size_t begin, const RunMemory& memory) const {
-  const auto copy = [&](const Location& to, const Location& from, uint64_t bytes) {
-    if (bytes > 0) std::memmove(memory.Write(to), memory.Read(from), bytes);
-  };
-  const Step& end = steps_[step.end];
-  for (size_t i = 0; i < step.in.size(); ++i) copy(step.out[i + 1], step.in[i], step.bytes[i]);
-  const auto trips =
-      static_cast<int32_t>(program_.nodes[step.index].attributes.Int(Attribute::kTrips));
-  for (int32_t trip = 0; trip < trips; ++trip) {
-    std::memcpy(memory.Write(step.out[0]), &trip, sizeof(trip));
-    RunSteps(begin, step.end, memory);
-    for (size_t i = 0; i < end.in.size(); ++i) copy(end.yielded[i], end.in[i], step.bytes[i]);
-    for (size_t i = 0; i < end.in.size(); ++i) {
-      copy(step.out[i + 1], end.yielded[i], step.bytes[i]);
     }
   }
 }

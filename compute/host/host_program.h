@@ -1,55 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program made ready to be run by the CPU: elementwise chains, moves into them and reductions a
-// tile at a time, without intermediate tensors; the other ops one by one, on whole tensors in an
-// arena that the run is given. Results are as docs/numerics.md says, whatever the CPU. Immutable;
-// any thread may run it, several at once in arenas of their own.
+// A program made ready to be run by the CPU, as its plan says: kernels a tile at a time, without
+// intermediate tensors; products, and moves that need all of their operands, on whole tensors. All
+// that a run needs beside its buffers is one arena that it is given. Results are as
+// docs/numerics.md says, whatever the CPU and however many threads (the last bits of a library's
+// products excepted). Immutable; any thread may run
+// it, several at once in arenas of their own.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "compute/host/library_product.h"
 #include "compute/host/tile_group.h"
+#include "compute/host/whole_ops.h"
+#include "compute/plan/plan.h"
 #include "compute/program/program.h"
 
 namespace ferry::compute {
 
 class HostProgram {
  public:
-  // `program` is one that Verify accepts. UNIMPLEMENTED names an op that is not run here: `send`
-  // and `recv`, which are transfers.
-  static absl::StatusOr<HostProgram> Make(Program program);
+  // `program` is one that Verify accepts, better simplified. UNIMPLEMENTED names an op that is not
+  // run here: `send` and `recv`, which are transfers. RESOURCE_EXHAUSTED: see MakePlan.
+  // A run may use up to `threads` threads, and has memory for so many.
+  static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1);
 
-  // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated.
+  const Plan& plan() const { return plan_; }
+  // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated. First
+  // the plan's, then what steps hold while they are at it.
   uint64_t arena_bytes() const { return arena_bytes_; }
 
   // `buffers` as the program names them, of their sizes, apart from each other; `arena` has
-  // arena_bytes() and is aligned to 64.
-  void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena) const;
+  // arena_bytes() and is aligned to 64. Without `workers` all is done by the caller; with them by
+  // him too.
+  void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
+           Workers* workers = nullptr) const;
 
  private:
-  friend class HostPlanner;
+  friend class StepBuilder;
 
-  struct Step {
-    enum class Kind : uint8_t { kGroup, kWhole, kCopy, kRepeat, kEnd };
+  // A part of a step of the plan.
+  struct Work {
+    enum class Kind : uint8_t { kGroup, kWhole, kCopy, kRepeat };
     Kind kind = Kind::kGroup;
-    size_t index = 0;               // of the group, or the op
-    std::vector<Location> in;       // of a repeat what it is given, of its end what is yielded
-    std::vector<Location> out;      // of both what is carried; before it the count
-    std::vector<uint64_t> bytes;    // of what is carried
-    std::vector<Location> yielded;  // of an end: between, as what is yielded may be what is carried
+    TileGroup group;
+    WholeOp whole;
+    std::unique_ptr<LibraryProduct> product;  // of it, if the library does it
+    std::vector<Location> in;
+    std::vector<Location> out;
+    uint64_t bytes = 0;  // of a copy
     Location scratch;
-    size_t end = 0;  // of a repeat, its end's step
+    // Of a repeat: the count of the trip is at out[0], if anybody needs it.
+    int64_t trips = 0;
+    std::vector<Work> body;
   };
 
-  void RunSteps(size_t begin, size_t end, const RunMemory& memory) const;
-  void RunRepeat(const Step& step, size_t begin, const RunMemory& memory) const;
+  void RunAll(const std::vector<Work>& works, const RunMemory& memory, Workers* workers) const;
 
-  Program program_;
-  std::vector<Step> steps_;
-  std::vector<TileGroup> groups_;
+  size_t threads_ = 1;
+  Plan plan_;
+  std::vector<Work> works_;
   std::vector<std::byte> constants_;
   uint64_t arena_bytes_ = 0;
 };

@@ -125,6 +125,20 @@ void Select(const std::byte* a, const std::byte* b, const std::byte* c, std::byt
   }
 }
 
+template <typename Type>
+size_t Argmax(const std::byte* in, size_t count) {
+  using Stored = typename Type::Stored;
+  size_t best = 0;
+  auto most = Type::Load(Get<Stored>(in, 0));
+  for (size_t i = 1; i < count && most == most; ++i) {
+    const auto value = Type::Load(Get<Stored>(in, i));
+    if (!(value > most) && value == value) continue;
+    best = i;
+    most = value;
+  }
+  return best;
+}
+
 template <typename From, typename To>
 void ConvertBetween(const std::byte* a, const std::byte*, const std::byte*, std::byte* out,
                     size_t count) {
@@ -148,18 +162,6 @@ TileKernel FindOfFloat(Op op) {
     FERRY_CASE(kRoundNearestEven)
     FERRY_CASE(kSqrt)
     FERRY_CASE(kRsqrt)
-    FERRY_CASE(kCbrt)
-    FERRY_CASE(kExponential)
-    FERRY_CASE(kExponentialBase2)
-    FERRY_CASE(kExponentialMinusOne)
-    FERRY_CASE(kLog)
-    FERRY_CASE(kLogBase2)
-    FERRY_CASE(kLogPlusOne)
-    FERRY_CASE(kSine)
-    FERRY_CASE(kCosine)
-    FERRY_CASE(kTanh)
-    FERRY_CASE(kLogistic)
-    FERRY_CASE(kErf)
 #undef FERRY_CASE
 #define FERRY_CASE(name) \
   case Op::name:         \
@@ -170,8 +172,8 @@ TileKernel FindOfFloat(Op op) {
     FERRY_CASE(kDivide)
     FERRY_CASE(kMaximum)
     FERRY_CASE(kMinimum)
-    FERRY_CASE(kPower)
     FERRY_CASE(kRemainder)
+#undef FERRY_CASE
     case Op::kFma:
       return &Fma<Type>;
     case Op::kClamp:
@@ -186,6 +188,9 @@ TileKernel FindOfFloat(Op op) {
 template <typename Type>
 TileKernel FindOfInteger(Op op) {
   switch (op) {
+#define FERRY_CASE(name) \
+  case Op::name:         \
+    return &Binary<Type, Op::name>;
     FERRY_CASE(kAdd)
     FERRY_CASE(kSubtract)
     FERRY_CASE(kMultiply)
@@ -268,9 +273,16 @@ struct FindCompare {
   }
 };
 
+struct FindArgmax {
+  template <typename Type>
+  static ArgmaxKernel Of() {
+    return &Argmax<Type>;
+  }
+};
+
 // `Finder`::Of of the element type.
-template <typename Finder, typename... Arguments>
-TileKernel Dispatch(DType type, Arguments... arguments) {
+template <typename Finder, typename Kernel = TileKernel, typename... Arguments>
+Kernel Dispatch(DType type, Arguments... arguments) {
   switch (type) {
     case DType::kF64:
       return Finder::template Of<DoubleElement>(arguments...);
@@ -309,6 +321,8 @@ TileKernel FindCompareKernel(Direction direction, bool total_order, DType type) 
   return Dispatch<FindCompare>(type, direction, total_order);
 }
 
+ArgmaxKernel FindArgmaxKernel(DType type) { return Dispatch<FindArgmax, ArgmaxKernel>(type); }
+
 TileKernel FindSelectKernel(size_t bytes) {
   return bytes == 8   ? &Select<uint64_t>
          : bytes == 4 ? &Select<uint32_t>
@@ -337,14 +351,20 @@ namespace ferry::compute {
 
 HWY_EXPORT(FindKernel);
 HWY_EXPORT(FindCompareKernel);
+HWY_EXPORT(FindArgmaxKernel);
 HWY_EXPORT(FindSelectKernel);
 HWY_EXPORT(FindConvertKernel);
 
-TileKernel KernelOf(Op op, DType type) { return HWY_DYNAMIC_DISPATCH(FindKernel)(op, type); }
+TileKernel KernelOf(Op op, DType type) {
+  const TileKernel function = FunctionKernelOf(op, type);
+  return function != nullptr ? function : HWY_DYNAMIC_DISPATCH(FindKernel)(op, type);
+}
 
 TileKernel CompareKernelOf(Direction direction, bool total_order, DType type) {
   return HWY_DYNAMIC_DISPATCH(FindCompareKernel)(direction, total_order, type);
 }
+
+ArgmaxKernel ArgmaxKernelOf(DType type) { return HWY_DYNAMIC_DISPATCH(FindArgmaxKernel)(type); }
 
 TileKernel SelectKernelOf(size_t bytes) { return HWY_DYNAMIC_DISPATCH(FindSelectKernel)(bytes); }
 

@@ -15,9 +15,14 @@ using TileKernel = void (*)(const std::byte* a, const std::byte* b, const std::b
 
 // Of elementwise ops of one type; nullptr: there is none.
 TileKernel KernelOf(Op op, DType type);
+// Of those only the functions that numerics.md has tolerances for.
+TileKernel FunctionKernelOf(Op op, DType type);
 TileKernel CompareKernelOf(Direction direction, bool total_order, DType type);
 // Picks b or c by a; by bytes of an element.
 TileKernel SelectKernelOf(size_t bytes);
+// The first of the largest of at least one element; a NaN is larger than all.
+using ArgmaxKernel = size_t (*)(const std::byte* in, size_t count);
+ArgmaxKernel ArgmaxKernelOf(DType type);
 // Between f32, f16 and bf16; nullptr: numerics/convert.h does it.
 TileKernel ConvertKernelOf(DType from, DType to);
 

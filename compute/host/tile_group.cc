@@ -3,124 +3,321 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "compute/host/reduction.h"
+#include "compute/numerics/philox.h"
 
 namespace ferry::compute {
 namespace {
 
-// One run of a group. In scratch: what ops have between, the registers, what reductions hold.
-struct Runner {
-  const TileGroup& group;
-  const RunMemory& run;
-  std::byte* spare;
-  std::vector<std::byte*> registers;
-  std::vector<OrderedReduction> reductions;
-  uint64_t begin = 0;
-  uint64_t count = 0;
+constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kLeastPart = 16384;  // elements that are worth another thread
 
-  void RunOp(const TileOp& op, size_t& reduction) {
-    std::byte* out = registers[op.out];
-    const std::byte* in = registers[op.in[0]];
+// The best of a row so far.
+struct Best {
+  std::byte value[8];
+  uint64_t index = 0;
+  uint64_t seen = 0;
+};
+
+constexpr uint64_t Aligned(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+uint64_t StateBytesOf(const TileOp& op) {
+  if (op.kind == TileOp::Kind::kReduce) return OrderedReduction::kMemory;
+  return op.kind == TileOp::Kind::kArgmax ? kAlignment : 0;
+}
+
+// One thread's run of a group. In scratch: what ops have between, the registers, what reductions
+// hold, scales.
+class Runner {
+ public:
+  Runner(const TileGroup& group, const RunMemory& run, std::byte* scratch, uint64_t register_bytes)
+      : group_(group), run_(run), spare_(scratch) {
+    for (const uint32_t index : group.memory) {
+      registers_.push_back(index == TileGroup::kNoMemory ? nullptr
+                                                         : scratch + (index + 2) * register_bytes);
+    }
+    other_ = scratch + register_bytes;
+    std::byte* next = scratch + (group.memories + 2) * register_bytes;
+    for (const TileOp& op : group.ops) {
+      states_.push_back(next);
+      next += StateBytesOf(op);
+      scales_ = std::max(scales_, next);
+      if (op.kind == TileOp::Kind::kReduce) {
+        reductions_.emplace_back(op.reduction, op.type, states_.back());
+      }
+    }
+  }
+
+  void RunOnce() {
+    count_ = group_.tile_elements;
+    for (const TileOp& op : group_.once) RunOp(op, nullptr);
+  }
+
+  // `rows` rows from `row`; or of one `count` elements from `begin` of it.
+  void RunTile(uint64_t row, uint64_t rows, uint64_t begin, uint64_t count) {
+    row_ = row;
+    rows_ = rows;
+    begin_ = begin;
+    const bool ends = begin + count == group_.row;
+    full_ = rows * count;
+    size_t reduction = 0;
+    for (size_t i = 0; i < group_.ops.size(); ++i) {
+      const TileOp& op = group_.ops[i];
+      OrderedReduction* reduces =
+          op.kind == TileOp::Kind::kReduce ? &reductions_[reduction++] : nullptr;
+      if (op.at_row_end && !ends) continue;
+      state_ = states_[i];
+      columns_ = count;
+      if (op.level == TileLevel::kRow) {
+        first_ = row;
+        count_ = rows;
+      } else {
+        first_ = row * group_.row + begin;
+        count_ = full_;
+      }
+      RunOp(op, reduces);
+    }
+  }
+
+ private:
+  void RunOp(const TileOp& op, OrderedReduction* reduction) {
+    const auto in = [&](size_t i) -> const std::byte* {
+      return op.in.size() > i ? registers_[op.in[i]] : nullptr;
+    };
+    std::byte* out = op.out.empty() ? nullptr : registers_[op.out[0]];
     switch (op.kind) {
       case TileOp::Kind::kLoad:
-        return Gather(op.type, run.Read(op.where), op.view, begin, count, out);
-      case TileOp::Kind::kLink:
-        registers[op.out] =
-            const_cast<std::byte*>(run.Read(op.where)) + begin * TileBytesOf(op.type);
-        return;
-      case TileOp::Kind::kIota:
-        return Iota(op, out);
-      case TileOp::Kind::kKernel:
-        return op.kernel(in, registers[op.in[1]], registers[op.in[2]], out, count);
-      case TileOp::Kind::kConvert:
-        return ConvertTile(op.from, in, op.type, out, op.mode, op.kernel);
-      case TileOp::Kind::kStore:
-        return Store(op, in);
-      case TileOp::Kind::kAccumulate:
-        Gather(op.from, run.Read(op.where), op.view, begin, count, spare);
-        op.kernel(spare, in, nullptr, spare, count);
-        return Scatter(op.from, run.Write(op.where), op.view, begin, count, spare);
-      case TileOp::Kind::kReduce:
-        return Reduce(op, in, reductions[reduction++]);
-      case TileOp::Kind::kLoadScalar:
+        if (op.level == TileLevel::kOnce) return LoadOnce(op, out);
+        return Gather(op.type, run_.Read(op.where), op.views, first_, count_, out);
       case TileOp::Kind::kFill:
-        return;  // was done
+        return Fill(op.type, op.code, out);
+      case TileOp::Kind::kLink:
+        registers_[op.out[0]] =
+            const_cast<std::byte*>(run_.Read(op.where)) + First(op) * TileBytesOf(op.type);
+        return;
+      case TileOp::Kind::kPlaces:
+        return Places(op, out);
+      case TileOp::Kind::kRandom:
+        return Random(op, in(0), in(1), out);
+      case TileOp::Kind::kKernel:
+        return op.kernel(in(0), in(1), in(2), out, count_);
+      case TileOp::Kind::kConvert:
+        return ConvertTile(op.from, in(0), op.type, out, op.mode, op.kernel);
+      case TileOp::Kind::kChain:
+        return RunChain(op);
+      case TileOp::Kind::kSpread:
+        return Spread(op, in(0), out);
+      case TileOp::Kind::kReduce:
+        return Reduce(op, in(0), *reduction, out);
+      case TileOp::Kind::kArgmax:
+        return Argmax(op, in(0), out);
+      case TileOp::Kind::kQuantize:
+        return Quantize(op, in(0), in(1), out, registers_[op.out[1]]);
+      case TileOp::Kind::kDequantize:
+        return Dequantize(op, in(0), in(1), out);
+      case TileOp::Kind::kStore:
+        return Store(op, in(0));
+      case TileOp::Kind::kAccumulate: {
+        const uint64_t first = First(op);
+        const uint64_t count = Count(op);
+        Gather(op.from, run_.Read(op.where), op.views, first, count, spare_);
+        op.kernel(spare_, in(0), nullptr, spare_, count);
+        return Scatter(op.from, run_.Write(op.where), op.views[0], first, count, spare_);
+      }
     }
+  }
+
+  // Of one scale each: blocks of a row, those of the tile.
+  uint64_t BlocksOf(uint64_t elements, const BlockFormat& format) const {
+    return ScaleColumns(elements, format.block);
+  }
+  uint64_t First(const TileOp& op) const {
+    if (op.level != TileLevel::kBlock) return first_;
+    return row_ * BlocksOf(group_.row, op.format) + begin_ / op.format.block;
+  }
+  uint64_t Count(const TileOp& op) const {
+    return op.level != TileLevel::kBlock ? count_ : rows_ * BlocksOf(columns_, op.format);
+  }
+
+  void Fill(DType type, uint64_t code, std::byte* out) {
+    const View all = {0, {static_cast<int64_t>(count_)}, {0}};
+    // Of a tile, in which an element of four bits has a byte too.
+    const DType stored = type == DType::kF4E2M1FN ? DType::kU8 : type;
+    Gather(stored, reinterpret_cast<const std::byte*>(&code), all, 0, count_, out);
+  }
+
+  void LoadOnce(const TileOp& op, std::byte* out) {
+    uint64_t code = 0;
+    Gather(op.type, run_.Read(op.where), op.views, 0, 1, reinterpret_cast<std::byte*>(&code));
+    Fill(op.type, code, out);
   }
 
   void Store(const TileOp& op, const std::byte* in) {
-    std::byte* to = run.Write(op.where);
-    Scatter(op.from, to, op.view, begin, count, in);
-    const uint64_t end = begin + count;  // a half byte too many is 0
-    const bool half = op.from == DType::kF4E2M1FN && end == group.elements && end % 2 != 0;
-    if (half) to[end / 2] &= std::byte{0xF};
+    std::byte* to = run_.Write(op.where);
+    const uint64_t first = First(op);
+    const uint64_t count = Count(op);
+    Scatter(op.from, to, op.views[0], first, count, in);
+    if (op.from != DType::kF4E2M1FN || !IsDense(op.views[0])) return;
+    // A half byte too many is 0.
+    const uint64_t end = static_cast<uint64_t>(op.views[0].offset) + first + count;
+    if (first + count == ElementsOf(op.views[0]) && end % 2 != 0) to[end / 2] &= std::byte{0xF};
   }
 
-  void Fill(const TileOp& op) {
-    uint64_t code = op.code;
-    if (op.kind == TileOp::Kind::kLoadScalar) {
-      Gather(op.type, run.Read(op.where), View(), 0, 1, reinterpret_cast<std::byte*>(&code));
-    }
-    const View all = {0, {static_cast<int64_t>(kTileElements)}, {0}};
-    // Of a tile, in which an element of four bits has a byte too.
-    const DType type = op.type == DType::kF4E2M1FN ? DType::kU8 : op.type;
-    Gather(type, reinterpret_cast<const std::byte*>(&code), all, 0, kTileElements,
-           registers[op.out]);
+  void Places(const TileOp& op, std::byte* out) {
+    auto* places = reinterpret_cast<int64_t*>(spare_);
+    const bool once = op.level == TileLevel::kOnce;
+    PlacesOf(op.views, once ? 0 : first_, once ? 1 : count_, places);
+    if (once) std::fill_n(places, count_, places[0]);
+    Convert(DType::kI64, spare_, op.type, out, count_);
   }
 
-  void Iota(const TileOp& op, std::byte* out) {
-    uint64_t inner = 1;
-    for (size_t d = op.dimension + 1; d < op.view.dims.size(); ++d) {
-      inner *= static_cast<uint64_t>(op.view.dims[d]);
-    }
-    const auto dim = static_cast<uint64_t>(op.view.dims[op.dimension]);
-    for (uint64_t i = 0; i < count; ++i) {
-      const uint64_t value = (begin + i) / inner % dim;
-      std::memcpy(spare + i * sizeof(value), &value, sizeof(value));
-    }
-    Convert(DType::kU64, spare, op.type, out, count);
+  void Random(const TileOp& op, const std::byte* key_bytes, const std::byte* counter_bytes,
+              std::byte* out) {
+    PhiloxKey key;
+    PhiloxBlock counter;
+    std::memcpy(key.words.data(), key_bytes, sizeof(uint64_t));
+    std::memcpy(counter.words.data(), counter_bytes, sizeof(uint64_t));
+    const uint64_t size = TileBytesOf(op.type);
+    RandomBytes(key, counter, first_ * size, out, count_ * size);
   }
 
   void ConvertTile(DType from, const std::byte* in, DType to, std::byte* out, ConvertMode mode,
                    TileKernel kernel) {
-    if (kernel != nullptr) return kernel(in, nullptr, nullptr, out, count);
+    if (kernel != nullptr) return kernel(in, nullptr, nullptr, out, count_);
     if (from == to) {
-      std::memcpy(out, in, count * TileBytesOf(to));
+      std::memcpy(out, in, count_ * TileBytesOf(to));
     } else if (from == DType::kF4E2M1FN) {
-      Pack(in, count, spare);
-      Convert(from, spare, to, out, count, mode);
+      Pack(in, count_, spare_);
+      Convert(from, spare_, to, out, count_, mode);
     } else if (to == DType::kF4E2M1FN) {
-      Convert(from, in, to, spare, count, mode);
-      Unpack(spare, count, out);
+      Convert(from, in, to, spare_, count_, mode);
+      Unpack(spare_, count_, out);
     } else {
-      Convert(from, in, to, out, count, mode);
+      Convert(from, in, to, out, count_, mode);
     }
   }
 
-  void Reduce(const TileOp& op, const std::byte* in, OrderedReduction& reduction) {
+  void RunChain(const TileOp& op) {
+    steps_.clear();
+    for (const ChainLink& link : op.chain) {
+      const bool none = link.operand == TileGroup::kNoMemory;
+      steps_.push_back({link.code, link.form, none ? nullptr : registers_[link.operand]});
+    }
+    chain_(steps_.data(), steps_.size(), count_);
+  }
+
+  void Spread(const TileOp& op, const std::byte* in, std::byte* out) {
+    const View view = {0, {static_cast<int64_t>(rows_), static_cast<int64_t>(columns_)}, {1, 0}};
+    const DType stored = op.type == DType::kF4E2M1FN ? DType::kU8 : op.type;
+    Gather(stored, in, view, 0, full_, out);
+  }
+
+  void Reduce(const TileOp& op, const std::byte* in, OrderedReduction& reduction,
+              std::byte* results) {
     const std::byte* elements = in;
     if (op.from != op.type) {
-      ConvertTile(op.from, in, op.type, spare, {}, op.kernel);
-      elements = spare;
+      ConvertTile(op.from, in, op.type, spare_, {}, op.kernel);
+      elements = spare_;
     }
-    for (uint64_t done = 0; done < count;) {
-      const uint64_t in_row = (begin + done) % group.row;
-      const uint64_t some = std::min(group.row - in_row, count - done);
-      reduction.Add(elements + done * TileBytesOf(op.type), some);
-      done += some;
-      if (in_row + some == group.row) Finish(op, reduction, (begin + done) / group.row - 1);
+    for (uint64_t row = 0; row < rows_; ++row) {
+      reduction.Add(elements + row * columns_ * TileBytesOf(op.type), columns_);
+      if (begin_ + columns_ != group_.row) return;
+      uint64_t sum = 0;
+      reduction.Finish(reinterpret_cast<std::byte*>(&sum));
+      Convert(op.type, reinterpret_cast<const std::byte*>(&sum), op.from,
+              results + row * TileBytesOf(op.from), 1);
     }
   }
 
-  void Finish(const TileOp& op, OrderedReduction& reduction, uint64_t result) {
-    uint64_t sum = 0;
-    reduction.Finish(reinterpret_cast<std::byte*>(&sum));
-    Convert(op.type, reinterpret_cast<const std::byte*>(&sum), op.from,
-            run.Write(op.where) + result * TileBytesOf(op.from), 1);
+  void Argmax(const TileOp& op, const std::byte* in, std::byte* results) {
+    Best& best = *reinterpret_cast<Best*>(state_);
+    if (begin_ == 0) best = Best();
+    const size_t size = TileBytesOf(op.from);
+    const ArgmaxKernel largest = ArgmaxKernelOf(op.from);
+    for (uint64_t row = 0; row < rows_; ++row) {
+      if (columns_ > 0) {
+        const std::byte* elements = in + row * columns_ * size;
+        const uint64_t index = largest(elements, columns_);
+        std::byte both[16];
+        std::memcpy(both, best.value, size);
+        std::memcpy(both + size, elements + index * size, size);
+        if (best.seen == 0 || largest(both, 2) == 1) {
+          std::memcpy(best.value, elements + index * size, size);
+          best.index = best.seen + index;
+        }
+        best.seen += columns_;
+      }
+      if (begin_ + columns_ != group_.row) return;
+      std::memcpy(results + row * TileBytesOf(op.type), &best.index, TileBytesOf(op.type));
+      best = Best();
+    }
   }
+
+  static float GlobalOf(const std::byte* in) {
+    float global = 1;
+    if (in != nullptr) std::memcpy(&global, in, sizeof(global));
+    return global;
+  }
+
+  // What is computed in f32 is made so first.
+  const std::byte* Floats(DType from, const std::byte* in, TileKernel kernel, std::byte* space) {
+    if (from == DType::kF32) return in;
+    ConvertTile(from, in, DType::kF32, space, {}, kernel);
+    return space;
+  }
+
+  void Quantize(const TileOp& op, const std::byte* in, const std::byte* global, std::byte* out,
+                std::byte* scales) {
+    const auto* floats = reinterpret_cast<const float*>(Floats(op.from, in, op.kernel, spare_));
+    const bool packed = op.format.element == DType::kF4E2M1FN;
+    QuantizeBlocks(op.format, op.mode.scale_rounding, floats, rows_, columns_,
+                   packed ? other_ : out, scales, GlobalOf(global));
+    if (packed) Unpack(other_, full_, out);
+  }
+
+  void Dequantize(const TileOp& op, const std::byte* in, const std::byte* global, std::byte* out) {
+    const uint64_t columns = BlocksOf(columns_, op.format);
+    const auto row_scales = static_cast<uint64_t>(op.views[0].dims.back());
+    for (uint64_t row = 0; row < rows_; ++row) {
+      const uint64_t first = (row_ + row) * row_scales + begin_ / op.format.block;
+      Gather(op.format.scale, run_.Read(op.where), op.views, first, columns,
+             scales_ + row * columns);
+    }
+    const std::byte* elements = in;
+    if (op.format.element == DType::kF4E2M1FN) {
+      Pack(in, full_, other_);
+      elements = other_;
+    }
+    std::byte* floats = op.type == DType::kF32 ? out : spare_;
+    DequantizeBlocks(op.format, elements, scales_, columns, rows_, columns_,
+                     reinterpret_cast<float*>(floats), GlobalOf(global));
+    if (op.type != DType::kF32) ConvertTile(DType::kF32, floats, op.type, out, {}, op.kernel);
+  }
+
+  const TileGroup& group_;
+  const RunMemory& run_;
+  std::byte* spare_;
+  std::byte* other_;
+  std::byte* scales_ = nullptr;
+  std::vector<std::byte*> registers_;
+  std::vector<std::byte*> states_;  // by op
+  std::vector<OrderedReduction> reductions_;
+  std::vector<ChainStep> steps_;
+  const ChainKernel chain_ = ChainKernelOfCpu();
+  // The tile.
+  uint64_t row_ = 0;
+  uint64_t rows_ = 0;
+  uint64_t begin_ = 0;    // in the row
+  uint64_t columns_ = 0;  // of each row
+  uint64_t full_ = 0;     // elements
+  // What the op at hand has to do with.
+  uint64_t first_ = 0;
+  uint64_t count_ = 0;
+  std::byte* state_ = nullptr;
 };
 
 }  // namespace
@@ -134,39 +331,55 @@ std::byte* RunMemory::Write(const Location& at) const {
   return arena + at.offset;
 }
 
+uint64_t TileGroup::RegisterBytes() const { return Aligned(tile_elements * element_bytes); }
+
 uint64_t TileGroup::ScratchBytes() const {
-  const auto reductions = std::count_if(
-      ops.begin(), ops.end(), [](const TileOp& op) { return op.kind == TileOp::Kind::kReduce; });
-  return (memories + 1) * kRegisterBytes +
-         static_cast<uint64_t>(reductions) * OrderedReduction::kMemory;
+  uint64_t bytes = (memories + 2) * RegisterBytes();
+  uint64_t scales = 0;
+  for (const TileOp& op : ops) {
+    bytes += StateBytesOf(op);
+    scales = std::max(scales, Aligned(op.scale_bytes));
+  }
+  return bytes + scales;
 }
 
-void TileGroup::Run(const RunMemory& run, std::byte* scratch) const {
-  Runner runner{*this, run, scratch, {}, {}};
-  std::byte* next = scratch + (memories + 1) * kRegisterBytes;
-  for (const uint32_t index : memory) {
-    runner.registers.push_back(index == kNoMemory ? nullptr
-                                                  : scratch + (index + 1) * kRegisterBytes);
+uint64_t TileGroup::Units() const {
+  if (row <= tile_elements) return (rows + tile_rows - 1) / tile_rows;
+  return keeps_rows ? rows : rows * ((row + tile_elements - 1) / tile_elements);
+}
+
+void TileGroup::RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begin,
+                         uint64_t end) const {
+  Runner runner(*this, run, scratch, RegisterBytes());
+  runner.RunOnce();
+  const uint64_t tiles = tile_elements == 0 ? 1 : (row + tile_elements - 1) / tile_elements;
+  for (uint64_t unit = begin; unit < end; ++unit) {
+    if (row <= tile_elements) {
+      const uint64_t first = unit * tile_rows;
+      runner.RunTile(first, std::min(tile_rows, rows - first), 0, row);
+      continue;
+    }
+    const uint64_t first = keeps_rows ? 0 : unit % tiles;
+    for (uint64_t tile = first; tile < (keeps_rows ? tiles : first + 1); ++tile) {
+      const uint64_t at = tile * tile_elements;
+      runner.RunTile(keeps_rows ? unit : unit / tiles, 1, at, std::min(tile_elements, row - at));
+    }
   }
-  for (const TileOp& op : ops) {
-    if (op.kind == TileOp::Kind::kLoadScalar || op.kind == TileOp::Kind::kFill) runner.Fill(op);
-    if (op.kind != TileOp::Kind::kReduce) continue;
-    runner.reductions.emplace_back(op.reduction, op.type, next);
-    next += OrderedReduction::kMemory;
-    if (elements > 0) continue;
-    // Of rows of nothing.
-    const uint64_t results = ElementsOf(op.view);
-    for (uint64_t i = 0; i < results; ++i) runner.Finish(op, runner.reductions.back(), i);
-  }
-  // Whole rows, or parts of one.
-  const uint64_t tile = row == 0 || row > kTileElements ? kTileElements : kTileElements / row * row;
-  while (runner.begin < elements) {
-    const uint64_t left = row > kTileElements ? row - runner.begin % row : elements - runner.begin;
-    runner.count = std::min(tile, left);
-    size_t reduction = 0;
-    for (const TileOp& op : ops) runner.RunOp(op, reduction);
-    runner.begin += runner.count;
-  }
+}
+
+void TileGroup::Run(const RunMemory& run, std::byte* scratch, size_t parts,
+                    Workers* workers) const {
+  if (IsEmpty()) return;
+  const uint64_t units = Units();
+  const uint64_t step = shares_bytes ? 2 : 1;
+  const uint64_t most = std::min(units / step, rows * std::max<uint64_t>(row, 1) / kLeastPart);
+  parts = alone ? 1 : std::max<uint64_t>(1, std::min<uint64_t>(parts, most));
+  if (parts == 1 || workers == nullptr) return RunUnits(run, scratch, 0, units);
+  const auto begin = [&](uint64_t part) { return units * part / parts / step * step; };
+  workers->Run(parts, [&](size_t part) {
+    RunUnits(run, scratch + part * ScratchBytes(), begin(part),
+             part + 1 == parts ? units : begin(part + 1));
+  });
 }
 
 }  // namespace ferry::compute

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace ferry::compute {
 namespace {
@@ -51,6 +52,10 @@ void GatherOf(const std::byte* base, const View& view, uint64_t first, uint64_t 
     const std::byte* from = base + at * static_cast<int64_t>(sizeof(T));
     if (stride == 1) {
       std::memcpy(tile, from, length * sizeof(T));
+    } else if (stride == 0) {
+      T value;
+      std::memcpy(&value, from, sizeof(T));
+      for (uint64_t i = 0; i < length; ++i) std::memcpy(tile + i * sizeof(T), &value, sizeof(T));
     } else {
       for (uint64_t i = 0; i < length; ++i) {
         std::memcpy(tile + i * sizeof(T), from, sizeof(T));
@@ -79,6 +84,108 @@ void ScatterOf(std::byte* base, const View& view, uint64_t first, uint64_t count
 }
 
 }  // namespace
+
+bool Reshape(View& view, const std::vector<int64_t>& dims) {
+  struct Run {  // of dimensions that are as one
+    int64_t length = 1;
+    int64_t stride = 1;
+  };
+  std::vector<Run> runs;
+  for (size_t d = 0; d < view.dims.size(); ++d) {
+    const Run run = {view.dims[d], view.strides[d]};
+    if (run.length == 1) continue;
+    if (!runs.empty() && runs.back().stride == run.stride * run.length) {
+      runs.back() = {runs.back().length * run.length, run.stride};
+    } else {
+      runs.push_back(run);
+    }
+  }
+  std::vector<int64_t> strides(dims.size());
+  Run run;
+  for (size_t d = dims.size(); d-- > 0;) {
+    if (dims[d] == 1) continue;
+    if (run.length == 1) {
+      if (runs.empty()) return false;  // no elements
+      run = runs.back();
+      runs.pop_back();
+    }
+    if (dims[d] == 0 || run.length % dims[d] != 0) return false;
+    strides[d] = run.stride;
+    run = {run.length / dims[d], run.stride * dims[d]};
+  }
+  view.dims = dims;
+  view.strides = std::move(strides);
+  return true;
+}
+
+bool IsDense(const View& view) {
+  int64_t stride = 1;
+  for (size_t d = view.dims.size(); d-- > 0;) {
+    if (view.dims[d] == 1) continue;
+    if (view.strides[d] != stride) return false;
+    stride *= view.dims[d];
+  }
+  return true;
+}
+
+void Permute(absl::Span<const size_t> order, const TensorType& type, Views& views) {
+  View& last = views.back();
+  View view{last.offset, {}, {}};
+  for (const size_t d : order) {
+    view.dims.push_back(type.dims[d]);
+    view.strides.push_back(last.strides[d]);
+  }
+  last = std::move(view);
+}
+
+void Move(const Node& node, const TensorType& from, const TensorType& to, Views& views) {
+  const auto ints = [&](Attribute attribute) { return node.attributes.Ints(attribute); };
+  View& last = views.back();
+  View view{last.offset, to.dims, std::vector<int64_t>(to.dims.size(), 0)};
+  if (node.op == Op::kReshape) {
+    if (!Reshape(last, to.dims)) views.push_back(LinearView(to.dims));
+    return;
+  }
+  for (size_t d = 0; d < from.dims.size(); ++d) {
+    const int64_t stride = last.strides[d];
+    switch (node.op) {
+      case Op::kBroadcastInDim:
+        if (from.dims[d] != 1) {
+          view.strides[static_cast<size_t>(ints(Attribute::kDimensions)[d])] = stride;
+        }
+        break;
+      case Op::kTranspose:
+        view.strides[d] = last.strides[static_cast<size_t>(ints(Attribute::kPermutation)[d])];
+        break;
+      case Op::kSlice:
+        view.offset += ints(Attribute::kStart)[d] * stride;
+        view.strides[d] = stride * (ints(Attribute::kStep).empty() ? 1 : ints(Attribute::kStep)[d]);
+        break;
+      default: {  // kReverse
+        const auto reversed = ints(Attribute::kDimensions);
+        const bool is =
+            std::find(reversed.begin(), reversed.end(), static_cast<int64_t>(d)) != reversed.end();
+        if (is) view.offset += (from.dims[d] - 1) * stride;
+        view.strides[d] = is ? -stride : stride;
+      }
+    }
+  }
+  last = std::move(view);
+}
+
+void PlacesOf(const Views& views, uint64_t first, uint64_t count, int64_t* places) {
+  if (count == 0) return;
+  int64_t* at_place = places;
+  ForEachStretch(views.back(), first, count, [&](int64_t at, int64_t stride, uint64_t length) {
+    for (uint64_t i = 0; i < length; ++i) *at_place++ = at + static_cast<int64_t>(i) * stride;
+  });
+  for (size_t view = views.size() - 1; view-- > 0;) {
+    for (uint64_t i = 0; i < count; ++i) {
+      ForEachStretch(views[view], static_cast<uint64_t>(places[i]), 1,
+                     [&](int64_t at, int64_t, uint64_t) { places[i] = at; });
+    }
+  }
+}
 
 View LinearView(const std::vector<int64_t>& dims) {
   View view{0, dims, std::vector<int64_t>(dims.size(), 1)};
@@ -115,6 +222,22 @@ void Gather(DType type, const std::byte* base, const View& view, uint64_t first,
   }
   if (type == DType::kBool) {
     for (uint64_t i = 0; i < count; ++i) tile[i] = std::byte{tile[i] != std::byte{0}};
+  }
+}
+
+void Gather(DType type, const std::byte* base, const Views& views, uint64_t first, uint64_t count,
+            std::byte* tile) {
+  if (views.size() == 1) return Gather(type, base, views[0], first, count, tile);
+  std::array<int64_t, kTile> places;
+  View one{0, {1}, {1}};
+  for (uint64_t done = 0; done < count;) {
+    const uint64_t some = std::min(kTile, count - done);
+    PlacesOf(views, first + done, some, places.data());
+    for (uint64_t i = 0; i < some; ++i, tile += TileBytesOf(type)) {
+      one.offset = places[i];
+      Gather(type, base, one, 0, 1, tile);
+    }
+    done += some;
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products as sums over rows that were made dense and wide enough first, and block formats.
+// Products as sums over rows that were made dense and wide enough first.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -131,13 +131,6 @@ void ToFloats(const WholeOp& op, const TensorType& data, const std::byte* elemen
                    static_cast<uint64_t>(data.dims.back()), reinterpret_cast<float*>(out), global);
 }
 
-// The f32 that an op may have as its last operand.
-float GlobalOf(const std::vector<const std::byte*>& in, size_t operand) {
-  float value = 1;
-  if (in.size() > operand) std::memcpy(&value, in[operand], sizeof(value));
-  return value;
-}
-
 uint64_t Aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 uint64_t FloatBytes(const TensorType& type) { return Aligned(*ElementsOf(type) * sizeof(float)); }
 
@@ -155,10 +148,6 @@ uint64_t ContractionScratchBytes(const WholeOp& op) {
       return FloatBytes(op.in_types[0]) + FloatBytes(op.in_types[1]) +
              std::max(*BytesOf(op.in_types[2]), right);
     }
-    case Op::kQuantizeBlock:
-      return FloatBytes(op.in_types[0]);
-    case Op::kDequantizeBlock:
-      return FloatBytes(op.out_types[0]) + *BytesOf(op.in_types[1]);
     default:
       return 0;
   }
@@ -207,25 +196,6 @@ void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& i
     Convert(op.in_types[4].dtype, in[4], DType::kF64, reinterpret_cast<std::byte*>(&global), 1);
   }
   Multiply<float>(lhs, scratch, rhs, right, global, DType::kF32, op.out_types[0].dtype, out);
-}
-
-void RunQuantize(const WholeOp& op, const std::vector<const std::byte*>& in,
-                 const std::vector<std::byte*>& out, std::byte* scratch) {
-  const TensorType& data = op.out_types[0];
-  const TensorType& scales = op.out_types[1];
-  Convert(op.in_types[0].dtype, in[0], DType::kF32, scratch, *ElementsOf(data));
-  QuantizeBlocks({data.dtype, scales.dtype, BlockOf(op, data, scales)},
-                 static_cast<ScaleRounding>(op.node.attributes.Int(A::kRounding)),
-                 reinterpret_cast<const float*>(scratch), RowsOf(data),
-                 static_cast<uint64_t>(data.dims.back()), out[0], out[1], GlobalOf(in, 1));
-}
-
-void RunDequantize(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-                   std::byte* scratch) {
-  const TensorType& data = op.in_types[0];
-  ToFloats(op, data, in[0], op.in_types[1], in[1], GlobalOf(in, 2), scratch,
-           scratch + FloatBytes(op.out_types[0]));
-  Convert(DType::kF32, scratch, op.out_types[0].dtype, out, *ElementsOf(data));
 }
 
 }  // namespace ferry::compute

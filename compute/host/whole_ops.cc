@@ -9,7 +9,6 @@
 #include "compute/host/kernels.h"
 #include "compute/host/view.h"
 #include "compute/numerics/convert.h"
-#include "compute/numerics/philox.h"
 #include "compute/numerics/scale_layout.h"
 
 namespace ferry::compute {
@@ -95,36 +94,6 @@ Lines LinesOf(const WholeOp& op) {
   return lines;
 }
 
-void RunArgmax(const WholeOp& op, const std::byte* in, std::byte* out) {
-  const DType type = op.in_types[0].dtype;
-  const size_t size = BytesOf(type, 1);
-  const Lines lines = LinesOf(op);
-  const TileKernel greater = CompareKernelOf(Direction::kGt, false, type);
-  const TileKernel differs = CompareKernelOf(Direction::kNe, false, type);
-  const auto holds = [](TileKernel compare, const std::byte* a, const std::byte* b) {
-    std::byte result;
-    compare(a, b, nullptr, &result, 1);
-    return result != std::byte{0};
-  };
-  for (uint64_t i = 0; i < lines.outer; ++i) {
-    for (uint64_t j = 0; j < lines.inner; ++j) {
-      const std::byte* first = in + (i * lines.length * lines.inner + j) * size;
-      const std::byte* best = first;
-      int64_t index = 0;
-      for (uint64_t k = 1; k < lines.length; ++k) {
-        const std::byte* at = first + k * lines.inner * size;
-        // A NaN differs from itself, and is above all.
-        if (holds(differs, best, best)) break;
-        if (!holds(greater, at, best) && !holds(differs, at, at)) continue;
-        best = at;
-        index = static_cast<int64_t>(k);
-      }
-      const size_t result = BytesOf(op.out_types[0].dtype, 1);
-      std::memcpy(out + (i * lines.inner + j) * result, &index, result);
-    }
-  }
-}
-
 void RunCumulativeSum(const WholeOp& op, const std::byte* in, std::byte* out) {
   const DType type = op.in_types[0].dtype;
   const size_t size = BytesOf(type, 1);
@@ -152,14 +121,6 @@ void RunCumulativeSum(const WholeOp& op, const std::byte* in, std::byte* out) {
   }
 }
 
-void RunRngBits(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out) {
-  PhiloxKey key;
-  PhiloxBlock counter;
-  std::memcpy(key.words.data(), in[0], sizeof(uint64_t));
-  std::memcpy(counter.words.data(), in[1], sizeof(uint64_t));
-  RandomBytes(key, counter, 0, out, *BytesOf(op.out_types[0]));
-}
-
 }  // namespace
 
 bool IsWholeOp(Op op) {
@@ -168,13 +129,9 @@ bool IsWholeOp(Op op) {
     case Op::kPad:
     case Op::kConcatenate:
     case Op::kGatherRows:
-    case Op::kArgmax:
     case Op::kCumulativeSum:
-    case Op::kRngBits:
     case Op::kDotGeneral:
     case Op::kBlockScaledDot:
-    case Op::kQuantizeBlock:
-    case Op::kDequantizeBlock:
     case Op::kSwizzleScales:
     case Op::kUnswizzleScales:
       return true;
@@ -188,20 +145,15 @@ uint64_t ScratchBytesOf(const WholeOp& op) { return ContractionScratchBytes(op);
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
                 const std::vector<std::byte*>& out, std::byte* scratch) {
   switch (op.node.op) {
-    case Op::kArgmax:
-      return RunArgmax(op, in[0], out[0]);
     case Op::kCumulativeSum:
       return RunCumulativeSum(op, in[0], out[0]);
-    case Op::kRngBits:
-      return RunRngBits(op, in, out[0]);
+    case Op::kBitcastConvert:
+      if (*ElementsOf(op.in_types[0]) > 0) std::memcpy(out[0], in[0], *BytesOf(op.in_types[0]));
+      return;
     case Op::kDotGeneral:
       return RunDot(op, in, out[0], scratch);
     case Op::kBlockScaledDot:
       return RunBlockScaledDot(op, in, out[0], scratch);
-    case Op::kQuantizeBlock:
-      return RunQuantize(op, in, out, scratch);
-    case Op::kDequantizeBlock:
-      return RunDequantize(op, in, out[0], scratch);
     case Op::kSwizzleScales:
       return SwizzleScales(in[0], static_cast<uint64_t>(op.in_types[0].dims[0]),
                            static_cast<uint64_t>(op.in_types[0].dims[1]), out[0]);

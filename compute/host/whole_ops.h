@@ -12,7 +12,7 @@
 namespace ferry::compute {
 
 struct WholeOp {
-  const Node& node;
+  Node node;
   std::vector<TensorType> in_types;
   std::vector<TensorType> out_types;
 };
@@ -23,15 +23,11 @@ uint64_t ScratchBytesOf(const WholeOp& op);
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
                 const std::vector<std::byte*>& out, std::byte* scratch);
 
-// Of those: products, and block formats (whole_contractions.cc).
+// Of those: products (whole_contractions.cc).
 uint64_t ContractionScratchBytes(const WholeOp& op);
 void RunDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
             std::byte* scratch);
 void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
                        std::byte* scratch);
-void RunQuantize(const WholeOp& op, const std::vector<const std::byte*>& in,
-                 const std::vector<std::byte*>& out, std::byte* scratch);
-void RunDequantize(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-                   std::byte* scratch);
 
 }  // namespace ferry::compute

@@ -115,6 +115,8 @@ class ProgramCommand : public Command {
     plan->callback([this] { act_ = Act::kPlan; });
     CLI::App* run = app.add_subcommand("run", "Runs it on this machine's CPU, over files");
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
+    run->add_option("--threads", threads_, "How many it may use; the results are the same")
+        ->check(CLI::Range(1, 1024));
     run->callback([this] { act_ = Act::kRun; });
     for (CLI::App* sub : {check, print, plan, run}) {
       sub->add_option("file", path_, "The program's text")->required();
@@ -125,7 +127,7 @@ class ProgramCommand : public Command {
   absl::StatusOr<int> Run(const Globals& globals) override {
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (act_ == Act::kRun) {
-      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_));
+      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_));
       return kExitOk;
     }
     if (simplified_ || act_ == Act::kPlan) program = compute::Simplify(program);
@@ -169,6 +171,7 @@ class ProgramCommand : public Command {
   bool dot_ = false;
   std::string path_;
   std::vector<std::string> bindings_;
+  size_t threads_ = 1;
 };
 
 }  // namespace

@@ -72,9 +72,10 @@ absl::Status Load(const std::string& path, const compute::Buffer& buffer, std::b
 
 }  // namespace
 
-absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings) {
+absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
+                        size_t threads) {
   ASSIGN_OR_RETURN(const auto paths, PathsOf(program, bindings));
-  ASSIGN_OR_RETURN(const compute::HostProgram made, compute::HostProgram::Make(program));
+  ASSIGN_OR_RETURN(const compute::HostProgram made, compute::HostProgram::Make(program, threads));
   std::vector<Memory> memories;
   std::vector<absl::Span<std::byte>> spans;
   for (const compute::Buffer& buffer : program.buffers) {
@@ -88,7 +89,8 @@ absl::Status RunProgram(const compute::Program& program, const std::vector<std::
     memories.push_back(std::move(memory));
   }
   ASSIGN_OR_RETURN(const Memory arena, Allocate("its intermediate values", made.arena_bytes()));
-  made.Run(spans, {arena.get(), made.arena_bytes()});
+  compute::Workers workers(threads);
+  made.Run(spans, {arena.get(), made.arena_bytes()}, &workers);
   for (size_t i = 0; i < spans.size(); ++i) {
     if (program.buffers[i].access == compute::Access::kRead) continue;
     ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(paths.at(program.buffers[i].name)));

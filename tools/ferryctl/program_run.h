@@ -13,6 +13,7 @@ namespace ferry::tools {
 // `bindings` are NAME=PATH, one for each buffer of `program`, which Verify accepts. What it reads
 // comes from files of just the buffers' sizes; what it writes takes the place of files when all is
 // done, beginning with zeros where it is not read.
-absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings);
+absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
+                        size_t threads);
 
 }  // namespace ferry::tools

@@ -15,6 +15,7 @@
 #include "compute/program/verify.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
+#include "tests/compute/program_weaver.h"
 #include "tests/compute/reference/evaluate.h"
 
 namespace ferry::compute {
@@ -23,8 +24,10 @@ namespace {
 using testing::Bytes;
 
 // Memory of exactly so many bytes, so that sanitizers see each too far; nothing is 0 by luck.
-std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers) {
-  const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
+std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers,
+                             size_t threads = 1) {
+  Workers workers(threads);
+  const absl::StatusOr<HostProgram> made = HostProgram::Make(program, threads);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return buffers;
   const std::unique_ptr<std::byte, decltype(&std::free)> arena(
@@ -33,7 +36,7 @@ std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers)
   std::fill_n(arena.get(), made->arena_bytes(), std::byte{0xA5});
   std::vector<absl::Span<std::byte>> spans;
   for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
-  made->Run(spans, {arena.get(), made->arena_bytes()});
+  made->Run(spans, {arena.get(), made->arena_bytes()}, &workers);
   return buffers;
 }
 
@@ -77,6 +80,134 @@ TEST(HostProgramTest, LongRandomProgramsAreAsTheReferenceSays) {
 }
 TEST(HostProgramTest, RandomProgramsOfSeveralTilesAreAsTheReferenceSays) {
   CompareRandom(2000, 100, {25, 24});
+}
+
+// What only plans fuse: nothing is stored but in the end.
+TEST(HostProgramTest, WovenProgramsAreAsTheReferenceSays) {
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    const Program program = Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make());
+    ASSERT_EQ(DifferenceOf(program, seed), "") << "seed " << seed << "\n" << Print(program);
+  }
+}
+
+// Rows of a part of a tile, of more than one, of more than are kept; what is done once a row among
+// it.
+TEST(HostProgramTest, RowsOfAnyLength) {
+  for (const std::string dims : {"300,1", "90,7", "3,512", "3,513", "2,8192", "3,9001", "0,5"}) {
+    SCOPED_TRACE(dims);
+    const std::string rows = dims.substr(0, dims.find(','));
+    const std::string text =
+        "program 1\nbuffer @x read 110000\nbuffer @s read 1200\nbuffer @y write 110000\n"
+        "buffer @m write 1200\nbuffer @q write 27100\nbuffer @e write 2000\nbuffer @i write 1200\n"
+        "%x = input @x : f32[" +
+        dims + "]\n%s = input @s : f32[" + rows +
+        "]\n"
+        "%m = reduce %x reduction=max dimensions=[1]\n%t = abs %m\n%u = add %t, %s\n"
+        "%b = broadcast_in_dim %u dimensions=[0] : f32[" +
+        dims +
+        "]\n%y = subtract %x, %b\n"
+        "%n = negate %y\n%i = argmax %x dimension=1 : i32[" +
+        rows +
+        "]\n"
+        "store @y, %n\nstore @m, %u\nstore @i, %i\n"
+        "%q, %e = quantize_block %y block=16 : f8e4m3fn[" +
+        dims + "], f8e8m0fnu[" + rows + "," +
+        std::to_string((std::stoi(dims.substr(dims.find(',') + 1)) + 15) / 16) +
+        "]\nstore @q, %q\nstore @e, %e\n";
+    EXPECT_EQ(DifferenceOf(Parsed(text), 5), "");
+  }
+}
+
+// Chains, rows kept, rows in parts, blocks, four bits: large enough for several parts.
+TEST(HostProgramTest, ThreadsDoNotChangeBits) {
+  const std::string kernels[] = {
+      "%y = multiply %x, %x\n%z = tanh %y\nstore @y, %z\n",
+      "%m = reduce %x reduction=sum dimensions=[1]\nstore @m, %m\n",
+      "%q, %e = quantize_block %x block=32 : f4e2m1fn[TYPE], f8e8m0fnu[ROWS,BLOCKS]\n"
+      "store @q, %q\nstore @e, %e\n",
+      "%m = reduce %x reduction=max dimensions=[1]\n"
+      "%b = broadcast_in_dim %m dimensions=[0] : f32[TYPE]\n%y = subtract %x, %b\nstore @y, %y\n",
+  };
+  for (const auto& dims : {std::pair(1, 200001), {300, 701}, {9, 20001}, {64, 4096}}) {
+    for (std::string text : kernels) {
+      text =
+          "program 1\nbuffer @x read 1100000\nbuffer @y write 1100000\nbuffer @m write 1200\n"
+          "buffer @q write 140000\nbuffer @e write 10000\n%x = input @x : f32[TYPE]\n" +
+          text;
+      const auto put = [&](const std::string& name, const std::string& value) {
+        for (size_t at = text.find(name); at != std::string::npos; at = text.find(name)) {
+          text.replace(at, name.size(), value);
+        }
+      };
+      put("TYPE", std::to_string(dims.first) + "," + std::to_string(dims.second));
+      put("ROWS", std::to_string(dims.first));
+      put("BLOCKS", std::to_string((dims.second + 31) / 32));
+      const Program program = Parsed(text);
+      const std::vector<Bytes> one = RunOnHost(program, testing::RandomBuffers(program, 1));
+      const std::vector<Bytes> three = RunOnHost(program, testing::RandomBuffers(program, 1), 3);
+      EXPECT_TRUE(one == three) << text;
+    }
+  }
+}
+
+// Products large enough for the library, of every layout that it is given; and with values so small
+// that it is not.
+TEST(HostProgramTest, LargeProductsAreNearEnough) {
+  for (const std::string type : {"f32", "bf16"}) {
+    for (const std::string scale : {"1", "x00000001"}) {
+      for (const std::string contracts :
+           {"lhs_contract=[1] rhs_contract=[0]", "lhs_contract=[0] rhs_contract=[1]",
+            "lhs_contract=[1] rhs_contract=[1]"}) {
+        const std::string text =
+            "program 1\nbuffer @y write 90000\n%k = constant splat=7 : u64[]\n"
+            "%r = rng_bits %k, %k : u32[150,150]\n%c = convert %r : f32[150,150]\n"
+            "%n = constant splat=x0000802f : f32[150,150]\n%u = multiply %c, %n\n"
+            "%h = constant splat=0.5 : f32[150,150]\n%v = subtract %u, %h\n"
+            "%s = constant splat=" +
+            scale +
+            " : f32[150,150]\n%w = multiply %v, %s\n"
+            "%a = convert %w : " +
+            type + "[150,150]\n%b = convert %v : " + type +
+            "[150,150]\n"
+            "%p = dot_general %a, %b " +
+            contracts + " : f32[150,150]\nstore @y, %p\n";
+        EXPECT_EQ(DifferenceOf(Parsed(text), 1), "") << text;
+      }
+    }
+  }
+}
+
+// The estimate is what is used: nothing behind it, and all of it but what is left of the last tile.
+TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
+  constexpr uint64_t kRedZone = 4096;
+  constexpr uint64_t kLeft = 8192;
+  int with_slots = 0;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    Program program = seed % 2 == 0 ? testing::Weaver(seed, 24).Make()
+                                    : testing::ProgramGenerator(seed, {60, 9, false}).Make();
+    program = Simplify(program);
+    const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
+    ASSERT_TRUE(made.ok()) << made.status();
+    const uint64_t bytes = made->arena_bytes();
+    uint64_t high = 0;
+    for (const std::byte pattern : {std::byte{0xA5}, std::byte{0x5A}}) {
+      const std::unique_ptr<std::byte, void (*)(void*)> arena(
+          static_cast<std::byte*>(std::aligned_alloc(64, (bytes + kRedZone + 63) / 64 * 64)),
+          &std::free);
+      std::fill_n(arena.get(), bytes + kRedZone, pattern);
+      std::vector<Bytes> buffers = testing::RandomBuffers(program, seed);
+      std::vector<absl::Span<std::byte>> spans;
+      for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
+      made->Run(spans, {arena.get(), bytes});
+      for (uint64_t i = 0; i < bytes + kRedZone; ++i) {
+        if (arena.get()[i] != pattern) high = std::max(high, i + 1);
+      }
+    }
+    ASSERT_LE(high, bytes) << "seed " << seed << "\n" << Print(program);
+    ASSERT_GE(high + kLeft, bytes) << "seed " << seed << "\n" << Print(program);
+    if (made->plan().memory.bytes > 0) ++with_slots;
+  }
+  EXPECT_GT(with_slots, 50);
 }
 
 // Each elementwise op of each of its types, over more than a tile and less than one.

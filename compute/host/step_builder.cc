@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/host/step_builder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "compute/host/group_builder.h"
+
+namespace ferry::compute {
+namespace {
+
+using A = Attribute;
+
+constexpr uint64_t kAlignment = 64;
+
+uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// A part of a program as one of its own: with the same buffers, and more after them.
+class Part {
+ public:
+  explicit Part(const Program& whole) : whole_(whole), definitions_(DefinitionsOf(whole)) {
+    program_.numerics = whole.numerics;
+    program_.buffers = whole.buffers;
+  }
+
+  Program& program() { return program_; }
+
+  uint32_t AddBuffer(uint64_t bytes) {
+    Buffer buffer;
+    buffer.bytes = bytes;
+    program_.buffers.push_back(std::move(buffer));
+    return static_cast<uint32_t>(program_.buffers.size() - 1);
+  }
+  // `value` is in `buffer`, however it is made.
+  void Read(ValueId value, uint32_t buffer) {
+    Node node;
+    node.op = Op::kInput;
+    node.buffers = {buffer};
+    values_[value] = program_.Result(program_.Append(std::move(node), {whole_.types[value]}));
+  }
+  // `value` with all that it is made of.
+  ValueId Take(ValueId value) {
+    const auto at = values_.find(value);
+    if (at != values_.end()) return at->second;
+    Put(whole_.nodes[definitions_[value]]);
+    return values_[value];
+  }
+  void Put(Node node) {
+    const ValueId first = node.first_result;
+    for (ValueId& operand : node.operands) operand = Take(operand);
+    node.after.clear();
+    std::vector<TensorType> types;
+    for (uint32_t i = 0; i < node.results; ++i) types.push_back(whole_.types[first + i]);
+    const auto results = static_cast<uint32_t>(types.size());
+    const OpIndex op = program_.Append(std::move(node), std::move(types));
+    for (uint32_t i = 0; i < results; ++i) values_[first + i] = program_.Result(op, i);
+  }
+  void Store(ValueId value, uint32_t buffer) {
+    Node node;
+    node.op = Op::kStore;
+    node.operands = {Take(value)};
+    node.buffers = {buffer};
+    program_.Append(std::move(node), {});
+  }
+
+ private:
+  const Program& whole_;
+  const std::vector<OpIndex> definitions_;
+  Program program_;
+  std::map<ValueId, ValueId> values_;
+};
+
+bool IsWholeTensor(const Node& node, const Program& program) {
+  if (node.op == Op::kBitcastConvert) {
+    return program.types[node.operands[0]].dims != program.types[node.first_result].dims;
+  }
+  return IsWholeOp(node.op);
+}
+
+}  // namespace
+
+Location StepBuilder::PlaceOf(const Binding& binding) const {
+  if (!binding.slot) return {Location::Kind::kBuffer, binding.index, 0};
+  return {Location::Kind::kArena, 0, made_.plan_.slots[binding.index].offset};
+}
+
+Location StepBuilder::Temporary(uint64_t bytes) {
+  if (Aligned(bytes) <= planned_end_ - planned_) {
+    const uint64_t at = planned_;
+    planned_ += Aligned(bytes);
+    return {Location::Kind::kArena, 0, at};
+  }
+  const uint64_t at = base_ + taken_;
+  taken_ += Aligned(bytes);
+  most_ = std::max(most_, taken_);
+  return {Location::Kind::kArena, 0, at};
+}
+
+Location StepBuilder::Scratch(uint64_t bytes) {
+  most_ = std::max(most_, taken_ + Aligned(bytes));
+  return {Location::Kind::kArena, 0, base_ + taken_};
+}
+
+void StepBuilder::AddGroup(const Program& program, absl::Span<const Location> places,
+                           std::vector<Work>& works) {
+  Work work;
+  work.group = GroupBuilder(program, places, made_.constants_).Build();
+  if (work.group.IsEmpty()) return;
+  work.scratch = Scratch(work.group.ScratchBytes() * made_.threads_);
+  works.push_back(std::move(work));
+}
+
+// The op at `center` on whole tensors, with groups for what is made before and after it.
+void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>& works) {
+  const Program& program = step.program;
+  const Node& node = program.nodes[center];
+  const std::vector<OpIndex> definitions = DefinitionsOf(program);
+  std::vector<Location> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  Work work;
+  work.kind = Work::Kind::kWhole;
+  work.whole.node = node;
+  std::map<ValueId, Location> operands;
+  for (const ValueId value : node.operands) {
+    const TensorType& type = program.types[value];
+    work.whole.in_types.push_back(type);
+    const auto [at, fresh] = operands.try_emplace(value);
+    if (fresh) {
+      const Node& made_by = program.nodes[definitions[value]];
+      const bool values = made_by.op == Op::kConstant && made_by.attributes.Has(A::kValues);
+      if (made_by.op == Op::kInput && !made_by.attributes.Has(A::kStrides)) {
+        at->second = places[made_by.buffers[0]];
+        at->second.offset += static_cast<uint64_t>(made_by.attributes.Int(A::kOffset));
+      } else if (values) {
+        const absl::string_view bytes = made_by.attributes.Bytes(A::kValues);
+        at->second = {Location::Kind::kConstant, 0, made_.constants_.size()};
+        const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+        made_.constants_.insert(made_.constants_.end(), begin, begin + bytes.size());
+      } else {
+        Part part(program);
+        const uint64_t bytes = *BytesOf(type);
+        part.Store(value, part.AddBuffer(bytes));
+        at->second = Temporary(bytes);
+        std::vector<Location> with = places;
+        with.push_back(at->second);
+        AddGroup(part.program(), with, works);
+      }
+    }
+    work.in.push_back(at->second);
+  }
+  // If all that follows is stores, one of them is where the result is made.
+  const TensorType& type = program.types[node.first_result];
+  work.whole.out_types = {type};
+  std::vector<const Node*> rest;
+  bool plain = true;
+  for (OpIndex i = 0; i < program.nodes.size(); ++i) {
+    const Node& other = program.nodes[i];
+    if (other.op != Op::kStore && other.op != Op::kAccumulate) continue;
+    plain = plain && other.op == Op::kStore && other.operands[0] == node.first_result;
+    rest.push_back(&other);
+  }
+  const auto dense = std::find_if(rest.begin(), rest.end(), [](const Node* store) {
+    return !store->attributes.Has(A::kStrides);
+  });
+  Location result;
+  if (plain && dense != rest.end()) {
+    result = places[(*dense)->buffers[0]];
+    result.offset += static_cast<uint64_t>((*dense)->attributes.Int(A::kOffset));
+    rest.erase(dense);
+  } else {
+    result = Temporary(*BytesOf(type));
+  }
+  work.out = {result};
+  work.product = LibraryProduct::Make(work.whole, made_.threads_);
+  const uint64_t of_library = work.product == nullptr ? 0 : work.product->scratch_bytes();
+  work.scratch = Scratch(std::max(ScratchBytesOf(work.whole), of_library));
+  works.push_back(std::move(work));
+  if (rest.empty()) return;
+  Part part(program);
+  part.Read(node.first_result, part.AddBuffer(*BytesOf(type)));
+  places.push_back(result);
+  for (const Node* sink : rest) part.Put(*sink);
+  AddGroup(part.program(), places, works);
+}
+
+void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {
+  const Program& program = step.program;
+  for (OpIndex i = 0; i < program.nodes.size(); ++i) {
+    if (IsWholeTensor(program.nodes[i], program)) return AddAround(step, i, works);
+  }
+  std::vector<Location> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  AddGroup(program, places, works);
+}
+
+std::vector<StepBuilder::Work> StepBuilder::Steps(const std::vector<Step>& steps) {
+  std::vector<Work> works;
+  for (const Step& step : steps) {
+    taken_ = planned_ = planned_end_ = 0;
+    if (step.scratch) {
+      const Slot& slot = made_.plan_.slots[*step.scratch];
+      planned_ = slot.offset;
+      planned_end_ = slot.offset + *BytesOf(slot.type);
+    }
+    if (step.kind == StepKind::kRepeat) {
+      Work work;
+      work.kind = Work::Kind::kRepeat;
+      work.trips = step.trips;
+      if (step.count) work.out = {PlaceOf({true, *step.count})};
+      work.body = Steps(step.steps);
+      works.push_back(std::move(work));
+    } else if (step.kind == StepKind::kCopy) {
+      const Node& node = step.program.nodes[0];
+      Work work;
+      work.kind = Work::Kind::kCopy;
+      work.bytes = static_cast<uint64_t>(node.attributes.Int(A::kBytes));
+      work.out = {PlaceOf(step.bindings[node.buffers[0]])};
+      work.out[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+      work.in = {PlaceOf(step.bindings[node.buffers[1]])};
+      work.in[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kSourceOffset));
+      works.push_back(std::move(work));
+    } else {
+      AddKernel(step, works);
+    }
+  }
+  return works;
+}
+
+void StepBuilder::Build() {
+  base_ = Aligned(made_.plan_.memory.bytes);
+  made_.works_ = Steps(made_.plan_.steps);
+  made_.arena_bytes_ = base_ + most_;
+}
+
+}  // namespace ferry::compute

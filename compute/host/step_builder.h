@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes of each step of a plan what HostProgram runs: a group, or an op on whole tensors between
+// groups that make its operands and use its result. Single-threaded; used once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "compute/host/host_program.h"
+
+namespace ferry::compute {
+
+class StepBuilder {
+ public:
+  explicit StepBuilder(HostProgram& made) : made_(made) {}
+  void Build();
+
+ private:
+  using Work = HostProgram::Work;
+
+  std::vector<Work> Steps(const std::vector<Step>& steps);
+  void AddKernel(const Step& step, std::vector<Work>& works);
+  void AddAround(const Step& step, OpIndex center, std::vector<Work>& works);
+  void AddGroup(const Program& program, absl::Span<const Location> places,
+                std::vector<Work>& works);
+  Location PlaceOf(const Binding& binding) const;
+  // Memory until the end of the step: of what the plan has for it while there is, else of ours.
+  Location Temporary(uint64_t bytes);
+  // The same for what is used at once.
+  Location Scratch(uint64_t bytes);
+
+  HostProgram& made_;
+  uint64_t base_ = 0;  // of the arena that is no slot's
+  // Of the step at hand.
+  uint64_t planned_ = 0;
+  uint64_t planned_end_ = 0;
+  uint64_t taken_ = 0;
+  uint64_t most_ = 0;
+};
+
+}  // namespace ferry::compute
