@@ -203,10 +203,11 @@ TEST(AttachCodec, EveryOtherReplyIsEncoded) {
 }
 
 TEST(AttachCodec, AnswersToPostsAreTheOnesOfGrpc) {
-  const auto sent = Encoded({2, absl::OkStatus(), AttachPosted{Side::kSend, 5, 6}});
+  const auto sent = Encoded({2, absl::OkStatus(), AttachPosted{AttachPosted::What::kSend, 5, 6}});
   EXPECT_EQ(sent.send().first_transfer_id(), 5u);
   EXPECT_EQ(sent.send().first_over_value(), 6u);
-  const auto received = Encoded({2, absl::OkStatus(), AttachPosted{Side::kReceive, 7, 8, 9}});
+  const auto received =
+      Encoded({2, absl::OkStatus(), AttachPosted{AttachPosted::What::kReceive, 7, 8, 9}});
   EXPECT_EQ(received.receive().prepared_batch(), 9u);
   EXPECT_EQ(received.receive().first_transfer_id(), 7u);
   EXPECT_EQ(received.receive().first_over_value(), 8u);

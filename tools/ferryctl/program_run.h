@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compute program run here and now, by this process's CPU, over files. Any thread.
+// A compute program run over files: by this process's CPU, or by the daemon. Any thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compute/program/program.h"
+#include "tools/ferryctl/globals.h"
 
 namespace ferry::tools {
 
@@ -14,5 +20,16 @@ namespace ferry::tools {
 // comes from files of just the buffers' sizes; what it writes takes the place of files when all is
 // done, beginning with zeros where it is not read.
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings);
+
+// The same of a program's text, run by the daemon on its host device `device` (-1: the first).
+absl::Status RunProgramByDaemon(const Globals& globals, const std::string& text, int64_t device,
+                                const std::vector<std::string>& bindings);
+
+// What both do about files. `allocate` makes the memory of all buffers, `run` is given what of it
+// is each one's.
+absl::Status RunOverFiles(
+    const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
+    const std::function<absl::StatusOr<std::byte*>(uint64_t bytes)>& allocate,
+    const std::function<absl::Status(const std::vector<absl::Span<std::byte>>&)>& run);
 
 }  // namespace ferry::tools
