@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ferry/program.hpp"
+#include "tests/support/await.h"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -14,12 +15,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kElements = 1024;
-constexpr uint64_t kBytes = kElements * sizeof(float);
-constexpr uint64_t kQuantised = kElements;
-constexpr uint64_t kScales = kElements / 32;
+constexpr int64_t kNumbers = 1024;
+constexpr uint64_t kNumberBytes = kNumbers * sizeof(float);
+constexpr uint64_t kQuantised = kNumbers;
+constexpr uint64_t kScales = kNumbers / 32;
 // In the arena of either end: the numbers, then what is sent.
-constexpr uint64_t kWire = kBytes;
+constexpr uint64_t kWire = kNumberBytes;
 
 std::string Text(const char* name) {
   return ReadFile(std::string(FERRY_SOURCE "/docs/programs/") + name + ".program");
@@ -29,8 +30,8 @@ class ProgramTransferTest : public ClusterTest {
  protected:
   void Open() {
     Start();
-    source_ = OpenEnd(0, kBytes + kQuantised + kScales, 0, "source");
-    destination_ = OpenEnd(1, kBytes + kQuantised + kScales, 0, "destination");
+    source_ = OpenEnd(0, kNumberBytes + kQuantised + kScales, 0, "source");
+    destination_ = OpenEnd(1, kNumberBytes + kQuantised + kScales, 0, "destination");
     quantise_ = Must(Program::Compile(source_.session, source_.device, Text("quantise")));
     accumulate_ =
         Must(Program::Compile(destination_.session, destination_.device, Text("accumulate")));
@@ -49,14 +50,14 @@ class ProgramTransferTest : public ClusterTest {
   }
   ProgramRun Quantise() {
     return quantise_.Run(
-        {{"grad", source_.arena.Range(0, kBytes), FERRY_F32},
+        {{"grad", source_.arena.Range(0, kNumberBytes), FERRY_F32},
          {"elements", source_.arena.Range(kWire, kQuantised), FERRY_F8E4M3FN},
          {"scales", source_.arena.Range(kWire + kQuantised, kScales), FERRY_F8E8M0FNU}});
   }
   ProgramRun Accumulate() {
     return accumulate_.Run({{"elements", destination_.arena.Range(kWire, kQuantised)},
                             {"scales", destination_.arena.Range(kWire + kQuantised, kScales)},
-                            {"sum", destination_.arena.Range(0, kBytes)}});
+                            {"sum", destination_.arena.Range(0, kNumberBytes)}});
   }
   struct Posted {
     Batch transfers, job;
@@ -82,6 +83,10 @@ class ProgramTransferTest : public ClusterTest {
     posted.job = Must(RunPrograms(destination_.session, destination_.device, {run}));
     return posted;
   }
+  // What is sent and what is received have met.
+  bool AwaitMatch() {
+    return Await([&] { return node(1).admin().Count("matched") == 2; });
+  }
   void TearDown() override {
     quantise_ = Program();
     accumulate_ = Program();
@@ -96,14 +101,14 @@ class ProgramTransferTest : public ClusterTest {
 
 TEST_F(ProgramTransferTest, QuantisesSendsReceivesAndAccumulatesAgainAndAgain) {
   Open();
-  for (int i = 0; i < kElements; ++i) Numbers(destination_)[i] = 0;
-  std::vector<float> sum(kElements);
+  for (int i = 0; i < kNumbers; ++i) Numbers(destination_)[i] = 0;
+  std::vector<float> sum(kNumbers);
   for (uint64_t step = 1; step <= 20; ++step) {
     Posted receiver = PostDestination();
     Posted sender = PostSource(step);
     EXPECT_FALSE(receiver.job.over());
     EXPECT_FALSE(sender.job.over());
-    for (int i = 0; i < kElements; ++i) {
+    for (int i = 0; i < kNumbers; ++i) {
       // Eighths of these are E4M3 numbers: nothing is lost on the way.
       const float value = static_cast<float>((i + static_cast<int>(step)) % 15 - 7);
       Numbers(source_)[i] = value;
@@ -113,7 +118,7 @@ TEST_F(ProgramTransferTest, QuantisesSendsReceivesAndAccumulatesAgainAndAgain) {
     ASSERT_THAT(receiver.job.Wait(kSoon), IsOk());
     ASSERT_THAT(sender.job.Wait(kSoon), IsOk());
     ASSERT_THAT(sender.transfers.Wait(kSoon), IsOk());
-    for (int i = 0; i < kElements; ++i) ASSERT_EQ(Numbers(destination_)[i], sum[i]) << step << i;
+    for (int i = 0; i < kNumbers; ++i) ASSERT_EQ(Numbers(destination_)[i], sum[i]) << step << i;
   }
   EXPECT_EQ(source_.session.DefinedValue(1), 20u);
 }
@@ -122,6 +127,7 @@ TEST_F(ProgramTransferTest, AJobThatFailsPoisonsItsSendsAndWhoeverComesAfter) {
   Open();
   Posted receiver = PostDestination();
   Posted sender = PostSource(1);
+  ASSERT_TRUE(AwaitMatch());
   ASSERT_THAT(sender.job.Poison("the optimiser gave up"), IsOk());
   EXPECT_THAT(sender.job.Wait(kSoon), Is("ABORTED/POISONED"));
   EXPECT_THAT(sender.transfers.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("gave up")));
@@ -134,13 +140,14 @@ TEST_F(ProgramTransferTest, TheReceivingJobEndsWithTheSourcesDaemonOrClient) {
   Open();
   Posted receiver = PostDestination();
   Posted sender = PostSource(1);
+  ASSERT_TRUE(AwaitMatch());
   source_ = End();  // its client goes
   EXPECT_THAT(receiver.job.Wait(kSoon), Is("ABORTED/POISONED"));
-  source_ = OpenEnd(0, kBytes + kQuantised + kScales, 0, "source");
+  source_ = OpenEnd(0, kNumberBytes + kQuantised + kScales, 0, "source");
   quantise_ = Must(Program::Compile(source_.session, source_.device, Text("quantise")));
   Posted again = PostDestination();
   Posted sent = PostSource(1);
-  ASSERT_TRUE(nodes().AwaitLink(1, 0));
+  ASSERT_TRUE(AwaitMatch());
   node(0).Kill();
   EXPECT_THAT(again.transfers.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   EXPECT_THAT(again.job.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("PEER_UNREACHABLE")));
