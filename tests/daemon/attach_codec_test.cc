@@ -100,6 +100,8 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(CommandOf<AttachResetTimeline>(request).timeline, 63u);
   request.mutable_release_prepared()->set_prepared_batch(255);
   EXPECT_EQ(CommandOf<AttachReleasePrepared>(request).batch, 255u);
+  request.mutable_run()->set_device_id(4);
+  EXPECT_TRUE(CommandOf<PostBatch>(request).runs_programs);
 }
 
 TEST(AttachCodec, PostsAreTheOnesOfGrpcByTheSameDecoder) {
@@ -211,6 +213,9 @@ TEST(AttachCodec, AnswersToPostsAreTheOnesOfGrpc) {
   EXPECT_EQ(received.receive().prepared_batch(), 9u);
   EXPECT_EQ(received.receive().first_transfer_id(), 7u);
   EXPECT_EQ(received.receive().first_over_value(), 8u);
+  const auto run = Encoded({2, absl::OkStatus(), AttachPosted{AttachPosted::What::kRun, 10, 11}});
+  EXPECT_EQ(run.run().first_transfer_id(), 10u);
+  EXPECT_EQ(run.run().first_over_value(), 11u);
 
   const absl::Status bad = Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, "bad");
   AttachReply refused{2, bad, AttachPosted{}, {{"buffers[0]", bad}, {"buffers[3]", bad}}};

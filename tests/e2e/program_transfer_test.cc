@@ -4,7 +4,7 @@
 // becomes of the one when the other fails.
 #include <gmock/gmock.h>
 
-#include <cmath>
+#include <cstring>
 
 #include "ferry/program.hpp"
 #include "tests/support/await.h"
@@ -121,6 +121,39 @@ TEST_F(ProgramTransferTest, QuantisesSendsReceivesAndAccumulatesAgainAndAgain) {
     for (int i = 0; i < kNumbers; ++i) ASSERT_EQ(Numbers(destination_)[i], sum[i]) << step << i;
   }
   EXPECT_EQ(source_.session.DefinedValue(1), 20u);
+}
+
+TEST_F(ProgramTransferTest, FerryctlDoesTheSameOverFiles) {
+  Start();
+  TemporaryDirectory directory;
+  const auto spawn = [&](size_t i, const char* program, std::vector<std::string> more) {
+    SpawnOptions options;
+    options.arguments = {
+        FerryctlProgram(), "--runtime-dir", node(i).runtime_dir(),
+        "program",         "run",           std::string(FERRY_SOURCE "/docs/programs/") + program,
+        "--daemon"};
+    options.arguments.insert(options.arguments.end(), more.begin(), more.end());
+    return options;
+  };
+  std::vector<float> numbers(kNumbers);
+  for (int i = 0; i < kNumbers; ++i) numbers[i] = static_cast<float>(i % 15 - 7);
+  WriteFile(directory / "grad", std::string(reinterpret_cast<char*>(numbers.data()), kNumberBytes));
+  WriteFile(directory / "sum", std::string(kNumberBytes, '\0'));
+  Process receiver(spawn(
+      1, "accumulate.program",
+      {"--recv", "elements=0:e", "--recv", "scales=0:s", "--bind", "sum=" + (directory / "sum")}));
+  Process sender(spawn(0, "quantise.program",
+                       {"--send", "elements=2:e", "--send", "scales=2:s", "--bind",
+                        "grad=" + (directory / "grad")}));
+  EXPECT_EQ(sender.Wait(), 0);
+  EXPECT_EQ(receiver.Wait(), 0);
+  const std::string sum = ReadFile(directory / "sum");
+  ASSERT_EQ(sum.size(), kNumberBytes);
+  for (int i = 0; i < kNumbers; ++i) {
+    float got;
+    std::memcpy(&got, &sum[sizeof(float) * static_cast<size_t>(i)], sizeof(got));
+    ASSERT_EQ(got, numbers[static_cast<size_t>(i)] / 8) << i;
+  }
 }
 
 TEST_F(ProgramTransferTest, AJobThatFailsPoisonsItsSendsAndWhoeverComesAfter) {

@@ -125,8 +125,12 @@ class ProgramCommand : public Command {
     plan->callback([this] { act_ = Act::kPlan; });
     CLI::App* run = app.add_subcommand("run", "Runs it over files, in this process");
     run->add_flag("--daemon", daemon_, "By the daemon, as a client's job");
-    run->add_option("--device", device_, "The daemon's host device (its first one)")
+    run->add_option("--device", by_daemon_.device, "The daemon's host device (its first one)")
         ->check(AtLeast<int64_t>(0));
+    run->add_option("--send", by_daemon_.sends,
+                    "NAME=DEVICE:KEY: the daemon sends what a buffer becomes");
+    run->add_option("--recv", by_daemon_.receives,
+                    "NAME=DEVICE:KEY: the daemon receives a buffer before");
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
     run->callback([this] { act_ = Act::kRun; });
     CLI::App* list = app.add_subcommand("list", "The daemon's programs and jobs");
@@ -144,9 +148,15 @@ class ProgramCommand : public Command {
       std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
     }
+    if (act_ == Act::kRun && !daemon_ &&
+        !(by_daemon_.sends.empty() && by_daemon_.receives.empty() && by_daemon_.device < 0)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   "run a program: --device, --send and --recv are for --daemon");
+    }
     if (act_ == Act::kRun && daemon_) {
-      ASSIGN_OR_RETURN(const std::string text, ReadText(path_));
-      RETURN_IF_ERROR(RunProgramByDaemon(globals, text, device_, bindings_));
+      ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));
+      by_daemon_.bindings = bindings_;
+      RETURN_IF_ERROR(RunProgramByDaemon(globals, by_daemon_));
       return kExitOk;
     }
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
@@ -194,7 +204,7 @@ class ProgramCommand : public Command {
   bool kernels_ = false;
   bool dot_ = false;
   bool daemon_ = false;
-  int64_t device_ = -1;
+  DaemonRun by_daemon_;
   std::string path_;
   std::vector<std::string> bindings_;
 };

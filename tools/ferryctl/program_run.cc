@@ -40,7 +40,8 @@ absl::Status CannotRun(const std::string& text) {
 }
 
 absl::StatusOr<std::map<std::string, std::string>> PathsOf(
-    const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings) {
+    const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
+    const std::set<std::string>& moved) {
   std::map<std::string, std::string> paths;
   for (const std::string& binding : bindings) {
     const size_t equals = binding.find('=');
@@ -55,7 +56,10 @@ absl::StatusOr<std::map<std::string, std::string>> PathsOf(
     }
   }
   for (const compute::Buffer& buffer : buffers) {
-    if (paths.count(buffer.name) == 0) {
+    if (paths.count(buffer.name) != 0 && moved.count(buffer.name) != 0) {
+      return CannotRun(absl::StrCat("@", buffer.name, " is bound to a file, and sent or received"));
+    }
+    if (paths.count(buffer.name) == 0 && moved.count(buffer.name) == 0) {
       return CannotRun(absl::StrCat("@", buffer.name, " of ", buffer.bytes,
                                     " bytes is not bound: --bind ", buffer.name, "=FILE"));
     }
@@ -82,9 +86,10 @@ uint64_t Place(uint64_t bytes) {
 
 absl::Status RunOverFiles(
     const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
+    const std::set<std::string>& moved,
     const std::function<absl::StatusOr<std::byte*>(uint64_t bytes)>& allocate,
     const std::function<absl::Status(const std::vector<absl::Span<std::byte>>&)>& run) {
-  ASSIGN_OR_RETURN(const auto paths, PathsOf(buffers, bindings));
+  ASSIGN_OR_RETURN(const auto paths, PathsOf(buffers, bindings, moved));
   uint64_t bytes = 0;
   for (const compute::Buffer& buffer : buffers) {
     bytes = compute::SaturatingAdd(bytes, Place(buffer.bytes));
@@ -94,7 +99,7 @@ absl::Status RunOverFiles(
   for (const compute::Buffer& buffer : buffers) {
     spans.push_back({next, buffer.bytes});
     next += Place(buffer.bytes);
-    if (buffer.access == compute::Access::kWrite) {
+    if (buffer.access == compute::Access::kWrite || moved.count(buffer.name) != 0) {
       std::memset(spans.back().data(), 0, buffer.bytes);
     } else {
       RETURN_IF_ERROR(Load(paths.at(buffer.name), buffer, spans.back().data()));
@@ -102,7 +107,7 @@ absl::Status RunOverFiles(
   }
   RETURN_IF_ERROR(run(spans));
   for (size_t i = 0; i < spans.size(); ++i) {
-    if (buffers[i].access == compute::Access::kRead) continue;
+    if (buffers[i].access == compute::Access::kRead || moved.count(buffers[i].name) != 0) continue;
     ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(paths.at(buffers[i].name)));
     RETURN_IF_ERROR(file.Write(0, spans[i].data(), spans[i].size()));
     RETURN_IF_ERROR(file.Commit());
@@ -114,7 +119,7 @@ absl::Status RunProgram(const compute::Program& program, const std::vector<std::
   ASSIGN_OR_RETURN(const compute::HostProgram made, compute::HostProgram::Make(program));
   Memory memory;
   return RunOverFiles(
-      program.buffers, bindings,
+      program.buffers, bindings, {},
       [&](uint64_t bytes) -> absl::StatusOr<std::byte*> {
         ASSIGN_OR_RETURN(memory, Allocate("its buffers", bytes));
         return memory.get();
