@@ -32,21 +32,6 @@ std::string ProgramName() {
   return name.empty() ? "unnamed" : name;
 }
 
-// The caller's struct, which may be an older, shorter or a newer, longer one.
-template <typename T>
-StatusPtr Given(const T* given, T* options) {
-  *options = T{};
-  if (given != nullptr) {
-    if (given->struct_size < sizeof(given->struct_size)) {
-      return Error(kInvalidArgument, kReasonFieldInvalid, "options: struct_size is not set");
-    }
-    memcpy(static_cast<void*>(options), given,
-           given->struct_size < sizeof(T) ? given->struct_size : sizeof(T));
-  }
-  options->struct_size = sizeof(T);
-  return nullptr;
-}
-
 StatusPtr OpenSession(const ferry_session_options* given, ferry_session** session) {
   ferry_session_options options;
   FERRY_CLIENT_RETURN_IF_ERROR(Given(given, &options));

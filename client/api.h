@@ -3,6 +3,8 @@
 // options and arenas cross. Any thread.
 #pragma once
 
+#include <string.h>
+
 #include <memory>
 
 #include "client/arena.h"
@@ -13,6 +15,21 @@ struct ferry_session {
 };
 
 namespace ferry::client {
+
+// The caller's struct, which may be an older, shorter or a newer, longer one.
+template <typename T>
+StatusPtr Given(const T* given, T* options) {
+  *options = T{};
+  if (given != nullptr) {
+    if (given->struct_size < sizeof(given->struct_size)) {
+      return Error(kInvalidArgument, kReasonFieldInvalid, "options: struct_size is not set");
+    }
+    memcpy(static_cast<void*>(options), given,
+           given->struct_size < sizeof(T) ? given->struct_size : sizeof(T));
+  }
+  options->struct_size = sizeof(T);
+  return nullptr;
+}
 
 // `make` fills a unique_ptr, which becomes the application's.
 template <typename Make>

@@ -125,6 +125,11 @@ StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch
                         std::unique_ptr<ferry_batch>* made) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckPointers(session.get(), batch));
+  return PostChecked(session, batch, made);
+}
+
+StatusPtr PostChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                      std::unique_ptr<ferry_batch>* made) {
   PostAnswer answer;
   std::shared_ptr<const Life> life;
   FERRY_CLIENT_RETURN_IF_ERROR(session->Post(batch, &answer, &life));

@@ -34,6 +34,9 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch);
 // Checks, posts, and makes the handle.
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                         std::unique_ptr<ferry_batch>* made);
+// The rest of it.
+StatusPtr PostChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                      std::unique_ptr<ferry_batch>* made);
 StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns);
 bool BatchOver(const ferry_batch& batch);
 StatusPtr TransferStatus(ferry_batch* batch, size_t index);

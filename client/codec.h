@@ -57,6 +57,8 @@ inline constexpr uint64_t kFeatureResume = 2;
 inline constexpr uint64_t kFeaturePrepared = 4;
 // And it takes arenas on GPUs.
 inline constexpr uint64_t kFeatureGpuArenas = 8;
+// And it runs programs.
+inline constexpr uint64_t kFeaturePrograms = 16;
 
 struct DeviceInfo {
   uint64_t id = 0;
@@ -105,7 +107,7 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response);
 
 // ---- posting ----
 
-enum class Direction { kSend, kReceive };
+enum class Direction { kSend, kReceive, kRun };
 
 // A whole batch as the application gave it; nothing is copied.
 struct PostBatch {
@@ -115,11 +117,22 @@ struct PostBatch {
   size_t count = 0;
   const ferry_post_options* options = nullptr;  // not null
   bool prepare = false;
+  const struct ProgramRun* runs = nullptr;  // kRun: `count` of them, and no transfers
 };
 
-// CrossHostSendRequest or CrossHostReceiveRequest.
+// A run of a program, with what handles stand for.
+struct ProgramRun {
+  const ferry_run* given = nullptr;
+  std::string_view fingerprint;
+  uint64_t first_after = 0;
+  size_t after = 0;
+  uint64_t first_fed = 0;
+  size_t fed = 0;
+};
+
+// CrossHostSendRequest, CrossHostReceiveRequest or RunRequest.
 std::string EncodePost(const PostBatch& batch);
-// PostTransfersRequest.
+// PostTransfersRequest; not of runs.
 std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch);
 // AttachRequest; empty if the batch does not fit a packet.
 std::string EncodeSocketPost(uint64_t sequence, const PostBatch& batch);
@@ -132,10 +145,34 @@ struct PostAnswer {
   uint32_t prepared_batch = 0;
 };
 
-// CrossHostSendResponse or CrossHostReceiveResponse.
+// CrossHostSendResponse, CrossHostReceiveResponse or RunResponse.
 bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer);
 // PostTransfersResponse.
 bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer);
+
+// ---- programs (codec_program.cc) ----
+
+// CompileRequest.
+std::string EncodeCompile(uint64_t device, std::string_view text);
+// RunRequest, and in an AttachRequest.
+std::string EncodeRun(const PostBatch& batch);
+std::string EncodeSocketRun(uint64_t sequence, const PostBatch& batch);
+
+// What a compiled program is.
+struct ProgramInfo {
+  struct Buffer {
+    std::string name;
+    int access = 0;  // as ferry.v1.ProgramAccess
+    uint64_t bytes = 0;
+    bool donated = false;
+  };
+  std::string fingerprint;
+  std::vector<Buffer> buffers;
+  uint64_t scratch_bytes = 0;
+  std::string plan;
+};
+// CompileResponse.
+bool DecodeCompiled(std::string_view bytes, ProgramInfo* program);
 
 // ---- transfers ----
 
@@ -161,6 +198,9 @@ struct WatchEvents {
 };
 
 bool DecodeWatch(std::string_view bytes, WatchEvents* events);
+
+// What is no UTF-8 as '?': messages with it are refused as a whole.
+std::string Utf8(std::string_view text);
 
 // ---- errors ----
 

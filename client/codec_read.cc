@@ -228,7 +228,7 @@ TransferInfo ReadTransfer(pbf_reader reader) {
   return transfer;
 }
 
-// CrossHostSendResponse and CrossHostReceiveResponse are alike.
+// CrossHostSendResponse, CrossHostReceiveResponse and RunResponse are alike.
 template <typename Answer>
 void ReadPosted(pbf_reader reader, Answer* answer) {
   while (reader.next()) {
@@ -297,6 +297,7 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
         }
         case Bytes(8):
         case Bytes(9):
+        case Bytes(11):
           response->kind = Kind::kPosted;
           ReadPosted(reader.get_message(), response);
           break;

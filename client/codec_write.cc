@@ -9,31 +9,6 @@
 namespace ferry::client {
 namespace {
 
-// What is no UTF-8 as '?': messages with it are refused as a whole.
-std::string Utf8(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const auto first = static_cast<unsigned char>(text[0]);
-    const size_t size = first < 0x80   ? 1
-                        : first < 0xC2 ? 0
-                        : first < 0xE0 ? 2
-                        : first < 0xF0 ? 3
-                        : first < 0xF5 ? 4
-                                       : 0;
-    bool good = size > 0 && size <= text.size();
-    for (size_t i = 1; good && i < size; ++i) good = (text[i] & 0xC0) == 0x80;
-    if (good &&
-        size > 2) {  // neither a longer form of a shorter one, nor a surrogate, nor too large
-      const auto second = static_cast<unsigned char>(text[1]);
-      good = !(first == 0xE0 && second < 0xA0) && !(first == 0xED && second > 0x9F) &&
-             !(first == 0xF0 && second < 0x90) && !(first == 0xF4 && second > 0x8F);
-    }
-    out.append(good ? text.substr(0, size) : std::string_view("?"));
-    text.remove_prefix(good ? size : 1);
-  }
-  return out;
-}
-
 using protozero::pbf_writer;
 
 constexpr uint32_t kProtocolVersion = 1;
@@ -280,6 +255,30 @@ std::string EncodeResume(const Resumption& resume) {
 
 }  // namespace
 
+std::string Utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    const size_t size = first < 0x80   ? 1
+                        : first < 0xC2 ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF5 ? 4
+                                       : 0;
+    bool good = size > 0 && size <= text.size();
+    for (size_t i = 1; good && i < size; ++i) good = (text[i] & 0xC0) == 0x80;
+    if (good &&
+        size > 2) {  // neither a longer form of a shorter one, nor a surrogate, nor too large
+      const auto second = static_cast<unsigned char>(text[1]);
+      good = !(first == 0xE0 && second < 0xA0) && !(first == 0xED && second > 0x9F) &&
+             !(first == 0xF0 && second < 0x90) && !(first == 0xF4 && second > 0x8F);
+    }
+    out.append(good ? text.substr(0, size) : std::string_view("?"));
+    text.remove_prefix(good ? size : 1);
+  }
+  return out;
+}
+
 std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume) {
   std::string out;
   Writer writer(out);
@@ -287,7 +286,8 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   pbf_writer hello(writer, 2);
   hello.add_uint32(1, kProtocolVersion);
   hello.add_uint32(2, kProtocolVersion);
-  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas);
+  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas |
+                          kFeaturePrograms);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));
@@ -336,6 +336,7 @@ std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch) {
 }
 
 std::string EncodePost(const PostBatch& batch) {
+  if (batch.direction == Direction::kRun) return EncodeRun(batch);
   std::string out;
   out.reserve(PostSize(batch));
   Writer writer(out);
@@ -348,6 +349,10 @@ std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch) {
 }
 
 std::string EncodeSocketPost(uint64_t sequence, const PostBatch& batch) {
+  if (batch.direction == Direction::kRun) {
+    std::string packet = EncodeSocketRun(sequence, batch);
+    return packet.size() > kMaxPacket ? "" : packet;
+  }
   return SequencedPost(sequence, batch.direction == Direction::kSend ? 6 : 7, batch, kMaxPacket);
 }
 

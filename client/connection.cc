@@ -112,6 +112,11 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
     return Error(kFailedPrecondition, kReasonProtocolVersion,
                  "preparing a batch: this node's daemon does not know prepared batches");
   }
+  const bool run = batch.direction == Direction::kRun;
+  if (run && (welcome_.features & kFeaturePrograms) == 0) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "running programs: this node's daemon does not know programs");
+  }
   std::string packet;
   const uint64_t sequence = attach_.NextSequence();
   if (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {
@@ -120,8 +125,8 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
   if (packet.empty()) {
     // What the socket does not take goes by a call of its own.
     const bool stream =
-        post_by == FERRY_POST_BY_STREAM ||
-        (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) == 0);
+        !run && (post_by == FERRY_POST_BY_STREAM ||
+                 (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) == 0));
     FERRY_CLIENT_RETURN_IF_ERROR(
         stream ? posts_.Post(batch, DeadlineAfter(kCallTimeoutNs), answer)
                : PostUnary(&rpc_, batch, DeadlineAfter(kCallTimeoutNs), answer));

@@ -33,9 +33,11 @@ StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, uint64_t deadline_ns, Post
   std::string request = EncodePost(batch);
   if (request.size() > kMostBytes) return TooLarge(request.size());
   std::string response;
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      rpc->Unary(batch.direction == Direction::kSend ? Method::kSend : Method::kReceive,
-                 std::move(request), deadline_ns, &response));
+  FERRY_CLIENT_RETURN_IF_ERROR(rpc->Unary(batch.direction == Direction::kSend ? Method::kSend
+                                          : batch.direction == Direction::kReceive
+                                              ? Method::kReceive
+                                              : Method::kRun,
+                                          std::move(request), deadline_ns, &response));
   return DecodePostAnswer(response, answer) ? nullptr : NoMessage();
 }
 

@@ -218,7 +218,9 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
     } else {
       timelines_.Posted(timeline, answer->first_over_value + batch.count - 1);
       const DeviceInfo* device = FindDevice(batch.device);
-      if (device != nullptr && device->kind == kGpuDevice) streams_.Record(batch, *answer);
+      if (device != nullptr && device->kind == kGpuDevice && batch.direction != Direction::kRun) {
+        streams_.Record(batch, *answer);
+      }
     }
     if (!options_.reattach) return;
     connection->unheard().Posted(
@@ -237,6 +239,20 @@ StatusPtr Session::ReleasePrepared(const Life& life, uint32_t number, uint64_t f
     timelines_.PreparedGone(number);
     if (!watching_) connection->unheard().Forget(first_id, count);
   });
+}
+
+StatusPtr Session::Compile(uint64_t device, std::string_view text, ProgramInfo* program) {
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
+  if ((connection->welcome().features & kFeaturePrograms) == 0) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "compiling a program: this node's daemon does not know programs");
+  }
+  std::string response;
+  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(
+      *connection, connection->Call(Method::kCompile, EncodeCompile(device, text), &response)));
+  if (DecodeCompiled(response, program)) return nullptr;
+  return Error(kInternal, kReasonProtocol, "compiling a program: the daemon's answer is none");
 }
 
 StatusPtr Session::Call(const Life& life, Method method, std::string request,

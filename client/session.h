@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -111,6 +112,7 @@ class Session {
   StatusPtr Post(const PostBatch& batch, PostAnswer* answer, std::shared_ptr<const Life>* life);
   // About transfers of `life`: fails once it has ended, as they have.
   StatusPtr Call(const Life& life, Method method, std::string request, std::string* response);
+  StatusPtr Compile(uint64_t device, std::string_view text, ProgramInfo* program);
   // Gives back number `number` of `life`, the batch of these transfers.
   StatusPtr ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id, uint64_t count);
   StatusPtr Watch(Ended ended, void* argument);

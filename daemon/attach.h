@@ -22,8 +22,9 @@ inline constexpr uint64_t kFeatureSocketPosts = 1;
 inline constexpr uint64_t kFeatureResume = 2;
 inline constexpr uint64_t kFeaturePrepared = 4;
 inline constexpr uint64_t kFeatureGpus = 8;
+inline constexpr uint64_t kFeaturePrograms = 16;
 inline constexpr uint64_t kAttachFeatures =
-    kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpus;
+    kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpus | kFeaturePrograms;
 
 // What a client had when it lost its daemon.
 struct AttachResume {
@@ -93,7 +94,7 @@ struct AttachArenaRegistered {
 struct AttachArenaReleased {};
 struct AttachTimelineReset {};
 struct AttachPosted {
-  Side side = Side::kSend;
+  enum class What { kSend, kReceive, kRun } what = What::kSend;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
   uint32_t prepared_batch = 0;

@@ -125,16 +125,21 @@ absl::Time Daemon::Impl::AfterBatch() {
   sessions->OnTime(now);
   absl::Time next = peers->OnTime(now);
   if (!drain_waiters.empty()) next = std::min(next, EndIdlePrepared(now));
-  next = std::min(next, driver->AfterBatch());
+  next = std::min(next, jobs->OnTime(now));
+  do {
+    next = std::min(next, driver->AfterBatch());
+  } while (jobs->Join());
   for (Task& task : std::exchange(later, {})) task();
   next = std::min(next, sessions->NextTimer());
   if (!drain_waiters.empty()) {
-    const size_t left = driver->engine().in_flight();
-    const uint64_t failed = driver->metrics().failed();
+    const size_t left = in_flight();
+    const uint64_t failed = driver->metrics().failed() + jobs->counts().failed;
     if (left > 0 && now >= drain_deadline && !failed_at_deadline.has_value()) {
       failed_at_deadline = failed;
-      driver->CancelAll(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                              "the daemon drained and its deadline came"));
+      const absl::Status why = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                                     "the daemon drained and its deadline came");
+      driver->CancelAll(why);
+      jobs->CancelAll(why);
       // What is launched gets a moment to end; it is not waited for beyond that.
       drain_deadline = now + absl::Seconds(2);
       drain_farewell = now + kFarewell;
@@ -166,12 +171,13 @@ absl::Time Daemon::Impl::EndIdlePrepared(absl::Time now) {
 void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done) {
   if (!std::exchange(draining, true)) {
     FERRY_LOG(info, "daemon.drain", LogFields("node", config.node.name),
-              "{} transfers in flight, at most {}", driver->engine().in_flight(),
+              "{} transfers and jobs in flight, at most {}", in_flight(),
               absl::FormatDuration(timeout));
-    FlightRecorder::Get().Record("daemon.drain", driver->engine().in_flight());
+    FlightRecorder::Get().Record("daemon.drain", in_flight());
     health.SetServing("", false);
     health.SetServing("readiness", false);
     driver->SetDraining(true);
+    jobs->SetDraining(true);
     sessions->SetDraining(true);
   }
   failed_at_deadline.reset();
@@ -213,6 +219,8 @@ void Daemon::Impl::Stop() {
     if (*server != nullptr) (*server)->Shutdown();
   }
   control.Stop();
+  compiler.Stop();
+  compute.Stop();
   if (driver != nullptr) driver->StopComms();
   devices.list.clear();
   if (!lock.valid()) return;  // they are another daemon's

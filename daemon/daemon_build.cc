@@ -176,10 +176,14 @@ void Daemon::Impl::MakeTables() {
                           },
                           [this](Door::ConnectionId connection) { door.Close(connection); },
                           [this](Session& session, PostBatch batch) {
-                            return driver->Post(session, std::move(batch));
+                            return batch.runs_programs ? jobs->Post(session, std::move(batch))
+                                                       : driver->Post(session, std::move(batch));
                           },
                           [this](Task task) { later.push_back(std::move(task)); },
-                          [this](SessionId session) { driver->EndSession(session); },
+                          [this](SessionId session) {
+                            driver->EndSession(session);
+                            jobs->EndSession(session);
+                          },
                           [this](ArenaId arena) { peers->OnArenaGone(arena); },
                           [this](TransferId transfer, const absl::Status& why) {
                             driver->EndPrepared(transfer, why);
@@ -232,14 +236,22 @@ void Daemon::Impl::MakeTables() {
           },
           [this](PeerId peer) { return peers->StillValid(peer); },
           [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); },
-          [this](PeerId peer) { return peers->IncarnationOf(peer); }},
+          [this](PeerId peer) { return peers->IncarnationOf(peer); },
+          [this](const Ended& ended) { jobs->OnOver(ended); }},
       nccl);
+  jobs = std::make_unique<JobTable>(
+      JobTable::Homes{control, compiler, compute}, devices, *sessions,
+      JobLimits{config.limits.job_bytes, config.limits.job_flops},
+      JobTable::Hooks{
+          [this](const Ended& ended) { driver->Over(ended); },
+          [this](TransferId id) { return driver->engine().Find(id).has_value(); },
+          [this](TransferId id, const absl::Status& why) { driver->EndPrepared(id, why); }});
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }
 
 absl::Status Daemon::Impl::MakeServers() {
-  rpc = std::make_unique<RpcCore>(RpcCore{control, *sessions, *driver, connections,
+  rpc = std::make_unique<RpcCore>(RpcCore{control, *sessions, *driver, *jobs, connections,
                                           [this](Task task) { later.push_back(std::move(task)); }});
   admin = std::make_unique<AdminCore>(AdminCore{
       *rpc, config, devices, *peers, incarnation, started,
@@ -252,7 +264,7 @@ absl::Status Daemon::Impl::MakeServers() {
       nccl.api == nullptr ? nccl.missing : nccl.api->version_text(), nvml.get(),
       [this] {
         return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
-                         driver->engine());
+                         driver->engine(), *jobs);
       },
       [this](absl::Duration timeout, std::function<void(uint64_t)> done) {
         StartDrain(timeout, std::move(done));
@@ -260,6 +272,7 @@ absl::Status Daemon::Impl::MakeServers() {
       [this] {
         draining = false;
         driver->SetDraining(false);
+        jobs->SetDraining(false);
         sessions->SetDraining(false);
         health.SetServing("", true);
         health.SetServing("readiness", true);
@@ -267,25 +280,27 @@ absl::Status Daemon::Impl::MakeServers() {
       }});
   services.push_back(MakeSessionService(*rpc));
   services.push_back(MakeTransferService(*rpc));
+  services.push_back(MakeProgramService(*rpc));
   services.push_back(MakeAdminService(*admin));
   services.push_back(MakePeerService(control, *peers));
-  services.push_back(MakeReflectionService(
-      {"ferry.v1.SessionService", "ferry.v1.TransferService", "grpc.health.v1.Health"}));
+  services.push_back(MakeReflectionService({"ferry.v1.SessionService", "ferry.v1.TransferService",
+                                            "ferry.v1.ProgramService", "grpc.health.v1.Health"}));
   services.push_back(
       MakeReflectionService({"ferry.admin.v1.AdminService", "grpc.health.v1.Health"}));
   GrpcServerOptions client_options;
   // More than a batch may have (convert refuses it), so that the refusal can say which and why.
   client_options.max_receive_bytes = 4 << 20;
-  ASSIGN_OR_RETURN(client_server, GrpcServer::Create({services[0].get(), services[1].get(),
-                                                      services[4].get(), &health},
-                                                     client_options));
+  ASSIGN_OR_RETURN(client_server,
+                   GrpcServer::Create({services[0].get(), services[1].get(), services[2].get(),
+                                       services[5].get(), &health},
+                                      client_options));
   ASSIGN_OR_RETURN(admin_server,
-                   GrpcServer::Create({services[2].get(), services[5].get(), &health}, {}));
+                   GrpcServer::Create({services[3].get(), services[6].get(), &health}, {}));
   if (!config.peer.listen.empty()) {
     GrpcServerOptions peer_options;
     peer_options.max_receive_bytes = kPeerMessageBytes;
     peer_options.keepalive = true;
-    ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({services[3].get()}, peer_options));
+    ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({services[4].get()}, peer_options));
   }
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
+#include "daemon/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/rpc/admin_service.h"
@@ -37,6 +38,8 @@ struct Daemon::Impl {
       : config(std::move(c)),
         incarnation(NewIncarnation()),
         control("control"),
+        compiler("compiler"),
+        compute("compute"),
         connections(config.limits.connections_per_uid) {}
 
   absl::Status Start();
@@ -54,6 +57,8 @@ struct Daemon::Impl {
   // While it drains: when it wants to be called again.
   absl::Time EndIdlePrepared(absl::Time now);
   void ExportComms(std::vector<prometheus::MetricFamily>& families);
+  void ExportJobs(std::vector<prometheus::MetricFamily>& families);
+  size_t in_flight() const { return driver->engine().in_flight() + jobs->in_flight(); }
   void StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done);
   void Stop();
 
@@ -74,11 +79,14 @@ struct Daemon::Impl {
   std::unique_ptr<Nvml> nvml;  // null if there is none
   CopyHelper copy_helper;
   SerialExecutor control;
+  SerialExecutor compiler;  // of programs
+  SerialExecutor compute;   // runs them
   ConnectionTable connections;
   LocalDevices devices;
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;
   std::unique_ptr<TransferDriver> driver;
+  std::unique_ptr<JobTable> jobs;
   std::unique_ptr<PeerDialer> dialer;
   // Control's.
   std::vector<Task> later;

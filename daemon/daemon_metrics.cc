@@ -48,6 +48,33 @@ void Daemon::Impl::ExportComms(std::vector<prometheus::MetricFamily>& families) 
                                    static_cast<double>(counts.moved)));
 }
 
+void Daemon::Impl::ExportJobs(std::vector<prometheus::MetricFamily>& families) {
+  const JobTable::Counts& counts = jobs->counts();
+  prometheus::MetricFamily total = CounterFamily("ferry_jobs_total", "Jobs that are over", 0);
+  total.metric.clear();
+  AddSample(total, {{"result", "ok"}}, static_cast<double>(counts.ok));
+  AddSample(total, {{"result", "error"}}, static_cast<double>(counts.failed));
+  families.push_back(std::move(total));
+  prometheus::MetricFamily inflight =
+      GaugeFamily("ferry_jobs_inflight", "Jobs posted and not over", 0);
+  inflight.metric.clear();
+  std::map<std::string, uint64_t> by_state = {{"waiting", 0}, {"ready", 0}, {"running", 0}};
+  for (const JobTable::Row& row : jobs->List(jobs->in_flight())) ++by_state[row.state];
+  for (const auto& [state, count] : by_state)
+    AddSample(inflight, {{"state", state}}, static_cast<double>(count));
+  families.push_back(std::move(inflight));
+  families.push_back(CounterFamily("ferry_job_run_seconds_total", "Time that jobs ran",
+                                   absl::ToDoubleSeconds(counts.run)));
+  families.push_back(GaugeFamily("ferry_programs", "Compiled programs that are kept",
+                                 static_cast<double>(jobs->programs().programs().size())));
+  prometheus::MetricFamily compiled =
+      CounterFamily("ferry_programs_compiled_total", "Programs that were sent", 0);
+  compiled.metric.clear();
+  AddSample(compiled, {{"result", "ok"}}, static_cast<double>(counts.compiled));
+  AddSample(compiled, {{"result", "refused"}}, static_cast<double>(counts.refused_programs));
+  families.push_back(std::move(compiled));
+}
+
 std::string Daemon::Impl::MetricsPage() {
   std::vector<prometheus::MetricFamily> families;
   ExportProcess(families);
@@ -111,6 +138,7 @@ std::string Daemon::Impl::MetricsPage() {
   families.push_back(std::move(bytes));
   if (!contexts.metric.empty()) families.push_back(std::move(contexts));
 
+  ExportJobs(families);
   ExportComms(families);
   prometheus::MetricFamily links = GaugeFamily("ferry_peer_connections", "Peer links by state", 0);
   links.metric.clear();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dump.h"
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/flight_recorder.h"
@@ -12,7 +13,7 @@ constexpr size_t kTransfersShown = 10'000;
 
 std::string DumpState(const std::string& node, Incarnation incarnation, absl::Time now,
                       const LocalDevices& devices, const PeerTable& peers, SessionTable& sessions,
-                      const TransferEngine& engine) {
+                      const TransferEngine& engine, const JobTable& jobs) {
   std::string out;
   absl::StrAppend(&out, "node ", node, " ", incarnation.ToString(), " version ", FERRY_VERSION,
                   "\n");
@@ -66,6 +67,16 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
     } else {
       absl::StrAppend(&out, row.waits_for, "\n");
     }
+  }
+  absl::StrAppend(&out, "programs ", jobs.programs().programs().size(), " jobs ", jobs.in_flight(),
+                  "\n");
+  for (const JobTable::Row& row : jobs.List(kTransfersShown)) {
+    absl::StrAppend(&out, "  ", SessionOf(row.job).ToString(), " job ", SequenceOf(row.job), " on ",
+                    row.device.ToString(), " program ",
+                    absl::BytesToHexString(row.fingerprint.substr(0, 4)), " bytes ", row.bytes,
+                    " scratch ", row.scratch, " ", row.state, " age ",
+                    absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
+                    " waits for ", row.waits_for, "\n");
   }
   absl::StrAppend(&out, "flight recorder\n", FlightRecorder::Get().Dump());
   return out;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's state as text, sorted and stable: what `ferryctl dump` prints. Sections: node,
-// devices, peers, sessions, transfers, flight recorder. Home: control.
+// devices, peers, sessions, transfers, jobs, flight recorder. Home: control.
 #pragma once
 
 #include <string>
 
 #include "absl/time/time.h"
+#include "daemon/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/session_table.h"
@@ -15,6 +16,6 @@ namespace ferry {
 
 std::string DumpState(const std::string& node, Incarnation incarnation, absl::Time now,
                       const LocalDevices& devices, const PeerTable& peers, SessionTable& sessions,
-                      const TransferEngine& engine);
+                      const TransferEngine& engine, const JobTable& jobs);
 
 }  // namespace ferry

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch of transfers on its way from daemon/rpc/convert to its session, as plain data.
+// A batch of transfers or jobs on its way from daemon/rpc/convert to its session, as plain data.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "compute/dtype.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -17,6 +19,25 @@ namespace ferry {
 struct Violation {
   std::string field;
   absl::Status status;
+};
+
+// One run of a program. The rest of it is its TransferSpec: the layout's ranges are what is bound.
+struct JobSpec {
+  struct Binding {
+    std::string name;
+    std::optional<compute::DType> type;
+  };
+  struct Transfers {  // of the session
+    uint64_t first = 0;
+    uint32_t count = 0;
+  };
+  std::string fingerprint;
+  std::vector<Binding> bindings;  // by range
+  Transfers after;                // that are over before it begins, and went well
+  Transfers feeds;                // that are poisoned if it fails
+  // The 'defined' counter and value that say that it went well; 0: none.
+  uint32_t defines_timeline = 0;
+  uint64_t defines_value = 0;
 };
 
 struct PostBatch {
@@ -31,6 +52,9 @@ struct PostBatch {
   // whether no defined_at was given.
   std::vector<TransferSpec> specs;
   std::vector<absl::Duration> deadlines;  // per spec; zero: the daemon's default
+  // Runs of programs: as many as `specs`. Sends and receives have none.
+  bool runs_programs = false;
+  std::vector<JobSpec> jobs;
   // What is wrong, found by whoever looks at the batch; if there is anything it is refused. A
   // bad entry is not looked at any further by the next one who does.
   std::vector<Violation> violations;
@@ -48,6 +72,8 @@ struct PostReply {
 
 // How a request calls range `range` of a buffer's layout, or all its blocks.
 std::string FieldOf(size_t buffer, const Layout& layout, size_t range);
+// How a request calls what a run binds to one of the program's buffers.
+std::string BindingField(size_t run, size_t binding);
 
 // The Status of a batch refused for `violations` (not empty): code and reason of the first.
 absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size);

@@ -44,6 +44,10 @@ std::string FieldOf(size_t buffer, const Layout& layout, size_t range) {
   return absl::StrCat("buffers[", buffer, blocks->is_table ? "].blocks" : "].strided");
 }
 
+std::string BindingField(size_t run, size_t binding) {
+  return absl::StrCat("runs[", run, "].bindings[", binding, "]");
+}
+
 absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size) {
   FERRY_CHECK(!violations.empty());
   const Violation& first = violations.front();
@@ -166,6 +170,7 @@ void Session::RememberRequest(const PostBatch& batch, const PostReply& reply) {
 std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time now) {
   std::vector<Violation> violations;
   if (batch.domain.empty()) batch.domain = absl::StrCat("uid:", credentials_.uid);
+  const char* const list = batch.runs_programs ? "runs" : "buffers";
   const SessionUse& quota = limits_.quota;
   const uint64_t wanted = use_.transfers_in_flight + batch.specs.size();
   if (wanted > quota.transfers_in_flight) {
@@ -179,14 +184,13 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
     if (ever) {
       full = WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
     }
-    violations.push_back({"buffers", std::move(full)});
+    violations.push_back({list, std::move(full)});
   }
   if (next_sequence_ + batch.specs.size() > (uint64_t{1} << kTransferSequenceBits)) {
     violations.push_back(
-        {"buffers", Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
-                          absl::StrCat(id_.ToString(),
-                                       " has given out all its transfer ids; open "
-                                       "another one"))});
+        {list, Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
+                     absl::StrCat(id_.ToString(),
+                                  " has given out all its transfer ids; open another one"))});
   }
   if (batch.prepare && prepared_.size() == FERRY_PREPARED_BATCHES) {
     violations.push_back(
@@ -239,7 +243,8 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
         status = OutsideArena(spec.layout, extent, *last);
       }
       if (!status.ok()) {
-        violations.push_back({FieldOf(i, spec.layout, e), std::move(status)});
+        violations.push_back({batch.runs_programs ? BindingField(i, e) : FieldOf(i, spec.layout, e),
+                              std::move(status)});
         batch.bad_entries.insert(i);
       }
     }

@@ -265,11 +265,14 @@ void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& ses
 
 void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence,
                           PostBatch batch) {
-  const Side side = batch.side;
+  using What = AttachPosted::What;
+  const What what = batch.runs_programs            ? What::kRun
+                    : batch.side == Side::kReceive ? What::kReceive
+                                                   : What::kSend;
   PostReply posted = hooks_.post(session, std::move(batch));
   AttachReply reply{
       sequence, std::move(posted.status),
-      AttachPosted{side, posted.first_transfer_id, posted.first_over_value, posted.prepared_batch},
+      AttachPosted{what, posted.first_transfer_id, posted.first_over_value, posted.prepared_batch},
       std::move(posted.violations)};
   hooks_.later([this, connection, reply = std::move(reply)] {
     if (hooks_.send(connection, reply, {})) return;

@@ -260,10 +260,15 @@ void TransferDriver::OnEnded(Ended ended) {
               absl::StatusCodeToString(ended.status.code()),
               std::string(ReasonName(ReasonOf(ended.status))), std::string(ended.status.message()));
   }
+  Over(ended);
+}
+
+void TransferDriver::Over(const Ended& ended) {
   Session* session = sessions_.Find(SessionOf(ended.transfer));
   FERRY_CHECK(session != nullptr);  // stays until its last transfer is over
   session->OnEnded(ended);
   touched_.insert(session->id());
+  if (hooks_.over) hooks_.over(ended);
 }
 
 void TransferDriver::FlushLanes() {

@@ -42,6 +42,8 @@ class TransferDriver {
     std::function<std::shared_ptr<LinkPage>(PeerId, bool ours)> page_with_slots;
     // This life of a daemon, our own among them.
     std::function<Incarnation(PeerId)> incarnation;
+    // A transfer or a job is over.
+    std::function<void(const Ended&)> over;
   };
   // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
   static constexpr uint64_t kInlineBytes = 4096;
@@ -66,6 +68,10 @@ class TransferDriver {
   // --- From the session table.
   void EndSession(SessionId session);
   void EndPrepared(TransferId transfer, const absl::Status& why);
+
+  // --- Of a transfer, or from the job table: the session hears of an ending, whoever waits for it
+  // too, and the client with the next flush.
+  void Over(const Ended& ended);
 
   // --- From the peer table.
   void OnPeerUp(PeerId peer, RouteTable routes, bool prepared = true,

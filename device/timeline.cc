@@ -226,6 +226,18 @@ DefinedWord TimelinePages::Defined(uint32_t timeline) const {
   return {&pages_->defined[timeline].value, &pages_->signals.lane_parked, doorbell_.get()};
 }
 
+void TimelinePages::Define(uint32_t timeline, uint64_t value) {
+  FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
+  uint64_t* const word = &pages_->defined[timeline].value;
+  uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (seen < value && !__atomic_compare_exchange_n(word, &seen, value, /*weak=*/true,
+                                                      __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+  }
+  // Whether a lane sleeps is the client's page to say, so it is not asked.
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof(one));
+}
+
 std::unique_ptr<PreparedBatch> TimelinePages::Prepare(uint32_t number, uint32_t transfers) {
   return std::make_unique<PreparedBatch>(*pages_, doorbell_.get(), number, transfers);
 }

@@ -59,6 +59,8 @@ class TimelinePages {
   // What the client has stored in a 'defined' counter.
   uint64_t DefinedValue(uint32_t timeline) const;
   DefinedWord Defined(uint32_t timeline) const;
+  // As the client would: for what was made here. A smaller value is ignored.
+  void Define(uint32_t timeline, uint64_t value);
   // Prepared batch `number` begins; the pages outlive it.
   std::unique_ptr<PreparedBatch> Prepare(uint32_t number, uint32_t transfers);
   const void* begin() const { return pages_; }

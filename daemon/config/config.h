@@ -70,6 +70,8 @@ struct Config {
     uint32_t connections_per_uid = 1024;
     uint32_t offers_per_peer = 200'000;      // of a peer, waiting here unmatched
     uint64_t gpu_bytes = uint64_t{1} << 50;  // of all arenas on one GPU
+    uint64_t job_bytes = uint64_t{4} << 30;  // of memory that a job takes beside its buffers
+    uint64_t job_flops = uint64_t{1} << 42;  // that it may cost
     // Of all communicators on one GPU; idle ones beyond that are closed.
     uint64_t comm_bytes_per_gpu = uint64_t{2} << 30;
   } limits;

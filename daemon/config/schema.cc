@@ -391,6 +391,8 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.connections_per_uid", 1, 1'000'000, MEMBER(limits.connections_per_uid)));
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
+  add(SizeField("limits.job_bytes", MEMBER(limits.job_bytes)));
+  add(NumberField("limits.job_flops", 1, uint64_t{1} << 60, MEMBER(limits.job_flops)));
   add(SizeField("limits.comm_bytes_per_gpu", MEMBER(limits.comm_bytes_per_gpu)));
   add({"transfer.order", ConfigField::Kind::kList,
        [](const std::string& where, const YAML::Node& node, const OriginOf& origin,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/attach_codec.h"
 
+#include <type_traits>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/rpc/convert.h"
@@ -54,7 +56,9 @@ template <typename Response>
 void Fill(const AttachPosted& posted, Response* out) {
   out->set_first_transfer_id(posted.first_transfer_id);
   out->set_first_over_value(posted.first_over_value);
-  out->set_prepared_batch(posted.prepared_batch);
+  if constexpr (!std::is_same_v<Response, v1::RunResponse>) {
+    out->set_prepared_batch(posted.prepared_batch);
+  }
 }
 
 std::optional<AttachResume> ParseResume(const v1::Hello& hello) {
@@ -91,10 +95,13 @@ struct AttachEncoder {
   void operator()(const AttachArenaReleased&) { out.mutable_arena_released(); }
   void operator()(const AttachTimelineReset&) { out.mutable_timeline_reset(); }
   void operator()(const AttachPosted& posted) {
-    if (posted.side == Side::kSend) {
-      Fill(posted, out.mutable_send());
-    } else {
-      Fill(posted, out.mutable_receive());
+    switch (posted.what) {
+      case AttachPosted::What::kSend:
+        return Fill(posted, out.mutable_send());
+      case AttachPosted::What::kReceive:
+        return Fill(posted, out.mutable_receive());
+      case AttachPosted::What::kRun:
+        return Fill(posted, out.mutable_run());
     }
   }
   void operator()(const AttachPreparedReleased&) { out.mutable_prepared_released(); }
@@ -139,6 +146,9 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
       return command;
     case v1::AttachRequest::kReceive:
       command.body = Convert(proto.receive());
+      return command;
+    case v1::AttachRequest::kRun:
+      command.body = Convert(proto.run());
       return command;
     case v1::AttachRequest::kReleasePrepared:
       command.body = AttachReleasePrepared{proto.release_prepared().prepared_batch()};

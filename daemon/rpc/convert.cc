@@ -9,6 +9,8 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compute/program/limits.h"
+#include "daemon/rpc/program_codec.h"
 #include "proto/ferry/v1/timeline_layout.h"
 #include "transfer/overlap.h"
 
@@ -126,20 +128,23 @@ absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer, std::string& fiel
   return Layout(std::move(ranges));
 }
 
+absl::Status ConvertDefinedAt(const v1::DefinedAt& defined_at, TransferSpec& spec) {
+  if (defined_at.timeline() >= FERRY_TIMELINE_COUNTERS) {
+    return Invalid(absl::StrCat("defined_at.timeline ", defined_at.timeline(), " is not below ",
+                                FERRY_TIMELINE_COUNTERS));
+  }
+  spec.defined = false;
+  spec.defined_timeline = defined_at.timeline();
+  spec.defined_value = defined_at.value();
+  return absl::OkStatus();
+}
+
 // `field` as of ConvertLayout.
 absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec, std::string& field) {
   ASSIGN_OR_RETURN(spec.layout, ConvertLayout(buffer, field));
   field.clear();
   spec.bytes = spec.layout.bytes();
-  if (buffer.has_defined_at()) {
-    if (buffer.defined_at().timeline() >= FERRY_TIMELINE_COUNTERS) {
-      return Invalid(absl::StrCat("defined_at.timeline ", buffer.defined_at().timeline(),
-                                  " is not below ", FERRY_TIMELINE_COUNTERS));
-    }
-    spec.defined = false;
-    spec.defined_timeline = buffer.defined_at().timeline();
-    spec.defined_value = buffer.defined_at().value();
-  }
+  if (buffer.has_defined_at()) RETURN_IF_ERROR(ConvertDefinedAt(buffer.defined_at(), spec));
   return ConvertShape(buffer, spec.bytes, spec);
 }
 
@@ -166,6 +171,72 @@ void CheckOverlaps(PostBatch& batch) {
   }
 }
 
+// What belongs to the batch as a whole.
+struct BatchOptions {
+  absl::Duration deadline;  // zero: none given
+  int32_t priority = 0;
+  Route route = Route::kUnspecified;
+};
+
+// `what` tells requests apart that are encoded alike.
+template <typename Request>
+void ConvertRequestId(const Request& request, int what, PostBatch& batch) {
+  if (request.request_id().size() > kMaxRequestIdBytes) {
+    batch.violations.push_back(
+        {"request_id", Invalid(absl::StrCat("at most ", kMaxRequestIdBytes, " bytes, not ",
+                                            request.request_id().size()))});
+  } else if (!request.request_id().empty()) {
+    batch.request_id = request.request_id();
+    batch.request_hash = absl::HashOf(what, request.SerializeAsString());
+  }
+}
+
+BatchOptions ConvertOptions(const v1::PostOptions& given, PostBatch& batch) {
+  BatchOptions options;
+  const auto bad = [&batch](const char* field, absl::Status status) {
+    batch.violations.push_back({field, std::move(status)});
+  };
+  batch.over_timeline = given.over_timeline();
+  if (batch.over_timeline >= FERRY_TIMELINE_COUNTERS) {
+    bad("options.over_timeline", Invalid(absl::StrCat("counter ", batch.over_timeline,
+                                                      " is not below ", FERRY_TIMELINE_COUNTERS)));
+  }
+  if (given.has_deadline()) {
+    absl::StatusOr<absl::Duration> deadline = ToDuration(given.deadline());
+    if (deadline.ok()) {
+      options.deadline = *deadline;
+    } else {
+      bad("options.deadline", deadline.status());
+    }
+  }
+  options.priority = given.priority();
+  if (options.priority < -kMaxPriority || options.priority > kMaxPriority) {
+    bad("options.priority", Invalid(absl::StrCat(options.priority, " is not within -100 to 100")));
+  }
+  // Who looks at the rest of a bad batch meets known ones only.
+  if (given.route() < 0 || given.route() >= kRoutes) {
+    bad("options.route", Invalid(absl::StrCat("route ", given.route(), " is unknown")));
+  } else {
+    options.route = static_cast<Route>(given.route());
+  }
+  return options;
+}
+
+// Whether a batch of so many entries and bytes is looked at.
+absl::Status CheckSize(const char* call, const char* what, size_t count, size_t bytes) {
+  if (count > kMaxBatchTransfers) {
+    return Invalid(absl::StrCat(call, ": ", count, " ", what, " in one batch, at most ",
+                                kMaxBatchTransfers, "; post several batches"),
+                   Reason::kBatchTooLarge);
+  }
+  if (bytes > kMaxBatchBytes) {
+    return Invalid(absl::StrCat(call, ": a batch of ", bytes, " bytes, at most ", kMaxBatchBytes,
+                                "; post several batches"),
+                   Reason::kBatchTooLarge);
+  }
+  return absl::OkStatus();
+}
+
 template <typename Request>
 PostBatch ConvertBatch(const Request& request, Side side,
                        const google::protobuf::RepeatedField<uint64_t>& remotes, const char* call,
@@ -186,64 +257,24 @@ PostBatch ConvertBatch(const Request& request, Side side,
                              remotes.size(), ", and ", request.transfer_keys_size(), ".")));
     return batch;
   }
-  if (count > kMaxBatchTransfers) {
-    bad("buffers", Invalid(absl::StrCat(call, ": ", count, " transfers in one batch, at most ",
-                                        kMaxBatchTransfers, "; post several batches"),
-                           Reason::kBatchTooLarge));
-    return batch;
-  }
-  if (request.ByteSizeLong() > kMaxBatchBytes) {
-    bad("buffers",
-        Invalid(absl::StrCat(call, ": a batch of ", request.ByteSizeLong(), " bytes, at most ",
-                             kMaxBatchBytes, "; post several batches"),
-                Reason::kBatchTooLarge));
+  if (absl::Status size = CheckSize(call, "transfers", count, request.ByteSizeLong()); !size.ok()) {
+    bad("buffers", std::move(size));
     return batch;
   }
   if (side == Side::kReceive && count == 0) {
     bad("buffers", Invalid("shapes parameter empty in CrossHostReceiveBuffers"));
   }
-  if (request.request_id().size() > kMaxRequestIdBytes) {
-    bad("request_id", Invalid(absl::StrCat("at most ", kMaxRequestIdBytes, " bytes, not ",
-                                           request.request_id().size())));
-  } else if (!request.request_id().empty()) {
-    batch.request_id = request.request_id();
-    // A send and a receive of the same fields are encoded alike, so the side belongs to it.
-    batch.request_hash = absl::HashOf(side, request.SerializeAsString());
-  }
+  ConvertRequestId(request, static_cast<int>(side), batch);
   if (request.domain().size() > kMaxDomainBytes) {
     bad("domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes, " bytes, not ",
                                        request.domain().size())));
   }
   batch.domain = request.domain();
-  const v1::PostOptions& options = request.options();
-  batch.over_timeline = options.over_timeline();
-  if (batch.over_timeline >= FERRY_TIMELINE_COUNTERS) {
-    bad("options.over_timeline", Invalid(absl::StrCat("counter ", batch.over_timeline,
-                                                      " is not below ", FERRY_TIMELINE_COUNTERS)));
-  }
-  absl::Duration default_deadline;
-  if (options.has_deadline()) {
-    absl::StatusOr<absl::Duration> deadline = ToDuration(options.deadline());
-    if (deadline.ok()) {
-      default_deadline = *deadline;
-    } else {
-      bad("options.deadline", deadline.status());
-    }
-  }
-  if (options.priority() < -kMaxPriority || options.priority() > kMaxPriority) {
-    bad("options.priority",
-        Invalid(absl::StrCat(options.priority(), " is not within -100 to 100")));
-  }
-  Route route = Route::kUnspecified;  // who looks at the rest of a bad batch meets known ones only
-  if (options.route() < 0 || options.route() >= kRoutes) {
-    bad("options.route", Invalid(absl::StrCat("route ", options.route(), " is unknown")));
-  } else {
-    route = static_cast<Route>(options.route());
-  }
+  const BatchOptions options = ConvertOptions(request.options(), batch);
   batch.prepare = request.prepare();
   if (batch.prepare && count == 0) bad("buffers", Invalid("a prepared batch has one at least"));
   batch.specs.resize(count);
-  batch.deadlines.resize(count, default_deadline);
+  batch.deadlines.resize(count, options.deadline);
   for (size_t i = 0; i < count; ++i) {
     const auto bad_entry = [&](const std::string& field, absl::Status status) {
       batch.bad_entries.insert(i);
@@ -254,8 +285,8 @@ PostBatch ConvertBatch(const Request& request, Side side,
     const std::string& key = request.transfer_keys(static_cast<int>(i));
     spec.side = side;
     spec.prepared = batch.prepare;
-    spec.priority = options.priority();
-    spec.route = route;
+    spec.priority = options.priority;
+    spec.route = options.route;
     const GlobalDeviceId remote(remotes.Get(static_cast<int>(i)));
     spec.key.source = side == Side::kSend ? batch.device : remote;
     spec.key.destination = side == Side::kSend ? remote : batch.device;
@@ -296,6 +327,90 @@ PostBatch Convert(const v1::CrossHostSendRequest& request) {
 PostBatch Convert(const v1::CrossHostReceiveRequest& request) {
   return ConvertBatch(request, Side::kReceive, request.src_global_device_ids(),
                       "CrossHostReceiveBuffers", "src_global_device_ids");
+}
+
+PostBatch Convert(const v1::RunRequest& request) {
+  constexpr int kWhat = 2;  // neither side of a transfer
+  constexpr size_t kFingerprintBytes = 32;
+  PostBatch batch;
+  batch.runs_programs = true;
+  batch.device = GlobalDeviceId(request.device_id());
+  batch.size = static_cast<size_t>(request.runs_size());
+  const auto bad = [&batch](std::string field, absl::Status status) {
+    batch.violations.push_back({std::move(field), std::move(status)});
+  };
+  absl::Status size = CheckSize("Run", "runs", batch.size, request.ByteSizeLong());
+  if (!size.ok()) {
+    bad("runs", std::move(size));
+    return batch;
+  }
+  if (batch.size == 0) bad("runs", Invalid("there must be at least one"));
+  ConvertRequestId(request, kWhat, batch);
+  const BatchOptions options = ConvertOptions(request.options(), batch);
+  if (options.route != Route::kUnspecified) bad("options.route", Invalid("a job takes no route"));
+  batch.specs.resize(batch.size);
+  batch.jobs.resize(batch.size);
+  batch.deadlines.resize(batch.size, options.deadline);
+  for (size_t i = 0; i < batch.size; ++i) {
+    const v1::ProgramRun& run = request.runs(static_cast<int>(i));
+    const auto bad_entry = [&](const std::string& field, absl::Status status) {
+      batch.bad_entries.insert(i);
+      bad(field, std::move(status));
+    };
+    const auto field = [&](const char* name) { return absl::StrCat("runs[", i, "].", name); };
+    TransferSpec& spec = batch.specs[i];
+    spec.priority = options.priority;
+    JobSpec& job = batch.jobs[i];
+    job.fingerprint = run.fingerprint();
+    if (job.fingerprint.size() != kFingerprintBytes) {
+      bad_entry(field("fingerprint"),
+                Invalid(absl::StrCat("a fingerprint has 32 bytes, not ", job.fingerprint.size())));
+    }
+    if (static_cast<size_t>(run.bindings_size()) > compute::kMaxBuffers) {
+      bad_entry(field("bindings"), Invalid(absl::StrCat("at most ", compute::kMaxBuffers, ", not ",
+                                                        run.bindings_size())));
+      continue;
+    }
+    std::vector<Range> ranges;
+    for (const v1::ProgramBinding& binding : run.bindings()) {
+      const v1::BufferRange& range = binding.range();
+      ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
+      job.bindings.push_back({binding.name(), DTypeOf(binding.data_type())});
+      if (binding.data_type() != v1::DATA_TYPE_UNSPECIFIED && !job.bindings.back().type) {
+        bad_entry(BindingField(i, ranges.size() - 1),
+                  Invalid(absl::StrCat("no value has data_type ", binding.data_type())));
+      }
+    }
+    spec.layout = Layout(std::move(ranges));
+    spec.bytes = spec.layout.bytes();
+    if (run.has_defined_at()) {
+      absl::Status defined = ConvertDefinedAt(run.defined_at(), spec);
+      if (!defined.ok()) bad_entry(field("defined_at"), std::move(defined));
+    }
+    job.after = {run.after().first(), run.after().count()};
+    job.feeds = {run.feeds().first(), run.feeds().count()};
+    for (const auto& [name, ids] :
+         {std::make_pair("after", job.after), std::make_pair("feeds", job.feeds)}) {
+      if (ids.count <= kMaxBatchTransfers) continue;
+      bad_entry(field(name),
+                Invalid(absl::StrCat("at most ", kMaxBatchTransfers, ", not ", ids.count)));
+    }
+    job.defines_timeline = run.defines().timeline();
+    job.defines_value = run.defines().value();
+    if (job.defines_timeline >= FERRY_TIMELINE_COUNTERS) {
+      bad_entry(field("defines"), Invalid(absl::StrCat("counter ", job.defines_timeline,
+                                                       " is not below ", FERRY_TIMELINE_COUNTERS)));
+    }
+    if (run.has_deadline()) {
+      absl::StatusOr<absl::Duration> deadline = ToDuration(run.deadline());
+      if (deadline.ok()) {
+        batch.deadlines[i] = *deadline;
+      } else {
+        bad_entry(field("deadline"), deadline.status());
+      }
+    }
+  }
+  return batch;
 }
 
 void ToProto(const DeviceInfo& device, v1::Device* out) {

@@ -6,6 +6,7 @@
 
 #include "daemon/attach.h"
 #include "daemon/post.h"
+#include "ferry/v1/job.pb.h"
 #include "ferry/v1/transfer.pb.h"
 
 namespace ferry {
@@ -13,6 +14,7 @@ namespace ferry {
 // Bad entries are in the batch's `violations`.
 PostBatch Convert(const v1::CrossHostSendRequest& request);
 PostBatch Convert(const v1::CrossHostReceiveRequest& request);
+PostBatch Convert(const v1::RunRequest& request);
 
 void ToProto(const DeviceInfo& device, v1::Device* out);
 

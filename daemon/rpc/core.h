@@ -11,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "base/executor.h"
+#include "daemon/job_table.h"
 #include "daemon/rpc/connection_table.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer_driver.h"
@@ -21,6 +22,7 @@ struct RpcCore {
   Executor& control;
   SessionTable& sessions;
   TransferDriver& driver;
+  JobTable& jobs;
   ConnectionTable& connections;
   // Runs the task on control after this batch of tasks was carried out.
   std::function<void(Task)> later;

@@ -34,16 +34,13 @@ absl::Status BadProgram(const std::string& where, const std::string& text) {
 
 absl::StatusOr<compute::TensorType> TypeFromProto(const v1::TensorType& proto,
                                                   const std::string& where) {
-  for (size_t i = 0; i < kDataTypeOf.size(); ++i) {
-    if (kDataTypeOf[i] != proto.data_type()) continue;
-    if (proto.dims_size() > compute::kMaxRank) {
-      return BadProgram(where, absl::StrCat("a type has at most ", compute::kMaxRank,
-                                            " dimensions, not ", proto.dims_size()));
-    }
-    return compute::TensorType{static_cast<compute::DType>(i),
-                               {proto.dims().begin(), proto.dims().end()}};
+  const std::optional<compute::DType> type = DTypeOf(proto.data_type());
+  if (!type) return BadProgram(where, absl::StrCat("no value has data_type ", proto.data_type()));
+  if (proto.dims_size() > compute::kMaxRank) {
+    return BadProgram(where, absl::StrCat("a type has at most ", compute::kMaxRank,
+                                          " dimensions, not ", proto.dims_size()));
   }
-  return BadProgram(where, absl::StrCat("no value has data_type ", proto.data_type()));
+  return compute::TensorType{*type, {proto.dims().begin(), proto.dims().end()}};
 }
 
 void AttributeToProto(const compute::Attributes::Entry& entry, v1::ProgramAttribute* out) {
@@ -132,15 +129,23 @@ absl::Status AddNode(const v1::ProgramNode& proto, const std::string& where,
 
 }  // namespace
 
+std::optional<compute::DType> DTypeOf(v1::DataType type) {
+  for (size_t i = 0; i < kDataTypeOf.size(); ++i) {
+    if (kDataTypeOf[i] == type) return static_cast<compute::DType>(i);
+  }
+  return std::nullopt;
+}
+
+void ToProto(const compute::Buffer& buffer, v1::ProgramBuffer* out) {
+  out->set_name(buffer.name);
+  out->set_access(static_cast<v1::ProgramAccess>(static_cast<int>(buffer.access) + 1));
+  out->set_size_bytes(buffer.bytes);
+  out->set_donated(buffer.donated);
+}
+
 void ToProto(const compute::Program& program, v1::Program* out) {
   out->set_version(1);
-  for (const compute::Buffer& buffer : program.buffers) {
-    v1::ProgramBuffer* to = out->add_buffers();
-    to->set_name(buffer.name);
-    to->set_access(static_cast<v1::ProgramAccess>(static_cast<int>(buffer.access) + 1));
-    to->set_size_bytes(buffer.bytes);
-    to->set_donated(buffer.donated);
-  }
+  for (const compute::Buffer& buffer : program.buffers) ToProto(buffer, out->add_buffers());
   for (const compute::Node& node : program.nodes) {
     v1::ProgramNode* to = out->add_nodes();
     to->set_op(std::string(InfoOf(node.op).name));

@@ -40,6 +40,10 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
     out->set_route(static_cast<v1::Route>(row->route));
     return absl::OkStatus();
   }
+  if (std::optional<JobTable::Row> job = core.jobs.Find(MakeTransferId(session.id(), sequence))) {
+    out->set_state(job->running() ? v1::TRANSFER_STATE_LAUNCHED : v1::TRANSFER_STATE_MATCHED);
+    return absl::OkStatus();
+  }
   out->set_state(v1::TRANSFER_STATE_OVER);
   if (std::optional<absl::Status> failure = session.FindFailure(sequence)) {
     ToProto(*failure, {}, out->mutable_status());
@@ -272,9 +276,13 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
                       absl::StrCat("poisoned by its client: ",
                                    request->poison().message().substr(0, 256)))
               : Error(absl::StatusCode::kCancelled, Reason::kCancelled, "cancelled by the client");
-      const TransferDriver::CancelCounts counts = core_.driver.Cancel(
-          session, {request->transfer_ids().begin(), request->transfer_ids().end()}, why);
-      response->set_requested(counts.requested);
+      std::vector<uint64_t> transfers;
+      for (const uint64_t id : request->transfer_ids()) {
+        if (!core_.jobs.Cancel(MakeTransferId(session.id(), id), why)) transfers.push_back(id);
+      }
+      const size_t jobs = static_cast<size_t>(request->transfer_ids_size()) - transfers.size();
+      const TransferDriver::CancelCounts counts = core_.driver.Cancel(session, transfers, why);
+      response->set_requested(static_cast<uint32_t>(counts.requested + jobs));
       response->set_over(counts.over);
       return absl::OkStatus();
     });

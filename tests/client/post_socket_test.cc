@@ -2,6 +2,7 @@
 // Posting over the session's socket: when it is taken, when not, and who gets which answer.
 #include <thread>
 
+#include "ferry/program.hpp"
 #include "tests/client/client_fixture.h"
 
 namespace ferry::testing {
@@ -15,9 +16,20 @@ TEST_F(PostSocketTest, ADaemonThatDoesNotKnowItGetsTheStream) {
   auto batch = session.Send(0, {Keyed("echo")});
   ASSERT_OK(batch);
   ASSERT_OK(batch->Wait(kSoon));
-  EXPECT_EQ(daemon_->last_hello().features(), 15u);
+  EXPECT_EQ(daemon_->last_hello().features(), 31u);
   EXPECT_EQ(daemon_->socket_posts(), 0u);
   EXPECT_EQ(daemon_->stream_posts(), 1u);
+}
+
+TEST_F(PostSocketTest, ADaemonThatDoesNotKnowProgramsIsNotAskedForOne) {
+  Session session = Open();
+  EXPECT_EQ(Program::Compile(session, 0, "program 1\n").status().ToString(),
+            "FAILED_PRECONDITION/PROTOCOL_VERSION: compiling a program: this node's daemon does "
+            "not know programs");
+  Result<Batch> refused = RunPrograms(session, 0, {ProgramRun{}});
+  ASSERT_FALSE(refused.ok());
+  ASSERT_EQ(refused.status().violations().size(), 1u);
+  EXPECT_EQ(refused.status().violations()[0].field, "runs[0].program");
 }
 
 TEST_F(PostSocketTest, ADaemonThatDoesNotKnowPreparedBatchesIsNotAskedForOne) {

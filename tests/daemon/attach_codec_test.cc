@@ -100,6 +100,8 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(CommandOf<AttachResetTimeline>(request).timeline, 63u);
   request.mutable_release_prepared()->set_prepared_batch(255);
   EXPECT_EQ(CommandOf<AttachReleasePrepared>(request).batch, 255u);
+  request.mutable_run()->set_device_id(4);
+  EXPECT_TRUE(CommandOf<PostBatch>(request).runs_programs);
 }
 
 TEST(AttachCodec, PostsAreTheOnesOfGrpcByTheSameDecoder) {
@@ -203,13 +205,17 @@ TEST(AttachCodec, EveryOtherReplyIsEncoded) {
 }
 
 TEST(AttachCodec, AnswersToPostsAreTheOnesOfGrpc) {
-  const auto sent = Encoded({2, absl::OkStatus(), AttachPosted{Side::kSend, 5, 6}});
+  const auto sent = Encoded({2, absl::OkStatus(), AttachPosted{AttachPosted::What::kSend, 5, 6}});
   EXPECT_EQ(sent.send().first_transfer_id(), 5u);
   EXPECT_EQ(sent.send().first_over_value(), 6u);
-  const auto received = Encoded({2, absl::OkStatus(), AttachPosted{Side::kReceive, 7, 8, 9}});
+  const auto received =
+      Encoded({2, absl::OkStatus(), AttachPosted{AttachPosted::What::kReceive, 7, 8, 9}});
   EXPECT_EQ(received.receive().prepared_batch(), 9u);
   EXPECT_EQ(received.receive().first_transfer_id(), 7u);
   EXPECT_EQ(received.receive().first_over_value(), 8u);
+  const auto run = Encoded({2, absl::OkStatus(), AttachPosted{AttachPosted::What::kRun, 10, 11}});
+  EXPECT_EQ(run.run().first_transfer_id(), 10u);
+  EXPECT_EQ(run.run().first_over_value(), 11u);
 
   const absl::Status bad = Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, "bad");
   AttachReply refused{2, bad, AttachPosted{}, {{"buffers[0]", bad}, {"buffers[3]", bad}}};

@@ -379,7 +379,7 @@ TEST(SessionTable, PostsGoToTheirSessionAndAreAnsweredOnceTheirEffectsAreOut) {
   EXPECT_THAT(rig.sent[1].reply.error, Is("INVALID_ARGUMENT/RANGE_INVALID"));
   EXPECT_THAT(rig.sent[1].reply.violations, SizeIs(1));
   EXPECT_EQ(rig.sent[2].reply.sequence, 7u);
-  EXPECT_EQ(std::get<AttachPosted>(rig.sent[2].reply.body).side, Side::kReceive);
+  EXPECT_EQ(std::get<AttachPosted>(rig.sent[2].reply.body).what, AttachPosted::What::kReceive);
   EXPECT_EQ(std::get<AttachPosted>(rig.sent[2].reply.body).first_over_value, 12u);
 }
 

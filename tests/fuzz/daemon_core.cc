@@ -75,6 +75,10 @@ DaemonCore::DaemonCore()
     : devices_(SharedDevices().table),
       table_(control_, devices_, TableOptions(), TableHooks()),
       driver_(control_, devices_, table_, Map(), {}, DriverHooks()),
+      jobs_({control_, compute_, compute_}, devices_, table_, {},
+            {[this](const Ended& ended) { driver_.Over(ended); },
+             [this](TransferId id) { return driver_.engine().Find(id).has_value(); },
+             [this](TransferId id, const absl::Status& why) { driver_.EndPrepared(id, why); }}),
       opened_(absl::NotFoundError("")) {
   SharedDevices().results = [this](std::vector<OpResult> results) {
     control_.Post(
@@ -102,9 +106,15 @@ SessionTable::Hooks DaemonCore::TableHooks() {
         return Send(connection, reply, fds);
       },
       [this](Door::ConnectionId connection) { connections_[connection] = false; },
-      [this](Session& session, PostBatch batch) { return driver_.Post(session, std::move(batch)); },
+      [this](Session& session, PostBatch batch) {
+        return batch.runs_programs ? jobs_.Post(session, std::move(batch))
+                                   : driver_.Post(session, std::move(batch));
+      },
       [this](Task task) { control_.Post(std::move(task)); },
-      [this](SessionId session) { driver_.EndSession(session); },
+      [this](SessionId session) {
+        driver_.EndSession(session);
+        jobs_.EndSession(session);
+      },
       [](ArenaId) {},
       [this](TransferId transfer, const absl::Status& why) { driver_.EndPrepared(transfer, why); }};
 }
@@ -129,6 +139,7 @@ TransferDriver::Hooks DaemonCore::DriverHooks() {
   };
   hooks.still_valid = [](PeerId) { return absl::OkStatus(); };
   hooks.page_with_slots = [](PeerId, bool) { return nullptr; };
+  hooks.over = [this](const Ended& ended) { jobs_.OnOver(ended); };
   return hooks;
 }
 
@@ -228,7 +239,10 @@ void DaemonCore::Advance(absl::Duration by) {
 
 void DaemonCore::Settle() {
   do {
-    driver_.AfterBatch();
+    jobs_.OnTime(control_.Now());
+    do {
+      driver_.AfterBatch();
+    } while (jobs_.Join());
     SharedDevices().Settle();
   } while (control_.RunAll() > 0);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/attach.h"
+#include "daemon/job_table.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer_driver.h"
 #include "tests/daemon/home.h"
@@ -47,6 +48,8 @@ class DaemonCore {
   LocalDevices& devices_;
   SessionTable table_;
   TransferDriver driver_;
+  ManualExecutor compute_;  // nobody compiles anything, so nothing runs
+  JobTable jobs_;
   std::map<Door::ConnectionId, bool> connections_;  // whether it is open
   absl::StatusOr<SessionId> opened_;                // by the last packet
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl program: what can be said of a program's text, and done with it, without a daemon.
+// ferryctl program: what can be said of a program's text, and done with it, without a daemon or
+// with one.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,8 @@
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/file_io.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
+#include "tools/ferryctl/program_list.h"
 #include "tools/ferryctl/program_run.h"
 
 namespace ferry::tools {
@@ -33,7 +36,7 @@ absl::Status Refuse(const std::string& path, const std::vector<Violation>& probl
                         problems);
 }
 
-absl::StatusOr<compute::Program> ReadProgram(const std::string& path) {
+absl::StatusOr<std::string> ReadText(const std::string& path) {
   ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   if (file.bytes() > compute::kMaxTextBytes) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
@@ -42,6 +45,11 @@ absl::StatusOr<compute::Program> ReadProgram(const std::string& path) {
   }
   std::string text(file.bytes(), '\0');
   RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
+  return text;
+}
+
+absl::StatusOr<compute::Program> ReadProgram(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   compute::ParsedText parsed = compute::Parse(text);
   std::vector<Violation> problems;
   for (const compute::TextProblem& problem : parsed.problems) {
@@ -97,7 +105,9 @@ Json PlanJson(const compute::Plan& plan) {
 class ProgramCommand : public Command {
  public:
   ProgramCommand()
-      : Command("program", "Checks a compute program, prints or plans it, or runs it over files") {}
+      : Command("program",
+                "Checks a compute program, prints or plans it, runs it over files; lists the "
+                "daemon's") {}
 
   void Define(CLI::App& app) override {
     app.require_subcommand(1);
@@ -113,11 +123,21 @@ class ProgramCommand : public Command {
     plan->add_flag("--kernels", kernels_, "With the program of each step");
     plan->add_flag("--dot", dot_, "As a picture, for graphviz");
     plan->callback([this] { act_ = Act::kPlan; });
-    CLI::App* run = app.add_subcommand("run", "Runs it on this machine's CPU, over files");
+    CLI::App* run = app.add_subcommand("run", "Runs it over files, in this process");
+    run->add_flag("--daemon", daemon_, "By the daemon, as a client's job");
+    run->add_option("--device", by_daemon_.device, "The daemon's host device (its first one)")
+        ->check(AtLeast<int64_t>(0));
+    run->add_option("--send", by_daemon_.sends,
+                    "NAME=DEVICE:KEY: the daemon sends what a buffer becomes");
+    run->add_option("--recv", by_daemon_.receives,
+                    "NAME=DEVICE:KEY: the daemon receives a buffer before");
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
     run->add_option("--threads", threads_, "How many it may use; the results are the same")
         ->check(CLI::Range(1, 1024));
     run->callback([this] { act_ = Act::kRun; });
+    CLI::App* list = app.add_subcommand("list", "The daemon's programs and jobs");
+    list->callback([this] { act_ = Act::kList; });
+    list->fallthrough();
     for (CLI::App* sub : {check, print, plan, run}) {
       sub->add_option("file", path_, "The program's text")->required();
       sub->fallthrough();
@@ -125,6 +145,22 @@ class ProgramCommand : public Command {
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
+    if (act_ == Act::kList) {
+      ASSIGN_OR_RETURN(const std::string text, ListPrograms(globals));
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      return kExitOk;
+    }
+    if (act_ == Act::kRun && !daemon_ &&
+        !(by_daemon_.sends.empty() && by_daemon_.receives.empty() && by_daemon_.device < 0)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   "run a program: --device, --send and --recv are for --daemon");
+    }
+    if (act_ == Act::kRun && daemon_) {
+      ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));
+      by_daemon_.bindings = bindings_;
+      RETURN_IF_ERROR(RunProgramByDaemon(globals, by_daemon_));
+      return kExitOk;
+    }
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (act_ == Act::kRun) {
       RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_));
@@ -163,12 +199,14 @@ class ProgramCommand : public Command {
     return absl::StrCat(text, json ? "}\n" : "\n");
   }
 
-  enum class Act { kCheck, kPrint, kPlan, kRun };
+  enum class Act { kCheck, kPrint, kPlan, kRun, kList };
 
   Act act_ = Act::kCheck;
   bool simplified_ = false;
   bool kernels_ = false;
   bool dot_ = false;
+  bool daemon_ = false;
+  DaemonRun by_daemon_;
   std::string path_;
   std::vector<std::string> bindings_;
   size_t threads_ = 1;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/host/host_program.h"
+#include "compute/program/cost.h"
 #include "tools/ferryctl/file_io.h"
 
 namespace ferry::tools {
@@ -21,8 +22,9 @@ struct Free {
 };
 using Memory = std::unique_ptr<std::byte, Free>;
 
+constexpr uint64_t kAlignment = 256;
+
 absl::StatusOr<Memory> Allocate(const std::string& what, uint64_t bytes) {
-  constexpr uint64_t kAlignment = 256;
   const uint64_t rounded = std::max(bytes, uint64_t{1}) + kAlignment - 1;
   Memory memory(rounded < bytes ? nullptr
                                 : static_cast<std::byte*>(std::aligned_alloc(
@@ -32,30 +34,34 @@ absl::StatusOr<Memory> Allocate(const std::string& what, uint64_t bytes) {
                absl::StrCat("run a program: no memory for the ", bytes, " bytes of ", what));
 }
 
-absl::Status Invalid(const std::string& text) {
+absl::Status CannotRun(const std::string& text) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                absl::StrCat("run a program: ", text));
 }
 
 absl::StatusOr<std::map<std::string, std::string>> PathsOf(
-    const compute::Program& program, const std::vector<std::string>& bindings) {
+    const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
+    const std::set<std::string>& moved) {
   std::map<std::string, std::string> paths;
   for (const std::string& binding : bindings) {
     const size_t equals = binding.find('=');
-    if (equals == std::string::npos) return Invalid(binding + " is not NAME=FILE");
+    if (equals == std::string::npos) return CannotRun(binding + " is not NAME=FILE");
     const std::string name = binding.substr(0, equals);
     const bool known =
-        std::any_of(program.buffers.begin(), program.buffers.end(),
+        std::any_of(buffers.begin(), buffers.end(),
                     [&](const compute::Buffer& buffer) { return buffer.name == name; });
-    if (!known) return Invalid(absl::StrCat("it has no buffer @", name));
+    if (!known) return CannotRun(absl::StrCat("it has no buffer @", name));
     if (!paths.emplace(name, binding.substr(equals + 1)).second) {
-      return Invalid(absl::StrCat("@", name, " is bound twice"));
+      return CannotRun(absl::StrCat("@", name, " is bound twice"));
     }
   }
-  for (const compute::Buffer& buffer : program.buffers) {
-    if (paths.count(buffer.name) == 0) {
-      return Invalid(absl::StrCat("@", buffer.name, " of ", buffer.bytes,
-                                  " bytes is not bound: --bind ", buffer.name, "=FILE"));
+  for (const compute::Buffer& buffer : buffers) {
+    if (paths.count(buffer.name) != 0 && moved.count(buffer.name) != 0) {
+      return CannotRun(absl::StrCat("@", buffer.name, " is bound to a file, and sent or received"));
+    }
+    if (paths.count(buffer.name) == 0 && moved.count(buffer.name) == 0) {
+      return CannotRun(absl::StrCat("@", buffer.name, " of ", buffer.bytes,
+                                    " bytes is not bound: --bind ", buffer.name, "=FILE"));
     }
   }
   return paths;
@@ -64,40 +70,68 @@ absl::StatusOr<std::map<std::string, std::string>> PathsOf(
 absl::Status Load(const std::string& path, const compute::Buffer& buffer, std::byte* to) {
   ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   if (file.bytes() != buffer.bytes) {
-    return Invalid(
+    return CannotRun(
         absl::StrCat(path, " has ", file.bytes(), " bytes, @", buffer.name, " has ", buffer.bytes));
   }
   return file.Read(0, to, buffer.bytes);
 }
 
+// As many bytes as `bytes`, and so many more that what follows begins where memory should.
+uint64_t Place(uint64_t bytes) {
+  return bytes > UINT64_MAX - kAlignment ? UINT64_MAX
+                                         : (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 }  // namespace
 
-absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
-                        size_t threads) {
-  ASSIGN_OR_RETURN(const auto paths, PathsOf(program, bindings));
-  ASSIGN_OR_RETURN(const compute::HostProgram made, compute::HostProgram::Make(program, threads));
-  std::vector<Memory> memories;
-  std::vector<absl::Span<std::byte>> spans;
-  for (const compute::Buffer& buffer : program.buffers) {
-    ASSIGN_OR_RETURN(Memory memory, Allocate(absl::StrCat("@", buffer.name), buffer.bytes));
-    if (buffer.access == compute::Access::kWrite) {
-      std::memset(memory.get(), 0, buffer.bytes);
-    } else {
-      RETURN_IF_ERROR(Load(paths.at(buffer.name), buffer, memory.get()));
-    }
-    spans.push_back({memory.get(), buffer.bytes});
-    memories.push_back(std::move(memory));
+absl::Status RunOverFiles(
+    const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
+    const std::set<std::string>& moved,
+    const std::function<absl::StatusOr<std::byte*>(uint64_t bytes)>& allocate,
+    const std::function<absl::Status(const std::vector<absl::Span<std::byte>>&)>& run) {
+  ASSIGN_OR_RETURN(const auto paths, PathsOf(buffers, bindings, moved));
+  uint64_t bytes = 0;
+  for (const compute::Buffer& buffer : buffers) {
+    bytes = compute::SaturatingAdd(bytes, Place(buffer.bytes));
   }
-  ASSIGN_OR_RETURN(const Memory arena, Allocate("its intermediate values", made.arena_bytes()));
-  compute::Workers workers(threads);
-  made.Run(spans, {arena.get(), made.arena_bytes()}, &workers);
+  ASSIGN_OR_RETURN(std::byte * next, allocate(bytes));
+  std::vector<absl::Span<std::byte>> spans;
+  for (const compute::Buffer& buffer : buffers) {
+    spans.push_back({next, buffer.bytes});
+    next += Place(buffer.bytes);
+    if (buffer.access == compute::Access::kWrite || moved.count(buffer.name) != 0) {
+      std::memset(spans.back().data(), 0, buffer.bytes);
+    } else {
+      RETURN_IF_ERROR(Load(paths.at(buffer.name), buffer, spans.back().data()));
+    }
+  }
+  RETURN_IF_ERROR(run(spans));
   for (size_t i = 0; i < spans.size(); ++i) {
-    if (program.buffers[i].access == compute::Access::kRead) continue;
-    ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(paths.at(program.buffers[i].name)));
+    if (buffers[i].access == compute::Access::kRead || moved.count(buffers[i].name) != 0) continue;
+    ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(paths.at(buffers[i].name)));
     RETURN_IF_ERROR(file.Write(0, spans[i].data(), spans[i].size()));
     RETURN_IF_ERROR(file.Commit());
   }
   return absl::OkStatus();
+}
+
+absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
+                        size_t threads) {
+  ASSIGN_OR_RETURN(const compute::HostProgram made, compute::HostProgram::Make(program, threads));
+  Memory memory;
+  return RunOverFiles(
+      program.buffers, bindings, {},
+      [&](uint64_t bytes) -> absl::StatusOr<std::byte*> {
+        ASSIGN_OR_RETURN(memory, Allocate("its buffers", bytes));
+        return memory.get();
+      },
+      [&](const std::vector<absl::Span<std::byte>>& spans) -> absl::Status {
+        ASSIGN_OR_RETURN(const Memory arena,
+                         Allocate("its intermediate values", made.arena_bytes()));
+        compute::Workers workers(threads);
+        made.Run(spans, {arena.get(), made.arena_bytes()}, &workers);
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace ferry::tools

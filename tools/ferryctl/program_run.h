@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compute program run here and now, by this process's CPU, over files. Any thread.
+// A compute program run over files: by this process's CPU, or by the daemon. Any thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compute/program/program.h"
+#include "tools/ferryctl/globals.h"
 
 namespace ferry::tools {
 
@@ -15,5 +22,24 @@ namespace ferry::tools {
 // done, beginning with zeros where it is not read.
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
                         size_t threads);
+
+// The same of a program's text, run by the daemon.
+struct DaemonRun {
+  std::string text;
+  int64_t device = -1;  // its host device; -1: the first
+  std::vector<std::string> bindings;
+  // NAME=DEVICE:KEY, of buffers that have no file: sent to that device once the job has made them,
+  // or received from it before the job begins.
+  std::vector<std::string> sends, receives;
+};
+absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& run);
+
+// What both do about files. `moved` are the buffers that have none. `allocate` makes the memory of
+// all buffers, `run` is given what of it is each one's.
+absl::Status RunOverFiles(
+    const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
+    const std::set<std::string>& moved,
+    const std::function<absl::StatusOr<std::byte*>(uint64_t bytes)>& allocate,
+    const std::function<absl::Status(const std::vector<absl::Span<std::byte>>&)>& run);
 
 }  // namespace ferry::tools

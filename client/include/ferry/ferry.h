@@ -361,6 +361,73 @@ FERRY_API ferry_status* ferry_prepared_release(ferry_prepared* prepared);
 /* Releases it first if that was not done. No other call on it may be going on. NULL is fine. */
 FERRY_API void ferry_prepared_free(ferry_prepared* prepared);
 
+/* ---- Programs
+ * -------------------------------------------------------------------------------------- */
+
+/* A compute program (docs/programs.md) that the daemon has checked, planned and made ready. It is
+ * not the session's alone: equal programs are one. */
+typedef struct ferry_program ferry_program;
+
+enum { FERRY_FINGERPRINT_BYTES = 32 };
+
+/* From a program's text; `device` is the host device that it is to run on. Every problem is a
+ * violation of the status, its field "text:LINE" or "text:LINE:COLUMN". */
+FERRY_API ferry_status* ferry_program_compile(ferry_session* session, uint64_t device,
+                                              const char* text, size_t text_bytes,
+                                              ferry_program** program);
+/* FERRY_FINGERPRINT_BYTES: what the program does. */
+FERRY_API const unsigned char* ferry_program_fingerprint(const ferry_program* program);
+/* Its steps and their memory, for people. */
+FERRY_API const char* ferry_program_plan(const ferry_program* program);
+/* What a run takes beside its buffers. */
+FERRY_API uint64_t ferry_program_scratch_bytes(const ferry_program* program);
+
+enum { FERRY_READ = 1, FERRY_WRITE, FERRY_READ_WRITE };
+
+typedef struct ferry_program_buffer {
+  const char* name; /* lives as long as the program */
+  int access;       /* FERRY_READ, ... */
+  uint64_t bytes;
+  int donated; /* 1: what it held may be destroyed, although it is only read */
+} ferry_program_buffer;
+
+FERRY_API size_t ferry_program_buffers(const ferry_program* program);
+FERRY_API ferry_program_buffer ferry_program_buffer_at(const ferry_program* program, size_t index);
+/* Jobs of it go on. NULL is fine. */
+FERRY_API void ferry_program_free(ferry_program* program);
+
+/* What a buffer of a program is bound to, with exactly its bytes. What a run writes nothing else of
+ * it, and no other run of the same call, may touch. */
+typedef struct ferry_binding {
+  const char* name;
+  ferry_range range;
+  int data_type; /* FERRY_F32, ...: compared with the program's, unless it is 0 */
+} ferry_binding;
+
+typedef struct ferry_run {
+  const ferry_program* program;  /* of this session */
+  const ferry_binding* bindings; /* one for each buffer, in any order */
+  size_t binding_count;
+  int has_defined_at;        /* 0: the buffers may be touched now */
+  uint32_t defined_timeline; /* else: once this 'defined' counter ... */
+  uint64_t defined_value;    /* ... has reached this */
+  uint64_t deadline_ns;      /* to the start, from posting; 0: the batch's */
+  /* It begins when this batch (receives of what it reads, other jobs) is over; if anything of that
+   * fails, so does it, with POISONED. NULL: none. */
+  const ferry_batch* after;
+  /* When it has ended well the daemon advances this 'defined' counter for the application ... */
+  uint32_t defines_timeline;
+  uint64_t defines_value;   /* ... to this; 0: none */
+  const ferry_batch* feeds; /* sends that wait for its results; if it fails they are poisoned */
+} ferry_run;
+
+/* Posts runs of programs: jobs, which end, are waited for, cancelled and watched as transfers are.
+ * All or nothing. Of `options` the domain means nothing, and there is no route. A program that the
+ * daemon has forgotten is compiled again. */
+FERRY_API ferry_status* ferry_run_programs(ferry_session* session, uint64_t device,
+                                           const ferry_run* runs, size_t count,
+                                           const ferry_post_options* options, ferry_batch** batch);
+
 /* ---- Timelines
  * ------------------------------------------------------------------------------------- */
 

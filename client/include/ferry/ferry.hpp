@@ -183,6 +183,20 @@ struct PostOptions {
   int32_t priority = 0;
   int route = FERRY_ROUTE_ANY;
   std::string request_id;
+
+  ferry_post_options Raw() const {  // points into this
+    ferry_post_options raw = {};
+    raw.struct_size = sizeof(raw);
+    raw.domain = domain.data();
+    raw.domain_bytes = domain.size();
+    raw.over_timeline = over_timeline;
+    raw.deadline_ns = Nanoseconds(deadline);
+    raw.priority = priority;
+    raw.route = route;
+    raw.request_id = request_id.data();
+    raw.request_id_bytes = request_id.size();
+    return raw;
+  }
 };
 
 class Batch {
@@ -345,7 +359,7 @@ class Session {
   Result<Batch> Send(uint64_t device, const std::vector<Transfer>& sends,
                      const PostOptions& options = {}) {
     const RawTransfers raw(sends);
-    const ferry_post_options given = Raw(options);
+    const ferry_post_options given = options.Raw();
     return Made<Batch, ferry_batch>([&](ferry_batch** batch) {
       return ferry_cross_host_send(session_.get(), device, raw.all.data(), raw.all.size(), &given,
                                    batch);
@@ -354,7 +368,7 @@ class Session {
   Result<Batch> Receive(uint64_t device, const std::vector<Transfer>& receives,
                         const PostOptions& options = {}) {
     const RawTransfers raw(receives);
-    const ferry_post_options given = Raw(options);
+    const ferry_post_options given = options.Raw();
     return Made<Batch, ferry_batch>([&](ferry_batch** batch) {
       return ferry_cross_host_receive(session_.get(), device, raw.all.data(), raw.all.size(),
                                       &given, batch);
@@ -364,7 +378,7 @@ class Session {
   Result<Prepared> PrepareSend(uint64_t device, const std::vector<Transfer>& sends,
                                const PostOptions& options = {}) {
     const RawTransfers raw(sends);
-    const ferry_post_options given = Raw(options);
+    const ferry_post_options given = options.Raw();
     return Made<Prepared, ferry_prepared>([&](ferry_prepared** prepared) {
       return ferry_prepare_send(session_.get(), device, raw.all.data(), raw.all.size(), &given,
                                 prepared);
@@ -373,7 +387,7 @@ class Session {
   Result<Prepared> PrepareReceive(uint64_t device, const std::vector<Transfer>& receives,
                                   const PostOptions& options = {}) {
     const RawTransfers raw(receives);
-    const ferry_post_options given = Raw(options);
+    const ferry_post_options given = options.Raw();
     return Made<Prepared, ferry_prepared>([&](ferry_prepared** prepared) {
       return ferry_prepare_receive(session_.get(), device, raw.all.data(), raw.all.size(), &given,
                                    prepared);
@@ -384,7 +398,7 @@ class Session {
                                 const std::vector<uint64_t>& bytes,
                                 const PostOptions& options = {}) {
     const RawTransfers raw(receives);
-    const ferry_post_options given = Raw(options);
+    const ferry_post_options given = options.Raw();
     NewBuffers made;
     made.ranges.resize(raw.all.size());
     ferry_arena* arena = nullptr;
@@ -477,20 +491,6 @@ class Session {
     std::vector<ferry_transfer> all;
     std::vector<ferry_block_table> tables;
   };
-
-  static ferry_post_options Raw(const PostOptions& from) {
-    ferry_post_options to = {};
-    to.struct_size = sizeof(to);
-    to.domain = from.domain.data();
-    to.domain_bytes = from.domain.size();
-    to.over_timeline = from.over_timeline;
-    to.deadline_ns = Nanoseconds(from.deadline);
-    to.priority = from.priority;
-    to.route = from.route;
-    to.request_id = from.request_id.data();
-    to.request_id_bytes = from.request_id.size();
-    return to;
-  }
 
   std::unique_ptr<ferry_session, Free> session_;
 };

@@ -46,6 +46,10 @@ export PKG_CONFIG_PATH="$work/prefix/$libdir/pkgconfig"
   $(pkg-config --cflags --libs ferry) -o "$work/hello_pkg_config"
 run "$work/hello_pkg_config" pkg-config
 
+# shellcheck disable=SC2046
+"$cxx" -std=c++17 -Wall -Wextra -Werror -pedantic -fno-exceptions -fno-rtti -fsyntax-only \
+  "$work/examples/first_program.cc" $(pkg-config --cflags ferry)
+
 # Those for CUDA need none of its own.
 echo '#include <ferry/cuda.hpp>
 #include <ferry/dlpack.hpp>

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs in C++17: a builder of a program's text, compiling it, running it. Header only, as
+// ferry.hpp. What the calls mean is said in ferry.h, what the ops mean in docs/programs.md.
+//
+//   ferry::ProgramBuilder builder;
+//   const ferry::TensorType type{FERRY_F32, {1024}};
+//   auto x = builder.Input("x", type);
+//   builder.Store("y", builder.Convert(builder.Multiply(x, builder.Splat(0.5, type)), FERRY_BF16));
+//   auto program = ferry::Program::Compile(session, device, builder.Text());
+//   auto batch = ferry::RunPrograms(session, device, {program->Run({{"x", in}, {"y", out}})});
+//   if (ferry::Status status = batch->Wait(); !status.ok()) return Fail(status);
+#ifndef FERRY_PROGRAM_HPP_
+#define FERRY_PROGRAM_HPP_
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ferry/ferry.hpp"
+
+namespace ferry {
+
+// What a buffer of a program is bound to.
+struct Binding {
+  std::string name;
+  Range range = {};
+  int data_type = FERRY_UNSPECIFIED;  // compared with the program's, if it is said
+};
+
+// One run of a program, which must outlive the call.
+struct ProgramRun {
+  const ferry_program* program = nullptr;
+  std::vector<Binding> bindings;
+  std::optional<Transfer::DefinedAt> defined_at = std::nullopt;
+  Duration deadline{0};          // 0: the batch's
+  const Batch* after = nullptr;  // begins when that is over, and went well
+  std::optional<Transfer::DefinedAt> defines = std::nullopt;  // said when it has ended well
+  const Batch* feeds = nullptr;                               // poisoned if it fails
+};
+
+class Program {
+ public:
+  Program() = default;
+  explicit Program(ferry_program* owned) : program_(owned) {}
+
+  static Result<Program> Compile(const Session& session, uint64_t device, std::string_view text) {
+    ferry_program* program = nullptr;
+    Status status(ferry_program_compile(session.get(), device, text.data(), text.size(), &program));
+    if (!status.ok()) return Result<Program>(std::move(status));
+    return Program(program);
+  }
+
+  std::string_view fingerprint() const {
+    return {reinterpret_cast<const char*>(ferry_program_fingerprint(program_.get())),
+            FERRY_FINGERPRINT_BYTES};
+  }
+  std::string_view plan() const { return ferry_program_plan(program_.get()); }
+  uint64_t scratch_bytes() const { return ferry_program_scratch_bytes(program_.get()); }
+  std::vector<ferry_program_buffer> buffers() const {
+    std::vector<ferry_program_buffer> all(ferry_program_buffers(program_.get()));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = ferry_program_buffer_at(program_.get(), i);
+    return all;
+  }
+  ProgramRun Run(std::vector<Binding> bindings) const {
+    return {program_.get(), std::move(bindings)};
+  }
+  ferry_program* get() const { return program_.get(); }
+
+ private:
+  struct Free {
+    void operator()(ferry_program* program) const { ferry_program_free(program); }
+  };
+  std::unique_ptr<ferry_program, Free> program_;
+};
+
+inline Result<Batch> RunPrograms(const Session& session, uint64_t device,
+                                 const std::vector<ProgramRun>& runs,
+                                 const PostOptions& options = {}) {
+  std::vector<std::vector<ferry_binding>> bindings(runs.size());
+  std::vector<ferry_run> raw(runs.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (const Binding& binding : runs[i].bindings) {
+      bindings[i].push_back({binding.name.c_str(), binding.range, binding.data_type});
+    }
+    raw[i].program = runs[i].program;
+    raw[i].bindings = bindings[i].data();
+    raw[i].binding_count = bindings[i].size();
+    if (runs[i].defined_at) {
+      raw[i].has_defined_at = 1;
+      raw[i].defined_timeline = runs[i].defined_at->timeline;
+      raw[i].defined_value = runs[i].defined_at->value;
+    }
+    raw[i].deadline_ns = Nanoseconds(runs[i].deadline);
+    if (runs[i].after != nullptr) raw[i].after = runs[i].after->get();
+    if (runs[i].defines) {
+      raw[i].defines_timeline = runs[i].defines->timeline;
+      raw[i].defines_value = runs[i].defines->value;
+    }
+    if (runs[i].feeds != nullptr) raw[i].feeds = runs[i].feeds->get();
+  }
+  const ferry_post_options given = options.Raw();
+  ferry_batch* batch = nullptr;
+  Status status(ferry_run_programs(session.get(), device, raw.data(), raw.size(), &given, &batch));
+  if (!status.ok()) return Result<Batch>(std::move(status));
+  return Batch(batch);
+}
+
+// An element type, FERRY_F32 and so on, and dimensions.
+struct TensorType {
+  int element = FERRY_UNSPECIFIED;
+  std::vector<int64_t> dims;
+};
+
+// Writes a program's text, one op after the other. Buffers are declared by being used: as large as
+// what is read and written of them. It checks nothing; compiling does, and names lines of Text().
+// Loops (`repeat`) are for those who write text themselves.
+class ProgramBuilder {
+ public:
+  class Value {
+   public:
+    const TensorType& type() const { return type_; }
+
+   private:
+    friend class ProgramBuilder;
+    Value(size_t number, TensorType type) : number_(number), type_(std::move(type)) {}
+    size_t number_;
+    TensorType type_;
+  };
+
+  // Any op, with results of these types; `attributes` as in the text: "mode=saturate".
+  std::vector<Value> Op(std::string_view op, const std::vector<Value>& operands,
+                        std::string_view attributes, const std::vector<TensorType>& types) {
+    return Append(op, "", operands, attributes, types);
+  }
+  Value Op(std::string_view op, const std::vector<Value>& operands, std::string_view attributes,
+           TensorType type) {
+    return Append(op, "", operands, attributes, {std::move(type)}).front();
+  }
+  // Of one or more operands with the type of the first.
+  Value Elementwise(std::string_view op, const std::vector<Value>& operands) {
+    return Op(op, operands, "", operands.front().type());
+  }
+
+  Value Input(const std::string& buffer, TensorType type, uint64_t offset = 0) {
+    Use(buffer, FERRY_READ, type, offset);
+    return Append("input", buffer, {}, Offset(offset), {std::move(type)}).front();
+  }
+  void Store(const std::string& buffer, const Value& value, uint64_t offset = 0) {
+    Use(buffer, FERRY_WRITE, value.type(), offset);
+    Append("store", buffer, {value}, Offset(offset), {});
+  }
+  // buffer += value
+  void Accumulate(const std::string& buffer, const Value& value, uint64_t offset = 0) {
+    Use(buffer, FERRY_READ_WRITE, value.type(), offset);
+    Append("accumulate", buffer, {value}, Offset(offset), {});
+  }
+  // What the buffer held may be destroyed.
+  void Donate(const std::string& buffer) { At(buffer).donated = true; }
+
+  // `value` in all elements.
+  Value Splat(double value, TensorType type) {
+    char attribute[64];
+    if (IsInteger(type.element)) {
+      std::snprintf(attribute, sizeof(attribute), "splat=%lld", static_cast<long long>(value));
+      return Op("constant", {}, attribute, std::move(type));
+    }
+    // The text has numbers of C++'s own types only.
+    std::snprintf(attribute, sizeof(attribute), "splat=%.17g", value);
+    const int element = type.element;
+    const bool own = element == FERRY_F32 || element == FERRY_F64;
+    const Value constant =
+        Op("constant", {}, attribute, TensorType{own ? element : FERRY_F32, std::move(type.dims)});
+    return own ? constant : Convert(constant, element);
+  }
+  Value Convert(const Value& value, int element, std::string_view attributes = "") {
+    return Op("convert", {value}, attributes, TensorType{element, value.type().dims});
+  }
+  // `dimensions`: which of the result's the operand's are.
+  Value Broadcast(const Value& value, const std::vector<int64_t>& dimensions,
+                  std::vector<int64_t> dims) {
+    return Op("broadcast_in_dim", {value}, "dimensions=" + List(dimensions),
+              TensorType{value.type().element, std::move(dims)});
+  }
+  Value Add(const Value& a, const Value& b) { return Elementwise("add", {a, b}); }
+  Value Subtract(const Value& a, const Value& b) { return Elementwise("subtract", {a, b}); }
+  Value Multiply(const Value& a, const Value& b) { return Elementwise("multiply", {a, b}); }
+  Value Divide(const Value& a, const Value& b) { return Elementwise("divide", {a, b}); }
+  Value Maximum(const Value& a, const Value& b) { return Elementwise("maximum", {a, b}); }
+  Value Minimum(const Value& a, const Value& b) { return Elementwise("minimum", {a, b}); }
+
+  std::string Text() const {
+    std::string text = "program 1\n";
+    for (const Buffer& buffer : buffers_) {
+      static const char* const kAccess[] = {"read", "read", "write", "read_write"};
+      text += "buffer @" + buffer.name + " " + kAccess[buffer.access] + " " +
+              std::to_string(buffer.bytes) + (buffer.donated ? " donated\n" : "\n");
+    }
+    return text + ops_;
+  }
+
+ private:
+  struct Buffer {
+    std::string name;
+    int access = 0;
+    uint64_t bytes = 0;
+    bool donated = false;
+  };
+
+  static bool IsInteger(int element) { return element >= FERRY_PRED && element <= FERRY_U64; }
+  static const char* NameOf(int element) {
+    static const char* const kNames[] = {
+        "?",   "bool", "i8",  "i16", "i32", "i64", "u8",       "u16",    "u32",       "u64",
+        "f16", "bf16", "f32", "f64", "?",   "?",   "f8e4m3fn", "f8e5m2", "f8e8m0fnu", "f4e2m1fn"};
+    return element >= 0 && element <= FERRY_F4E2M1FN ? kNames[element] : "?";
+  }
+  static uint64_t Bits(int element) {
+    static const int kBits[] = {0,  8,  8,  16, 32, 64, 8, 16, 32, 64,
+                                16, 16, 32, 64, 0,  0,  8, 8,  8,  4};
+    return element >= 0 && element <= FERRY_F4E2M1FN ? static_cast<uint64_t>(kBits[element]) : 0;
+  }
+  static std::string List(const std::vector<int64_t>& numbers) {
+    std::string text = "[";
+    for (const int64_t number : numbers) {
+      text += (text.size() > 1 ? "," : "") + std::to_string(number);
+    }
+    return text + "]";
+  }
+  static std::string Offset(uint64_t offset) {
+    return offset == 0 ? "" : "offset=" + std::to_string(offset);
+  }
+
+  Buffer& At(const std::string& name) {
+    for (Buffer& buffer : buffers_) {
+      if (buffer.name == name) return buffer;
+    }
+    buffers_.push_back({name});
+    return buffers_.back();
+  }
+  void Use(const std::string& name, int access, const TensorType& type, uint64_t offset) {
+    Buffer& buffer = At(name);
+    buffer.access |= access;  // both are the third
+    uint64_t elements = 1;
+    for (const int64_t dim : type.dims) elements *= static_cast<uint64_t>(dim);
+    const uint64_t end = offset + (elements * Bits(type.element) + 7) / 8;
+    if (end > buffer.bytes) buffer.bytes = end;
+  }
+  std::vector<Value> Append(std::string_view op, const std::string& buffer,
+                            const std::vector<Value>& operands, std::string_view attributes,
+                            const std::vector<TensorType>& types) {
+    std::vector<Value> results;
+    std::string names, shown;
+    for (const TensorType& type : types) {
+      results.push_back(Value(values_++, type));
+      names += (names.empty() ? "%" : ", %") + std::to_string(results.back().number_);
+      shown += (shown.empty() ? " : " : ", ") + std::string(NameOf(type.element)) + List(type.dims);
+    }
+    ops_ += (names.empty() ? names : names + " = ") + std::string(op);
+    const char* separator = " ";
+    if (!buffer.empty()) {
+      ops_ += " @" + buffer;
+      separator = ", ";
+    }
+    for (const Value& operand : operands) {
+      ops_ += separator + ("%" + std::to_string(operand.number_));
+      separator = ", ";
+    }
+    if (!attributes.empty()) ops_ += " " + std::string(attributes);
+    ops_ += shown + "\n";
+    return results;
+  }
+
+  std::vector<Buffer> buffers_;
+  std::string ops_;
+  size_t values_ = 0;
+};
+
+}  // namespace ferry
+
+#endif  // FERRY_PROGRAM_HPP_

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/program.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "client/api.h"
+#include "client/arena.h"
+
+namespace ferry::client {
+namespace {
+
+// What only the library can check: pointers, which it follows, and whose they are.
+StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBatch& batch) {
+  StatusPtr error =
+      Error(kInvalidArgument, kReasonFieldInvalid, "running programs: arguments are not usable");
+  StatusPtr refused;  // by the daemon, when it came back
+  const auto violate = [&](std::string field, std::string why) {
+    error->violations.emplace_back(std::move(field), std::move(why));
+  };
+  if (batch.options->request_id == nullptr && batch.options->request_id_bytes != 0) {
+    violate("request_id", "is a null pointer");
+  }
+  if (runs == nullptr && batch.count != 0) violate("runs", "is a null pointer");
+  for (size_t i = 0; runs != nullptr && i < batch.count; ++i) {
+    const ferry_run& run = runs[i];
+    const std::string field = "runs[" + std::to_string(i) + "]";
+    if (run.program == nullptr || run.program->session.get() != session) {
+      violate(field + ".program",
+              run.program == nullptr ? "is a null pointer" : "is of another session");
+    }
+    for (const ferry_batch* other : {run.after, run.feeds}) {
+      if (other != nullptr && other->session.get() != session) {
+        violate(field + (other == run.after ? ".after" : ".feeds"), "is of another session");
+      }
+    }
+    if (run.bindings == nullptr && run.binding_count != 0) {
+      violate(field + ".bindings", "is a null pointer");
+      continue;
+    }
+    for (size_t j = 0; j < run.binding_count; ++j) {
+      const ferry_binding& binding = run.bindings[j];
+      const std::string name = field + ".bindings[" + std::to_string(j) + "]";
+      if (binding.name == nullptr) violate(name, "has no name");
+      const ferry_arena* arena = binding.range.arena;
+      if (arena == nullptr || arena->session.get() != session) {
+        violate(name, arena == nullptr ? "has no arena" : "is of an arena of another session");
+      } else if (refused == nullptr) {
+        refused = CheckArena(*arena);
+      }
+    }
+  }
+  if (error->violations.empty()) return refused;
+  const auto& [name, why] = error->violations.front();
+  error->message += ": " + name + " " + why;
+  return error;
+}
+
+}  // namespace
+
+StatusPtr CompileProgram(const std::shared_ptr<Session>& session, uint64_t device,
+                         std::string_view text, std::unique_ptr<ferry_program>* made) {
+  auto program = std::make_unique<ferry_program>();
+  FERRY_CLIENT_RETURN_IF_ERROR(session->Compile(device, text, &program->info));
+  program->session = session;
+  program->device = device;
+  program->text = text;
+  *made = std::move(program);
+  return nullptr;
+}
+
+StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* given,
+                      PostBatch batch, std::unique_ptr<ferry_batch>* made) {
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckRuns(session.get(), given, batch));
+  std::vector<ProgramRun> runs(batch.count);
+  std::set<const ferry_program*> programs;
+  for (size_t i = 0; i < batch.count; ++i) {
+    const ferry_run& run = given[i];
+    runs[i].given = &run;
+    runs[i].fingerprint = run.program->fingerprint();
+    if (run.after != nullptr) {
+      runs[i].first_after = run.after->first_id;
+      runs[i].after = run.after->count;
+    }
+    if (run.feeds != nullptr) {
+      runs[i].first_fed = run.feeds->first_id;
+      runs[i].fed = run.feeds->count;
+    }
+    programs.insert(run.program);
+  }
+  batch.runs = runs.data();
+  StatusPtr error = PostChecked(session, batch, made);
+  if (error == nullptr || error->reason != kReasonIdStale) return error;
+  // Forgotten, or this is another daemon. If it was not a program, the second refusal says so.
+  for (const ferry_program* program : programs) {
+    ProgramInfo again;
+    FERRY_CLIENT_RETURN_IF_ERROR(session->Compile(program->device, program->text, &again));
+  }
+  return PostChecked(session, batch, made);
+}
+
+}  // namespace ferry::client
+
+extern "C" {
+
+using namespace ferry::client;  // NOLINT: the functions below are the boundary itself
+
+ferry_status* ferry_program_compile(ferry_session* session, uint64_t device, const char* text,
+                                    size_t text_bytes, ferry_program** program) {
+  std::unique_ptr<ferry_program> made;
+  StatusPtr error = CompileProgram(session->session, device,
+                                   std::string_view(text, text != nullptr ? text_bytes : 0), &made);
+  if (error == nullptr) *program = made.release();
+  return error.release();
+}
+
+const unsigned char* ferry_program_fingerprint(const ferry_program* program) {
+  return reinterpret_cast<const unsigned char*>(program->fingerprint().data());
+}
+
+const char* ferry_program_plan(const ferry_program* program) { return program->info.plan.c_str(); }
+
+uint64_t ferry_program_scratch_bytes(const ferry_program* program) {
+  return program->info.scratch_bytes;
+}
+
+size_t ferry_program_buffers(const ferry_program* program) { return program->info.buffers.size(); }
+
+ferry_program_buffer ferry_program_buffer_at(const ferry_program* program, size_t index) {
+  if (index >= program->info.buffers.size()) return {"", 0, 0, 0};
+  const ProgramInfo::Buffer& buffer = program->info.buffers[index];
+  return {buffer.name.c_str(), buffer.access, buffer.bytes, buffer.donated ? 1 : 0};
+}
+
+void ferry_program_free(ferry_program* program) {
+  if (program == nullptr || !program->session->Mine()) return;
+  delete program;
+}
+
+ferry_status* ferry_run_programs(ferry_session* session, uint64_t device, const ferry_run* runs,
+                                 size_t count, const ferry_post_options* given,
+                                 ferry_batch** batch) {
+  ferry_post_options options;
+  if (StatusPtr error = Given(given, &options)) return error.release();
+  std::unique_ptr<ferry_batch> made;
+  StatusPtr error = RunPrograms(
+      session->session, runs, PostBatch{Direction::kRun, device, nullptr, count, &options}, &made);
+  if (error == nullptr) *batch = made.release();
+  return error.release();
+}
+
+}  // extern "C"

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled program: what the daemon said of it, and its text, for a daemon that does not know it
+// (any more). Constant once made; any thread; owned by the application.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "client/batch.h"
+#include "client/codec.h"
+#include "client/session.h"
+
+struct ferry_program {
+  std::shared_ptr<ferry::client::Session> session;
+  uint64_t device = 0;
+  std::string text;
+  ferry::client::ProgramInfo info;
+
+  const std::string& fingerprint() const { return info.fingerprint; }
+};
+
+namespace ferry::client {
+
+StatusPtr CompileProgram(const std::shared_ptr<Session>& session, uint64_t device,
+                         std::string_view text, std::unique_ptr<ferry_program>* made);
+// Checks, posts, and makes the handle. `batch` has no runs yet, but their number.
+StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* runs,
+                      PostBatch batch, std::unique_ptr<ferry_batch>* made);
+
+}  // namespace ferry::client

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/compiled_program.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "compute/passes/passes.h"
+#include "compute/plan/plan.h"
+#include "compute/program/fingerprint.h"
+#include "compute/program/text.h"
+#include "compute/program/verify.h"
+
+namespace ferry {
+namespace {
+
+absl::Status NoProgram(const std::string& text, Reason reason = Reason::kFieldInvalid) {
+  return Error(absl::StatusCode::kInvalidArgument, reason, text);
+}
+
+// `violations` (not empty) as one status, with the code and the reason of `status`.
+CompileResult Refuse(const absl::Status& status, std::vector<Violation> violations) {
+  const Violation& first = violations.front();
+  CompileResult refused;
+  refused.status = WithText(
+      status, absl::StrCat("compile a program: ", violations.size(),
+                           violations.size() == 1 ? " problem: " : " problems: ", first.field, ": ",
+                           first.status.message()));
+  refused.violations = std::move(violations);
+  return refused;
+}
+
+CompileResult Refuse(const absl::Status& why) {
+  CompileResult refused;
+  refused.status = Annotate(why, "compile a program");
+  return refused;
+}
+
+// What is wrong with a program, each where it stands in what was sent. `lines`: of a text, by op.
+CompileResult CheckProgram(const compute::Program& program, const std::vector<int>* lines) {
+  const std::vector<compute::Problem> problems = compute::Verify(program);
+  if (problems.empty()) return {};
+  std::vector<Violation> violations;
+  for (const compute::Problem& problem : problems) {
+    const std::string field = problem.op < 0 ? (lines != nullptr ? "text" : "program")
+                              : lines != nullptr
+                                  ? absl::StrCat("text:", (*lines)[static_cast<size_t>(problem.op)])
+                                  : absl::StrCat("program.nodes[", problem.op, "]");
+    violations.push_back({field, NoProgram(compute::ToString(program, problem), problem.reason)});
+  }
+  return Refuse(compute::ToStatus(program, problems), std::move(violations));
+}
+
+std::vector<uint32_t> TypesOf(const compute::Program& program) {
+  std::vector<uint32_t> types(program.buffers.size());
+  for (const compute::Node& node : program.nodes) {
+    if (node.op == compute::Op::kCopy) continue;  // of bytes
+    for (const uint32_t buffer : node.buffers) {
+      const compute::ValueId value =
+          node.operands.empty() ? node.first_result : node.operands.front();
+      types[buffer] |= uint32_t{1} << static_cast<uint32_t>(program.types[value].dtype);
+    }
+  }
+  return types;
+}
+
+CompileResult Make(const compute::Program& program, const JobLimits& limits) {
+  auto made = std::make_shared<CompiledProgram>();
+  const compute::Fingerprint fingerprint = compute::FingerprintOf(program);
+  made->fingerprint.assign(fingerprint.begin(), fingerprint.end());
+  compute::Program simplified = compute::Simplify(program);
+  made->cost = compute::CostOf(simplified);
+  const uint64_t flops = compute::SaturatingAdd(made->cost.flops, made->cost.transcendentals);
+  if (flops > limits.flops) {
+    return Refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
+                        absl::StrCat("a run of it asks for ", flops, " flops, a job may have ",
+                                     limits.flops, " (limits.job_flops); run it in parts")));
+  }
+  absl::StatusOr<compute::HostProgram> host = compute::HostProgram::Make(simplified);
+  if (!host.ok()) return Refuse(host.status());
+  made->host = *std::move(host);
+  const compute::Plan& plan = made->host.plan();
+  if (absl::Status fits = compute::CheckFits(plan, limits.bytes, "limits.job_bytes"); !fits.ok()) {
+    return Refuse(fits);
+  }
+  made->plan = compute::ToText(plan);
+  made->buffers = simplified.buffers;
+  for (size_t i = 0; i < made->buffers.size(); ++i) made->by_name[made->buffers[i].name] = i;
+  made->types = TypesOf(simplified);
+  made->ops = simplified.nodes.size();
+  if (made->scratch_bytes() > limits.bytes) {
+    return Refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                        absl::StrCat("a run of it asks for ", made->scratch_bytes(),
+                                     " bytes beside its buffers, a job may have ", limits.bytes,
+                                     " (limits.job_bytes)")));
+  }
+  CompileResult result;
+  result.program = std::move(made);
+  return result;
+}
+
+}  // namespace
+
+void CompiledProgram::Run(absl::Span<const absl::Span<std::byte>> memory,
+                          absl::Span<std::byte> scratch) const {
+  host.Run(memory, scratch);
+}
+
+CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {
+  if (const auto* program = std::get_if<compute::Program>(&source)) {
+    CompileResult checked = CheckProgram(*program, nullptr);
+    return checked.status.ok() ? Make(*program, limits) : checked;
+  }
+  const std::string& text = std::get<std::string>(source);
+  if (text.size() > compute::kMaxTextBytes) {
+    return Refuse(NoProgram(absl::StrCat("its text has ", text.size(), " bytes, at most ",
+                                         compute::kMaxTextBytes, " are read"),
+                            Reason::kBatchTooLarge));
+  }
+  const compute::ParsedText parsed = compute::Parse(text);
+  if (!parsed.problems.empty()) {
+    std::vector<Violation> violations;
+    for (const compute::TextProblem& problem : parsed.problems) {
+      violations.push_back(
+          {absl::StrCat("text:", problem.line, ":", problem.column), NoProgram(problem.text)});
+    }
+    return Refuse(NoProgram(""), std::move(violations));
+  }
+  CompileResult checked = CheckProgram(parsed.program, &parsed.lines);
+  return checked.status.ok() ? Make(parsed.program, limits) : checked;
+}
+
+std::shared_ptr<const CompiledProgram> ProgramCache::Add(
+    std::shared_ptr<const CompiledProgram> program) {
+  if (std::shared_ptr<const CompiledProgram> known = Find(program->fingerprint)) return known;
+  ops_ += program->ops;
+  programs_.push_front(program);
+  by_fingerprint_[program->fingerprint] = programs_.begin();
+  while (programs_.size() > kMostPrograms || (ops_ > kMostOps && programs_.size() > 1)) {
+    ops_ -= programs_.back()->ops;
+    by_fingerprint_.erase(programs_.back()->fingerprint);
+    programs_.pop_back();
+  }
+  return program;
+}
+
+std::shared_ptr<const CompiledProgram> ProgramCache::Find(const std::string& fingerprint) {
+  const auto found = by_fingerprint_.find(fingerprint);
+  if (found == by_fingerprint_.end()) return nullptr;
+  programs_.splice(programs_.begin(), programs_, found->second);
+  return *found->second;
+}
+
+}  // namespace ferry

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs made ready to be run, and kept for whoever runs them next. The one place of the daemon
+// that calls the executor of programs. A CompiledProgram is immutable, for any thread, and shared:
+// by the cache, and by jobs that run it although the cache has forgotten it. The cache's home:
+// control.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "compute/host/host_program.h"
+#include "compute/program/cost.h"
+#include "compute/program/program.h"
+#include "daemon/post.h"
+
+namespace ferry {
+
+// What a job may cost.
+struct JobLimits {
+  uint64_t bytes = uint64_t{4} << 30;  // of memory beside its buffers
+  uint64_t flops = uint64_t{1} << 42;
+};
+
+// Its text, or the graph.
+using ProgramSource = std::variant<std::string, compute::Program>;
+
+struct CompiledProgram {
+  std::string fingerprint;  // 32 bytes
+  std::vector<compute::Buffer> buffers;
+  absl::flat_hash_map<std::string, size_t> by_name;  // indices of `buffers`
+  std::vector<uint32_t> types;  // by buffer: bit t, ops read or write elements of DType t there
+  compute::Cost cost;
+  size_t ops = 0;
+  std::string plan;  // as text
+  compute::HostProgram host;
+
+  uint64_t scratch_bytes() const { return host.arena_bytes(); }
+  // `memory` by buffer, of its size, and nobody else's but for what is only read. The scratch is
+  // aligned to 64.
+  void Run(absl::Span<const absl::Span<std::byte>> memory, absl::Span<std::byte> scratch) const;
+};
+
+struct CompileResult {
+  absl::Status status;
+  std::vector<Violation> violations;               // every problem of the program, if there are any
+  std::shared_ptr<const CompiledProgram> program;  // if it went well
+};
+
+// Takes its time: not on control.
+CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits);
+
+class ProgramCache {
+ public:
+  // Programs, and ops of all of them: the least recently used go first.
+  static constexpr size_t kMostPrograms = 1024;
+  static constexpr size_t kMostOps = size_t{1} << 18;
+
+  // The one that is kept from now on: `program`, or an equal one that was there.
+  std::shared_ptr<const CompiledProgram> Add(std::shared_ptr<const CompiledProgram> program);
+  // Null if it is not kept.
+  std::shared_ptr<const CompiledProgram> Find(const std::string& fingerprint);
+  // Most recently used first.
+  const std::list<std::shared_ptr<const CompiledProgram>>& programs() const { return programs_; }
+
+ private:
+  using Programs = std::list<std::shared_ptr<const CompiledProgram>>;
+  Programs programs_;
+  absl::flat_hash_map<std::string, Programs::iterator> by_fingerprint_;
+  size_t ops_ = 0;
+};
+
+}  // namespace ferry

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/job_binding.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+absl::Status BadBinding(const std::string& text, Reason reason = Reason::kFieldInvalid) {
+  return Error(absl::StatusCode::kInvalidArgument, reason, text);
+}
+
+// What a run of a batch does to memory.
+struct Use {
+  Range range;
+  bool writes = false;
+  size_t run = 0;
+  size_t binding = 0;
+  uint64_t end() const { return range.offset + range.length; }
+};
+
+// Nobody may touch what another run of the batch, or another buffer of the same, writes.
+void CheckOverlaps(std::vector<Use> uses, std::vector<Violation>& violations) {
+  std::stable_sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
+    return std::make_pair(a.range.arena, a.range.offset) <
+           std::make_pair(b.range.arena, b.range.offset);
+  });
+  const Use* farthest = nullptr;  // of the arena, so far
+  const Use* farthest_writer = nullptr;
+  for (const Use& use : uses) {
+    if (use.range.length == 0) continue;
+    if (farthest != nullptr && farthest->range.arena != use.range.arena) {
+      farthest = farthest_writer = nullptr;
+    }
+    const Use* const other = use.writes ? farthest : farthest_writer;
+    if (other != nullptr && other->end() > use.range.offset) {
+      violations.push_back(
+          {BindingField(use.run, use.binding),
+           BadBinding(absl::StrCat(use.writes ? "writes" : "reads", " bytes of ",
+                                   use.range.arena.ToString(), " at offset ", use.range.offset,
+                                   " that ", BindingField(other->run, other->binding),
+                                   other->writes ? " writes" : " reads"),
+                      Reason::kRangeOverlap)});
+    }
+    if (farthest == nullptr || use.end() > farthest->end()) farthest = &use;
+    if (use.writes && (farthest_writer == nullptr || use.end() > farthest_writer->end())) {
+      farthest_writer = &use;
+    }
+  }
+}
+
+std::vector<Use> UsesOf(const PostBatch& batch, const std::vector<BoundJob>& jobs) {
+  std::vector<Use> uses;
+  for (size_t run = 0; run < batch.jobs.size(); ++run) {
+    if (jobs[run].program == nullptr) continue;
+    const CompiledProgram& program = *jobs[run].program;
+    const absl::Span<const Range> ranges = batch.specs[run].layout.extents();
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const std::string& name = batch.jobs[run].bindings[i].name;
+      const compute::Buffer& buffer = program.buffers[program.by_name.find(name)->second];
+      const bool writes = buffer.access != compute::Access::kRead || buffer.donated;
+      uses.push_back({ranges[i], writes, run, i});
+    }
+  }
+  return uses;
+}
+
+// What is wrong with binding `binding` to buffer `index` of the program.
+absl::Status CheckBinding(const CompiledProgram& program, size_t index,
+                          const JobSpec::Binding& binding, const Range& range) {
+  const compute::Buffer& buffer = program.buffers[index];
+  if (range.length != buffer.bytes) {
+    return BadBinding(absl::StrCat("@", buffer.name, " has ", buffer.bytes,
+                                   " bytes, the range has ", range.length),
+                      Reason::kRangeInvalid);
+  }
+  const uint32_t types = program.types[index];
+  const uint32_t said = binding.type ? uint32_t{1} << static_cast<uint32_t>(*binding.type) : 0;
+  if (said == 0 || types == 0 || types == said) return absl::OkStatus();
+  std::string used;
+  for (size_t type = 0; type < compute::kDTypes; ++type) {
+    if ((types >> type & 1) == 0) continue;
+    absl::StrAppend(&used, used.empty() ? "" : ", ",
+                    compute::NameOf(static_cast<compute::DType>(type)));
+  }
+  return BadBinding(absl::StrCat("@", buffer.name, " is used as ", used, ", not as ",
+                                 compute::NameOf(*binding.type)));
+}
+
+// Whether the transfers that runs name were posted.
+void CheckIds(const Session& session, const PostBatch& batch, std::vector<Violation>& violations) {
+  for (size_t run = 0; run < batch.jobs.size(); ++run) {
+    const JobSpec& job = batch.jobs[run];
+    for (const auto& [name, ids] :
+         {std::make_pair("after", job.after), std::make_pair("feeds", job.feeds)}) {
+      if (ids.count == 0 ||
+          (session.IsKnown(ids.first) && session.next_sequence() - ids.first >= ids.count)) {
+        continue;
+      }
+      violations.push_back(
+          {absl::StrCat("runs[", run, "].", name),
+           Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
+                 absl::StrCat("of the transfers ", ids.first, " to ", ids.first + ids.count - 1,
+                              " some were never posted by this session"))});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, ProgramCache& cache,
+                               std::vector<Violation>& violations) {
+  CheckIds(session, batch, violations);
+  std::vector<BoundJob> jobs(batch.jobs.size());
+  for (size_t run = 0; run < batch.jobs.size(); ++run) {
+    if (batch.bad_entries.contains(run)) continue;
+    const JobSpec& job = batch.jobs[run];
+    std::shared_ptr<const CompiledProgram> program = cache.Find(job.fingerprint);
+    if (program == nullptr) {
+      violations.push_back({absl::StrCat("runs[", run, "].fingerprint"),
+                            Error(absl::StatusCode::kNotFound, Reason::kIdStale,
+                                  "no program of this fingerprint is kept; compile it first")});
+      continue;
+    }
+    const size_t before = violations.size();
+    const absl::Span<const Range> ranges = batch.specs[run].layout.extents();
+    std::vector<std::optional<Range>> bound(program->buffers.size());
+    for (size_t i = 0; i < job.bindings.size(); ++i) {
+      const std::string& name = job.bindings[i].name;
+      const auto known = program->by_name.find(name);
+      absl::Status wrong;
+      if (known == program->by_name.end()) {
+        wrong = BadBinding(absl::StrCat("the program has no buffer @", PrintableKey(name)));
+      } else if (bound[known->second]) {
+        wrong = BadBinding(absl::StrCat("@", name, " is bound twice"));
+      } else {
+        bound[known->second] = ranges[i];
+        wrong = CheckBinding(*program, known->second, job.bindings[i], ranges[i]);
+      }
+      if (!wrong.ok()) violations.push_back({BindingField(run, i), std::move(wrong)});
+    }
+    for (size_t i = 0; i < bound.size(); ++i) {
+      const compute::Buffer& buffer = program->buffers[i];
+      if (bound[i]) {
+        jobs[run].memory.push_back(*bound[i]);
+      } else {
+        violations.push_back({absl::StrCat("runs[", run, "].bindings"),
+                              BadBinding(absl::StrCat("@", buffer.name, " of ", buffer.bytes,
+                                                      " bytes is not bound"))});
+      }
+    }
+    if (violations.size() == before) jobs[run].program = std::move(program);
+  }
+  CheckOverlaps(UsesOf(batch, jobs), violations);
+  return jobs;
+}
+
+}  // namespace ferry

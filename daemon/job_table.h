@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs: runs of programs over memory of sessions. Compiles programs and keeps them; takes batches
+// of runs, holds each until its memory is defined, the transfers before it are over and it is its
+// turn (sessions share equally, by what their jobs cost), and has it run. What a job has made it
+// says is defined; transfers that wait for what a failed one would have made are poisoned: so jobs
+// and transfers are joined by words and ids, and neither knows the other. A job that does not get
+// its turn by its deadline ends; one that runs is not stopped. Home: control. Programs are compiled
+// on `compiler` and run on `compute`, one at a time each, so that neither holds up a transfer;
+// these are stopped before the table goes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
+#include "base/executor.h"
+#include "base/ids.h"
+#include "daemon/compiled_program.h"
+#include "daemon/job_binding.h"
+#include "daemon/local_devices.h"
+#include "daemon/post.h"
+#include "daemon/scratch.h"
+#include "daemon/session_table.h"
+#include "transfer/engine.h"
+#include "transfer/fair_queue.h"
+
+namespace ferry {
+
+class JobTable {
+ public:
+  struct Homes {
+    Executor& control;
+    Executor& compiler;
+    Executor& compute;
+  };
+  struct Hooks {
+    // Gives a job's ending to its session; it comes back by OnOver.
+    std::function<void(const Ended&)> over;
+    // Whether a transfer is posted and not over.
+    std::function<bool(TransferId)> in_flight;
+    // What a transfer waits for will never be there.
+    std::function<void(TransferId, const absl::Status& why)> poison;
+  };
+  // Programs that wait to be compiled.
+  static constexpr size_t kMostCompiling = 64;
+
+  JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, JobLimits limits,
+           Hooks hooks);
+
+  // --- From gRPC and attach.sock.
+  // `keep`: so that it can be run. `done` is called on control.
+  void Compile(GlobalDeviceId device, ProgramSource source, bool keep,
+               std::function<void(CompileResult)> done);
+  PostReply Post(Session& session, PostBatch batch);
+  // False if there is no such job. One that runs goes on.
+  bool Cancel(TransferId job, const absl::Status& why);
+
+  // --- A transfer or a job is over, its session knows.
+  void OnOver(const Ended& ended);
+  // Looks how the transfers stand that jobs come after. To be called when sessions know of all
+  // endings; false if there was nothing to do, else there may be endings.
+  bool Join();
+
+  // --- From the session table.
+  void EndSession(SessionId session);
+
+  // Refuses new jobs.
+  void SetDraining(bool draining) { draining_ = draining; }
+  // Ends those that do not run.
+  void CancelAll(const absl::Status& why);
+  // Ends those whose deadline has come; when it wants to be called again.
+  absl::Time OnTime(absl::Time now);
+
+  struct Row {
+    TransferId job;
+    GlobalDeviceId device;
+    std::string fingerprint;  // of the program, 32 bytes
+    const char* state = "";   // "waiting", "ready", "running"
+    bool running() const { return waits_for.empty(); }
+    absl::Time posted;
+    uint64_t bytes = 0;    // of its buffers
+    uint64_t scratch = 0;  // that it takes besides
+    std::string waits_for;
+  };
+  std::optional<Row> Find(TransferId job) const;
+  // Oldest first.
+  std::vector<Row> List(size_t limit) const;
+  size_t in_flight() const { return jobs_.size(); }
+  const ProgramCache& programs() const { return programs_; }
+
+  struct Counts {
+    uint64_t ok = 0, failed = 0;  // that are over
+    uint64_t compiled = 0, refused_programs = 0;
+    absl::Duration run;  // time of all runs
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  enum class State { kWaiting, kReady, kRunning };
+  struct Job : FairQueue::Item {
+    using FairQueue::Item::Item;
+    TransferId id;
+    LocalDevice* device = nullptr;
+    std::shared_ptr<const CompiledProgram> program;
+    std::vector<Range> memory;  // by buffer
+    TransferSpec spec;          // with the same ranges, as they were bound
+    absl::Time posted;
+    JobSpec::Transfers feeds;
+    uint32_t defines_timeline = 0;
+    uint64_t defines_value = 0;
+    JobSpec::Transfers after;           // that are not known to be over
+    std::optional<TransferId> awaited;  // the first of them
+    State state = State::kWaiting;
+  };
+  // Jobs that the compute thread has at a time: the next one need not come from control.
+  static constexpr size_t kAtOnce = 2;
+
+  absl::Status CheckDevice(GlobalDeviceId device) const;
+  void Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
+           BoundJob bound);
+  void Watch(Job& job);
+  // Goes on to the next transfer that is to be over before the job begins.
+  void Advance(Job& job);
+  void OnDefined(TransferId id);
+  void ReadyIfSo(Job& job);
+  void Pump();
+  void Launch(Job& job);
+  void OnRan(TransferId id, absl::Status status, absl::Duration took);
+  void End(Job& job, absl::Status status);
+  absl::Status TooLate(const Job& job) const;
+  Row RowOf(const Job& job) const;
+
+  const Homes homes_;
+  LocalDevices& devices_;
+  SessionTable& sessions_;
+  const JobLimits limits_;
+  const Hooks hooks_;
+  Scratch scratch_;  // compute's
+  bool draining_ = false;
+  size_t compiling_ = 0;
+  size_t running_ = 0;
+  ProgramCache programs_;
+  absl::flat_hash_map<TransferId, std::unique_ptr<Job>> jobs_;
+  absl::btree_set<std::pair<absl::Time, TransferId>> deadlines_;  // of those that do not run
+  // Of each transfer, the jobs that wait for it. A job waits for one at a time.
+  absl::flat_hash_map<TransferId, absl::flat_hash_set<TransferId>> awaited_;
+  std::vector<TransferId> joining_;  // jobs that may wait for something else from now on
+  FairQueue ready_;
+  Counts counts_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/admin_rows.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/rpc/status_proto.h"
+
+namespace ferry {
+
+namespace pb = admin::v1;
+
+void SetTime(absl::Time time, google::protobuf::Timestamp* out) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  out->set_seconds(seconds);
+  out->set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+}
+
+std::string FingerprintText(uint64_t fingerprint) {
+  return absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16));
+}
+
+void SetPeer(const PeerTable::Row& row, pb::Peer* out) {
+  out->set_node(row.node);
+  out->set_address(row.address);
+  out->set_state(row.state);
+  out->set_incarnation(row.incarnation.value());
+  out->set_error(row.error);
+  out->set_mapped(row.mapped);
+  for (const GlobalDeviceId id : row.devices) out->add_global_device_ids(id.value());
+}
+
+void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& sessions,
+                 pb::TransferRow* out) {
+  out->set_session_id(SessionOf(row.transfer).value());
+  out->set_transfer_id(SequenceOf(row.transfer));
+  out->set_side(row.side == Side::kSend ? "send" : "receive");
+  SetKey(row.key, out);
+  out->set_bytes(row.bytes);
+  out->set_state(row.state);
+  out->set_route(static_cast<v1::Route>(row.route));
+  SetDuration(now - row.posted, out->mutable_age());
+  out->set_waits_for(row.waits_for);
+  out->set_prepared(row.prepared);
+  if (row.prepared) {
+    SessionTable::PreparedView view = sessions.ViewPrepared(row);
+    out->set_firings(view.firings);
+    if (view.fired.has_value()) out->set_fired(*view.fired);
+    out->set_waits_for(std::move(view.waits_for));
+  }
+}
+
+void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
+  out->set_number(event.number);
+  SetTime(absl::FromUnixNanos(event.realtime_nanos), out->mutable_time());
+  out->set_what(event.what);
+  if (event.transfer) {
+    out->set_session_id(SessionOf(TransferId(event.a)).value());
+    out->set_transfer_id(SequenceOf(TransferId(event.a)));
+  } else {
+    out->set_transfer_id(event.a);
+  }
+  out->set_b(event.b);
+  out->set_c(event.c);
+  out->set_text(event.text);
+  if (event.key != 0) out->set_fingerprint(FingerprintText(event.key));
+}
+
+void SetComm(const CommRow& row, absl::Time now, pb::Comm* out) {
+  out->set_low_device_id(row.clique.low.value());
+  out->set_high_device_id(row.clique.high.value());
+  out->set_device_id(row.device.value());
+  out->set_attempt(row.attempt);
+  out->set_state(CommStateName(row.state));
+  SetDuration(now - row.since, out->mutable_age());
+  SetDuration(now - row.last_used, out->mutable_idle());
+  SetDuration(row.open_took, out->mutable_open_took());
+  out->set_bytes(row.bytes);
+  out->set_groups(row.groups);
+  out->set_moved_bytes(row.moved);
+  out->set_running(row.running);
+  out->set_low_incarnation(row.low.value());
+  out->set_high_incarnation(row.high.value());
+  out->set_error(row.error);
+}
+
+void SetJob(const JobTable::Row& row, absl::Time now, pb::JobRow* out) {
+  out->set_session_id(SessionOf(row.job).value());
+  out->set_job_id(SequenceOf(row.job));
+  out->set_global_device_id(row.device.value());
+  out->set_fingerprint(row.fingerprint);
+  out->set_bytes(row.bytes);
+  out->set_scratch_bytes(row.scratch);
+  out->set_state(row.state);
+  SetDuration(now - row.posted, out->mutable_age());
+  out->set_waits_for(row.waits_for);
+}
+
+void SetProgram(const CompiledProgram& program, pb::ProgramRow* out) {
+  out->set_fingerprint(program.fingerprint);
+  out->set_ops(program.ops);
+  uint64_t bytes = 0;
+  for (const compute::Buffer& buffer : program.buffers) {
+    bytes = compute::SaturatingAdd(bytes, buffer.bytes);
+  }
+  out->set_bytes(bytes);
+  out->set_scratch_bytes(program.scratch_bytes());
+  out->set_flops(program.cost.flops);
+}
+
+}  // namespace ferry

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's tables as operators are shown them: one row, one message. Control's, as what it
+// shows.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/flight_recorder.h"
+#include "daemon/comm_table.h"
+#include "daemon/job_table.h"
+#include "daemon/peer_table.h"
+#include "daemon/session_table.h"
+#include "ferry/admin/v1/admin.pb.h"
+#include "transfer/engine.h"
+
+namespace ferry {
+
+void SetTime(absl::Time time, google::protobuf::Timestamp* out);
+std::string FingerprintText(uint64_t fingerprint);
+void SetPeer(const PeerTable::Row& row, admin::v1::Peer* out);
+void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& sessions,
+                 admin::v1::TransferRow* out);
+void SetJob(const JobTable::Row& row, absl::Time now, admin::v1::JobRow* out);
+void SetProgram(const CompiledProgram& program, admin::v1::ProgramRow* out);
+void SetEvent(const FlightRecorder::Event& event, admin::v1::FlightEvent* out);
+void SetComm(const CommRow& row, absl::Time now, admin::v1::Comm* out);
+
+// `row` is a TransferRow or an OfferRow.
+template <typename Row>
+void SetKey(const MatchKey& key, Row* row) {
+  row->set_src_global_device_id(key.source.value());
+  row->set_dst_global_device_id(key.destination.value());
+  row->set_key(PrintableKey(key.key));
+  row->set_domain_fingerprint(DomainFingerprint(key.domain));
+  row->set_fingerprint(FingerprintText(MatchFingerprint(key)));
+}
+
+}  // namespace ferry

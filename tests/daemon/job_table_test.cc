@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs compiled, bound, run, refused and ended, on a session table of the test's.
+#include "daemon/job_table.h"
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "tests/daemon/session_table_rig.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kHalf[] =
+    "program 1\n"
+    "buffer @x read 64\n"
+    "buffer @y write 64\n"
+    "%x = input @x : f32[16]\n"
+    "%half = constant splat=0.5 : f32[16]\n"
+    "%y = multiply %x, %half\n"
+    "store @y, %y\n";
+
+class JobTableTest : public ::testing::Test {
+ protected:
+  explicit JobTableTest(JobLimits limits = {})
+      : jobs_({rig_.control, compiler_, compute_}, rig_.devices.table, rig_.table, limits,
+              {[this](const Ended& ended) { OnOver(ended); },
+               [this](TransferId id) { return in_flight_.count(id) > 0; },
+               [this](TransferId id, const absl::Status& why) { poisoned_[id] = why; }}) {}
+
+  // As the driver does.
+  void OnOver(const Ended& ended) {
+    ended_.push_back(ended);
+    Session* session = rig_.table.Find(SessionOf(ended.transfer));
+    session->OnEnded(ended);
+    session->timelines().Flush();
+    jobs_.OnOver(ended);
+    rig_.table.OnIdle(*session);
+  }
+  // Transfers of the test's own.
+  Ended StartTransfer(Session& session, ArenaId arena) {
+    Ended ended = SessionTableRig::Start(session, arena);
+    in_flight_.insert(ended.transfer);
+    return ended;
+  }
+  void EndTransfer(Ended ended, absl::Status status = absl::OkStatus()) {
+    in_flight_.erase(ended.transfer);
+    ended.status = std::move(status);
+    OnOver(ended);
+    jobs_.Join();
+  }
+
+  CompileResult Compile(ProgramSource source, bool keep = true) {
+    CompileResult made;
+    jobs_.Compile(GlobalDeviceId(1), std::move(source), keep,
+                  [&](CompileResult result) { made = std::move(result); });
+    compiler_.RunAll();
+    rig_.control.RunAll();
+    return made;
+  }
+  std::string Fingerprint(const std::string& text = kHalf) {
+    const CompileResult made = Compile(text);
+    EXPECT_THAT(made.status, Is("OK"));
+    return made.program == nullptr ? "" : made.program->fingerprint;
+  }
+  static Range At(ArenaId arena, uint64_t offset, uint64_t bytes = 64) {
+    return {arena, offset, bytes};
+  }
+  struct Bound {
+    std::string name;
+    Range range;
+    std::optional<compute::DType> type = std::nullopt;
+  };
+  static void AddRun(PostBatch& batch, std::string fingerprint, const std::vector<Bound>& bound) {
+    batch.runs_programs = true;
+    batch.device = GlobalDeviceId(1);
+    JobSpec job{std::move(fingerprint), {}};
+    std::vector<Range> ranges;
+    for (const Bound& one : bound) {
+      job.bindings.push_back({one.name, one.type});
+      ranges.push_back(one.range);
+    }
+    TransferSpec spec;
+    spec.layout = Layout(std::move(ranges));
+    spec.bytes = spec.layout.bytes();
+    batch.specs.push_back(std::move(spec));
+    batch.jobs.push_back(std::move(job));
+    batch.deadlines.push_back(absl::ZeroDuration());
+    batch.size = batch.jobs.size();
+  }
+  PostBatch Half(ArenaId arena, uint64_t x = 0, uint64_t y = 64) {
+    PostBatch batch;
+    AddRun(batch, Fingerprint(), {{"x", At(arena, x)}, {"y", At(arena, y)}});
+    return batch;
+  }
+  // All that was posted has run.
+  void RunAll() {
+    while (jobs_.Join() || compute_.RunAll() + rig_.control.RunAll() > 0) continue;
+  }
+  float* Floats(ArenaId arena, uint64_t offset) {
+    return reinterpret_cast<float*>(rig_.table.FindArena(arena)->mapping->data() + offset);
+  }
+  static std::vector<std::string> Fields(const PostReply& reply) {
+    std::vector<std::string> fields;
+    for (const Violation& violation : reply.violations) {
+      fields.push_back(absl::StrCat(violation.field, " ", NameOf(violation.status)));
+    }
+    return fields;
+  }
+
+  SessionTableRig rig_;
+  ManualExecutor compiler_, compute_;
+  std::vector<Ended> ended_;
+  std::set<TransferId> in_flight_;
+  std::map<TransferId, absl::Status> poisoned_;
+  JobTable jobs_;
+};
+
+TEST_F(JobTableTest, AProgramIsCompiledOnceAndRunByItsFingerprint) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  for (int i = 0; i < 16; ++i) Floats(arena, 0)[i] = static_cast<float>(i);
+  const CompileResult made = Compile(kHalf);
+  ASSERT_THAT(made.status, Is("OK"));
+  EXPECT_EQ(made.program->fingerprint.size(), 32u);
+  EXPECT_THAT(made.program->plan, HasSubstr("kernel"));
+  EXPECT_EQ(Compile(kHalf).program, made.program);
+  EXPECT_EQ(jobs_.programs().programs().size(), 1u);
+
+  const PostReply reply = jobs_.Post(session, Half(arena));
+  ASSERT_THAT(reply.status, Is("OK")) << ::testing::PrintToString(Fields(reply));
+  EXPECT_EQ(reply.first_over_value, 1u);
+  EXPECT_EQ(session.use().transfers_in_flight, 1u);
+  EXPECT_EQ(rig_.table.FindArena(arena)->transfers, 1u);
+  RunAll();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_THAT(ended_[0].status, Is("OK"));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(Floats(arena, 64)[i], 0.5f * static_cast<float>(i));
+  EXPECT_EQ(session.use().transfers_in_flight, 0u);
+  EXPECT_EQ(rig_.table.FindArena(arena)->transfers, 0u);
+  EXPECT_EQ(session.timelines().over_value(0), 1u);
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_EQ(jobs_.counts().ok, 1u);
+}
+
+TEST_F(JobTableTest, APlanIsNotKept) {
+  const CompileResult made = Compile(kHalf, false);
+  ASSERT_THAT(made.status, Is("OK"));
+  EXPECT_THAT(jobs_.programs().programs(), IsEmpty());
+}
+
+TEST_F(JobTableTest, EveryProblemOfAProgramIsListed) {
+  const CompileResult text = Compile(std::string("program 1\n%a = wrong\n%b = add %c\n"));
+  EXPECT_THAT(text.status, Is("INVALID_ARGUMENT/FIELD_INVALID", "2 problems: text:2:"));
+  ASSERT_EQ(text.violations.size(), 2u);
+  EXPECT_TRUE(absl::StartsWith(text.violations[1].field, "text:3:"));
+
+  const CompileResult rules =
+      Compile(std::string("program 1\nbuffer @x read 64\n%x = input @x : f32[16]\n"
+                          "%a = add %x, %x : f32[8]\nstore @x, %a\n"));
+  EXPECT_THAT(rules.status, Is("INVALID_ARGUMENT/FIELD_INVALID"));
+  ASSERT_EQ(rules.violations.size(), 2u);
+  EXPECT_EQ(rules.violations[0].field, "text:4");
+  EXPECT_EQ(rules.violations[1].field, "text:5");
+
+  compute::Program graph;
+  graph.buffers.push_back({"x", compute::Access::kRead, 64, false});
+  compute::Node node;
+  node.op = compute::Op::kInput;
+  node.buffers = {0};
+  graph.Append(node, {{compute::DType::kF32, {17}}});
+  const CompileResult proto = Compile(graph);
+  ASSERT_EQ(proto.violations.size(), 1u);
+  EXPECT_EQ(proto.violations[0].field, "program.nodes[0]");
+  EXPECT_EQ(jobs_.counts().refused_programs, 3u);
+}
+
+TEST_F(JobTableTest, TransfersInAProgramAndUnknownDevicesAreRefused) {
+  EXPECT_THAT(
+      Compile(std::string("program 1\n%x = recv device=1 key=\"k\" : f32[4]\nkeep %x\n")).status,
+      Is("UNIMPLEMENTED/FIELD_INVALID", "recv"));
+  CompileResult made;
+  jobs_.Compile(GlobalDeviceId(9), std::string(kHalf), true,
+                [&](CompileResult result) { made = std::move(result); });
+  EXPECT_THAT(made.status, Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
+}
+
+TEST_F(JobTableTest, TooManyCompilationsAreRefusedForAWhile) {
+  std::vector<absl::Status> answers;
+  for (size_t i = 0; i <= JobTable::kMostCompiling; ++i) {
+    jobs_.Compile(GlobalDeviceId(1), std::string(kHalf), true,
+                  [&](CompileResult result) { answers.push_back(result.status); });
+  }
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_THAT(answers[0], Is("RESOURCE_EXHAUSTED/QUEUE_FULL"));
+  EXPECT_GT(RetryAfterOf(answers[0]), absl::ZeroDuration());
+  compiler_.RunAll();
+  rig_.control.RunAll();
+  EXPECT_EQ(answers.size(), JobTable::kMostCompiling + 1);
+  EXPECT_THAT(Compile(kHalf).status, Is("OK"));
+}
+
+TEST_F(JobTableTest, EveryBadBindingIsListed) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  rig_.Open(kConnection + 1, kBob);
+  const ArenaId foreign = rig_.RegisterGood(kConnection + 1, 4096);
+  const std::string program = Fingerprint();
+  const auto post = [&](std::string fingerprint, const std::vector<Bound>& bound) {
+    PostBatch batch;
+    AddRun(batch, std::move(fingerprint), bound);
+    const PostReply reply = jobs_.Post(session, std::move(batch));
+    EXPECT_FALSE(reply.status.ok());
+    return Fields(reply);
+  };
+  EXPECT_THAT(post(program, {{"x", At(arena, 0)}}),
+              ElementsAre("runs[0].bindings INVALID_ARGUMENT/FIELD_INVALID"));
+  EXPECT_THAT(post(program, {{"x", At(arena, 0)}, {"z", At(arena, 64)}, {"x", At(arena, 128)}}),
+              ElementsAre("runs[0].bindings[1] INVALID_ARGUMENT/FIELD_INVALID",
+                          "runs[0].bindings[2] INVALID_ARGUMENT/FIELD_INVALID",
+                          "runs[0].bindings INVALID_ARGUMENT/FIELD_INVALID"));
+  EXPECT_THAT(post(program, {{"x", At(arena, 0, 60)}, {"y", At(arena, 64, 68)}}),
+              ElementsAre("runs[0].bindings[0] INVALID_ARGUMENT/RANGE_INVALID",
+                          "runs[0].bindings[1] INVALID_ARGUMENT/RANGE_INVALID"));
+  EXPECT_THAT(post(program, {{"x", At(arena, 0), compute::DType::kF32},
+                             {"y", At(arena, 64), compute::DType::kI32}}),
+              ElementsAre("runs[0].bindings[1] INVALID_ARGUMENT/FIELD_INVALID"));
+  EXPECT_THAT(post(program, {{"x", At(arena, 4090)}, {"y", At(arena, 64)}}),
+              ElementsAre("runs[0].bindings[0] INVALID_ARGUMENT/RANGE_INVALID"));
+  EXPECT_THAT(post(program, {{"x", At(foreign, 0)}, {"y", At(arena, 64)}}),
+              ElementsAre("runs[0].bindings[0] NOT_FOUND/ARENA_NOT_FOUND"));
+  EXPECT_THAT(post(std::string(32, 'f'), {{"x", At(arena, 0)}, {"y", At(arena, 64)}}),
+              ElementsAre("runs[0].fingerprint NOT_FOUND/ID_STALE"));
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_EQ(session.use().transfers_in_flight, 0u);
+}
+
+TEST_F(JobTableTest, WhatOneWritesNobodyElseOfTheBatchTouches) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  const std::string program = Fingerprint();
+  PostBatch batch;
+  AddRun(batch, program, {{"x", At(arena, 0)}, {"y", At(arena, 63)}});
+  EXPECT_THAT(Fields(jobs_.Post(session, std::move(batch))),
+              ElementsAre("runs[0].bindings[1] INVALID_ARGUMENT/RANGE_OVERLAP"));
+  batch = {};
+  AddRun(batch, program, {{"x", At(arena, 0)}, {"y", At(arena, 128)}});
+  AddRun(batch, program, {{"x", At(arena, 191)}, {"y", At(arena, 256)}});
+  AddRun(batch, program, {{"x", At(arena, 0)}, {"y", At(arena, 300)}});
+  EXPECT_THAT(Fields(jobs_.Post(session, std::move(batch))),
+              ElementsAre("runs[1].bindings[0] INVALID_ARGUMENT/RANGE_OVERLAP",
+                          "runs[2].bindings[1] INVALID_ARGUMENT/RANGE_OVERLAP"));
+  batch = {};  // what is only read may be shared
+  AddRun(batch, program, {{"x", At(arena, 0)}, {"y", At(arena, 128)}});
+  AddRun(batch, program, {{"x", At(arena, 32)}, {"y", At(arena, 192)}});
+  EXPECT_THAT(jobs_.Post(session, std::move(batch)).status, Is("OK"));
+  RunAll();
+  const std::string donated = Fingerprint(
+      "program 1\nbuffer @x read 64 donated\nbuffer @y write 64\n"
+      "%x = input @x : f32[16]\nstore @y, %x\n");
+  batch = {};  // but not what may be destroyed
+  AddRun(batch, donated, {{"x", At(arena, 0)}, {"y", At(arena, 128)}});
+  AddRun(batch, donated, {{"x", At(arena, 0)}, {"y", At(arena, 192)}});
+  EXPECT_THAT(Fields(jobs_.Post(session, std::move(batch))),
+              ElementsAre("runs[1].bindings[0] INVALID_ARGUMENT/RANGE_OVERLAP"));
+}
+
+TEST_F(JobTableTest, AJobWhoseTurnDoesNotComeEndsByItsDeadline) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  PostBatch first = Half(arena);
+  PostBatch second = Half(arena, 0, 128);
+  PostBatch third = Half(arena, 0, 192);
+  third.deadlines[0] = absl::Seconds(1);
+  jobs_.Post(session, std::move(first));
+  jobs_.Post(session, std::move(second));
+  const PostReply late = jobs_.Post(session, std::move(third));
+  const TransferId id = MakeTransferId(session.id(), late.first_transfer_id);
+  EXPECT_STREQ(jobs_.Find(id)->state, "ready");
+  EXPECT_EQ(jobs_.OnTime(rig_.control.Now()), rig_.control.Now() + absl::Seconds(1));
+  rig_.control.Advance(absl::Seconds(1));
+  jobs_.OnTime(rig_.control.Now());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_THAT(ended_[0].status, Is("DEADLINE_EXCEEDED/NOT_READY", "its turn"));
+  EXPECT_EQ(jobs_.Find(id), std::nullopt);
+  rig_.control.Advance(absl::Hours(1));  // those that run go on
+  jobs_.OnTime(rig_.control.Now());
+  RunAll();
+  ASSERT_EQ(ended_.size(), 3u);
+  EXPECT_THAT(ended_[1].status, Is("OK"));
+  EXPECT_THAT(ended_[2].status, Is("OK"));
+}
+
+TEST_F(JobTableTest, CancelEndsWhatWaitsAndLeavesWhatRuns) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  PostBatch waits = Half(arena);
+  waits.specs[0].defined = false;
+  waits.specs[0].defined_timeline = 5;
+  waits.specs[0].defined_value = 1;
+  const PostReply waiting = jobs_.Post(session, std::move(waits));
+  const PostReply running = jobs_.Post(session, Half(arena, 0, 128));
+  const absl::Status why = Error(absl::StatusCode::kCancelled, Reason::kCancelled, "enough");
+  const TransferId first = MakeTransferId(session.id(), waiting.first_transfer_id);
+  EXPECT_THAT(jobs_.Find(first)->waits_for, HasSubstr("'defined' counter 5"));
+  EXPECT_TRUE(jobs_.Cancel(first, why));
+  EXPECT_TRUE(jobs_.Cancel(MakeTransferId(session.id(), running.first_transfer_id), why));
+  EXPECT_FALSE(jobs_.Cancel(first, why));
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_THAT(ended_[0].status, Is("CANCELLED/CANCELLED", "enough"));
+  RunAll();
+  ASSERT_EQ(ended_.size(), 2u);
+  EXPECT_THAT(ended_[1].status, Is("OK"));
+}
+
+TEST_F(JobTableTest, ASessionGoesWhenItsLastJobHasRun) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  const SessionId id = session.id();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_THAT(jobs_.Post(session, Half(arena, 0, 64 + 64 * i)).status, Is("OK"));
+  }
+  rig_.table.OnClosed(kConnection);
+  jobs_.EndSession(id);
+  EXPECT_EQ(ended_.size(), 2u);  // the others run
+  ASSERT_NE(rig_.table.Find(id), nullptr);
+  RunAll();
+  EXPECT_EQ(ended_.size(), 4u);
+  EXPECT_EQ(rig_.table.Find(id), nullptr);
+}
+
+TEST_F(JobTableTest, SessionsShareTheComputeThread) {
+  Session& greedy = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_THAT(jobs_.Post(greedy, Half(arena, 0, 64 + 64 * i)).status, Is("OK"));
+  }
+  Session& modest = *rig_.Open(kConnection + 1, kBob);
+  const ArenaId own = rig_.RegisterGood(kConnection + 1, 4096);
+  ASSERT_THAT(jobs_.Post(modest, Half(own)).status, Is("OK"));
+  RunAll();
+  ASSERT_EQ(ended_.size(), 21u);
+  size_t place = 0;
+  while (SessionOf(ended_[place].transfer) != modest.id()) ++place;
+  EXPECT_LE(place, 4u);
+}
+
+TEST_F(JobTableTest, ARequestIdIsCarriedOutOnceAndADrainTakesNone) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  PostBatch batch = Half(arena);
+  batch.request_id = "one";
+  batch.request_hash = 7;
+  PostBatch again = batch;
+  const PostReply first = jobs_.Post(session, std::move(batch));
+  EXPECT_EQ(jobs_.Post(session, std::move(again)).first_transfer_id, first.first_transfer_id);
+  EXPECT_EQ(jobs_.in_flight(), 1u);
+  jobs_.SetDraining(true);
+  EXPECT_THAT(jobs_.Post(session, Half(arena)).status, Is("UNAVAILABLE/DRAINING"));
+  RunAll();
+}
+
+TEST_F(JobTableTest, BeginsWhenTransfersAreOverAndSaysWhatItHasMade) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  const Ended first = StartTransfer(session, arena);
+  const Ended second = StartTransfer(session, arena);
+  PostBatch batch = Half(arena);
+  batch.jobs[0].after = {SequenceOf(first.transfer), 2};
+  batch.jobs[0].defines_timeline = 4;
+  batch.jobs[0].defines_value = 9;
+  const PostReply reply = jobs_.Post(session, std::move(batch));
+  ASSERT_THAT(reply.status, Is("OK"));
+  PostBatch next = Half(arena, 64, 128);  // a job comes after a job as after a transfer
+  next.jobs[0].after = {reply.first_transfer_id, 1};
+  ASSERT_THAT(jobs_.Post(session, std::move(next)).status, Is("OK"));
+  EndTransfer(second);
+  EndTransfer(first);
+  EXPECT_EQ(session.timelines().DefinedValue(4), 0u);
+  RunAll();
+  EXPECT_EQ(ended_.size(), 4u);
+  EXPECT_EQ(jobs_.counts().ok, 2u);
+  EXPECT_EQ(session.timelines().DefinedValue(4), 9u);
+  PostBatch late = Half(arena);  // after what was over before
+  late.jobs[0].after = {SequenceOf(first.transfer), 3};
+  ASSERT_THAT(jobs_.Post(session, std::move(late)).status, Is("OK"));
+  RunAll();
+  EXPECT_EQ(jobs_.counts().ok, 3u);
+}
+
+TEST_F(JobTableTest, WhatComesAfterAFailureIsPoisonedWithTheReason) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  const Ended receive = StartTransfer(session, arena);
+  const Ended send = StartTransfer(session, arena);
+  PostBatch batch = Half(arena);
+  batch.jobs[0].after = {SequenceOf(receive.transfer), 1};
+  batch.jobs[0].feeds = {SequenceOf(send.transfer), 1};
+  batch.jobs[0].defines_value = 1;
+  const PostReply reply = jobs_.Post(session, std::move(batch));
+  uint64_t last = reply.first_transfer_id;
+  for (int i = 0; i < 90; ++i) {  // a chain
+    PostBatch next = Half(arena);
+    next.jobs[0].after = {last, 1};
+    last = jobs_.Post(session, std::move(next)).first_transfer_id;
+  }
+  jobs_.Join();
+  EXPECT_EQ(jobs_.in_flight(), 91u);
+  EndTransfer(receive, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "gone"));
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_THAT(ended_[1].status, Is("ABORTED/POISONED", "PEER_UNREACHABLE: gone"));
+  EXPECT_THAT(ended_.back().status, Is("ABORTED/POISONED"));
+  ASSERT_EQ(poisoned_.size(), 1u);
+  EXPECT_THAT(poisoned_[send.transfer], Is("ABORTED/POISONED", "gone"));
+  EXPECT_EQ(session.timelines().DefinedValue(0), 0u);
+  PostBatch late = Half(arena);
+  late.jobs[0].after = {SequenceOf(receive.transfer), 1};
+  ASSERT_THAT(jobs_.Post(session, std::move(late)).status, Is("OK"));
+  jobs_.Join();
+  EXPECT_THAT(ended_.back().status, Is("ABORTED/POISONED", "gone"));
+  PostBatch unknown = Half(arena);
+  unknown.jobs[0].after = {last + 1, 2};
+  EXPECT_THAT(Fields(jobs_.Post(session, std::move(unknown))),
+              ElementsAre("runs[0].after NOT_FOUND/TRANSFER_NOT_FOUND"));
+  EndTransfer(send);
+}
+
+class JobLimitsTest : public JobTableTest {
+ protected:
+  JobLimitsTest() : JobTableTest({.bytes = 32768, .flops = 100}) {}
+};
+
+TEST_F(JobLimitsTest, WhatAsksForMoreThanAJobMayHaveIsRefusedWithBothNumbers) {
+  EXPECT_THAT(Compile(kHalf).status, Is("OK"));
+  EXPECT_THAT(
+      Compile(std::string("program 1\nbuffer @x read_write 400 donated\n%x = input @x : f32[100]\n"
+                          "%y = add %x, %x\n%z = add %y, %x\nstore @x, %z\n"))
+          .status,
+      Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE", "200 flops, a job may have 100"));
+  EXPECT_THAT(Compile(std::string("program 1\nbuffer @x read 65536\nbuffer @y write 65536\n"
+                                  "%x = input @x : f32[128,128]\n"
+                                  "%t = transpose %x permutation=[1,0] \"turned\"\n"
+                                  "%u = reverse %t dimensions=[0]\n"
+                                  "%v = transpose %u permutation=[1,0]\nstore @y, %v\n"))
+                  .status,
+              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "32768"));
+}
+
+TEST(ProgramCache, ForgetsWhatWasNotUsedForLongest) {
+  ProgramCache cache;
+  const auto make = [](size_t number, size_t ops) {
+    auto program = std::make_shared<CompiledProgram>();
+    program->fingerprint = absl::StrCat(number);
+    program->ops = ops;
+    return program;
+  };
+  for (size_t i = 0; i < ProgramCache::kMostPrograms; ++i) cache.Add(make(i, 1));
+  EXPECT_NE(cache.Find("0"), nullptr);  // used
+  cache.Add(make(ProgramCache::kMostPrograms, 1));
+  EXPECT_NE(cache.Find("0"), nullptr);
+  EXPECT_EQ(cache.Find("1"), nullptr);
+  EXPECT_EQ(cache.programs().size(), ProgramCache::kMostPrograms);
+  cache.Add(make(5000, ProgramCache::kMostOps - 1));
+  EXPECT_EQ(cache.programs().size(), 2u);
+  EXPECT_NE(cache.Find("0"), nullptr);
+}
+
+TEST(Scratch, KeepsWhatIsSmallOnly) {
+  Scratch scratch;
+  ASSERT_THAT(scratch.Get(0), Is("OK"));
+  absl::StatusOr<absl::Span<std::byte>> memory = scratch.Get(Scratch::kKept + 1);
+  ASSERT_THAT(memory, Is("OK"));
+  memory->back() = std::byte{1};
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->data()) % 64, 0u);
+  scratch.Shrink();
+  EXPECT_EQ(scratch.bytes(), 0u);
+  ASSERT_THAT(scratch.Get(100), Is("OK"));
+  scratch.Shrink();
+  EXPECT_EQ(scratch.bytes(), 100u);
+  EXPECT_THAT(scratch.Get(uint64_t{1} << 62), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
+  EXPECT_EQ(scratch.bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace ferry::testing

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs by a real daemon: compiled and run by libferry and by ferryctl, refused, ended.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "ferry/program.hpp"
+#include "tests/support/fixtures.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr int64_t kElements = 1024;
+constexpr uint64_t kBytes = kElements * sizeof(float);
+
+float* Floats(const Arena& arena, uint64_t offset = 0) {
+  return reinterpret_cast<float*>(static_cast<char*>(arena.data()) + offset);
+}
+
+class ProgramTest : public ClusterTest {
+ protected:
+  void Open(const std::string& limits = "") {
+    ClusterOptions options;
+    options.nodes = 1;
+    options.limits = limits;
+    Start(options);
+    end_ = OpenEnd(0, 4 * kBytes);
+    for (int i = 0; i < kElements; ++i) Floats(end_.arena)[i] = static_cast<float>(i);
+  }
+  // y = 3 x, from `x` bytes into the arena to `y`.
+  static std::string Triple() {
+    ProgramBuilder builder;
+    const TensorType type{FERRY_F32, {kElements}};
+    const auto x = builder.Input("x", type);
+    builder.Store("y", builder.Multiply(x, builder.Splat(3, type)));
+    return builder.Text();
+  }
+  Program Compile(const std::string& text) {
+    return Must(Program::Compile(end_.session, end_.device, text));
+  }
+  ProgramRun RunAt(const Program& program, uint64_t x, uint64_t y) {
+    return program.Run({{"x", end_.arena.Range(x, kBytes)}, {"y", end_.arena.Range(y, kBytes)}});
+  }
+  void ExpectTripled(uint64_t y) {
+    for (int i = 0; i < kElements; ++i) {
+      ASSERT_EQ(Floats(end_.arena, y)[i], 3.0f * static_cast<float>(i)) << i;
+    }
+  }
+  // ferryctl's exit status; what it said in `output_`.
+  int Ferryctl(std::vector<std::string> arguments) {
+    SpawnOptions spawn;
+    spawn.arguments = {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir()};
+    spawn.arguments.insert(spawn.arguments.end(), arguments.begin(), arguments.end());
+    spawn.output = directory_ / "ferryctl.out";
+    const int status = Process(spawn).Wait().value_or(-1);
+    output_ = ReadFile(directory_ / "ferryctl.out");
+    return status;
+  }
+  void TearDown() override {
+    end_ = End();
+    ClusterTest::TearDown();
+  }
+
+  TemporaryDirectory directory_;
+  End end_;
+  std::string output_;
+};
+
+TEST_F(ProgramTest, IsCompiledOnceAndRunBySocketOrByCall) {
+  Open();
+  const Program program = Compile(Triple());
+  EXPECT_EQ(program.fingerprint().size(), 32u);
+  EXPECT_THAT(std::string(program.plan()), StartsWith("plan 1"));
+  ASSERT_EQ(program.buffers().size(), 2u);
+  EXPECT_EQ(program.buffers()[1].bytes, kBytes);
+  EXPECT_EQ(program.buffers()[1].access, FERRY_WRITE);
+  EXPECT_EQ(Compile(Triple()).fingerprint(), program.fingerprint());
+  Batch batch = Must(RunPrograms(end_.session, end_.device, {RunAt(program, 0, kBytes)}));
+  ASSERT_THAT(batch.Wait(kSoon), IsOk());
+  ExpectTripled(kBytes);
+
+  Session unary = nodes().Open(0, "unary", FERRY_POST_BY_UNARY);
+  Arena arena = Must(unary.CreateArena(end_.device, 2 * kBytes));
+  Floats(arena)[7] = 5;
+  const Program own = Must(Program::Compile(unary, end_.device, Triple()));
+  Batch by_call = Must(RunPrograms(
+      unary, end_.device,
+      {own.Run({{"x", arena.Range(0, kBytes), FERRY_F32}, {"y", arena.Range(kBytes, kBytes)}})}));
+  ASSERT_THAT(by_call.Wait(kSoon), IsOk());
+  EXPECT_EQ(Floats(arena, kBytes)[7], 15);
+}
+
+TEST_F(ProgramTest, EveryProblemIsTold) {
+  Open("job_flops: 2000");
+  const auto bad =
+      Program::Compile(end_.session, end_.device, "program 1\n%a = wrong\n%b = add %c\n");
+  EXPECT_THAT(bad, Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("2 problems: text:2:")));
+  ASSERT_EQ(bad.status().violations().size(), 2u);
+  EXPECT_THAT(std::string(bad.status().violations()[1].field), StartsWith("text:3:"));
+  EXPECT_THAT(Program::Compile(end_.session, end_.device,
+                               "program 1\n%x = recv device=1 key=\"k\" : "
+                               "f32[4]\nkeep %x\n"),
+              Is("UNIMPLEMENTED/FIELD_INVALID", HasSubstr("recv")));
+  EXPECT_THAT(Program::Compile(end_.session, 77, Triple()), Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
+  ProgramBuilder costly;
+  const TensorType type{FERRY_F32, {kElements}};
+  const auto x = costly.Input("x", type);
+  costly.Store("y", costly.Add(costly.Multiply(x, x), x));
+  EXPECT_THAT(Program::Compile(end_.session, end_.device, costly.Text()),
+              Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE", HasSubstr("2048 flops")));
+
+  const Program program = Compile(Triple());
+  const auto refused = RunPrograms(end_.session, end_.device,
+                                   {RunAt(program, 0, kBytes), RunAt(program, kBytes, 0),
+                                    program.Run({{"z", end_.arena.Range(0, kBytes)}})});
+  EXPECT_THAT(refused, Is("INVALID_ARGUMENT/FIELD_INVALID"));
+  EXPECT_EQ(refused.status().violations().size(), 5u);
+  Session other = nodes().Open(0, "other");
+  EXPECT_THAT(RunPrograms(other, end_.device, {RunAt(program, 0, kBytes)}),
+              Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("another session")));
+}
+
+TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer) {
+  Open();
+  const Program program = Compile(Triple());
+  ProgramRun run = RunAt(program, 0, kBytes);
+  run.defined_at = Transfer::DefinedAt{3, 1};
+  Batch waits = Must(RunPrograms(end_.session, end_.device, {run}));
+  EXPECT_FALSE(waits.over());
+  EXPECT_THAT(end_.arena.Release(), Is("FAILED_PRECONDITION/FIELD_INVALID"));
+  ASSERT_EQ(Ferryctl({"program", "list"}), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("its data: 'defined' counter 3"));
+  end_.session.Define(3, 1);
+  ASSERT_THAT(waits.Wait(kSoon), IsOk());
+  ExpectTripled(kBytes);
+
+  run.defined_at = Transfer::DefinedAt{3, 2};
+  Batch cancelled = Must(RunPrograms(end_.session, end_.device, {run}));
+  ASSERT_THAT(cancelled.Cancel(), IsOk());
+  EXPECT_THAT(cancelled.Wait(kSoon), Is("CANCELLED/CANCELLED"));
+  Batch poisoned = Must(RunPrograms(end_.session, end_.device, {run}));
+  ASSERT_THAT(poisoned.Poison("no data"), IsOk());
+  EXPECT_THAT(poisoned.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("no data")));
+  run.deadline = std::chrono::milliseconds(1);
+  Batch late = Must(RunPrograms(end_.session, end_.device, {run}));
+  EXPECT_THAT(late.Wait(kSoon), Is("DEADLINE_EXCEEDED/NOT_READY", HasSubstr("its data")));
+}
+
+TEST_F(ProgramTest, AManyJobBatchIsAllOrNothingAndEndsInOrder) {
+  Open();
+  const Program program = Compile(
+      "program 1\nbuffer @n read_write 4\n%one = constant splat=1 : i32[]\naccumulate @n, %one\n");
+  const uint64_t base = 2 * kBytes;
+  auto* counts = reinterpret_cast<int32_t*>(Floats(end_.arena, base));
+  std::vector<ProgramRun> runs;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    runs.push_back(program.Run({{"n", end_.arena.Range(base + 4 * i, 4)}}));
+  }
+  PostOptions options;
+  options.over_timeline = 9;
+  options.request_id = "all of them";
+  Batch batch = Must(RunPrograms(end_.session, end_.device, runs, options));
+  Batch again = Must(RunPrograms(end_.session, end_.device, runs, options));
+  EXPECT_EQ(again.first_id(), batch.first_id());
+  ASSERT_THAT(batch.Wait(kSoon), IsOk());
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(counts[i], 1) << i;
+  EXPECT_EQ(end_.session.OverValue(9), batch.first_value() + 999);
+}
+
+TEST_F(ProgramTest, ADaemonThatComesBackIsToldTheProgramAgain) {
+  Open();
+  const Program program = Compile(Triple());
+  node(0).Kill();
+  ASSERT_TRUE(node(0).Start());
+  ASSERT_THAT(end_.session.WaitAttached(kSoon), IsOk());
+  Batch batch = Must(RunPrograms(end_.session, end_.device, {RunAt(program, 0, kBytes)}));
+  ASSERT_THAT(batch.Wait(kSoon), IsOk());
+  ExpectTripled(kBytes);
+}
+
+TEST_F(ProgramTest, FerryctlRunsTheFilesOfTheDocumentation) {
+  Open();
+  const std::string docs = FERRY_SOURCE "/docs/programs/";
+  std::string x(kBytes, '\0');
+  for (int i = 0; i < kElements; ++i) {
+    const float value = std::sin(static_cast<float>(i));
+    std::memcpy(&x[sizeof(float) * i], &value, sizeof(value));
+  }
+  WriteFile(directory_ / "x", x);
+  WriteFile(directory_ / "sum", std::string(kBytes, '\0'));
+  const auto bind = [&](const std::string& name, const std::string& file) {
+    return absl::StrCat(name, "=", directory_ / file);
+  };
+  for (const std::string by : {"here", "daemon"}) {
+    const auto run = [&](const std::string& program, std::vector<std::string> bindings) {
+      std::vector<std::string> arguments = {"program", "run", docs + program};
+      for (std::string& binding : bindings) {
+        arguments.push_back("--bind");
+        arguments.push_back(std::move(binding));
+      }
+      if (by == "daemon") arguments.push_back("--daemon");
+      EXPECT_EQ(Ferryctl(arguments), 0) << program << " " << by << ": " << output_;
+    };
+    run("scale.program", {bind("x", "x"), bind("y", "y." + by)});
+    run("quantise.program",
+        {bind("grad", "x"), bind("elements", "e." + by), bind("scales", "s." + by)});
+    WriteFile(directory_ / ("sum." + by), std::string(kBytes, '\0'));
+    run("accumulate.program",
+        {bind("elements", "e." + by), bind("scales", "s." + by), bind("sum", "sum." + by)});
+  }
+  for (const char* file : {"y.", "e.", "s.", "sum."}) {
+    const std::string here = ReadFile(directory_ / (std::string(file) + "here"));
+    EXPECT_FALSE(here.empty());
+    EXPECT_EQ(here, ReadFile(directory_ / (std::string(file) + "daemon"))) << file;
+  }
+  const std::string sum = ReadFile(directory_ / "sum.daemon");
+  for (int i = 0; i < kElements; ++i) {
+    float got, sent;
+    std::memcpy(&got, &sum[sizeof(float) * i], sizeof(got));
+    std::memcpy(&sent, &x[sizeof(float) * i], sizeof(sent));
+    ASSERT_NEAR(got, sent / 8, 1.0 / 8 / 16) << i;  // 3 bits behind the point
+  }
+  ASSERT_EQ(Ferryctl({"program", "list"}), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("3 programs"));
+  EXPECT_NE(Ferryctl({"program", "run", docs + "scale.program", "--daemon"}), 0);
+  EXPECT_THAT(output_, HasSubstr("@x of 4096 bytes is not bound"));
+}
+
+}  // namespace
+}  // namespace ferry::testing

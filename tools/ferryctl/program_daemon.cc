@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs by the daemon: run over files, and listed.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/client.h"
+#include "tools/ferryctl/format.h"
+#include "tools/ferryctl/program_list.h"
+#include "tools/ferryctl/program_run.h"
+
+namespace ferry::tools {
+namespace {
+
+struct FreeProgram {
+  void operator()(ferry_program* program) const { ferry_program_free(program); }
+};
+
+std::vector<compute::Buffer> BuffersOf(const ferry_program* program) {
+  std::vector<compute::Buffer> buffers;
+  for (size_t i = 0; i < ferry_program_buffers(program); ++i) {
+    const ferry_program_buffer buffer = ferry_program_buffer_at(program, i);
+    const compute::Access access = buffer.access == FERRY_READ    ? compute::Access::kRead
+                                   : buffer.access == FERRY_WRITE ? compute::Access::kWrite
+                                                                  : compute::Access::kReadWrite;
+    buffers.push_back({buffer.name, access, buffer.bytes, buffer.donated != 0});
+  }
+  return buffers;
+}
+
+// A buffer that is sent or received.
+struct Move {
+  std::string buffer;
+  uint64_t device = 0;
+  std::string key;
+};
+
+absl::StatusOr<std::vector<Move>> MovesOf(const char* flag, const std::vector<std::string>& texts) {
+  std::vector<Move> moves;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    const size_t colon = text.find(':', equals == std::string::npos ? 0 : equals);
+    Move move;
+    if (equals == std::string::npos || colon == std::string::npos ||
+        !absl::SimpleAtoi(text.substr(equals + 1, colon - equals - 1), &move.device)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   absl::StrCat(flag, " ", text, " is not NAME=DEVICE:KEY"));
+    }
+    move.buffer = text.substr(0, equals);
+    move.key = text.substr(colon + 1);
+    moves.push_back(std::move(move));
+  }
+  return moves;
+}
+
+// What 'defined' counter 0 is when the job has made what is sent.
+constexpr uint64_t kMade = 1;
+
+// Null if there are none.
+absl::StatusOr<BatchPtr> PostMoves(ferry_session* session, uint64_t device, End end,
+                                   const std::vector<Move>& moves,
+                                   const std::vector<ferry_binding>& bound) {
+  if (moves.empty()) return BatchPtr();
+  std::vector<ferry_transfer> transfers;
+  for (const Move& move : moves) {
+    const auto binding = std::find_if(bound.begin(), bound.end(), [&](const ferry_binding& one) {
+      return one.name == move.buffer;
+    });
+    ferry_transfer transfer = {};
+    transfer.remote_device = move.device;
+    transfer.key = move.key.data();
+    transfer.key_bytes = move.key.size();
+    transfer.ranges = &binding->range;
+    transfer.range_count = 1;
+    transfer.has_defined_at = end == End::kSend ? 1 : 0;
+    transfer.defined_value = kMade;
+    transfers.push_back(transfer);
+  }
+  ferry_batch* batch = nullptr;
+  const auto post = end == End::kSend ? ferry_cross_host_send : ferry_cross_host_receive;
+  RETURN_IF_ERROR(
+      FromFerry(post(session, device, transfers.data(), transfers.size(), nullptr, &batch)));
+  return BatchPtr(batch);
+}
+
+// Enough to tell programs apart.
+std::string ShortName(const std::string& fingerprint) {
+  return absl::BytesToHexString(fingerprint.substr(0, 8));
+}
+
+}  // namespace
+
+absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) {
+  ASSIGN_OR_RETURN(const std::vector<Move> sends, MovesOf("--send", given.sends));
+  ASSIGN_OR_RETURN(const std::vector<Move> receives, MovesOf("--recv", given.receives));
+  SessionOptions options;
+  options.client_dir = globals.ClientDir();
+  options.name = "ferryctl-program";
+  if (globals.timeout) options.timeout = *globals.timeout;
+  ASSIGN_OR_RETURN(const SessionPtr session, OpenSession(options));
+  ASSIGN_OR_RETURN(const uint64_t own, OwnDevice(session.get(), given.device));
+  ferry_program* compiled = nullptr;
+  RETURN_IF_ERROR(FromFerry(
+      ferry_program_compile(session.get(), own, given.text.data(), given.text.size(), &compiled)));
+  const std::unique_ptr<ferry_program, FreeProgram> program(compiled);
+  const std::vector<compute::Buffer> buffers = BuffersOf(program.get());
+  std::set<std::string> moved;
+  for (const auto* moves : {&sends, &receives}) {
+    for (const Move& move : *moves) {
+      const bool known =
+          std::any_of(buffers.begin(), buffers.end(),
+                      [&](const compute::Buffer& buffer) { return buffer.name == move.buffer; });
+      if (known && moved.insert(move.buffer).second) continue;
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   absl::StrCat("run a program: it has no buffer @", move.buffer,
+                                ", or it is sent and received"));
+    }
+  }
+  ArenaPtr arena;
+  return RunOverFiles(
+      buffers, given.bindings, moved,
+      [&](uint64_t bytes) -> absl::StatusOr<std::byte*> {
+        ASSIGN_OR_RETURN(arena, CreateArena(session.get(), own, std::max<uint64_t>(bytes, 1)));
+        return DataOf(arena);
+      },
+      [&](const std::vector<absl::Span<std::byte>>& spans) -> absl::Status {
+        std::vector<ferry_binding> bound;
+        for (size_t i = 0; i < spans.size(); ++i) {
+          const auto offset = static_cast<uint64_t>(spans[i].data() - DataOf(arena));
+          bound.push_back({buffers[i].name.c_str(), {arena.get(), offset, spans[i].size()}, 0});
+        }
+        ASSIGN_OR_RETURN(const BatchPtr sent,
+                         PostMoves(session.get(), own, End::kSend, sends, bound));
+        ASSIGN_OR_RETURN(const BatchPtr received,
+                         PostMoves(session.get(), own, End::kReceive, receives, bound));
+        ferry_run run = {};
+        run.program = program.get();
+        run.bindings = bound.data();
+        run.binding_count = bound.size();
+        run.after = received.get();
+        run.feeds = sent.get();
+        run.defines_value = sent != nullptr ? kMade : 0;
+        ferry_batch* posted = nullptr;
+        RETURN_IF_ERROR(
+            FromFerry(ferry_run_programs(session.get(), own, &run, 1, nullptr, &posted)));
+        const BatchPtr job(posted);
+        const absl::Duration patience = globals.timeout.value_or(absl::InfiniteDuration());
+        RETURN_IF_ERROR(Wait(job, patience));
+        return sent != nullptr ? Wait(sent, patience) : absl::OkStatus();
+      });
+}
+
+absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
+  namespace admin = ferry::admin::v1;
+  constexpr auto kRight = Table::Align::kRight;
+  ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+  admin::ListJobsResponse response;
+  RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+    return stub.ListJobs(context, admin::ListJobsRequest(), &response);
+  }));
+  if (globals.json) return absl::StrCat(MessageJson(response), "\n");
+  Table programs(
+      {{"PROGRAM"}, {"OPS", kRight}, {"BUFFERS", kRight}, {"SCRATCH", kRight}, {"FLOPS", kRight}});
+  for (const admin::ProgramRow& row : response.programs()) {
+    programs.AddRow({ShortName(row.fingerprint()), HumanCount(row.ops()), HumanSize(row.bytes()),
+                     HumanSize(row.scratch_bytes()), HumanCount(row.flops())});
+  }
+  Table jobs({{"SESSION", kRight},
+              {"JOB", kRight},
+              {"DEVICE", kRight},
+              {"PROGRAM"},
+              {"BUFFERS", kRight},
+              {"SCRATCH", kRight},
+              {"STATE"},
+              {"AGE", kRight},
+              {"WAITS FOR"}});
+  for (const admin::JobRow& row : response.jobs()) {
+    const absl::Duration age =
+        absl::Seconds(row.age().seconds()) + absl::Nanoseconds(row.age().nanos());
+    jobs.AddRow({absl::StrCat(row.session_id()), absl::StrCat(row.job_id()),
+                 absl::StrCat(row.global_device_id()), ShortName(row.fingerprint()),
+                 HumanSize(row.bytes()), HumanSize(row.scratch_bytes()), row.state(),
+                 HumanDuration(age), Printable(row.waits_for())});
+  }
+  return absl::StrCat(response.total_programs(), " programs\n", programs.ToString(), "\n",
+                      response.total_jobs(), " jobs\n", jobs.ToString());
+}
+
+}  // namespace ferry::tools
