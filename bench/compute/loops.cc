@@ -5,8 +5,7 @@
 #include <cmath>
 
 #if defined(__x86_64__) && !defined(__clang__)
-#define FERRY_WIDEST \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define FERRY_WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FERRY_WIDEST
 #endif

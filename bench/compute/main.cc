@@ -252,7 +252,7 @@ int Main(size_t threads) {
               "ratio", "target");
   Chains(bench, uint64_t{64} << 20, threads, 1, false);
   Chains(bench, uint64_t{64} << 10, 1, 2000, false);
-  Chains(bench, uint64_t{64} << 20, threads, 1, true);
+  Chains(bench, uint64_t{16} << 20, threads, 1, true);
   Dots(bench, "f32", threads, 2);
   Dots(bench, "bf16", threads, 2);
   Blocks(bench, uint64_t{16} << 20, threads, 2);
