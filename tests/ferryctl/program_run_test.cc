@@ -40,7 +40,7 @@ class ProgramRunTest : public ::testing::Test {
   }
   std::string Bound(const std::string& name) const { return name + "=" + Path(name); }
   void ExpectInvalid(const std::vector<std::string>& bindings, const std::string& text) const {
-    const absl::Status status = RunProgram(program_, bindings);
+    const absl::Status status = RunProgram(program_, bindings, 1);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
     EXPECT_FALSE(std::filesystem::exists(Path("y")));
@@ -51,7 +51,7 @@ class ProgramRunTest : public ::testing::Test {
 };
 
 TEST_F(ProgramRunTest, ReadsAndWritesFiles) {
-  const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")});
+  const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")}, 1);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(Get("y"), std::string("\0\0\376\375\374\373\0\0", 8));
   EXPECT_EQ(Get("sum"), std::string("\2\3\4\5", 4));
@@ -69,7 +69,7 @@ TEST_F(ProgramRunTest, SaysWhatIsWrongWithBindings) {
 
 TEST_F(ProgramRunTest, FilesThatAreNotThereAreNamed) {
   std::filesystem::remove(Path("sum"));
-  const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")});
+  const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")}, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_NE(status.message().find(Path("sum")), absl::string_view::npos) << status;
 }
