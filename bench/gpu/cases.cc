@@ -16,6 +16,7 @@
 #include "bench/cases.h"
 #include "bench/echo.h"
 #include "bench/gpu/bare_program.h"
+#include "bench/gpu/case_watch.h"
 #include "bench/gpu/load.h"
 #include "bench/gpu/memory.h"
 #include "bench/gpu/nccl_copy.h"
@@ -38,6 +39,7 @@ class Bench {
 
   absl::Status Run(Report& report) {
     for (const std::string& name : settings_.cases) {
+      const CaseWatch watch(Named(name));
       RETURN_IF_ERROR(RunCase(name, report));
     }
     return absl::OkStatus();
