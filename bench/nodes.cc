@@ -119,6 +119,7 @@ absl::StatusOr<tools::ChildProcess> Nodes::Spawn(int node) const {
 }
 
 absl::Status Nodes::Restart(int node) {
+  daemons_[node].Wait();  // until it is gone it has its GPUs' locks
   ASSIGN_OR_RETURN(daemons_[node], Spawn(node));
   return absl::OkStatus();
 }

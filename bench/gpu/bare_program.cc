@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -35,10 +36,12 @@ absl::StatusOr<BareProgram> BareProgram::Start(const std::string& self, int devi
   ASSIGN_OR_RETURN(tools::ChildProcess process, tools::ChildProcess::Spawn(options));
   theirs.Reset();
   BareProgram program(std::move(process), std::move(ours));
+  const timeval patience = {60, 0};
+  setsockopt(program.socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   Times times;
   if (recv(program.socket_.get(), &times, sizeof(times), 0) != sizeof(times)) {
     return Error(absl::StatusCode::kInternal, Reason::kInternal,
-                 "a bare program opened no context of a GPU");
+                 "a bare program opened no context of a GPU in 60 s");
   }
   program.init_ = absl::Nanoseconds(times.init_ns);
   program.context_ = absl::Nanoseconds(times.context_ns);

@@ -15,6 +15,7 @@
 #include "bench/echo.h"
 #include "bench/gpu/bare_program.h"
 #include "bench/gpu/case_nccl.h"
+#include "bench/gpu/case_watch.h"
 #include "bench/gpu/load.h"
 #include "bench/gpu/memory.h"
 #include "bench/gpu/peer_copy.h"
@@ -36,6 +37,7 @@ class Bench {
 
   absl::Status Run(Report& report) {
     for (const std::string& name : settings_.cases) {
+      const CaseWatch watch(Named(name));
       RETURN_IF_ERROR(RunCase(name, report));
     }
     return absl::OkStatus();

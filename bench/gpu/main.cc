@@ -49,7 +49,6 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
   };
   for (const auto& [name, route, ucx, gpus] : kRoutes) {
     if (absl::c_count(settings.routes, name) == 0) continue;
-    std::fprintf(stderr, "measuring %s\n", name);
     ASSIGN_OR_RETURN(settings.free_before, FreeBytes(*driver, kDestinationGpu));
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
     RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, route, report));

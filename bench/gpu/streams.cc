@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,9 @@
 
 namespace ferry::bench {
 namespace {
+
+// For what takes milliseconds.
+constexpr std::chrono::seconds kPatience{20};
 
 absl::Status Good(const Status& status) {
   return status.ok() ? absl::OkStatus()
@@ -109,18 +113,25 @@ absl::StatusOr<absl::Duration> KillUnderStreams(const testing::GpuDriver& driver
   const int64_t start = tools::MonotonicNanoseconds();
   kill(nodes.pid(node), SIGKILL);
   for (CUstream stream : streams) {
-    RETURN_IF_ERROR(FromCuda(driver, driver.cuStreamSynchronize(stream), "await a stream"));
+    CUresult result;
+    while ((result = driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY) {
+      if (tools::MonotonicNanoseconds() - start > std::chrono::nanoseconds(kPatience).count()) {
+        return Error(absl::StatusCode::kDeadlineExceeded, Reason::kInternal,
+                     "a stream still waits for a transfer of a daemon that was killed");
+      }
+    }
+    RETURN_IF_ERROR(FromCuda(driver, result, "await a stream"));
   }
   const absl::Duration took = absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
   for (Batch& batch : batches) {
-    if (batch.Wait().reason() != "DAEMON_LOST") {
+    if (batch.Wait(kPatience).reason() != "DAEMON_LOST") {
       return Error(absl::StatusCode::kInternal, Reason::kInternal,
                    "a transfer of a daemon that was killed does not say so");
     }
   }
   for (CUstream stream : streams) driver.cuStreamDestroy(stream);
   RETURN_IF_ERROR(nodes.Restart(node));
-  RETURN_IF_ERROR(Good(session.WaitAttached()));
+  RETURN_IF_ERROR(Annotate(Good(session.WaitAttached(kPatience)), "attach to the next daemon"));
   return took;
 }
 
