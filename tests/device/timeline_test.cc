@@ -200,6 +200,17 @@ TEST(TimelinePages, DefinedWordIsTheClients) {
 
 UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
+TEST(TimelinePages, TheDaemonDefinesAsTheClientWouldAndRings) {
+  auto pages = *TimelinePages::Create();
+  Client client(*pages);
+  pages->Define(5, 42);
+  EXPECT_EQ(client->defined[5].value, 42u);
+  uint64_t rung = 0;
+  EXPECT_EQ(read(pages->doorbell(), &rung, sizeof(rung)), static_cast<ssize_t>(sizeof(rung)));
+  pages->Define(5, 41);  // smaller: ignored
+  EXPECT_EQ(pages->DefinedValue(5), 42u);
+}
+
 TEST(TimelinePages, AnotherDaemonGoesOnWithThePagesOfOneThatIsGone) {
   auto gone = testing::MakePages();
   const Client client(*gone);
