@@ -110,6 +110,7 @@ class MultiGpuCrossedNcclTest : public MultiGpuNcclTest {
     }
   }
 };
+
 TEST_F(MultiGpuCrossedNcclTest, PairsOfThreeDaemons) {
   if (!StartDaemons(3)) return;
   std::vector<End> ends = OpenAll(3);
