@@ -2,6 +2,8 @@
 // This file includes itself once a target of Highway's dispatch.
 #include "compute/host/chain.h"
 
+#include <cstring>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compute/host/chain.cc"
 // Three levels of x86 are enough; vectors without a size cannot be held in variables as here.
@@ -29,16 +31,43 @@ struct Chain {
   static HWY_INLINE V Widen(hn::Vec<D16> codes) {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, codes)));
   }
+  // Buffers begin where clients like, and a single lane is moved as a scalar, which has to be
+  // aligned.
+  template <typename T>
+  static HWY_INLINE T ScalarAt(const std::byte* at) {
+    T value;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+  template <typename DT>
+  static HWY_INLINE hn::Vec<DT> LoadAt(DT tag, const std::byte* from, size_t index) {
+    using T = hn::TFromD<DT>;
+    if constexpr (hn::MaxLanes(DT()) == 1) {
+      return hn::Set(tag, ScalarAt<T>(from + index * sizeof(T)));
+    } else {
+      return hn::LoadU(tag, reinterpret_cast<const T*>(from + index * sizeof(T)));
+    }
+  }
+  template <typename DT>
+  static HWY_INLINE void StoreAt(DT tag, hn::Vec<DT> v, std::byte* to, size_t index) {
+    using T = hn::TFromD<DT>;
+    if constexpr (hn::MaxLanes(DT()) == 1) {
+      const T value = hn::GetLane(v);
+      std::memcpy(to + index * sizeof(T), &value, sizeof(value));
+    } else {
+      hn::StoreU(v, tag, reinterpret_cast<T*>(to + index * sizeof(T)));
+    }
+  }
   template <ChainForm form>
   static HWY_INLINE V Get(const std::byte* operand, size_t index) {
     if constexpr (form == ChainForm::kF32) {
-      return hn::LoadU(d, reinterpret_cast<const float*>(operand) + index);
+      return LoadAt(d, operand, index);
     } else if constexpr (form == ChainForm::kBF16) {
-      return Widen(hn::LoadU(d16, reinterpret_cast<const uint16_t*>(operand) + index));
+      return Widen(LoadAt(d16, operand, index));
     } else if constexpr (form == ChainForm::kSameF32) {
-      return hn::Set(d, *reinterpret_cast<const float*>(operand));
+      return hn::Set(d, ScalarAt<float>(operand));
     } else {
-      return Widen(hn::Set(d16, *reinterpret_cast<const uint16_t*>(operand)));
+      return Widen(hn::Set(d16, ScalarAt<uint16_t>(operand)));
     }
   }
   // The code of the nearest bf16, ties to even, in the upper half; below it anything.
@@ -52,13 +81,11 @@ struct Chain {
   static HWY_INLINE V Rounded(V v) {
     return hn::BitCast(d, hn::And(Nearest(v), hn::Set(d32, 0xFFFF0000)));
   }
-  static HWY_INLINE void PutF32(V v, std::byte* out, size_t index) {
-    hn::StoreU(v, d, reinterpret_cast<float*>(out) + index);
-  }
+  static HWY_INLINE void PutF32(V v, std::byte* out, size_t index) { StoreAt(d, v, out, index); }
   static HWY_INLINE void PutBF16(V v, std::byte* out, size_t index) {
     const hn::RebindToSigned<D> di;
     const auto codes = hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(Nearest(v))));
-    hn::StoreU(codes, d16, reinterpret_cast<uint16_t*>(out) + index);
+    StoreAt(d16, codes, out, index);
   }
   template <bool maximum>
   static HWY_INLINE V Largest(V a, V b) {

@@ -263,9 +263,14 @@ class Runner {
     return global;
   }
 
+  // Buffers begin where clients like.
+  static bool HoldsFloats(DType type, const std::byte* memory) {
+    return type == DType::kF32 && reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
+  }
+
   // What is computed in f32 is made so first.
   const std::byte* Floats(DType from, const std::byte* in, TileKernel kernel, std::byte* space) {
-    if (from == DType::kF32) return in;
+    if (HoldsFloats(from, in)) return in;
     ConvertTile(from, in, DType::kF32, space, {}, kernel);
     return space;
   }
@@ -292,10 +297,10 @@ class Runner {
       Pack(in, full_, other_);
       elements = other_;
     }
-    std::byte* floats = op.type == DType::kF32 ? out : spare_;
+    std::byte* floats = HoldsFloats(op.type, out) ? out : spare_;
     DequantizeBlocks(op.format, elements, scales_, columns, rows_, columns_,
                      reinterpret_cast<float*>(floats), GlobalOf(global));
-    if (op.type != DType::kF32) ConvertTile(DType::kF32, floats, op.type, out, {}, op.kernel);
+    if (floats != out) ConvertTile(DType::kF32, floats, op.type, out, {}, op.kernel);
   }
 
   const TileGroup& group_;

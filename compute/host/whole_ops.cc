@@ -31,7 +31,9 @@ void RunMove(const WholeOp& op, const std::vector<const std::byte*>& in, std::by
   const auto ints = [&](A attribute) { return op.node.attributes.Ints(attribute); };
   View source = LinearView(from.dims);
   View target = LinearView(to.dims);
-  if (from.dtype == DType::kF4E2M1FN) std::memset(out, 0, *BytesOf(to));  // a half byte too many
+  if (from.dtype == DType::kF4E2M1FN && *BytesOf(to) > 0) {
+    std::memset(out, 0, *BytesOf(to));  // a half byte too many
+  }
   switch (op.node.op) {
     case Op::kDynamicSlice:
       for (size_t d = 0; d < from.dims.size(); ++d) {
