@@ -122,7 +122,7 @@ TEST_F(MultiGpuCrossedNcclTest, PairsOfFourDaemonsWithRoomForTwoCommunicators) {
   ClusterOptions options;
   // Each GPU has three cliques.
   const uint64_t limit = fake() ? 20 << 20 : 300 << 20;
-  options.limits = absl::StrCat("comm_bytes_per_gpu: ", limit);
+  options.limits = absl::StrCat("comm_bytes_per_gpu: ", limit, "B");
   if (!StartDaemons(4, options)) return;
   std::vector<End> ends = OpenAll(4);
   for (int round = 0; round < 3; ++round) {
