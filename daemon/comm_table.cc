@@ -56,7 +56,7 @@ void CommTable::Open(CommunicatorOpen order) {
 }
 
 void CommTable::OpenWaiting() {
-  for (const CommCache::Id id : cache_.TakeToOpen()) StartOpener(entries_.at(id));
+  for (const CommCache::Id id : cache_.TakeToOpen(control_.Now())) StartOpener(entries_.at(id));
 }
 
 void CommTable::StartOpener(Entry& entry) {
@@ -105,10 +105,10 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
   entry.opening = false;
   if (entry.ended) return GoOn(entry);
   if (opened.ok()) {
-    cache_.OnOpened(control_.Now(), id, opened->bytes, opened->took);
+    const uint64_t bytes = cache_.OnOpened(control_.Now(), id, opened->bytes, opened->took);
     next_look_ = absl::InfinitePast();
     FERRY_LOG(info, "comm.open", LogFields("device", entry.device->id), "{}: {} bytes, took {}",
-              NameOf(entry), opened->bytes, absl::FormatDuration(opened->took));
+              NameOf(entry), bytes, absl::FormatDuration(opened->took));
     return hooks_.opened(entry.clique, entry.attempt);
   }
   entry.communicator->End();
@@ -213,7 +213,7 @@ absl::Time CommTable::OnTime(absl::Time now) {
   if (now < next_look_) return next_look_;
   OpenWaiting();
   for (const auto& [clique, busy] : cache_.TakeToEvict(now)) hooks_.evict(clique, busy);
-  next_look_ = cache_.NextEviction();
+  next_look_ = cache_.NextLook();
   for (const auto& [id, entry] : entries_) {
     if (entry.give_up <= now) GiveUp(NameOf(entry));
     next_look_ = std::min(next_look_, entry.give_up);

@@ -120,12 +120,17 @@ TEST_F(MultiGpuCrossedNcclTest, PairsOfThreeDaemons) {
 
 TEST_F(MultiGpuCrossedNcclTest, PairsOfFourDaemonsWithRoomForTwoCommunicators) {
   ClusterOptions options;
-  // Each GPU has three cliques, which take turns. How many are open at a time is not sure: where
-  // several are opened at once, what went of the GPU's memory may be another's.
+  // Each GPU has three cliques, which take turns.
   options.limits = fake() ? "comm_bytes_per_gpu: 20MiB" : "comm_bytes_per_gpu: 300MiB";
   if (!StartDaemons(4, options)) return;
   std::vector<End> ends = OpenAll(4);
-  for (int round = 0; round < 3; ++round) ASSERT_NO_FATAL_FAILURE(Exchange(ends, 10 * round));
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_NO_FATAL_FAILURE(Exchange(ends, 10 * round));
+    // Idle ones go until two are left.
+    for (size_t i = 0; i < 4; ++i) {
+      ASSERT_TRUE(Await([&] { return node(i).admin().CountComms("open") <= 2; }));
+    }
+  }
 }
 
 TEST_F(MultiGpuNcclTest, OperatorsWarmEvictAndAbort) {

@@ -104,7 +104,7 @@ TEST_F(CommCacheTest, BeyondItsBytesTheLeastRecentlyUsedIdleOneGoes) {
   EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(6)));
   EXPECT_TRUE(cache_.beyond());
   EXPECT_THAT(Evict(now_), IsEmpty());  // it was asked for
-  EXPECT_LE(cache_.NextEviction(), now_ + absl::Milliseconds(100));
+  EXPECT_LE(cache_.NextLook(), now_ + absl::Milliseconds(100));
   EXPECT_THAT(Evict(now_ + absl::Milliseconds(100)), ElementsAre(CliqueTo(6)));
   cache_.OnEnding(b, "");
   cache_.OnGone(b);
@@ -123,23 +123,80 @@ TEST_F(CommCacheTest, OneThatIsBeingOpenedCounts) {
 
 TEST_F(CommCacheTest, WhatHasNoRoomWaitsItsTurn) {
   const CommCache::Id first = Open(4);
-  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(first));  // whatever it takes
-  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(first));  // whatever it takes
+  EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());
   cache_.OnOpened(now_, first, 40, absl::Milliseconds(60));
   const CommCache::Id a = Open(5), b = Open(6), c = Open(7);
-  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(a));
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(a));
   EXPECT_EQ(cache_.List().at(2).state, CommState::kWaiting);
   cache_.OnOpened(now_, a, 40, absl::Milliseconds(60));
-  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());
+  EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());
   EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(4)));  // though the others are not used either
   cache_.OnEnding(first, "");
-  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());  // its memory is not back
+  EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());  // its memory is not back
   EXPECT_THAT(Evict(now_ + absl::Milliseconds(200)), IsEmpty());
   cache_.OnGone(first);
-  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(b));
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(b));
   cache_.OnEnding(b, "it could not be opened");
   cache_.OnGone(b);
-  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(c));
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(c));
+}
+
+TEST_F(CommCacheTest, TheFirstOneOpensAlone) {
+  const CommCache::Id first = Open(4), second = Open(5);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(first));
+  EXPECT_EQ(cache_.NextLook(), now_ + CommCache::kAlone);
+  Later();
+  EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());
+  EXPECT_EQ(cache_.OnOpened(now_, first, 40, absl::Milliseconds(60)), 40u);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(second));
+}
+
+TEST_F(CommCacheTest, AFirstOneThatHangsHoldsTheOthersForASecond) {
+  const CommCache::Id first = Open(4), second = Open(5), third = Open(6);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(first));
+  now_ += CommCache::kAlone;
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(second));
+  now_ += CommCache::kAlone;
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(third));
+  // Until one was alone there is nothing better than what went beside the others.
+  EXPECT_EQ(cache_.OnOpened(now_, second, 80, absl::Milliseconds(60)), 80u);
+  EXPECT_EQ(cache_.OnOpened(now_, third, 60, absl::Milliseconds(60)), 60u);
+}
+
+TEST_F(CommCacheTest, OneThatOthersDisturbTakesWhatTheLastSureOneTook) {
+  const auto taken = [&](CommCache::Id id, uint64_t went) {
+    Later();
+    return cache_.OnOpened(now_, id, went, absl::Milliseconds(60));
+  };
+  const CommCache::Id first = Open(4);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(first));
+  EXPECT_EQ(taken(first, 20), 20u);
+  // Two at a time.
+  const CommCache::Id a = Open(5), b = Open(6);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(a, b));
+  EXPECT_EQ(taken(a, 40), 20u);
+  EXPECT_EQ(taken(b, 0), 20u);
+  EXPECT_EQ(cache_.BytesOf(GlobalDeviceId(0)), 60u);
+  // One that comes while another goes, and one that goes while another comes.
+  cache_.OnEnding(a, "");
+  const CommCache::Id c = Open(7);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(c));
+  cache_.OnGone(a);
+  EXPECT_EQ(taken(c, 0), 20u);
+  const CommCache::Id d = Open(8);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(d));
+  cache_.OnEnding(b, "aborted");
+  cache_.OnGone(b);
+  EXPECT_EQ(taken(d, 0), 20u);
+  // Of another GPU they are no trouble, and alone it counts again.
+  CommRow row;
+  row.clique = {GlobalDeviceId(1), GlobalDeviceId(9)};
+  row.device = GlobalDeviceId(1);
+  const CommCache::Id elsewhere = cache_.Open(now_, row), e = Open(10);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(elsewhere, e));
+  EXPECT_EQ(taken(e, 24), 24u);
+  EXPECT_EQ(cache_.BytesOf(GlobalDeviceId(0)), 84u);
 }
 
 TEST_F(CommCacheTest, ABusyOneGoesForOneThatWaitsWhenItHadItsTurn) {
@@ -149,15 +206,15 @@ TEST_F(CommCacheTest, ABusyOneGoesForOneThatWaitsWhenItHadItsTurn) {
   cache_.OnLaunch(now_, b, 1);
   EXPECT_THAT(cache_.TakeToEvict(now_ + absl::Minutes(1)), IsEmpty());  // nobody waits
   const CommCache::Id c = Open(7);
-  EXPECT_THAT(cache_.TakeToOpen(), IsEmpty());
+  EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());
   EXPECT_THAT(cache_.TakeToEvict(now_), IsEmpty());
   const absl::Time turn = now_ + CommCache::kTurn;
-  EXPECT_LE(cache_.NextEviction(), turn);
+  EXPECT_LE(cache_.NextLook(), turn);
   EXPECT_THAT(cache_.TakeToEvict(turn), ElementsAre(std::make_pair(CliqueTo(5), true)));
   cache_.OnOver(turn, a);
   cache_.OnEnding(a, "");
   cache_.OnGone(a);
-  EXPECT_THAT(cache_.TakeToOpen(), ElementsAre(c));
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(c));
 }
 
 TEST_F(CommCacheTest, WhatIsUsedStaysAndSoDoesTheLastOne) {
@@ -174,7 +231,7 @@ TEST_F(CommCacheTest, WhatIsUsedStaysAndSoDoesTheLastOne) {
 
 TEST_F(CommCacheTest, WhatNobodyUsesGoes) {
   const CommCache::Id a = Opened(5);
-  EXPECT_EQ(cache_.NextEviction(), now_ + absl::Minutes(10));
+  EXPECT_EQ(cache_.NextLook(), now_ + absl::Minutes(10));
   EXPECT_THAT(Evict(now_ + absl::Minutes(9)), IsEmpty());
   now_ += absl::Minutes(9);
   Use(a);

@@ -50,12 +50,30 @@ absl::btree_map<GlobalDeviceId, uint64_t> CommCache::Used() const {
   return used;
 }
 
-std::vector<CommCache::Id> CommCache::TakeToOpen() {
+bool CommCache::ComesOrGoes(const Entry& entry) {
+  return entry.state == CommState::kOpening || entry.state == CommState::kClosing ||
+         entry.state == CommState::kAborting;
+}
+
+void CommCache::Disturb(Id id) {
+  Entry& entry = entries_.at(id);
+  for (auto& [other_id, other] : entries_) {
+    if (other_id == id || other.device != entry.device || !ComesOrGoes(other)) continue;
+    entry.disturbed = other.disturbed = true;
+  }
+}
+
+absl::Time CommCache::AloneUntil(const Entry& entry) const {
+  return !sure_ && entry.state == CommState::kOpening ? entry.begun + kAlone : absl::InfinitePast();
+}
+
+std::vector<CommCache::Id> CommCache::TakeToOpen(absl::Time now) {
   std::vector<Id> open;
   absl::btree_map<GlobalDeviceId, uint64_t> used = Used();
   absl::btree_map<GlobalDeviceId, bool> full, taken;
   for (const auto& [id, entry] : entries_) {
     taken[entry.device] |= entry.state != CommState::kWaiting && entry.state != CommState::kFailed;
+    full[entry.device] |= now < AloneUntil(entry);
   }
   for (auto& [id, entry] : entries_) {  // as they came
     if (entry.state != CommState::kWaiting || full[entry.device]) continue;
@@ -66,19 +84,23 @@ std::vector<CommCache::Id> CommCache::TakeToOpen() {
     taken[entry.device] = true;
     used[entry.device] += expected_;
     entry.state = CommState::kOpening;
+    entry.begun = now;
+    full[entry.device] = now < AloneUntil(entry);
+    Disturb(id);
     open.push_back(id);
   }
   return open;
 }
 
-void CommCache::OnOpened(absl::Time now, Id id, uint64_t bytes, absl::Duration took) {
+uint64_t CommCache::OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took) {
   Entry& entry = entries_.at(id);
   entry.state = CommState::kOpen;
   entry.last_used = entry.opened = now;
-  entry.bytes = bytes;
   entry.open_took = took;
-  expected_ = bytes;
+  if (!entry.disturbed || !sure_) expected_ = went;
+  sure_ |= !entry.disturbed;
   ++counts_.opened;
+  return entry.bytes = expected_;
 }
 
 void CommCache::OnLaunch(absl::Time now, Id id, uint64_t bytes) {
@@ -103,6 +125,7 @@ void CommCache::OnEnding(Id id, std::string error) {
   entry.state = error.empty() ? CommState::kClosing : CommState::kAborting;
   ++(error.empty() ? counts_.closed : opened ? counts_.aborted : counts_.failed);
   entry.error = std::move(error);
+  Disturb(id);
 }
 
 void CommCache::OnGone(Id id) {
@@ -162,7 +185,7 @@ std::vector<std::pair<Clique, bool>> CommCache::TakeToEvict(absl::Time now) {
   return evict;
 }
 
-absl::Time CommCache::NextEviction() const {
+absl::Time CommCache::NextLook() const {
   absl::Time next = absl::InfiniteFuture();
   absl::btree_map<GlobalDeviceId, uint64_t> used;
   absl::btree_map<GlobalDeviceId, bool> waited;
@@ -171,6 +194,9 @@ absl::Time CommCache::NextEviction() const {
     if (entry.state == CommState::kWaiting) waited[entry.device] = true;
   }
   for (const auto& [id, entry] : entries_) {
+    if (waited.contains(entry.device) && !sure_ && entry.state == CommState::kOpening) {
+      next = std::min(next, AloneUntil(entry));
+    }
     if (entry.state != CommState::kOpen) continue;
     const absl::Time again = entry.asked + kAskAgain;
     if (waited.contains(entry.device)) {

@@ -34,7 +34,7 @@ struct CommRow {
   absl::Time since;      // of the attempt
   absl::Time last_used;  // or opened
   absl::Duration open_took;
-  uint64_t bytes = 0;   // of the GPU's memory, as it went while this was opened
+  uint64_t bytes = 0;   // of the GPU's memory that it is thought to take: see OnOpened
   uint64_t groups = 0;  // launched on it
   uint64_t moved = 0;   // bytes of these
   size_t running = 0;   // of these
@@ -52,9 +52,12 @@ class CommCache {
   // How long a busy one has been open, at least, when it goes for one that waits: opening one takes
   // a tenth of that.
   static constexpr absl::Duration kTurn = absl::Milliseconds(500);
+  // How long others let one open alone, at most, so that what it takes can be told from theirs.
+  static constexpr absl::Duration kAlone = absl::Seconds(1);
 
   // `bytes_per_device`: what the communicators of one GPU may have together, and a first one
-  // whatever it takes; the next one's bytes are thought to be the last one's. Who wants more waits:
+  // whatever it takes; the next one's bytes are thought to be those of the last one that was
+  // measured alone, and until one was they open one after the other. Who wants more waits:
   // idle ones go, but if nobody waits not the one used last, and after their turn busy ones too.
   // `idle`: so long unused they go anyway; infinite: never.
   CommCache(uint64_t bytes_per_device, absl::Duration idle)
@@ -63,8 +66,11 @@ class CommCache {
   // It waits until it is named by TakeToOpen.
   Id Open(absl::Time now, const CommRow& row);
   // What waits and has room, first come, first served on each GPU: it is being opened.
-  std::vector<Id> TakeToOpen();
-  void OnOpened(absl::Time now, Id id, uint64_t bytes, absl::Duration took);
+  std::vector<Id> TakeToOpen(absl::Time now);
+  // `went`: bytes of the GPU's free memory that went meanwhile. Where others of the GPU came or
+  // went as well that is no measure of this one, and the last sure one stands for it. Returns the
+  // bytes it is thought to take.
+  uint64_t OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took);
   void OnLaunch(absl::Time now, Id id, uint64_t bytes);
   void OnOver(absl::Time now, Id id);
   // It is being ended; `error` is why it is aborted, "" if it is closed.
@@ -75,8 +81,8 @@ class CommCache {
   // if it is busy as well; each is named again only after a while, since its leader may find it in
   // use.
   std::vector<std::pair<Clique, bool>> TakeToEvict(absl::Time now);
-  // When TakeToEvict may have something because of time alone.
-  absl::Time NextEviction() const;
+  // When TakeToOpen or TakeToEvict may have something because of time alone.
+  absl::Time NextLook() const;
 
   // Some GPU had more than it may when TakeToEvict looked last.
   bool beyond() const { return beyond_; }
@@ -87,9 +93,16 @@ class CommCache {
 
  private:
   struct Entry : CommRow {
+    absl::Time begun;        // to open
+    bool disturbed = false;  // meanwhile, by others of its GPU
     absl::Time opened;
     absl::Time asked = absl::InfinitePast();  // to be evicted
   };
+  static bool ComesOrGoes(const Entry& entry);
+  // It comes or goes: those that are being opened on its GPU, and it, cannot be measured.
+  void Disturb(Id id);
+  // Nobody may open beside it, until then.
+  absl::Time AloneUntil(const Entry& entry) const;
   // What each GPU's have, or will.
   absl::btree_map<GlobalDeviceId, uint64_t> Used() const;
   const uint64_t bytes_per_device_;
@@ -97,7 +110,8 @@ class CommCache {
   absl::btree_map<Id, Entry> entries_;
   Id next_ = 1;
   bool beyond_ = false;
-  uint64_t expected_ = 0;  // bytes of the next one, as of the last one
+  uint64_t expected_ = 0;  // bytes of the next one
+  bool sure_ = false;      // one that nobody disturbed took as many
   Counts counts_;
 };
 

@@ -139,7 +139,7 @@ void Simulation::PostScenario() {
       After(posted, [this, index] { AwaitGoal(index); });
     }
   }
-  const int what = static_cast<int>(Random(10));  // 0: no send, 1: no receive
+  const int what = static_cast<int>(Random(14));  // 0: no send, 1: no receive
   for (TransferSpec* half : {&send, &receive}) {
     if (what == (half == &send ? 0 : 1)) continue;
     const bool late = Chance(25) && !prepared;
