@@ -28,7 +28,8 @@ esac
 class GpuTestTest(unittest.TestCase):
     def run_with(self, outcomes):
         with tempfile.TemporaryDirectory() as bundle:
-            shutil.copy(os.path.join(ROOT, "tools", "gpu-test"), bundle)
+            for name in ("gpu-test", "find-nccl"):
+                shutil.copy(os.path.join(ROOT, "tools", name), bundle)
             os.mkdir(os.path.join(bundle, "bin"))
             for name, text in (("ferry_gpu_tests", PROGRAM), ("ferryd", "#!/bin/sh\necho ferryd 1\n")):
                 path = os.path.join(bundle, "bin", name)
