@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/nccl_copy.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -9,6 +11,12 @@
 #include "tools/ferryctl/bench_end.h"
 
 namespace ferry::bench {
+
+absl::StatusOr<const NcclApi*> OwnNccl() {
+  const char* const library = getenv("FERRY_NCCL_LIBRARY");
+  return LoadNccl(library == nullptr ? "" : library, {});
+}
+
 NcclCopy::~NcclCopy() {
   for (int i = 0; i < 2; ++i) {
     driver_->cuCtxSetCurrent(driver_->context(i));

@@ -58,7 +58,8 @@ def runs(pid):
 class GpuTestTest(unittest.TestCase):
     def run_with(self, outcomes, part="correctness", filter="Gpu.*", mps=None):
         with tempfile.TemporaryDirectory() as bundle:
-            shutil.copy(os.path.join(ROOT, "tools", "gpu-test"), bundle)
+            for name in ("gpu-test", "find-nccl"):
+                shutil.copy(os.path.join(ROOT, "tools", name), bundle)
             path = os.environ["PATH"]
             programs = [("bin/ferry_gpu_tests", PROGRAM), ("bin/ferryd", "#!/bin/sh\necho ferryd 1\n")]
             if mps is not None:
