@@ -59,6 +59,8 @@ inline constexpr uint64_t kFeaturePrepared = 4;
 inline constexpr uint64_t kFeatureGpuArenas = 8;
 // And it runs programs.
 inline constexpr uint64_t kFeaturePrograms = 16;
+// And it fires jobs.
+inline constexpr uint64_t kFeaturePreparedJobs = 32;
 
 struct DeviceInfo {
   uint64_t id = 0;
@@ -128,6 +130,9 @@ struct ProgramRun {
   size_t after = 0;
   uint64_t first_fed = 0;
   size_t fed = 0;
+  // By binding: the prepared batch that it is joined to. Or empty: none is.
+  static constexpr uint32_t kNotJoined = UINT32_MAX;
+  std::vector<uint32_t> joined = {};
 };
 
 // CrossHostSendRequest, CrossHostReceiveRequest or RunRequest.

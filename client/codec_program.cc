@@ -25,7 +25,7 @@ void WriteDuration(pbf_writer& parent, uint32_t tag, uint64_t ns) {
   Number(writer, 2, ns % 1000000000);
 }
 
-void WriteBinding(pbf_writer& parent, const ferry_binding& binding) {
+void WriteBinding(pbf_writer& parent, const ferry_binding& binding, uint32_t joined) {
   pbf_writer writer(parent, 2);
   writer.add_string(1, Utf8(binding.name));
   {
@@ -35,6 +35,7 @@ void WriteBinding(pbf_writer& parent, const ferry_binding& binding) {
     Number(range, 3, binding.range.length);
   }
   if (binding.data_type != 0) writer.add_enum(3, binding.data_type);
+  if (joined != ProgramRun::kNotJoined) writer.add_uint32(4, joined);
 }
 
 void WriteIds(pbf_writer& parent, uint32_t tag, uint64_t first, size_t count) {
@@ -54,7 +55,10 @@ void WriteRun(pbf_writer& writer, const PostBatch& batch) {
     const ferry_run& run = *batch.runs[i].given;
     pbf_writer nested(writer, 3);
     nested.add_bytes(1, batch.runs[i].fingerprint.data(), batch.runs[i].fingerprint.size());
-    for (size_t j = 0; j < run.binding_count; ++j) WriteBinding(nested, run.bindings[j]);
+    const std::vector<uint32_t>& joined = batch.runs[i].joined;
+    for (size_t j = 0; j < run.binding_count; ++j) {
+      WriteBinding(nested, run.bindings[j], joined.empty() ? ProgramRun::kNotJoined : joined[j]);
+    }
     if (run.has_defined_at) {
       // A nested writer that is given nothing leaves nothing, but being there means something.
       if (run.defined_timeline == 0 && run.defined_value == 0) nested.add_message(3, std::string());
@@ -71,11 +75,14 @@ void WriteRun(pbf_writer& writer, const PostBatch& batch) {
     }
     WriteIds(nested, 7, batch.runs[i].first_fed, batch.runs[i].fed);
   }
-  pbf_writer given(writer, 4);
-  Number(given, 1, options.over_timeline);
-  WriteDuration(given, 2, options.deadline_ns);
-  if (options.priority != 0) given.add_int32(3, options.priority);
-  if (options.route != 0) given.add_enum(4, options.route);
+  {
+    pbf_writer given(writer, 4);
+    Number(given, 1, options.over_timeline);
+    WriteDuration(given, 2, options.deadline_ns);
+    if (options.priority != 0) given.add_int32(3, options.priority);
+    if (options.route != 0) given.add_enum(4, options.route);
+  }
+  if (batch.prepare) writer.add_bool(5, true);
 }
 
 std::string TextOf(pbf_reader& reader) {

@@ -117,6 +117,10 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
     return Error(kFailedPrecondition, kReasonProtocolVersion,
                  "running programs: this node's daemon does not know programs");
   }
+  if (run && batch.prepare && (welcome_.features & kFeaturePreparedJobs) == 0) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "preparing jobs: this node's daemon does not know prepared jobs");
+  }
   std::string packet;
   const uint64_t sequence = attach_.NextSequence();
   if (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/prepared.h"
 
+#include <map>
 #include <set>
 #include <string_view>
 
+#include "client/arena.h"
 #include "client/batch.h"
 #include "client/parked_streams.h"
+#include "client/program.h"
 
 namespace ferry::client {
 namespace {
@@ -13,12 +16,27 @@ namespace {
 using Place = ferry_prepared::Place;
 
 std::string NameOf(const ferry_prepared& prepared, const Place& place) {
-  return "prepared transfers " + std::to_string(place.first_id) + " to " +
-         std::to_string(place.first_id + prepared.kept.batch().count - 1);
+  const PostBatch batch = prepared.kept.batch();
+  return std::string(batch.direction == Direction::kRun ? "prepared jobs "
+                                                        : "prepared transfers ") +
+         std::to_string(place.first_id) + " to " + std::to_string(place.first_id + batch.count - 1);
 }
 
 StatusPtr Released() {
-  return Error(kCancelled, kReasonCancelled, "the prepared transfers were released");
+  return Error(kCancelled, kReasonCancelled, "the prepared batch was released");
+}
+
+// Posts what was kept by `post`; if the daemon does not know a program any more, or is another one,
+// once more after `compile`. If it was not a program, the second refusal says so.
+template <typename Post, typename Compile>
+StatusPtr PostKept(KeptBatch& kept, Post post, Compile compile) {
+  FERRY_CLIENT_RETURN_IF_ERROR(kept.Join());
+  StatusPtr error = post();
+  if (error == nullptr || error->reason != kReasonIdStale || kept.programs().empty()) return error;
+  for (const auto& program : kept.programs()) {
+    FERRY_CLIENT_RETURN_IF_ERROR(compile(program->device, program->text));
+  }
+  return post();
 }
 
 // The process's, for PreparedHangs.
@@ -56,14 +74,21 @@ StatusPtr Fetch(const ferry_prepared& prepared, const Place& place) {
 void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
   const PostBatch batch = prepared->kept.batch();
   PostAnswer answer;
-  StatusPtr error = CheckPointers(prepared->session.get(), batch);
-  if (error == nullptr) error = connection.Post(batch, prepared->session->post_by(), &answer);
+  StatusPtr error = prepared->kept.CheckArenas();
+  if (error == nullptr) {
+    error = PostKept(
+        prepared->kept,
+        [&] { return connection.Post(batch, prepared->session->post_by(), &answer); },
+        [&](uint64_t device, const std::string& text) {
+          std::string response;
+          return connection.Call(Method::kCompile, EncodeCompile(device, text), &response);
+        });
+  }
   if (error == nullptr) {
     prepared->session->timelines().PreparedBegan(answer.prepared_batch);
     connection.unheard().Posted({answer.first_transfer_id, batch.count, kPreparedTimeline, 1});
   } else {
-    error->message =
-        "the daemon came back and did not prepare the transfers again: " + error->message;
+    error->message = "the daemon came back and did not prepare the batch again: " + error->message;
   }
   std::lock_guard lock(prepared->mutex);
   prepared->place = {connection.life, answer.first_transfer_id, answer.prepared_batch, 0};
@@ -76,12 +101,16 @@ KeptBatch::KeptBatch(const PostBatch& batch)
     : direction_(batch.direction),
       device_(batch.device),
       domain_(static_cast<const char*>(batch.options->domain), batch.options->domain_bytes),
-      options_(*batch.options),
-      memory_(batch.count),
-      transfers_(batch.transfers, batch.transfers + batch.count) {
+      options_(*batch.options) {
   options_.domain = domain_.data();
   options_.request_id = nullptr;
   options_.request_id_bytes = 0;
+  if (direction_ == Direction::kRun) {
+    KeepRuns(batch.runs, batch.count);
+    return;
+  }
+  memory_.resize(batch.count);
+  transfers_.assign(batch.transfers, batch.transfers + batch.count);
   for (size_t i = 0; i < batch.count; ++i) {
     ferry_transfer& transfer = transfers_[i];
     Memory& memory = memory_[i];
@@ -108,7 +137,81 @@ KeptBatch::KeptBatch(const PostBatch& batch)
   }
 }
 
+void KeptBatch::KeepRuns(const ProgramRun* runs, size_t count) {
+  std::map<const ferry_program*, const Program*> known;
+  bound_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const ferry_run& given = *runs[i].given;
+    const Program*& program = known[given.program];
+    if (program == nullptr) {
+      programs_.push_back(std::make_unique<const Program>(
+          Program{given.program->device, given.program->text, given.program->fingerprint()}));
+      program = programs_.back().get();
+    }
+    Bound& bound = bound_[i];
+    bound.bindings.assign(given.bindings, given.bindings + given.binding_count);
+    for (const ferry_binding& binding : bound.bindings) bound.names.emplace_back(binding.name);
+    for (size_t j = 0; j < bound.names.size(); ++j) {
+      bound.bindings[j].name = bound.names[j].c_str();
+    }
+    bound.run = given;
+    bound.run.program = nullptr;  // may be freed
+    bound.run.bindings = bound.bindings.data();
+    runs_.push_back(runs[i]);
+    runs_.back().given = &bound.run;
+    runs_.back().fingerprint = program->fingerprint;
+  }
+}
+
+StatusPtr KeptBatch::Join() {
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    runs_[i].joined.clear();
+    for (const ferry_binding& binding : bound_[i].bindings) {
+      uint32_t number = ProgramRun::kNotJoined;
+      if (binding.transfers != nullptr) {
+        const Place place = PlaceOf(*binding.transfers);
+        if (place.first_id == 0 || binding.transfers->released.load()) {
+          return Error(kFailedPrecondition, kReasonFieldInvalid,
+                       "preparing jobs: what @" + std::string(binding.name) +
+                           " is transferred by is not prepared");
+        }
+        number = place.number;
+      }
+      runs_[i].joined.push_back(number);
+    }
+  }
+  return nullptr;
+}
+
+void KeptBatch::SetJoined(bool joined) const {
+  for (const Bound& bound : bound_) {
+    for (const ferry_binding& binding : bound.bindings) {
+      if (binding.transfers != nullptr) binding.transfers->joined.store(joined);
+    }
+  }
+}
+
+StatusPtr KeptBatch::CheckArenas() const {
+  const auto check = [](const ferry_arena* arena) { return CheckArena(*arena); };
+  for (const ferry_transfer& transfer : transfers_) {
+    for (size_t i = 0; i < transfer.range_count; ++i) {
+      FERRY_CLIENT_RETURN_IF_ERROR(check(transfer.ranges[i].arena));
+    }
+    if (transfer.strided != nullptr) {
+      FERRY_CLIENT_RETURN_IF_ERROR(check(transfer.strided->arena));
+    }
+    if (transfer.blocks != nullptr) FERRY_CLIENT_RETURN_IF_ERROR(check(transfer.blocks->arena));
+  }
+  for (const Bound& bound : bound_) {
+    for (const ferry_binding& binding : bound.bindings) {
+      FERRY_CLIENT_RETURN_IF_ERROR(check(binding.range.arena));
+    }
+  }
+  return nullptr;
+}
+
 bool KeptBatch::Meets(const KeptBatch& other) const {
+  if (direction_ == Direction::kRun || other.direction_ == Direction::kRun) return false;
   if (direction_ == other.direction_ || domain_ != other.domain_) return false;
   std::set<std::string_view> keys;
   for (size_t i = 0; i < transfers_.size(); ++i) {
@@ -131,6 +234,11 @@ StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBa
                            std::unique_ptr<ferry_prepared>* made) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckPointers(session.get(), batch));
+  return PrepareChecked(session, batch, made);
+}
+
+StatusPtr PrepareChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                         std::unique_ptr<ferry_prepared>* made) {
   auto prepared = std::make_unique<ferry_prepared>(session, batch);
   if (session->reattaches()) {
     prepared->kept_as =
@@ -138,7 +246,14 @@ StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBa
   }
   PostAnswer answer;
   std::shared_ptr<const Life> life;
-  if (StatusPtr error = session->Post(batch, &answer, &life)) {
+  const PostBatch kept = prepared->kept.batch();
+  StatusPtr error = PostKept(
+      prepared->kept, [&] { return session->Post(kept, &answer, &life); },
+      [&](uint64_t device, const std::string& text) {
+        ProgramInfo again;
+        return session->Compile(device, text, &again);
+      });
+  if (error != nullptr) {
     FreePrepared(prepared.release());
     return error;
   }
@@ -149,6 +264,7 @@ StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBa
       prepared->place = {std::move(life), answer.first_transfer_id, answer.prepared_batch, 0};
     }
   }
+  prepared->kept.SetJoined(true);
   {
     std::lock_guard lock(Living().mutex);
     Living().all.insert(prepared.get());
@@ -160,6 +276,11 @@ StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBa
 StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire) {
   FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.load()) return Released();
+  if (prepared->joined.load()) {
+    return Error(kFailedPrecondition, kReasonFieldInvalid,
+                 "firing " + NameOf(*prepared, PlaceOf(*prepared)) +
+                     ": the prepared job that it is bound to fires it");
+  }
   {
     std::lock_guard lock(prepared->mutex);
     if (prepared->status != nullptr) return Copy(prepared->status);
@@ -191,11 +312,12 @@ StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
 
 std::string PreparedHangs(const ferry_prepared& prepared, uint64_t firing) {
   const uint64_t fired = PlaceOf(prepared).fired;
+  if (prepared.joined.load()) return "";
   if (fired < firing) return "this end was fired " + std::to_string(fired) + " times";
   std::lock_guard lock(Living().mutex);
   for (const ferry_prepared* other : Living().all) {
     const uint64_t there = PlaceOf(*other).fired;
-    if (there < firing && prepared.kept.Meets(other->kept)) {
+    if (there < firing && !other->joined.load() && prepared.kept.Meets(other->kept)) {
       return "an other end of it, which is in this process, was fired " + std::to_string(there) +
              " times";
     }
@@ -247,8 +369,9 @@ StatusPtr ReleasePrepared(ferry_prepared* prepared) {
   if (prepared->released.exchange(true)) return Released();
   if (prepared->kept_as != 0) prepared->session->Forget(prepared->kept_as);
   const Place place = PlaceOf(*prepared);
-  // Never prepared, or not again.
-  if (place.life == nullptr || place.first_id == 0) return nullptr;
+  if (place.life == nullptr) return nullptr;  // never prepared
+  prepared->kept.SetJoined(false);
+  if (place.first_id == 0) return nullptr;  // not again
   // With the batch every wait ends, and the word may soon be another one's.
   const auto& line = prepared->session->timelines().pages().prepared_over[place.number];
   ParkedStreams::Get().Forget(&line, sizeof(line));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prepared batch: fired by a store, waited for on a word (proto/ferry/v1/timeline_layout.h). Any
-// thread; owned by the application, which keeps the session's inside alive. Keeps all that is
-// needed to prepare it again when a daemon comes back; the arenas it names must outlive it.
+// A prepared batch of transfers or jobs: fired by a store, waited for on a word
+// (proto/ferry/v1/timeline_layout.h). Any thread; owned by the application, which keeps the
+// session's inside alive. Keeps all that is needed to prepare it again when a daemon comes back;
+// the arenas it names, and the batches that a job is joined to, must outlive it.
 #pragma once
 
 #include <atomic>
@@ -26,10 +27,25 @@ class KeptBatch {
   KeptBatch& operator=(const KeptBatch&) = delete;
 
   PostBatch batch() const {
-    return {direction_, device_, transfers_.data(), transfers_.size(), &options_, true};
+    return {direction_, device_, transfers_.data(), transfers_.size() + runs_.size(),
+            &options_,  true,    runs_.data()};
   }
   // True if some transfer of the two is one and the same.
   bool Meets(const KeptBatch& other) const;
+
+  // --- Of jobs.
+  struct Program {
+    uint64_t device = 0;
+    std::string text;
+    std::string fingerprint;
+  };
+  const std::vector<std::unique_ptr<const Program>>& programs() const { return programs_; }
+  // Fills in which batches they are joined to, as these stand in the latest life of the daemon.
+  StatusPtr Join();
+  // Whether these batches are fired by the jobs, and by nobody else.
+  void SetJoined(bool joined) const;
+  // What only the library can know of memory that was good before: null, or why it is gone.
+  StatusPtr CheckArenas() const;
 
  private:
   struct Memory {
@@ -40,12 +56,22 @@ class KeptBatch {
     ferry_block_table blocks;
     std::vector<int64_t> dims;
   };
+  struct Bound {
+    std::vector<std::string> names;
+    std::vector<ferry_binding> bindings;
+    ferry_run run;
+  };
+  void KeepRuns(const ProgramRun* runs, size_t count);
+
   const Direction direction_;
   const uint64_t device_;
   const std::string domain_;
   ferry_post_options options_;
   std::vector<Memory> memory_;  // what `transfers_` points into
   std::vector<ferry_transfer> transfers_;
+  std::vector<std::unique_ptr<const Program>> programs_;
+  std::vector<Bound> bound_;  // what `runs_` points into
+  std::vector<ProgramRun> runs_;
 };
 
 }  // namespace ferry::client
@@ -55,9 +81,10 @@ struct ferry_prepared {
       : session(std::move(in)), kept(batch) {}
 
   const std::shared_ptr<ferry::client::Session> session;
-  const ferry::client::KeptBatch kept;
+  ferry::client::KeptBatch kept;
   uint64_t kept_as = 0;  // with Session::Keep, if the session re-attaches
   std::atomic<bool> released{false};
+  std::atomic<bool> joined{false};  // a prepared job fires it
 
   // How it stands at one life of the daemon: where it was prepared, and from where it counts.
   struct Place {
@@ -77,6 +104,9 @@ namespace ferry::client {
 ferry_prepared::Place PlaceOf(const ferry_prepared& prepared);
 StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                            std::unique_ptr<ferry_prepared>* made);
+// The rest of it, and of jobs.
+StatusPtr PrepareChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
+                         std::unique_ptr<ferry_prepared>* made);
 // The next firing; its number, from 1 at each life of the daemon, into `firing`.
 StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing);
 // The same, and `fire` sees to it that the word becomes `place.fired` + 1, the firings so far and

@@ -7,6 +7,7 @@
 
 #include "client/api.h"
 #include "client/arena.h"
+#include "client/prepared.h"
 
 namespace ferry::client {
 namespace {
@@ -43,6 +44,11 @@ StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBat
       const ferry_binding& binding = run.bindings[j];
       const std::string name = field + ".bindings[" + std::to_string(j) + "]";
       if (binding.name == nullptr) violate(name, "has no name");
+      if (binding.transfers != nullptr && binding.transfers->session.get() != session) {
+        violate(name + ".transfers", "are of another session");
+      } else if (binding.transfers != nullptr && !batch.prepare) {
+        violate(name + ".transfers", "are for prepared jobs");
+      }
       const ferry_arena* arena = binding.range.arena;
       if (arena == nullptr || arena->session.get() != session) {
         violate(name, arena == nullptr ? "has no arena" : "is of an arena of another session");
@@ -55,6 +61,24 @@ StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBat
   const auto& [name, why] = error->violations.front();
   error->message += ": " + name + " " + why;
   return error;
+}
+
+std::vector<ProgramRun> RunsOf(const ferry_run* given, size_t count) {
+  std::vector<ProgramRun> runs(count);
+  for (size_t i = 0; i < count; ++i) {
+    const ferry_run& run = given[i];
+    runs[i].given = &run;
+    runs[i].fingerprint = run.program->fingerprint();
+    if (run.after != nullptr) {
+      runs[i].first_after = run.after->first_id;
+      runs[i].after = run.after->count;
+    }
+    if (run.feeds != nullptr) {
+      runs[i].first_fed = run.feeds->first_id;
+      runs[i].fed = run.feeds->count;
+    }
+  }
+  return runs;
 }
 
 }  // namespace
@@ -74,23 +98,10 @@ StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* 
                       PostBatch batch, std::unique_ptr<ferry_batch>* made) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckRuns(session.get(), given, batch));
-  std::vector<ProgramRun> runs(batch.count);
-  std::set<const ferry_program*> programs;
-  for (size_t i = 0; i < batch.count; ++i) {
-    const ferry_run& run = given[i];
-    runs[i].given = &run;
-    runs[i].fingerprint = run.program->fingerprint();
-    if (run.after != nullptr) {
-      runs[i].first_after = run.after->first_id;
-      runs[i].after = run.after->count;
-    }
-    if (run.feeds != nullptr) {
-      runs[i].first_fed = run.feeds->first_id;
-      runs[i].fed = run.feeds->count;
-    }
-    programs.insert(run.program);
-  }
+  const std::vector<ProgramRun> runs = RunsOf(given, batch.count);
   batch.runs = runs.data();
+  std::set<const ferry_program*> programs;
+  for (size_t i = 0; i < batch.count; ++i) programs.insert(given[i].program);
   StatusPtr error = PostChecked(session, batch, made);
   if (error == nullptr || error->reason != kReasonIdStale) return error;
   // Forgotten, or this is another daemon. If it was not a program, the second refusal says so.
@@ -99,6 +110,15 @@ StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* 
     FERRY_CLIENT_RETURN_IF_ERROR(session->Compile(program->device, program->text, &again));
   }
   return PostChecked(session, batch, made);
+}
+
+StatusPtr PreparePrograms(const std::shared_ptr<Session>& session, const ferry_run* given,
+                          PostBatch batch, std::unique_ptr<ferry_prepared>* made) {
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckRuns(session.get(), given, batch));
+  const std::vector<ProgramRun> runs = RunsOf(given, batch.count);
+  batch.runs = runs.data();
+  return PrepareChecked(session, batch, made);
 }
 
 }  // namespace ferry::client
@@ -148,6 +168,19 @@ ferry_status* ferry_run_programs(ferry_session* session, uint64_t device, const 
   StatusPtr error = RunPrograms(
       session->session, runs, PostBatch{Direction::kRun, device, nullptr, count, &options}, &made);
   if (error == nullptr) *batch = made.release();
+  return error.release();
+}
+
+ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t device, const ferry_run* runs,
+                                     size_t count, const ferry_post_options* given,
+                                     ferry_prepared** prepared) {
+  ferry_post_options options;
+  if (StatusPtr error = Given(given, &options)) return error.release();
+  std::unique_ptr<ferry_prepared> made;
+  StatusPtr error =
+      PreparePrograms(session->session, runs,
+                      PostBatch{Direction::kRun, device, nullptr, count, &options, true}, &made);
+  if (error == nullptr) *prepared = made.release();
   return error.release();
 }
 

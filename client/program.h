@@ -28,4 +28,8 @@ StatusPtr CompileProgram(const std::shared_ptr<Session>& session, uint64_t devic
 StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* runs,
                       PostBatch batch, std::unique_ptr<ferry_batch>* made);
 
+// The same, prepared.
+StatusPtr PreparePrograms(const std::shared_ptr<Session>& session, const ferry_run* runs,
+                          PostBatch batch, std::unique_ptr<ferry_prepared>* made);
+
 }  // namespace ferry::client

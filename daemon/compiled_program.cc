@@ -87,6 +87,7 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   made->buffers = simplified.buffers;
   for (size_t i = 0; i < made->buffers.size(); ++i) made->by_name[made->buffers[i].name] = i;
   made->types = TypesOf(simplified);
+  made->last_uses = compute::LastUses(plan);
   made->ops = simplified.nodes.size();
   if (made->scratch_bytes() > limits.bytes) {
     return Refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
@@ -102,8 +103,9 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
 }  // namespace
 
 void CompiledProgram::Run(absl::Span<const absl::Span<std::byte>> memory,
-                          absl::Span<std::byte> scratch) const {
-  host.Run(memory, scratch);
+                          absl::Span<std::byte> scratch,
+                          const compute::HostProgram::StepOver& step_over) const {
+  host.Run(memory, scratch, nullptr, step_over);
 }
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {

@@ -37,6 +37,7 @@ struct CompiledProgram {
   std::vector<compute::Buffer> buffers;
   absl::flat_hash_map<std::string, size_t> by_name;  // indices of `buffers`
   std::vector<uint32_t> types;  // by buffer: bit t, ops read or write elements of DType t there
+  std::vector<compute::LastUse> last_uses;  // by buffer
   compute::Cost cost;
   size_t ops = 0;
   std::string plan;  // as text
@@ -45,7 +46,8 @@ struct CompiledProgram {
   uint64_t scratch_bytes() const { return host.arena_bytes(); }
   // `memory` by buffer, of its size, and nobody else's but for what is only read. The scratch is
   // aligned to 64.
-  void Run(absl::Span<const absl::Span<std::byte>> memory, absl::Span<std::byte> scratch) const;
+  void Run(absl::Span<const absl::Span<std::byte>> memory, absl::Span<std::byte> scratch,
+           const compute::HostProgram::StepOver& step_over = nullptr) const;
 };
 
 struct CompileResult {

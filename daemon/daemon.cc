@@ -160,9 +160,9 @@ absl::Time Daemon::Impl::AfterBatch() {
 absl::Time Daemon::Impl::EndIdlePrepared(absl::Time now) {
   if (now < drain_look) return drain_look;
   for (const TransferId first : sessions->IdlePrepared()) {
-    driver->EndPrepared(first, Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                                     absl::StrCat(config.node.name, " drains, and ",
-                                                  first.ToString(), " was not being fired")));
+    EndPrepared(first, Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                             absl::StrCat(config.node.name, " drains, and ", first.ToString(),
+                                          " was not being fired")));
     drain_farewell = now + kFarewell;
   }
   return drain_look = now + kDrainLook;

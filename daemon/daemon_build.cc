@@ -170,24 +170,23 @@ void Daemon::Impl::MakeTables() {
   session_options.gpu_bytes = config.limits.gpu_bytes;
   sessions = std::make_unique<SessionTable>(
       control, devices, session_options,
-      SessionTable::Hooks{[this](Door::ConnectionId connection, const AttachReply& reply,
-                                 const std::vector<int>& fds) {
-                            return door.Send(connection, EncodeAttach(reply), fds);
-                          },
-                          [this](Door::ConnectionId connection) { door.Close(connection); },
-                          [this](Session& session, PostBatch batch) {
-                            return batch.runs_programs ? jobs->Post(session, std::move(batch))
-                                                       : driver->Post(session, std::move(batch));
-                          },
-                          [this](Task task) { later.push_back(std::move(task)); },
-                          [this](SessionId session) {
-                            driver->EndSession(session);
-                            jobs->EndSession(session);
-                          },
-                          [this](ArenaId arena) { peers->OnArenaGone(arena); },
-                          [this](TransferId transfer, const absl::Status& why) {
-                            driver->EndPrepared(transfer, why);
-                          }});
+      SessionTable::Hooks{
+          [this](Door::ConnectionId connection, const AttachReply& reply,
+                 const std::vector<int>& fds) {
+            return door.Send(connection, EncodeAttach(reply), fds);
+          },
+          [this](Door::ConnectionId connection) { door.Close(connection); },
+          [this](Session& session, PostBatch batch) {
+            return batch.runs_programs ? jobs->Post(session, std::move(batch))
+                                       : driver->Post(session, std::move(batch));
+          },
+          [this](Task task) { later.push_back(std::move(task)); },
+          [this](SessionId session) {
+            driver->EndSession(session);
+            jobs->EndSession(session);
+          },
+          [this](ArenaId arena) { peers->OnArenaGone(arena); },
+          [this](TransferId transfer, const absl::Status& why) { EndPrepared(transfer, why); }});
 
   PeerTable::Options peer_options;
   peer_options.node = config.node.name;
@@ -240,12 +239,13 @@ void Daemon::Impl::MakeTables() {
           [this](const Ended& ended) { jobs->OnOver(ended); }},
       nccl);
   jobs = std::make_unique<JobTable>(
-      JobTable::Homes{control, compiler, compute}, devices, *sessions,
+      JobTable::Homes{control, compiler, compute, runner}, devices, *sessions,
       JobLimits{config.limits.job_bytes, config.limits.job_flops},
       JobTable::Hooks{
           [this](const Ended& ended) { driver->Over(ended); },
           [this](TransferId id) { return driver->engine().Find(id).has_value(); },
           [this](TransferId id, const absl::Status& why) { driver->EndPrepared(id, why); }});
+  compute.Post([this] { compute.AddPoller(&runner); });
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }

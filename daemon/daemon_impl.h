@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
+#include "daemon/job_runner.h"
 #include "daemon/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
@@ -28,6 +29,7 @@
 #include "daemon/transfer_driver.h"
 #include "device/cuda/nvml.h"
 #include "device/host/copy.h"
+#include "device/lane.h"
 
 namespace ferry {
 
@@ -39,7 +41,13 @@ struct Daemon::Impl {
         incarnation(NewIncarnation()),
         control("control"),
         compiler("compiler"),
-        compute("compute"),
+        runner([this](const Doorbell& bell,
+                      bool hear) { hear ? compute.Hear(bell) : compute.Unhear(bell); },
+               [this](TransferId job, absl::Status why) {
+                 control.PostOrRun(
+                     [this, job, why = std::move(why)] { jobs->OnFiringFailed(job, why); });
+               }),
+        compute("compute", Lane::DefaultSpin()),
         connections(config.limits.connections_per_uid) {}
 
   absl::Status Start();
@@ -54,6 +62,10 @@ struct Daemon::Impl {
   absl::StatusOr<Door::ConnectionId> ConnectToPeer(PeerId peer, const std::string& path);
   absl::Time AfterBatch();
   std::string MetricsPage();
+  // Of a prepared batch of transfers or jobs.
+  void EndPrepared(TransferId first, const absl::Status& why) {
+    if (!jobs->Cancel(first, why)) driver->EndPrepared(first, why);
+  }
   // While it drains: when it wants to be called again.
   absl::Time EndIdlePrepared(absl::Time now);
   void ExportComms(std::vector<prometheus::MetricFamily>& families);
@@ -80,7 +92,8 @@ struct Daemon::Impl {
   CopyHelper copy_helper;
   SerialExecutor control;
   SerialExecutor compiler;  // of programs
-  SerialExecutor compute;   // runs them
+  JobRunner runner;         // runs them, on
+  Lane compute;
   ConnectionTable connections;
   LocalDevices devices;
   std::unique_ptr<SessionTable> sessions;

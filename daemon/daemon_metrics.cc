@@ -58,13 +58,14 @@ void Daemon::Impl::ExportJobs(std::vector<prometheus::MetricFamily>& families) {
   prometheus::MetricFamily inflight =
       GaugeFamily("ferry_jobs_inflight", "Jobs posted and not over", 0);
   inflight.metric.clear();
-  std::map<std::string, uint64_t> by_state = {{"waiting", 0}, {"ready", 0}, {"running", 0}};
+  std::map<std::string, uint64_t> by_state = {
+      {"waiting", 0}, {"ready", 0}, {"running", 0}, {"armed", 0}};
   for (const JobTable::Row& row : jobs->List(jobs->in_flight())) ++by_state[row.state];
   for (const auto& [state, count] : by_state)
     AddSample(inflight, {{"state", state}}, static_cast<double>(count));
   families.push_back(std::move(inflight));
   families.push_back(CounterFamily("ferry_job_run_seconds_total", "Time that jobs ran",
-                                   absl::ToDoubleSeconds(counts.run)));
+                                   absl::ToDoubleSeconds(jobs->run_time())));
   families.push_back(GaugeFamily("ferry_programs", "Compiled programs that are kept",
                                  static_cast<double>(jobs->programs().programs().size())));
   prometheus::MetricFamily compiled =

@@ -76,7 +76,8 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
                     absl::BytesToHexString(row.fingerprint.substr(0, 4)), " bytes ", row.bytes,
                     " scratch ", row.scratch, " ", row.state, " age ",
                     absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
-                    " waits for ", row.waits_for, "\n");
+                    row.prepared ? absl::StrCat(" firings ", row.firings) : "", " waits for ",
+                    row.waits_for, "\n");
   }
   absl::StrAppend(&out, "flight recorder\n", FlightRecorder::Get().Dump());
   return out;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -92,6 +93,66 @@ absl::Status CheckBinding(const CompiledProgram& program, size_t index,
                                  compute::NameOf(*binding.type)));
 }
 
+// What is wrong with joining `buffer` to a prepared batch, as far as the batch itself shows.
+absl::Status CheckJoint(const compute::Buffer& buffer, uint32_t number,
+                        const PreparedRecord* record) {
+  const std::string what = absl::StrCat("prepared batch ", number);
+  if (record == nullptr || record->released.has_value()) {
+    return Error(absl::StatusCode::kNotFound, Reason::kIdStale,
+                 absl::StrCat(what, ": this session has no such batch"));
+  }
+  if (record->of_jobs) return BadBinding(absl::StrCat(what, " is of jobs, not of transfers"));
+  const bool sends = record->side == Side::kSend;
+  if (buffer.access == (sends ? compute::Access::kRead : compute::Access::kWrite)) {
+    return BadBinding(absl::StrCat(what, sends ? " sends" : " receives", ", and @", buffer.name,
+                                   " is only ", sends ? "read" : "written"));
+  }
+  const bool fired = record->batch->Firing() || record->batch->firings() > 0;
+  const char* const why = record->left == 0 ? " has ended"
+                          : record->joined  ? " is fired by another job"
+                          : fired           ? " was fired before; prepare it anew for this job"
+                                            : nullptr;
+  if (why == nullptr) return absl::OkStatus();
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
+               absl::StrCat(what, why));
+}
+
+// Joins runs to prepared batches: a batch to one run, which may bind several buffers to it.
+void JoinBatches(const Session& session, const PostBatch& batch, std::vector<BoundJob>& jobs,
+                 std::vector<Violation>& violations) {
+  absl::flat_hash_map<uint32_t, size_t> run_of;
+  for (size_t run = 0; run < batch.jobs.size(); ++run) {
+    BoundJob& bound = jobs[run];
+    if (bound.program == nullptr) continue;
+    const JobSpec& job = batch.jobs[run];
+    for (size_t i = 0; i < job.bindings.size(); ++i) {
+      if (!job.bindings[i].prepared) continue;
+      const uint32_t number = *job.bindings[i].prepared;
+      const size_t buffer = bound.program->by_name.find(job.bindings[i].name)->second;
+      const PreparedRecord* const record = session.FindPrepared(number);
+      absl::Status wrong = CheckJoint(bound.program->buffers[buffer], number, record);
+      if (wrong.ok() && run_of.try_emplace(number, run).first->second != run) {
+        wrong = BadBinding(absl::StrCat("prepared batch ", number, " is fired by runs[",
+                                        run_of[number], "] already"));
+      }
+      if (!wrong.ok()) {
+        violations.push_back({BindingField(run, i), std::move(wrong)});
+        continue;
+      }
+      const compute::LastUse& use = bound.program->last_uses[buffer];
+      const std::optional<size_t> step = record->side == Side::kSend ? use.written : use.touched;
+      const auto known =
+          std::find_if(bound.joined.begin(), bound.joined.end(),
+                       [&](const BoundJob::Joined& joined) { return joined.number == number; });
+      if (known == bound.joined.end()) {
+        bound.joined.push_back({number, step});
+      } else {
+        known->step = std::max(known->step, step);
+      }
+    }
+  }
+}
+
 // Whether the transfers that runs name were posted.
 void CheckIds(const Session& session, const PostBatch& batch, std::vector<Violation>& violations) {
   for (size_t run = 0; run < batch.jobs.size(); ++run) {
@@ -157,6 +218,7 @@ std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, P
     if (violations.size() == before) jobs[run].program = std::move(program);
   }
   CheckOverlaps(UsesOf(batch, jobs), violations);
+  JoinBatches(session, batch, jobs, violations);
   return jobs;
 }
 

@@ -19,22 +19,13 @@ absl::Status InvalidRun(const std::string& text, Reason reason = Reason::kFieldI
   return Error(absl::StatusCode::kInvalidArgument, reason, text);
 }
 
-// Of what waits for something that has failed.
-absl::Status PoisonedBy(TransferId cause, const absl::Status& status) {
+// Of what waits for something that has failed: `what` and `how` as in "transfer 5, which was waited
+// for, failed".
+absl::Status PoisonedBy(TransferId cause, const absl::Status& status,
+                        const char* what = "transfer ", const char* how = "which was waited for") {
   return Error(absl::StatusCode::kAborted, Reason::kPoisoned,
-               absl::StrCat("transfer ", SequenceOf(cause), ", which was waited for, failed: ",
-                            ReasonName(ReasonOf(status)), ": ", status.message()));
-}
-
-// What a job is to its session's share, in the bytes that are copied in the same time, roughly.
-uint64_t ShareOf(const CompiledProgram& program) {
-  const compute::Cost& cost = program.cost;
-  constexpr uint64_t kBytesOfTranscendental = 8;
-  uint64_t share = compute::SaturatingAdd(cost.bytes_read, cost.bytes_written);
-  share = compute::SaturatingAdd(share, cost.flops);
-  return compute::SaturatingAdd(
-      share,
-      std::min(cost.transcendentals, UINT64_MAX / kBytesOfTranscendental) * kBytesOfTranscendental);
+               absl::StrCat(what, SequenceOf(cause), ", ", how,
+                            ", failed: ", ReasonName(ReasonOf(status)), ": ", status.message()));
 }
 
 }  // namespace
@@ -107,15 +98,26 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
   }
   reply = session.Admit(batch);
   session.RememberRequest(batch, reply);
+  if (batch.prepare) {
+    Prepare(session, reply, batch, std::move(bound));
+    return reply;
+  }
   for (size_t i = 0; i < batch.jobs.size(); ++i) {
-    Add(session.id(), reply, i, batch, std::move(bound[i]));
+    Job& job = Add(session.id(), reply, i, batch, std::move(bound[i]));
+    deadlines_.emplace(job.spec.deadline, job.id);
+    if (!job.spec.defined) Watch(job);
+    if (job.after.count > 0) {
+      joining_.push_back(job.id);
+    } else {
+      ReadyIfSo(job);
+    }
   }
   Pump();
   return reply;
 }
 
-void JobTable::Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
-                   BoundJob bound) {
+JobTable::Job& JobTable::Add(SessionId session, const PostReply& reply, size_t index,
+                             PostBatch& batch, BoundJob bound) {
   TransferSpec& spec = batch.specs[index];
   const JobSpec& given = batch.jobs[index];
   auto made = std::make_unique<Job>(session.value(), spec.priority, ShareOf(*bound.program));
@@ -131,12 +133,101 @@ void JobTable::Add(SessionId session, const PostReply& reply, size_t index, Post
   job.defines_value = given.defines_value;
   job.posted = homes_.control.Now();
   jobs_[job.id] = std::move(made);
-  deadlines_.emplace(job.spec.deadline, job.id);
-  if (!job.spec.defined) Watch(job);
-  if (job.after.count > 0) {
-    joining_.push_back(job.id);
-  } else {
-    ReadyIfSo(job);
+  return job;
+}
+
+void JobTable::Prepare(Session& session, const PostReply& reply, PostBatch& batch,
+                       std::vector<BoundJob> bound) {
+  const PreparedKey key{session.id(), reply.prepared_batch};
+  PreparedRecord& record = *session.FindPrepared(reply.prepared_batch);
+  Prepared& prepared = prepared_[key];
+  prepared.batch = record.batch.get();
+  prepared.deadline = absl::InfiniteDuration();
+  std::vector<JobRunner::PreparedJob> armed;
+  for (size_t i = 0; i < batch.jobs.size(); ++i) {
+    const std::vector<BoundJob::Joined> joined = std::move(bound[i].joined);
+    Job& job = Add(session.id(), reply, i, batch, std::move(bound[i]));
+    job.state = State::kArmed;
+    prepared.jobs.push_back(job.id);
+    prepared.deadline = std::min(prepared.deadline, job.spec.deadline - job.posted);
+    for (const auto& [number, step] : joined) {
+      PreparedRecord& other = *session.FindPrepared(number);
+      const bool sends = other.side == Side::kSend;
+      job.joints.push_back({other.batch.get(), sends, step.value_or(Joint::kAtEnd)});
+      joined_[{session.id(), number}] = job.id;
+      record.fires.push_back(number);
+      other.joined = true;
+      other.batch->SetJoined(true);
+      if (!sends) other.batch->Define(1);
+    }
+    armed.push_back({job.id, job.spec.priority, job.program, MemoryOf(job), job.joints});
+  }
+  prepared.look = homes_.control.Now();
+  next_look_ = std::min(next_look_, prepared.look);
+  homes_.compute.Post([this, &words = *prepared.batch, armed = std::move(armed)]() mutable {
+    homes_.runner.Arm(words, std::move(armed));
+  });
+}
+
+void JobTable::EndPrepared(PreparedKey key, TransferId culprit, const absl::Status& why) {
+  Prepared& prepared = prepared_.find(key)->second;
+  if (std::exchange(prepared.ending, true)) return;
+  prepared.culprit = culprit;
+  prepared.why = why;
+  Session& session = *sessions_.Find(key.first);
+  for (const uint32_t number : session.FindPrepared(key.second)->fires) {
+    const PreparedRecord& joined = *session.FindPrepared(number);
+    if (joined.left == 0) continue;
+    hooks_.poison(joined.first, PoisonedBy(culprit, why, "prepared job ", "which fires it"));
+  }
+  homes_.compute.Post([this, key, &words = *prepared.batch] {
+    homes_.runner.Disarm(words);
+    homes_.control.PostOrRun([this, key] { OnDisarmed(key); });
+  });
+}
+
+void JobTable::OnDisarmed(PreparedKey key) {
+  Prepared prepared = std::move(prepared_.extract(key).mapped());
+  Session& session = *sessions_.Find(key.first);
+  for (const uint32_t number : session.FindPrepared(key.second)->fires) {
+    PreparedRecord& joined = *session.FindPrepared(number);
+    joined.joined = false;
+    joined.batch->SetJoined(false);
+    joined_.erase({key.first, number});
+  }
+  for (const TransferId id : prepared.jobs) {
+    absl::Status status = prepared.why;
+    if (id != prepared.culprit) {
+      status = Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                     absl::StrCat("its prepared batch has ended with job ",
+                                  SequenceOf(prepared.culprit), ": ", prepared.why.message()));
+    }
+    End(*jobs_.find(id)->second, std::move(status));
+  }
+}
+
+void JobTable::LookAtFiring(PreparedKey key, Prepared& prepared, absl::Time now) {
+  // A shorter deadline is seen no sooner.
+  constexpr absl::Duration kLook = absl::Milliseconds(20);
+  if (prepared.ending || now < prepared.look) return;
+  const PreparedBatch& batch = *prepared.batch;
+  const uint64_t n = batch.firings() + 1;
+  const auto late = std::find_if(prepared.jobs.begin(), prepared.jobs.end(), [&](TransferId id) {
+    return MayBegin(batch, jobs_.find(id)->second->joints, n);
+  });
+  prepared.look = now + std::max(prepared.deadline, kLook);
+  if (batch.begun() >= n || late == prepared.jobs.end()) {
+    prepared.seen = 0;
+  } else if (prepared.seen != n) {
+    prepared.seen = n;
+    prepared.since = now;
+  } else if (now - prepared.since >= prepared.deadline) {
+    EndPrepared(
+        key, *late,
+        Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
+              absl::StrCat("firing ", n, " of prepared job ", SequenceOf(*late),
+                           " was not begun within ", absl::FormatDuration(prepared.deadline),
+                           "; it waited for its turn")));
   }
 }
 
@@ -175,6 +266,16 @@ void JobTable::Advance(Job& job) {
 }
 
 void JobTable::OnOver(const Ended& ended) {
+  if (ended.prepared) {
+    const SessionId session = SessionOf(ended.transfer);
+    const auto joined = joined_.find(PreparedKey{session, ended.over_timeline});
+    if (joined != joined_.end()) {
+      const Job& job = *jobs_.find(joined->second)->second;
+      EndPrepared(
+          {session, job.spec.over_timeline}, job.id,
+          PoisonedBy(ended.transfer, ended.status, "prepared transfer ", "to which it is joined"));
+    }
+  }
   const auto found = awaited_.find(ended.transfer);
   if (found == awaited_.end()) return;
   joining_.insert(joining_.end(), found->second.begin(), found->second.end());
@@ -214,31 +315,29 @@ void JobTable::Pump() {
   }
 }
 
-void JobTable::Launch(Job& job) {
+std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
   std::vector<absl::Span<std::byte>> memory;
   for (const Range& range : job.memory) {
     const Arena* arena = sessions_.FindArena(range.arena);
     FERRY_CHECK(arena != nullptr);  // the job holds it
     memory.emplace_back(arena->mapping->data() + range.offset, range.length);
   }
+  return memory;
+}
+
+void JobTable::Launch(Job& job) {
   job.state = State::kRunning;
   deadlines_.erase({job.spec.deadline, job.id});
   ++running_;
   FlightRecorder::Get().Record("job.run", job.id, job.spec.bytes, job.program->scratch_bytes());
-  homes_.compute.Post([this, id = job.id, program = job.program, memory = std::move(memory)] {
-    const absl::Time begun = MonotonicNow();
-    absl::StatusOr<absl::Span<std::byte>> scratch = scratch_.Get(program->scratch_bytes());
-    if (scratch.ok()) program->Run(memory, *scratch);
-    scratch_.Shrink();
-    homes_.control.PostOrRun([this, id, status = scratch.status(), took = MonotonicNow() - begun] {
-      OnRan(id, status, took);
-    });
+  homes_.compute.Post([this, id = job.id, program = job.program, memory = MemoryOf(job)] {
+    absl::Status status = homes_.runner.Run(*program, memory);
+    homes_.control.PostOrRun([this, id, status = std::move(status)] { OnRan(id, status); });
   });
 }
 
-void JobTable::OnRan(TransferId id, absl::Status status, absl::Duration took) {
+void JobTable::OnRan(TransferId id, absl::Status status) {
   --running_;
-  counts_.run += took;
   End(*jobs_.find(id)->second, std::move(status));
   Pump();
 }
@@ -280,6 +379,7 @@ void JobTable::End(Job& job, absl::Status status) {
   ended.bytes = job.spec.bytes;
   ended.posted = job.posted;
   ended.layout = job.spec.layout;
+  ended.prepared = job.state == State::kArmed;
   jobs_.erase(ended.transfer);
   hooks_.over(ended);
 }
@@ -287,12 +387,18 @@ void JobTable::End(Job& job, absl::Status status) {
 bool JobTable::Cancel(TransferId id, const absl::Status& why) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return false;
-  if (found->second->state != State::kRunning) End(*found->second, why);
+  Job& job = *found->second;
+  if (job.state == State::kArmed) {
+    EndPrepared({SessionOf(id), job.spec.over_timeline}, id, why);
+  } else if (job.state != State::kRunning) {
+    End(job, why);
+  }
   return true;
 }
 
 void JobTable::CancelAll(const absl::Status& why) {
   while (!deadlines_.empty()) End(*jobs_.find(deadlines_.begin()->second)->second, why);
+  for (auto& [key, prepared] : prepared_) EndPrepared(key, prepared.jobs.front(), why);
 }
 
 void JobTable::EndSession(SessionId session) {
@@ -300,9 +406,11 @@ void JobTable::EndSession(SessionId session) {
   for (const auto& [deadline, id] : deadlines_) {
     if (SessionOf(id) == session) waiting.push_back(id);
   }
-  for (const TransferId id : waiting) {
-    End(*jobs_.find(id)->second,
-        Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client's session ended"));
+  const absl::Status why =
+      Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client's session ended");
+  for (const TransferId id : waiting) End(*jobs_.find(id)->second, why);
+  for (auto& [key, prepared] : prepared_) {
+    if (key.first == session) EndPrepared(key, prepared.jobs.front(), why);
   }
 }
 
@@ -318,7 +426,14 @@ absl::Time JobTable::OnTime(absl::Time now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
     End(job, TooLate(job));
   }
-  return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
+  if (now >= next_look_) {
+    next_look_ = absl::InfiniteFuture();
+    for (auto& [key, prepared] : prepared_) {
+      LookAtFiring(key, prepared, now);
+      if (!prepared.ending) next_look_ = std::min(next_look_, prepared.look);
+    }
+  }
+  return deadlines_.empty() ? next_look_ : std::min(next_look_, deadlines_.begin()->first);
 }
 
 JobTable::Row JobTable::RowOf(const Job& job) const {
@@ -333,6 +448,23 @@ JobTable::Row JobTable::RowOf(const Job& job) const {
   } else if (job.state == State::kReady) {
     row.state = "ready";
     row.waits_for = absl::StrCat("its turn: ", running_, " run, ", ready_.size(), " are ready");
+  } else if (job.state == State::kArmed) {
+    const Prepared& prepared =
+        prepared_.find(PreparedKey{SessionOf(job.id), job.spec.over_timeline})->second;
+    const PreparedBatch& batch = *prepared.batch;
+    row.prepared = true;
+    row.firings = batch.firings();
+    const uint64_t n = row.firings + 1;
+    if (batch.begun() == n) return row;
+    row.state = "armed";
+    row.waits_for = prepared.ending   ? "its end"
+                    : !batch.Firing() ? absl::StrCat(
+                                            "this end to fire it: its defined word has "
+                                            "not reached ",
+                                            n)
+                    : !MayBegin(batch, job.joints, n)
+                        ? absl::StrCat("the prepared transfers it is joined to, for firing ", n)
+                        : "its turn";
   }
   return row;
 }

@@ -4,9 +4,10 @@
 // turn (sessions share equally, by what their jobs cost), and has it run. What a job has made it
 // says is defined; transfers that wait for what a failed one would have made are poisoned: so jobs
 // and transfers are joined by words and ids, and neither knows the other. A job that does not get
-// its turn by its deadline ends; one that runs is not stopped. Home: control. Programs are compiled
-// on `compiler` and run on `compute`, one at a time each, so that neither holds up a transfer;
-// these are stopped before the table goes.
+// its turn by its deadline ends; one that runs is not stopped. Prepared jobs are with the JobRunner
+// until they end, all of a batch at once, with the batches of transfers that they are joined to.
+// Home: control. Programs are compiled on `compiler` and run on `compute`, one at a time each, so
+// that neither holds up a transfer; these are stopped before the table goes.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@
 #include "base/ids.h"
 #include "daemon/compiled_program.h"
 #include "daemon/job_binding.h"
+#include "daemon/job_runner.h"
 #include "daemon/local_devices.h"
 #include "daemon/post.h"
-#include "daemon/scratch.h"
 #include "daemon/session_table.h"
 #include "transfer/engine.h"
 #include "transfer/fair_queue.h"
@@ -40,6 +41,7 @@ class JobTable {
     Executor& control;
     Executor& compiler;
     Executor& compute;
+    JobRunner& runner;  // compute's
   };
   struct Hooks {
     // Gives a job's ending to its session; it comes back by OnOver.
@@ -62,6 +64,8 @@ class JobTable {
   PostReply Post(Session& session, PostBatch batch);
   // False if there is no such job. One that runs goes on.
   bool Cancel(TransferId job, const absl::Status& why);
+  // A firing of a prepared job could not be carried out.
+  void OnFiringFailed(TransferId job, const absl::Status& why) { Cancel(job, why); }
 
   // --- A transfer or a job is over, its session knows.
   void OnOver(const Ended& ended);
@@ -83,12 +87,14 @@ class JobTable {
     TransferId job;
     GlobalDeviceId device;
     std::string fingerprint;  // of the program, 32 bytes
-    const char* state = "";   // "waiting", "ready", "running"
+    const char* state = "";   // "waiting", "ready", "running", "armed"
     bool running() const { return waits_for.empty(); }
     absl::Time posted;
     uint64_t bytes = 0;    // of its buffers
     uint64_t scratch = 0;  // that it takes besides
     std::string waits_for;
+    bool prepared = false;
+    uint64_t firings = 0;  // that are over
   };
   std::optional<Row> Find(TransferId job) const;
   // Oldest first.
@@ -99,12 +105,12 @@ class JobTable {
   struct Counts {
     uint64_t ok = 0, failed = 0;  // that are over
     uint64_t compiled = 0, refused_programs = 0;
-    absl::Duration run;  // time of all runs
   };
   const Counts& counts() const { return counts_; }
+  absl::Duration run_time() const { return homes_.runner.run_time(); }
 
  private:
-  enum class State { kWaiting, kReady, kRunning };
+  enum class State { kWaiting, kReady, kRunning, kArmed };
   struct Job : FairQueue::Item {
     using FairQueue::Item::Item;
     TransferId id;
@@ -119,13 +125,37 @@ class JobTable {
     JobSpec::Transfers after;           // that are not known to be over
     std::optional<TransferId> awaited;  // the first of them
     State state = State::kWaiting;
+    std::vector<Joint> joints;  // of a prepared one
   };
+  // A prepared batch of jobs, from its posting until its last job is over.
+  struct Prepared {
+    PreparedBatch* batch = nullptr;
+    std::vector<TransferId> jobs;
+    absl::Duration deadline;  // of a firing, from when it may begin
+    bool ending = false;
+    TransferId culprit;  // whose end, for `why`, is that of all
+    absl::Status why;
+    // Control looks now and then whether a firing that may begin has not begun for too long.
+    uint64_t seen = 0;  // the firing, 0: none
+    absl::Time since;
+    absl::Time look;
+  };
+  // By number.
+  using PreparedKey = std::pair<SessionId, uint32_t>;
   // Jobs that the compute thread has at a time: the next one need not come from control.
   static constexpr size_t kAtOnce = 2;
 
   absl::Status CheckDevice(GlobalDeviceId device) const;
-  void Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
+  Job& Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
            BoundJob bound);
+  // What the program's buffers are bound to.
+  std::vector<absl::Span<std::byte>> MemoryOf(const Job& job);
+  void Prepare(Session& session, const PostReply& reply, PostBatch& batch,
+               std::vector<BoundJob> bound);
+  // Begins to end all jobs of a batch, and what they are joined to.
+  void EndPrepared(PreparedKey key, TransferId culprit, const absl::Status& why);
+  void OnDisarmed(PreparedKey key);
+  void LookAtFiring(PreparedKey key, Prepared& prepared, absl::Time now);
   void Watch(Job& job);
   // Goes on to the next transfer that is to be over before the job begins.
   void Advance(Job& job);
@@ -133,7 +163,7 @@ class JobTable {
   void ReadyIfSo(Job& job);
   void Pump();
   void Launch(Job& job);
-  void OnRan(TransferId id, absl::Status status, absl::Duration took);
+  void OnRan(TransferId id, absl::Status status);
   void End(Job& job, absl::Status status);
   absl::Status TooLate(const Job& job) const;
   Row RowOf(const Job& job) const;
@@ -143,7 +173,6 @@ class JobTable {
   SessionTable& sessions_;
   const JobLimits limits_;
   const Hooks hooks_;
-  Scratch scratch_;  // compute's
   bool draining_ = false;
   size_t compiling_ = 0;
   size_t running_ = 0;
@@ -154,6 +183,9 @@ class JobTable {
   absl::flat_hash_map<TransferId, absl::flat_hash_set<TransferId>> awaited_;
   std::vector<TransferId> joining_;  // jobs that may wait for something else from now on
   FairQueue ready_;
+  absl::flat_hash_map<PreparedKey, Prepared> prepared_;
+  absl::flat_hash_map<PreparedKey, TransferId> joined_;  // batches of transfers, to the job
+  absl::Time next_look_ = absl::InfiniteFuture();
   Counts counts_;
 };
 

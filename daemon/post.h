@@ -21,11 +21,13 @@ struct Violation {
   absl::Status status;
 };
 
-// One run of a program. The rest of it is its TransferSpec: the layout's ranges are what is bound.
+// One run of a program, or what is run each time a prepared batch is fired. The rest of it is its
+// TransferSpec: the layout's ranges are what is bound.
 struct JobSpec {
   struct Binding {
     std::string name;
     std::optional<compute::DType> type;
+    std::optional<uint32_t> prepared = std::nullopt;  // the batch that it is transferred by
   };
   struct Transfers {  // of the session
     uint64_t first = 0;

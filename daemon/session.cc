@@ -256,7 +256,7 @@ PostReply Session::Admit(PostBatch& batch) {
   PostReply reply;
   reply.first_transfer_id = next_sequence_;
   if (batch.prepare) {
-    reply.prepared_batch = Prepare(static_cast<uint32_t>(batch.specs.size()));
+    reply.prepared_batch = Prepare(batch);
   } else {
     over_devices_[batch.over_timeline] = batch.device;
     reply.first_over_value = timelines_->Reserve(batch.over_timeline, batch.specs.size());
@@ -275,16 +275,19 @@ PostReply Session::Admit(PostBatch& batch) {
   return reply;
 }
 
-uint32_t Session::Prepare(uint32_t transfers) {
+uint32_t Session::Prepare(const PostBatch& batch) {
   uint32_t number = 0;  // the lowest free one, so that few pages are touched
   for (const auto& [taken, record] : prepared_) {
     if (taken != number) break;
     ++number;
   }
+  const auto count = static_cast<uint32_t>(batch.specs.size());
   PreparedRecord& record = prepared_[number];
-  record.batch = timelines_->Prepare(number, transfers);
+  record.batch = timelines_->Prepare(number, count);
   record.first = MakeTransferId(id_, next_sequence_);
-  record.left = transfers;
+  record.left = count;
+  record.of_jobs = batch.runs_programs;
+  record.side = batch.side;
   return number;
 }
 
@@ -293,11 +296,16 @@ PreparedRecord* Session::FindPrepared(uint32_t number) {
   return entry == prepared_.end() ? nullptr : &entry->second;
 }
 
+const PreparedRecord* Session::FindPrepared(uint32_t number) const {
+  const auto entry = prepared_.find(number);
+  return entry == prepared_.end() ? nullptr : &entry->second;
+}
+
 std::vector<PreparedRecord::Asker> Session::TakeReleased() {
   std::vector<PreparedRecord::Asker> askers;
   for (auto entry = prepared_.begin(); entry != prepared_.end();) {
     const PreparedRecord& record = entry->second;
-    if (record.left > 0 || !record.released.has_value()) {
+    if (record.left > 0 || record.joined || !record.released.has_value()) {
       ++entry;
       continue;
     }
@@ -316,7 +324,18 @@ size_t Session::prepared_armed() const {
 
 void Session::ListIdlePrepared(std::vector<TransferId>& batches) const {
   for (const auto& [number, record] : prepared_) {
-    if (record.left > 0 && !record.batch->Firing()) batches.push_back(record.first);
+    if (record.left == 0 || record.joined || record.batch->Firing()) continue;
+    std::vector<TransferId> idle;
+    bool sending = false;
+    for (const uint32_t fired : record.fires) {
+      const PreparedRecord& joined = prepared_.find(fired)->second;
+      sending = sending || (joined.side == Side::kSend && joined.batch->Firing());
+      // Receives were told before to overwrite what was used.
+      idle.push_back(joined.first);
+    }
+    if (sending) continue;
+    batches.insert(batches.end(), idle.begin(), idle.end());
+    batches.push_back(record.first);
   }
 }
 

@@ -51,7 +51,11 @@ struct EndedTransfer {
 struct PreparedRecord {
   std::unique_ptr<PreparedBatch> batch;
   TransferId first;
-  uint32_t left = 0;  // transfers that are not over
+  uint32_t left = 0;  // transfers or jobs that are not over
+  bool of_jobs = false;
+  Side side = Side::kSend;      // of transfers
+  bool joined = false;          // a prepared job fires it: it stays until that is over
+  std::vector<uint32_t> fires;  // of jobs: the batches that they are joined to
   // Who asked for its release and waits for the answer.
   struct Asker {
     Door::ConnectionId connection = 0;
@@ -114,12 +118,13 @@ class Session {
   // --- Prepared batches, by number.
   // Null if there is none.
   PreparedRecord* FindPrepared(uint32_t number);
+  const PreparedRecord* FindPrepared(uint32_t number) const;
   // Those that are released and over, forgotten now.
   std::vector<PreparedRecord::Asker> TakeReleased();
   // Of all that there are: how many may be fired; and how often any was, ever.
   size_t prepared_armed() const;
-  // Adds to `batches` the first transfer of each that has not ended, and of which no firing is
-  // under way.
+  // Adds to `batches` the first transfer or job of each that has not ended, and of which no firing
+  // is under way. What jobs are joined to counts with them.
   void ListIdlePrepared(std::vector<TransferId>& batches) const;
   uint64_t prepared_firings() const;
 
@@ -168,7 +173,7 @@ class Session {
   const uint64_t first_sequence_;
   uint64_t next_sequence_;
   std::vector<std::optional<GlobalDeviceId>> over_devices_;  // by 'over' counter, made at first use
-  uint32_t Prepare(uint32_t transfers);
+  uint32_t Prepare(const PostBatch& batch);
   absl::btree_map<uint32_t, PreparedRecord> prepared_;
   uint64_t past_firings_ = 0;  // of batches that are forgotten
   struct Request {

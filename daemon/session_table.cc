@@ -259,8 +259,9 @@ void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& ses
   // One takes the others along.
   const uint64_t first = SequenceOf(record->first);
   hooks_.end_prepared(record->first, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
-                                           absl::StrCat("the prepared batch from transfer ", first,
-                                                        " was released by its client")));
+                                           absl::StrCat("the prepared batch from ",
+                                                        record->of_jobs ? "job " : "transfer ",
+                                                        first, " was released by its client")));
 }
 
 void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence,

@@ -48,7 +48,24 @@ void PreparedBatch::Over(uint64_t n, uint32_t transfers) {
   if (!over_.compare_exchange_strong(before, n, std::memory_order_seq_cst)) return;
   Advance(n);
   // Whoever stored ahead has rung already, and lanes may have parked since.
-  if (__atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) > n) Ring();
+  if (__atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) > n ||
+      joined_.load(std::memory_order_seq_cst)) {
+    Ring();
+  }
+}
+
+void PreparedBatch::Define(uint64_t n) {
+  // Never back: in its page the client may have stored whatever it likes.
+  uint64_t seen = __atomic_load_n(&defined_word_, __ATOMIC_RELAXED);
+  while (seen < n && !__atomic_compare_exchange_n(&defined_word_, &seen, n, /*weak=*/true,
+                                                  __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+  }
+  Ring();
+}
+
+bool PreparedBatch::IsOver(uint64_t n) const {
+  const uint64_t over = over_.load(std::memory_order_seq_cst);
+  return over != FERRY_PREPARED_ENDED && over >= n;
 }
 
 DefinedWord PreparedBatch::defined() const {

@@ -4,8 +4,11 @@
 // count and believes nothing it reads in the page but 'defined' as a go: a client that stores ahead
 // is looked at again when the firing before is over, and misleads only itself.
 //
-// Owned by the session, which keeps it until its last transfer is over. Home: made, ended and
-// destroyed on control; all else is for any lane, without a lock and without allocating.
+// A batch may be fired by the daemon instead of by its client, when a prepared job is joined to it.
+//
+// Owned by the session, which keeps it until its last transfer is over and nothing is joined to it.
+// Home: made, joined, ended and destroyed on control; all else is for any lane, without a lock and
+// without allocating.
 #pragma once
 
 #include <atomic>
@@ -38,6 +41,17 @@ class PreparedBatch {
   bool Firing() const;
   // Firing `n` is over for so many of its transfers. The last ones advance the word.
   void Over(uint64_t n, uint32_t transfers);
+  // Firing `n` has begun; the last one that has, of a batch of jobs.
+  void Begin(uint64_t n) { begun_.store(n, std::memory_order_relaxed); }
+  uint64_t begun() const { return begun_.load(std::memory_order_relaxed); }
+
+  // Somebody in the daemon fires it, and is rung when a firing is over.
+  void SetJoined(bool joined) { joined_.store(joined, std::memory_order_seq_cst); }
+  // Fires it as the client would.
+  void Define(uint64_t n);
+  // Firing `n` is over, and the batch is not.
+  bool IsOver(uint64_t n) const;
+
   // Where the client rings after a store.
   const Doorbell& doorbell() const { return doorbell_; }
   // The client's word, for Lane::WatchWord: no firing is seen before the one before is over for the
@@ -54,7 +68,7 @@ class PreparedBatch {
   void Ring() const;
 
   ferry_timeline_line& over_line_;
-  const uint64_t& defined_word_;
+  uint64_t& defined_word_;
   ferry_timeline_signals& signals_;
   const Doorbell doorbell_;
   const uint32_t transfers_;
@@ -62,6 +76,8 @@ class PreparedBatch {
   std::atomic<uint32_t> left_;   // of the firing after `over_`
   std::atomic<uint64_t>& over_;  // FERRY_PREPARED_ENDED: ended, after `last_` firings
   std::atomic<uint64_t> last_{0};
+  std::atomic<uint64_t> begun_{0};
+  std::atomic<bool> joined_{false};
 };
 
 }  // namespace ferry

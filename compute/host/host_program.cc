@@ -26,11 +26,18 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t thr
 }
 
 void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-                      Workers* workers) const {
-  RunAll(works_, {buffers, arena.data(), constants_.data()}, workers);
+                      Workers* workers, const StepOver& step_over) const {
+  const RunMemory memory{buffers, arena.data(), constants_.data()};
+  if (!step_over) return RunAll(works_, memory, workers);
+  size_t begin = 0;
+  for (size_t step = 0; step < ends_.size(); ++step) {
+    RunAll(absl::MakeConstSpan(works_).subspan(begin, ends_[step] - begin), memory, workers);
+    begin = ends_[step];
+    step_over(step);
+  }
 }
 
-void HostProgram::RunAll(const std::vector<Work>& works, const RunMemory& memory,
+void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
                          Workers* workers) const {
   for (const Work& work : works) {
     switch (work.kind) {

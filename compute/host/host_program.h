@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,11 +35,14 @@ class HostProgram {
   // the plan's, then what steps hold while they are at it.
   uint64_t arena_bytes() const { return arena_bytes_; }
 
+  // Called with the number of a step of the plan (not of a repeat's body) that is over, in order.
+  using StepOver = std::function<void(size_t step)>;
+
   // `buffers` as the program names them, of their sizes, apart from each other; `arena` has
   // arena_bytes() and is aligned to 64. Without `workers` all is done by the caller; with them by
   // him too.
   void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-           Workers* workers = nullptr) const;
+           Workers* workers = nullptr, const StepOver& step_over = nullptr) const;
 
  private:
   friend class StepBuilder;
@@ -59,11 +63,12 @@ class HostProgram {
     std::vector<Work> body;
   };
 
-  void RunAll(const std::vector<Work>& works, const RunMemory& memory, Workers* workers) const;
+  void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers) const;
 
   size_t threads_ = 1;
   Plan plan_;
   std::vector<Work> works_;
+  std::vector<size_t> ends_;  // by step of the plan: of its part of works_
   std::vector<std::byte> constants_;
   uint64_t arena_bytes_ = 0;
 };

@@ -194,42 +194,41 @@ void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {
   AddGroup(program, places, works);
 }
 
-std::vector<StepBuilder::Work> StepBuilder::Steps(const std::vector<Step>& steps) {
-  std::vector<Work> works;
-  for (const Step& step : steps) {
-    taken_ = planned_ = planned_end_ = 0;
-    if (step.scratch) {
-      const Slot& slot = made_.plan_.slots[*step.scratch];
-      planned_ = slot.offset;
-      planned_end_ = slot.offset + *BytesOf(slot.type);
-    }
-    if (step.kind == StepKind::kRepeat) {
-      Work work;
-      work.kind = Work::Kind::kRepeat;
-      work.trips = step.trips;
-      if (step.count) work.out = {PlaceOf({true, *step.count})};
-      work.body = Steps(step.steps);
-      works.push_back(std::move(work));
-    } else if (step.kind == StepKind::kCopy) {
-      const Node& node = step.program.nodes[0];
-      Work work;
-      work.kind = Work::Kind::kCopy;
-      work.bytes = static_cast<uint64_t>(node.attributes.Int(A::kBytes));
-      work.out = {PlaceOf(step.bindings[node.buffers[0]])};
-      work.out[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
-      work.in = {PlaceOf(step.bindings[node.buffers[1]])};
-      work.in[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kSourceOffset));
-      works.push_back(std::move(work));
-    } else {
-      AddKernel(step, works);
-    }
+void StepBuilder::AddStep(const Step& step, std::vector<Work>& works) {
+  taken_ = planned_ = planned_end_ = 0;
+  if (step.scratch) {
+    const Slot& slot = made_.plan_.slots[*step.scratch];
+    planned_ = slot.offset;
+    planned_end_ = slot.offset + *BytesOf(slot.type);
   }
-  return works;
+  if (step.kind == StepKind::kRepeat) {
+    Work work;
+    work.kind = Work::Kind::kRepeat;
+    work.trips = step.trips;
+    if (step.count) work.out = {PlaceOf({true, *step.count})};
+    for (const Step& inner : step.steps) AddStep(inner, work.body);
+    works.push_back(std::move(work));
+  } else if (step.kind == StepKind::kCopy) {
+    const Node& node = step.program.nodes[0];
+    Work work;
+    work.kind = Work::Kind::kCopy;
+    work.bytes = static_cast<uint64_t>(node.attributes.Int(A::kBytes));
+    work.out = {PlaceOf(step.bindings[node.buffers[0]])};
+    work.out[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+    work.in = {PlaceOf(step.bindings[node.buffers[1]])};
+    work.in[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kSourceOffset));
+    works.push_back(std::move(work));
+  } else {
+    AddKernel(step, works);
+  }
 }
 
 void StepBuilder::Build() {
   base_ = Aligned(made_.plan_.memory.bytes);
-  made_.works_ = Steps(made_.plan_.steps);
+  for (const Step& step : made_.plan_.steps) {
+    AddStep(step, made_.works_);
+    made_.ends_.push_back(made_.works_.size());
+  }
   made_.arena_bytes_ = base_ + most_;
 }
 

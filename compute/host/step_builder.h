@@ -19,7 +19,7 @@ class StepBuilder {
  private:
   using Work = HostProgram::Work;
 
-  std::vector<Work> Steps(const std::vector<Step>& steps);
+  void AddStep(const Step& step, std::vector<Work>& works);
   void AddKernel(const Step& step, std::vector<Work>& works);
   void AddAround(const Step& step, OpIndex center, std::vector<Work>& works);
   void AddGroup(const Program& program, absl::Span<const Location> places,

@@ -131,6 +131,17 @@ void PlaceSlots(const Graph& graph, const InPlace& in_place, const Lifetimes& li
   Rename(plan.steps, names);
 }
 
+// Step `number`, and what is in it.
+void AddUses(const Step& step, size_t number, std::vector<LastUse>& uses) {
+  for (const Step& inner : step.steps) AddUses(inner, number, uses);
+  for (size_t i = 0; i < step.bindings.size(); ++i) {
+    if (step.bindings[i].slot) continue;
+    LastUse& use = uses[step.bindings[i].index];
+    use.touched = number;
+    if (step.program.buffers[i].access != Access::kRead) use.written = number;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const Program& program) {
@@ -163,6 +174,12 @@ absl::Status CheckFits(const Plan& plan, uint64_t available, absl::string_view s
     separator = ", ";
   }
   return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, text);
+}
+
+std::vector<LastUse> LastUses(const Plan& plan) {
+  std::vector<LastUse> uses(plan.buffers.size());
+  for (size_t i = 0; i < plan.steps.size(); ++i) AddUses(plan.steps[i], i, uses);
+  return uses;
 }
 
 Cost CostOf(const Step& step) {

@@ -93,6 +93,14 @@ absl::StatusOr<Plan> MakePlan(const Program& program);
 // the arena has not `available` bytes of `space`.
 absl::Status CheckFits(const Plan& plan, uint64_t available, absl::string_view space);
 
+// Of a program's buffer: the last of the plan's steps that writes it, and the last that touches it.
+struct LastUse {
+  std::optional<size_t> written;
+  std::optional<size_t> touched;
+};
+// By buffer. A repeat is one step, whatever its body does.
+std::vector<LastUse> LastUses(const Plan& plan);
+
 // What a step costs each time it runs; bytes are of buffers and of slots, and of a slot that is
 // read and written both.
 Cost CostOf(const Step& step);

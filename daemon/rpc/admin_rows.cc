@@ -95,6 +95,8 @@ void SetJob(const JobTable::Row& row, absl::Time now, pb::JobRow* out) {
   out->set_state(row.state);
   SetDuration(now - row.posted, out->mutable_age());
   out->set_waits_for(row.waits_for);
+  out->set_prepared(row.prepared);
+  out->set_firings(row.firings);
 }
 
 void SetProgram(const CompiledProgram& program, pb::ProgramRow* out) {

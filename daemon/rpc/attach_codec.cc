@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/attach_codec.h"
 
-#include <type_traits>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/rpc/convert.h"
@@ -56,9 +54,7 @@ template <typename Response>
 void Fill(const AttachPosted& posted, Response* out) {
   out->set_first_transfer_id(posted.first_transfer_id);
   out->set_first_over_value(posted.first_over_value);
-  if constexpr (!std::is_same_v<Response, v1::RunResponse>) {
-    out->set_prepared_batch(posted.prepared_batch);
-  }
+  out->set_prepared_batch(posted.prepared_batch);
 }
 
 std::optional<AttachResume> ParseResume(const v1::Hello& hello) {

@@ -348,6 +348,7 @@ PostBatch Convert(const v1::RunRequest& request) {
   ConvertRequestId(request, kWhat, batch);
   const BatchOptions options = ConvertOptions(request.options(), batch);
   if (options.route != Route::kUnspecified) bad("options.route", Invalid("a job takes no route"));
+  batch.prepare = request.prepare();
   batch.specs.resize(batch.size);
   batch.jobs.resize(batch.size);
   batch.deadlines.resize(batch.size, options.deadline);
@@ -360,6 +361,7 @@ PostBatch Convert(const v1::RunRequest& request) {
     const auto field = [&](const char* name) { return absl::StrCat("runs[", i, "].", name); };
     TransferSpec& spec = batch.specs[i];
     spec.priority = options.priority;
+    spec.prepared = batch.prepare;
     JobSpec& job = batch.jobs[i];
     job.fingerprint = run.fingerprint();
     if (job.fingerprint.size() != kFingerprintBytes) {
@@ -376,6 +378,14 @@ PostBatch Convert(const v1::RunRequest& request) {
       const v1::BufferRange& range = binding.range();
       ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
       job.bindings.push_back({binding.name(), DTypeOf(binding.data_type())});
+      if (binding.has_prepared_batch()) {
+        job.bindings.back().prepared = binding.prepared_batch();
+        if (!batch.prepare) {
+          bad_entry(BindingField(i, ranges.size() - 1),
+                    Invalid("prepared_batch is for prepared jobs; this one says what it comes "
+                            "after and feeds"));
+        }
+      }
       if (binding.data_type() != v1::DATA_TYPE_UNSPECIFIED && !job.bindings.back().type) {
         bad_entry(BindingField(i, ranges.size() - 1),
                   Invalid(absl::StrCat("no value has data_type ", binding.data_type())));
@@ -400,6 +410,14 @@ PostBatch Convert(const v1::RunRequest& request) {
     if (job.defines_timeline >= FERRY_TIMELINE_COUNTERS) {
       bad_entry(field("defines"), Invalid(absl::StrCat("counter ", job.defines_timeline,
                                                        " is not below ", FERRY_TIMELINE_COUNTERS)));
+    }
+    for (const auto& [name, given] :
+         {std::make_pair("defined_at", run.has_defined_at()),
+          std::make_pair("after", run.has_after()), std::make_pair("defines", run.has_defines()),
+          std::make_pair("feeds", run.has_feeds())}) {
+      if (!batch.prepare || !given) continue;
+      bad_entry(field(name), Invalid("a prepared job is fired by its batch's own words, and joined "
+                                     "to prepared transfers by what is bound"));
     }
     if (run.has_deadline()) {
       absl::StatusOr<absl::Duration> deadline = ToDuration(run.deadline());

@@ -57,6 +57,7 @@ class ProgramServiceImpl final : public v1::ProgramService::CallbackService {
       PostReply reply = core_.jobs.Post(**session, std::move(batch));
       response->set_first_transfer_id(reply.first_transfer_id);
       response->set_first_over_value(reply.first_over_value);
+      response->set_prepared_batch(reply.prepared_batch);
       core_.later([reactor, reply = std::move(reply)] {
         reactor->Finish(ToGrpc(reply.status, reply.violations));
       });

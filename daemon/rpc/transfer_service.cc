@@ -41,7 +41,9 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
     return absl::OkStatus();
   }
   if (std::optional<JobTable::Row> job = core.jobs.Find(MakeTransferId(session.id(), sequence))) {
-    out->set_state(job->running() ? v1::TRANSFER_STATE_LAUNCHED : v1::TRANSFER_STATE_MATCHED);
+    out->set_state(job->prepared    ? v1::TRANSFER_STATE_ARMED
+                   : job->running() ? v1::TRANSFER_STATE_LAUNCHED
+                                    : v1::TRANSFER_STATE_MATCHED);
     return absl::OkStatus();
   }
   out->set_state(v1::TRANSFER_STATE_OVER);

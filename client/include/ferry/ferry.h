@@ -318,12 +318,13 @@ FERRY_API void ferry_batch_free(ferry_batch* batch);
 /* ---- Prepared transfers
  * ------------------------------------------------------------------------- */
 
-/* A batch that is checked, matched and routed once and then carried out any number of times, each
- * by a store to shared memory: no call, no message of the client's. Both ends are prepared, and may
- * put their transfers into batches as they like. Firing n (from 1) of a transfer happens when both
- * ends have fired n times; the bytes must be there, and free to be overwritten, from the firing
- * until it is over. When a transfer ends (cancelled, its other client or the link is gone, ...) its
- * whole batch ends, and every wait with it.
+/* A batch of transfers (of jobs: ferry_prepare_programs) that is checked, matched and routed once
+ * and then carried out any number of times, each by a store to shared memory: no call, no message
+ * of the client's. Both ends are prepared, and may put their transfers into batches as they like.
+ * Firing n (from 1) of a transfer happens when both ends have fired n times; the bytes must be
+ * there, and free to be overwritten, from the firing until it is over. When a transfer ends
+ * (cancelled, its other client or the link is gone, ...) its whole batch ends, and every wait with
+ * it.
  *
  * When the daemon is lost the batch ends with DAEMON_LOST; a firing that was over just before may
  * be told so too. When the session is attached again (ferry_session_wait) the library has prepared
@@ -402,6 +403,8 @@ typedef struct ferry_binding {
   const char* name;
   ferry_range range;
   int data_type; /* FERRY_F32, ...: compared with the program's, unless it is 0 */
+  /* Of prepared jobs: what these bytes come or go by (ferry_prepare_programs). NULL: nothing */
+  ferry_prepared* transfers;
 } ferry_binding;
 
 typedef struct ferry_run {
@@ -427,6 +430,24 @@ typedef struct ferry_run {
 FERRY_API ferry_status* ferry_run_programs(ferry_session* session, uint64_t device,
                                            const ferry_run* runs, size_t count,
                                            const ferry_post_options* options, ferry_batch** batch);
+
+/* As ferry_run_programs, but prepared: firing n runs each of them once, without a call; there is no
+ * other end. A run has no defined_at, after, defines or feeds: it is joined to prepared transfers
+ * of the session, which its bindings name and which the daemon fires for it from then on, while
+ * ferry_prepared_fire refuses to. Sends, of what the program writes, are fired as soon as that is
+ * written, and the job's next firing waits for them; receives, of what it reads, are waited for,
+ * and fired again as soon as nothing of the run needs what came, the first time at once. So one
+ * store a step is all that a client does for 'receive, compute, send'. Buffers of one run may name
+ * the same batch, runs may not; it must not have been fired before, and must outlive the job's
+ * handle.
+ *
+ * The jobs and what they are joined to end together: one ends, the others end with POISONED, at
+ * both ends. One that runs is not stopped: ferry_prepared_release waits for it. The deadline is
+ * that of a firing, from when it may begin to its start. */
+FERRY_API ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t device,
+                                               const ferry_run* runs, size_t count,
+                                               const ferry_post_options* options,
+                                               ferry_prepared** prepared);
 
 /* ---- Timelines
  * ------------------------------------------------------------------------------------- */

@@ -28,6 +28,8 @@ struct Binding {
   std::string name;
   Range range = {};
   int data_type = FERRY_UNSPECIFIED;  // compared with the program's, if it is said
+  // Of a prepared job: what these bytes come or go by. It outlives the job.
+  const Prepared* transfers = nullptr;
 };
 
 // One run of a program, which must outlive the call.
@@ -76,36 +78,64 @@ class Program {
   std::unique_ptr<ferry_program, Free> program_;
 };
 
+// Runs as the C ABI takes them; points into the ones it was made of.
+class RawRuns {
+ public:
+  explicit RawRuns(const std::vector<ProgramRun>& runs)
+      : bindings_(runs.size()), raw_(runs.size()) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      for (const Binding& binding : runs[i].bindings) {
+        bindings_[i].push_back({binding.name.c_str(), binding.range, binding.data_type,
+                                binding.transfers != nullptr ? binding.transfers->get() : nullptr});
+      }
+      ferry_run& raw = raw_[i];
+      raw.program = runs[i].program;
+      raw.bindings = bindings_[i].data();
+      raw.binding_count = bindings_[i].size();
+      if (runs[i].defined_at) {
+        raw.has_defined_at = 1;
+        raw.defined_timeline = runs[i].defined_at->timeline;
+        raw.defined_value = runs[i].defined_at->value;
+      }
+      raw.deadline_ns = Nanoseconds(runs[i].deadline);
+      if (runs[i].after != nullptr) raw.after = runs[i].after->get();
+      if (runs[i].defines) {
+        raw.defines_timeline = runs[i].defines->timeline;
+        raw.defines_value = runs[i].defines->value;
+      }
+      if (runs[i].feeds != nullptr) raw.feeds = runs[i].feeds->get();
+    }
+  }
+  const ferry_run* data() const { return raw_.data(); }
+  size_t size() const { return raw_.size(); }
+
+ private:
+  std::vector<std::vector<ferry_binding>> bindings_;
+  std::vector<ferry_run> raw_;
+};
+
 inline Result<Batch> RunPrograms(const Session& session, uint64_t device,
                                  const std::vector<ProgramRun>& runs,
                                  const PostOptions& options = {}) {
-  std::vector<std::vector<ferry_binding>> bindings(runs.size());
-  std::vector<ferry_run> raw(runs.size());
-  for (size_t i = 0; i < runs.size(); ++i) {
-    for (const Binding& binding : runs[i].bindings) {
-      bindings[i].push_back({binding.name.c_str(), binding.range, binding.data_type});
-    }
-    raw[i].program = runs[i].program;
-    raw[i].bindings = bindings[i].data();
-    raw[i].binding_count = bindings[i].size();
-    if (runs[i].defined_at) {
-      raw[i].has_defined_at = 1;
-      raw[i].defined_timeline = runs[i].defined_at->timeline;
-      raw[i].defined_value = runs[i].defined_at->value;
-    }
-    raw[i].deadline_ns = Nanoseconds(runs[i].deadline);
-    if (runs[i].after != nullptr) raw[i].after = runs[i].after->get();
-    if (runs[i].defines) {
-      raw[i].defines_timeline = runs[i].defines->timeline;
-      raw[i].defines_value = runs[i].defines->value;
-    }
-    if (runs[i].feeds != nullptr) raw[i].feeds = runs[i].feeds->get();
-  }
+  const RawRuns raw(runs);
   const ferry_post_options given = options.Raw();
   ferry_batch* batch = nullptr;
   Status status(ferry_run_programs(session.get(), device, raw.data(), raw.size(), &given, &batch));
   if (!status.ok()) return Result<Batch>(std::move(status));
   return Batch(batch);
+}
+
+// Jobs to be fired again and again: see ferry_prepare_programs.
+inline Result<Prepared> PreparePrograms(const Session& session, uint64_t device,
+                                        const std::vector<ProgramRun>& runs,
+                                        const PostOptions& options = {}) {
+  const RawRuns raw(runs);
+  const ferry_post_options given = options.Raw();
+  ferry_prepared* prepared = nullptr;
+  Status status(
+      ferry_prepare_programs(session.get(), device, raw.data(), raw.size(), &given, &prepared));
+  if (!status.ok()) return Result<Prepared>(std::move(status));
+  return Prepared(prepared);
 }
 
 // An element type, FERRY_F32 and so on, and dimensions.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/job_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/executor.h"
+#include "compute/program/cost.h"
+
+namespace ferry {
+
+bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64_t n) {
+  return batch.Wants(n) && std::all_of(joints.begin(), joints.end(), [n](const Joint& joint) {
+           return joint.batch->IsOver(joint.sends ? n - 1 : n);
+         });
+}
+
+uint64_t ShareOf(const CompiledProgram& program) {
+  const compute::Cost& cost = program.cost;
+  constexpr uint64_t kBytesOfTranscendental = 8;
+  uint64_t share = compute::SaturatingAdd(cost.bytes_read, cost.bytes_written);
+  share = compute::SaturatingAdd(share, cost.flops);
+  return compute::SaturatingAdd(
+      share,
+      std::min(cost.transcendentals, UINT64_MAX / kBytesOfTranscendental) * kBytesOfTranscendental);
+}
+
+absl::Status JobRunner::RunTimed(const CompiledProgram& program,
+                                 absl::Span<const absl::Span<std::byte>> memory,
+                                 const compute::HostProgram::StepOver& step_over) {
+  const absl::Time begun = MonotonicNow();
+  absl::StatusOr<absl::Span<std::byte>> scratch = scratch_.Get(program.scratch_bytes());
+  if (scratch.ok()) program.Run(memory, *scratch, step_over);
+  scratch_.Shrink();
+  run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
+  return scratch.status();
+}
+
+absl::Status JobRunner::Run(const CompiledProgram& program,
+                            absl::Span<const absl::Span<std::byte>> memory) {
+  return RunTimed(program, memory, nullptr);
+}
+
+void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
+  batches_.push_back(std::make_unique<Batch>(Batch{batch, {}}));
+  Batch& made = *batches_.back();
+  for (PreparedJob& job : jobs) {
+    made.jobs.push_back(std::make_unique<Armed>(std::move(job), made));
+  }
+  listen_(batch.doorbell(), true);
+  for (size_t i = 0; i < made.jobs.size(); ++i) batch.Arm();
+}
+
+void JobRunner::Disarm(PreparedBatch& batch) {
+  const auto found = std::find_if(batches_.begin(), batches_.end(),
+                                  [&](const auto& entry) { return &entry->words == &batch; });
+  FERRY_CHECK(found != batches_.end());
+  for (const std::unique_ptr<Armed>& armed : (*found)->jobs) {
+    batch.Disarm();
+    if (armed->turn) ready_.Remove(*armed->turn);
+  }
+  listen_(batch.doorbell(), false);
+  batches_.erase(found);
+}
+
+JobRunner::Armed* JobRunner::FindReady(const Batch& batch) const {
+  const uint64_t n = batch.words.firings() + 1;
+  if (!batch.words.Wants(n)) return nullptr;
+  for (const std::unique_ptr<Armed>& armed : batch.jobs) {
+    if (armed->over < n && !armed->failed && !armed->turn &&
+        MayBegin(batch.words, armed->job.joints, n)) {
+      return armed.get();
+    }
+  }
+  return nullptr;
+}
+
+bool JobRunner::Poll() {
+  for (const std::unique_ptr<Batch>& batch : batches_) {
+    while (Armed* const armed = FindReady(*batch)) {
+      ready_.Add(armed->turn.emplace(armed->job, *armed));
+    }
+  }
+  if (ready_.empty()) return false;
+  Turn& turn = static_cast<Turn&>(*ready_.Next());
+  ready_.Serve(turn.left());
+  Armed& armed = turn.armed;
+  armed.turn.reset();
+  Fire(armed);
+  return true;
+}
+
+bool JobRunner::PrepareToPark() {
+  return std::none_of(batches_.begin(), batches_.end(),
+                      [this](const auto& batch) { return FindReady(*batch) != nullptr; });
+}
+
+void JobRunner::Fire(Armed& armed) {
+  const PreparedJob& job = armed.job;
+  PreparedBatch& words = armed.batch.words;
+  const uint64_t n = armed.over + 1;
+  words.Begin(n);
+  const auto define = [&](size_t step) {
+    for (const Joint& joint : job.joints) {
+      if (joint.step == step) joint.batch->Define(joint.sends ? n : n + 1);
+    }
+  };
+  if (absl::Status status = RunTimed(*job.program, job.memory, define); !status.ok()) {
+    armed.failed = true;
+    return failed_(job.id, std::move(status));
+  }
+  define(Joint::kAtEnd);
+  armed.over = n;
+  words.Over(n, 1);
+}
+
+}  // namespace ferry

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs jobs, one at a time: those that are posted when it is told to, and between them those that
+// are prepared, when words in shared memory say so. Firing n of a prepared job needs no task and no
+// message: it begins when its client has stored n in the batch's 'defined' word and the batches of
+// transfers that it is joined to allow it (MayBegin), and those it fires itself, each as soon as
+// the plan's last step is over that needs their bytes. Where several may begin sessions share
+// equally, by what their jobs cost.
+//
+// Home: compute. There it is a poller of the lane; a job that runs is waited for by all else.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/ids.h"
+#include "daemon/compiled_program.h"
+#include "daemon/scratch.h"
+#include "device/lane.h"
+#include "device/prepared_batch.h"
+#include "transfer/fair_queue.h"
+
+namespace ferry {
+
+// A prepared batch of transfers that a prepared job fires.
+struct Joint {
+  PreparedBatch* batch = nullptr;
+  bool sends = false;
+  // After which step of the plan its next firing is defined.
+  size_t step = kAtEnd;
+  static constexpr size_t kAtEnd = SIZE_MAX;
+};
+
+// Whether firing `n` of a job of `batch` may begin, but for its turn. Any thread.
+bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64_t n);
+
+// What `program` is to its session's share, in the bytes that are copied in the same time, roughly.
+uint64_t ShareOf(const CompiledProgram& program);
+
+class JobRunner : public Poller {
+ public:
+  struct PreparedJob {
+    TransferId id;
+    int32_t priority = 0;
+    std::shared_ptr<const CompiledProgram> program;
+    std::vector<absl::Span<std::byte>> memory;  // by buffer
+    std::vector<Joint> joints;
+  };
+  // Hears a doorbell from now on, or does not any more.
+  using Listen = std::function<void(const Doorbell&, bool hear)>;
+  // A firing could not be carried out; the job has none any more.
+  using Failed = std::function<void(TransferId job, absl::Status why)>;
+
+  JobRunner(Listen listen, Failed failed)
+      : listen_(std::move(listen)), failed_(std::move(failed)) {}
+
+  // Runs a posted job now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no scratch for it.
+  absl::Status Run(const CompiledProgram& program, absl::Span<const absl::Span<std::byte>> memory);
+  // All jobs of a prepared batch may be fired from now on, until Disarm. The batch, and those that
+  // the jobs are joined to, stay until then.
+  void Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs);
+  // None of its jobs runs, or will.
+  void Disarm(PreparedBatch& batch);
+
+  // Begins one firing, if any may begin, and is back when it is over.
+  bool Poll() override;
+  bool Busy() const override { return false; }
+  bool Watching() const override { return !batches_.empty(); }
+  bool PrepareToPark() override;
+
+  // Of all runs, those of firings too. Any thread.
+  absl::Duration run_time() const { return absl::Nanoseconds(run_ns_.load()); }
+
+ private:
+  struct Batch;
+  struct Armed;
+  struct Turn : FairQueue::Item {
+    Turn(const PreparedJob& job, Armed& armed)
+        : FairQueue::Item(SessionOf(job.id).value(), job.priority, ShareOf(*job.program)),
+          armed(armed) {}
+    Armed& armed;
+  };
+  struct Armed {
+    Armed(PreparedJob job, Batch& batch) : job(std::move(job)), batch(batch) {}
+    PreparedJob job;
+    Batch& batch;
+    uint64_t over = 0;  // firings
+    bool failed = false;
+    std::optional<Turn> turn;  // while it waits for it
+  };
+  struct Batch {
+    PreparedBatch& words;
+    std::vector<std::unique_ptr<Armed>> jobs;
+  };
+
+  // A job of the batch whose next firing may begin and does not wait for its turn yet.
+  Armed* FindReady(const Batch& batch) const;
+  void Fire(Armed& armed);
+  absl::Status RunTimed(const CompiledProgram& program,
+                        absl::Span<const absl::Span<std::byte>> memory,
+                        const compute::HostProgram::StepOver& step_over);
+
+  const Listen listen_;
+  const Failed failed_;
+  Scratch scratch_;
+  std::vector<std::unique_ptr<Batch>> batches_;
+  FairQueue ready_;
+  std::atomic<int64_t> run_ns_{0};
+};
+
+}  // namespace ferry
