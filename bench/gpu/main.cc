@@ -19,6 +19,7 @@
 #include "bench/echo.h"
 #include "bench/gpu/bare_program.h"
 #include "bench/gpu/cases.h"
+#include "bench/gpu/first_transfer.h"
 #include "bench/gpu/peer_copy.h"
 #include "tests/gpu/driver/gpu_driver.h"
 #include "tools/ferryctl/bench_receiver.h"
@@ -60,6 +61,9 @@ int Run(int argc, char** argv) {
   const std::string role = argc > 1 ? argv[1] : "";
   if (argc == 2 && role == "bench-receiver") return tools::RunBenchReceiver(3);
   if (argc == 3 && role == "echo-server") return RunEchoServer(argv[2]);
+  if (argc == 2 + kFirstTransferArguments && role == "first-transfer") {
+    return RunFirstTransfer(argv + 2, 3);
+  }
   if (argc == 3 && role == "bare-program") return RunBareProgram(std::atoi(argv[2]), 3);
   GpuSettings settings;
   const std::string program = argv[0];
