@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "bench/nodes.h"
 #include "bench/report.h"
 #include "tools/ferryctl/bench_pair.h"
@@ -21,6 +22,9 @@ inline constexpr uint64_t kRateCount = 100'000;
 inline constexpr uint64_t kRateBytes = 4096;
 inline constexpr uint64_t kRateBatch = 1024;
 inline constexpr uint64_t kRateWindow = 4;
+
+// For one order to a receiver's process: many times what any of them takes.
+inline constexpr absl::Duration kOrderPatience = absl::Seconds(120);
 
 struct Settings {
   std::string self;  // this program, which is also the other ends

@@ -21,6 +21,7 @@
 #include "bench/gpu/case_comms.h"
 #include "bench/gpu/case_watch.h"
 #include "bench/gpu/cases.h"
+#include "bench/gpu/first_transfer.h"
 #include "bench/gpu/nccl_register.h"
 #include "bench/gpu/peer_copy.h"
 #include "tests/gpu/driver/gpu_driver.h"
@@ -71,6 +72,9 @@ int Run(int argc, char** argv) {
   const std::string role = argc > 1 ? argv[1] : "";
   if (argc == 2 && role == "bench-receiver") return tools::RunBenchReceiver(3);
   if (argc == 3 && role == "echo-server") return RunEchoServer(argv[2]);
+  if (argc == 2 + kFirstTransferArguments && role == "first-transfer") {
+    return RunFirstTransfer(argv + 2, 3);
+  }
   if (argc == 3 && role == "bare-program") return RunBareProgram(std::atoi(argv[2]), 3);
   if (argc == 2 && role == "nccl-rank") return RunNcclRank(3);
   GpuSettings settings;

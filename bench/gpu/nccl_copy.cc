@@ -69,7 +69,7 @@ absl::StatusOr<absl::Duration> NcclCopy::Copy(uint64_t count, uint64_t bytes, ui
   if (result != kNcclSuccess) return NcclError(*nccl_, result, "send and receive");
   for (int rank = 0; rank < 2; ++rank) {
     driver_->cuCtxSetCurrent(driver_->context(rank));
-    RETURN_IF_ERROR(FromCuda(*driver_, driver_->cuStreamSynchronize(stream_[rank]), "await NCCL"));
+    RETURN_IF_ERROR(AwaitStream(*driver_, stream_[rank], "await NCCL"));
   }
   return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
 }
