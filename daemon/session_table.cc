@@ -34,8 +34,9 @@ bool GoodName(const std::string& name) {
 
 // Frees `pages` once no lane looks at them any more. Each lane has its own share of them, because
 // lanes stop one by one: none may have to hand them on to another.
-void RetirePages(const std::vector<Lane*>& lanes, std::shared_ptr<TimelinePages> pages) {
-  for (Lane* lane : lanes) {
+void RetirePages(const LocalDevices& devices, std::shared_ptr<TimelinePages> pages) {
+  for (const auto& device : devices.list) {
+    Lane* const lane = device->lane.get();
     lane->Post([lane, pages] { lane->UnwatchPages(pages->begin(), pages->end()); });
   }
 }
@@ -55,6 +56,7 @@ SessionTable::~SessionTable() {
       LocalDevice* device = devices_.Find(arena->device);
       if (device != nullptr) device->memory->Post([mapping = std::move(arena->mapping)] {});
     }
+    RetirePages(devices_, session->TakeTimelines());  // a lane may still look at them
   }
 }
 
@@ -332,10 +334,8 @@ void SessionTable::OnIdle(Session& session) {
 
 void SessionTable::Destroy(Session& session) {
   for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
-  std::vector<Lane*> lanes;
-  for (const auto& device : devices_.list) lanes.push_back(device->lane.get());
   past_firings_ += session.prepared_firings();
-  RetirePages(lanes, session.TakeTimelines());
+  RetirePages(devices_, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
   sessions_.erase(session.id());
   sessions_closed_.OnFreed(control_.Now());
