@@ -11,6 +11,7 @@ absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes&
   options.peer_client_dir = nodes.ClientDir(to);
   options.route = route;
   options.post_by = post_by;
+  options.patience = kOrderPatience;
   return tools::BenchPair::Open(options);
 }
 

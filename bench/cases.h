@@ -33,6 +33,9 @@ inline constexpr uint64_t kRateWindow = 4;
 // Of what takes microseconds a round has so many.
 inline constexpr int kCallsPerRound = 500;
 
+// For one order to a receiver's process: many times what any of them takes.
+inline constexpr absl::Duration kOrderPatience = absl::Seconds(120);
+
 struct Settings {
   std::string self;  // this program, which is also the other ends
   std::string ferryd;

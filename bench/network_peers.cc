@@ -12,6 +12,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/fd.h"
 #include "base/status.h"
 #include "tools/ferryctl/bench_end.h"
@@ -41,7 +43,8 @@ absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_
   server.output = nowhere.get();
   ASSIGN_OR_RETURN(tools::ChildProcess running, tools::ChildProcess::Spawn(server));
   tools::SpawnOptions client = server;
-  client.arguments = {"ucx_perftest", "127.0.0.1",
+  client.arguments = {"timeout",      "60",
+                      "ucx_perftest", "127.0.0.1",
                       "-p",           absl::StrCat(port),
                       "-t",           "tag_bw",
                       "-s",           absl::StrCat(bytes),
@@ -51,7 +54,8 @@ absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_
   client.arguments.insert(client.arguments.end(), more.begin(), more.end());
   absl::Status failure;
   // The server says nothing when it listens; the client is tried until it does.
-  for (int attempt = 0; attempt < 100; ++attempt) {
+  const absl::Time by = absl::Now() + absl::Seconds(60);
+  for (int attempt = 0; attempt < 100 && absl::Now() < by; ++attempt) {
     auto output = tools::RunAndRead(client);
     if (output.ok()) {
       const double rate = ParseUcxPerftest(*output);

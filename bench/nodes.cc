@@ -24,8 +24,6 @@
 namespace ferry::bench {
 namespace {
 
-constexpr int kNodes = 2;
-
 absl::Status ErrnoFailure(absl::string_view doing) {
   return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal, doing, errno);
 }
@@ -37,23 +35,25 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-std::string NodeName(int node) { return node == 0 ? "node-a" : "node-b"; }
+std::string NodeName(int node) {
+  return absl::StrCat("node-", std::string(1, static_cast<char>('a' + node)));
+}
 
-std::string ConfigOf(int node, const std::string& runtime_dir, const int (&ports)[kNodes],
-                     UcxOver over, const Nodes::Gpus& gpus) {
+std::string ConfigOf(int node, const std::string& runtime_dir, const std::vector<int>& ports,
+                     UcxOver over, const Nodes::Gpus& gpus, const std::string& limits) {
   std::string text =
       absl::StrCat("node: { name: ", NodeName(node), ", runtime_dir: ", runtime_dir, " }\n",
                    "devices: { host: 2, gpus: [", absl::StrJoin(gpus[node], ", "),
                    "] }\nmembership:\n  provider: static\n  nodes:\n");
   int next = 0;
-  for (int i = 0; i < kNodes; ++i) {
+  for (int i = 0; i < static_cast<int>(gpus.size()); ++i) {
     std::vector<int> ids(2 + gpus[i].size());
     for (int& id : ids) id = next++;
     absl::StrAppend(&text, "    - { name: ", NodeName(i), ", address: \"127.0.0.1:", ports[i],
                     "\", ids: [", absl::StrJoin(ids, ", "), "] }\n");
   }
   absl::StrAppend(&text, "peer: { listen: \"127.0.0.1:", ports[node], "\" }\n");
-  absl::StrAppend(&text, "limits: { sessions: 4096, sessions_per_uid: 4096 }\n");
+  absl::StrAppend(&text, "limits: { sessions: 4096, sessions_per_uid: 4096", limits, " }\n");
   const bool tcp = over == UcxOver::kTcp;
   absl::StrAppend(&text, "transfer:\n  ucx: { ", tcp ? "shm_tls: \"\", net_tls: \"" : "shm_tls: \"",
                   UcxTransports(over), "\" }\n");
@@ -82,30 +82,39 @@ std::string Nodes::RuntimeDir(int node) const {
   return absl::StrCat(directory_.path(), "/", NodeName(node));
 }
 
-absl::StatusOr<Nodes> Nodes::Start(const std::string& ferryd, UcxOver over, const Gpus& gpus) {
+int64_t Nodes::Gpu(int node, int index) const {
+  int64_t before = 0;
+  for (int i = 0; i < node; ++i) before += 2 + static_cast<int64_t>(gpus_[i].size());
+  return before + 2 + index;
+}
+
+absl::StatusOr<Nodes> Nodes::Start(const std::string& ferryd, UcxOver over, const Gpus& gpus,
+                                   const std::string& limits) {
   ASSIGN_OR_RETURN(TemporaryDirectory directory, TemporaryDirectory::Make());
   Nodes nodes(std::move(directory), ferryd);
   nodes.gpus_ = gpus;
-  int ports[kNodes];
+  const int count = static_cast<int>(gpus.size());
+  std::vector<int> ports(gpus.size());
   for (int& port : ports) {
     ASSIGN_OR_RETURN(port, FreeTcpPort());
   }
-  for (int node = 0; node < kNodes; ++node) {
+  for (int node = 0; node < count; ++node) {
     std::filesystem::create_directory(nodes.RuntimeDir(node));
     std::ofstream(nodes.RuntimeDir(node) + ".yaml")
-        << ConfigOf(node, nodes.RuntimeDir(node), ports, over, gpus);
+        << ConfigOf(node, nodes.RuntimeDir(node), ports, over, gpus, limits);
     ASSIGN_OR_RETURN(tools::ChildProcess daemon, nodes.Spawn(node));
     nodes.daemons_.push_back(std::move(daemon));
   }
-  for (int node = 0; node < kNodes; ++node) {
-    auto serving = tools::AwaitServing(nodes.RuntimeDir(node) + "/admin/admin.sock", "readiness",
-                                       absl::Seconds(10));
-    if (!serving.ok()) {
-      return Annotate(serving.status(), absl::StrCat("start ", ferryd, "; its log:\n",
-                                                     ReadText(nodes.RuntimeDir(node) + ".log")));
-    }
-  }
+  for (int node = 0; node < count; ++node) RETURN_IF_ERROR(nodes.AwaitServing(node));
   return nodes;
+}
+
+absl::Status Nodes::AwaitServing(int node) const {
+  const auto serving =
+      tools::AwaitServing(RuntimeDir(node) + "/admin/admin.sock", "readiness", absl::Seconds(10));
+  if (serving.ok()) return absl::OkStatus();
+  return Annotate(serving.status(), absl::StrCat("start ", ferryd_, "; its log:\n",
+                                                 ReadText(RuntimeDir(node) + ".log")));
 }
 
 absl::StatusOr<tools::ChildProcess> Nodes::Spawn(int node) const {

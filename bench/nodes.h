@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ferryd as two nodes of this host, each with two host devices and what GPUs it is given, for
-// as long as the object lives. Without GPUs the first owns devices 0 and 1, the second 2 and 3. One
-// thread.
+// Some ferryd, mostly two, as nodes of this host, each with two host devices and what GPUs it is
+// given, for as long as the object lives. Without GPUs the first owns devices 0 and 1, the second 2
+// and 3. One thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,26 +35,26 @@ const char* UcxTransports(UcxOver over);
 
 class Nodes {
  public:
-  // `gpus`: by the driver's index, of each node.
-  using Gpus = std::array<std::vector<int>, 2>;
+  // `gpus`: by the driver's index, of each node; there are as many nodes. `limits`: more of that
+  // section, ", name: value".
+  using Gpus = std::vector<std::vector<int>>;
   static absl::StatusOr<Nodes> Start(const std::string& ferryd, UcxOver over,
-                                     const Gpus& gpus = {});
+                                     const Gpus& gpus = Gpus(2), const std::string& limits = "");
 
+  std::string RuntimeDir(int node) const;
   std::string ClientDir(int node) const { return RuntimeDir(node) + "/client"; }
   // The global id of a node's first host device, and of its GPU, counted from 0.
   int64_t Host(int node) const { return Gpu(node, 0) - 2; }
-  int64_t Gpu(int node, int index) const {
-    return (node == 0 ? 2 : 4 + static_cast<int64_t>(gpus_[0].size())) + index;
-  }
+  int64_t Gpu(int node, int index) const;
   pid_t pid(int node) const { return daemons_[node].pid(); }
   // Another life of a daemon that was killed; does not wait until it serves.
   absl::Status Restart(int node);
+  absl::Status AwaitServing(int node) const;
 
  private:
   Nodes(TemporaryDirectory directory, std::string ferryd)
       : directory_(std::move(directory)), ferryd_(std::move(ferryd)) {}
   absl::StatusOr<tools::ChildProcess> Spawn(int node) const;
-  std::string RuntimeDir(int node) const;
 
   TemporaryDirectory directory_;
   std::string ferryd_;

@@ -42,6 +42,7 @@ struct Lane::Impl {
   struct Word {
     uint32_t* parked = nullptr;
     bool silent = false;
+    const std::atomic<uint64_t>* over = nullptr;
     absl::btree_map<std::pair<uint64_t, TransferId>, Reached> waiting;  // by target
   };
   // What to set and what to listen to while parked, and for how many words and watchers.
@@ -131,9 +132,15 @@ struct Lane::Impl {
     return progress;
   }
 
+  // Up to where it is believed.
+  static uint64_t Value(const uint64_t* address, const Word& word) {
+    const uint64_t value = Load(address);
+    return word.over == nullptr ? value : std::min(value, word.over->load() + 1);
+  }
+
   bool PollWords() {
     for (const auto& [address, word] : words) {
-      const uint64_t value = Load(address);
+      const uint64_t value = Value(address, word);
       for (const auto& [key, ignored] : word.waiting) {
         if (key.first > value) break;
         reached.push_back({key.second, {address, key.first}});
@@ -155,7 +162,7 @@ struct Lane::Impl {
 
   bool AnyReached() const {
     return std::any_of(words.begin(), words.end(), [](const auto& entry) {
-      return Load(entry.first) >= entry.second.waiting.begin()->first.first;
+      return Value(entry.first, entry.second) >= entry.second.waiting.begin()->first.first;
     });
   }
 
@@ -165,6 +172,7 @@ struct Lane::Impl {
     if (fresh) {
       entry->second.parked = word.parked;
       entry->second.silent = word.silent;
+      entry->second.over = word.over;
       if (word.silent) ++silent_words;
       Hear({word.parked, word.doorbell});
     }

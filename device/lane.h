@@ -6,6 +6,7 @@
 // is the lane's own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,6 +59,9 @@ struct DefinedWord {
   uint32_t* parked = nullptr;       // the session's lane_parked flag
   int doorbell = -1;                // eventfd the client writes to while the flag is set
   bool silent = false;              // a GPU may write it, which rings nothing
+  // If set, the word is believed up to one more than this, whatever is stored in it. It lives as
+  // long as the word's pages; who advances it rings the doorbell if the word is ahead.
+  const std::atomic<uint64_t>* over = nullptr;
 };
 
 class Lane : public Executor {

@@ -9,14 +9,16 @@
 namespace ferry {
 
 PreparedBatch::PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number,
-                             uint32_t transfers)
+                             uint32_t transfers, std::atomic<uint64_t>& over)
     : over_line_(pages.prepared_over[number]),
       defined_word_(pages.prepared_defined[number].value),
       signals_(pages.signals),
       doorbell_{&pages.signals.lane_parked, doorbell},
       transfers_(transfers),
-      left_(transfers) {
+      left_(transfers),
+      over_(over) {
   FERRY_CHECK(number < FERRY_PREPARED_BATCHES && transfers > 0);
+  over_.store(0, std::memory_order_seq_cst);
   __atomic_store_n(&over_line_.first_failed, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&over_line_.failures, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&over_line_.value, 0, __ATOMIC_SEQ_CST);
@@ -67,7 +69,7 @@ bool PreparedBatch::IsOver(uint64_t n) const {
 }
 
 DefinedWord PreparedBatch::defined() const {
-  return {&defined_word_, doorbell_.parked, doorbell_.fd};
+  return {&defined_word_, doorbell_.parked, doorbell_.fd, false, &over_};
 }
 
 void PreparedBatch::End() {

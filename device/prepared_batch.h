@@ -21,8 +21,10 @@ namespace ferry {
 
 class PreparedBatch {
  public:
-  // Of `transfers` (not 0). Sets both words to 0. The pages and the doorbell outlive it.
-  PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number, uint32_t transfers);
+  // Of `transfers` (not 0). Sets both words and `over`, its own count, to 0. The pages, the
+  // doorbell and the count outlive it, because lanes that watch may.
+  PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number, uint32_t transfers,
+                std::atomic<uint64_t>& over);
   PreparedBatch(const PreparedBatch&) = delete;
   PreparedBatch& operator=(const PreparedBatch&) = delete;
 
@@ -52,7 +54,8 @@ class PreparedBatch {
 
   // Where the client rings after a store.
   const Doorbell& doorbell() const { return doorbell_; }
-  // The client's word, for Lane::WatchWord.
+  // The client's word, for Lane::WatchWord: no firing is seen before the one before is over for the
+  // whole batch.
   DefinedWord defined() const;
 
   // No further firing will be over: the word says so, once. Control, when the last transfer ended.
@@ -70,8 +73,8 @@ class PreparedBatch {
   const Doorbell doorbell_;
   const uint32_t transfers_;
   std::atomic<uint32_t> armed_{0};
-  std::atomic<uint32_t> left_;     // of the firing after `over_`
-  std::atomic<uint64_t> over_{0};  // FERRY_PREPARED_ENDED: ended, after `last_` firings
+  std::atomic<uint32_t> left_;   // of the firing after `over_`
+  std::atomic<uint64_t>& over_;  // FERRY_PREPARED_ENDED: ended, after `last_` firings
   std::atomic<uint64_t> last_{0};
   std::atomic<uint64_t> begun_{0};
   std::atomic<bool> joined_{false};

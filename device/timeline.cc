@@ -239,7 +239,11 @@ void TimelinePages::Define(uint32_t timeline, uint64_t value) {
 }
 
 std::unique_ptr<PreparedBatch> TimelinePages::Prepare(uint32_t number, uint32_t transfers) {
-  return std::make_unique<PreparedBatch>(*pages_, doorbell_.get(), number, transfers);
+  if (firings_over_ == nullptr) {
+    firings_over_ = std::make_unique<std::atomic<uint64_t>[]>(FERRY_PREPARED_BATCHES);
+  }
+  return std::make_unique<PreparedBatch>(*pages_, doorbell_.get(), number, transfers,
+                                         firings_over_[number]);
 }
 
 }  // namespace ferry

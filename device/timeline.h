@@ -4,6 +4,7 @@
 // only the client. Home: control, but for DefinedWord, which lanes read.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -74,6 +75,7 @@ class TimelinePages {
   UniqueFd doorbell_;
   ferry_timeline_pages* pages_ = nullptr;
   std::vector<std::unique_ptr<Counter>> counters_;  // made at first use: an idle session is small
+  std::unique_ptr<std::atomic<uint64_t>[]> firings_over_;  // of prepared batches; the same
   uint64_t dirty_ = 0;  // bit i: counter i advanced since the last Flush
 };
 

@@ -3,32 +3,37 @@
 // pays before libferry has its turn. Holds the context as long as the object lives. One thread.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/fd.h"
-#include "tools/ferryctl/child_process.h"
+#include "bench/gpu/reporter.h"
 
 namespace ferry::bench {
+
+struct CudaStart {
+  absl::Duration init;     // opening libcuda, and cuInit
+  absl::Duration context;  // of the primary context
+};
+// Of this process, once; nothing if there is no such GPU.
+std::optional<CudaStart> StartCuda(int device);
 
 class BareProgram {
  public:
   // `self` and the device run RunBareProgram.
   static absl::StatusOr<BareProgram> Start(const std::string& self, int device);
 
-  absl::Duration init() const { return init_; }        // of cuInit
-  absl::Duration context() const { return context_; }  // of the primary context
+  absl::Duration init() const { return times_.init; }
+  absl::Duration context() const { return times_.context; }
 
  private:
-  BareProgram(tools::ChildProcess process, UniqueFd socket)
-      : process_(std::move(process)), socket_(std::move(socket)) {}
+  BareProgram(Reporter process, const CudaStart& times)
+      : process_(std::move(process)), times_(times) {}
 
-  tools::ChildProcess process_;
-  UniqueFd socket_;
-  absl::Duration init_, context_;
+  Reporter process_;
+  CudaStart times_;
 };
 
 // Writes both times to the socket, and waits until it is closed.

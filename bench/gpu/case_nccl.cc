@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/case_nccl.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/cases.h"
+#include "bench/echo.h"
 #include "bench/gpu/nccl_copy.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/statistics.h"
@@ -19,7 +18,6 @@
 namespace ferry::bench {
 namespace {
 
-constexpr int kCtas = 16;  // as transfer.nccl.max_ctas is by default
 constexpr uint64_t kMany = 1000, kTiny = 10'000;
 constexpr uint64_t kTogether = 100;              // in a group of NCCL's
 constexpr uint64_t kShort = uint64_t{64} << 20;  // of a large one, by parts
@@ -28,6 +26,7 @@ constexpr char kNcclInGroups[] = "ncclSend, ncclRecv in groups of 100";
 
 struct Took {
   absl::Duration posted, prepared, nccl, nccl_by_parts;
+  absl::Duration echo;  // an RPC as small as the post of a ping, or of as many descriptors
 };
 
 struct Case {
@@ -37,16 +36,16 @@ struct Case {
   int rounds = 5;
 };
 
-absl::StatusOr<Took> Measure(const Case& what, const testing::GpuDriver* driver,
-                             tools::BenchPair pair) {
-  const char* const library = getenv("FERRY_NCCL_LIBRARY");
-  ASSIGN_OR_RETURN(const NcclApi* const api, LoadNccl(library == nullptr ? "" : library, {}));
+absl::StatusOr<Took> Measure(const Case& what, const GpuSettings& settings,
+                             const testing::GpuDriver* driver, tools::BenchPair pair) {
+  ASSIGN_OR_RETURN(EchoClient echo, EchoClient::Start(settings.self));
+  ASSIGN_OR_RETURN(const NcclApi* const api, OwnNccl());
   const uint64_t all = what.count * what.bytes, part = std::min(what.bytes, kShort);
   NcclCopy raw(driver, api);
-  RETURN_IF_ERROR(raw.Make(kCtas, all));
+  RETURN_IF_ERROR(raw.Make(kRawCtas, all));
   RETURN_IF_ERROR(pair.MakeArenas(std::max<uint64_t>(all, 16)).status());
   RETURN_IF_ERROR(what.ping ? pair.PreparePing(what.bytes) : pair.Prepare(what.count, what.bytes));
-  std::vector<absl::Duration> posted, prepared, nccl, by_parts;
+  std::vector<absl::Duration> posted, prepared, nccl, by_parts, echoes;
   for (int round = 0; round < what.rounds + 2; ++round) {
     ASSIGN_OR_RETURN(const absl::Duration moved, pair.Run(what.count, what.bytes));
     absl::Duration fired;
@@ -59,7 +58,11 @@ absl::StatusOr<Took> Measure(const Case& what, const testing::GpuDriver* driver,
     ASSIGN_OR_RETURN(const absl::Duration peer, raw.Copy(what.count, what.bytes, kTogether));
     ASSIGN_OR_RETURN(const absl::Duration parts,
                      raw.Copy(what.count * (what.bytes / part), part, 1));
+    ASSIGN_OR_RETURN(
+        const absl::Duration call,
+        what.ping ? echo.SmallCall() : echo.Descriptors(what.count, what.bytes, kRateBatch));
     if (round < 2) continue;  // communicators and contexts wake up
+    echoes.push_back(call);
     posted.push_back(moved);
     prepared.push_back(fired);
     nccl.push_back(peer);
@@ -67,7 +70,7 @@ absl::StatusOr<Took> Measure(const Case& what, const testing::GpuDriver* driver,
   }
   if (!what.ping) RETURN_IF_ERROR(pair.Compare(all));
   return Took{tools::Median(posted), tools::Median(prepared), tools::Median(nccl),
-              tools::Median(by_parts)};
+              tools::Median(by_parts), tools::Median(echoes)};
 }
 
 void Add(Report& report, std::string name, const char* unit, double ours, bool at_most,
@@ -92,7 +95,7 @@ void AddLarge(uint64_t bytes, const Took& took, Report& report) {
       rate(took.nccl_by_parts));
 }
 
-void AddMany(uint64_t count, uint64_t bytes, const Took& took, std::optional<double> torch,
+void AddMany(uint64_t count, uint64_t bytes, const Took& took, const GpuPeers& peers,
              Report& report) {
   const std::string what = absl::StrCat(tools::HumanCount(count), " x ", tools::HumanSize(bytes));
   const double prepared = absl::ToDoubleMilliseconds(took.prepared);
@@ -101,12 +104,19 @@ void AddMany(uint64_t count, uint64_t bytes, const Took& took, std::optional<dou
   Add(report, what + " prepared", "ms", prepared, true, many ? 0.5 : 0.6);
   Add(report, what + " prepared", "ms", prepared, true,
       many ? std::optional<double>(1.0 / 10) : std::nullopt, kNcclInGroups, nccl);
-  if (many && torch) {
+  if (many && peers.torch_exchange_many) {
     Add(report, what + " prepared", "ms", prepared, true, 1.0 / 30, "torch batch_isend_irecv",
-        torch);
+        peers.torch_exchange_many);
   }
-  Add(report, what + " posted", "ms", absl::ToDoubleMilliseconds(took.posted), true, {},
-      kNcclInGroups, nccl);
+  if (many && peers.jax_many) {
+    Add(report, what + " prepared", "ms", prepared, true, 1.0 / 60, "jax.device_put",
+        peers.jax_many);
+  }
+  const double posted = absl::ToDoubleMilliseconds(took.posted);
+  Add(report, what + " posted", "ms", posted, true, {}, kNcclInGroups, nccl);
+  Add(report, what + " posted", "ms", posted, true, many ? std::optional<double>(1) : std::nullopt,
+      "prepared, and two echo RPCs of as many descriptors",
+      prepared + 2 * absl::ToDoubleMilliseconds(took.echo));
 }
 
 }  // namespace
@@ -117,7 +127,7 @@ absl::Status MeasureBesideNccl(const GpuSettings& settings, const testing::GpuDr
                                Report& report) {
   const auto measure = [&](const Case& what) -> absl::StatusOr<Took> {
     ASSIGN_OR_RETURN(tools::BenchPair pair, open_pair());
-    return Measure(what, driver, std::move(pair));
+    return Measure(what, settings, driver, std::move(pair));
   };
   if (name == "large") {
     ASSIGN_OR_RETURN(const Took took, measure({false, 1, settings.large, settings.rounds}));
@@ -126,7 +136,7 @@ absl::Status MeasureBesideNccl(const GpuSettings& settings, const testing::GpuDr
     for (const uint64_t count : {kMany, kTiny}) {
       const uint64_t bytes = count == kMany ? kSmall : 4 << 10;
       ASSIGN_OR_RETURN(const Took took, measure({false, count, bytes, settings.rounds}));
-      AddMany(count, bytes, took, settings.peers.torch_exchange_many, report);
+      AddMany(count, bytes, took, settings.peers, report);
     }
   } else if (name == "latency") {
     const int rounds = static_cast<int>(settings.pings) / 10;
@@ -134,8 +144,10 @@ absl::Status MeasureBesideNccl(const GpuSettings& settings, const testing::GpuDr
     const double nccl = absl::ToDoubleMicroseconds(took.nccl);
     Add(report, "8 B prepared, p50", "us", absl::ToDoubleMicroseconds(took.prepared), true, 1.5,
         kNccl, nccl);
-    Add(report, "8 B posted, p50", "us", absl::ToDoubleMicroseconds(took.posted), true, {}, kNccl,
-        nccl);
+    const double posted = absl::ToDoubleMicroseconds(took.posted);
+    Add(report, "8 B posted, p50", "us", posted, true, {}, kNccl, nccl);
+    Add(report, "8 B posted, p50", "us", posted, true, 1, "1.5 of that and two gRPC round trips",
+        1.5 * nccl + 2 * absl::ToDoubleMicroseconds(took.echo));
   }
   return absl::OkStatus();
 }

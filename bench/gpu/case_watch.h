@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says on stderr which case begins, and ends the process with that name if the case is not over in
-// time: what hangs, hangs in some wait far below. One at a time.
+// time, with all that it has started: what has no deadline of its own, such as a call that the
+// driver does not answer, has this one. One at a time.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <string>
+#include <thread>
 
 namespace ferry::bench {
 
 class CaseWatch {
  public:
-  static constexpr unsigned kMostSeconds = 180;
+  static constexpr std::chrono::seconds kMost{180};
 
   explicit CaseWatch(const std::string& name);
   ~CaseWatch();
   CaseWatch(const CaseWatch&) = delete;
   CaseWatch& operator=(const CaseWatch&) = delete;
+
+ private:
+  void Watch();
+
+  const std::string name_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
 };
 
 }  // namespace ferry::bench

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "bench/cases.h"
 #include "bench/echo.h"
-#include "bench/gpu/bare_program.h"
+#include "bench/gpu/case_loss.h"
 #include "bench/gpu/case_nccl.h"
 #include "bench/gpu/case_watch.h"
 #include "bench/gpu/load.h"
@@ -54,7 +54,8 @@ class Bench {
       return MeasureBesideNccl(
           settings_, driver_, name, [this] { return OpenPair(); }, report);
     }
-    if (name == "peers") return absl::OkStatus();  // rows of the others
+    // Rows of the others, and what is of communicators only.
+    if (name == "peers" || name == "comms" || name == "cliques") return absl::OkStatus();
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report, 2000);
     if (name == "loss") return Loss(report);
@@ -75,7 +76,8 @@ class Bench {
     return absl::StrCat(what, " ", tools::RouteText(route_));
   }
 
-  absl::StatusOr<tools::BenchPair> OpenPair(bool back = false, bool hosts = false) const {
+  absl::StatusOr<tools::BenchPair> OpenPair(bool back = false, bool hosts = false,
+                                            int post_by = FERRY_POST_BY_ANY) const {
     tools::BenchPairOptions options;
     options.receiver_command = {settings_.self, "bench-receiver"};
     options.client_dir = nodes_.ClientDir(back ? there() : 0);
@@ -85,6 +87,8 @@ class Bench {
     options.source = back ? second : first;
     options.destination = back ? first : second;
     options.route = route_;
+    options.post_by = post_by;
+    options.patience = kOrderPatience;
     return tools::BenchPair::Open(options);
   }
 
@@ -206,13 +210,20 @@ class Bench {
         true, 20);
     Add(report, Named("8 B prepared, p99"), "us",
         absl::ToDoubleMicroseconds(tools::Quantile(pings, 0.99)), true, {});
+    RETURN_IF_ERROR(PostedLatency(report, "8 B posted, p50", pair));
+    ASSIGN_OR_RETURN(tools::BenchPair calls, OpenPair(false, false, FERRY_POST_BY_UNARY));
+    RETURN_IF_ERROR(calls.MakeArenas(16).status());
+    return PostedLatency(report, "8 B posted by unary call, p50", calls);
+  }
+
+  absl::Status PostedLatency(Report& report, const char* what, tools::BenchPair& pair) {
     std::vector<absl::Duration> posted;
     for (uint64_t i = 0; i < settings_.pings / 4 + 10; ++i) {
       ASSIGN_OR_RETURN(const absl::Duration took, pair.Run(1, 8));
       if (i >= 10) posted.push_back(took);
     }
-    Add(report, Named("8 B posted, p50"), "us", absl::ToDoubleMicroseconds(tools::Median(posted)),
-        true, local() ? 150 : 220);
+    Add(report, Named(what), "us", absl::ToDoubleMicroseconds(tools::Median(posted)), true,
+        local() ? 150 : 220);
     return absl::OkStatus();
   }
 
@@ -311,55 +322,12 @@ class Bench {
                           report);
   }
 
-  // A client is killed that has memory on the destination, and starts again.
   absl::Status Loss(Report& report) {
-    constexpr uint64_t kHeld = uint64_t{1} << 30;
-    constexpr uint64_t kFirst = uint64_t{1} << 20;
-    const auto free_bytes = [&] { return FreeBytes(*driver_, kDestinationGpu); };
-    std::vector<absl::Duration> told, freed, back, init, context, went_on;
-    for (int round = 0; round < settings_.rounds + 1; ++round) {
-      const int64_t begin = tools::MonotonicNanoseconds();
-      ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair());
-      RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
-      RETURN_IF_ERROR(pair.Run(1, kFirst).status());
-      // The daemons' contexts, links and memory are there from the first round on.
-      if (round > 0) back.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - begin));
-      ASSIGN_OR_RETURN(const uint64_t before, free_bytes());
-      RETURN_IF_ERROR(pair.MakeArenas(kHeld).status());
-      RETURN_IF_ERROR(pair.Prepare(1, kHeld));
-      const int64_t killed = tools::MonotonicNanoseconds();
-      ASSIGN_OR_RETURN(const absl::Duration until_told, pair.KillReceiver());
-      for (uint64_t free = 0; free < before;) {
-        if (tools::MonotonicNanoseconds() - killed > int64_t{10'000'000'000}) {
-          return Error(absl::StatusCode::kInternal, Reason::kInternal,
-                       "the memory of a killed client is not back after 10 s");
-        }
-        ASSIGN_OR_RETURN(free, free_bytes());
-      }
-      told.push_back(until_told);
-      ASSIGN_OR_RETURN(const BareProgram bare, BareProgram::Start(settings_.self, kDestinationGpu));
-      init.push_back(bare.init());
-      context.push_back(bare.context());
-      freed.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - killed));
-    }
-    const auto milliseconds = [](const std::vector<absl::Duration>& all) {
-      return absl::ToDoubleMilliseconds(tools::Median(all));
-    };
-    Add(report, Named("client killed: error at its partner"), "ms", milliseconds(told), true, 1000);
-    Add(report, Named("client killed: its 1 GiB free again, by the driver"), "ms",
-        milliseconds(freed), true, 1000);
-    Add(report, Named("a client's start to the end of its first transfer"), "ms",
-        milliseconds(back), true, 200);
-    Add(report, Named("of it cuInit, in a bare program"), "ms", milliseconds(init), true, {});
-    Add(report, Named("of it a context, in a bare program"), "ms", milliseconds(context), true, {});
-    for (int round = 0; round < settings_.rounds; ++round) {
-      ASSIGN_OR_RETURN(
-          went_on.emplace_back(),
-          KillUnderStreams(*driver_, nodes_, there(), static_cast<uint64_t>(destination())));
-    }
-    Add(report, Named("daemon killed: streams that waited went on"), "ms", milliseconds(went_on),
-        true, 100);
-    return absl::OkStatus();
+    return MeasureGpuLoss(
+        settings_, *driver_,
+        {nodes_, there(), static_cast<uint64_t>(nodes_.Gpu(0, 0)),
+         static_cast<uint64_t>(destination()), route_, [this] { return OpenPair(); }},
+        report);
   }
 
   // What changes when the SMs are busy.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -47,6 +48,13 @@ for gpu in range(int(sys.argv[1])):
 constexpr size_t kSamples = 12;
 // Before that, for clocks and queues.
 constexpr size_t kWarmUp = 8;
+// For PyTorch to start, and for a batch of products, which takes a tenth of a second.
+constexpr std::chrono::seconds kMostQuiet{60};
+
+absl::Status NoProducts() {
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kInternal,
+               "the process that loads the GPUs says nothing for 60 s");
+}
 
 }  // namespace
 
@@ -66,10 +74,13 @@ absl::StatusOr<std::unique_ptr<GpuLoad>> GpuLoad::Start(int gpus) {
   load->process_ = std::make_unique<tools::ChildProcess>(std::move(process));
   load->reader_ = std::thread([load = load.get()] { load->Read(); });
   std::unique_lock lock(load->mutex_);
-  load->changed_.wait(lock, [&] {
+  const bool warm = load->changed_.wait_for(lock, kMostQuiet, [&] {
     return load->ended_ || load->samples_.size() >= static_cast<size_t>(gpus) * kWarmUp;
   });
-  if (!load->ended_) return load;
+  const bool ended = load->ended_;
+  lock.unlock();  // the reader ends before `load` does
+  if (!warm) return NoProducts();
+  if (!ended) return load;
   return Error(absl::StatusCode::kUnavailable, Reason::kInternal,
                "there is no python3 with torch and CUDA to load the GPUs with");
 }
@@ -123,10 +134,10 @@ absl::StatusOr<double> GpuLoad::RateWhile(const std::function<absl::Status()>& a
     const size_t count = SamplesIn(begin, &sum);
     if (count >= 2 * kSamples) return sum / static_cast<double>(count);
     std::unique_lock lock(mutex_);
-    if (act == nullptr) {
-      changed_.wait(lock,
-                    [&, before = samples_.size()] { return ended_ || samples_.size() > before; });
-    }
+    const auto another = [&, before = samples_.size()] {
+      return ended_ || samples_.size() > before;
+    };
+    if (act == nullptr && !changed_.wait_for(lock, kMostQuiet, another)) return NoProducts();
     if (ended_) {
       return Error(absl::StatusCode::kUnavailable, Reason::kInternal,
                    "the process that loads the GPUs has ended");

@@ -18,7 +18,11 @@
 #include "base/status.h"
 #include "bench/echo.h"
 #include "bench/gpu/bare_program.h"
+#include "bench/gpu/case_comms.h"
+#include "bench/gpu/case_watch.h"
 #include "bench/gpu/cases.h"
+#include "bench/gpu/first_transfer.h"
+#include "bench/gpu/nccl_register.h"
 #include "bench/gpu/peer_copy.h"
 #include "tests/gpu/driver/gpu_driver.h"
 #include "tools/ferryctl/bench_receiver.h"
@@ -33,8 +37,10 @@ constexpr int kNoGpus = 77;
 
 absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& report) {
   if (absl::c_count(settings.cases, "peers") > 0) {
-    std::fprintf(stderr, "measuring UCX, NIXL and PyTorch, where they are installed\n");
-    settings.peers = MeasureGpuPeers(settings.large);
+    std::fprintf(stderr, "measuring UCX, NIXL, PyTorch and JAX, where they are installed\n");
+    const auto routes = [&](const char* name) { return absl::c_count(settings.routes, name) > 0; };
+    settings.peers =
+        MeasureGpuPeers(settings.large, routes("local") || routes("mapped"), routes("nccl"));
   }
   const struct {
     const char* name;
@@ -42,16 +48,22 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
     UcxOver ucx;
     Nodes::Gpus gpus;
   } kRoutes[] = {
-      {"local", FERRY_ROUTE_LOCAL, UcxOver::kSharedMemory, {{{0, 1}, {}}}},
-      {"mapped", FERRY_ROUTE_MAPPED, UcxOver::kSharedMemory, {{{0}, {1}}}},
-      {"ucx", FERRY_ROUTE_UCX, UcxOver::kTcp, {{{0}, {1}}}},
-      {"nccl", FERRY_ROUTE_NCCL, UcxOver::kSharedMemory, {{{0}, {1}}}},
+      {"local", FERRY_ROUTE_LOCAL, UcxOver::kSharedMemory, {{0, 1}, {}}},
+      {"mapped", FERRY_ROUTE_MAPPED, UcxOver::kSharedMemory, {{0}, {1}}},
+      {"ucx", FERRY_ROUTE_UCX, UcxOver::kTcp, {{0}, {1}}},
+      {"nccl", FERRY_ROUTE_NCCL, UcxOver::kSharedMemory, {{0}, {1}}},
   };
   for (const auto& [name, route, ucx, gpus] : kRoutes) {
     if (absl::c_count(settings.routes, name) == 0) continue;
     ASSIGN_OR_RETURN(settings.free_before, FreeBytes(*driver, kDestinationGpu));
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
     RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, route, report));
+  }
+  if (absl::c_count(settings.routes, "nccl") == 0) return absl::OkStatus();
+  for (const char* const name : kCommCases) {
+    if (absl::c_count(settings.cases, name) == 0) continue;
+    const CaseWatch watch(absl::StrCat(name, " of communicators"));
+    RETURN_IF_ERROR(MeasureComms(settings, *driver, name, report));
   }
   return absl::OkStatus();
 }
@@ -60,7 +72,11 @@ int Run(int argc, char** argv) {
   const std::string role = argc > 1 ? argv[1] : "";
   if (argc == 2 && role == "bench-receiver") return tools::RunBenchReceiver(3);
   if (argc == 3 && role == "echo-server") return RunEchoServer(argv[2]);
+  if (argc == 2 + kFirstTransferArguments && role == "first-transfer") {
+    return RunFirstTransfer(argv + 2, 3);
+  }
   if (argc == 3 && role == "bare-program") return RunBareProgram(std::atoi(argv[2]), 3);
+  if (argc == 2 && role == "nccl-rank") return RunNcclRank(3);
   GpuSettings settings;
   const std::string program = argv[0];
   const size_t slash = program.find_last_of('/');

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/nccl_copy.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -9,6 +11,12 @@
 #include "tools/ferryctl/bench_end.h"
 
 namespace ferry::bench {
+
+absl::StatusOr<const NcclApi*> OwnNccl() {
+  const char* const library = getenv("FERRY_NCCL_LIBRARY");
+  return LoadNccl(library == nullptr ? "" : library, {});
+}
+
 NcclCopy::~NcclCopy() {
   for (int i = 0; i < 2; ++i) {
     driver_->cuCtxSetCurrent(driver_->context(i));
@@ -61,7 +69,7 @@ absl::StatusOr<absl::Duration> NcclCopy::Copy(uint64_t count, uint64_t bytes, ui
   if (result != kNcclSuccess) return NcclError(*nccl_, result, "send and receive");
   for (int rank = 0; rank < 2; ++rank) {
     driver_->cuCtxSetCurrent(driver_->context(rank));
-    RETURN_IF_ERROR(FromCuda(*driver_, driver_->cuStreamSynchronize(stream_[rank]), "await NCCL"));
+    RETURN_IF_ERROR(AwaitStream(*driver_, stream_[rank], "await NCCL"));
   }
   return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
 }

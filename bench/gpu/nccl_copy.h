@@ -13,6 +13,10 @@
 
 namespace ferry::bench {
 
+inline constexpr int kRawCtas = 16;  // as transfer.nccl.max_ctas is by default
+// The library that daemons take.
+absl::StatusOr<const NcclApi*> OwnNccl();
+
 class NcclCopy {
  public:
   NcclCopy(const testing::GpuDriver* driver, const NcclApi* nccl) : driver_(driver), nccl_(nccl) {}

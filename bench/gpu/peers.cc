@@ -85,15 +85,21 @@ print('large', timed(lambda: b.copy_(a, non_blocking=True)))
 assert torch.equal(a, b.to('cuda:0'))
 )py";
 
-// What PyTorch's users write between two processes: 1,000 buffers, by NCCL.
+// What PyTorch's users write between two processes: a first buffer, then 1,000 of them, by NCCL.
 constexpr char kTorchExchange[] = R"py(
 import multiprocessing, os, statistics, time
 import torch, torch.distributed as dist
 def run(rank, port):
     os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))
     torch.cuda.set_device(rank)
-    dist.init_process_group('nccl', rank=rank, world_size=2, device_id=torch.device('cuda', rank))
     pieces = torch.randint(0, 256, (1000, 65536), dtype=torch.uint8, device='cuda')
+    torch.cuda.synchronize()
+    begin = time.monotonic_ns()
+    dist.init_process_group('nccl', rank=rank, world_size=2, device_id=torch.device('cuda', rank))
+    (dist.send if rank == 0 else dist.recv)(pieces[:16], 1 - rank)
+    torch.cuda.synchronize()
+    if rank == 1:
+        print('first', (time.monotonic_ns() - begin) / 1e9, flush=True)
     act = dist.isend if rank == 0 else dist.irecv
     took = []
     for _ in range(8):
@@ -118,10 +124,54 @@ run(0, port)
 other.join()
 )py";
 
+// What JAX's users write between two processes: 1,000 arrays in one call, which is its best.
+constexpr char kJax[] = R"py(
+import importlib.util, multiprocessing, os, socket, statistics, sys, time
+if importlib.util.find_spec('jax') is None:
+    sys.exit('there is no jax')
+os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'
+def run(rank, port, barrier):
+    import jax, numpy
+    jax.distributed.initialize(f'127.0.0.1:{port}', 2, rank, local_device_ids=[rank])
+    ends = [jax.sharding.SingleDeviceSharding(jax.local_devices(process_index=i)[0]) for i in range(2)]
+    def source(i):
+        own = [jax.device_put(numpy.full(65536, i % 251, numpy.uint8), ends[0])] if rank == 0 else []
+        return jax.make_array_from_single_device_arrays((65536,), ends[0], own, dtype=numpy.uint8)
+    pieces = [source(i) for i in range(1000)]
+    if rank == 0:
+        jax.block_until_ready(pieces)
+    took = []
+    for _ in range(8):
+        barrier.wait(60)
+        begin = time.monotonic_ns()
+        moved = jax.device_put(pieces, ends[1])
+        if rank == 1:
+            jax.block_until_ready(moved)
+        took.append((time.monotonic_ns() - begin) / 1e9)
+        barrier.wait(60)
+    if rank == 1:
+        for i in (0, 7, 999):
+            assert int(moved[i].addressable_shards[0].data[i]) == i % 251, 'JAX delivered other bytes'
+        print('exchange', statistics.median(took[2:]), flush=True)
+    barrier.wait(60)
+with socket.socket() as free:
+    free.bind(('127.0.0.1', 0))
+    port = free.getsockname()[1]
+context = multiprocessing.get_context('fork')
+barrier = context.Barrier(2)
+ranks = [context.Process(target=run, args=(rank, port, barrier), daemon=True) for rank in range(2)]
+for rank in ranks:
+    rank.start()
+for rank in ranks:
+    rank.join()
+    if rank.exitcode != 0:
+        sys.exit('a process of JAX failed')
+)py";
+
 // "label seconds" lines of a Python program.
 std::map<std::string, double> Run(const char* name, const char* program, uint64_t large) {
   tools::SpawnOptions options;
-  options.arguments = {"timeout", "60", "python3", "-c", program, absl::StrCat(large)};
+  options.arguments = {"timeout", "-k", "5", "60", "python3", "-c", program, absl::StrCat(large)};
   const auto output = tools::RunAndRead(options);
   if (!output.ok()) {
     const std::string text(output.status().message());
@@ -158,8 +208,15 @@ std::optional<double> UcxBetweenGpus(uint64_t bytes, int iterations) {
   return std::nullopt;
 }
 
-GpuPeers MeasureGpuPeers(uint64_t large) {
+GpuPeers MeasureGpuPeers(uint64_t large, bool copies, bool nccl) {
   GpuPeers peers;
+  if (nccl) {
+    const auto torch = Run("PyTorch, two processes", kTorchExchange, large);
+    peers.torch_exchange_many = Find(torch, "exchange", 0);
+    peers.torch_first = Find(torch, "first", 0);
+    peers.jax_many = Find(Run("JAX, two processes", kJax, large), "exchange", 0);
+  }
+  if (!copies) return peers;
   const auto bytes = static_cast<double>(large);
   peers.ucx_large = UcxBetweenGpus(large, 20);
   if (peers.ucx_large) {
@@ -174,8 +231,6 @@ GpuPeers MeasureGpuPeers(uint64_t large) {
   const auto torch = Run("PyTorch", kTorch, large);
   peers.torch_large = Find(torch, "large", bytes);
   peers.torch_many = Find(torch, "many", 0);
-  peers.torch_exchange_many =
-      Find(Run("PyTorch, two processes", kTorchExchange, large), "exchange", 0);
   return peers;
 }
 

@@ -85,7 +85,7 @@ absl::StatusOr<absl::Duration> StreamPair::Median(uint64_t times) {
     RETURN_IF_ERROR(Good(cuda::Fire(send_, streams_[0])));
     RETURN_IF_ERROR(FromCuda(driver_, driver_.cuStreamSynchronize(streams_[1]), "await"));
     if (i >= kWarmUp) took.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - start));
-    RETURN_IF_ERROR(Good(send_.Wait()));
+    RETURN_IF_ERROR(Good(send_.Wait(kPatience)));
   }
   return tools::Median(took);
 }

@@ -105,7 +105,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                 [](const pb::ClusterDevice& a, const pb::ClusterDevice& b) {
                   return a.device().global_device_id() < b.device().global_device_id();
                 });
-      AskMemory(reactor, response, 0);
+      AskGpus(reactor, response, 0);
     });
     return reactor;
   }
@@ -382,23 +382,48 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     out->set_numa_node(info.numa);
   }
 
-  // Of NVML or else the driver, on the memory threads, one after another. Finishes with the last.
-  void AskMemory(grpc::ServerUnaryReactor* reactor, pb::ListDevicesResponse* response, int next) {
+  // What NVML or else the driver must be asked, on the memory threads, one after another. Finishes
+  // with the last.
+  void AskGpus(grpc::ServerUnaryReactor* reactor, pb::ListDevicesResponse* response, int next) {
     for (; next < response->devices_size(); ++next) {
       pb::ClusterDevice* out = response->mutable_devices(next);
       LocalDevice* device = core_.devices.Find(GlobalDeviceId(out->device().global_device_id()));
       if (device == nullptr || device->gpu == nullptr) continue;
       device->memory->Post([this, reactor, response, next, out, device] {
-        const std::string uuid = device->gpu->info().uuid_text();
-        const auto memory = core_.nvml == nullptr ? std::nullopt : core_.nvml->MemoryOf(uuid);
-        const auto free = memory ? std::make_optional(memory->free) : device->gpu->FreeBytes();
-        out->set_memory_known(free.has_value());
-        out->set_memory_free_bytes(free.value_or(0));
-        AskMemory(reactor, response, next + 1);
+        SetMemory(*device->gpu, out);
+        SetTopology(*device, out);
+        AskGpus(reactor, response, next + 1);
       });
       return;
     }
     reactor->Finish(grpc::Status::OK);
+  }
+
+  void SetMemory(CudaDevice& gpu, pb::ClusterDevice* out) {
+    const auto memory =
+        core_.nvml == nullptr ? std::nullopt : core_.nvml->MemoryOf(gpu.info().uuid_text());
+    const auto free = memory ? std::make_optional(memory->free) : gpu.FreeBytes();
+    out->set_memory_known(free.has_value());
+    out->set_memory_free_bytes(free.value_or(0));
+  }
+
+  void SetTopology(const LocalDevice& device, pb::ClusterDevice* out) {
+    const std::string uuid = device.gpu->info().uuid_text();
+    std::vector<std::string> others;
+    for (const auto& other : core_.devices.list) {
+      if (other->gpu == nullptr || other->id == device.id) continue;
+      out->add_gpu_links()->set_global_device_id(other->id.value());
+      others.push_back(other->gpu->info().uuid_text());
+    }
+    std::vector<std::optional<int>> nvlinks(others.size());
+    if (core_.nvml != nullptr) {
+      nvlinks = core_.nvml->NvlinksTo(uuid, others);
+      // Drivers before CUDA 12.2 do not know where a GPU is.
+      if (out->numa_node() < 0) out->set_numa_node(core_.nvml->NumaNodeOf(uuid).value_or(-1));
+    }
+    for (size_t i = 0; i < nvlinks.size(); ++i) {
+      out->mutable_gpu_links(static_cast<int>(i))->set_nvlinks(nvlinks[i].value_or(-1));
+    }
   }
 
   // What blocks: on the GPU's memory thread.

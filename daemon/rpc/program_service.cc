@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "base/status.h"
 #include "daemon/rpc/client_services.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/program_codec.h"

@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace ferry {
 
@@ -25,11 +27,37 @@ class Nvml {
   };
   // Of the GPU with this UUID as text; nothing if NVML does not know it.
   std::optional<Memory> MemoryOf(const std::string& uuid) const;
+  // How many NVLinks are up between this GPU and each of the others, directly or through switches;
+  // 0 if it reaches the other one without NVLink or not at all. Nothing where NVML does not say: an
+  // older library, a virtual GPU, a MIG instance.
+  std::vector<std::optional<int>> NvlinksTo(const std::string& uuid,
+                                            absl::Span<const std::string> others) const;
+  // The NUMA node whose memory is nearest to the GPU; nothing where NVML does not say.
+  std::optional<int> NumaNodeOf(const std::string& uuid) const;
 
  private:
+  struct Pci {  // nvmlPciInfo_t
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+  };
+  struct Links {  // that are up
+    int to_switches = 0;
+    std::vector<Pci> to_gpus;
+  };
+
   Nvml() = default;
+  Links LinksOf(void* device) const;
+
   int (*by_uuid_)(const char*, void**) = nullptr;
   int (*memory_info_)(void*, Memory*) = nullptr;
+  // Null where the library lacks them.
+  int (*pci_info_)(void*, Pci*) = nullptr;
+  int (*link_state_)(void*, unsigned, unsigned*) = nullptr;
+  int (*link_remote_type_)(void*, unsigned, unsigned*) = nullptr;
+  int (*link_remote_pci_)(void*, unsigned, Pci*) = nullptr;
+  int (*p2p_status_)(void*, void*, unsigned, unsigned*) = nullptr;
+  int (*memory_affinity_)(void*, unsigned, unsigned long*, unsigned) = nullptr;
   std::string driver_version_;
 };
 

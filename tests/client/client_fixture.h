@@ -16,6 +16,7 @@
 
 #include "ferry/ferry.hpp"
 #include "tests/client/fake/fake_daemon.h"
+#include "tests/support/fork.h"
 
 namespace ferry::testing {
 
@@ -56,7 +57,7 @@ class ClientTest : public ::testing::Test {
   // Runs `body` in a forked child; its result is the child's exit status.
   template <typename Body>
   static pid_t Fork(Body body) {
-    const pid_t pid = fork();
+    const pid_t pid = ForkToAllocate();
     if (pid == 0) _exit(body());
     return pid;
   }

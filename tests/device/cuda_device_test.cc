@@ -11,6 +11,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -228,6 +230,62 @@ TEST(NvmlTest, KnowsMemoryWithoutAContext) {
   EXPECT_EQ(memory->free, 1024 * kMiB);
   EXPECT_FALSE((*nvml)->MemoryOf("GPU-0").has_value());
   EXPECT_EQ(Counts().contexts, 0u);
+}
+
+class NvmlTopologyTest : public ::testing::Test {
+ protected:
+  using Nvlinks = std::vector<std::optional<int>>;
+  ~NvmlTopologyTest() override {
+    fake_cuda_configure("nvlinks=18;nvlinks_down=0;nvswitch=0;virtual_gpus=0;no_peer=0");
+    fake_cuda_configure("version=13000");
+  }
+  // From the first GPU to the second, to itself, and to one that NVML does not know.
+  static Nvlinks Ask(const std::string& library, const char* settings) {
+    fake_cuda_configure(settings);
+    auto gpus = FindGpus(FAKE_CUDA_LIBRARY);
+    auto nvml = Nvml::Open(library);
+    EXPECT_TRUE(gpus.ok() && nvml.ok()) << nvml.status();
+    EXPECT_EQ(Counts().contexts, 0u);
+    const std::string one = (*gpus)[0].uuid_text(), other = (*gpus)[1].uuid_text();
+    return (*nvml)->NvlinksTo(one, {other, one, "GPU-0"});
+  }
+  static Nvlinks Ask(const char* settings) { return Ask(FAKE_CUDA_LIBRARY, settings); }
+};
+
+TEST_F(NvmlTopologyTest, CountsTheNvlinksThatAreUp) {
+  EXPECT_EQ(Ask("nvlinks=18"), (Nvlinks{18, {}, {}}));
+  EXPECT_EQ(Ask("nvlinks=4;nvlinks_down=1"), (Nvlinks{3, {}, {}}));
+  EXPECT_EQ(Ask("nvlinks=18;nvlinks_down=2;nvswitch=1"), (Nvlinks{16, {}, {}}));
+}
+
+TEST_F(NvmlTopologyTest, GpusWithoutNvlinkHaveNone) {
+  EXPECT_EQ(Ask("nvlinks=0"), (Nvlinks{0, {}, {}}));
+  EXPECT_EQ(Ask("nvlinks=18;no_peer=1"), (Nvlinks{0, {}, {}})) << "they are there, and of no use";
+}
+
+TEST_F(NvmlTopologyTest, WhatNvmlDoesNotSayIsNotKnown) {
+  EXPECT_EQ(Ask("virtual_gpus=1"), (Nvlinks{{}, {}, {}}));
+  EXPECT_EQ(Ask(FAKE_OLD_NVML_LIBRARY, "virtual_gpus=0"), (Nvlinks{{}, {}, {}}));
+  EXPECT_EQ(Ask("nvlinks=4;nvlinks_down=4"), (Nvlinks{{}, {}, {}})) << "joined, but it hides how";
+  auto old = Nvml::Open(FAKE_OLD_NVML_LIBRARY);
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ((*old)->NumaNodeOf("GPU-0"), std::nullopt);
+  ASSERT_TRUE((*old)->MemoryOf("GPU-0").has_value());
+  EXPECT_EQ((*old)->MemoryOf("GPU-0")->free, 60u);
+}
+
+TEST_F(NvmlTopologyTest, KnowsTheNumaNodeThatOldDriversDoNot) {
+  const auto of_driver = [] { return (*FindGpus(FAKE_CUDA_LIBRARY))[1].numa; };
+  EXPECT_EQ(of_driver(), 0);
+  fake_cuda_configure("version=12000");
+  EXPECT_EQ(of_driver(), -1);
+  auto nvml = Nvml::Open(FAKE_CUDA_LIBRARY);
+  ASSERT_TRUE(nvml.ok()) << nvml.status();
+  const std::string uuid = (*FindGpus(FAKE_CUDA_LIBRARY))[1].uuid_text();
+  EXPECT_EQ((*nvml)->NumaNodeOf(uuid), 0);
+  EXPECT_EQ((*nvml)->NumaNodeOf("GPU-0"), std::nullopt);
+  fake_cuda_configure("virtual_gpus=1");
+  EXPECT_EQ((*nvml)->NumaNodeOf(uuid), std::nullopt);
 }
 
 }  // namespace

@@ -66,6 +66,32 @@ TEST_P(LaneTest, RunsTasksInOrder) {
   EXPECT_FALSE(lane_.IsCurrent());
 }
 
+TEST_P(LaneTest, AWordIsBelievedUpToOneMoreThanWhatIsOver) {
+  std::atomic<uint64_t> over{0};
+  Define(*pages_, 4, 1000);
+  std::vector<uint64_t> seen;
+  lane_.RunAndWait([&] {
+    for (const uint64_t target : {1, 2, 3}) {
+      DefinedWord word = pages_->Defined(4);
+      word.over = &over;
+      lane_.WatchWord(TransferId(target), word, target, [this, &seen](TransferId transfer) {
+        seen.push_back(transfer.value());
+        reached_.fetch_add(1);
+        reached_.notify_all();
+      });
+    }
+  });
+  for (const uint64_t n : {1, 2, 3}) {
+    AwaitReached(n);
+    AwaitParked(*pages_, n < 3 ? 1 : 0);  // so it has looked, and sees no more
+    EXPECT_EQ(reached_.load(), n);
+    over.store(n);
+    eventfd_write(pages_->Defined(4).doorbell, 1);
+  }
+  lane_.RunAndWait([&] { EXPECT_EQ(lane_.watches(), 0u); });
+  EXPECT_EQ(seen, (std::vector<uint64_t>{1, 2, 3}));
+}
+
 TEST_P(LaneTest, AlreadyReachedWordIsSeen) {
   Define(*pages_, 4, 10);
   lane_.RunAndWait([&] {

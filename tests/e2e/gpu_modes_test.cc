@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compute modes and MIG instances, as the table in docs/gpus.md has them, on the fake CUDA.
+// Compute modes and MIG instances, as the table in docs/gpus.md has them, and what joins GPUs, on
+// the fake CUDA.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/await.h"
@@ -45,6 +47,14 @@ class GpuModesTest : public ClusterTest {
     request.mutable_register_arena()->set_bytes(4096);
     request.mutable_register_arena()->set_memory(v1::ARENA_MEMORY_CUDA_ALLOCATE);
     return session.Ask(std::move(request)).error();
+  }
+
+  std::string Ferryctl(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir()});
+    const Finished finished = RunProgram(arguments);
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return finished.output;
   }
 
   std::string settings_;
@@ -116,6 +126,34 @@ TEST_F(GpuModesTest, MigInstancesAreDevicesOfTheirOwnWithoutARouteBetweenThem) {
   EXPECT_THAT(daemon_with(name).output, HasSubstr("another daemon has it"));
   name.back() = 'f';
   EXPECT_THAT(daemon_with(name).output, HasSubstr("and not this one"));
+}
+
+TEST_F(GpuModesTest, WhatJoinsTheGpusIsShown) {
+  StartNode(3, "nvlinks=6;nvswitch=1");
+  const auto shown = node(0).admin().Devices();
+  ASSERT_EQ(shown.devices_size(), 4);
+  EXPECT_EQ(shown.devices(0).gpu_links_size(), 0) << "a host device";
+  EXPECT_EQ(shown.devices(2).numa_node(), 0);
+  EXPECT_EQ(shown.devices(3).numa_node(), 1);
+  ASSERT_EQ(shown.devices(2).gpu_links_size(), 2);
+  EXPECT_EQ(shown.devices(2).gpu_links(0).global_device_id(), 1u);
+  EXPECT_EQ(shown.devices(2).gpu_links(1).global_device_id(), 3u);
+  EXPECT_EQ(shown.devices(2).gpu_links(1).nvlinks(), 6);
+  EXPECT_THAT(Ferryctl({"devices"}), HasSubstr(" 6 to 1,3 "));
+  const std::string json = Ferryctl({"--json", "devices"});
+  EXPECT_THAT(json, HasSubstr(R"("nvlinks":6)"));
+  EXPECT_THAT(json, HasSubstr(R"("numa_node":1)"));
+}
+
+TEST_F(GpuModesTest, GpusThatNoNvlinkJoinsSaySo) {
+  StartNode(2, "nvlinks=0");
+  EXPECT_THAT(Ferryctl({"devices"}), HasSubstr(" none to 2 "));
+}
+
+TEST_F(GpuModesTest, WhatIsNotKnownOfAVirtualGpuIsNoError) {
+  StartNode(2, "virtual_gpus=1");
+  EXPECT_THAT(Ferryctl({"devices"}), ::testing::ContainsRegex("not known +not known to 2 "));
+  EXPECT_FALSE(node(0).admin().Devices().devices(1).context()) << "nobody uses it";
 }
 
 }  // namespace

@@ -17,6 +17,54 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+// A client made by hand with one prepared batch of sends, whose words are its to scribble on.
+class RogueSends {
+ public:
+  RogueSends(const std::string& client_dir, uint64_t from, uint64_t to,
+             const std::vector<std::string>& keys, int route)
+      : session_(client_dir) {
+    EXPECT_TRUE(session_.Hello().has_welcome());
+    void* const memory = mmap(nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+                              session_.fds()[0].get(), 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("cannot map the session's pages");
+    doorbell_ = std::move(session_.fds()[1]);
+    pages_ = static_cast<ferry_timeline_pages*>(memory);
+    v1::CrossHostSendRequest request;
+    request.set_prepare(true);
+    request.set_device_id(from);
+    request.mutable_options()->set_route(static_cast<v1::Route>(route));
+    const uint64_t arena = session_.MakeArena(from, 4096);
+    for (const std::string& key : keys) {
+      v1::BufferRange* range = request.add_buffers()->add_ranges();
+      range->set_arena_id(arena);
+      range->set_length(8);
+      request.add_dst_global_device_ids(to);
+      request.add_transfer_keys(key);
+    }
+    const v1::AttachResponse posted = session_.Send(request);
+    EXPECT_TRUE(posted.has_send()) << posted.DebugString();
+    number_ = posted.send().prepared_batch();
+  }
+  RogueSends(const RogueSends&) = delete;
+  RogueSends& operator=(const RogueSends&) = delete;
+  ~RogueSends() { munmap(pages_, FERRY_TIMELINE_BYTES); }
+
+  void Store(uint64_t value) {
+    __atomic_store_n(&pages_->prepared_defined[number_].value, value, __ATOMIC_SEQ_CST);
+    eventfd_write(doorbell_.get(), 1);
+  }
+  void Scribble() { memset(pages_, 0xFF, FERRY_TIMELINE_BYTES); }
+  uint64_t over() const {
+    return __atomic_load_n(&pages_->prepared_over[number_].value, __ATOMIC_SEQ_CST);
+  }
+
+ private:
+  RawSession session_;
+  UniqueFd doorbell_;
+  ferry_timeline_pages* pages_ = nullptr;
+  uint32_t number_ = 0;
+};
+
 class PreparedTest : public RouteTest {
  protected:
   void Open(uint64_t bytes) {
@@ -311,38 +359,47 @@ TEST_F(PreparedLimitsTest, WhatMeansNothingToThemIsRefused) {
 TEST_F(PreparedLimitsTest, AClientThatStoresAheadHarmsNobody) {
   Start();
   End honest = OpenEnd(0, 8, 1, "honest");
-  RawSession rogue(node(0).client_dir());
-  ASSERT_TRUE(rogue.Hello().has_welcome());
-  void* const memory = mmap(nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            rogue.fds()[0].get(), 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  const UniqueFd doorbell = std::move(rogue.fds()[1]);
-  auto* pages = static_cast<ferry_timeline_pages*>(memory);
-  v1::CrossHostSendRequest request;
-  request.set_prepare(true);
-  request.set_device_id(0);
-  v1::BufferRange* range = request.add_buffers()->add_ranges();
-  range->set_arena_id(rogue.MakeArena(0, 4096));
-  range->set_length(8);
-  request.add_dst_global_device_ids(1);
-  request.add_transfer_keys("k");
-  const v1::AttachResponse posted = rogue.Send(request);
-  ASSERT_TRUE(posted.has_send()) << posted.DebugString();
+  RogueSends rogue(node(0).client_dir(), 0, 1, {"k"}, FERRY_ROUTE_ANY);
   Prepared receive =
       Must(honest.session.PrepareReceive(1, {Transfer(0, "k", {honest.arena.All()})}));
-  uint64_t& word = pages->prepared_defined[posted.send().prepared_batch()].value;
-  __atomic_store_n(&word, 1'000'000, __ATOMIC_SEQ_CST);
-  eventfd_write(doorbell.get(), 1);
+  rogue.Store(1'000'000);
   for (uint64_t n = 1; n <= 1000; ++n) {
     ASSERT_THAT(receive.Fire(), IsOk());
     ASSERT_THAT(receive.Wait(kSoon), IsOk());
   }
   EXPECT_EQ(receive.over(), 1000u);
   // And all else it can write to.
-  memset(memory, 0xFF, FERRY_TIMELINE_BYTES);
+  rogue.Scribble();
   ASSERT_THAT(receive.Fire(), IsOk());
   ASSERT_THAT(receive.Wait(kSoon), IsOk());
-  munmap(memory, FERRY_TIMELINE_BYTES);
+}
+
+// Its firings stay apart all the same: none begins before the one before is over for the whole
+// batch.
+TEST_P(PreparedTest, WhoStoresAheadIsFiredOnceAfterAnother) {
+  StartForRoute();
+  destination_ = OpenDestination(4096);
+  RogueSends rogue(node(source_node()).client_dir(), source_device(), destination_device(),
+                   {"first", "second"}, GetParam().route);
+  const auto prepare = [&](const char* key) {
+    return Must(destination_.session.PrepareReceive(
+        destination_.device, {Transfer(source_device(), key, {destination_.arena.Range(0, 8)})},
+        options()));
+  };
+  Prepared first = prepare("first"), second = prepare("second");
+  rogue.Store(1'000'000);
+  for (uint64_t n = 1; n <= 20; ++n) {
+    ASSERT_THAT(first.Fire(), IsOk());
+    if (n > 1) {
+      ASSERT_THAT(second.Fire(), IsOk());
+      ASSERT_THAT(second.Wait(kSoon), IsOk());
+    }
+    ASSERT_THAT(first.Wait(kSoon), IsOk());
+    EXPECT_LE(rogue.over(), n - 1);
+  }
+  ASSERT_THAT(second.Fire(), IsOk());
+  ASSERT_THAT(second.Wait(kSoon), IsOk());
+  EXPECT_TRUE(Await([&] { return rogue.over() == 20; })) << rogue.over();
 }
 
 }  // namespace

@@ -32,6 +32,14 @@ void Apply(Settings& settings, const std::string& text) {
       settings.no_peer = number != 0;
     } else if (key == "no_vmm") {
       settings.no_vmm = number != 0;
+    } else if (key == "nvlinks") {
+      settings.nvlinks = static_cast<int>(number);
+    } else if (key == "nvlinks_down") {
+      settings.nvlinks_down = static_cast<int>(number);
+    } else if (key == "nvswitch") {
+      settings.nvswitch = number != 0;
+    } else if (key == "virtual_gpus") {
+      settings.virtual_gpus = number != 0;
     } else if (key == "exclusive") {
       settings.exclusive = number != 0;
     } else if (key == "prohibited") {
@@ -44,6 +52,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.gate = value;
     } else if (key == "fail_copy") {
       settings.fail_copy = number;
+    } else if (key == "fail_import") {
+      settings.fail_import = number;
     } else if (key == "sticky") {
       settings.sticky = number;
     } else {

@@ -173,7 +173,7 @@ CUresult cuDeviceGetPCIBusId(char* id, int size, CUdevice device) {
   if (const CUresult result = Ready(); result != CUDA_SUCCESS) return result;
   if (!GoodOrdinal(device)) return CUDA_ERROR_INVALID_DEVICE;
   snprintf(id, static_cast<size_t>(size), "0000:%02x:00.0",
-           Get().visible[static_cast<size_t>(device)] + 1);
+           PciBusOf(Get().visible[static_cast<size_t>(device)]));
   return CUDA_SUCCESS;
 }
 
@@ -209,7 +209,8 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       *value = 9;
       break;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
-      *value = 0;
+      if (settings.version < 12020) return CUDA_ERROR_INVALID_VALUE;
+      *value = settings.virtual_gpus ? -1 : NumaNodeOf(Get().visible[static_cast<size_t>(device)]);
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:

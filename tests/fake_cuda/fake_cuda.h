@@ -9,6 +9,10 @@
 //   version=N        of the driver (default 13000)
 //   no_peer=1        no GPU reaches another one's memory
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
+//   nvlinks=N        NVLinks from each GPU to each other one (default 18); 0: they have none
+//   nvlinks_down=N   so many of these are down (default 0)
+//   nvswitch=1       they lead to switches, by which each GPU reaches all others
+//   virtual_gpus=1   NVML and the driver say nothing of where GPUs are and what joins them
 //   exclusive=1      exclusive-process mode: the second process with a context is refused
 //   prohibited=1     prohibited mode: every process with a context is
 //   copy_us=N        what each copy of a stream takes at least
@@ -16,8 +20,11 @@
 //   gate=PATH        while the file exists, copies of streams wait
 //   fail_copy=N      the Nth copy or launch from now is refused by the call
 //                    (LAUNCH_OUT_OF_RESOURCES)
+//   fail_import=N    the Nth import of a descriptor from now is refused (OUT_OF_MEMORY)
 //   sticky=N         the Nth copy or launch from now fails as hardware does: the process's GPUs are
 //                    lost, every later call answers ECC_UNCORRECTABLE; 0 takes that back
+//
+// GPUs 0 and 1 of the machine are at NUMA node 0, 2 and 3 at node 1 and so on.
 //
 // The number of streams that may wait for a word before all others of the process stand still is
 // CUDA_DEVICE_MAX_CONNECTIONS (1 to 32, default 8), as with the real one.

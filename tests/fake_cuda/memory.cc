@@ -302,6 +302,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   std::lock_guard lock(state.mutex);
   if (const CUresult result = Ready(); result != CUDA_SUCCESS) return result;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  uint64_t& fail = state.settings.fail_import;
+  if (fail > 0 && --fail == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   std::shared_ptr<Physical> physical =
       Import(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)));
   if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -29,12 +29,17 @@ struct Settings {
   int version = 13000;
   bool no_peer = false;
   bool no_vmm = false;
+  int nvlinks = 18;
+  int nvlinks_down = 0;
+  bool nvswitch = false;
+  bool virtual_gpus = false;
   bool exclusive = false;
   bool prohibited = false;
   uint64_t copy_us = 0;
   uint64_t kernel_us = 0;  // before a kernel starts, as beside another process's
   std::string gate;
   uint64_t fail_copy = 0;
+  uint64_t fail_import = 0;
   uint64_t sticky = 0;
 };
 
@@ -153,6 +158,9 @@ CUcontext Current();
 
 // 16 bytes that name a device of the machine in every process.
 void UuidOf(int device, unsigned char* uuid);
+// Where it is in the machine.
+inline unsigned PciBusOf(int device) { return static_cast<unsigned>(device) + 1; }
+inline int NumaNodeOf(int device) { return device / 2; }
 
 // Under mutex. Memory.
 bool InRegion(uintptr_t address);

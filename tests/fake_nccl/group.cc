@@ -94,6 +94,11 @@ void RunOnStream(void* data) {
   work->comm->changed.notify_all();
 }
 
+// What is registered; its address is the handle.
+struct Memory {
+  ncclComm* comm;
+};
+
 // A thread's open group.
 struct Group {
   int depth = 0;
@@ -139,9 +144,14 @@ ncclResult_t Start(ncclComm* comm, CUstream stream, std::vector<Operation> opera
   auto work = std::make_unique<OnStream>();
   work->comm = comm;
   work->launch = {++comm->launches, count == Get().async_error, std::move(operations)};
+  // As the real one: a group may be of several GPUs, whichever is the thread's.
+  CUcontext before = nullptr;
+  Cuda().cuCtxGetCurrent(&before);
+  Cuda().cuCtxSetCurrent(comm->context);
   if (Cuda().cuLaunchHostFunc(stream, RunOnStream, work.get()) != CUDA_SUCCESS) {
     Story("the stream takes nothing");
   }
+  Cuda().cuCtxSetCurrent(before);
   work.release();
   return kSuccess;
 }
@@ -164,6 +174,20 @@ ncclResult_t ncclGroupEnd() {
     if (result == kSuccess) result = started;
   }
   return result;
+}
+
+ncclResult_t ncclCommRegister(ncclComm* comm, void* memory, size_t bytes, void** handle) {
+  const Use use(comm, "ncclCommRegister");
+  CheckMemory({true, static_cast<char*>(memory), bytes});
+  *handle = new Memory{comm};
+  return kSuccess;
+}
+
+ncclResult_t ncclCommDeregister(ncclComm* comm, void* handle) {
+  const Use use(comm, "ncclCommDeregister");
+  const std::unique_ptr<Memory> memory(static_cast<Memory*>(handle));
+  if (memory == nullptr || memory->comm != comm) Story("memory of another communicator");
+  return kSuccess;
 }
 
 ncclResult_t ncclSend(const void* memory, size_t count, int type, int peer, ncclComm* comm,

@@ -75,7 +75,7 @@ DaemonCore::DaemonCore()
     : devices_(SharedDevices().table),
       table_(control_, devices_, TableOptions(), TableHooks()),
       driver_(control_, devices_, table_, Map(), {}, DriverHooks()),
-      jobs_({control_, compute_, compute_}, devices_, table_, {},
+      jobs_({control_, compute_, compute_, runner_}, devices_, table_, {},
             {[this](const Ended& ended) { driver_.Over(ended); },
              [this](TransferId id) { return driver_.engine().Find(id).has_value(); },
              [this](TransferId id, const absl::Status& why) { driver_.EndPrepared(id, why); }}),

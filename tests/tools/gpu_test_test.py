@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gpu-test tells by its exit status whether anything ran, and whether it went well."""
+"""tools/gpu-test tells by its exit status whether anything ran, and whether it went well; it loses no test between its
+parts, and leaves no MPS behind."""
 
 import json
 import os
@@ -14,40 +15,100 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 # In place of ferry_gpu_tests: says of each test what OUTCOMES has.
 PROGRAM = """#!/bin/sh
 case "$1" in
-  --gtest_list_tests) printf 'Gpu.\\n  One\\n  Two\\n'; exit 0 ;;
+  --gtest_list_tests)
+    case "$2" in *=mps) exit 0 ;; esac
+    printf 'Gpu.\\n  One\\n  Two\\n'; exit 0 ;;
 esac
 case "$*" in
-  *Gpu.One) outcome=${OUTCOMES% *} ;;
-  *) outcome=${OUTCOMES#* } ;;
+  *Gpu.Two) outcome=${OUTCOMES#* } ;;
+  *) outcome=${OUTCOMES% *} ;;
 esac
 [ "$outcome" != skip ] || echo '[  SKIPPED ] NO GPU'
 [ "$outcome" != fail ]
 """
 
 
+# In place of nvidia-cuda-mps-control: is up until it is told to quit, and says what SERVERS has. DEAF: it is not told.
+MPS = """#!/bin/sh
+up=$CUDA_MPS_PIPE_DIRECTORY/up
+if [ "$1" = -f ]; then
+  echo $$ > "$MPS_PID"
+  mkfifo "$up"
+  read -r _ < "$up"
+  exit
+fi
+[ -p "$up" ] || exit 1
+read -r line
+case "$line" in
+  get_server_list) printf '%s' "$SERVERS" ;;
+  quit*) [ -z "$DEAF" ] && echo > "$up" ;;
+esac
+"""
+
+
+def runs(pid):
+    """Whether a process is there and not dead: nobody may have reaped it yet."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
 class GpuTestTest(unittest.TestCase):
-    def run_with(self, outcomes):
+    def run_with(self, outcomes, part="correctness", filter="Gpu.*", mps=None):
         with tempfile.TemporaryDirectory() as bundle:
-            shutil.copy(os.path.join(ROOT, "tools", "gpu-test"), bundle)
-            os.mkdir(os.path.join(bundle, "bin"))
-            for name, text in (("ferry_gpu_tests", PROGRAM), ("ferryd", "#!/bin/sh\necho ferryd 1\n")):
-                path = os.path.join(bundle, "bin", name)
-                with open(path, "w", encoding="utf-8") as file:
+            for name in ("gpu-test", "find-nccl"):
+                shutil.copy(os.path.join(ROOT, "tools", name), bundle)
+            path = os.environ["PATH"]
+            programs = [("bin/ferry_gpu_tests", PROGRAM), ("bin/ferryd", "#!/bin/sh\necho ferryd 1\n")]
+            if mps is not None:
+                programs.append(("tools/nvidia-cuda-mps-control", MPS))
+                path = os.path.join(bundle, "tools") + ":" + path
+            for name, text in programs:
+                program = os.path.join(bundle, name)
+                os.makedirs(os.path.dirname(program), exist_ok=True)
+                with open(program, "w", encoding="utf-8") as file:
                     file.write(text)
-                os.chmod(path, 0o755)
+                os.chmod(program, 0o755)
             output = os.path.join(bundle, "results")
+            mps_pid = os.path.join(bundle, "mps.pid")
             done = subprocess.run(
-                [os.path.join(bundle, "gpu-test"), "--output", output, "--filter", "Gpu.*"],
-                env=dict(os.environ, OUTCOMES=outcomes), capture_output=True, text=True, check=False)
+                [os.path.join(bundle, "gpu-test"), "--output", output, "--part", part, "--filter", filter],
+                env=dict(os.environ, OUTCOMES=outcomes, PATH=path, MPS_PID=mps_pid, **(mps or {})),
+                capture_output=True, text=True, check=False)
             with open(os.path.join(output, "results.json"), encoding="utf-8") as file:
-                states = [step["state"] for step in json.load(file)["steps"]]
-            return done.returncode, states
+                self.steps = json.load(file)["steps"]
+            if mps is not None:
+                with open(mps_pid, encoding="utf-8") as file:
+                    self.assertFalse(runs(file.read().strip()), "it is stopped")
+            return done.returncode, [step["state"] for step in self.steps]
+
+    def names(self):
+        return [step["name"] for step in self.steps]
 
     def test_exit_status(self):
         self.assertEqual(self.run_with("skip skip"), (77, ["skipped", "skipped"]))
         self.assertEqual(self.run_with("skip pass"), (0, ["skipped", "passed"]))
         self.assertEqual(self.run_with("pass pass"), (0, ["passed", "passed"]))
         self.assertEqual(self.run_with("skip fail"), (1, ["skipped", "failed"]))
+
+    def test_every_test_is_in_one_of_the_halves(self):
+        self.run_with("pass pass", "correctness-1")
+        first = self.names()
+        self.run_with("pass pass", "correctness-2")
+        self.assertEqual((first, self.names()), (["Gpu.One"], ["Gpu.Two"]))
+
+    def test_mps(self):
+        self.assertEqual(self.run_with("pass pass", filter="mps", mps={"SERVERS": "4711"}), (0, ["passed", "passed"]))
+        self.assertTrue(self.names()[0].startswith("mps Gpu/"))
+        self.assertEqual(self.run_with("fail fail", filter="mps", mps={"SERVERS": "4711"}), (1, ["failed", "failed"]))
+        self.assertEqual(self.run_with("pass pass", filter="mps", mps={"SERVERS": "4711", "DEAF": "1"}),
+                         (0, ["passed", "passed"]))
+        self.assertEqual(self.run_with("pass pass", filter="mps", mps={"SERVERS": ""}),
+                         (1, ["passed", "passed", "failed"]))
+        if shutil.which("nvidia-cuda-mps-control") is None:
+            self.assertEqual(self.run_with("pass pass", filter="mps"), (77, ["skipped"]))
 
 
 if __name__ == "__main__":

@@ -154,6 +154,10 @@ absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status BenchEnd::Wait(ferry_prepared* prepared, uint64_t firing) const {
+  return FromFerry(ferry_prepared_wait(prepared, firing, ToFerry(patience_)));
+}
+
 absl::StatusOr<std::vector<absl::Duration>> BenchEnd::Ping(uint64_t times) {
   std::vector<absl::Duration> took;
   took.reserve(times);
@@ -164,9 +168,9 @@ absl::StatusOr<std::vector<absl::Duration>> BenchEnd::Ping(uint64_t times) {
     RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(receive, &firing)));
     const int64_t start = MonotonicNanoseconds();
     RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(send, nullptr)));
-    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(receive, firing, UINT64_MAX)));
+    RETURN_IF_ERROR(Wait(receive, firing));
     took.push_back(absl::Nanoseconds(MonotonicNanoseconds() - start));
-    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(send, firing, UINT64_MAX)));
+    RETURN_IF_ERROR(Wait(send, firing));
   }
   return took;
 }
@@ -177,9 +181,9 @@ absl::Status BenchEnd::Pong(uint64_t times) {
   for (uint64_t i = 0; i < times; ++i) {
     uint64_t firing = 0;
     RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(receive, &firing)));
-    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(receive, firing, UINT64_MAX)));
+    RETURN_IF_ERROR(Wait(receive, firing));
     RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(send, nullptr)));
-    RETURN_IF_ERROR(FromFerry(ferry_prepared_wait(send, firing, UINT64_MAX)));
+    RETURN_IF_ERROR(Wait(send, firing));
   }
   return absl::OkStatus();
 }
@@ -189,8 +193,7 @@ absl::StatusOr<int64_t> BenchEnd::Await() {
   posted_.clear();
   for (const BatchPtr& batch : batches) RETURN_IF_ERROR(Wait(batch));
   for (const PreparedPtr& prepared : prepared_) {
-    RETURN_IF_ERROR(FromFerry(
-        ferry_prepared_wait(prepared.get(), ferry_prepared_fired(prepared.get()), UINT64_MAX)));
+    RETURN_IF_ERROR(Wait(prepared.get(), ferry_prepared_fired(prepared.get())));
   }
   return MonotonicNanoseconds();
 }

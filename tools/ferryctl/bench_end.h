@@ -23,6 +23,8 @@ class BenchEnd {
   static absl::StatusOr<BenchEnd> Open(const SessionOptions& options, PostTarget target,
                                        int64_t own_device);
 
+  // What is waited for longer ends with DEADLINE_EXCEEDED; without limit if nothing is said.
+  void set_patience(absl::Duration patience) { patience_ = patience; }
   const PostTarget& target() const { return target_; }
   void set_remote_device(uint64_t device) { target_.remote_device = device; }
   ferry_session* session() const { return session_.get(); }
@@ -66,7 +68,10 @@ class BenchEnd {
   absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,
                                    uint64_t first_slot, uint32_t timeline);
   void FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot);
+  absl::Status Wait(const BatchPtr& batch) const { return tools::Wait(batch, patience_); }
+  absl::Status Wait(ferry_prepared* prepared, uint64_t firing) const;
 
+  absl::Duration patience_ = absl::InfiniteDuration();
   PostTarget target_;
   SessionPtr session_;
   ArenaPtr arena_;

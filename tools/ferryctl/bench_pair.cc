@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -13,12 +14,19 @@
 namespace ferry::tools {
 namespace {
 
+// For a receiver that ends its wait at its own deadline to say so.
+constexpr absl::Duration kGrace = absl::Seconds(5);
+
 absl::StatusOr<BenchAnswer> ReadAnswer(int socket) {
   BenchAnswer answer;
   ssize_t got;
   do {
     got = recv(socket, &answer, sizeof(answer), 0);
   } while (got < 0 && errno == EINTR);
+  if (got < 0 && errno == EAGAIN) {
+    return Error(absl::StatusCode::kDeadlineExceeded, Reason::kInternal,
+                 "the receiver's process does not answer (stopped?)");
+  }
   if (got != sizeof(answer)) {
     return Error(absl::StatusCode::kAborted, Reason::kInternal, "the receiver's process is gone");
   }
@@ -50,6 +58,10 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   spawn.fd = theirs.get();
   ASSIGN_OR_RETURN(ChildProcess receiver, ChildProcess::Spawn(spawn));
   theirs.Reset();
+  if (options.patience != absl::InfiniteDuration()) {
+    const timeval patience = absl::ToTimeval(options.patience + kGrace);
+    setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  }
 
   SessionOptions session;
   session.client_dir = options.client_dir;
@@ -61,6 +73,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   target.domain = absl::StrCat("bench-", getpid(), "-", MonotonicNanoseconds() % 1'000'000'000);
   target.route = options.route;
   ASSIGN_OR_RETURN(BenchEnd sender, BenchEnd::Open(session, target, options.source));
+  sender.set_patience(options.patience);
 
   BenchOrder open;
   open.kind = BenchOrderKind::kOpen;
@@ -74,6 +87,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   open.remote_device = sender.target().device;
   open.route = options.route;
   open.post_by = options.post_by;
+  open.patience_ns = ToFerry(options.patience);
   FERRY_CHECK(options.peer_client_dir.size() < sizeof(open.client_dir));  // no socket's path is
   options.peer_client_dir.copy(open.client_dir, sizeof(open.client_dir) - 1);
   target.domain.copy(open.domain, sizeof(open.domain) - 1);

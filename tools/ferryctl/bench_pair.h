@@ -26,6 +26,8 @@ struct BenchPairOptions {
   int64_t destination = -1;  // of a second device of the daemon, if both ends share it
   int route = FERRY_ROUTE_ANY;
   int post_by = FERRY_POST_BY_ANY;
+  // What takes longer ends with DEADLINE_EXCEEDED, at either end.
+  absl::Duration patience = absl::InfiniteDuration();
 };
 
 class BenchPair {

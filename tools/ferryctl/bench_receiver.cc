@@ -25,7 +25,11 @@ absl::StatusOr<BenchEnd> Open(const BenchOrder& order) {
   target.remote_device = order.remote_device;
   target.domain = order.domain;
   target.route = order.route;
-  return BenchEnd::Open(options, std::move(target), order.device);
+  ASSIGN_OR_RETURN(BenchEnd end, BenchEnd::Open(options, std::move(target), order.device));
+  if (order.patience_ns != UINT64_MAX) {
+    end.set_patience(absl::Nanoseconds(static_cast<int64_t>(order.patience_ns)));
+  }
+  return end;
 }
 
 absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAnswer& answer) {

@@ -9,12 +9,13 @@
 #include "tools/ferryctl/format.h"
 
 namespace ferry::tools {
-namespace {
 
-uint64_t Nanoseconds(absl::Duration duration) {
+uint64_t ToFerry(absl::Duration duration) {
   if (duration == absl::InfiniteDuration()) return UINT64_MAX;
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(duration));
 }
+
+namespace {
 
 ferry_post_options OptionsOf(const PostTarget& target) {
   ferry_post_options options{};
@@ -22,7 +23,7 @@ ferry_post_options OptionsOf(const PostTarget& target) {
   options.domain = target.domain.empty() ? nullptr : target.domain.data();
   options.domain_bytes = target.domain.size();
   options.over_timeline = target.over_timeline;
-  options.deadline_ns = Nanoseconds(target.deadline);
+  options.deadline_ns = ToFerry(target.deadline);
   options.route = target.route;
   return options;
 }
@@ -94,7 +95,7 @@ absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options) {
   raw.struct_size = sizeof(raw);
   raw.client_dir = options.client_dir.c_str();
   raw.name = options.name.empty() ? nullptr : options.name.c_str();
-  raw.timeout_ns = Nanoseconds(options.timeout);
+  raw.timeout_ns = ToFerry(options.timeout);
   raw.post_by = options.post_by;
   raw.no_reattach = 1;  // a command ends with its daemon
   ferry_session* session = nullptr;
@@ -152,7 +153,7 @@ std::string RouteTaken(ferry_session* session, uint64_t transfer) {
 }
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout) {
-  return FromFerry(ferry_batch_wait(batch.get(), Nanoseconds(timeout)));
+  return FromFerry(ferry_batch_wait(batch.get(), ToFerry(timeout)));
 }
 
 }  // namespace ferry::tools

@@ -87,6 +87,9 @@ absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& ta
 absl::StatusOr<PreparedPtr> PrepareBlocks(ferry_session* session, const PostTarget& target,
                                           const std::string& key, const ferry_block_table& blocks);
 
+// As the C ABI says a duration: in nanoseconds, UINT64_MAX for an infinite one.
+uint64_t ToFerry(absl::Duration duration);
+
 // The route that a transfer took, for people; "unknown" if the daemon does not know it any more.
 std::string RouteTaken(ferry_session* session, uint64_t transfer);
 

@@ -2,7 +2,10 @@
 // Commands that look: status, devices, sessions, transfers, route, dump.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -98,6 +101,25 @@ std::string KindText(ferry::v1::Device::Kind kind) {
                                                 : "not known";  // the link was not up yet
 }
 
+// "18 to 2,3; none to 4": from this GPU to the others of its daemon.
+std::string NvlinksText(const admin::ClusterDevice& gpu) {
+  std::vector<std::pair<int, std::vector<uint64_t>>> groups;  // in order of the first of each
+  for (const admin::GpuLink& link : gpu.gpu_links()) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.first == link.nvlinks();
+    });
+    auto& group =
+        same != groups.end() ? *same : groups.emplace_back(link.nvlinks(), std::vector<uint64_t>());
+    group.second.push_back(link.global_device_id());
+  }
+  return absl::StrJoin(groups, "; ", [](std::string* out, const auto& group) {
+    absl::StrAppend(out, group.first > 0    ? absl::StrCat(group.first)
+                         : group.first == 0 ? "none"
+                                            : "not known");
+    absl::StrAppend(out, " to ", absl::StrJoin(group.second, ","));
+  });
+}
+
 class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::ListDevicesResponse,
                                           &admin::AdminService::Stub::ListDevices> {
  public:
@@ -145,6 +167,8 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
                  {"IN ARENAS", kRight},
                  {"FREE", kRight},
                  {"CONTEXT"},
+                 {"NUMA", kRight},
+                 {"NVLINKS"},
                  {"UUID"}});
     for (const admin::ClusterDevice& row : response.devices()) {
       const bool gpu = row.device().kind() == ferry::v1::Device::KIND_GPU;
@@ -157,7 +181,10 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
                     : row.released()     ? "released"
                     : row.context()      ? "yes"
                                          : "no",
-                    UuidText(row.device().uuid())});
+                    !gpu || !row.local()   ? ""
+                    : row.numa_node() >= 0 ? absl::StrCat(row.numa_node())
+                                           : "not known",
+                    NvlinksText(row), UuidText(row.device().uuid())});
     }
     return table.ToString();
   }

@@ -23,6 +23,7 @@
 
 #include "ferry/ferry.hpp"
 #include "proto/ferry/v1/timeline_layout.h"
+#include "tests/support/fork.h"
 #include "tests/support/pattern.h"
 
 namespace ferry::testing {
@@ -133,7 +134,7 @@ class Client {
   std::string Fork() {
     int pipe_fds[2];
     if (pipe(pipe_fds) != 0) return "no pipe";
-    const pid_t child = fork();
+    const pid_t child = ForkToAllocate();
     if (child == 0) {
       const std::string name = Name(session_.CreateArena(0, 4096).status());
       [[maybe_unused]] const ssize_t written = write(pipe_fds[1], name.data(), name.size());
