@@ -76,7 +76,8 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
                         absl::StrCat("a run of it asks for ", flops, " flops, a job may have ",
                                      limits.flops, " (limits.job_flops); run it in parts")));
   }
-  absl::StatusOr<compute::HostProgram> host = compute::HostProgram::Make(simplified, limits.threads);
+  absl::StatusOr<compute::HostProgram> host =
+      compute::HostProgram::Make(simplified, limits.threads);
   if (!host.ok()) return Refuse(host.status());
   made->host = *std::move(host);
   const compute::Plan& plan = made->host.plan();

@@ -58,7 +58,7 @@ TEST(CodecProgramTest, Run) {
   given[1].has_defined_at = 1;  // all zero, yet there
   const std::string fingerprint(32, 'f');
   ProgramRun runs[2] = {{&given[0], fingerprint, 17, 3, 1ull << 39, 4096},
-                              {&given[1], fingerprint}};
+                        {&given[1], fingerprint}};
   ferry_post_options options = {};
   options.over_timeline = 7;
   options.deadline_ns = 1;
