@@ -15,8 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kNumbers = 1024;
-constexpr uint64_t kBytes = kNumbers * sizeof(float);
+constexpr int64_t kJobNumbers = 1024;
+constexpr uint64_t kJobBytes = kJobNumbers * sizeof(float);
 
 float* Floats(const End& end, uint64_t offset = 0) {
   return reinterpret_cast<float*>(static_cast<char*>(end.arena.data()) + offset);
@@ -25,7 +25,7 @@ float* Floats(const End& end, uint64_t offset = 0) {
 // y = 3 x
 std::string Triple() {
   ProgramBuilder builder;
-  const TensorType type{FERRY_F32, {kNumbers}};
+  const TensorType type{FERRY_F32, {kJobNumbers}};
   builder.Store("y", builder.Multiply(builder.Input("x", type), builder.Splat(3, type)));
   return builder.Text();
 }
@@ -37,13 +37,13 @@ class PreparedJobTest : public ClusterTest {
     options.nodes = 1;
     options.limits = limits;
     Start(options);
-    end_ = OpenEnd(0, 4 * kBytes);
+    end_ = OpenEnd(0, 4 * kJobBytes);
     triple_ = Compile(end_, Triple());
   }
   static Program Compile(End& end, const std::string& text) {
     return Must(Program::Compile(end.session, end.device, text));
   }
-  Range At(uint64_t i) const { return end_.arena.Range(i * kBytes, kBytes); }
+  Range At(uint64_t i) const { return end_.arena.Range(i * kJobBytes, kJobBytes); }
   // From one block of the arena to another.
   ProgramRun Run(uint64_t x, uint64_t y, const Prepared* in = nullptr,
                  const Prepared* out = nullptr) {
@@ -51,7 +51,7 @@ class PreparedJobTest : public ClusterTest {
   }
   // One that takes a while: `trips` times through all of x.
   std::string Long(int trips) {
-    return absl::StrCat("program 1\nbuffer @x read ", kBytes, "\nbuffer @y write ", kBytes,
+    return absl::StrCat("program 1\nbuffer @x read ", kJobBytes, "\nbuffer @y write ", kJobBytes,
                         "\n%x = input @x : f32[1024]\n%r = repeat %x trips=", trips,
                         " (%n, %p)\n%s = sine %p\n%t = add %s, %x\nyield %t\nstore @y, %r\n");
   }
@@ -76,14 +76,14 @@ TEST_F(PreparedJobTest, FiresAgainAndAgainWithoutACall) {
   Prepared prepared = Must(PreparePrograms(end_.session, end_.device, {Run(0, 1), Run(0, 2)}));
   EXPECT_EQ(prepared.size(), 2u);
   for (uint64_t n = 1; n <= 100; ++n) {
-    for (int i = 0; i < kNumbers; ++i) Floats(end_)[i] = static_cast<float>(i) + n;
+    for (int i = 0; i < kJobNumbers; ++i) Floats(end_)[i] = static_cast<float>(i) + n;
     uint64_t firing = 0;
     ASSERT_THAT(prepared.Fire(&firing), IsOk());
     EXPECT_EQ(firing, n);
     ASSERT_THAT(prepared.Wait(kSoon), IsOk());
-    for (int i = 0; i < kNumbers; ++i) {
-      ASSERT_EQ(Floats(end_, kBytes)[i], 3 * (static_cast<float>(i) + n)) << n;
-      ASSERT_EQ(Floats(end_, 2 * kBytes)[i], 3 * (static_cast<float>(i) + n)) << n;
+    for (int i = 0; i < kJobNumbers; ++i) {
+      ASSERT_EQ(Floats(end_, kJobBytes)[i], 3 * (static_cast<float>(i) + n)) << n;
+      ASSERT_EQ(Floats(end_, 2 * kJobBytes)[i], 3 * (static_cast<float>(i) + n)) << n;
     }
   }
   EXPECT_EQ(prepared.over(), 100u);
@@ -94,26 +94,26 @@ TEST_F(PreparedJobTest, FiresAgainAndAgainWithoutACall) {
 
 TEST_F(PreparedJobTest, OneStoreAStepReceivesComputesAndSends) {
   Open();
-  End from = OpenEnd(0, kBytes, 1, "from");
-  End to = OpenEnd(0, kBytes, 1, "to");
+  End from = OpenEnd(0, kJobBytes, 1, "from");
+  End to = OpenEnd(0, kJobBytes, 1, "to");
   Prepared sent = Must(from.session.PrepareSend(
-      from.device, {Transfer(end_.device, "in", {from.arena.Range(0, kBytes)})}));
+      from.device, {Transfer(end_.device, "in", {from.arena.Range(0, kJobBytes)})}));
   Prepared taken = Must(to.session.PrepareReceive(
-      to.device, {Transfer(end_.device, "out", {to.arena.Range(0, kBytes)})}));
+      to.device, {Transfer(end_.device, "out", {to.arena.Range(0, kJobBytes)})}));
   Prepared in =
       Must(end_.session.PrepareReceive(end_.device, {Transfer(from.device, "in", {At(0)})}));
   Prepared out = Must(end_.session.PrepareSend(end_.device, {Transfer(to.device, "out", {At(1)})}));
   Prepared job = Must(PreparePrograms(end_.session, end_.device, {Run(0, 1, &in, &out)}));
   EXPECT_THAT(in.Fire(), Is("FAILED_PRECONDITION/FIELD_INVALID", HasSubstr("prepared job")));
   for (uint64_t n = 1; n <= 50; ++n) {
-    for (int i = 0; i < kNumbers; ++i) Floats(from)[i] = static_cast<float>(i) - n;
+    for (int i = 0; i < kJobNumbers; ++i) Floats(from)[i] = static_cast<float>(i) - n;
     ASSERT_THAT(sent.Fire(), IsOk());
     ASSERT_THAT(taken.Fire(), IsOk());
     ASSERT_THAT(job.Fire(), IsOk());
     EXPECT_THAT(taken.Wait(kSoon), IsOk());
     ASSERT_THAT(job.Wait(kSoon), IsOk());
     ASSERT_THAT(out.Wait(n, kSoon), IsOk());
-    for (int i = 0; i < kNumbers; ++i) {
+    for (int i = 0; i < kJobNumbers; ++i) {
       ASSERT_EQ(Floats(to)[i], 3 * (static_cast<float>(i) - n)) << n;
     }
   }
@@ -130,7 +130,7 @@ TEST_F(PreparedJobTest, OneStoreAStepReceivesComputesAndSends) {
 
 TEST_F(PreparedJobTest, ATransferThatEndsTakesItsJobAlong) {
   Open();
-  End from = OpenEnd(0, kBytes, 1, "from");
+  End from = OpenEnd(0, kJobBytes, 1, "from");
   Prepared in =
       Must(end_.session.PrepareReceive(end_.device, {Transfer(from.device, "in", {At(0)})}));
   Prepared job = Must(PreparePrograms(end_.session, end_.device, {Run(0, 1, &in), Run(2, 3)}));
@@ -138,7 +138,7 @@ TEST_F(PreparedJobTest, ATransferThatEndsTakesItsJobAlong) {
   EXPECT_THAT(job.Fire(), Is("FAILED_PRECONDITION/FIELD_INVALID", HasSubstr("not over")));
   {
     Prepared sent = Must(from.session.PrepareSend(
-        from.device, {Transfer(end_.device, "in", {from.arena.Range(0, kBytes)})}));
+        from.device, {Transfer(end_.device, "in", {from.arena.Range(0, kJobBytes)})}));
     ASSERT_TRUE(Await([&] { return node(0).admin().Count("armed") == 2; }));
   }
   EXPECT_THAT(job.Wait(kSoon), Is("ABORTED/POISONED", HasSubstr("CANCELLED")));
@@ -156,14 +156,15 @@ TEST_F(PreparedJobTest, AFiringThatRunsIsWaitedForByItsReleaseAndOutlivesItsSess
   ASSERT_THAT(job.Fire(), IsOk());
   ASSERT_TRUE(Await([&] { return node(0).admin().Dump().find(" running ") != std::string::npos; }));
   ASSERT_THAT(job.Release(), IsOk());
-  EXPECT_NE(Floats(end_, kBytes)[0], 0) << "it was not stopped";
+  EXPECT_NE(Floats(end_, kJobBytes)[0], 0) << "it was not stopped";
   EXPECT_THAT(end_.arena.Release(), IsOk());
 
-  End other = OpenEnd(0, 4 * kBytes, 0, "other");
+  End other = OpenEnd(0, 4 * kJobBytes, 0, "other");
   const Program program = Compile(other, Long(20'000));
-  Prepared dying = Must(PreparePrograms(other.session, other.device,
-                                        {program.Run({{"x", other.arena.Range(0, kBytes)},
-                                                      {"y", other.arena.Range(kBytes, kBytes)}})}));
+  Prepared dying =
+      Must(PreparePrograms(other.session, other.device,
+                           {program.Run({{"x", other.arena.Range(0, kJobBytes)},
+                                         {"y", other.arena.Range(kJobBytes, kJobBytes)}})}));
   ASSERT_THAT(dying.Fire(), IsOk());
   ASSERT_TRUE(Await([&] { return node(0).admin().Dump().find(" running ") != std::string::npos; }));
   other.session.Close();
@@ -209,9 +210,9 @@ TEST_F(PreparedJobTest, ADaemonThatComesBackIsToldToPrepareThemAgain) {
   EXPECT_THAT(job.Wait(2, kSoon), Is("UNAVAILABLE/DAEMON_LOST"));
   ASSERT_TRUE(node(0).Start());
   ASSERT_THAT(end_.session.WaitAttached(kSoon), IsOk());
-  End to = OpenEnd(0, kBytes, 1, "to");
+  End to = OpenEnd(0, kJobBytes, 1, "to");
   Prepared taken = Must(to.session.PrepareReceive(
-      to.device, {Transfer(end_.device, "out", {to.arena.Range(0, kBytes)})}));
+      to.device, {Transfer(end_.device, "out", {to.arena.Range(0, kJobBytes)})}));
   for (uint64_t n = 1; n <= 3; ++n) {
     Floats(end_)[5] = static_cast<float>(n);
     uint64_t firing = 0;
