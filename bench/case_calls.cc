@@ -12,21 +12,9 @@
 namespace ferry::bench {
 namespace {
 
-constexpr int kCallsPerRound = 500;
 constexpr uint64_t kTiny = 8;
 constexpr uint64_t kPosted = 10'000;
 constexpr int kFewSessions = 100;
-
-// `once` returns a StatusOr<Duration>; the median of many, in microseconds.
-template <typename Once>
-absl::StatusOr<double> MedianMicroseconds(Once once) {
-  std::vector<double> samples;
-  for (int i = 0; i < kCallsPerRound; ++i) {
-    ASSIGN_OR_RETURN(absl::Duration elapsed, once());
-    samples.push_back(absl::ToDoubleMicroseconds(elapsed));
-  }
-  return tools::Median(std::move(samples));
-}
 
 absl::StatusOr<double> TinyTransfers(tools::BenchPair& pair) {
   return MedianMicroseconds([&] { return pair.Run(1, kTiny); });

@@ -20,11 +20,6 @@ constexpr int kWaiters = 64;
 constexpr uint64_t kBytes = 1 << 20;
 constexpr uint32_t kSendTimeline = 32;
 
-absl::Status Failed(const char* doing, const Status& why) {
-  return Error(absl::StatusCode::kInternal, Reason::kInternal,
-               absl::StrCat(doing, ": ", why.ToString()));
-}
-
 // Each waiter is a thread that sleeps on a transfer of its own, which nobody will answer.
 absl::StatusOr<absl::Duration> KillUnderWaiters(Session& session, pid_t daemon) {
   std::vector<Batch> batches;
@@ -61,6 +56,11 @@ absl::StatusOr<absl::Duration> RestartToTransfer(Session& session, Arena& from, 
 }
 
 }  // namespace
+
+absl::Status Failed(const char* doing, const Status& why) {
+  return Error(absl::StatusCode::kInternal, Reason::kInternal,
+               absl::StrCat(doing, ": ", why.ToString()));
+}
 
 absl::Status MeasureLoss(const Settings& settings, Nodes& nodes, Report& report) {
   SessionOptions options;

@@ -5,13 +5,21 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "bench/nodes.h"
 #include "bench/report.h"
 #include "tools/ferryctl/bench_pair.h"
+#include "tools/ferryctl/statistics.h"
+
+namespace ferry {
+class Status;
+}
 
 namespace ferry::bench {
 
@@ -22,6 +30,8 @@ inline constexpr uint64_t kRateCount = 100'000;
 inline constexpr uint64_t kRateBytes = 4096;
 inline constexpr uint64_t kRateBatch = 1024;
 inline constexpr uint64_t kRateWindow = 4;
+// Of what takes microseconds a round has so many.
+inline constexpr int kCallsPerRound = 500;
 
 // For one order to a receiver's process: many times what any of them takes.
 inline constexpr absl::Duration kOrderPatience = absl::Seconds(120);
@@ -31,6 +41,20 @@ struct Settings {
   std::string ferryd;
   int rounds = 5;
 };
+
+// `once` returns a StatusOr<Duration>; the median of many, in microseconds.
+template <typename Once>
+absl::StatusOr<double> MedianMicroseconds(Once once) {
+  std::vector<double> samples;
+  for (int i = 0; i < kCallsPerRound; ++i) {
+    ASSIGN_OR_RETURN(absl::Duration elapsed, once());
+    samples.push_back(absl::ToDoubleMicroseconds(elapsed));
+  }
+  return tools::Median(std::move(samples));
+}
+
+// What the client library said.
+absl::Status Failed(const char* doing, const ferry::Status& why);
 
 // A sender at node `from` and a receiver at node `to`.
 absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes& nodes, int from,
@@ -46,6 +70,8 @@ absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver ov
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report);
 // 8 bytes prepared, and 1,024 x 4 KiB prepared against posted.
 absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Report& report);
+// Jobs of 4 KiB, by unary call and prepared.
+absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& report);
 // 100,000 x 4 KiB in batches of 1,024.
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);
 // A daemon is killed under 64 waiters of a client, and started again.

@@ -27,9 +27,9 @@ namespace ferry::bench {
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",   "blocks",   "ucx-shm", "ucx-tcp",
-                                         "latency",  "prepared", "rate",    "posted",
-                                         "fairness", "crowd",    "loss"};
+const std::vector<std::string> kCases = {"copies",  "blocks",   "ucx-shm", "ucx-tcp",
+                                         "latency", "prepared", "jobs",    "rate",
+                                         "posted",  "fairness", "crowd",   "loss"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -64,6 +64,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
       RETURN_IF_ERROR(MeasureUcx(settings, nodes, UcxOver::kSharedMemory, report));
     if (run("latency")) RETURN_IF_ERROR(MeasureLatency(settings, nodes, report));
     if (run("prepared")) RETURN_IF_ERROR(MeasurePrepared(settings, nodes, report));
+    if (run("jobs")) RETURN_IF_ERROR(MeasureJobs(settings, nodes, report));
     if (run("rate")) RETURN_IF_ERROR(MeasureRate(settings, nodes, report));
     if (run("fairness")) RETURN_IF_ERROR(MeasureFairness(settings, nodes, report));
   }

@@ -76,14 +76,15 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
                         absl::StrCat("a run of it asks for ", flops, " flops, a job may have ",
                                      limits.flops, " (limits.job_flops); run it in parts")));
   }
-  absl::StatusOr<compute::HostProgram> host = compute::HostProgram::Make(simplified);
+  absl::StatusOr<compute::HostProgram> host =
+      compute::HostProgram::Make(simplified, limits.threads);
   if (!host.ok()) return Refuse(host.status());
   made->host = *std::move(host);
   const compute::Plan& plan = made->host.plan();
   if (absl::Status fits = compute::CheckFits(plan, limits.bytes, "limits.job_bytes"); !fits.ok()) {
     return Refuse(fits);
   }
-  made->plan = compute::ToText(plan);
+  made->plan = absl::StrCat(compute::ToText(plan), "threads ", limits.threads, "\n");
   made->buffers = simplified.buffers;
   for (size_t i = 0; i < made->buffers.size(); ++i) made->by_name[made->buffers[i].name] = i;
   made->types = TypesOf(simplified);
@@ -103,9 +104,9 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
 }  // namespace
 
 void CompiledProgram::Run(absl::Span<const absl::Span<std::byte>> memory,
-                          absl::Span<std::byte> scratch,
+                          absl::Span<std::byte> scratch, compute::Workers* workers,
                           const compute::HostProgram::StepOver& step_over) const {
-  host.Run(memory, scratch, nullptr, step_over);
+  host.Run(memory, scratch, workers, step_over);
 }
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {

@@ -23,10 +23,11 @@
 
 namespace ferry {
 
-// What a job may cost.
+// What a job may cost, and how many threads it is run by.
 struct JobLimits {
   uint64_t bytes = uint64_t{4} << 30;  // of memory beside its buffers
   uint64_t flops = uint64_t{1} << 42;
+  size_t threads = 1;  // a part of what is compiled: memory and last bits depend on it
 };
 
 // Its text, or the graph.
@@ -45,8 +46,9 @@ struct CompiledProgram {
 
   uint64_t scratch_bytes() const { return host.arena_bytes(); }
   // `memory` by buffer, of its size, and nobody else's but for what is only read. The scratch is
-  // aligned to 64.
+  // aligned to 64. `workers` are as many as it was compiled for; without them one thread does all.
   void Run(absl::Span<const absl::Span<std::byte>> memory, absl::Span<std::byte> scratch,
+           compute::Workers* workers = nullptr,
            const compute::HostProgram::StepOver& step_over = nullptr) const;
 };
 

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,13 @@ Incarnation NewIncarnation() {
   uint64_t value = 0;
   FERRY_CHECK(getrandom(&value, sizeof(value), 0) == sizeof(value));
   return Incarnation(value);
+}
+
+size_t JobThreads(const Config& config) {
+  constexpr size_t kMost = 16;  // all are woken for each large step
+  if (config.limits.job_threads > 0) return config.limits.job_threads;
+  const size_t cores = std::thread::hardware_concurrency();
+  return std::clamp<size_t>(cores, 2, kMost + 1) - 1;
 }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {

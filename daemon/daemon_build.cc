@@ -240,7 +240,7 @@ void Daemon::Impl::MakeTables() {
       nccl);
   jobs = std::make_unique<JobTable>(
       JobTable::Homes{control, compiler, compute, runner}, devices, *sessions,
-      JobLimits{config.limits.job_bytes, config.limits.job_flops},
+      JobLimits{config.limits.job_bytes, config.limits.job_flops, JobThreads(config)},
       JobTable::Hooks{
           [this](const Ended& ended) { driver->Over(ended); },
           [this](TransferId id) { return driver->engine().Find(id).has_value(); },

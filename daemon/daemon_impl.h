@@ -34,6 +34,8 @@
 namespace ferry {
 
 Incarnation NewIncarnation();
+// That run jobs.
+size_t JobThreads(const Config& config);
 
 struct Daemon::Impl {
   explicit Impl(Config c)
@@ -41,12 +43,15 @@ struct Daemon::Impl {
         incarnation(NewIncarnation()),
         control("control"),
         compiler("compiler"),
-        runner([this](const Doorbell& bell,
-                      bool hear) { hear ? compute.Hear(bell) : compute.Unhear(bell); },
-               [this](TransferId job, absl::Status why) {
-                 control.PostOrRun(
-                     [this, job, why = std::move(why)] { jobs->OnFiringFailed(job, why); });
-               }),
+        runner(
+            JobThreads(config),
+            [this](const Doorbell& bell, bool hear) {
+              hear ? compute.Hear(bell) : compute.Unhear(bell);
+            },
+            [this](TransferId job, absl::Status why) {
+              control.PostOrRun(
+                  [this, job, why = std::move(why)] { jobs->OnFiringFailed(job, why); });
+            }),
         compute("compute", Lane::DefaultSpin()),
         connections(config.limits.connections_per_uid) {}
 

@@ -31,7 +31,7 @@ absl::Status JobRunner::RunTimed(const CompiledProgram& program,
                                  const compute::HostProgram::StepOver& step_over) {
   const absl::Time begun = MonotonicNow();
   absl::StatusOr<absl::Span<std::byte>> scratch = scratch_.Get(program.scratch_bytes());
-  if (scratch.ok()) program.Run(memory, *scratch, step_over);
+  if (scratch.ok()) program.Run(memory, *scratch, &workers_, step_over);
   scratch_.Shrink();
   run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
   return scratch.status();

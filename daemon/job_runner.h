@@ -4,7 +4,8 @@
 // message: it begins when its client has stored n in the batch's 'defined' word and the batches of
 // transfers that it is joined to allow it (MayBegin), and those it fires itself, each as soon as
 // the plan's last step is over that needs their bytes. Where several may begin sessions share
-// equally, by what their jobs cost.
+// equally, by what their jobs cost. The threads of all jobs are here, one budget: the compute
+// thread is one of them.
 //
 // Home: compute. There it is a poller of the lane; a job that runs is waited for by all else.
 #pragma once
@@ -22,6 +23,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "compute/host/workers.h"
 #include "daemon/compiled_program.h"
 #include "daemon/scratch.h"
 #include "device/lane.h"
@@ -59,8 +61,9 @@ class JobRunner : public Poller {
   // A firing could not be carried out; the job has none any more.
   using Failed = std::function<void(TransferId job, absl::Status why)>;
 
-  JobRunner(Listen listen, Failed failed)
-      : listen_(std::move(listen)), failed_(std::move(failed)) {}
+  // `threads`: as many as programs are compiled for.
+  JobRunner(size_t threads, Listen listen, Failed failed)
+      : listen_(std::move(listen)), failed_(std::move(failed)), workers_(threads) {}
 
   // Runs a posted job now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no scratch for it.
   absl::Status Run(const CompiledProgram& program, absl::Span<const absl::Span<std::byte>> memory);
@@ -110,6 +113,7 @@ class JobRunner : public Poller {
 
   const Listen listen_;
   const Failed failed_;
+  compute::Workers workers_;
   Scratch scratch_;
   std::vector<std::unique_ptr<Batch>> batches_;
   FairQueue ready_;

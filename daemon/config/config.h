@@ -72,6 +72,9 @@ struct Config {
     uint64_t gpu_bytes = uint64_t{1} << 50;  // of all arenas on one GPU
     uint64_t job_bytes = uint64_t{4} << 30;  // of memory that a job takes beside its buffers
     uint64_t job_flops = uint64_t{1} << 42;  // that it may cost
+    // Threads that run jobs, all together; 0: one less than the machine's cores, so that transfers
+    // have one, but 1 to 16.
+    uint32_t job_threads = 0;
     // Of all communicators on one GPU; idle ones beyond that are closed.
     uint64_t comm_bytes_per_gpu = uint64_t{2} << 30;
   } limits;

@@ -201,6 +201,12 @@ TEST(ConfigTest, PrintsWhatItReadsBack) {
   EXPECT_EQ(PrintConfig(*again), printed);
 }
 
+TEST(ConfigTest, TheThreadsOfJobsAreBounded) {
+  EXPECT_EQ(Load({})->limits.job_threads, 0u) << "by the cores there are";
+  EXPECT_EQ(LoadText("limits: { job_threads: 12 }\n")->limits.job_threads, 12u);
+  EXPECT_FALSE(LoadText("limits: { job_threads: 1025 }\n").ok());
+}
+
 TEST(ConfigTest, PrintsTheDefaultsAsAValidFile) {
   const std::string printed = PrintConfig(*Load({}));
   EXPECT_THAT(printed, HasSubstr("limits:\n  session_bytes: 64GiB\n  session_arenas: 4096\n"));

@@ -84,6 +84,26 @@ TEST(ConvertRun, AGoodOneIsABatchOfJobs) {
   EXPECT_EQ(job.feeds.count, 1u);
 }
 
+TEST(ConvertRun, PreparedOnesAreFiredByWordsAndJoinedByWhatIsBound) {
+  v1::RunRequest request = Runs(2);
+  request.mutable_runs(0)->mutable_bindings(0)->set_prepared_batch(0);
+  EXPECT_THAT(FieldsOf(request), ElementsAre("runs[0].bindings[0]")) << "it is not prepared";
+  request.set_prepare(true);
+  const PostBatch batch = Convert(request);
+  EXPECT_THAT(batch.violations, IsEmpty());
+  EXPECT_TRUE(batch.prepare);
+  EXPECT_TRUE(batch.specs[0].prepared);
+  EXPECT_EQ(batch.jobs[0].bindings[0].prepared, 0u);
+  EXPECT_EQ(batch.jobs[1].bindings[0].prepared, std::nullopt);
+  v1::ProgramRun* run = request.mutable_runs(1);
+  run->mutable_defined_at();
+  run->mutable_after();
+  run->mutable_defines();
+  run->mutable_feeds();
+  EXPECT_THAT(FieldsOf(request), ElementsAre("runs[1].defined_at", "runs[1].after",
+                                             "runs[1].defines", "runs[1].feeds"));
+}
+
 TEST(ConvertRun, EveryBadFieldIsNamed) {
   EXPECT_THAT(FieldsOf(Runs(0)), ElementsAre("runs"));
   EXPECT_THAT(FieldsOf(Runs(4097)), ElementsAre("runs"));

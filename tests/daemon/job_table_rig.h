@@ -27,11 +27,12 @@ inline constexpr char kHalf[] =
 class JobTableTest : public ::testing::Test {
  protected:
   explicit JobTableTest(JobLimits limits = {})
-      : runner_([this](const Doorbell&, bool hear) { heard_ += hear ? 1 : -1; },
-                [this](TransferId job, absl::Status why) {
-                  rig_.control.Post(
-                      [this, job, why = std::move(why)] { jobs_.OnFiringFailed(job, why); });
-                }),
+      : runner_(
+            limits.threads, [this](const Doorbell&, bool hear) { heard_ += hear ? 1 : -1; },
+            [this](TransferId job, absl::Status why) {
+              rig_.control.Post(
+                  [this, job, why = std::move(why)] { jobs_.OnFiringFailed(job, why); });
+            }),
         jobs_({rig_.control, compiler_, compute_, runner_}, rig_.devices.table, rig_.table, limits,
               {[this](const Ended& ended) { OnOver(ended); },
                [this](TransferId id) { return in_flight_.count(id) > 0; },

@@ -2,6 +2,7 @@
 // Programs compiled, bound, run, refused and ended, on a session table of the test's.
 #include "daemon/job_table.h"
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -325,6 +326,41 @@ TEST_F(JobTableTest, WhatComesAfterAFailureIsPoisonedWithTheReason) {
   EXPECT_THAT(Fields(jobs_.Post(session, std::move(unknown))),
               ElementsAre("runs[0].after NOT_FOUND/TRANSFER_NOT_FOUND"));
   EndTransfer(send);
+}
+
+class JobThreadsTest : public JobTableTest {
+ protected:
+  JobThreadsTest() : JobTableTest({.threads = 3}) {}
+};
+
+TEST_F(JobThreadsTest, TheThreadsOfAllJobsAreAPartOfWhatIsCompiled) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 1 << 20);
+  const std::string text =
+      "program 1\nbuffer @x read 524288\nbuffer @y write 524288\n%x = input @x : f32[131072]\n"
+      "%s = sine %x\n%y = add %s, %x\nstore @y, %y\n";
+  const CompileResult made = Compile(text);
+  ASSERT_THAT(made.status, Is("OK"));
+  EXPECT_TRUE(absl::EndsWith(made.program->plan, "\nthreads 3\n")) << made.program->plan;
+  const CompileResult alone = CompileProgram(text, {});
+  EXPECT_TRUE(absl::EndsWith(alone.program->plan, "\nthreads 1\n"));
+  EXPECT_GT(made.program->scratch_bytes(), alone.program->scratch_bytes());
+  constexpr size_t kElements = 131072;
+  for (size_t i = 0; i < kElements; ++i) Floats(arena, 0)[i] = static_cast<float>(i) / 1000;
+  PostBatch batch;
+  AddRun(batch, made.program->fingerprint,
+         {{"x", At(arena, 0, 524288)}, {"y", At(arena, 524288, 524288)}});
+  ASSERT_THAT(jobs_.Post(session, std::move(batch)).status, Is("OK"));
+  RunAll();
+  std::vector<float> expected(kElements);
+  std::vector<std::byte> scratch(alone.program->scratch_bytes() + 64);
+  const size_t skip = (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
+  const std::vector<absl::Span<std::byte>> memory = {
+      {reinterpret_cast<std::byte*>(Floats(arena, 0)), 524288},
+      {reinterpret_cast<std::byte*>(expected.data()), 524288}};
+  alone.program->Run(memory, {scratch.data() + skip, alone.program->scratch_bytes()});
+  EXPECT_EQ(std::memcmp(Floats(arena, 524288), expected.data(), 524288), 0)
+      << "the results are the same";
 }
 
 class JobLimitsTest : public JobTableTest {

@@ -46,6 +46,27 @@ TEST_F(PreparedBatchTest, IsFiringFromTheStoreUntilItIsOver) {
   EXPECT_FALSE(batch->Firing());
 }
 
+TEST_F(PreparedBatchTest, WhatIsJoinedIsFiredByTheDaemonAndRingsIt) {
+  const auto batch = pages_->Prepare(5, 1);
+  EXPECT_TRUE(batch->IsOver(0));
+  EXPECT_FALSE(batch->IsOver(1));
+  batch->Define(2);
+  EXPECT_TRUE(Rung());
+  EXPECT_EQ(raw_->prepared_defined[5].value, 2u);
+  batch->Define(1);
+  EXPECT_EQ(raw_->prepared_defined[5].value, 2u) << "never back";
+  batch->Over(1, 1);
+  EXPECT_TRUE(batch->IsOver(1));
+  EXPECT_TRUE(Rung()) << "of what was stored ahead";
+  batch->Over(2, 1);
+  EXPECT_FALSE(Rung());
+  batch->SetJoined(true);
+  batch->Over(3, 1);
+  EXPECT_TRUE(Rung());
+  batch->End();
+  EXPECT_FALSE(batch->IsOver(1)) << "it has ended";
+}
+
 TEST_F(PreparedBatchTest, TheLastTransferAdvancesTheWord) {
   const auto batch = pages_->Prepare(255, 3);
   batch->Over(1, 2);

@@ -95,6 +95,15 @@ TEST_F(ProgramTest, IsCompiledOnceAndRunBySocketOrByCall) {
   EXPECT_EQ(Floats(arena, kBytes)[7], 15);
 }
 
+TEST_F(ProgramTest, IsRunByAsManyThreadsAsTheDaemonHasForAllJobs) {
+  Open("job_threads: 3");
+  const Program program = Compile(Triple());
+  EXPECT_THAT(std::string(program.plan()), ::testing::EndsWith("\nthreads 3\n"));
+  Batch batch = Must(RunPrograms(end_.session, end_.device, {RunAt(program, 0, kBytes)}));
+  ASSERT_THAT(batch.Wait(kSoon), IsOk());
+  ExpectTripled(kBytes);
+}
+
 TEST_F(ProgramTest, EveryProblemIsTold) {
   Open("job_flops: 2000");
   const auto bad =

@@ -57,8 +57,8 @@ TEST(CodecProgramTest, Run) {
   given[0].defines_value = 9;
   given[1].has_defined_at = 1;  // all zero, yet there
   const std::string fingerprint(32, 'f');
-  const ProgramRun runs[2] = {{&given[0], fingerprint, 17, 3, 1ull << 39, 4096},
-                              {&given[1], fingerprint}};
+  ProgramRun runs[2] = {{&given[0], fingerprint, 17, 3, 1ull << 39, 4096},
+                        {&given[1], fingerprint}};
   ferry_post_options options = {};
   options.over_timeline = 7;
   options.deadline_ns = 1;
@@ -102,6 +102,11 @@ TEST(CodecProgramTest, Run) {
   v1::AttachRequest packet;
   packet.set_sequence(300);
   *packet.mutable_run() = expected;
+  EXPECT_SAME_PROGRAM(packet, Read<v1::AttachRequest>(EncodeSocketPost(300, batch)));
+  runs[0].joined = {0, ProgramRun::kNotJoined};  // number 0 is one
+  batch.prepare = true;
+  packet.mutable_run()->mutable_runs(0)->mutable_bindings(0)->set_prepared_batch(0);
+  packet.mutable_run()->set_prepare(true);
   EXPECT_SAME_PROGRAM(packet, Read<v1::AttachRequest>(EncodeSocketPost(300, batch)));
   const std::vector<ProgramRun> many(4096, runs[0]);
   batch.count = many.size();
@@ -148,11 +153,13 @@ TEST(CodecProgramTest, ThePacketThatAnswersARun) {
   packet.set_sequence(5);
   packet.mutable_run()->set_first_transfer_id(1ull << 38);
   packet.mutable_run()->set_first_over_value(12);
+  packet.mutable_run()->set_prepared_batch(255);
   AttachResponse response;
   ASSERT_TRUE(DecodeAttachResponse(packet.SerializeAsString(), &response));
   EXPECT_EQ(response.kind, AttachResponse::Kind::kPosted);
   EXPECT_EQ(response.first_transfer_id, 1ull << 38);
   EXPECT_EQ(response.first_over_value, 12u);
+  EXPECT_EQ(response.prepared_batch, 255u);
 }
 
 }  // namespace

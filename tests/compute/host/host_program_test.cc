@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,8 +26,9 @@ namespace {
 using testing::Bytes;
 
 // Memory of exactly so many bytes, so that sanitizers see each too far; nothing is 0 by luck.
-std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers,
-                             size_t threads = 1) {
+using StepOver = std::function<void(const Plan& plan, size_t step, std::vector<Bytes>& buffers)>;
+std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers, size_t threads = 1,
+                             const StepOver& step_over = nullptr) {
   Workers workers(threads);
   const absl::StatusOr<HostProgram> made = HostProgram::Make(program, threads);
   EXPECT_TRUE(made.ok()) << made.status();
@@ -36,7 +39,9 @@ std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers,
   std::fill_n(arena.get(), made->arena_bytes(), std::byte{0xA5});
   std::vector<absl::Span<std::byte>> spans;
   for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
-  made->Run(spans, {arena.get(), made->arena_bytes()}, &workers);
+  made->Run(spans, {arena.get(), made->arena_bytes()}, &workers,
+            step_over ? [&](size_t step) { step_over(made->plan(), step, buffers); }
+                      : HostProgram::StepOver());
   return buffers;
 }
 
@@ -88,6 +93,34 @@ TEST(HostProgramTest, WovenProgramsAreAsTheReferenceSays) {
     const Program program = Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make());
     ASSERT_EQ(DifferenceOf(program, seed), "") << "seed " << seed << "\n" << Print(program);
   }
+}
+
+// Of random programs: what is written for the last time stays, and what nothing needs any more may
+// be overwritten, as LastUses says, while the program runs.
+TEST(HostProgramTest, ABufferIsFreeAfterItsLastUse) {
+  size_t early = 0;
+  for (uint64_t seed = 3000; seed < 3200; ++seed) {
+    testing::GeneratorOptions options{40, 5};
+    options.transfers = false;
+    Program program = testing::ProgramGenerator(seed, options).Make();
+    testing::StoreAll(program);
+    const std::vector<Bytes> buffers = testing::RandomBuffers(program, seed);
+    const std::vector<Bytes> undisturbed = RunOnHost(program, buffers);
+    std::vector<Bytes> written = undisturbed;
+    RunOnHost(program, buffers, 1, [&](const Plan& plan, size_t step, std::vector<Bytes>& now) {
+      const std::vector<LastUse> uses = LastUses(plan);
+      for (size_t i = 0; i < uses.size(); ++i) {
+        if (uses[i].written == step) written[i] = now[i];
+        if (uses[i].touched != step) continue;
+        if (step + 1 < plan.steps.size()) ++early;
+        std::fill(now[i].begin(), now[i].end(), std::byte{0x5A});
+      }
+    });
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      ASSERT_EQ(written[i], undisturbed[i]) << "@" << program.buffers[i].name << " seed " << seed;
+    }
+  }
+  EXPECT_GT(early, 100u);
 }
 
 // Rows of a part of a tile, of more than one, of more than are kept; what is done once a row among

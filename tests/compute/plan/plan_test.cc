@@ -47,6 +47,24 @@ TEST(PlanTest, AProgramWithoutAProductIsOneKernel) {
   EXPECT_EQ(plan.memory.bytes, 0u);
 }
 
+TEST(PlanTest, LastUsesAreOfStepsAndOfWhatIsInThem) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 1024\nbuffer @z read_write 4\nbuffer @w write 4\n"
+      "%x = input @x : f32[16,16]\n"
+      "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0] \"p\"\nstore @y, %p\n"
+      "^a: %q = dot_general %p, %p lhs_contract=[1] rhs_contract=[0] \"q\"\nkeep %q\n"
+      "%one = constant splat=1 : f32[1]\n"
+      "repeat trips=3 (%n) after ^a \"r\"\naccumulate @z, %one\nyield\n");
+  ASSERT_EQ(StepsOf(plan), "product p, product q, repeat r");
+  const std::vector<LastUse> uses = LastUses(plan);
+  EXPECT_EQ(uses[0].written, std::nullopt);
+  EXPECT_EQ(uses[0].touched, 0u);
+  EXPECT_EQ(uses[1].written, 0u);
+  EXPECT_EQ(uses[1].touched, 0u);
+  EXPECT_EQ(uses[2].written, 2u);
+  EXPECT_EQ(uses[3].touched, std::nullopt) << "nobody writes it";
+}
+
 TEST(PlanTest, AProducerOfTwoFactorsIsMadeOnce) {
   const Plan plan = PlanOf(
       "buffer @x read 1024\nbuffer @y write 1024\n"
