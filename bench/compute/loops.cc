@@ -9,6 +9,11 @@
 #else
 #define FERRY_WIDEST
 #endif
+#ifdef __clang__
+#define FERRY_INDEPENDENT
+#else
+#define FERRY_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 
 namespace ferry::bench {
 namespace {
@@ -22,7 +27,7 @@ inline uint16_t Nearest(float value) {
 }  // namespace
 
 FERRY_WIDEST void FusedChain(const float* x, const float* y, uint16_t* out, size_t count) {
-#pragma GCC ivdep
+  FERRY_INDEPENDENT
   for (size_t i = 0; i < count; ++i) {
     float v = (x[i] * 1.5f + 0.25f) * y[i] - x[i];
     v = v > 8 ? 8 : v;
@@ -32,13 +37,13 @@ FERRY_WIDEST void FusedChain(const float* x, const float* y, uint16_t* out, size
 }
 
 FERRY_WIDEST void FusedTanh(const float* x, const float* y, uint16_t* out, size_t count) {
-#pragma GCC ivdep
+  FERRY_INDEPENDENT
   for (size_t i = 0; i < count; ++i) out[i] = Nearest(std::tanh(x[i] * 1.5f + 0.25f) * y[i]);
 }
 
-#define FERRY_LOOP(signature, expression)                                        \
-  FERRY_WIDEST void signature {                                                  \
-    _Pragma("GCC ivdep") for (size_t i = 0; i < count; ++i) out[i] = expression; \
+#define FERRY_LOOP(signature, expression)                                     \
+  FERRY_WIDEST void signature {                                               \
+    FERRY_INDEPENDENT for (size_t i = 0; i < count; ++i) out[i] = expression; \
   }
 FERRY_LOOP(Scale(const float* x, float factor, float* out, size_t count), x[i] * factor)
 FERRY_LOOP(Shift(const float* x, float term, float* out, size_t count), x[i] + term)

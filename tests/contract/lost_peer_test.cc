@@ -2,7 +2,10 @@
 // UCX with a peer that is killed or stopped: whatever UCX itself sees of that, RemovePeer makes
 // every op come back, and the transport serves the next peer and can be taken down.
 #include <cstring>
+#include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "base/status.h"
@@ -259,6 +262,55 @@ TEST(UcxNet, AbortedSendReopensTheConnection) {
     rig.Launch(0, {{id, {{0, 8}}, {{0, 8}}}});
     if (rig.Await(0, id).ok()) break;
   }
+}
+
+// Links that are lost and back again and again, while both processes live: with nothing under way,
+// with bytes on their way, with a receive whose sender never heard of it, with a send whose receive
+// comes when its link is lost already. All of it is answered, no connection is closed for it, and
+// the next link serves, both ways.
+class UcxRelink : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Over, UcxRelink, testing::Values("net", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(UcxRelink, AgainAndAgain) {
+  UcxRig rig(GetParam(), kLarge);
+  std::minstd_rand random(7);
+  uint64_t id = 0;
+  size_t launched[2] = {0, 0};
+  for (int round = 0; round < 40; ++round) {
+    const auto launch = [&](int end, int from, const std::vector<Move>& moves) {
+      rig.LaunchHalf(end, from, moves);
+      ++launched[end];
+    };
+    std::vector<std::pair<int, std::vector<Move>>> late;  // receives
+    for (const int from : {0, 1}) {
+      const uint64_t size = std::vector<uint64_t>{8, 65536, kLarge / 2}[random() % 3];
+      const std::vector<Move> moves = {{++id, {{0, size}}, {{kLarge / 2, size}}}};
+      const auto kind = random() % 4;
+      if (kind == 0) continue;
+      if (kind != 1) launch(from, from, moves);
+      if (kind != 2) launch(1 - from, from, moves);
+      if (kind == 2) late.emplace_back(from, moves);
+    }
+    const int first = static_cast<int>(random() % 2);
+    rig.Disconnect(first);
+    rig.Disconnect(1 - first);
+    for (const auto& [from, moves] : late) launch(1 - from, from, moves);
+    for (const int end : {0, 1}) rig.answers(end).AwaitCount(launched[end]);
+    rig.Connect();
+    // One end first, or the other, or only one: they stay in step.
+    for (const int from : {first, 1 - first}) {
+      if (random() % 3 == 0) continue;
+      FillRandom(rig.arena(from), 65536, id);
+      rig.Launch(from, {{++id, {{0, 65536}}, {{kLarge / 2, 65536}}}});
+      ++launched[0];
+      ++launched[1];
+      const absl::Status status = rig.Await(from, id);
+      ASSERT_TRUE(status.ok()) << "round " << round << ": " << status;
+      EXPECT_EQ(std::memcmp(rig.arena(from), rig.arena(1 - from) + kLarge / 2, 65536), 0);
+    }
+  }
+  for (const int end : {0, 1}) rig.ExpectAnswered(end, launched[end]);
 }
 
 }  // namespace

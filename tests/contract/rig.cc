@@ -255,6 +255,14 @@ void UcxRig::Connect() {
   }
 }
 
+void UcxRig::Disconnect(int end) {
+  lane(end).RunAndWait([&] {
+    transports_[end]->RemovePeer(
+        PeerId(static_cast<uint32_t>(1 - end)),
+        Error(absl::StatusCode::kAborted, Reason::kPeerUnreachable, "the link was lost"));
+  });
+}
+
 UcxRig::~UcxRig() {
   for (auto& transport : transports_) transport.reset();
 }

@@ -134,6 +134,7 @@ class UcxRig : public Rig {
   Transport& transport(int end) override { return *transports_[end]; }
   UcxTransport& ucx(int end) { return *transports_[end]; }
   void Connect();
+  void Disconnect(int end);
   void TakeDown(int end) { transports_[end].reset(); }
 
  private:

@@ -12,6 +12,12 @@
 #include "transfer/ucx/ucx_state.h"
 
 namespace ferry {
+namespace {
+
+// Progress that closing a connection takes.
+constexpr int kRoundsToClose = 8;
+
+}  // namespace
 
 absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
   if (link.endpoint != nullptr) return absl::OkStatus();
@@ -37,7 +43,7 @@ absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
       absl::StrCat("opening an endpoint: ", api.ucs_status_string(status)));
 }
 
-void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queued) {
+void UcxTransport::Impl::StopOps(Link& link, const absl::Status& why, bool queued) {
   std::vector<Op*> stopped;
   for (auto& [key, op] : ops) {
     if (op->link != &link || !(queued || op->receive() || op->posted > 0)) continue;
@@ -46,27 +52,75 @@ void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queu
   const absl::Status because = Annotate(
       why, absl::StrCat("with ", link.key.second.ToString(), " of ", link.key.first.ToString()));
   for (Op* op : stopped) StopOp(*op, because);
+}
+
+absl::Time UcxTransport::Impl::LeaveBy(const Link& link) const {
+  absl::Time first = absl::InfiniteFuture();
+  for (const auto& [key, op] : ops) {
+    if (op->in_flight > 0 && op->channel == link.channel &&
+        (link.channel->forceable || !op->receive()) &&
+        LinkKey{op->op.peer, op->op.remote_device} == link.key) {
+      first = std::min(first, op->leave_by);
+    }
+  }
+  return first;
+}
+
+void UcxTransport::Impl::Watch(Link& link) {
+  auto& leaving = link.channel->leaving;
+  if (std::any_of(leaving.begin(), leaving.end(),
+                  [&](const Leaving& entry) { return entry.link == &link; })) {
+    return;
+  }
+  const absl::Time at = LeaveBy(link);
+  if (at < absl::InfiniteFuture()) leaving.push_back({at, &link});
+}
+
+bool UcxTransport::Impl::CloseOverdue(Channel& channel) {
+  if (channel.leaving.empty()) return false;
+  const absl::Time now = MonotonicNow();
+  std::vector<Link*> due;
+  std::erase_if(channel.leaving, [&](const Leaving& entry) {
+    if (entry.at > now) return false;
+    due.push_back(entry.link);
+    return true;
+  });
+  for (Link* link : due) {
+    if (LeaveBy(*link) > now) {
+      Watch(*link);
+      continue;
+    }
+    FailLink(*link,
+             Error(absl::StatusCode::kAborted, Reason::kCommAborted,
+                   "ucx: the connection was closed to end another transfer"),
+             /*queued=*/false);
+  }
+  return !due.empty();
+}
+
+void UcxTransport::Impl::CloseEndpoint(Link& link) {
   failed_links.erase(std::remove(failed_links.begin(), failed_links.end(), &link),
                      failed_links.end());
   link.error = UCS_OK;
   if (link.endpoint == nullptr) return;
+  const ucp_ep_h endpoint = std::exchange(link.endpoint, nullptr);
   if (!link.channel->forceable) {
-    // Those too that were aborted before, and have left the link.
-    const bool stuck = std::any_of(ops.begin(), ops.end(), [&](const auto& entry) {
-      const Op& op = *entry.second;
-      return !op.receive() && op.in_flight > 0 && op.channel == link.channel &&
-             LinkKey{op.op.peer, op.op.remote_device} == link.key;
-    });
-    if (stuck && !link.channel->draining) Drain(*link.channel);
-    link.endpoint = nullptr;  // stays open in UCX: closing it without force would wait for the peer
+    // The endpoint stays open in UCX: closing it without force would wait for the peer.
+    if (LeaveBy(link) < absl::InfiniteFuture() && !link.channel->draining) Drain(*link.channel);
     return;
   }
-  const ucp_ep_h endpoint = std::exchange(link.endpoint, nullptr);
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t request = api.ucp_ep_close_nbx(endpoint, &param);
   if (UCS_PTR_IS_PTR(request)) link.channel->closing.push_back(request);
+  // UCX closes the connection as it progresses, and the lane may be about to sleep.
+  for (int i = 0; i < kRoundsToClose; ++i) link.channel->worker->Progress();
+}
+
+void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queued) {
+  StopOps(link, why, queued);
+  CloseEndpoint(link);
 }
 
 void UcxTransport::Impl::Drain(Channel& channel) {
@@ -102,6 +156,7 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
   channel.worker.reset();
   channel.closing.clear();
   channel.strays.clear();
+  channel.leaving.clear();
   for (auto& [key, op] : ops) {
     if (op->channel != &channel) continue;
     op->in_flight = 0;
@@ -114,7 +169,11 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
 void UcxTransport::Impl::DropLink(
     absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link, const absl::Status& why) {
   FailLink(*link->second, why, /*queued=*/true);
-  if (link->second->channel != nullptr) old_links.push_back(std::move(link->second));
+  if (Channel* const channel = link->second->channel; channel != nullptr) {
+    std::erase_if(channel->leaving,
+                  [&](const Leaving& entry) { return entry.link == link->second.get(); });
+    old_links.push_back(std::move(link->second));
+  }
   links.erase(link);
 }
 

@@ -32,6 +32,18 @@ constexpr size_t kMostStrays = 65536;
 // Results wait for each other at most so long and so many.
 constexpr absl::Duration kHold = absl::Microseconds(50);
 constexpr size_t kHeld = 64;
+// For so long requests may take to return by themselves: a peer that lives and has stopped its half
+// drops what comes, or has taken it, within a turn of its lane.
+constexpr absl::Duration kTimeToLeave = absl::Milliseconds(250);
+
+size_t BytesOf(const TransportOp& op) {
+  size_t bytes = 0;
+  for (const Segment& segment : op.segments) bytes += segment.size;
+  return bytes;
+}
+
+size_t MessagesOf(size_t bytes) { return (bytes + kUcxMessageBytes - 1) / kUcxMessageBytes; }
+
 }  // namespace
 
 absl::Status UcxTransport::Impl::OpError(absl::StatusCode code, Reason reason,
@@ -53,21 +65,26 @@ void UcxTransport::Impl::Start(TransportOp op) {
   const auto found = links.find(LinkKey{op.peer, op.remote_device});
   if (found == links.end()) return Refuse(op, Reason::kPeerUnreachable, "it has no UCX address");
   Link& link = *found->second;
+  if (link.lost) {
+    const bool receive = op.role == LaunchRole::kReceive;
+    if (receive && link.channel != nullptr)
+      AddStrays(*link.channel, op.tag, MessagesOf(BytesOf(op)));
+    return Refuse(op, Reason::kPeerUnreachable, "its link was lost");
+  }
   if (link.channel == nullptr || link.channel->draining) {
     return Refuse(op, Reason::kRouteUnavailable, "the transports it names are not open here");
   }
   const absl::Status opened = OpenEndpoint(link);
   if (!opened.ok()) return Refuse(op, Reason::kRouteUnavailable, opened.message());
   const OpKey key{op.transfer, op.attempt};
-  size_t bytes = 0;
-  for (const Segment& segment : op.segments) bytes += segment.size;
+  size_t bytes = BytesOf(op);
   const auto [place, fresh] = ops.try_emplace(key, std::make_unique<Op>(op, bytes));
   FERRY_CHECK(fresh);
   Op& state = *place->second;
   state.owner = this;
   state.link = &link;
   state.channel = link.channel;
-  state.slots.resize((bytes + kUcxMessageBytes - 1) / kUcxMessageBytes);
+  state.slots.resize(MessagesOf(bytes));
   for (Slot& slot : state.slots) {
     slot.op = &state;
     slot.size = std::min(bytes, kUcxMessageBytes);
@@ -235,6 +252,7 @@ void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
   if (op.finished && op.status.ok()) return;  // all is there, only to be told
   if (op.status.ok()) op.status = why;
   if (std::exchange(op.link, nullptr) == nullptr) return;
+  op.leave_by = MonotonicNow() + kTimeToLeave;
   if (op.receive()) {
     if (op.staged) op.channel->arriving.erase(op.op.tag);
     for (size_t i = 0; i < op.slots.size(); ++i) {
@@ -242,18 +260,21 @@ void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
         api.ucp_request_cancel(op.channel->worker->get(), op.slots[i].request);
       }
     }
-    // What the peer sends all the same would lie in the worker for ever.
-    auto& strays = op.channel->strays;
     if (op.overrun) {
-      strays.push_back({op.op.tag, std::numeric_limits<size_t>::max()});
-    } else if (op.arrived < op.slots.size()) {
-      strays.push_back({op.op.tag, op.slots.size() - op.arrived});
+      AddStrays(*op.channel, op.op.tag, std::numeric_limits<size_t>::max());
+    } else {
+      AddStrays(*op.channel, op.op.tag, op.slots.size() - op.arrived);
     }
-    if (strays.size() > kMostStrays) strays.pop_front();
   } else if (op.window != nullptr) {
     op.window->sends.Remove(op);
   }
   FinishIfComplete(op);
+}
+
+void UcxTransport::Impl::AddStrays(Channel& channel, uint64_t tag, size_t messages) {
+  if (messages == 0) return;
+  channel.strays.push_back({tag, messages});
+  if (channel.strays.size() > kMostStrays) channel.strays.pop_front();
 }
 
 void UcxTransport::Impl::Enqueue(Op& send) {

@@ -78,6 +78,7 @@ struct UcxTransport::Impl {
     bool overrun = false;   // the peer sent what was not agreed, and may go on
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
+    absl::Time leave_by = absl::InfiniteFuture();  // once it is stopped: when force is used
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
     bool complete() const {
@@ -85,7 +86,11 @@ struct UcxTransport::Impl {
     }
   };
 
-  // The way to one device of a peer. Its endpoint is opened by the first op that needs it.
+  // The way to one device of a peer. Its endpoint is opened by the first op that needs it and
+  // outlives the loss of the peer's link, and aborts: a peer that lives drops what it does not
+  // take, so that all requests return. Closing an endpoint by force, under a peer that lives, is
+  // the last resort. UCX tells the peer by its keepalive only, and it pairs the endpoints of two
+  // workers by how many each has opened to the other: from then on they are out of step.
   struct Link {
     Impl* owner = nullptr;
     LinkKey key;
@@ -93,11 +98,18 @@ struct UcxTransport::Impl {
     Channel* channel = nullptr;
     ucp_ep_h endpoint = nullptr;
     ucs_status_t error = UCS_OK;  // of `endpoint`
+    bool lost = false;            // takes no ops
   };
 
   struct Stray {
     uint64_t tag = 0;
     size_t messages = 0;  // that may still come
+  };
+
+  // A link with ops that were stopped and whose requests UCX still has; when to look again.
+  struct Leaving {
+    absl::Time at;
+    Link* link = nullptr;
   };
 
   // A worker and what is on it.
@@ -122,6 +134,7 @@ struct UcxTransport::Impl {
     bool drained() const { return receives_in_flight == 0 && copying == 0; }
     std::vector<void*> closing;  // requests of endpoints that close
     std::deque<Stray> strays;
+    std::vector<Leaving> leaving;
   };
 
   Impl(const UcxApi& api, Lane& lane, OpSink sink) : api(api), lane(lane), sink(std::move(sink)) {}
@@ -158,6 +171,9 @@ struct UcxTransport::Impl {
   absl::Status OpError(absl::StatusCode code, Reason reason, const TransportOp& op,
                        absl::string_view why);
   void Refuse(const TransportOp& op, Reason reason, absl::string_view why);
+  // Messages of a receive that nobody waits for, which may come all the same: else they would lie
+  // in the worker for ever, and their sender would wait.
+  void AddStrays(Channel& channel, uint64_t tag, size_t messages);
   void Start(TransportOp op);
   void FinishIfComplete(Op& op);
   // The memory of a message: UCX's buffer, count and datatype of it.
@@ -201,9 +217,19 @@ struct UcxTransport::Impl {
   // --- Links.
 
   absl::Status OpenEndpoint(Link& link);
-  // Ends what UCX has of this link, and what it is yet to get (`queued`), and closes the endpoint
-  // by force: nothing else makes the requests of a dead peer return.
+  // Ends what UCX has of this link, and what it is yet to get (`queued`).
+  void StopOps(Link& link, const absl::Status& why, bool queued);
+  // Closes the endpoint by force: nothing else makes the requests of a dead peer return.
+  void CloseEndpoint(Link& link);
+  // Both.
   void FailLink(Link& link, const absl::Status& why, bool queued);
+  // When the requests of the link's stopped ops must have returned; the future: it has none. Of
+  // what it receives by shared memory UCX lets go by itself.
+  absl::Time LeaveBy(const Link& link) const;
+  // Looks after those.
+  void Watch(Link& link);
+  // Closes what holds requests for too long.
+  bool CloseOverdue(Channel& channel);
   // Takes a channel down whose sends cannot be taken back otherwise: its peers are refused from
   // here on, so that their transfers take another route. What UCX is reading for a receive it has
   // to finish first.

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,10 +43,14 @@ std::string Tls(const std::string& host, absl::string_view gpu, bool with_gpu) {
 // peer for ever.
 constexpr char kRendezvousFrom[] = "8K";
 
+// How often UCX asks whether the other end of a connection knows it still. That is how a receive
+// hears that the peer has closed the endpoint it came by, if that is not paired with one of ours.
+constexpr char kKeepalive[] = "1s";
+
 UcxWorker::Settings NetSettings(const UcxOptions& options, bool with_gpu) {
   return WithDefaults({{"TLS", Tls(options.net_tls, "cuda_copy,gdr_copy", with_gpu)},
                        {"NET_DEVICES", options.net_devices}},
-                      {{"RNDV_THRESH", kRendezvousFrom}});
+                      {{"RNDV_THRESH", kRendezvousFrom}, {"KEEPALIVE_INTERVAL", kKeepalive}});
 }
 
 UcxWorker::Settings ShmSettings(const UcxOptions& options, bool with_gpu) {
@@ -67,7 +70,8 @@ absl::Status UcxTransport::Impl::AddChannel(const std::string& kind,
   channel->forceable = kind != kUcxShm;
   channel->worker->SetHooks([this, c = channel.get()] { return AfterProgress(*c); },
                             [this, c = channel.get()] { return Busy(*c); },
-                            [this, c = channel.get()] { return MayPark(*c); });
+                            [this, c = channel.get()] { return MayPark(*c); },
+                            [c = channel.get()] { return !c->leaving.empty(); });
   lane.AddPoller(channel->worker.get());
   addresses.push_back({kind, channel->worker->address()});
   channels.push_back(std::move(channel));
@@ -113,8 +117,8 @@ void UcxTransport::Impl::TakeDown() {
 }
 
 bool UcxTransport::Impl::Busy(const Channel& channel) const {
-  return channel.ops > 0 || !channel.closing.empty() || !results.empty() || !finished_ops.empty() ||
-         !failed_ops.empty() || !failed_links.empty();
+  return channel.ops > 0 || !channel.closing.empty() || !channel.leaving.empty() ||
+         !results.empty() || !finished_ops.empty() || !failed_ops.empty() || !failed_links.empty();
 }
 
 bool UcxTransport::Impl::MayPark(Channel& channel) {
@@ -148,6 +152,7 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
                     old_links.end());
   }
   any |= DropStrays(channel, kStraysPerPoll);
+  any |= CloseOverdue(channel);
   if (channel.draining && channel.drained()) PostFinishDraining(channel);
   return Answer() || any;
 }
@@ -202,6 +207,11 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
   const Impl::LinkKey key{peer, device};
   const auto old = impl_->links.find(key);
   if (old != impl_->links.end()) {
+    Impl::Link& link = *old->second;
+    if (link.channel != nullptr && !link.channel->draining && link.address == address.address) {
+      link.lost = false;
+      return;
+    }
     impl_->DropLink(old, Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                                "the peer's address has changed"));
   }
@@ -218,10 +228,11 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
 
 void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  for (auto link = impl_->links.begin(); link != impl_->links.end();) {
-    const auto next = std::next(link);
-    if (link->first.first == peer) impl_->DropLink(link, why);
-    link = next;
+  for (auto& [key, link] : impl_->links) {
+    if (key.first != peer) continue;
+    link->lost = true;
+    impl_->StopOps(*link, why, /*queued=*/true);
+    if (link->channel != nullptr) impl_->Watch(*link);
   }
 }
 
@@ -237,13 +248,9 @@ void UcxTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Stat
   Impl::Op& op = *found->second;
   if (op.finished) return;
   Impl::Link& link = *op.link;
-  const bool sending = !op.receive() && op.in_flight > 0;
   impl_->StopOp(op, why);
-  if (!sending || !link.channel->forceable) return;  // then it ends when the peer has taken it
-  impl_->FailLink(link,
-                  Error(absl::StatusCode::kAborted, Reason::kCommAborted,
-                        "ucx: the connection was closed to abort another transfer"),
-                  /*queued=*/false);
+  // Over shared memory a send ends when the peer has taken it.
+  if (link.channel->forceable) impl_->Watch(link);
 }
 
 }  // namespace ferry

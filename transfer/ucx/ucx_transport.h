@@ -73,14 +73,16 @@ class UcxTransport : public Transport {
   const std::string& way() const;
 
   // --- Lane only.
-  // How to reach a device of a peer. Called when a link comes up, before any op names it.
+  // How to reach a device of a peer. Called when a link comes up, before any op names it. What was
+  // opened to the same address before serves again.
   void AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address);
-  // Ends every op with this peer (ABORTED/PEER_UNREACHABLE), closes its endpoints by force; each op
-  // is answered once its request has returned.
+  // Ends every op with this peer (ABORTED/PEER_UNREACHABLE); each is answered once its requests
+  // have returned. An endpoint that holds them for longer than 250 ms is closed by force.
   void RemovePeer(PeerId peer, const absl::Status& why);
   void Launch(std::vector<TransportOp> ops) override;
-  // A receive is cancelled. A send cannot be taken back: its endpoint is closed by force and what
-  // else was on it ends with ABORTED/COMM_ABORTED; the next op opens it again.
+  // A receive is cancelled. A send cannot be taken back: it ends when the peer has taken or dropped
+  // it. If that takes longer than 250 ms its endpoint is closed by force and what else was on it
+  // ends with ABORTED/COMM_ABORTED; the next op opens it again.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:

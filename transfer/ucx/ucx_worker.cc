@@ -82,10 +82,11 @@ void UcxWorker::Map(absl::Span<std::byte> memory) {
 }
 
 void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
-                         std::function<bool()> may_park) {
+                         std::function<bool()> may_park, std::function<bool()> restless) {
   after_progress_ = std::move(after_progress);
   busy_ = std::move(busy);
   may_park_ = std::move(may_park);
+  restless_ = std::move(restless);
 }
 
 bool UcxWorker::Poll() {

@@ -38,13 +38,14 @@ class UcxWorker : public Poller {
   ucp_mem_h mapped() const { return mapped_; }  // null: none is
 
   // What Poll does after progress (true if it did anything), whether there is anything to poll for,
-  // and whether the lane may sleep until UCX has something.
+  // whether the lane may sleep until UCX has something, and whether it must look at the clock.
   void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
-                std::function<bool()> may_park);
+                std::function<bool()> may_park, std::function<bool()> restless);
   bool Progress() { return api_.ucp_worker_progress(worker_) != 0; }
 
   bool Poll() override;
   bool Busy() const override { return busy_(); }
+  bool Restless() const override { return restless_(); }
   int EventFd() const override { return event_fd_; }
   bool PrepareToPark() override;
 
@@ -61,6 +62,7 @@ class UcxWorker : public Poller {
   std::function<bool()> after_progress_;
   std::function<bool()> busy_;
   std::function<bool()> may_park_;
+  std::function<bool()> restless_;
 };
 
 }  // namespace ferry

@@ -40,6 +40,10 @@ void* operator new(size_t bytes) { return Allocate(bytes, __STDCPP_DEFAULT_NEW_A
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<size_t>(alignment));
 }
+// Of std::inplace_merge and its kin: without it a sanitizer's own one would meet the delete below.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return Allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
