@@ -198,7 +198,7 @@ void JobTable::OnDisarmed(PreparedKey key) {
   for (const TransferId id : prepared.jobs) {
     absl::Status status = prepared.why;
     if (id != prepared.culprit) {
-      status = Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+      status = Error(prepared.why.code(), ReasonOf(prepared.why),
                      absl::StrCat("its prepared batch has ended with job ",
                                   SequenceOf(prepared.culprit), ": ", prepared.why.message()));
     }

@@ -304,6 +304,7 @@ void TransferDriver::FlushLanes() {
 void TransferDriver::FlushSessions(absl::Time now) {
   for (const SessionId id : std::exchange(touched_, {})) {
     Session* session = sessions_.Find(id);
+    if (session == nullptr) continue;  // its last jobs ended with it
     session->AfterEndings(now);
     if (!session->closing) {
       session->timelines().Flush();

@@ -246,8 +246,8 @@ TEST(UcxStrays, AllThatComesForAbortedReceivesIsDropped) {
   }
 }
 
-// A send cannot be taken back: aborting one ends what is on the connection, and the next op opens
-// it again.
+// A send cannot be taken back: if the peer does not take or drop it, the connection is closed, and
+// the next op opens it again.
 TEST(UcxNet, AbortedSendReopensTheConnection) {
   UcxRig rig("net", kLarge);
   rig.Launch(0, {{1, {{0, 8}}, {{0, 8}}}});

@@ -247,6 +247,8 @@ UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes, Gpus gpus) : Rig(a
 
 void UcxRig::Connect() {
   for (int end : {0, 1}) {
+    // A moment after a lost link there may be none.
+    while (transports_[1 - end]->addresses().empty()) lane(1 - end).RunAndWait([] {});
     lane(end).RunAndWait([&] {
       transports_[end]->AddPeer(PeerId(static_cast<uint32_t>(1 - end)),
                                 GlobalDeviceId(static_cast<uint64_t>(1 - end)),

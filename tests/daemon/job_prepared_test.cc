@@ -183,7 +183,8 @@ TEST_F(JobPreparedTest, EndsWithATransferAndTakesTheOthersAlong) {
   RunAll();
   EXPECT_EQ(heard_, 0);
   EXPECT_THAT(Status(IdOf(reply)), HasSubstr("ABORTED/POISONED prepared transfer 1"));
-  EXPECT_THAT(Status(IdOf(reply, 1)), HasSubstr("its prepared batch has ended with job 3"));
+  EXPECT_THAT(Status(IdOf(reply, 1)),
+              HasSubstr("ABORTED/POISONED its prepared batch has ended with job 3"));
   EXPECT_EQ(Over(reply.prepared_batch), FERRY_PREPARED_ENDED);
   EXPECT_EQ(jobs_.in_flight(), 0u);
   EXPECT_EQ(session_.FindPrepared(in), nullptr) << "now it is forgotten";

@@ -160,6 +160,23 @@ TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer
   EXPECT_THAT(late.Wait(kSoon), Is("DEADLINE_EXCEEDED/NOT_READY", HasSubstr("its data")));
 }
 
+// Nothing of the session is left but what waits: both go in one turn of the daemon's.
+TEST_F(ProgramTest, ASessionThatGoesTakesItsWaitingJobsAlong) {
+  Open();
+  for (int i = 0; i < 3; ++i) {
+    Session session = nodes().Open(0, "short");
+    const Arena arena = Must(session.CreateArena(end_.device, 2 * kBytes));
+    const Program program = Must(Program::Compile(session, end_.device, Triple()));
+    ProgramRun run =
+        program.Run({{"x", arena.Range(0, kBytes)}, {"y", arena.Range(kBytes, kBytes)}});
+    run.defined_at = Transfer::DefinedAt{3, 1};
+    Must(RunPrograms(session, end_.device, {run}));
+  }
+  ASSERT_TRUE(Await([&] { return node(0).admin().Sessions().sessions_size() == 1; }));
+  Batch batch = Must(RunPrograms(end_.session, end_.device, {RunAt(Compile(Triple()), 0, kBytes)}));
+  EXPECT_THAT(batch.Wait(kSoon), IsOk());
+}
+
 TEST_F(ProgramTest, AManyJobBatchIsAllOrNothingAndEndsInOrder) {
   Open();
   const Program program = Compile(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Endpoints: opened by the first op that needs one, closed by force when a peer is lost.
+// Endpoints: opened by the first op that needs one, closed by force when a lost peer does not let
+// go of its requests.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -16,6 +17,9 @@ namespace {
 
 // Progress that closing a connection takes.
 constexpr int kRoundsToClose = 8;
+// How often to ask whether requests have returned. Well below the time after which a lost link is
+// dialled again: until they have, nobody is told of shared memory's address.
+constexpr absl::Duration kLookAgain = absl::Milliseconds(2);
 
 }  // namespace
 
@@ -54,26 +58,47 @@ void UcxTransport::Impl::StopOps(Link& link, const absl::Status& why, bool queue
   for (Op* op : stopped) StopOp(*op, because);
 }
 
+bool UcxTransport::Impl::HoldsRequests(const Link& link, const Op& op) const {
+  return op.link == nullptr && op.in_flight > 0 && op.channel == link.channel &&
+         (link.channel->forceable || !op.receive()) &&
+         LinkKey{op.op.peer, op.op.remote_device} == link.key;
+}
+
 absl::Time UcxTransport::Impl::LeaveBy(const Link& link) const {
   absl::Time first = absl::InfiniteFuture();
   for (const auto& [key, op] : ops) {
-    if (op->in_flight > 0 && op->channel == link.channel &&
-        (link.channel->forceable || !op->receive()) &&
-        LinkKey{op->op.peer, op->op.remote_device} == link.key) {
-      first = std::min(first, op->leave_by);
-    }
+    if (HoldsRequests(link, *op)) first = std::min(first, op->leave_by);
   }
   return first;
 }
 
+void UcxTransport::Impl::SetLeaveBy(const Link& link, absl::Time time) {
+  for (const auto& [key, op] : ops) {
+    if (HoldsRequests(link, *op) && op->leave_by < absl::InfiniteFuture()) op->leave_by = time;
+  }
+}
+
 void UcxTransport::Impl::Watch(Link& link) {
-  auto& leaving = link.channel->leaving;
-  if (std::any_of(leaving.begin(), leaving.end(),
+  Channel& channel = *link.channel;
+  if (std::any_of(channel.leaving.begin(), channel.leaving.end(),
                   [&](const Leaving& entry) { return entry.link == &link; })) {
     return;
   }
   const absl::Time at = LeaveBy(link);
-  if (at < absl::InfiniteFuture()) leaving.push_back({at, &link});
+  if (at == absl::InfiniteFuture()) return;
+  channel.leaving.push_back({std::min(at, MonotonicNow() + kLookAgain), &link});
+  if (!channel.forceable) SetClosed(channel, true);
+}
+
+void UcxTransport::Impl::SetClosed(const Channel& channel, bool is_closed) {
+  for (size_t i = 0; i < channels.size(); ++i) {
+    if (channels[i].get() != &channel) continue;
+    if (is_closed) {
+      closed.fetch_or(1u << i);
+    } else {
+      closed.fetch_and(~(1u << i));
+    }
+  }
 }
 
 bool UcxTransport::Impl::CloseOverdue(Channel& channel) {
@@ -85,17 +110,22 @@ bool UcxTransport::Impl::CloseOverdue(Channel& channel) {
     due.push_back(entry.link);
     return true;
   });
+  bool any = false;
   for (Link* link : due) {
     if (LeaveBy(*link) > now) {
       Watch(*link);
       continue;
     }
+    any = true;
     FailLink(*link,
              Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                    "ucx: the connection was closed to end another transfer"),
              /*queued=*/false);
   }
-  return !due.empty();
+  if (!channel.forceable && channel.leaving.empty() && !channel.draining) {
+    SetClosed(channel, false);
+  }
+  return any;
 }
 
 void UcxTransport::Impl::CloseEndpoint(Link& link) {
@@ -114,6 +144,8 @@ void UcxTransport::Impl::CloseEndpoint(Link& link) {
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t request = api.ucp_ep_close_nbx(endpoint, &param);
   if (UCS_PTR_IS_PTR(request)) link.channel->closing.push_back(request);
+  // What is not back after this is not the next endpoint's fault.
+  SetLeaveBy(link, absl::InfiniteFuture());
   // UCX closes the connection as it progresses, and the lane may be about to sleep.
   for (int i = 0; i < kRoundsToClose; ++i) link.channel->worker->Progress();
 }
@@ -127,9 +159,7 @@ void UcxTransport::Impl::Drain(Channel& channel) {
   FERRY_LOG(warn, "ucx.closed", "'{}' is off from here on: a lost peer holds sends of ours",
             channel.worker->kind());
   channel.draining = true;
-  for (size_t i = 0; i < channels.size(); ++i) {
-    if (channels[i].get() == &channel) closed.fetch_or(1u << i);
-  }
+  SetClosed(channel, true);
   const absl::Status why =
       Error(absl::StatusCode::kAborted, Reason::kCommAborted,
             "ucx: shared memory was closed because a lost peer would not let go of its transfers");

@@ -32,10 +32,6 @@ constexpr size_t kMostStrays = 65536;
 // Results wait for each other at most so long and so many.
 constexpr absl::Duration kHold = absl::Microseconds(50);
 constexpr size_t kHeld = 64;
-// For so long requests may take to return by themselves: a peer that lives and has stopped its half
-// drops what comes, or has taken it, within a turn of its lane.
-constexpr absl::Duration kTimeToLeave = absl::Milliseconds(250);
-
 size_t BytesOf(const TransportOp& op) {
   size_t bytes = 0;
   for (const Segment& segment : op.segments) bytes += segment.size;
@@ -65,19 +61,19 @@ void UcxTransport::Impl::Start(TransportOp op) {
   const auto found = links.find(LinkKey{op.peer, op.remote_device});
   if (found == links.end()) return Refuse(op, Reason::kPeerUnreachable, "it has no UCX address");
   Link& link = *found->second;
-  if (link.lost) {
-    const bool receive = op.role == LaunchRole::kReceive;
-    if (receive && link.channel != nullptr)
-      AddStrays(*link.channel, op.tag, MessagesOf(BytesOf(op)));
-    return Refuse(op, Reason::kPeerUnreachable, "its link was lost");
-  }
   if (link.channel == nullptr || link.channel->draining) {
     return Refuse(op, Reason::kRouteUnavailable, "the transports it names are not open here");
   }
-  const absl::Status opened = OpenEndpoint(link);
-  if (!opened.ok()) return Refuse(op, Reason::kRouteUnavailable, opened.message());
   const OpKey key{op.transfer, op.attempt};
   size_t bytes = BytesOf(op);
+  const auto refuse = [&](Reason reason, absl::string_view why) {
+    // Its sender was told to go.
+    if (op.role == LaunchRole::kReceive) AddStrays(*link.channel, op.tag, MessagesOf(bytes));
+    Refuse(op, reason, why);
+  };
+  if (link.lost) return refuse(Reason::kPeerUnreachable, "its link was lost");
+  const absl::Status opened = OpenEndpoint(link);
+  if (!opened.ok()) return refuse(Reason::kRouteUnavailable, opened.message());
   const auto [place, fresh] = ops.try_emplace(key, std::make_unique<Op>(op, bytes));
   FERRY_CHECK(fresh);
   Op& state = *place->second;

@@ -36,6 +36,9 @@ struct UcxTransport::Impl {
   struct Op;
   struct Link;
   struct Channel;
+  // For so long requests may take to return by themselves: a peer that lives and has stopped its
+  // half drops what comes, or has taken it, within a turn of its lane.
+  static constexpr absl::Duration kTimeToLeave = absl::Milliseconds(250);
   using OpKey = std::pair<TransferId, uint32_t>;
   using LinkKey = std::pair<PeerId, GlobalDeviceId>;
 
@@ -106,7 +109,7 @@ struct UcxTransport::Impl {
     size_t messages = 0;  // that may still come
   };
 
-  // A link with ops that were stopped and whose requests UCX still has; when to look again.
+  // A link with ops that were stopped and whose requests UCX may still have; when to look again.
   struct Leaving {
     absl::Time at;
     Link* link = nullptr;
@@ -144,8 +147,8 @@ struct UcxTransport::Impl {
   const OpSink sink;
   std::vector<UcxAddressBlob> addresses;
   std::vector<std::unique_ptr<Channel>> channels;  // in the order of `addresses`
-  std::atomic<uint32_t> closed =
-      0;  // bit i: channel i is draining, or gone; nobody may be told of its address
+  // Bit i: channel i is draining, gone, or about to; nobody may be told of its address.
+  std::atomic<uint32_t> closed = 0;
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
@@ -223,11 +226,17 @@ struct UcxTransport::Impl {
   void CloseEndpoint(Link& link);
   // Both.
   void FailLink(Link& link, const absl::Status& why, bool queued);
-  // When the requests of the link's stopped ops must have returned; the future: it has none. Of
+  // Whether a stopped op is the link's, or that of one before it, and UCX may hold its requests. Of
   // what it receives by shared memory UCX lets go by itself.
+  bool HoldsRequests(const Link& link, const Op& op) const;
+  // When the first of these must have returned; the future: there is none, or force was used.
   absl::Time LeaveBy(const Link& link) const;
+  // Sets it for those that have a time.
+  void SetLeaveBy(const Link& link, absl::Time time);
   // Looks after those.
   void Watch(Link& link);
+  // Whether peers may be told of the channel's address.
+  void SetClosed(const Channel& channel, bool is_closed);
   // Closes what holds requests for too long.
   bool CloseOverdue(Channel& channel);
   // Takes a channel down whose sends cannot be taken back otherwise: its peers are refused from

@@ -232,7 +232,9 @@ void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
     if (key.first != peer) continue;
     link->lost = true;
     impl_->StopOps(*link, why, /*queued=*/true);
-    if (link->channel != nullptr) impl_->Watch(*link);
+    if (link->channel == nullptr) continue;
+    impl_->SetLeaveBy(*link, MonotonicNow() + Impl::kTimeToLeave);  // of those aborted before, too
+    impl_->Watch(*link);
   }
 }
 
@@ -250,7 +252,7 @@ void UcxTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Stat
   Impl::Link& link = *op.link;
   impl_->StopOp(op, why);
   // Over shared memory a send ends when the peer has taken it.
-  if (link.channel->forceable) impl_->Watch(link);
+  if (link.channel->forceable && op.in_flight > 0) impl_->Watch(link);
 }
 
 }  // namespace ferry

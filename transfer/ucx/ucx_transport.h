@@ -77,12 +77,14 @@ class UcxTransport : public Transport {
   // opened to the same address before serves again.
   void AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address);
   // Ends every op with this peer (ABORTED/PEER_UNREACHABLE); each is answered once its requests
-  // have returned. An endpoint that holds them for longer than 250 ms is closed by force.
+  // have returned. An endpoint that holds them for longer than 250 ms is closed by force; of shared
+  // memory, which cannot be, the whole worker.
   void RemovePeer(PeerId peer, const absl::Status& why);
   void Launch(std::vector<TransportOp> ops) override;
-  // A receive is cancelled. A send cannot be taken back: it ends when the peer has taken or dropped
-  // it. If that takes longer than 250 ms its endpoint is closed by force and what else was on it
-  // ends with ABORTED/COMM_ABORTED; the next op opens it again.
+  // A receive is cancelled, but for what is under way. A send cannot be taken back: it ends when
+  // the peer has taken or dropped it. If either takes longer than 250 ms its endpoint is closed by
+  // force and what else was on it ends with ABORTED/COMM_ABORTED; the next op opens it again. Of
+  // shared memory it takes as long as it takes.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:

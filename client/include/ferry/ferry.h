@@ -441,9 +441,10 @@ FERRY_API ferry_status* ferry_run_programs(ferry_session* session, uint64_t devi
  * the same batch, runs may not; it must not have been fired before, and must outlive the job's
  * handle.
  *
- * The jobs and what they are joined to end together: one ends, the others end with POISONED, at
- * both ends. One that runs is not stopped: ferry_prepared_release waits for it. The deadline is
- * that of a firing, from when it may begin to its start. */
+ * The jobs and what they are joined to end together: one ends, the other jobs of the batch with its
+ * reason, the transfers with POISONED, at both ends. One that runs is not stopped:
+ * ferry_prepared_release waits for it. The deadline is that of a firing, from when it may begin to
+ * its start. */
 FERRY_API ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t device,
                                                const ferry_run* runs, size_t count,
                                                const ferry_post_options* options,
