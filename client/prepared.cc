@@ -72,6 +72,7 @@ StatusPtr Fetch(const ferry_prepared& prepared, const Place& place) {
 
 // With a daemon that came back, on the session's thread.
 void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
+  std::lock_guard posting(prepared->posting);
   const PostBatch batch = prepared->kept.batch();
   PostAnswer answer;
   StatusPtr error = prepared->kept.CheckArenas();
@@ -93,6 +94,25 @@ void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
   std::lock_guard lock(prepared->mutex);
   prepared->place = {connection.life, answer.first_transfer_id, answer.prepared_batch, 0};
   prepared->status = std::move(error);
+}
+
+// With the daemon that there is.
+StatusPtr PrepareFirst(ferry_prepared& prepared) {
+  std::lock_guard posting(prepared.posting);
+  if (PlaceOf(prepared).life != nullptr) return nullptr;  // it was lost and came back meanwhile
+  Session& session = *prepared.session;
+  const PostBatch batch = prepared.kept.batch();
+  PostAnswer answer;
+  std::shared_ptr<const Life> life;
+  FERRY_CLIENT_RETURN_IF_ERROR(PostKept(
+      prepared.kept, [&] { return session.Post(batch, &answer, &life); },
+      [&](uint64_t device, const std::string& text) {
+        ProgramInfo again;
+        return session.Compile(device, text, &again);
+      }));
+  std::lock_guard lock(prepared.mutex);
+  prepared.place = {std::move(life), answer.first_transfer_id, answer.prepared_batch, 0};
+  return nullptr;
 }
 
 }  // namespace
@@ -244,25 +264,9 @@ StatusPtr PrepareChecked(const std::shared_ptr<Session>& session, const PostBatc
     prepared->kept_as =
         session->Keep([again = prepared.get()](Connection& next) { PrepareAgain(again, next); });
   }
-  PostAnswer answer;
-  std::shared_ptr<const Life> life;
-  const PostBatch kept = prepared->kept.batch();
-  StatusPtr error = PostKept(
-      prepared->kept, [&] { return session->Post(kept, &answer, &life); },
-      [&](uint64_t device, const std::string& text) {
-        ProgramInfo again;
-        return session->Compile(device, text, &again);
-      });
-  if (error != nullptr) {
+  if (StatusPtr error = PrepareFirst(*prepared); error != nullptr) {
     FreePrepared(prepared.release());
     return error;
-  }
-  {
-    std::lock_guard lock(prepared->mutex);
-    // If it is set, the daemon was lost and came back meanwhile.
-    if (prepared->place.life == nullptr) {
-      prepared->place = {std::move(life), answer.first_transfer_id, answer.prepared_batch, 0};
-    }
   }
   prepared->kept.SetJoined(true);
   {

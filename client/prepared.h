@@ -93,6 +93,7 @@ struct ferry_prepared {
     uint32_t number = 0;
     uint64_t fired = 0;
   };
+  std::mutex posting;  // held while it is prepared: by who asked for it, or with the next daemon
   mutable std::mutex mutex;  // guards what follows
   Place place;
   ferry::client::StatusPtr status;  // why it has ended in that life, once somebody asked

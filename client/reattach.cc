@@ -116,7 +116,11 @@ StatusPtr Session::Attempt(std::shared_ptr<Connection>* made) {
   RunKept(connection);
   if (connection.broken()) {
     if (doorbell >= 0) close(doorbell);
-    return Error(kUnavailable, kReasonDaemonLost, "the daemon went again");
+    StatusPtr gone = Error(kUnavailable, kReasonDaemonLost, "the daemon went again");
+    std::lock_guard lock(mutex_);
+    connection.life->End(Copy(gone), timelines_.Lines());
+    changed_.notify_all();
+    return gone;
   }
   timelines_.Begin(doorbell);
   return nullptr;

@@ -231,9 +231,16 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
 
 StatusPtr Session::ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id,
                                    uint64_t count) {
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckMine());
+  {
+    // Prepared again with a daemon that comes back, it is that daemon's before the session is.
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return cause_ == nullptr || over_ || life.ended(); });
+  }
+  if (life.ended()) return nullptr;  // it went with its daemon
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
-  if (connection->life.get() != &life) return nullptr;  // it went with its daemon
+  if (connection->life.get() != &life) return nullptr;
   FERRY_CLIENT_RETURN_IF_ERROR(OrCause(*connection, connection->ReleasePrepared(number)));
   return IfCurrent(*connection, [&] {
     timelines_.PreparedGone(number);

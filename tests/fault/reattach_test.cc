@@ -84,6 +84,41 @@ TEST_F(ReattachTest, DevicesAndQuotasMayBeOthers) {
   session.Close();
 }
 
+// A handle is the application's also while its batch is prepared again: what is released then, or
+// prepared, is there once or not at all.
+TEST_F(ReattachTest, WhatIsReleasedOrPreparedMeanwhileIsThereOnceOrNotAtAll) {
+  constexpr size_t kBatches = 100;
+  ClusterOptions options;
+  options.nodes = 1;
+  Start(options);
+  Session session = nodes().Open(0);
+  Arena arena = Must(session.CreateArena(0, 4096));
+  const auto prepare = [&](const std::string& key) {
+    return session.PrepareReceive(0, {Transfer(1, key, {arena.Range(0, 8)})});
+  };
+  for (int life = 0; life < 5; ++life) {
+    std::vector<Prepared> batches;
+    for (size_t i = 0; i < kBatches; ++i) batches.push_back(Must(prepare(absl::StrCat(i))));
+    node(0).Kill();
+    ASSERT_TRUE(AwaitLoss(session));
+    std::vector<Prepared> made;
+    // From the last one to the first, once that is there again: it meets the thread that prepares
+    // them.
+    std::thread application([&] {
+      for (size_t tried = 0; !batches.empty(); ++tried) {
+        Result<Prepared> one = prepare(absl::StrCat("new-", tried));
+        if (one.ok()) made.push_back(*std::move(one));
+        if (batches.size() < kBatches || batches[0].Health().ok()) batches.pop_back();
+      }
+    });
+    EXPECT_TRUE(node(0).Start());
+    application.join();
+    ASSERT_THAT(session.WaitAttached(kSoon), IsOk());
+    EXPECT_EQ(node(0).admin().Transfers(1000).transfers_size(), static_cast<int>(made.size()));
+    for (Prepared& one : made) EXPECT_THAT(one.Health(), IsOk());
+  }
+}
+
 class ReattachLoadTest : public RouteTest {
  protected:
   // Transfers over and over, whatever happens to the daemons, until `stop`; counts those that went
