@@ -33,8 +33,10 @@ HWY_INLINE void Put(std::byte* out, size_t index, T value) {
   std::memcpy(out + index * sizeof(T), &value, sizeof(T));
 }
 
-// Functions of vectors, of the C library (libmvec), where there are some for the target.
-#if defined(__x86_64__) && __GLIBC_PREREQ(2, 35)
+// Functions of vectors, of the C library (libmvec), where there are some for the target. Not with
+// Clang: it passes vectors in memory that the flags of the whole file, other than those of the
+// target, have no registers for, and the functions look for them in registers.
+#if defined(__x86_64__) && !defined(__clang__) && __GLIBC_PREREQ(2, 35)
 #if HWY_TARGET == HWY_AVX3
 #define FERRY_FUNCTIONS
 using F32s = __m512;
