@@ -12,12 +12,16 @@
 
 #include "client/session.h"
 #include "client/signals.h"
+#include "device/huge_pages.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif
 
 namespace ferry::client {
@@ -69,8 +73,22 @@ int SealedMemfd(uint64_t bytes, const char** step) {
   return -1;
 }
 
+// Makes what it can of the range of huge pages, whatever tmpfs is told to use. The kernel collapses
+// no range that is empty, thus the touch. Best effort: a kernel before 6.1 cannot, memory may be in
+// pieces.
+void CollapseRange(char* data, uint64_t offset, uint64_t bytes) {
+  const uint64_t first = (offset + kHugePage - 1) / kHugePage * kHugePage;
+  const uint64_t last = (offset + bytes) / kHugePage * kHugePage;
+  if (first >= last) return;
+  for (uint64_t at = first; at < last; at += kHugePage) {
+    if (madvise(data + at, kPage, MADV_POPULATE_WRITE) != 0) return;
+  }
+  madvise(data + first, last - first, MADV_COLLAPSE);
+}
+
 // 0, or errno.
 int PopulateRange(int fd, char* data, uint64_t offset, uint64_t bytes) {
+  CollapseRange(data, offset, bytes);
   while (madvise(data + offset, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
@@ -81,7 +99,7 @@ int PopulateRange(int fd, char* data, uint64_t offset, uint64_t bytes) {
 }
 
 int Populate(int fd, char* data, uint64_t bytes) {
-  const uint64_t half = bytes / 2 / kPage * kPage;
+  const uint64_t half = bytes / 2 / kHugePage * kHugePage;
   if (bytes < kPopulateInTwo || std::thread::hardware_concurrency() < 2) {
     return PopulateRange(fd, data, 0, bytes);
   }
@@ -159,7 +177,7 @@ void Withdraw(ferry_arena* arena) {
 StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, int memfd,
                     uint64_t bytes, bool imported, bool populate,
                     std::unique_ptr<ferry_arena>* made) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+  void* data = MapShared(bytes, PROT_READ | PROT_WRITE, memfd);
   if (data == MAP_FAILED) {
     const int error = errno;
     if (error == ENOMEM) return NoMemory(*session, bytes, device, "mapping it", error);

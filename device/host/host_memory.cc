@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "device/huge_pages.h"
 #include "device/memfd.h"
 
 namespace ferry {
@@ -25,7 +26,7 @@ absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(UniqueFd memfd, ui
                                                               Access access) {
   RETURN_IF_ERROR(CheckMemfd(memfd.get(), bytes));
   const int protection = access == Access::kReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* const data = mmap(nullptr, bytes, protection, MAP_SHARED, memfd.get(), 0);
+  void* const data = MapShared(bytes, protection, memfd.get());
   if (data == MAP_FAILED) {
     const int error = errno;
     const std::string doing = absl::StrCat("mapping ", bytes, " bytes of host memory");

@@ -5,9 +5,14 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdio>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "device/huge_pages.h"
 #include "tests/client/client_fixture.h"
 
 namespace ferry::testing {
@@ -48,6 +53,50 @@ TEST_F(ArenaTest, ALargeOneIsPopulatedWhole) {
   std::vector<unsigned char> resident((bytes + 4095) / 4096);
   ASSERT_EQ(mincore(arena->data(), bytes, resident.data()), 0);
   EXPECT_THAT(resident, ::testing::Each(1));
+}
+
+// Bytes of the mapping from `data` on that are mapped as huge pages here.
+uint64_t InHugePages(const void* data) {
+  char start[32];
+  snprintf(start, sizeof(start), "%lx-", reinterpret_cast<unsigned long>(data));
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.rfind(start, 0) == 0) inside = true;
+    unsigned long kib;
+    if (inside && sscanf(line.c_str(), "ShmemPmdMapped: %lu kB", &kib) == 1) return kib << 10;
+  }
+  return 0;
+}
+
+// Whatever /sys/kernel/mm/transparent_hugepage/shmem_enabled says (but for deny), from Linux 6.1
+// on.
+bool KernelCollapses() {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE; older headers lack it
+  const int memfd = memfd_create("probe", MFD_CLOEXEC);
+  if (ftruncate(memfd, kHugePage) != 0) return false;
+  void* const data = MapShared(kHugePage, PROT_READ | PROT_WRITE, memfd);
+  close(memfd);
+  if (data == MAP_FAILED) return false;
+  static_cast<char*>(data)[0] = 1;
+  const bool done = madvise(data, kHugePage, kCollapse) == 0;
+  munmap(data, kHugePage);
+  return done;
+}
+
+TEST_F(ArenaTest, IsOfHugePagesWhereTheKernelHasThem) {
+  Session session = Open();
+  const uint64_t bytes = 3 * kHugePage + 8192;
+  auto arena = session.CreateArena(0, bytes);
+  ASSERT_OK(arena);
+  if (KernelCollapses()) {
+    EXPECT_GE(InHugePages(arena->data()), kHugePage);
+  }
+  std::vector<unsigned char> resident((bytes + 4095) / 4096);
+  ASSERT_EQ(mincore(arena->data(), bytes, resident.data()), 0);
+  EXPECT_THAT(resident, ::testing::Each(1));
+  const std::string all(static_cast<const char*>(arena->data()), bytes);
+  EXPECT_EQ(all.find_first_not_of('\0'), std::string::npos);
 }
 
 TEST_F(ArenaTest, RefusalsAndFreeing) {

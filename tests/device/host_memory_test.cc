@@ -8,9 +8,12 @@
 
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "device/huge_pages.h"
 
 namespace ferry {
 namespace {
@@ -92,6 +95,20 @@ TEST(HostMapping, ReadOnlyOfAWriteSealedOrReadOnlyDescriptor) {
   UniqueFd again(dup(read_only.get()));
   EXPECT_TRUE(HostMapping::Map(std::move(read_only), 4096, HostMapping::Access::kReadOnly).ok());
   ExpectRefused(std::move(again), 4096, Reason::kFieldInvalid);
+}
+
+// Wherever the kernel put the mappings before: huge pages of the file can be mapped as such.
+TEST(HostMapping, StartsWhereHugePagesCan) {
+  std::vector<std::unique_ptr<HostMapping>> mappings;
+  for (uint64_t bytes : {kHugePage, kHugePage + 1, 3 * kHugePage + 8192}) {
+    auto mapping = HostMapping::Map(Memfd(4096, kSeals), 4096, HostMapping::Access::kReadWrite);
+    ASSERT_TRUE(mapping.ok()) << mapping.status();
+    mappings.push_back(*std::move(mapping));
+    mapping = HostMapping::Map(Memfd(bytes, kSeals), bytes, HostMapping::Access::kReadWrite);
+    ASSERT_TRUE(mapping.ok()) << mapping.status();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>((*mapping)->data()) % kHugePage, 0u) << bytes;
+    mappings.push_back(*std::move(mapping));
+  }
 }
 
 // The mapping must stay out of core files and of forked children.

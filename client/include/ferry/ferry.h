@@ -132,11 +132,11 @@ typedef struct ferry_arena ferry_arena;
 
 enum { FERRY_ARENA_NO_POPULATE = 1 /* leave first touch to later */ };
 
-/* On a host device: a sealed memfd made, mapped and populated by this process and shown to the
- * daemon. On a GPU: memory that the daemon allocates and this process maps, for which the GPU must
- * be visible to it (DEVICE_UNKNOWN says what to look at) and libcuda there; the process then keeps
- * the primary context of that GPU. The memory is mapped for that GPU, not for others of the
- * process. */
+/* On a host device: a sealed memfd made, mapped and populated by this process (in huge pages where
+ * Linux, 6.1 or later, has them) and shown to the daemon. On a GPU: memory that the daemon
+ * allocates and this process maps, for which the GPU must be visible to it (DEVICE_UNKNOWN says
+ * what to look at) and libcuda there; the process then keeps the primary context of that GPU. The
+ * memory is mapped for that GPU, not for others of the process. */
 FERRY_API ferry_status* ferry_arena_create(ferry_session* session, uint64_t device, uint64_t bytes,
                                            unsigned flags, ferry_arena** arena);
 /* The application's own memfd, sealed with F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL. `memfd` stays
