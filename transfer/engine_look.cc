@@ -220,12 +220,11 @@ std::vector<TransferEngine::RouteOption> TransferEngine::Impl::Explain(absl::Tim
     } else {
       option.reason = "later in the order, and not measured to be clearly faster";
     }
-    if (const auto& unmapped = peers[peer.value()].unmapped;
-        route == Route::kMapped && option.available && decides) {
-      if (const auto found = unmapped.find(CliqueOf(source, destination));
-          found != unmapped.end()) {
-        absl::StrAppend(&option.reason, "; not for ", found->second.arenas.size(),
-                        " arenas of the source: ", found->second.why);
+    if (route == Route::kMapped && option.available && decides) {
+      const auto* const unmapped = peers[peer.value()].unmapped.Find(CliqueOf(source, destination));
+      if (unmapped != nullptr) {
+        absl::StrAppend(&option.reason, "; not for ", unmapped->arenas.size(),
+                        " arenas of the source: ", unmapped->why);
       }
     }
     any = any || option.available;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs, from match to launch to the launch's answer. The destination decides; the source's half of
 // a launch (kSend) is here too, because it is answered the same way.
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
@@ -15,8 +14,6 @@ uint8_t Bit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(rou
 
 // What a route must be better than another by, to be taken against the configured order.
 constexpr double kClearWin = 0.8;
-// Of a pair of devices, arenas that cannot be mapped: enough for what there is at once.
-constexpr size_t kMostUnmapped = 1024;
 // A route that was given up is tried again so often, by a transfer that is not too large.
 constexpr absl::Duration kProbeEvery = absl::Seconds(10);
 constexpr uint64_t kProbeBytes = uint64_t{64} << 20;
@@ -191,19 +188,8 @@ std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
 }
 
 bool TransferEngine::Impl::IsUnmapped(const MatchKey& key, const Layout& source) const {
-  const auto& unmapped = peers[PeerOf(key.source, key.destination).value()].unmapped;
-  const auto found = unmapped.find(CliqueOf(key));
-  if (found == unmapped.end()) return false;
-  return absl::c_any_of(source.extents(), [&](const Range& extent) {
-    return found->second.arenas.contains(extent.arena);
-  });
-}
-
-void TransferEngine::Impl::RememberUnmapped(const Posted& receive, const absl::Status& why) {
-  auto& [arenas, text] = peers[receive.peer.value()].unmapped[CliqueOf(receive.spec.key)];
-  if (arenas.size() >= kMostUnmapped) arenas.clear();  // arenas come and go
-  for (const Range& extent : SourceOf(receive).layout->extents()) arenas.insert(extent.arena);
-  text = std::string(why.message());
+  const Peer& peer = peers[PeerOf(key.source, key.destination).value()];
+  return peer.unmapped.Contains(clock, CliqueOf(key), source);
 }
 
 Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& source) const {
@@ -268,7 +254,7 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
     } else if ((receive.tried & Bit(route)) != 0) {
       add(route, "its launch was not possible");
     } else if (route == Route::kMapped && IsUnmapped(key, *source.layout)) {
-      add(route, peers[receive.peer.value()].unmapped.find(CliqueOf(key))->second.why);
+      add(route, peers[receive.peer.value()].unmapped.Find(CliqueOf(key))->why);
     } else if (route == Route::kNccl && receive.spec.prepared && source.slot == 0 &&
                Available(route, key.source, key.destination)) {
       add(route, absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
@@ -336,6 +322,9 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   if (!armed) {
     EstimateOf(route, receive.spec.key).OnLaunch(clock);
   }
+  if (route == Route::kMapped) {
+    peers[receive.peer.value()].unmapped.OnTry(clock, CliqueOf(receive.spec.key), *source.layout);
+  }
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
   launch.route = route;
@@ -389,7 +378,13 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   EndEstimate(receive, answer.ok());
   const bool prepared = receive.spec.prepared;
   if (answer.ok() && prepared && !receive.aborted) return FiringOver(receive);
-  if (answer.ok() && !prepared) return EndPair(receive, absl::OkStatus(), absl::OkStatus());
+  if (answer.ok() && !prepared) {
+    if (receive.route == Route::kMapped) {
+      Peer& peer = peers[receive.peer.value()];
+      peer.unmapped.OnReached(CliqueOf(receive.spec.key), *SourceOf(receive).layout);
+    }
+    return EndPair(receive, absl::OkStatus(), absl::OkStatus());
+  }
   const absl::Status status =
       (prepared || receive.role == LaunchRole::kReceive) && !receive.why.ok() ? receive.why
                                                                               : answer;
@@ -414,7 +409,10 @@ void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& sta
   }
   const SourceHalf source = SourceOf(receive);
   // Armed ones also want for slots, which come free.
-  if (receive.route == Route::kMapped && !receive.spec.prepared) RememberUnmapped(receive, status);
+  if (receive.route == Route::kMapped && !receive.spec.prepared) {
+    peers[receive.peer.value()].unmapped.OnRefused(clock, CliqueOf(receive.spec.key),
+                                                   *source.layout, std::string(status.message()));
+  }
   const Route next = NextRoute(receive, source);
   out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
   FlightRecorder::Get().Record("fallback", receive.id, static_cast<uint64_t>(receive.route),

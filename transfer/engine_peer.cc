@@ -45,7 +45,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
 
 void TransferEngine::Impl::SetRoutes(Peer& peer, RouteTable routes) {
   peer.routes = std::move(routes);
-  peer.unmapped.clear();
+  peer.unmapped.Clear();
   const size_t nccl = static_cast<size_t>(Route::kNccl);
   peer.groups = peer.groups ||
                 (InOrder(Route::kNccl) && nccl < peer.routes.size() && peer.routes[nccl].available);
@@ -59,7 +59,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   peer.up = false;
   peer.groups = false;
   peer.routes.clear();
-  peer.unmapped.clear();
+  peer.unmapped.Clear();
   peer.slots = PreparedSlots();
   // What was not taken yet must not go out over the next link.
   std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });

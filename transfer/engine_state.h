@@ -33,6 +33,7 @@
 #include "transfer/group_leader.h"
 #include "transfer/reservations.h"
 #include "transfer/route_estimate.h"
+#include "transfer/unmapped_arenas.h"
 
 namespace ferry {
 
@@ -185,13 +186,7 @@ struct Peer {
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
   RetryAfter offers_gone;
   absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
-  // Arenas of it that `mapped` could not reach for a device of ours, and why the last one: it is
-  // tried again with others only, until its routes are told anew.
-  struct Unmapped {
-    absl::flat_hash_set<ArenaId> arenas;
-    std::string why;
-  };
-  absl::flat_hash_map<Clique, Unmapped> unmapped;
+  UnmappedArenas unmapped;                   // until its routes are told anew
   // Of what we receive from it; the second row with a GPU at one end or both.
   std::array<std::array<RouteEstimate, kRoutes>, 2> estimates;
 };
@@ -274,7 +269,6 @@ struct TransferEngine::Impl {
   bool Start(Posted& receive);
   // Whether an arena of the source was tried in vain on `mapped`, and is remembered.
   bool IsUnmapped(const MatchKey& key, const Layout& source) const;
-  void RememberUnmapped(const Posted& receive, const absl::Status& why);
   // The route to try next, kUnspecified if there is none.
   Route NextRoute(const Posted& receive, const SourceHalf& source) const;
   // Of the routes from a peer that are available and not `excluded` (a bit each): the first in the

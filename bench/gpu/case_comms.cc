@@ -101,12 +101,12 @@ absl::Status MeasureLife(const GpuSettings& settings, const GpuDriver& driver, R
   uint64_t bytes = 0;
   int64_t went = 0;
   for (int round = 0; round < settings.rounds + 1; ++round) {
-    ASSIGN_OR_RETURN(const uint64_t before, FreeBytes(driver, kDestinationGpu));
+    const uint64_t before = driver.FreeBytes(kDestinationGpu);
     RETURN_IF_ERROR(comms.Warm(low, high));
     ASSIGN_OR_RETURN(const CommControl::Opened opened, comms.WhatOpeningTook());
     openings.push_back(opened.took);
     if (round == 0) {
-      ASSIGN_OR_RETURN(const uint64_t after, FreeBytes(driver, kDestinationGpu));
+      const uint64_t after = driver.FreeBytes(kDestinationGpu);
       bytes = opened.bytes;
       went = static_cast<int64_t>(before) - static_cast<int64_t>(after);
     }

@@ -56,20 +56,20 @@ class LossCase {
     report_.Add(std::move(row));
   }
 
-  absl::StatusOr<uint64_t> Free() const { return FreeBytes(driver_, kDestinationGpu); }
+  uint64_t Free() const { return driver_.FreeBytes(kDestinationGpu); }
 
-  // Until the driver's figure stays as it is: what was killed is gone, with its memory.
+  // Until NVML's figure stays as it is: what was killed is gone, with its memory.
   absl::Status Settle() const {
     constexpr int64_t kQuietNs = 300'000'000;
     const int64_t begin = tools::MonotonicNanoseconds();
     int64_t since = begin;
-    ASSIGN_OR_RETURN(uint64_t free, Free());
+    uint64_t free = Free();
     for (int64_t now = begin; now - since < kQuietNs; now = tools::MonotonicNanoseconds()) {
       if (now - begin > kMostNs) {
         return Error(absl::StatusCode::kDeadlineExceeded, Reason::kInternal,
                      "the free memory of the GPU goes up and down for 10 s");
       }
-      ASSIGN_OR_RETURN(const uint64_t next, Free());
+      const uint64_t next = Free();
       if (std::exchange(free, next) != next) since = now;
     }
     return absl::OkStatus();
@@ -83,7 +83,7 @@ class LossCase {
       ASSIGN_OR_RETURN(tools::BenchPair pair, ends_.open_pair());
       RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
       RETURN_IF_ERROR(pair.Run(1, kFirst).status());
-      ASSIGN_OR_RETURN(const uint64_t before, Free());
+      const uint64_t before = Free();
       RETURN_IF_ERROR(pair.MakeArenas(held).status());
       RETURN_IF_ERROR(pair.Prepare(1, held));
       const int64_t killed = tools::MonotonicNanoseconds();
@@ -93,7 +93,7 @@ class LossCase {
           return Error(absl::StatusCode::kInternal, Reason::kInternal,
                        "the memory of a killed client is not back after 10 s");
         }
-        ASSIGN_OR_RETURN(free, Free());
+        free = Free();
       }
       freed.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - killed));
       told.push_back(until_told);

@@ -55,7 +55,7 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
   };
   for (const auto& [name, route, ucx, gpus] : kRoutes) {
     if (absl::c_count(settings.routes, name) == 0) continue;
-    ASSIGN_OR_RETURN(settings.free_before, FreeBytes(*driver, kDestinationGpu));
+    settings.free_before = driver->FreeBytes(kDestinationGpu);
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
     RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, route, report));
   }

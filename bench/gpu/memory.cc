@@ -21,9 +21,8 @@ absl::StatusOr<DeviceMemory> MeasureDeviceMemory(const testing::GpuDriver& drive
                                                  const std::string& client_dir,
                                                  uint64_t global_id) {
   constexpr int64_t kArena = int64_t{2} << 20;  // one granule
-  const auto used = [&]() -> absl::StatusOr<int64_t> {
-    ASSIGN_OR_RETURN(const uint64_t free, FreeBytes(driver, device));
-    return static_cast<int64_t>(before) - static_cast<int64_t>(free);
+  const auto used = [&] {
+    return static_cast<int64_t>(before) - static_cast<int64_t>(driver.FreeBytes(device));
   };
   const auto open = [&]() -> absl::StatusOr<tools::BenchEnd> {
     tools::SessionOptions options;
@@ -34,28 +33,27 @@ absl::StatusOr<DeviceMemory> MeasureDeviceMemory(const testing::GpuDriver& drive
     return end;
   };
   DeviceMemory memory;
-  ASSIGN_OR_RETURN(memory.idle, used());
+  memory.idle = used();
   {
     ASSIGN_OR_RETURN(const BareProgram bare, BareProgram::Start(self, device));
-    ASSIGN_OR_RETURN(const int64_t with, used());
-    memory.bare_context = with - memory.idle;
+    memory.bare_context = used() - memory.idle;
   }
   // Its process has ended, and the driver takes its time.
   const absl::Time gone_by = absl::Now() + kPatience;
   for (int64_t now = memory.bare_context; now > memory.idle && absl::Now() < gone_by;) {
-    ASSIGN_OR_RETURN(now, used());
+    now = used();
   }
   {
     ASSIGN_OR_RETURN(const tools::BenchEnd first, open());
-    ASSIGN_OR_RETURN(const int64_t one, used());
+    const int64_t one = used();
     ASSIGN_OR_RETURN(const tools::BenchEnd second, open());
-    ASSIGN_OR_RETURN(const int64_t two, used());
+    const int64_t two = used();
     memory.context = one - kArena - memory.idle;
     memory.session = two - kArena - one;
   }
   const absl::Time closed_by = absl::Now() + kPatience;
   do {
-    ASSIGN_OR_RETURN(memory.left, used());
+    memory.left = used();
   } while (memory.left > memory.idle && absl::Now() < closed_by);
   return memory;
 }

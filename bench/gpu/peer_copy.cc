@@ -26,13 +26,6 @@ absl::Status AwaitStream(const testing::GpuDriver& driver, CUstream stream, cons
   return FromCuda(driver, result, doing);
 }
 
-absl::StatusOr<uint64_t> FreeBytes(const testing::GpuDriver& driver, int device) {
-  size_t free = 0, total = 0;
-  driver.cuCtxSetCurrent(driver.context(device));
-  RETURN_IF_ERROR(FromCuda(driver, driver.cuMemGetInfo(&free, &total), "ask for free memory"));
-  return free;
-}
-
 PeerCopy::~PeerCopy() {
   for (int i = 0; i < 2; ++i) {
     driver_->cuCtxSetCurrent(driver_->context(i));

@@ -15,8 +15,6 @@ namespace ferry::bench {
 absl::Status FromCuda(const testing::GpuDriver& driver, CUresult result, const char* doing);
 // Until what was queued there has run; an error after a minute.
 absl::Status AwaitStream(const testing::GpuDriver& driver, CUstream stream, const char* doing);
-// Of a GPU's memory, as the driver says it, whoever has the rest.
-absl::StatusOr<uint64_t> FreeBytes(const testing::GpuDriver& driver, int device);
 
 class PeerCopy {
  public:

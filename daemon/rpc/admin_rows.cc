@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/admin_rows.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,37 @@ void SetPeer(const PeerTable::Row& row, pb::Peer* out) {
   out->set_error(row.error);
   out->set_mapped(row.mapped);
   for (const GlobalDeviceId id : row.devices) out->add_global_device_ids(id.value());
+}
+
+void SetSession(const Session& session, absl::Time now, pb::Session* out) {
+  const SessionUse use = session.use();
+  out->set_session_id(session.id().value());
+  out->set_name(session.name());
+  out->set_pid(session.credentials().pid);
+  out->set_uid(session.credentials().uid);
+  SetDuration(now - session.opened(), out->mutable_age());
+  out->set_arenas(use.arenas);
+  out->set_bytes(use.bytes);
+  out->set_transfers_in_flight(use.transfers_in_flight);
+  out->set_transfers_ok(session.transfers_ok());
+  out->set_transfers_failed(session.transfers_failed());
+  out->set_closing(session.closing);
+  struct Sum {
+    uint64_t arenas = 0, bytes = 0;
+  };
+  std::map<std::pair<MemoryKind, bool>, Sum> kinds;
+  for (const Arena* arena : session.ListArenas()) {
+    Sum& sum = kinds[{arena->kind, arena->imported}];
+    ++sum.arenas;
+    sum.bytes += arena->bytes;
+  }
+  for (const auto& [kind, sum] : kinds) {
+    pb::SessionMemory* row = out->add_memory();
+    row->set_memory(static_cast<v1::ArenaMemory>(kind.first));
+    row->set_imported(kind.second);
+    row->set_arenas(sum.arenas);
+    row->set_bytes(sum.bytes);
+  }
 }
 
 void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& sessions,

@@ -136,19 +136,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     return OnControl(context, [this, response] {
       const absl::Time now = core_.rpc.control.Now();
       for (const Session* session : core_.rpc.sessions.List()) {
-        pb::Session* out = response->add_sessions();
-        const SessionUse use = session->use();
-        out->set_session_id(session->id().value());
-        out->set_name(session->name());
-        out->set_pid(session->credentials().pid);
-        out->set_uid(session->credentials().uid);
-        SetDuration(now - session->opened(), out->mutable_age());
-        out->set_arenas(use.arenas);
-        out->set_bytes(use.bytes);
-        out->set_transfers_in_flight(use.transfers_in_flight);
-        out->set_transfers_ok(session->transfers_ok());
-        out->set_transfers_failed(session->transfers_failed());
-        out->set_closing(session->closing);
+        SetSession(*session, now, response->add_sessions());
       }
       return absl::OkStatus();
     });

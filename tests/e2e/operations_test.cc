@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operators see and do: routes, dump, drain, health, reflection, metrics, start and
 // configuration.
+#include <fcntl.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/security/credentials.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -89,6 +91,23 @@ TEST_F(OperationsTest, ConfiguredOrderDecides) {
   EXPECT_THAT(HttpGet(node(1).runtime_dir() + "/admin/metrics.sock", "/metrics"),
               AllOf(HasSubstr("route=\"ucx\""),
                     ContainsRegex("ferry_peer_frames_total.road=.(socket|stream).. [1-9]")));
+}
+
+TEST_F(OperationsTest, SessionsSayWhatTheirArenasAreMadeOf) {
+  Start();
+  End end = OpenEnd(0, 4096, 0, "holder");
+  const Arena second = Must(end.session.CreateArena(0, 8192));
+  const int memfd = memfd_create("mine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(memfd, 4096), 0);
+  ASSERT_EQ(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+  const Arena own = Must(end.session.ImportArena(0, memfd, 4096));
+  close(memfd);
+  EXPECT_THAT(Ferryctl("sessions"), ContainsRegex("holder.*  2 memfd, 1 memfd imported"));
+  const admin::v1::ListSessionsResponse listed = node(0).admin().Sessions();
+  ASSERT_EQ(listed.sessions_size(), 1);
+  ASSERT_EQ(listed.sessions(0).memory_size(), 2);
+  EXPECT_EQ(listed.sessions(0).memory(0).bytes(), 4096u + 8192u);
+  EXPECT_TRUE(listed.sessions(0).memory(1).imported());
 }
 
 TEST_F(OperationsTest, TheDumpIsStableAndWhole) {

@@ -65,12 +65,6 @@ class GpuLossTest : public GpuTest, public ::testing::WithParamInterface<GpuCase
     for (size_t i = 0; i < nodes().size(); ++i) bytes += node(i).admin().ArenaBytes();
     return bytes;
   }
-  uint64_t FreeBytes() {
-    size_t free_bytes = 0, total = 0;
-    EXPECT_CU(driver_->cuCtxSetCurrent(driver_->context(0)));
-    EXPECT_CU(driver_->cuMemGetInfo(&free_bytes, &total));
-    return free_bytes;
-  }
 };
 
 TEST_P(GpuLossTest, AClientKilledInCopiesLeavesNothingAndItsPartnerIsTold) {
@@ -79,7 +73,7 @@ TEST_P(GpuLossTest, AClientKilledInCopiesLeavesNothingAndItsPartnerIsTold) {
   End witness[] = {OpenSource(GetParam(), kMiB), OpenDestination(GetParam(), kMiB)};
   ExpectTransfer(witness[0], witness[1], "before", options());
   const uint64_t held = ArenaBytes();
-  const uint64_t free_bytes = FreeBytes();
+  const uint64_t free_bytes = driver_->FreeBytes(0);
   for (const bool sender : {true, false}) {
     auto source = Spawn(true), destination = Spawn(false);
     ASSERT_EQ(destination->Tell(Words(false)), "OK 0");
@@ -93,7 +87,7 @@ TEST_P(GpuLossTest, AClientKilledInCopiesLeavesNothingAndItsPartnerIsTold) {
     EXPECT_EQ(lives.Finish(), 0);
     EXPECT_TRUE(Await([&] { return ArenaBytes() == held; })) << ArenaBytes() - held;
     if (!fake()) {  // the fake counts what a process allocated itself
-      EXPECT_TRUE(Await([&] { return FreeBytes() + 16 * kMiB >= free_bytes; }));
+      EXPECT_TRUE(Await([&] { return driver_->FreeBytes(0) + 16 * kMiB >= free_bytes; }));
     }
   }
   ExpectTransfer(witness[0], witness[1], "after", options());

@@ -11,15 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class GpuMemoryTest : public GpuTest {
- protected:
-  uint64_t FreeBytes() {
-    size_t free_bytes = 0, total = 0;
-    EXPECT_CU(driver_->cuCtxSetCurrent(driver_->context(0)));
-    EXPECT_CU(driver_->cuMemGetInfo(&free_bytes, &total));
-    return free_bytes;
-  }
-};
+using GpuMemoryTest = GpuTest;
 
 TEST_F(GpuMemoryTest, MemoryOfCudaMallocIsImportedByItsHandle) {
   if (!Need(1)) return;
@@ -86,13 +78,13 @@ TEST_F(GpuMemoryTest, AKilledClientLeavesNothingAndItsPartnerIsTold) {
             "OK 0");
   Batch receive = Must(partner.session.Receive(gpu, {Transfer(gpu, "k", {partner.arena.All()})}));
   EXPECT_TRUE(Await([&] { return node(0).admin().Count("matched") >= 1; }));
-  const uint64_t held = FreeBytes();
+  const uint64_t held = driver_->FreeBytes(0);
   client.Kill();
   const Status ended = receive.Wait(kSoon);
   EXPECT_EQ(ended.code_name(), "ABORTED") << ended.ToString();
   EXPECT_TRUE(Await([&] { return node(0).admin().ArenaBytes() == before; }));
   if (!fake()) {  // the fake counts what a process allocated itself
-    EXPECT_TRUE(Await([&] { return FreeBytes() >= held + 60 * kMiB; }));
+    EXPECT_TRUE(Await([&] { return driver_->FreeBytes(0) >= held + 60 * kMiB; }));
   }
 }
 

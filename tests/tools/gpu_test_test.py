@@ -77,7 +77,7 @@ class GpuTestTest(unittest.TestCase):
                 [os.path.join(bundle, "gpu-test"), "--output", output, "--part", part, "--filter", filter],
                 env=dict(os.environ, OUTCOMES=outcomes, PATH=path, MPS_PID=mps_pid, **(mps or {})),
                 capture_output=True, text=True, check=False)
-            with open(os.path.join(output, "results.json"), encoding="utf-8") as file:
+            with open(os.path.join(output, f"results-{part}.json"), encoding="utf-8") as file:
                 self.steps = json.load(file)["steps"]
             if mps is not None:
                 with open(mps_pid, encoding="utf-8") as file:

@@ -343,33 +343,6 @@ TEST_F(EnginePairTest, AnImpossibleLaunchFallsBackToTheNextRoute) {
   EXPECT_TRUE(two_.StatusOf(kB, to).ok());
 }
 
-TEST_F(EnginePairTest, AnArenaThatWasNotMappedIsNotTriedAgainOnTheSameLink) {
-  two_.LinkUp();
-  const auto routes_of = [&](const std::string& key) {
-    const size_t before = launches(kB).size();
-    two_.Send(key);
-    two_.Receive(key);
-    two_.Run();
-    if (launches(kB).back().route == Route::kMapped) {
-      two_.Answer(kB, RouteRefused());
-      two_.Run();
-    }
-    std::vector<Route> taken;
-    for (size_t i = before; i < launches(kB).size(); ++i) taken.push_back(launches(kB)[i].route);
-    two_.Answer(kA);
-    two_.Answer(kB);
-    two_.Run();
-    return taken;
-  };
-  const std::vector<Route> tried = {Route::kMapped, Route::kUcx}, known = {Route::kUcx};
-  EXPECT_EQ(routes_of("first"), tried);
-  EXPECT_EQ(routes_of("second"), known);
-  EXPECT_THAT(two_.daemons[kB].fallbacks, SizeIs(1));
-  two_.b().OnPeerRoutes(PeerId(kA), Routes(true, true));
-  EXPECT_EQ(routes_of("told anew"), tried);
-  EXPECT_EQ(routes_of("known again"), known);
-}
-
 TEST_F(EnginePairTest, AfterTheLastRouteBothSidesLearnWhy) {
   two_.LinkUp(true, false);
   const TransferId from = two_.Send();

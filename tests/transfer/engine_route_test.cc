@@ -102,6 +102,45 @@ TEST_F(EngineRouteTest, OnlyOneTransferAtATimeProbesAndNoHugeOne) {
             1);
 }
 
+TEST_F(EngineRouteTest, AnArenaThatWasNotMappedIsTriedAgainOnlyLater) {
+  const std::vector<Launch>& launches = two_.daemons[kB].launches;
+  bool maps = false;
+  const auto routes_of = [&](const std::string& key) {
+    const size_t before = launches.size();
+    two_.Send(key);
+    two_.Receive(key);
+    two_.Run();
+    if (launches.back().route == Route::kMapped && !maps) {
+      two_.Answer(kB, RouteRefused());
+      two_.Run();
+    }
+    std::vector<Route> taken;
+    for (size_t i = before; i < launches.size(); ++i) taken.push_back(launches[i].route);
+    two_.Answer(kA);
+    two_.Answer(kB);
+    two_.Run();
+    return taken;
+  };
+  const std::vector<Route> tried = {Route::kMapped, Route::kUcx}, known = {Route::kUcx};
+  const std::vector<Route> mapped = {Route::kMapped};
+  EXPECT_EQ(routes_of("first"), tried);
+  EXPECT_EQ(routes_of("second"), known);
+  EXPECT_THAT(two_.daemons[kB].fallbacks, testing::SizeIs(1));
+  two_.b().OnPeerRoutes(PeerId(kA), Routes(true, true));
+  EXPECT_EQ(routes_of("told anew"), tried);
+  EXPECT_EQ(routes_of("known again"), known);
+  two_.Advance(absl::Seconds(9));
+  EXPECT_EQ(routes_of("soon"), known);
+  two_.Advance(absl::Seconds(2));
+  EXPECT_EQ(routes_of("later"), tried);
+  EXPECT_EQ(routes_of("soon after"), known);
+
+  two_.Advance(absl::Seconds(11));
+  maps = true;
+  EXPECT_EQ(routes_of("it works now"), mapped);
+  EXPECT_EQ(routes_of("from now on"), mapped);
+}
+
 TEST_F(EngineRouteTest, ANewLinkIsMeasuredAnew) {
   Measure(Route::kMapped, absl::Milliseconds(10));
   Measure(Route::kUcx, absl::Milliseconds(2));

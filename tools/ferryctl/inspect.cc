@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/format.h"
@@ -194,6 +196,16 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
   uint64_t device_ = 0;
 };
 
+// "2 memfd, 1 memfd imported, 1 cuda_ipc imported"
+std::string MemoryText(const admin::Session& session) {
+  return absl::StrJoin(
+      session.memory(), ", ", [](std::string* out, const admin::SessionMemory& row) {
+        const std::string kind = absl::AsciiStrToLower(
+            absl::StripPrefix(ferry::v1::ArenaMemory_Name(row.memory()), "ARENA_MEMORY_"));
+        absl::StrAppend(out, row.arenas(), " ", kind, row.imported() ? " imported" : "");
+      });
+}
+
 class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::ListSessionsResponse,
                                            &admin::AdminService::Stub::ListSessions> {
  public:
@@ -211,13 +223,14 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
                  {"IN FLIGHT", kRight},
                  {"OK", kRight},
                  {"FAILED", kRight},
-                 {"STATE"}});
+                 {"STATE"},
+                 {"MADE OF"}});
     for (const admin::Session& s : response.sessions()) {
-      table.AddRow({absl::StrCat(s.session_id()), Printable(s.name()), absl::StrCat(s.pid()),
-                    absl::StrCat(s.uid()), HumanDuration(FromProto(s.age())),
-                    HumanCount(s.arenas()), HumanSize(s.bytes()),
-                    HumanCount(s.transfers_in_flight()), HumanCount(s.transfers_ok()),
-                    HumanCount(s.transfers_failed()), s.closing() ? "closing" : "open"});
+      table.AddRow(
+          {absl::StrCat(s.session_id()), Printable(s.name()), absl::StrCat(s.pid()),
+           absl::StrCat(s.uid()), HumanDuration(FromProto(s.age())), HumanCount(s.arenas()),
+           HumanSize(s.bytes()), HumanCount(s.transfers_in_flight()), HumanCount(s.transfers_ok()),
+           HumanCount(s.transfers_failed()), s.closing() ? "closing" : "open", MemoryText(s)});
     }
     return table.ToString();
   }

@@ -4,6 +4,10 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include <utility>
+
+#include "device/cuda/cuda_device.h"
+
 namespace ferry::testing {
 
 const GpuDriver* GpuDriver::Get(std::string* why) {
@@ -37,6 +41,12 @@ std::string GpuDriver::Open() {
     if (result == CUDA_SUCCESS) result = cuDevicePrimaryCtxRetain(&context, device);
     if (result != CUDA_SUCCESS) return "device " + std::to_string(i) + ": " + Name(result);
     contexts_.push_back(context);
+    CUuuid uuid;
+    result = cuDeviceGetUuid(&uuid, device);
+    if (result != CUDA_SUCCESS) return "device " + std::to_string(i) + ": " + Name(result);
+    GpuInfo info;
+    info.uuid.assign(uuid.bytes, sizeof(uuid.bytes));
+    uuids_.push_back(info.uuid_text());
   }
   for (CUcontext context : contexts_) {
     cuCtxSetCurrent(context);
@@ -45,6 +55,11 @@ std::string GpuDriver::Open() {
     }
   }
   cuCtxSetCurrent(contexts_[0]);
+  // The fake is both libraries.
+  const bool both = FindSymbol("nvmlInit_v2") != nullptr;
+  absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open(both ? path : "libnvidia-ml.so.1");
+  if (!nvml.ok()) return std::string(nvml.status().message());
+  nvml_ = *std::move(nvml);
   return "";
 }
 
@@ -54,6 +69,11 @@ std::string GpuDriver::device_name(int device) const {
   char name[128] = "";
   cuDeviceGetName(name, sizeof(name), device);
   return name;
+}
+
+uint64_t GpuDriver::FreeBytes(int device) const {
+  const auto memory = nvml_->MemoryOf(uuids_[static_cast<size_t>(device)]);
+  return memory.has_value() ? memory->free : 0;
 }
 
 std::string GpuDriver::Name(CUresult result) const {

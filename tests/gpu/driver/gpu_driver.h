@@ -5,8 +5,12 @@
 
 #include <cuda.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "device/cuda/nvml.h"
 
 namespace ferry::testing {
 
@@ -16,6 +20,7 @@ namespace ferry::testing {
   X(cuDeviceGetCount)                 \
   X(cuDeviceGet)                      \
   X(cuDeviceGetName)                  \
+  X(cuDeviceGetUuid)                  \
   X(cuDevicePrimaryCtxRetain)         \
   X(cuCtxSetCurrent)                  \
   X(cuCtxSynchronize)                 \
@@ -65,6 +70,9 @@ class GpuDriver {
   CUcontext context(int device) const { return contexts_[static_cast<size_t>(device)]; }
   std::string device_name(int device) const;
   std::string Name(CUresult result) const;
+  // By NVML, so what other processes hold counts too; the fake counts this process only. 0 if NVML
+  // does not say.
+  uint64_t FreeBytes(int device) const;
 
  private:
   std::string Open();  // "" or what is missing
@@ -72,6 +80,8 @@ class GpuDriver {
 
   void* library_ = nullptr;
   std::vector<CUcontext> contexts_;
+  std::vector<std::string> uuids_;
+  std::unique_ptr<Nvml> nvml_;
 };
 
 }  // namespace ferry::testing
