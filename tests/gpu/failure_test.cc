@@ -171,7 +171,7 @@ TEST_P(GpuLossTest, AClientKilledOrStoppedWhileItsStreamWaits) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuLossTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuLossTest,
-                         ::testing::Values(kGpuMapped, kGpuUcxShm, kGpuUcxTcp),
+                         ::testing::Values(kGpuMapped, kGpuNccl, kGpuUcxShm, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 using GpuDaemonLossTest = GpuLossTest;
@@ -211,7 +211,7 @@ TEST_P(GpuDaemonLossTest, EitherDaemonKilledInCopies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuDaemonLossTest,
-                         ::testing::Values(kGpuMapped, kGpuUcxShm, kGpuUcxTcp),
+                         ::testing::Values(kGpuMapped, kGpuNccl, kGpuUcxShm, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class GpuFaultTest : public GpuTest {
@@ -254,7 +254,7 @@ TEST_F(GpuFaultTest, AnErrorThatStaysEndsTheDaemonAndItsClientsGoOnWithTheNext) 
 }
 
 // Without peer access nothing can be mapped: tried once for each arena, and again over a new link.
-TEST_F(GpuFaultTest, AnArenaThatCannotBeMappedIsTriedOnceALink) {
+TEST_F(GpuFaultTest, AnArenaThatCannotBeMappedIsNotTriedByEveryTransfer) {
   if (!NeedFake()) return;
   StartNodes(2, 2, "", FakeWith("no_peer=1"));
   if (!NeedUcx()) return;

@@ -247,6 +247,27 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
   ExpectMoves(a, b);
 }
 
+TEST_F(MultiGpuNcclTest, ADaemonStoppedWhileACommunicatorOpens) {
+  const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
+  if (!StartWithFaults(gate, {}, gate)) return;
+  WriteFile(Gate("opens"), "");
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+  ASSERT_TRUE(Await([&] {
+    return node(0).admin().CountComms("opening") == 1 && node(1).admin().CountComms("opening") == 1;
+  }));
+  node(1).Signal(SIGSTOP);
+  EXPECT_THAT(send.Wait(6 * kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  EXPECT_TRUE(Await([&] { return node(0).admin().CountComms("opening") == 0; }));
+  node(1).Signal(SIGCONT);
+  EXPECT_THAT(receive.Wait(6 * kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  std::filesystem::remove(Gate("opens"));
+  ASSERT_TRUE(nodes().AwaitLink(0, 1));
+  ExpectMoves(a, b);
+  ExpectMoves(b, a);
+}
+
 TEST_F(MultiGpuNcclTest, WhatCannotBeOpenedGoesByTheNextRouteAndIsTriedAgain) {
   ClusterOptions options;
   options.transfer = "order: [nccl, mapped]";
