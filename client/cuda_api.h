@@ -27,6 +27,7 @@ namespace ferry::client {
   X(cuCtxPushCurrent)               \
   X(cuCtxPopCurrent)                \
   X(cuCtxGetCurrent)                \
+  X(cuCtxGetDevice)                 \
   X(cuCtxSynchronize)               \
   X(cuMemGetAllocationGranularity)  \
   X(cuMemImportFromShareableHandle) \
@@ -80,12 +81,14 @@ class Cuda {
   std::map<int, CUcontext> contexts_;
 };
 
-// `context` is current on this thread while the object lives; null: what is current stays so.
+// `context` is current on this thread while the object lives; null, or one that is no more: what is
+// current stays so.
 class CurrentContext {
  public:
-  CurrentContext(Cuda* cuda, CUcontext context) : cuda_(cuda), pushed_(context != nullptr) {
-    if (pushed_) cuda_->cuCtxPushCurrent(context);
-  }
+  CurrentContext(Cuda* cuda, CUcontext context)
+      : cuda_(cuda),
+        // What was not pushed must not be popped: it would be the application's.
+        pushed_(context != nullptr && cuda->cuCtxPushCurrent(context) == CUDA_SUCCESS) {}
   ~CurrentContext() {
     CUcontext popped;
     if (pushed_) cuda_->cuCtxPopCurrent(&popped);

@@ -2,6 +2,7 @@
 #include "client/cuda_streams.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,25 @@ constexpr uint64_t kMeetingNs = 50'000'000;
 // Streams whose waits hang on each other's: beyond, a wait is given the benefit of the doubt.
 constexpr int kDeepest = 16;
 
+// Of this thread, and of no later one: what it queued may still wait when it is gone.
+uint64_t ThisThread() {
+  static std::atomic<uint64_t> last{0};
+  thread_local const uint64_t own = ++last;
+  return own;
+}
+
 // A stream whose operations libferry may queue to: not captured, and its context known.
 struct OpenStream {
   Cuda* cuda = nullptr;
   CUcontext context = nullptr;
   CUstream stream = nullptr;
 
-  ParkedStreams::Stream name() const { return {context, stream}; }
+  // One for each queue of the GPU: one handle stands for the own stream of whichever thread uses
+  // it, and two for the default stream.
+  ParkedStreams::Stream name() const {
+    if (stream == CU_STREAM_PER_THREAD) return {context, stream, ThisThread()};
+    return {context, stream == CU_STREAM_LEGACY ? nullptr : stream, 0};
+  }
 };
 
 StatusPtr Open(ferry_cuda_stream stream, const std::string& doing, OpenStream* open) {

@@ -81,6 +81,11 @@ void ParkedStreams::Forget(const void* begin, size_t bytes) {
                waits_.end());
 }
 
+void ParkedStreams::ForgetReached() {
+  std::lock_guard lock(mutex_);
+  Sweep();
+}
+
 ferry_stream_counts ParkedStreams::Counts() {
   ferry_stream_counts counts{};
   counts.struct_size = sizeof(counts);

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "client/include/ferry/ferry_cuda.h"
@@ -19,7 +19,8 @@ class Session;
 
 class ParkedStreams {
  public:
-  using Stream = std::pair<const void*, const void*>;  // context, stream
+  // Context, stream, and whose it is if each thread has its own of that name (else 0).
+  using Stream = std::tuple<const void*, const void*, uint64_t>;
 
   // What is waited for. `timeline` below 0: firing `value` of a prepared batch.
   struct Wait {
@@ -40,6 +41,8 @@ class ParkedStreams {
   std::vector<Wait> Of(const Stream& stream);
   // Words from `begin` on, `bytes` long, mean something else from here on, or nothing.
   void Forget(const void* begin, size_t bytes);
+  // Words may begin anew from here on: who got what it waited for is known now or never.
+  void ForgetReached();
 
   void CountHostWait() { ++host_waits_; }
   void CountWouldDeadlock() { ++would_deadlock_; }

@@ -56,7 +56,10 @@ void Session::Run() {
                                          "(ferry_session_wait)"));
     }
     timelines_.End();
-    ParkedStreams::Get().Forget(&timelines_.pages(), timelines_.page_bytes());
+    // Only who waited for what is ended now: a stream whose value nobody posted yet stays parked
+    // until the next daemon's transfers reach it. And now, because that daemon may give out numbers
+    // of prepared batches, whose words then begin anew.
+    ParkedStreams::Get().ForgetReached();
     connection->Close();
     last_transfer_id_ = connection->unheard().Finish();
     connection.reset();

@@ -11,8 +11,28 @@ StreamBook::~StreamBook() {
   if (!timelines_->mapped()) return;
   ParkedStreams::Get().Forget(&timelines_->pages(), timelines_->page_bytes());
   Cuda* cuda;
-  if (pages_.empty() || Cuda::Get(&cuda) != nullptr) return;
+  if (registered_in_ == nullptr || Cuda::Get(&cuda) != nullptr) return;
+  // Whoever lets go of the session last need not have a context. Pages that stay registered stop
+  // the next session whose pages are put at their address.
+  const CurrentContext current(cuda, registered_in_);
   cuda->cuMemHostUnregister(&timelines_->pages());
+}
+
+StatusPtr StreamBook::Register(const std::string& doing) {
+  if (registered_in_ != nullptr) return nullptr;
+  Cuda* cuda;
+  CUdevice device;
+  CUcontext kept;
+  FERRY_CLIENT_RETURN_IF_ERROR(Cuda::Get(&cuda));
+  FERRY_CLIENT_CUDA(cuda, doing, cuCtxGetDevice, &device);
+  // In the context that the library keeps, for all of them: the application may destroy its own
+  // while it has the session, and with it whatever was registered there.
+  FERRY_CLIENT_RETURN_IF_ERROR(cuda->PrimaryContext(device, doing, &kept));
+  const CurrentContext current(cuda, kept);
+  FERRY_CLIENT_CUDA(cuda, doing, cuMemHostRegister, &timelines_->pages(), timelines_->page_bytes(),
+                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  registered_in_ = kept;
+  return nullptr;
 }
 
 StatusPtr StreamBook::DeviceAddress(const void* context, const void* word, const std::string& doing,
@@ -23,15 +43,8 @@ StatusPtr StreamBook::DeviceAddress(const void* context, const void* word, const
   std::lock_guard lock(mutex_);
   const auto [entry, added] = pages_.try_emplace(context, 0);
   if (added) {
-    // Portable: the second context only asks where they are.
-    const CUresult registered =
-        cuda->cuMemHostRegister(begin, timelines_->page_bytes(),
-                                CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     CUdeviceptr pages = 0;
-    StatusPtr error;
-    if (registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
-      error = cuda->Check(registered, doing, "cuMemHostRegister");
-    }
+    StatusPtr error = Register(doing);
     if (error == nullptr) {
       error = cuda->Check(cuda->cuMemHostGetDevicePointer(&pages, begin, 0), doing,
                           "cuMemHostGetDevicePointer");

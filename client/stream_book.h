@@ -17,6 +17,8 @@
 #include "client/parked_streams.h"
 #include "client/timelines.h"
 
+struct CUctx_st;  // what a CUcontext points to
+
 namespace ferry::client {
 
 class StreamBook {
@@ -48,6 +50,9 @@ class StreamBook {
   std::vector<Posted> Open(uint32_t timeline, uint64_t value);
 
  private:
+  // Under mutex_: the GPUs may look at the pages from here on.
+  StatusPtr Register(const std::string& doing);
+
   struct Defining {
     uint64_t value = 0;
     ParkedStreams::Stream stream;
@@ -55,6 +60,7 @@ class StreamBook {
 
   Timelines* const timelines_;
   mutable std::mutex mutex_;               // guards what follows
+  CUctx_st* registered_in_ = nullptr;      // null: the pages are not registered
   std::map<const void*, uint64_t> pages_;  // by context: where they are
   std::array<Defining, FERRY_TIMELINE_COUNTERS> defining_{};
   std::array<std::deque<Posted>, FERRY_TIMELINE_COUNTERS> posted_;

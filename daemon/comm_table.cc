@@ -179,8 +179,15 @@ void CommTable::GoOn(Entry& entry) {
     entry.communicator->End();
     threads_.Run("comm reaper", [this, id = entry.id, abort = !entry.why.ok(),
                                  communicator = entry.communicator.get()] {
-      communicator->Reap(abort);
-      control_.Post([this, id] { OnReaped(id); });
+      communicator->Reap(abort,
+                         [this, id] { control_.Post([this, id] { TellQuiet(id, [] {}); }); });
+      control_.Post([this, id] {
+        TellQuiet(id, [this, id] {
+          Entry& entry = entries_.at(id);
+          entry.reaped = true;
+          GoOn(entry);
+        });
+      });
     });
   }
   if (!entry.reaped || entry.opening || entry.groups > 0) return;
@@ -196,16 +203,13 @@ void CommTable::GoOn(Entry& entry) {
   });
 }
 
-void CommTable::OnReaped(CommCache::Id id) {
+void CommTable::TellQuiet(CommCache::Id id, std::function<void()> then) {
   const Entry& entry = entries_.at(id);
-  entry.device->lane->Post([this, id, transport = entry.device->nccl.get(),
-                            communicator = entry.communicator.get(), why = entry.why] {
+  entry.device->lane->Post([this, transport = entry.device->nccl.get(),
+                            communicator = entry.communicator.get(), why = entry.why,
+                            then = std::move(then)]() mutable {
     transport->Reaped(communicator, why);
-    control_.Post([this, id] {
-      Entry& entry = entries_.at(id);
-      entry.reaped = true;
-      GoOn(entry);
-    });
+    control_.Post(std::move(then));
   });
 }
 

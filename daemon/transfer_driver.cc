@@ -317,22 +317,23 @@ void TransferDriver::FlushSessions(absl::Time now) {
 absl::Time TransferDriver::AfterBatch() {
   const absl::Time now = control_.Now();
   if (engine_.NextDeadline() <= now) engine_.OnTime(now);
-  const absl::Time comms = comms_.OnTime(now);
   while (true) {
+    // In each round: what was carried may have opened a communicator, which others must go for. It
+    // ends, since at one time each is asked to go at most once.
+    const absl::Time comms = comms_.OnTime(now);
     if (Outbox outbox = engine_.TakeOutbox(); !outbox.empty()) {
       Carry(std::move(outbox));
       continue;
     }
     FlushLanes();
     FlushSessions(now);
-    if (to_peers_.empty()) break;
+    if (to_peers_.empty()) return std::min(engine_.NextDeadline(), comms);
     // Clients were first: who waits for an ending waits for nothing else, and to wake somebody
     // takes its time. A peer that cannot be told any more is lost, of which the engine hears.
     for (auto& [peer, messages] : std::exchange(to_peers_, {})) {
       hooks_.send(peer, std::move(messages));
     }
   }
-  return std::min(engine_.NextDeadline(), comms);
 }
 
 }  // namespace ferry

@@ -77,8 +77,11 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   op.priority = launch.priority;
   op.tag = launch.tag;
   absl::Status reached;
+  bool by_engine = false;
   const auto reach = [&](const DeviceMemory& memory) {
-    if (runner.gpu != nullptr) reached.Update(runner.gpu->CanReach(memory));
+    if (runner.gpu == nullptr) return;
+    reached.Update(runner.gpu->CanReach(memory));
+    by_engine |= !runner.gpu->KernelsCanReach(memory);
   };
   const auto address = [&](const Range& extent) {
     Arena* arena = sessions_.FindArena(extent.arena);
@@ -96,7 +99,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   }
   if (launch.role != LaunchRole::kCopy) {
     for (LayoutCursor run(launch.layout); !run.AtEnd(); run.Advance(run.left())) {
-      op.segments.push_back({own[run.extent()] + run.offset(), nullptr, run.left()});
+      op.segments.push_back({own[run.extent()] + run.offset(), run.left()});
     }
     return true;
   }
@@ -125,6 +128,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     }
   }
   op.copy.emplace(launch.remote_layout, std::move(remote), launch.layout, std::move(own));
+  op.copy->SetByEngine(by_engine);
   return true;
 }
 
@@ -194,8 +198,8 @@ void TransferDriver::Start(Launch launch) {
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
       runner.gpu == nullptr) {
     while (!op.copy->AtEnd()) {
-      const Segment segment = op.copy->Next();
-      memcpy(segment.local, segment.remote, segment.size);
+      const CopyPiece piece = op.copy->Next();
+      memcpy(piece.destination, piece.source, piece.size);
     }
     absl::Status status;
     if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);

@@ -18,6 +18,9 @@ struct CopyPiece {
   std::byte* destination = nullptr;
   const std::byte* source = nullptr;
   size_t size = 0;
+  // Kernels of the GPU that copies it cannot touch it: host memory that the driver refused to
+  // register, memory that another GPU's context has open.
+  bool by_engine = false;
 };
 
 // Adds a piece, as part of the one before where they follow each other at both ends.
@@ -26,7 +29,7 @@ void AddPiece(Pieces& pieces, const CopyPiece& piece) {
   if (!pieces.empty()) {
     CopyPiece& last = pieces.back();
     if (last.destination + last.size == piece.destination &&
-        last.source + last.size == piece.source) {
+        last.source + last.size == piece.source && last.by_engine == piece.by_engine) {
       last.size += piece.size;
       return;
     }

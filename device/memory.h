@@ -54,6 +54,8 @@ class DeviceMemory {
 
   // Once, on a memory thread.
   void Keep(std::unique_ptr<MemoryPin> pin) { pin_ = std::move(pin); }
+  // Whoever was told that it was kept.
+  bool pinned() const { return pin_ != nullptr; }
 
  protected:
   DeviceMemory() = default;

@@ -13,8 +13,13 @@ constexpr double kWeight = 1.0 / 8;  // of a new measurement
 }  // namespace
 
 void RouteEstimate::Mean::Add(double sample) {
-  value_ = samples_ == 0 ? sample : value_ + kWeight * (sample - value_);
-  if (samples_ < kEnough) ++samples_;
+  if (known()) {
+    value_ += kWeight * (sample - value_);
+    return;
+  }
+  const bool better = best_ == Best::kLeast ? sample < value_ : sample > value_;
+  if (samples_ == 0 || better) value_ = sample;
+  ++samples_;
 }
 
 void RouteEstimate::OnLaunch(absl::Time now) {
@@ -37,15 +42,15 @@ void RouteEstimate::OnDone(absl::Time now, uint64_t bytes, bool moved) {
   if (launches_ == 1 && moved_ <= kLatencyBytes) {
     seconds_.Add(took);
   } else if (moved_ / launches_ >= kBandwidthBytes) {
-    // The latency is part of it, but never most of it.
+    // The latency, if it is known, is part of it, but never most of it.
     const double moving = std::max(took - seconds_.value(), took / 2);
     bytes_per_second_.Add(static_cast<double>(moved_) / moving);
   }
 }
 
 void RouteEstimate::Forget() {
-  seconds_ = Mean();
-  bytes_per_second_ = Mean();
+  seconds_.Forget();
+  bytes_per_second_.Forget();
   clean_ = false;
 }
 

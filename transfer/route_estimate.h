@@ -22,8 +22,10 @@ class RouteEstimate {
   // on average) bandwidth: many small ones take as long as starting them takes.
   static constexpr uint64_t kLatencyBytes = uint64_t{64} << 10;
   static constexpr uint64_t kBandwidthBytes = uint64_t{1} << 20;
-  // So many measurements make an estimate: the first ones carry what is done once (mapping,
-  // connecting, first touch).
+  // So many measurements make an estimate. The first ones carry what is done once (mapping,
+  // connecting, opening a communicator, first touch), which may be a thousand times the rest: so an
+  // estimate begins with the best of them. One that is too good is put right by the transfers that
+  // it draws; one that is too bad draws none.
   static constexpr uint32_t kEnough = 4;
 
   void OnLaunch(absl::Time now);
@@ -40,19 +42,23 @@ class RouteEstimate {
   std::optional<double> bytes_per_second() const;
 
  private:
-  class Mean {  // exponentially weighted
+  enum class Best : uint8_t { kLeast, kMost };
+  class Mean {  // exponentially weighted, from the best of the first kEnough on
    public:
+    explicit Mean(Best best) : best_(best) {}
     void Add(double sample);
+    void Forget() { samples_ = 0; }
     bool known() const { return samples_ >= kEnough; }
-    double value() const { return value_; }
+    double value() const { return known() ? value_ : 0; }
 
    private:
+    Best best_;
     double value_ = 0;
     uint32_t samples_ = 0;
   };
 
-  Mean seconds_;
-  Mean bytes_per_second_;
+  Mean seconds_{Best::kLeast};
+  Mean bytes_per_second_{Best::kMost};
   absl::Time last_launch_ = absl::InfinitePast();
   // The busy time.
   size_t running_ = 0;

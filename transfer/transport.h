@@ -18,6 +18,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "device/copier.h"
 #include "device/prepared_batch.h"
 #include "transfer/engine.h"
 #include "transfer/pieces.h"
@@ -25,15 +26,14 @@
 
 namespace ferry {
 
-// Contiguous memory at both ends (kCopy), or at ours (kSend, kReceive: `remote` is null). The other
-// end may be cut differently: only the sum of the sizes is the same.
+// Contiguous memory at our end (kSend, kReceive). The other end may be cut differently: only the
+// sum of the sizes is the same.
 struct Segment {
   std::byte* local = nullptr;
-  const std::byte* remote = nullptr;
   size_t size = 0;
 };
 
-// The bytes of a kCopy, and where they are: cut into segments while they are copied, so that a
+// The bytes of a kCopy, and where they are: cut into pieces while they are copied, so that a
 // million blocks wait in line as cheaply as one range.
 class CopyPlan {
  public:
@@ -48,15 +48,18 @@ class CopyPlan {
   uint64_t bytes() const { return bytes_; }  // of all
   bool AtEnd() const { return pieces_.AtEnd(); }
   // The next bytes, at most `most` (not 0). Not at the end.
-  Segment Next(uint64_t most = std::numeric_limits<uint64_t>::max()) {
+  CopyPiece Next(uint64_t most = std::numeric_limits<uint64_t>::max()) {
     const Piece piece = pieces_.Next(most);
     return {destination_extents_[piece.destination_extent] + piece.destination_offset,
-            source_extents_[piece.source_extent] + piece.source_offset, piece.length};
+            source_extents_[piece.source_extent] + piece.source_offset, piece.length, by_engine_};
   }
   void Rewind() { pieces_.Rewind(); }
+  // See CopyPiece.
+  void SetByEngine(bool by_engine) { by_engine_ = by_engine; }
 
  private:
   uint64_t bytes_;
+  bool by_engine_ = false;
   PieceCutter pieces_;
   absl::InlinedVector<const std::byte*, 1> source_extents_;
   absl::InlinedVector<std::byte*, 1> destination_extents_;

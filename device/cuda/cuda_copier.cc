@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/executor.h"
@@ -13,6 +14,10 @@ namespace ferry {
 namespace {
 
 CUdeviceptr Pointer(const std::byte* address) { return reinterpret_cast<uintptr_t>(address); }
+
+bool Inside(absl::Span<const std::byte> memory, const std::byte* address) {
+  return address >= memory.data() && address < memory.data() + memory.size();
+}
 
 // A call for each of a few pieces costs 2.6 us a piece, a batch 1.1 us and more to begin.
 constexpr size_t kBatchFrom = 3;
@@ -41,11 +46,21 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   ++begun_;
 }
 
+// A kernel that touches what it cannot reach ends the daemon's use of the GPU.
+bool CudaCopier::ByEngine(absl::Span<const CopyPiece> pieces) const {
+  const bool staged = !device_.staging_registered_ && !device_.staging_.empty();
+  return absl::c_any_of(pieces, [&](const CopyPiece& piece) {
+    return piece.by_engine || (staged && (Inside(device_.staging_, piece.source) ||
+                                          Inside(device_.staging_, piece.destination)));
+  });
+}
+
 absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& step) {
   const CudaApi& api = device_.api_;
   CudaEngine& engine = *device_.engines_[engine_];
   const CUstream stream = engine.streams[begun_ % 2];
-  if (engine.gather != nullptr && pieces.size() >= kBatchFrom) {
+  const bool by_engine = ByEngine(pieces);
+  if (engine.gather != nullptr && pieces.size() >= kBatchFrom && !by_engine) {
     if (choice_.PreferKernel(pieces.size(), step.bytes, step.begun)) {
       step.timed = begun_ == over_;
       return engine.gather->Launch(stream, begun_ % CudaEngine::kSteps, pieces);
@@ -55,7 +70,7 @@ absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& s
     return CudaError(api, result,
                      absl::StrCat("copy ", pieces.size(), " pieces on ", device_.Name()));
   };
-  if (pieces.size() < kBatchFrom || api.cuMemcpyBatchAsync == nullptr) {
+  if (pieces.size() < kBatchFrom || api.cuMemcpyBatchAsync == nullptr || by_engine) {
     for (const CopyPiece& piece : pieces) {
       const CUresult result =
           api.cuMemcpyAsync(Pointer(piece.destination), Pointer(piece.source), piece.size, stream);

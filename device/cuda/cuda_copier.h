@@ -34,6 +34,7 @@ class CudaCopier : public Copier {
     size_t bytes = 0;
     absl::Time begun;
   };
+  bool ByEngine(absl::Span<const CopyPiece> pieces) const;
   absl::Status StartPieces(absl::Span<const CopyPiece> pieces, Step& step);
 
   CudaDevice& device_;

@@ -237,6 +237,11 @@ absl::Status CudaDevice::CanReach(const DeviceMemory& memory) const {
                             "between them"));
 }
 
+bool CudaDevice::KernelsCanReach(const DeviceMemory& memory) const {
+  const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
+  return gpu == nullptr ? memory.pinned() : gpu->KernelsReachIt(info_.ordinal);
+}
+
 absl::Status CudaDevice::Release() {
   MutexLock lock(mutex_);
   if (holds_ > 0) {

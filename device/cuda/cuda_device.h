@@ -72,6 +72,8 @@ class CudaDevice {
   absl::StatusOr<std::unique_ptr<MemoryPin>> Pin(const DeviceMemory& host, bool read_only);
   // Whether this GPU's copy engine can touch the memory; why not, if it cannot. Any thread.
   absl::Status CanReach(const DeviceMemory& memory) const;
+  // Whether kernels of it can as well.
+  bool KernelsCanReach(const DeviceMemory& memory) const;
 
   // Gives the GPU back: FAILED_PRECONDITION while something of it is in use. From then on it is not
   // used, until Reclaim.

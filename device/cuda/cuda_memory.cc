@@ -250,6 +250,11 @@ bool CudaMemory::ReachedBy(int ordinal) const {
   return std::find(reached_by_.begin(), reached_by_.end(), ordinal) != reached_by_.end();
 }
 
+bool CudaMemory::KernelsReachIt(int ordinal) const {
+  return share_.kind == MemoryKind::kCudaIpc ? ordinal == device_.info().ordinal
+                                             : ReachedBy(ordinal);
+}
+
 CudaPin::~CudaPin() {
   device_.MakeCurrent();
   const CUresult result = device_.api_.cuMemHostUnregister(data_);

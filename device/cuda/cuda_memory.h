@@ -27,6 +27,8 @@ class CudaMemory : public DeviceMemory {
   std::vector<int> fds() const override;
   // Of the GPU by ordinal: its copy engine may touch this.
   bool ReachedBy(int ordinal) const;
+  // And its kernels as well: what came by a legacy handle is open in one context.
+  bool KernelsReachIt(int ordinal) const;
 
  private:
   explicit CudaMemory(CudaDevice& device) : device_(device) {}

@@ -57,7 +57,7 @@ class LostPeer : public testing::TestWithParam<const char*> {
       op.peer = PeerId(peer);
       op.remote_device = kDevice;
       op.tag = tag;
-      op.segments.push_back({arena_->data(), nullptr, bytes});
+      op.segments.push_back({arena_->data(), bytes});
       std::vector<TransportOp> ops;
       ops.push_back(std::move(op));
       answers_.BeginCall();

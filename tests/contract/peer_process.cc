@@ -118,7 +118,7 @@ int RunPeer(const std::string& kind, int socket) {
       op.peer = PeerId(0);
       op.remote_device = GlobalDeviceId(0);
       op.tag = command.tag;
-      op.segments.push_back({static_cast<std::byte*>(arena), nullptr, command.bytes});
+      op.segments.push_back({static_cast<std::byte*>(arena), command.bytes});
       std::vector<TransportOp> ops;
       ops.push_back(std::move(op));
       (*transport)->Launch(std::move(ops));

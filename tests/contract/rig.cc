@@ -166,7 +166,7 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
       for (const Range& extent : layout.extents()) own.push_back(arena(end) + extent.offset);
       if (two_sided()) {
         for (LayoutCursor run(layout); !run.AtEnd(); run.Advance(run.left())) {
-          op.segments.push_back({own[run.extent()] + run.offset(), nullptr, run.left()});
+          op.segments.push_back({own[run.extent()] + run.offset(), run.left()});
         }
       } else {
         for (const Range& extent : move.source.layout.extents()) {

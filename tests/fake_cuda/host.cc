@@ -58,7 +58,8 @@ CUresult cuMemHostRegister(void* pointer, size_t bytes, unsigned flags) {
 CUresult cuMemHostUnregister(void* pointer) {
   State& state = Get();
   std::lock_guard lock(state.mutex);
-  if (const CUresult result = Ready(); result != CUDA_SUCCESS) return result;
+  CUcontext context = nullptr;
+  if (const CUresult result = ReadyIn(&context); result != CUDA_SUCCESS) return result;
   const auto found = state.registered.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == state.registered.end() || found->second.allocated) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

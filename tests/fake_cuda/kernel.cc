@@ -84,7 +84,11 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned
         // As the real one: what a kernel may not touch ends the context.
         std::lock_guard lock(state.mutex);
         for (const uint64_t end : {task.to, task.from}) {
-          if (!MayTouch(device, end, task.bytes) || Pageable(end, task.bytes)) {
+          const Mapping* const mapping = InRegion(end) ? FindMapping(end, nullptr) : nullptr;
+          // Copies find a way to memory that another context has open, kernels do not.
+          const bool foreign = mapping != nullptr && mapping->context != nullptr &&
+                               mapping->context->device != device;
+          if (foreign || !MayTouch(device, end, task.bytes) || Pageable(end, task.bytes)) {
             state.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
             return;
           }

@@ -321,6 +321,62 @@ TEST_F(MultiGpuRouteTest, AGpuIsNotMappedByAHostDeviceOfAnotherDaemon) {
   ExpectTransfer(source, destination, "any");
 }
 
+// Memory that only the copy engine may touch: a kernel that does ends the daemon. Many small ranges
+// are what kernels are for.
+class MultiGpuByEngineTest : public GpuTest {
+ protected:
+  static constexpr uint64_t kPieces = 300;
+  static constexpr uint64_t kPiece = 512;
+  void ExpectScattered(End& from, End& to, const std::string& key, int route) {
+    Fill(from.arena, 0, kPieces * 2 * kPiece, 1);
+    Fill(to.arena, 0, kPieces * kPiece, 2);
+    PostOptions options;
+    options.route = route;
+    Batch receive = Receive(to, from, key, {to.arena.Range(0, kPieces * kPiece)}, options);
+    Transfer scattered(to.device, key, {});
+    scattered.strided = from.arena.Strided(0, kPiece, 2 * kPiece, kPieces);
+    Batch send = Must(from.session.Send(from.device, {scattered}, options));
+    ASSERT_THAT(receive.Wait(kSoon), IsOk());
+    ASSERT_THAT(send.Wait(kSoon), IsOk());
+    std::string sent(kPieces * 2 * kPiece, '\0'), got(kPieces * kPiece, '\0');
+    ASSERT_THAT(from.arena.Read(0, sent.data(), sent.size()), IsOk());
+    ASSERT_THAT(to.arena.Read(0, got.data(), got.size()), IsOk());
+    for (uint64_t i = 0; i < kPieces; ++i) {
+      ASSERT_EQ(got.compare(i * kPiece, kPiece, sent, i * 2 * kPiece, kPiece), 0) << i;
+    }
+  }
+};
+
+TEST_F(MultiGpuByEngineTest, APeersHostMemoryThatAHostDeviceMappedFirst) {
+  if (!Need(2)) return;
+  StartNodes(2, 2);
+  End source = Open(0, -1, kMiB), host = Open(1, -1, kMiB);
+  PostOptions mapped;
+  mapped.route = FERRY_ROUTE_MAPPED;
+  ExpectTransfer(source, host, "host", mapped);
+  End gpu = Open(1, 0, kMiB);
+  ExpectScattered(source, gpu, "scattered", FERRY_ROUTE_MAPPED);
+}
+
+TEST_F(MultiGpuByEngineTest, MemoryOfCudaMallocOnTheOtherGpu) {
+  if (!Need(2)) return;
+  StartNodes(1, 2);
+  End vmm = Open(0, 0, kMiB);
+  End legacy;
+  legacy.device = nodes().Gpu(0, 1);
+  legacy.session = nodes().Open(0, "legacy");
+  CUdeviceptr own = 0;
+  ASSERT_CU(driver_->cuCtxSetCurrent(driver_->context(1)));
+  ASSERT_CU(driver_->cuMemAlloc(&own, kMiB));
+  legacy.arena =
+      Must(cuda::ImportArena(legacy.session, legacy.device, reinterpret_cast<void*>(own), kMiB));
+  EXPECT_EQ(cuda::Memory(legacy.arena), FERRY_MEMORY_CUDA_IPC);
+  ExpectScattered(vmm, legacy, "to", FERRY_ROUTE_LOCAL);
+  ExpectScattered(legacy, vmm, "from", FERRY_ROUTE_LOCAL);
+  legacy.arena = Arena();
+  EXPECT_CU(driver_->cuMemFree(own));
+}
+
 TEST_F(MultiGpuRouteTest, UcxSaysHowItGetsTheMemoryOfGpus) {
   if (!Need(2)) return;
   StartNodes(2, 2, "ucx: { direct: false }");

@@ -132,9 +132,13 @@ TEST_F(CommCacheTest, WhatHasNoRoomWaitsItsTurn) {
   cache_.OnOpened(now_, a, 40, absl::Milliseconds(60));
   EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());
   EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(4)));  // though the others are not used either
+  EXPECT_GT(cache_.NextLook(), now_);                  // though `a` was never asked to go
+  EXPECT_LE(cache_.NextLook(), now_ + absl::Milliseconds(100));
   cache_.OnEnding(first, "");
   EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());  // its memory is not back
-  EXPECT_THAT(Evict(now_ + absl::Milliseconds(200)), IsEmpty());
+  now_ += absl::Milliseconds(200);
+  EXPECT_THAT(Evict(now_), IsEmpty());
+  EXPECT_GT(cache_.NextLook(), now_);
   cache_.OnGone(first);
   EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(b));
   cache_.OnEnding(b, "it could not be opened");
@@ -162,6 +166,28 @@ TEST_F(CommCacheTest, AFirstOneThatHangsHoldsTheOthersForASecond) {
   // Until one was alone there is nothing better than what went beside the others.
   EXPECT_EQ(cache_.OnOpened(now_, second, 80, absl::Milliseconds(60)), 80u);
   EXPECT_EQ(cache_.OnOpened(now_, third, 60, absl::Milliseconds(60)), 60u);
+}
+
+TEST_F(CommCacheTest, WhatWaitsForMoreThanTimeIsLookedAtNowAndThen) {
+  const CommCache::Id hangs = Open(4), second = Open(5);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(hangs));
+  now_ += CommCache::kAlone;
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(second));
+  cache_.OnOpened(now_, second, 40, absl::Milliseconds(60));
+  Open(6);
+  EXPECT_THAT(cache_.TakeToOpen(now_), IsEmpty());  // no room, though nobody is left alone
+  EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(5)));
+  EXPECT_GT(cache_.NextLook(), now_);
+  // A busy one's turn is looked for when it is over, and not because it is.
+  cache_.OnLaunch(now_, second, 1);
+  const absl::Time turn = now_ + CommCache::kTurn;
+  for (const absl::Duration early : {absl::Milliseconds(450), absl::Milliseconds(1)}) {
+    EXPECT_THAT(cache_.TakeToEvict(turn - early), IsEmpty());
+    EXPECT_GT(cache_.NextLook(), turn - early);
+    EXPECT_LE(cache_.NextLook(), turn);
+  }
+  EXPECT_THAT(cache_.TakeToEvict(turn), ElementsAre(std::make_pair(CliqueTo(5), true)));
+  EXPECT_GT(cache_.NextLook(), turn);
 }
 
 TEST_F(CommCacheTest, OneThatOthersDisturbTakesWhatTheLastSureOneTook) {
@@ -197,6 +223,39 @@ TEST_F(CommCacheTest, OneThatOthersDisturbTakesWhatTheLastSureOneTook) {
   EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(elsewhere, e));
   EXPECT_EQ(taken(e, 24), 24u);
   EXPECT_EQ(cache_.BytesOf(GlobalDeviceId(0)), 84u);
+}
+
+TEST_F(CommCacheTest, WhatClientsTakeOrFreeMeanwhileIsNoCommunicators) {
+  const auto taken = [&](uint64_t other, uint64_t went) {
+    const CommCache::Id id = Open(other);
+    Later();
+    return cache_.OnOpened(now_, id, went, absl::Milliseconds(60));
+  };
+  EXPECT_EQ(taken(4, 20), 20u);
+  EXPECT_EQ(taken(5, 6000), 20u);
+  EXPECT_EQ(taken(6, 0), 20u);
+  EXPECT_EQ(taken(7, 24), 24u);
+  EXPECT_EQ(taken(8, 5), 24u);
+  EXPECT_EQ(taken(9, 97), 24u);
+  EXPECT_EQ(taken(10, 96), 96u);
+  // Also the first one may have been wrong: what two say in a row is right.
+  EXPECT_EQ(taken(11, 20), 96u);
+  EXPECT_EQ(taken(12, 22), 22u);
+  EXPECT_EQ(taken(13, 6000), 22u);
+  EXPECT_EQ(taken(14, 22), 22u);
+  EXPECT_EQ(taken(15, 6000), 22u);
+}
+
+TEST_F(CommCacheTest, WhereNothingWentTheFirstOneIsNotKnown) {
+  const auto taken = [&](CommCache::Id id, uint64_t went) {
+    EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(id));
+    Later();
+    return cache_.OnOpened(now_, id, went, absl::Milliseconds(60));
+  };
+  const CommCache::Id first = Open(4), second = Open(5), third = Open(6);
+  EXPECT_EQ(taken(first, 0), 0u);
+  EXPECT_EQ(taken(second, 40), 40u);  // alone as well
+  EXPECT_EQ(taken(third, 44), 44u);
 }
 
 TEST_F(CommCacheTest, ABusyOneGoesForOneThatWaitsWhenItHadItsTurn) {

@@ -69,6 +69,28 @@ TEST_F(RouteEstimateTest, WhatFailedIsNoMeasurement) {
   EXPECT_TRUE(estimate_.idle());
 }
 
+TEST_F(RouteEstimateTest, WhatIsDoneOnceIsNoPartOfALatency) {
+  Run(8, absl::Milliseconds(300));  // a communicator is opened
+  for (uint32_t i = 1; i < RouteEstimate::kEnough; ++i) Run(8, absl::Microseconds(200));
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(*estimate_.latency()), 200, 0.1);
+  Run(8, absl::Microseconds(600));  // from now on each counts
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(*estimate_.latency()), 250, 0.1);
+}
+
+TEST_F(RouteEstimateTest, WhatIsDoneOnceIsNoPartOfABandwidth) {
+  Run(10 * kMiB, absl::Milliseconds(300));
+  for (uint32_t i = 1; i < RouteEstimate::kEnough; ++i) Run(10 * kMiB, absl::Milliseconds(1));
+  EXPECT_NEAR(*estimate_.bytes_per_second(), 10e3 * kMiB, 1);
+}
+
+TEST_F(RouteEstimateTest, AFewSmallOnesAreNoPartOfWhatALargeOneTakes) {
+  Run(8, absl::Milliseconds(300));
+  RunMany(10 * kMiB, absl::Milliseconds(1));
+  EXPECT_EQ(estimate_.latency(), std::nullopt);
+  EXPECT_NEAR(*estimate_.bytes_per_second(), 10e3 * kMiB, 1);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(*estimate_.TimeFor(10 * kMiB)), 1000, 0.1);
+}
+
 TEST_F(RouteEstimateTest, FollowsWhatChangesAndForgetsWhatItIsTold) {
   RunMany(8, absl::Microseconds(10));
   for (int i = 0; i < 100; ++i) Run(8, absl::Microseconds(30));

@@ -107,9 +107,9 @@ void CopyTransport::StartStep() {
 size_t CopyTransport::TakePieces(TransportOp& op, size_t most) {
   size_t taken = 0;
   while (!op.copy->AtEnd() && taken < most && pieces_.size() < copier_->limits().pieces) {
-    const Segment segment = op.copy->Next(most - taken);
-    AddPiece(pieces_, {segment.local, segment.remote, segment.size});
-    taken += segment.size;
+    const CopyPiece piece = op.copy->Next(most - taken);
+    AddPiece(pieces_, piece);
+    taken += piece.size;
   }
   return taken;
 }

@@ -76,8 +76,7 @@ void PreparedRunner::CutLast(Bundle& bundle) {
   bundle.whole_bytes += plan.bytes();
   bundle.cut = bundle.whole_bytes <= limits.bytes;
   while (bundle.cut && !plan.AtEnd()) {
-    const Segment segment = plan.Next();
-    AddPiece(bundle.whole, {segment.local, segment.remote, segment.size});
+    AddPiece(bundle.whole, plan.Next());
     bundle.cut = bundle.whole.size() <= limits.pieces;
   }
   plan.Rewind();
@@ -218,9 +217,9 @@ void PreparedRunner::StartStep(Bundle& bundle) {
       continue;
     }
     if (room == 0) break;
-    const Segment segment = plan.Next(room);
-    AddPiece(pieces_, {segment.local, segment.remote, segment.size});
-    room -= segment.size;
+    const CopyPiece piece = plan.Next(room);
+    AddPiece(pieces_, piece);
+    room -= piece.size;
   }
   copier_->Start(pieces_);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arenas of peer daemons of this host that are mapped here, read-only, and how many launches
-// use each. An arena that its daemon took back is found no more, and goes when its last launch has
-// ended. Unmapping may block, so a mapping that is not needed any more is handed back to be
-// destroyed on a memory thread. Home: control.
+// The arenas of peer daemons of this host that are mapped here (host memory read-only), and how
+// many launches use each. An arena that its daemon took back is found no more, and goes when its
+// last launch has ended. Unmapping may block, so a mapping that is not needed any more is handed
+// back to be destroyed on a memory thread. Home: control.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,9 @@ namespace ferry {
 namespace {
 
 constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
+constexpr uint64_t kAlike = 4;  // times
+
+bool Alike(uint64_t a, uint64_t b) { return a <= kAlike * b && b <= kAlike * a; }
 
 }  // namespace
 
@@ -92,13 +95,26 @@ std::vector<CommCache::Id> CommCache::TakeToOpen(absl::Time now) {
   return open;
 }
 
+bool CommCache::Believe(const Entry& entry, uint64_t went) {
+  if (went == 0) return false;
+  if (!sure_) return true;  // there is nothing better
+  if (entry.disturbed) return false;
+  if (Alike(went, expected_)) {
+    odd_ = 0;
+    return true;
+  }
+  return Alike(went, std::exchange(odd_, went));
+}
+
 uint64_t CommCache::OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took) {
   Entry& entry = entries_.at(id);
   entry.state = CommState::kOpen;
   entry.last_used = entry.opened = now;
   entry.open_took = took;
-  if (!entry.disturbed || !sure_) expected_ = went;
-  sure_ |= !entry.disturbed;
+  if (Believe(entry, went)) {
+    expected_ = went;
+    sure_ |= !entry.disturbed;
+  }
   ++counts_.opened;
   return entry.bytes = expected_;
 }
@@ -143,6 +159,7 @@ void CommCache::OnGone(Id id) {
 }
 
 std::vector<std::pair<Clique, bool>> CommCache::TakeToEvict(absl::Time now) {
+  looked_ = now;
   // Of each GPU what it has and what waits for room, and its open ones, least recently used first,
   // the idle ones before all others.
   absl::btree_map<GlobalDeviceId, uint64_t> used = Used();
@@ -185,6 +202,10 @@ std::vector<std::pair<Clique, bool>> CommCache::TakeToEvict(absl::Time now) {
   return evict;
 }
 
+absl::Time CommCache::LookFor(absl::Time due) const {
+  return due > looked_ ? due : looked_ + kAskAgain;
+}
+
 absl::Time CommCache::NextLook() const {
   absl::Time next = absl::InfiniteFuture();
   absl::btree_map<GlobalDeviceId, uint64_t> used;
@@ -195,17 +216,18 @@ absl::Time CommCache::NextLook() const {
   }
   for (const auto& [id, entry] : entries_) {
     if (waited.contains(entry.device) && !sure_ && entry.state == CommState::kOpening) {
-      next = std::min(next, AloneUntil(entry));
+      next = std::min(next, LookFor(AloneUntil(entry)));
     }
     if (entry.state != CommState::kOpen) continue;
     const absl::Time again = entry.asked + kAskAgain;
     if (waited.contains(entry.device)) {
-      next = std::min(next, std::max(again, entry.running > 0 ? entry.opened + kTurn : again));
+      const absl::Time turn = entry.running > 0 ? entry.opened + kTurn : again;
+      next = std::min(next, LookFor(std::max(again, turn)));
     }
     if (entry.running > 0) continue;
-    next = std::min(next, std::max(entry.last_used + idle_, again));
+    next = std::min(next, LookFor(std::max(entry.last_used + idle_, again)));
     if (used[entry.device] > bytes_per_device_ && entry.asked != absl::InfinitePast()) {
-      next = std::min(next, again);
+      next = std::min(next, LookFor(again));
     }
   }
   return next;

@@ -68,8 +68,10 @@ class CommCache {
   // What waits and has room, first come, first served on each GPU: it is being opened.
   std::vector<Id> TakeToOpen(absl::Time now);
   // `went`: bytes of the GPU's free memory that went meanwhile. Where others of the GPU came or
-  // went as well that is no measure of this one, and the last sure one stands for it. Returns the
-  // bytes it is thought to take.
+  // went as well that is no measure of this one, and the last sure one stands for it; so it does
+  // where clients must have taken or freed memory, since nothing went, or more than four times what
+  // the last sure one took or less than a quarter. What two say in a row is believed all the same:
+  // the last sure one may have been wrong. Returns the bytes it is thought to take.
   uint64_t OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took);
   void OnLaunch(absl::Time now, Id id, uint64_t bytes);
   void OnOver(absl::Time now, Id id);
@@ -81,7 +83,8 @@ class CommCache {
   // if it is busy as well; each is named again only after a while, since its leader may find it in
   // use.
   std::vector<std::pair<Clique, bool>> TakeToEvict(absl::Time now);
-  // When TakeToOpen or TakeToEvict may have something because of time alone.
+  // When TakeToOpen or TakeToEvict may have something because of time alone; after the last look,
+  // which is TakeToOpen and then TakeToEvict.
   absl::Time NextLook() const;
 
   // Some GPU had more than it may when TakeToEvict looked last.
@@ -103,6 +106,11 @@ class CommCache {
   void Disturb(Id id);
   // Nobody may open beside it, until then.
   absl::Time AloneUntil(const Entry& entry) const;
+  // When to look for what is due at `due`. If that is past, the last look saw it already: it waits
+  // for something else than time, and to look again at once would keep control busy.
+  absl::Time LookFor(absl::Time due) const;
+  // Whether `went` is what the entry took: see OnOpened.
+  bool Believe(const Entry& entry, uint64_t went);
   // What each GPU's have, or will.
   absl::btree_map<GlobalDeviceId, uint64_t> Used() const;
   const uint64_t bytes_per_device_;
@@ -112,6 +120,8 @@ class CommCache {
   bool beyond_ = false;
   uint64_t expected_ = 0;  // bytes of the next one
   bool sure_ = false;      // one that nobody disturbed took as many
+  uint64_t odd_ = 0;       // what went with the last one, if that was unlike expected_
+  absl::Time looked_ = absl::InfinitePast();
   Counts counts_;
 };
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -68,8 +69,10 @@ class Communicator {
   // --- Control.
   void End() { state_ = State::kEnded; }
 
-  // --- A reaper's thread, once, after End. May hang as NCCL does.
-  void Reap(bool abort);
+  // --- A reaper's thread, once, after End. May hang as NCCL does. `quiet` is called, at most once,
+  // as soon as nothing that was launched can last: an abort takes half a second more after that.
+  void Reap(
+      bool abort, const std::function<void()>& quiet = [] {});
 
  private:
   absl::Status OpenInside(const std::string& unique_id, Opened& opened);

@@ -149,7 +149,7 @@ inline bool Compact(const Tensor& tensor) {
 // INVALID_ARGUMENT: ferry_arena_import_cuda says what memory can be shared.
 inline Result<Arena> Import(Session& session, uint64_t device, const ManagedTensor& managed) {
   const Tensor& tensor = managed.tensor;
-  // The library refuses a null pointer and no bytes with a text that says so.
+  // The library refuses a null pointer with a text that says so.
   const bool fits = tensor.device.type == kCuda && Compact(tensor);
   void* data = fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
   return cuda::ImportArena(session, device, data, Bytes(tensor));

@@ -3,6 +3,7 @@
 // are connections stop all others, so that a bound that is broken is a test that hangs.
 #include <unistd.h>
 
+#include <fstream>
 #include <thread>
 
 #include "tests/client/cuda/cuda_fixture.h"
@@ -101,6 +102,104 @@ TEST_F(CudaStreamTest, ThePagesAreRegisteredOnceAndForgottenWithTheSession) {
     streams_.pop_back();
   }
   EXPECT_EQ(Counts().registrations, before);
+}
+
+TEST_F(CudaStreamTest, ThePagesAreForgottenWithNoContextOnTheThread) {
+  const uint64_t before = Counts().registrations;
+  CUstream stream = MakeStream();
+  // The second session's pages may well be where the first one's were.
+  for (uint64_t value = 1; value <= 2; ++value) {
+    Session session = Open();
+    ASSERT_OK(cuda::Define(session, stream, 0, value));
+    EXPECT_CUDA(cuStreamSynchronize(stream));
+    EXPECT_EQ(session.DefinedValue(0), value);
+    std::thread([&] {
+      const Session last = std::move(session);
+      CUcontext current = nullptr;
+      EXPECT_CUDA(cuCtxGetCurrent(&current));
+      EXPECT_EQ(current, nullptr);
+    }).join();
+    EXPECT_EQ(Counts().registrations, before);
+  }
+}
+
+TEST_F(CudaStreamTest, PagesThatSomebodyElseRegisteredAreNotTakenForOurs) {
+  Session session = Open();
+  CUstream stream = MakeStream();
+  // As if memory that was at their address had been unmapped and not unregistered.
+  std::vector<void*> stale;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:timelines") == std::string::npos) continue;
+    stale.push_back(reinterpret_cast<void*>(std::stoull(line, nullptr, 16)));
+    EXPECT_CUDA(cuMemHostRegister(stale.back(), 4096, 0));
+  }
+  ASSERT_FALSE(stale.empty());
+  EXPECT_THAT(std::string(cuda::Define(session, stream, 0, 1).message()),
+              HasSubstr("HOST_MEMORY_ALREADY_REGISTERED"));
+  for (void* pages : stale) EXPECT_CUDA(cuMemHostUnregister(pages));
+  ASSERT_OK(cuda::Define(session, stream, 0, 1));
+  EXPECT_CUDA(cuStreamSynchronize(stream));
+  EXPECT_EQ(session.DefinedValue(0), 1u);
+}
+
+TEST_F(CudaStreamTest, TheOwnStreamOfEachThreadCountsForItself) {
+  Session session = Open();
+  const uint32_t most = cuda::Counts().parked_most;
+  ASSERT_GE(most, 2u);
+  // One after the other: what a thread queued waits on when it is gone.
+  const auto wait = [&](CUstream stream, uint64_t value) {
+    Status status;
+    std::thread([&] {
+      EXPECT_CUDA(cuCtxSetCurrent(contexts_[0]));
+      status = cuda::WaitOver(session, stream, 50, value);
+      if (status.ok()) status = cuda::WaitOver(session, stream, 50, value);
+    }).join();
+    return status;
+  };
+  for (uint32_t i = 0; i < most; ++i) {
+    ASSERT_OK(wait(CU_STREAM_PER_THREAD, i + 1));
+    EXPECT_EQ(cuda::Counts().parked, i + 1);
+  }
+  EXPECT_EQ(wait(CU_STREAM_PER_THREAD, most + 1).reason(), "WOULD_DEADLOCK");
+  PostOptions options;
+  options.over_timeline = 50;
+  ASSERT_OK(session.Send(kGpu, std::vector<Transfer>(most, Keyed("echo")), options));
+  EXPECT_CUDA(cuCtxSynchronize());
+  EXPECT_EQ(cuda::Counts().parked, 0u);
+  // The default stream is one for all threads, by either of its names.
+  ASSERT_OK(wait(nullptr, most + 1));
+  ASSERT_OK(wait(CU_STREAM_LEGACY, most + 1));
+  EXPECT_EQ(cuda::Counts().parked, 1u);
+  ASSERT_OK(session.Send(kGpu, {Keyed("echo")}, options));
+  EXPECT_CUDA(cuCtxSynchronize());
+}
+
+TEST_F(CudaStreamTest, StreamsThatWaitForWhatIsNotPostedWaitOnWhenTheDaemonIsLost) {
+  Session session = Open();
+  auto arena = session.CreateArena(kGpu, 4096);
+  ASSERT_OK(arena);
+  const uint32_t most = cuda::Counts().parked_most;
+  ASSERT_GE(most, 2u);
+  Batch lost = PostReceive(session, *arena, "never", 77);
+  ASSERT_OK(cuda::Wait(lost, MakeStream()));
+  for (uint32_t i = 1; i < most; ++i) ASSERT_OK(cuda::WaitOver(session, MakeStream(), 50, i));
+  EXPECT_EQ(cuda::Counts().parked, most);
+  Restart(GpuBehaviour());
+  EXPECT_EQ(lost.Wait(kSoon).reason(), "DAEMON_LOST");
+  ASSERT_OK(session.WaitAttached(kSoon));
+  EXPECT_CUDA(cuStreamSynchronize(streams_[0]));
+  EXPECT_EQ(cuda::Counts().parked, most - 1);
+  while (Counts().parked != most - 1) std::this_thread::yield();  // as the driver sees it
+  // There is room for the one that went on, and for no other.
+  ASSERT_OK(cuda::WaitOver(session, streams_[0], 50, most - 1));
+  EXPECT_EQ(cuda::WaitOver(session, MakeStream(), 50, 1).reason(), "WOULD_DEADLOCK");
+  // The next daemon's transfers end the waits.
+  PostOptions options;
+  options.over_timeline = 50;
+  ASSERT_OK(session.Send(kGpu, std::vector<Transfer>(most - 1, Keyed("echo")), options));
+  for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+  EXPECT_EQ(cuda::Counts().parked, 0u);
 }
 
 TEST_F(CudaStreamTest, StreamsThatWaitGoOnWhenTheDaemonIsLost) {

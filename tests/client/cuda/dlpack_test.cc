@@ -6,7 +6,19 @@
 namespace ferry::testing {
 namespace {
 
-using DlpackTest = CudaTest;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class DlpackTest : public CudaTest {
+ protected:
+  // Why it is no arena.
+  static std::string Refusal(Session& session, const dlpack::ManagedTensor& managed) {
+    const auto refused = dlpack::Import(session, kGpu, managed);
+    EXPECT_EQ(refused.status().code_name(), "INVALID_ARGUMENT");
+    EXPECT_EQ(refused.status().reason(), "FIELD_INVALID");
+    return std::string(refused.status().message());
+  }
+};
 
 TEST_F(DlpackTest, AnExportedTensorOwnsItsArena) {
   Session session = Open();
@@ -47,11 +59,27 @@ TEST_F(DlpackTest, ACompactTensorIsImportedWhereItIs) {
   ASSERT_OK(arena);
   EXPECT_EQ(arena->bytes(), 96u);
   EXPECT_EQ(arena->data(), managed.tensor.data);
-  strides[1] = 5;
-  EXPECT_EQ(dlpack::Import(session, kGpu, managed).status().reason(), "FIELD_INVALID");
+}
+
+TEST_F(DlpackTest, ATensorThatIsRefusedIsToldWhatIsWrongWithIt) {
+  Session session = Open();
+  int64_t shape[] = {2, 3, 4};
+  int64_t strides[] = {15, 5, 1};
+  dlpack::ManagedTensor managed{};
+  managed.tensor.data = reinterpret_cast<void*>(MapOwn({kGranule}));
+  managed.tensor.device = {dlpack::kCuda, 0};
+  managed.tensor.ndim = 3;
+  managed.tensor.dtype = *dlpack::ToDlpack(FERRY_F32);
+  managed.tensor.shape = shape;
+  managed.tensor.strides = strides;
+  const auto says = AllOf(HasSubstr("in a CUDA GPU's own memory"), HasSubstr("make it contiguous"));
+  EXPECT_THAT(Refusal(session, managed), says);
   managed.tensor.strides = nullptr;
-  managed.tensor.device.type = dlpack::kCpu;
-  EXPECT_EQ(dlpack::Import(session, kGpu, managed).status().reason(), "FIELD_INVALID");
+  for (const int32_t type : {1, 13, 1 << 30, -1}) {  // kDLCPU, kDLCUDAManaged, none
+    managed.tensor.device.type = type;
+    EXPECT_THAT(Refusal(session, managed), says);
+  }
+  EXPECT_EQ(daemon_->arenas(), 0u);
 }
 
 TEST_F(DlpackTest, TypesGoThereAndBack) {

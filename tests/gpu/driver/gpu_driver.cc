@@ -55,11 +55,10 @@ std::string GpuDriver::Open() {
     }
   }
   cuCtxSetCurrent(contexts_[0]);
-  // The fake is both libraries.
+  // The fake is both libraries. Containers may have no NVML.
   const bool both = FindSymbol("nvmlInit_v2") != nullptr;
   absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open(both ? path : "libnvidia-ml.so.1");
-  if (!nvml.ok()) return std::string(nvml.status().message());
-  nvml_ = *std::move(nvml);
+  if (nvml.ok()) nvml_ = *std::move(nvml);
   return "";
 }
 
@@ -72,8 +71,13 @@ std::string GpuDriver::device_name(int device) const {
 }
 
 uint64_t GpuDriver::FreeBytes(int device) const {
-  const auto memory = nvml_->MemoryOf(uuids_[static_cast<size_t>(device)]);
-  return memory.has_value() ? memory->free : 0;
+  if (nvml_ != nullptr) {
+    const auto memory = nvml_->MemoryOf(uuids_[static_cast<size_t>(device)]);
+    if (memory.has_value()) return memory->free;
+  }
+  size_t free = 0, total = 0;
+  cuCtxSetCurrent(context(device));
+  return cuMemGetInfo(&free, &total) == CUDA_SUCCESS ? free : 0;
 }
 
 std::string GpuDriver::Name(CUresult result) const {

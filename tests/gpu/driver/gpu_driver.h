@@ -70,8 +70,8 @@ class GpuDriver {
   CUcontext context(int device) const { return contexts_[static_cast<size_t>(device)]; }
   std::string device_name(int device) const;
   std::string Name(CUresult result) const;
-  // By NVML, so what other processes hold counts too; the fake counts this process only. 0 if NVML
-  // does not say.
+  // By NVML, or by the driver where that does not say (none in the container, a MIG instance). The
+  // fake counts this process only.
   uint64_t FreeBytes(int device) const;
 
  private:
