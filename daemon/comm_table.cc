@@ -179,15 +179,8 @@ void CommTable::GoOn(Entry& entry) {
     entry.communicator->End();
     threads_.Run("comm reaper", [this, id = entry.id, abort = !entry.why.ok(),
                                  communicator = entry.communicator.get()] {
-      communicator->Reap(abort,
-                         [this, id] { control_.Post([this, id] { TellQuiet(id, [] {}); }); });
-      control_.Post([this, id] {
-        TellQuiet(id, [this, id] {
-          Entry& entry = entries_.at(id);
-          entry.reaped = true;
-          GoOn(entry);
-        });
-      });
+      communicator->Reap(abort);
+      control_.Post([this, id] { OnReaped(id); });
     });
   }
   if (!entry.reaped || entry.opening || entry.groups > 0) return;
@@ -203,13 +196,16 @@ void CommTable::GoOn(Entry& entry) {
   });
 }
 
-void CommTable::TellQuiet(CommCache::Id id, std::function<void()> then) {
+void CommTable::OnReaped(CommCache::Id id) {
   const Entry& entry = entries_.at(id);
-  entry.device->lane->Post([this, transport = entry.device->nccl.get(),
-                            communicator = entry.communicator.get(), why = entry.why,
-                            then = std::move(then)]() mutable {
+  entry.device->lane->Post([this, id, transport = entry.device->nccl.get(),
+                            communicator = entry.communicator.get(), why = entry.why] {
     transport->Reaped(communicator, why);
-    control_.Post(std::move(then));
+    control_.Post([this, id] {
+      Entry& entry = entries_.at(id);
+      entry.reaped = true;
+      GoOn(entry);
+    });
   });
 }
 

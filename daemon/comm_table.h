@@ -107,8 +107,7 @@ class CommTable {
                                                     std::string unique_id);
   void OnId(CommCache::Id id, std::string unique_id);
   void OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> opened);
-  // Its groups can end now; `then` afterwards, on control.
-  void TellQuiet(CommCache::Id id, std::function<void()> then);
+  void OnReaped(CommCache::Id id);
   // Goes on with the end of an entry as far as that can be now.
   void GoOn(Entry& entry);
   [[noreturn]] static void GiveUp(const std::string& what);

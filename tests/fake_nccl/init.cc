@@ -142,7 +142,6 @@ ncclResult_t ncclCommRevoke(ncclComm* comm, int) {
 ncclResult_t ncclCommAbort(ncclComm* comm) {
   if (comm->gone) Story("ncclCommAbort after the communicator was aborted or destroyed");
   comm->stop = true;
-  AwaitGate(Get().abort_gate, false);
   Bury(comm);
   return kSuccess;
 }

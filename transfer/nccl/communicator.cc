@@ -147,19 +147,17 @@ absl::Status Communicator::AsyncError() {
   return NcclError(api_, noticed, "run a group");
 }
 
-void Communicator::Reap(bool abort, const std::function<void()>& quiet) {
+void Communicator::Reap(bool abort) {
   FERRY_CHECK(state_ == State::kEnded);
   const auto handle = [this] { return __atomic_load_n(&comm_, __ATOMIC_ACQUIRE); };
   bool empty = AwaitEmpty(kGrace);
   // An opener that has no communicator yet, and so cannot be freed: it is about to have one.
   while (!empty && handle() == nullptr) empty = AwaitEmpty(absl::Milliseconds(1));
   if (const ncclComm_t comm = handle(); comm != nullptr) {
-    // By a revocation kernels end and what is stuck comes out, and only then what it is stuck in is
-    // freed.
-    if ((abort || !empty) && initialized_ && api_.CommRevoke != nullptr &&
+    // What is stuck comes out by a revocation, and only then what it is stuck in is freed.
+    if (!empty && initialized_ && api_.CommRevoke != nullptr &&
         api_.CommRevoke(comm, 0) == kNcclSuccess) {
       empty = AwaitEmpty(absl::Seconds(1));
-      if (empty) quiet();
     }
     const ncclResult_t ended = abort || !empty ? api_.CommAbort(comm) : api_.CommDestroy(comm);
     if (ended != kNcclSuccess) {

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -69,10 +68,8 @@ class Communicator {
   // --- Control.
   void End() { state_ = State::kEnded; }
 
-  // --- A reaper's thread, once, after End. May hang as NCCL does. `quiet` is called, at most once,
-  // as soon as nothing that was launched can last: an abort takes half a second more after that.
-  void Reap(
-      bool abort, const std::function<void()>& quiet = [] {});
+  // --- A reaper's thread, once, after End. May hang as NCCL does.
+  void Reap(bool abort);
 
  private:
   absl::Status OpenInside(const std::string& unique_id, Opened& opened);

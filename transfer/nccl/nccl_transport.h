@@ -7,7 +7,7 @@
 //
 // Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL's may hang
 // until the reaper frees it. A group is answered once, when our memory is no longer touched: one
-// whose communicator has ended not before the reaper says that this is quiet, or gone.
+// whose communicator has ended not before the reaper is done with that.
 #pragma once
 
 #include <cstdint>
