@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 
@@ -28,6 +29,8 @@ namespace ferry::client {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+// A signal, even one that kills, waits for the kernel to be done with a call.
+constexpr uint64_t kCollapsed = 64ull << 20;
 // Below, a second thread costs more than it saves.
 constexpr uint64_t kPopulateInTwo = 32ull << 20;
 
@@ -74,16 +77,21 @@ int SealedMemfd(uint64_t bytes, const char** step) {
 }
 
 // Makes what it can of the range of huge pages, whatever tmpfs is told to use. The kernel collapses
-// no range that is empty, thus the touch. Best effort: a kernel before 6.1 cannot, memory may be in
-// pieces.
+// no range that is empty, thus the touch: each time of another page, because a policy that
+// interleaves NUMA nodes goes by its number. Best effort: a kernel before 6.1 cannot, memory may be
+// in pieces.
 void CollapseRange(char* data, uint64_t offset, uint64_t bytes) {
   const uint64_t first = (offset + kHugePage - 1) / kHugePage * kHugePage;
   const uint64_t last = (offset + bytes) / kHugePage * kHugePage;
   if (first >= last) return;
-  for (uint64_t at = first; at < last; at += kHugePage) {
-    if (madvise(data + at, kPage, MADV_POPULATE_WRITE) != 0) return;
+  for (uint64_t begin = first; begin < last; begin += kCollapsed) {
+    const uint64_t end = std::min(begin + kCollapsed, last);
+    for (uint64_t at = begin; at < end; at += kHugePage) {
+      char* const page = data + at + at / kHugePage % (kHugePage / kPage) * kPage;
+      if (madvise(page, kPage, MADV_POPULATE_WRITE) != 0) return;
+    }
+    if (madvise(data + begin, end - begin, MADV_COLLAPSE) != 0 && errno != EAGAIN) return;
   }
-  madvise(data + first, last - first, MADV_COLLAPSE);
 }
 
 // 0, or errno.

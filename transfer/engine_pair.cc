@@ -319,10 +319,8 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
     launch.armed->place = receive.partner.value();
   }
   // What is armed stays until it is aborted: it says nothing of the route's speed.
-  if (!armed) {
-    EstimateOf(route, receive.spec.key).OnLaunch(clock);
-  }
-  if (route == Route::kMapped) {
+  if (!armed) EstimateOf(route, receive.spec.key).OnLaunch(clock);
+  if (!armed && route == Route::kMapped) {
     peers[receive.peer.value()].unmapped.OnTry(clock, CliqueOf(receive.spec.key), *source.layout);
   }
   launch.transfer = receive.id;

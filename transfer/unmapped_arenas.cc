@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer/unmapped_arenas.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -12,7 +13,7 @@ bool UnmappedArenas::Contains(absl::Time now, const Clique& clique, const Layout
   if (pair == nullptr) return false;
   return absl::c_any_of(source.extents(), [&](const Range& extent) {
     const auto arena = pair->arenas.find(extent.arena);
-    return arena != pair->arenas.end() && now < arena->second;
+    return arena != pair->arenas.end() && now < arena->second.again;
   });
 }
 
@@ -21,7 +22,7 @@ void UnmappedArenas::OnTry(absl::Time now, const Clique& clique, const Layout& s
   if (pair == pairs_.end()) return;
   for (const Range& extent : source.extents()) {
     const auto arena = pair->second.arenas.find(extent.arena);
-    if (arena != pair->second.arenas.end()) arena->second = now + kTriedAgainAfter;
+    if (arena != pair->second.arenas.end()) arena->second.again = now + arena->second.wait;
   }
 }
 
@@ -29,7 +30,12 @@ void UnmappedArenas::OnRefused(absl::Time now, const Clique& clique, const Layou
                                std::string why) {
   Pair& pair = pairs_[clique];
   if (pair.arenas.size() >= kMost) pair.arenas.clear();  // arenas come and go
-  for (const Range& extent : source.extents()) pair.arenas[extent.arena] = now + kTriedAgainAfter;
+  for (const Range& extent : source.extents()) {
+    const auto [arena, added] = pair.arenas.try_emplace(extent.arena);
+    Arena& state = arena->second;
+    state.wait = added ? kTriedAgainAfter : std::min(2 * state.wait, kLongest);
+    state.again = now + state.wait;
+  }
   pair.why = std::move(why);
 }
 

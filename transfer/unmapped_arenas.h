@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arenas of one peer that `mapped` could not reach: a pair of devices does without it for them, but
-// for one transfer every 10 s, since memory comes free and GPUs are given back. Pure. Home:
+// for one transfer after 10 s, and again after twice as long each time, since memory comes free and
+// GPUs are given back. Pure. Home:
 // control; owner: TransferEngine.
 #pragma once
 
@@ -18,6 +19,7 @@ namespace ferry {
 class UnmappedArenas {
  public:
   static constexpr absl::Duration kTriedAgainAfter = absl::Seconds(10);
+  static constexpr absl::Duration kLongest = absl::Minutes(10);
   // Of a pair of devices, enough for what there is at once; more, and all are tried again.
   static constexpr size_t kMost = 1024;
 
@@ -28,9 +30,13 @@ class UnmappedArenas {
   void OnReached(const Clique& clique, const Layout& source);
   void Clear() { pairs_.clear(); }
 
+  struct Arena {
+    absl::Time again;
+    absl::Duration wait;
+  };
   struct Pair {
-    absl::flat_hash_map<ArenaId, absl::Time> arenas;  // and when they are tried again
-    std::string why;                                  // of the last one
+    absl::flat_hash_map<ArenaId, Arena> arenas;
+    std::string why;  // of the last one
   };
   // Null if there is none. Valid until the next change.
   const Pair* Find(const Clique& clique) const;

@@ -85,11 +85,13 @@ bool KernelCollapses() {
 }
 
 TEST_F(ArenaTest, IsOfHugePagesWhereTheKernelHasThem) {
+  const bool collapses = KernelCollapses();
+  RecordProperty("kernel_collapses", collapses);
   Session session = Open();
   const uint64_t bytes = 3 * kHugePage + 8192;
   auto arena = session.CreateArena(0, bytes);
   ASSERT_OK(arena);
-  if (KernelCollapses()) {
+  if (collapses) {
     EXPECT_GE(InHugePages(arena->data()), kHugePage);
   }
   std::vector<unsigned char> resident((bytes + 4095) / 4096);

@@ -135,7 +135,7 @@ TEST_F(EngineRouteTest, AnArenaThatWasNotMappedIsTriedAgainOnlyLater) {
   EXPECT_EQ(routes_of("later"), tried);
   EXPECT_EQ(routes_of("soon after"), known);
 
-  two_.Advance(absl::Seconds(11));
+  two_.Advance(absl::Seconds(21));
   maps = true;
   EXPECT_EQ(routes_of("it works now"), mapped);
   EXPECT_EQ(routes_of("from now on"), mapped);

@@ -45,6 +45,23 @@ TEST(UnmappedArenas, OneTriesAgainAndTheOthersWaitForItsWord) {
   EXPECT_EQ(unmapped.Find(kPair), nullptr);
 }
 
+TEST(UnmappedArenas, WhatIsRefusedAgainAndAgainIsTriedLessAndLess) {
+  UnmappedArenas unmapped;
+  absl::Time now = kStart;
+  absl::Duration wait = UnmappedArenas::kTriedAgainAfter;
+  for (int i = 0; i < 10; ++i) {
+    unmapped.OnRefused(now, kPair, In({1}), "no peer access");
+    EXPECT_TRUE(unmapped.Contains(now + wait - absl::Nanoseconds(1), kPair, In({1})));
+    EXPECT_FALSE(unmapped.Contains(now + wait, kPair, In({1})));
+    now += wait;
+    wait = std::min(2 * wait, UnmappedArenas::kLongest);
+  }
+  EXPECT_EQ(wait, UnmappedArenas::kLongest);
+  unmapped.OnReached(kPair, In({1}));
+  unmapped.OnRefused(now, kPair, In({1}), "no memory");
+  EXPECT_FALSE(unmapped.Contains(now + UnmappedArenas::kTriedAgainAfter, kPair, In({1})));
+}
+
 TEST(UnmappedArenas, IsBounded) {
   UnmappedArenas unmapped;
   for (uint64_t i = 0; i < 3 * UnmappedArenas::kMost; ++i) {

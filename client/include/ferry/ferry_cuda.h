@@ -67,6 +67,9 @@ FERRY_API ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint
  * WOULD_DEADLOCK: then do that first, or wait later. (A half that waits for its other half counts
  * as this process's to post if the process has arenas on the device of that.)
  *
+ * The session's pages are registered with CUDA in the primary context of the stream's GPU, which
+ * the process then keeps.
+ *
  * When the daemon is lost, libferry ends every value that was posted, so that streams go on; how
  * the transfers ended is told as ever (ferry_batch_wait). */
 
