@@ -256,7 +256,7 @@ TEST_F(GpuFaultTest, AnErrorThatStaysEndsTheDaemonAndItsClientsGoOnWithTheNext) 
   ExpectTransfer(source, destination, "four", mapped);
 }
 
-// Without peer access nothing can be mapped: tried once for each arena (and once more every 10 s,
+// Without peer access nothing can be mapped: tried once for each arena (and once more after 10 s,
 // which this does not take), and again over a new link.
 TEST_F(GpuFaultTest, AnArenaThatCannotBeMappedIsNotTriedByEveryTransfer) {
   if (!NeedFake()) return;
