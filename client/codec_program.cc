@@ -74,6 +74,12 @@ void WriteRun(pbf_writer& writer, const PostBatch& batch) {
       Number(defines, 2, run.defines_value);
     }
     WriteIds(nested, 7, batch.runs[i].first_fed, batch.runs[i].fed);
+    for (size_t j = 0; j < run.peer_count; ++j) {
+      pbf_writer peer(nested, 8);
+      peer.add_string(1, Utf8(run.peers[j].name));
+      Number(peer, 2, run.peers[j].global_device);
+    }
+    if (run.key_suffix_bytes != 0) nested.add_bytes(9, run.key_suffix, run.key_suffix_bytes);
   }
   {
     pbf_writer given(writer, 4);

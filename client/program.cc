@@ -36,6 +36,17 @@ StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBat
         violate(field + (other == run.after ? ".after" : ".feeds"), "is of another session");
       }
     }
+    if (run.peers == nullptr && run.peer_count != 0) violate(field + ".peers", "is a null pointer");
+    for (size_t j = 0; run.peers != nullptr && j < run.peer_count; ++j) {
+      if (run.peers[j].name != nullptr) continue;
+      violate(field + ".peers[" + std::to_string(j) + "]", "has no name");
+    }
+    if (run.key_suffix == nullptr && run.key_suffix_bytes != 0) {
+      violate(field + ".key_suffix", "is a null pointer");
+    }
+    if (batch.prepare && (run.peer_count != 0 || run.key_suffix_bytes != 0)) {
+      violate(field, "has peers or a key_suffix, which are for jobs that are posted");
+    }
     if (run.bindings == nullptr && run.binding_count != 0) {
       violate(field + ".bindings", "is a null pointer");
       continue;

@@ -89,6 +89,8 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   for (size_t i = 0; i < made->buffers.size(); ++i) made->by_name[made->buffers[i].name] = i;
   made->types = TypesOf(simplified);
   made->last_uses = compute::LastUses(plan);
+  made->transfers = compute::TransfersOf(plan);
+  made->stages = compute::StagesOf(plan);
   made->ops = simplified.nodes.size();
   if (made->scratch_bytes() > limits.bytes) {
     return Refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
@@ -103,10 +105,11 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
 
 }  // namespace
 
-void CompiledProgram::Run(absl::Span<const absl::Span<std::byte>> memory,
+void CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
                           absl::Span<std::byte> scratch, compute::Workers* workers,
                           const compute::HostProgram::StepOver& step_over) const {
-  host.Run(memory, scratch, workers, step_over);
+  const size_t begin = stage == 0 ? 0 : stages[stage - 1].end;
+  host.RunSteps(begin, stages[stage].end, memory, scratch, workers, step_over);
 }
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {

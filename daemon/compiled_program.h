@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compute/host/host_program.h"
+#include "compute/plan/transfers.h"
 #include "compute/program/cost.h"
 #include "compute/program/program.h"
 #include "daemon/post.h"
@@ -39,16 +40,19 @@ struct CompiledProgram {
   absl::flat_hash_map<std::string, size_t> by_name;  // indices of `buffers`
   std::vector<uint32_t> types;  // by buffer: bit t, ops read or write elements of DType t there
   std::vector<compute::LastUse> last_uses;  // by buffer
+  std::vector<compute::PlanTransfer> transfers;
+  std::vector<compute::Stage> stages;  // one, if there are no transfers
   compute::Cost cost;
   size_t ops = 0;
   std::string plan;  // as text
   compute::HostProgram host;
 
   uint64_t scratch_bytes() const { return host.arena_bytes(); }
-  // `memory` by buffer, of its size, and nobody else's but for what is only read. The scratch is
-  // aligned to 64. `workers` are as many as it was compiled for; without them one thread does all.
-  void Run(absl::Span<const absl::Span<std::byte>> memory, absl::Span<std::byte> scratch,
-           compute::Workers* workers = nullptr,
+  // Runs the steps of a stage; those before are over. `memory` by buffer, of its size, and nobody
+  // else's but for what is only read. The scratch is aligned to 64, and the same for all stages.
+  // `workers` are as many as it was compiled for; without them one thread does all.
+  void Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
+           absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
            const compute::HostProgram::StepOver& step_over = nullptr) const;
 };
 

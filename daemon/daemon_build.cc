@@ -244,7 +244,12 @@ void Daemon::Impl::MakeTables() {
       JobTable::Hooks{
           [this](const Ended& ended) { driver->Over(ended); },
           [this](TransferId id) { return driver->engine().Find(id).has_value(); },
-          [this](TransferId id, const absl::Status& why) { driver->EndPrepared(id, why); }});
+          [this](TransferId id, const absl::Status& why) { driver->EndPrepared(id, why); },
+          [this](absl::Span<const TransferSpec> specs) { return driver->CheckOfJobs(specs); },
+          [this](TransferId first, std::vector<TransferSpec> specs) {
+            driver->PostOfJobs(first, std::move(specs));
+          },
+          [this](TransferId id) { driver->Define(id); }});
   compute.Post([this] { compute.AddPoller(&runner); });
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());

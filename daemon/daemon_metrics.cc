@@ -59,7 +59,7 @@ void Daemon::Impl::ExportJobs(std::vector<prometheus::MetricFamily>& families) {
       GaugeFamily("ferry_jobs_inflight", "Jobs posted and not over", 0);
   inflight.metric.clear();
   std::map<std::string, uint64_t> by_state = {
-      {"waiting", 0}, {"ready", 0}, {"running", 0}, {"armed", 0}};
+      {"waiting", 0}, {"ready", 0}, {"running", 0}, {"armed", 0}, {"ending", 0}};
   for (const JobTable::Row& row : jobs->List(jobs->in_flight())) ++by_state[row.state];
   for (const auto& [state, count] : by_state)
     AddSample(inflight, {{"state", state}}, static_cast<double>(count));

@@ -2,10 +2,13 @@
 #include "daemon/job_binding.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -153,6 +156,100 @@ void JoinBatches(const Session& session, const PostBatch& batch, std::vector<Bou
   }
 }
 
+// By compute::DType.
+constexpr std::array<DataType, compute::kDTypes> kTransferTypes = {
+    DataType::kF64,      DataType::kF32,    DataType::kF16,      DataType::kBF16,
+    DataType::kF8E4M3FN, DataType::kF8E5M2, DataType::kF4E2M1FN, DataType::kF8E8M0FNU,
+    DataType::kS64,      DataType::kS32,    DataType::kS16,      DataType::kS8,
+    DataType::kU64,      DataType::kU32,    DataType::kU16,      DataType::kU8,
+    DataType::kPred,
+};
+
+// The transfers of a run, and what is wrong with the peers that it names.
+class RunTransfers {
+ public:
+  RunTransfers(const PostBatch& batch, size_t run, std::vector<Violation>& violations)
+      : batch_(batch), run_(run), job_(batch.jobs[run]), violations_(violations) {
+    for (size_t i = 0; i < job_.peers.size(); ++i) {
+      if (peers_.try_emplace(job_.peers[i].name, job_.peers[i].device).second) continue;
+      Violate(absl::StrCat("peers[", i, "]"),
+              absl::StrCat(PrintableKey(job_.peers[i].name), " is given twice"));
+    }
+  }
+
+  std::vector<TransferSpec> Make(const CompiledProgram& program, absl::Span<const Range> memory) {
+    if (batch_.prepare && !program.transfers.empty()) {
+      violations_.push_back(
+          {absl::StrCat("runs[", run_, "].fingerprint"),
+           Error(absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
+                 "the program sends or receives by itself, which a prepared job does not yet; "
+                 "have it write and read buffers that are bound to prepared transfers")});
+      return {};
+    }
+    std::vector<TransferSpec> specs;
+    for (const compute::PlanTransfer& transfer : program.transfers) {
+      const std::optional<GlobalDeviceId> device = DeviceOf(transfer);
+      if (device) specs.push_back(SpecOf(transfer, *device, memory));
+    }
+    for (const JobSpec::Peer& peer : job_.peers) {
+      if (used_.contains(peer.name)) continue;
+      Violate("peers", absl::StrCat("the program names no peer ", PrintableKey(peer.name)));
+    }
+    return specs;
+  }
+
+ private:
+  void Violate(absl::string_view field, const std::string& text,
+               Reason reason = Reason::kFieldInvalid) {
+    violations_.push_back({absl::StrCat("runs[", run_, "].", field), BadBinding(text, reason)});
+  }
+
+  std::optional<GlobalDeviceId> DeviceOf(const compute::PlanTransfer& transfer) {
+    if (transfer.device) return GlobalDeviceId(*transfer.device);
+    used_.insert(transfer.peer);
+    const auto known = peers_.find(transfer.peer);
+    if (known != peers_.end()) return known->second;
+    if (missed_.insert(transfer.peer).second) {
+      Violate("peers", absl::StrCat("the program's peer ", PrintableKey(transfer.peer),
+                                    " is not given; say which device it is"));
+    }
+    return std::nullopt;
+  }
+
+  TransferSpec SpecOf(const compute::PlanTransfer& transfer, GlobalDeviceId device,
+                      absl::Span<const Range> memory) {
+    TransferSpec spec;
+    spec.side = transfer.sends ? Side::kSend : Side::kReceive;
+    spec.key.domain = batch_.domain;
+    spec.key.source = transfer.sends ? batch_.device : device;
+    spec.key.destination = transfer.sends ? device : batch_.device;
+    spec.key.key = transfer.key + job_.key_suffix;
+    if (spec.key.key.size() > kMaxKeyBytes) {
+      Violate("key_suffix", absl::StrCat("with it the key ", PrintableKey(transfer.key), " has ",
+                                         spec.key.key.size(), " bytes, at most ", kMaxKeyBytes));
+    }
+    spec.bytes = *compute::BytesOf(transfer.type);
+    if (!transfer.at.slot) {
+      const Range& range = memory[transfer.at.index];
+      spec.layout = Layout({{range.arena, range.offset + transfer.offset, spec.bytes}});
+    }
+    spec.data_type = kTransferTypes[static_cast<size_t>(transfer.type.dtype)];
+    spec.shape.given = true;
+    spec.shape.dims.assign(transfer.type.dims.begin(), transfer.type.dims.end());
+    spec.priority = batch_.specs[run_].priority;
+    spec.deadline = batch_.specs[run_].deadline;
+    spec.defined = false;
+    return spec;
+  }
+
+  const PostBatch& batch_;
+  const size_t run_;
+  const JobSpec& job_;
+  std::vector<Violation>& violations_;
+  absl::flat_hash_map<std::string, GlobalDeviceId> peers_;
+  absl::flat_hash_set<std::string> used_, missed_;
+};
+
 // Whether the transfers that runs name were posted.
 void CheckIds(const Session& session, const PostBatch& batch, std::vector<Violation>& violations) {
   for (size_t run = 0; run < batch.jobs.size(); ++run) {
@@ -214,6 +311,9 @@ std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, P
                               BadBinding(absl::StrCat("@", buffer.name, " of ", buffer.bytes,
                                                       " bytes is not bound"))});
       }
+    }
+    if (violations.size() == before) {
+      jobs[run].transfers = RunTransfers(batch, run, violations).Make(*program, jobs[run].memory);
     }
     if (violations.size() == before) jobs[run].program = std::move(program);
   }

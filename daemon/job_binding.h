@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the program of each run of a batch, the memory of each of its buffers and the prepared
-// transfers that it is joined to, and all that is wrong with them: names, sizes, types, bytes that
-// are written and used twice, batches that cannot be joined. Home: control.
+// Finds the program of each run of a batch, the memory of each of its buffers, the transfers that
+// it makes and the prepared ones that it is joined to, and all that is wrong with them: names,
+// sizes, types, bytes that are written and used twice, batches that cannot be joined. Home:
+// control.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,9 @@ struct BoundJob {
     std::optional<size_t> step;
   };
   std::vector<Joined> joined = {};
+  // Of a posted run what its program sends and receives, in the program's order. Those that are in
+  // its own memory have no layout yet.
+  std::vector<TransferSpec> transfers = {};
 };
 
 // By run. That ranges lie in arenas of the session, it has checked.

@@ -26,20 +26,14 @@ uint64_t ShareOf(const CompiledProgram& program) {
       std::min(cost.transcendentals, UINT64_MAX / kBytesOfTranscendental) * kBytesOfTranscendental);
 }
 
-absl::Status JobRunner::RunTimed(const CompiledProgram& program,
-                                 absl::Span<const absl::Span<std::byte>> memory,
-                                 const compute::HostProgram::StepOver& step_over) {
+absl::Status JobRunner::Run(const Posted& job) {
   const absl::Time begun = MonotonicNow();
-  absl::StatusOr<absl::Span<std::byte>> scratch = scratch_.Get(program.scratch_bytes());
-  if (scratch.ok()) program.Run(memory, *scratch, &workers_, step_over);
+  absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
+  if (job.program.transfers.empty()) scratch = scratch_.Get(job.program.scratch_bytes());
+  if (scratch.ok()) job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over);
   scratch_.Shrink();
   run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
   return scratch.status();
-}
-
-absl::Status JobRunner::Run(const CompiledProgram& program,
-                            absl::Span<const absl::Span<std::byte>> memory) {
-  return RunTimed(program, memory, nullptr);
 }
 
 void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
@@ -106,7 +100,7 @@ void JobRunner::Fire(Armed& armed) {
       if (joint.step == step) joint.batch->Define(joint.sends ? n : n + 1);
     }
   };
-  if (absl::Status status = RunTimed(*job.program, job.memory, define); !status.ok()) {
+  if (absl::Status status = Run({*job.program, 0, job.memory, {}, define}); !status.ok()) {
     armed.failed = true;
     return failed_(job.id, std::move(status));
   }

@@ -65,8 +65,17 @@ class JobRunner : public Poller {
   JobRunner(size_t threads, Listen listen, Failed failed)
       : listen_(std::move(listen)), failed_(std::move(failed)), workers_(threads) {}
 
-  // Runs a posted job now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no scratch for it.
-  absl::Status Run(const CompiledProgram& program, absl::Span<const absl::Span<std::byte>> memory);
+  // A posted job, or a stage of one that waits for transfers between them. That has memory of its
+  // own, until it is over; what has one stage only is lent some.
+  struct Posted {
+    const CompiledProgram& program;
+    size_t stage = 0;
+    absl::Span<const absl::Span<std::byte>> memory = {};  // by buffer
+    absl::Span<std::byte> scratch = {};
+    compute::HostProgram::StepOver step_over = nullptr;
+  };
+  // Runs it now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no memory to lend.
+  absl::Status Run(const Posted& job);
   // All jobs of a prepared batch may be fired from now on, until Disarm. The batch, and those that
   // the jobs are joined to, stay until then.
   void Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs);
@@ -107,9 +116,6 @@ class JobRunner : public Poller {
   // A job of the batch whose next firing may begin and does not wait for its turn yet.
   Armed* FindReady(const Batch& batch) const;
   void Fire(Armed& armed);
-  absl::Status RunTimed(const CompiledProgram& program,
-                        absl::Span<const absl::Span<std::byte>> memory,
-                        const compute::HostProgram::StepOver& step_over);
 
   const Listen listen_;
   const Failed failed_;

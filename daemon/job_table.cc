@@ -19,16 +19,14 @@ absl::Status InvalidRun(const std::string& text, Reason reason = Reason::kFieldI
   return Error(absl::StatusCode::kInvalidArgument, reason, text);
 }
 
-// Of what waits for something that has failed: `what` and `how` as in "transfer 5, which was waited
-// for, failed".
-absl::Status PoisonedBy(TransferId cause, const absl::Status& status,
-                        const char* what = "transfer ", const char* how = "which was waited for") {
+}  // namespace
+
+absl::Status JobTable::PoisonedBy(TransferId cause, const absl::Status& status, const char* what,
+                                  const char* how) {
   return Error(absl::StatusCode::kAborted, Reason::kPoisoned,
                absl::StrCat(what, SequenceOf(cause), ", ", how,
                             ", failed: ", ReasonName(ReasonOf(status)), ": ", status.message()));
 }
-
-}  // namespace
 
 JobTable::JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, JobLimits limits,
                    Hooks hooks)
@@ -92,6 +90,8 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
     }
     bound = BindJobs(session, batch, programs_, reply.violations);
   }
+  std::vector<ArenaId> wires;
+  if (reply.violations.empty()) wires = TakeWires(session, batch, bound, reply);
   if (!reply.violations.empty()) {
     reply.status = RefusedBatch(reply.violations, batch.size);
     return reply;
@@ -103,7 +103,9 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
     return reply;
   }
   for (size_t i = 0; i < batch.jobs.size(); ++i) {
+    std::vector<TransferSpec> transfers = std::move(bound[i].transfers);
     Job& job = Add(session.id(), reply, i, batch, std::move(bound[i]));
+    if (!transfers.empty()) PostWire(job, session, wires[i], std::move(transfers));
     deadlines_.emplace(job.spec.deadline, job.id);
     if (!job.spec.defined) Watch(job);
     if (job.after.count > 0) {
@@ -136,108 +138,19 @@ JobTable::Job& JobTable::Add(SessionId session, const PostReply& reply, size_t i
   return job;
 }
 
-void JobTable::Prepare(Session& session, const PostReply& reply, PostBatch& batch,
-                       std::vector<BoundJob> bound) {
-  const PreparedKey key{session.id(), reply.prepared_batch};
-  PreparedRecord& record = *session.FindPrepared(reply.prepared_batch);
-  Prepared& prepared = prepared_[key];
-  prepared.batch = record.batch.get();
-  prepared.deadline = absl::InfiniteDuration();
-  std::vector<JobRunner::PreparedJob> armed;
-  for (size_t i = 0; i < batch.jobs.size(); ++i) {
-    const std::vector<BoundJob::Joined> joined = std::move(bound[i].joined);
-    Job& job = Add(session.id(), reply, i, batch, std::move(bound[i]));
-    job.state = State::kArmed;
-    prepared.jobs.push_back(job.id);
-    prepared.deadline = std::min(prepared.deadline, job.spec.deadline - job.posted);
-    for (const auto& [number, step] : joined) {
-      PreparedRecord& other = *session.FindPrepared(number);
-      const bool sends = other.side == Side::kSend;
-      job.joints.push_back({other.batch.get(), sends, step.value_or(Joint::kAtEnd)});
-      joined_[{session.id(), number}] = job.id;
-      record.fires.push_back(number);
-      other.joined = true;
-      other.batch->SetJoined(true);
-      if (!sends) other.batch->Define(1);
-    }
-    armed.push_back({job.id, job.spec.priority, job.program, MemoryOf(job), job.joints});
-  }
-  prepared.look = homes_.control.Now();
-  next_look_ = std::min(next_look_, prepared.look);
-  homes_.compute.Post([this, &words = *prepared.batch, armed = std::move(armed)]() mutable {
-    homes_.runner.Arm(words, std::move(armed));
-  });
-}
-
-void JobTable::EndPrepared(PreparedKey key, TransferId culprit, const absl::Status& why) {
-  Prepared& prepared = prepared_.find(key)->second;
-  if (std::exchange(prepared.ending, true)) return;
-  prepared.culprit = culprit;
-  prepared.why = why;
-  Session& session = *sessions_.Find(key.first);
-  for (const uint32_t number : session.FindPrepared(key.second)->fires) {
-    const PreparedRecord& joined = *session.FindPrepared(number);
-    if (joined.left == 0) continue;
-    hooks_.poison(joined.first, PoisonedBy(culprit, why, "prepared job ", "which fires it"));
-  }
-  homes_.compute.Post([this, key, &words = *prepared.batch] {
-    homes_.runner.Disarm(words);
-    homes_.control.PostOrRun([this, key] { OnDisarmed(key); });
-  });
-}
-
-void JobTable::OnDisarmed(PreparedKey key) {
-  Prepared prepared = std::move(prepared_.extract(key).mapped());
-  Session& session = *sessions_.Find(key.first);
-  for (const uint32_t number : session.FindPrepared(key.second)->fires) {
-    PreparedRecord& joined = *session.FindPrepared(number);
-    joined.joined = false;
-    joined.batch->SetJoined(false);
-    joined_.erase({key.first, number});
-  }
-  for (const TransferId id : prepared.jobs) {
-    absl::Status status = prepared.why;
-    if (id != prepared.culprit) {
-      status = Error(prepared.why.code(), ReasonOf(prepared.why),
-                     absl::StrCat("its prepared batch has ended with job ",
-                                  SequenceOf(prepared.culprit), ": ", prepared.why.message()));
-    }
-    End(*jobs_.find(id)->second, std::move(status));
-  }
-}
-
-void JobTable::LookAtFiring(PreparedKey key, Prepared& prepared, absl::Time now) {
-  // A shorter deadline is seen no sooner.
-  constexpr absl::Duration kLook = absl::Milliseconds(20);
-  if (prepared.ending || now < prepared.look) return;
-  const PreparedBatch& batch = *prepared.batch;
-  const uint64_t n = batch.firings() + 1;
-  const auto late = std::find_if(prepared.jobs.begin(), prepared.jobs.end(), [&](TransferId id) {
-    return MayBegin(batch, jobs_.find(id)->second->joints, n);
-  });
-  prepared.look = now + std::max(prepared.deadline, kLook);
-  if (batch.begun() >= n || late == prepared.jobs.end()) {
-    prepared.seen = 0;
-  } else if (prepared.seen != n) {
-    prepared.seen = n;
-    prepared.since = now;
-  } else if (now - prepared.since >= prepared.deadline) {
-    EndPrepared(
-        key, *late,
-        Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
-              absl::StrCat("firing ", n, " of prepared job ", SequenceOf(*late),
-                           " was not begun within ", absl::FormatDuration(prepared.deadline),
-                           "; it waited for its turn")));
-  }
-}
-
 bool JobTable::Join() {
   const bool any = !joining_.empty();
   while (!joining_.empty()) {
     const TransferId id = joining_.back();
     joining_.pop_back();
     const auto found = jobs_.find(id);
-    if (found != jobs_.end()) Advance(*found->second);
+    if (found == jobs_.end()) continue;
+    Job& job = *found->second;
+    if (job.state == State::kWaiting && job.after.count > 0) {
+      Advance(job);
+    } else {
+      GoOn(job);
+    }
   }
   if (any) Pump();
   return any;
@@ -254,12 +167,12 @@ void JobTable::Advance(Job& job) {
       return;
     }
     if (std::optional<absl::Status> failure = session.FindFailure(job.after.first)) {
-      return End(job, PoisonedBy(id, *failure));
+      return EndWith(job, PoisonedBy(id, *failure));
     }
     if (job.after.first <= session.forgotten_failures()) {
-      return End(job, Error(absl::StatusCode::kAborted, Reason::kPoisoned,
-                            absl::StrCat("transfer ", job.after.first,
-                                         " is over, but how it ended is not known any more")));
+      return EndWith(job, Error(absl::StatusCode::kAborted, Reason::kPoisoned,
+                                absl::StrCat("transfer ", job.after.first,
+                                             " is over, but how it ended is not known any more")));
     }
   }
   ReadyIfSo(job);
@@ -276,6 +189,7 @@ void JobTable::OnOver(const Ended& ended) {
           PoisonedBy(ended.transfer, ended.status, "prepared transfer ", "to which it is joined"));
     }
   }
+  if (wires_.contains(ended.transfer)) return OnWireOver(ended);
   const auto found = awaited_.find(ended.transfer);
   if (found == awaited_.end()) return;
   joining_.insert(joining_.end(), found->second.begin(), found->second.end());
@@ -302,7 +216,7 @@ void JobTable::OnDefined(TransferId id) {
 }
 
 void JobTable::ReadyIfSo(Job& job) {
-  if (!job.spec.defined || job.after.count > 0) return;
+  if (!job.spec.defined || job.after.count > 0 || !MayGoOn(job)) return;
   job.state = State::kReady;
   ready_.Add(job);
 }
@@ -330,19 +244,33 @@ void JobTable::Launch(Job& job) {
   deadlines_.erase({job.spec.deadline, job.id});
   ++running_;
   FlightRecorder::Get().Record("job.run", job.id, job.spec.bytes, job.program->scratch_bytes());
-  homes_.compute.Post([this, id = job.id, program = job.program, memory = MemoryOf(job)] {
-    absl::Status status = homes_.runner.Run(*program, memory);
+  size_t stage = 0;
+  absl::Span<std::byte> scratch;
+  if (job.wire) {
+    stage = job.wire->stage++;
+    scratch = {sessions_.FindArena(job.wire->memory)->mapping->data(),
+               job.program->scratch_bytes()};
+  }
+  homes_.compute.Post([this, id = job.id, program = job.program, memory = MemoryOf(job), stage,
+                       scratch, step_over = DefineByStep(job)] {
+    absl::Status status = homes_.runner.Run({*program, stage, memory, scratch, step_over});
     homes_.control.PostOrRun([this, id, status = std::move(status)] { OnRan(id, status); });
   });
 }
 
 void JobTable::OnRan(TransferId id, absl::Status status) {
   --running_;
-  End(*jobs_.find(id)->second, std::move(status));
+  Job& job = *jobs_.find(id)->second;
+  if (!job.wire) {
+    End(job, std::move(status));
+  } else {
+    job.state = job.wire->outcome ? State::kEnding : State::kWaiting;
+    GoOn(job);
+  }
   Pump();
 }
 
-void JobTable::End(Job& job, absl::Status status) {
+void JobTable::Leave(Job& job) {
   if (job.state == State::kWaiting && !job.spec.defined) {
     Lane* const lane = job.device->lane.get();
     lane->Post([lane, id = job.id] { lane->Unwatch(id); });
@@ -353,8 +281,13 @@ void JobTable::End(Job& job, absl::Status status) {
       awaited_.erase(found);
     }
   }
+  job.awaited.reset();
   if (job.state == State::kReady) ready_.Remove(job);
   if (job.state != State::kRunning) deadlines_.erase({job.spec.deadline, job.id});
+}
+
+void JobTable::End(Job& job, absl::Status status) {
+  Leave(job);
   ++(status.ok() ? counts_.ok : counts_.failed);
   FlightRecorder::Get().Record("job.over", job.id, static_cast<uint64_t>(status.code()), 0,
                                status.message());
@@ -390,14 +323,17 @@ bool JobTable::Cancel(TransferId id, const absl::Status& why) {
   Job& job = *found->second;
   if (job.state == State::kArmed) {
     EndPrepared({SessionOf(id), job.spec.over_timeline}, id, why);
-  } else if (job.state != State::kRunning) {
-    End(job, why);
+  } else if (job.state != State::kRunning || job.wire) {
+    EndWith(job, why);
   }
   return true;
 }
 
 void JobTable::CancelAll(const absl::Status& why) {
-  while (!deadlines_.empty()) End(*jobs_.find(deadlines_.begin()->second)->second, why);
+  while (!deadlines_.empty()) EndWith(*jobs_.find(deadlines_.begin()->second)->second, why);
+  for (const auto& [transfer, job] : absl::flat_hash_map(wires_)) {
+    EndWith(*jobs_.find(job)->second, why);
+  }
   for (auto& [key, prepared] : prepared_) EndPrepared(key, prepared.jobs.front(), why);
 }
 
@@ -408,7 +344,12 @@ void JobTable::EndSession(SessionId session) {
   }
   const absl::Status why =
       Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client's session ended");
-  for (const TransferId id : waiting) End(*jobs_.find(id)->second, why);
+  for (const auto& [transfer, job] : wires_) {
+    if (SessionOf(job) == session) waiting.push_back(job);
+  }
+  for (const TransferId id : waiting) {
+    if (const auto found = jobs_.find(id); found != jobs_.end()) EndWith(*found->second, why);
+  }
   for (auto& [key, prepared] : prepared_) {
     if (key.first == session) EndPrepared(key, prepared.jobs.front(), why);
   }
@@ -424,7 +365,7 @@ absl::Status JobTable::TooLate(const Job& job) const {
 absl::Time JobTable::OnTime(absl::Time now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
-    End(job, TooLate(job));
+    EndWith(job, TooLate(job));
   }
   if (now >= next_look_) {
     next_look_ = absl::InfiniteFuture();
@@ -439,7 +380,11 @@ absl::Time JobTable::OnTime(absl::Time now) {
 JobTable::Row JobTable::RowOf(const Job& job) const {
   Row row{job.id,     job.device->id, job.program->fingerprint,     "running",
           job.posted, job.spec.bytes, job.program->scratch_bytes(), ""};
-  if (job.state == State::kWaiting) {
+  if (job.wire && job.state != State::kReady && job.state != State::kRunning) {
+    row.state = job.state == State::kEnding ? "ending" : "waiting";
+    row.waits_for = WaitsFor(job);
+  }
+  if (job.state == State::kWaiting && row.waits_for.empty()) {
     row.state = "waiting";
     row.waits_for = absl::StrCat("its data: 'defined' counter ", job.spec.defined_timeline,
                                  " has not reached ", job.spec.defined_value);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs: runs of programs over memory of sessions. Compiles programs and keeps them; takes batches
 // of runs, holds each until its memory is defined, the transfers before it are over and it is its
-// turn (sessions share equally, by what their jobs cost), and has it run. What a job has made it
+// turn (sessions share equally, by what their jobs cost), and has it run. What a program sends and
+// receives itself are transfers of its session, posted with the job; it stops where it has to wait
+// for one. What a job has made it
 // says is defined; transfers that wait for what a failed one would have made are poisoned: so jobs
 // and transfers are joined by words and ids, and neither knows the other. A job that does not get
 // its turn by its deadline ends; one that runs is not stopped. Prepared jobs are with the JobRunner
@@ -50,6 +52,11 @@ class JobTable {
     std::function<bool(TransferId)> in_flight;
     // What a transfer waits for will never be there.
     std::function<void(TransferId, const absl::Status& why)> poison;
+    // Of transfers that are parts of jobs: what is wrong with them, posting them, and saying of one
+    // that its turn has come.
+    std::function<std::vector<TransferEngine::EntryError>(absl::Span<const TransferSpec>)> check;
+    std::function<void(TransferId first, std::vector<TransferSpec>)> post;
+    std::function<void(TransferId)> define;
   };
   // Programs that wait to be compiled.
   static constexpr size_t kMostCompiling = 64;
@@ -110,7 +117,19 @@ class JobTable {
   absl::Duration run_time() const { return homes_.runner.run_time(); }
 
  private:
-  enum class State { kWaiting, kReady, kRunning, kArmed };
+  enum class State { kWaiting, kReady, kRunning, kArmed, kEnding };
+  // What a job has whose program sends or receives: transfers of the session that no client knows,
+  // posted with it and begun when the plan comes to them, and memory in which they are.
+  struct Wire {
+    ArenaId memory;
+    bool mapped = false;
+    TransferId first;        // of the transfers, in the program's order
+    std::vector<bool> over;  // by transfer
+    size_t left = 0;
+    size_t stage = 0;  // of the program's: that is to run next
+    // How the job ends, once no transfer has its memory any more.
+    std::optional<absl::Status> outcome;
+  };
   struct Job : FairQueue::Item {
     using FairQueue::Item::Item;
     TransferId id;
@@ -126,6 +145,7 @@ class JobTable {
     std::optional<TransferId> awaited;  // the first of them
     State state = State::kWaiting;
     std::vector<Joint> joints;  // of a prepared one
+    std::optional<Wire> wire;
   };
   // A prepared batch of jobs, from its posting until its last job is over.
   struct Prepared {
@@ -145,6 +165,11 @@ class JobTable {
   // Jobs that the compute thread has at a time: the next one need not come from control.
   static constexpr size_t kAtOnce = 2;
 
+  // Of what waits for something that has failed: `what` and `how` as in "transfer 5, which was
+  // waited for, failed".
+  static absl::Status PoisonedBy(TransferId cause, const absl::Status& status,
+                                 const char* what = "transfer ",
+                                 const char* how = "which was waited for");
   absl::Status CheckDevice(GlobalDeviceId device) const;
   Job& Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
            BoundJob bound);
@@ -152,6 +177,23 @@ class JobTable {
   std::vector<absl::Span<std::byte>> MemoryOf(const Job& job);
   void Prepare(Session& session, const PostReply& reply, PostBatch& batch,
                std::vector<BoundJob> bound);
+  // --- job_transfers.cc
+  // Checks what the runs send and receive, and takes memory for it; `reply` lists what is wrong,
+  // and then nothing is taken.
+  std::vector<ArenaId> TakeWires(Session& session, PostBatch& batch,
+                                 const std::vector<BoundJob>& bound, PostReply& reply);
+  void PostWire(Job& job, Session& session, ArenaId memory, std::vector<TransferSpec> specs);
+  void OnMapped(TransferId job, ArenaId memory, const absl::Status& status);
+  void OnWireOver(const Ended& ended);
+  // The transfers that the next stage awaits are over, and there is memory.
+  bool MayGoOn(const Job& job) const;
+  // A stage is over, or transfers are.
+  void GoOn(Job& job);
+  // Ends the job: at once, or with the transfers that are parts of it.
+  void EndWith(Job& job, absl::Status status);
+  std::string WaitsFor(const Job& job) const;
+  compute::HostProgram::StepOver DefineByStep(const Job& job);
+
   // Begins to end all jobs of a batch, and what they are joined to.
   void EndPrepared(PreparedKey key, TransferId culprit, const absl::Status& why);
   void OnDisarmed(PreparedKey key);
@@ -164,6 +206,8 @@ class JobTable {
   void Pump();
   void Launch(Job& job);
   void OnRan(TransferId id, absl::Status status);
+  // It waits for nothing any more.
+  void Leave(Job& job);
   void End(Job& job, absl::Status status);
   absl::Status TooLate(const Job& job) const;
   Row RowOf(const Job& job) const;
@@ -182,6 +226,7 @@ class JobTable {
   // Of each transfer, the jobs that wait for it. A job waits for one at a time.
   absl::flat_hash_map<TransferId, absl::flat_hash_set<TransferId>> awaited_;
   std::vector<TransferId> joining_;  // jobs that may wait for something else from now on
+  absl::flat_hash_map<TransferId, TransferId> wires_;  // transfers that are parts of jobs, to these
   FairQueue ready_;
   absl::flat_hash_map<PreparedKey, Prepared> prepared_;
   absl::flat_hash_map<PreparedKey, TransferId> joined_;  // batches of transfers, to the job

@@ -126,7 +126,7 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
   Arena* arena = link.granted.contains(id) ? sessions_.FindArena(id) : nullptr;
   PeerSocketResponse response;
   response.sequence = request.sequence;
-  if (arena == nullptr) {
+  if (arena == nullptr || arena->mapping == nullptr) {  // a job's, that is not there yet
     response.error = Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound,
                            absl::StrCat(id.ToString(), " was not offered to ", link.config.node));
     hooks_.send_response(connection, response, {});

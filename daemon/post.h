@@ -33,10 +33,17 @@ struct JobSpec {
     uint64_t first = 0;
     uint32_t count = 0;
   };
+  struct Peer {
+    std::string name;
+    GlobalDeviceId device;
+  };
   std::string fingerprint;
   std::vector<Binding> bindings;  // by range
-  Transfers after;                // that are over before it begins, and went well
-  Transfers feeds;                // that are poisoned if it fails
+  // Of a program that sends or receives: whom it names, and what its keys end with this time.
+  std::vector<Peer> peers;
+  std::string key_suffix;
+  Transfers after;  // that are over before it begins, and went well
+  Transfers feeds;  // that are poisoned if it fails
   // The 'defined' counter and value that say that it went well; 0: none.
   uint32_t defines_timeline = 0;
   uint64_t defines_value = 0;

@@ -100,7 +100,7 @@ Arena& Session::AddArena(std::unique_ptr<Arena> arena) {
 
 absl::StatusOr<Arena*> Session::FindArena(ArenaId id) {
   auto it = arenas_.find(id);
-  if (it != arenas_.end()) return it->second.get();
+  if (it != arenas_.end() && !it->second->of_job) return it->second.get();
   if (released_arenas_.contains(id)) {
     return Error(absl::StatusCode::kNotFound, Reason::kIdStale,
                  absl::StrCat(id.ToString(), " was released"));
@@ -129,10 +129,20 @@ absl::StatusOr<std::unique_ptr<Arena>> Session::TakeArena(ArenaId id) {
   return taken;
 }
 
+std::unique_ptr<Arena> Session::TakeJobArena(ArenaId id) {
+  const auto it = arenas_.find(id);
+  std::unique_ptr<Arena> taken = std::move(it->second);
+  FERRY_CHECK(taken->of_job && taken->transfers == 0);
+  arenas_.erase(it);
+  UnreserveArena(taken->bytes);
+  return taken;
+}
+
 std::vector<std::unique_ptr<Arena>> Session::TakeAllArenas() {
   std::vector<std::unique_ptr<Arena>> all;
   for (auto& [id, arena] : arenas_) all.push_back(std::move(arena));
   arenas_.clear();
+  spare_.clear();
   use_.arenas = 0;
   use_.bytes = 0;
   return all;
@@ -167,30 +177,33 @@ void Session::RememberRequest(const PostBatch& batch, const PostReply& reply) {
   request_order_.push_back(batch.request_id);
 }
 
+std::optional<absl::Status> Session::CheckPlaces(size_t count, absl::Time now) {
+  const SessionUse& quota = limits_.quota;
+  const uint64_t wanted = use_.transfers_in_flight + count;
+  if (wanted > quota.transfers_in_flight) {
+    const bool ever = count <= quota.transfers_in_flight;
+    absl::Status full = Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                              absl::StrCat("post ", count, " transfers: ", id_.ToString(), " has ",
+                                           use_.transfers_in_flight, " of ",
+                                           quota.transfers_in_flight, " transfers in flight; ",
+                                           ever ? "wait for some to end" : "post fewer at once"));
+    if (!ever) return full;
+    return WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
+  }
+  if (next_sequence_ + count > (uint64_t{1} << kTransferSequenceBits)) {
+    return Error(
+        absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
+        absl::StrCat(id_.ToString(), " has given out all its transfer ids; open another one"));
+  }
+  return std::nullopt;
+}
+
 std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time now) {
   std::vector<Violation> violations;
   if (batch.domain.empty()) batch.domain = absl::StrCat("uid:", credentials_.uid);
   const char* const list = batch.runs_programs ? "runs" : "buffers";
-  const SessionUse& quota = limits_.quota;
-  const uint64_t wanted = use_.transfers_in_flight + batch.specs.size();
-  if (wanted > quota.transfers_in_flight) {
-    const bool ever = batch.specs.size() <= quota.transfers_in_flight;
-    absl::Status full =
-        Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-              absl::StrCat("post ", batch.specs.size(), " transfers: ", id_.ToString(), " has ",
-                           use_.transfers_in_flight, " of ", quota.transfers_in_flight,
-                           " transfers in flight; ",
-                           ever ? "wait for some to end" : "post fewer at once"));
-    if (ever) {
-      full = WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
-    }
-    violations.push_back({list, std::move(full)});
-  }
-  if (next_sequence_ + batch.specs.size() > (uint64_t{1} << kTransferSequenceBits)) {
-    violations.push_back(
-        {list, Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
-                     absl::StrCat(id_.ToString(),
-                                  " has given out all its transfer ids; open another one"))});
+  if (std::optional<absl::Status> full = CheckPlaces(batch.specs.size(), now)) {
+    violations.push_back({list, *std::move(full)});
   }
   if (batch.prepare && prepared_.size() == FERRY_PREPARED_BATCHES) {
     violations.push_back(
@@ -275,6 +288,16 @@ PostReply Session::Admit(PostBatch& batch) {
   return reply;
 }
 
+TransferId Session::AdmitOfJobs(const std::vector<TransferSpec>& specs) {
+  const TransferId first = MakeTransferId(id_, next_sequence_);
+  next_sequence_ += specs.size();
+  use_.transfers_in_flight += specs.size();
+  for (const TransferSpec& spec : specs) {
+    ForEachArena(spec.layout, [&](ArenaId arena) { ++arenas_.find(arena)->second->transfers; });
+  }
+  return first;
+}
+
 uint32_t Session::Prepare(const PostBatch& batch) {
   uint32_t number = 0;  // the lowest free one, so that few pages are touched
   for (const auto& [taken, record] : prepared_) {
@@ -350,10 +373,9 @@ void Session::OnEnded(const Ended& ended) {
   const bool ok = ended.status.ok();
   ForEachArena(ended.layout, [&](ArenaId arena) { --arenas_.find(arena)->second->transfers; });
   --use_.transfers_in_flight;
-  if (ok) {
-    ++transfers_ok_;
-  } else {
-    ++transfers_failed_;
+  ++(ok ? transfers_ok_ : transfers_failed_);
+  if (!ended.prepared && ended.over_value == 0) return;  // a job's: that says how it ended
+  if (!ok) {
     if (failure_order_.size() == limits_.failures_kept) {
       forgotten_failures_ = std::max(forgotten_failures_, failure_order_.front());
       failures_.erase(failure_order_.front());

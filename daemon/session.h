@@ -34,7 +34,9 @@ struct Arena {
   uint64_t bytes = 0;
   bool imported = false;
   MemoryKind kind = MemoryKind::kMemfd;  // as it was asked for
-  uint64_t transfers = 0;                // that use it now: it is not unmapped before this is 0
+  // Of a job's own: no client names it. Without a mapping until that is there.
+  bool of_job = false;
+  uint64_t transfers = 0;  // that use it now: it is not unmapped before this is 0
   std::unique_ptr<DeviceMemory> mapping;
   // Of a host device: whether a GPU has it registered, or was asked to.
   enum class Pinned { kNo, kUnderWay, kTried } pinned = Pinned::kNo;
@@ -102,6 +104,10 @@ class Session {
   absl::StatusOr<Arena*> FindArena(ArenaId id);
   // FAILED_PRECONDITION while transfers use it.
   absl::StatusOr<std::unique_ptr<Arena>> TakeArena(ArenaId id);
+  // Of a job that is over; nobody ever asks for it by its id.
+  std::unique_ptr<Arena> TakeJobArena(ArenaId id);
+  // Memory of jobs that are over, for those to come; the one that was given back last is the last.
+  std::vector<ArenaId>& spare() { return spare_; }
   std::vector<std::unique_ptr<Arena>> TakeAllArenas();
   std::vector<const Arena*> ListArenas() const;
 
@@ -114,6 +120,11 @@ class Session {
   std::vector<Violation> CheckAndComplete(PostBatch& batch, absl::Time now);
   // Takes ids and over values for a checked batch and pins its arenas.
   PostReply Admit(PostBatch& batch);
+  // Whether `count` more transfers may be in flight.
+  std::optional<absl::Status> CheckPlaces(size_t count, absl::Time now);
+  // As Admit, for transfers that are parts of jobs: the client hears of the jobs only. Their first
+  // id.
+  TransferId AdmitOfJobs(const std::vector<TransferSpec>& specs);
 
   // --- Prepared batches, by number.
   // Null if there is none.
@@ -167,6 +178,7 @@ class Session {
 
   SessionUse use_;
   absl::flat_hash_map<ArenaId, std::unique_ptr<Arena>> arenas_;
+  std::vector<ArenaId> spare_;
   absl::flat_hash_set<ArenaId> released_arenas_;
   std::deque<ArenaId> release_order_;
 

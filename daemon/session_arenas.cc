@@ -39,7 +39,7 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
   if (absl::Status refused = CheckRegister(session, *device, request, fds.size()); !refused.ok()) {
     return Refuse(connection, sequence, std::move(refused));
   }
-  if (absl::Status reserved = session.ReserveArena(bytes); !reserved.ok()) {
+  if (absl::Status reserved = Reserve(session, bytes); !reserved.ok()) {
     return Refuse(connection, sequence, WithHolders(reserved, LargestHolders()));
   }
   device->coming_bytes += bytes;
@@ -147,6 +147,62 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
   if (!arena.ok()) return Refuse(connection, sequence, arena.status());
   LetGo(*std::move(arena));
   Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
+}
+
+absl::Status SessionTable::Reserve(Session& session, uint64_t bytes) {
+  absl::Status reserved = session.ReserveArena(bytes);
+  while (!reserved.ok() && !session.spare().empty()) {
+    const ArenaId oldest = session.spare().front();
+    session.spare().erase(session.spare().begin());
+    LetGo(session.TakeJobArena(oldest));
+    reserved = session.ReserveArena(bytes);
+  }
+  return reserved;
+}
+
+absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(
+    Session& session, LocalDevice& device, uint64_t bytes,
+    std::function<void(ArenaId, absl::Status)> mapped) {
+  // The last one first: it may be in a cache. One that is much larger stays for a larger job.
+  std::vector<ArenaId>& spare = session.spare();
+  for (size_t i = spare.size(); i > 0; --i) {
+    const ArenaId id = spare[i - 1];
+    const Arena& arena = *FindArena(id);
+    if (arena.device != device.id || arena.bytes < bytes || arena.bytes / 2 > bytes) continue;
+    spare.erase(spare.begin() + static_cast<ptrdiff_t>(i - 1));
+    return id;
+  }
+  if (absl::Status reserved = Reserve(session, bytes); !reserved.ok()) {
+    return WithHolders(reserved, LargestHolders());
+  }
+  auto made = std::make_unique<Arena>();
+  made->id = ArenaId(next_arena_++);
+  made->session = session.id();
+  made->device = device.id;
+  made->bytes = bytes;
+  made->of_job = true;
+  const ArenaId id = made->id;
+  arenas_[id] = &session.AddArena(std::move(made));
+  ++device.arenas;
+  device.arena_bytes += bytes;
+  FlightRecorder::Get().Record("arena.job", id.value(), session.id().value(), bytes);
+  device.memory->Post([this, id, bytes, mapped = std::move(mapped)]() mutable {
+    auto mapping = HostMapping::Create(bytes);
+    control_.Post([this, id, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
+      Arena* const arena = FindArena(id);
+      if (arena == nullptr) return;  // the post was refused, and its session has gone
+      if (mapping.ok()) arena->mapping = *std::move(mapping);
+      mapped(id, mapping.status());
+    });
+  });
+  return id;
+}
+
+void SessionTable::ReturnJobMemory(ArenaId id) {
+  Arena& arena = *FindArena(id);
+  Session& session = *Find(arena.session);
+  if (arena.mapping != nullptr && !session.closing) return session.spare().push_back(id);
+  LetGo(session.TakeJobArena(id));
 }
 
 void SessionTable::LetGo(std::unique_ptr<Arena> arena) {

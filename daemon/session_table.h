@@ -74,6 +74,14 @@ class SessionTable {
 
   Session* Find(SessionId id);
   Arena* FindArena(ArenaId id);  // of any session; for launches
+
+  // Memory of `bytes` (not 0) of a host device for a job of the session, against its quota: one
+  // that another job has left, or a new arena that no client names. That has no mapping until
+  // `mapped` is called, with OK.
+  absl::StatusOr<ArenaId> TakeJobMemory(Session& session, LocalDevice& device, uint64_t bytes,
+                                        std::function<void(ArenaId, absl::Status)> mapped);
+  // It is mapped, or could not be, and no transfer uses it any more.
+  void ReturnJobMemory(ArenaId id);
   // Transfers of a session have ended: what waited for that is answered, and if nothing is in
   // flight any more and its client is gone, it goes.
   void OnIdle(Session& session);
@@ -135,6 +143,8 @@ class SessionTable {
     return before_hello_.contains(connection) || by_connection_.contains(connection);
   }
   void LetGo(std::unique_ptr<Arena> arena);
+  // As Session::ReserveArena; memory that jobs have left makes room.
+  absl::Status Reserve(Session& session, uint64_t bytes);
   void Destroy(Session& session);
 
   Executor& control_;

@@ -71,6 +71,24 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   return reply;
 }
 
+std::vector<TransferEngine::EntryError> TransferDriver::CheckOfJobs(
+    absl::Span<const TransferSpec> specs) const {
+  std::vector<TransferEngine::EntryError> errors;
+  for (const Side side : {Side::kSend, Side::kReceive}) {
+    std::vector<TransferSpec> of_side;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].side != side) continue;
+      of_side.push_back(specs[i]);
+      places.push_back(i);
+    }
+    for (TransferEngine::EntryError& error : engine_.Check(of_side)) {
+      errors.push_back({places[error.index], std::move(error.status)});
+    }
+  }
+  return errors;
+}
+
 absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
   if (devices_.Find(device) != nullptr) return absl::OkStatus();
   const auto owner = map_.owner.find(device);

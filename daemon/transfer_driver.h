@@ -53,6 +53,13 @@ class TransferDriver {
 
   // --- From gRPC and attach.sock.
   PostReply Post(Session& session, PostBatch batch);
+  // Of transfers that are parts of jobs, whose session has admitted them: as the engine's, but that
+  // sends are among receives. They wait until Define says that it is their turn.
+  std::vector<TransferEngine::EntryError> CheckOfJobs(absl::Span<const TransferSpec> specs) const;
+  void PostOfJobs(TransferId first, std::vector<TransferSpec> specs) {
+    engine_.Post(control_.Now(), SessionOf(first), SequenceOf(first), std::move(specs));
+  }
+  void Define(TransferId transfer) { engine_.OnDefined(control_.Now(), transfer); }
   struct CancelCounts {
     uint32_t requested = 0;
     uint32_t over = 0;

@@ -136,8 +136,8 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
 
 void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   const TransferSpec& spec = half.spec;
-  if (!spec.defined) {
-    half.watched = true;
+  half.watched = !spec.defined;
+  if (half.watched && spec.defined_value > 0) {
     out.watches.push_back({half.id,
                            spec.side == Side::kSend ? spec.key.source : spec.key.destination,
                            spec.defined_timeline, spec.defined_value});

@@ -246,7 +246,8 @@ class TransferEngine {
   // Posts a checked batch; transfer i gets id MakeTransferId(session, first_sequence + i).
   void Post(absl::Time now, SessionId session, uint64_t first_sequence,
             std::vector<TransferSpec> batch);
-  // The data of a posted transfer is defined (answer to a Watch). Unknown ids are ignored.
+  // The data of a posted transfer is defined (answer to a Watch, or of one that has no value to be
+  // watched). Unknown ids are ignored.
   void OnDefined(absl::Time now, TransferId transfer);
   // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not
   // launched, or prepared. False if it is over already or never was.

@@ -71,6 +71,7 @@ std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   }
   if (half.handed)
     return absl::StrCat("its turn in a group of ", Describe(CliqueOf(half.spec.key)));
+  if (!half.spec.defined && half.spec.defined_value == 0) return "the job that it is a part of";
   if (!half.spec.defined) {
     return absl::StrCat("its data (defined timeline ", half.spec.defined_timeline,
                         " >= ", half.spec.defined_value, ")");

@@ -104,15 +104,17 @@ struct TransferSpec {
   Route route = Route::kUnspecified;  // insisted on
   int32_t priority = 0;               // of a pair the receive's counts, unless it is 0
   absl::Time deadline = absl::InfiniteFuture();
-  // 'defined' counter and value; `defined` says that it is reached already.
+  // 'defined' counter and value; `defined` says that it is reached already. Value 0: whoever posted
+  // it will say so (TransferEngine::OnDefined).
   bool defined = true;
   uint32_t defined_timeline = 0;
   uint64_t defined_value = 0;
   // Stays after it is matched, and is fired again and again until it is ended. Its batch is one:
   // when one of its transfers ends, the others do.
   bool prepared = false;
-  // The 'over' counter and the value that means over (prepared: the number of the session's
-  // prepared batch): carried for the session, not used by the core.
+  // The 'over' counter and the value that means over; 0: a job's, of which no counter says anything
+  // (prepared: the number of the session's prepared batch). Carried for the session, not used by
+  // the core.
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
 };

@@ -11,13 +11,6 @@
 namespace ferry::compute {
 
 absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t threads) {
-  for (size_t i = 0; i < program.nodes.size(); ++i) {
-    const Op op = program.nodes[i].op;
-    if (op != Op::kSend && op != Op::kRecv) continue;
-    return Error(absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
-                 absl::StrCat("make a program ready for the CPU: op ", i, " ", InfoOf(op).name,
-                              ": a transfer is not run as a part of a program"));
-  }
   HostProgram made;
   made.threads_ = threads;
   ASSIGN_OR_RETURN(made.plan_, MakePlan(program));
@@ -25,15 +18,15 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t thr
   return made;
 }
 
-void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-                      Workers* workers, const StepOver& step_over) const {
+void HostProgram::RunSteps(size_t begin, size_t end,
+                           absl::Span<const absl::Span<std::byte>> buffers,
+                           absl::Span<std::byte> arena, Workers* workers,
+                           const StepOver& step_over) const {
   const RunMemory memory{buffers, arena.data(), constants_.data()};
-  if (!step_over) return RunAll(works_, memory, workers);
-  size_t begin = 0;
-  for (size_t step = 0; step < ends_.size(); ++step) {
-    RunAll(absl::MakeConstSpan(works_).subspan(begin, ends_[step] - begin), memory, workers);
-    begin = ends_[step];
-    step_over(step);
+  for (size_t step = begin; step < end; ++step) {
+    const size_t first = step == 0 ? 0 : ends_[step - 1];
+    RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers);
+    if (step_over) step_over(step);
   }
 }
 

@@ -25,8 +25,7 @@ namespace ferry::compute {
 
 class HostProgram {
  public:
-  // `program` is one that Verify accepts, better simplified. UNIMPLEMENTED names an op that is not
-  // run here: `send` and `recv`, which are transfers. RESOURCE_EXHAUSTED: see MakePlan.
+  // `program` is one that Verify accepts, better simplified. RESOURCE_EXHAUSTED: see MakePlan.
   // A run may use up to `threads` threads, and has memory for so many.
   static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1);
 
@@ -42,7 +41,16 @@ class HostProgram {
   // arena_bytes() and is aligned to 64. Without `workers` all is done by the caller; with them by
   // him too.
   void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-           Workers* workers = nullptr, const StepOver& step_over = nullptr) const;
+           Workers* workers = nullptr, const StepOver& step_over = nullptr) const {
+    RunSteps(0, ends_.size(), buffers, arena, workers, step_over);
+  }
+  // The same of some steps of the plan, from `begin` to before `end`, such as those of a stage
+  // (compute/plan/transfers.h); those before them are over, in the same memory. A transfer is
+  // nothing to do here: `step_over` hears when its turn has come.
+  void RunSteps(size_t begin, size_t end, absl::Span<const absl::Span<std::byte>> buffers,
+                absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over) const;
+  // Of a slot of the plan, in the arena.
+  uint64_t OffsetOf(const Binding& slot) const { return plan_.slots[slot.index].offset; }
 
  private:
   friend class StepBuilder;

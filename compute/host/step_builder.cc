@@ -218,7 +218,7 @@ void StepBuilder::AddStep(const Step& step, std::vector<Work>& works) {
     work.in = {PlaceOf(step.bindings[node.buffers[1]])};
     work.in[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kSourceOffset));
     works.push_back(std::move(work));
-  } else {
+  } else if (step.kind != StepKind::kSend && step.kind != StepKind::kRecv) {
     AddKernel(step, works);
   }
 }

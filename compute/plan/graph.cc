@@ -25,6 +25,16 @@ std::vector<ItemId> Graph::NeedsOf(ItemId item) const {
   return needs;
 }
 
+std::vector<bool> Graph::AwaitedByTransfers() const {
+  std::vector<bool> awaited(items.size());
+  for (auto i = static_cast<ItemId>(items.size()); i-- > 0;) {
+    const Op op = items[i].node.op;
+    if (!awaited[i] && op != Op::kSend && op != Op::kRecv) continue;
+    for (const ItemId need : NeedsOf(i)) awaited[need] = true;
+  }
+  return awaited;
+}
+
 uint32_t Graph::AddSlot(TensorType type, std::string label, BlockId block, bool shared) {
   slots.push_back({std::move(type), std::move(label)});
   slot_blocks.push_back(block);

@@ -75,6 +75,8 @@ struct Graph {
   bool IsMadeIn(ValueId value, BlockId block) const;
   // Items of its block that it has to wait for.
   std::vector<ItemId> NeedsOf(ItemId item) const;
+  // By item: does a send or a receive need it?
+  std::vector<bool> AwaitedByTransfers() const;
   uint32_t AddSlot(TensorType type, std::string label, BlockId block, bool shared);
   // What `item`, or the repeat around it, is in `block`; kNoItem: it is not below it.
   ItemId Lifted(ItemId item, BlockId block) const;

@@ -446,6 +446,7 @@ class Builder {
         if (range.writes) writes.push_back({i, range});
       }
     }
+    const std::vector<bool> awaited = graph_.AwaitedByTransfers();
     std::vector<bool> eager(graph_.types.size());
     for (ItemId i = 0; i < graph_.items.size(); ++i) {
       if (graph_.items[i].node.op != Op::kInput) continue;
@@ -459,6 +460,8 @@ class Builder {
         graph_.changing[value] = true;
         const ItemId later = graph_.Lifted(writer, graph_.items[i].block);
         if (later == kNoItem || later < i) continue;
+        if (awaited[later]) eager[value] = true;  // else transfers would wait for what readers do
+        if (awaited[later]) continue;
         for (const ItemId reader : readers_[value]) {
           if (reader < later) {
             graph_.items[later].beside.push_back(reader);

@@ -45,6 +45,7 @@ Partition::Partition(const Graph& graph, BlockId block)
       users_[Place(need)].push_back(static_cast<uint32_t>(Place(item)));
     }
   }
+  waits_.emplace(graph, block_, needs_, users_);
   JoinProducers();
   JoinSiblings();
   AbsorbFactors();
@@ -134,6 +135,7 @@ void Partition::Join(uint32_t into, uint32_t from) {
   group.opaque = group.opaque || other.opaque;
   group.ops += other.ops;
   other = Group();
+  waits_->Join(into, from, group_of_, users_);
 }
 
 bool Partition::AreOrdered(const Group& a, const Group& b) const {
@@ -276,7 +278,7 @@ void Partition::TryJoin(uint32_t a, uint32_t b) {
   const Group& one = all_[a];
   const Group& other = all_[b];
   if (one.ops + other.ops > kMaxKernelOps || (one.product != kNoItem && other.product != kNoItem) ||
-      AreOrdered(one, other) || !HaveOneLoop(one, other)) {
+      !waits_->MayJoin(a, b) || AreOrdered(one, other) || !HaveOneLoop(one, other)) {
     return;
   }
   const auto flipped = [&](const Group& group) {
@@ -367,8 +369,8 @@ void Partition::AbsorbFactors() {
         return std::all_of(users.begin(), users.end(),
                            [&](ItemId user) { return user == id || IsIn(group.items, user); });
       });
-      if (!only || AreOrdered(group, product) || !TouchApart(group, product, true) ||
-          IsBetween(from, into)) {
+      if (!only || !waits_->MayJoin(from, into) || AreOrdered(group, product) ||
+          !TouchApart(group, product, true) || IsBetween(from, into)) {
         continue;
       }
       const uint64_t elements = product.elements;
@@ -427,7 +429,8 @@ void Partition::DuplicateCheap() {
   }
 }
 
-// By their first op, but transfers as soon as they can be.
+// By their first op, but transfers as soon as they can be, and what waits for one after what does
+// not: a run stops where it has to wait.
 void Partition::Order() {
   std::vector<std::set<uint32_t>> needs(all_.size());
   std::vector<std::vector<uint32_t>> users(all_.size());
@@ -439,11 +442,11 @@ void Partition::Order() {
       }
     }
   }
-  std::set<std::pair<int, uint32_t>> ready;
+  std::set<std::pair<size_t, uint32_t>> ready;
   std::vector<size_t> waiting(all_.size());
   const auto add = [&](uint32_t group) {
     const Op op = graph_.items[all_[group].items[0]].node.op;
-    ready.insert({op == Op::kSend || op == Op::kRecv ? 0 : 1, group});
+    ready.insert({op == Op::kSend || op == Op::kRecv ? 0 : 1 + waits_->Last(group), group});
   };
   for (uint32_t group = 0; group < all_.size(); ++group) {
     waiting[group] = needs[group].size();

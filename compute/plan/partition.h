@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compute/plan/graph.h"
+#include "compute/plan/waits.h"
 
 namespace ferry::compute {
 
@@ -89,6 +90,7 @@ class Partition {
   std::vector<bool> duplicated_;
   std::vector<std::vector<uint32_t>> needs_;  // by place, as places
   std::vector<std::vector<uint32_t>> users_;
+  std::optional<Waits> waits_;  // from when those are known
   std::vector<Group> groups_;
 };
 

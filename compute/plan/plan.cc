@@ -21,6 +21,10 @@ class Lifetimes {
   void Run(std::vector<Step>& steps) {
     Pass(steps, 0);
     for (const uint32_t slot : sent_) graph_.slots[slot].last = next_ - 1;
+    for (const uint32_t slot : received_) {  // what nobody reads comes some time
+      Slot& one = graph_.slots[slot];
+      if (one.last == one.first) one.last = next_ - 1;
+    }
   }
   bool IsUsed(uint32_t slot) const { return seen_[slot]; }
 
@@ -38,6 +42,7 @@ class Lifetimes {
         if (!binding.slot) continue;
         Use(binding.index, step.number);
         if (step.kind == StepKind::kSend) sent_.push_back(binding.index);
+        if (step.kind == StepKind::kRecv) received_.push_back(binding.index);
       }
       if (step.scratch) Use(*step.scratch, step.number);
       if (step.kind == StepKind::kRepeat) {
@@ -78,6 +83,7 @@ class Lifetimes {
   uint32_t next_ = 0;
   std::vector<bool> seen_;
   std::vector<uint32_t> sent_;
+  std::vector<uint32_t> received_;
   std::vector<Open> blocks_;
 };
 

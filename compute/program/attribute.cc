@@ -56,6 +56,7 @@ constexpr AttributeInfo kTable[] = {
     {"trips", AttributeKind::kInt, 0, kMaxTrips},
     {"device", AttributeKind::kInt, 0, std::numeric_limits<int64_t>::max()},
     {"key", AttributeKind::kBytes, 0, kMaxKeyBytes},
+    {"peer", AttributeKind::kBytes, 1, kMaxPeerBytes},
 };
 static_assert(std::size(kTable) == kAttributes);
 

@@ -66,8 +66,9 @@ enum class Attribute : uint8_t {
   kTrips,
   kDevice,
   kKey,
+  kPeer,
 };
-inline constexpr size_t kAttributes = static_cast<size_t>(Attribute::kKey) + 1;
+inline constexpr size_t kAttributes = static_cast<size_t>(Attribute::kPeer) + 1;
 
 // The indices of words; those of a conversion's mode and rounding are Overflow and ScaleRounding of
 // numerics/convert.h.

@@ -15,6 +15,7 @@ inline constexpr size_t kMaxNesting = 4;  // repeats within repeats
 inline constexpr int64_t kMaxTrips = 1 << 20;
 inline constexpr int64_t kMaxInlineBytes = 1024;  // of a constant that is no splat
 inline constexpr int64_t kMaxKeyBytes = 64;
+inline constexpr int64_t kMaxPeerBytes = 64;  // of the name of the other end of a transfer
 inline constexpr size_t kMaxNameBytes = 128;  // of buffers and labels
 inline constexpr size_t kMaxTextBytes = size_t{4} << 20;
 inline constexpr size_t kMaxProblems = 64;  // that are listed

@@ -211,13 +211,20 @@ class Verifier {
       problems_.Add(index, "key", "a transfer is no part of a repeat: its key is used once");
       return;
     }
+    if (node.attributes.Has(Attribute::kDevice) == node.attributes.Has(Attribute::kPeer)) {
+      problems_.Add(
+          index, "attributes",
+          "the other end is a `device`, or a `peer` that a run gives one: either of them");
+      return;
+    }
     const std::string key(node.attributes.Bytes(Attribute::kKey));
+    const std::string peer(node.attributes.Bytes(Attribute::kPeer));
     const auto [other, fresh] =
-        keys_.try_emplace({node.op, node.attributes.Int(Attribute::kDevice), key}, index);
+        keys_.try_emplace({node.op, node.attributes.Int(Attribute::kDevice), peer, key}, index);
     if (!fresh) {
       problems_.Add(index, "key",
                     absl::StrCat("op ", other->second, " has the key '", absl::CEscape(key),
-                                 "' of the same device too"));
+                                 "' of the same ", peer.empty() ? "device" : "peer", " too"));
     }
   }
 
@@ -240,7 +247,7 @@ class Verifier {
   ProblemList problems_;
   const std::vector<int64_t> parents_;
   const std::vector<OpIndex> definitions_;
-  std::map<std::tuple<Op, int64_t, std::string>, OpIndex> keys_;
+  std::map<std::tuple<Op, int64_t, std::string, std::string>, OpIndex> keys_;
 };
 
 }  // namespace

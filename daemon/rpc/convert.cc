@@ -397,6 +397,19 @@ PostBatch Convert(const v1::RunRequest& request) {
       absl::Status defined = ConvertDefinedAt(run.defined_at(), spec);
       if (!defined.ok()) bad_entry(field("defined_at"), std::move(defined));
     }
+    if (static_cast<size_t>(run.peers_size()) > compute::kMaxBuffers) {
+      bad_entry(field("peers"), Invalid(absl::StrCat("at most ", compute::kMaxBuffers, ", not ",
+                                                     run.peers_size())));
+    } else {
+      for (const v1::ProgramPeer& peer : run.peers()) {
+        job.peers.push_back({peer.name(), GlobalDeviceId(peer.device_id())});
+      }
+    }
+    job.key_suffix = run.key_suffix();
+    if (job.key_suffix.size() > kMaxKeyBytes) {
+      bad_entry(field("key_suffix"), Invalid(absl::StrCat("at most ", kMaxKeyBytes, " bytes, not ",
+                                                          job.key_suffix.size())));
+    }
     job.after = {run.after().first(), run.after().count()};
     job.feeds = {run.feeds().first(), run.feeds().count()};
     for (const auto& [name, ids] :
@@ -414,7 +427,8 @@ PostBatch Convert(const v1::RunRequest& request) {
     for (const auto& [name, given] :
          {std::make_pair("defined_at", run.has_defined_at()),
           std::make_pair("after", run.has_after()), std::make_pair("defines", run.has_defines()),
-          std::make_pair("feeds", run.has_feeds())}) {
+          std::make_pair("feeds", run.has_feeds()), std::make_pair("peers", run.peers_size() > 0),
+          std::make_pair("key_suffix", !run.key_suffix().empty())}) {
       if (!batch.prepare || !given) continue;
       bad_entry(field(name), Invalid("a prepared job is fired by its batch's own words, and joined "
                                      "to prepared transfers by what is bound"));

@@ -32,6 +32,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                        v1::ListArenasResponse* response) override {
     return WithSession(context, [response](Session& session) {
       for (const Arena* arena : session.ListArenas()) {
+        if (arena->of_job) continue;
         v1::Arena* out = response->add_arenas();
         out->set_arena_id(arena->id.value());
         out->set_device_id(arena->device.value());

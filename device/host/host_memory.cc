@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/host/host_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -42,6 +44,21 @@ absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(UniqueFd memfd, ui
   madvise(data, bytes, MADV_DONTDUMP);
   madvise(data, bytes, MADV_DONTFORK);
   return mapping;
+}
+
+absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Create(uint64_t bytes) {
+  UniqueFd memfd(memfd_create("ferry-job", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto size = static_cast<off_t>(bytes);
+  if (!memfd.valid() || ftruncate(memfd.get(), size) != 0 ||
+      fallocate(memfd.get(), 0, 0, size) != 0 ||
+      fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                      absl::StrCat("making ", bytes, " bytes of shared memory"), errno);
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> made,
+                   Map(std::move(memfd), bytes, Access::kReadWrite));
+  made->Populate();
+  return made;
 }
 
 void HostMapping::Populate() {

@@ -26,6 +26,9 @@ class HostMapping : public DeviceMemory {
   // either way.
   static absl::StatusOr<std::unique_ptr<HostMapping>> Map(UniqueFd memfd, uint64_t bytes,
                                                           Access access);
+  // Makes a memfd of `bytes` (not 0), all of its pages there and zero, and maps it.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
+  static absl::StatusOr<std::unique_ptr<HostMapping>> Create(uint64_t bytes);
   ~HostMapping() override;
 
   // Enters pages that exist into our page table, so that the first copy does not fault for each;

@@ -36,7 +36,14 @@ class JobTableTest : public ::testing::Test {
         jobs_({rig_.control, compiler_, compute_, runner_}, rig_.devices.table, rig_.table, limits,
               {[this](const Ended& ended) { OnOver(ended); },
                [this](TransferId id) { return in_flight_.count(id) > 0; },
-               [this](TransferId id, const absl::Status& why) { poisoned_[id] = why; }}) {}
+               [this](TransferId id, const absl::Status& why) { poisoned_[id] = why; },
+               [this](absl::Span<const TransferSpec>) { return refused_; },
+               [this](TransferId first, std::vector<TransferSpec> specs) {
+                 for (size_t i = 0; i < specs.size(); ++i) {
+                   posted_[MakeTransferId(SessionOf(first), SequenceOf(first) + i)] = specs[i];
+                 }
+               },
+               [this](TransferId id) { defined_.push_back(id); }}) {}
 
   // As the driver does.
   void OnOver(const Ended& ended) {
@@ -125,6 +132,9 @@ class JobTableTest : public ::testing::Test {
   std::vector<Ended> ended_;
   std::set<TransferId> in_flight_;
   std::map<TransferId, absl::Status> poisoned_;
+  std::vector<TransferEngine::EntryError> refused_;  // what is wrong with transfers of jobs
+  std::map<TransferId, TransferSpec> posted_;        // those of jobs
+  std::vector<TransferId> defined_;                  // of them, in the order of their turns
   JobTable jobs_;
 };
 

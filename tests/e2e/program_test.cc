@@ -112,9 +112,9 @@ TEST_F(ProgramTest, EveryProblemIsTold) {
   ASSERT_EQ(bad.status().violations().size(), 2u);
   EXPECT_THAT(std::string(bad.status().violations()[1].field), StartsWith("text:3:"));
   EXPECT_THAT(Program::Compile(end_.session, end_.device,
-                               "program 1\n%x = recv device=1 key=\"k\" : "
+                               "program 1\n%x = recv peer=\"p\" device=1 key=\"k\" : "
                                "f32[4]\nkeep %x\n"),
-              Is("UNIMPLEMENTED/FIELD_INVALID", HasSubstr("recv")));
+              Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("either of them")));
   EXPECT_THAT(Program::Compile(end_.session, 77, Triple()), Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
   ProgramBuilder costly;
   const TensorType type{FERRY_F32, {kElements}};

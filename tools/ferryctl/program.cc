@@ -131,6 +131,9 @@ class ProgramCommand : public Command {
                     "NAME=DEVICE:KEY: the daemon sends what a buffer becomes");
     run->add_option("--recv", by_daemon_.receives,
                     "NAME=DEVICE:KEY: the daemon receives a buffer before");
+    run->add_option("--peer", by_daemon_.peers,
+                    "NAME=DEVICE: whom the program's own sends and receives name");
+    run->add_option("--key-suffix", by_daemon_.key_suffix, "What their keys end with this time");
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
     run->add_option("--threads", threads_, "How many it may use; the results are the same")
         ->check(CLI::Range(1, 1024));
@@ -151,9 +154,11 @@ class ProgramCommand : public Command {
       return kExitOk;
     }
     if (act_ == Act::kRun && !daemon_ &&
-        !(by_daemon_.sends.empty() && by_daemon_.receives.empty() && by_daemon_.device < 0)) {
+        !(by_daemon_.sends.empty() && by_daemon_.receives.empty() && by_daemon_.device < 0 &&
+          by_daemon_.peers.empty() && by_daemon_.key_suffix.empty())) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                   "run a program: --device, --send and --recv are for --daemon");
+                   "run a program: --device, --send, --recv, --peer and --key-suffix are for "
+                   "--daemon");
     }
     if (act_ == Act::kRun && daemon_) {
       ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));

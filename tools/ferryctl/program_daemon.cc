@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -60,6 +61,22 @@ absl::StatusOr<std::vector<Move>> MovesOf(const char* flag, const std::vector<st
   return moves;
 }
 
+// NAME=DEVICE; names are those of `texts`.
+absl::StatusOr<std::vector<std::pair<std::string, uint64_t>>> PeersOf(
+    const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, uint64_t>> peers;
+  for (const std::string& text : texts) {
+    const size_t equals = text.rfind('=');
+    uint64_t device = 0;
+    if (equals == std::string::npos || !absl::SimpleAtoi(text.substr(equals + 1), &device)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   absl::StrCat("--peer ", text, " is not NAME=DEVICE"));
+    }
+    peers.emplace_back(text.substr(0, equals), device);
+  }
+  return peers;
+}
+
 // What 'defined' counter 0 is when the job has made what is sent.
 constexpr uint64_t kMade = 1;
 
@@ -100,6 +117,9 @@ std::string ShortName(const std::string& fingerprint) {
 absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) {
   ASSIGN_OR_RETURN(const std::vector<Move> sends, MovesOf("--send", given.sends));
   ASSIGN_OR_RETURN(const std::vector<Move> receives, MovesOf("--recv", given.receives));
+  ASSIGN_OR_RETURN(const auto named, PeersOf(given.peers));
+  std::vector<ferry_peer> peers;
+  for (const auto& [name, device] : named) peers.push_back({name.c_str(), device});
   SessionOptions options;
   options.client_dir = globals.ClientDir();
   options.name = "ferryctl-program";
@@ -144,6 +164,10 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
         run.program = program.get();
         run.bindings = bound.data();
         run.binding_count = bound.size();
+        run.peers = peers.data();
+        run.peer_count = peers.size();
+        run.key_suffix = given.key_suffix.data();
+        run.key_suffix_bytes = given.key_suffix.size();
         run.after = received.get();
         run.feeds = sent.get();
         run.defines_value = sent != nullptr ? kMade : 0;

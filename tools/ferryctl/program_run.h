@@ -19,7 +19,7 @@ namespace ferry::tools {
 
 // `bindings` are NAME=PATH, one for each buffer of `program`, which Verify accepts. What it reads
 // comes from files of just the buffers' sizes; what it writes takes the place of files when all is
-// done, beginning with zeros where it is not read.
+// done, beginning with zeros where it is not read. INVALID_ARGUMENT if it sends or receives.
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
                         size_t threads);
 
@@ -31,6 +31,8 @@ struct DaemonRun {
   // NAME=DEVICE:KEY, of buffers that have no file: sent to that device once the job has made them,
   // or received from it before the job begins.
   std::vector<std::string> sends, receives;
+  std::vector<std::string> peers;  // NAME=DEVICE, of those that the program names itself
+  std::string key_suffix;
 };
 absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& run);
 

@@ -407,6 +407,11 @@ typedef struct ferry_binding {
   ferry_prepared* transfers;
 } ferry_binding;
 
+typedef struct ferry_peer {
+  const char* name;       /* of another end, as a program has it: peer="next" ... */
+  uint64_t global_device; /* ... and which device that is */
+} ferry_peer;
+
 typedef struct ferry_run {
   const ferry_program* program;  /* of this session */
   const ferry_binding* bindings; /* one for each buffer, in any order */
@@ -415,13 +420,18 @@ typedef struct ferry_run {
   uint32_t defined_timeline; /* else: once this 'defined' counter ... */
   uint64_t defined_value;    /* ... has reached this */
   uint64_t deadline_ns;      /* to the start, from posting; 0: the batch's */
-  /* It begins when this batch (receives of what it reads, other jobs) is over; if anything of that
-   * fails, so does it, with POISONED. NULL: none. */
+  /* Begins when that (receives, other jobs) is over; if it failed, POISONED. NULL: nothing. */
   const ferry_batch* after;
   /* When it has ended well the daemon advances this 'defined' counter for the application ... */
   uint32_t defines_timeline;
   uint64_t defines_value;   /* ... to this; 0: none */
   const ferry_batch* feeds; /* sends that wait for its results; if it fails they are poisoned */
+  /* Of a program that sends or receives: one for each peer that it names ... */
+  const ferry_peer* peers;
+  size_t peer_count;
+  /* ... and what its keys end with in this run, such as the number of a step; NULL: nothing */
+  const char* key_suffix;
+  size_t key_suffix_bytes;
 } ferry_run;
 
 /* Posts runs of programs: jobs, which end, are waited for, cancelled and watched as transfers are.

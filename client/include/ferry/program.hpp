@@ -41,6 +41,10 @@ struct ProgramRun {
   const Batch* after = nullptr;  // begins when that is over, and went well
   std::optional<Transfer::DefinedAt> defines = std::nullopt;  // said when it has ended well
   const Batch* feeds = nullptr;                               // poisoned if it fails
+  // Of a program that sends or receives: the global device of each peer that it names, and what its
+  // keys end with this time.
+  std::vector<std::pair<std::string, uint64_t>> peers = {};
+  std::string key_suffix = {};
 };
 
 class Program {
@@ -82,7 +86,7 @@ class Program {
 class RawRuns {
  public:
   explicit RawRuns(const std::vector<ProgramRun>& runs)
-      : bindings_(runs.size()), raw_(runs.size()) {
+      : bindings_(runs.size()), peers_(runs.size()), raw_(runs.size()) {
     for (size_t i = 0; i < runs.size(); ++i) {
       for (const Binding& binding : runs[i].bindings) {
         bindings_[i].push_back({binding.name.c_str(), binding.range, binding.data_type,
@@ -104,6 +108,13 @@ class RawRuns {
         raw.defines_value = runs[i].defines->value;
       }
       if (runs[i].feeds != nullptr) raw.feeds = runs[i].feeds->get();
+      for (const auto& [name, device] : runs[i].peers) {
+        peers_[i].push_back({name.c_str(), device});
+      }
+      raw.peers = peers_[i].data();
+      raw.peer_count = peers_[i].size();
+      raw.key_suffix = runs[i].key_suffix.data();
+      raw.key_suffix_bytes = runs[i].key_suffix.size();
     }
   }
   const ferry_run* data() const { return raw_.data(); }
@@ -111,6 +122,7 @@ class RawRuns {
 
  private:
   std::vector<std::vector<ferry_binding>> bindings_;
+  std::vector<std::vector<ferry_peer>> peers_;
   std::vector<ferry_run> raw_;
 };
 

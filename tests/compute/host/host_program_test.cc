@@ -333,12 +333,5 @@ TEST(HostProgramTest, AnInPlaceChainReadsBeforeItWrites) {
   EXPECT_EQ(DifferenceOf(Parsed(shifted), 1), "");
 }
 
-TEST(HostProgramTest, TransfersAreRefusedByName) {
-  const Program program = Parsed("program 1\n%a = recv device=1 key=\"k\" : f32[2]\nkeep %a\n");
-  const absl::Status status = HostProgram::Make(program).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("op 0 recv"), absl::string_view::npos) << status;
-}
-
 }  // namespace
 }  // namespace ferry::compute

@@ -109,6 +109,13 @@ TEST(VerifyTest, AKeyIsUsedOnceForASideAndADevice) {
   EXPECT_THAT(After("send %x device=1 key=\"k\"\nsend %x device=2 key=\"k\"\n"
                     "%y = recv device=1 key=\"k\" : f32[4]\n"),
               IsEmpty());
+  EXPECT_THAT(After("send %x peer=\"p\" key=\"k\"\nsend %x peer=\"p\" key=\"k\"\n"),
+              ElementsAre("2 key"));
+  EXPECT_THAT(After("send %x peer=\"p\" key=\"k\"\nsend %x peer=\"q\" key=\"k\"\n"
+                    "send %x device=1 key=\"k\"\n"),
+              IsEmpty());
+  EXPECT_THAT(After("send %x peer=\"p\" device=1 key=\"k\"\nsend %x key=\"k\"\n"),
+              ElementsAre("1 attributes", "2 attributes"));
 }
 
 TEST(VerifyTest, ListsEveryProblemWithOpLabelAndTypes) {

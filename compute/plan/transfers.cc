@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/plan/transfers.h"
+
+#include <map>
+#include <utility>
+
+namespace ferry::compute {
+
+std::vector<PlanTransfer> TransfersOf(const Plan& plan) {
+  std::vector<PlanTransfer> transfers;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    if (step.kind != StepKind::kSend && step.kind != StepKind::kRecv) continue;
+    PlanTransfer transfer;
+    transfer.step = i;
+    transfer.sends = step.kind == StepKind::kSend;
+    transfer.at = step.bindings[0];
+    for (const Node& node : step.program.nodes) {
+      if (node.op == Op::kInput) {
+        transfer.offset = static_cast<uint64_t>(node.attributes.Int(Attribute::kOffset));
+      }
+      if (node.op != Op::kSend && node.op != Op::kRecv) continue;
+      const ValueId value = transfer.sends ? node.operands[0] : node.first_result;
+      transfer.type = step.program.types[value];
+      transfer.peer = std::string(node.attributes.Bytes(Attribute::kPeer));
+      transfer.key = std::string(node.attributes.Bytes(Attribute::kKey));
+      if (node.attributes.Has(Attribute::kDevice)) {
+        transfer.device = static_cast<uint64_t>(node.attributes.Int(Attribute::kDevice));
+      }
+    }
+    transfers.push_back(std::move(transfer));
+  }
+  return transfers;
+}
+
+std::vector<Stage> StagesOf(const Plan& plan) {
+  std::map<uint32_t, size_t> not_awaited;  // transfers, by number of their step
+  std::vector<Stage> stages(1);
+  size_t transfers = 0;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    std::vector<size_t> awaited;
+    for (const uint32_t other : step.after) {
+      const auto found = not_awaited.find(other);
+      if (found == not_awaited.end()) continue;
+      awaited.push_back(found->second);
+      not_awaited.erase(found);
+    }
+    if (!awaited.empty()) {
+      stages.back().end = i;
+      if (i > 0) stages.emplace_back();
+      stages.back().awaited = std::move(awaited);
+    }
+    if (step.kind == StepKind::kSend || step.kind == StepKind::kRecv) {
+      not_awaited.emplace(step.number, transfers++);
+    }
+  }
+  stages.back().end = plan.steps.size();
+  return stages;
+}
+
+}  // namespace ferry::compute

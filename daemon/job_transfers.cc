@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobTable's jobs that send and receive by themselves. Their transfers are posted with them, so
+// that they are matched early and fail together; each begins when the plan comes to it. Where a run
+// has to wait for one it stops, and others have their turn: two daemons that run the same program
+// do not wait for each other's threads.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "daemon/job_table.h"
+
+namespace ferry {
+namespace {
+
+std::string NameOf(const compute::PlanTransfer& transfer) {
+  return absl::StrCat(
+      transfer.sends ? "its send " : "its receive ", PrintableKey(transfer.key),
+      transfer.sends ? " to " : " from ",
+      transfer.device ? GlobalDeviceId(*transfer.device).ToString() : PrintableKey(transfer.peer));
+}
+
+}  // namespace
+
+std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
+                                         const std::vector<BoundJob>& bound, PostReply& reply) {
+  std::vector<TransferSpec> all;
+  std::vector<size_t> run_of;
+  for (size_t run = 0; run < bound.size(); ++run) {
+    all.insert(all.end(), bound[run].transfers.begin(), bound[run].transfers.end());
+    run_of.resize(all.size(), run);
+  }
+  std::vector<ArenaId> memory(bound.size());
+  if (all.empty()) return memory;
+  const size_t places = batch.specs.size() + all.size();
+  if (std::optional<absl::Status> full = session.CheckPlaces(places, homes_.control.Now())) {
+    reply.violations.push_back({"runs", *std::move(full)});
+    return {};
+  }
+  for (TransferEngine::EntryError& error : hooks_.check(all)) {
+    reply.violations.push_back(
+        {absl::StrCat("runs[", run_of[error.index], "]"), std::move(error.status)});
+  }
+  if (!reply.violations.empty()) return {};
+  LocalDevice& device = *devices_.Find(batch.device);
+  for (size_t run = 0; run < bound.size(); ++run) {
+    if (bound[run].transfers.empty()) continue;
+    const TransferId job = MakeTransferId(session.id(), session.next_sequence() + run);
+    absl::StatusOr<ArenaId> taken = sessions_.TakeJobMemory(
+        session, device, std::max<uint64_t>(bound[run].program->scratch_bytes(), 1),
+        [this, job](ArenaId arena, const absl::Status& status) { OnMapped(job, arena, status); });
+    if (taken.ok()) {
+      memory[run] = *taken;
+      continue;
+    }
+    reply.violations.push_back(
+        {absl::StrCat("runs[", run, "]"),
+         Annotate(taken.status(), "memory of what it sends, receives and keeps meanwhile")});
+    for (size_t before = 0; before < run; ++before) {
+      // What is not mapped yet goes when it is.
+      if (memory[before] != ArenaId() && sessions_.FindArena(memory[before])->mapping != nullptr) {
+        sessions_.ReturnJobMemory(memory[before]);
+      }
+    }
+    return {};
+  }
+  return memory;
+}
+
+void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
+                        std::vector<TransferSpec> specs) {
+  const CompiledProgram& program = *job.program;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const compute::Binding& at = program.transfers[i].at;
+    if (!at.slot) continue;
+    const uint64_t offset = program.host.plan().slots[at.index].offset;
+    specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
+  }
+  Wire& wire = job.wire.emplace();
+  wire.memory = memory;
+  wire.mapped = sessions_.FindArena(memory)->mapping != nullptr;
+  wire.first = session.AdmitOfJobs(specs);
+  wire.over.resize(specs.size());
+  wire.left = specs.size();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    wires_[MakeTransferId(session.id(), SequenceOf(wire.first) + i)] = job.id;
+  }
+  hooks_.post(wire.first, std::move(specs));
+}
+
+void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& status) {
+  const auto found = jobs_.find(id);
+  Job* const job = found == jobs_.end() ? nullptr : found->second.get();
+  if (job == nullptr || !job->wire || job->wire->memory != memory) {  // it was not posted after all
+    return sessions_.ReturnJobMemory(memory);
+  }
+  job->wire->mapped = true;
+  if (!status.ok()) EndWith(*job, Annotate(status, "memory of the job"));
+  joining_.push_back(id);
+}
+
+bool JobTable::MayGoOn(const Job& job) const {
+  if (!job.wire) return true;
+  const Wire& wire = *job.wire;
+  if (!wire.mapped || wire.outcome || wire.stage == job.program->stages.size()) return false;
+  const std::vector<size_t>& awaited = job.program->stages[wire.stage].awaited;
+  return std::all_of(awaited.begin(), awaited.end(), [&](size_t i) { return wire.over[i]; });
+}
+
+void JobTable::GoOn(Job& job) {
+  if (!job.wire || (!job.wire->outcome && job.wire->stage < job.program->stages.size())) {
+    if (job.state == State::kWaiting) ReadyIfSo(job);
+    return;
+  }
+  Wire& wire = *job.wire;
+  if (job.state == State::kRunning || wire.left > 0 || !wire.mapped) return;
+  sessions_.ReturnJobMemory(wire.memory);
+  End(job, wire.outcome.value_or(absl::OkStatus()));
+}
+
+void JobTable::OnWireOver(const Ended& ended) {
+  const auto node = wires_.extract(ended.transfer);
+  Job& job = *jobs_.find(node.mapped())->second;
+  Wire& wire = *job.wire;
+  const size_t index = SequenceOf(ended.transfer) - SequenceOf(wire.first);
+  wire.over[index] = true;
+  --wire.left;
+  if (!ended.status.ok()) {
+    EndWith(job, Annotate(ended.status, NameOf(job.program->transfers[index])));
+  }
+  joining_.push_back(job.id);
+}
+
+void JobTable::EndWith(Job& job, absl::Status status) {
+  if (!job.wire) return End(job, std::move(status));
+  Wire& wire = *job.wire;
+  if (wire.outcome) return;
+  Leave(job);
+  if (job.state != State::kRunning) job.state = State::kEnding;
+  wire.outcome = std::move(status);
+  for (size_t i = 0; i < wire.over.size(); ++i) {
+    if (wire.over[i]) continue;
+    hooks_.poison(MakeTransferId(SessionOf(job.id), SequenceOf(wire.first) + i),
+                  PoisonedBy(job.id, *wire.outcome, "job ", "of which it is a part"));
+  }
+  joining_.push_back(job.id);
+}
+
+compute::HostProgram::StepOver JobTable::DefineByStep(const Job& job) {
+  if (!job.wire) return nullptr;
+  return [this, program = job.program.get(), first = job.wire->first](size_t step) {
+    const auto& transfers = program->transfers;
+    const auto at = std::lower_bound(
+        transfers.begin(), transfers.end(), step,
+        [](const compute::PlanTransfer& one, size_t other) { return one.step < other; });
+    if (at == transfers.end() || at->step != step) return;
+    const auto index = static_cast<uint64_t>(at - transfers.begin());
+    const TransferId id = MakeTransferId(SessionOf(first), SequenceOf(first) + index);
+    homes_.control.PostOrRun([this, id] { hooks_.define(id); });
+  };
+}
+
+std::string JobTable::WaitsFor(const Job& job) const {
+  const Wire& wire = *job.wire;
+  const auto first_of = [&](const auto& indices) -> std::string {
+    for (const size_t i : indices) {
+      if (wire.over[i]) continue;
+      return absl::StrCat(NameOf(job.program->transfers[i]), ", transfer ",
+                          SequenceOf(wire.first) + i);
+    }
+    return "";
+  };
+  std::vector<size_t> all(wire.over.size());
+  std::iota(all.begin(), all.end(), 0);
+  if (job.state == State::kEnding) return wire.left > 0 ? first_of(all) : "its end";
+  if (!job.spec.defined || job.after.count > 0) return "";
+  if (!wire.mapped) return "its memory";
+  return wire.stage < job.program->stages.size() ? first_of(job.program->stages[wire.stage].awaited)
+                                                 : first_of(all);
+}
+
+}  // namespace ferry

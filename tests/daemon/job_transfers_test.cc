@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs that send and receive by themselves: what they post, when they stop and go on, and how they
+// end. The transfers are played.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/daemon/job_table_rig.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Sends twice x and stores what is received, less x.
+constexpr char kExchange[] =
+    "program 1\n"
+    "buffer @x read 64\n"
+    "buffer @y write 64\n"
+    "%x = input @x : f32[16]\n"
+    "%two = add %x, %x\n"
+    "send %two peer=\"other\" key=\"k\"\n"
+    "%r = recv peer=\"other\" key=\"k\" : f32[16]\n"
+    "%y = subtract %r, %x\n"
+    "store @y, %y\n";
+
+class JobTransfersTest : public JobTableTest {
+ protected:
+  void SetUp() override {
+    session_ = rig_.Open(kConnection);
+    arena_ = rig_.RegisterGood(kConnection, 4096);
+    for (int i = 0; i < 16; ++i) Floats(arena_, 0)[i] = static_cast<float>(i);
+  }
+  PostBatch Exchange(uint64_t y = 64, const std::string& suffix = "") {
+    PostBatch batch;
+    AddRun(batch, Fingerprint(kExchange), {{"x", At(arena_, 0)}, {"y", At(arena_, y)}});
+    batch.jobs[0].peers = {{"other", GlobalDeviceId(7)}};
+    batch.jobs[0].key_suffix = suffix;
+    return batch;
+  }
+  TransferId Posted(Side side) {
+    for (const auto& [id, spec] : posted_) {
+      if (spec.side == side) return id;
+    }
+    ADD_FAILURE() << "none";
+    return {};
+  }
+  void Run() {
+    do {
+      rig_.Settle();
+      RunAll();
+    } while (rig_.control.RunAll() > 0);
+  }
+  void Over(TransferId id, absl::Status status = absl::OkStatus()) {
+    const TransferSpec& spec = posted_.at(id);
+    Ended ended;
+    ended.transfer = id;
+    ended.side = spec.side;
+    ended.bytes = spec.bytes;
+    ended.layout = spec.layout;
+    ended.status = std::move(status);
+    OnOver(ended);
+    Run();
+  }
+  float* Memory(TransferId id) {
+    const Range& range = posted_.at(id).layout.extents()[0];
+    return Floats(range.arena, range.offset);
+  }
+
+  Session* session_ = nullptr;
+  ArenaId arena_;
+};
+
+TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
+  const PostReply reply = jobs_.Post(*session_, Exchange());
+  ASSERT_THAT(reply.status, Is("OK")) << ::testing::PrintToString(Fields(reply));
+  ASSERT_EQ(posted_.size(), 2u);
+  EXPECT_THAT(defined_, IsEmpty());
+  EXPECT_EQ(session_->use().transfers_in_flight, 3u);
+  const TransferId send = Posted(Side::kSend);
+  const TransferId receive = Posted(Side::kReceive);
+  EXPECT_EQ(SequenceOf(std::min(send, receive)), reply.first_transfer_id + 1);
+  const TransferSpec& sent = posted_.at(send);
+  EXPECT_EQ(sent.key.source, GlobalDeviceId(1));
+  EXPECT_EQ(sent.key.destination, GlobalDeviceId(7));
+  EXPECT_EQ(sent.key.key, "k");
+  EXPECT_EQ(sent.key.domain, "uid:1000");
+  EXPECT_EQ(sent.bytes, 64u);
+  EXPECT_EQ(sent.data_type, DataType::kF32);
+  EXPECT_THAT(sent.shape.dims, ElementsAre(16));
+  EXPECT_FALSE(sent.defined);
+  EXPECT_EQ(posted_.at(receive).key.source, GlobalDeviceId(7));
+  EXPECT_EQ(posted_.at(receive).key.destination, GlobalDeviceId(1));
+
+  Run();
+  // It has sent before it waits for what it receives.
+  EXPECT_THAT(defined_, ::testing::UnorderedElementsAre(send, receive));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(Memory(send)[i], 2.0f * static_cast<float>(i));
+  EXPECT_THAT(ended_, IsEmpty());
+  const auto row = jobs_.Find(MakeTransferId(session_->id(), reply.first_transfer_id));
+  ASSERT_TRUE(row.has_value());
+  EXPECT_STREQ(row->state, "waiting");
+  EXPECT_THAT(row->waits_for, HasSubstr("its receive 'k' from 'other'"));
+
+  for (int i = 0; i < 16; ++i) Memory(receive)[i] = 100.0f;
+  Over(receive);
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(Floats(arena_, 64)[i], 100.0f - static_cast<float>(i));
+  EXPECT_EQ(jobs_.in_flight(), 1u) << "what it sends is not over";
+  EXPECT_EQ(session_->timelines().over_value(0), 0u);
+  Over(send);
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_EQ(jobs_.counts().ok, 1u);
+  EXPECT_EQ(session_->timelines().over_value(0), 1u);
+  EXPECT_EQ(session_->use().transfers_in_flight, 0u);
+  // Of its transfers the client is told nothing.
+  EXPECT_EQ(session_->next_event() - session_->first_event(), 1u);
+}
+
+TEST_F(JobTransfersTest, OthersHaveTheirTurnWhileOneWaits) {
+  ASSERT_THAT(jobs_.Post(*session_, Exchange()).status, Is("OK"));
+  ASSERT_THAT(jobs_.Post(*session_, Exchange(128, "/2")).status, Is("OK"));
+  Run();
+  EXPECT_EQ(defined_.size(), 4u) << "both have begun";
+  ASSERT_THAT(jobs_.Post(*session_, Half(arena_, 0, 192)).status, Is("OK"));
+  Run();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_THAT(ended_[0].status, Is("OK"));
+  std::vector<std::string> keys;
+  for (const auto& [id, spec] : posted_) keys.push_back(spec.key.key);
+  EXPECT_THAT(keys, ::testing::UnorderedElementsAre("k", "k", "k/2", "k/2"));
+  for (const auto& [id, spec] : std::map(posted_)) Over(id);
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+}
+
+TEST_F(JobTransfersTest, MemoryIsUsedAgain) {
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_THAT(jobs_.Post(*session_, Exchange()).status, Is("OK"));
+    Run();
+    for (const auto& [id, spec] : std::map(posted_)) Over(id);
+    posted_.clear();
+    EXPECT_EQ(jobs_.in_flight(), 0u);
+    EXPECT_EQ(session_->use().arenas, 2u);
+  }
+  EXPECT_EQ(session_->spare().size(), 1u);
+  // No client has it.
+  EXPECT_THAT(session_->FindArena(session_->spare()[0]).status(), Is("NOT_FOUND/ARENA_NOT_FOUND"));
+  // It makes room for what the client asks for: four arenas are its quota.
+  for (int i = 0; i < 3; ++i) rig_.RegisterGood(kConnection, 4096);
+  EXPECT_THAT(session_->spare(), IsEmpty());
+  EXPECT_EQ(session_->use().arenas, 4u);
+  EXPECT_THAT(jobs_.Post(*session_, Exchange()).status,
+              Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS", "memory of what it sends"));
+  EXPECT_THAT(posted_, IsEmpty());
+  EXPECT_EQ(session_->use().transfers_in_flight, 0u);
+}
+
+TEST_F(JobTransfersTest, AJobFailsWithATransferAndPoisonsTheOthers) {
+  const PostReply reply = jobs_.Post(*session_, Exchange());
+  ASSERT_THAT(reply.status, Is("OK"));
+  Run();
+  const TransferId send = Posted(Side::kSend);
+  Over(Posted(Side::kReceive),
+       Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "node-b is gone"));
+  ASSERT_EQ(poisoned_.size(), 1u);
+  EXPECT_THAT(poisoned_.at(send), Is("ABORTED/POISONED", "node-b is gone"));
+  EXPECT_EQ(jobs_.in_flight(), 1u) << "a lane may still read its memory";
+  EXPECT_STREQ(jobs_.List(1)[0].state, "ending");
+  Over(send, poisoned_.at(send));
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id),
+              Is("UNAVAILABLE/PEER_UNREACHABLE", "its receive 'k' from 'other'"));
+  EXPECT_EQ(session_->spare().size(), 1u);
+}
+
+TEST_F(JobTransfersTest, ACancelledJobEndsItsTransfersBeforeAndAfterItRan) {
+  for (const bool ran : {false, true}) {
+    SCOPED_TRACE(ran);
+    const PostReply reply = jobs_.Post(*session_, Exchange());
+    ASSERT_THAT(reply.status, Is("OK"));
+    if (ran) Run();
+    const TransferId job = MakeTransferId(session_->id(), reply.first_transfer_id);
+    EXPECT_TRUE(jobs_.Cancel(
+        job, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "not needed any more")));
+    EXPECT_EQ(poisoned_.size(), 2u);
+    for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
+    EXPECT_EQ(jobs_.in_flight(), 0u);
+    EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id), Is("CANCELLED/CANCELLED"));
+    posted_.clear();
+    poisoned_.clear();
+  }
+}
+
+TEST_F(JobTransfersTest, ADeadlineBeforeItsStartEndsItsTransfers) {
+  PostBatch batch = Exchange();
+  batch.specs[0].defined = false;
+  batch.specs[0].defined_value = 1;
+  batch.deadlines[0] = absl::Seconds(2);
+  ASSERT_THAT(jobs_.Post(*session_, batch).status, Is("OK"));
+  Run();
+  EXPECT_THAT(defined_, IsEmpty());
+  jobs_.OnTime(rig_.control.Now() + absl::Seconds(3));
+  EXPECT_EQ(poisoned_.size(), 2u);
+  for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+}
+
+TEST_F(JobTransfersTest, ASessionThatEndsTakesItsJobsAndTheirMemoryAlong) {
+  ASSERT_THAT(jobs_.Post(*session_, Exchange()).status, Is("OK"));
+  Run();
+  const SessionId id = session_->id();
+  rig_.table.OnClosed(kConnection);
+  jobs_.EndSession(id);
+  for (const auto& [transfer, why] : std::map(poisoned_)) Over(transfer, why);
+  Run();
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_EQ(rig_.table.Find(id), nullptr);
+  EXPECT_EQ(rig_.devices.table.Find(GlobalDeviceId(1))->arena_bytes, 0u);
+}
+
+TEST_F(JobTransfersTest, WhatIsWrongWithPeersAndKeysIsListed) {
+  PostBatch batch = Exchange();
+  batch.jobs[0].peers = {{"next", GlobalDeviceId(7)}, {"next", GlobalDeviceId(8)}};
+  EXPECT_THAT(Fields(jobs_.Post(*session_, batch)),
+              ElementsAre("runs[0].peers[1] INVALID_ARGUMENT/FIELD_INVALID",
+                          "runs[0].peers INVALID_ARGUMENT/FIELD_INVALID",
+                          "runs[0].peers INVALID_ARGUMENT/FIELD_INVALID",
+                          "runs[0].peers INVALID_ARGUMENT/FIELD_INVALID"));
+  EXPECT_THAT(Fields(jobs_.Post(*session_, Exchange(64, std::string(64, 'x')))),
+              ElementsAre("runs[0].key_suffix INVALID_ARGUMENT/FIELD_INVALID",
+                          "runs[0].key_suffix INVALID_ARGUMENT/FIELD_INVALID"));
+  refused_ = {{1, Error(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse, "in use")}};
+  EXPECT_THAT(Fields(jobs_.Post(*session_, Exchange())),
+              ElementsAre("runs[0] ALREADY_EXISTS/KEY_IN_USE"));
+  batch = Exchange();
+  batch.prepare = true;
+  batch.specs[0].prepared = true;
+  EXPECT_THAT(jobs_.Post(*session_, batch).status,
+              Is("UNIMPLEMENTED/FIELD_INVALID", "bound to prepared transfers"));
+  EXPECT_THAT(posted_, IsEmpty());
+  EXPECT_EQ(session_->use().arenas, 1u);
+}
+
+}  // namespace
+}  // namespace ferry::testing
