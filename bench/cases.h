@@ -72,6 +72,8 @@ absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report
 absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Report& report);
 // Jobs of 4 KiB, by unary call and prepared.
 absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& report);
+// A program that sends MXFP8 over a slow link against sending bfloat16; `nodes` have UCX over TCP.
+absl::Status MeasureLimited(const Settings& settings, const Nodes& nodes, Report& report);
 // 100,000 x 4 KiB in batches of 1,024.
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);
 // A daemon is killed under 64 waiters of a client, and started again.

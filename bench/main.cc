@@ -19,6 +19,7 @@
 #include "bench/cases.h"
 #include "bench/echo.h"
 #include "bench/futex_echo.h"
+#include "bench/limited_loopback.h"
 #include "tools/ferryctl/bench_receiver.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/format.h"
@@ -27,9 +28,9 @@ namespace ferry::bench {
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",  "blocks",   "ucx-shm", "ucx-tcp",
-                                         "latency", "prepared", "jobs",    "rate",
-                                         "posted",  "fairness", "crowd",   "loss"};
+const std::vector<std::string> kCases = {"copies",   "blocks", "ucx-shm", "ucx-tcp", "latency",
+                                         "prepared", "jobs",   "rate",    "posted",  "fairness",
+                                         "crowd",    "loss",   "limited"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -84,6 +85,16 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
   if (run("loss")) {
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory));
     RETURN_IF_ERROR(MeasureLoss(settings, nodes, report));
+  }
+  if (run("limited")) {
+    const auto link = LimitedLoopback::Enter("8gbit");
+    if (link.status().code() == absl::StatusCode::kUnimplemented) {
+      std::fprintf(stderr, "not measured: %s\n", std::string(link.status().message()).c_str());
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(link.status());
+    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kTcp));
+    RETURN_IF_ERROR(MeasureLimited(settings, nodes, report));
   }
   return absl::OkStatus();
 }

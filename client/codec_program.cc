@@ -89,6 +89,9 @@ void WriteRun(pbf_writer& writer, const PostBatch& batch) {
     if (options.route != 0) given.add_enum(4, options.route);
   }
   if (batch.prepare) writer.add_bool(5, true);
+  if (options.domain_bytes != 0) {
+    writer.add_bytes(6, static_cast<const char*>(options.domain), options.domain_bytes);
+  }
 }
 
 std::string TextOf(pbf_reader& reader) {

@@ -23,6 +23,9 @@ StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBat
   if (batch.options->request_id == nullptr && batch.options->request_id_bytes != 0) {
     violate("request_id", "is a null pointer");
   }
+  if (batch.options->domain == nullptr && batch.options->domain_bytes != 0) {
+    violate("domain", "is a null pointer");
+  }
   if (runs == nullptr && batch.count != 0) violate("runs", "is a null pointer");
   for (size_t i = 0; runs != nullptr && i < batch.count; ++i) {
     const ferry_run& run = runs[i];

@@ -186,6 +186,10 @@ class RunTransfers {
                  "have it write and read buffers that are bound to prepared transfers")});
       return {};
     }
+    if (program.transfers.empty() && batch_.specs[run_].route != Route::kUnspecified) {
+      violations_.push_back(
+          {"options.route", BadBinding("the program sends and receives nothing")});
+    }
     std::vector<TransferSpec> specs;
     for (const compute::PlanTransfer& transfer : program.transfers) {
       const std::optional<GlobalDeviceId> device = DeviceOf(transfer);
@@ -236,6 +240,7 @@ class RunTransfers {
     spec.data_type = kTransferTypes[static_cast<size_t>(transfer.type.dtype)];
     spec.shape.given = true;
     spec.shape.dims.assign(transfer.type.dims.begin(), transfer.type.dims.end());
+    spec.route = batch_.specs[run_].route;
     spec.priority = batch_.specs[run_].priority;
     spec.deadline = batch_.specs[run_].deadline;
     spec.defined = false;

@@ -180,7 +180,7 @@ struct BatchOptions {
 
 // `what` tells requests apart that are encoded alike.
 template <typename Request>
-void ConvertRequestId(const Request& request, int what, PostBatch& batch) {
+void ConvertIdAndDomain(const Request& request, int what, PostBatch& batch) {
   if (request.request_id().size() > kMaxRequestIdBytes) {
     batch.violations.push_back(
         {"request_id", Invalid(absl::StrCat("at most ", kMaxRequestIdBytes, " bytes, not ",
@@ -189,6 +189,12 @@ void ConvertRequestId(const Request& request, int what, PostBatch& batch) {
     batch.request_id = request.request_id();
     batch.request_hash = absl::HashOf(what, request.SerializeAsString());
   }
+  if (request.domain().size() > kMaxDomainBytes) {
+    batch.violations.push_back(
+        {"domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes, " bytes, not ",
+                                        request.domain().size()))});
+  }
+  batch.domain = request.domain();
 }
 
 BatchOptions ConvertOptions(const v1::PostOptions& given, PostBatch& batch) {
@@ -264,12 +270,7 @@ PostBatch ConvertBatch(const Request& request, Side side,
   if (side == Side::kReceive && count == 0) {
     bad("buffers", Invalid("shapes parameter empty in CrossHostReceiveBuffers"));
   }
-  ConvertRequestId(request, static_cast<int>(side), batch);
-  if (request.domain().size() > kMaxDomainBytes) {
-    bad("domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes, " bytes, not ",
-                                       request.domain().size())));
-  }
-  batch.domain = request.domain();
+  ConvertIdAndDomain(request, static_cast<int>(side), batch);
   const BatchOptions options = ConvertOptions(request.options(), batch);
   batch.prepare = request.prepare();
   if (batch.prepare && count == 0) bad("buffers", Invalid("a prepared batch has one at least"));
@@ -345,9 +346,8 @@ PostBatch Convert(const v1::RunRequest& request) {
     return batch;
   }
   if (batch.size == 0) bad("runs", Invalid("there must be at least one"));
-  ConvertRequestId(request, kWhat, batch);
+  ConvertIdAndDomain(request, kWhat, batch);
   const BatchOptions options = ConvertOptions(request.options(), batch);
-  if (options.route != Route::kUnspecified) bad("options.route", Invalid("a job takes no route"));
   batch.prepare = request.prepare();
   batch.specs.resize(batch.size);
   batch.jobs.resize(batch.size);
@@ -361,6 +361,7 @@ PostBatch Convert(const v1::RunRequest& request) {
     const auto field = [&](const char* name) { return absl::StrCat("runs[", i, "].", name); };
     TransferSpec& spec = batch.specs[i];
     spec.priority = options.priority;
+    spec.route = options.route;
     spec.prepared = batch.prepare;
     JobSpec& job = batch.jobs[i];
     job.fingerprint = run.fingerprint();

@@ -43,6 +43,12 @@ TEST(ConvertRun, AGoodOneIsABatchOfJobs) {
   request.mutable_options()->set_priority(-7);
   request.mutable_options()->mutable_deadline()->set_seconds(9);
   v1::ProgramRun* run = request.mutable_runs(1);
+  request.set_domain("job");
+  request.mutable_options()->set_route(v1::ROUTE_UCX);
+  v1::ProgramPeer* peer = run->add_peers();
+  peer->set_name("next");
+  peer->set_device_id(9);
+  run->set_key_suffix("/1");
   run->mutable_bindings(0)->set_data_type(v1::DATA_TYPE_BF16);
   run->mutable_defined_at()->set_timeline(63);
   run->mutable_defined_at()->set_value(12);
@@ -73,6 +79,12 @@ TEST(ConvertRun, AGoodOneIsABatchOfJobs) {
   EXPECT_EQ(batch.specs[1].defined_timeline, 63u);
   EXPECT_EQ(batch.specs[1].defined_value, 12u);
   const JobSpec& job = batch.jobs[1];
+  EXPECT_EQ(batch.domain, "job");
+  EXPECT_EQ(batch.specs[1].route, Route::kUcx);
+  ASSERT_EQ(job.peers.size(), 1u);
+  EXPECT_EQ(job.peers[0].name, "next");
+  EXPECT_EQ(job.peers[0].device, GlobalDeviceId(9));
+  EXPECT_EQ(job.key_suffix, "/1");
   EXPECT_EQ(job.fingerprint, std::string(32, 'f'));
   EXPECT_EQ(job.bindings[0].name, "x");
   EXPECT_EQ(job.bindings[0].type, compute::DType::kBF16);
@@ -100,8 +112,11 @@ TEST(ConvertRun, PreparedOnesAreFiredByWordsAndJoinedByWhatIsBound) {
   run->mutable_after();
   run->mutable_defines();
   run->mutable_feeds();
-  EXPECT_THAT(FieldsOf(request), ElementsAre("runs[1].defined_at", "runs[1].after",
-                                             "runs[1].defines", "runs[1].feeds"));
+  run->add_peers();
+  run->set_key_suffix("/1");
+  EXPECT_THAT(FieldsOf(request),
+              ElementsAre("runs[1].defined_at", "runs[1].after", "runs[1].defines", "runs[1].feeds",
+                          "runs[1].peers", "runs[1].key_suffix"));
 }
 
 TEST(ConvertRun, EveryBadFieldIsNamed) {
@@ -118,10 +133,14 @@ TEST(ConvertRun, EveryBadFieldIsNamed) {
   request.mutable_runs(2)->mutable_after()->set_count(4097);
   request.mutable_runs(2)->mutable_feeds()->set_count(5000);
   request.mutable_runs(2)->mutable_defines()->set_timeline(64);
-  EXPECT_THAT(FieldsOf(request),
-              ElementsAre("request_id", "options.over_timeline", "options.route",
-                          "runs[0].fingerprint", "runs[0].bindings[0]", "runs[1].defined_at",
-                          "runs[1].deadline", "runs[2].after", "runs[2].feeds", "runs[2].defines"));
+  request.set_domain(std::string(33, 'd'));
+  for (int i = 0; i < 257; ++i) request.mutable_runs(2)->add_peers()->set_name("p");
+  request.mutable_runs(2)->set_key_suffix(std::string(65, 'k'));
+  EXPECT_THAT(
+      FieldsOf(request),
+      ElementsAre("request_id", "domain", "options.over_timeline", "runs[0].fingerprint",
+                  "runs[0].bindings[0]", "runs[1].defined_at", "runs[1].deadline", "runs[2].peers",
+                  "runs[2].key_suffix", "runs[2].after", "runs[2].feeds", "runs[2].defines"));
   request = Runs(1);
   for (int i = 0; i < 256; ++i) request.mutable_runs(0)->add_bindings()->set_name("y");
   EXPECT_THAT(FieldsOf(request), ElementsAre("runs[0].bindings"));

@@ -38,6 +38,7 @@ class JobTransfersTest : public JobTableTest {
     AddRun(batch, Fingerprint(kExchange), {{"x", At(arena_, 0)}, {"y", At(arena_, y)}});
     batch.jobs[0].peers = {{"other", GlobalDeviceId(7)}};
     batch.jobs[0].key_suffix = suffix;
+    batch.specs[0].route = Route::kMapped;
     return batch;
   }
   TransferId Posted(Side side) {
@@ -91,6 +92,7 @@ TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
   EXPECT_EQ(sent.data_type, DataType::kF32);
   EXPECT_THAT(sent.shape.dims, ElementsAre(16));
   EXPECT_FALSE(sent.defined);
+  EXPECT_EQ(sent.route, Route::kMapped);
   EXPECT_EQ(posted_.at(receive).key.source, GlobalDeviceId(7));
   EXPECT_EQ(posted_.at(receive).key.destination, GlobalDeviceId(1));
 
@@ -230,6 +232,10 @@ TEST_F(JobTransfersTest, WhatIsWrongWithPeersAndKeysIsListed) {
   EXPECT_THAT(Fields(jobs_.Post(*session_, Exchange(64, std::string(64, 'x')))),
               ElementsAre("runs[0].key_suffix INVALID_ARGUMENT/FIELD_INVALID",
                           "runs[0].key_suffix INVALID_ARGUMENT/FIELD_INVALID"));
+  batch = Half(arena_, 0, 64);
+  batch.specs[0].route = Route::kUcx;
+  EXPECT_THAT(Fields(jobs_.Post(*session_, batch)),
+              ElementsAre("options.route INVALID_ARGUMENT/FIELD_INVALID"));
   refused_ = {{1, Error(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse, "in use")}};
   EXPECT_THAT(Fields(jobs_.Post(*session_, Exchange())),
               ElementsAre("runs[0] ALREADY_EXISTS/KEY_IN_USE"));

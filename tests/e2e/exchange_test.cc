@@ -83,6 +83,28 @@ TEST_F(ExchangeTest, BothSendAndReceiveAgainAndAgain) {
   for (int step = 1; step <= 20; ++step) ExpectAStep(step);
 }
 
+TEST_F(ExchangeTest, TheBuilderSendsAndReceives) {
+  Open();
+  const TensorType type{FERRY_S32, {kElements}};
+  const std::string key("\"\\\0\xff k", 6);
+  ProgramBuilder builder;
+  builder.Send(builder.Input("grad", type), "the other", key);
+  builder.Store("sum", builder.Receive("the other", key, type));
+  std::vector<Batch> jobs;
+  for (const int end : {0, 1}) {
+    programs_[end] = Must(Program::Compile(ends_[end].session, ends_[end].device, builder.Text()));
+    std::memset(Gradient(end), 'a' + end, kElementBytes);
+    ProgramRun run = Run(end);
+    run.peers = {{"the other", ends_[1 - end].device}};
+    run.bindings[1].data_type = FERRY_S32;
+    jobs.push_back(Post(end, run));
+  }
+  for (Batch& job : jobs) ASSERT_THAT(job.Wait(kSoon), IsOk());
+  for (const int end : {0, 1}) {
+    EXPECT_EQ(std::memcmp(Sum(end), Gradient(1 - end), kElementBytes), 0);
+  }
+}
+
 TEST_F(ExchangeTest, AJobMaySendToItself) {
   Open(0, 0);  // both are on one device
   for (int i = 0; i < kElements; ++i) Gradient(0)[i] = Value(0, 1, i);
@@ -231,6 +253,28 @@ TEST_F(ExchangeTest, ItEndsWithTheOthersClientOrDaemon) {
   sums_[0].assign(Sum(0), Sum(0) + kElements);
   sums_[1].assign(Sum(1), Sum(1) + kElements);
   ExpectAStep(2);
+}
+
+TEST_F(ExchangeTest, OtherDomainsAreNotMetAndRoutesAreInsistedOn) {
+  Open();
+  PostOptions options;
+  options.deadline = std::chrono::milliseconds(500);
+  options.domain = "one job";
+  Batch left = Post(0, Run(0), options);
+  options.domain = "another";
+  Batch right = Post(1, Run(1), options);
+  EXPECT_THAT(left.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  EXPECT_THAT(right.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  options = PostOptions();
+  options.domain = "one job";
+  options.route = FERRY_ROUTE_UCX;
+  left = Post(0, Run(0), options);
+  right = Post(1, Run(1), options);
+  EXPECT_THAT(left.Wait(kSoon), IsOk());
+  EXPECT_THAT(right.Wait(kSoon), IsOk());
+  options.route = FERRY_ROUTE_LOCAL;
+  EXPECT_THAT(RunPrograms(ends_[0].session, ends_[0].device, {Run(0)}, options),
+              Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE", HasSubstr("runs[0]")));
 }
 
 TEST_F(ExchangeTest, NobodyAtTheOtherEndIsADeadline) {

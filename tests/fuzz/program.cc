@@ -32,7 +32,8 @@ void Run(const CompiledProgram& program) {
   Scratch scratch;
   auto space = scratch.Get(program.scratch_bytes());
   FERRY_CHECK(space.ok());
-  program.Run(spans, *space);
+  // Of what is received it has whatever is there.
+  for (size_t i = 0; i < program.stages.size(); ++i) program.Run(i, spans, *space);
 }
 
 }  // namespace

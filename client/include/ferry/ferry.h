@@ -435,8 +435,8 @@ typedef struct ferry_run {
 } ferry_run;
 
 /* Posts runs of programs: jobs, which end, are waited for, cancelled and watched as transfers are.
- * All or nothing. Of `options` the domain means nothing, and there is no route. A program that the
- * daemon has forgotten is compiled again. */
+ * All or nothing. Domain and route are those of what programs send and receive by themselves. A
+ * program that the daemon has forgotten is compiled again. */
 FERRY_API ferry_status* ferry_run_programs(ferry_session* session, uint64_t device,
                                            const ferry_run* runs, size_t count,
                                            const ferry_post_options* options, ferry_batch** batch);

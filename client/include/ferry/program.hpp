@@ -199,6 +199,13 @@ class ProgramBuilder {
     Use(buffer, FERRY_READ_WRITE, value.type(), offset);
     Append("accumulate", buffer, {value}, Offset(offset), {});
   }
+  // To, and from, the device that a run says `peer` is (ProgramRun::peers).
+  void Send(const Value& value, const std::string& peer, const std::string& key) {
+    Append("send", "", {value}, "peer=" + Quoted(peer) + " key=" + Quoted(key), {});
+  }
+  Value Receive(const std::string& peer, const std::string& key, TensorType type) {
+    return Op("recv", {}, "peer=" + Quoted(peer) + " key=" + Quoted(key), std::move(type));
+  }
   // What the buffer held may be destroyed.
   void Donate(const std::string& buffer) { At(buffer).donated = true; }
 
@@ -269,6 +276,17 @@ class ProgramBuilder {
       text += (text.size() > 1 ? "," : "") + std::to_string(number);
     }
     return text + "]";
+  }
+  static std::string Quoted(const std::string& bytes) {
+    std::string text = "\"";
+    for (const char c : bytes) {
+      char escaped[8] = {c};
+      if (c < ' ' || c > '~' || c == '"' || c == '\\') {
+        std::snprintf(escaped, sizeof(escaped), "\\%03o", static_cast<unsigned char>(c));
+      }
+      text += escaped;
+    }
+    return text + "\"";
   }
   static std::string Offset(uint64_t offset) {
     return offset == 0 ? "" : "offset=" + std::to_string(offset);

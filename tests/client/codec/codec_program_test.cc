@@ -56,6 +56,11 @@ TEST(CodecProgramTest, Run) {
   given[0].defines_timeline = 5;
   given[0].defines_value = 9;
   given[1].has_defined_at = 1;  // all zero, yet there
+  const ferry_peer peers[2] = {{"next", 1ull << 42}, {"\xff", 0}};
+  given[1].peers = peers;
+  given[1].peer_count = 2;
+  given[1].key_suffix = "/\0\xff";
+  given[1].key_suffix_bytes = 3;
   const std::string fingerprint(32, 'f');
   ProgramRun runs[2] = {{&given[0], fingerprint, 17, 3, 1ull << 39, 4096},
                         {&given[1], fingerprint}};
@@ -65,6 +70,9 @@ TEST(CodecProgramTest, Run) {
   options.priority = -100;
   options.request_id = "once";
   options.request_id_bytes = 4;
+  options.domain = "job";
+  options.domain_bytes = 3;
+  options.route = FERRY_ROUTE_MAPPED;
   PostBatch batch{Direction::kRun, 1ull << 41, nullptr, 2, &options};
   batch.runs = runs;
 
@@ -95,6 +103,13 @@ TEST(CodecProgramTest, Run) {
   run = expected.add_runs();
   run->set_fingerprint(fingerprint);
   run->mutable_defined_at();
+  v1::ProgramPeer* peer = run->add_peers();
+  peer->set_name("next");
+  peer->set_device_id(1ull << 42);
+  run->add_peers()->set_name("?");
+  run->set_key_suffix(std::string("/\0\xff", 3));
+  expected.set_domain("job");
+  expected.mutable_options()->set_route(v1::ROUTE_MAPPED);
   expected.mutable_options()->set_over_timeline(7);
   expected.mutable_options()->mutable_deadline()->set_nanos(1);
   expected.mutable_options()->set_priority(-100);
