@@ -116,7 +116,7 @@ class ProgramCommand : public Command {
     check->callback([this] { act_ = Act::kCheck; });
     CLI::App* print = app.add_subcommand("print", "The canonical text of a good program");
     print->add_flag("--simplified", simplified_,
-                    "As it is planned: folded, merged, without dead code");
+                    "As it is planned: folded, merged, without dead code, sums moved out of loops");
     print->callback([this] { act_ = Act::kPrint; });
     CLI::App* plan =
         app.add_subcommand("plan", "The steps of a run, and the memory that they take");
