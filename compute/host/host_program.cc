@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/host/host_program.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/host/step_builder.h"
+#include "compute/passes/passes.h"
 
 namespace ferry::compute {
 
-absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t threads) {
+absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t threads, bool poison) {
   for (size_t i = 0; i < program.nodes.size(); ++i) {
     const Op op = program.nodes[i].op;
     if (op != Op::kSend && op != Op::kRecv) continue;
@@ -20,7 +22,8 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t thr
   }
   HostProgram made;
   made.threads_ = threads;
-  ASSIGN_OR_RETURN(made.plan_, MakePlan(program));
+  made.poison_ = poison;
+  ASSIGN_OR_RETURN(made.plan_, MakePlan(FillEmpty(program, poison)));
   StepBuilder(made).Build();
   return made;
 }
@@ -28,6 +31,7 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t thr
 void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
                       Workers* workers, const StepOver& step_over) const {
   const RunMemory memory{buffers, arena.data(), constants_.data()};
+  if (poison_) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
   if (!step_over) return RunAll(works_, memory, workers);
   size_t begin = 0;
   for (size_t step = 0; step < ends_.size(); ++step) {

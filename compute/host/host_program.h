@@ -23,12 +23,21 @@
 
 namespace ferry::compute {
 
+// In debug builds.
+#ifdef NDEBUG
+inline constexpr bool kPoisons = false;
+#else
+inline constexpr bool kPoisons = true;
+#endif
+
 class HostProgram {
  public:
   // `program` is one that Verify accepts, better simplified. UNIMPLEMENTED names an op that is not
   // run here: `send` and `recv`, which are transfers. RESOURCE_EXHAUSTED: see MakePlan.
-  // A run may use up to `threads` threads, and has memory for so many.
-  static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1);
+  // A run may use up to `threads` threads, and has memory for so many. `poison`: what nothing was
+  // written to is all ones, in `empty` values and in the arena, so that whoever reads it notices.
+  static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1,
+                                          bool poison = kPoisons);
 
   const Plan& plan() const { return plan_; }
   // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated. First
@@ -66,6 +75,7 @@ class HostProgram {
   void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers) const;
 
   size_t threads_ = 1;
+  bool poison_ = false;
   Plan plan_;
   std::vector<Work> works_;
   std::vector<size_t> ends_;  // by step of the plan: of its part of works_

@@ -32,7 +32,13 @@ inline constexpr uint64_t kMaxPartialBytes = uint64_t{1} << 20;
 // where sums may be reordered (Numerics::allow_reassociation).
 Program MoveReductionsOutOfLoops(const Program& program);
 
-// All of them, in the order above, and once more what merges and removes if the last did something.
+// What `empty` makes, as a constant: 0, or, so that whoever reads it notices, all ones, which are
+// NaN in all floating types that have one and -1 in integers. For executors: no part of Simplify.
+// Ops keep their numbers.
+Program FillEmpty(Program program, bool poison);
+
+// All but FillEmpty, in the order above, and once more what merges and removes if the last did
+// something.
 Program Simplify(const Program& program);
 
 }  // namespace ferry::compute

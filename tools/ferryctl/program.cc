@@ -134,6 +134,8 @@ class ProgramCommand : public Command {
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
     run->add_option("--threads", threads_, "How many it may use; the results are the same")
         ->check(CLI::Range(1, 1024));
+    run->add_flag("--poison", poison_,
+                  "What nothing was written to is all ones, NaN or -1, instead of 0");
     run->callback([this] { act_ = Act::kRun; });
     CLI::App* list = app.add_subcommand("list", "The daemon's programs and jobs");
     list->callback([this] { act_ = Act::kList; });
@@ -163,7 +165,7 @@ class ProgramCommand : public Command {
     }
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (act_ == Act::kRun) {
-      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_));
+      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_, poison_));
       return kExitOk;
     }
     if (simplified_ || act_ == Act::kPlan) program = compute::Simplify(program);
@@ -206,6 +208,7 @@ class ProgramCommand : public Command {
   bool kernels_ = false;
   bool dot_ = false;
   bool daemon_ = false;
+  bool poison_ = false;
   DaemonRun by_daemon_;
   std::string path_;
   std::vector<std::string> bindings_;
