@@ -6,13 +6,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "compute/host/step_builder.h"
 #include "compute/passes/passes.h"
 
 namespace ferry::compute {
+namespace {
 
-absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t threads, bool poison) {
+constexpr uint64_t kCopiedAtOnce = uint64_t{64} << 20;
+
+}  // namespace
+
+absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, const HostOptions& options) {
   for (size_t i = 0; i < program.nodes.size(); ++i) {
     const Op op = program.nodes[i].op;
     if (op != Op::kSend && op != Op::kRecv) continue;
@@ -21,32 +27,46 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t thr
                               ": a transfer is not run as a part of a program"));
   }
   HostProgram made;
-  made.threads_ = threads;
-  made.poison_ = poison;
-  ASSIGN_OR_RETURN(made.plan_, MakePlan(FillEmpty(program, poison)));
+  made.options_ = options;
+  ASSIGN_OR_RETURN(made.plan_, MakePlan(FillEmpty(program, options.poison)));
   StepBuilder(made).Build();
   return made;
 }
 
 void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
                       Workers* workers, const StepOver& step_over) const {
-  const RunMemory memory{buffers, arena.data(), constants_.data()};
-  if (poison_) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
-  if (!step_over) return RunAll(works_, memory, workers);
+  const absl::Status status = RunWhile(nullptr, buffers, arena, workers, step_over);
+  FERRY_CHECK(status.ok());
+}
+
+absl::Status HostProgram::RunWhile(const RunControl::MayGoOn& may_go_on,
+                                   absl::Span<const absl::Span<std::byte>> buffers,
+                                   absl::Span<std::byte> arena, Workers* workers,
+                                   const StepOver& step_over) const {
+  RunControl control(may_go_on);
+  const RunMemory memory{buffers, arena.data(), constants_.data(), &control};
+  if (options_.poison) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
   size_t begin = 0;
   for (size_t step = 0; step < ends_.size(); ++step) {
     RunAll(absl::MakeConstSpan(works_).subspan(begin, ends_[step] - begin), memory, workers);
     begin = ends_[step];
-    step_over(step);
+    if (control.stopped()) {
+      return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                   absl::StrCat("stopped in step ", step + 1, " of ", ends_.size(),
+                                " of its plan, '", plan_.steps[step].label, "'"));
+    }
+    if (step_over) step_over(step);
   }
+  return absl::OkStatus();
 }
 
 void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
                          Workers* workers) const {
   for (const Work& work : works) {
+    if (memory.control->Stops()) return;
     switch (work.kind) {
       case Work::Kind::kGroup:
-        work.group.Run(memory, memory.Write(work.scratch), threads_, workers);
+        work.group.Run(memory, memory.Write(work.scratch), options_.threads, workers);
         break;
       case Work::Kind::kWhole: {
         std::vector<const std::byte*> in;
@@ -54,16 +74,20 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
         std::vector<std::byte*> out;
         for (const Location& at : work.out) out.push_back(memory.Write(at));
         std::byte* scratch = memory.Write(work.scratch);
-        if (work.product == nullptr || !work.product->Run(in[0], in[1], out[0], scratch, workers)) {
-          RunWholeOp(work.whole, in, out, scratch);
+        if (work.product == nullptr ||
+            !work.product->Run(in[0], in[1], out[0], scratch, workers, *memory.control)) {
+          RunWholeOp(work.whole, in, out, scratch, *memory.control);
         }
         break;
       }
       case Work::Kind::kCopy:
-        std::memmove(memory.Write(work.out[0]), memory.Read(work.in[0]), work.bytes);
+        for (uint64_t at = 0; at < work.bytes && !memory.control->Stops(); at += kCopiedAtOnce) {
+          std::memcpy(memory.Write(work.out[0]) + at, memory.Read(work.in[0]) + at,
+                      std::min(kCopiedAtOnce, work.bytes - at));
+        }
         break;
       case Work::Kind::kRepeat:
-        for (int64_t trip = 0; trip < work.trips; ++trip) {
+        for (int64_t trip = 0; trip < work.trips && !memory.control->stopped(); ++trip) {
           const auto count = static_cast<int32_t>(trip);
           if (!work.out.empty()) std::memcpy(memory.Write(work.out[0]), &count, sizeof(count));
           RunAll(work.body, memory, workers);

@@ -118,7 +118,8 @@ absl::Status RunOverFiles(
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
                         size_t threads, bool poison) {
   ASSIGN_OR_RETURN(const compute::HostProgram made,
-                   compute::HostProgram::Make(program, threads, poison || compute::kPoisons));
+                   compute::HostProgram::Make(
+                       program, {.threads = threads, .poison = poison || compute::kPoisons}));
   Memory memory;
   return RunOverFiles(
       program.buffers, bindings, {},

@@ -220,7 +220,8 @@ TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
     Program program = seed % 2 == 0 ? testing::Weaver(seed, 24).Make()
                                     : testing::ProgramGenerator(seed, {60, 9, false}).Make();
     program = Simplify(program);
-    const absl::StatusOr<HostProgram> made = HostProgram::Make(program, 1, /*poison=*/false);
+    const absl::StatusOr<HostProgram> made =
+        HostProgram::Make(program, {.threads = 1, .poison = false});
     ASSERT_TRUE(made.ok()) << made.status();
     const uint64_t bytes = made->arena_bytes();
     uint64_t high = 0;
@@ -344,7 +345,8 @@ TEST(HostProgramTest, WhatIsEmptyIsNobodysData) {
   const Program program = Parsed(text);
   EXPECT_EQ(DifferenceOf(program, 1), "");
   for (const bool poison : {false, true}) {
-    const absl::StatusOr<HostProgram> made = HostProgram::Make(program, 1, poison);
+    const absl::StatusOr<HostProgram> made =
+        HostProgram::Make(program, {.threads = 1, .poison = poison});
     ASSERT_TRUE(made.ok());
     std::vector<float> y(4, 7);
     Bytes z(3, std::byte{7});
