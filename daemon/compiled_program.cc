@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "compute/passes/passes.h"
 #include "compute/plan/plan.h"
@@ -109,7 +110,9 @@ void CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std::byte>> 
                           absl::Span<std::byte> scratch, compute::Workers* workers,
                           const compute::HostProgram::StepOver& step_over) const {
   const size_t begin = stage == 0 ? 0 : stages[stage - 1].end;
-  host.RunSteps(begin, stages[stage].end, memory, scratch, workers, step_over);
+  const absl::Status status =
+      host.RunSteps(begin, stages[stage].end, nullptr, memory, scratch, workers, step_over);
+  FERRY_CHECK(status.ok());
 }
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {

@@ -1,41 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/host/host_program.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "compute/host/step_builder.h"
+#include "compute/passes/passes.h"
 
 namespace ferry::compute {
+namespace {
 
-absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t threads) {
+constexpr uint64_t kCopiedAtOnce = uint64_t{64} << 20;
+
+}  // namespace
+
+absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, const HostOptions& options) {
   HostProgram made;
-  made.threads_ = threads;
-  ASSIGN_OR_RETURN(made.plan_, MakePlan(program));
+  made.options_ = options;
+  ASSIGN_OR_RETURN(made.plan_, MakePlan(FillEmpty(program, options.poison)));
   StepBuilder(made).Build();
   return made;
 }
 
-void HostProgram::RunSteps(size_t begin, size_t end,
-                           absl::Span<const absl::Span<std::byte>> buffers,
-                           absl::Span<std::byte> arena, Workers* workers,
-                           const StepOver& step_over) const {
-  const RunMemory memory{buffers, arena.data(), constants_.data()};
+void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
+                      Workers* workers, const StepOver& step_over) const {
+  const absl::Status status = RunWhile(nullptr, buffers, arena, workers, step_over);
+  FERRY_CHECK(status.ok());
+}
+
+absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
+                                   absl::Span<const absl::Span<std::byte>> buffers,
+                                   absl::Span<std::byte> arena, Workers* workers,
+                                   const StepOver& step_over) const {
+  RunControl control(may_go_on);
+  const RunMemory memory{buffers, arena.data(), constants_.data(), &control};
+  if (options_.poison && begin == 0) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
   for (size_t step = begin; step < end; ++step) {
     const size_t first = step == 0 ? 0 : ends_[step - 1];
     RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers);
+    if (control.stopped()) {
+      return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                   absl::StrCat("stopped in step ", step + 1, " of ", ends_.size(),
+                                " of its plan, '", plan_.steps[step].label, "'"));
+    }
     if (step_over) step_over(step);
   }
+  return absl::OkStatus();
 }
 
 void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
                          Workers* workers) const {
   for (const Work& work : works) {
+    if (memory.control->Stops()) return;
     switch (work.kind) {
       case Work::Kind::kGroup:
-        work.group.Run(memory, memory.Write(work.scratch), threads_, workers);
+        work.group.Run(memory, memory.Write(work.scratch), options_.threads, workers);
         break;
       case Work::Kind::kWhole: {
         std::vector<const std::byte*> in;
@@ -43,16 +66,20 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
         std::vector<std::byte*> out;
         for (const Location& at : work.out) out.push_back(memory.Write(at));
         std::byte* scratch = memory.Write(work.scratch);
-        if (work.product == nullptr || !work.product->Run(in[0], in[1], out[0], scratch, workers)) {
-          RunWholeOp(work.whole, in, out, scratch);
+        if (work.product == nullptr ||
+            !work.product->Run(in[0], in[1], out[0], scratch, workers, *memory.control)) {
+          RunWholeOp(work.whole, in, out, scratch, *memory.control);
         }
         break;
       }
       case Work::Kind::kCopy:
-        std::memmove(memory.Write(work.out[0]), memory.Read(work.in[0]), work.bytes);
+        for (uint64_t at = 0; at < work.bytes && !memory.control->Stops(); at += kCopiedAtOnce) {
+          std::memcpy(memory.Write(work.out[0]) + at, memory.Read(work.in[0]) + at,
+                      std::min(kCopiedAtOnce, work.bytes - at));
+        }
         break;
       case Work::Kind::kRepeat:
-        for (int64_t trip = 0; trip < work.trips; ++trip) {
+        for (int64_t trip = 0; trip < work.trips && !memory.control->stopped(); ++trip) {
           const auto count = static_cast<int32_t>(trip);
           if (!work.out.empty()) std::memcpy(memory.Write(work.out[0]), &count, sizeof(count));
           RunAll(work.body, memory, workers);

@@ -13,9 +13,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compute/host/library_product.h"
+#include "compute/host/run_control.h"
 #include "compute/host/tile_group.h"
 #include "compute/host/whole_ops.h"
 #include "compute/plan/plan.h"
@@ -23,11 +25,30 @@
 
 namespace ferry::compute {
 
+// In debug builds.
+#ifdef NDEBUG
+inline constexpr bool kPoisons = false;
+#else
+inline constexpr bool kPoisons = true;
+#endif
+
+struct HostOptions {
+  size_t threads = 1;  // that a run may use, and has memory for
+  // What nothing was written to is all ones, in `empty` values and in the arena, so that whoever
+  // reads it notices.
+  bool poison = kPoisons;
+  uint64_t launch_flops = kLaunchFlops;  // see run_control.h
+};
+
 class HostProgram {
  public:
   // `program` is one that Verify accepts, better simplified. RESOURCE_EXHAUSTED: see MakePlan.
-  // A run may use up to `threads` threads, and has memory for so many.
-  static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1);
+  static absl::StatusOr<HostProgram> Make(const Program& program, const HostOptions& options);
+  static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1) {
+    HostOptions options;
+    options.threads = threads;
+    return Make(program, options);
+  }
 
   const Plan& plan() const { return plan_; }
   // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated. First
@@ -41,16 +62,23 @@ class HostProgram {
   // arena_bytes() and is aligned to 64. Without `workers` all is done by the caller; with them by
   // him too.
   void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-           Workers* workers = nullptr, const StepOver& step_over = nullptr) const {
-    RunSteps(0, ends_.size(), buffers, arena, workers, step_over);
+           Workers* workers = nullptr, const StepOver& step_over = nullptr) const;
+  // The same as long as `may_go_on` says so, which is asked before each launch: a step of the plan,
+  // or a part of one that costs more than HostOptions::launch_flops. CANCELLED says how far the run
+  // has got; what it writes is then half done.
+  absl::Status RunWhile(const RunControl::MayGoOn& may_go_on,
+                        absl::Span<const absl::Span<std::byte>> buffers,
+                        absl::Span<std::byte> arena, Workers* workers = nullptr,
+                        const StepOver& step_over = nullptr) const {
+    return RunSteps(0, ends_.size(), may_go_on, buffers, arena, workers, step_over);
   }
   // The same of some steps of the plan, from `begin` to before `end`, such as those of a stage
   // (compute/plan/transfers.h); those before them are over, in the same memory. A transfer is
   // nothing to do here: `step_over` hears when its turn has come.
-  void RunSteps(size_t begin, size_t end, absl::Span<const absl::Span<std::byte>> buffers,
-                absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over) const;
-  // Of a slot of the plan, in the arena.
-  uint64_t OffsetOf(const Binding& slot) const { return plan_.slots[slot.index].offset; }
+  absl::Status RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
+                        absl::Span<const absl::Span<std::byte>> buffers,
+                        absl::Span<std::byte> arena, Workers* workers,
+                        const StepOver& step_over) const;
 
  private:
   friend class StepBuilder;
@@ -73,7 +101,7 @@ class HostProgram {
 
   void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers) const;
 
-  size_t threads_ = 1;
+  HostOptions options_;
   Plan plan_;
   std::vector<Work> works_;
   std::vector<size_t> ends_;  // by step of the plan: of its part of works_

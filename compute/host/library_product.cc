@@ -67,16 +67,18 @@ int SmallestExponent(const std::byte* values, uint64_t count) {
 
 class Matmul : public LibraryProduct {
  public:
-  Matmul(const WholeOp& op, const View& lhs, const View& rhs, size_t parts)
+  Matmul(const WholeOp& op, const View& lhs, const View& rhs, size_t parts, uint64_t launches)
       : type_(op.in_types[0].dtype),
         lhs_bytes_(BytesOf(type_, 1)),
         out_bytes_(BytesOf(op.out_types[0].dtype, 1)),
         lhs_elements_(ElementsOf(lhs)),
         rhs_elements_(ElementsOf(rhs)),
+        at_once_(parts),
         engine_(dnnl::engine::kind::cpu, 0) {
     const int64_t batches = lhs.dims[0], rows = lhs.dims[1], depth = lhs.dims[2];
     const int64_t columns = rhs.dims[1];
-    const int64_t each = (rows + static_cast<int64_t>(parts) - 1) / static_cast<int64_t>(parts);
+    const auto all = static_cast<int64_t>(parts * launches);
+    const int64_t each = (rows + all - 1) / all;
     const int threads = omp_get_max_threads();
     omp_set_num_threads(1);
     dnnl::primitive_attr attributes;
@@ -105,10 +107,10 @@ class Matmul : public LibraryProduct {
   }
 
   bool ok() const { return !parts_.empty(); }
-  uint64_t scratch_bytes() const override { return scratch_ * parts_.size(); }
+  uint64_t scratch_bytes() const override { return scratch_ * std::min(at_once_, parts_.size()); }
 
   bool Run(const std::byte* lhs, const std::byte* rhs, std::byte* out, std::byte* scratch,
-           Workers* workers) const override {
+           Workers* workers, RunControl& control) const override {
     // What is less than the least normal number may be taken for 0, each factor or product.
     const auto least =
         type_ == DType::kF32 ? &SmallestExponent<uint32_t> : &SmallestExponent<uint16_t>;
@@ -117,24 +119,28 @@ class Matmul : public LibraryProduct {
     constexpr int kBias = 127;
     constexpr int kSpare = 24;  // what is dropped is no more than a rounding of what is not
     if (left == 0 || right == 0 || left + right - kBias < 1 + kSpare) return false;
-    const auto run = [&](size_t index) {
+    const auto run = [&](size_t index, std::byte* spare) {
       const Part& part = parts_[index];
       omp_set_num_threads(1);  // of this thread
       dnnl::stream stream(engine_);
       const auto memory = [&](const dnnl::memory::desc& desc, const std::byte* at) {
         return dnnl::memory(desc, engine_, const_cast<std::byte*>(at));
       };
-      part.matmul.execute(
-          stream, {{DNNL_ARG_SRC, memory(part.left, lhs + part.lhs_offset * lhs_bytes_)},
-                   {DNNL_ARG_WEIGHTS, memory(part.right, rhs)},
-                   {DNNL_ARG_DST, memory(part.result, out + part.out_offset * out_bytes_)},
-                   {DNNL_ARG_SCRATCHPAD, memory(part.scratch, scratch + index * scratch_)}});
+      part.matmul.execute(stream,
+                          {{DNNL_ARG_SRC, memory(part.left, lhs + part.lhs_offset * lhs_bytes_)},
+                           {DNNL_ARG_WEIGHTS, memory(part.right, rhs)},
+                           {DNNL_ARG_DST, memory(part.result, out + part.out_offset * out_bytes_)},
+                           {DNNL_ARG_SCRATCHPAD, memory(part.scratch, spare)}});
       stream.wait();
     };
-    if (workers != nullptr) {
-      workers->Run(parts_.size(), run);
-    } else {
-      for (size_t i = 0; i < parts_.size(); ++i) run(i);
+    for (size_t first = 0; first < parts_.size() && !control.Stops(); first += at_once_) {
+      const size_t some = std::min(at_once_, parts_.size() - first);
+      const auto launch = [&](size_t index) { run(first + index, scratch + index * scratch_); };
+      if (workers != nullptr) {
+        workers->Run(some, launch);
+      } else {
+        for (size_t i = 0; i < some; ++i) launch(i);
+      }
     }
     return true;
   }
@@ -152,6 +158,7 @@ class Matmul : public LibraryProduct {
   const uint64_t out_bytes_;
   const uint64_t lhs_elements_;
   const uint64_t rhs_elements_;
+  const size_t at_once_;  // parts that have scratch
   dnnl::engine engine_;
   std::vector<Part> parts_;
   uint64_t scratch_ = 0;  // of a part
@@ -159,7 +166,8 @@ class Matmul : public LibraryProduct {
 
 }  // namespace
 
-std::unique_ptr<LibraryProduct> LibraryProduct::Make(const WholeOp& op, size_t parts) {
+std::unique_ptr<LibraryProduct> LibraryProduct::Make(const WholeOp& op, size_t parts,
+                                                     uint64_t launches) {
   if (op.node.op != Op::kDotGeneral) return nullptr;
   const DType type = op.in_types[0].dtype;
   const DType result = op.out_types[0].dtype;
@@ -177,7 +185,7 @@ std::unique_ptr<LibraryProduct> LibraryProduct::Make(const WholeOp& op, size_t p
   const int64_t products = lhs->dims[0] * lhs->dims[1] * lhs->dims[2] * rhs->dims[1];
   if (products < kLeastFlops) return nullptr;
   try {  // the library's own way to say that it cannot, so in a process that may not make code
-    auto made = std::make_unique<Matmul>(op, *lhs, *rhs, parts);
+    auto made = std::make_unique<Matmul>(op, *lhs, *rhs, parts, launches);
     if (made->ok()) return made;
   } catch (const dnnl::error&) {
   }

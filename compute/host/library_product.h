@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "compute/host/run_control.h"
 #include "compute/host/whole_ops.h"
 #include "compute/host/workers.h"
 
@@ -19,13 +20,15 @@ class LibraryProduct {
   virtual ~LibraryProduct() = default;
 
   // Nothing if the library has none for the types or the layout, if there are no elements, or where
-  // it may not make code.
-  static std::unique_ptr<LibraryProduct> Make(const WholeOp& op, size_t parts);
+  // it may not make code. Each of `parts` is done in so many launches, rows after rows.
+  static std::unique_ptr<LibraryProduct> Make(const WholeOp& op, size_t parts,
+                                              uint64_t launches = 1);
 
   virtual uint64_t scratch_bytes() const = 0;
-  // False, and nothing done: products of these factors may be so small that the library drops them.
+  // Left half done if the run stops. False, and nothing done: products of these factors may be so
+  // small that the library drops them.
   virtual bool Run(const std::byte* lhs, const std::byte* rhs, std::byte* out, std::byte* scratch,
-                   Workers* workers) const = 0;
+                   Workers* workers, RunControl& control) const = 0;
 };
 
 }  // namespace ferry::compute

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "compute/host/group_builder.h"
@@ -80,6 +81,18 @@ bool IsWholeTensor(const Node& node, const Program& program) {
 
 }  // namespace
 
+// Of `elements` that cost so much together, how many are one launch; all ones: they all are.
+uint64_t StepBuilder::LaunchOf(const Cost& cost, uint64_t elements) const {
+  constexpr uint64_t kOfTranscendental = 8;
+  uint64_t work = SaturatingAdd(cost.bytes_read, cost.bytes_written);
+  work = SaturatingAdd(work, cost.flops);
+  for (uint64_t i = 0; i < kOfTranscendental; ++i) work = SaturatingAdd(work, cost.transcendentals);
+  const uint64_t most = std::max<uint64_t>(1, made_.options_.launch_flops / kLaunchShare);
+  const auto some = static_cast<unsigned __int128>(elements) * most / std::max<uint64_t>(work, 1);
+  if (some >= elements) return std::numeric_limits<uint64_t>::max();
+  return std::max<uint64_t>(1, static_cast<uint64_t>(some));
+}
+
 Location StepBuilder::PlaceOf(const Binding& binding) const {
   if (!binding.slot) return {Location::Kind::kBuffer, binding.index, 0};
   return {Location::Kind::kArena, 0, made_.plan_.slots[binding.index].offset};
@@ -107,7 +120,9 @@ void StepBuilder::AddGroup(const Program& program, absl::Span<const Location> pl
   Work work;
   work.group = GroupBuilder(program, places, made_.constants_).Build();
   if (work.group.IsEmpty()) return;
-  work.scratch = Scratch(work.group.ScratchBytes() * made_.threads_);
+  work.group.launch_elements =
+      LaunchOf(CostOf(program), work.group.rows * std::max<uint64_t>(work.group.row, 1));
+  work.scratch = Scratch(work.group.ScratchBytes() * made_.options_.threads);
   works.push_back(std::move(work));
 }
 
@@ -172,7 +187,8 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
     result = Temporary(*BytesOf(type));
   }
   work.out = {result};
-  work.product = LibraryProduct::Make(work.whole, made_.threads_);
+  const uint64_t launches = CostOf(program, node).flops / made_.options_.launch_flops + 1;
+  work.product = LibraryProduct::Make(work.whole, made_.options_.threads, launches);
   const uint64_t of_library = work.product == nullptr ? 0 : work.product->scratch_bytes();
   work.scratch = Scratch(std::max(ScratchBytesOf(work.whole), of_library));
   works.push_back(std::move(work));

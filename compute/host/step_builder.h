@@ -24,6 +24,7 @@ class StepBuilder {
   void AddAround(const Step& step, OpIndex center, std::vector<Work>& works);
   void AddGroup(const Program& program, absl::Span<const Location> places,
                 std::vector<Work>& works);
+  uint64_t LaunchOf(const Cost& cost, uint64_t elements) const;
   Location PlaceOf(const Binding& binding) const;
   // Memory until the end of the step: of what the plan has for it while there is, else of ours.
   Location Temporary(uint64_t bytes);

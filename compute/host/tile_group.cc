@@ -358,16 +358,27 @@ void TileGroup::RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begi
   Runner runner(*this, run, scratch, RegisterBytes());
   runner.RunOnce();
   const uint64_t tiles = tile_elements == 0 ? 1 : (row + tile_elements - 1) / tile_elements;
+  uint64_t done = 0;  // since it was asked whether the run goes on
+  const auto stops = [&](uint64_t elements) {
+    done += elements;
+    if (done < launch_elements || run.control == nullptr) return false;
+    done = 0;
+    return run.control->Stops();
+  };
   for (uint64_t unit = begin; unit < end; ++unit) {
     if (row <= tile_elements) {
       const uint64_t first = unit * tile_rows;
-      runner.RunTile(first, std::min(tile_rows, rows - first), 0, row);
+      const uint64_t some = std::min(tile_rows, rows - first);
+      runner.RunTile(first, some, 0, row);
+      if (stops(some * std::max<uint64_t>(row, 1))) return;
       continue;
     }
     const uint64_t first = keeps_rows ? 0 : unit % tiles;
     for (uint64_t tile = first; tile < (keeps_rows ? tiles : first + 1); ++tile) {
       const uint64_t at = tile * tile_elements;
-      runner.RunTile(keeps_rows ? unit : unit / tiles, 1, at, std::min(tile_elements, row - at));
+      const uint64_t some = std::min(tile_elements, row - at);
+      runner.RunTile(keeps_rows ? unit : unit / tiles, 1, at, some);
+      if (stops(some)) return;
     }
   }
 }

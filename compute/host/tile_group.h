@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "compute/host/chain.h"
 #include "compute/host/kernels.h"
+#include "compute/host/run_control.h"
 #include "compute/host/view.h"
 #include "compute/host/workers.h"
 #include "compute/numerics/block.h"
@@ -39,6 +40,7 @@ struct RunMemory {
   absl::Span<const absl::Span<std::byte>> buffers;
   std::byte* arena = nullptr;
   const std::byte* constants = nullptr;
+  RunControl* control = nullptr;  // none: the run goes to its end
 
   const std::byte* Read(const Location& at) const;
   std::byte* Write(const Location& at) const;
@@ -104,6 +106,9 @@ struct TileGroup {
                                // by the same thread
   bool alone = false;          // all of them are
 
+  uint64_t launch_elements =
+      std::numeric_limits<uint64_t>::max();  // that a thread does before it asks
+
   std::vector<TileOp> once;  // before the first tile, as if of one
   std::vector<TileOp> ops;
   std::vector<uint32_t> memory;  // by register: which of those in scratch; kNoMemory: a link
@@ -112,7 +117,8 @@ struct TileGroup {
   bool IsEmpty() const { return rows == 0 || (row == 0 && !keeps_rows); }
   // Of one part.
   uint64_t ScratchBytes() const;
-  // In up to `parts` parts, with scratch for each. The same bits however many.
+  // In up to `parts` parts, with scratch for each. The same bits however many. Left half done if
+  // the run stops.
   void Run(const RunMemory& run, std::byte* scratch, size_t parts, Workers* workers) const;
 
  private:

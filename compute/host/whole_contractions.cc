@@ -15,6 +15,8 @@ namespace {
 
 using A = Attribute;
 
+constexpr uint64_t kProductsAtOnce = uint64_t{1} << 22;
+
 // One side of a product: [batches, rows, depth].
 struct Side {
   uint64_t batches = 1;
@@ -87,12 +89,17 @@ T SumOfProducts(const std::byte* a, const std::byte* b, uint64_t count) {
 // integers, and times `global`, which is exact for sums in f32, if they are not.
 template <typename T>
 void Multiply(const Side& lhs, const std::byte* a, const Side& rhs, const std::byte* b,
-              double global, DType sum_type, DType type, std::byte* out) {
+              double global, DType sum_type, DType type, std::byte* out, RunControl& control) {
+  uint64_t done = 0;
   const size_t size = BytesOf(type, 1);
   const uint64_t row = lhs.depth * sizeof(T);
   for (uint64_t i = 0; i < lhs.batches * lhs.rows; ++i) {
     const std::byte* columns = b + i / lhs.rows * rhs.rows * row;
     for (uint64_t j = 0; j < rhs.rows; ++j, out += size) {
+      if ((done += lhs.depth) >= kProductsAtOnce) {
+        if (control.Stops()) return;
+        done = 0;
+      }
       const T sum = SumOfProducts<T>(a + i * row, columns + j * row, lhs.depth);
       if constexpr (std::is_floating_point_v<T>) {
         const double scaled = static_cast<double>(sum) * global;
@@ -154,7 +161,7 @@ uint64_t ContractionScratchBytes(const WholeOp& op) {
 }
 
 void RunDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-            std::byte* scratch) {
+            std::byte* scratch, RunControl& control) {
   const auto ints = [&](A attribute) { return op.node.attributes.Ints(attribute); };
   const Side lhs = SideOf(op.in_types[0], ints(A::kLhsBatch), ints(A::kLhsContract)[0]);
   const Side rhs = SideOf(op.in_types[1], ints(A::kRhsBatch), ints(A::kRhsContract)[0]);
@@ -168,16 +175,16 @@ void RunDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byt
     const DType sum = op.node.attributes.Has(A::kAccumulate)
                           ? static_cast<DType>(op.node.attributes.Int(A::kAccumulate))
                           : type;
-    Multiply<uint64_t>(lhs, scratch, rhs, right, 1, sum, type, out);
+    Multiply<uint64_t>(lhs, scratch, rhs, right, 1, sum, type, out, control);
   } else if (work == DType::kF64) {
-    Multiply<double>(lhs, scratch, rhs, right, 1, work, type, out);
+    Multiply<double>(lhs, scratch, rhs, right, 1, work, type, out, control);
   } else {
-    Multiply<float>(lhs, scratch, rhs, right, 1, work, type, out);
+    Multiply<float>(lhs, scratch, rhs, right, 1, work, type, out, control);
   }
 }
 
 void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-                       std::byte* scratch) {
+                       std::byte* scratch, RunControl& control) {
   const size_t rank = op.in_types[0].dims.size();
   const std::vector<int64_t> batch(rank - 2, 0);
   const auto last = static_cast<int64_t>(rank - 1);
@@ -195,7 +202,8 @@ void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& i
   if (in.size() > 4) {
     Convert(op.in_types[4].dtype, in[4], DType::kF64, reinterpret_cast<std::byte*>(&global), 1);
   }
-  Multiply<float>(lhs, scratch, rhs, right, global, DType::kF32, op.out_types[0].dtype, out);
+  Multiply<float>(lhs, scratch, rhs, right, global, DType::kF32, op.out_types[0].dtype, out,
+                  control);
 }
 
 }  // namespace ferry::compute

@@ -16,6 +16,8 @@ namespace {
 
 using A = Attribute;
 
+constexpr uint64_t kSumsAtOnce = uint64_t{1} << 20;
+
 // The integer at `index`, between 0 and `most`.
 int64_t ClampedAt(DType type, const std::byte* base, uint64_t index, int64_t most) {
   uint64_t bits = 0;
@@ -96,7 +98,7 @@ Lines LinesOf(const WholeOp& op) {
   return lines;
 }
 
-void RunCumulativeSum(const WholeOp& op, const std::byte* in, std::byte* out) {
+void RunCumulativeSum(const WholeOp& op, const std::byte* in, std::byte* out, RunControl& control) {
   const DType type = op.in_types[0].dtype;
   const size_t size = BytesOf(type, 1);
   const Lines lines = LinesOf(op);
@@ -105,10 +107,12 @@ void RunCumulativeSum(const WholeOp& op, const std::byte* in, std::byte* out) {
     accumulator = static_cast<DType>(op.node.attributes.Int(A::kAccumulate));
   }
   const TileKernel add = KernelOf(Op::kAdd, accumulator);
+  uint64_t done = 0;
   for (uint64_t i = 0; i < lines.outer; ++i) {
     for (uint64_t j = 0; j < lines.inner; ++j) {
       std::array<std::byte, 8> sum;
       for (uint64_t k = 0; k < lines.length; ++k) {
+        if (++done % kSumsAtOnce == 0 && control.Stops()) return;
         const uint64_t at = ((i * lines.length + k) * lines.inner + j) * size;
         std::array<std::byte, 8> term;
         Convert(type, in + at, accumulator, term.data(), 1);
@@ -145,17 +149,17 @@ bool IsWholeOp(Op op) {
 uint64_t ScratchBytesOf(const WholeOp& op) { return ContractionScratchBytes(op); }
 
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
-                const std::vector<std::byte*>& out, std::byte* scratch) {
+                const std::vector<std::byte*>& out, std::byte* scratch, RunControl& control) {
   switch (op.node.op) {
     case Op::kCumulativeSum:
-      return RunCumulativeSum(op, in[0], out[0]);
+      return RunCumulativeSum(op, in[0], out[0], control);
     case Op::kBitcastConvert:
       if (*ElementsOf(op.in_types[0]) > 0) std::memcpy(out[0], in[0], *BytesOf(op.in_types[0]));
       return;
     case Op::kDotGeneral:
-      return RunDot(op, in, out[0], scratch);
+      return RunDot(op, in, out[0], scratch, control);
     case Op::kBlockScaledDot:
-      return RunBlockScaledDot(op, in, out[0], scratch);
+      return RunBlockScaledDot(op, in, out[0], scratch, control);
     case Op::kSwizzleScales:
       return SwizzleScales(in[0], static_cast<uint64_t>(op.in_types[0].dims[0]),
                            static_cast<uint64_t>(op.in_types[0].dims[1]), out[0]);

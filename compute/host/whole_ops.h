@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "compute/host/run_control.h"
 #include "compute/program/program.h"
 
 namespace ferry::compute {
@@ -20,14 +21,16 @@ struct WholeOp {
 bool IsWholeOp(Op op);
 // What one needs beside its operands and results.
 uint64_t ScratchBytesOf(const WholeOp& op);
+// Products and running sums ask `control` now and then, and are left half done if the run stops;
+// what only moves elements is one launch.
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
-                const std::vector<std::byte*>& out, std::byte* scratch);
+                const std::vector<std::byte*>& out, std::byte* scratch, RunControl& control);
 
 // Of those: products (whole_contractions.cc).
 uint64_t ContractionScratchBytes(const WholeOp& op);
 void RunDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-            std::byte* scratch);
+            std::byte* scratch, RunControl& control);
 void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-                       std::byte* scratch);
+                       std::byte* scratch, RunControl& control);
 
 }  // namespace ferry::compute

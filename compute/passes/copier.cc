@@ -16,14 +16,15 @@ Copier::Copier(const Program& from)
   to_.buffers = from.buffers;
 }
 
-Program Copier::Run(absl::FunctionRef<void(OpIndex)> with) {
+Program Copier::Run(absl::FunctionRef<void(OpIndex)> with,
+                    absl::FunctionRef<void(OpIndex)> closed) {
   for (size_t i = 0; i < from_.nodes.size();) {
-    CloseUntil(i);
+    CloseUntil(i, closed);
     with(static_cast<OpIndex>(i));
     const bool entered = !open_.empty() && open_.back().repeat == i;
     i += entered ? 1 : from_.nodes[i].body + 1;
   }
-  CloseUntil(from_.nodes.size());
+  CloseUntil(from_.nodes.size(), closed);
   return std::move(to_);
 }
 
@@ -62,16 +63,17 @@ OpIndex Copier::Put(OpIndex index, Node node, const Kept& kept) {
   return put;
 }
 
-void Copier::CloseUntil(size_t index) {
+void Copier::CloseUntil(size_t index, absl::FunctionRef<void(OpIndex)> closed) {
   while (!open_.empty() && open_.back().end <= index) {
-    const Open& open = open_.back();
+    const Open open = std::move(open_.back());
+    open_.pop_back();
     const Node& old = from_.nodes[open.repeat];
     std::vector<ValueId> yielded;
     for (size_t i = 0; i < old.yielded.size(); ++i) {
       if (Keeps(open.kept, i)) yielded.push_back(values[old.yielded[i]]);
     }
     to_.Close(ops[open.repeat], std::move(yielded));
-    open_.pop_back();
+    closed(open.repeat);
   }
 }
 

@@ -24,8 +24,11 @@ class Copier {
   explicit Copier(const Program& from);
 
   // Calls `with` for the ops in order. It calls Put for the op, or sets what its results have
-  // become. The body of a repeat that was not put is passed over.
-  Program Run(absl::FunctionRef<void(OpIndex)> with);
+  // become. The body of a repeat that was not put is passed over. Calls `closed` for each repeat
+  // whose body has ended: what is appended there comes right after it.
+  Program Run(
+      absl::FunctionRef<void(OpIndex)> with,
+      absl::FunctionRef<void(OpIndex)> closed = [](OpIndex) {});
 
   // The op with its operands, and what it is after, as they are called now.
   Node Renumbered(OpIndex index, const Kept& kept = {}) const;
@@ -45,7 +48,7 @@ class Copier {
     Kept kept;
   };
 
-  void CloseUntil(size_t index);
+  void CloseUntil(size_t index, absl::FunctionRef<void(OpIndex)> closed);
 
   const Program& from_;
   Program to_;

@@ -193,7 +193,10 @@ Program RemoveDeadCode(const Program& program) {
 }
 
 Program Simplify(const Program& program) {
-  return RemoveDeadCode(MergeEqualOps(FoldConstants(program)));
+  const auto cleaned = [](const Program& one) { return RemoveDeadCode(MergeEqualOps(one)); };
+  const Program simple = cleaned(FoldConstants(program));
+  Program moved = MoveReductionsOutOfLoops(simple);
+  return moved == simple ? moved : cleaned(moved);
 }
 
 }  // namespace ferry::compute

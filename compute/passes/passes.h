@@ -23,7 +23,22 @@ Program MergeEqualOps(const Program& program);
 // one by one, and what a repeat carries round for nobody. A barrier keeps nothing alive.
 Program RemoveDeadCode(const Program& program);
 
-// All of them, in the order above.
+// The most that a repeat carries instead of sums: about what a core's second cache holds, so that
+// each trip adds to it as fast as it would reduce.
+inline constexpr uint64_t kMaxPartialBytes = uint64_t{1} << 20;
+
+// A repeat that adds what a `reduce` sums up to a value it carries round adds it up element by
+// element instead, and what follows it reduces once: of integers, which wrap, and of floating types
+// where sums may be reordered (Numerics::allow_reassociation).
+Program MoveReductionsOutOfLoops(const Program& program);
+
+// What `empty` makes, as a constant: 0, or, so that whoever reads it notices, all ones, which are
+// NaN in all floating types that have one and -1 in integers. For executors: no part of Simplify.
+// Ops keep their numbers.
+Program FillEmpty(Program program, bool poison);
+
+// All but FillEmpty, in the order above, and once more what merges and removes if the last did
+// something.
 Program Simplify(const Program& program);
 
 }  // namespace ferry::compute

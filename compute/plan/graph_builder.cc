@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/passes/literal.h"
+#include "compute/passes/passes.h"
 
 namespace ferry::compute {
 namespace {
@@ -95,7 +96,7 @@ std::optional<Attributes> PartAttributes(const TensorType& whole, const TensorTy
 class Builder {
  public:
   explicit Builder(const Program& program) {
-    graph_.program = program;
+    graph_.program = FillEmpty(program, /*poison=*/false);
     graph_.types = program.types;
     const size_t values = program.types.size();
     graph_.definitions.resize(values, kNoItem);

@@ -18,6 +18,7 @@
   /* source */ \
   X(kInput, "input", 1, Exactly(0), 1, 0, Bit(A::kOffset) | Bit(A::kStrides), kAll, Effect::kDataflow, kFree, Declared) \
   X(kConstant, "constant", 0, Exactly(0), 1, 0, Bit(A::kSplat) | Bit(A::kValues), kAll, Effect::kPure, kFree, Constant) \
+  X(kEmpty, "empty", 0, Exactly(0), 1, 0, 0, kAll, Effect::kDataflow, kFree, Declared) \
   X(kIota, "iota", 0, Exactly(0), 1, Bit(A::kDimension), 0, kNumbers, Effect::kPure, kFree, Iota) \
   X(kRngBits, "rng_bits", 0, Exactly(2), 1, 0, 0, kU64, Effect::kPure, Flops(10), RngBits) \
   /* elementwise */ \

@@ -372,7 +372,11 @@ class Parser {
       if (!List(TokenKind::kValue, "a value", results)) return false;
       if (!TakeSign("=")) return Unexpected("=");
     }
-    const std::optional<Op> op = Peek().kind == TokenKind::kWord ? OpOf(Peek().text) : std::nullopt;
+    // `empty_like %x` is an `empty` of the type of %x.
+    const bool like = Is(TokenKind::kWord, "empty_like");
+    const std::optional<Op> op = Peek().kind != TokenKind::kWord ? std::nullopt
+                                 : like                          ? Op::kEmpty
+                                                                 : OpOf(Peek().text);
     if (!op) return Unexpected("an op");
     const Token name = Take();
     node.op = *op;
@@ -381,6 +385,13 @@ class Parser {
       return Problem(name, absl::StrCat("repeats nest at most ", kMaxNesting, " deep"));
     }
     if (!Operands(node, known)) return false;
+    if (like) {
+      if (node.operands.size() != 1 || !node.buffers.empty()) {
+        return Problem(name, "empty_like is like one value");
+      }
+      if (known) types = {out_.program.types[node.operands[0]]};
+      node.operands.clear();
+    }
     std::vector<Written> written;
     while (Peek().kind == TokenKind::kWord && Peek().text != "after") {
       if (!TakeAttribute(written)) return false;
@@ -396,6 +407,7 @@ class Parser {
       }
     }
     if (TakeSign(":")) {
+      if (like) return Problem(name, "empty_like has the type of its operand: write none");
       do {
         types.emplace_back();
         if (types.size() > kMaxOperands) return Unexpected("fewer types");

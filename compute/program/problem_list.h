@@ -34,4 +34,7 @@ class ProblemList {
 // after the other; what an `input` has read is written over only if the buffer is donated.
 void CheckOrder(const Program& program, ProblemList& problems);
 
+// Nothing is read of a value that `empty` made and nobody has written any of.
+void CheckWritten(const Program& program, ProblemList& problems);
+
 }  // namespace ferry::compute

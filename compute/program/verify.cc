@@ -105,6 +105,7 @@ class Verifier {
     // What is bad by itself would only be bad once more.
     if (!problems_.empty()) return problems_.Take();
     CheckOrder(program_, problems_);
+    CheckWritten(program_, problems_);
     CheckCost();
     return problems_.Take();
   }

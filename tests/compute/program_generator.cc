@@ -287,6 +287,16 @@ void ProgramGenerator::AddRandom(Op op) {
     case Op::kConstant:
       New(Type(dtypes::kAll));
       return;
+    case Op::kEmpty: {  // in part of something: all of it nobody may read
+      const ValueId value = Any(dtypes::kAll, 1);
+      TensorType type = program_.types[value];
+      type.dims[0] = static_cast<int64_t>(Below(4));
+      Node node;
+      node.op = op;
+      const ValueId empty = program_.Result(program_.Append(std::move(node), {type}));
+      Add(Op::kConcatenate, {value, empty}, {{A::kDimension, int64_t{0}}});
+      return;
+    }
     case Op::kIota: {
       const TensorType type = Type(dtypes::kNumbers, 1);
       Add(op, {}, {{A::kDimension, static_cast<int64_t>(Below(type.dims.size()))}}, {type});

@@ -116,7 +116,7 @@ class ProgramCommand : public Command {
     check->callback([this] { act_ = Act::kCheck; });
     CLI::App* print = app.add_subcommand("print", "The canonical text of a good program");
     print->add_flag("--simplified", simplified_,
-                    "As it is planned: folded, merged, without dead code");
+                    "As it is planned: folded, merged, without dead code, sums moved out of loops");
     print->callback([this] { act_ = Act::kPrint; });
     CLI::App* plan =
         app.add_subcommand("plan", "The steps of a run, and the memory that they take");
@@ -137,6 +137,8 @@ class ProgramCommand : public Command {
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
     run->add_option("--threads", threads_, "How many it may use; the results are the same")
         ->check(CLI::Range(1, 1024));
+    run->add_flag("--poison", poison_,
+                  "What nothing was written to is all ones, NaN or -1, instead of 0");
     run->callback([this] { act_ = Act::kRun; });
     CLI::App* list = app.add_subcommand("list", "The daemon's programs and jobs");
     list->callback([this] { act_ = Act::kList; });
@@ -168,7 +170,7 @@ class ProgramCommand : public Command {
     }
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (act_ == Act::kRun) {
-      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_));
+      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_, poison_));
       return kExitOk;
     }
     if (simplified_ || act_ == Act::kPlan) program = compute::Simplify(program);
@@ -211,6 +213,7 @@ class ProgramCommand : public Command {
   bool kernels_ = false;
   bool dot_ = false;
   bool daemon_ = false;
+  bool poison_ = false;
   DaemonRun by_daemon_;
   std::string path_;
   std::vector<std::string> bindings_;

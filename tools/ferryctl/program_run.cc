@@ -116,14 +116,16 @@ absl::Status RunOverFiles(
 }
 
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
-                        size_t threads) {
+                        size_t threads, bool poison) {
   for (size_t i = 0; i < program.nodes.size(); ++i) {
     const compute::Op op = program.nodes[i].op;
     if (op != compute::Op::kSend && op != compute::Op::kRecv) continue;
     return CannotRun(
         absl::StrCat("it has a ", compute::InfoOf(op).name, ", which a daemon does: --daemon"));
   }
-  ASSIGN_OR_RETURN(const compute::HostProgram made, compute::HostProgram::Make(program, threads));
+  ASSIGN_OR_RETURN(const compute::HostProgram made,
+                   compute::HostProgram::Make(
+                       program, {.threads = threads, .poison = poison || compute::kPoisons}));
   Memory memory;
   return RunOverFiles(
       program.buffers, bindings, {},

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -219,7 +220,8 @@ TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
     Program program = seed % 2 == 0 ? testing::Weaver(seed, 24).Make()
                                     : testing::ProgramGenerator(seed, {60, 9, false}).Make();
     program = Simplify(program);
-    const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
+    const absl::StatusOr<HostProgram> made =
+        HostProgram::Make(program, {.threads = 1, .poison = false});
     ASSERT_TRUE(made.ok()) << made.status();
     const uint64_t bytes = made->arena_bytes();
     uint64_t high = 0;
@@ -331,6 +333,39 @@ TEST(HostProgramTest, AnInPlaceChainReadsBeforeItWrites) {
       "program 1\nbuffer @x read_write 8192 donated\n%x = input @x : f32[1024]\n"
       "%y = negate %x\nstore @x, %y offset=4\n";
   EXPECT_EQ(DifferenceOf(Parsed(shifted), 1), "");
+}
+
+// What nothing is written to is 0, or all ones if it is to be noticed: so is the arena then.
+TEST(HostProgramTest, WhatIsEmptyIsNobodysData) {
+  const char text[] =
+      "program 1\nbuffer @y write 16\nbuffer @z write 3\n%a = constant splat=2 : f32[2]\n"
+      "%e = empty : f32[2]\n%c = concatenate %e, %a dimension=0\n%d = add %c, %c\n"
+      "store @y, %d\n%b = constant splat=false : bool[1]\n%f = empty : bool[2]\n"
+      "%g = concatenate %f, %b dimension=0\nstore @z, %g\n";
+  const Program program = Parsed(text);
+  EXPECT_EQ(DifferenceOf(program, 1), "");
+  for (const bool poison : {false, true}) {
+    const absl::StatusOr<HostProgram> made =
+        HostProgram::Make(program, {.threads = 1, .poison = poison});
+    ASSERT_TRUE(made.ok());
+    std::vector<float> y(4, 7);
+    Bytes z(3, std::byte{7});
+    std::vector<std::byte> space(made->arena_bytes() + 4096 + 64, std::byte{0x11});
+    void* aligned = space.data();
+    size_t room = space.size();
+    ASSERT_NE(std::align(64, made->arena_bytes() + 4096, aligned, room), nullptr);
+    auto* const arena = static_cast<std::byte*>(aligned);
+    const std::vector<absl::Span<std::byte>> buffers = {
+        absl::MakeSpan(reinterpret_cast<std::byte*>(y.data()), 16), absl::MakeSpan(z)};
+    made->Run(buffers, {arena, made->arena_bytes()});
+    EXPECT_EQ(y[2], 4);
+    EXPECT_EQ(y[3], 4);
+    EXPECT_EQ(std::isnan(y[0]) && std::isnan(y[1]), poison) << y[0] << " " << y[1];
+    EXPECT_EQ(y[0] == 0 && y[1] == 0, !poison) << y[0] << " " << y[1];
+    const auto filled = static_cast<std::byte>(poison);
+    EXPECT_EQ(z, (Bytes{filled, filled, std::byte{0}}));
+    EXPECT_EQ(arena[made->arena_bytes()], std::byte{0x11});
+  }
 }
 
 }  // namespace

@@ -75,12 +75,14 @@ StagedRun RunByStages(const Program& program, std::vector<Bytes> buffers, uint64
   size_t begin = 0;
   for (const Stage& stage : StagesOf(plan)) {
     for (const size_t i : stage.awaited) finish(i);
-    made->RunSteps(begin, stage.end, spans, {arena.get(), made->arena_bytes()}, nullptr,
-                   [&](size_t step) {
-                     for (size_t i = 0; i < transfers.size(); ++i) {
-                       if (transfers[i].step == step) begun[i] = true;
-                     }
-                   });
+    const absl::Status status =
+        made->RunSteps(begin, stage.end, nullptr, spans, {arena.get(), made->arena_bytes()},
+                       nullptr, [&](size_t step) {
+                         for (size_t i = 0; i < transfers.size(); ++i) {
+                           if (transfers[i].step == step) begun[i] = true;
+                         }
+                       });
+    EXPECT_TRUE(status.ok()) << status;
     begin = stage.end;
     ++run.stages;
   }

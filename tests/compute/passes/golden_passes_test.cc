@@ -47,10 +47,11 @@ TEST_P(GoldenPassesTest, IsWhatThePassMakes) {
   const std::vector<std::string> parts = absl::StrSplit(file.str(), "\n----\n");
   ASSERT_EQ(parts.size(), 2u);
   const std::vector<std::string> words = absl::StrSplit(GetParam(), '-');
-  Program (*const pass)(const Program&) = words[0] == "fold"    ? &FoldConstants
-                                          : words[0] == "merge" ? &MergeEqualOps
-                                          : words[0] == "dead"  ? &RemoveDeadCode
-                                                                : &Simplify;
+  Program (*const pass)(const Program&) = words[0] == "fold"     ? &FoldConstants
+                                          : words[0] == "merge"  ? &MergeEqualOps
+                                          : words[0] == "dead"   ? &RemoveDeadCode
+                                          : words[0] == "motion" ? &MoveReductionsOutOfLoops
+                                                                 : &Simplify;
   const Program after = pass(Good(parts[0]));
   EXPECT_EQ(Print(after), parts[1]);
   EXPECT_EQ(Good(Print(after)), after);

@@ -42,7 +42,8 @@ bool IsMove(Op op) {
 
 class RandomPlanTest : public ::testing::Test {
  protected:
-  void Check(const Program& program) {
+  void Check(const Program& with_empty) {
+    const Program program = FillEmpty(with_empty, /*poison=*/false);  // as plans have it
     const auto made = MakePlan(program);
     ASSERT_TRUE(made.ok()) << made.status();
     const Plan& plan = *made;

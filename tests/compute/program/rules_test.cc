@@ -56,6 +56,7 @@ const Line kGood[] = {
     {"constant values=[1,2] : i8[2]", "i8[2]"},
     {"constant values=[] : i8[0]", "i8[0]"},
     {"constant values=x2101 : f4e2m1fn[3]", "f4e2m1fn[3]"},
+    {"empty : f4e2m1fn[2,3]", "f4e2m1fn[2,3]"},
     {"iota dimension=1 : f64[2,3]", "f64[2,3]"},
     {"rng_bits %u, %u : u32[7]", "u32[7]"},
     {"add %x, %y", "f32[2,3]"},
@@ -162,6 +163,8 @@ struct BadLine {
 };
 
 const BadLine kBad[] = {
+    {"empty %x : f32[2,3]", "operands"},
+    {"empty : f32[2,-3]", "shape"},
     {"input @in offset=1024 : f32[4]", "bounds"},
     {"input @in offset=4611686018427387904 : f32[4]", "bounds"},
     {"input @out : f32[4]", "access"},

@@ -118,6 +118,20 @@ TEST(TextTest, SaysWhereWhatIsWrong) {
   }
 }
 
+TEST(TextTest, WhatIsLikeAValueHasItsType) {
+  const std::string head = "program 1\n%x = constant splat=1 : f32[2,3]\n";
+  const ParsedText parsed = Parse(head + "%e = empty_like %x \"scratch\"\n");
+  EXPECT_EQ(Problems(parsed), "");
+  EXPECT_EQ(Print(parsed.program),
+            "program 1\n%0 = constant splat=1 : f32[2,3]\n%1 = empty : f32[2,3] \"scratch\"\n");
+  EXPECT_THAT(Problems(Parse(head + "%e = empty_like %x, %x\n")),
+              ::testing::HasSubstr("one value"));
+  EXPECT_THAT(Problems(Parse(head + "%e = empty_like\n")), ::testing::HasSubstr("one value"));
+  EXPECT_THAT(Problems(Parse(head + "%e = empty_like %x : f32[6]\n")),
+              ::testing::HasSubstr("write none"));
+  EXPECT_THAT(Problems(Parse(head + "%e = empty_like %y\n")), ::testing::HasSubstr("not defined"));
+}
+
 TEST(TextTest, ListsSoManyProblemsAndNoMore) {
   std::string text = "program 1\n";
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, "fly\n");

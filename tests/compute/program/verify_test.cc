@@ -143,6 +143,68 @@ TEST(VerifyTest, TheReasonIsTheOneThatAllShare) {
   EXPECT_TRUE(ToStatus(good, Verify(good)).ok());
 }
 
+std::vector<std::string> WithEmpty(const std::string& text) {
+  return After(absl::StrCat("%e = empty : f32[4]\n", text));
+}
+
+TEST(VerifyTest, WhatNothingWasWrittenToIsNotRead) {
+  EXPECT_THAT(WithEmpty("%a = add %x, %e\n"), ElementsAre("2 written"));
+  EXPECT_THAT(WithEmpty("%a = add %e, %e\n"), ElementsAre("2 written", "2 written"));
+  EXPECT_THAT(WithEmpty("%a = convert %e : bf16[4]\n"), ElementsAre("2 written"));
+  EXPECT_THAT(WithEmpty("%a = reduce %e reduction=sum dimensions=[0]\n"), ElementsAre("2 written"));
+  EXPECT_THAT(WithEmpty("store @out, %e\n"), ElementsAre("2 written"));
+  EXPECT_THAT(WithEmpty("send %e device=1 key=\"k\"\n"), ElementsAre("2 written"));
+  EXPECT_THAT(WithEmpty("keep %e\n"), ElementsAre("2 written"));
+  const Program program = Read("%e = empty : f32[4] \"scratch\"\n%a = abs %e \"first\"\n");
+  EXPECT_EQ(
+      ToString(program, Verify(program)[0]),
+      "op 1 abs 'first': written: operand 0 is read, and nothing was written to it since op 0 "
+      "empty: begin with a constant");
+}
+
+TEST(VerifyTest, WhatIsEmptyStaysSoWhereverItIsMoved) {
+  EXPECT_THAT(WithEmpty("%a = reshape %e : f32[2,2]\n%b = transpose %a permutation=[1,0]\n"
+                        "%c, %d = barrier %b, %x\nkeep %c\nkeep %d\n"),
+              ElementsAre("5 written"));
+  EXPECT_THAT(WithEmpty("%i = constant splat=1 : i32[]\n%a = dynamic_slice %e, %i sizes=[2]\n"
+                        "store @out, %a\n"),
+              ElementsAre("4 written"));
+  EXPECT_THAT(After("%i = empty : i32[]\n%a = dynamic_slice %x, %i sizes=[2]\n"),
+              ElementsAre("2 written"));
+}
+
+TEST(VerifyTest, WhatIsWrittenInPartMayBeRead) {
+  EXPECT_THAT(WithEmpty("%a = concatenate %x, %e dimension=0\n%b = abs %a\nkeep %b\n"), IsEmpty());
+  EXPECT_THAT(WithEmpty("%p = constant splat=true : bool[4]\n%a = select %p, %x, %e\nkeep %a\n"),
+              IsEmpty());
+  EXPECT_THAT(WithEmpty("%s = constant splat=1 : f32[]\n%a = pad %e, %s low=[1]\nkeep %a\n"),
+              IsEmpty());
+  EXPECT_THAT(After("%e = empty : f32[0]\nkeep %e\n"), IsEmpty());
+}
+
+TEST(VerifyTest, WhatATripReadsTheOneBeforeHasWritten) {
+  EXPECT_THAT(WithEmpty("%r = repeat %e trips=3 (%i, %a)\n  yield %x\nkeep %r\n"), IsEmpty());
+  EXPECT_THAT(WithEmpty("%r = repeat %e trips=3 (%i, %a)\n  %b = abs %a\n  yield %b\nkeep %r\n"),
+              ElementsAre("3 written"));
+  EXPECT_THAT(WithEmpty("%r = repeat %e trips=0 (%i, %a)\n  %b = abs %a\n  yield %b\nkeep %r\n"),
+              ElementsAre("4 written"));
+  // The second trip reads what the first yields.
+  EXPECT_THAT(WithEmpty("%r = repeat %x trips=2 (%i, %a)\n  keep %a\n  yield %e\n"),
+              ElementsAre("3 written"));
+  EXPECT_THAT(WithEmpty("%r = repeat %x trips=1 (%i, %a)\n  keep %a\n  yield %e\n"), IsEmpty());
+  // Three values in turn.
+  const auto turned = [](const std::string& trips, const std::string& rest) {
+    return WithEmpty(
+        absl::StrCat("%r, %s, %t = repeat %x, %x, %e trips=", trips, " (%i, %a, %b, %c)\n", rest));
+  };
+  EXPECT_THAT(turned("3", "  keep %a\n  yield %b, %c, %a\n"), ElementsAre("3 written"));
+  EXPECT_THAT(turned("2", "  keep %a\n  yield %b, %c, %a\n"), IsEmpty());
+  EXPECT_THAT(turned("1000001", "  yield %b, %c, %a\nkeep %t\n"), IsEmpty());
+  EXPECT_THAT(turned("1000001", "  yield %b, %c, %a\nkeep %r\n"), ElementsAre("3 written"));
+  EXPECT_THAT(turned("1000001", "  yield %b, %c, %a\nkeep %s\n"), IsEmpty());
+  EXPECT_THAT(turned("1000000", "  yield %b, %c, %a\nkeep %s\n"), ElementsAre("3 written"));
+}
+
 TEST(VerifyTest, WhatARunCostsHasALimit) {
   const Program program = Read(
       "%x = constant splat=1 : f32[1000]\nrepeat trips=1000 (%i)\n  repeat trips=1000 (%j)\n"

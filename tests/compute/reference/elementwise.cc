@@ -85,6 +85,8 @@ Tensor EvaluateSource(const OpInput& op) {
     for (uint64_t i = 0; i < out.elements.size(); ++i) {
       out.elements[i].code = BitsAt(type.dtype, bytes, splat ? 0 : i);
     }
+  } else if (op.node.op == Op::kEmpty) {
+    for (Element& element : out.elements) element.error = kAnything;
   } else if (op.node.op == Op::kIota) {
     for (uint64_t i = 0; i < out.elements.size(); ++i) {
       const int64_t at = PlaceOf(type.dims, i)[static_cast<size_t>(op.Int(A::kDimension))];

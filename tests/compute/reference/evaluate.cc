@@ -138,6 +138,7 @@ std::vector<Tensor> EvaluateOp(const Numerics& numerics, const Node& node,
   const OpInput op{numerics, node, results, in};
   switch (node.op) {
     case Op::kConstant:
+    case Op::kEmpty:
     case Op::kIota:
     case Op::kRngBits:
       return {EvaluateSource(op)};

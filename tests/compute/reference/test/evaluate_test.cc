@@ -346,6 +346,9 @@ Cases EffectsAndControlCases() {
   add({"%r = input @in offset=4 : u8[3]", "values=[4,5,6]"});
   add({"%r = input @in offset=4 strides=[1,3] : u8[2,2]", "values=[4,7,5,8]"});
   add({"%r = input @in : bool[3]", "values=[false,true,true]"});
+  add({V("a", "u8[2]", "1,2") + "%e = empty : u8[2]\n%c = concatenate %e, %a dimension=0\n"
+                                "%r = slice %c start=[2] limit=[4]",
+       "values=[1,2]"});
   add({"%r = input @in offset=1 : f4e2m1fn[3]", "values=x0102"});
   add(
       {"^c: copy @out, @in bytes=4 offset=100 source_offset=8\n"

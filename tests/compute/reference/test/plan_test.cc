@@ -98,7 +98,7 @@ TEST(PlanTest, DoesTheSameStepByStep) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     steps += plan->steps.size();
     PlannedRun was(program, seed), is(program, seed);
-    was.Run(program);
+    was.Run(FillEmpty(program, /*poison=*/false));  // as plans have it
     is.Run(*plan);
     EXPECT_EQ(was.sent, is.sent);
     const std::vector<Bytes> expected = was.Buffers(), got = is.Buffers();
