@@ -107,9 +107,10 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
 
 void CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
                           absl::Span<std::byte> scratch, compute::Workers* workers,
-                          const compute::HostProgram::StepOver& step_over) const {
+                          const compute::HostProgram::StepOver& step_over,
+                          compute::HostProgram::Kept* kept) const {
   const size_t begin = stage == 0 ? 0 : stages[stage - 1].end;
-  host.RunSteps(begin, stages[stage].end, memory, scratch, workers, step_over);
+  host.RunSteps(begin, stages[stage].end, memory, scratch, workers, step_over, kept);
 }
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {

@@ -20,18 +20,21 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, size_t thr
 
 void HostProgram::RunSteps(size_t begin, size_t end,
                            absl::Span<const absl::Span<std::byte>> buffers,
-                           absl::Span<std::byte> arena, Workers* workers,
-                           const StepOver& step_over) const {
+                           absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over,
+                           Kept* kept) const {
   const RunMemory memory{buffers, arena.data(), constants_.data()};
+  Kept own{arena.subspan(kept == nullptr ? arena_bytes_ : 0), {}};  // of this run alone
+  Kept& made = kept == nullptr ? own : *kept;
+  made.ready.resize(keepers_, false);
   for (size_t step = begin; step < end; ++step) {
     const size_t first = step == 0 ? 0 : ends_[step - 1];
-    RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers);
+    RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers, made);
     if (step_over) step_over(step);
   }
 }
 
-void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
-                         Workers* workers) const {
+void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers,
+                         Kept& kept) const {
   for (const Work& work : works) {
     switch (work.kind) {
       case Work::Kind::kGroup:
@@ -42,10 +45,15 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
         for (const Location& at : work.in) in.push_back(memory.Read(at));
         std::vector<std::byte*> out;
         for (const Location& at : work.out) out.push_back(memory.Write(at));
-        std::byte* scratch = memory.Write(work.scratch);
-        if (work.product == nullptr || !work.product->Run(in[0], in[1], out[0], scratch, workers)) {
-          RunWholeOp(work.whole, in, out, scratch);
+        if (work.product == nullptr) {
+          RunWholeOp(work.whole, in, out);
+          break;
         }
+        const bool keeps = work.keeper.has_value();
+        work.product->Run(in, out[0], memory.Write(work.scratch),
+                          keeps ? kept.memory.data() + work.kept_offset : nullptr,
+                          keeps && kept.ready[*work.keeper], workers);
+        if (keeps) kept.ready[*work.keeper] = true;
         break;
       }
       case Work::Kind::kCopy:
@@ -55,11 +63,26 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
         for (int64_t trip = 0; trip < work.trips; ++trip) {
           const auto count = static_cast<int32_t>(trip);
           if (!work.out.empty()) std::memcpy(memory.Write(work.out[0]), &count, sizeof(count));
-          RunAll(work.body, memory, workers);
+          RunAll(work.body, memory, workers, kept);
         }
         break;
     }
   }
+}
+
+void HostProgram::AddProductLines(absl::Span<const Work> works, std::vector<std::string>& lines) {
+  for (const Work& work : works) {
+    if (work.product != nullptr) {
+      lines.push_back(absl::StrCat("step ", work.step, " by ", work.product->Text()));
+    }
+    AddProductLines(work.body, lines);
+  }
+}
+
+std::vector<std::string> HostProgram::ProductLines() const {
+  std::vector<std::string> lines;
+  AddProductLines(works_, lines);
+  return lines;
 }
 
 }  // namespace ferry::compute

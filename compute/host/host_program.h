@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "compute/host/library_product.h"
+#include "compute/host/product.h"
 #include "compute/host/tile_group.h"
 #include "compute/host/whole_ops.h"
 #include "compute/plan/plan.h"
@@ -31,24 +33,37 @@ class HostProgram {
 
   const Plan& plan() const { return plan_; }
   // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated. First
-  // the plan's, then what steps hold while they are at it.
-  uint64_t arena_bytes() const { return arena_bytes_; }
+  // the plan's, then what steps hold while they are at it, then what is made of constant buffers.
+  uint64_t arena_bytes() const { return arena_bytes_ + kept_bytes_; }
+  // Of that, what is made of constant buffers.
+  uint64_t kept_bytes() const { return kept_bytes_; }
+  // A line a product: the number of its step, and who multiplies what.
+  std::vector<std::string> ProductLines() const;
+
+  // What runs over the same constant buffers, bound to the same memory, hand on to the next one.
+  // Of one run at a time.
+  struct Kept {
+    absl::Span<std::byte> memory;  // kept_bytes(), aligned to 64
+    std::vector<bool> ready;       // by product that keeps something; empty at first
+  };
 
   // Called with the number of a step of the plan (not of a repeat's body) that is over, in order.
   using StepOver = std::function<void(size_t step)>;
 
   // `buffers` as the program names them, of their sizes, apart from each other; `arena` has
-  // arena_bytes() and is aligned to 64. Without `workers` all is done by the caller; with them by
-  // him too.
+  // arena_bytes(), with `kept` kept_bytes() less, and is aligned to 64. Without `workers` all is
+  // done by the caller; with them by him too.
   void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-           Workers* workers = nullptr, const StepOver& step_over = nullptr) const {
-    RunSteps(0, ends_.size(), buffers, arena, workers, step_over);
+           Workers* workers = nullptr, const StepOver& step_over = nullptr,
+           Kept* kept = nullptr) const {
+    RunSteps(0, ends_.size(), buffers, arena, workers, step_over, kept);
   }
   // The same of some steps of the plan, from `begin` to before `end`, such as those of a stage
   // (compute/plan/transfers.h); those before them are over, in the same memory. A transfer is
   // nothing to do here: `step_over` hears when its turn has come.
   void RunSteps(size_t begin, size_t end, absl::Span<const absl::Span<std::byte>> buffers,
-                absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over) const;
+                absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over,
+                Kept* kept = nullptr) const;
   // Of a slot of the plan, in the arena.
   uint64_t OffsetOf(const Binding& slot) const { return plan_.slots[slot.index].offset; }
 
@@ -61,7 +76,10 @@ class HostProgram {
     Kind kind = Kind::kGroup;
     TileGroup group;
     WholeOp whole;
-    std::unique_ptr<LibraryProduct> product;  // of it, if the library does it
+    std::unique_ptr<Product> product;  // of kWhole, if it is one
+    uint32_t step = 0;                 // of it
+    std::optional<size_t> keeper;      // of `ready`, if it keeps anything
+    uint64_t kept_offset = 0;
     std::vector<Location> in;
     std::vector<Location> out;
     uint64_t bytes = 0;  // of a copy
@@ -71,14 +89,18 @@ class HostProgram {
     std::vector<Work> body;
   };
 
-  void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers) const;
+  void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers,
+              Kept& kept) const;
+  static void AddProductLines(absl::Span<const Work> works, std::vector<std::string>& lines);
 
   size_t threads_ = 1;
   Plan plan_;
   std::vector<Work> works_;
   std::vector<size_t> ends_;  // by step of the plan: of its part of works_
   std::vector<std::byte> constants_;
-  uint64_t arena_bytes_ = 0;
+  uint64_t arena_bytes_ = 0;  // without what is kept
+  uint64_t kept_bytes_ = 0;
+  size_t keepers_ = 0;
 };
 
 }  // namespace ferry::compute

@@ -18,16 +18,8 @@ struct WholeOp {
 };
 
 bool IsWholeOp(Op op);
-// What one needs beside its operands and results.
-uint64_t ScratchBytesOf(const WholeOp& op);
+// Those of a product are product.h's.
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
-                const std::vector<std::byte*>& out, std::byte* scratch);
-
-// Of those: products (whole_contractions.cc).
-uint64_t ContractionScratchBytes(const WholeOp& op);
-void RunDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-            std::byte* scratch);
-void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-                       std::byte* scratch);
+                const std::vector<std::byte*>& out);
 
 }  // namespace ferry::compute
