@@ -72,10 +72,7 @@ class Prepared {
                  keeps ? &kept_ : nullptr);
   }
   // Who computes its product.
-  std::string who() const {
-    const std::string line = program_.ProductLines().at(0);
-    return line.substr(line.find("by ") + 3);
-  }
+  std::string who() const { return program_.ProductMakers().at(0).second; }
 
  private:
   static HostProgram Made(const std::string& text, size_t threads) {

@@ -70,19 +70,18 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory, 
   }
 }
 
-void HostProgram::AddProductLines(absl::Span<const Work> works, std::vector<std::string>& lines) {
+void HostProgram::AddProductMakers(absl::Span<const Work> works,
+                                   std::vector<std::pair<uint32_t, std::string>>& makers) {
   for (const Work& work : works) {
-    if (work.product != nullptr) {
-      lines.push_back(absl::StrCat("step ", work.step, " by ", work.product->Text()));
-    }
-    AddProductLines(work.body, lines);
+    if (work.product != nullptr) makers.push_back({work.step, work.product->Text()});
+    AddProductMakers(work.body, makers);
   }
 }
 
-std::vector<std::string> HostProgram::ProductLines() const {
-  std::vector<std::string> lines;
-  AddProductLines(works_, lines);
-  return lines;
+std::vector<std::pair<uint32_t, std::string>> HostProgram::ProductMakers() const {
+  std::vector<std::pair<uint32_t, std::string>> makers;
+  AddProductMakers(works_, makers);
+  return makers;
 }
 
 }  // namespace ferry::compute

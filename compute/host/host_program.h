@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -37,8 +38,8 @@ class HostProgram {
   uint64_t arena_bytes() const { return arena_bytes_ + kept_bytes_; }
   // Of that, what is made of constant buffers.
   uint64_t kept_bytes() const { return kept_bytes_; }
-  // A line a product: the number of its step, and who multiplies what.
-  std::vector<std::string> ProductLines() const;
+  // Of each product: the number of its step, and who multiplies ("oneDNN f32").
+  std::vector<std::pair<uint32_t, std::string>> ProductMakers() const;
 
   // What runs over the same constant buffers, bound to the same memory, hand on to the next one.
   // Of one run at a time.
@@ -91,7 +92,8 @@ class HostProgram {
 
   void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers,
               Kept& kept) const;
-  static void AddProductLines(absl::Span<const Work> works, std::vector<std::string>& lines);
+  static void AddProductMakers(absl::Span<const Work> works,
+                               std::vector<std::pair<uint32_t, std::string>>& makers);
 
   size_t threads_ = 1;
   Plan plan_;
