@@ -19,6 +19,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "bench/compute/loops.h"
@@ -110,7 +111,7 @@ class Bench {
   struct Other {
     std::string name;
     std::function<void()> run;
-    double target = 0;  // of our speed by its own
+    double target = 0;  // of our speed by its own; 0: none
   };
   void Compare(const std::string& name, const std::string& unit, double work, size_t times,
                const std::function<void()>& ours, const std::vector<Other>& others) {
@@ -127,10 +128,13 @@ class Bench {
     for (size_t i = 0; i < others.size(); ++i) {
       const double own = work / MedianOf(mine);
       const double other = work / MedianOf(theirs[i]);
-      const bool passed = own / other >= others[i].target;
-      std::printf("%-40s %9.1f %-8s %-18s %9.1f %7.2f %7.2f  %s\n", name.c_str(), own, unit.c_str(),
-                  others[i].name.c_str(), other, own / other, others[i].target,
-                  passed ? "ok" : "MISSED");
+      const double target = others[i].target;
+      const std::string verdict =
+          target == 0
+              ? "      -"
+              : absl::StrFormat("%7.2f  %s", target, own / other >= target ? "ok" : "MISSED");
+      std::printf("%-40s %9.1f %-8s %-18s %9.1f %7.2f %s\n", name.c_str(), own, unit.c_str(),
+                  others[i].name.c_str(), other, own / other, verdict.c_str());
       std::fflush(stdout);
     }
   }
@@ -199,12 +203,13 @@ class NumPy {
   }
   ~NumPy() {
     close(to_);
-    close(from_);
     waitpid(child_, nullptr, 0);
+    close(from_);
   }
   void Run() {
-    char answer[64];
-    const bool ok = write(to_, "\n", 1) == 1 && read(from_, answer, sizeof(answer)) > 0;
+    char answer = 0;
+    bool ok = write(to_, "\n", 1) == 1;
+    while (ok && answer != '\n') ok = read(from_, &answer, 1) == 1;
     if (!ok) std::fprintf(stderr, "NumPy with ml_dtypes does not run\n");
     FERRY_CHECK(ok);
   }
@@ -314,14 +319,18 @@ void Dots(Bench& bench, const std::string& type, size_t threads, size_t times) {
       others.push_back({"bare oneDNN call", *bare, 0.95});
     }
   }
+  const Memory x(others.empty() ? kSide * kSide * 4 : 0);
   if (others.empty()) {  // which has none here: against that of f32
-    Memory* const x = new Memory(kSide * kSide * 4);
-    others.push_back({"bare oneDNN f32", *BareProduct("f32", kSide, kSide, *x, *x, *x),
-                      type == "bf16" ? 0.95 : 0});
+    others.push_back({"bare oneDNN f32", *BareProduct("f32", kSide, kSide, x, x, x)});
   }
   bench.Compare(
       absl::StrCat("dot ", type, " 2048^3, ", program.who()), "GFLOP/s", Gigaflops(kSide), times,
       [&] { program.Run(); }, others);
+}
+
+// There is one where the library has an order of its own for weights, as it has for AMX.
+double TargetOf(const Prepared& kept) {
+  return kept.who().find("packed") != std::string::npos ? 1.3 : 0;
 }
 
 // What is kept of the weights from run to run, against the same made anew each time.
@@ -334,7 +343,7 @@ void ConstantWeights(Bench& bench, const std::string& type, int64_t rows, size_t
   Prepared anew(DotText(type, rows, false), threads, {&a, &b, &c});
   bench.Compare(absl::StrCat("constant weights ", type, ", ", rows, " rows"), "GFLOP/s",
                 Gigaflops(rows), times, [&] { kept.Run(true); },
-                {{"not constant", [&] { anew.Run(); }, 1.3}});
+                {{"not constant", [&] { anew.Run(); }, TargetOf(kept)}});
 }
 
 std::string BlockDotText(int64_t rows, bool constant) {
@@ -367,7 +376,8 @@ void BlockDots(Bench& bench, size_t threads, size_t times) {
   Prepared kept(BlockDotText(kFew, true), threads, {&few, &few_scales, &b, &t, &c});
   Prepared anew(BlockDotText(kFew, false), threads, {&few, &few_scales, &b, &t, &c});
   bench.Compare(absl::StrCat("constant weights MXFP8, ", kFew, " rows"), "GFLOP/s", Gigaflops(kFew),
-                4 * times, [&] { kept.Run(true); }, {{"not constant", [&] { anew.Run(); }, 1.3}});
+                4 * times, [&] { kept.Run(true); },
+                {{"not constant", [&] { anew.Run(); }, TargetOf(kept)}});
 }
 
 void Blocks(Bench& bench, uint64_t elements, size_t threads, size_t times) {
