@@ -170,6 +170,7 @@ struct ProgramInfo {
     int access = 0;  // as ferry.v1.ProgramAccess
     uint64_t bytes = 0;
     bool donated = false;
+    bool constant = false;
   };
   std::string fingerprint;
   std::vector<Buffer> buffers;

@@ -115,6 +115,9 @@ ProgramInfo::Buffer ReadBuffer(pbf_reader reader) {
       case protozero::tag_and_type(4, pbf_wire_type::varint):
         buffer.donated = reader.get_uint64() != 0;
         break;
+      case protozero::tag_and_type(5, pbf_wire_type::varint):
+        buffer.constant = reader.get_uint64() != 0;
+        break;
       default:
         reader.skip();
     }

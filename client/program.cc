@@ -163,9 +163,10 @@ uint64_t ferry_program_scratch_bytes(const ferry_program* program) {
 size_t ferry_program_buffers(const ferry_program* program) { return program->info.buffers.size(); }
 
 ferry_program_buffer ferry_program_buffer_at(const ferry_program* program, size_t index) {
-  if (index >= program->info.buffers.size()) return {"", 0, 0, 0};
+  if (index >= program->info.buffers.size()) return {"", 0, 0, 0, 0};
   const ProgramInfo::Buffer& buffer = program->info.buffers[index];
-  return {buffer.name.c_str(), buffer.access, buffer.bytes, buffer.donated ? 1 : 0};
+  return {buffer.name.c_str(), buffer.access, buffer.bytes, buffer.donated ? 1 : 0,
+          buffer.constant ? 1 : 0};
 }
 
 void ferry_program_free(ferry_program* program) {

@@ -108,10 +108,11 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
 
 void CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
                           absl::Span<std::byte> scratch, compute::Workers* workers,
-                          const compute::HostProgram::StepOver& step_over) const {
+                          const compute::HostProgram::StepOver& step_over,
+                          compute::HostProgram::Kept* kept) const {
   const size_t begin = stage == 0 ? 0 : stages[stage - 1].end;
   const absl::Status status =
-      host.RunSteps(begin, stages[stage].end, nullptr, memory, scratch, workers, step_over);
+      host.RunSteps(begin, stages[stage].end, nullptr, memory, scratch, workers, step_over, kept);
   FERRY_CHECK(status.ok());
 }
 

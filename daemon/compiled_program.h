@@ -48,12 +48,16 @@ struct CompiledProgram {
   compute::HostProgram host;
 
   uint64_t scratch_bytes() const { return host.arena_bytes(); }
+  // Of that, what a prepared job may keep from firing to firing: what is made of constant buffers.
+  uint64_t kept_bytes() const { return host.kept_bytes(); }
   // Runs the steps of a stage; those before are over. `memory` by buffer, of its size, and nobody
-  // else's but for what is only read. The scratch is aligned to 64, and the same for all stages.
-  // `workers` are as many as it was compiled for; without them one thread does all.
+  // else's but for what is only read. The scratch is aligned to 64, and the same for all stages;
+  // with `kept` it may have kept_bytes() less. `workers` are as many as it was compiled for;
+  // without them one thread does all.
   void Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
            absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
-           const compute::HostProgram::StepOver& step_over = nullptr) const;
+           const compute::HostProgram::StepOver& step_over = nullptr,
+           compute::HostProgram::Kept* kept = nullptr) const;
 };
 
 struct CompileResult {

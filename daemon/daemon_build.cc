@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "compute/host/cpu.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/dump.h"
 #include "daemon/rpc/attach_codec.h"
@@ -266,7 +267,8 @@ absl::Status Daemon::Impl::MakeServers() {
       devices.gpus.empty() ? absl::StrCat("none: ", gpus_missing)
                            : absl::StrCat(devices.gpus.size(), ", driver ",
                                           nvml == nullptr ? "unknown" : nvml->driver_version()),
-      nccl.api == nullptr ? nccl.missing : nccl.api->version_text(), nvml.get(),
+      nccl.api == nullptr ? nccl.missing : nccl.api->version_text(),
+      compute::DescribeCpu(JobThreads(config)), nvml.get(),
       [this] {
         return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
                          driver->engine(), *jobs);

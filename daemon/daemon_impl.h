@@ -44,7 +44,7 @@ struct Daemon::Impl {
         control("control"),
         compiler("compiler"),
         runner(
-            JobThreads(config),
+            JobThreads(config), config.limits.job_bytes,
             [this](const Doorbell& bell, bool hear) {
               hear ? compute.Hear(bell) : compute.Unhear(bell);
             },

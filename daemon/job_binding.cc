@@ -19,6 +19,9 @@ absl::Status BadBinding(const std::string& text, Reason reason = Reason::kFieldI
   return Error(absl::StatusCode::kInvalidArgument, reason, text);
 }
 
+// Of all runs of a call: control makes each of them.
+constexpr size_t kMostTransfers = 4 * kMaxBatchTransfers;
+
 // What a run of a batch does to memory.
 struct Use {
   Range range;
@@ -187,10 +190,16 @@ class RunTransfers {
       return {};
     }
     if (program.transfers.empty() && batch_.specs[run_].route != Route::kUnspecified) {
-      violations_.push_back(
-          {"options.route", BadBinding("the program sends and receives nothing")});
+      Violate("fingerprint", "the program sends and receives nothing, by no route");
     }
     std::vector<TransferSpec> specs;
+    for (const compute::PlanTransfer& transfer : program.transfers) {
+      const size_t bytes = transfer.key.size() + job_.key_suffix.size();
+      if (bytes <= kMaxKeyBytes) continue;
+      Violate("key_suffix", absl::StrCat("with it the key ", PrintableKey(transfer.key), " has ",
+                                         bytes, " bytes, at most ", kMaxKeyBytes));
+      return {};
+    }
     for (const compute::PlanTransfer& transfer : program.transfers) {
       const std::optional<GlobalDeviceId> device = DeviceOf(transfer);
       if (device) specs.push_back(SpecOf(transfer, *device, memory));
@@ -228,10 +237,6 @@ class RunTransfers {
     spec.key.source = transfer.sends ? batch_.device : device;
     spec.key.destination = transfer.sends ? device : batch_.device;
     spec.key.key = transfer.key + job_.key_suffix;
-    if (spec.key.key.size() > kMaxKeyBytes) {
-      Violate("key_suffix", absl::StrCat("with it the key ", PrintableKey(transfer.key), " has ",
-                                         spec.key.key.size(), " bytes, at most ", kMaxKeyBytes));
-    }
     spec.bytes = *compute::BytesOf(transfer.type);
     if (!transfer.at.slot) {
       const Range& range = memory[transfer.at.index];
@@ -280,6 +285,7 @@ std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, P
                                std::vector<Violation>& violations) {
   CheckIds(session, batch, violations);
   std::vector<BoundJob> jobs(batch.jobs.size());
+  size_t transfers = 0;
   for (size_t run = 0; run < batch.jobs.size(); ++run) {
     if (batch.bad_entries.contains(run)) continue;
     const JobSpec& job = batch.jobs[run];
@@ -316,6 +322,15 @@ std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, P
                               BadBinding(absl::StrCat("@", buffer.name, " of ", buffer.bytes,
                                                       " bytes is not bound"))});
       }
+    }
+    transfers += program->transfers.size();
+    if (transfers > kMostTransfers) {
+      violations.push_back(
+          {absl::StrCat("runs[", run, "]"),
+           Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
+                 absl::StrCat("the programs of a call send and receive at most ", kMostTransfers,
+                              " values by themselves; post fewer runs at once"))});
+      return jobs;
     }
     if (violations.size() == before) {
       jobs[run].transfers = RunTransfers(batch, run, violations).Make(*program, jobs[run].memory);

@@ -29,8 +29,11 @@ uint64_t ShareOf(const CompiledProgram& program) {
 absl::Status JobRunner::Run(const Posted& job) {
   const absl::Time begun = MonotonicNow();
   absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
-  if (job.program.transfers.empty()) scratch = scratch_.Get(job.program.scratch_bytes());
-  if (scratch.ok()) job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over);
+  const uint64_t kept = job.kept != nullptr ? job.program.kept_bytes() : 0;
+  if (job.program.transfers.empty()) scratch = scratch_.Get(job.program.scratch_bytes() - kept);
+  if (scratch.ok()) {
+    job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over, job.kept);
+  }
   scratch_.Shrink();
   run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
   return scratch.status();
@@ -53,6 +56,7 @@ void JobRunner::Disarm(PreparedBatch& batch) {
   for (const std::unique_ptr<Armed>& armed : (*found)->jobs) {
     batch.Disarm();
     if (armed->turn) ready_.Remove(*armed->turn);
+    if (armed->kept) kept_bytes_ -= armed->job.program->kept_bytes();
   }
   listen_(batch.doorbell(), false);
   batches_.erase(found);
@@ -90,6 +94,15 @@ bool JobRunner::PrepareToPark() {
                       [this](const auto& batch) { return FindReady(*batch) != nullptr; });
 }
 
+void JobRunner::Keep(Armed& armed) {
+  const uint64_t bytes = armed.job.program->kept_bytes();
+  if (armed.kept || bytes == 0 || bytes > most_kept_ - kept_bytes_) return;
+  const absl::StatusOr<absl::Span<std::byte>> memory = armed.kept_memory.Get(bytes);
+  if (!memory.ok()) return;
+  kept_bytes_ += bytes;
+  armed.kept = compute::HostProgram::Kept{*memory, {}};
+}
+
 void JobRunner::Fire(Armed& armed) {
   const PreparedJob& job = armed.job;
   PreparedBatch& words = armed.batch.words;
@@ -100,7 +113,10 @@ void JobRunner::Fire(Armed& armed) {
       if (joint.step == step) joint.batch->Define(joint.sends ? n : n + 1);
     }
   };
-  if (absl::Status status = Run({*job.program, 0, job.memory, {}, define}); !status.ok()) {
+  Keep(armed);
+  if (absl::Status status =
+          Run({*job.program, 0, job.memory, {}, define, armed.kept ? &*armed.kept : nullptr});
+      !status.ok()) {
     armed.failed = true;
     return failed_(job.id, std::move(status));
   }

@@ -61,9 +61,13 @@ class JobRunner : public Poller {
   // A firing could not be carried out; the job has none any more.
   using Failed = std::function<void(TransferId job, absl::Status why)>;
 
-  // `threads`: as many as programs are compiled for.
-  JobRunner(size_t threads, Listen listen, Failed failed)
-      : listen_(std::move(listen)), failed_(std::move(failed)), workers_(threads) {}
+  // `threads`: as many as programs are compiled for. `most_kept`: bytes that all prepared jobs may
+  // keep of what they make of constant buffers; who comes later makes it anew each time.
+  JobRunner(size_t threads, uint64_t most_kept, Listen listen, Failed failed)
+      : listen_(std::move(listen)),
+        failed_(std::move(failed)),
+        most_kept_(most_kept),
+        workers_(threads) {}
 
   // A posted job, or a stage of one that waits for transfers between them. That has memory of its
   // own, until it is over; what has one stage only is lent some.
@@ -73,6 +77,7 @@ class JobRunner : public Poller {
     absl::Span<const absl::Span<std::byte>> memory = {};  // by buffer
     absl::Span<std::byte> scratch = {};
     compute::HostProgram::StepOver step_over = nullptr;
+    compute::HostProgram::Kept* kept = nullptr;
   };
   // Runs it now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no memory to lend.
   absl::Status Run(const Posted& job);
@@ -107,6 +112,8 @@ class JobRunner : public Poller {
     uint64_t over = 0;  // firings
     bool failed = false;
     std::optional<Turn> turn;  // while it waits for it
+    Scratch kept_memory;       // from the first firing on
+    std::optional<compute::HostProgram::Kept> kept;
   };
   struct Batch {
     PreparedBatch& words;
@@ -116,9 +123,13 @@ class JobRunner : public Poller {
   // A job of the batch whose next firing may begin and does not wait for its turn yet.
   Armed* FindReady(const Batch& batch) const;
   void Fire(Armed& armed);
+  // Memory for what the job keeps, if there is any for it.
+  void Keep(Armed& armed);
 
   const Listen listen_;
   const Failed failed_;
+  const uint64_t most_kept_;
+  uint64_t kept_bytes_ = 0;  // of all
   compute::Workers workers_;
   Scratch scratch_;
   std::vector<std::unique_ptr<Batch>> batches_;

@@ -151,7 +151,13 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
 
 absl::Status SessionTable::Reserve(Session& session, uint64_t bytes) {
   absl::Status reserved = session.ReserveArena(bytes);
-  while (!reserved.ok() && !session.spare().empty()) {
+  uint64_t spare_bytes = 0;
+  for (const ArenaId id : session.spare()) spare_bytes += FindArena(id)->bytes;
+  const SessionUse& quota = session.limits().quota;
+  const SessionUse use = session.use();
+  const bool helps = bytes <= quota.bytes && use.bytes - spare_bytes <= quota.bytes - bytes &&
+                     use.arenas - session.spare().size() < quota.arenas;
+  while (!reserved.ok() && helps) {
     const ArenaId oldest = session.spare().front();
     session.spare().erase(session.spare().begin());
     LetGo(session.TakeJobArena(oldest));
@@ -186,11 +192,14 @@ absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(
   ++device.arenas;
   device.arena_bytes += bytes;
   FlightRecorder::Get().Record("arena.job", id.value(), session.id().value(), bytes);
-  device.memory->Post([this, id, bytes, mapped = std::move(mapped)]() mutable {
+  device.memory->Post([this, id, bytes, device = &device, mapped = std::move(mapped)]() mutable {
     auto mapping = HostMapping::Create(bytes);
-    control_.Post([this, id, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
+    control_.Post([this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
       Arena* const arena = FindArena(id);
-      if (arena == nullptr) return;  // the post was refused, and its session has gone
+      if (arena == nullptr) {  // the post was refused, and its session has gone
+        if (mapping.ok()) device->memory->Post([gone = *std::move(mapping)] {});
+        return;
+      }
       if (mapping.ok()) arena->mapping = *std::move(mapping);
       mapped(id, mapping.status());
     });

@@ -7,13 +7,20 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <dnnl.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "bench/compute/loops.h"
 #include "compute/host/host_program.h"
@@ -33,9 +40,9 @@ struct Memory {
   explicit Memory(uint64_t size)
       : bytes(size),
         at(static_cast<std::byte*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096))) {
-    // Values of both signs around 1, of any type.
+    // Values around 1 of any type: none so small that it is an exception.
     for (uint64_t i = 0; i < size; ++i)
-      at[i] = static_cast<std::byte>(i % 4 == 3 ? 0x3F : i * 37 % 64);
+      at[i] = static_cast<std::byte>(i % 2 == 1 ? 0x3F : i * 37 % 64);
   }
   ~Memory() { std::free(at); }
   Memory(const Memory&) = delete;
@@ -53,10 +60,20 @@ struct Memory {
 class Prepared {
  public:
   Prepared(const std::string& text, size_t threads, std::vector<const Memory*> buffers)
-      : program_(Made(text, threads)), workers_(threads), arena_(program_.arena_bytes() + 64) {
+      : program_(Made(text, threads)),
+        workers_(threads),
+        arena_(program_.arena_bytes() + 64),
+        kept_memory_(program_.kept_bytes() + 64) {
+    kept_.memory = {kept_memory_.at, program_.kept_bytes()};
     for (const Memory* memory : buffers) spans_.push_back({memory->at, memory->bytes});
   }
-  void Run() { program_.Run(spans_, {arena_.at, program_.arena_bytes()}, &workers_); }
+  // `keeps`: what is made of constant buffers stays for the next run.
+  void Run(bool keeps = false) {
+    program_.Run(spans_, {arena_.at, program_.arena_bytes()}, &workers_, nullptr,
+                 keeps ? &kept_ : nullptr);
+  }
+  // Who computes its product.
+  std::string who() const { return program_.ProductMakers().at(0).second; }
 
  private:
   static HostProgram Made(const std::string& text, size_t threads) {
@@ -71,7 +88,8 @@ class Prepared {
 
   HostProgram program_;
   Workers workers_;
-  Memory arena_;
+  Memory arena_, kept_memory_;
+  HostProgram::Kept kept_;
   std::vector<absl::Span<std::byte>> spans_;
 };
 
@@ -93,7 +111,7 @@ class Bench {
   struct Other {
     std::string name;
     std::function<void()> run;
-    double target = 0;  // of our speed by its own
+    double target = 0;  // of our speed by its own; 0: none
   };
   void Compare(const std::string& name, const std::string& unit, double work, size_t times,
                const std::function<void()>& ours, const std::vector<Other>& others) {
@@ -110,10 +128,13 @@ class Bench {
     for (size_t i = 0; i < others.size(); ++i) {
       const double own = work / MedianOf(mine);
       const double other = work / MedianOf(theirs[i]);
-      const bool passed = own / other >= others[i].target;
-      std::printf("%-34s %9.1f %-8s %-16s %9.1f %7.2f %7.2f  %s\n", name.c_str(), own, unit.c_str(),
-                  others[i].name.c_str(), other, own / other, others[i].target,
-                  passed ? "ok" : "MISSED");
+      const double target = others[i].target;
+      const std::string verdict =
+          target == 0
+              ? "      -"
+              : absl::StrFormat("%7.2f  %s", target, own / other >= target ? "ok" : "MISSED");
+      std::printf("%-40s %9.1f %-8s %-18s %9.1f %7.2f %s\n", name.c_str(), own, unit.c_str(),
+                  others[i].name.c_str(), other, own / other, verdict.c_str());
       std::fflush(stdout);
     }
   }
@@ -147,7 +168,60 @@ void InHalves(Workers& workers, size_t count, const std::function<void(size_t, s
   });
 }
 
-void Chains(Bench& bench, uint64_t elements, size_t threads, size_t times, bool tanh) {
+// The chain in NumPy (with ml_dtypes), in a process of its own that computes it once a line.
+class NumPy {
+ public:
+  static std::unique_ptr<NumPy> Start(const std::string& python, uint64_t elements) {
+    // What is written into goes to it, what it writes comes from it.
+    const std::string script = absl::StrCat(
+        "import sys, numpy as np, ml_dtypes\n"
+        "n = ",
+        elements,
+        "\n"
+        "x = np.linspace(-3, 3, n, dtype=np.float32)\n"
+        "y = np.linspace(2, -2, n, dtype=np.float32)\n"
+        "f = np.float32\n"
+        "for line in sys.stdin:\n"
+        "  v = (x * f(1.5) + f(0.25)) * y - x\n"
+        "  v = np.maximum(np.minimum(v, f(8)), f(-8)) * f(0.5) + y\n"
+        "  z = v.astype(ml_dtypes.bfloat16)\n"
+        "  print(z[n // 2], flush=True)\n");
+    int to[2], from[2];
+    FERRY_CHECK(pipe(to) == 0 && pipe(from) == 0);
+    const pid_t child = fork();
+    FERRY_CHECK(child >= 0);
+    if (child == 0) {
+      dup2(to[0], 0);
+      dup2(from[1], 1);
+      for (const int end : {to[0], to[1], from[0], from[1]}) close(end);
+      execlp(python.c_str(), python.c_str(), "-c", script.c_str(), nullptr);
+      _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    return std::unique_ptr<NumPy>(new NumPy(child, to[1], from[0]));
+  }
+  ~NumPy() {
+    close(to_);
+    waitpid(child_, nullptr, 0);
+    close(from_);
+  }
+  void Run() {
+    char answer = 0;
+    bool ok = write(to_, "\n", 1) == 1;
+    while (ok && answer != '\n') ok = read(from_, &answer, 1) == 1;
+    if (!ok) std::fprintf(stderr, "NumPy with ml_dtypes does not run\n");
+    FERRY_CHECK(ok);
+  }
+
+ private:
+  NumPy(pid_t child, int to, int from) : child_(child), to_(to), from_(from) {}
+  const pid_t child_;
+  const int to_, from_;
+};
+
+void Chains(Bench& bench, uint64_t elements, size_t threads, size_t times, bool tanh,
+            const std::string& python) {
   Memory x(elements * 4), y(elements * 4), z(elements * 2), between(elements * 4);
   Prepared program(ChainText(elements, tanh), threads, {&x, &y, &z});
   Workers workers(threads);
@@ -185,37 +259,125 @@ void Chains(Bench& bench, uint64_t elements, size_t threads, size_t times, bool 
     bench.Compare(name, "GB/s", gigabytes, times, [&] { program.Run(); },
                   {{"compiled loop", fused, tanh ? 1.0 : 0.70}});
   } else {
+    std::vector<Bench::Other> others = {{"compiled loop", fused, tanh ? 1.0 : 0.85},
+                                        {"op at a time", each, tanh ? 2.2 : 4.0}};
+    const std::unique_ptr<NumPy> numpy = python.empty() ? nullptr : NumPy::Start(python, elements);
+    if (numpy != nullptr) others.push_back({"NumPy", [&] { numpy->Run(); }, 8.0});
     bench.Compare(
-        name, "GB/s", gigabytes, times, [&] { program.Run(); },
-        {{"compiled loop", fused, tanh ? 1.0 : 0.85}, {"op at a time", each, tanh ? 2.2 : 4.0}});
+        name, "GB/s", gigabytes, times, [&] { program.Run(); }, others);
   }
 }
 
+// By oneDNN alone, as it would be called; nothing if it has none for the types on this CPU.
+std::optional<std::function<void()>> BareProduct(const std::string& type, int64_t rows,
+                                                 int64_t side, const Memory& a, const Memory& b,
+                                                 const Memory& c) {
+  try {
+    dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    dnnl::stream stream(engine);
+    const auto tag = type == "f32" ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+    const auto layout = dnnl::memory::format_tag::ab;
+    const dnnl::memory::desc left({rows, side}, tag, layout), right({side, side}, tag, layout);
+    const dnnl::memory::desc result({rows, side}, dnnl::memory::data_type::f32, layout);
+    const dnnl::matmul matmul(dnnl::matmul::primitive_desc({left, right, result}, engine));
+    dnnl::memory lhs(left, engine, a.at), rhs(right, engine, b.at), out(result, engine, c.at);
+    return [=]() mutable {
+      matmul.execute(stream, {{DNNL_ARG_SRC, lhs}, {DNNL_ARG_WEIGHTS, rhs}, {DNNL_ARG_DST, out}});
+      stream.wait();
+    };
+  } catch (const dnnl::error&) {
+    return std::nullopt;
+  }
+}
+
+constexpr int64_t kSide = 2048;
+
+// rows x 2048 by 2048 x 2048 to f32; the right factor may be constant.
+std::string DotText(const std::string& type, int64_t rows, bool constant) {
+  const uint64_t each = type == "f32" ? 4 : type == "i8" ? 1 : type == "f64" ? 8 : 2;
+  const std::string result = type == "i8" ? "i32" : type == "f64" ? "f64" : "f32";
+  const std::string left = absl::StrCat("[", rows, ",", kSide, "]");
+  const std::string right = absl::StrCat("[", kSide, ",", kSide, "]");
+  return absl::StrCat("program 1\nbuffer @a read ", rows * kSide * each, "\nbuffer @b read ",
+                      kSide * kSide * each, constant ? " constant" : "", "\nbuffer @c write ",
+                      rows * kSide * (type == "f64" ? 8 : 4), "\n%a = input @a : ", type, left,
+                      "\n%b = input @b : ", type, right,
+                      "\n%c = dot_general %a, %b lhs_contract=[1] rhs_contract=[0] : ", result,
+                      left, "\nstore @c, %c\n");
+}
+
+double Gigaflops(int64_t rows) { return 2e-9 * static_cast<double>(rows * kSide * kSide); }
+
 void Dots(Bench& bench, const std::string& type, size_t threads, size_t times) {
-  constexpr int64_t kSide = 2048;
+  const uint64_t each = type == "f32" ? 4 : type == "i8" ? 1 : type == "f64" ? 8 : 2;
+  Memory a(kSide * kSide * each), b(kSide * kSide * each);
+  Memory c(kSide * kSide * (type == "f64" ? 8 : 4));
+  Prepared program(DotText(type, kSide, false), threads, {&a, &b, &c});
+  std::vector<Bench::Other> others;
+  if (type == "f32" || type == "bf16") {
+    if (const auto bare = BareProduct(type, kSide, kSide, a, b, c)) {
+      others.push_back({"bare oneDNN call", *bare, 0.95});
+    }
+  }
+  const Memory x(others.empty() ? kSide * kSide * 4 : 0);
+  if (others.empty()) {  // which has none here: against that of f32
+    others.push_back({"bare oneDNN f32", *BareProduct("f32", kSide, kSide, x, x, x)});
+  }
+  bench.Compare(
+      absl::StrCat("dot ", type, " 2048^3, ", program.who()), "GFLOP/s", Gigaflops(kSide), times,
+      [&] { program.Run(); }, others);
+}
+
+// There is one where the library has an order of its own for weights, as it has for AMX.
+double TargetOf(const Prepared& kept) {
+  return kept.who().find("packed") != std::string::npos ? 1.3 : 0;
+}
+
+// What is kept of the weights from run to run, against the same made anew each time.
+void ConstantWeights(Bench& bench, const std::string& type, int64_t rows, size_t threads,
+                     size_t times) {
   const uint64_t each = type == "f32" ? 4 : 2;
-  Memory a(kSide * kSide * each), b(kSide * kSide * each), c(kSide * kSide * 4);
-  const std::string shape = absl::StrCat("[", kSide, ",", kSide, "]");
-  Prepared program(absl::StrCat("program 1\nbuffer @a read ", a.bytes, "\nbuffer @b read ", b.bytes,
-                                "\nbuffer @c write ", c.bytes, "\n%a = input @a : ", type, shape,
-                                "\n%b = input @b : ", type, shape,
-                                "\n%c = dot_general %a, %b lhs_contract=[1] rhs_contract=[0] : f32",
-                                shape, "\nstore @c, %c\n"),
-                   threads, {&a, &b, &c});
-  dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  dnnl::stream stream(engine);
-  const auto tag = type == "f32" ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
-  const auto layout = dnnl::memory::format_tag::ab;
-  const dnnl::memory::desc factor({kSide, kSide}, tag, layout);
-  const dnnl::memory::desc result({kSide, kSide}, dnnl::memory::data_type::f32, layout);
-  const dnnl::matmul matmul(dnnl::matmul::primitive_desc({factor, factor, result}, engine));
-  dnnl::memory left(factor, engine, a.at), right(factor, engine, b.at), out(result, engine, c.at);
-  const auto bare = [&] {
-    matmul.execute(stream, {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, out}});
-    stream.wait();
+  Memory a(static_cast<uint64_t>(rows * kSide) * each), b(kSide * kSide * each);
+  Memory c(static_cast<uint64_t>(rows * kSide) * 4);
+  Prepared kept(DotText(type, rows, true), threads, {&a, &b, &c});
+  Prepared anew(DotText(type, rows, false), threads, {&a, &b, &c});
+  bench.Compare(absl::StrCat("constant weights ", type, ", ", rows, " rows"), "GFLOP/s",
+                Gigaflops(rows), times, [&] { kept.Run(true); },
+                {{"not constant", [&] { anew.Run(); }, TargetOf(kept)}});
+}
+
+std::string BlockDotText(int64_t rows, bool constant) {
+  const auto buffer = [&](const char* name, int64_t bytes, bool is_constant) {
+    return absl::StrCat("buffer @", name, " read ", bytes, is_constant ? " constant\n" : "\n");
   };
-  bench.Compare(absl::StrCat("dot ", type, " 2048^3"), "GFLOP/s", 2e-9 * kSide * kSide * kSide,
-                times, [&] { program.Run(); }, {{"bare oneDNN call", bare, 0.95}});
+  const int64_t blocks = kSide / 32;
+  const auto dims = [](int64_t m, int64_t n) { return absl::StrCat("[", m, ",", n, "]\n"); };
+  return absl::StrCat(
+      "program 1\n", buffer("a", rows * kSide, false), buffer("s", rows * blocks, false),
+      buffer("b", kSide * kSide, constant), buffer("t", kSide * blocks, constant),
+      "buffer @c write ", rows * kSide * 4, "\n%a = input @a : f8e4m3fn", dims(rows, kSide),
+      "%s = input @s : f8e8m0fnu", dims(rows, blocks), "%b = input @b : f8e4m3fn",
+      dims(kSide, kSide), "%t = input @t : f8e8m0fnu", dims(kSide, blocks),
+      "%c = block_scaled_dot %a, %b, %s, %t : f32", dims(rows, kSide), "store @c, %c\n");
+}
+
+// MXFP8 against bf16, both as programs; and with constant weights.
+void BlockDots(Bench& bench, size_t threads, size_t times) {
+  Memory a(kSide * kSide), b(kSide * kSide), s(kSide * kSide / 32), t(kSide * kSide / 32);
+  Memory c(kSide * kSide * 4), x(kSide * kSide * 2), y(kSide * kSide * 2);
+  for (Memory* scales : {&s, &t}) std::memset(scales->at, 127, scales->bytes);
+  Prepared blocks(BlockDotText(kSide, false), threads, {&a, &s, &b, &t, &c});
+  Prepared plain(DotText("bf16", kSide, false), threads, {&x, &y, &c});
+  bench.Compare(absl::StrCat("dot MXFP8 2048^3, ", blocks.who()), "GFLOP/s", Gigaflops(kSide),
+                times, [&] { blocks.Run(); }, {{"dot bf16", [&] { plain.Run(); }, 0.8}});
+  constexpr int64_t kFew = 64;
+  Memory few(kFew * kSide), few_scales(kFew * kSide / 32);
+  std::memset(few_scales.at, 127, few_scales.bytes);
+  Prepared kept(BlockDotText(kFew, true), threads, {&few, &few_scales, &b, &t, &c});
+  Prepared anew(BlockDotText(kFew, false), threads, {&few, &few_scales, &b, &t, &c});
+  bench.Compare(absl::StrCat("constant weights MXFP8, ", kFew, " rows"), "GFLOP/s", Gigaflops(kFew),
+                4 * times, [&] { kept.Run(true); },
+                {{"not constant", [&] { anew.Run(); }, TargetOf(kept)}});
 }
 
 void Blocks(Bench& bench, uint64_t elements, size_t threads, size_t times) {
@@ -246,16 +408,55 @@ void Blocks(Bench& bench, uint64_t elements, size_t threads, size_t times) {
                 {{"memcpy", plain, 0.6}});
 }
 
-int Main(size_t threads) {
+constexpr char kUsage[] =
+    "ferry_compute_bench [--threads N] [--cases NAME,...] [--numpy PYTHON]\n"
+    "cases: chain, tanh, dot, integers, constant, blocks\n";
+
+int Main(absl::Span<char* const> arguments) {
+  size_t threads = 2;
+  std::string cases = "chain,tanh,dot,integers,constant,blocks";
+  std::string python;
+  for (size_t i = 0; i < arguments.size(); i += 2) {
+    const absl::string_view name = arguments[i];
+    const bool has_value = i + 1 < arguments.size();
+    if (has_value && name == "--threads" && absl::SimpleAtoi(arguments[i + 1], &threads) &&
+        threads > 0) {
+      continue;
+    }
+    if (has_value && name == "--cases") {
+      cases = arguments[i + 1];
+    } else if (has_value && name == "--numpy") {
+      python = arguments[i + 1];
+    } else {
+      std::fputs(kUsage, stderr);
+      return 2;
+    }
+  }
   Bench bench;
-  std::printf("%-34s %9s %-8s %-16s %9s %7s %7s\n", "case", "ours", "unit", "against", "its",
+  std::printf("%-40s %9s %-8s %-18s %9s %7s %7s\n", "case", "ours", "unit", "against", "its",
               "ratio", "target");
-  Chains(bench, uint64_t{64} << 20, threads, 1, false);
-  Chains(bench, uint64_t{64} << 10, 1, 2000, false);
-  Chains(bench, uint64_t{16} << 20, threads, 1, true);
-  Dots(bench, "f32", threads, 2);
-  Dots(bench, "bf16", threads, 2);
-  Blocks(bench, uint64_t{16} << 20, threads, 2);
+  for (const absl::string_view one : absl::StrSplit(cases, ',')) {
+    if (one == "chain") {
+      Chains(bench, uint64_t{64} << 20, threads, 1, false, python);
+      Chains(bench, uint64_t{64} << 10, 1, 2000, false, "");
+    } else if (one == "tanh") {
+      Chains(bench, uint64_t{64} << 20, threads, 1, true, "");
+    } else if (one == "dot") {
+      for (const char* type : {"f32", "bf16", "f16"}) Dots(bench, type, threads, 1);
+      BlockDots(bench, threads, 1);
+    } else if (one == "integers") {
+      for (const char* type : {"i8", "f64"}) Dots(bench, type, threads, 1);
+    } else if (one == "constant") {
+      for (const char* type : {"f32", "bf16"}) {
+        for (const int64_t rows : {16, 64}) ConstantWeights(bench, type, rows, threads, 8);
+      }
+    } else if (one == "blocks") {
+      Blocks(bench, uint64_t{16} << 20, threads, 2);
+    } else {
+      std::fputs(kUsage, stderr);
+      return 2;
+    }
+  }
   return 0;
 }
 
@@ -263,5 +464,6 @@ int Main(size_t threads) {
 }  // namespace ferry::bench
 
 int main(int argc, char** argv) {
-  return ferry::bench::Main(argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 2);
+  return ferry::bench::Main(
+      absl::MakeConstSpan(argv + 1, static_cast<size_t>(std::max(argc - 1, 0))));
 }

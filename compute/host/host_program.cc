@@ -27,21 +27,24 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, const Host
 }
 
 void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-                      Workers* workers, const StepOver& step_over) const {
-  const absl::Status status = RunWhile(nullptr, buffers, arena, workers, step_over);
+                      Workers* workers, const StepOver& step_over, Kept* kept) const {
+  const absl::Status status = RunWhile(nullptr, buffers, arena, workers, step_over, kept);
   FERRY_CHECK(status.ok());
 }
 
 absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                                    absl::Span<const absl::Span<std::byte>> buffers,
                                    absl::Span<std::byte> arena, Workers* workers,
-                                   const StepOver& step_over) const {
+                                   const StepOver& step_over, Kept* kept) const {
   RunControl control(may_go_on);
   const RunMemory memory{buffers, arena.data(), constants_.data(), &control};
   if (options_.poison && begin == 0) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
+  Kept own{arena.subspan(kept == nullptr ? arena_bytes_ : 0), {}};  // of this run alone
+  Kept& made = kept == nullptr ? own : *kept;
+  made.ready.resize(keepers_, false);
   for (size_t step = begin; step < end; ++step) {
     const size_t first = step == 0 ? 0 : ends_[step - 1];
-    RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers);
+    RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers, made);
     if (control.stopped()) {
       return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
                    absl::StrCat("stopped in step ", step + 1, " of ", ends_.size(),
@@ -52,8 +55,8 @@ absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::M
   return absl::OkStatus();
 }
 
-void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
-                         Workers* workers) const {
+void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers,
+                         Kept& kept) const {
   for (const Work& work : works) {
     if (memory.control->Stops()) return;
     switch (work.kind) {
@@ -65,11 +68,15 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
         for (const Location& at : work.in) in.push_back(memory.Read(at));
         std::vector<std::byte*> out;
         for (const Location& at : work.out) out.push_back(memory.Write(at));
-        std::byte* scratch = memory.Write(work.scratch);
-        if (work.product == nullptr ||
-            !work.product->Run(in[0], in[1], out[0], scratch, workers, *memory.control)) {
-          RunWholeOp(work.whole, in, out, scratch, *memory.control);
+        if (work.product == nullptr) {
+          RunWholeOp(work.whole, in, out, *memory.control);
+          break;
         }
+        const bool keeps = work.keeper.has_value();
+        work.product->Run(in, out[0], memory.Write(work.scratch),
+                          keeps ? kept.memory.data() + work.kept_offset : nullptr,
+                          keeps && kept.ready[*work.keeper], workers, *memory.control);
+        if (keeps) kept.ready[*work.keeper] = true;
         break;
       }
       case Work::Kind::kCopy:
@@ -82,11 +89,25 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory,
         for (int64_t trip = 0; trip < work.trips && !memory.control->stopped(); ++trip) {
           const auto count = static_cast<int32_t>(trip);
           if (!work.out.empty()) std::memcpy(memory.Write(work.out[0]), &count, sizeof(count));
-          RunAll(work.body, memory, workers);
+          RunAll(work.body, memory, workers, kept);
         }
         break;
     }
   }
+}
+
+void HostProgram::AddProductMakers(absl::Span<const Work> works,
+                                   std::vector<std::pair<uint32_t, std::string>>& makers) {
+  for (const Work& work : works) {
+    if (work.product != nullptr) makers.push_back({work.step, work.product->Text()});
+    AddProductMakers(work.body, makers);
+  }
+}
+
+std::vector<std::pair<uint32_t, std::string>> HostProgram::ProductMakers() const {
+  std::vector<std::pair<uint32_t, std::string>> makers;
+  AddProductMakers(works_, makers);
+  return makers;
 }
 
 }  // namespace ferry::compute

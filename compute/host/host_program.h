@@ -11,12 +11,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "compute/host/library_product.h"
+#include "compute/host/product.h"
 #include "compute/host/run_control.h"
 #include "compute/host/tile_group.h"
 #include "compute/host/whole_ops.h"
@@ -52,25 +55,37 @@ class HostProgram {
 
   const Plan& plan() const { return plan_; }
   // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated. First
-  // the plan's, then what steps hold while they are at it.
-  uint64_t arena_bytes() const { return arena_bytes_; }
+  // the plan's, then what steps hold while they are at it, then what is made of constant buffers.
+  uint64_t arena_bytes() const { return arena_bytes_ + kept_bytes_; }
+  // Of that, what is made of constant buffers.
+  uint64_t kept_bytes() const { return kept_bytes_; }
+  // Of each product: the number of its step, and who multiplies ("oneDNN f32").
+  std::vector<std::pair<uint32_t, std::string>> ProductMakers() const;
+
+  // What runs over the same constant buffers, bound to the same memory, hand on to the next one.
+  // Of one run at a time.
+  struct Kept {
+    absl::Span<std::byte> memory;  // kept_bytes(), aligned to 64
+    std::vector<bool> ready;       // by product that keeps something; empty at first
+  };
 
   // Called with the number of a step of the plan (not of a repeat's body) that is over, in order.
   using StepOver = std::function<void(size_t step)>;
 
   // `buffers` as the program names them, of their sizes, apart from each other; `arena` has
-  // arena_bytes() and is aligned to 64. Without `workers` all is done by the caller; with them by
-  // him too.
+  // arena_bytes(), with `kept` kept_bytes() less, and is aligned to 64. Without `workers` all is
+  // done by the caller; with them by him too.
   void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-           Workers* workers = nullptr, const StepOver& step_over = nullptr) const;
+           Workers* workers = nullptr, const StepOver& step_over = nullptr,
+           Kept* kept = nullptr) const;
   // The same as long as `may_go_on` says so, which is asked before each launch: a step of the plan,
   // or a part of one that costs more than HostOptions::launch_flops. CANCELLED says how far the run
   // has got; what it writes is then half done.
   absl::Status RunWhile(const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
                         absl::Span<std::byte> arena, Workers* workers = nullptr,
-                        const StepOver& step_over = nullptr) const {
-    return RunSteps(0, ends_.size(), may_go_on, buffers, arena, workers, step_over);
+                        const StepOver& step_over = nullptr, Kept* kept = nullptr) const {
+    return RunSteps(0, ends_.size(), may_go_on, buffers, arena, workers, step_over, kept);
   }
   // The same of some steps of the plan, from `begin` to before `end`, such as those of a stage
   // (compute/plan/transfers.h); those before them are over, in the same memory. A transfer is
@@ -78,7 +93,7 @@ class HostProgram {
   absl::Status RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
                         absl::Span<std::byte> arena, Workers* workers,
-                        const StepOver& step_over) const;
+                        const StepOver& step_over, Kept* kept = nullptr) const;
 
  private:
   friend class StepBuilder;
@@ -89,7 +104,10 @@ class HostProgram {
     Kind kind = Kind::kGroup;
     TileGroup group;
     WholeOp whole;
-    std::unique_ptr<LibraryProduct> product;  // of it, if the library does it
+    std::unique_ptr<Product> product;  // of kWhole, if it is one
+    uint32_t step = 0;                 // of it
+    std::optional<size_t> keeper;      // of `ready`, if it keeps anything
+    uint64_t kept_offset = 0;
     std::vector<Location> in;
     std::vector<Location> out;
     uint64_t bytes = 0;  // of a copy
@@ -99,14 +117,19 @@ class HostProgram {
     std::vector<Work> body;
   };
 
-  void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers) const;
+  void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers,
+              Kept& kept) const;
+  static void AddProductMakers(absl::Span<const Work> works,
+                               std::vector<std::pair<uint32_t, std::string>>& makers);
 
   HostOptions options_;
   Plan plan_;
   std::vector<Work> works_;
   std::vector<size_t> ends_;  // by step of the plan: of its part of works_
   std::vector<std::byte> constants_;
-  uint64_t arena_bytes_ = 0;
+  uint64_t arena_bytes_ = 0;  // without what is kept
+  uint64_t kept_bytes_ = 0;
+  size_t keepers_ = 0;
 };
 
 }  // namespace ferry::compute

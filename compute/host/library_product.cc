@@ -4,134 +4,137 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <dnnl.hpp>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "compute/host/view.h"
+#include "absl/strings/str_cat.h"
 
 namespace ferry::compute {
 namespace {
 
-using A = Attribute;
+using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::data_type;
 
 constexpr uint64_t kAlignment = 64;
-constexpr int64_t kLeastFlops = 1 << 20;  // below, making ready takes longer than the product
 
-// [batches, rows, depth] of a side, if strides say it.
-std::optional<View> MatricesOf(const TensorType& type, absl::Span<const int64_t> batch,
-                               int64_t contract) {
-  std::vector<size_t> order;
-  std::vector<int64_t> dims = {1, 1, type.dims[static_cast<size_t>(contract)]};
-  for (const int64_t d : batch) {
-    order.push_back(static_cast<size_t>(d));
-    dims[0] *= type.dims[static_cast<size_t>(d)];
+uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+Tag TagOf(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return Tag::f32;
+    case DType::kBF16:
+      return Tag::bf16;
+    case DType::kI8:
+      return Tag::s8;
+    case DType::kU8:
+      return Tag::u8;
+    case DType::kI32:
+      return Tag::s32;
+    default:
+      return Tag::undef;
   }
-  for (size_t d = 0; d < type.dims.size(); ++d) {
-    const auto at = static_cast<int64_t>(d);
-    if (at == contract || std::count(batch.begin(), batch.end(), at) > 0) continue;
-    order.push_back(d);
-    dims[1] *= type.dims[d];
-  }
-  order.push_back(static_cast<size_t>(contract));
-  Views views = {LinearView(type.dims)};
-  Permute(order, type, views);
-  if (!Reshape(views[0], dims)) return std::nullopt;
-  View& view = views[0];
-  for (size_t d = 0; d < 3; ++d) {
-    if (view.dims[d] == 1) view.strides[d] = d == 2 ? 1 : view.dims[2];
-  }
-  const bool regular = view.strides[1] == 1 || view.strides[2] == 1;
-  return regular ? std::optional<View>(view) : std::nullopt;
 }
 
-Tag TagOf(DType type) { return type == DType::kF32 ? Tag::f32 : Tag::bf16; }
+// The library has one thread where it is called with this, whatever the environment says.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
 
-// The smallest exponent of a value that is not 0, as f32 has it; 255 if all are 0.
-template <typename Code>
-int SmallestExponent(const std::byte* values, uint64_t count) {
-  constexpr int kShift = sizeof(Code) * 8 - 9;
-  constexpr Code kMagnitude = static_cast<Code>(~Code{0}) >> 1;
-  Code least = kMagnitude;
-  for (uint64_t i = 0; i < count; ++i) {
-    Code code;
-    std::copy_n(values + i * sizeof(Code), sizeof(Code), reinterpret_cast<std::byte*>(&code));
-    code &= kMagnitude;
-    // 0 becomes the largest there is.
-    least = std::min<Code>(least, static_cast<Code>(code - 1) & kMagnitude);
-  }
-  return least == kMagnitude ? 255 : (least + 1) >> kShift;
-}
+ private:
+  const int before_;
+};
 
 class Matmul : public LibraryProduct {
  public:
-  Matmul(const WholeOp& op, const View& lhs, const View& rhs, size_t parts, uint64_t launches)
-      : type_(op.in_types[0].dtype),
-        lhs_bytes_(BytesOf(type_, 1)),
-        out_bytes_(BytesOf(op.out_types[0].dtype, 1)),
-        lhs_elements_(ElementsOf(lhs)),
-        rhs_elements_(ElementsOf(rhs)),
+  Matmul(const LibraryFactors& factors, DType result, bool packed, size_t parts,
+         uint64_t launches)
+      : left_bytes_(BytesOf(factors.left_type, 1)),
+        out_bytes_(BytesOf(result, 1)),
         at_once_(parts),
         engine_(dnnl::engine::kind::cpu, 0) {
+    const View& lhs = factors.left;
+    const View& rhs = factors.right;
     const int64_t batches = lhs.dims[0], rows = lhs.dims[1], depth = lhs.dims[2];
     const int64_t columns = rhs.dims[1];
     const auto all = static_cast<int64_t>(parts * launches);
     const int64_t each = (rows + all - 1) / all;
-    const int threads = omp_get_max_threads();
-    omp_set_num_threads(1);
+    const OneThread one;
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    plain_ = Desc({batches, depth, columns}, TagOf(factors.right_type),
+                  {rhs.strides[0], rhs.strides[2], rhs.strides[1]});
+    right_ = plain_;
+    if (packed) {  // as the first part, which is the largest, would have it
+      right_ =
+          Desc({batches, depth, columns}, TagOf(factors.right_type), dnnl::memory::format_tag::any);
+    }
     for (int64_t first = 0; first < rows; first += each) {
       const int64_t some = std::min(each, rows - first);
-      const dnnl::memory::desc left({batches, some, depth}, TagOf(type_),
-                                    {lhs.strides[0], lhs.strides[1], lhs.strides[2]});
-      const dnnl::memory::desc right({batches, depth, columns}, TagOf(type_),
-                                     {rhs.strides[0], rhs.strides[2], rhs.strides[1]});
-      const dnnl::memory::desc result({batches, some, columns}, TagOf(op.out_types[0].dtype),
-                                      {rows * columns, columns, 1});
-      const dnnl::matmul::desc description(left, right, result);
-      const dnnl::matmul::primitive_desc made(description, attributes, engine_, true);
+      const Desc left({batches, some, depth}, TagOf(factors.left_type),
+                      {lhs.strides[0], lhs.strides[1], lhs.strides[2]});
+      const Desc out({batches, some, columns}, TagOf(result), {rows * columns, columns, 1});
+      const dnnl::matmul::primitive_desc made(dnnl::matmul::desc(left, right_, out), attributes,
+                                              engine_, true);
       if (!made) {
         parts_.clear();
-        break;
+        return;
       }
-      parts_.push_back({dnnl::matmul(made), left, right, result, made.scratchpad_desc(),
+      right_ = made.weights_desc();
+      parts_.push_back({dnnl::matmul(made), left, out, made.scratchpad_desc(),
+                        static_cast<uint64_t>(first), static_cast<uint64_t>(some),
                         static_cast<uint64_t>(first * lhs.strides[1]),
                         static_cast<uint64_t>(first * columns)});
-      const uint64_t bytes = made.scratchpad_desc().get_size();
-      scratch_ = std::max(scratch_, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+      scratch_ = std::max(scratch_, Aligned(made.scratchpad_desc().get_size()));
     }
-    omp_set_num_threads(threads);
+    if (packed && right_ != plain_) {
+      dnnl::primitive_attr unaided;
+      unaided.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      const dnnl::reorder::primitive_desc made(engine_, plain_, engine_, right_, unaided, true);
+      if (!made || made.scratchpad_desc().get_size() > 0) {
+        parts_.clear();
+        return;
+      }
+      reorder_ = dnnl::reorder(made);
+      packed_bytes_ = Aligned(right_.get_size());
+    }
   }
 
   bool ok() const { return !parts_.empty(); }
   uint64_t scratch_bytes() const override { return scratch_ * std::min(at_once_, parts_.size()); }
+  uint64_t packed_bytes() const override { return packed_bytes_; }
 
-  bool Run(const std::byte* lhs, const std::byte* rhs, std::byte* out, std::byte* scratch,
-           Workers* workers, RunControl& control) const override {
-    // What is less than the least normal number may be taken for 0, each factor or product.
-    const auto least =
-        type_ == DType::kF32 ? &SmallestExponent<uint32_t> : &SmallestExponent<uint16_t>;
-    const int left = least(lhs, lhs_elements_);
-    const int right = least(rhs, rhs_elements_);
-    constexpr int kBias = 127;
-    constexpr int kSpare = 24;  // what is dropped is no more than a rounding of what is not
-    if (left == 0 || right == 0 || left + right - kBias < 1 + kSpare) return false;
+  void Pack(const std::byte* right, std::byte* packed) const override {
+    const OneThread one;
+    dnnl::stream stream(engine_);
+    dnnl::memory from(plain_, engine_, const_cast<std::byte*>(right));
+    dnnl::memory to(right_, engine_, packed);
+    reorder_.execute(stream, from, to);
+    stream.wait();
+  }
+
+  void Run(const std::byte* lhs, const std::byte* rhs, std::byte* out, std::byte* scratch,
+           Workers* workers, RunControl& control,
+           absl::FunctionRef<void(uint64_t first, uint64_t end)> over) const override {
     const auto run = [&](size_t index, std::byte* spare) {
       const Part& part = parts_[index];
-      omp_set_num_threads(1);  // of this thread
+      const OneThread one;
       dnnl::stream stream(engine_);
-      const auto memory = [&](const dnnl::memory::desc& desc, const std::byte* at) {
+      const auto memory = [&](const Desc& desc, const std::byte* at) {
         return dnnl::memory(desc, engine_, const_cast<std::byte*>(at));
       };
-      part.matmul.execute(stream,
-                          {{DNNL_ARG_SRC, memory(part.left, lhs + part.lhs_offset * lhs_bytes_)},
-                           {DNNL_ARG_WEIGHTS, memory(part.right, rhs)},
-                           {DNNL_ARG_DST, memory(part.result, out + part.out_offset * out_bytes_)},
-                           {DNNL_ARG_SCRATCHPAD, memory(part.scratch, spare)}});
+      part.matmul.execute(
+          stream, {{DNNL_ARG_SRC, memory(part.left, lhs + part.left_offset * left_bytes_)},
+                   {DNNL_ARG_WEIGHTS, memory(right_, rhs)},
+                   {DNNL_ARG_DST, memory(part.out, out + part.out_offset * out_bytes_)},
+                   {DNNL_ARG_SCRATCHPAD, memory(part.scratch, spare)}});
       stream.wait();
+      over(part.first, part.first + part.rows);
     };
     for (size_t first = 0; first < parts_.size() && !control.Stops(); first += at_once_) {
       const size_t some = std::min(at_once_, parts_.size() - first);
@@ -142,54 +145,129 @@ class Matmul : public LibraryProduct {
         for (size_t i = 0; i < some; ++i) launch(i);
       }
     }
-    return true;
   }
 
  private:
   struct Part {
     dnnl::matmul matmul;
-    dnnl::memory::desc left, right, result, scratch;
-    uint64_t lhs_offset = 0;  // in elements
+    Desc left, out, scratch;
+    uint64_t first = 0;
+    uint64_t rows = 0;
+    uint64_t left_offset = 0;  // in elements
     uint64_t out_offset = 0;
   };
 
-  const DType type_;
-  const uint64_t lhs_bytes_;
+  const uint64_t left_bytes_;
   const uint64_t out_bytes_;
-  const uint64_t lhs_elements_;
-  const uint64_t rhs_elements_;
   const size_t at_once_;  // parts that have scratch
   dnnl::engine engine_;
+  Desc plain_, right_;  // the right side, as it is and as the product has it
+  dnnl::reorder reorder_;
+  uint64_t packed_bytes_ = 0;
   std::vector<Part> parts_;
   uint64_t scratch_ = 0;  // of a part
 };
 
-}  // namespace
-
-std::unique_ptr<LibraryProduct> LibraryProduct::Make(const WholeOp& op, size_t parts,
-                                                     uint64_t launches) {
-  if (op.node.op != Op::kDotGeneral) return nullptr;
-  const DType type = op.in_types[0].dtype;
-  const DType result = op.out_types[0].dtype;
-  const bool types = op.in_types[1].dtype == type &&
-                     ((type == DType::kF32 && result == DType::kF32) ||
-                      (type == DType::kBF16 && (result == DType::kF32 || result == DType::kBF16)));
-  const bool sums = !op.node.attributes.Has(A::kAccumulate) ||
-                    op.node.attributes.Int(A::kAccumulate) != static_cast<int64_t>(DType::kF64);
-  if (!types || !sums) return nullptr;
-  const auto ints = [&](A attribute) { return op.node.attributes.Ints(attribute); };
-  const auto lhs = MatricesOf(op.in_types[0], ints(A::kLhsBatch), ints(A::kLhsContract)[0]);
-  const auto rhs = MatricesOf(op.in_types[1], ints(A::kRhsBatch), ints(A::kRhsContract)[0]);
-  if (!lhs || !rhs) return nullptr;
-  // It divides by dimensions of 0.
-  const int64_t products = lhs->dims[0] * lhs->dims[1] * lhs->dims[2] * rhs->dims[1];
-  if (products < kLeastFlops) return nullptr;
+std::unique_ptr<Matmul> MakeMatmul(const LibraryFactors& factors, DType result, bool packed,
+                                   size_t parts, uint64_t launches) {
   try {  // the library's own way to say that it cannot, so in a process that may not make code
-    auto made = std::make_unique<Matmul>(op, *lhs, *rhs, parts, launches);
+    auto made = std::make_unique<Matmul>(factors, result, packed, parts, launches);
     if (made->ok()) return made;
   } catch (const dnnl::error&) {
   }
   return nullptr;
+}
+
+std::byte* AlignedIn(std::byte* memory) {
+  return memory + (kAlignment - reinterpret_cast<uintptr_t>(memory) % kAlignment);
+}
+
+View DenseView(int64_t rows, int64_t depth) {
+  return {0, {1, rows, depth}, {rows * depth, depth, 1}};
+}
+
+// All elements `left` and `right`: the sums are those that they should be. CPUs that have no
+// instruction for it add two products as 16 bits first, and keep the largest of what does not fit.
+bool IsExactOf(DType left_type, int left, int right, int64_t depth) {
+  constexpr int64_t kRows = 37, kColumns = 45;  // parts of blocks too
+  const LibraryFactors factors = {left_type, DType::kI8, DenseView(kRows, depth),
+                                  DenseView(kColumns, depth)};
+  const auto product = MakeMatmul(factors, DType::kI32, false, 1, 1);
+  if (product == nullptr) return false;
+  const std::vector<std::byte> lhs(static_cast<size_t>(kRows * depth),
+                                   static_cast<std::byte>(left));
+  const std::vector<std::byte> rhs(static_cast<size_t>(kColumns * depth),
+                                   static_cast<std::byte>(right));
+  std::vector<int32_t> sums(kRows * kColumns);
+  std::vector<std::byte> scratch(product->scratch_bytes() + kAlignment);
+  RunControl control;
+  product->Run(lhs.data(), rhs.data(), reinterpret_cast<std::byte*>(sums.data()),
+               AlignedIn(scratch.data()), nullptr, control, [](uint64_t, uint64_t) {});
+  const auto expected = static_cast<int32_t>(static_cast<uint32_t>(left * right * depth));
+  return std::all_of(sums.begin(), sums.end(), [&](int32_t sum) { return sum == expected; });
+}
+
+// Whether integers are exact modulo 2^32 here: by trying, once, whatever the CPU says it has.
+bool AreIntegersExact(DType left_type) {
+  const auto find = [](DType type) {
+    const std::array<int, 2> most =
+        type == DType::kI8 ? std::array<int, 2>{-128, 127} : std::array<int, 2>{1, 255};
+    for (const int64_t depth : {7, 64, 1024, 150001}) {  // the last sums are beyond 2^31
+      for (const int left : most) {
+        for (const int right : {-128, 127}) {
+          if (!IsExactOf(type, left, right, depth)) return false;
+        }
+      }
+    }
+    return true;
+  };
+  static const bool of_signed = find(DType::kI8);
+  static const bool of_unsigned = find(DType::kU8);
+  return left_type == DType::kI8 ? of_signed : of_unsigned;
+}
+
+}  // namespace
+
+std::unique_ptr<LibraryProduct> LibraryProduct::Make(const LibraryFactors& factors, DType result,
+                                                     bool packed, size_t parts,
+                                                     uint64_t launches) {
+  const DType left = factors.left_type;
+  const DType right = factors.right_type;
+  const bool integers =
+      (left == DType::kI8 || left == DType::kU8) && right == DType::kI8 && result == DType::kI32;
+  const bool floats = left == right &&
+                      ((left == DType::kF32 && result == DType::kF32) ||
+                       (left == DType::kBF16 && (result == DType::kF32 || result == DType::kBF16)));
+  if ((!floats && !integers) || !LibraryProblem().empty()) return nullptr;
+  // It divides by dimensions of 0.
+  const auto empty = [](const View& view) { return ElementsOf(view) == 0; };
+  if (empty(factors.left) || empty(factors.right)) return nullptr;
+  if (integers && !AreIntegersExact(left)) return nullptr;
+  return MakeMatmul(factors, result, packed, parts, launches);
+}
+
+const std::string& LibraryProblem() {
+  static const std::string problem = [] {
+    try {  // to make one is not enough: some code is made by the first run
+      constexpr int64_t kSide = 64;
+      const View view = DenseView(kSide, kSide);
+      const Matmul matmul({DType::kF32, DType::kF32, view, view}, DType::kF32, false, 1, 1);
+      if (!matmul.ok()) return std::string("it has no product of f32 here");
+      const std::vector<float> ones(kSide * kSide, 1.0f);
+      std::vector<float> sums(kSide * kSide);
+      std::vector<float> scratch((matmul.scratch_bytes() + kAlignment) / sizeof(float));
+      RunControl control;
+      const auto* factor = reinterpret_cast<const std::byte*>(ones.data());
+      matmul.Run(factor, factor, reinterpret_cast<std::byte*>(sums.data()),
+                 AlignedIn(reinterpret_cast<std::byte*>(scratch.data())), nullptr, control,
+                 [](uint64_t, uint64_t) {});
+      if (sums.back() != static_cast<float>(kSide)) return std::string("its products are wrong");
+      return std::string();
+    } catch (const dnnl::error& why) {
+      return absl::StrCat("it cannot make code in this process: ", why.what());
+    }
+  }();
+  return problem;
 }
 
 }  // namespace ferry::compute

@@ -1,34 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product of matrices by oneDNN, where its sums are within the tolerance of numerics.md: f32 by
-// f32, and bf16 by bf16 to f32 or bf16. The rows of the left side are divided among as many parts
-// as there are threads, each done by one: its own threads are not used. Immutable; any thread runs
-// it.
+// A product of matrices by oneDNN: f32 by f32, bf16 by bf16 to f32 or bf16, and 8-bit integers to
+// i32, where this CPU has it, in one order of sums for so many parts. The rows of the left side are
+// divided among the parts, each done by one thread: its own threads are not used. What it would
+// take for 0 is not for it (docs/numerics.md). Immutable; any thread runs it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "absl/functional/function_ref.h"
+#include "compute/dtype.h"
 #include "compute/host/run_control.h"
-#include "compute/host/whole_ops.h"
+#include "compute/host/view.h"
 #include "compute/host/workers.h"
 
 namespace ferry::compute {
+
+// [batches, rows, depth] of both sides, of which strides or those of rows are 1. Nothing is 0.
+struct LibraryFactors {
+  DType left_type = DType::kF32;
+  DType right_type = DType::kF32;
+  View left;
+  View right;
+};
 
 class LibraryProduct {
  public:
   virtual ~LibraryProduct() = default;
 
-  // Nothing if the library has none for the types or the layout, if there are no elements, or where
-  // it may not make code. Each of `parts` is done in so many launches, rows after rows.
-  static std::unique_ptr<LibraryProduct> Make(const WholeOp& op, size_t parts,
-                                              uint64_t launches = 1);
+  // Nothing if the library has none for the types on this CPU (of integers: none that is exact), or
+  // where it may not make code. `packed`: the right side is in the library's own order. Each of `parts` is
+  // done in so many launches, rows after rows.
+  static std::unique_ptr<LibraryProduct> Make(const LibraryFactors& factors, DType result,
+                                              bool packed, size_t parts, uint64_t launches = 1);
 
-  virtual uint64_t scratch_bytes() const = 0;
-  // Left half done if the run stops. False, and nothing done: products of these factors may be so
-  // small that the library drops them.
-  virtual bool Run(const std::byte* lhs, const std::byte* rhs, std::byte* out, std::byte* scratch,
-                   Workers* workers, RunControl& control) const = 0;
+  virtual uint64_t scratch_bytes() const = 0;  // of all parts
+  // Of the right side, if it is packed; 0: it would be as it is, and is not.
+  virtual uint64_t packed_bytes() const = 0;
+  virtual void Pack(const std::byte* right, std::byte* packed) const = 0;
+  // `right` as Pack leaves it, if it is packed. `over`, of any thread: rows `first` to `end` of
+  // each batch are there. Left half done if the run stops.
+  virtual void Run(const std::byte* left, const std::byte* right, std::byte* out,
+                   std::byte* scratch, Workers* workers, RunControl& control,
+                   absl::FunctionRef<void(uint64_t first, uint64_t end)> over) const = 0;
 };
+
+// Whether the library can make code in this process, as a hardened one cannot (systemd's
+// MemoryDenyWriteExecute), in words; empty if it can. All products are our own then.
+const std::string& LibraryProblem();
 
 }  // namespace ferry::compute

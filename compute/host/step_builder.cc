@@ -98,6 +98,12 @@ Location StepBuilder::PlaceOf(const Binding& binding) const {
   return {Location::Kind::kArena, 0, made_.plan_.slots[binding.index].offset};
 }
 
+bool StepBuilder::IsConstantInput(const Step& step, const Node& node) const {
+  if (node.op != Op::kInput || node.attributes.Has(A::kStrides)) return false;
+  const Binding& binding = step.bindings[node.buffers[0]];
+  return !binding.slot && made_.plan_.buffers[binding.index].constant;
+}
+
 Location StepBuilder::Temporary(uint64_t bytes) {
   if (Aligned(bytes) <= planned_end_ - planned_) {
     const uint64_t at = planned_;
@@ -136,13 +142,16 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
   Work work;
   work.kind = Work::Kind::kWhole;
   work.whole.node = node;
+  work.step = step.number;
+  std::vector<bool> constant;  // by operand
   std::map<ValueId, Location> operands;
   for (const ValueId value : node.operands) {
     const TensorType& type = program.types[value];
     work.whole.in_types.push_back(type);
+    const Node& made_by = program.nodes[definitions[value]];
+    constant.push_back(IsConstantInput(step, made_by));
     const auto [at, fresh] = operands.try_emplace(value);
     if (fresh) {
-      const Node& made_by = program.nodes[definitions[value]];
       const bool values = made_by.op == Op::kConstant && made_by.attributes.Has(A::kValues);
       if (made_by.op == Op::kInput && !made_by.attributes.Has(A::kStrides)) {
         at->second = places[made_by.buffers[0]];
@@ -187,10 +196,17 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
     result = Temporary(*BytesOf(type));
   }
   work.out = {result};
-  const uint64_t launches = CostOf(program, node).flops / made_.options_.launch_flops + 1;
-  work.product = LibraryProduct::Make(work.whole, made_.options_.threads, launches);
-  const uint64_t of_library = work.product == nullptr ? 0 : work.product->scratch_bytes();
-  work.scratch = Scratch(std::max(ScratchBytesOf(work.whole), of_library));
+  if (node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot) {
+    work.product = std::make_unique<Product>(
+        work.whole, constant, made_.options_.threads,
+        CostOf(program, node).flops / made_.options_.launch_flops + 1);
+    work.scratch = Scratch(work.product->scratch_bytes());
+    if (work.product->kept_bytes() > 0) {
+      work.keeper = made_.keepers_++;
+      work.kept_offset = made_.kept_bytes_;
+      made_.kept_bytes_ += work.product->kept_bytes();
+    }
+  }
   works.push_back(std::move(work));
   if (rest.empty()) return;
   Part part(program);
@@ -245,7 +261,7 @@ void StepBuilder::Build() {
     AddStep(step, made_.works_);
     made_.ends_.push_back(made_.works_.size());
   }
-  made_.arena_bytes_ = base_ + most_;
+  made_.arena_bytes_ = Aligned(base_ + most_);
 }
 
 }  // namespace ferry::compute

@@ -26,6 +26,8 @@ class StepBuilder {
                 std::vector<Work>& works);
   uint64_t LaunchOf(const Cost& cost, uint64_t elements) const;
   Location PlaceOf(const Binding& binding) const;
+  // Whether `node` is what a constant buffer holds, as it is.
+  bool IsConstantInput(const Step& step, const Node& node) const;
   // Memory until the end of the step: of what the plan has for it while there is, else of ours.
   Location Temporary(uint64_t bytes);
   // The same for what is used at once.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "compute/host/block_loops.h"
 #include "compute/host/reduction.h"
 #include "compute/numerics/philox.h"
 
@@ -263,24 +264,14 @@ class Runner {
     return global;
   }
 
-  // Buffers begin where clients like.
-  static bool HoldsFloats(DType type, const std::byte* memory) {
-    return type == DType::kF32 && reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
-  }
-
-  // What is computed in f32 is made so first.
-  const std::byte* Floats(DType from, const std::byte* in, TileKernel kernel, std::byte* space) {
-    if (HoldsFloats(from, in)) return in;
-    ConvertTile(from, in, DType::kF32, space, {}, kernel);
-    return space;
-  }
-
   void Quantize(const TileOp& op, const std::byte* in, const std::byte* global, std::byte* out,
                 std::byte* scales) {
-    const auto* floats = reinterpret_cast<const float*>(Floats(op.from, in, op.kernel, spare_));
+    const bool direct = op.from == DType::kF32 || op.from == DType::kBF16;
+    if (!direct) ConvertTile(op.from, in, DType::kF32, spare_, {}, op.kernel);
     const bool packed = op.format.element == DType::kF4E2M1FN;
-    QuantizeBlocks(op.format, op.mode.scale_rounding, floats, rows_, columns_,
-                   packed ? other_ : out, scales, GlobalOf(global));
+    QuantizeBlocksFast(op.format, op.mode.scale_rounding, direct ? op.from : DType::kF32,
+                       direct ? in : spare_, rows_, columns_, packed ? other_ : out, scales,
+                       GlobalOf(global));
     if (packed) Unpack(other_, full_, out);
   }
 
@@ -297,10 +288,10 @@ class Runner {
       Pack(in, full_, other_);
       elements = other_;
     }
-    std::byte* floats = HoldsFloats(op.type, out) ? out : spare_;
-    DequantizeBlocks(op.format, elements, scales_, columns, rows_, columns_,
-                     reinterpret_cast<float*>(floats), GlobalOf(global));
-    if (floats != out) ConvertTile(DType::kF32, floats, op.type, out, {}, op.kernel);
+    const bool direct = op.type == DType::kF32 || op.type == DType::kBF16;
+    DequantizeBlocksFast(op.format, elements, scales_, columns, rows_, columns_,
+                         direct ? op.type : DType::kF32, direct ? out : spare_, GlobalOf(global));
+    if (!direct) ConvertTile(DType::kF32, spare_, op.type, out, {}, op.kernel);
   }
 
   const TileGroup& group_;

@@ -146,20 +146,14 @@ bool IsWholeOp(Op op) {
   }
 }
 
-uint64_t ScratchBytesOf(const WholeOp& op) { return ContractionScratchBytes(op); }
-
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
-                const std::vector<std::byte*>& out, std::byte* scratch, RunControl& control) {
+                const std::vector<std::byte*>& out, RunControl& control) {
   switch (op.node.op) {
     case Op::kCumulativeSum:
       return RunCumulativeSum(op, in[0], out[0], control);
     case Op::kBitcastConvert:
       if (*ElementsOf(op.in_types[0]) > 0) std::memcpy(out[0], in[0], *BytesOf(op.in_types[0]));
       return;
-    case Op::kDotGeneral:
-      return RunDot(op, in, out[0], scratch, control);
-    case Op::kBlockScaledDot:
-      return RunBlockScaledDot(op, in, out[0], scratch, control);
     case Op::kSwizzleScales:
       return SwizzleScales(in[0], static_cast<uint64_t>(op.in_types[0].dims[0]),
                            static_cast<uint64_t>(op.in_types[0].dims[1]), out[0]);

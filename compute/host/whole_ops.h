@@ -19,18 +19,9 @@ struct WholeOp {
 };
 
 bool IsWholeOp(Op op);
-// What one needs beside its operands and results.
-uint64_t ScratchBytesOf(const WholeOp& op);
-// Products and running sums ask `control` now and then, and are left half done if the run stops;
-// what only moves elements is one launch.
+// Those of a product are product.h's. Running sums ask `control` now and then, and are left half
+// done if the run stops; what only moves elements is one launch.
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
-                const std::vector<std::byte*>& out, std::byte* scratch, RunControl& control);
-
-// Of those: products (whole_contractions.cc).
-uint64_t ContractionScratchBytes(const WholeOp& op);
-void RunDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-            std::byte* scratch, RunControl& control);
-void RunBlockScaledDot(const WholeOp& op, const std::vector<const std::byte*>& in, std::byte* out,
-                       std::byte* scratch, RunControl& control);
+                const std::vector<std::byte*>& out, RunControl& control);
 
 }  // namespace ferry::compute

@@ -135,6 +135,14 @@ void LoadDoubles(DType from, bool to_double, const std::byte* in, uint64_t count
 
 template <typename Code, FloatFormat Format, typename Float>
 void StoreCodes(const Float* in, uint64_t count, std::byte* out, Overflow overflow) {
+  if constexpr (std::is_same_v<Float, float> && sizeof(Code) == 1) {
+    if (overflow == Overflow::kSaturate) {
+      for (uint64_t i = 0; i < count; ++i) {
+        Write(out, i, static_cast<Code>(EncodeSaturated<Format>(in[i])));
+      }
+      return;
+    }
+  }
   for (uint64_t i = 0; i < count; ++i) {
     Write(out, i, static_cast<Code>(EncodeAs<Format>(in[i], overflow)));
   }

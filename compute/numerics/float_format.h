@@ -74,6 +74,29 @@ uint32_t EncodeAs(Float value, Overflow overflow) {
   return limited | static_cast<uint32_t>(in.negative) << (Format.bits - 1);
 }
 
+// The same of f32 under kSaturate, as Format of up to 8 bits: without branches, for loops that
+// compilers make vectors of.
+template <FloatFormat Format>
+[[gnu::always_inline]] inline uint32_t EncodeSaturated(float value) {
+  constexpr int kShift = kF32Format.mantissa - Format.mantissa;
+  constexpr uint32_t kRebias = static_cast<uint32_t>(kF32Format.bias - Format.bias);
+  constexpr uint32_t kLeastNormal = (kRebias + 1) << kF32Format.mantissa;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = bits & 0x7FFFFFFF;
+  const uint32_t odd = (magnitude >> kShift) & 1;
+  const uint32_t normal =
+      ((magnitude + (1u << (kShift - 1)) - 1 + odd) >> kShift) - (kRebias << Format.mantissa);
+  // f32 rounds to steps of Format's subnormals beside what has them as its last bit.
+  constexpr uint32_t kBeside = (kRebias + 1 + kShift) << kF32Format.mantissa;
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kBeside)) -
+      kBeside;
+  const uint32_t code = magnitude < kLeastNormal ? subnormal : normal;
+  const uint32_t limited = code < Format.max ? code : Format.max;
+  const uint32_t sign = bits >> 31 << (Format.bits - 1);
+  return magnitude > kF32Format.overflow ? Format.nan : limited | sign;
+}
+
 // f8e8m0fnu: code k is 2^(k - 127), 255 is NaN.
 template <typename Float>
 uint32_t EncodeAsE8M0(Float value, ConvertMode mode) {
@@ -100,24 +123,23 @@ uint32_t EncodeAsE8M0(Float value, ConvertMode mode) {
   return code <= kMax ? static_cast<uint32_t>(code) : beyond;
 }
 
-// The value of a code, exact.
+// The value of a code, exact. Without branches, as EncodeSaturated.
 template <FloatFormat Format>
-float DecodeAs(uint32_t code) {
+[[gnu::always_inline]] inline float DecodeAs(uint32_t code) {
   constexpr int kShift = kF32Format.mantissa - Format.mantissa;
   constexpr uint32_t kRebias = static_cast<uint32_t>(kF32Format.bias - Format.bias);
   const uint32_t sign = code >> (Format.bits - 1) << 31;
   const uint32_t magnitude = code & ((1u << (Format.bits - 1)) - 1);
-  uint32_t bits = (magnitude << kShift) + (kRebias << kF32Format.mantissa);
-  if (magnitude > Format.max) {
-    bits = magnitude == Format.overflow && magnitude != Format.nan ? kF32Format.overflow
-                                                                   : kF32Format.nan;
-  } else if (kRebias != 0 && magnitude >> Format.mantissa == 0) {
-    // Subnormal: beside the leading one of the lowest exponent, which is then taken off again.
-    const uint32_t lowest = (kRebias + 1) << kF32Format.mantissa;
-    bits = std::bit_cast<uint32_t>(std::bit_cast<float>(lowest | (magnitude << kShift)) -
-                                   std::bit_cast<float>(lowest));
-  }
-  return std::bit_cast<float>(bits | sign);
+  const uint32_t normal = (magnitude << kShift) + (kRebias << kF32Format.mantissa);
+  // Subnormal: beside the leading one of the lowest exponent, which is then taken off again.
+  constexpr uint32_t kLowest = (kRebias + 1) << kF32Format.mantissa;
+  const auto subnormal = std::bit_cast<uint32_t>(
+      std::bit_cast<float>(kLowest | (magnitude << kShift)) - std::bit_cast<float>(kLowest));
+  const bool is_subnormal = kRebias != 0 && magnitude >> Format.mantissa == 0;
+  const bool is_infinity = Format.overflow != Format.nan && magnitude == Format.overflow;
+  const uint32_t finite = is_subnormal ? subnormal : normal;
+  const uint32_t beyond = is_infinity ? kF32Format.overflow : kF32Format.nan;
+  return std::bit_cast<float>((magnitude > Format.max ? beyond : finite) | sign);
 }
 
 inline float DecodeAsE8M0(uint32_t code) {

@@ -135,7 +135,7 @@ void Partition::Join(uint32_t into, uint32_t from) {
   group.opaque = group.opaque || other.opaque;
   group.ops += other.ops;
   other = Group();
-  waits_->Join(into, from, group_of_, users_);
+  waits_->Join(into, from);
 }
 
 bool Partition::AreOrdered(const Group& a, const Group& b) const {
@@ -429,8 +429,8 @@ void Partition::DuplicateCheap() {
   }
 }
 
-// By their first op, but transfers as soon as they can be, and what waits for one after what does
-// not: a run stops where it has to wait.
+// By their first op, but transfers as soon as they can be; first what waits for none, then what
+// transfers wait for, then the rest: a run stops where it has to wait, and all after it with it.
 void Partition::Order() {
   std::vector<std::set<uint32_t>> needs(all_.size());
   std::vector<std::vector<uint32_t>> users(all_.size());
@@ -442,11 +442,13 @@ void Partition::Order() {
       }
     }
   }
-  std::set<std::pair<size_t, uint32_t>> ready;
+  std::set<std::tuple<int, size_t, uint32_t>> ready;
   std::vector<size_t> waiting(all_.size());
   const auto add = [&](uint32_t group) {
     const Op op = graph_.items[all_[group].items[0]].node.op;
-    ready.insert({op == Op::kSend || op == Op::kRecv ? 0 : 1 + waits_->Last(group), group});
+    const size_t last = waits_->Last(group);
+    const int turn = last == 0 ? 0 : waits_->IsAwaited(group) ? 1 : 2;
+    ready.insert({turn, 2 * last + (op == Op::kSend || op == Op::kRecv ? 0 : 1), group});
   };
   for (uint32_t group = 0; group < all_.size(); ++group) {
     waiting[group] = needs[group].size();
@@ -454,7 +456,7 @@ void Partition::Order() {
   }
   std::vector<std::set<uint32_t>> steps(all_.size());  // itself, or those it stands for
   while (!ready.empty()) {
-    const uint32_t group = ready.begin()->second;
+    const uint32_t group = std::get<2>(*ready.begin());
     ready.erase(ready.begin());
     std::set<uint32_t> after;
     for (const uint32_t need : needs[group]) after.insert(steps[need].begin(), steps[need].end());

@@ -68,6 +68,10 @@ std::string Line(const Plan& plan, const Step& step) {
   if (step.kind == StepKind::kProduct) {
     absl::StrAppend(&text, " accumulation=",
                     kAccumulationNames[static_cast<size_t>(plan.numerics.accumulation)]);
+    for (const Binding& binding : step.bindings) {
+      const bool constant = !binding.slot && plan.buffers[binding.index].constant;
+      if (constant) absl::StrAppend(&text, " constant=", NameOf(plan, binding));
+    }
   }
   if (step.scratch) absl::StrAppend(&text, " scratch=#", *step.scratch);
   absl::StrAppend(&text, CostText(CostOf(step)));

@@ -48,7 +48,7 @@ std::vector<Stage> StagesOf(const Plan& plan) {
     }
     if (!awaited.empty()) {
       stages.back().end = i;
-      if (i > 0) stages.emplace_back();
+      stages.emplace_back();
       stages.back().awaited = std::move(awaited);
     }
     if (step.kind == StepKind::kSend || step.kind == StepKind::kRecv) {

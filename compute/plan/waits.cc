@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/plan/waits.h"
 
+#include <algorithm>
 #include <bit>
+#include <utility>
+
+#include "base/check.h"
 
 namespace ferry::compute {
 namespace {
@@ -18,6 +22,16 @@ bool AddTo(Waits::Set& set, const Waits::Set& more) {
   return grown;
 }
 
+// False if nothing else was there.
+bool KeepOnly(Waits::Set& set, const Waits::Set& these) {
+  bool shrunk = false;
+  for (size_t i = 0; i < set.size(); ++i) {
+    shrunk = shrunk || (set[i] & ~these[i]) != 0;
+    set[i] &= these[i];
+  }
+  return shrunk;
+}
+
 bool IsWithin(const Waits::Set& part, const Waits::Set& whole) {
   for (size_t i = 0; i < part.size(); ++i) {
     if ((part[i] & ~whole[i]) != 0) return false;
@@ -25,13 +39,14 @@ bool IsWithin(const Waits::Set& part, const Waits::Set& whole) {
   return true;
 }
 
-bool IsTransfer(const Item& item) { return item.node.op == Op::kSend || item.node.op == Op::kRecv; }
+bool IsTransfer(const Item& item) {
+  return item.node.op == Op::kSend || item.node.op == Op::kRecv;
+}
 
 }  // namespace
 
-Waits::Waits(const Graph& graph, const Block& block,
-             const std::vector<std::vector<uint32_t>>& needs,
-             const std::vector<std::vector<uint32_t>>& users) {
+Waits::Waits(const Graph& graph, const Block& block, const Places& needs, const Places& users)
+    : needs_(needs), users_(users) {
   const size_t size = block.items.size();
   std::vector<size_t> numbers(size);
   size_t transfers = 0;
@@ -42,7 +57,9 @@ Waits::Waits(const Graph& graph, const Block& block,
   words_ = (transfers + kBits - 1) / kBits;
   awaited_.assign(size, Set(words_));
   allowed_.assign(size, Set(words_, ~uint64_t{0}));
-  for (size_t i = 0; i < size; ++i) {
+  for (uint32_t i = 0; i < size; ++i) {
+    group_of_.push_back(i);
+    members_.push_back({i});
     for (const uint32_t need : needs[i]) {
       AddTo(awaited_[i], awaited_[need]);
       if (!IsTransfer(graph.items[block.items[need]])) continue;
@@ -52,36 +69,45 @@ Waits::Waits(const Graph& graph, const Block& block,
   for (size_t i = size; i > 0; --i) {
     // Whoever waits at the other end waits for no more than it must.
     if (IsTransfer(graph.items[block.items[i - 1]])) allowed_[i - 1] = awaited_[i - 1];
-    for (const uint32_t user : users[i - 1]) {
-      for (size_t word = 0; word < words_; ++word) allowed_[i - 1][word] &= allowed_[user][word];
-    }
+    for (const uint32_t user : users[i - 1]) KeepOnly(allowed_[i - 1], allowed_[user]);
   }
 }
 
 bool Waits::MayJoin(uint32_t a, uint32_t b) const {
-  return words_ == 0 || (IsWithin(awaited_[a], allowed_[b]) && IsWithin(awaited_[b], allowed_[a]));
+  return words_ == 0 ||
+         (IsWithin(awaited_[a], allowed_[b]) && IsWithin(awaited_[b], allowed_[a]));
 }
 
-void Waits::Join(uint32_t into, uint32_t from, const std::vector<uint32_t>& group_of,
-                 const std::vector<std::vector<uint32_t>>& users) {
-  if (words_ == 0) return;
-  const bool grown = AddTo(awaited_[into], awaited_[from]);
-  const bool longer = !IsWithin(awaited_[into], awaited_[from]);
-  for (size_t word = 0; word < words_; ++word) allowed_[into][word] &= allowed_[from][word];
-  if (!grown && !longer) return;
-  // Who needs anything of the group waits for all that it does.
-  std::vector<uint32_t> open = {into};
+template <typename Pass>
+void Waits::Spread(uint32_t group, const Places& places, Pass pass) {
+  std::vector<uint32_t> open = {group};
   while (!open.empty()) {
-    const uint32_t group = open.back();
+    const uint32_t from = open.back();
     open.pop_back();
-    for (size_t place = 0; place < group_of.size(); ++place) {
-      if (group_of[place] != group) continue;
-      for (const uint32_t user : users[place]) {
-        const uint32_t next = group_of[user];
-        if (next != group && AddTo(awaited_[next], awaited_[group])) open.push_back(next);
+    for (const uint32_t place : members_[from]) {
+      for (const uint32_t other : places[place]) {
+        const uint32_t to = group_of_[other];
+        if (to == from || !pass(from, to)) continue;
+        FERRY_CHECK(IsWithin(awaited_[to], allowed_[to]));
+        open.push_back(to);
       }
     }
   }
+}
+
+void Waits::Join(uint32_t into, uint32_t from) {
+  if (words_ == 0) return;
+  for (const uint32_t place : members_[from]) group_of_[place] = into;
+  members_[into].insert(members_[into].end(), members_[from].begin(), members_[from].end());
+  members_[from].clear();
+  AddTo(awaited_[into], awaited_[from]);
+  KeepOnly(allowed_[into], allowed_[from]);
+  // Who needs anything of the group waits for all that it does, and what it needs must not be made
+  // to wait for what it must not.
+  Spread(into, needs_,
+         [&](uint32_t one, uint32_t need) { return KeepOnly(allowed_[need], allowed_[one]); });
+  Spread(into, users_,
+         [&](uint32_t one, uint32_t user) { return AddTo(awaited_[user], awaited_[one]); });
 }
 
 size_t Waits::Last(uint32_t group) const {
@@ -90,6 +116,11 @@ size_t Waits::Last(uint32_t group) const {
     if (bits != 0) return word * kBits - static_cast<size_t>(std::countl_zero(bits));
   }
   return 0;
+}
+
+bool Waits::IsAwaited(uint32_t group) const {
+  return words_ > 0 && std::any_of(allowed_[group].begin(), allowed_[group].end(),
+                                   [](uint64_t word) { return word != ~uint64_t{0}; });
 }
 
 }  // namespace ferry::compute

@@ -88,7 +88,7 @@ class Hasher {
       encoding.Add(absl::string_view(buffer.name));
       encoding.Add(static_cast<uint64_t>(buffer.access));
       encoding.Add(buffer.bytes);
-      encoding.Add(uint64_t{buffer.donated});
+      encoding.Add(uint64_t{buffer.donated} + 2 * uint64_t{buffer.constant});
       buffers.push_back(encoding.Hash());
     }
     Encoding encoding("program 1");

@@ -165,6 +165,9 @@ class Parser {
     if (Is(TokenKind::kWord, "donated")) {
       Take();
       buffer.donated = true;
+    } else if (Is(TokenKind::kWord, "constant")) {
+      Take();
+      buffer.constant = true;
     }
     if (!AtEnd()) return false;
     if (!buffers_.try_emplace(name.text, out_.program.buffers.size()).second) {

@@ -88,7 +88,7 @@ std::string Print(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     absl::StrAppend(&text, "buffer @", buffer.name, " ",
                     kAccessNames[static_cast<size_t>(buffer.access)], " ", buffer.bytes,
-                    buffer.donated ? " donated\n" : "\n");
+                    buffer.donated ? " donated" : "", buffer.constant ? " constant\n" : "\n");
   }
   std::set<OpIndex> marked;
   for (const Node& node : program.nodes) marked.insert(node.after.begin(), node.after.end());

@@ -48,10 +48,13 @@ struct Buffer {
   Access access = Access::kRead;
   uint64_t bytes = 0;
   bool donated = false;  // what it held may be destroyed: ops may write over what `input` reads
+  // Only read, and the same bytes in all firings of a prepared job: what executors make of them may
+  // be kept from one to the next.
+  bool constant = false;
 
   bool operator==(const Buffer& other) const {
     return name == other.name && access == other.access && bytes == other.bytes &&
-           donated == other.donated;
+           donated == other.donated && constant == other.constant;
   }
 };
 

@@ -100,6 +100,12 @@ class Verifier {
       if (buffer.donated && buffer.access == Access::kWrite) {
         problems_.Add(-1, "donation", absl::StrCat("@", buffer.name, " is donated and never read"));
       }
+      if (buffer.constant && (buffer.donated || buffer.access != Access::kRead)) {
+        problems_.Add(-1, "constant",
+                      absl::StrCat("@", buffer.name,
+                                   " is constant and may be written: declare it "
+                                   "read, and not donated"));
+      }
     }
     for (OpIndex i = 0; i < program_.nodes.size() && !problems_.full(); ++i) CheckOp(i);
     // What is bad by itself would only be bad once more.

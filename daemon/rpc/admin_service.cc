@@ -77,6 +77,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       response->set_ucx(core_.ucx);
       response->set_gpus(core_.gpus);
       response->set_nccl(core_.nccl);
+      response->set_programs(core_.programs);
       for (std::string& variable : NcclEnvironment()) {
         response->add_nccl_environment(std::move(variable));
       }

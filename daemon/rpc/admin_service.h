@@ -26,6 +26,7 @@ struct AdminCore {
   std::string ucx;                    // version, or why there is none
   std::string gpus;                   // how many, or why there are none
   std::string nccl;                   // version, or why there is none
+  std::string programs;               // what runs them on host devices
   const Nvml* nvml;                   // null if there is none
   std::function<std::string()> dump;  // on control
   // On control: starts a drain; `done` gets the number of transfers cancelled at the deadline.

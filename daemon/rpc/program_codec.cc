@@ -141,6 +141,7 @@ void ToProto(const compute::Buffer& buffer, v1::ProgramBuffer* out) {
   out->set_access(static_cast<v1::ProgramAccess>(static_cast<int>(buffer.access) + 1));
   out->set_size_bytes(buffer.bytes);
   out->set_donated(buffer.donated);
+  out->set_constant(buffer.constant);
 }
 
 void ToProto(const compute::Program& program, v1::Program* out) {
@@ -197,7 +198,7 @@ absl::StatusOr<compute::Program> FromProto(const v1::Program& proto) {
                         absl::StrCat("access ", buffer.access(), " is unknown"));
     }
     program.buffers.push_back({buffer.name(), static_cast<compute::Access>(buffer.access() - 1),
-                               buffer.size_bytes(), buffer.donated()});
+                               buffer.size_bytes(), buffer.donated(), buffer.constant()});
   }
   for (int i = 0; i < proto.nodes_size(); ++i) {
     RETURN_IF_ERROR(AddNode(proto.nodes(i), absl::StrCat("nodes[", i, "]"), program));

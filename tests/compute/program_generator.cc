@@ -118,6 +118,7 @@ uint32_t ProgramGenerator::NewBuffer(Access access, uint64_t bytes) {
   buffer.access = access;
   buffer.bytes = bytes;
   buffer.donated = access == Access::kReadWrite;
+  buffer.constant = access == Access::kRead && bytes % 3 == 0;
   program_.buffers.push_back(buffer);
   return static_cast<uint32_t>(program_.buffers.size() - 1);
 }

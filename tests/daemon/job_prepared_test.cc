@@ -118,6 +118,46 @@ TEST_F(JobPreparedTest, IsFiredByItsWordAloneAndServesThoseStoredAhead) {
   EXPECT_EQ(session_.use().transfers_in_flight, 1u);
 }
 
+// What is made of a constant buffer by the first firing serves the next ones, until the job is
+// prepared anew.
+TEST_F(JobPreparedTest, KeepsWhatItMakesOfConstantBuffers) {
+  const ArenaId arena = rig_.RegisterGood(kConnection, 131072);
+  constexpr char kText[] =
+      "program 1\nbuffer @x read 22000\nbuffer @w read 22000 constant\nbuffer @y write 40000\n"
+      "%x = input @x : f16[100,110]\n%w = input @w : f16[110,100]\n"
+      "%p = dot_general %x, %w lhs_contract=[1] rhs_contract=[0] : f32[100,100]\nstore @y, %p\n";
+  auto* const bytes = reinterpret_cast<uint8_t*>(Floats(arena, 0));
+  const auto fill = [&](uint64_t offset, uint8_t high) {
+    for (uint64_t i = 0; i < 22000; i += 2) bytes[offset + i + 1] = high;
+  };
+  const auto prepare = [&] {
+    PostBatch batch;
+    batch.prepare = true;
+    AddRun(batch, Fingerprint(kText),
+           {{"x", At(arena, 0, 22000)},
+            {"w", At(arena, 22528, 22000)},
+            {"y", At(arena, 45056, 40000)}});
+    batch.specs.back().prepared = true;
+    return Post(std::move(batch));
+  };
+  const bool keeps = Compile(std::string(kText)).program->kept_bytes() > 0;
+  fill(0, 0x3C);      // 1
+  fill(22528, 0x40);  // 2
+  const PostReply first = prepare();
+  Word(first.prepared_batch) = 1;
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_EQ(*Floats(arena, 45056), 220);
+  fill(0, 0x40);
+  fill(22528, 0x3C);
+  Word(first.prepared_batch) = 2;
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_EQ(*Floats(arena, 45056), keeps ? 440 : 220);
+  const PostReply second = prepare();
+  Word(second.prepared_batch) = 1;
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_EQ(*Floats(arena, 45056), 220);
+}
+
 TEST_F(JobPreparedTest, AFiringOfABatchIsOverWithItsLastJob) {
   PostBatch batch = Prepared();
   AddJob(batch, std::nullopt, std::nullopt, 128);

@@ -28,7 +28,8 @@ class JobTableTest : public ::testing::Test {
  protected:
   explicit JobTableTest(JobLimits limits = {})
       : runner_(
-            limits.threads, [this](const Doorbell&, bool hear) { heard_ += hear ? 1 : -1; },
+            limits.threads, limits.bytes,
+            [this](const Doorbell&, bool hear) { heard_ += hear ? 1 : -1; },
             [this](TransferId job, absl::Status why) {
               rig_.control.Post(
                   [this, job, why = std::move(why)] { jobs_.OnFiringFailed(job, why); });

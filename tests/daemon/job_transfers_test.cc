@@ -221,6 +221,21 @@ TEST_F(JobTransfersTest, ASessionThatEndsTakesItsJobsAndTheirMemoryAlong) {
   EXPECT_EQ(rig_.devices.table.Find(GlobalDeviceId(1))->arena_bytes, 0u);
 }
 
+TEST_F(JobTransfersTest, ACallThatWouldMakeTooManyTransfersIsRefusedBeforeItDoes) {
+  std::string text = "program 1\n";
+  for (int i = 0; i < 2000; ++i) {
+    absl::StrAppend(&text, "%r", i, " = recv device=7 key=\"", i, "\" : f32[1]\n");
+  }
+  PostBatch batch;
+  for (int i = 0; i < 9; ++i) {
+    AddRun(batch, Fingerprint(text), {});
+    batch.jobs.back().key_suffix = absl::StrCat("/", i);
+  }
+  EXPECT_THAT(Fields(jobs_.Post(*session_, batch)),
+              ElementsAre("runs[8] INVALID_ARGUMENT/BATCH_TOO_LARGE"));
+  EXPECT_EQ(session_->use().arenas, 1u);
+}
+
 TEST_F(JobTransfersTest, WhatIsWrongWithPeersAndKeysIsListed) {
   PostBatch batch = Exchange();
   batch.jobs[0].peers = {{"next", GlobalDeviceId(7)}, {"next", GlobalDeviceId(8)}};
@@ -230,12 +245,11 @@ TEST_F(JobTransfersTest, WhatIsWrongWithPeersAndKeysIsListed) {
                           "runs[0].peers INVALID_ARGUMENT/FIELD_INVALID",
                           "runs[0].peers INVALID_ARGUMENT/FIELD_INVALID"));
   EXPECT_THAT(Fields(jobs_.Post(*session_, Exchange(64, std::string(64, 'x')))),
-              ElementsAre("runs[0].key_suffix INVALID_ARGUMENT/FIELD_INVALID",
-                          "runs[0].key_suffix INVALID_ARGUMENT/FIELD_INVALID"));
+              ElementsAre("runs[0].key_suffix INVALID_ARGUMENT/FIELD_INVALID"));
   batch = Half(arena_, 0, 64);
   batch.specs[0].route = Route::kUcx;
   EXPECT_THAT(Fields(jobs_.Post(*session_, batch)),
-              ElementsAre("options.route INVALID_ARGUMENT/FIELD_INVALID"));
+              ElementsAre("runs[0].fingerprint INVALID_ARGUMENT/FIELD_INVALID"));
   refused_ = {{1, Error(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse, "in use")}};
   EXPECT_THAT(Fields(jobs_.Post(*session_, Exchange())),
               ElementsAre("runs[0] ALREADY_EXISTS/KEY_IN_USE"));

@@ -75,6 +75,11 @@ TEST_F(OperationsTest, NoRouteToANodeThatIsNotThere) {
   EXPECT_THAT(Ferryctl("route 2 3", 3), HasSubstr("they belong to node-b; ask there"));
 }
 
+TEST_F(OperationsTest, StatusSaysWhatRunsPrograms) {
+  Start({.nodes = 1});
+  EXPECT_THAT(Ferryctl("status"), ContainsRegex("programs +.*threads?, products by "));
+}
+
 TEST_F(OperationsTest, ANodeAloneSaysWhyThereIsNoUcx) {
   Start({.nodes = 1});
   EXPECT_THAT(node(0).admin().Status().ucx(), HasSubstr("alone"));

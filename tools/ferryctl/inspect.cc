@@ -77,6 +77,7 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     if (s.nccl_environment_size() > 0) {
       facts.AddRow({"nccl environment", Printable(absl::StrJoin(s.nccl_environment(), " "))});
     }
+    facts.AddRow({"programs", s.programs()});
     facts.AddRow({"log level", s.log_level()});
     std::string text = facts.ToString();
     if (s.peers().empty()) return text;

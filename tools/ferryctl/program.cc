@@ -20,6 +20,7 @@
 #include "tools/ferryctl/file_io.h"
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/options.h"
+#include "tools/ferryctl/program_bench.h"
 #include "tools/ferryctl/program_list.h"
 #include "tools/ferryctl/program_run.h"
 
@@ -106,7 +107,7 @@ class ProgramCommand : public Command {
  public:
   ProgramCommand()
       : Command("program",
-                "Checks a compute program, prints or plans it, runs it over files; lists the "
+                "Checks a compute program, prints or plans it, runs or times it; lists the "
                 "daemon's") {}
 
   void Define(CLI::App& app) override {
@@ -135,15 +136,21 @@ class ProgramCommand : public Command {
                     "NAME=DEVICE: whom the program's own sends and receives name");
     run->add_option("--key-suffix", by_daemon_.key_suffix, "What their keys end with this time");
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
-    run->add_option("--threads", threads_, "How many it may use; the results are the same")
-        ->check(CLI::Range(1, 1024));
     run->add_flag("--poison", poison_,
                   "What nothing was written to is all ones, NaN or -1, instead of 0");
     run->callback([this] { act_ = Act::kRun; });
+    CLI::App* bench = app.add_subcommand(
+        "bench", "How long each step takes in this process, over memory of its own");
+    bench->add_option("--iterations", iterations_, "Runs that are measured")
+        ->check(CLI::Range(1, 1'000'000));
+    for (CLI::App* sub : {run, bench}) {
+      sub->add_option("--threads", threads_, "How many it may use")->check(CLI::Range(1, 1024));
+    }
+    bench->callback([this] { act_ = Act::kBench; });
     CLI::App* list = app.add_subcommand("list", "The daemon's programs and jobs");
     list->callback([this] { act_ = Act::kList; });
     list->fallthrough();
-    for (CLI::App* sub : {check, print, plan, run}) {
+    for (CLI::App* sub : {check, print, plan, run, bench}) {
       sub->add_option("file", path_, "The program's text")->required();
       sub->fallthrough();
     }
@@ -171,6 +178,13 @@ class ProgramCommand : public Command {
     ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (act_ == Act::kRun) {
       RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_, poison_));
+      return kExitOk;
+    }
+    if (act_ == Act::kBench) {
+      ASSIGN_OR_RETURN(const ProgramTimes times,
+                       BenchProgram(compute::Simplify(program), threads_, iterations_));
+      const std::string text = ToText(times, globals.json);
+      std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
     }
     if (simplified_ || act_ == Act::kPlan) program = compute::Simplify(program);
@@ -206,7 +220,7 @@ class ProgramCommand : public Command {
     return absl::StrCat(text, json ? "}\n" : "\n");
   }
 
-  enum class Act { kCheck, kPrint, kPlan, kRun, kList };
+  enum class Act { kCheck, kPrint, kPlan, kRun, kBench, kList };
 
   Act act_ = Act::kCheck;
   bool simplified_ = false;
@@ -218,6 +232,7 @@ class ProgramCommand : public Command {
   std::string path_;
   std::vector<std::string> bindings_;
   size_t threads_ = 1;
+  size_t iterations_ = 7;
 };
 
 }  // namespace

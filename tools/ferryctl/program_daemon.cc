@@ -31,7 +31,8 @@ std::vector<compute::Buffer> BuffersOf(const ferry_program* program) {
     const compute::Access access = buffer.access == FERRY_READ    ? compute::Access::kRead
                                    : buffer.access == FERRY_WRITE ? compute::Access::kWrite
                                                                   : compute::Access::kReadWrite;
-    buffers.push_back({buffer.name, access, buffer.bytes, buffer.donated != 0});
+    buffers.push_back(
+        {buffer.name, access, buffer.bytes, buffer.donated != 0, buffer.constant != 0});
   }
   return buffers;
 }

@@ -17,22 +17,7 @@
 namespace ferry::tools {
 namespace {
 
-struct Free {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<std::byte, Free>;
-
 constexpr uint64_t kAlignment = 256;
-
-absl::StatusOr<Memory> Allocate(const std::string& what, uint64_t bytes) {
-  const uint64_t rounded = std::max(bytes, uint64_t{1}) + kAlignment - 1;
-  Memory memory(rounded < bytes ? nullptr
-                                : static_cast<std::byte*>(std::aligned_alloc(
-                                      kAlignment, rounded / kAlignment * kAlignment)));
-  if (memory != nullptr) return memory;
-  return Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
-               absl::StrCat("run a program: no memory for the ", bytes, " bytes of ", what));
-}
 
 absl::Status CannotRun(const std::string& text) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
@@ -76,13 +61,33 @@ absl::Status Load(const std::string& path, const compute::Buffer& buffer, std::b
   return file.Read(0, to, buffer.bytes);
 }
 
-// As many bytes as `bytes`, and so many more that what follows begins where memory should.
-uint64_t Place(uint64_t bytes) {
+}  // namespace
+
+void FreeRunMemory::operator()(std::byte* memory) const { std::free(memory); }
+
+absl::StatusOr<RunMemory> AllocateRun(const std::string& what, uint64_t bytes) {
+  const uint64_t rounded = PlaceOf(std::max(bytes, uint64_t{1}));
+  RunMemory memory(rounded == UINT64_MAX
+                       ? nullptr
+                       : static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+  if (memory != nullptr) return memory;
+  return Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
+               absl::StrCat("run a program: no memory for the ", bytes, " bytes of ", what));
+}
+
+uint64_t PlaceOf(uint64_t bytes) {
   return bytes > UINT64_MAX - kAlignment ? UINT64_MAX
                                          : (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-}  // namespace
+absl::Status CheckNoTransfers(const compute::Program& program) {
+  for (const compute::Node& node : program.nodes) {
+    if (node.op != compute::Op::kSend && node.op != compute::Op::kRecv) continue;
+    return CannotRun(absl::StrCat("it has a ", compute::InfoOf(node.op).name,
+                                  ", which a daemon does: run --daemon"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status RunOverFiles(
     const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
@@ -92,13 +97,13 @@ absl::Status RunOverFiles(
   ASSIGN_OR_RETURN(const auto paths, PathsOf(buffers, bindings, moved));
   uint64_t bytes = 0;
   for (const compute::Buffer& buffer : buffers) {
-    bytes = compute::SaturatingAdd(bytes, Place(buffer.bytes));
+    bytes = compute::SaturatingAdd(bytes, PlaceOf(buffer.bytes));
   }
   ASSIGN_OR_RETURN(std::byte * next, allocate(bytes));
   std::vector<absl::Span<std::byte>> spans;
   for (const compute::Buffer& buffer : buffers) {
     spans.push_back({next, buffer.bytes});
-    next += Place(buffer.bytes);
+    next += PlaceOf(buffer.bytes);
     if (buffer.access == compute::Access::kWrite || moved.count(buffer.name) != 0) {
       std::memset(spans.back().data(), 0, buffer.bytes);
     } else {
@@ -117,25 +122,20 @@ absl::Status RunOverFiles(
 
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
                         size_t threads, bool poison) {
-  for (size_t i = 0; i < program.nodes.size(); ++i) {
-    const compute::Op op = program.nodes[i].op;
-    if (op != compute::Op::kSend && op != compute::Op::kRecv) continue;
-    return CannotRun(
-        absl::StrCat("it has a ", compute::InfoOf(op).name, ", which a daemon does: --daemon"));
-  }
+  RETURN_IF_ERROR(CheckNoTransfers(program));
   ASSIGN_OR_RETURN(const compute::HostProgram made,
                    compute::HostProgram::Make(
                        program, {.threads = threads, .poison = poison || compute::kPoisons}));
-  Memory memory;
+  RunMemory memory;
   return RunOverFiles(
       program.buffers, bindings, {},
       [&](uint64_t bytes) -> absl::StatusOr<std::byte*> {
-        ASSIGN_OR_RETURN(memory, Allocate("its buffers", bytes));
+        ASSIGN_OR_RETURN(memory, AllocateRun("its buffers", bytes));
         return memory.get();
       },
       [&](const std::vector<absl::Span<std::byte>>& spans) -> absl::Status {
-        ASSIGN_OR_RETURN(const Memory arena,
-                         Allocate("its intermediate values", made.arena_bytes()));
+        ASSIGN_OR_RETURN(const RunMemory arena,
+                         AllocateRun("its intermediate values", made.arena_bytes()));
         compute::Workers workers(threads);
         made.Run(spans, {arena.get(), made.arena_bytes()}, &workers);
         return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,6 +36,17 @@ struct DaemonRun {
   std::string key_suffix;
 };
 absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& run);
+
+// What is shared with `bench`: memory for runs, aligned (RESOURCE_EXHAUSTED names `what` it is
+// for); as many bytes as `bytes`, and so many more that what follows begins where memory should.
+struct FreeRunMemory {
+  void operator()(std::byte* memory) const;
+};
+using RunMemory = std::unique_ptr<std::byte, FreeRunMemory>;
+absl::StatusOr<RunMemory> AllocateRun(const std::string& what, uint64_t bytes);
+uint64_t PlaceOf(uint64_t bytes);
+// INVALID_ARGUMENT if it sends or receives.
+absl::Status CheckNoTransfers(const compute::Program& program);
 
 // What both do about files. `moved` are the buffers that have none. `allocate` makes the memory of
 // all buffers, `run` is given what of it is each one's.

@@ -389,9 +389,9 @@ typedef struct ferry_program_buffer {
   const char* name; /* lives as long as the program */
   int access;       /* FERRY_READ, ... */
   uint64_t bytes;
-  int donated; /* 1: what it held may be destroyed, although it is only read */
+  int donated;  /* 1: what it held may be destroyed, although it is only read */
+  int constant; /* 1: firings of a prepared job after the first may not see that it has changed */
 } ferry_program_buffer;
-
 FERRY_API size_t ferry_program_buffers(const ferry_program* program);
 FERRY_API ferry_program_buffer ferry_program_buffer_at(const ferry_program* program, size_t index);
 /* Jobs of it go on. NULL is fine. */

@@ -209,6 +209,10 @@ class ProgramBuilder {
   // What the buffer held may be destroyed.
   void Donate(const std::string& buffer) { At(buffer).donated = true; }
 
+  // What the buffer holds is the same in all firings of a prepared job, which keeps what it makes
+  // of it.
+  void Constant(const std::string& buffer) { At(buffer).constant = true; }
+
   // `value` in all elements.
   Value Splat(double value, TensorType type) {
     char attribute[64];
@@ -245,7 +249,8 @@ class ProgramBuilder {
     for (const Buffer& buffer : buffers_) {
       static const char* const kAccess[] = {"read", "read", "write", "read_write"};
       text += "buffer @" + buffer.name + " " + kAccess[buffer.access] + " " +
-              std::to_string(buffer.bytes) + (buffer.donated ? " donated\n" : "\n");
+              std::to_string(buffer.bytes) + (buffer.donated ? " donated" : "") +
+              (buffer.constant ? " constant\n" : "\n");
     }
     return text + ops_;
   }
@@ -256,6 +261,7 @@ class ProgramBuilder {
     int access = 0;
     uint64_t bytes = 0;
     bool donated = false;
+    bool constant = false;
   };
 
   static bool IsInteger(int element) { return element >= FERRY_PRED && element <= FERRY_U64; }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,58 +15,18 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/host/host_runs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
-#include "tests/compute/reference/evaluate.h"
 
 namespace ferry::compute {
 namespace {
 
 using testing::Bytes;
-
-// Memory of exactly so many bytes, so that sanitizers see each too far; nothing is 0 by luck.
-using StepOver = std::function<void(const Plan& plan, size_t step, std::vector<Bytes>& buffers)>;
-std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers, size_t threads = 1,
-                             const StepOver& step_over = nullptr) {
-  Workers workers(threads);
-  const absl::StatusOr<HostProgram> made = HostProgram::Make(program, threads);
-  EXPECT_TRUE(made.ok()) << made.status();
-  if (!made.ok()) return buffers;
-  const std::unique_ptr<std::byte, decltype(&std::free)> arena(
-      static_cast<std::byte*>(std::aligned_alloc(64, (made->arena_bytes() + 63) / 64 * 64)),
-      &std::free);
-  std::fill_n(arena.get(), made->arena_bytes(), std::byte{0xA5});
-  std::vector<absl::Span<std::byte>> spans;
-  for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
-  made->Run(spans, {arena.get(), made->arena_bytes()}, &workers,
-            step_over ? [&](size_t step) { step_over(made->plan(), step, buffers); }
-                      : HostProgram::StepOver());
-  return buffers;
-}
-
-// "" or the first difference.
-std::string DifferenceOf(const Program& program, uint64_t seed) {
-  std::vector<testing::Memory> reference;
-  for (Bytes& bytes : testing::RandomBuffers(program, seed))
-    reference.emplace_back(std::move(bytes));
-  testing::Evaluate(program, reference);
-  const std::vector<Bytes> got = RunOnHost(program, testing::RandomBuffers(program, seed));
-  for (size_t i = 0; i < got.size(); ++i) {
-    const std::string difference = reference[i].DifferenceOf(got[i]);
-    if (!difference.empty()) return "@" + program.buffers[i].name + " " + difference;
-  }
-  return "";
-}
-
-Program Parsed(const std::string& text) {
-  ParsedText parsed = Parse(text);
-  for (const TextProblem& problem : parsed.problems) ADD_FAILURE() << problem.text;
-  for (const Problem& problem : Verify(parsed.program)) {
-    ADD_FAILURE() << ToString(parsed.program, problem);
-  }
-  return std::move(parsed.program);
-}
+using testing::DifferenceOf;
+using testing::Parsed;
+using testing::RunOnHost;
 
 void CompareRandom(uint64_t first, uint64_t count, testing::GeneratorOptions options) {
   for (uint64_t seed = first; seed < first + count; ++seed) {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -67,6 +68,60 @@ TEST(TransfersTest, WhatIsSentDoesNotWaitForWhatIsReceived) {
   EXPECT_THAT(stages[0].awaited, IsEmpty());
   EXPECT_EQ(stages[1].end, 4u);
   EXPECT_THAT(stages[1].awaited, ElementsAre(0u));
+}
+
+// Run by all members of a ring at once, each of which sends to the next what it receives of the one
+// before by the same key: what a stage awaits was begun at the other end in a stage before.
+::testing::AssertionResult RingEnds(const Plan& plan) {
+  const std::vector<PlanTransfer> transfers = TransfersOf(plan);
+  size_t begin = 0;
+  for (const Stage& stage : StagesOf(plan)) {
+    for (const size_t awaited : stage.awaited) {
+      const bool begun =
+          std::any_of(transfers.begin(), transfers.end(), [&](const PlanTransfer& other) {
+            return other.sends != transfers[awaited].sends && other.key == transfers[awaited].key &&
+                   other.step < begin;
+          });
+      if (!begun) {
+        return ::testing::AssertionFailure()
+               << "nobody has begun '" << transfers[awaited].key << "' when all wait for it:\n"
+               << ToText(plan);
+      }
+    }
+    begin = stage.end;
+  }
+  return ::testing::AssertionSuccess();
+}
+
+TEST(TransfersTest, RingsDoNotWaitForThemselves) {
+  const std::string head =
+      "buffer @x read 4096\nbuffer @o write 4096\nbuffer @p write 4096\n"
+      "buffer @w read 4096\n%x = input @x : f32[1024]\n%w = input @w : f32[1024]\n";
+  // An all-gather: what comes is handed on, after one's own.
+  EXPECT_TRUE(RingEnds(SimplifiedPlan(
+      head +
+      "%q = convert %x : bf16[1024]\nsend %q peer=\"next\" key=\"0\"\n"
+      "%r0 = recv peer=\"before\" key=\"0\" : bf16[1024]\nsend %r0 peer=\"next\" key=\"1\"\n"
+      "%r1 = recv peer=\"before\" key=\"1\" : bf16[1024]\n%f0 = convert %r0 : f32[1024]\n"
+      "%f1 = convert %r1 : f32[1024]\n%s = add %f0, %f1\nstore @o, %s\n")));
+  // What is sent reads what is not, which reads what is received: fused one by one.
+  EXPECT_TRUE(RingEnds(SimplifiedPlan(
+      head +
+      "%p = exponential %x\n%s = reverse %p dimensions=[0]\n%a = add %s, %w\nstore @o, %a\n"
+      "%b = negate %w\nsend %b peer=\"next\" key=\"k\"\n"
+      "%r = recv peer=\"before\" key=\"k\" : f32[1024]\n%q = add %x, %r\nstore @p, %q\n")));
+  // What nobody else waits for comes last.
+  EXPECT_TRUE(RingEnds(SimplifiedPlan(
+      head +
+      "%r1 = recv peer=\"before\" key=\"a\" : f32[1024]\n%f = exponential %r1\nstore @o, %f\n"
+      "%r3 = recv peer=\"before\" key=\"base\" : f32[1024]\n%g = tanh %r3\n"
+      "send %g peer=\"next\" key=\"a\"\nsend %x peer=\"next\" key=\"base\"\n"
+      "store @p, %w\n")));
+  // The test sees it if they do.
+  EXPECT_FALSE(RingEnds(SimplifiedPlan(
+      head +
+      "%r = recv peer=\"before\" key=\"k\" : f32[1024]\n%s = add %x, %r\n"
+      "send %s peer=\"next\" key=\"k\"\nstore @o, %w\nstore @p, %w\n")));
 }
 
 TEST(TransfersTest, WhatNobodySendsIsFusedWithWhatIsReceived) {
@@ -214,6 +269,8 @@ TEST(TransfersTest, NoSendOfARandomProgramWaitsForMoreThanItMust) {
         }
       }
       if (step.kind != StepKind::kSend) continue;
+      // What waits for nothing waits for no step before it either.
+      EXPECT_TRUE(!waits[i].empty() || i < StagesOf(*plan)[0].end) << "seed " << seed;
       for (const int64_t origin : step.origins) {
         if (origin < 0 || program.nodes[static_cast<size_t>(origin)].op != Op::kSend) continue;
         ++sends;

@@ -77,6 +77,7 @@ TEST(FingerprintTest, EverythingElseMatters) {
   differs("@y", "@z");
   differs("write 32", "write 64");
   differs("buffer @b read 16", "buffer @b read_write 16 donated");
+  differs("buffer @b read 16", "buffer @b read 16 constant");
   differs("f32[4]", "f32[3]");
   differs("f32[4]", "i32[4]");
   differs("^1:", "keep %b\n^1:");

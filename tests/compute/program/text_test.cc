@@ -29,7 +29,7 @@ TEST(TextTest, PrintsWhatWasWrittenByHandInOneForm) {
 program 1
 accumulation fp8_tc
 allow_reassociation
-buffer @x read 64
+buffer @x read 64 constant
 buffer @y  read_write  16 donated   # in place
 
 %in = input @x offset=0 : f32[4,4]
@@ -48,7 +48,7 @@ keep %half, %nan, %table after ^stored
   EXPECT_EQ(Print(parsed.program), R"(program 1
 accumulation fp8_tc
 allow_reassociation
-buffer @x read 64
+buffer @x read 64 constant
 buffer @y read_write 16 donated
 %0 = input @x : f32[4,4]
 %1 = input @y : f32[4]

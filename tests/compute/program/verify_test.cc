@@ -84,6 +84,8 @@ TEST(VerifyTest, OnlyWhatIsDonatedIsChangedInPlace) {
   EXPECT_THAT(After(absl::StrReplaceAll(in_place, {{"$", "both"}})), ElementsAre("3 in place"));
   EXPECT_THAT(After(absl::StrReplaceAll(in_place, {{"$", "given"}})), IsEmpty());
   EXPECT_THAT(RulesOf(Read("buffer @b write 4 donated\n")), ElementsAre("-1 donation"));
+  EXPECT_THAT(RulesOf(Read("buffer @b write 4 constant\n")), ElementsAre("-1 constant"));
+  EXPECT_THAT(RulesOf(Read("buffer @b read_write 4 constant\n")), ElementsAre("-1 constant"));
 }
 
 TEST(VerifyTest, ABodyIsLookedAtByItselfAndAsOneOp) {

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products, whoever multiplies: near the reference, in the order of sums that is promised, kept
+// where a factor is constant, and by ourselves where the library may not make code.
+#include "compute/host/product.h"
+
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "compute/host/cpu.h"
+#include "compute/host/product_loops.h"
+#include "tests/compute/host/host_runs.h"
+
+namespace ferry::compute {
+namespace {
+
+using testing::Bytes;
+
+// Values between -0.5 and 0.5, `name` of `dims`, of other random bits for another `key`.
+std::string RandomValues(const std::string& name, const std::string& dims, int key) {
+  return absl::StrReplaceAll(
+      "%NAME_k = constant splat=KEY : u64[]\n%NAME_r = rng_bits %NAME_k, %NAME_k : u32[DIMS]\n"
+      "%NAME_c = convert %NAME_r : f32[DIMS]\n%NAME_n = constant splat=x0000802f : f32[DIMS]\n"
+      "%NAME_u = multiply %NAME_c, %NAME_n\n%NAME_h = constant splat=0.5 : f32[DIMS]\n"
+      "%NAME = subtract %NAME_u, %NAME_h\n",
+      {{"NAME", name}, {"DIMS", dims}, {"KEY", absl::StrCat(key)}});
+}
+
+// "" or what is not as the reference says of `text` after its first line, whose @y has so many
+// bytes.
+std::string Difference(uint64_t bytes, const std::string& text) {
+  const Program program =
+      testing::Parsed(absl::StrCat("program 1\nbuffer @y write ", bytes, "\n", text));
+  return testing::DifferenceOf(program, 1, 2);
+}
+
+// Large enough for the library: all pairs of floating types that a factor can have.
+TEST(ProductTest, FactorsOfAnyFloatingTypesAreMultiplied) {
+  const std::string types[] = {"f64", "f32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "f4e2m1fn"};
+  for (const std::string& left : types) {
+    for (const std::string& right : types) {
+      for (const std::string result : {"f32", "bf16", "f16"}) {
+        if (left > right || (result != "f32" && left != right)) continue;
+        const std::string text = absl::StrCat(
+            RandomValues("a", "101,103", 1), RandomValues("b", "105,103", 2),
+            "%l = convert %a : ", left, "[101,103]\n%m = convert %b : ", right,
+            "[105,103]\n%p = dot_general %l, %m lhs_contract=[1] rhs_contract=[1] : ", result,
+            "[101,105]\nstore @y, %p\n");
+        EXPECT_EQ(Difference(101 * 105 * 4, text), "") << text;
+      }
+    }
+  }
+}
+
+// Rows that begin in the middle of a byte, blocks that are cut short, batches, scales with padding.
+TEST(ProductTest, BlockFormatsAreMultiplied) {
+  struct Shape {
+    std::string lead;  // dimensions before the last two
+    int rows, columns, depth;
+  };
+  for (const Shape& shape : {Shape{"", 100, 96, 128}, {"", 71, 129, 133}, {"3,", 35, 47, 230}}) {
+    for (const std::string element : {"f8e4m3fn", "f8e5m2", "f4e2m1fn"}) {
+      for (const std::string scale : {"f8e8m0fnu", "f8e4m3fn"}) {
+        const bool nv = scale == "f8e4m3fn";
+        if (nv && element != "f4e2m1fn") continue;
+        const int block = nv ? 16 : 32;
+        const auto side = [&](const std::string& name, int rows, int key) {
+          const std::string dims = absl::StrCat(shape.lead, rows, ",", shape.depth);
+          return absl::StrCat(RandomValues(name, dims, key), "%q", name, ", %s", name,
+                              " = quantize_block %", name, " block=", block, " : ", element, "[",
+                              dims, "], ", scale, "[", shape.lead, rows, ",",
+                              (shape.depth + block - 1) / block, "]\n");
+        };
+        for (const bool global : {false, true}) {
+          const std::string result = global ? "bf16" : "f32";
+          const std::string text = absl::StrCat(
+              side("a", shape.rows, 1), side("b", shape.columns, 2),
+              "%h = constant splat=x4040 : ", "bf16[]\n%p = block_scaled_dot %qa, %qb, %sa, %sb",
+              global ? ", %h" : "", " block=", block, " : ", result, "[", shape.lead, shape.rows,
+              ",", shape.columns, "]\nstore @y, %p\n");
+          EXPECT_EQ(Difference(20000 * 4, text), "") << text;
+        }
+      }
+    }
+  }
+}
+
+// Scales so large and so small that bf16 or a library would lose something.
+TEST(ProductTest, BlocksBeyondBF16AreNotLost) {
+  for (const std::string code : {"x01", "x02", "x40", "xc0"}) {
+    const std::string text =
+        absl::StrCat(RandomValues("a", "128,128", 1),
+                     "%q = convert %a : f8e5m2[128,128]\n%s = constant splat=", code,
+                     " : f8e8m0fnu[128,4]\n%o = constant splat=x7f : f8e8m0fnu[128,4]\n",
+                     "%p = block_scaled_dot %q, %q, %s, %o : f32[128,128]\nstore @y, %p\n");
+    EXPECT_EQ(Difference(128 * 128 * 4, text), "") << text;
+  }
+}
+
+// All bytes there are, so that a sum of two products has no room in 16 bits and all of them none in
+// 32: modulo 2^32, whoever adds.
+TEST(ProductTest, IntegersAreExactModuloTheirSum) {
+  for (const std::string left : {"i8", "u8", "u16"}) {
+    for (const std::string right : {"i8", "u8"}) {
+      for (const std::string sum : {"", "accumulate=i16", "accumulate=u64"}) {
+        for (const std::string result : {"i32", "i64"}) {
+          const std::string text = absl::StrCat(
+              "%k = constant splat=7 : u64[]\n%r = rng_bits %k, %k : u32[101,105]\n%a = convert %r "
+              ": ",
+              left, "[101,105]\n%b = convert %r : ", right,
+              "[101,105]\n%p = dot_general %a, %b lhs_contract=[1] rhs_contract=[1] ", sum, " : ",
+              result, "[101,101]\nstore @y, %p\n");
+          EXPECT_EQ(Difference(101 * 101 * 8, text), "") << text;
+        }
+      }
+    }
+  }
+  const char large[] =
+      "%a = constant splat=127 : i8[8,140000]\n%l = constant splat=-128 : i8[8,140000]\n"
+      "%p = dot_general %a, %a lhs_contract=[1] rhs_contract=[1] : i32[8,8]\nstore @y, %p\n"
+      "%q = dot_general %l, %a lhs_contract=[1] rhs_contract=[1] : i32[8,8]\n"
+      "store @y, %q offset=256\n";
+  EXPECT_EQ(Difference(512, large), "");
+}
+
+// The order of sums of floats, as product_loops.h says it.
+template <typename T>
+T SumInOrder(const std::vector<T>& a, const T* b) {
+  std::array<T, 32> lanes = {};
+  for (size_t k = 0; k < a.size(); ++k) lanes[k % 32] += a[k] * b[k];
+  T sum = 0;
+  for (const T lane : lanes) sum += lane;
+  return sum;
+}
+
+template <typename T>
+void ExpectOrder(RowType type) {
+  std::mt19937 random(1);
+  std::normal_distribution<T> values;
+  for (const size_t depth : {0, 1, 31, 32, 33, 64, 95, 300}) {
+    for (size_t count = 0; count <= 13; ++count) {
+      std::vector<T> row(depth), others(depth * count), sums(count);
+      for (T& value : row) value = values(random);
+      for (T& value : others) value = values(random);
+      RowKernelOf(type)(reinterpret_cast<const std::byte*>(row.data()),
+                        reinterpret_cast<const std::byte*>(others.data()), count, depth,
+                        reinterpret_cast<std::byte*>(sums.data()));
+      for (size_t j = 0; j < count; ++j) {
+        ASSERT_EQ(sums[j], SumInOrder(row, others.data() + j * depth)) << depth << " " << j;
+      }
+    }
+  }
+}
+
+TEST(ProductTest, OurSumsOfFloatsHaveOneOrder) {
+  ExpectOrder<float>(RowType::kF32);
+  ExpectOrder<double>(RowType::kF64);
+}
+
+TEST(ProductTest, ThreadsDoNotChangeOurProducts) {
+  for (const std::string type : {"f64", "i32"}) {
+    const Program program = testing::Parsed(absl::StrCat(
+        "program 1\nbuffer @y write 80000\n", RandomValues("a", "97,130", 1), "%l = convert %a : ",
+        type, "[97,130]\n%p = dot_general %l, %l lhs_contract=[1] rhs_contract=[1] : ", type,
+        "[97,97]\nstore @y, %p\n"));
+    EXPECT_TRUE(testing::RunOnHost(program, testing::RandomBuffers(program, 1), 1) ==
+                testing::RunOnHost(program, testing::RandomBuffers(program, 1), 3));
+  }
+}
+
+struct Memory {
+  explicit Memory(uint64_t size) : bytes(size + 64) {}
+  absl::Span<std::byte> Span() {
+    const size_t past = reinterpret_cast<uintptr_t>(bytes.data()) % 64;
+    return absl::MakeSpan(bytes).subspan(past == 0 ? 0 : 64 - past, bytes.size() - 64);
+  }
+  Bytes bytes;
+};
+
+TEST(ProductTest, WhatIsMadeOfConstantBuffersIsKept) {
+  const Program program = testing::Parsed(
+      "program 1\nbuffer @x read 22000\nbuffer @w read 22000 constant\nbuffer @y write 40000\n"
+      "%x = input @x : f16[100,110]\n%w = input @w : f16[110,100]\n"
+      "%p = dot_general %x, %w lhs_contract=[1] rhs_contract=[0] : f32[100,100]\nstore @y, %p\n");
+  const auto made = HostProgram::Make(program, 2);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const bool by_library = LibraryProblem().empty();
+  EXPECT_EQ(made->kept_bytes() > 0, by_library);
+  Bytes x(22000), w(22000), y(40000);
+  for (size_t i = 1; i < x.size(); i += 2) {
+    x[i] = std::byte{0x3C};  // 1
+    w[i] = std::byte{0x40};  // 2
+  }
+  const std::vector<absl::Span<std::byte>> buffers = {absl::MakeSpan(x), absl::MakeSpan(w),
+                                                      absl::MakeSpan(y)};
+  Memory arena(made->arena_bytes()), kept_memory(made->kept_bytes());
+  HostProgram::Kept kept{kept_memory.Span(), {}};
+  const absl::Span<std::byte> rest =
+      arena.Span().subspan(0, made->arena_bytes() - made->kept_bytes());
+  const auto first = [&] {
+    float value;
+    std::memcpy(&value, y.data(), sizeof(value));
+    return value;
+  };
+  made->Run(buffers, rest, nullptr, nullptr, &kept);
+  EXPECT_EQ(first(), 220);
+  x[1] = std::byte{0x44};  // 4: seen
+  made->Run(buffers, rest, nullptr, nullptr, &kept);
+  EXPECT_EQ(first(), 226);
+  for (size_t i = 1; i < w.size(); i += 2) w[i] = std::byte{0x3C};
+  made->Run(buffers, rest, nullptr, nullptr, &kept);  // not seen, if it is kept
+  EXPECT_EQ(first(), by_library ? 226 : 113);
+  made->Run(buffers, arena.Span());  // a run by itself
+  EXPECT_EQ(first(), 113);
+}
+
+// In a repeat too, and with either factor constant: as if it were not.
+TEST(ProductTest, ConstantFactorsDoNotChangeResults) {
+  for (const std::string constant : {"@x", "@w"}) {
+    for (const std::string type : {"f16", "bf16", "f8e4m3fn"}) {
+      const std::string text = absl::StrReplaceAll(
+          "program 1\nbuffer @x read BYTES\nbuffer @w read BYTES\nbuffer @y read_write 40000\n"
+          "%x = input @x : TYPE[100,110]\n%w = input @w : TYPE[100,110]\n"
+          "repeat trips=2 (%c)\n%q = dot_general %x, %w lhs_contract=[1] rhs_contract=[1] : "
+          "f32[100,100]\naccumulate @y, %q\nyield\n",
+          {{"TYPE", type}, {"BYTES", type == "f8e4m3fn" ? "11000" : "22000"}});
+      const std::string declared =
+          absl::StrCat("buffer ", constant, " read ", type == "f8e4m3fn" ? "11000" : "22000");
+      const Program plain = testing::Parsed(text);
+      const Program marked =
+          testing::Parsed(absl::StrReplaceAll(text, {{declared, declared + " constant"}}));
+      ASSERT_FALSE(plain == marked);
+      std::vector<Bytes> buffers = testing::RandomBuffers(marked, 4);
+      const size_t each = type == "f8e4m3fn" ? 1 : 2;
+      for (size_t i = each - 1; i < buffers[0].size(); i += each) {  // none is NaN
+        buffers[0][i] &= std::byte{0xB7};
+        buffers[1][i] &= std::byte{0xB7};
+      }
+      buffers[2].assign(buffers[2].size(), std::byte{0});
+      EXPECT_EQ(testing::DifferenceOf(marked, buffers, 2), "") << type;
+    }
+  }
+}
+
+// Nobody may make memory executable in this process from now on, as systemd's
+// MemoryDenyWriteExecute has it.
+void DenyCode() {
+#ifdef __x86_64__
+  constexpr uint32_t kProtection = offsetof(seccomp_data, args) + 2 * sizeof(uint64_t);
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 2, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pkey_mprotect, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kProtection),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) != 0) {
+    std::perror("seccomp");
+    std::_Exit(3);
+  }
+#else
+  std::_Exit(3);
+#endif
+}
+
+TEST(ProductDeathTest, AHardenedProcessHasProductsOfItsOwn) {
+#ifndef __x86_64__
+  GTEST_SKIP() << "the filter is x86's";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    DenyCode();
+    const std::string text = absl::StrCat(
+        RandomValues("a", "128,128", 1),
+        "%p = dot_general %a, %a lhs_contract=[1] rhs_contract=[1] : f32[128,128]\nstore @y, %p\n");
+    const std::string difference = Difference(128 * 128 * 4, text);
+    std::fprintf(stderr, "%s; difference: %s.\n", DescribeCpu(2).c_str(), difference.c_str());
+    std::_Exit(difference.empty() ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0),
+              "2 threads, products by ourselves: oneDNN: it cannot make code in this process.*; "
+              "difference: \\.");
+}
+
+}  // namespace
+}  // namespace ferry::compute
