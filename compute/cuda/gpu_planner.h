@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "compute/cuda/gpu_plan.h"
 #include "compute/cuda/kernel_code.h"
 #include "compute/plan/part.h"
@@ -38,6 +40,17 @@ class GpuPlanner {
 
   // gpu_products.cc
   absl::Status AddProduct(const Step& step, std::vector<GpuCommand>& commands);
+  absl::StatusOr<bool> AddLibraryProduct(const Step& step, const Node& node,
+                                         std::vector<GpuCommand>& commands);
+  absl::Status AddFactor(const Step& step, const Node& product, size_t index, bool native,
+                         GpuMatrix& matrix, std::vector<GpuCommand>& commands);
+  bool IsNative(const Program& program, const Node& product) const;
+  // `value` of the step's program, dense as `type`, in memory until the end of the step; times
+  // scales, if `dequantize` has them.
+  absl::StatusOr<GpuPlace> Compute(const Step& step, ValueId value, DType type,
+                                   const Node* dequantize, std::vector<GpuCommand>& commands);
+  // Where it is, if it is a dense tensor that libraries take.
+  std::optional<GpuPlace> DenseInput(const Step& step, ValueId value) const;
 
   GpuPlace PlaceOf(const Binding& binding) const;
   uint32_t AlignmentOf(const GpuPlace& place) const;

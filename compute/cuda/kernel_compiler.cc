@@ -72,36 +72,35 @@ absl::StatusOr<CompiledKernel> CompileKernel(const NvrtcApi& nvrtc, const std::s
     texts.push_back(header.text.c_str());
     names.push_back(header.name.c_str());
   }
-  const auto failed = [&](absl::string_view doing, nvrtcResult result, absl::string_view log) {
+  const auto failed = [&](absl::string_view doing, int result, absl::string_view log) {
     return Error(absl::StatusCode::kInternal, Reason::kInternal,
                  absl::StrCat("compile a kernel for ", arch.name, ": ", doing, ": ",
                               nvrtc.nvrtcGetErrorString(result), log.empty() ? "" : "\n", log));
   };
-  nvrtcProgram program = nullptr;
-  nvrtcResult result =
-      nvrtc.nvrtcCreateProgram(&program, source.c_str(), "kernel.cu",
-                               static_cast<int>(names.size()), texts.data(), names.data());
-  if (result != NVRTC_SUCCESS) return failed("take the source", result, "");
-  const auto destroy = [&](nvrtcProgram* made) { nvrtc.nvrtcDestroyProgram(made); };
-  const std::unique_ptr<nvrtcProgram, decltype(destroy)> owner(&program, destroy);
+  NvrtcProgram program = nullptr;
+  int result = nvrtc.nvrtcCreateProgram(&program, source.c_str(), "kernel.cu",
+                                        static_cast<int>(names.size()), texts.data(), names.data());
+  if (result != kNvrtcSuccess) return failed("take the source", result, "");
+  const auto destroy = [&](NvrtcProgram* made) { nvrtc.nvrtcDestroyProgram(made); };
+  const std::unique_ptr<NvrtcProgram, decltype(destroy)> owner(&program, destroy);
   const std::vector<std::string> options = CompileOptions(arch);
   std::vector<const char*> flags;
   for (const std::string& option : options) flags.push_back(option.c_str());
   result = nvrtc.nvrtcCompileProgram(program, static_cast<int>(flags.size()), flags.data());
   CompiledKernel made;
   size_t size = 0;
-  if (nvrtc.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS && size > 1) {
+  if (nvrtc.nvrtcGetProgramLogSize(program, &size) == kNvrtcSuccess && size > 1) {
     made.log.resize(size);
     nvrtc.nvrtcGetProgramLog(program, made.log.data());
     made.log.resize(size - 1);  // it ends with a 0
   }
-  if (result != NVRTC_SUCCESS) return failed("compile", result, made.log);
+  if (result != kNvrtcSuccess) return failed("compile", result, made.log);
   result = nvrtc.nvrtcGetCUBINSize(program, &size);
-  if (result == NVRTC_SUCCESS) {
+  if (result == kNvrtcSuccess) {
     made.cubin.resize(size);
     result = nvrtc.nvrtcGetCUBIN(program, made.cubin.data());
   }
-  if (result != NVRTC_SUCCESS) return failed("take the machine code", result, made.log);
+  if (result != kNvrtcSuccess) return failed("take the machine code", result, made.log);
   made.registers = LargestBefore(made.log, " registers");
   made.spilled = LargestBefore(made.log, " bytes spill stores");
   return made;

@@ -31,7 +31,7 @@ absl::StatusOr<NvrtcApi> OpenNvrtc(const std::string& path) {
     return Unavailable(path, absl::StripPrefix(dlerror(), absl::StrCat(path, ": ")));
   }
   NvrtcApi api;
-#define FERRY_NVRTC_LOAD(name)                                                     \
+#define FERRY_NVRTC_LOAD(name, ...)                                                \
   api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name));          \
   if (api.name == nullptr) {                                                       \
     return Unavailable(path, "it has no " #name "; CUDA 12.0 or later is needed"); \
@@ -40,7 +40,7 @@ absl::StatusOr<NvrtcApi> OpenNvrtc(const std::string& path) {
 #undef FERRY_NVRTC_LOAD
   int major = 0;
   int minor = 0;
-  if (const nvrtcResult got = api.nvrtcVersion(&major, &minor); got != NVRTC_SUCCESS) {
+  if (const int got = api.nvrtcVersion(&major, &minor); got != kNvrtcSuccess) {
     return Unavailable(path, api.nvrtcGetErrorString(got));
   }
   api.version = absl::StrCat(major, ".", minor);

@@ -33,6 +33,8 @@ class Part {
     node.buffers = {buffer};
     values_[value] = program_.Result(program_.Append(std::move(node), {whole_.types[value]}));
   }
+  // `made` of this program stands for `value`.
+  void Set(ValueId value, ValueId made) { values_[value] = made; }
   // `value` with all that it is made of.
   ValueId Take(ValueId value) {
     const auto at = values_.find(value);

@@ -3,6 +3,7 @@
 // results are the reference's, to the bit but for functions and products.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,20 +26,20 @@ namespace {
 
 using testing::Bytes;
 
-GpuPlan PlanOf(const Program& program, uint32_t alignment = 256) {
+GpuPlan PlanOf(const Program& program, bool library, const GpuArch& arch = kGpuArchs[0]) {
   GpuOptions options;
-  options.buffer_alignment = alignment;
-  options.library_products = false;
-  absl::StatusOr<GpuPlan> plan = MakeGpuPlan(program, kGpuArchs[0], options);
+  options.library_products = library;
+  absl::StatusOr<GpuPlan> plan = MakeGpuPlan(program, arch, options);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.ok() ? *std::move(plan) : GpuPlan();
 }
 
 // Compares many programs with the reference, with one run of the compiler.
-void CompareAll(const std::vector<Program>& programs) {
+void CompareAll(const std::vector<Program>& programs, bool library = false,
+                const GpuArch& arch = kGpuArchs[0]) {
   std::vector<GpuPlan> plans;
   std::vector<const GpuPlan*> pointers;
-  for (const Program& program : programs) plans.push_back(PlanOf(program));
+  for (const Program& program : programs) plans.push_back(PlanOf(program, library, arch));
   for (const GpuPlan& plan : plans) pointers.push_back(&plan);
   const std::unique_ptr<testing::HostKernels> kernels = testing::HostKernels::Make(pointers);
   ASSERT_NE(kernels, nullptr);
@@ -82,6 +83,62 @@ TEST(GpuRunTest, WovenProgramsAreAsTheReferenceSays) {
     programs.push_back(Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make()));
   }
   CompareAll(programs);
+}
+
+int Products(const GpuPlan& plan, const std::vector<GpuCommand>& commands) {
+  int products = 0;
+  for (const GpuCommand& command : commands) {
+    products += command.kind == GpuCommand::Kind::kProduct ? 1 : 0;
+    products += Products(plan, command.body);
+  }
+  return products;
+}
+
+TEST(GpuRunTest, ProductsOfALibraryAreAsTheReferenceSays) {
+  std::vector<Program> programs;
+  int products = 0;
+  for (uint64_t seed = 100; seed < 112; ++seed) {
+    programs.push_back(Simplify(testing::Weaver(seed, 8).Make()));
+  }
+  for (const Program& program : testing::KernelPrograms()) {
+    const bool product =
+        std::any_of(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
+          return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
+        });
+    if (product) programs.push_back(program);
+  }
+  for (const Program& program : programs) {
+    const GpuPlan plan = PlanOf(program, true);
+    products += Products(plan, plan.commands);
+  }
+  EXPECT_GT(products, 10);
+  CompareAll(programs, true);
+}
+
+// Where tensor cores take scales, and the program lets them, nothing is dequantised.
+TEST(GpuRunTest, ScaledProductsAreNativeWhereTheyMayBe) {
+  std::vector<Program> programs;
+  for (Program program : testing::KernelPrograms()) {
+    if (program.nodes.size() < 2 ||
+        program.nodes[program.nodes.size() - 2].op != Op::kBlockScaledDot) {
+      continue;
+    }
+    for (const GpuArch& arch : kGpuArchs) {
+      for (const bool asked : {false, true}) {
+        program.numerics.accumulation =
+            asked ? Accumulation::kNativeBlock : Accumulation::kExactProducts;
+        const GpuPlan plan = PlanOf(program, true, arch);
+        ASSERT_EQ(Products(plan, plan.commands), 1);
+        const auto product = std::find_if(
+            plan.commands.begin(), plan.commands.end(),
+            [](const GpuCommand& command) { return command.kind == GpuCommand::Kind::kProduct; });
+        EXPECT_EQ(product->product.block > 0, asked && arch.block_scales) << arch.name;
+      }
+    }
+    programs.push_back(program);
+  }
+  ASSERT_EQ(programs.size(), 2u);
+  CompareAll(programs, true, kGpuArchs[1]);
 }
 
 }  // namespace

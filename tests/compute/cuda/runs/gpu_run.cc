@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "compute/numerics/scale_layout.h"
+
 namespace ferry::compute::testing {
 namespace {
 
@@ -42,6 +44,9 @@ class GpuRun {
             Run(command.body);
           }
           break;
+        case GpuCommand::Kind::kProduct:
+          Multiply(command.product);
+          break;
         default:
           ADD_FAILURE() << "a command that tests do not carry out";
       }
@@ -58,6 +63,52 @@ class GpuRun {
   }
 
  private:
+  // In place of the library: sums in f64.
+  void Multiply(const GpuProduct& product) {
+    const auto read = [&](const GpuMatrix& matrix, int64_t rows, int64_t columns) {
+      const int64_t last = (product.batches - 1) * matrix.batch_stride +
+                           (rows - 1) * matrix.row_stride + (columns - 1) * matrix.column_stride;
+      const auto count = static_cast<uint64_t>(last) + 1;
+      const Bytes bytes = machine_.Read(AddressOf(matrix.place), BytesOf(matrix.type, count));
+      Bytes wide(count * sizeof(double));
+      Convert(matrix.type, bytes.data(), DType::kF64, wide.data(), count);
+      std::vector<double> values = ValuesOfBytes<double>(wide);
+      if (!matrix.scales) return values;
+      const auto of_row = static_cast<uint64_t>(columns / product.block);
+      const Bytes scales = machine_.Read(AddressOf(*matrix.scales),
+                                         SwizzledScaleBytes(static_cast<uint64_t>(rows), of_row));
+      for (uint64_t i = 0; i < count; ++i) {
+        const uint64_t row = i / static_cast<uint64_t>(columns);
+        const uint64_t block =
+            i % static_cast<uint64_t>(columns) / static_cast<uint64_t>(product.block);
+        const auto code = static_cast<uint32_t>(scales[SwizzledScaleOffset(row, block, of_row)]);
+        values[i] *= DecodeFloat(matrix.scale_type, code);
+      }
+      return values;
+    };
+    const std::vector<double> left = read(product.left, product.m, product.k);
+    const std::vector<double> right = read(product.right, product.n, product.k);
+    std::vector<double> sums;
+    for (int64_t batch = 0; batch < product.batches; ++batch) {
+      for (int64_t i = 0; i < product.m; ++i) {
+        for (int64_t j = 0; j < product.n; ++j) {
+          double sum = 0;
+          for (int64_t k = 0; k < product.k; ++k) {
+            const auto at = [&](const GpuMatrix& matrix, int64_t row) {
+              return static_cast<size_t>(batch * matrix.batch_stride + row * matrix.row_stride +
+                                         k * matrix.column_stride);
+            };
+            sum += left[at(product.left, i)] * right[at(product.right, j)];
+          }
+          sums.push_back(sum);
+        }
+      }
+    }
+    Bytes made(BytesOf(product.result.type, sums.size()));
+    Convert(DType::kF64, BytesOfValues(sums).data(), product.result.type, made.data(), sums.size());
+    machine_.Write(AddressOf(product.result.place), made);
+  }
+
   uint64_t AddressOf(const GpuPlace& place) const {
     if (place.kind == GpuPlace::Kind::kBuffer) return buffers_[place.index] + place.offset;
     return arena_ + ArenaOffsetOf(plan_, place);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries out a GPU plan that has no calls of libraries, command by command, on whatever takes
-// launches: the CPU in place of a GPU, or a GPU. For tests. Single-threaded.
+// Carries out a GPU plan, command by command, on whatever takes launches: the CPU in place of a
+// GPU, or a GPU. Products that are a library's are made here. For tests. Single-threaded.
 #pragma once
 
 #include <cstddef>
