@@ -26,8 +26,10 @@ namespace {
 
 using testing::Bytes;
 
-GpuPlan PlanOf(const Program& program, bool library, const GpuArch& arch = kGpuArchs[0]) {
+GpuPlan PlanOf(const Program& program, bool library, const GpuArch& arch = kGpuArchs[0],
+               uint32_t alignment = 256) {
   GpuOptions options;
+  options.buffer_alignment = alignment;
   options.library_products = library;
   absl::StatusOr<GpuPlan> plan = MakeGpuPlan(program, arch, options);
   EXPECT_TRUE(plan.ok()) << plan.status();
@@ -36,10 +38,11 @@ GpuPlan PlanOf(const Program& program, bool library, const GpuArch& arch = kGpuA
 
 // Compares many programs with the reference, with one run of the compiler.
 void CompareAll(const std::vector<Program>& programs, bool library = false,
-                const GpuArch& arch = kGpuArchs[0]) {
+                const GpuArch& arch = kGpuArchs[0], uint32_t alignment = 256) {
   std::vector<GpuPlan> plans;
   std::vector<const GpuPlan*> pointers;
-  for (const Program& program : programs) plans.push_back(PlanOf(program, library, arch));
+  for (const Program& program : programs)
+    plans.push_back(PlanOf(program, library, arch, alignment));
   for (const GpuPlan& plan : plans) pointers.push_back(&plan);
   const std::unique_ptr<testing::HostKernels> kernels = testing::HostKernels::Make(pointers);
   ASSERT_NE(kernels, nullptr);
@@ -82,6 +85,53 @@ TEST(GpuRunTest, WovenProgramsAreAsTheReferenceSays) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     programs.push_back(Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make()));
   }
+  CompareAll(programs);
+}
+
+// Buffers begin where clients like.
+TEST(GpuRunTest, NothingIsTakenForAlignedThatMayNotBe) {
+  std::vector<Program> programs;
+  for (uint64_t seed = 50; seed < 56; ++seed) {
+    programs.push_back(Simplify(testing::Weaver(seed, 8).Make()));
+  }
+  CompareAll(programs, false, kGpuArchs[0], /*alignment=*/1);
+}
+
+// Every 2^14th f32: all ties of narrow types, subnormals, infinities and NaN; and every f16 and
+// bf16.
+TEST(GpuRunTest, ConversionsRoundAsTheReferenceSays) {
+  std::vector<Program> programs;
+  const auto add = [&](const std::string& from, uint64_t count, const std::string& bits,
+                       int shift) {
+    const std::string dims = "[" + std::to_string(count) + "]";
+    std::string buffers = "program 1\n";
+    std::string ops = "%i = iota dimension=0 : " + bits + dims +
+                      "\n%n = constant splat=" + std::to_string(shift) + " : " + bits + dims +
+                      "\n%s = shift_left %i, %n\n%x = bitcast_convert %s : " + from + dims + "\n";
+    int outputs = 0;
+    const auto store = [&](DType to, const std::string& how) {
+      const std::string name = std::to_string(outputs++);
+      buffers += "buffer @b" + name + " write " + std::to_string(BytesOf(to, count)) + "\n";
+      ops += "%v" + name + " = convert %x" + how + " : " + std::string(NameOf(to)) + dims +
+             "\nstore @b" + name + ", %v" + name + "\n";
+    };
+    for (const DType to : {DType::kF16, DType::kBF16, DType::kI8, DType::kU64}) {
+      if (NameOf(to) != from) store(to, "");
+    }
+    for (const std::string mode : {"", " mode=saturate"}) {
+      for (const DType to : {DType::kF8E4M3FN, DType::kF8E5M2, DType::kF4E2M1FN}) store(to, mode);
+      for (const std::string rounding : {"", " rounding=floor", " rounding=nearest_half_up"}) {
+        store(DType::kF8E8M0FNU, mode + rounding);
+      }
+    }
+    ParsedText parsed = Parse(buffers + ops);
+    ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
+    ASSERT_TRUE(Verify(parsed.program).empty()) << buffers << ops;
+    programs.push_back(std::move(parsed.program));
+  };
+  add("f32", 1 << 18, "u32", 14);
+  add("f16", 1 << 16, "u16", 0);
+  add("bf16", 1 << 16, "u16", 0);
   CompareAll(programs);
 }
 
