@@ -45,7 +45,7 @@ FOLDERS = {
     "tools": ["client/include"],
     # A program's text is checked, and tried, where it is written, without a daemon: these are pure.
     "tools/ferryctl": ["client/include", "base", "compute", "compute/program", "compute/passes",
-                       "compute/plan", "compute/host"],
+                       "compute/plan", "compute/host", "compute/cuda"],
     "tests": ["*"],
     "bench": ["*"],
 }
@@ -71,7 +71,7 @@ LIBRARIES = [
     (r"(spdlog|fmt)/.*", ["base", "tests"]),
     (r"CLI/.*", ["daemon", "tools/ferryctl", "bench", "tests"]),
     (r"nlohmann/.*", ["daemon", "daemon/rpc", "tools/ferryctl", "bench", "tests"]),
-    (r"openssl/.*", ["compute/program", "tools/ferryctl", "tests", "bench"]),
+    (r"openssl/.*", ["compute/cuda", "compute/program", "tools/ferryctl", "tests", "bench"]),
     (r"hwy/.*", ["compute/host"]),
     (r"dnnl\.hpp|omp\.h", ["compute/host", "bench"]),
     (r"protozero/.*", ["client", "tests", "bench"]),

@@ -4,57 +4,16 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <optional>
 
 #include "base/check.h"
 #include "compute/host/chain_builder.h"
 #include "compute/passes/literal.h"
+#include "compute/plan/kernel_loop.h"
 
 namespace ferry::compute {
 namespace {
 
 using A = Attribute;
-
-// Kept dimensions, then reduced ones.
-std::vector<size_t> ReductionOrder(const Node& node, const TensorType& type) {
-  std::vector<int64_t> reduced = {node.attributes.Int(A::kDimension)};
-  if (node.op == Op::kReduce) {
-    const auto list = node.attributes.Ints(A::kDimensions);
-    reduced.assign(list.begin(), list.end());
-  }
-  std::vector<size_t> order;
-  for (const bool is_reduced : {false, true}) {
-    for (size_t d = 0; d < type.dims.size(); ++d) {
-      const bool found =
-          std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(d)) != reduced.end();
-      if (found == is_reduced) order.push_back(d);
-    }
-  }
-  return order;
-}
-
-bool IsMove(Op op) {
-  return op == Op::kReshape || op == Op::kBroadcastInDim || op == Op::kTranspose ||
-         op == Op::kSlice || op == Op::kReverse;
-}
-
-View BufferView(const Node& node, const TensorType& type) {
-  View view = LinearView(type.dims);
-  const auto strides = node.attributes.Ints(A::kStrides);
-  if (!strides.empty()) view.strides = {strides.begin(), strides.end()};
-  return view;
-}
-
-uint64_t RowsOf(const TensorType& type) {
-  uint64_t rows = 1;
-  for (size_t d = 0; d + 1 < type.dims.size(); ++d) rows *= static_cast<uint64_t>(type.dims[d]);
-  return rows;
-}
-
-uint64_t BlockOf(const Node& node, const TensorType& data, const TensorType& scales) {
-  if (node.attributes.Has(A::kBlock)) return static_cast<uint64_t>(node.attributes.Int(A::kBlock));
-  return scales.dims.back() == 0 ? 1 : static_cast<uint64_t>(data.dims.back() / scales.dims.back());
-}
 
 }  // namespace
 
@@ -64,55 +23,12 @@ GroupBuilder::Range GroupBuilder::RangeOf(const Node& node) const {
   return {at.kind, at.buffer, at.offset + range.begin, at.offset + range.end};
 }
 
-// What the kernel goes through: of reductions and blocks the operand, else whatever it makes.
 void GroupBuilder::FindLoop() {
-  std::vector<bool> loop(program_.types.size());
-  std::optional<uint64_t> stored;  // more or less than one element
-  bool stores_one = false;
-  const auto rows_are = [&](uint64_t rows, uint64_t elements) {
-    group_.has_rows = true;
-    group_.rows = rows;
-    elements_ = elements;
-  };
-  for (const Node& node : program_.nodes) {
-    const bool of_loop = std::any_of(node.operands.begin(), node.operands.end(),
-                                     [&](ValueId value) { return loop[value]; });
-    switch (node.op) {
-      case Op::kReduce:
-      case Op::kArgmax:
-        rows_are(Elements(node.first_result), Elements(node.operands[0]));
-        break;
-      case Op::kQuantizeBlock:
-      case Op::kDequantizeBlock:
-        rows_are(RowsOf(program_.types[node.first_result]), Elements(node.first_result));
-        break;
-      case Op::kBroadcastInDim:
-        if (of_loop) rows_are(Elements(node.operands[0]), Elements(node.first_result));
-        break;
-      case Op::kStore:
-      case Op::kAccumulate:
-        if (Elements(node.operands[0]) == 1) {
-          stores_one = true;
-        } else {
-          stored = Elements(node.operands[0]);
-        }
-        break;
-      default:
-        break;
-    }
-    const bool source = node.op == Op::kInput || node.op == Op::kConstant || node.op == Op::kIota;
-    for (uint32_t i = 0; i < node.results; ++i) {
-      const ValueId value = node.first_result + i;
-      loop[value] = of_loop || (!source && !IsMove(node.op) &&
-                                (Elements(value) != 1 || node.op == Op::kRngBits ||
-                                 node.op == Op::kReduce || node.op == Op::kArgmax ||
-                                 node.op == Op::kQuantizeBlock || node.op == Op::kDequantizeBlock));
-    }
-  }
-  if (!group_.has_rows) elements_ = stored.value_or(1);
-  // Spread: one row.
-  if (stores_one && stored) group_.has_rows = true;
-  group_.row = group_.rows == 0 ? 0 : elements_ / group_.rows;
+  const KernelLoop loop = LoopOf(program_);
+  group_.has_rows = loop.has_rows;
+  group_.rows = loop.rows;
+  group_.row = loop.row;
+  elements_ = loop.elements;
 }
 
 void GroupBuilder::FindWrites() {
@@ -284,10 +200,7 @@ void GroupBuilder::AddRowReduction(const Node& node) {
     Result(std::move(op), node.first_result, TileLevel::kRow);
   } else {
     op.kind = TileOp::Kind::kReduce;
-    DType type = op.from == DType::kF16 || op.from == DType::kBF16 ? DType::kF32 : op.from;
-    if (node.attributes.Has(A::kAccumulate)) {
-      type = static_cast<DType>(node.attributes.Int(A::kAccumulate));
-    }
+    const DType type = AccumulatorOf(node, op.from);
     op.kernel = ConvertKernelOf(op.from, type);
     op.reduction = static_cast<Reduction>(node.attributes.Int(A::kReduction));
     MayBeIn(TileBytesOf(type));

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
-#include "compute/numerics/convert.h"
+#include "compute/plan/kernel_loop.h"
 
 namespace ferry::compute {
 
@@ -25,27 +24,6 @@ Op CombinerOf(Reduction reduction) {
       return Op::kAnd;
   }
   return Op::kAdd;
-}
-
-uint64_t IdentityOf(Reduction reduction, DType type) {
-  const auto of = [&](double value) {
-    uint64_t code = 0;
-    Convert(DType::kF64, reinterpret_cast<const std::byte*>(&value), type,
-            reinterpret_cast<std::byte*>(&code), 1);
-    return code;
-  };
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();  // or an integer's end
-  switch (reduction) {
-    case Reduction::kProduct:
-    case Reduction::kAll:
-      return of(1);
-    case Reduction::kMax:
-      return of(-kInfinity);
-    case Reduction::kMin:
-      return of(kInfinity);
-    default:
-      return 0;
-  }
 }
 
 OrderedReduction::OrderedReduction(Reduction reduction, DType type, std::byte* memory)

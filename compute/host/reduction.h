@@ -13,8 +13,6 @@
 namespace ferry::compute {
 
 Op CombinerOf(Reduction reduction);
-// What a reduction of nothing is, as an element of `type`.
-uint64_t IdentityOf(Reduction reduction, DType type);
 
 class OrderedReduction {
  public:

@@ -10,18 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compute/plan/kernel_loop.h"
 
 namespace ferry::compute {
 namespace {
 
 constexpr size_t kMaxTries = 8;       // of what reads the same, how many are tried
 constexpr size_t kMaxDuplicates = 2;  // groups that do a cheap op anew
-
-uint64_t RowsOf(const TensorType& type) {
-  uint64_t rows = 1;
-  for (size_t i = 0; i + 1 < type.dims.size(); ++i) rows *= static_cast<uint64_t>(type.dims[i]);
-  return rows;
-}
 
 bool IsIn(const std::vector<ItemId>& items, ItemId item) {
   return std::binary_search(items.begin(), items.end(), item);

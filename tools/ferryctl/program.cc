@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compute/cuda/gpu_plan.h"
 #include "compute/passes/passes.h"
 #include "compute/plan/plan.h"
 #include "compute/program/cost.h"
@@ -123,6 +124,8 @@ class ProgramCommand : public Command {
         app.add_subcommand("plan", "The steps of a run, and the memory that they take");
     plan->add_flag("--kernels", kernels_, "With the program of each step");
     plan->add_flag("--dot", dot_, "As a picture, for graphviz");
+    plan->add_option("--gpu", gpu_, "For a GPU of this architecture, such as sm_90a");
+    plan->add_flag("--source", source_, "With --gpu: the sources of its kernels");
     plan->callback([this] { act_ = Act::kPlan; });
     CLI::App* run = app.add_subcommand("run", "Runs it over files, in this process");
     run->add_flag("--daemon", daemon_, "By the daemon, as a client's job");
@@ -169,6 +172,14 @@ class ProgramCommand : public Command {
                    "run a program: --device, --send, --recv, --peer and --key-suffix are for "
                    "--daemon");
     }
+    if (source_ && gpu_.empty()) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   "plan a program: --source is for --gpu");
+    }
+    if (!gpu_.empty() && (kernels_ || dot_ || globals.json)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   "plan a program: --kernels, --dot and --json are not for --gpu");
+    }
     if (act_ == Act::kRun && daemon_) {
       ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));
       by_daemon_.bindings = bindings_;
@@ -191,7 +202,9 @@ class ProgramCommand : public Command {
     std::string text;
     if (act_ == Act::kCheck) text = Summary(program, globals.json);
     if (act_ == Act::kPrint) text = compute::Print(program);
-    if (act_ == Act::kPlan) {
+    if (act_ == Act::kPlan && !gpu_.empty()) {
+      ASSIGN_OR_RETURN(text, GpuPlanText(program));
+    } else if (act_ == Act::kPlan) {
       ASSIGN_OR_RETURN(const compute::Plan plan, compute::MakePlan(program));
       text = dot_ ? compute::ToDot(plan)
              : globals.json
@@ -203,6 +216,12 @@ class ProgramCommand : public Command {
   }
 
  private:
+  absl::StatusOr<std::string> GpuPlanText(const compute::Program& program) const {
+    ASSIGN_OR_RETURN(const compute::GpuArch arch, compute::GpuArchOf(gpu_));
+    ASSIGN_OR_RETURN(const compute::GpuPlan plan, compute::MakeGpuPlan(program, arch));
+    return compute::ToText(plan, source_);
+  }
+
   static std::string Summary(const compute::Program& program, bool json) {
     const compute::Cost cost = compute::CostOf(program);
     const std::pair<const char*, uint64_t> numbers[] = {
@@ -226,6 +245,8 @@ class ProgramCommand : public Command {
   bool simplified_ = false;
   bool kernels_ = false;
   bool dot_ = false;
+  std::string gpu_;
+  bool source_ = false;
   bool daemon_ = false;
   bool poison_ = false;
   DaemonRun by_daemon_;

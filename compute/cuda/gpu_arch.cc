@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/cuda/gpu_arch.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+
+namespace ferry::compute {
+
+absl::StatusOr<GpuArch> GpuArchOf(absl::string_view name) {
+  std::vector<absl::string_view> names;
+  for (const GpuArch& arch : kGpuArchs) {
+    if (arch.name == name) return arch;
+    names.push_back(arch.name);
+  }
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+               absl::StrCat("plan for a GPU: no architecture '", name, "' is known; known are ",
+                            absl::StrJoin(names, ", ")));
+}
+
+}  // namespace ferry::compute

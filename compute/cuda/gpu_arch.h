@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs that kernels are generated for. Targets are the architecture-specific ones ("a"), which
+// have all instructions of the GPU and run on no other. Constants only.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ferry::compute {
+
+struct GpuArch {
+  absl::string_view name;
+  bool block_scales = false;  // tensor cores that take scales of blocks
+  uint64_t workspace = 0;     // bytes that cuBLASLt is to have
+};
+
+inline constexpr uint64_t kWorkspaceBytes = uint64_t{32} << 20;
+inline constexpr GpuArch kGpuArchs[] = {
+    {"sm_90a", false, kWorkspaceBytes}, {"sm_100a", true, kWorkspaceBytes},
+    {"sm_103a", true, kWorkspaceBytes}, {"sm_120a", true, kWorkspaceBytes},
+    {"sm_121a", true, kWorkspaceBytes},
+};
+
+// INVALID_ARGUMENT with all that there are.
+absl::StatusOr<GpuArch> GpuArchOf(absl::string_view name);
+
+}  // namespace ferry::compute

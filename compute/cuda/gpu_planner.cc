@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/cuda/gpu_planner.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "compute/cuda/kernel_compiler.h"
+
+namespace ferry::compute {
+namespace {
+
+using A = Attribute;
+
+constexpr size_t kMostOfLabel = 48;
+
+uint64_t AlignedTo(uint64_t bytes, uint64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+// A label as a part of a name in C.
+std::string Identifier(absl::string_view label) {
+  std::string name;
+  for (const char c : label.substr(0, kMostOfLabel)) {
+    name += absl::ascii_isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  }
+  return name.empty() || absl::ascii_isdigit(static_cast<unsigned char>(name[0]))
+             ? absl::StrCat("k_", name)
+             : name;
+}
+
+}  // namespace
+
+GpuPlace GpuPlanner::PlaceOf(const Binding& binding) const {
+  return {binding.slot ? GpuPlace::Kind::kSlot : GpuPlace::Kind::kBuffer, binding.index, 0};
+}
+
+uint32_t GpuPlanner::AlignmentOf(const GpuPlace& place) const {
+  uint64_t alignment = place.kind == GpuPlace::Kind::kBuffer ? options_.buffer_alignment
+                       : place.kind == GpuPlace::Kind::kSlot ? kArenaAlignment
+                                                             : kTemporaryAlignment;
+  while (place.offset % alignment != 0) alignment /= 2;
+  return static_cast<uint32_t>(alignment);
+}
+
+GpuPlace GpuPlanner::Temporary(uint64_t bytes, absl::string_view use) {
+  const uint64_t base = AlignedTo(made_.plan.memory.bytes, kTemporaryAlignment);
+  made_.temporaries.push_back({step_, base + taken_, bytes, std::string(use)});
+  taken_ += AlignedTo(bytes, kTemporaryAlignment);
+  made_.arena_bytes = std::max(made_.arena_bytes, base + taken_);
+  return {GpuPlace::Kind::kTemporary, static_cast<uint32_t>(made_.temporaries.size() - 1), 0};
+}
+
+bool GpuPlanner::Overlap(const GpuPlace& a, uint64_t a_bytes, const GpuPlace& b,
+                         uint64_t b_bytes) const {
+  const bool of_buffer = a.kind == GpuPlace::Kind::kBuffer;
+  if (of_buffer != (b.kind == GpuPlace::Kind::kBuffer)) return false;
+  if (of_buffer && a.index != b.index) return false;
+  const uint64_t first = of_buffer ? a.offset : ArenaOffsetOf(made_, a);
+  const uint64_t second = of_buffer ? b.offset : ArenaOffsetOf(made_, b);
+  return first < second + b_bytes && second < first + a_bytes;
+}
+
+uint32_t GpuPlanner::KernelOf(const std::string& source, absl::string_view label) {
+  const auto [at, fresh] =
+      kernels_.try_emplace(source, static_cast<uint32_t>(made_.kernels.size()));
+  if (fresh) {
+    made_.kernels.push_back({absl::StrCat(Identifier(label), "_", SourceMark(source)), source});
+  }
+  return at->second;
+}
+
+absl::Status GpuPlanner::AddLaunches(const KernelCode& code, absl::Span<const GpuPlace> places,
+                                     std::vector<GpuCommand>& commands, absl::string_view label) {
+  std::vector<GpuPlace> scratch;
+  for (const uint64_t bytes : code.scratch) scratch.push_back(Temporary(bytes, "partial sums"));
+  for (const KernelLaunch& launch : code.launches) {
+    GpuCommand command;
+    command.step = step_;
+    command.kernel = KernelOf(launch.source, label);
+    command.blocks = launch.blocks;
+    command.threads = launch.threads;
+    for (const KernelArgument& argument : launch.arguments) {
+      GpuArgument made;
+      made.bytes = argument.bytes;
+      if (argument.kind == KernelArgument::Kind::kNumber) {
+        made.number = argument.value;
+      } else {
+        made.place = argument.kind == KernelArgument::Kind::kBuffer ? places[argument.index]
+                                                                    : scratch[argument.index];
+        made.place->offset += static_cast<uint64_t>(argument.value);
+      }
+      command.arguments.push_back(std::move(made));
+    }
+    commands.push_back(std::move(command));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuPlanner::AddKernel(const Program& program, std::vector<GpuPlace> places,
+                                   std::vector<GpuCommand>& commands, absl::string_view label) {
+  std::vector<uint32_t> alignments;
+  for (const GpuPlace& place : places) alignments.push_back(AlignmentOf(place));
+  ASSIGN_OR_RETURN(const KernelCode code, WriteKernel(program, alignments, options_.code));
+  if (code.reads_neighbours) return AddApart(program, std::move(places), commands, label);
+  return AddLaunches(code, places, commands, label);
+}
+
+// What is read and may be written is copied first.
+absl::Status GpuPlanner::AddApart(Program program, std::vector<GpuPlace> places,
+                                  std::vector<GpuCommand>& commands, absl::string_view label) {
+  std::vector<uint32_t> written;
+  for (const Node& node : program.nodes) {
+    if (node.op == Op::kStore || node.op == Op::kAccumulate) written.push_back(node.buffers[0]);
+  }
+  std::map<uint32_t, uint32_t> copies;
+  for (Node& node : program.nodes) {
+    if (node.op != Op::kInput) continue;
+    const uint32_t buffer = node.buffers[0];
+    const uint64_t bytes = program.buffers[buffer].bytes;
+    const bool overlaps = std::any_of(written.begin(), written.end(), [&](uint32_t other) {
+      return Overlap(places[buffer], bytes, places[other], program.buffers[other].bytes);
+    });
+    if (!overlaps) continue;
+    const auto [at, fresh] =
+        copies.try_emplace(buffer, static_cast<uint32_t>(program.buffers.size()));
+    if (fresh) {
+      program.buffers.push_back(program.buffers[buffer]);
+      places.push_back(Temporary(bytes, "a copy of what is written over"));
+      AddCopy(places.back(), places[buffer], bytes, commands);
+    }
+    node.buffers[0] = at->second;
+  }
+  std::vector<uint32_t> alignments;
+  for (const GpuPlace& place : places) alignments.push_back(AlignmentOf(place));
+  ASSIGN_OR_RETURN(const KernelCode code, WriteKernel(program, alignments, options_.code));
+  return AddLaunches(code, places, commands, label);
+}
+
+void GpuPlanner::AddCopy(const GpuPlace& to, const GpuPlace& from, uint64_t bytes,
+                         std::vector<GpuCommand>& commands) {
+  if (bytes == 0) return;
+  GpuCommand command;
+  command.kind = GpuCommand::Kind::kCopy;
+  command.step = step_;
+  command.to = to;
+  command.from = from;
+  command.bytes = bytes;
+  commands.push_back(std::move(command));
+}
+
+absl::Status GpuPlanner::AddStep(const Step& step, std::vector<GpuCommand>& commands) {
+  step_ = step.number;
+  taken_ = 0;
+  const auto place = [&](uint32_t buffer) { return PlaceOf(step.bindings[buffer]); };
+  GpuCommand command;
+  command.step = step.number;
+  switch (step.kind) {
+    case StepKind::kProduct:
+      return AddProduct(step, commands);
+    case StepKind::kKernel: {
+      std::vector<GpuPlace> places;
+      for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+      return AddKernel(step.program, std::move(places), commands, step.label);
+    }
+    case StepKind::kCopy: {
+      const Node& node = step.program.nodes[0];
+      GpuPlace to = place(node.buffers[0]);
+      GpuPlace from = place(node.buffers[1]);
+      to.offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+      from.offset += static_cast<uint64_t>(node.attributes.Int(A::kSourceOffset));
+      AddCopy(to, from, static_cast<uint64_t>(node.attributes.Int(A::kBytes)), commands);
+      return absl::OkStatus();
+    }
+    case StepKind::kSend:
+    case StepKind::kRecv: {
+      const bool sends = step.kind == StepKind::kSend;
+      command.kind = sends ? GpuCommand::Kind::kSend : GpuCommand::Kind::kReceive;
+      for (const Node& node : step.program.nodes) {
+        if (node.op == Op::kInput || node.op == Op::kStore) {
+          GpuPlace at = place(node.buffers[0]);
+          at.offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+          (sends ? command.from : command.to) = at;
+          const ValueId value = sends ? node.first_result : node.operands[0];
+          command.bytes = *BytesOf(step.program.types[value]);
+        } else {
+          command.device = node.attributes.Int(A::kDevice);
+          command.key = std::string(node.attributes.Bytes(A::kKey));
+        }
+      }
+      commands.push_back(std::move(command));
+      return absl::OkStatus();
+    }
+    case StepKind::kRepeat:
+      command.kind = GpuCommand::Kind::kRepeat;
+      command.trips = step.trips;
+      if (step.count) command.count = PlaceOf({true, *step.count});
+      RETURN_IF_ERROR(AddSteps(step.steps, command.body));
+      commands.push_back(std::move(command));
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuPlanner::AddSteps(const std::vector<Step>& steps,
+                                  std::vector<GpuCommand>& commands) {
+  for (const Step& step : steps) RETURN_IF_ERROR(AddStep(step, commands));
+  return absl::OkStatus();
+}
+
+absl::Status GpuPlanner::Run() {
+  made_.arena_bytes = made_.plan.memory.bytes;
+  return AddSteps(made_.plan.steps, made_.commands);
+}
+
+absl::StatusOr<GpuPlan> MakeGpuPlan(const Program& program, const GpuArch& arch,
+                                    const GpuOptions& options) {
+  GpuPlan made;
+  made.arch = arch;
+  ASSIGN_OR_RETURN(made.plan, MakePlan(program));
+  RETURN_IF_ERROR(GpuPlanner(made, options).Run());
+  return made;
+}
+
+uint64_t ArenaOffsetOf(const GpuPlan& plan, const GpuPlace& place) {
+  return place.offset + (place.kind == GpuPlace::Kind::kSlot
+                             ? plan.plan.slots[place.index].offset
+                             : plan.temporaries[place.index].offset);
+}
+
+std::string SourceOf(const GpuKernel& kernel) {
+  return absl::StrReplaceAll(kernel.source, {{kEntryPlace, kernel.name}});
+}
+
+}  // namespace ferry::compute

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes commands for a GPU of a plan's steps. Single-threaded; used once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compute/cuda/gpu_plan.h"
+#include "compute/cuda/kernel_code.h"
+#include "compute/plan/part.h"
+
+namespace ferry::compute {
+
+class GpuPlanner {
+ public:
+  GpuPlanner(GpuPlan& made, const GpuOptions& options) : made_(made), options_(options) {}
+
+  absl::Status Run();
+
+ private:
+  absl::Status AddSteps(const std::vector<Step>& steps, std::vector<GpuCommand>& commands);
+  absl::Status AddStep(const Step& step, std::vector<GpuCommand>& commands);
+  // A program over `places`, which are of its buffers, as launches.
+  absl::Status AddKernel(const Program& program, std::vector<GpuPlace> places,
+                         std::vector<GpuCommand>& commands, absl::string_view label);
+  // The same where what it reads is written by others first.
+  absl::Status AddApart(Program program, std::vector<GpuPlace> places,
+                        std::vector<GpuCommand>& commands, absl::string_view label);
+  absl::Status AddLaunches(const KernelCode& code, absl::Span<const GpuPlace> places,
+                           std::vector<GpuCommand>& commands, absl::string_view label);
+  void AddCopy(const GpuPlace& to, const GpuPlace& from, uint64_t bytes,
+               std::vector<GpuCommand>& commands);
+  uint32_t KernelOf(const std::string& source, absl::string_view label);
+
+  // gpu_products.cc
+  absl::Status AddProduct(const Step& step, std::vector<GpuCommand>& commands);
+  absl::StatusOr<bool> AddLibraryProduct(const Step& step, const Node& node,
+                                         std::vector<GpuCommand>& commands);
+  absl::Status AddFactor(const Step& step, const Node& product, size_t index, bool native,
+                         GpuMatrix& matrix, std::vector<GpuCommand>& commands);
+  bool IsNative(const Program& program, const Node& product) const;
+  // `value` of the step's program, dense as `type`, in memory until the end of the step; times
+  // scales, if `dequantize` has them.
+  absl::StatusOr<GpuPlace> Compute(const Step& step, ValueId value, DType type,
+                                   const Node* dequantize, std::vector<GpuCommand>& commands);
+  // Where it is, if it is a dense tensor that libraries take.
+  std::optional<GpuPlace> DenseInput(const Step& step, ValueId value) const;
+
+  GpuPlace PlaceOf(const Binding& binding) const;
+  uint32_t AlignmentOf(const GpuPlace& place) const;
+  // Memory until the end of the step.
+  GpuPlace Temporary(uint64_t bytes, absl::string_view use);
+  // Could the two be the same memory, of so many bytes?
+  bool Overlap(const GpuPlace& a, uint64_t a_bytes, const GpuPlace& b, uint64_t b_bytes) const;
+
+  GpuPlan& made_;
+  const GpuOptions options_;
+  std::map<std::string, uint32_t> kernels_;  // by source
+  // Of the step at hand.
+  uint32_t step_ = 0;
+  uint64_t taken_ = 0;
+};
+
+}  // namespace ferry::compute

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products: what is before one in memory first, then cuBLASLt or a kernel, then what is after it.
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "compute/cuda/gpu_planner.h"
+#include "compute/cuda/kernel_writer.h"
+
+namespace ferry::compute {
+namespace {
+
+using A = Attribute;
+
+constexpr int64_t kMxBlock = 32;
+constexpr int64_t kNvBlock = 16;
+constexpr int64_t kNativeDepth = 32;  // a multiple: rows of factors at multiples of 16 bytes
+
+bool IsProduct(const Node& node) {
+  return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
+}
+
+// Is it there without anything being computed?
+bool IsThere(const Program& program, const std::vector<OpIndex>& definitions, ValueId value) {
+  const Node& node = program.nodes[definitions[value]];
+  if (IsMove(node.op)) return IsThere(program, definitions, node.operands[0]);
+  return node.op == Op::kInput || node.op == Op::kConstant || node.op == Op::kIota;
+}
+
+bool IsExactInBf16(DType type) {
+  return type == DType::kBF16 || Contains(dtypes::kSmallFloats, type);
+}
+
+// What cuBLASLt multiplies factors of these types in, so that products are exact or f32's.
+DType WorkTypeOf(DType left, DType right, DType sum) {
+  if (sum == DType::kF64) return DType::kF64;
+  if (IsExactInBf16(left) && IsExactInBf16(right)) return DType::kBF16;
+  const auto is_half = [](DType type) {
+    return type == DType::kF16 || Contains(dtypes::kSmallFloats, type);
+  };
+  return is_half(left) && is_half(right) ? DType::kF16 : DType::kF32;
+}
+
+// One dimension of `dims` of a dense tensor: their number and stride; nothing if they are not one.
+struct Dimension {
+  int64_t size = 1;
+  int64_t stride = 0;
+};
+std::optional<Dimension> AsOne(const View& view, const std::vector<size_t>& dims) {
+  View part;
+  for (const size_t d : dims) {
+    part.dims.push_back(view.dims[d]);
+    part.strides.push_back(view.strides[d]);
+  }
+  part = Collapsed(part);
+  if (part.dims.size() > 1) return std::nullopt;
+  if (part.dims.empty()) return Dimension{};
+  return Dimension{part.dims[0], part.strides[0]};
+}
+
+struct Factor {
+  int64_t batches = 1;
+  int64_t rows = 1;
+  int64_t depth = 1;
+  GpuMatrix matrix;
+};
+
+// A dense tensor as a matrix of rows by what is contracted.
+std::optional<Factor> FactorOf(const TensorType& type, absl::Span<const int64_t> batch,
+                               int64_t contract) {
+  const View view = LinearView(type.dims);
+  std::vector<size_t> batches(batch.begin(), batch.end());
+  std::vector<size_t> rows;
+  for (size_t d = 0; d < type.dims.size(); ++d) {
+    const auto signed_d = static_cast<int64_t>(d);
+    if (signed_d != contract && std::count(batch.begin(), batch.end(), signed_d) == 0) {
+      rows.push_back(d);
+    }
+  }
+  const auto of_batch = AsOne(view, batches);
+  const auto of_row = AsOne(view, rows);
+  const auto of_depth = AsOne(view, {static_cast<size_t>(contract)});
+  if (!of_batch || !of_row || !of_depth) return std::nullopt;
+  Factor factor{of_batch->size, of_row->size, of_depth->size, {}};
+  // A dimension of one element has whichever stride makes the other one a matrix's.
+  factor.matrix.batch_stride = of_batch->stride;
+  factor.matrix.row_stride = factor.rows == 1 ? factor.depth * of_depth->stride : of_row->stride;
+  factor.matrix.column_stride = factor.depth == 1 ? 1 : of_depth->stride;
+  if (factor.matrix.row_stride != 1 && factor.matrix.column_stride != 1) return std::nullopt;
+  return factor;
+}
+
+Node Elementwise(Op op, std::vector<ValueId> operands) {
+  Node node;
+  node.op = op;
+  node.operands = std::move(operands);
+  return node;
+}
+
+}  // namespace
+
+absl::StatusOr<GpuPlace> GpuPlanner::Compute(const Step& step, ValueId value, DType type,
+                                             const Node* dequantize,
+                                             std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  std::vector<GpuPlace> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  const TensorType made = {type, program.types[value].dims};
+  const uint64_t bytes = *BytesOf(made);
+  const GpuPlace place = Temporary(bytes, "a factor");
+  Part part(program);
+  ValueId result = part.Take(value);
+  if (dequantize != nullptr) {
+    Node node = *dequantize;
+    node.operands = {result, part.Take(dequantize->operands[1])};
+    result = part.program().Result(part.program().Append(std::move(node), {made}));
+  } else if (type != program.types[value].dtype) {
+    Node node = Elementwise(Op::kConvert, {result});
+    result = part.program().Result(part.program().Append(std::move(node), {made}));
+  }
+  Node store = Elementwise(Op::kStore, {result});
+  store.buffers = {part.AddBuffer(bytes)};
+  part.program().Append(std::move(store), {});
+  places.push_back(place);
+  RETURN_IF_ERROR(AddKernel(part.program(), std::move(places), commands, step.label));
+  return place;
+}
+
+std::optional<GpuPlace> GpuPlanner::DenseInput(const Step& step, ValueId value) const {
+  const Node& node = step.program.nodes[DefinitionsOf(step.program)[value]];
+  if (node.op != Op::kInput || node.attributes.Has(A::kStrides)) return std::nullopt;
+  GpuPlace place = PlaceOf(step.bindings[node.buffers[0]]);
+  place.offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+  constexpr uint32_t kLeastAlignment = 16;
+  if (AlignmentOf(place) < kLeastAlignment) return std::nullopt;
+  return place;
+}
+
+// A factor in memory, in `type`, and with scales if tensor cores are to take them.
+absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t index, bool native,
+                                   GpuMatrix& matrix, std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  const ValueId value = product.operands[index];
+  const bool scaled = product.op == Op::kBlockScaledDot && product.operands.size() > index + 2;
+  const std::optional<GpuPlace> there = DenseInput(step, value);
+  if (there && (native || !scaled) && program.types[value].dtype == matrix.type) {
+    matrix.place = *there;
+  } else if (native) {
+    ASSIGN_OR_RETURN(matrix.place, Compute(step, value, matrix.type, nullptr, commands));
+  } else if (scaled) {
+    Node node;
+    node.op = Op::kDequantizeBlock;
+    node.operands = {value, product.operands[index + 2]};
+    if (product.attributes.Has(A::kBlock)) {
+      node.attributes.Set(A::kBlock, product.attributes.Int(A::kBlock));
+    }
+    ASSIGN_OR_RETURN(matrix.place, Compute(step, value, matrix.type, &node, commands));
+  } else {
+    ASSIGN_OR_RETURN(matrix.place, Compute(step, value, matrix.type, nullptr, commands));
+  }
+  if (!native) return absl::OkStatus();
+  const ValueId scales = product.operands[index + 2];
+  Part part(program);
+  const OpIndex op = part.program().Append(Elementwise(Op::kSwizzleScales, {part.Take(scales)}));
+  const ValueId swizzled = part.program().Result(op);
+  const uint64_t bytes = *BytesOf(part.program().types[swizzled]);
+  Node store = Elementwise(Op::kStore, {swizzled});
+  store.buffers = {part.AddBuffer(bytes)};
+  part.program().Append(std::move(store), {});
+  std::vector<GpuPlace> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  places.push_back(Temporary(bytes, "swizzled scales"));
+  matrix.scales = places.back();
+  matrix.scale_type = program.types[scales].dtype;
+  return AddKernel(part.program(), std::move(places), commands, step.label);
+}
+
+// May tensor cores take the scales as they are?
+bool GpuPlanner::IsNative(const Program& program, const Node& product) const {
+  if (!made_.arch.block_scales || product.op != Op::kBlockScaledDot ||
+      program.numerics.accumulation != Accumulation::kNativeBlock || product.operands.size() < 4) {
+    return false;
+  }
+  const auto type = [&](size_t i) -> const TensorType& {
+    return program.types[product.operands[i]];
+  };
+  if (type(0).dims.size() != 2 || type(0).dims[1] % kNativeDepth != 0) return false;
+  const auto fits = [&](size_t data, size_t scales) {
+    const auto block = static_cast<int64_t>(BlockOf(product, type(data), type(scales)));
+    const bool nv = type(data).dtype == DType::kF4E2M1FN &&
+                    type(scales).dtype == DType::kF8E4M3FN && block == kNvBlock;
+    const bool mx = type(data).dtype != DType::kF4E2M1FN &&
+                    type(scales).dtype == DType::kF8E8M0FNU && block == kMxBlock;
+    const std::vector<int64_t> exactly = {type(data).dims[0], type(data).dims[1] / block};
+    return (nv || mx) && type(scales).dims == exactly;
+  };
+  const bool both_e5m2 = type(0).dtype == DType::kF8E5M2 && type(1).dtype == DType::kF8E5M2;
+  return fits(0, 2) && fits(1, 3) && type(2).dtype == type(3).dtype && !both_e5m2;
+}
+
+// False: cuBLASLt has no such product.
+absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node& node,
+                                                   std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  const TensorType& result = program.types[node.first_result];
+  const TensorType& left = program.types[node.operands[0]];
+  const TensorType& right = program.types[node.operands[1]];
+  if (!options_.library_products || !InfoOf(result.dtype).floating) return false;
+  const bool scaled = node.op == Op::kBlockScaledDot;
+  const auto last = static_cast<int64_t>(left.dims.size() - 1);
+  const std::vector<int64_t> batch(scaled ? left.dims.size() - 2 : 0, 0);
+  const auto ints = [&](A attribute) { return node.attributes.Ints(attribute); };
+  const auto a = scaled ? FactorOf(left, batch, last)
+                        : FactorOf(left, ints(A::kLhsBatch), ints(A::kLhsContract)[0]);
+  const auto b = scaled ? FactorOf(right, batch, last)
+                        : FactorOf(right, ints(A::kRhsBatch), ints(A::kRhsContract)[0]);
+  if (!a || !b || a->batches * a->rows * a->depth * b->rows == 0) return false;
+  const DType sum = node.attributes.Has(A::kAccumulate)
+                        ? static_cast<DType>(node.attributes.Int(A::kAccumulate))
+                        : result.dtype;
+  const DType work = WorkTypeOf(left.dtype, right.dtype, scaled ? DType::kF32 : sum);
+  const bool native = IsNative(program, node);
+  GpuCommand command;
+  command.kind = GpuCommand::Kind::kProduct;
+  command.step = step_;
+  GpuProduct& product = command.product;
+  product.batches = a->batches;
+  product.m = a->rows;
+  product.n = b->rows;
+  product.k = a->depth;
+  product.compute = work == DType::kF64 ? DType::kF64 : DType::kF32;
+  product.left = a->matrix;
+  product.right = b->matrix;
+  product.left.type = native ? left.dtype : work;
+  product.right.type = native ? right.dtype : work;
+  if (native) {
+    product.block = static_cast<int64_t>(BlockOf(node, left, program.types[node.operands[2]]));
+  }
+  RETURN_IF_ERROR(AddFactor(step, node, 0, native, product.left, commands));
+  RETURN_IF_ERROR(AddFactor(step, node, 1, native, product.right, commands));
+  // Its result is where it is to be, or in memory for what is after it.
+  std::vector<const Node*> sinks;
+  for (const Node& other : program.nodes) {
+    if (other.op == Op::kStore || other.op == Op::kAccumulate) sinks.push_back(&other);
+  }
+  const bool global = scaled && node.operands.size() > 4;
+  const bool has_type = result.dtype == product.compute || (!native && result.dtype == work) ||
+                        (native && result.dtype == DType::kBF16);
+  const bool plain = !global && has_type && sinks.size() == 1 && sinks[0]->op == Op::kStore &&
+                     sinks[0]->operands[0] == node.first_result &&
+                     !sinks[0]->attributes.Has(A::kStrides);
+  product.result.type = plain ? result.dtype : product.compute;
+  product.result.batch_stride = product.batches == 1 ? 0 : product.m * product.n;
+  product.result.row_stride = product.n;
+  product.result.column_stride = 1;
+  const TensorType summed = {product.result.type, result.dims};
+  if (plain) {
+    product.result.place = PlaceOf(step.bindings[sinks[0]->buffers[0]]);
+    product.result.place.offset += static_cast<uint64_t>(sinks[0]->attributes.Int(A::kOffset));
+  } else {
+    product.result.place = Temporary(*BytesOf(summed), "a product");
+  }
+  product.workspace_bytes = made_.arch.workspace;
+  product.workspace = Temporary(product.workspace_bytes, "cuBLASLt's workspace");
+  const GpuPlace sums = product.result.place;
+  commands.push_back(std::move(command));
+  if (plain) return true;
+  Part rest(program);
+  Program& made = rest.program();
+  Node input;
+  input.op = Op::kInput;
+  input.buffers = {rest.AddBuffer(*BytesOf(summed))};
+  ValueId value = made.Result(made.Append(std::move(input), {summed}));
+  const auto convert = [&](ValueId from, DType type) {
+    if (made.types[from].dtype == type) return from;
+    const TensorType converted = {type, made.types[from].dims};
+    return made.Result(made.Append(Elementwise(Op::kConvert, {from}), {converted}));
+  };
+  if (global) {  // rounded once
+    value = convert(value, DType::kF64);
+    const ValueId factor = convert(rest.Take(node.operands[4]), DType::kF64);
+    Node spread = Elementwise(Op::kBroadcastInDim, {factor});
+    const ValueId all = made.Result(made.Append(std::move(spread), {made.types[value]}));
+    value = made.Result(made.Append(Elementwise(Op::kMultiply, {value, all})));
+  }
+  rest.Set(node.first_result, convert(value, result.dtype));
+  for (const Node* sink : sinks) rest.Put(*sink);
+  std::vector<GpuPlace> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  places.push_back(sums);
+  RETURN_IF_ERROR(AddKernel(made, std::move(places), commands, step.label));
+  return true;
+}
+
+absl::Status GpuPlanner::AddProduct(const Step& step, std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  const std::vector<OpIndex> definitions = DefinitionsOf(program);
+  const auto found = std::find_if(program.nodes.begin(), program.nodes.end(), IsProduct);
+  FERRY_CHECK(found != program.nodes.end());
+  ASSIGN_OR_RETURN(const bool by_library, AddLibraryProduct(step, *found, commands));
+  if (by_library) return absl::OkStatus();
+  std::vector<GpuPlace> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  Part rest(program);
+  std::map<ValueId, bool> factors;
+  for (const ValueId value : found->operands) {
+    if (IsThere(program, definitions, value) || !factors.try_emplace(value).second) continue;
+    ASSIGN_OR_RETURN(const GpuPlace place,
+                     Compute(step, value, program.types[value].dtype, nullptr, commands));
+    rest.Read(value, rest.AddBuffer(*BytesOf(program.types[value])));
+    places.push_back(place);
+  }
+  for (const Node& node : program.nodes) {
+    if (node.op == Op::kStore || node.op == Op::kAccumulate) rest.Put(node);
+  }
+  return AddKernel(rest.program(), std::move(places), commands, step.label);
+}
+
+}  // namespace ferry::compute

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel writes to memory.
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "compute/cuda/kernel_writer.h"
+
+namespace ferry::compute {
+namespace {
+
+using A = Attribute;
+
+bool IsAccumulate(const Node& node) { return node.op == Op::kAccumulate; }
+
+}  // namespace
+
+void KernelWriter::EmitSink(const Sink& sink) {
+  if (sink.level == Level::kBlock) return EmitBlockSink(sink);
+  if (sink.level == Level::kRow) return EmitRowSink(sink, loop_->body);
+  const Node& node = *sink.node;
+  const ValueId id = node.operands[0];
+  const DType dtype = TypeOf(id);
+  const std::string type = CppType(dtype);
+  const std::string value = Full(id);
+  const View view = BufferView(node, program_.types[id]);
+  const int64_t offset = node.attributes.Int(A::kOffset);
+  const int align = AlignmentOf(node.buffers[0], offset);
+  const std::string pointer =
+      text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0], offset);
+  const auto add = [&](std::string line) { loop_->body.push_back(std::move(line)); };
+  if (!IsDense(view)) {
+    const std::string place = LoopPlace({view}, "k");
+    const std::string old =
+        absl::StrCat("ReadOne<", type, ", ", align, ">(", pointer, ", ", place, ")");
+    add(absl::StrCat("FERRY_EACH if (k < count) WriteOne<", align, ">(", pointer, ", ", place, ", ",
+                     IsAccumulate(node) ? absl::StrCat("Add(", old, ", ", value, ")") : value,
+                     ");"));
+    return;
+  }
+  // A vector of what is a vector's element, or a value that all have.
+  absl::string_view made = value;
+  std::string name;
+  if (IsAccumulate(node) || !absl::ConsumeSuffix(&made, "[k]")) {
+    name = text_->Name();
+    add(absl::StrCat("Vector<", type, ", V> ", name, ";"));
+    if (IsAccumulate(node)) {
+      add(absl::StrCat("ReadVector<", align, ">(", pointer, ", i, count, ", name, ");"));
+      add(absl::StrCat("FERRY_EACH ", name, "[k] = Add(", name, "[k], ", value, ");"));
+    } else {
+      add(absl::StrCat("FERRY_EACH ", name, "[k] = ", value, ";"));
+    }
+  } else {
+    name = std::string(made);
+  }
+  const bool half = dtype == DType::kF4E2M1FN;
+  const std::string last =
+      half ? absl::StrCat("i + count == ", text_->Number(static_cast<int64_t>(Elements(id))))
+           : "false";
+  add(absl::StrCat("WriteVector<", align, ">(", pointer, ", i, count, ", name, ", ", last, ");"));
+}
+
+// By one thread of a row.
+void KernelWriter::EmitRowSink(const Sink& sink, std::vector<std::string>& lines) {
+  const Node& node = *sink.node;
+  const ValueId id = node.operands[0];
+  const DType dtype = TypeOf(id);
+  const std::string value = Row(id);
+  const View view = BufferView(node, program_.types[id]);
+  const int64_t offset = node.attributes.Int(A::kOffset);
+  const int align = AlignmentOf(node.buffers[0], offset);
+  const std::string pointer =
+      text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0], offset);
+  const std::string place = text_->Place(view, "r", true);
+  const std::string old =
+      absl::StrCat("ReadOne<", CppType(dtype), ", ", align, ">(", pointer, ", ", place, ")");
+  const std::string made = IsAccumulate(node) ? absl::StrCat("Add(", old, ", ", value, ")") : value;
+  lines.push_back(absl::StrCat(rows_ ? "if (lane == 0) " : "if (c == 0 && count > 0) ", "WriteOne<",
+                               align, ">(", pointer, ", ", place, ", ", made, ");"));
+  const uint64_t elements = Elements(id);
+  if (dtype != DType::kF4E2M1FN || !IsDense(view) || elements % 2 == 0) return;
+  // A half byte too many is 0.
+  lines.push_back(absl::StrCat(rows_ ? "if (lane == 0" : "if (c == 0 && count > 0",
+                               " && r == ", text_->Number(static_cast<int64_t>(elements - 1)),
+                               ") PutHalf(", pointer, " + (r >> 1), 1, 0);"));
+}
+
+// Scales, each by the thread that has its block's first element.
+void KernelWriter::EmitBlockSink(const Sink& sink) {
+  const Node& node = *sink.node;
+  const ValueId id = node.operands[0];
+  const Node& quantize = program_.nodes[ValueOf(id).node];
+  const std::string scales = Full(id);
+  const uint64_t block = BlockOf(quantize, program_.types[quantize.first_result],
+                                 program_.types[quantize.first_result + 1]);
+  const std::string size = text_->Number(static_cast<int64_t>(block));
+  const std::string columns = text_->Number(program_.types[quantize.first_result + 1].dims.back());
+  const std::string pointer = text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0],
+                                             node.attributes.Int(A::kOffset));
+  const std::string place =
+      text_->Place(BufferView(node, program_.types[id]),
+                   absl::StrCat("r * ", columns, " + (c + k) / ", size), true);
+  loop_->body.push_back(absl::StrCat("FERRY_EACH if (k < count && (c + k) % ", size,
+                                     " == 0) WriteOne<1>(", pointer, ", ", place, ", ", scales,
+                                     ");"));
+}
+
+}  // namespace ferry::compute

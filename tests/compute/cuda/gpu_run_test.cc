@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated kernels, made by the host's compiler and run by the CPU in place of a GPU: their
+// results are the reference's, to the bit but for functions and products.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compute/cuda/gpu_plan.h"
+#include "compute/passes/passes.h"
+#include "compute/program/text.h"
+#include "compute/program/verify.h"
+#include "tests/compute/cuda/kernel_programs.h"
+#include "tests/compute/cuda/runs/host_kernels.h"
+#include "tests/compute/program_generator.h"
+#include "tests/compute/program_runs.h"
+#include "tests/compute/program_weaver.h"
+#include "tests/compute/reference/evaluate.h"
+
+namespace ferry::compute {
+namespace {
+
+using testing::Bytes;
+
+GpuPlan PlanOf(const Program& program, bool library, const GpuArch& arch = kGpuArchs[0],
+               uint32_t alignment = 256) {
+  GpuOptions options;
+  options.buffer_alignment = alignment;
+  options.library_products = library;
+  absl::StatusOr<GpuPlan> plan = MakeGpuPlan(program, arch, options);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *std::move(plan) : GpuPlan();
+}
+
+// Compares many programs with the reference, with one run of the compiler.
+void CompareAll(const std::vector<Program>& programs, bool library = false,
+                const GpuArch& arch = kGpuArchs[0], uint32_t alignment = 256) {
+  std::vector<GpuPlan> plans;
+  std::vector<const GpuPlan*> pointers;
+  for (const Program& program : programs)
+    plans.push_back(PlanOf(program, library, arch, alignment));
+  for (const GpuPlan& plan : plans) pointers.push_back(&plan);
+  const std::unique_ptr<testing::HostKernels> kernels = testing::HostKernels::Make(pointers);
+  ASSERT_NE(kernels, nullptr);
+  for (size_t i = 0; i < programs.size(); ++i) {
+    std::vector<testing::Memory> reference;
+    for (Bytes& bytes : testing::RandomBuffers(programs[i], i)) {
+      reference.emplace_back(std::move(bytes));
+    }
+    testing::Evaluate(programs[i], reference);
+    const std::vector<Bytes> got =
+        testing::RunGpuPlan(plans[i], testing::RandomBuffers(programs[i], i), *kernels);
+    for (size_t j = 0; j < got.size(); ++j) {
+      const std::string difference = reference[j].DifferenceOf(got[j]);
+      ASSERT_EQ(difference, "") << "@" << programs[i].buffers[j].name << " of program " << i << "\n"
+                                << Print(programs[i]) << ToText(plans[i], true);
+    }
+  }
+}
+
+void CompareRandomOnGpu(uint64_t first, uint64_t count, testing::GeneratorOptions options) {
+  std::vector<Program> programs;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    options.transfers = false;
+    Program program = testing::ProgramGenerator(seed, options).Make();
+    testing::StoreAll(program);
+    programs.push_back(seed % 4 == 0 ? Simplify(program) : std::move(program));
+  }
+  CompareAll(programs);
+}
+
+TEST(GpuRunTest, AllTemplatesOfAllTypesAreAsTheReferenceSays) {
+  CompareAll(testing::KernelPrograms());
+}
+TEST(GpuRunTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandomOnGpu(0, 40, {60, 5}); }
+TEST(GpuRunTest, RandomProgramsOfSeveralBlocksAreAsTheReferenceSays) {
+  CompareRandomOnGpu(2000, 20, {25, 24});
+}
+TEST(GpuRunTest, WovenProgramsAreAsTheReferenceSays) {
+  std::vector<Program> programs;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    programs.push_back(Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make()));
+  }
+  CompareAll(programs);
+}
+
+// Buffers begin where clients like.
+TEST(GpuRunTest, NothingIsTakenForAlignedThatMayNotBe) {
+  std::vector<Program> programs;
+  for (uint64_t seed = 50; seed < 56; ++seed) {
+    programs.push_back(Simplify(testing::Weaver(seed, 8).Make()));
+  }
+  CompareAll(programs, false, kGpuArchs[0], /*alignment=*/1);
+}
+
+// Every 2^14th f32: all ties of narrow types, subnormals, infinities and NaN; and every f16 and
+// bf16.
+TEST(GpuRunTest, ConversionsRoundAsTheReferenceSays) {
+  std::vector<Program> programs;
+  const auto add = [&](const std::string& from, uint64_t count, const std::string& bits,
+                       int shift) {
+    const std::string dims = "[" + std::to_string(count) + "]";
+    std::string buffers = "program 1\n";
+    std::string ops = "%i = iota dimension=0 : " + bits + dims +
+                      "\n%n = constant splat=" + std::to_string(shift) + " : " + bits + dims +
+                      "\n%s = shift_left %i, %n\n%x = bitcast_convert %s : " + from + dims + "\n";
+    int outputs = 0;
+    const auto store = [&](DType to, const std::string& how) {
+      const std::string name = std::to_string(outputs++);
+      buffers += "buffer @b" + name + " write " + std::to_string(BytesOf(to, count)) + "\n";
+      ops += "%v" + name + " = convert %x" + how + " : " + std::string(NameOf(to)) + dims +
+             "\nstore @b" + name + ", %v" + name + "\n";
+    };
+    for (const DType to : {DType::kF16, DType::kBF16, DType::kI8, DType::kU64}) {
+      if (NameOf(to) != from) store(to, "");
+    }
+    for (const std::string mode : {"", " mode=saturate"}) {
+      for (const DType to : {DType::kF8E4M3FN, DType::kF8E5M2, DType::kF4E2M1FN}) store(to, mode);
+      for (const std::string rounding : {"", " rounding=floor", " rounding=nearest_half_up"}) {
+        store(DType::kF8E8M0FNU, mode + rounding);
+      }
+    }
+    ParsedText parsed = Parse(buffers + ops);
+    ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
+    ASSERT_TRUE(Verify(parsed.program).empty()) << buffers << ops;
+    programs.push_back(std::move(parsed.program));
+  };
+  add("f32", 1 << 18, "u32", 14);
+  add("f16", 1 << 16, "u16", 0);
+  add("bf16", 1 << 16, "u16", 0);
+  CompareAll(programs);
+}
+
+int Products(const GpuPlan& plan, const std::vector<GpuCommand>& commands) {
+  int products = 0;
+  for (const GpuCommand& command : commands) {
+    products += command.kind == GpuCommand::Kind::kProduct ? 1 : 0;
+    products += Products(plan, command.body);
+  }
+  return products;
+}
+
+TEST(GpuRunTest, ProductsOfALibraryAreAsTheReferenceSays) {
+  std::vector<Program> programs;
+  int products = 0;
+  for (uint64_t seed = 100; seed < 112; ++seed) {
+    programs.push_back(Simplify(testing::Weaver(seed, 8).Make()));
+  }
+  for (const Program& program : testing::KernelPrograms()) {
+    const bool product =
+        std::any_of(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
+          return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
+        });
+    if (product) programs.push_back(program);
+  }
+  for (const Program& program : programs) {
+    const GpuPlan plan = PlanOf(program, true);
+    products += Products(plan, plan.commands);
+  }
+  EXPECT_GT(products, 10);
+  CompareAll(programs, true);
+}
+
+// Where tensor cores take scales, and the program lets them, nothing is dequantised.
+TEST(GpuRunTest, ScaledProductsAreNativeWhereTheyMayBe) {
+  std::vector<Program> programs;
+  for (Program program : testing::KernelPrograms()) {
+    if (program.nodes.size() < 2 ||
+        program.nodes[program.nodes.size() - 2].op != Op::kBlockScaledDot) {
+      continue;
+    }
+    for (const GpuArch& arch : kGpuArchs) {
+      for (const bool asked : {false, true}) {
+        program.numerics.accumulation =
+            asked ? Accumulation::kNativeBlock : Accumulation::kExactProducts;
+        const GpuPlan plan = PlanOf(program, true, arch);
+        ASSERT_EQ(Products(plan, plan.commands), 1);
+        const auto product = std::find_if(
+            plan.commands.begin(), plan.commands.end(),
+            [](const GpuCommand& command) { return command.kind == GpuCommand::Kind::kProduct; });
+        EXPECT_EQ(product->product.block > 0, asked && arch.block_scales) << arch.name;
+      }
+    }
+    programs.push_back(program);
+  }
+  ASSERT_EQ(programs.size(), 2u);
+  CompareAll(programs, true, kGpuArchs[1]);
+}
+
+}  // namespace
+}  // namespace ferry::compute

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What generated kernels need that only GPUs have, for a host's compiler: a thread of a GPU is a
+// fiber that host_kernels.cc runs. Included before a kernel's source, and by nothing else.
+#pragma once
+
+#include <math.h>
+
+#define __device__
+#define __global__
+#define __constant__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+
+extern "C" {
+// Filled in by who loads this library.
+struct HostGpu {
+  unsigned thread;
+  unsigned block;
+  // Of the warp's threads, all of which ask: what `lane` has given.
+  unsigned long long (*shuffle)(unsigned long long value, int lane);
+  void (*sync_warp)();
+  void (*sync_block)();
+};
+HostGpu host_gpu;
+}
+
+struct HostIndex {
+  unsigned x;
+};
+#define threadIdx (HostIndex{host_gpu.thread})
+#define blockIdx (HostIndex{host_gpu.block})
+
+inline int HostLane() { return static_cast<int>(host_gpu.thread % 32); }
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return static_cast<T>(host_gpu.shuffle(static_cast<unsigned long long>(value), lane));
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int bits) {
+  return __shfl_sync(mask, value, HostLane() ^ bits);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, int delta) {
+  const int lane = HostLane() + delta;
+  return __shfl_sync(mask, value, lane < 32 ? lane : HostLane());
+}
+inline void __syncwarp() { host_gpu.sync_warp(); }
+inline void __syncthreads() { host_gpu.sync_block(); }
+inline void atomicAnd(unsigned* word, unsigned bits) { *word &= bits; }
+inline void atomicOr(unsigned* word, unsigned bits) { *word |= bits; }

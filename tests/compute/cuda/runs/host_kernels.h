@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated kernels made by the host's compiler and run by the CPU: each thread of a GPU is a
+// fiber, which hands on where it waits for others. Bits are those of a GPU that computes as IEEE
+// says. Single-threaded.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/compute/cuda/runs/gpu_run.h"
+
+namespace ferry::compute::testing {
+
+class HostKernels : public GpuMachine {
+ public:
+  // Compiles the kernels of all plans. Null, with a failure of the test, if that does not go.
+  static std::unique_ptr<HostKernels> Make(const std::vector<const GpuPlan*>& plans);
+  ~HostKernels() override;
+
+  uint64_t Allocate(const Bytes& bytes) override;
+  Bytes Read(uint64_t address, uint64_t bytes) override;
+  void Write(uint64_t address, const Bytes& bytes) override;
+  void Copy(uint64_t to, uint64_t from, uint64_t bytes) override;
+  void FreeAll() override { memory_.clear(); }
+  void Launch(const std::string& kernel, uint64_t blocks, uint32_t threads,
+              const std::vector<std::pair<uint64_t, uint32_t>>& arguments) override;
+
+ private:
+  using Entry = void (*)(const uint64_t* arguments);
+  struct Kernel {
+    Entry entry = nullptr;
+    bool waits = false;  // do its threads for each other?
+  };
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+
+  std::string folder_;
+  void* library_ = nullptr;
+  std::map<std::string, Kernel> kernels_;
+  std::vector<std::unique_ptr<std::byte, Free>> memory_;
+};
+
+}  // namespace ferry::compute::testing
