@@ -188,11 +188,11 @@ View DenseView(int64_t rows, int64_t depth) {
 
 // All elements `left` and `right`: the sums are those that they should be. CPUs that have no
 // instruction for it add two products as 16 bits first, and keep the largest of what does not fit.
-bool IsExactOf(DType left_type, int left, int right, int64_t depth) {
+bool IsExactOf(DType left_type, int left, int right, int64_t depth, bool packed) {
   constexpr int64_t kRows = 37, kColumns = 45;  // parts of blocks too
   const LibraryFactors factors = {left_type, DType::kI8, DenseView(kRows, depth),
                                   DenseView(kColumns, depth)};
-  const auto product = MakeMatmul(factors, DType::kI32, false, 1, 1);
+  const auto product = MakeMatmul(factors, DType::kI32, packed, 1, 1);
   if (product == nullptr) return false;
   const std::vector<std::byte> lhs(static_cast<size_t>(kRows * depth),
                                    static_cast<std::byte>(left));
@@ -201,7 +201,13 @@ bool IsExactOf(DType left_type, int left, int right, int64_t depth) {
   std::vector<int32_t> sums(kRows * kColumns);
   std::vector<std::byte> scratch(product->scratch_bytes() + kAlignment);
   RunControl control;
-  product->Run(lhs.data(), rhs.data(), reinterpret_cast<std::byte*>(sums.data()),
+  std::vector<std::byte> order(product->packed_bytes() + kAlignment);
+  const std::byte* weights = rhs.data();
+  if (product->packed_bytes() > 0) {
+    product->Pack(rhs.data(), AlignedIn(order.data()));
+    weights = AlignedIn(order.data());
+  }
+  product->Run(lhs.data(), weights, reinterpret_cast<std::byte*>(sums.data()),
                AlignedIn(scratch.data()), nullptr, control, [](uint64_t, uint64_t) {});
   const auto expected = static_cast<int32_t>(static_cast<uint32_t>(left * right * depth));
   return std::all_of(sums.begin(), sums.end(), [&](int32_t sum) { return sum == expected; });
@@ -212,10 +218,13 @@ bool AreIntegersExact(DType left_type) {
   const auto find = [](DType type) {
     const std::array<int, 2> most =
         type == DType::kI8 ? std::array<int, 2>{-128, 127} : std::array<int, 2>{1, 255};
-    for (const int64_t depth : {7, 64, 1024, 150001}) {  // the last sums are beyond 2^31
+    // The sums of the last but one are more than an f32 holds, those of the last more than an i32.
+    for (const int64_t depth : {7, 64, 1051, 150001}) {
       for (const int left : most) {
         for (const int right : {-128, 127}) {
-          if (!IsExactOf(type, left, right, depth)) return false;
+          for (const bool packed : {false, true}) {
+            if (!IsExactOf(type, left, right, depth, packed)) return false;
+          }
         }
       }
     }

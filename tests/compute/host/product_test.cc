@@ -52,7 +52,9 @@ TEST(ProductTest, FactorsOfAnyFloatingTypesAreMultiplied) {
   for (const std::string& left : types) {
     for (const std::string& right : types) {
       for (const std::string result : {"f32", "bf16", "f16"}) {
-        if (left > right || (result != "f32" && left != right)) continue;
+        // Each by itself and by f32; results of 16 bits of factors of as many.
+        const bool same = left == right;
+        if (result == "f32" ? !same && right != "f32" : !same || left != result) continue;
         const std::string text = absl::StrCat(
             RandomValues("a", "101,103", 1), RandomValues("b", "105,103", 2),
             "%l = convert %a : ", left, "[101,103]\n%m = convert %b : ", right,
@@ -84,6 +86,7 @@ TEST(ProductTest, BlockFormatsAreMultiplied) {
                               (shape.depth + block - 1) / block, "]\n");
         };
         for (const bool global : {false, true}) {
+          if (global && !shape.lead.empty()) continue;
           const std::string result = global ? "bf16" : "f32";
           const std::string text = absl::StrCat(
               side("a", shape.rows, 1), side("b", shape.columns, 2),
@@ -114,8 +117,9 @@ TEST(ProductTest, BlocksBeyondBF16AreNotLost) {
 TEST(ProductTest, IntegersAreExactModuloTheirSum) {
   for (const std::string left : {"i8", "u8", "u16"}) {
     for (const std::string right : {"i8", "u8"}) {
-      for (const std::string sum : {"", "accumulate=i16", "accumulate=u64"}) {
+      for (const std::string sum : {"", "accumulate=i16"}) {
         for (const std::string result : {"i32", "i64"}) {
+          if (right == "u8" && result == "i64") continue;
           const std::string text = absl::StrCat(
               "%k = constant splat=7 : u64[]\n%r = rng_bits %k, %k : u32[101,105]\n%a = convert %r "
               ": ",
