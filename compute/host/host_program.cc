@@ -32,13 +32,20 @@ void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Spa
   FERRY_CHECK(status.ok());
 }
 
+absl::Status HostProgram::RunWhile(const RunControl::MayGoOn& may_go_on,
+                                   absl::Span<const absl::Span<std::byte>> buffers,
+                                   absl::Span<std::byte> arena, Workers* workers,
+                                   const StepOver& step_over, Kept* kept) const {
+  if (options_.poison) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
+  return RunSteps(0, ends_.size(), may_go_on, buffers, arena, workers, step_over, kept);
+}
+
 absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                                    absl::Span<const absl::Span<std::byte>> buffers,
                                    absl::Span<std::byte> arena, Workers* workers,
                                    const StepOver& step_over, Kept* kept) const {
   RunControl control(may_go_on);
   const RunMemory memory{buffers, arena.data(), constants_.data(), &control};
-  if (options_.poison && begin == 0) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
   Kept own{arena.subspan(kept == nullptr ? arena_bytes_ : 0), {}};  // of this run alone
   Kept& made = kept == nullptr ? own : *kept;
   made.ready.resize(keepers_, false);

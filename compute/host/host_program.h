@@ -84,12 +84,11 @@ class HostProgram {
   absl::Status RunWhile(const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
                         absl::Span<std::byte> arena, Workers* workers = nullptr,
-                        const StepOver& step_over = nullptr, Kept* kept = nullptr) const {
-    return RunSteps(0, ends_.size(), may_go_on, buffers, arena, workers, step_over, kept);
-  }
+                        const StepOver& step_over = nullptr, Kept* kept = nullptr) const;
   // The same of some steps of the plan, from `begin` to before `end`, such as those of a stage
   // (compute/plan/transfers.h); those before them are over, in the same memory. A transfer is
-  // nothing to do here: `step_over` hears when its turn has come.
+  // nothing to do here: `step_over` hears when its turn has come, and what was received before the
+  // first step is in the arena, which is never poisoned.
   absl::Status RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
                         absl::Span<std::byte> arena, Workers* workers,

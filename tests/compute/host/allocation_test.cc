@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that a run needs is in its arena: nothing above 64 KiB is allocated while it runs. This
-// program's operator new is the test's.
+// program's operator new is the test's, and so is the posix_memalign that oneDNN allocates by.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -21,20 +22,30 @@ namespace {
 std::atomic<bool> watched{false};
 std::atomic<size_t> largest{0};
 
-void* Allocate(size_t bytes, size_t alignment) {
+std::atomic<size_t> of_libraries{0};  // allocations
+
+void* Aligned(size_t bytes, size_t alignment) {
   if (watched.load(std::memory_order_relaxed)) {
     size_t seen = largest.load();
     while (seen < bytes && !largest.compare_exchange_weak(seen, bytes)) continue;
   }
-  void* memory = nullptr;
-  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), std::max<size_t>(bytes, 1)) !=
-      0) {
-    std::abort();
-  }
+  const size_t whole = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  return std::aligned_alloc(alignment, whole);
+}
+
+void* Allocate(size_t bytes, size_t alignment) {
+  void* const memory = Aligned(bytes, alignment);
+  if (memory == nullptr) std::abort();
   return memory;
 }
 
 }  // namespace
+
+extern "C" int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
+  ++of_libraries;
+  *memory = Aligned(bytes, alignment);
+  return *memory == nullptr ? ENOMEM : 0;
+}
 
 void* operator new(size_t bytes) { return Allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
 void* operator new(size_t bytes, std::align_val_t alignment) {
@@ -90,6 +101,14 @@ TEST(AllocationTest, ItIsSeen) {
   { const std::vector<std::byte> memory(kMost + 1); }
   watched = false;
   EXPECT_GT(largest, kMost);
+}
+
+TEST(AllocationTest, ALibrarysIsSeenToo) {
+  const size_t before = of_libraries;
+  LargestOf(
+      "buffer @x read 1048576\nbuffer @y write 1048576\n%x = input @x : f32[512,512]\n"
+      "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0]\nstore @y, %p\n");
+  EXPECT_GT(of_libraries, before);
 }
 
 TEST(AllocationTest, RunsTakeNothingLargeBesideTheirArena) {

@@ -94,6 +94,55 @@ TEST(PlanTest, AProductUsedTwiceHasTwoOutputs) {
   EXPECT_TRUE(plan.steps[0].scratch.has_value());
 }
 
+size_t CountOf(Op op, const Program& program) {
+  return static_cast<size_t>(std::count_if(program.nodes.begin(), program.nodes.end(),
+                                           [op](const Node& node) { return node.op == op; }));
+}
+
+// b = relu(a @ w + b): element by element, so it goes over the bias.
+TEST(PlanTest, ABiasIsWrittenOverByWhatItIsAddedTo) {
+  const Plan plan = PlanOf(
+      "buffer @a read 1024\nbuffer @w read 1024\nbuffer @b read_write 1024 donated\n"
+      "%a = input @a : f32[16,16]\n%w = input @w : f32[16,16]\n%b = input @b : f32[16,16]\n"
+      "%p = dot_general %a, %w lhs_contract=[1] rhs_contract=[0] \"p\"\n%s = add %p, %b \"bias\"\n"
+      "%z = constant splat=0 : f32[16,16]\n%r = maximum %s, %z \"relu\"\nstore @b, %r\n");
+  ASSERT_EQ(StepsOf(plan), "product p+bias+relu");
+  const Step& step = plan.steps[0];
+  EXPECT_TRUE(std::all_of(step.bindings.begin(), step.bindings.end(),
+                          [](const Binding& binding) { return !binding.slot; }));
+}
+
+// x = f(transposed x) @ w: what it is read for is over before it is written.
+TEST(PlanTest, WhatIsReadElsewhereIsReadBeforeItIsWrittenOver) {
+  const Plan plan = PlanOf(
+      "buffer @x read_write 1024 donated\nbuffer @w read 1024\n"
+      "%x = input @x : f32[16,16]\n%w = input @w : f32[16,16]\n"
+      "%t = transpose %x permutation=[1,0] \"t\"\n%f = tanh %t \"f\"\n"
+      "%p = dot_general %f, %w lhs_contract=[1] rhs_contract=[0] \"p\"\nstore @x, %p\n");
+  ASSERT_EQ(StepsOf(plan), "kernel t, product f+p");
+  EXPECT_EQ(plan.steps[1].after, std::vector<uint32_t>{0});
+  EXPECT_EQ(CountOf(Op::kTranspose, plan.steps[1].program), 0u);
+}
+
+// Two groups of outputs that nothing joins are two kernels; what is of both makes them one.
+TEST(PlanTest, WhatIsOfTwoGroupsJoinsThem) {
+  const std::string head =
+      "buffer @x read 1024\nbuffer @y read 1024\nbuffer @u write 1024\nbuffer @v write 1024\n"
+      "buffer @w write 1024\n%x = input @x : f32[256]\n%y = input @y : f32[256]\n"
+      "%a = tanh %x \"a\"\n%b = tanh %y \"b\"\nstore @u, %a\nstore @v, %b\n";
+  EXPECT_EQ(StepsOf(PlanOf(head)), "kernel a, kernel b");
+  EXPECT_EQ(StepsOf(PlanOf(head + "%c = add %a, %b \"c\"\nstore @w, %c\n")), "kernel a+b+c");
+}
+
+TEST(PlanTest, TheSameMemoryIsReadOnce) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 1024\nbuffer @z write 1024\n"
+      "%x = input @x : f32[256]\n%again = input @x : f32[256]\n%a = tanh %x \"a\"\n"
+      "%b = tanh %again \"b\"\nstore @y, %a\nstore @z, %b\n");
+  ASSERT_EQ(StepsOf(plan), "kernel a+b");
+  EXPECT_EQ(CountOf(Op::kInput, plan.steps[0].program), 1u);
+}
+
 TEST(PlanTest, TwoProductsAreTwoSteps) {
   const Plan plan = PlanOf(
       "buffer @x read 1024\nbuffer @y write 1024\n"
