@@ -30,10 +30,17 @@ absl::Status JobRunner::Run(const Posted& job) {
   const absl::Time begun = MonotonicNow();
   absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
   if (job.program.transfers.empty()) scratch = scratch_.Get(job.program.scratch_bytes());
-  if (scratch.ok()) job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over);
+  absl::Status status = scratch.status();
+  if (status.ok()) {
+    compute::RunControl::MayGoOn may_go_on;
+    if (job.stop != nullptr) {
+      may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
+    }
+    status = job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over, may_go_on);
+  }
   scratch_.Shrink();
   run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
-  return scratch.status();
+  return status;
 }
 
 void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
@@ -100,7 +107,8 @@ void JobRunner::Fire(Armed& armed) {
       if (joint.step == step) joint.batch->Define(joint.sends ? n : n + 1);
     }
   };
-  if (absl::Status status = Run({*job.program, 0, job.memory, {}, define}); !status.ok()) {
+  if (absl::Status status = Run({*job.program, 0, job.memory, {}, define, job.stop});
+      !status.ok()) {
     armed.failed = true;
     return failed_(job.id, std::move(status));
   }

@@ -241,7 +241,6 @@ std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
 
 void JobTable::Launch(Job& job) {
   job.state = State::kRunning;
-  deadlines_.erase({job.spec.deadline, job.id});
   ++running_;
   FlightRecorder::Get().Record("job.run", job.id, job.spec.bytes, job.program->scratch_bytes());
   size_t stage = 0;
@@ -252,8 +251,8 @@ void JobTable::Launch(Job& job) {
                job.program->scratch_bytes()};
   }
   homes_.compute.Post([this, id = job.id, program = job.program, memory = MemoryOf(job), stage,
-                       scratch, step_over = DefineByStep(job)] {
-    absl::Status status = homes_.runner.Run({*program, stage, memory, scratch, step_over});
+                       scratch, step_over = DefineByStep(job), stop = &job.stop] {
+    absl::Status status = homes_.runner.Run({*program, stage, memory, scratch, step_over, stop});
     homes_.control.PostOrRun([this, id, status = std::move(status)] { OnRan(id, status); });
   });
 }
@@ -261,6 +260,11 @@ void JobTable::Launch(Job& job) {
 void JobTable::OnRan(TransferId id, absl::Status status) {
   --running_;
   Job& job = *jobs_.find(id)->second;
+  if (!job.stopped_by.ok() && !status.ok()) {
+    status = WithText(job.stopped_by,
+                      absl::StrCat(job.stopped_by.message(), "; it was ", status.message()));
+    if (job.wire) job.wire->outcome = status;
+  }
   if (!job.wire) {
     End(job, std::move(status));
   } else {
@@ -268,6 +272,11 @@ void JobTable::OnRan(TransferId id, absl::Status status) {
     GoOn(job);
   }
   Pump();
+}
+
+void JobTable::Stop(Job& job, absl::Status why) {
+  job.stopped_by = std::move(why);
+  job.stop.store(true, std::memory_order_relaxed);
 }
 
 void JobTable::Leave(Job& job) {
@@ -283,7 +292,7 @@ void JobTable::Leave(Job& job) {
   }
   job.awaited.reset();
   if (job.state == State::kReady) ready_.Remove(job);
-  if (job.state != State::kRunning) deadlines_.erase({job.spec.deadline, job.id});
+  deadlines_.erase({job.spec.deadline, job.id});
 }
 
 void JobTable::End(Job& job, absl::Status status) {
@@ -323,7 +332,7 @@ bool JobTable::Cancel(TransferId id, const absl::Status& why) {
   Job& job = *found->second;
   if (job.state == State::kArmed) {
     EndPrepared({SessionOf(id), job.spec.over_timeline}, id, why);
-  } else if (job.state != State::kRunning || job.wire) {
+  } else {
     EndWith(job, why);
   }
   return true;
@@ -356,10 +365,13 @@ void JobTable::EndSession(SessionId session) {
 }
 
 absl::Status JobTable::TooLate(const Job& job) const {
-  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
-               absl::StrCat("run job ", SequenceOf(job.id), ": not begun within ",
-                            absl::FormatDuration(job.spec.deadline - job.posted),
-                            "; it waited for ", RowOf(job).waits_for));
+  const bool runs = job.state == State::kRunning;
+  const bool begun = runs || (job.wire && job.wire->stage > 0);
+  std::string text =
+      absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
+                   absl::FormatDuration(job.spec.deadline - job.posted));
+  if (!runs) absl::StrAppend(&text, "; it waited for ", RowOf(job).waits_for);
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady, text);
 }
 
 absl::Time JobTable::OnTime(absl::Time now) {

@@ -134,6 +134,12 @@ void JobTable::OnWireOver(const Ended& ended) {
 }
 
 void JobTable::EndWith(Job& job, absl::Status status) {
+  if (job.state == State::kRunning) {
+    if (!job.stopped_by.ok()) return;
+    Leave(job);
+    Stop(job, status);
+    if (!job.wire) return;
+  }
   if (!job.wire) return End(job, std::move(status));
   Wire& wire = *job.wire;
   if (wire.outcome) return;
