@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "compute/passes/passes.h"
 #include "compute/plan/plan.h"
@@ -77,8 +76,8 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
                         absl::StrCat("a run of it asks for ", flops, " flops, a job may have ",
                                      limits.flops, " (limits.job_flops); run it in parts")));
   }
-  absl::StatusOr<compute::HostProgram> host =
-      compute::HostProgram::Make(simplified, limits.threads);
+  absl::StatusOr<compute::HostProgram> host = compute::HostProgram::Make(
+      simplified, {.threads = limits.threads, .launch_flops = limits.launch_flops});
   if (!host.ok()) return Refuse(host.status());
   made->host = *std::move(host);
   const compute::Plan& plan = made->host.plan();
@@ -106,14 +105,14 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
 
 }  // namespace
 
-void CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
-                          absl::Span<std::byte> scratch, compute::Workers* workers,
-                          const compute::HostProgram::StepOver& step_over,
-                          compute::HostProgram::Kept* kept) const {
+absl::Status CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
+                                  absl::Span<std::byte> scratch, compute::Workers* workers,
+                                  const compute::HostProgram::StepOver& step_over,
+                                  const compute::RunControl::MayGoOn& may_go_on,
+                                  compute::HostProgram::Kept* kept) const {
   const size_t begin = stage == 0 ? 0 : stages[stage - 1].end;
-  const absl::Status status =
-      host.RunSteps(begin, stages[stage].end, nullptr, memory, scratch, workers, step_over, kept);
-  FERRY_CHECK(status.ok());
+  return host.RunSteps(begin, stages[stage].end, may_go_on, memory, scratch, workers, step_over,
+                       kept);
 }
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {

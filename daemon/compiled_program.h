@@ -29,6 +29,7 @@ struct JobLimits {
   uint64_t bytes = uint64_t{4} << 30;  // of memory beside its buffers
   uint64_t flops = uint64_t{1} << 42;
   size_t threads = 1;  // a part of what is compiled: memory and last bits depend on it
+  uint64_t launch_flops = compute::kLaunchFlops;  // that it may cost between two looks at `stop`
 };
 
 // Its text, or the graph.
@@ -53,11 +54,13 @@ struct CompiledProgram {
   // Runs the steps of a stage; those before are over. `memory` by buffer, of its size, and nobody
   // else's but for what is only read. The scratch is aligned to 64, and the same for all stages;
   // with `kept` it may have kept_bytes() less. `workers` are as many as it was compiled for;
-  // without them one thread does all.
-  void Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
-           absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
-           const compute::HostProgram::StepOver& step_over = nullptr,
-           compute::HostProgram::Kept* kept = nullptr) const;
+  // without them one thread does all. CANCELLED, with how far it has got, if `may_go_on` says no
+  // before a launch.
+  absl::Status Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
+                   absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
+                   const compute::HostProgram::StepOver& step_over = nullptr,
+                   const compute::RunControl::MayGoOn& may_go_on = nullptr,
+                   compute::HostProgram::Kept* kept = nullptr) const;
 };
 
 struct CompileResult {

@@ -241,7 +241,8 @@ void Daemon::Impl::MakeTables() {
       nccl);
   jobs = std::make_unique<JobTable>(
       JobTable::Homes{control, compiler, compute, runner}, devices, *sessions,
-      JobLimits{config.limits.job_bytes, config.limits.job_flops, JobThreads(config)},
+      JobLimits{config.limits.job_bytes, config.limits.job_flops, JobThreads(config),
+                config.limits.launch_flops},
       JobTable::Hooks{
           [this](const Ended& ended) { driver->Over(ended); },
           [this](TransferId id) { return driver->engine().Find(id).has_value(); },

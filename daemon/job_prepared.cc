@@ -34,7 +34,7 @@ void JobTable::Prepare(Session& session, const PostReply& reply, PostBatch& batc
       other.batch->SetJoined(true);
       if (!sends) other.batch->Define(1);
     }
-    armed.push_back({job.id, job.spec.priority, job.program, MemoryOf(job), job.joints});
+    armed.push_back({job.id, job.spec.priority, job.program, MemoryOf(job), job.joints, &job.stop});
   }
   prepared.look = homes_.control.Now();
   next_look_ = std::min(next_look_, prepared.look);
@@ -48,6 +48,7 @@ void JobTable::EndPrepared(PreparedKey key, TransferId culprit, const absl::Stat
   if (std::exchange(prepared.ending, true)) return;
   prepared.culprit = culprit;
   prepared.why = why;
+  for (const TransferId id : prepared.jobs) Stop(*jobs_.find(id)->second, why);
   Session& session = *sessions_.Find(key.first);
   for (const uint32_t number : session.FindPrepared(key.second)->fires) {
     const PreparedRecord& joined = *session.FindPrepared(number);

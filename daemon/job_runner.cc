@@ -31,12 +31,18 @@ absl::Status JobRunner::Run(const Posted& job) {
   absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
   const uint64_t kept = job.kept != nullptr ? job.program.kept_bytes() : 0;
   if (job.program.transfers.empty()) scratch = scratch_.Get(job.program.scratch_bytes() - kept);
-  if (scratch.ok()) {
-    job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over, job.kept);
+  absl::Status status = scratch.status();
+  if (status.ok()) {
+    compute::RunControl::MayGoOn may_go_on;
+    if (job.stop != nullptr) {
+      may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
+    }
+    status = job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over, may_go_on,
+                             job.kept);
   }
   scratch_.Shrink();
   run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
-  return scratch.status();
+  return status;
 }
 
 void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
@@ -114,8 +120,8 @@ void JobRunner::Fire(Armed& armed) {
     }
   };
   Keep(armed);
-  if (absl::Status status =
-          Run({*job.program, 0, job.memory, {}, define, armed.kept ? &*armed.kept : nullptr});
+  if (absl::Status status = Run({*job.program, 0, job.memory, {}, define, job.stop,
+                                 armed.kept ? &*armed.kept : nullptr});
       !status.ok()) {
     armed.failed = true;
     return failed_(job.id, std::move(status));

@@ -55,6 +55,7 @@ class JobRunner : public Poller {
     std::shared_ptr<const CompiledProgram> program;
     std::vector<absl::Span<std::byte>> memory;  // by buffer
     std::vector<Joint> joints;
+    const std::atomic<bool>* stop = nullptr;  // if so, a firing that runs ends; there until Disarm
   };
   // Hears a doorbell from now on, or does not any more.
   using Listen = std::function<void(const Doorbell&, bool hear)>;
@@ -77,9 +78,11 @@ class JobRunner : public Poller {
     absl::Span<const absl::Span<std::byte>> memory = {};  // by buffer
     absl::Span<std::byte> scratch = {};
     compute::HostProgram::StepOver step_over = nullptr;
+    const std::atomic<bool>* stop = nullptr;  // if so, it ends before its next launch
     compute::HostProgram::Kept* kept = nullptr;
   };
-  // Runs it now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no memory to lend.
+  // Runs it now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no memory to lend; CANCELLED, with
+  // how far it has got, if it was stopped.
   absl::Status Run(const Posted& job);
   // All jobs of a prepared batch may be fired from now on, until Disarm. The batch, and those that
   // the jobs are joined to, stay until then.

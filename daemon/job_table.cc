@@ -189,7 +189,7 @@ void JobTable::OnOver(const Ended& ended) {
           PoisonedBy(ended.transfer, ended.status, "prepared transfer ", "to which it is joined"));
     }
   }
-  if (wires_.contains(ended.transfer)) return OnWireOver(ended);
+  if (wires_.contains(ended.transfer)) OnWireOver(ended);
   const auto found = awaited_.find(ended.transfer);
   if (found == awaited_.end()) return;
   joining_.insert(joining_.end(), found->second.begin(), found->second.end());
@@ -241,7 +241,6 @@ std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
 
 void JobTable::Launch(Job& job) {
   job.state = State::kRunning;
-  deadlines_.erase({job.spec.deadline, job.id});
   ++running_;
   FlightRecorder::Get().Record("job.run", job.id, job.spec.bytes, job.program->scratch_bytes());
   size_t stage = 0;
@@ -252,8 +251,8 @@ void JobTable::Launch(Job& job) {
                job.program->scratch_bytes()};
   }
   homes_.compute.Post([this, id = job.id, program = job.program, memory = MemoryOf(job), stage,
-                       scratch, step_over = DefineByStep(job)] {
-    absl::Status status = homes_.runner.Run({*program, stage, memory, scratch, step_over});
+                       scratch, step_over = DefineByStep(job), stop = &job.stop] {
+    absl::Status status = homes_.runner.Run({*program, stage, memory, scratch, step_over, stop});
     homes_.control.PostOrRun([this, id, status = std::move(status)] { OnRan(id, status); });
   });
 }
@@ -261,6 +260,11 @@ void JobTable::Launch(Job& job) {
 void JobTable::OnRan(TransferId id, absl::Status status) {
   --running_;
   Job& job = *jobs_.find(id)->second;
+  if (!job.stopped_by.ok() && !status.ok()) {
+    status = WithText(job.stopped_by,
+                      absl::StrCat(job.stopped_by.message(), "; it was ", status.message()));
+    if (job.wire) job.wire->outcome = status;
+  }
   if (!job.wire) {
     End(job, std::move(status));
   } else {
@@ -268,6 +272,11 @@ void JobTable::OnRan(TransferId id, absl::Status status) {
     GoOn(job);
   }
   Pump();
+}
+
+void JobTable::Stop(Job& job, absl::Status why) {
+  job.stopped_by = std::move(why);
+  job.stop.store(true, std::memory_order_relaxed);
 }
 
 void JobTable::Leave(Job& job) {
@@ -283,7 +292,7 @@ void JobTable::Leave(Job& job) {
   }
   job.awaited.reset();
   if (job.state == State::kReady) ready_.Remove(job);
-  if (job.state != State::kRunning) deadlines_.erase({job.spec.deadline, job.id});
+  deadlines_.erase({job.spec.deadline, job.id});
 }
 
 void JobTable::End(Job& job, absl::Status status) {
@@ -323,7 +332,7 @@ bool JobTable::Cancel(TransferId id, const absl::Status& why) {
   Job& job = *found->second;
   if (job.state == State::kArmed) {
     EndPrepared({SessionOf(id), job.spec.over_timeline}, id, why);
-  } else if (job.state != State::kRunning || job.wire) {
+  } else {
     EndWith(job, why);
   }
   return true;
@@ -331,9 +340,6 @@ bool JobTable::Cancel(TransferId id, const absl::Status& why) {
 
 void JobTable::CancelAll(const absl::Status& why) {
   while (!deadlines_.empty()) EndWith(*jobs_.find(deadlines_.begin()->second)->second, why);
-  for (const auto& [transfer, job] : absl::flat_hash_map(wires_)) {
-    EndWith(*jobs_.find(job)->second, why);
-  }
   for (auto& [key, prepared] : prepared_) EndPrepared(key, prepared.jobs.front(), why);
 }
 
@@ -344,9 +350,6 @@ void JobTable::EndSession(SessionId session) {
   }
   const absl::Status why =
       Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client's session ended");
-  for (const auto& [transfer, job] : wires_) {
-    if (SessionOf(job) == session) waiting.push_back(job);
-  }
   for (const TransferId id : waiting) {
     if (const auto found = jobs_.find(id); found != jobs_.end()) EndWith(*found->second, why);
   }
@@ -356,15 +359,23 @@ void JobTable::EndSession(SessionId session) {
 }
 
 absl::Status JobTable::TooLate(const Job& job) const {
-  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
-               absl::StrCat("run job ", SequenceOf(job.id), ": not begun within ",
-                            absl::FormatDuration(job.spec.deadline - job.posted),
-                            "; it waited for ", RowOf(job).waits_for));
+  const bool runs = job.state == State::kRunning;
+  const bool begun = runs || (job.wire && job.wire->stage > 0);
+  std::string text =
+      absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
+                   absl::FormatDuration(job.spec.deadline - job.posted));
+  if (!runs) absl::StrAppend(&text, "; it waited for ", RowOf(job).waits_for);
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady, text);
 }
 
 absl::Time JobTable::OnTime(absl::Time now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
+    // Its transfers, which have the same deadline, say best what was missing.
+    if (job.state == State::kWaiting && job.wire && job.wire->stage > 0 && job.wire->left > 0) {
+      deadlines_.erase(deadlines_.begin());
+      continue;
+    }
     EndWith(job, TooLate(job));
   }
   if (now >= next_look_) {

@@ -5,13 +5,14 @@
 // receives itself are transfers of its session, posted with the job; it stops where it has to wait
 // for one. What a job has made it
 // says is defined; transfers that wait for what a failed one would have made are poisoned: so jobs
-// and transfers are joined by words and ids, and neither knows the other. A job that does not get
-// its turn by its deadline ends; one that runs is not stopped. Prepared jobs are with the JobRunner
-// until they end, all of a batch at once, with the batches of transfers that they are joined to.
-// Home: control. Programs are compiled on `compiler` and run on `compute`, one at a time each, so
-// that neither holds up a transfer; these are stopped before the table goes.
+// and transfers are joined by words and ids, and neither knows the other. A job that is not
+// over by its deadline ends, if it runs before its next launch. Prepared jobs are with the
+// JobRunner until they end, all of a batch at once, with the batches of transfers that they are
+// joined to. Home: control. Programs are compiled on `compiler` and run on `compute`, one at a time
+// each, so that neither holds up a transfer; these are stopped before the table goes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -69,7 +70,7 @@ class JobTable {
   void Compile(GlobalDeviceId device, ProgramSource source, bool keep,
                std::function<void(CompileResult)> done);
   PostReply Post(Session& session, PostBatch batch);
-  // False if there is no such job. One that runs goes on.
+  // False if there is no such job. One that runs ends before its next launch.
   bool Cancel(TransferId job, const absl::Status& why);
   // A firing of a prepared job could not be carried out.
   void OnFiringFailed(TransferId job, const absl::Status& why) { Cancel(job, why); }
@@ -85,7 +86,7 @@ class JobTable {
 
   // Refuses new jobs.
   void SetDraining(bool draining) { draining_ = draining; }
-  // Ends those that do not run.
+  // Ends them all, those that run before their next launch.
   void CancelAll(const absl::Status& why);
   // Ends those whose deadline has come; when it wants to be called again.
   absl::Time OnTime(absl::Time now);
@@ -146,6 +147,8 @@ class JobTable {
     State state = State::kWaiting;
     std::vector<Joint> joints;  // of a prepared one
     std::optional<Wire> wire;
+    std::atomic<bool> stop{false};  // the compute thread looks at it between launches
+    absl::Status stopped_by;
   };
   // A prepared batch of jobs, from its posting until its last job is over.
   struct Prepared {
@@ -206,6 +209,8 @@ class JobTable {
   void Pump();
   void Launch(Job& job);
   void OnRan(TransferId id, absl::Status status);
+  // Has a job that runs end before its next launch, because of `why`.
+  void Stop(Job& job, absl::Status why);
   // It waits for nothing any more.
   void Leave(Job& job);
   void End(Job& job, absl::Status status);
@@ -222,7 +227,7 @@ class JobTable {
   size_t running_ = 0;
   ProgramCache programs_;
   absl::flat_hash_map<TransferId, std::unique_ptr<Job>> jobs_;
-  absl::btree_set<std::pair<absl::Time, TransferId>> deadlines_;  // of those that do not run
+  absl::btree_set<std::pair<absl::Time, TransferId>> deadlines_;  // of those not told to end
   // Of each transfer, the jobs that wait for it. A job waits for one at a time.
   absl::flat_hash_map<TransferId, absl::flat_hash_set<TransferId>> awaited_;
   std::vector<TransferId> joining_;  // jobs that may wait for something else from now on

@@ -134,6 +134,12 @@ void JobTable::OnWireOver(const Ended& ended) {
 }
 
 void JobTable::EndWith(Job& job, absl::Status status) {
+  if (job.state == State::kRunning) {
+    if (!job.stopped_by.ok()) return;
+    Leave(job);
+    Stop(job, status);
+    if (!job.wire) return;
+  }
   if (!job.wire) return End(job, std::move(status));
   Wire& wire = *job.wire;
   if (wire.outcome) return;
@@ -177,8 +183,10 @@ std::string JobTable::WaitsFor(const Job& job) const {
   if (job.state == State::kEnding) return wire.left > 0 ? first_of(all) : "its end";
   if (!job.spec.defined || job.after.count > 0) return "";
   if (!wire.mapped) return "its memory";
-  return wire.stage < job.program->stages.size() ? first_of(job.program->stages[wire.stage].awaited)
-                                                 : first_of(all);
+  const std::string awaited = wire.stage < job.program->stages.size()
+                                  ? first_of(job.program->stages[wire.stage].awaited)
+                                  : first_of(all);
+  return awaited.empty() ? "its turn" : awaited;
 }
 
 }  // namespace ferry

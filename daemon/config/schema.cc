@@ -393,6 +393,7 @@ std::vector<ConfigField> MakeFields() {
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add(SizeField("limits.job_bytes", MEMBER(limits.job_bytes)));
   add(NumberField("limits.job_flops", 1, uint64_t{1} << 60, MEMBER(limits.job_flops)));
+  add(NumberField("limits.launch_flops", 1 << 20, uint64_t{1} << 60, MEMBER(limits.launch_flops)));
   add(NumberField("limits.job_threads", 0, 1024, MEMBER(limits.job_threads)));
   add(SizeField("limits.comm_bytes_per_gpu", MEMBER(limits.comm_bytes_per_gpu)));
   add({"transfer.order", ConfigField::Kind::kList,

@@ -207,6 +207,12 @@ TEST(ConfigTest, TheThreadsOfJobsAreBounded) {
   EXPECT_FALSE(LoadText("limits: { job_threads: 1025 }\n").ok());
 }
 
+TEST(ConfigTest, LaunchesOfJobsAreBounded) {
+  EXPECT_EQ(Load({})->limits.launch_flops, uint64_t{1} << 34);
+  EXPECT_EQ(LoadText("limits: { launch_flops: 1048576 }\n")->limits.launch_flops, 1048576u);
+  EXPECT_FALSE(LoadText("limits: { launch_flops: 1 }\n").ok());
+}
+
 TEST(ConfigTest, PrintsTheDefaultsAsAValidFile) {
   const std::string printed = PrintConfig(*Load({}));
   EXPECT_THAT(printed, HasSubstr("limits:\n  session_bytes: 64GiB\n  session_arenas: 4096\n"));

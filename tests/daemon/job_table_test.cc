@@ -183,15 +183,34 @@ TEST_F(JobTableTest, AJobWhoseTurnDoesNotComeEndsByItsDeadline) {
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_THAT(ended_[0].status, Is("DEADLINE_EXCEEDED/NOT_READY", "its turn"));
   EXPECT_EQ(jobs_.Find(id), std::nullopt);
-  rig_.control.Advance(absl::Hours(1));  // those that run go on
-  jobs_.OnTime(rig_.control.Now());
   RunAll();
   ASSERT_EQ(ended_.size(), 3u);
   EXPECT_THAT(ended_[1].status, Is("OK"));
   EXPECT_THAT(ended_[2].status, Is("OK"));
 }
 
-TEST_F(JobTableTest, CancelEndsWhatWaitsAndLeavesWhatRuns) {
+TEST_F(JobTableTest, AJobThatRunsIsStoppedByItsDeadlineAndSaysHowFarItGot) {
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  PostBatch batch = Half(arena);
+  batch.deadlines[0] = absl::Seconds(1);
+  const PostReply reply = jobs_.Post(session, std::move(batch));
+  const TransferId id = MakeTransferId(session.id(), reply.first_transfer_id);
+  EXPECT_STREQ(jobs_.Find(id)->state, "running");
+  rig_.control.Advance(absl::Seconds(1));
+  jobs_.OnTime(rig_.control.Now());
+  jobs_.OnTime(rig_.control.Now());
+  EXPECT_EQ(ended_.size(), 0u);  // until the compute thread has seen it
+  Floats(arena, 64)[0] = 7;
+  RunAll();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_THAT(ended_[0].status,
+              Is("DEADLINE_EXCEEDED/NOT_READY",
+                 "not over within 1s; it was stopped in step 1 of 1 of its plan, 'multiply'"));
+  EXPECT_EQ(Floats(arena, 64)[0], 7);
+}
+
+TEST_F(JobTableTest, CancelEndsWhatWaitsAndStopsWhatRuns) {
   Session& session = *rig_.Open(kConnection);
   const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
   PostBatch waits = Half(arena);
@@ -208,9 +227,13 @@ TEST_F(JobTableTest, CancelEndsWhatWaitsAndLeavesWhatRuns) {
   EXPECT_FALSE(jobs_.Cancel(first, why));
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_THAT(ended_[0].status, Is("CANCELLED/CANCELLED", "enough"));
+  // Told again, it is still the first reason.
+  EXPECT_TRUE(jobs_.Cancel(MakeTransferId(session.id(), running.first_transfer_id),
+                           Error(absl::StatusCode::kCancelled, Reason::kCancelled, "again")));
+  ASSERT_EQ(ended_.size(), 1u);
   RunAll();
   ASSERT_EQ(ended_.size(), 2u);
-  EXPECT_THAT(ended_[1].status, Is("OK"));
+  EXPECT_THAT(ended_[1].status, Is("CANCELLED/CANCELLED", "enough; it was stopped in step 1 of 1"));
 }
 
 TEST_F(JobTableTest, ASessionGoesWhenItsLastJobHasRun) {
@@ -355,7 +378,9 @@ TEST_F(JobThreadsTest, TheThreadsOfAllJobsAreAPartOfWhatIsCompiled) {
   const std::vector<absl::Span<std::byte>> memory = {
       {reinterpret_cast<std::byte*>(Floats(arena, 0)), 524288},
       {reinterpret_cast<std::byte*>(expected.data()), 524288}};
-  alone.program->Run(0, memory, {scratch.data() + skip, alone.program->scratch_bytes()});
+  const absl::Status ran =
+      alone.program->Run(0, memory, {scratch.data() + skip, alone.program->scratch_bytes()});
+  EXPECT_THAT(ran, Is("OK"));
   EXPECT_EQ(std::memcmp(Floats(arena, 524288), expected.data(), 524288), 0)
       << "the results are the same";
 }
