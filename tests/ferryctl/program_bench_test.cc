@@ -70,7 +70,7 @@ TEST(ProgramBenchTest, EmptyProgramsAndEveryTypeOfElementsAreTimed) {
   for (const compute::DTypeInfo& info : compute::kDTypeInfo) {
     const std::string type(info.name.data(), info.name.size());
     const auto times = BenchProgram(
-        Good("program 1\nbuffer @x read 4099\nbuffer @y write 99999\n%x = input @x : " + type +
+        Good("program 1\nbuffer @x read 4107\nbuffer @y write 99999\n%x = input @x : " + type +
              "[513]\n%y = convert %x : f64[513]\nstore @y, %y\n"),
         1, 2);
     EXPECT_TRUE(times.ok()) << times.status();
