@@ -169,6 +169,7 @@ void Daemon::Impl::MakeTables() {
   session_options.sessions = config.limits.sessions;
   session_options.sessions_per_uid = config.limits.sessions_per_uid;
   session_options.gpu_bytes = config.limits.gpu_bytes;
+  session_options.job_memory = config.limits.job_memory;
   sessions = std::make_unique<SessionTable>(
       control, devices, session_options,
       SessionTable::Hooks{

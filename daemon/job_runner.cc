@@ -120,8 +120,8 @@ void JobRunner::Fire(Armed& armed) {
     }
   };
   Keep(armed);
-  if (absl::Status status = Run({*job.program, 0, job.memory, {}, define, job.stop,
-                                 armed.kept ? &*armed.kept : nullptr});
+  if (absl::Status status = Run(
+          {*job.program, 0, job.memory, {}, define, job.stop, armed.kept ? &*armed.kept : nullptr});
       !status.ok()) {
     armed.failed = true;
     return failed_(job.id, std::move(status));

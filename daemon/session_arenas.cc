@@ -166,6 +166,24 @@ absl::Status SessionTable::Reserve(Session& session, uint64_t bytes) {
   return reserved;
 }
 
+absl::Status SessionTable::CheckJobMemory(uint64_t bytes) {
+  const auto fits = [&] {
+    return bytes <= options_.job_memory && job_memory_ <= options_.job_memory - bytes;
+  };
+  for (auto& [id, session] : sessions_) {
+    while (!fits() && !session->spare().empty()) {
+      const ArenaId oldest = session->spare().front();
+      session->spare().erase(session->spare().begin());
+      LetGo(session->TakeJobArena(oldest));
+    }
+  }
+  if (fits()) return absl::OkStatus();
+  return Error(
+      absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+      absl::StrCat(bytes, " bytes: jobs under way have ", job_memory_, " of ", options_.job_memory,
+                   " bytes (limits.job_memory); wait for some to end"));
+}
+
 absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(
     Session& session, LocalDevice& device, uint64_t bytes,
     std::function<void(ArenaId, absl::Status)> mapped) {
@@ -178,9 +196,11 @@ absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(
     spare.erase(spare.begin() + static_cast<ptrdiff_t>(i - 1));
     return id;
   }
+  RETURN_IF_ERROR(CheckJobMemory(bytes));
   if (absl::Status reserved = Reserve(session, bytes); !reserved.ok()) {
     return WithHolders(reserved, LargestHolders());
   }
+  job_memory_ += bytes;
   auto made = std::make_unique<Arena>();
   made->id = ArenaId(next_arena_++);
   made->session = session.id();
@@ -194,15 +214,16 @@ absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(
   FlightRecorder::Get().Record("arena.job", id.value(), session.id().value(), bytes);
   device.memory->Post([this, id, bytes, device = &device, mapped = std::move(mapped)]() mutable {
     auto mapping = HostMapping::Create(bytes);
-    control_.Post([this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
-      Arena* const arena = FindArena(id);
-      if (arena == nullptr) {  // the post was refused, and its session has gone
-        if (mapping.ok()) device->memory->Post([gone = *std::move(mapping)] {});
-        return;
-      }
-      if (mapping.ok()) arena->mapping = *std::move(mapping);
-      mapped(id, mapping.status());
-    });
+    control_.Post(
+        [this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
+          Arena* const arena = FindArena(id);
+          if (arena == nullptr) {  // the post was refused, and its session has gone
+            if (mapping.ok()) device->memory->Post([gone = *std::move(mapping)] {});
+            return;
+          }
+          if (mapping.ok()) arena->mapping = *std::move(mapping);
+          mapped(id, mapping.status());
+        });
   });
   return id;
 }
@@ -218,6 +239,7 @@ void SessionTable::LetGo(std::unique_ptr<Arena> arena) {
   FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(),
                                arena->bytes);
   arenas_.erase(arena->id);
+  if (arena->of_job) job_memory_ -= arena->bytes;
   LocalDevice& device = *devices_.Find(arena->device);
   --device.arenas;
   device.arena_bytes -= arena->bytes;

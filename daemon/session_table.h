@@ -31,7 +31,8 @@ class SessionTable {
     size_t failures_kept = 16384;
     size_t sessions = 1024;
     size_t sessions_per_uid = 256;
-    uint64_t gpu_bytes = UINT64_MAX;  // of all arenas on one GPU
+    uint64_t gpu_bytes = UINT64_MAX;   // of all arenas on one GPU
+    uint64_t job_memory = UINT64_MAX;  // of jobs, which is this process's own
   };
   // What sessions need from their surroundings. `send` is false if the client does not take the
   // packet.
@@ -145,6 +146,8 @@ class SessionTable {
   void LetGo(std::unique_ptr<Arena> arena);
   // As Session::ReserveArena; memory that jobs have left makes room.
   absl::Status Reserve(Session& session, uint64_t bytes);
+  // Whether jobs may have so much more; what others have left makes room.
+  absl::Status CheckJobMemory(uint64_t bytes);
   void Destroy(Session& session);
 
   Executor& control_;
@@ -164,6 +167,7 @@ class SessionTable {
   absl::btree_map<Door::ConnectionId, Stranger> before_hello_;
   uint32_t next_session_ = 1;
   uint64_t next_arena_ = 1;
+  uint64_t job_memory_ = 0;    // that jobs have, or left
   uint64_t past_firings_ = 0;  // of sessions that are gone
   Counts counts_;
 };

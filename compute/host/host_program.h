@@ -91,8 +91,8 @@ class HostProgram {
   // first step is in the arena, which is never poisoned.
   absl::Status RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
-                        absl::Span<std::byte> arena, Workers* workers,
-                        const StepOver& step_over, Kept* kept = nullptr) const;
+                        absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over,
+                        Kept* kept = nullptr) const;
 
  private:
   friend class StepBuilder;

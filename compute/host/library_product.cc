@@ -52,8 +52,7 @@ class OneThread {
 
 class Matmul : public LibraryProduct {
  public:
-  Matmul(const LibraryFactors& factors, DType result, bool packed, size_t parts,
-         uint64_t launches)
+  Matmul(const LibraryFactors& factors, DType result, bool packed, size_t parts, uint64_t launches)
       : left_bytes_(BytesOf(factors.left_type, 1)),
         out_bytes_(BytesOf(result, 1)),
         at_once_(parts),
@@ -128,11 +127,11 @@ class Matmul : public LibraryProduct {
       const auto memory = [&](const Desc& desc, const std::byte* at) {
         return dnnl::memory(desc, engine_, const_cast<std::byte*>(at));
       };
-      part.matmul.execute(
-          stream, {{DNNL_ARG_SRC, memory(part.left, lhs + part.left_offset * left_bytes_)},
-                   {DNNL_ARG_WEIGHTS, memory(right_, rhs)},
-                   {DNNL_ARG_DST, memory(part.out, out + part.out_offset * out_bytes_)},
-                   {DNNL_ARG_SCRATCHPAD, memory(part.scratch, spare)}});
+      part.matmul.execute(stream,
+                          {{DNNL_ARG_SRC, memory(part.left, lhs + part.left_offset * left_bytes_)},
+                           {DNNL_ARG_WEIGHTS, memory(right_, rhs)},
+                           {DNNL_ARG_DST, memory(part.out, out + part.out_offset * out_bytes_)},
+                           {DNNL_ARG_SCRATCHPAD, memory(part.scratch, spare)}});
       stream.wait();
       over(part.first, part.first + part.rows);
     };
@@ -238,8 +237,7 @@ bool AreIntegersExact(DType left_type) {
 }  // namespace
 
 std::unique_ptr<LibraryProduct> LibraryProduct::Make(const LibraryFactors& factors, DType result,
-                                                     bool packed, size_t parts,
-                                                     uint64_t launches) {
+                                                     bool packed, size_t parts, uint64_t launches) {
   const DType left = factors.left_type;
   const DType right = factors.right_type;
   const bool integers =

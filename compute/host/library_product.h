@@ -31,8 +31,8 @@ class LibraryProduct {
   virtual ~LibraryProduct() = default;
 
   // Nothing if the library has none for the types on this CPU (of integers: none that is exact), or
-  // where it may not make code. `packed`: the right side is in the library's own order. Each of `parts` is
-  // done in so many launches, rows after rows.
+  // where it may not make code. `packed`: the right side is in the library's own order. Each of
+  // `parts` is done in so many launches, rows after rows.
   static std::unique_ptr<LibraryProduct> Make(const LibraryFactors& factors, DType result,
                                               bool packed, size_t parts, uint64_t launches = 1);
 

@@ -18,7 +18,7 @@ constexpr uint64_t kLeastOfLibrary = 1 << 20;  // below, making ready takes long
 constexpr uint64_t kLeastOfPart = 1 << 16;
 constexpr uint64_t kPanelBytes = 128 << 10;  // rows of the right side that stay in the caches
 constexpr uint64_t kProductsAtOnce = uint64_t{1} << 22;
-constexpr uint64_t kHeader = 64;             // of what is kept of a side
+constexpr uint64_t kHeader = 64;  // of what is kept of a side
 
 uint64_t Aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -242,14 +242,15 @@ bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* o
   if (!direct_) {
     scratch += Aligned(BytesOf(library_sum_, left_.factor.batches() * rows * columns));
   }
-  library_->Run(factors[0], factors[1], sums, scratch, workers, control, [&](uint64_t first, uint64_t end) {
-    if (direct_) return;
-    for (uint64_t batch = 0; batch < left_.factor.batches(); ++batch) {
-      const uint64_t at = (batch * rows + first) * columns;
-      Finish(sums + BytesOf(library_sum_, at), library_sum_, at, (end - first) * columns, global,
-             out);
-    }
-  });
+  library_->Run(factors[0], factors[1], sums, scratch, workers, control,
+                [&](uint64_t first, uint64_t end) {
+                  if (direct_) return;
+                  for (uint64_t batch = 0; batch < left_.factor.batches(); ++batch) {
+                    const uint64_t at = (batch * rows + first) * columns;
+                    Finish(sums + BytesOf(library_sum_, at), library_sum_, at,
+                           (end - first) * columns, global, out);
+                  }
+                });
   return true;
 }
 

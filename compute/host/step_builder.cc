@@ -143,9 +143,9 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
   }
   work.out = {result};
   if (node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot) {
-    work.product = std::make_unique<Product>(
-        work.whole, constant, made_.options_.threads,
-        CostOf(program, node).flops / made_.options_.launch_flops + 1);
+    work.product =
+        std::make_unique<Product>(work.whole, constant, made_.options_.threads,
+                                  CostOf(program, node).flops / made_.options_.launch_flops + 1);
     work.scratch = Scratch(work.product->scratch_bytes());
     if (work.product->kept_bytes() > 0) {
       work.keeper = made_.keepers_++;

@@ -39,9 +39,7 @@ bool IsWithin(const Waits::Set& part, const Waits::Set& whole) {
   return true;
 }
 
-bool IsTransfer(const Item& item) {
-  return item.node.op == Op::kSend || item.node.op == Op::kRecv;
-}
+bool IsTransfer(const Item& item) { return item.node.op == Op::kSend || item.node.op == Op::kRecv; }
 
 }  // namespace
 
@@ -74,8 +72,7 @@ Waits::Waits(const Graph& graph, const Block& block, const Places& needs, const 
 }
 
 bool Waits::MayJoin(uint32_t a, uint32_t b) const {
-  return words_ == 0 ||
-         (IsWithin(awaited_[a], allowed_[b]) && IsWithin(awaited_[b], allowed_[a]));
+  return words_ == 0 || (IsWithin(awaited_[a], allowed_[b]) && IsWithin(awaited_[b], allowed_[a]));
 }
 
 template <typename Pass>

@@ -68,10 +68,11 @@ struct Config {
     uint32_t sessions = 1024;
     uint32_t sessions_per_uid = 256;
     uint32_t connections_per_uid = 1024;
-    uint32_t offers_per_peer = 200'000;      // of a peer, waiting here unmatched
-    uint64_t gpu_bytes = uint64_t{1} << 50;  // of all arenas on one GPU
-    uint64_t job_bytes = uint64_t{4} << 30;  // of memory that a job takes beside its buffers
-    uint64_t job_flops = uint64_t{1} << 42;  // that it may cost
+    uint32_t offers_per_peer = 200'000;        // of a peer, waiting here unmatched
+    uint64_t gpu_bytes = uint64_t{1} << 50;    // of all arenas on one GPU
+    uint64_t job_bytes = uint64_t{4} << 30;    // of memory that a job takes beside its buffers
+    uint64_t job_memory = uint64_t{16} << 30;  // of all jobs that send or receive by themselves
+    uint64_t job_flops = uint64_t{1} << 42;    // that it may cost
     // That a job may cost between two looks whether it is to end.
     uint64_t launch_flops = uint64_t{1} << 34;
     // Threads that run jobs, all together; 0: one less than the machine's cores, so that transfers

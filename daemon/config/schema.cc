@@ -392,6 +392,7 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add(SizeField("limits.job_bytes", MEMBER(limits.job_bytes)));
+  add(SizeField("limits.job_memory", MEMBER(limits.job_memory)));
   add(NumberField("limits.job_flops", 1, uint64_t{1} << 60, MEMBER(limits.job_flops)));
   add(NumberField("limits.launch_flops", 1 << 20, uint64_t{1} << 60, MEMBER(limits.launch_flops)));
   add(NumberField("limits.job_threads", 0, 1024, MEMBER(limits.job_threads)));

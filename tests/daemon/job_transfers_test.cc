@@ -158,6 +158,36 @@ TEST_F(JobTransfersTest, MemoryIsUsedAgain) {
   EXPECT_EQ(session_->use().transfers_in_flight, 0u);
 }
 
+// Of two sessions: one has what is left when the other's jobs have ended, or is told to wait.
+TEST(JobMemoryTest, IsOfAllSessionsTogether) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  options.job_memory = 8192;
+  SessionTableRig rig(options);
+  Session& one = *rig.Open(kConnection);
+  Session& other = *rig.Open(kConnection + 1, kBob);
+  LocalDevice& device = *rig.devices.table.Find(GlobalDeviceId(1));
+  const auto take = [&](Session& session, uint64_t bytes) {
+    auto taken = rig.table.TakeJobMemory(session, device, bytes, [](ArenaId, absl::Status) {});
+    rig.Settle();
+    return taken;
+  };
+  const auto first = take(one, 6000);
+  ASSERT_THAT(first.status(), Is("OK"));
+  EXPECT_THAT(take(other, 6000).status(),
+              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "6000 of 8192 bytes (limits.job_memory)"));
+  EXPECT_THAT(take(other, 9000).status(), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
+  EXPECT_EQ(other.use().arenas, 0u);
+  rig.table.ReturnJobMemory(*first);
+  EXPECT_EQ(one.spare().size(), 1u);
+  const auto second = take(other, 6000);
+  ASSERT_THAT(second.status(), Is("OK"));
+  EXPECT_TRUE(one.spare().empty());
+  EXPECT_EQ(one.use().arenas, 0u);
+  rig.table.ReturnJobMemory(*second);
+  EXPECT_THAT(take(other, 4000).status(), Is("OK")) << "the one that is there";
+  EXPECT_EQ(other.use().arenas, 1u);
+}
+
 TEST_F(JobTransfersTest, AJobFailsWithATransferAndPoisonsTheOthers) {
   const PostReply reply = jobs_.Post(*session_, Exchange());
   ASSERT_THAT(reply.status, Is("OK"));

@@ -118,10 +118,9 @@ TEST(TransfersTest, RingsDoNotWaitForThemselves) {
       "send %g peer=\"next\" key=\"a\"\nsend %x peer=\"next\" key=\"base\"\n"
       "store @p, %w\n")));
   // The test sees it if they do.
-  EXPECT_FALSE(RingEnds(SimplifiedPlan(
-      head +
-      "%r = recv peer=\"before\" key=\"k\" : f32[1024]\n%s = add %x, %r\n"
-      "send %s peer=\"next\" key=\"k\"\nstore @o, %w\nstore @p, %w\n")));
+  EXPECT_FALSE(RingEnds(
+      SimplifiedPlan(head + "%r = recv peer=\"before\" key=\"k\" : f32[1024]\n%s = add %x, %r\n"
+                            "send %s peer=\"next\" key=\"k\"\nstore @o, %w\nstore @p, %w\n")));
 }
 
 TEST(TransfersTest, WhatNobodySendsIsFusedWithWhatIsReceived) {
