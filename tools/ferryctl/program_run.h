@@ -22,7 +22,7 @@ namespace ferry::tools {
 // comes from files of just the buffers' sizes; what it writes takes the place of files when all is
 // done, beginning with zeros where it is not read. INVALID_ARGUMENT if it sends or receives.
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
-                        size_t threads, bool poison);
+                        size_t threads, bool poison = false);
 
 // The same of a program's text, run by the daemon.
 struct DaemonRun {
