@@ -149,6 +149,7 @@ TEST_F(EnginePostTest, UndefinedDataIsWatchedAtOnceOnBothSides) {
   const TransferId id = two_.Post(send);
   TransferSpec receive = SpecOf(Side::kReceive, "k", 0, 2);
   receive.defined = false;
+  receive.defined_value = 1;
   two_.Post(receive);
   two_.Run();
   ASSERT_THAT(two_.daemons[kA].watches, SizeIs(1));
@@ -159,6 +160,28 @@ TEST_F(EnginePostTest, UndefinedDataIsWatchedAtOnceOnBothSides) {
   EXPECT_EQ(watch.value, 17u);
   ASSERT_THAT(two_.daemons[kB].watches, SizeIs(1));
   EXPECT_EQ(two_.daemons[kB].watches[0].device, GlobalDeviceId(2));
+}
+
+// A job's: whoever posted it says when its turn has come.
+TEST_F(EnginePostTest, WhatHasNoValueIsDefinedByItsPoster) {
+  two_.LinkUp();
+  TransferSpec send = SpecOf(Side::kSend, "k", 0, 2);
+  send.defined = false;
+  const TransferId sent = two_.Post(send);
+  TransferSpec receive = SpecOf(Side::kReceive, "k", 0, 2);
+  receive.defined = false;
+  const TransferId received = two_.Post(receive);
+  two_.Run();
+  EXPECT_THAT(two_.daemons[kA].watches, SizeIs(0));
+  EXPECT_THAT(two_.daemons[kB].watches, SizeIs(0));
+  EXPECT_THAT(two_.daemons[kB].launches, SizeIs(0));
+  EXPECT_EQ(two_.a().Find(sent)->waits_for, "the job that it is a part of");
+  two_.a().OnDefined(two_.now, sent);
+  two_.Run();
+  EXPECT_THAT(two_.daemons[kB].launches, SizeIs(0));
+  two_.b().OnDefined(two_.now, received);
+  two_.Run();
+  EXPECT_THAT(two_.daemons[kB].launches, SizeIs(1));
 }
 
 TEST_F(EnginePostTest, ATransferThatEndsUndefinedIsUnwatched) {
