@@ -113,6 +113,9 @@ absl::Status CheckJoint(const compute::Buffer& buffer, uint32_t number,
     return BadBinding(absl::StrCat(what, sends ? " sends" : " receives", ", and @", buffer.name,
                                    " is only ", sends ? "read" : "written"));
   }
+  if (!sends && buffer.constant) {
+    return BadBinding(absl::StrCat(what, " receives, and @", buffer.name, " is constant"));
+  }
   const bool fired = record->batch->Firing() || record->batch->firings() > 0;
   const char* const why = record->left == 0 ? " has ended"
                           : record->joined  ? " is fired by another job"

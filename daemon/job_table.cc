@@ -338,24 +338,25 @@ bool JobTable::Cancel(TransferId id, const absl::Status& why) {
   return true;
 }
 
-void JobTable::CancelAll(const absl::Status& why) {
-  while (!deadlines_.empty()) EndWith(*jobs_.find(deadlines_.begin()->second)->second, why);
-  for (auto& [key, prepared] : prepared_) EndPrepared(key, prepared.jobs.front(), why);
-}
-
-void JobTable::EndSession(SessionId session) {
-  std::vector<TransferId> waiting;
-  for (const auto& [deadline, id] : deadlines_) {
-    if (SessionOf(id) == session) waiting.push_back(id);
+void JobTable::EndAll(std::optional<SessionId> session, const absl::Status& why) {
+  std::vector<TransferId> all;
+  for (const auto& [id, job] : jobs_) {
+    if (job->state != State::kArmed && (!session || SessionOf(id) == *session)) all.push_back(id);
   }
-  const absl::Status why =
-      Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client's session ended");
-  for (const TransferId id : waiting) {
+  std::sort(all.begin(), all.end());
+  for (const TransferId id : all) {
     if (const auto found = jobs_.find(id); found != jobs_.end()) EndWith(*found->second, why);
   }
   for (auto& [key, prepared] : prepared_) {
-    if (key.first == session) EndPrepared(key, prepared.jobs.front(), why);
+    if (!session || key.first == *session) EndPrepared(key, prepared.jobs.front(), why);
   }
+}
+
+void JobTable::CancelAll(const absl::Status& why) { EndAll(std::nullopt, why); }
+
+void JobTable::EndSession(SessionId session) {
+  EndAll(session,
+         Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client's session ended"));
 }
 
 absl::Status JobTable::TooLate(const Job& job) const {
@@ -371,8 +372,10 @@ absl::Status JobTable::TooLate(const Job& job) const {
 absl::Time JobTable::OnTime(absl::Time now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
-    // Its transfers, which have the same deadline, say best what was missing.
+    // Its transfers, which have the same deadline, say best what was missing; if they go well after
+    // all, GoOn ends it.
     if (job.state == State::kWaiting && job.wire && job.wire->stage > 0 && job.wire->left > 0) {
+      job.wire->late = true;
       deadlines_.erase(deadlines_.begin());
       continue;
     }

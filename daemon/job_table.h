@@ -127,7 +127,8 @@ class JobTable {
     TransferId first;        // of the transfers, in the program's order
     std::vector<bool> over;  // by transfer
     size_t left = 0;
-    size_t stage = 0;  // of the program's: that is to run next
+    size_t stage = 0;   // of the program's: that is to run next
+    bool late = false;  // its deadline has come while it waited for transfers
     // How the job ends, once no transfer has its memory any more.
     std::optional<absl::Status> outcome;
   };
@@ -211,6 +212,8 @@ class JobTable {
   void OnRan(TransferId id, absl::Status status);
   // Has a job that runs end before its next launch, because of `why`.
   void Stop(Job& job, absl::Status why);
+  // All jobs, or a session's.
+  void EndAll(std::optional<SessionId> session, const absl::Status& why);
   // It waits for nothing any more.
   void Leave(Job& job);
   void End(Job& job, absl::Status status);

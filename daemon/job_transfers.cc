@@ -111,6 +111,7 @@ bool JobTable::MayGoOn(const Job& job) const {
 
 void JobTable::GoOn(Job& job) {
   if (!job.wire || (!job.wire->outcome && job.wire->stage < job.program->stages.size())) {
+    if (job.wire && job.wire->late) return EndWith(job, TooLate(job));
     if (job.state == State::kWaiting) ReadyIfSo(job);
     return;
   }

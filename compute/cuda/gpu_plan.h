@@ -86,7 +86,8 @@ struct GpuCommand {
   GpuPlace to;
   GpuPlace from;
   uint64_t bytes = 0;
-  int64_t device = 0;
+  std::optional<uint64_t> device;  // nothing: the one that a run says `peer` is
+  std::string peer;
   std::string key;
   // Of kRepeat: `count`, if there is one, is an i32 that is the number of the trip, from 0.
   int64_t trips = 0;

@@ -73,7 +73,10 @@ void AppendCommands(const GpuPlan& plan, const std::vector<GpuCommand>& commands
         const bool sends = command.kind == GpuCommand::Kind::kSend;
         absl::StrAppend(&text, sends ? "send " : "recv ",
                         TextOf(plan, sends ? command.from : command.to), " bytes=", command.bytes,
-                        " device=", command.device, " key=\"", absl::CEscape(command.key), "\"");
+                        command.device
+                            ? absl::StrCat(" device=", *command.device)
+                            : absl::StrCat(" peer=\"", absl::CEscape(command.peer), "\""),
+                        " key=\"", absl::CEscape(command.key), "\"");
         break;
       }
       case GpuCommand::Kind::kRepeat:

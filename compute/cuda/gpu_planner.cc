@@ -185,7 +185,10 @@ absl::Status GpuPlanner::AddStep(const Step& step, std::vector<GpuCommand>& comm
           const ValueId value = sends ? node.first_result : node.operands[0];
           command.bytes = *BytesOf(step.program.types[value]);
         } else {
-          command.device = node.attributes.Int(A::kDevice);
+          if (node.attributes.Has(A::kDevice)) {
+            command.device = static_cast<uint64_t>(node.attributes.Int(A::kDevice));
+          }
+          command.peer = std::string(node.attributes.Bytes(A::kPeer));
           command.key = std::string(node.attributes.Bytes(A::kKey));
         }
       }

@@ -238,6 +238,30 @@ TEST_F(JobTransfersTest, ADeadlineBeforeItsStartEndsItsTransfers) {
   EXPECT_EQ(jobs_.in_flight(), 0u);
 }
 
+TEST_F(JobTransfersTest, ADeadlineBetweenTwoStagesHoldsWhateverTheTransfersSay) {
+  for (const bool well : {false, true}) {
+    SCOPED_TRACE(well);
+    PostBatch batch = Exchange();
+    batch.deadlines[0] = absl::Seconds(2);
+    const PostReply reply = jobs_.Post(*session_, batch);
+    ASSERT_THAT(reply.status, Is("OK"));
+    Run();
+    jobs_.OnTime(rig_.control.Now() + absl::Seconds(3));
+    EXPECT_EQ(jobs_.in_flight(), 1u);
+    // A copy that was under way ends well; what was not matched by then does not.
+    Over(Posted(Side::kReceive),
+         well ? absl::OkStatus()
+              : Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer, "no send"));
+    ASSERT_EQ(poisoned_.size(), 1u);
+    Over(Posted(Side::kSend), poisoned_.begin()->second);
+    EXPECT_EQ(jobs_.in_flight(), 0u);
+    EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id),
+                Is(well ? "DEADLINE_EXCEEDED/NOT_READY" : "DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+    posted_.clear();
+    poisoned_.clear();
+  }
+}
+
 TEST_F(JobTransfersTest, ASessionThatEndsTakesItsJobsAndTheirMemoryAlong) {
   ASSERT_THAT(jobs_.Post(*session_, Exchange()).status, Is("OK"));
   Run();

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -172,11 +173,11 @@ class ProgramCommand : public Command {
                    "run a program: --device, --send, --recv, --peer and --key-suffix are for "
                    "--daemon");
     }
-    if (source_ && gpu_.empty()) {
+    if (source_ && !gpu_) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                    "plan a program: --source is for --gpu");
     }
-    if (!gpu_.empty() && (kernels_ || dot_ || globals.json)) {
+    if (gpu_ && (kernels_ || dot_ || globals.json)) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                    "plan a program: --kernels, --dot and --json are not for --gpu");
     }
@@ -202,7 +203,7 @@ class ProgramCommand : public Command {
     std::string text;
     if (act_ == Act::kCheck) text = Summary(program, globals.json);
     if (act_ == Act::kPrint) text = compute::Print(program);
-    if (act_ == Act::kPlan && !gpu_.empty()) {
+    if (act_ == Act::kPlan && gpu_) {
       ASSIGN_OR_RETURN(text, GpuPlanText(program));
     } else if (act_ == Act::kPlan) {
       ASSIGN_OR_RETURN(const compute::Plan plan, compute::MakePlan(program));
@@ -217,7 +218,7 @@ class ProgramCommand : public Command {
 
  private:
   absl::StatusOr<std::string> GpuPlanText(const compute::Program& program) const {
-    ASSIGN_OR_RETURN(const compute::GpuArch arch, compute::GpuArchOf(gpu_));
+    ASSIGN_OR_RETURN(const compute::GpuArch arch, compute::GpuArchOf(*gpu_));
     ASSIGN_OR_RETURN(const compute::GpuPlan plan, compute::MakeGpuPlan(program, arch));
     return compute::ToText(plan, source_);
   }
@@ -245,7 +246,7 @@ class ProgramCommand : public Command {
   bool simplified_ = false;
   bool kernels_ = false;
   bool dot_ = false;
-  std::string gpu_;
+  std::optional<std::string> gpu_;
   bool source_ = false;
   bool daemon_ = false;
   bool poison_ = false;

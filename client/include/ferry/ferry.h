@@ -250,7 +250,7 @@ typedef struct ferry_post_options {
   size_t domain_bytes;
   /* 'over' counter of these transfers; bound to the device of its first use at this daemon */
   uint32_t over_timeline;
-  uint64_t deadline_ns; /* how long a transfer may wait to start; 0: the daemon's default, 60 s */
+  uint64_t deadline_ns; /* for a transfer to start, a job to end; 0: the daemon's default, 60 s */
   int32_t priority;     /* -100 to 100: the session's own transfers that wait for a device go in its
                          * order; against other sessions 50 more is twice the share. The receive's
                          * counts, unless it is 0; then the send's */
@@ -419,7 +419,7 @@ typedef struct ferry_run {
   int has_defined_at;        /* 0: the buffers may be touched now */
   uint32_t defined_timeline; /* else: once this 'defined' counter ... */
   uint64_t defined_value;    /* ... has reached this */
-  uint64_t deadline_ns;      /* to the start, from posting; 0: the batch's */
+  uint64_t deadline_ns;      /* to its end, from posting; 0: the batch's */
   /* Begins when that (receives, other jobs) is over; if it failed, POISONED. NULL: nothing. */
   const ferry_batch* after;
   /* When it has ended well the daemon advances this 'defined' counter for the application ... */
@@ -452,9 +452,9 @@ FERRY_API ferry_status* ferry_run_programs(ferry_session* session, uint64_t devi
  * handle.
  *
  * The jobs and what they are joined to end together: one ends, the other jobs of the batch with its
- * reason, the transfers with POISONED, at both ends. One that runs is not stopped:
- * ferry_prepared_release waits for it. The deadline is that of a firing, from when it may begin to
- * its start. */
+ * reason, the transfers with POISONED, at both ends. One that runs ends before its
+ * next launch; ferry_prepared_release waits for that. The deadline is that of a firing, from when
+ * it may begin to its start. */
 FERRY_API ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t device,
                                                const ferry_run* runs, size_t count,
                                                const ferry_post_options* options,
