@@ -201,9 +201,10 @@ HostKernels::~HostKernels() {
 }
 
 uint64_t HostKernels::Allocate(const Bytes& bytes) {
-  // Exactly so many, so that sanitizers see each too far.
+  // Exactly so many, so that sanitizers see each too far; but whole words, since a half byte is
+  // written by an atomic operation on the word around it (PutHalf), as a GPU has no smaller ones.
   void* memory = nullptr;
-  EXPECT_EQ(posix_memalign(&memory, 1024, bytes.size()), 0);
+  EXPECT_EQ(posix_memalign(&memory, 1024, (bytes.size() + 3) / 4 * 4), 0);
   memory_.emplace_back(static_cast<std::byte*>(memory));
   if (!bytes.empty()) std::memcpy(memory, bytes.data(), bytes.size());
   return reinterpret_cast<uint64_t>(memory);
