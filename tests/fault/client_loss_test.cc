@@ -129,9 +129,9 @@ TEST_P(ClientLossTest, EitherDiesDuringTransfers) {
   for (const bool sender : {true, false}) {
     const std::string what =
         absl::StrCat(" d", sender, " 0 0 ", kEach, " count=", kCount, route_option());
+    const uint64_t before = node(destination_node()).admin().Status().bytes_received();
     destination_->Order(absl::StrCat("receive ", destination_device(), " ", source_device(), what));
     source_->Order(absl::StrCat("send ", source_device(), " ", destination_device(), what));
-    const uint64_t before = node(destination_node()).admin().Status().bytes_received();
     ASSERT_TRUE(Await([&] {
       return node(destination_node()).admin().Status().bytes_received() > before ||
              node(destination_node()).admin().Count("launched") > 0;
