@@ -21,8 +21,6 @@ namespace {
 // How long a reader sleeps before it looks at its own deadline again.
 constexpr timeval kReadPatience{1, 0};
 
-constexpr size_t kMostFds = 2;  // a packet
-
 // Waits until `fd` is ready for `events` or `deadline_ns` passed (false). Looks once at least.
 bool Ready(int fd, short events, uint64_t deadline_ns) {
   while (true) {
@@ -234,6 +232,11 @@ StatusPtr AttachSocket::Send(const std::string& packet, std::span<const int> fds
   }
   while (sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EINTR) continue;
+    if (errno == ETOOMANYREFS) {
+      return Error(kResourceExhausted, kReasonQuotaArenas,
+                   "sending to the daemon: more descriptors are on their way to others than this "
+                   "process may have open; raise its limit (ulimit -n)");
+    }
     if (errno != EAGAIN) {
       return ErrnoError(errno == EBADF ? kInvalidArgument : kUnavailable,
                         errno == EBADF ? kReasonFieldInvalid : kReasonDaemonLost,

@@ -61,6 +61,9 @@ inline constexpr uint64_t kFeatureGpuArenas = 8;
 inline constexpr uint64_t kFeaturePrograms = 16;
 // And it fires jobs.
 inline constexpr uint64_t kFeaturePreparedJobs = 32;
+// And it takes as many descriptors a packet as kMostFds; else two.
+inline constexpr uint64_t kFeatureManyDescriptors = 64;
+inline constexpr size_t kMostFds = 250;
 
 struct DeviceInfo {
   uint64_t id = 0;

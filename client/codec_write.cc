@@ -287,7 +287,7 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   hello.add_uint32(1, kProtocolVersion);
   hello.add_uint32(2, kProtocolVersion);
   hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas |
-                          kFeaturePrograms | kFeaturePreparedJobs);
+                          kFeaturePrograms | kFeaturePreparedJobs | kFeatureManyDescriptors);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));

@@ -60,6 +60,14 @@ StatusPtr Connection::RegisterArena(const ArenaRequest& arena, std::span<const i
                  "registering an arena on device " + std::to_string(arena.device) +
                      ": this node's daemon does not know arenas on GPUs");
   }
+  constexpr size_t kFewFds = 2;  // what daemons that lack the feature take
+  if (fds.size() > kFewFds && (welcome_.features & kFeatureManyDescriptors) == 0) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "registering an arena on device " + std::to_string(arena.device) + ": it has " +
+                     std::to_string(fds.size()) +
+                     " allocations, and this node's daemon is older and takes at most " +
+                     std::to_string(kFewFds));
+  }
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
   StatusPtr error = Ask(sequence, EncodeRegisterArena(sequence, arena),

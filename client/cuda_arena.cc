@@ -9,9 +9,6 @@
 namespace ferry::client {
 namespace {
 
-// A packet of the session's socket carries no more descriptors.
-constexpr size_t kMostSegments = 2;
-
 std::string ImportingArena(uint64_t device) {
   return "importing memory of a GPU as an arena on device " + std::to_string(device);
 }
@@ -27,10 +24,11 @@ StatusPtr FindGpu(const Session& session, uint64_t device, const std::string& do
 }
 
 StatusPtr CheckSegments(const std::vector<CudaSegment>& segments, const std::string& doing) {
-  if (!segments.empty() && segments.size() <= kMostSegments) return nullptr;
+  if (!segments.empty() && segments.size() <= kMostFds) return nullptr;
   return Error(kInvalidArgument, kReasonFieldInvalid,
                doing + ": it consists of " + std::to_string(segments.size()) +
-                   " allocations, and an arena may have 1 or 2");
+                   " allocations, and an arena may have 1 to " + std::to_string(kMostFds) +
+                   "; import it in parts, each from where an allocation begins");
 }
 
 // Hands it out, or frees it.

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cuda_streams.h"
 
-#include <algorithm>
 #include <atomic>
 #include <string>
-#include <vector>
 
 #include "client/cuda_api.h"
-#include "client/device_use.h"
 #include "client/prepared.h"
+#include "client/queued_stores.h"
 #include "client/session.h"
+#include "client/stream_hangs.h"
 
 namespace ferry::client {
 namespace {
-
-// Between the posting of both halves and their meeting at the destination's daemon.
-constexpr uint64_t kMeetingNs = 50'000'000;
-// Streams whose waits hang on each other's: beyond, a wait is given the benefit of the doubt.
-constexpr int kDeepest = 16;
 
 // Of this thread, and of no later one: what it queued may still wait when it is gone.
 uint64_t ThisThread() {
@@ -61,6 +55,7 @@ StatusPtr Write(const OpenStream& on, Session& session, const uint64_t& word, ui
   FERRY_CLIENT_RETURN_IF_ERROR(session.streams().DeviceAddress(on.context, &word, doing, &address));
   FERRY_CLIENT_CUDA(on.cuda, doing, cuStreamWriteValue64, on.stream, address, value,
                     CU_STREAM_WRITE_VALUE_DEFAULT);
+  QueuedStores::Get().Add(&word, value, on.name());
   return nullptr;
 }
 
@@ -79,74 +74,6 @@ StatusPtr Park(const OpenStream& on, Session& session, ParkedStreams::Wait wait,
       "cuStreamWaitValue64");
   if (error != nullptr) parked.Leave(wait);
   return error;
-}
-
-// One of the transfers that waits for its other half, though it had time to meet it; 0: none does.
-uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_t timeline,
-                     uint64_t value) {
-  const uint64_t over = session.timelines().Over(timeline).value;
-  const uint64_t first = over < posted.first_value ? 0 : over - posted.first_value + 1;
-  const uint64_t end = std::min(posted.count, value - posted.first_value + 1);
-  constexpr uint64_t kIdsPerCall = 4096;
-  if (first >= end) return 0;
-  std::shared_ptr<Connection> connection;
-  std::string response;
-  std::vector<TransferInfo> transfers;
-  if (session.Connected(&connection) != nullptr ||
-      connection->Call(
-          Method::kGet,
-          EncodeGetTransfers(posted.first_id + first, std::min(end - first, kIdsPerCall)),
-          &response) != nullptr ||
-      !DecodeGetTransfers(response, &transfers)) {
-    return 0;  // lost, or about to be: the wait will end
-  }
-  for (const TransferInfo& transfer : transfers) {
-    if (transfer.state == kTransferWaiting) return transfer.id;
-  }
-  return 0;
-}
-
-// Why 'over' counter `timeline` of the session cannot reach `value` before this process does
-// something that it has not done; "" if nothing is known to be missing.
-std::string Hangs(Session& session, uint32_t timeline, uint64_t value, int depth) {
-  Timelines& timelines = session.timelines();
-  if (timelines.posted(timeline) < value) {
-    return "'over' counter " + std::to_string(timeline) + " was given out to " +
-           std::to_string(timelines.posted(timeline)) + " only, so the transfer is not posted yet";
-  }
-  for (const StreamBook::Posted& posted : session.streams().Open(timeline, value)) {
-    for (const auto& [counter, at] : posted.defined) {
-      ParkedStreams::Stream by;
-      bool queued = false;
-      if (session.streams().Defined(counter, at, &by, &queued)) continue;
-      if (!queued) {
-        return "transfers from " + std::to_string(posted.first_id) +
-               " are to be defined when "
-               "counter " +
-               std::to_string(counter) + " reaches " + std::to_string(at) +
-               ", which nothing was told to see to";
-      }
-      if (depth == kDeepest) continue;
-      for (const ParkedStreams::Wait& behind : ParkedStreams::Get().Of(by)) {
-        const std::shared_ptr<Session> other = behind.session.lock();
-        if (other == nullptr || behind.timeline < 0) continue;
-        std::string why =
-            Hangs(*other, static_cast<uint32_t>(behind.timeline), behind.value, depth + 1);
-        if (!why.empty()) return why;
-      }
-    }
-    if (!std::all_of(posted.remotes.begin(), posted.remotes.end(), DeviceUse::InUse)) continue;
-    if (WaitingHalf(session, posted, timeline, value) == 0 ||
-        timelines.WaitOver(timeline, value, DeadlineAfter(kMeetingNs)) !=
-            Timelines::Wait::kTimeout) {
-      continue;
-    }
-    if (const uint64_t id = WaitingHalf(session, posted, timeline, value); id != 0) {
-      return "transfer " + std::to_string(id) +
-             " waits for its other half, and this process has arenas on the device of that";
-    }
-  }
-  return "";
 }
 
 StatusPtr WouldDeadlock(const std::string& doing, const std::string& why) {
@@ -177,10 +104,7 @@ StatusPtr DefineOnStream(Session& session, ferry_cuda_stream stream, uint32_t ti
   FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      Write(on, session, session.timelines().pages().defined[timeline].value, value, doing));
-  session.streams().WillDefine(timeline, value, on.name());
-  return nullptr;
+  return Write(on, session, session.timelines().pages().defined[timeline].value, value, doing);
 }
 
 StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_stream stream,
@@ -199,7 +123,7 @@ StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_s
                                      session, static_cast<int>(timeline)},
                                     doing, &queued));
   if (queued) return nullptr;
-  const std::string why = Hangs(*session, timeline, value, 0);
+  const std::string why = OverHangs(*session, timeline, value);
   if (!why.empty()) return WouldDeadlock(doing, why);
   ParkedStreams::Get().CountHostWait();
   const Timelines::Wait wait = timelines.WaitOver(timeline, value, kForever);

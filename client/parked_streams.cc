@@ -46,6 +46,7 @@ bool ParkedStreams::Enter(Wait wait) {
   const bool waits_already = std::any_of(
       waits_.begin(), waits_.end(), [&](const Wait& other) { return other.stream == wait.stream; });
   if (!waits_already && Streams() >= most) return false;
+  wait.place = NextPlace();
   waits_.push_back(std::move(wait));
   ++stream_waits_;
   return true;
@@ -61,14 +62,14 @@ void ParkedStreams::Leave(const Wait& wait) {
   --stream_waits_;
 }
 
-std::vector<ParkedStreams::Wait> ParkedStreams::Of(const Stream& stream) {
+std::vector<ParkedStreams::Wait> ParkedStreams::Before(const Stream& stream, uint64_t place) {
   std::lock_guard lock(mutex_);
   Sweep();
-  std::vector<Wait> of;
+  std::vector<Wait> before;
   for (const Wait& wait : waits_) {
-    if (wait.stream == stream) of.push_back(wait);
+    if (wait.stream == stream && wait.place < place) before.push_back(wait);
   }
-  return of;
+  return before;
 }
 
 void ParkedStreams::Forget(const void* begin, size_t bytes) {

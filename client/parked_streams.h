@@ -29,16 +29,20 @@ class ParkedStreams {
     uint64_t value = 0;
     std::weak_ptr<Session> session;
     int timeline = -1;
+    uint64_t place = 0;  // in the order in which streams were told things; Enter() gives it
   };
 
   static ParkedStreams& Get();
+
+  // The next place in the order in which streams are told to wait and to store.
+  uint64_t NextPlace() { return ++last_place_; }
 
   // False: too many wait already.
   bool Enter(Wait wait);
   // It was not queued after all.
   void Leave(const Wait& wait);
-  // What `stream` waits for and has not got.
-  std::vector<Wait> Of(const Stream& stream);
+  // What `stream` was told to wait for before `place`, and has not got.
+  std::vector<Wait> Before(const Stream& stream, uint64_t place);
   // Words from `begin` on, `bytes` long, mean something else from here on, or nothing.
   void Forget(const void* begin, size_t bytes);
   // Words may begin anew from here on: who got what it waited for is known now or never.
@@ -54,6 +58,7 @@ class ParkedStreams {
   size_t Streams() const;  // under mutex_, after Sweep()
 
   uint32_t connections_;
+  std::atomic<uint64_t> last_place_{0};
   std::atomic<uint64_t> stream_waits_{0};
   std::atomic<uint64_t> host_waits_{0};
   std::atomic<uint64_t> would_deadlock_{0};

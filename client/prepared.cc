@@ -9,6 +9,7 @@
 #include "client/batch.h"
 #include "client/parked_streams.h"
 #include "client/program.h"
+#include "client/queued_stores.h"
 
 namespace ferry::client {
 namespace {
@@ -39,7 +40,7 @@ StatusPtr PostKept(KeptBatch& kept, Post post, Compile compile) {
   return post();
 }
 
-// The process's, for PreparedHangs.
+// The process's, for EndsHere.
 struct AllPrepared {
   std::mutex mutex;
   std::set<const ferry_prepared*> all;
@@ -47,6 +48,17 @@ struct AllPrepared {
 AllPrepared& Living() {
   static AllPrepared* const all = new AllPrepared;  // handles may outlive every static
   return *all;
+}
+
+// Under Living().mutex.
+std::vector<PreparedEnd> EndsOf(const ferry_prepared& prepared) {
+  std::vector<PreparedEnd> ends{{prepared.session, PlaceOf(prepared), prepared.joined.load()}};
+  for (const ferry_prepared* other : Living().all) {
+    if (other != &prepared && prepared.kept.Meets(other->kept)) {
+      ends.push_back({other->session, PlaceOf(*other), other->joined.load()});
+    }
+  }
+  return ends;
 }
 
 // Firings that went well, if `line` was read while the place was good.
@@ -314,19 +326,22 @@ StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
   });
 }
 
-std::string PreparedHangs(const ferry_prepared& prepared, uint64_t firing) {
-  const uint64_t fired = PlaceOf(prepared).fired;
-  if (prepared.joined.load()) return "";
-  if (fired < firing) return "this end was fired " + std::to_string(fired) + " times";
+std::vector<PreparedEnd> EndsHere(const ferry_prepared& prepared) {
   std::lock_guard lock(Living().mutex);
-  for (const ferry_prepared* other : Living().all) {
-    const uint64_t there = PlaceOf(*other).fired;
-    if (there < firing && !other->joined.load() && prepared.kept.Meets(other->kept)) {
-      return "an other end of it, which is in this process, was fired " + std::to_string(there) +
-             " times";
+  return EndsOf(prepared);
+}
+
+std::vector<PreparedEnd> EndsHere(Session& session, const uint64_t* over) {
+  std::lock_guard lock(Living().mutex);
+  for (const ferry_prepared* prepared : Living().all) {
+    if (prepared->session.get() != &session) continue;
+    const Place place = PlaceOf(*prepared);
+    if (place.first_id == 0 || place.life->ended()) continue;
+    if (&session.timelines().pages().prepared_over[place.number].value == over) {
+      return EndsOf(*prepared);
     }
   }
-  return "";
+  return {};
 }
 
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns) {
@@ -377,8 +392,11 @@ StatusPtr ReleasePrepared(ferry_prepared* prepared) {
   prepared->kept.SetJoined(false);
   if (place.first_id == 0) return nullptr;  // not again
   // With the batch every wait ends, and the word may soon be another one's.
-  const auto& line = prepared->session->timelines().pages().prepared_over[place.number];
-  ParkedStreams::Get().Forget(&line, sizeof(line));
+  ferry_timeline_pages& pages = prepared->session->timelines().pages();
+  const ferry_timeline_line& over = pages.prepared_over[place.number];
+  const ferry_timeline_line& defined = pages.prepared_defined[place.number];
+  ParkedStreams::Get().Forget(&over, sizeof(over));
+  QueuedStores::Get().Forget(&defined, sizeof(defined));
   return prepared->session->ReleasePrepared(*place.life, place.number, place.first_id,
                                             prepared->kept.batch().count);
 }

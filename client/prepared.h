@@ -114,9 +114,16 @@ StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing);
 // how many of them are over being what it is told. Its error changes nothing.
 using Fire = std::function<StatusPtr(const ferry_prepared::Place& place, uint64_t over)>;
 StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire);
-// Why firing `firing` cannot be over before this process does something that it has not done; "" if
-// nothing is known to be missing.
-std::string PreparedHangs(const ferry_prepared& prepared, uint64_t firing);
+// One end of a prepared batch, as it stands.
+struct PreparedEnd {
+  std::shared_ptr<Session> session;
+  ferry_prepared::Place place;
+  bool joined = false;
+};
+// The batch's own end, and those of this process that some transfer of it is the other half of.
+std::vector<PreparedEnd> EndsHere(const ferry_prepared& prepared);
+// The same of the session's batch whose firings are over by the word `over`; none if there is none.
+std::vector<PreparedEnd> EndsHere(Session& session, const uint64_t* over);
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns);
 // Firings that are over and went well.
 uint64_t PreparedOver(const ferry_prepared& prepared);

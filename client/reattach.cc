@@ -60,6 +60,7 @@ void Session::Run() {
     // until the next daemon's transfers reach it. And now, because that daemon may give out numbers
     // of prepared batches, whose words then begin anew.
     ParkedStreams::Get().ForgetReached();
+    QueuedStores::Get().ForgetMade();
     connection->Close();
     last_transfer_id_ = connection->unheard().Finish();
     connection.reset();

@@ -57,6 +57,7 @@ inline constexpr char kReasonIdStale[] = "ID_STALE";
 inline constexpr char kReasonTransferNotFound[] = "TRANSFER_NOT_FOUND";
 inline constexpr char kReasonProtocol[] = "PROTOCOL_ERROR";
 inline constexpr char kReasonProtocolVersion[] = "PROTOCOL_VERSION";
+inline constexpr char kReasonQuotaArenas[] = "QUOTA_ARENAS";
 inline constexpr char kReasonInternal[] = "INTERNAL";
 
 // Text: what we were doing, to which ids, then the cause.

@@ -4,12 +4,15 @@
 #include <algorithm>
 
 #include "client/cuda_api.h"
+#include "client/parked_streams.h"
+#include "client/queued_stores.h"
 
 namespace ferry::client {
 
 StreamBook::~StreamBook() {
   if (!timelines_->mapped()) return;
   ParkedStreams::Get().Forget(&timelines_->pages(), timelines_->page_bytes());
+  QueuedStores::Get().Forget(&timelines_->pages(), timelines_->page_bytes());
   Cuda* cuda;
   if (registered_in_ == nullptr || Cuda::Get(&cuda) != nullptr) return;
   // Whoever lets go of the session last need not have a context. Pages that stay registered stop
@@ -58,23 +61,6 @@ StatusPtr StreamBook::DeviceAddress(const void* context, const void* word, const
   *address = entry->second + static_cast<uint64_t>(static_cast<const char*>(word) -
                                                    static_cast<const char*>(begin));
   return nullptr;
-}
-
-void StreamBook::WillDefine(uint32_t timeline, uint64_t value,
-                            const ParkedStreams::Stream& stream) {
-  std::lock_guard lock(mutex_);
-  Defining& defining = defining_[timeline];
-  if (value >= defining.value) defining = {value, stream};
-}
-
-bool StreamBook::Defined(uint32_t timeline, uint64_t value, ParkedStreams::Stream* by,
-                         bool* queued) const {
-  if (timelines_->Defined(timeline) >= value) return true;
-  std::lock_guard lock(mutex_);
-  const Defining& defining = defining_[timeline];
-  *queued = defining.value >= value;
-  *by = defining.stream;
-  return false;
 }
 
 void StreamBook::Record(const PostBatch& batch, const PostAnswer& answer) {

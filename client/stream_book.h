@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one session knows for the sake of streams: where a GPU sees its timelines, what streams have
-// been told to define, and what the posted transfers of GPUs wait for, so that a wait that could
-// only end by what this process has yet to do is refused. Any thread; owned by the session, whose
-// timelines outlive it.
+// What one session knows for the sake of streams: where a GPU sees its timelines, and what the
+// posted transfers of GPUs wait for, so that a wait that could only end by what this process has
+// yet to do is refused (client/stream_hangs.h). Any thread; owned by the session, whose timelines
+// outlive it.
 #pragma once
 
 #include <array>
@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "client/codec.h"
-#include "client/parked_streams.h"
 #include "client/timelines.h"
 
 struct CUctx_st;  // what a CUcontext points to
@@ -32,11 +31,6 @@ class StreamBook {
   StatusPtr DeviceAddress(const void* context, const void* word, const std::string& doing,
                           uint64_t* address);
 
-  // `stream` will set 'defined' counter `timeline` to `value`.
-  void WillDefine(uint32_t timeline, uint64_t value, const ParkedStreams::Stream& stream);
-  // True if the counter has reached `value`; else the stream that will see to it, if there is one.
-  bool Defined(uint32_t timeline, uint64_t value, ParkedStreams::Stream* by, bool* queued) const;
-
   // Transfers with ids and values in a row, as much of them as decides when they start.
   struct Posted {
     uint64_t first_id = 0;
@@ -53,16 +47,10 @@ class StreamBook {
   // Under mutex_: the GPUs may look at the pages from here on.
   StatusPtr Register(const std::string& doing);
 
-  struct Defining {
-    uint64_t value = 0;
-    ParkedStreams::Stream stream;
-  };
-
   Timelines* const timelines_;
-  mutable std::mutex mutex_;               // guards what follows
+  std::mutex mutex_;                       // guards what follows
   CUctx_st* registered_in_ = nullptr;      // null: the pages are not registered
   std::map<const void*, uint64_t> pages_;  // by context: where they are
-  std::array<Defining, FERRY_TIMELINE_COUNTERS> defining_{};
   std::array<std::deque<Posted>, FERRY_TIMELINE_COUNTERS> posted_;
 };
 

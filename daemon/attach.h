@@ -24,9 +24,10 @@ inline constexpr uint64_t kFeaturePrepared = 4;
 inline constexpr uint64_t kFeatureGpus = 8;
 inline constexpr uint64_t kFeaturePrograms = 16;
 inline constexpr uint64_t kFeaturePreparedJobs = 32;
+inline constexpr uint64_t kFeatureManyDescriptors = 64;
 inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts | kFeatureResume |
                                             kFeaturePrepared | kFeatureGpus | kFeaturePrograms |
-                                            kFeaturePreparedJobs;
+                                            kFeaturePreparedJobs | kFeatureManyDescriptors;
 
 // What a client had when it lost its daemon.
 struct AttachResume {

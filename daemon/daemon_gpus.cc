@@ -100,18 +100,19 @@ absl::Status Daemon::Impl::MakeGpus() {
                  absl::StrCat("find GPUs: membership.nodes has ids for ", *ids, ", ", chosen.size(),
                               " can be had"));
   }
-  std::vector<int> team;
-  for (const GpuInfo& gpu : chosen) team.push_back(gpu.ordinal);
-  for (GpuInfo& gpu : chosen) {
-    FERRY_LOG(info, "gpu.found", LogFields("uuid", gpu.uuid_text(), "pci", gpu.pci), "{}, {} bytes",
-              gpu.name, gpu.bytes);
-    devices.gpus.push_back(std::make_unique<CudaDevice>(wanted.cuda_library, std::move(gpu), team));
-  }
   if (absl::StatusOr<std::unique_ptr<Nvml>> opened = Nvml::Open(wanted.nvml_library); opened.ok()) {
     nvml = *std::move(opened);
   } else {
     FERRY_LOG(info, "gpu.nvml", "free memory of GPUs is not shown: {}",
               std::string(opened.status().message()));
+  }
+  std::vector<int> team;
+  for (const GpuInfo& gpu : chosen) team.push_back(gpu.ordinal);
+  for (GpuInfo& gpu : chosen) {
+    FERRY_LOG(info, "gpu.found", LogFields("uuid", gpu.uuid_text(), "pci", gpu.pci), "{}, {} bytes",
+              gpu.name, gpu.bytes);
+    devices.gpus.push_back(
+        std::make_unique<CudaDevice>(wanted.cuda_library, std::move(gpu), team, nvml.get()));
   }
   return absl::OkStatus();
 }

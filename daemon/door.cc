@@ -39,6 +39,7 @@ namespace {
 // epoll's data: the entry's id, and whether it is the process descriptor that spoke.
 constexpr uint64_t kProcessBit = uint64_t{1} << 63;
 constexpr uint64_t kWakeData = 0;
+constexpr size_t kKernelsMaxFds = 253;  // SCM_MAX_FD: none that came is lost for want of room
 
 void AddToEpoll(int epoll, int fd, uint64_t data) {
   epoll_event event{};
@@ -251,7 +252,7 @@ void Door::Read(const std::shared_ptr<Entry>& entry) {
   thread_local std::vector<char> buffer(kMaxPacket);
   for (int budget = 16; budget > 0; --budget) {
     iovec part{buffer.data(), buffer.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 64)];
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kKernelsMaxFds)];
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;

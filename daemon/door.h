@@ -51,7 +51,7 @@ class Door {
  public:
   using ConnectionId = uint64_t;
   static constexpr size_t kMaxPacket = 128 * 1024;
-  static constexpr int kMaxFds = 3;
+  static constexpr int kMaxFds = 250;            // a packet; the kernel takes 253
   static constexpr size_t kMaxUnsent = 1 << 20;  // bytes kept for one connection
 
   struct Packet {

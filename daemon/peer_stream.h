@@ -28,11 +28,12 @@ struct PeerDeviceInfo {
 // Optional features, as bits of the hello.
 inline constexpr uint64_t kPeerFeaturePrepared = 1;
 inline constexpr uint64_t kPeerFeatureSocketFrames = 2;
+inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
 
 struct PeerHello {
   uint32_t protocol_min = 1;
   uint32_t protocol_max = 1;
-  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames;
+  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames | kPeerFeatureManyDescriptors;
   std::string node;
   Incarnation incarnation;
   std::string boot_id;

@@ -69,12 +69,16 @@ Session::Session(SessionId id, std::string name, std::string token, Credentials 
       first_sequence_(first_transfer),
       next_sequence_(first_transfer) {}
 
-absl::Status Session::ReserveArena(uint64_t bytes) {
+absl::Status Session::ReserveArena(uint64_t bytes, size_t slots) {
   const SessionUse& quota = limits_.quota;
-  if (use_.arenas >= quota.arenas) {
+  if (use_.arenas >= quota.arenas || slots > quota.arenas - use_.arenas) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kQuotaArenas,
                  absl::StrCat("register an arena: ", id_.ToString(), " has ", use_.arenas, " of ",
-                              quota.arenas, " arenas; release some or use larger ones"));
+                              quota.arenas, " arenas",
+                              slots > 1 ? absl::StrCat(", and one of ", slots,
+                                                       " allocations counts for as many")
+                                        : "",
+                              "; release some or use larger ones"));
   }
   if (bytes > quota.bytes - use_.bytes) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kQuotaBytes,
@@ -82,13 +86,13 @@ absl::Status Session::ReserveArena(uint64_t bytes) {
                               use_.bytes, " of ", quota.bytes, " bytes (limits.session_bytes), ",
                               quota.bytes - use_.bytes, " are left"));
   }
-  ++use_.arenas;
+  use_.arenas += slots;
   use_.bytes += bytes;
   return absl::OkStatus();
 }
 
-void Session::UnreserveArena(uint64_t bytes) {
-  --use_.arenas;
+void Session::UnreserveArena(uint64_t bytes, size_t slots) {
+  use_.arenas -= slots;
   use_.bytes -= bytes;
 }
 
@@ -125,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Session::TakeArena(ArenaId id) {
   }
   released_arenas_.insert(id);
   release_order_.push_back(id);
-  UnreserveArena(taken->bytes);
+  UnreserveArena(taken->bytes, taken->slots);
   return taken;
 }
 
@@ -134,7 +138,7 @@ std::unique_ptr<Arena> Session::TakeJobArena(ArenaId id) {
   std::unique_ptr<Arena> taken = std::move(it->second);
   FERRY_CHECK(taken->of_job && taken->transfers == 0);
   arenas_.erase(it);
-  UnreserveArena(taken->bytes);
+  UnreserveArena(taken->bytes, taken->slots);
   return taken;
 }
 

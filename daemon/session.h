@@ -36,6 +36,7 @@ struct Arena {
   MemoryKind kind = MemoryKind::kMemfd;  // as it was asked for
   // Of a job's own: no client names it. Without a mapping until that is there.
   bool of_job = false;
+  size_t slots = 1;        // of the session's quota of arenas
   uint64_t transfers = 0;  // that use it now: it is not unmapped before this is 0
   std::unique_ptr<DeviceMemory> mapping;
   // Of a host device: whether a GPU has it registered, or was asked to.
@@ -96,8 +97,9 @@ class Session {
 
   // --- Arenas. Reserve before mapping, so that concurrent registrations cannot pass the quota
   // together.
-  absl::Status ReserveArena(uint64_t bytes);
-  void UnreserveArena(uint64_t bytes);
+  // `slots`: as many arenas as it counts for.
+  absl::Status ReserveArena(uint64_t bytes, size_t slots = 1);
+  void UnreserveArena(uint64_t bytes, size_t slots = 1);
   Arena& AddArena(std::unique_ptr<Arena> arena);
   // ARENA_NOT_FOUND if it never was this session's, ID_STALE if it was released (one of the last
   // kReleasedKept).

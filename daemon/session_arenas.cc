@@ -16,11 +16,13 @@ absl::Status WithHolders(const absl::Status& status, const std::string& holders)
   return WithText(status, absl::StrCat(status.message(), "; largest holders: ", holders));
 }
 
-}  // namespace
-namespace {
-
 // Allocations of a GPU arena: their descriptors fit one packet, here and between daemons.
-constexpr size_t kMostSegments = 2;
+constexpr size_t kMostSegments = Door::kMaxFds;
+
+// Of the quota of arenas: one for each allocation, since each has a descriptor of the daemon's.
+size_t ArenaSlots(const MemoryShare& memory) {
+  return std::max<size_t>(memory.segment_bytes.size(), 1);
+}
 
 }  // namespace
 
@@ -39,7 +41,8 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
   if (absl::Status refused = CheckRegister(session, *device, request, fds.size()); !refused.ok()) {
     return Refuse(connection, sequence, std::move(refused));
   }
-  if (absl::Status reserved = Reserve(session, bytes); !reserved.ok()) {
+  const size_t slots = ArenaSlots(request.memory);
+  if (absl::Status reserved = Reserve(session, bytes, slots); !reserved.ok()) {
     return Refuse(connection, sequence, WithHolders(reserved, LargestHolders()));
   }
   device->coming_bytes += bytes;
@@ -108,7 +111,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
     return;
   }
   if (!mapping.ok()) {
-    session->UnreserveArena(bytes);
+    session->UnreserveArena(bytes, ArenaSlots(request.memory));
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
       why = WithHolders(why, LargestHolders(&device));
@@ -122,6 +125,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
   arena->bytes = bytes;
   arena->imported = request.imported;
   arena->kind = request.memory.kind;
+  arena->slots = ArenaSlots(request.memory);
   arena->mapping = *std::move(mapping);
   Arena& added = session->AddArena(std::move(arena));
   arenas_[added.id] = &added;
@@ -149,19 +153,19 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
   Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
 }
 
-absl::Status SessionTable::Reserve(Session& session, uint64_t bytes) {
-  absl::Status reserved = session.ReserveArena(bytes);
+absl::Status SessionTable::Reserve(Session& session, uint64_t bytes, size_t slots) {
+  absl::Status reserved = session.ReserveArena(bytes, slots);
   uint64_t spare_bytes = 0;
   for (const ArenaId id : session.spare()) spare_bytes += FindArena(id)->bytes;
   const SessionUse& quota = session.limits().quota;
   const SessionUse use = session.use();
   const bool helps = bytes <= quota.bytes && use.bytes - spare_bytes <= quota.bytes - bytes &&
-                     use.arenas - session.spare().size() < quota.arenas;
+                     use.arenas - session.spare().size() + slots <= quota.arenas;
   while (!reserved.ok() && helps) {
     const ArenaId oldest = session.spare().front();
     session.spare().erase(session.spare().begin());
     LetGo(session.TakeJobArena(oldest));
-    reserved = session.ReserveArena(bytes);
+    reserved = session.ReserveArena(bytes, slots);
   }
   return reserved;
 }

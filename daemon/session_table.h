@@ -145,7 +145,7 @@ class SessionTable {
   }
   void LetGo(std::unique_ptr<Arena> arena);
   // As Session::ReserveArena; memory that jobs have left makes room.
-  absl::Status Reserve(Session& session, uint64_t bytes);
+  absl::Status Reserve(Session& session, uint64_t bytes, size_t slots = 1);
   // Whether jobs may have so much more; what others have left makes room.
   absl::Status CheckJobMemory(uint64_t bytes);
   void Destroy(Session& session);

@@ -389,9 +389,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
   }
 
   void SetMemory(CudaDevice& gpu, pb::ClusterDevice* out) {
-    const auto memory =
-        core_.nvml == nullptr ? std::nullopt : core_.nvml->MemoryOf(gpu.info().uuid_text());
-    const auto free = memory ? std::make_optional(memory->free) : gpu.FreeBytes();
+    const std::optional<uint64_t> free = gpu.FreeBytes();
     out->set_memory_known(free.has_value());
     out->set_memory_free_bytes(free.value_or(0));
   }

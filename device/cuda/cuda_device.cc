@@ -17,6 +17,7 @@
 #include "device/cuda/cuda_copier.h"
 #include "device/cuda/cuda_engine.h"
 #include "device/cuda/cuda_memory.h"
+#include "device/cuda/nvml.h"
 
 namespace ferry {
 
@@ -84,8 +85,9 @@ CudaEngine::~CudaEngine() {
   }
 }
 
-CudaDevice::CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team)
-    : api_(**LoadCuda(library)), info_(std::move(info)), team_(std::move(team)) {}
+CudaDevice::CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team,
+                       const Nvml* nvml)
+    : api_(**LoadCuda(library)), info_(std::move(info)), team_(std::move(team)), nvml_(nvml) {}
 
 CudaDevice::~CudaDevice() {
   MutexLock lock(mutex_);
@@ -209,8 +211,23 @@ void CudaDevice::Letgo() {
 absl::StatusOr<std::unique_ptr<DeviceMemory>> CudaDevice::Map(const MemoryShare& share,
                                                               std::vector<UniqueFd> fds,
                                                               bool ours) {
+  // Held a second time until it is known what was free when there was too little.
+  if (absl::Status held = Hold(); !held.ok()) return WithFree(held, share.bytes);
   RETURN_IF_ERROR(Hold());
-  return CudaMemory::Make(*this, share, std::move(fds), ours);
+  auto memory = CudaMemory::Make(*this, share, std::move(fds), ours);
+  absl::Status made = memory.ok() ? absl::OkStatus() : WithFree(memory.status(), share.bytes);
+  Letgo();
+  if (!made.ok()) return made;
+  return memory;
+}
+
+absl::Status CudaDevice::WithFree(const absl::Status& status, uint64_t bytes) {
+  if (ReasonOf(status) != Reason::kDeviceMemory) return status;
+  const std::optional<uint64_t> free = FreeBytes();
+  return WithText(status,
+                  absl::StrCat(status.message(), "; ", bytes, " bytes were asked for, ",
+                               free ? absl::StrCat(*free, " of ", info_.bytes, " are free")
+                                    : "how many are free is not known (no NVML, and no context)"));
 }
 
 absl::StatusOr<std::unique_ptr<MemoryPin>> CudaDevice::Pin(const DeviceMemory& host,
@@ -265,6 +282,9 @@ CudaDevice::Usage CudaDevice::usage() const {
 }
 
 std::optional<uint64_t> CudaDevice::FreeBytes() {
+  if (nvml_ != nullptr) {
+    if (const auto memory = nvml_->MemoryOf(Name()); memory.has_value()) return memory->free;
+  }
   MutexLock lock(mutex_);
   if (holds_ == 0) return std::nullopt;
   MakeCurrent();

@@ -29,6 +29,7 @@ namespace ferry {
 
 struct CudaApi;
 struct CudaEngine;
+class Nvml;
 
 struct GpuInfo {
   int ordinal = 0;   // the driver's, in this process
@@ -56,16 +57,19 @@ absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library);
 class CudaDevice {
  public:
   // `team`: all GPUs of this daemon, by ordinal, itself among them: who can gets access to memory
-  // that is mapped here. `library` was opened by FindGpus.
-  CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team);
+  // that is mapped here. `library` was opened by FindGpus. `nvml` may be null and outlives this: it
+  // says what is free while there is no context.
+  CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team,
+             const Nvml* nvml = nullptr);
   ~CudaDevice();
 
   const GpuInfo& info() const { return info_; }
 
   // Allocates (kCudaAllocate), imports (kCudaVmm) or opens (kCudaIpc). `ours`: the memory must be
   // this GPU's; else any GPU's that can be reached. Takes the descriptors either way.
-  // RESOURCE_EXHAUSTED/DEVICE_MEMORY, INVALID_ARGUMENT/FIELD_INVALID, FAILED_PRECONDITION/NOT_READY
-  // (released), UNAVAILABLE/NOT_READY.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY with what was asked for and what is free,
+  // INVALID_ARGUMENT/FIELD_INVALID, FAILED_PRECONDITION/NOT_READY (released),
+  // UNAVAILABLE/NOT_READY.
   absl::StatusOr<std::unique_ptr<DeviceMemory>> Map(const MemoryShare& share,
                                                     std::vector<UniqueFd> fds, bool ours = true);
   // Registers host memory, so that copies of it need no staging, which would hold the lane.
@@ -85,8 +89,8 @@ class CudaDevice {
     uint64_t holds = 0;  // memories and pins
   };
   Usage usage() const;  // any thread, at once
-  // Memory of the GPU that nobody has taken, as the driver says it; nothing while no context is
-  // open.
+  // Memory of the GPU that nobody has taken, as NVML says it, or else the driver while a context is
+  // open; nothing if neither does.
   std::optional<uint64_t> FreeBytes();
 
   // For the lane. One of each.
@@ -114,10 +118,13 @@ class CudaDevice {
   void RegisterStaging() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Name() const;
+  // The refusal of `bytes`: where the driver has no memory left, with what there is.
+  absl::Status WithFree(const absl::Status& status, uint64_t bytes);
 
   const CudaApi& api_;
   const GpuInfo info_;
   const std::vector<int> team_;
+  const Nvml* const nvml_;
   Mutex mutex_;
   // Written under the lock.
   std::atomic<uint64_t> holds_{0};

@@ -71,15 +71,7 @@ absl::Status CudaMemory::Allocate(uint64_t bytes) {
   if (bytes > UINT64_MAX - granularity) return Invalid(doing, "more than there can be");
   const uint64_t whole = (bytes + granularity - 1) / granularity * granularity;
   CUmemGenericAllocationHandle handle = 0;
-  const CUresult created = api.cuMemCreate(&handle, whole, &properties, 0);
-  if (created == CUDA_ERROR_OUT_OF_MEMORY) {
-    size_t free = 0;
-    size_t total = 0;
-    api.cuMemGetInfo(&free, &total);
-    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
-                 absl::StrCat(doing, ": ", free, " of ", total, " bytes are free"));
-  }
-  RETURN_IF_CUDA(api, created, doing);
+  RETURN_IF_CUDA(api, api.cuMemCreate(&handle, whole, &properties, 0), doing);
   handles_.push_back(handle);
   int fd = -1;
   RETURN_IF_CUDA(
@@ -150,9 +142,14 @@ absl::Status CudaMemory::OpenIpc(const MemoryShare& share, bool ours) {
   CUdeviceptr base = 0;
   const CUresult opened = api.cuIpcOpenMemHandle(&base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (opened != CUDA_SUCCESS) {
-    return Annotate(CudaError(api, opened, doing),
-                    "legacy IPC works between processes of one PID namespace, while the owner "
-                    "keeps the memory; VMM descriptors have neither limit");
+    const absl::Status why = CudaError(api, opened, doing);
+    if (ReasonOf(why) == Reason::kDeviceMemory) return why;
+    // Whatever the driver calls it: the handle is of no use here, now or later.
+    return Invalid(
+        absl::StrCat("legacy IPC works between processes of one PID namespace and of one "
+                     "driver, while the owner keeps the memory; VMM descriptors have "
+                     "none of these limits"),
+        why.message());
   }
   address_ = base;
   share_ = share;

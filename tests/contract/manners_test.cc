@@ -300,7 +300,7 @@ TEST_P(Manners, ManyOpsOfRandomSizes) {
 
 // More than 32 bits of bytes in one op.
 class Large : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Over, Large, testing::Values("local", "ucx_tcp", "ucx_tcp_gpu"),
+INSTANTIATE_TEST_SUITE_P(Over, Large, testing::Values("local", "ucx_tcp", "ucx_tcp_gpu", "nccl"),
                          [](const auto& info) { return std::string(info.param); });
 TEST_P(Large, OverTwoGiB) {
   constexpr uint64_t kSize = (uint64_t{2} << 30) + 4097;

@@ -271,7 +271,7 @@ TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   const PeerHello& after = *frame->hello;
   EXPECT_EQ(after.protocol_min, before.protocol_min);
   EXPECT_EQ(after.protocol_max, before.protocol_max);
-  EXPECT_EQ(after.features, kPeerFeaturePrepared | kPeerFeatureSocketFrames);
+  EXPECT_EQ(after.features, PeerHello().features);
   EXPECT_EQ(after.node, before.node);
   EXPECT_EQ(after.incarnation, before.incarnation);
   EXPECT_EQ(after.boot_id, before.boot_id);

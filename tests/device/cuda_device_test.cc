@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/cuda_device.h"
 
+#include <cuda.h>
 #include <fake_cuda.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -22,6 +23,7 @@
 namespace ferry {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -163,7 +165,61 @@ TEST_F(CudaDeviceTest, SaysWhatIsFreeWhenItIsFull) {
   EXPECT_THAT(Text(more.status()),
               HasSubstr(absl::StrCat("allocate ", 4 * kMiB, " bytes on GPU-")));
   EXPECT_THAT(Text(more.status()),
-              HasSubstr(absl::StrCat(2 * kMiB, " of ", 8 * kMiB, " bytes are free")));
+              HasSubstr(absl::StrCat(4 * kMiB, " bytes were asked for, ", 2 * kMiB, " of ",
+                                     gpus_[0]->info().bytes, " are free")));
+}
+
+TEST_F(CudaDeviceTest, SaysWhatIsFreeWhereverTheDriverHasNoMemory) {
+  const std::string all = absl::StrCat(1024 * kMiB, " of ", 1024 * kMiB, " are free");
+  auto nvml = Nvml::Open(FAKE_CUDA_LIBRARY);
+  ASSERT_TRUE(nvml.ok()) << nvml.status();
+  const GpuInfo info = gpus_[1]->info();
+  gpus_[1] =
+      std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, info, std::vector<int>{0, 1}, nvml->get());
+  const auto refused = [&](int gpu, const char* setting, const MemoryShare& share,
+                           std::vector<UniqueFd> fds = {}) {
+    fake_cuda_configure(setting);
+    const auto mapped = gpus_[gpu]->Map(share, std::move(fds), /*ours=*/false);
+    EXPECT_EQ(ReasonOf(mapped.status()), Reason::kDeviceMemory) << mapped.status();
+    EXPECT_FALSE(gpus_[gpu]->usage().context);
+    return Text(mapped.status());
+  };
+  const MemoryShare wanted{MemoryKind::kCudaAllocate, 5 * kMiB};
+  // Without a context only NVML can say it.
+  EXPECT_THAT(
+      refused(1, "fail_context=1", wanted),
+      AllOf(HasSubstr("open a context on GPU-"), HasSubstr("5242880 bytes"), HasSubstr(all)));
+  EXPECT_THAT(refused(0, "fail_context=1", wanted), HasSubstr("is not known"));
+  EXPECT_THAT(refused(0, "fail_map=1", wanted),
+              AllOf(HasSubstr("allocate 5242880 bytes"), HasSubstr("are free")));
+  auto memory = Allocate(0, 2 * kMiB);
+  for (const char* setting : {"fail_import=1", "fail_map=1"}) {
+    EXPECT_THAT(refused(1, setting, memory->share(), Duplicates(*memory)),
+                AllOf(HasSubstr("import 1 allocations of 2097152 bytes"), HasSubstr(all)));
+  }
+}
+
+TEST_F(CudaDeviceTest, AHandleThatCannotWorkIsRefusedWithTheReason) {
+  CUdeviceptr own = 0;
+  CUipcMemHandle handle;
+  auto memory = Allocate(0, 2 * kMiB);  // and the context
+  ASSERT_EQ(cuMemAlloc(&own, kMiB), CUDA_SUCCESS);
+  ASSERT_EQ(cuIpcGetMemHandle(&handle, own), CUDA_SUCCESS);
+  MemoryShare share{MemoryKind::kCudaIpc, kMiB};
+  share.ipc_handle.assign(handle.reserved, sizeof(handle.reserved));
+  const auto refused = [&] {
+    const auto mapped = gpus_[0]->Map(share, {});
+    EXPECT_EQ(mapped.status().code(), absl::StatusCode::kInvalidArgument) << mapped.status();
+    EXPECT_EQ(ReasonOf(mapped.status()), Reason::kFieldInvalid);
+    return Text(mapped.status());
+  };
+  // The driver has a word of its own for each: the maker's own process, and one that is not there,
+  // as a process of another PID namespace is not.
+  EXPECT_THAT(refused(), AllOf(HasSubstr("INVALID_CONTEXT"), HasSubstr("one PID namespace")));
+  const int nobody = 0x7ffffffe;
+  memcpy(share.ipc_handle.data() + 8, &nobody, sizeof(nobody));
+  EXPECT_THAT(refused(), AllOf(HasSubstr("INVALID_VALUE"), HasSubstr("one PID namespace")));
+  EXPECT_EQ(cuMemFree(own), CUDA_SUCCESS);
 }
 
 TEST_F(CudaDeviceTest, WithoutPeerAccessSaysSo) {

@@ -299,10 +299,10 @@ TEST_F(FilesTest, ASenderHearsThatTheReceiversDiskIsFull) {
   const Finished sent =
       RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
                   directory_ / "in.bin", "--to", "2", "--key", "the-file"});
-  EXPECT_EQ(sent.status, 1) << sent.output;
-  EXPECT_THAT(sent.output, HasSubstr("POISONED"));
-  EXPECT_THAT(sent.output, HasSubstr("the receiver gave up: reserve 300000 bytes for "));
   EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
+  EXPECT_EQ(sent.status, 1) << sent.output << "\nthe receiver: " << Output();
+  EXPECT_THAT(sent.output, HasSubstr("POISONED")) << "the receiver: " << Output();
+  EXPECT_THAT(sent.output, HasSubstr("the receiver gave up: reserve 300000 bytes for "));
   EXPECT_THAT(Output(), HasSubstr("RESOURCE_EXHAUSTED: reserve 300000 bytes for "));
 }
 

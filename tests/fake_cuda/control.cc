@@ -56,6 +56,10 @@ void Apply(Settings& settings, const std::string& text) {
       settings.fail_copy = number;
     } else if (key == "fail_import") {
       settings.fail_import = number;
+    } else if (key == "fail_map") {
+      settings.fail_map = number;
+    } else if (key == "fail_context") {
+      settings.fail_context = number;
     } else if (key == "sticky") {
       settings.sticky = number;
     } else {

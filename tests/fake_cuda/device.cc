@@ -237,6 +237,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (!GoodOrdinal(device)) return CUDA_ERROR_INVALID_DEVICE;
   CUctx_st& primary = *state.primaries[static_cast<size_t>(device)];
   if (state.settings.prohibited) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  uint64_t& fail = state.settings.fail_context;
+  if (fail > 0 && --fail == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   if (primary.retained == 0 && state.settings.exclusive) {
     const std::string path = "/dev/shm/ferry-fake-gpu-" + std::to_string(getuid()) + "-" +
                              std::to_string(state.settings.seed) + "-" +

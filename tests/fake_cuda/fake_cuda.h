@@ -23,6 +23,8 @@
 //   fail_copy=N      the Nth copy or launch from now is refused by the call
 //                    (LAUNCH_OUT_OF_RESOURCES)
 //   fail_import=N    the Nth import of a descriptor from now is refused (OUT_OF_MEMORY)
+//   fail_map=N       so is the Nth mapping of one
+//   fail_context=N   and the Nth opening of a context
 //   sticky=N         the Nth copy or launch from now fails as hardware does: the process's GPUs are
 //                    lost, every later call answers ECC_UNCORRECTABLE; 0 takes that back
 //

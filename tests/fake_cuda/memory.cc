@@ -352,6 +352,8 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
       !IsReserved(address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  uint64_t& fail = state.settings.fail_map;
+  if (fail > 0 && --fail == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto next = state.mappings.lower_bound(address);
   if (FindMapping(address, nullptr) != nullptr ||
       (next != state.mappings.end() && next->first < address + bytes)) {

@@ -40,6 +40,8 @@ struct Settings {
   std::string gate, context_gate;
   uint64_t fail_copy = 0;
   uint64_t fail_import = 0;
+  uint64_t fail_map = 0;
+  uint64_t fail_context = 0;
   uint64_t sticky = 0;
 };
 

@@ -179,10 +179,93 @@ TEST_P(GpuConnectionsTest, WithOneConnectionTheHostSaysWhatIsMissing) {
   EXPECT_EQ(cuda::Counts().would_deadlock, 4u);
 }
 
+// With three connections one stream may wait. What it is told to store before that is on its way,
+// what it is told behind it hangs on what it waits for.
+TEST_P(GpuConnectionsTest, AFiringBehindAWaitOfItsOwnStreamIsNotOnItsWay) {
+  if (RanInChildren({3})) return;
+  constexpr uint64_t kBytes = 4096;
+  if (!StartEnds(kBytes)) return;
+  // The first of each registers pages, which no stream that is stuck should hold up.
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 1, 1), IsOk());
+  ASSERT_THAT(cuda::Define(destination_.session, consumer_, 1, 1), IsOk());
+  Prepared receive = Must(destination_.session.PrepareReceive(
+      destination_.device, {Half(destination_, source_.device)}, options()));
+  Prepared send = Must(
+      source_.session.PrepareSend(source_.device, {Half(source_, destination_.device)}, options()));
+  Batch late = Receive(destination_, source_, "late", {}, options());
+  ASSERT_THAT(cuda::Fire(receive, consumer_), IsOk());
+  Produce(1);
+  ASSERT_THAT(cuda::Fire(send, producer_), IsOk());
+  ASSERT_THAT(cuda::Wait(late, producer_), IsOk());
+  EXPECT_EQ(cuda::Counts().parked, most());
+  ASSERT_THAT(cuda::Wait(receive, consumer_), IsOk());
+  EXPECT_EQ(receive.over(), 1u);
+  Consume();
+  ASSERT_CU(Synchronize(consumer_));
+  EXPECT_TRUE(HasPattern(seen_, kBytes, 1));
+
+  Produce(2);
+  ASSERT_THAT(cuda::Fire(send, producer_), IsOk());
+  ASSERT_THAT(cuda::Fire(receive, consumer_), IsOk());
+  EXPECT_THAT(cuda::Wait(receive, consumer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK",
+                 AllOf(HasSubstr("waits itself"), HasSubstr("waits for its other half"))));
+  EXPECT_EQ(cuda::Counts().would_deadlock, 1u);
+  Batch sent = Send(source_, destination_, "late", {}, options());
+  ASSERT_THAT(cuda::Wait(receive, consumer_), IsOk());
+  Consume();
+  ASSERT_CU(Synchronize(consumer_));
+  EXPECT_TRUE(HasPattern(seen_, kBytes, 2));
+  EXPECT_THAT(late.Wait(kSoon), IsOk());
+  EXPECT_THAT(sent.Wait(kSoon), IsOk());
+}
+
+TEST_P(GpuConnectionsTest, ADefinitionBehindAFiringThatNobodyMadeIsNotOnItsWay) {
+  if (RanInChildren({3})) return;
+  constexpr uint64_t kBytes = 4096;
+  if (!StartEnds(kBytes)) return;
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 1, 1), IsOk());
+  ASSERT_THAT(cuda::Define(destination_.session, consumer_, 1, 1), IsOk());
+  // What the producer's stream waits for: that its end has gone out, which nobody has asked for.
+  Transfer out(destination_.device, "turn"), in(source_.device, "turn");
+  Prepared turn = Must(source_.session.PrepareSend(source_.device, {out}, options()));
+  Prepared turned = Must(destination_.session.PrepareReceive(destination_.device, {in}, options()));
+  Batch sent[2], received[2];
+  for (uint64_t i = 0; i < 2; ++i) {
+    Transfer half(destination_.device, absl::StrCat("k", i), {source_.arena.All()});
+    half.defined_at = Transfer::DefinedAt{0, i + 1};
+    PostOptions own = options();
+    own.over_timeline = static_cast<uint32_t>(i);
+    received[i] =
+        Receive(destination_, source_, absl::StrCat("k", i), {destination_.arena.All()}, own);
+    own.over_timeline += 2;
+    sent[i] = Must(source_.session.Send(source_.device, {half}, own));
+  }
+  Produce(1);
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 0, 1), IsOk());
+  ASSERT_THAT(cuda::Wait(turn, producer_, 1), IsOk());
+  EXPECT_EQ(cuda::Counts().parked, most());
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 0, 2), IsOk());
+  ASSERT_THAT(cuda::Wait(sent[0], consumer_), IsOk());
+  EXPECT_THAT(cuda::Wait(sent[1], consumer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK",
+                 AllOf(HasSubstr("waits itself"), HasSubstr("this end was fired 0 times"))));
+  ASSERT_THAT(turn.Fire(), IsOk());
+  EXPECT_THAT(cuda::Wait(sent[1], consumer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("other end of it")));
+  ASSERT_THAT(turned.Fire(), IsOk());
+  ASSERT_THAT(cuda::Wait(sent[1], consumer_), IsOk());
+  ASSERT_THAT(cuda::Wait(received[1], consumer_), IsOk());
+  EXPECT_TRUE(Has(destination_.arena, 0, kBytes, 1));
+  EXPECT_EQ(cuda::Counts().would_deadlock, 2u);
+  for (Batch& batch : sent) EXPECT_THAT(batch.Wait(kSoon), IsOk());
+  for (Batch& batch : received) EXPECT_THAT(batch.Wait(kSoon), IsOk());
+}
+
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuConnectionsTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuConnectionsTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

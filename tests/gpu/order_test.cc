@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuOrderTest,
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuPreparedOrderTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuPreparedOrderTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -44,7 +44,7 @@ FERRY_API int ferry_arena_cuda_device(const ferry_arena* arena);
  * `pointer`. */
 FERRY_API ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device,
                                                 void* pointer, uint64_t bytes, ferry_arena** arena);
-/* One or two VMM allocations by their descriptors (cuMemExportToShareableHandle), which stay the
+/* 1 to 250 VMM allocations by their descriptors (cuMemExportToShareableHandle), which stay the
  * caller's; `segment_bytes` are their lengths as created. The arena maps them, one behind the
  * other. */
 FERRY_API ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t device,

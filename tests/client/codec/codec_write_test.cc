@@ -37,7 +37,7 @@ TEST(CodecTest, Hello) {
   expected.mutable_hello()->set_protocol_max(1);
   expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeatureResume | kFeaturePrepared |
                                          kFeatureGpuArenas | kFeaturePrograms |
-                                         kFeaturePreparedJobs);
+                                         kFeaturePreparedJobs | kFeatureManyDescriptors);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", nullptr)));

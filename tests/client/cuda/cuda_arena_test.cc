@@ -140,12 +140,40 @@ TEST_F(CudaArenaTest, AVmmPointerIsTakenApart) {
   auto middle = cuda::ImportArena(session, kGpu, reinterpret_cast<void*>(own + 512), 4096);
   EXPECT_EQ(middle.status().reason(), "FIELD_INVALID");
   EXPECT_THAT(TextOf(middle), HasSubstr("512 bytes behind the begin of its mapping of 2097152"));
-  const CUdeviceptr three = MapOwn({kGranule, kGranule, kGranule});
-  auto many = cuda::ImportArena(session, kGpu, reinterpret_cast<void*>(three), 3 * kGranule);
-  EXPECT_THAT(TextOf(many), HasSubstr("3 allocations"));
   const CUdeviceptr closed = MapOwn({kGranule}, false);
   auto unshareable = cuda::ImportArena(session, kGpu, reinterpret_cast<void*>(closed), 4096);
   EXPECT_THAT(TextOf(unshareable), HasSubstr("CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"));
+}
+
+TEST_F(CudaArenaTest, AnArenaHasAsManyAllocationsAsAPacketHasDescriptors) {
+  Session session = Open();
+  const CUdeviceptr own = MapOwn(std::vector<uint64_t>(251, kGranule));
+  const auto import = [&](Session& by, uint64_t allocations) {
+    return cuda::ImportArena(by, kGpu, reinterpret_cast<void*>(own), allocations * kGranule);
+  };
+  for (const uint64_t allocations : {1, 3, 250}) {
+    auto arena = import(session, allocations);
+    ASSERT_OK(arena);
+    EXPECT_EQ(static_cast<uint64_t>(daemon_->last_arena().segment_bytes_size()), allocations);
+    // The first bytes and the last.
+    const std::string text = "ferry" + std::to_string(allocations);
+    for (const uint64_t at : {uint64_t{0}, arena->bytes() - text.size()}) {
+      std::string seen(text.size(), '\0');
+      ASSERT_OK(arena->Write(at, text.data(), text.size()));
+      ASSERT_OK(arena->Read(at, seen.data(), seen.size()));
+      EXPECT_EQ(seen, text);
+    }
+  }
+  auto beyond = import(session, 251);
+  EXPECT_EQ(beyond.status().reason(), "FIELD_INVALID");
+  EXPECT_THAT(TextOf(beyond), AllOf(HasSubstr("251 allocations"), HasSubstr("1 to 250")));
+  // A daemon that takes two says nothing of it.
+  Restart(GpuBehaviour(11));
+  Session with_older = Open();
+  ASSERT_OK(import(with_older, 2));
+  auto many = import(with_older, 3);
+  EXPECT_EQ(many.status().reason(), "PROTOCOL_VERSION");
+  EXPECT_THAT(TextOf(many), HasSubstr("3 allocations"));
 }
 
 TEST_F(CudaArenaTest, ALegacyPointerIsShownByItsHandle) {

@@ -43,7 +43,7 @@ class CudaTest : public ClientTest {
     for (int i = 0; i < 2; ++i) cuDevicePrimaryCtxRelease(i);
   }
 
-  static FakeDaemon::Behaviour GpuBehaviour(uint64_t features = 11) {
+  static FakeDaemon::Behaviour GpuBehaviour(uint64_t features = 64 | 11) {
     FakeDaemon::Behaviour behaviour;
     behaviour.features = features;
     behaviour.gpus = 2;

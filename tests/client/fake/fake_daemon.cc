@@ -169,7 +169,7 @@ void FakeDaemon::Serve(int fd) {
   std::thread ringer;
   std::vector<char> bytes(131072);
   while (true) {
-    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+    alignas(cmsghdr) char control[CMSG_SPACE(250 * sizeof(int))];
     iovec part{bytes.data(), bytes.size()};
     msghdr message{};
     message.msg_iov = &part;
