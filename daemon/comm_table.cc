@@ -177,6 +177,11 @@ void CommTable::GoOn(Entry& entry) {
   if (!entry.reaping && (!entry.why.ok() || (!entry.opening && entry.groups == 0))) {
     entry.reaping = true;
     entry.communicator->End();
+    // Its groups do not wait for the reaper, which may take half a second more than they do.
+    entry.device->lane->Post([transport = entry.device->nccl.get(),
+                              communicator = entry.communicator.get(), why = entry.why] {
+      transport->Ended(communicator, why);
+    });
     threads_.Run("comm reaper", [this, id = entry.id, abort = !entry.why.ok(),
                                  communicator = entry.communicator.get()] {
       communicator->Reap(abort);
@@ -197,16 +202,9 @@ void CommTable::GoOn(Entry& entry) {
 }
 
 void CommTable::OnReaped(CommCache::Id id) {
-  const Entry& entry = entries_.at(id);
-  entry.device->lane->Post([this, id, transport = entry.device->nccl.get(),
-                            communicator = entry.communicator.get(), why = entry.why] {
-    transport->Reaped(communicator, why);
-    control_.Post([this, id] {
-      Entry& entry = entries_.at(id);
-      entry.reaped = true;
-      GoOn(entry);
-    });
-  });
+  Entry& entry = entries_.at(id);
+  entry.reaped = true;
+  GoOn(entry);
 }
 
 absl::Time CommTable::OnTime(absl::Time now) {

@@ -142,6 +142,8 @@ ncclResult_t ncclCommRevoke(ncclComm* comm, int) {
 ncclResult_t ncclCommAbort(ncclComm* comm) {
   if (comm->gone) Story("ncclCommAbort after the communicator was aborted or destroyed");
   comm->stop = true;
+  const std::atomic<bool> never{false};
+  AwaitGate(Get().abort_gate, never);
   Bury(comm);
   return kSuccess;
 }

@@ -195,6 +195,34 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledInTheMiddleOfGroupsIsToldAndComesBack) {
   ExpectMoves(b, a);
 }
 
+// An abort takes the real one half a second, and nothing of that is anybody's memory.
+TEST_F(MultiGpuNcclTest, TransfersEndBeforeAnAbortIsBack) {
+  const std::string gates =
+      absl::StrCat("group_gate=", Gate("groups"), ";abort_gate=", Gate("aborts"));
+  if (!StartWithFaults(gates, {}, gates)) return;
+  End a = Open(0, 0, kNcclBytes);
+  {
+    End b = Open(1, 0, kNcclBytes);
+    ExpectMoves(a, b);
+    WriteFile(Gate("groups"), "");
+    WriteFile(Gate("aborts"), "");
+    Batch receive = Receive(b, a, "lost", {b.arena.All()}, Nccl());
+    Batch send = Send(a, b, "lost", {a.arena.All()}, Nccl());
+    ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
+    node(1).Kill();
+    EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    EXPECT_EQ(node(0).admin().CountComms("aborting"), 1u);
+  }
+  std::filesystem::remove(Gate("groups"));
+  ASSERT_TRUE(node(1).Start());
+  End b = Open(1, 0, kNcclBytes);
+  ExpectMoves(a, b);  // the next attempt does not wait for that either
+  EXPECT_EQ(node(0).admin().CountComms("aborting"), 1u);
+  std::filesystem::remove(Gate("aborts"));
+  EXPECT_TRUE(Await([&] { return node(0).admin().CountComms("aborting") == 0; }));
+  ExpectMoves(b, a);
+}
+
 TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
   ClusterOptions options;
   options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));

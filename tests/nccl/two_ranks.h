@@ -128,11 +128,14 @@ class TwoRanks {
     opener.join();
     return {own, other};
   }
-  // As control does it: the lanes are told afterwards.
+  // As control does it.
   void Reap(int end, bool abort, const absl::Status& why) {
-    communicators_[end]->End();
+    End(end, why);
     communicators_[end]->Reap(abort);
-    lanes_[end]->RunAndWait([&] { transports_[end]->Reaped(communicators_[end].get(), why); });
+  }
+  void End(int end, const absl::Status& why) {
+    communicators_[end]->End();
+    lanes_[end]->RunAndWait([&] { transports_[end]->Ended(communicators_[end].get(), why); });
   }
 
   GroupPart Part(int end, bool send, const Layout& layout, uint64_t offset = 0,

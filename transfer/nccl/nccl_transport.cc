@@ -50,11 +50,11 @@ void NcclTransport::Launch(GroupOp op) {
   groups_.emplace_back().op = std::move(op);
 }
 
-void NcclTransport::Reaped(const Communicator* communicator, const absl::Status& why) {
+void NcclTransport::Ended(const Communicator* communicator, const absl::Status& why) {
   for (Group& group : groups_) {
     if (group.op.communicator != communicator) continue;
     group.why = why;
-    if (group.phase != Group::kQueued) group.phase = Group::kReaped;
+    if (group.phase != Group::kQueued) group.phase = Group::kEnded;
   }
 }
 
@@ -85,7 +85,7 @@ bool NcclTransport::Poll() {
 }
 
 bool NcclTransport::IsOver(Group& group, absl::Time now) {
-  if (group.phase == Group::kReaped && stream_ == nullptr) return true;  // it never had one
+  if (group.phase == Group::kEnded && stream_ == nullptr) return true;  // it never had one
   if (group.phase != Group::kQueued) return false;
   const absl::StatusOr<uint64_t> reached = stream_->Reached();
   if (!reached.ok()) {
@@ -94,7 +94,7 @@ bool NcclTransport::IsOver(Group& group, absl::Time now) {
   }
   const bool there = *reached >= group.mark;
   if (!group.why.ok()) return there;
-  // What has ended may have come to its mark by an abort, of which Reaped will tell.
+  // What has ended may have come to its mark by that, of which Ended will tell.
   if (group.op.communicator->state() == Communicator::State::kEnded) return false;
   if (!there && now < asked_ + kAskEvery) return false;
   asked_ = now;
@@ -169,7 +169,7 @@ bool NcclTransport::Queue(Group& group) {
       return false;
     }
   }
-  if (group.phase == Group::kReaped && stream_ != nullptr) {
+  if (group.phase == Group::kEnded && stream_ != nullptr) {
     group.phase = Group::kMark;
     return Queue(group);
   }

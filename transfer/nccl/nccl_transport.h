@@ -6,8 +6,9 @@
 // memory the first time, and only launched from then on, if it is one group.
 //
 // Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL's may hang
-// until the reaper frees it. A group is answered once, when our memory is no longer touched: one
-// whose communicator has ended not before the reaper is done with that.
+// until the reaper frees it. A group is answered once, when our memory is no longer touched: that
+// is when its mark is reached, also where its communicator is ended, because what the peer's GPU
+// writes to is NCCL's memory. What the reaper has still to do then is nobody's.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ class NcclTransport : private Poller {
   struct Hooks {
     // How a group ended; from the lane, never from inside a call.
     std::function<void(std::vector<std::pair<uint64_t, absl::Status>>)> over;
-    // A communicator is of no use any more: it shall be ended. Its groups wait for that.
+    // A communicator is of no use any more: it shall be ended. Its groups wait for Ended.
     std::function<void(Communicator*, absl::Status)> failed;
     // Of armed transfers; see NcclBundles.
     OpSink sink = {};
@@ -73,8 +74,9 @@ class NcclTransport : private Poller {
   void Arm(std::vector<BundleHalf> halves) { bundles_.Arm(std::move(halves)); }
   // Of an armed transfer, which is then answered through the sink.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why);
-  // The reaper has ended the communicator: what is left on it ends with `why`.
-  void Reaped(const Communicator* communicator, const absl::Status& why);
+  // The communicator is being ended, and its state says so: what is left on it ends with `why` as
+  // soon as it is off the stream, for which the reaper sees.
+  void Ended(const Communicator* communicator, const absl::Status& why);
 
  private:
   // Of a bundle's whole firing.
@@ -92,8 +94,8 @@ class NcclTransport : private Poller {
       kScatter,
       kMark,
       kQueued,  // over when `mark` is reached
-      kFailed,  // Reaped will say how
-      kReaped,  // kMark and kQueued follow, because parts of it may be on the stream
+      kFailed,  // Ended will say how
+      kEnded,   // kMark and kQueued follow, because parts of it may be on the stream
     };
     struct Staged {  // a part and its place in staging
       size_t part = 0;
