@@ -120,10 +120,10 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   uint64_t bytes = 0;
-  GroupOp op{order.group, entry.communicator.get(), std::move(parts)};
+  GroupOp op{order.group, entry.communicator.get(), std::move(parts), {}};
   for (const GroupChunk& chunk : order.chunks) {
     bytes += chunk.bytes;
-    if (chunk.bundle != 0) op.firing = {chunk.bundle, chunk.offset, chunk.bytes};  // alone
+    if (chunk.bundle != 0) op.firings.push_back({chunk.bundle, chunk.offset, chunk.bytes});
   }
   cache_.OnLaunch(control_.Now(), entry.id, bytes);
   ++entry.groups;

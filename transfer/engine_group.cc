@@ -245,11 +245,13 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
 
 bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
   if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
-      message.chunks.empty() || message.chunks.size() > kMaxGroupChunks) {
+      message.chunks.empty()) {
     return false;
   }
+  const bool firings = message.chunks[0].pair.slot != 0;
+  if (message.chunks.size() > (firings ? kMaxGroupFirings : kMaxGroupChunks)) return false;
   for (const Chunk& chunk : message.chunks) {
-    if (chunk.pair.slot != 0 && message.chunks.size() > 1) return false;  // a firing goes alone
+    if ((chunk.pair.slot != 0) != firings) return false;
   }
   Rank& rank = ranks[message.clique];
   if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;

@@ -155,8 +155,11 @@ class TwoRanks {
 
   // Of a firing.
   void LaunchFiring(int end, uint64_t group, GroupOp::Firing firing) {
+    LaunchFirings(end, group, {firing});
+  }
+  void LaunchFirings(int end, uint64_t group, absl::InlinedVector<GroupOp::Firing, 1> firings) {
     lanes_[end]->RunAndWait([&] {
-      transports_[end]->Launch({group, communicators_[end].get(), {}, firing});
+      transports_[end]->Launch({group, communicators_[end].get(), {}, std::move(firings)});
     });
   }
   void Arm(int end, std::vector<BundleHalf> halves) {
