@@ -182,11 +182,11 @@ void CommTable::GoOn(Entry& entry) {
                               communicator = entry.communicator.get(), why = entry.why] {
       transport->Ended(communicator, why);
     });
-    threads_.Run("comm reaper", [this, id = entry.id, abort = !entry.why.ok(),
-                                 communicator = entry.communicator.get()] {
-      communicator->Reap(abort);
-      control_.Post([this, id] { OnReaped(id); });
-    });
+    threads_.Run("comm reaper",
+                 [this, id = entry.id, communicator = entry.communicator.get()] {
+                   communicator->Reap();
+                   control_.Post([this, id] { OnReaped(id); });
+                 });
   }
   if (!entry.reaped || entry.opening || entry.groups > 0) return;
   FERRY_LOG(info, "comm.gone", LogFields("device", entry.device->id), "{}", NameOf(entry));
@@ -241,7 +241,7 @@ void CommTable::Stop() {
     entry.communicator->End();
     if (std::exchange(entry.reaping, true)) continue;
     threads_.Run("comm reaper",
-                 [communicator = entry.communicator.get()] { communicator->Reap(true); });
+                 [communicator = entry.communicator.get()] { communicator->Reap(); });
   }
   if (!threads_.Join(kGiveUp)) GiveUp("a communicator");
 }

@@ -383,6 +383,7 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
     FailAttempt(group.clique, group.attempt, group.number, status);
   }
   Settle(group.parts);
+  CloseQuiet(group.clique);
 }
 
 void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) {
@@ -418,6 +419,9 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
       continue;
     }
     if (rank.open) out.groups.emplace_back(CommunicatorEnd{clique, rank.attempt, lost});
+    for (const uint32_t attempt : rank.closing) {
+      out.groups.emplace_back(CommunicatorEnd{clique, attempt, lost});
+    }
     StopOpenTimer(clique, entry->second);
     entry = ranks.erase(entry);
   }

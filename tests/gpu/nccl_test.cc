@@ -302,6 +302,23 @@ TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
   ExpectMoves(a, b);
 }
 
+// What ends it must not wait for the other rank, as ncclCommDestroy does.
+TEST_F(MultiGpuNcclTest, AnIdleCommunicatorIsClosedThoughThePeerIsStopped) {
+  if (!StartDaemons(2)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  ExpectMoves(a, b);
+  node(1).Signal(SIGSTOP);
+  node(0).admin().EvictComm(a.device, b.device);
+  EXPECT_TRUE(Await([&] {
+    return node(0).admin().CountComms("open") == 0 && node(0).admin().CountComms("aborting") == 0;
+  }));
+  node(1).Signal(SIGCONT);
+  ASSERT_TRUE(nodes().AwaitLink(0, 1));
+  ExpectMoves(a, b);
+  ExpectMoves(b, a);
+  EXPECT_EQ(AttemptAt(0), AttemptAt(1));
+}
+
 TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
   const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
   if (!StartWithFaults(gate, {}, gate)) return;

@@ -47,7 +47,7 @@ class BundlesTest : public testing::Test {
     EXPECT_TRUE(other.ok()) << other;
   }
   ~BundlesTest() override {
-    for (int end : {0, 1}) two_.Reap(end, false, Why());
+    for (int end : {0, 1}) two_.Reap(end, Why());
   }
   static absl::Status Why() {
     return Error(absl::StatusCode::kAborted, Reason::kCommAborted, "the test wants it");

@@ -129,9 +129,9 @@ class TwoRanks {
     return {own, other};
   }
   // As control does it.
-  void Reap(int end, bool abort, const absl::Status& why) {
+  void Reap(int end, const absl::Status& why) {
     End(end, why);
-    communicators_[end]->Reap(abort);
+    communicators_[end]->Reap();
   }
   void End(int end, const absl::Status& why) {
     communicators_[end]->End();
