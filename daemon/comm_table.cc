@@ -179,14 +179,12 @@ void CommTable::GoOn(Entry& entry) {
     entry.communicator->End();
     // Its groups do not wait for the reaper, which may take half a second more than they do.
     entry.device->lane->Post([transport = entry.device->nccl.get(),
-                              communicator = entry.communicator.get(), why = entry.why] {
-      transport->Ended(communicator, why);
+                              communicator = entry.communicator.get(),
+                              why = entry.why] { transport->Ended(communicator, why); });
+    threads_.Run("comm reaper", [this, id = entry.id, communicator = entry.communicator.get()] {
+      communicator->Reap();
+      control_.Post([this, id] { OnReaped(id); });
     });
-    threads_.Run("comm reaper",
-                 [this, id = entry.id, communicator = entry.communicator.get()] {
-                   communicator->Reap();
-                   control_.Post([this, id] { OnReaped(id); });
-                 });
   }
   if (!entry.reaped || entry.opening || entry.groups > 0) return;
   FERRY_LOG(info, "comm.gone", LogFields("device", entry.device->id), "{}", NameOf(entry));

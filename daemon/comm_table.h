@@ -88,8 +88,8 @@ class CommTable {
     bool ended = false;
     bool reaping = false;
     bool reaped = false;
-    size_t groups = 0;    // not answered
-    absl::Status why;     // OK: it is closed
+    size_t groups = 0;  // not answered
+    absl::Status why;   // OK: it is closed
     absl::Time give_up = absl::InfiniteFuture();
   };
 

@@ -422,7 +422,6 @@ struct TransferEngine::Impl {
   bool OnWarmComm(PeerId peer, const WarmComm& message);
   void EvictCommunicator(const Clique& clique, bool busy);
   bool OnEvict(PeerId peer, const Evict& message);
-  // At the leader: nothing is on its way, and nothing is to be cut on this attempt any more.
   void CloseIdle(const Clique& clique, uint32_t attempt);
   // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.
   void FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
@@ -432,9 +431,8 @@ struct TransferEngine::Impl {
   // What an attempt's end does here, whoever has ended it.
   void AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
                     const absl::Status& status);
-  // Nothing is launched on the attempt any more. False if it is not in use here.
+  // Of an attempt that nothing is launched on any more; false if it is not in use here, or closing.
   bool BeginClose(const Clique& clique, uint32_t attempt);
-  // Takes it out of those that are closing. False if it is not one.
   static bool EndClose(Rank& rank, uint32_t attempt);
   // At a follower: closes what no group is on, and says so.
   void CloseQuiet(const Clique& clique);

@@ -26,7 +26,7 @@ struct GatherTable {  // as Table in gather.cu
   uint64_t to_shift = 0, from_shift = 0;
 };
 inline constexpr size_t kGatherTables = 16;  // of a launch
-struct GatherTables {  // as Tables in gather.cu
+struct GatherTables {                        // as Tables in gather.cu
   GatherTable tables[kGatherTables];
 };
 
@@ -36,9 +36,9 @@ class CudaGather {
   static constexpr size_t kTaskBytes = size_t{64} << 10;
   static size_t TasksOf(absl::Span<const CopyPiece> pieces);
 
-  // Blocks of a launch. To or from a peer: two a SM of the largest GPUs, more were not faster. Within
-  // a GPU's memory: 10,000 x 4 KiB take 41 us by these and 52 by those (H100), 1,000 x 64 KiB 58 by
-  // either.
+  // Blocks of a launch. To or from a peer: two a SM of the largest GPUs, more were not faster.
+  // Within a GPU's memory: 10,000 x 4 KiB take 41 us by these and 52 by those (H100), 1,000 x 64
+  // KiB 58 by either.
   static constexpr size_t kPeerBlocks = 264, kLocalBlocks = 1056;
 
   // Loads the kernel into the current context, with tables for `steps` launches that are under way,

@@ -171,8 +171,8 @@ TEST_F(BundlesTest, FiringsOfAGroupAreGatheredAndScatteredByOneKernelAnEnd) {
     for (Way* way : fired) {
       for (int end : {0, 1}) EXPECT_EQ(way->clients[end]->Over(), way->fired);
       for (uint64_t i = 0; i < kCount; ++i) {
-        ASSERT_EQ(memcmp(two_.arena(0) + at(*way, 0, i), two_.arena(1) + at(*way, 1, i), way->bytes),
-                  0)
+        ASSERT_EQ(
+            memcmp(two_.arena(0) + at(*way, 0, i), two_.arena(1) + at(*way, 1, i), way->bytes), 0)
             << "bundle " << way->bundle << ", transfer " << i;
       }
     }

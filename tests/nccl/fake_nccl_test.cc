@@ -110,7 +110,8 @@ TEST_F(FakeNcclDeathTest, OperationsInAnotherOrder) {
   EXPECT_DEATH(
       {
         Ranks ranks;
-        ranks.Run({ranks.Send(0, 8), ranks.Send(0, 24)}, {ranks.Receive(1, 24), ranks.Receive(1, 8)});
+        ranks.Run({ranks.Send(0, 8), ranks.Send(0, 24)},
+                  {ranks.Receive(1, 24), ranks.Receive(1, 8)});
       },
       "receive 0 is of 24 bytes, what is sent has 8");
 }

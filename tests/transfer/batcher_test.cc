@@ -139,9 +139,9 @@ TEST(TransferBatcherTest, WholeFiringsShareAGroupAsFarAsStagingGoes) {
     }
     EXPECT_LE(bytes, 100u);
   }
-  EXPECT_THAT(left, testing::UnorderedElementsAre(
-                        Chunk{firing(1), 100, 30}, Chunk{firing(2), 0, 40}, Chunk{firing(3), 0, 40},
-                        Chunk{firing(4), 0, 31}, Chunk{firing(5), 0, 0}));
+  EXPECT_THAT(left, testing::UnorderedElementsAre(Chunk{firing(1), 100, 30},
+                                                  Chunk{firing(2), 0, 40}, Chunk{firing(3), 0, 40},
+                                                  Chunk{firing(4), 0, 31}, Chunk{firing(5), 0, 0}));
   // No more than both ends take.
   TransferBatcher many(TransferBatcher::Options{});
   for (uint64_t id = 1; id <= kMaxGroupFirings + 1; ++id) many.Add(kNow, firing(id), 8, 0);

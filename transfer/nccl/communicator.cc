@@ -159,7 +159,8 @@ void Communicator::Reap() {
         api_.CommRevoke(comm, 0) == kNcclSuccess) {
       empty = AwaitEmpty(absl::Seconds(1));
     }
-    // Never ncclCommDestroy: over NVLink it waits for the other rank's, for ever if that is stopped.
+    // Never ncclCommDestroy: over NVLink it waits for the other rank's, for ever if that is
+    // stopped.
     const ncclResult_t ended = api_.CommAbort(comm);
     if (ended != kNcclSuccess) {
       FERRY_LOG(warn, "comm.reap", LogFields("uuid", device_.info().uuid_text()), "{}",
