@@ -120,10 +120,10 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   uint64_t bytes = 0;
-  GroupOp op{order.group, entry.communicator.get(), std::move(parts)};
+  GroupOp op{order.group, entry.communicator.get(), std::move(parts), {}};
   for (const GroupChunk& chunk : order.chunks) {
     bytes += chunk.bytes;
-    if (chunk.bundle != 0) op.firing = {chunk.bundle, chunk.offset, chunk.bytes};  // alone
+    if (chunk.bundle != 0) op.firings.push_back({chunk.bundle, chunk.offset, chunk.bytes});
   }
   cache_.OnLaunch(control_.Now(), entry.id, bytes);
   ++entry.groups;
@@ -177,9 +177,12 @@ void CommTable::GoOn(Entry& entry) {
   if (!entry.reaping && (!entry.why.ok() || (!entry.opening && entry.groups == 0))) {
     entry.reaping = true;
     entry.communicator->End();
-    threads_.Run("comm reaper", [this, id = entry.id, abort = !entry.why.ok(),
-                                 communicator = entry.communicator.get()] {
-      communicator->Reap(abort);
+    // Its groups do not wait for the reaper, which may take half a second more than they do.
+    entry.device->lane->Post([transport = entry.device->nccl.get(),
+                              communicator = entry.communicator.get(),
+                              why = entry.why] { transport->Ended(communicator, why); });
+    threads_.Run("comm reaper", [this, id = entry.id, communicator = entry.communicator.get()] {
+      communicator->Reap();
       control_.Post([this, id] { OnReaped(id); });
     });
   }
@@ -197,16 +200,9 @@ void CommTable::GoOn(Entry& entry) {
 }
 
 void CommTable::OnReaped(CommCache::Id id) {
-  const Entry& entry = entries_.at(id);
-  entry.device->lane->Post([this, id, transport = entry.device->nccl.get(),
-                            communicator = entry.communicator.get(), why = entry.why] {
-    transport->Reaped(communicator, why);
-    control_.Post([this, id] {
-      Entry& entry = entries_.at(id);
-      entry.reaped = true;
-      GoOn(entry);
-    });
-  });
+  Entry& entry = entries_.at(id);
+  entry.reaped = true;
+  GoOn(entry);
 }
 
 absl::Time CommTable::OnTime(absl::Time now) {
@@ -243,7 +239,7 @@ void CommTable::Stop() {
     entry.communicator->End();
     if (std::exchange(entry.reaping, true)) continue;
     threads_.Run("comm reaper",
-                 [communicator = entry.communicator.get()] { communicator->Reap(true); });
+                 [communicator = entry.communicator.get()] { communicator->Reap(); });
   }
   if (!threads_.Join(kGiveUp)) GiveUp("a communicator");
 }

@@ -3,9 +3,9 @@
 // groups, ends) by an opener's thread each, the lanes, and a reaper's thread each, and keeps the
 // books (CommCache). Home: control.
 //
-// A communicator is destroyed when its opener has come back, its groups are answered, the reaper
-// has ended it and the lane knows that. If that takes too long the process is given up: something
-// of NCCL or of the driver hangs that nothing frees, with a client's memory in its hands.
+// A communicator is destroyed when its opener has come back, its groups are answered and the reaper
+// has ended it. If that takes too long the process is given up: something of NCCL or of the driver
+// hangs that nothing frees, with a client's memory in its hands.
 #pragma once
 
 #include <functional>
@@ -87,9 +87,9 @@ class CommTable {
     bool opening = true;  // its opener has not come back
     bool ended = false;
     bool reaping = false;
-    bool reaped = false;  // and the lane knows
-    size_t groups = 0;    // not answered
-    absl::Status why;     // OK: it is closed
+    bool reaped = false;
+    size_t groups = 0;  // not answered
+    absl::Status why;   // OK: it is closed
     absl::Time give_up = absl::InfiniteFuture();
   };
 

@@ -45,7 +45,7 @@ void TransferBatcher::Clear() {
 }
 
 bool TransferBatcher::Full() const {
-  // Nothing can keep a firing company.
+  // A firing waits for no company: what comes while its group waits for lanes joins it.
   return bytes_ >= options_.group_bytes || index_.size() >= options_.group_chunks ||
          !firings_.empty();
 }
@@ -72,12 +72,18 @@ uint64_t TransferBatcher::Evenly(uint64_t bytes, uint64_t room) const {
   return ((bytes + groups - 1) / groups + chunk - 1) / chunk * chunk;
 }
 
-void TransferBatcher::CutFiring(uint64_t room, std::vector<Chunk>& chunks) {
-  const auto& next = static_cast<const Waiting&>(*firings_.Next());
-  const bool any_length = next.direct && small_.empty() && room > options_.group_bytes;
-  const uint64_t bytes =
-      any_length ? Evenly(next.left(), room) : std::min(next.left(), options_.group_bytes);
+void TransferBatcher::CutFirings(uint64_t room, std::vector<Chunk>& chunks) {
+  const auto& first = static_cast<const Waiting&>(*firings_.Next());
+  const bool any_length = first.direct && small_.empty() && room > options_.group_bytes;
+  uint64_t bytes =
+      any_length ? Evenly(first.left(), room) : std::min(first.left(), options_.group_bytes);
   Take(firings_, bytes, chunks);
+  while (!firings_.empty() && chunks.size() < std::min(options_.group_chunks, kMaxGroupFirings)) {
+    const auto& next = static_cast<const Waiting&>(*firings_.Next());
+    bytes += next.left();
+    if (next.offset > 0 || bytes > options_.group_bytes) break;
+    Take(firings_, next.left(), chunks);
+  }
 }
 
 std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
@@ -85,7 +91,7 @@ std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
   was_firing_ = !firings_.empty() && !(was_firing_ && others);
   std::vector<Chunk> chunks;
   if (was_firing_) {
-    CutFiring(room, chunks);
+    CutFirings(room, chunks);
   } else {
     CutOthers(room, chunks);
   }

@@ -11,7 +11,8 @@
 // than that only of large transfers that are `direct`, and if it has no small ones, which shall not
 // be as long under way as those.
 //
-// A firing of a bundle goes alone, in turn with groups of all others.
+// Firings of bundles have groups of their own, in turn with groups of all others: several in one if
+// they are whole and have no more than `group_bytes` together.
 //
 // Invariant: every byte of an added pair is cut exactly once, in ascending order, unless the pair
 // is removed; a pair of zero bytes is cut once too.
@@ -82,7 +83,7 @@ class TransferBatcher {
   void Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks);
   // So many bytes in groups of at most `room`, or a chunk more: what the next one has.
   uint64_t Evenly(uint64_t bytes, uint64_t room) const;
-  void CutFiring(uint64_t room, std::vector<Chunk>& chunks);
+  void CutFirings(uint64_t room, std::vector<Chunk>& chunks);
   void CutOthers(uint64_t room, std::vector<Chunk>& chunks);
 
   const Options options_;

@@ -3,6 +3,8 @@
 // wanted any more. The leader decides all of it and numbers the attempts; the follower tells it
 // what it sees. Nobody waits on a lane for an opening: groups are cut once the leader's rank is
 // open, which its warm-up with the follower's makes certain of both.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
@@ -49,6 +51,7 @@ bool TransferEngine::Impl::OnOpenComm(PeerId peer, OpenComm message) {
   Rank& rank = ranks[message.clique];
   if (rank.open || message.attempt <= rank.ended) return false;
   rank.open = true;
+  rank.failing = absl::OkStatus();
   rank.attempt = message.attempt;
   FlightRecorder::Get().Record("comm.open", message.clique.low.value(), message.clique.high.value(),
                                message.attempt);
@@ -67,7 +70,10 @@ void TransferEngine::Impl::OnCommunicatorOpened(const Clique& clique, uint32_t a
 void TransferEngine::Impl::OnCommunicatorFailed(const Clique& clique, uint32_t attempt,
                                                 const absl::Status& status) {
   const auto rank = ranks.find(clique);
-  if (rank == ranks.end() || !rank->second.open || rank->second.attempt != attempt) return;
+  if (rank == ranks.end()) return;
+  const auto& closing = rank->second.closing;
+  const bool in_use = rank->second.open && rank->second.attempt == attempt;
+  if (!in_use && std::find(closing.begin(), closing.end(), attempt) == closing.end()) return;
   FailAttempt(clique, attempt, 0,
               HasReason(status, Reason::kRouteUnavailable)
                   ? NotOpened(clique, attempt, status.message())
@@ -126,12 +132,13 @@ void TransferEngine::Impl::FailAttempt(const Clique& clique, uint32_t attempt, u
                                        const absl::Status& status) {
   FlightRecorder::Get().Record("comm.failed", clique.low.value(), clique.high.value(), attempt,
                                status.message());
-  const Rank& rank = ranks[clique];
+  Rank& rank = ranks[clique];
   if (OwnerOf(clique.low) == devices.self) {
     if (leader.EndAttempt(clique, attempt)) {
       Send(OwnerOf(clique.high), AttemptOver{clique, attempt, number, status});
     }
   } else if (rank.open && rank.attempt == attempt) {
+    rank.failing = status;
     return Send(OwnerOf(clique.low), GroupFailed{clique, attempt, number, status});
   }
   AbortAttempt(clique, attempt, number, status);
@@ -148,23 +155,60 @@ bool TransferEngine::Impl::OnGroupFailed(PeerId peer, GroupFailed message) {
 }
 
 bool TransferEngine::Impl::OnAttemptOver(PeerId peer, const AttemptOver& message) {
+  if (Leads(devices.self, message.clique, peer)) {  // the follower's answer
+    const auto rank = ranks.find(message.clique);
+    if (!message.status.ok() || rank == ranks.end() || !EndClose(rank->second, message.attempt)) {
+      return false;  // also if we have aborted it meanwhile
+    }
+    out.groups.emplace_back(CommunicatorEnd{message.clique, message.attempt, absl::OkStatus()});
+    return true;
+  }
   if (!Leads(peer, message.clique, devices.self)) return false;
   Rank& rank = ranks[message.clique];
   if (message.attempt <= rank.ended) return false;
   rank.ended = message.attempt;
-  if (message.status.ok()) {
-    CloseAttempt(message.clique, message.attempt);
-  } else {
+  if (!message.status.ok()) {
     AbortAttempt(message.clique, message.attempt, message.number, message.status);
+  } else if (BeginClose(message.clique, message.attempt)) {
+    if (rank.failing.ok()) {
+      CloseQuiet(message.clique);
+    } else {  // which the leader did not know yet, and does not hear any more
+      AbortAttempt(message.clique, message.attempt, 0, absl::Status(rank.failing));
+    }
+  } else {  // it is not here, or being aborted
+    Send(peer, AttemptOver{message.clique, message.attempt, 0, absl::OkStatus()});
   }
   return true;
 }
 
-void TransferEngine::Impl::CloseAttempt(const Clique& clique, uint32_t attempt) {
+bool TransferEngine::Impl::BeginClose(const Clique& clique, uint32_t attempt) {
   Rank& rank = ranks[clique];
-  if (!rank.open || rank.attempt != attempt) return;
+  if (!rank.open || rank.attempt != attempt) return false;
   rank.open = false;
-  out.groups.emplace_back(CommunicatorEnd{clique, attempt, absl::OkStatus()});
+  rank.closing.push_back(attempt);
+  return true;
+}
+
+bool TransferEngine::Impl::EndClose(Rank& rank, uint32_t attempt) {
+  const auto found = std::find(rank.closing.begin(), rank.closing.end(), attempt);
+  if (found == rank.closing.end()) return false;
+  rank.closing.erase(found);
+  return true;
+}
+
+void TransferEngine::Impl::CloseQuiet(const Clique& clique) {
+  const auto entry = ranks.find(clique);
+  if (entry == ranks.end() || OwnerOf(clique.low) == devices.self) return;
+  const auto closing = entry->second.closing;
+  for (const uint32_t attempt : closing) {
+    const bool busy = std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.second.clique == clique && group.second.attempt == attempt;
+    });
+    if (busy) continue;
+    EndClose(entry->second, attempt);
+    out.groups.emplace_back(CommunicatorEnd{clique, attempt, absl::OkStatus()});
+    Send(OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
+  }
 }
 
 void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
@@ -178,7 +222,11 @@ void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, 
                                " was aborted: ", absl::string_view(status.message())));
   Rank& rank = ranks[clique];
   StopOpenTimer(clique, rank);
-  bool abort = rank.open && rank.attempt == attempt;
+  const bool closing = EndClose(rank, attempt);
+  if (closing && OwnerOf(clique.low) != devices.self) {  // the leader waits for that
+    Send(OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
+  }
+  bool abort = closing || (rank.open && rank.attempt == attempt);
   std::vector<uint64_t> unlaunched;
   for (auto& [id, group] : groups) {
     if (group.clique != clique || group.attempt != attempt) continue;
@@ -241,7 +289,7 @@ bool TransferEngine::Impl::OnEvict(PeerId peer, const Evict& message) {
 void TransferEngine::Impl::CloseIdle(const Clique& clique, uint32_t attempt) {
   leader.EndAttempt(clique, attempt);
   Send(OwnerOf(clique.high), AttemptOver{clique, attempt, 0, absl::OkStatus()});
-  CloseAttempt(clique, attempt);
+  BeginClose(clique, attempt);
 }
 
 }  // namespace ferry

@@ -245,11 +245,13 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
 
 bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
   if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
-      message.chunks.empty() || message.chunks.size() > kMaxGroupChunks) {
+      message.chunks.empty()) {
     return false;
   }
+  const bool firings = message.chunks[0].pair.slot != 0;
+  if (message.chunks.size() > (firings ? kMaxGroupFirings : kMaxGroupChunks)) return false;
   for (const Chunk& chunk : message.chunks) {
-    if (chunk.pair.slot != 0 && message.chunks.size() > 1) return false;  // a firing goes alone
+    if ((chunk.pair.slot != 0) != firings) return false;
   }
   Rank& rank = ranks[message.clique];
   if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;
@@ -381,6 +383,7 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
     FailAttempt(group.clique, group.attempt, group.number, status);
   }
   Settle(group.parts);
+  CloseQuiet(group.clique);
 }
 
 void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) {
@@ -416,6 +419,9 @@ void TransferEngine::Impl::GroupsPeerLost(PeerId peer, const absl::Status& why) 
       continue;
     }
     if (rank.open) out.groups.emplace_back(CommunicatorEnd{clique, rank.attempt, lost});
+    for (const uint32_t attempt : rank.closing) {
+      out.groups.emplace_back(CommunicatorEnd{clique, attempt, lost});
+    }
     StopOpenTimer(clique, entry->second);
     entry = ranks.erase(entry);
   }

@@ -25,6 +25,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -148,6 +149,9 @@ struct Rank {
   uint32_t attempt = 0;  // the last one that was
   uint32_t ended = 0;    // at a follower: the last one that the leader has ended
   uint64_t number = 0;   // at a follower: the last group
+  // Attempts that are to be closed when the follower's groups on them are over.
+  absl::InlinedVector<uint32_t, 1> closing;
+  absl::Status failing;  // at a follower: why the leader was asked to end the open one
   int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
   double bytes_per_second = 0;  // of groups that are not small; 0: there was none
 };
@@ -418,7 +422,6 @@ struct TransferEngine::Impl {
   bool OnWarmComm(PeerId peer, const WarmComm& message);
   void EvictCommunicator(const Clique& clique, bool busy);
   bool OnEvict(PeerId peer, const Evict& message);
-  // At the leader: nothing is on its way, and nothing is to be cut on this attempt any more.
   void CloseIdle(const Clique& clique, uint32_t attempt);
   // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.
   void FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
@@ -428,7 +431,11 @@ struct TransferEngine::Impl {
   // What an attempt's end does here, whoever has ended it.
   void AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
                     const absl::Status& status);
-  void CloseAttempt(const Clique& clique, uint32_t attempt);
+  // Of an attempt that nothing is launched on any more; false if it is not in use here, or closing.
+  bool BeginClose(const Clique& clique, uint32_t attempt);
+  static bool EndClose(Rank& rank, uint32_t attempt);
+  // At a follower: closes what no group is on, and says so.
+  void CloseQuiet(const Clique& clique);
   void OnOpenTimers();
   void StopOpenTimer(const Clique& clique, Rank& rank);
 

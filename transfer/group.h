@@ -60,5 +60,7 @@ struct Chunk {
 
 // No leader makes larger ones, no follower takes them.
 inline constexpr size_t kMaxGroupChunks = 1024;
+// The same of firings, of which a group has no other chunks beside them.
+inline constexpr size_t kMaxGroupFirings = 16;
 
 }  // namespace ferry

@@ -116,8 +116,8 @@ struct GroupFailed {
   absl::Status status;
 };
 // Leader to follower: no further group goes on this attempt. If OK, close the communicator when its
-// groups are over; else abort it now, with all its groups. `number`: the group that failed, or 0
-// as in GroupFailed.
+// groups are over and say so by the same message, for which the leader waits with its own end; else
+// abort it now, with all its groups. `number`: the group that failed, or 0 as in GroupFailed.
 struct AttemptOver {
   Clique clique;
   uint32_t attempt = 0;

@@ -21,8 +21,6 @@ namespace ferry {
 namespace {
 
 constexpr unsigned kThreads = 256;
-// Two a SM of the largest GPUs: more were not faster, measured.
-constexpr size_t kMostBlocks = 264;
 
 constexpr absl::Duration kKernelStart = absl::Microseconds(12);
 constexpr absl::Duration kSlice = absl::Milliseconds(2);
@@ -50,9 +48,11 @@ size_t CudaGather::TasksOf(absl::Span<const CopyPiece> pieces) {
 }
 
 absl::StatusOr<std::unique_ptr<CudaGather>> CudaGather::Make(const CudaApi& api, size_t steps,
-                                                             size_t most_tasks) {
+                                                             size_t most_tasks,
+                                                             size_t most_blocks) {
   std::unique_ptr<CudaGather> gather(new CudaGather(api));
   gather->most_tasks_ = most_tasks;
+  gather->most_blocks_ = most_blocks;
   RETURN_IF_CUDA(api, api.cuModuleLoadData(&gather->module_, ferry_gather_image),
                  "load the gather kernel");
   RETURN_IF_CUDA(api, api.cuModuleGetFunction(&gather->kernel_, gather->module_, "ferry_gather"),
@@ -90,7 +90,7 @@ absl::Status CudaGather::Launch(CUstream stream, size_t step, absl::Span<const C
   CUdeviceptr address = 0;
   RETURN_IF_CUDA(api_, api_.cuMemHostGetDevicePointer(&address, tables_ + step * most_tasks_, 0),
                  "find a table");
-  return LaunchTable(stream, address, tasks);
+  return LaunchTables(stream, {{{address, tasks, 0, 0}}}, 1);
 }
 
 absl::StatusOr<uint32_t> CudaGather::Upload(CUstream stream, size_t step,
@@ -103,9 +103,11 @@ absl::StatusOr<uint32_t> CudaGather::Upload(CUstream stream, size_t step,
   return tasks;
 }
 
-absl::Status CudaGather::LaunchTable(CUstream stream, CUdeviceptr table, uint32_t tasks) {
-  void* arguments[] = {&table, &tasks};
-  const auto blocks = static_cast<unsigned>(std::min<size_t>(tasks, kMostBlocks));
+absl::Status CudaGather::LaunchTables(CUstream stream, GatherTables tables, size_t count) {
+  FERRY_CHECK(count > 0 && count <= kGatherTables);
+  auto tasks = static_cast<uint32_t>(tables.tables[count - 1].end);
+  void* arguments[] = {&tables, &tasks};
+  const auto blocks = static_cast<unsigned>(std::min<size_t>(tasks, most_blocks_));
   RETURN_IF_CUDA(
       api_,
       api_.cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr),

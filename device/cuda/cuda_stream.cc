@@ -17,6 +17,8 @@ namespace ferry {
 
 namespace {
 
+static_assert(CudaStream::kTables == kGatherTables);
+
 uint64_t BytesOf(const CudaStream::Table& table) { return table.tasks * sizeof(GatherTask); }
 
 }  // namespace
@@ -60,7 +62,8 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
   }
   if (!options.kernel) return made;
   absl::StatusOr<std::unique_ptr<CudaGather>> gather =
-      CudaGather::Make(api, kMarks, kPieces + made->staging_bytes() / CudaGather::kTaskBytes + 1);
+      CudaGather::Make(api, kMarks, kPieces + made->staging_bytes() / CudaGather::kTaskBytes + 1,
+                       CudaGather::kLocalBlocks);
   if (gather.ok()) {
     parts.gather = *std::move(gather);
   } else {
@@ -102,10 +105,11 @@ uint64_t CudaStream::AddressOf(const Table& table) const {
 }
 
 absl::StatusOr<std::optional<CudaStream::Table>> CudaStream::MakeTable(
-    absl::Span<const CopyPiece> pieces) {
-  FERRY_CHECK(room() && pieces.size() <= kPieces);
+    absl::Span<const CopyPiece> pieces, bool gathers) {
+  FERRY_CHECK(room() && !pieces.empty() && pieces.size() <= kPieces);
   if (parts_->gather == nullptr) return std::nullopt;
   Table table;
+  table.gathers = gathers;
   table.tasks = static_cast<uint32_t>(CudaGather::TasksOf(pieces));
   const auto place = std::find_if(free_.begin(), free_.end(),
                                   [&](const auto& hole) { return hole.second >= BytesOf(table); });
@@ -134,8 +138,17 @@ void CudaStream::FreeTable(const Table& table) {
   }
 }
 
-absl::Status CudaStream::Copy(const Table& table) {
-  return parts_->gather->LaunchTable(parts_->stream, AddressOf(table), table.tasks);
+absl::Status CudaStream::Copy(absl::Span<const TableAt> tables) {
+  FERRY_CHECK(!tables.empty() && tables.size() <= kTables);
+  GatherTables launch;
+  uint64_t end = 0;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const auto& [table, distance] = tables[i];
+    end += table.tasks;
+    launch.tables[i] = {AddressOf(table), end, table.gathers ? distance : 0,
+                        table.gathers ? 0 : distance};
+  }
+  return parts_->gather->LaunchTables(parts_->stream, launch, tables.size());
 }
 
 absl::Status CudaStream::Zero(std::byte* begin, size_t bytes) {

@@ -33,11 +33,18 @@ class CudaStream {
     bool kernel = true;          // else, or where it cannot be had, pieces are copied one by one
     uint64_t table_bytes = 0;    // of the GPU's memory, for MakeTable
   };
-  // A copy of pieces that is queued again and again, described in the GPU's memory.
+  // Copies between staging and elsewhere that are queued again and again, described in the GPU's
+  // memory: by places in staging, whose distance from where they are in the end is said each time.
   struct Table {
     uint64_t offset = 0;
     uint32_t tasks = 0;
+    bool gathers = false;  // to staging
   };
+  struct TableAt {
+    Table table;
+    uint64_t distance = 0;
+  };
+  static constexpr size_t kTables = 16;  // of one Copy
   static absl::StatusOr<std::unique_ptr<CudaStream>> Make(CudaDevice& device, Options options);
   ~CudaStream();
 
@@ -53,13 +60,13 @@ class CudaStream {
   // most staging_bytes.
   absl::Status Copy(absl::Span<const CopyPiece> pieces);
   absl::Status Mark();
-  // For as many pieces as one Copy; ends with a mark too. None if there is no kernel, or no place
-  // left.
-  absl::StatusOr<std::optional<Table>> MakeTable(absl::Span<const CopyPiece> pieces);
+  // For as many pieces as one Copy, and not none; ends with a mark too. `gathers`: their
+  // destinations are in staging, else their sources. None if there is no kernel, or no place left.
+  absl::StatusOr<std::optional<Table>> MakeTable(absl::Span<const CopyPiece> pieces, bool gathers);
   // When nothing that was queued needs it any more.
   void FreeTable(const Table& table);
   // Queue, without a mark.
-  absl::Status Copy(const Table& table);
+  absl::Status Copy(absl::Span<const TableAt> tables);
   absl::Status Zero(std::byte* begin, size_t bytes);
   // How many marks were made, and how many of them are reached, as this call finds.
   uint64_t marked() const { return marked_; }

@@ -6,6 +6,14 @@
 struct Task {  // as GatherTask in cuda_gather.h
   uint64_t to, from, bytes;
 };
+struct Table {  // as GatherTable in cuda_gather.h
+  const Task* tasks;
+  uint64_t end;
+  uint64_t to_shift, from_shift;
+};
+struct Tables {  // as GatherTables in cuda_gather.h
+  Table tables[16];
+};
 
 template <typename Word>
 __device__ void MoveWords(char* to, const char* from, uint64_t bytes) {
@@ -38,9 +46,17 @@ __device__ void Move(char* to, const char* from, uint64_t bytes) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) ferry_gather(const Task* tasks, uint32_t count) {
+// Tasks are counted over all tables; `count` of them.
+extern "C" __global__ void __launch_bounds__(256)
+    ferry_gather(const __grid_constant__ Tables tables, uint32_t count) {
+  uint32_t t = 0;
+  uint64_t begin = 0;  // of table t
   for (uint32_t i = blockIdx.x; i < count; i += gridDim.x) {
-    const Task task = tasks[i];
+    while (i >= tables.tables[t].end) begin = tables.tables[t++].end;
+    const Table& table = tables.tables[t];
+    Task task = table.tasks[i - begin];
+    task.to += table.to_shift;
+    task.from += table.from_shift;
     char* const to = reinterpret_cast<char*>(task.to);
     const char* const from = reinterpret_cast<const char*>(task.from);
     const uint64_t apart = task.to ^ task.from;

@@ -46,7 +46,7 @@ NcclRig::NcclRig(uint64_t arena_bytes) : Rig(arena_bytes, {true, true}) {
 NcclRig::~NcclRig() {
   for (auto& communicator : communicators_) {
     communicator->End();
-    communicator->Reap(/*abort=*/true);
+    communicator->Reap();
   }
   for (auto& transport : transports_) transport.reset();
 }

@@ -13,6 +13,12 @@ namespace {
 struct Task {  // as in device/cuda/gather.cu
   uint64_t to, from, bytes;
 };
+struct Table {
+  uint64_t tasks, end, to_shift, from_shift;
+};
+struct Tables {
+  Table tables[16];
+};
 
 constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 
@@ -61,8 +67,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned
   if (state.modules.count(function->module) == 0) return CUDA_ERROR_INVALID_HANDLE;
   if (function->module->context != found->context) return CUDA_ERROR_INVALID_CONTEXT;
   if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
-  // Arguments are taken now, the table is read when the kernel runs.
-  const auto address = static_cast<uintptr_t>(*static_cast<CUdeviceptr*>(arguments[0]));
+  // Arguments are taken now, the tables are read when the kernel runs.
+  const Tables tables = *static_cast<Tables*>(arguments[0]);
   const uint32_t count = *static_cast<uint32_t*>(arguments[1]);
   const int device = found->context->device;
   const auto slice = std::chrono::microseconds(state.settings.kernel_us);
@@ -72,14 +78,19 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned
   }
   const bool fatal = settings.sticky > 0 && --settings.sticky == 0;
   ++state.launches;
-  Enqueue(*found, [queue = found->queue.get(), address, count, device, slice, fatal] {
+  Enqueue(*found, [queue = found->queue.get(), tables, count, device, slice, fatal] {
     State& state = Get();
     AwaitConnection(*queue);
     AwaitGate(*queue);
     if (slice.count() > 0) std::this_thread::sleep_for(slice);
     if (queue->dropped || state.sticky != CUDA_SUCCESS) return;
+    const Table* table = tables.tables;
+    uint64_t begin = 0;
     for (uint32_t i = 0; i < count; ++i) {
-      const Task& task = reinterpret_cast<const Task*>(address)[i];
+      while (i >= table->end) begin = table++->end;
+      Task task = reinterpret_cast<const Task*>(table->tasks)[i - begin];
+      task.to += table->to_shift;
+      task.from += table->from_shift;
       {
         // As the real one: what a kernel may not touch ends the context.
         std::lock_guard lock(state.mutex);

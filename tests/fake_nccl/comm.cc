@@ -31,6 +31,8 @@ Settings Read() {
       settings.open_gate = value;
     } else if (key == "group_gate") {
       settings.group_gate = value;
+    } else if (key == "abort_gate") {
+      settings.abort_gate = value;
     } else if (key == "fail_open") {
       settings.fail_open = number;
     } else if (key == "hang_open") {
@@ -94,7 +96,7 @@ void SetLastError(const std::string& text) { last_error = text; }
 
 Use::Use(ncclComm* comm, const char* call) : comm_(comm) {
   if (comm == nullptr) Story(std::string(call) + " without a communicator");
-  if (comm->gone) Story(std::string(call) + " after the communicator was aborted or destroyed");
+  if (comm->gone) Story(std::string(call) + " after the communicator was aborted");
   if (comm->in_call.fetch_add(1) != 0) {
     Story(std::string(call) + " while another thread is in the same communicator");
   }
@@ -139,7 +141,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm*) { return last_error.c_str(); }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm* comm, ncclResult_t* error) {
-  if (comm->gone) Story("ncclCommGetAsyncError after the communicator was aborted or destroyed");
+  if (comm->gone) Story("ncclCommGetAsyncError after the communicator was aborted");
   *error = comm->async_error;
   return kSuccess;
 }

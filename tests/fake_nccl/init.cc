@@ -134,21 +134,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm** out, int ranks, ncclUniqueId id, 
 }
 
 ncclResult_t ncclCommRevoke(ncclComm* comm, int) {
-  if (comm->gone) Story("ncclCommRevoke after the communicator was aborted or destroyed");
+  if (comm->gone) Story("ncclCommRevoke after the communicator was aborted");
   comm->stop = true;
   return kSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm* comm) {
-  if (comm->gone) Story("ncclCommAbort after the communicator was aborted or destroyed");
+  if (comm->gone) Story("ncclCommAbort after the communicator was aborted");
   comm->stop = true;
-  Bury(comm);
-  return kSuccess;
-}
-
-ncclResult_t ncclCommDestroy(ncclComm* comm) {
-  if (comm->gone) Story("ncclCommDestroy after the communicator was aborted or destroyed");
-  if (comm->in_call != 0) Story("ncclCommDestroy while a thread is in the communicator");
+  const std::atomic<bool> never{false};
+  AwaitGate(Get().abort_gate, never);
   Bury(comm);
   return kSuccess;
 }

@@ -195,6 +195,83 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledInTheMiddleOfGroupsIsToldAndComesBack) {
   ExpectMoves(b, a);
 }
 
+// By the daemons' books and by NVML, of the GPU whose daemon has lived through all of it.
+TEST_F(MultiGpuNcclTest, NothingIsLeftOfCommunicatorsThatWereAbortedOrLostTheirPeer) {
+  ClusterOptions options;
+  options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));
+  if (!StartDaemons(2, options)) return;
+  const uint64_t bytes = fake() ? kNcclBytes : 256 * kMiB;
+  End a = Open(0, 0, bytes);
+  const auto close_all = [&](End& b) {
+    node(0).admin().EvictComm(a.device, b.device);
+    return Await([&] {
+      return node(0).admin().Comms().comms_size() == 0 && node(1).admin().Comms().comms_size() == 0;
+    });
+  };
+  uint64_t free_bytes = 0;
+  {
+    End b = Open(1, 0, bytes);
+    ExpectMoves(a, b);
+    ASSERT_TRUE(close_all(b));
+    free_bytes = driver_->FreeBytes(0);
+    ExpectMoves(a, b);
+    if (!fake()) EXPECT_LT(driver_->FreeBytes(0), free_bytes);  // the fake knows this process's
+    for (const size_t by : {0, 1}) {
+      node(by).admin().AbortComm(a.device, b.device);
+      ExpectMoves(b, a);
+    }
+  }
+  for (int round = 0; round < 2; ++round) {
+    End b = Open(1, 0, bytes);
+    ExpectMoves(a, b);
+    WriteFile(Gate("groups"), "");
+    std::vector<Batch> sends, receives;
+    for (int i = 0; i < (fake() ? 3 : 100); ++i) {
+      const std::string key = absl::StrCat("lost-", i);
+      receives.push_back(Receive(b, a, key, {b.arena.All()}, Nccl()));
+      sends.push_back(Send(a, b, key, {a.arena.All()}, Nccl()));
+    }
+    ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
+    node(1).Kill();
+    for (Batch& send : sends) (void)send.Wait(kSoon);
+    std::filesystem::remove(Gate("groups"));
+    ASSERT_TRUE(node(1).Start());
+  }
+  End b = Open(1, 0, bytes);
+  ExpectMoves(a, b);
+  ASSERT_TRUE(close_all(b));
+  EXPECT_TRUE(Await([&] { return driver_->FreeBytes(0) + 16 * kMiB >= free_bytes; }))
+      << free_bytes << " bytes were free, " << driver_->FreeBytes(0) << " are";
+}
+
+// An abort takes the real one half a second, and nothing of that is anybody's memory.
+TEST_F(MultiGpuNcclTest, TransfersEndBeforeAnAbortIsBack) {
+  const std::string gates =
+      absl::StrCat("group_gate=", Gate("groups"), ";abort_gate=", Gate("aborts"));
+  if (!StartWithFaults(gates, {}, gates)) return;
+  End a = Open(0, 0, kNcclBytes);
+  {
+    End b = Open(1, 0, kNcclBytes);
+    ExpectMoves(a, b);
+    WriteFile(Gate("groups"), "");
+    WriteFile(Gate("aborts"), "");
+    Batch receive = Receive(b, a, "lost", {b.arena.All()}, Nccl());
+    Batch send = Send(a, b, "lost", {a.arena.All()}, Nccl());
+    ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
+    node(1).Kill();
+    EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    EXPECT_EQ(node(0).admin().CountComms("aborting"), 1u);
+  }
+  std::filesystem::remove(Gate("groups"));
+  ASSERT_TRUE(node(1).Start());
+  End b = Open(1, 0, kNcclBytes);
+  ExpectMoves(a, b);  // the next attempt does not wait for that either
+  EXPECT_EQ(node(0).admin().CountComms("aborting"), 1u);
+  std::filesystem::remove(Gate("aborts"));
+  EXPECT_TRUE(Await([&] { return node(0).admin().CountComms("aborting") == 0; }));
+  ExpectMoves(b, a);
+}
+
 TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
   ClusterOptions options;
   options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));
@@ -223,6 +300,23 @@ TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
   ASSERT_TRUE(
       Await([&] { return node(0).admin().CountComms("open") == 0 && nodes().AwaitLink(0, 1); }));
   ExpectMoves(a, b);
+}
+
+// What ends it must not wait for the other rank, as ncclCommDestroy does.
+TEST_F(MultiGpuNcclTest, AnIdleCommunicatorIsClosedThoughThePeerIsStopped) {
+  if (!StartDaemons(2)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
+  ExpectMoves(a, b);
+  node(1).Signal(SIGSTOP);
+  node(0).admin().EvictComm(a.device, b.device);
+  EXPECT_TRUE(Await([&] {
+    return node(0).admin().CountComms("open") == 0 && node(0).admin().CountComms("aborting") == 0;
+  }));
+  node(1).Signal(SIGCONT);
+  ASSERT_TRUE(nodes().AwaitLink(0, 1));
+  ExpectMoves(a, b);
+  ExpectMoves(b, a);
+  EXPECT_EQ(AttemptAt(0), AttemptAt(1));
 }
 
 TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {

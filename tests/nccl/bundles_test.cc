@@ -4,6 +4,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -46,7 +47,7 @@ class BundlesTest : public testing::Test {
     EXPECT_TRUE(other.ok()) << other;
   }
   ~BundlesTest() override {
-    for (int end : {0, 1}) two_.Reap(end, false, Why());
+    for (int end : {0, 1}) two_.Reap(end, Why());
   }
   static absl::Status Why() {
     return Error(absl::StatusCode::kAborted, Reason::kCommAborted, "the test wants it");
@@ -118,6 +119,76 @@ TEST_F(BundlesTest, AFiringMovesAllInOneOrderAtBothEnds) {
     fake_cuda_get_counts(&after);
     EXPECT_EQ(after.launches - before.launches, 2u);  // a gather there, a scatter here
     ASSERT_TRUE(Arrived()) << firing;
+  }
+}
+
+// Both ways, with and without descriptions of before, with what goes alone between; staging is
+// shared, and so are operations, which both ends have to join alike.
+TEST_F(BundlesTest, FiringsOfAGroupAreGatheredAndScatteredByOneKernelAnEnd) {
+  struct Way {
+    int source;
+    uint64_t bundle, bytes;
+    uint64_t fired = 0;
+    std::unique_ptr<Client> clients[2] = {};  // outlive the lanes' last use: see the aborts
+  };
+  constexpr uint64_t kCount = 40;
+  Way ways[] = {{0, 11, 3000}, {1, 12, 500}, {0, 13, 70}, {1, 14, 4096}, {0, 15, 300'000}};
+  const auto at = [](const Way& way, int end, uint64_t i) {
+    return way.bundle * 1'000'000 + (end == way.source ? i : kCount - 1 - i) * (way.bytes + 16);
+  };
+  for (Way& way : ways) {
+    for (int end : {0, 1}) {
+      way.clients[end] = std::make_unique<Client>(kCount);
+      std::vector<BundleHalf> halves;
+      for (uint64_t i = 0; i < kCount; ++i) {
+        const Layout layout({Range{ArenaId(1), at(way, end, i), way.bytes}});
+        halves.push_back({TransferId(way.bundle * 1000 + i), 1, way.bundle, i,
+                          &way.clients[end]->batch(), two_.Part(end, end == way.source, layout)});
+      }
+      two_.Arm(end, std::move(halves));
+    }
+  }
+  const auto fire = [&](uint64_t group, std::vector<Way*> fired) {
+    absl::InlinedVector<GroupOp::Firing, 1> firings;
+    std::mt19937_64 random(group);
+    for (Way* way : fired) {
+      ++way->fired;
+      for (uint64_t i = 0; i < kCount; ++i) {
+        std::byte* const memory = two_.arena(way->source) + at(*way, way->source, i);
+        std::generate_n(memory, way->bytes, [&] { return std::byte(random()); });
+      }
+      for (int end : {0, 1}) way->clients[end]->Fire(way->fired);
+      for (int end : {0, 1}) two_.answers(end).AwaitWanted(way->bundle, way->fired);
+      firings.push_back({way->bundle, 0, kCount * way->bytes});
+    }
+    fake_cuda_counts before, after;
+    fake_cuda_get_counts(&before);
+    for (int end : {0, 1}) two_.LaunchFirings(end, group, firings);
+    for (int end : {0, 1}) ASSERT_TRUE(two_.answers(end).Await(group).ok());
+    fake_cuda_get_counts(&after);
+    const bool both_ways = fired[0]->source != fired.back()->source;
+    EXPECT_EQ(after.launches - before.launches, both_ways ? 4u : 2u);
+    for (Way* way : fired) {
+      for (int end : {0, 1}) EXPECT_EQ(way->clients[end]->Over(), way->fired);
+      for (uint64_t i = 0; i < kCount; ++i) {
+        ASSERT_EQ(
+            memcmp(two_.arena(0) + at(*way, 0, i), two_.arena(1) + at(*way, 1, i), way->bytes), 0)
+            << "bundle " << way->bundle << ", transfer " << i;
+      }
+    }
+  };
+  fire(1, {&ways[0]});
+  fire(2, {&ways[1], &ways[3], &ways[2]});
+  fire(3, {&ways[3], &ways[0], &ways[2], &ways[1], &ways[4]});
+  fire(4, {&ways[2]});
+  fire(5, {&ways[0], &ways[4], &ways[2]});
+  fire(6, {&ways[1], &ways[2], &ways[0]});
+  for (Way& way : ways) {
+    for (int end : {0, 1}) {
+      for (uint64_t i = 0; i < kCount; ++i) {
+        two_.Abort(end, TransferId(way.bundle * 1000 + i), Why());
+      }
+    }
   }
 }
 
@@ -210,7 +281,7 @@ TEST_F(BundlesTest, ATableThatIsFreedMakesPlaceForTheNext) {
     return all;
   };
   const auto table = [&](size_t count) {
-    auto table = stream.MakeTable(pieces(count, count));
+    auto table = stream.MakeTable(pieces(count, count), /*gathers=*/true);
     EXPECT_TRUE(table.ok()) << table.status();
     EXPECT_TRUE(stream.Await().ok());
     EXPECT_TRUE(stream.Reached().ok());
@@ -228,7 +299,7 @@ TEST_F(BundlesTest, ATableThatIsFreedMakesPlaceForTheNext) {
   bytes_ = 48;
   Fill(3);
   for (const auto& [used, count] : {std::make_pair(*joined, 7), std::make_pair(*third, 3)}) {
-    ASSERT_TRUE(stream.Copy(used).ok());
+    ASSERT_TRUE(stream.Copy({{used, 0}}).ok());
     ASSERT_TRUE(stream.Await().ok());
     for (const CopyPiece& piece : pieces(count, count)) {
       EXPECT_EQ(memcmp(piece.destination, piece.source, 8), 0);

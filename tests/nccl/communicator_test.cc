@@ -59,7 +59,7 @@ TEST_F(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
   EXPECT_TRUE(two_.communicator(0).AsyncError().ok());
   for (int end : {0, 1}) {
     two_.communicator(end).End();
-    two_.communicator(end).Reap(false);
+    two_.communicator(end).Reap();
   }
 }
 
@@ -67,7 +67,7 @@ TEST_F(CommunicatorTest, AnIdOfAnotherSizeIsRefused) {
   const auto opened = two_.Make(0).Open("short");
   EXPECT_EQ(ReasonOf(opened.status()), Reason::kRouteUnavailable);
   two_.communicator(0).End();
-  two_.communicator(0).Reap(true);
+  two_.communicator(0).Reap();
 }
 
 TEST_F(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
@@ -75,7 +75,7 @@ TEST_F(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
   absl::Status status;
   std::thread opener([&] { status = two_.communicator(0).Open(*id).status(); });
   two_.communicator(0).End();
-  two_.communicator(0).Reap(true);
+  two_.communicator(0).Reap();
   opener.join();
   EXPECT_FALSE(status.ok());
 }
@@ -90,7 +90,7 @@ TEST_F(CommunicatorTest, NothingBeginsOnceItHasEnded) {
       two_.communicator(0).Launch(**stream, {{true, (*stream)->staging(), 8}});
   EXPECT_EQ(ReasonOf(status), Reason::kCommAborted);
   EXPECT_TRUE(two_.communicator(0).AsyncError().ok());
-  for (int end : {0, 1}) two_.communicator(end).Reap(true);
+  for (int end : {0, 1}) two_.communicator(end).Reap();
 }
 
 }  // namespace

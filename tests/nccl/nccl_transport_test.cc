@@ -24,11 +24,11 @@ class NcclTransportTest : public testing::Test {
   }
   ~NcclTransportTest() override {
     if (reaped_) return;
-    Reap(false);
+    Reap();
   }
-  void Reap(bool abort) {
+  void Reap() {
     reaped_ = true;
-    for (int end : {0, 1}) two_.Reap(end, abort, Why());
+    for (int end : {0, 1}) two_.Reap(end, Why());
   }
   static absl::Status Why() {
     return Error(absl::StatusCode::kAborted, Reason::kCommAborted, "the test wants it");
@@ -168,7 +168,7 @@ TEST_F(NcclTransportTest, WhatNobodyMeetsIsAnsweredOnlyWhenItIsAborted) {
   two_.Launch(0, 2, {two_.Part(0, false, One(0, 4096))});
   for (int i = 0; i < 10; ++i) two_.lane(0).RunAndWait([] {});
   EXPECT_EQ(two_.answers(0).count(), 0u);
-  Reap(true);
+  Reap();
   for (uint64_t group : {1, 2}) EXPECT_EQ(two_.answers(0).Await(group), Why());
 }
 
@@ -187,7 +187,7 @@ TEST_F(NcclTransportTest, AnAbortedGroupBringsNobodyElsesBytes) {
     alone.push_back(two_.Part(1, false, One((uint64_t{40} << 20) + i * 8192, 4096)));
   }
   two_.Launch(1, 2, std::move(alone));
-  Reap(true);
+  Reap();
   EXPECT_EQ(two_.answers(1).Await(2), Why());
   for (uint64_t i = 0; i < 8; ++i) {
     EXPECT_FALSE(Flat(1, One((uint64_t{40} << 20) + i * 8192, 4096)) == secret);

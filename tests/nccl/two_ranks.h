@@ -128,11 +128,14 @@ class TwoRanks {
     opener.join();
     return {own, other};
   }
-  // As control does it: the lanes are told afterwards.
-  void Reap(int end, bool abort, const absl::Status& why) {
+  // As control does it.
+  void Reap(int end, const absl::Status& why) {
+    End(end, why);
+    communicators_[end]->Reap();
+  }
+  void End(int end, const absl::Status& why) {
     communicators_[end]->End();
-    communicators_[end]->Reap(abort);
-    lanes_[end]->RunAndWait([&] { transports_[end]->Reaped(communicators_[end].get(), why); });
+    lanes_[end]->RunAndWait([&] { transports_[end]->Ended(communicators_[end].get(), why); });
   }
 
   GroupPart Part(int end, bool send, const Layout& layout, uint64_t offset = 0,
@@ -152,8 +155,11 @@ class TwoRanks {
 
   // Of a firing.
   void LaunchFiring(int end, uint64_t group, GroupOp::Firing firing) {
+    LaunchFirings(end, group, {firing});
+  }
+  void LaunchFirings(int end, uint64_t group, absl::InlinedVector<GroupOp::Firing, 1> firings) {
     lanes_[end]->RunAndWait([&] {
-      transports_[end]->Launch({group, communicators_[end].get(), {}, firing});
+      transports_[end]->Launch({group, communicators_[end].get(), {}, std::move(firings)});
     });
   }
   void Arm(int end, std::vector<BundleHalf> halves) {

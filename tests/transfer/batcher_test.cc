@@ -102,7 +102,7 @@ TEST(TransferBatcherTest, ADirectOneLeavesNothingThatIsTooSmallToGoAlone) {
   EXPECT_THAT(batcher.Cut(), ElementsAre(Part(2, 100, 25)));
 }
 
-TEST(TransferBatcherTest, AFiringGoesAloneAndTakesTurnsWithAllOthers) {
+TEST(TransferBatcherTest, FiringsTakeTurnsWithAllOthers) {
   TransferBatcher batcher(kSmallOptions);
   const PairName firing{false, TransferId(9), 1};
   EXPECT_FALSE(batcher.Full());
@@ -119,6 +119,34 @@ TEST(TransferBatcherTest, AFiringGoesAloneAndTakesTurnsWithAllOthers) {
   batcher.Add(kNow, firing, 0, 0);
   EXPECT_THAT(batcher.Cut(), ElementsAre(Chunk{firing, 0, 0}));
   EXPECT_TRUE(batcher.empty());
+}
+
+TEST(TransferBatcherTest, WholeFiringsShareAGroupAsFarAsStagingGoes) {
+  TransferBatcher batcher(kSmallOptions);
+  const auto firing = [](uint64_t id) { return PairName{id % 2 == 0, TransferId(id), 1}; };
+  batcher.Add(kNow, firing(1), 130, 0);
+  for (uint64_t id : {2, 3}) batcher.Add(kNow, firing(id), 40, 0);
+  batcher.Add(kNow, firing(4), 31, 0);
+  batcher.Add(kNow, firing(5), 0, 0);
+  const std::vector<Chunk> first = batcher.Cut(1000);
+  EXPECT_THAT(first, ElementsAre(Chunk{firing(1), 0, 100}));
+  std::vector<Chunk> left;
+  while (!batcher.empty()) {
+    uint64_t bytes = 0;
+    for (const Chunk& chunk : batcher.Cut(1000)) {
+      bytes += chunk.bytes;
+      left.push_back(chunk);
+    }
+    EXPECT_LE(bytes, 100u);
+  }
+  EXPECT_THAT(left, testing::UnorderedElementsAre(Chunk{firing(1), 100, 30},
+                                                  Chunk{firing(2), 0, 40}, Chunk{firing(3), 0, 40},
+                                                  Chunk{firing(4), 0, 31}, Chunk{firing(5), 0, 0}));
+  // No more than both ends take.
+  TransferBatcher many(TransferBatcher::Options{});
+  for (uint64_t id = 1; id <= kMaxGroupFirings + 1; ++id) many.Add(kNow, firing(id), 8, 0);
+  EXPECT_THAT(many.Cut(), testing::SizeIs(kMaxGroupFirings));
+  EXPECT_THAT(many.Cut(), testing::SizeIs(1));
 }
 
 TEST(TransferBatcherTest, ADirectFiringIsLongUnlessSmallOnesWait) {

@@ -407,6 +407,60 @@ TEST_F(EngineGroupTest, AnIdleCommunicatorIsEvictedFromEitherEnd) {
   two_.ExpectNothingLeft();
 }
 
+// NCCL may need the leader's rank for what the follower's has still to do.
+TEST_F(EngineGroupTest, ACommunicatorIsClosedWhenTheFollowersGroupsAreOverToo) {
+  const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
+  const auto close = [&] {  // when it is idle at the leader
+    Done(kA);
+    two_.a().EvictCommunicator(two_.now, clique);
+    two_.Run();
+  };
+  Pair("first");
+  two_.Run();
+  close();
+  for (int end : {kA, kB}) EXPECT_THAT(Ends(end), IsEmpty());
+  Pair("second");  // goes on the next one meanwhile
+  two_.Run();
+  EXPECT_EQ(Groups(kB).back().attempt, 2u);
+  Done(kB);
+  for (int end : {kA, kB}) {
+    ASSERT_THAT(Ends(end), SizeIs(1));
+    EXPECT_TRUE(Ends(end)[0].status.ok());
+    EXPECT_EQ(Ends(end)[0].attempt, 1u);
+  }
+  close();
+  Done(kB, absl::InternalError("the kernel failed"));
+  for (int end : {kA, kB}) {
+    ASSERT_THAT(Ends(end), SizeIs(2));
+    EXPECT_EQ(Ends(end)[1].status.ok(), end == kA);
+    EXPECT_EQ(Ends(end)[1].attempt, 2u);
+  }
+  // What the follower had to tell crosses the leader's wish.
+  Pair("third");
+  two_.Run();
+  Done(kA);
+  two_.b().OnCommunicatorFailed(two_.now, clique, 3, absl::AbortedError("NCCL says so"));
+  two_.a().EvictCommunicator(two_.now, clique);
+  two_.Run();
+  for (int end : {kA, kB}) {
+    ASSERT_THAT(Ends(end), SizeIs(3));
+    EXPECT_EQ(Ends(end)[2].status.ok(), end == kA);
+  }
+  Done(kB, absl::AbortedError("aborted"));
+  Pair("fourth");
+  two_.Run();
+  close();
+  two_.LinkLost();
+  two_.Run();
+  for (int end : {kA, kB}) {
+    ASSERT_THAT(Ends(end), SizeIs(4));
+    EXPECT_EQ(ReasonOf(Ends(end)[3].status), Reason::kPeerUnreachable);
+    EXPECT_EQ(Ends(end)[3].attempt, 4u);
+  }
+  Done(kB, absl::AbortedError("aborted"));
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EngineGroupTest, ABusyCommunicatorIsEvictedWhenItsGroupsAreOver) {
   const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
   uint32_t attempt = 0;

@@ -15,6 +15,8 @@ namespace ferry::tools {
 namespace {
 
 constexpr uint64_t kMostPerCall = 1024;
+// What is prepared once and fired often is worth the largest batches there are.
+constexpr uint64_t kMostPrepared = 4096;
 constexpr uint32_t kTimeline = 0;
 constexpr uint32_t kParkedTimeline =
     1;  // else every later transfer would wait behind the parked ones
@@ -103,8 +105,8 @@ absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) 
 
 absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
   prepared_.clear();
-  for (uint64_t at = 0; at < count; at += kMostPerCall) {
-    FillPieces(key + at, std::min(kMostPerCall, count - at), bytes, at);
+  for (uint64_t at = 0; at < count; at += kMostPrepared) {
+    FillPieces(key + at, std::min(kMostPrepared, count - at), bytes, at);
     ASSIGN_OR_RETURN(PreparedPtr prepared,
                      tools::Prepare(session_.get(), target_, arena_.get(), pieces_));
     last_ = ferry_prepared_first_id(prepared.get());

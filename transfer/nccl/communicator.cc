@@ -147,7 +147,7 @@ absl::Status Communicator::AsyncError() {
   return NcclError(api_, noticed, "run a group");
 }
 
-void Communicator::Reap(bool abort) {
+void Communicator::Reap() {
   FERRY_CHECK(state_ == State::kEnded);
   const auto handle = [this] { return __atomic_load_n(&comm_, __ATOMIC_ACQUIRE); };
   bool empty = AwaitEmpty(kGrace);
@@ -159,7 +159,9 @@ void Communicator::Reap(bool abort) {
         api_.CommRevoke(comm, 0) == kNcclSuccess) {
       empty = AwaitEmpty(absl::Seconds(1));
     }
-    const ncclResult_t ended = abort || !empty ? api_.CommAbort(comm) : api_.CommDestroy(comm);
+    // Never ncclCommDestroy: over NVLink it waits for the other rank's, for ever if that is
+    // stopped.
+    const ncclResult_t ended = api_.CommAbort(comm);
     if (ended != kNcclSuccess) {
       FERRY_LOG(warn, "comm.reap", LogFields("uuid", device_.info().uuid_text()), "{}",
                 std::string(NcclError(api_, ended, "end a communicator").message()));

@@ -2,9 +2,9 @@
 // One rank of one attempt of a clique's communicator. NCCL's calls may hang, and what frees one
 // that does is an abort from another thread: so three threads meet here, each with its part, and a
 // gate between them. An opener thread opens it and warms it up; then the lane launches groups on
-// it; a reaper thread aborts or destroys it, once nobody is inside NCCL with it any more, or
-// whoever is does not come out by itself. Blocking communicators only: what they queue is on its
-// stream when the call returns.
+// it; a reaper thread aborts it, once nobody is inside NCCL with it any more, or whoever is does
+// not come out by itself. Blocking communicators only: what they queue is on its stream when the
+// call returns.
 //
 // Owned by CommTable, which destroys it when all three are done with it. Any thread may look.
 #pragma once
@@ -69,7 +69,7 @@ class Communicator {
   void End() { state_ = State::kEnded; }
 
   // --- A reaper's thread, once, after End. May hang as NCCL does.
-  void Reap(bool abort);
+  void Reap();
 
  private:
   absl::Status OpenInside(const std::string& unique_id, Opened& opened);

@@ -42,7 +42,6 @@ absl::StatusOr<NcclApi> Open(const std::string& library) {
   find(api.GetUniqueId, "ncclGetUniqueId", true);
   find(api.CommInitRankConfig, "ncclCommInitRankConfig", true);
   find(api.CommAbort, "ncclCommAbort", true);
-  find(api.CommDestroy, "ncclCommDestroy", true);
   find(api.CommRevoke, "ncclCommRevoke", false);
   find(api.CommGetAsyncError, "ncclCommGetAsyncError", true);
   find(api.GroupStart, "ncclGroupStart", true);

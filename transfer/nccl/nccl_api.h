@@ -47,7 +47,6 @@ struct NcclApi {
   ncclResult_t (*CommInitRankConfig)(ncclComm_t*, int ranks, ncclUniqueId, int rank,
                                      ncclConfig_t*) = nullptr;
   ncclResult_t (*CommAbort)(ncclComm_t) = nullptr;
-  ncclResult_t (*CommDestroy)(ncclComm_t) = nullptr;
   ncclResult_t (*CommRevoke)(ncclComm_t, int flags) = nullptr;  // null before 2.28
   ncclResult_t (*CommGetAsyncError)(ncclComm_t, ncclResult_t*) = nullptr;
   ncclResult_t (*GroupStart)() = nullptr;

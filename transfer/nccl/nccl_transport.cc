@@ -50,11 +50,11 @@ void NcclTransport::Launch(GroupOp op) {
   groups_.emplace_back().op = std::move(op);
 }
 
-void NcclTransport::Reaped(const Communicator* communicator, const absl::Status& why) {
+void NcclTransport::Ended(const Communicator* communicator, const absl::Status& why) {
   for (Group& group : groups_) {
     if (group.op.communicator != communicator) continue;
     group.why = why;
-    if (group.phase != Group::kQueued) group.phase = Group::kReaped;
+    if (group.phase != Group::kQueued) group.phase = Group::kEnded;
   }
 }
 
@@ -74,8 +74,9 @@ bool NcclTransport::Poll() {
       ++group;
       continue;
     }
-    const GroupOp::Firing& firing = group->op.firing;
-    if (group->why.ok() && firing.bundle != 0) bundles_.OnMoved(firing.bundle, firing.bytes);
+    for (const GroupOp::Firing& firing : group->op.firings) {
+      if (group->why.ok()) bundles_.OnMoved(firing.bundle, firing.bytes);
+    }
     over.emplace_back(group->op.group, std::move(group->why));
     group = groups_.erase(group);
   }
@@ -85,7 +86,7 @@ bool NcclTransport::Poll() {
 }
 
 bool NcclTransport::IsOver(Group& group, absl::Time now) {
-  if (group.phase == Group::kReaped && stream_ == nullptr) return true;  // it never had one
+  if (group.phase == Group::kEnded && stream_ == nullptr) return true;  // it never had one
   if (group.phase != Group::kQueued) return false;
   const absl::StatusOr<uint64_t> reached = stream_->Reached();
   if (!reached.ok()) {
@@ -94,7 +95,7 @@ bool NcclTransport::IsOver(Group& group, absl::Time now) {
   }
   const bool there = *reached >= group.mark;
   if (!group.why.ok()) return there;
-  // What has ended may have come to its mark by an abort, of which Reaped will tell.
+  // What has ended may have come to its mark by that, of which Ended will tell.
   if (group.op.communicator->state() == Communicator::State::kEnded) return false;
   if (!there && now < asked_ + kAskEvery) return false;
   asked_ = now;
@@ -122,39 +123,20 @@ bool NcclTransport::Queue(Group& group) {
           return false;
         }
         if (stream_ == nullptr) return false;  // it is on its way to us
-        status = group.op.firing.bundle != 0 ? PlanFiring(group) : Plan(group);
+        status = PlanGroup(group);
         group.phase = Group::kGather;
         break;
       case Group::kGather:
-        if (group.plan != nullptr) {
-          const auto over = CopyByTable(group, group.gather, group.plan->gather);
-          status = over.status();
-          if (over.ok() && *over) group.phase = Group::kLaunch;
-        } else if (group.next < group.gather.size()) {
-          status = Copy(group, group.gather);
-        } else {
-          group.phase = Group::kLaunch;
-          group.next = 0;
-        }
-        break;
-      case Group::kLaunch: {
-        const auto& operations = group.plan != nullptr ? group.plan->operations : group.operations;
-        if (!operations.empty()) status = group.op.communicator->Launch(*stream_, operations);
-        group.phase = Group::kScatter;
+      case Group::kScatter: {
+        const bool gathers = group.phase == Group::kGather;
+        const absl::StatusOr<bool> over = Stage(group, gathers);
+        status = over.status();
+        if (over.ok() && *over) group.phase = gathers ? Group::kLaunch : Group::kMark;
         break;
       }
-      case Group::kScatter:
-        if (group.plan != nullptr) {
-          const auto over = CopyByTable(group, group.scatter, group.plan->scatter);
-          status = over.status();
-          if (!over.ok() || !*over) break;
-          group.plan->ready = true;
-          group.phase = Group::kMark;
-        } else if (group.next < group.scatter.size()) {
-          status = Copy(group, group.scatter);
-        } else {
-          group.phase = Group::kMark;
-        }
+      case Group::kLaunch:
+        status = Launch(group);
+        group.phase = Group::kScatter;
         break;
       case Group::kMark:
         status = stream_->Mark();
@@ -169,114 +151,176 @@ bool NcclTransport::Queue(Group& group) {
       return false;
     }
   }
-  if (group.phase == Group::kReaped && stream_ != nullptr) {
+  if (group.phase == Group::kEnded && stream_ != nullptr) {
     group.phase = Group::kMark;
     return Queue(group);
   }
   return true;
 }
 
-absl::Status NcclTransport::PlanFiring(Group& group) {
-  const GroupOp::Firing& firing = group.op.firing;
+absl::Status NcclTransport::PlanGroup(Group& group) {
+  if (group.op.firings.empty()) {
+    Work& work = group.works.emplace_back();
+    work.parts = std::move(group.op.parts);
+    PlanParts(work);
+  }
+  for (const GroupOp::Firing& firing : group.op.firings) {
+    PlanFiring(group.works.emplace_back(), firing);
+  }
+  uint64_t used = 0, received = 0;
+  for (const bool receives : {true, false}) {  // a firing is of one direction
+    for (Work& work : group.works) {
+      const Plan& plan = work.plan();
+      if ((plan.received > 0) != receives) continue;
+      work.base = used;
+      used += plan.staged;
+      if (receives) received = work.base + plan.received;
+    }
+  }
+  if (used > stream_->staging_bytes()) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                 absl::StrCat("group ", group.op.group, " needs ", used,
+                              " bytes of staging, there are ", stream_->staging_bytes()));
+  }
+  // What is scattered after an abort must not be what somebody else has moved before.
+  return received == 0 ? absl::OkStatus() : stream_->Zero(stream_->staging(), received);
+}
+
+void NcclTransport::PlanFiring(Work& work, const GroupOp::Firing& firing) {
+  work.bundle = firing.bundle;
   const bool whole = firing.bytes == bundles_.BytesOf(firing.bundle);
   if (const auto known = plans_.find(firing.bundle); whole && known != plans_.end()) {
-    group.plan = known->second.get();
+    work.firing = known->second.get();
+    if (work.firing->ready) return;
     // One that was interrupted has to be made anew.
-    if (group.plan->ready) return Clear(group.plan->cleared);
     DropPlan(firing.bundle);
-    group.plan = nullptr;
+    work.firing = nullptr;
   }
-  group.op.parts = bundles_.PartsOf(firing.bundle, firing.offset, firing.bytes);
-  RETURN_IF_ERROR(Plan(group));
-  if (!whole) return absl::OkStatus();
-  group.plan = plans_.emplace(firing.bundle, std::make_unique<FiringPlan>()).first->second.get();
-  group.plan->operations = std::move(group.operations);
-  group.plan->cleared = group.cleared;
+  work.parts = bundles_.PartsOf(firing.bundle, firing.offset, firing.bytes);
+  PlanParts(work);
+  if (!whole) return;
+  work.firing = plans_.emplace(firing.bundle, std::make_unique<FiringPlan>()).first->second.get();
+  static_cast<Plan&>(*work.firing) = std::move(work.own);
+}
+
+void NcclTransport::PlanParts(Work& work) {
+  std::vector<PlannedChunk> chunks;
+  chunks.reserve(work.parts.size());
+  for (const GroupPart& part : work.parts) chunks.push_back({part.send, part.bytes});
+  const std::vector<PlannedOperation> planned = ferry::PlanGroup(chunks);
+  Plan& plan = work.own;
+  plan.packed = planned.size() == 1 && planned[0].parts.size() > 1;
+  for (const bool send : {false, true}) {
+    for (const PlannedOperation& operation : planned) {
+      if (operation.send != send) continue;
+      const GroupPart& first = work.parts[operation.parts[0].chunk];
+      if (operation.parts.size() == 1 && first.cursor.left() >= first.bytes) {
+        std::byte* const memory = first.extents[first.cursor.extent()] + first.cursor.offset();
+        plan.operations.push_back({send, memory, 0, operation.bytes});
+        continue;
+      }
+      plan.operations.push_back({send, nullptr, plan.staged, operation.bytes});
+      for (const PlannedOperation::Part& part : operation.parts) {
+        (send ? work.gather : work.scatter).push_back({part.chunk, plan.staged + part.offset});
+      }
+      plan.staged += (operation.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    if (!send) plan.received = plan.staged;
+  }
+}
+
+absl::Status NcclTransport::Launch(Group& group) {
+  operations_.clear();
+  std::optional<size_t> packed[2];  // the last one of a direction, if the next may join it
+  for (const Work& work : group.works) {
+    const Plan& plan = work.plan();
+    for (const Operation& operation : plan.operations) {
+      std::byte* const memory = operation.memory != nullptr
+                                    ? operation.memory
+                                    : stream_->staging() + work.base + operation.offset;
+      std::optional<size_t>& last = packed[operation.send];
+      if (plan.packed && last) {  // one behind the other in staging, at both ends
+        Communicator::Operation& before = operations_[*last];
+        const auto joined = static_cast<uint64_t>(memory - before.memory) + operation.bytes;
+        if (joined <= kMostPacked) {
+          before.bytes = joined;
+          continue;
+        }
+      }
+      last = plan.packed ? std::optional<size_t>(operations_.size()) : std::nullopt;
+      operations_.push_back({operation.send, memory, operation.bytes});
+    }
+  }
+  if (operations_.empty()) return absl::OkStatus();
+  return group.op.communicator->Launch(*stream_, operations_);
+}
+
+absl::StatusOr<bool> NcclTransport::Stage(Group& group, bool gathers) {
+  std::vector<CudaStream::TableAt> tables;
+  for (Work& work : group.works) {
+    std::vector<Work::Staged>& staged = gathers ? work.gather : work.scatter;
+    if (work.firing == nullptr) {
+      if (work.next == staged.size()) continue;
+      RETURN_IF_ERROR(CopyPieces(work, staged));
+      return false;
+    }
+    const auto& table = gathers ? work.firing->gather : work.firing->scatter;
+    if (table) {
+      tables.push_back({*table, work.base});
+    } else if (!staged.empty()) {
+      RETURN_IF_ERROR(MakeTable(work, gathers));
+      return false;
+    }
+  }
+  if (!tables.empty()) RETURN_IF_ERROR(stream_->Copy(tables));
+  for (Work& work : group.works) {
+    work.next = 0;
+    if (!gathers && work.firing != nullptr) work.firing->ready = true;
+  }
+  return true;
+}
+
+absl::Status NcclTransport::MakeTable(Work& work, bool gathers) {
+  pieces_.clear();
+  for (const Work::Staged& place : gathers ? work.gather : work.scatter) {
+    GroupPart part = work.parts[place.part];
+    uint64_t at = place.at;
+    while (part.bytes > 0 && pieces_.size() <= CudaStream::kPieces) TakePiece(part, 0, at);
+  }
+  std::optional<CudaStream::Table> table;
+  if (pieces_.size() <= CudaStream::kPieces) {
+    ASSIGN_OR_RETURN(table, stream_->MakeTable(pieces_, gathers));
+  }
+  if (table) {
+    (gathers ? work.firing->gather : work.firing->scatter) = table;
+    return absl::OkStatus();
+  }
+  work.own = std::move(static_cast<Plan&>(*work.firing));
+  work.firing = nullptr;
+  DropPlan(work.bundle);
   return absl::OkStatus();
 }
 
-absl::Status NcclTransport::Plan(Group& group) {
-  std::vector<PlannedChunk> chunks;
-  chunks.reserve(group.op.parts.size());
-  for (const GroupPart& part : group.op.parts) chunks.push_back({part.send, part.bytes});
-  std::byte* const staging = stream_->staging();
-  uint64_t used = 0;
-  for (const bool send : {false, true}) {
-    for (const PlannedOperation& operation : PlanGroup(chunks)) {
-      if (operation.send != send) continue;
-      GroupPart& first = group.op.parts[operation.parts[0].chunk];
-      if (operation.parts.size() == 1 && first.cursor.left() >= first.bytes) {
-        group.operations.push_back(
-            {send, first.extents[first.cursor.extent()] + first.cursor.offset(), operation.bytes});
-        continue;
-      }
-      const uint64_t room = (operation.bytes + kAlignment - 1) / kAlignment * kAlignment;
-      if (room > stream_->staging_bytes() - used) {
-        return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
-                     absl::StrCat("group ", group.op.group, " needs more staging than there is"));
-      }
-      group.operations.push_back({send, staging + used, operation.bytes});
-      for (const PlannedOperation::Part& part : operation.parts) {
-        (send ? group.gather : group.scatter).push_back({part.chunk, staging + used + part.offset});
-      }
-      used += room;
-    }
-    if (!send) group.cleared = used;
-  }
-  return Clear(group.cleared);
-}
-
-// What is scattered after an abort must not be what somebody else has moved before.
-absl::Status NcclTransport::Clear(uint64_t bytes) {
-  return bytes == 0 ? absl::OkStatus() : stream_->Zero(stream_->staging(), bytes);
-}
-
-absl::StatusOr<bool> NcclTransport::CopyByTable(Group& group,
-                                                const std::vector<Group::Staged>& staged,
-                                                std::optional<CudaStream::Table>& table) {
-  if (table) {
-    RETURN_IF_ERROR(stream_->Copy(*table));
-    return true;
-  }
-  if (staged.empty()) return true;
-  pieces_.clear();
-  for (const Group::Staged& place : staged) {
-    GroupPart part = group.op.parts[place.part];
-    std::byte* at = place.at;
-    while (part.bytes > 0 && pieces_.size() <= CudaStream::kPieces) {
-      TakePiece(part, at);
-    }
-  }
-  if (pieces_.size() <= CudaStream::kPieces) {
-    ASSIGN_OR_RETURN(table, stream_->MakeTable(pieces_));
-  }
-  if (!table) {  // too many, or no place: as any other group
-    group.operations = std::move(group.plan->operations);
-    group.plan = nullptr;
-    plans_.erase(group.op.firing.bundle);
-  }
-  return false;
-}
-
-void NcclTransport::TakePiece(GroupPart& part, std::byte*& at) {
+void NcclTransport::TakePiece(GroupPart& part, uint64_t base, uint64_t& at) {
   const uint64_t length = std::min(part.bytes, part.cursor.left());
   std::byte* const own = part.extents[part.cursor.extent()] + part.cursor.offset();
-  pieces_.push_back(part.send ? CopyPiece{at, own, length} : CopyPiece{own, at, length});
+  std::byte* const staged = stream_->staging() + base + at;
+  pieces_.push_back(part.send ? CopyPiece{staged, own, length} : CopyPiece{own, staged, length});
   part.cursor.Advance(length);
   part.bytes -= length;
   at += length;
 }
 
-absl::Status NcclTransport::Copy(Group& group, std::vector<Group::Staged>& staged) {
+absl::Status NcclTransport::CopyPieces(Work& work, std::vector<Work::Staged>& staged) {
   pieces_.clear();
-  while (group.next < staged.size()) {
-    Group::Staged& place = staged[group.next];
-    GroupPart& part = group.op.parts[place.part];
+  while (work.next < staged.size()) {
+    Work::Staged& place = staged[work.next];
+    GroupPart& part = work.parts[place.part];
     while (part.bytes > 0) {
       if (pieces_.size() == CudaStream::kPieces) return stream_->Copy(pieces_);
-      TakePiece(part, place.at);
+      TakePiece(part, work.base, place.at);
     }
-    ++group.next;
+    ++work.next;
   }
   return stream_->Copy(pieces_);
 }

@@ -3,11 +3,13 @@
 // queued on one stream: what it packs is gathered into staging, its operations run as one NCCL
 // group, and what came packed is scattered; a mark behind it says that it is over. The next one is
 // queued meanwhile. What a firing of a bundle copies to and from staging is described in the GPU's
-// memory the first time, and only launched from then on, if it is one group.
+// memory the first time, and only launched from then on, if it is whole: all firings of a group
+// with one kernel.
 //
 // Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL's may hang
-// until the reaper frees it. A group is answered once, when our memory is no longer touched: one
-// whose communicator has ended not before the reaper is done with that.
+// until the reaper frees it. A group is answered once, when our memory is no longer touched: that
+// is when its mark is reached, also where its communicator is ended, because what the peer's GPU
+// writes to is NCCL's memory. What the reaper has still to do then is nobody's.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "device/cuda/cuda_stream.h"
@@ -33,13 +36,13 @@ struct GroupOp {
   uint64_t group = 0;
   Communicator* communicator = nullptr;  // outlives the answer
   std::vector<GroupPart> parts;          // in the order of the group's chunks
-  // Instead of parts: so many bytes of a bundle's firing.
+  // Instead of parts: so many bytes of bundles' firings.
   struct Firing {
     uint64_t bundle = 0;
     uint64_t offset = 0;
     uint64_t bytes = 0;
   };
-  Firing firing = {};
+  absl::InlinedVector<Firing, 1> firings;  // at most kMaxGroupFirings
 };
 
 class NcclTransport : private Poller {
@@ -47,7 +50,7 @@ class NcclTransport : private Poller {
   struct Hooks {
     // How a group ended; from the lane, never from inside a call.
     std::function<void(std::vector<std::pair<uint64_t, absl::Status>>)> over;
-    // A communicator is of no use any more: it shall be ended. Its groups wait for that.
+    // A communicator is of no use any more: it shall be ended. Its groups wait for Ended.
     std::function<void(Communicator*, absl::Status)> failed;
     // Of armed transfers; see NcclBundles.
     OpSink sink = {};
@@ -73,16 +76,45 @@ class NcclTransport : private Poller {
   void Arm(std::vector<BundleHalf> halves) { bundles_.Arm(std::move(halves)); }
   // Of an armed transfer, which is then answered through the sink.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why);
-  // The reaper has ended the communicator: what is left on it ends with `why`.
-  void Reaped(const Communicator* communicator, const absl::Status& why);
+  // The communicator is being ended, and its state says so: what is left on it ends with `why` as
+  // soon as it is off the stream, for which the reaper sees.
+  void Ended(const Communicator* communicator, const absl::Status& why);
 
  private:
+  // What moves parts: operations, in memory of ours or in staging of which so much is needed. What
+  // is received there is in front.
+  struct Operation {
+    bool send = false;
+    std::byte* memory = nullptr;  // null: it is staged
+    uint64_t offset = 0;          // in staging, from where the plan's begins
+    uint64_t bytes = 0;
+  };
+  struct Plan {
+    std::vector<Operation> operations;
+    uint64_t received = 0, staged = 0;
+    // One operation of packed chunks is all there is: what both ends know of each other, so that
+    // those of firings that follow each other in a group are one.
+    bool packed = false;
+  };
   // Of a bundle's whole firing.
-  struct FiringPlan {
-    std::vector<Communicator::Operation> operations;
-    uint64_t cleared = 0;
+  struct FiringPlan : Plan {
     std::optional<CudaStream::Table> gather, scatter;
     bool ready = false;  // whatever tables it needs it has
+  };
+  // A group's parts, or one of its firings.
+  struct Work {
+    struct Staged {  // a part and its place in the plan's staging
+      size_t part = 0;
+      uint64_t at = 0;
+    };
+    uint64_t bundle = 0;           // not 0: of its firing
+    std::vector<GroupPart> parts;  // none if they are not needed
+    Plan own;
+    FiringPlan* firing = nullptr;  // by which it goes instead
+    std::vector<Staged> gather, scatter;
+    size_t next = 0;    // of these, where they are copied by themselves
+    uint64_t base = 0;  // where the plan's staging begins
+    const Plan& plan() const { return firing != nullptr ? *firing : own; }
   };
   struct Group {
     enum Phase : uint8_t {
@@ -92,20 +124,12 @@ class NcclTransport : private Poller {
       kScatter,
       kMark,
       kQueued,  // over when `mark` is reached
-      kFailed,  // Reaped will say how
-      kReaped,  // kMark and kQueued follow, because parts of it may be on the stream
-    };
-    struct Staged {  // a part and its place in staging
-      size_t part = 0;
-      std::byte* at = nullptr;
+      kFailed,  // Ended will say how
+      kEnded,   // kMark and kQueued follow, because parts of it may be on the stream
     };
     GroupOp op;
     Phase phase = kWaiting;
-    std::vector<Communicator::Operation> operations;
-    uint64_t cleared = 0;  // bytes of staging in front, where packed operations are received
-    std::vector<Staged> gather, scatter;
-    size_t next = 0;             // of these
-    FiringPlan* plan = nullptr;  // by which it goes
+    std::vector<Work> works;
     uint64_t mark = 0;
     absl::Status why;  // not OK: it has failed
   };
@@ -114,18 +138,19 @@ class NcclTransport : private Poller {
   bool Busy() const override { return !groups_.empty(); }
   // Queues what can be. False if it is not all queued yet.
   bool Queue(Group& group);
-  absl::Status Plan(Group& group);
-  absl::Status PlanFiring(Group& group);
-  absl::Status Clear(uint64_t bytes);
+  // Plans all of it, and clears what of staging is received into.
+  absl::Status PlanGroup(Group& group);
+  static void PlanParts(Work& work);
+  void PlanFiring(Work& work, const GroupOp::Firing& firing);
   void DropPlan(uint64_t bundle);
-  // The next piece of a part, to or from `at`.
-  void TakePiece(GroupPart& part, std::byte*& at);
-  // Copies between parts and staging, one call's worth at most.
-  absl::Status Copy(Group& group, std::vector<Group::Staged>& staged);
-  // The same by the plan's table, which is made first. True when that is queued, or there is
-  // nothing to copy.
-  absl::StatusOr<bool> CopyByTable(Group& group, const std::vector<Group::Staged>& staged,
-                                   std::optional<CudaStream::Table>& table);
+  absl::Status Launch(Group& group);
+  // The next piece of a part, to or from `at` in staging.
+  void TakePiece(GroupPart& part, uint64_t base, uint64_t& at);
+  // Copies between parts and staging, one call's worth at most. True when all is queued.
+  absl::StatusOr<bool> Stage(Group& group, bool gathers);
+  absl::Status CopyPieces(Work& work, std::vector<Work::Staged>& staged);
+  // Or, if that cannot be, the firing goes as other parts do.
+  absl::Status MakeTable(Work& work, bool gathers);
   void Fail(Group& group, const absl::Status& why);
   bool IsOver(Group& group, absl::Time now);
 
@@ -135,7 +160,9 @@ class NcclTransport : private Poller {
   NcclBundles bundles_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<FiringPlan>> plans_;  // by bundle
   std::deque<Group> groups_;
-  std::vector<CopyPiece> pieces_;            // kept for its memory
+  // Kept for their memory.
+  std::vector<CopyPiece> pieces_;
+  std::vector<Communicator::Operation> operations_;
   bool polled_ = false;                      // by the lane
   absl::Time asked_ = absl::InfinitePast();  // NCCL, for asynchronous errors
 };
