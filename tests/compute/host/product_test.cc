@@ -15,6 +15,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -109,6 +110,28 @@ TEST(ProductTest, BlocksBeyondBF16AreNotLost) {
                      " : f8e8m0fnu[128,4]\n%o = constant splat=x7f : f8e8m0fnu[128,4]\n",
                      "%p = block_scaled_dot %q, %q, %s, %o : f32[128,128]\nstore @y, %p\n");
     EXPECT_EQ(Difference(128 * 128 * 4, text), "") << text;
+  }
+}
+
+// Factors or products below the least normal number, which a CPU or a library may take for 0.
+TEST(ProductTest, SmallNumbersCount) {
+  const std::string one = "x0000803f", small = "x0000801e", subnormal = "x00000800";
+  for (const std::string type : {"f32", "bf16"}) {
+    for (const auto& [left, right] :
+         {std::pair(small, small), std::pair(subnormal, one), std::pair(one, subnormal)}) {
+      const auto scaled = [&](const std::string& name, const std::string& dims,
+                              const std::string& by) {
+        return absl::StrCat("%s", name, " = constant splat=", by, " : f32[", dims, "]\n%t", name,
+                            " = multiply %", name, ", %s", name, "\n%f", name, " = convert %t",
+                            name, " : ", type, "[", dims, "]\n");
+      };
+      const std::string text = absl::StrCat(
+          RandomValues("a", "101,103", 1), RandomValues("b", "105,103", 2),
+          scaled("a", "101,103", left), scaled("b", "105,103", right),
+          "%p = dot_general %fa, %fb lhs_contract=[1] rhs_contract=[1] : f32[101,105]\n"
+          "store @y, %p\n");
+      EXPECT_EQ(Difference(101 * 105 * 4, text), "") << text;
+    }
   }
 }
 
