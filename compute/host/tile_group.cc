@@ -325,7 +325,7 @@ const std::byte* RunMemory::Read(const Location& at) const {
 
 std::byte* RunMemory::Write(const Location& at) const {
   if (at.kind == Location::Kind::kBuffer) return buffers[at.buffer].data() + at.offset;
-  return arena + at.offset;
+  return (at.kind == Location::Kind::kKept ? kept : arena) + at.offset;
 }
 
 uint64_t TileGroup::RegisterBytes() const { return Aligned(tile_elements * element_bytes); }
