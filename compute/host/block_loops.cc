@@ -57,20 +57,16 @@ HWY_INLINE void Put(hn::Vec<D> values, D d, std::byte* out) {
   }
 }
 
-// The ways of f32 and bf16 with memory: of a vector, and of one. `StoreExact` is of what nothing is
-// lost of.
+// The ways of f32 and bf16 with memory: of a vector, and of one. `kExact`: there is nothing to
+// round.
 struct FloatMemory {
   using Code = uint32_t;
   static constexpr size_t kBytes = 4;
   static HWY_INLINE Floats Load(const std::byte* in) {
     return hn::LoadU(f32, reinterpret_cast<const float*>(in));
   }
-  template <bool kStreams>
+  template <bool kExact, bool kStreams>
   static HWY_INLINE void Store(Floats values, std::byte* out) {
-    Put<kStreams>(values, f32, out);
-  }
-  template <bool kStreams>
-  static HWY_INLINE void StoreExact(Floats values, std::byte* out) {
     Put<kStreams>(values, f32, out);
   }
   static float LoadOne(const std::byte* in) {
@@ -88,19 +84,16 @@ struct HalfMemory {
     const auto codes = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(in));
     return hn::BitCast(f32, hn::ShiftLeft<16>(hn::PromoteTo(u32, codes)));
   }
-  template <bool kStreams>
+  template <bool kExact, bool kStreams>
   static HWY_INLINE void Store(Floats values, std::byte* out) {
-    const auto bits = hn::BitCast(u32, values);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
-    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7FFF)));
-    const auto nan = hn::RebindMask(u32, hn::IsNaN(values));
-    const auto limited = hn::IfThenElse(nan, hn::Set(u32, 0x7FFF0000), rounded);
-    StoreExact<kStreams>(hn::BitCast(f32, limited), out);
-  }
-  template <bool kStreams>
-  static HWY_INLINE void StoreExact(Floats values, std::byte* out) {
-    const auto codes = hn::ShiftRight<16>(hn::BitCast(i32, hn::BitCast(u32, values)));
-    Put<kStreams>(hn::TruncateTo(U16(), hn::BitCast(u32, codes)), U16(), out);
+    auto bits = hn::BitCast(u32, values);
+    if constexpr (!kExact) {
+      const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
+      const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7FFF)));
+      const auto nan = hn::RebindMask(u32, hn::IsNaN(values));
+      bits = hn::IfThenElse(nan, hn::Set(u32, 0x7FFF0000), rounded);
+    }
+    Put<kStreams>(hn::TruncateTo(U16(), hn::ShiftRight<16>(bits)), U16(), out);
   }
   static float LoadOne(const std::byte* in) {
     uint16_t code;
@@ -112,6 +105,17 @@ struct HalfMemory {
     std::memcpy(out, &code, sizeof(code));
   }
 };
+
+// `run` of a block format's elements and of f32 or bf16.
+template <typename Run>
+void ForTypes(DType element, DType memory, Run run) {
+  const auto with = [&]<typename Memory>(Memory) HWY_ATTR {
+    if (element == DType::kF8E4M3FN) return run.template operator()<kE4M3Format, Memory>();
+    if (element == DType::kF8E5M2) return run.template operator()<kE5M2Format, Memory>();
+    run.template operator()<kE2M1Format, Memory>();
+  };
+  memory == DType::kF32 ? with(FloatMemory()) : with(HalfMemory());
+}
 
 // As DecodeAs.
 template <FloatFormat Format>
@@ -200,42 +204,38 @@ HWY_INLINE void DequantizeBlock(const std::byte* codes, uint64_t count, bool fin
   constexpr size_t kWidth = hn::MaxLanes(f32);
   constexpr int kLift = kF16Format.bias - Format.bias;
   const float lifted = scale * static_cast<float>(1 << kLift);
-  const auto each = [&](auto decode, auto store) HWY_ATTR {
+  const auto each = [&]<bool kExact>(auto decode) HWY_ATTR {
     uint64_t i = 0;
     for (; i + kWidth <= count; i += kWidth) {
       const auto loaded = hn::LoadU(U8(), reinterpret_cast<const uint8_t*>(codes + i));
-      store(decode(loaded), out + i * Memory::kBytes);
+      Memory::template Store<kExact, kStreams>(decode(loaded), out + i * Memory::kBytes);
     }
     for (; i < count; ++i) {
       const float value = DecodeAs<Format>(static_cast<uint8_t>(codes[i]));
       Memory::StoreOne(value * scale * global, out + i * Memory::kBytes);
     }
   };
-  const auto store = [](Floats values, std::byte* to)
-                         HWY_ATTR { Memory::template Store<kStreams>(values, to); };
+  const auto scales = hn::Set(f32, scale);
+  const auto lifted_scales = hn::Set(f32, lifted);
   const auto globals = hn::Set(f32, global);
-  if (!finite || !std::isfinite(lifted)) {
-    const auto scales = hn::Set(f32, scale);
-    return each(
-        [&](hn::Vec<U8> loaded) HWY_ATTR {
-          const auto scaled = hn::Mul(Decode<Format>(hn::PromoteTo(u32, loaded)), scales);
-          return hn::Mul(scaled, globals);
-        },
-        store);
-  }
-  const auto scales = hn::Set(f32, lifted);
   // The last bit of all products is one of bf16's (docs/numerics.md, "Dequantise").
-  const float least_exact = std::bit_cast<float>(
-      static_cast<uint32_t>(Format.bias + Format.mantissa - 7) << kF32Format.mantissa);
-  if (global == 1 && std::fabs(scale) >= least_exact) {
-    return each([&](hn::Vec<U8> loaded)
-                    HWY_ATTR { return hn::Mul(DecodeFinite<Format>(loaded), scales); },
-                [](Floats values, std::byte* to)
-                    HWY_ATTR { Memory::template StoreExact<kStreams>(values, to); });
+  constexpr uint32_t kLeastExact = std::max(Format.bias + Format.mantissa - 7, 0);
+  const auto least_exact = std::bit_cast<float>(kLeastExact << kF32Format.mantissa);
+  using Loaded = hn::Vec<U8>;
+  if (!finite || !std::isfinite(lifted)) {
+    each.template operator()<false>([&](Loaded loaded) HWY_ATTR {
+      const auto decoded = Decode<Format>(hn::PromoteTo(u32, loaded));
+      return hn::Mul(hn::Mul(decoded, scales), globals);
+    });
+  } else if (global == 1 && std::fabs(scale) >= least_exact) {
+    each.template operator()<true>([&](Loaded loaded) HWY_ATTR {
+      return hn::Mul(DecodeFinite<Format>(loaded), lifted_scales);
+    });
+  } else {
+    each.template operator()<false>([&](Loaded loaded) HWY_ATTR {
+      return hn::Mul(hn::Mul(DecodeFinite<Format>(loaded), lifted_scales), globals);
+    });
   }
-  each([&](hn::Vec<U8> loaded)
-           HWY_ATTR { return hn::Mul(hn::Mul(DecodeFinite<Format>(loaded), scales), globals); },
-       store);
 }
 
 template <FloatFormat Format, typename Memory, bool kStreams>
@@ -266,34 +266,19 @@ void DequantizeRows(const BlockFormat& format, const std::byte* elements, const 
   }
 }
 
-template <FloatFormat Format, typename Memory>
-void DequantizeAs(const BlockFormat& format, const std::byte* elements, const std::byte* scales,
-                  uint64_t scale_columns, uint64_t rows, uint64_t columns, std::byte* out,
-                  float global, bool streams) {
-  // Whole vectors only, at addresses of whole vectors.
-  constexpr uint64_t kVector = hn::MaxLanes(f32) * Memory::kBytes;
-  const bool whole = columns % format.block == 0 && format.block * Memory::kBytes % kVector == 0 &&
-                     reinterpret_cast<uintptr_t>(out) % kVector == 0;
-  const auto run = streams && whole ? &DequantizeRows<Format, Memory, true>
-                                    : &DequantizeRows<Format, Memory, false>;
-  run(format, elements, scales, scale_columns, rows, columns, out, global);
-}
-
-template <typename Memory>
-void DequantizeTo(const BlockFormat& format, const std::byte* elements, const std::byte* scales,
-                  uint64_t scale_columns, uint64_t rows, uint64_t columns, std::byte* out,
-                  float global, bool streams) {
-  const auto run = format.element == DType::kF8E4M3FN ? &DequantizeAs<kE4M3Format, Memory>
-                   : format.element == DType::kF8E5M2 ? &DequantizeAs<kE5M2Format, Memory>
-                                                      : &DequantizeAs<kE2M1Format, Memory>;
-  run(format, elements, scales, scale_columns, rows, columns, out, global, streams);
-}
-
 void Dequantize(const BlockFormat& format, const std::byte* elements, const std::byte* scales,
                 uint64_t scale_columns, uint64_t rows, uint64_t columns, DType to, std::byte* out,
                 float global, bool streams) {
-  const auto run = to == DType::kF32 ? &DequantizeTo<FloatMemory> : &DequantizeTo<HalfMemory>;
-  run(format, elements, scales, scale_columns, rows, columns, out, global, streams);
+  ForTypes(format.element, to, [&]<FloatFormat Format, typename Memory>() HWY_ATTR {
+    // Whole vectors only, at addresses of whole vectors.
+    constexpr uint64_t kVector = hn::MaxLanes(f32) * Memory::kBytes;
+    const bool whole = columns % format.block == 0 &&
+                       format.block * Memory::kBytes % kVector == 0 &&
+                       reinterpret_cast<uintptr_t>(out) % kVector == 0;
+    const auto run = streams && whole ? &DequantizeRows<Format, Memory, true>
+                                      : &DequantizeRows<Format, Memory, false>;
+    run(format, elements, scales, scale_columns, rows, columns, out, global);
+  });
 }
 
 // The largest magnitude of a block, each divided by `global`, as bits: those of NaN, if there is
@@ -471,31 +456,15 @@ void QuantizeRows(const BlockFormat& format, ScaleRounding rounding, const std::
   }
 }
 
-template <FloatFormat Format, typename Memory>
-void QuantizeAs(const BlockFormat& format, ScaleRounding rounding, const std::byte* in,
-                uint64_t rows, uint64_t columns, std::byte* elements, std::byte* scales,
-                float global) {
-  const auto run = format.scale == DType::kF8E8M0FNU && global == 1
-                       ? &QuantizeRows<Format, Memory, PowerQuotient>
-                       : &QuantizeRows<Format, Memory, Quotient>;
-  run(format, rounding, in, rows, columns, elements, scales, global);
-}
-
-template <typename Memory>
-void QuantizeFrom(const BlockFormat& format, ScaleRounding rounding, const std::byte* in,
-                  uint64_t rows, uint64_t columns, std::byte* elements, std::byte* scales,
-                  float global) {
-  const auto run = format.element == DType::kF8E4M3FN ? &QuantizeAs<kE4M3Format, Memory>
-                   : format.element == DType::kF8E5M2 ? &QuantizeAs<kE5M2Format, Memory>
-                                                      : &QuantizeAs<kE2M1Format, Memory>;
-  run(format, rounding, in, rows, columns, elements, scales, global);
-}
-
 void Quantize(const BlockFormat& format, ScaleRounding rounding, DType from, const std::byte* in,
               uint64_t rows, uint64_t columns, std::byte* elements, std::byte* scales,
               float global) {
-  const auto run = from == DType::kF32 ? &QuantizeFrom<FloatMemory> : &QuantizeFrom<HalfMemory>;
-  run(format, rounding, in, rows, columns, elements, scales, global);
+  ForTypes(format.element, from, [&]<FloatFormat Format, typename Memory>() HWY_ATTR {
+    const auto run = format.scale == DType::kF8E8M0FNU && global == 1
+                         ? &QuantizeRows<Format, Memory, PowerQuotient>
+                         : &QuantizeRows<Format, Memory, Quotient>;
+    run(format, rounding, in, rows, columns, elements, scales, global);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
