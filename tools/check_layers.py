@@ -72,7 +72,7 @@ LIBRARIES = [
     (r"CLI/.*", ["daemon", "tools/ferryctl", "bench", "tests"]),
     (r"nlohmann/.*", ["daemon", "daemon/rpc", "tools/ferryctl", "bench", "tests"]),
     (r"openssl/.*", ["compute/cuda", "compute/program", "tools/ferryctl", "tests", "bench"]),
-    (r"hwy/.*", ["compute/host"]),
+    (r"hwy/.*", ["compute/host", "tests"]),
     (r"dnnl\.hpp|omp\.h", ["compute/host", "bench"]),
     (r"protozero/.*", ["client", "tests", "bench"]),
     (r"(gtest|gmock)/.*", ["tests"]),

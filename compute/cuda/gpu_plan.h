@@ -82,6 +82,8 @@ struct GpuCommand {
   std::vector<GpuArgument> arguments;
   // Of kProduct.
   GpuProduct product;
+  // Of what multiplies matrices: how its sums are made, whatever the program allows.
+  std::optional<Accumulation> accumulation;
   // Of kCopy; of kSend and kReceive the one that there is.
   GpuPlace to;
   GpuPlace from;

@@ -38,6 +38,12 @@ std::string TextOf(const GpuPlan& plan, const GpuMatrix& matrix) {
   return text;
 }
 
+void AppendAccumulation(const GpuCommand& command, std::string& text) {
+  if (!command.accumulation) return;
+  absl::StrAppend(&text,
+                  " accumulation=", kAccumulationNames[static_cast<size_t>(*command.accumulation)]);
+}
+
 void AppendCommands(const GpuPlan& plan, const std::vector<GpuCommand>& commands, size_t indent,
                     std::string& text) {
   for (const GpuCommand& command : commands) {
@@ -46,6 +52,7 @@ void AppendCommands(const GpuPlan& plan, const std::vector<GpuCommand>& commands
       case GpuCommand::Kind::kLaunch: {
         absl::StrAppend(&text, "launch ", plan.kernels[command.kernel].name,
                         " blocks=", command.blocks, " threads=", command.threads);
+        AppendAccumulation(command, text);
         for (const GpuArgument& argument : command.arguments) {
           absl::StrAppend(
               &text, " ",
@@ -60,6 +67,7 @@ void AppendCommands(const GpuPlan& plan, const std::vector<GpuCommand>& commands
                         TextOf(plan, product.right), " -> ", TextOf(plan, product.result),
                         " compute=", NameOf(product.compute));
         if (product.block > 0) absl::StrAppend(&text, " block=", product.block);
+        AppendAccumulation(command, text);
         absl::StrAppend(&text, " workspace ", TextOf(plan, product.workspace), " of ",
                         product.workspace_bytes);
         break;

@@ -81,6 +81,7 @@ absl::Status GpuPlanner::AddLaunches(const KernelCode& code, absl::Span<const Gp
     command.kernel = KernelOf(launch.source, label);
     command.blocks = launch.blocks;
     command.threads = launch.threads;
+    if (code.multiplies) command.accumulation = Accumulation::kExactProducts;
     for (const KernelArgument& argument : launch.arguments) {
       GpuArgument made;
       made.bytes = argument.bytes;

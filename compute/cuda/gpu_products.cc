@@ -222,6 +222,7 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   const DType work = WorkTypeOf(left.dtype, right.dtype, scaled ? DType::kF32 : sum);
   const bool native = IsNative(program, node);
   GpuCommand command;
+  command.accumulation = native ? Accumulation::kNativeBlock : Accumulation::kExactProducts;
   command.kind = GpuCommand::Kind::kProduct;
   command.step = step_;
   GpuProduct& product = command.product;

@@ -39,6 +39,7 @@ struct KernelCode {
   std::vector<uint64_t> scratch;       // bytes
   // Threads read what belongs to others: memory that is read is none that is written.
   bool reads_neighbours = false;
+  bool multiplies = false;  // matrices
 };
 
 // What CUDA allows in any version that Ferry works with.

@@ -238,7 +238,7 @@ void KernelWriter::EmitDequantize(const Node& node) {
       ScaleAt(node.operands[1], data, "r", absl::StrCat(same ? "c / " : "(c + k) / ", size));
   const std::string scales = text_->Name();
   if (same) {
-    loop_->declarations.push_back(absl::StrCat(scale_type, " ", scales, "[U];"));
+    loop_->declarations.push_back(absl::StrCat(scale_type, " ", scales, "[U] = {};"));
     loop_->loads.push_back(absl::StrCat("if (count > 0) ", scales, "[u] = ", scale, ";"));
   } else {
     loop_->declarations.push_back(absl::StrCat("Vector<", scale_type, ", V> ", scales, "[U];"));

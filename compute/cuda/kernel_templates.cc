@@ -59,6 +59,9 @@ KernelCode KernelWriter::Write(bool baked) {
     WriteFlat(code);
   }
   code.reads_neighbours = reads_neighbours_;
+  code.multiplies = std::any_of(program_.nodes.begin(), program_.nodes.end(), [](const Node& node) {
+    return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
+  });
   return code;
 }
 
@@ -392,7 +395,7 @@ void KernelWriter::WriteLines(KernelCode& code) {
       absl::StrCat(name, "[k] = Convert<", result, ">(sum);")};
   loop.full[node.first_result] = absl::StrCat(name, "[k]");
   for (const Sink& sink : sinks_) EmitSink(sink);
-  text_->Add(absl::StrCat(CppType(sum), " sum;"));
+  text_->Add(absl::StrCat(CppType(sum), " sum = {};"));
   text_->Add(absl::StrCat("for (Index step = 0; step < ", steps, "; ++step) {"));
   text_->Add(absl::StrCat("const Index i = (line / ", stride, " * ", steps, " + step) * ", stride,
                           " + line % ", stride, ";"));

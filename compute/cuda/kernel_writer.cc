@@ -156,7 +156,7 @@ std::string KernelWriter::Row(ValueId id) {
     text_->Add(absl::StrCat("const ", type, " ", name, " = ", text, ";"));
     return names[source] = name;
   }
-  loop_->declarations.push_back(absl::StrCat(type, " ", name, "[U];"));
+  loop_->declarations.push_back(absl::StrCat(type, " ", name, "[U] = {};"));
   loop_->loads.push_back(absl::StrCat("if (count > 0) ", name, "[u] = ", text, ";"));
   return names[source] = absl::StrCat(name, "[u]");
 }
@@ -223,7 +223,7 @@ std::string KernelWriter::LoadFull(ValueId id) {
   if (whole && inner.strides.back() == 0) {
     const std::string place = LoopPlace(value.views, "");
     const std::string name = text_->Name();
-    loop_->declarations.push_back(absl::StrCat(type, " ", name, "[U];"));
+    loop_->declarations.push_back(absl::StrCat(type, " ", name, "[U] = {};"));
     loop_->loads.push_back(
         absl::StrCat("if (count > 0) ", name, "[u] = ", ReadOf(value, dtype, pointer, place), ";"));
     return absl::StrCat(name, "[u]");

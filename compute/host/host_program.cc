@@ -45,9 +45,9 @@ absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::M
                                    absl::Span<std::byte> arena, Workers* workers,
                                    const StepOver& step_over, Kept* kept) const {
   RunControl control(may_go_on);
-  const RunMemory memory{buffers, arena.data(), constants_.data(), &control};
   Kept own{arena.subspan(kept == nullptr ? arena_bytes_ : 0), {}};  // of this run alone
   Kept& made = kept == nullptr ? own : *kept;
+  const RunMemory memory{buffers, arena.data(), constants_.data(), made.memory.data(), &control};
   made.ready.resize(keepers_, false);
   for (size_t step = begin; step < end; ++step) {
     const size_t first = step == 0 ? 0 : ends_[step - 1];
@@ -68,7 +68,9 @@ void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory, 
     if (memory.control->Stops()) return;
     switch (work.kind) {
       case Work::Kind::kGroup:
+        if (work.keeper && kept.ready[*work.keeper]) break;
         work.group.Run(memory, memory.Write(work.scratch), options_.threads, workers);
+        if (work.keeper && !memory.control->stopped()) kept.ready[*work.keeper] = true;
         break;
       case Work::Kind::kWhole: {
         std::vector<const std::byte*> in;

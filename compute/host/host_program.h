@@ -66,7 +66,7 @@ class HostProgram {
   // Of one run at a time.
   struct Kept {
     absl::Span<std::byte> memory;  // kept_bytes(), aligned to 64
-    std::vector<bool> ready;       // by product that keeps something; empty at first
+    std::vector<bool> ready;       // by part of a step that keeps something; empty at first
   };
 
   // Called with the number of a step of the plan (not of a repeat's body) that is over, in order.

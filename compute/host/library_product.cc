@@ -53,7 +53,8 @@ class OneThread {
 class Matmul : public LibraryProduct {
  public:
   Matmul(const LibraryFactors& factors, DType result, bool packed, size_t parts, uint64_t launches)
-      : left_bytes_(BytesOf(factors.left_type, 1)),
+      : left_type_(factors.left_type),
+        left_bytes_(BytesOf(factors.left_type, 1)),
         out_bytes_(BytesOf(result, 1)),
         at_once_(parts),
         engine_(dnnl::engine::kind::cpu, 0) {
@@ -66,18 +67,25 @@ class Matmul : public LibraryProduct {
     const OneThread one;
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    plain_ = Desc({batches, depth, columns}, TagOf(factors.right_type),
-                  {rhs.strides[0], rhs.strides[2], rhs.strides[1]});
+    // One matrix has two dimensions: of three it would see strides of the first one that are none
+    // of a dense tensor, for which it has slower code that also allocates.
+    const auto of_matrices = [batches](dnnl::memory::dims matrix, int64_t all) {
+      if (batches > 1) matrix.insert(matrix.begin(), all);
+      return matrix;
+    };
+    const dnnl::memory::dims right_dims = of_matrices({depth, columns}, batches);
+    plain_ = Desc(right_dims, TagOf(factors.right_type),
+                  of_matrices({rhs.strides[2], rhs.strides[1]}, rhs.strides[0]));
     right_ = plain_;
     if (packed) {  // as the first part, which is the largest, would have it
-      right_ =
-          Desc({batches, depth, columns}, TagOf(factors.right_type), dnnl::memory::format_tag::any);
+      right_ = Desc(right_dims, TagOf(factors.right_type), dnnl::memory::format_tag::any);
     }
     for (int64_t first = 0; first < rows; first += each) {
       const int64_t some = std::min(each, rows - first);
-      const Desc left({batches, some, depth}, TagOf(factors.left_type),
-                      {lhs.strides[0], lhs.strides[1], lhs.strides[2]});
-      const Desc out({batches, some, columns}, TagOf(result), {rows * columns, columns, 1});
+      const Desc left(of_matrices({some, depth}, batches), TagOf(factors.left_type),
+                      of_matrices({lhs.strides[1], lhs.strides[2]}, lhs.strides[0]));
+      const Desc out(of_matrices({some, columns}, batches), TagOf(result),
+                     of_matrices({columns, 1}, rows * columns));
       const dnnl::matmul::primitive_desc made(dnnl::matmul::desc(left, right_, out), attributes,
                                               engine_, true);
       if (!made) {
@@ -105,6 +113,7 @@ class Matmul : public LibraryProduct {
   }
 
   bool ok() const { return !parts_.empty(); }
+  bool drops_small() const override;
   uint64_t scratch_bytes() const override { return scratch_ * std::min(at_once_, parts_.size()); }
   uint64_t packed_bytes() const override { return packed_bytes_; }
 
@@ -156,6 +165,7 @@ class Matmul : public LibraryProduct {
     uint64_t out_offset = 0;
   };
 
+  const DType left_type_;
   const uint64_t left_bytes_;
   const uint64_t out_bytes_;
   const size_t at_once_;  // parts that have scratch
@@ -185,53 +195,83 @@ View DenseView(int64_t rows, int64_t depth) {
   return {0, {1, rows, depth}, {rows * depth, depth, 1}};
 }
 
-// All elements `left` and `right`: the sums are those that they should be. CPUs that have no
-// instruction for it add two products as 16 bits first, and keep the largest of what does not fit.
-bool IsExactOf(DType left_type, int left, int right, int64_t depth, bool packed) {
+// What a product is tried with: all elements are the same.
+template <typename Left, typename Right, typename Sum>
+struct Trial {
+  DType left_type, right_type, sum_type;
+  Left left;
+  Right right;
+  int64_t depth;
+  Sum sum;  // that it should come to
+};
+
+// Of such factors, in order of memory or in the library's own.
+template <typename Left, typename Right, typename Sum>
+bool ComesTo(const Trial<Left, Right, Sum>& trial, bool packed) {
   constexpr int64_t kRows = 37, kColumns = 45;  // parts of blocks too
-  const LibraryFactors factors = {left_type, DType::kI8, DenseView(kRows, depth),
-                                  DenseView(kColumns, depth)};
-  const auto product = MakeMatmul(factors, DType::kI32, packed, 1, 1);
+  const LibraryFactors factors = {trial.left_type, trial.right_type, DenseView(kRows, trial.depth),
+                                  DenseView(kColumns, trial.depth)};
+  const auto product = MakeMatmul(factors, trial.sum_type, packed, 1, 1);
   if (product == nullptr) return false;
-  const std::vector<std::byte> lhs(static_cast<size_t>(kRows * depth),
-                                   static_cast<std::byte>(left));
-  const std::vector<std::byte> rhs(static_cast<size_t>(kColumns * depth),
-                                   static_cast<std::byte>(right));
-  std::vector<int32_t> sums(kRows * kColumns);
+  const std::vector<Left> lhs(static_cast<size_t>(kRows * trial.depth), trial.left);
+  const std::vector<Right> rhs(static_cast<size_t>(kColumns * trial.depth), trial.right);
+  std::vector<Sum> sums(kRows * kColumns);
   std::vector<std::byte> scratch(product->scratch_bytes() + kAlignment);
-  RunControl control;
   std::vector<std::byte> order(product->packed_bytes() + kAlignment);
-  const std::byte* weights = rhs.data();
+  const auto* weights = reinterpret_cast<const std::byte*>(rhs.data());
   if (product->packed_bytes() > 0) {
-    product->Pack(rhs.data(), AlignedIn(order.data()));
+    product->Pack(weights, AlignedIn(order.data()));
     weights = AlignedIn(order.data());
   }
-  product->Run(lhs.data(), weights, reinterpret_cast<std::byte*>(sums.data()),
-               AlignedIn(scratch.data()), nullptr, control, [](uint64_t, uint64_t) {});
-  const auto expected = static_cast<int32_t>(static_cast<uint32_t>(left * right * depth));
-  return std::all_of(sums.begin(), sums.end(), [&](int32_t sum) { return sum == expected; });
+  RunControl control;
+  product->Run(reinterpret_cast<const std::byte*>(lhs.data()), weights,
+               reinterpret_cast<std::byte*>(sums.data()), AlignedIn(scratch.data()), nullptr,
+               control, [](uint64_t, uint64_t) {});
+  return std::all_of(sums.begin(), sums.end(), [&](Sum sum) { return sum == trial.sum; });
 }
 
-// Whether integers are exact modulo 2^32 here: by trying, once, whatever the CPU says it has.
+// Whether integers are exact modulo 2^32 here: by trying, once, whatever the CPU says it has. CPUs
+// that have no instruction for it add two products as 16 bits first, and keep the largest of what
+// does not fit.
 bool AreIntegersExact(DType left_type) {
-  const auto find = [](DType type) {
-    const std::array<int, 2> most =
-        type == DType::kI8 ? std::array<int, 2>{-128, 127} : std::array<int, 2>{1, 255};
+  const auto find = []<typename Left>(DType type, std::array<Left, 2> most) {
     // The sums of the last but one are more than an f32 holds, those of the last more than an i32.
     for (const int64_t depth : {7, 64, 1051, 150001}) {
-      for (const int left : most) {
-        for (const int right : {-128, 127}) {
-          for (const bool packed : {false, true}) {
-            if (!IsExactOf(type, left, right, depth, packed)) return false;
-          }
+      for (const Left left : most) {
+        for (const int8_t right : {-128, 127}) {
+          const auto sum = static_cast<int32_t>(static_cast<uint32_t>(left * right * depth));
+          const Trial<Left, int8_t, int32_t> trial = {type,  DType::kI8, DType::kI32, left,
+                                                      right, depth,      sum};
+          if (!ComesTo(trial, false) || !ComesTo(trial, true)) return false;
         }
       }
     }
     return true;
   };
-  static const bool of_signed = find(DType::kI8);
-  static const bool of_unsigned = find(DType::kU8);
+  static const bool of_signed = find(DType::kI8, std::array<int8_t, 2>{-128, 127});
+  static const bool of_unsigned = find(DType::kU8, std::array<uint8_t, 2>{1, 255});
   return left_type == DType::kI8 ? of_signed : of_unsigned;
+}
+
+// Whether f32 below the least normal number count, as factors and as products: by trying, once.
+bool AreSmallF32Exact() {
+  static const bool exact = [] {
+    constexpr DType kType = DType::kF32;
+    for (const int64_t depth : {7, 64, 1051}) {
+      const float sum = static_cast<float>(depth) * 0x1p-140f;
+      for (const auto& [left, right] :
+           {std::pair(0x1p-140f, 1.0f), {1.0f, 0x1p-140f}, {0x1p-70f, 0x1p-70f}}) {
+        const Trial<float, float, float> trial = {kType, kType, kType, left, right, depth, sum};
+        if (!ComesTo(trial, false) || !ComesTo(trial, true)) return false;
+      }
+    }
+    return true;
+  }();
+  return exact;
+}
+
+bool Matmul::drops_small() const {
+  return InfoOf(left_type_).floating && (left_type_ != DType::kF32 || !AreSmallF32Exact());
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product of matrices by oneDNN: f32 by f32, bf16 by bf16 to f32 or bf16, and 8-bit integers to
 // i32, where this CPU has it, in one order of sums for so many parts. The rows of the left side are
-// divided among the parts, each done by one thread: its own threads are not used. What it would
-// take for 0 is not for it (docs/numerics.md). Immutable; any thread runs it.
+// divided among the parts, each done by one thread: its own threads are not used. Where it
+// `drops_small`, factors that are, or whose products are, below the least normal number are not for
+// it (docs/numerics.md). Immutable; any thread runs it.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +37,9 @@ class LibraryProduct {
   static std::unique_ptr<LibraryProduct> Make(const LibraryFactors& factors, DType result,
                                               bool packed, size_t parts, uint64_t launches = 1);
 
+  // May numbers below the least normal one be taken for 0? bf16's are, by the CPU's instructions;
+  // whether f32's are is tried once a process.
+  virtual bool drops_small() const = 0;
   virtual uint64_t scratch_bytes() const = 0;  // of all parts
   // Of the right side, if it is packed; 0: it would be as it is, and is not.
   virtual uint64_t packed_bytes() const = 0;

@@ -94,6 +94,7 @@ void Product::FindLibrary(uint64_t launches) {
     if (library_ == nullptr && right_.keeps) {
       library_ = LibraryProduct::Make(factors, library_sum_, false, parts_, launches);
     }
+    if (library_ != nullptr) drops_small_ = library_->drops_small();
     if (library_ != nullptr || integers) return;
   }
 }
@@ -169,11 +170,11 @@ void Product::Finish(const std::byte* sums, DType from, uint64_t first, uint64_t
   }
 }
 
-// What is less than the least normal number may be taken for 0, each factor or product.
 Product::Found Product::MakeSide(const Side& side, const std::vector<const std::byte*>& in,
                                  std::byte* made, std::byte* spare, Workers* workers) const {
   const bool integers = row_type_ != RowType::kF32;
   const DType to = integers ? side.factor.type() : library_factor_;
+  if (side.in_place && !drops_small_) return {255, 1};
   std::vector<Found> found(parts_);
   RunParts(workers, [&](size_t part) {
     ProductFactor::Filled filled;
@@ -185,7 +186,7 @@ Product::Found Product::MakeSide(const Side& side, const std::vector<const std::
           side.factor.Fill(in, to, side.dense, made, spare + part * spare_bytes_, part, parts_);
     }
     found[part] = {255, filled.exact};
-    if (integers) return;
+    if (!drops_small_) return;
     const std::byte* at =
         (side.in_place ? in[side.factor.operands()[0]] : made) + BytesOf(to, filled.first);
     found[part].smallest = to == DType::kF32 ? SmallestExponentOfF32(at, filled.count)
@@ -232,7 +233,8 @@ bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* o
     constexpr int kSpare = 24;  // what is dropped is no more than a rounding of what is not
     const int left = found[0].smallest;
     const int right = found[1].smallest;
-    if (left == 0 || right == 0 || left + right - kBias < 1 + kSpare) return false;
+    const bool small = left == 0 || right == 0 || left + right - kBias < 1 + kSpare;
+    if (drops_small_ && small) return false;
     if (found[0].exact == 0 || found[1].exact == 0) return false;
   }
   const double global = GlobalOf(in);

@@ -50,7 +50,8 @@ class Product {
   };
   // What was found out about a side.
   struct Found {
-    int32_t smallest = 0;  // exponent of a value but 0, as f32 has it; 255: there is none
+    int32_t smallest = 0;  // exponent of a value but 0, as f32 has it; 255: there is none, or
+                           // none that matters
     int32_t exact = 0;     // nothing was lost
   };
 
@@ -80,7 +81,8 @@ class Product {
   std::unique_ptr<LibraryProduct> library_;
   DType library_factor_ = DType::kF32;  // of integers each side has its own
   DType library_sum_ = DType::kF32;
-  bool direct_ = false;  // the library's sums are the results
+  bool direct_ = false;       // the library's sums are the results
+  bool drops_small_ = false;  // the library may take for 0 what is below the least normal number
 
   uint64_t panel_ = 0;        // rows of the right side at a time
   uint64_t spare_bytes_ = 0;  // of each part

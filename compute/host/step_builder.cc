@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <set>
 #include <utility>
 
+#include "compute/host/constant_slots.h"
 #include "compute/host/group_builder.h"
 #include "compute/plan/part.h"
 
@@ -41,13 +44,26 @@ uint64_t StepBuilder::LaunchOf(const Cost& cost, uint64_t elements) const {
 
 Location StepBuilder::PlaceOf(const Binding& binding) const {
   if (!binding.slot) return {Location::Kind::kBuffer, binding.index, 0};
+  const auto kept = kept_slots_.find(binding.index);
+  if (kept != kept_slots_.end()) return {Location::Kind::kKept, 0, kept->second};
   return {Location::Kind::kArena, 0, made_.plan_.slots[binding.index].offset};
 }
 
 bool StepBuilder::IsConstantInput(const Step& step, const Node& node) const {
-  if (node.op != Op::kInput || node.attributes.Has(A::kStrides)) return false;
+  if (node.op != Op::kInput) return false;
   const Binding& binding = step.bindings[node.buffers[0]];
-  return !binding.slot && made_.plan_.buffers[binding.index].constant;
+  return binding.slot ? kept_slots_.contains(binding.index)
+                      : made_.plan_.buffers[binding.index].constant;
+}
+
+bool StepBuilder::IsOfConstants(const Step& step, const Program& part) const {
+  bool reads = false;
+  for (const Node& node : part.nodes) {
+    if (node.op != Op::kInput) continue;
+    if (!IsConstantInput(step, node)) return false;
+    reads = true;
+  }
+  return reads;
 }
 
 Location StepBuilder::Temporary(uint64_t bytes) {
@@ -67,15 +83,23 @@ Location StepBuilder::Scratch(uint64_t bytes) {
   return {Location::Kind::kArena, 0, base_ + taken_};
 }
 
-void StepBuilder::AddGroup(const Program& program, absl::Span<const Location> places,
-                           std::vector<Work>& works) {
+uint64_t StepBuilder::Keep(Work& work, uint64_t bytes) {
+  work.keeper = made_.keepers_++;
+  const uint64_t at = made_.kept_bytes_;
+  made_.kept_bytes_ += Aligned(bytes);
+  return at;
+}
+
+StepBuilder::Work* StepBuilder::AddGroup(const Program& program, absl::Span<const Location> places,
+                                         std::vector<Work>& works) {
   Work work;
   work.group = GroupBuilder(program, places, made_.constants_).Build();
-  if (work.group.IsEmpty()) return;
+  if (work.group.IsEmpty()) return nullptr;
   work.group.launch_elements =
       LaunchOf(CostOf(program), work.group.rows * std::max<uint64_t>(work.group.row, 1));
   work.scratch = Scratch(work.group.ScratchBytes() * made_.options_.threads);
   works.push_back(std::move(work));
+  return &works.back();
 }
 
 // The op at `center` on whole tensors, with groups for what is made before and after it.
@@ -89,13 +113,15 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
   work.kind = Work::Kind::kWhole;
   work.whole.node = node;
   work.step = step.number;
+  const bool multiplies = node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
   std::vector<bool> constant;  // by operand
+  std::set<ValueId> kept;      // operands that are made of constant buffers
   std::map<ValueId, Location> operands;
   for (const ValueId value : node.operands) {
     const TensorType& type = program.types[value];
     work.whole.in_types.push_back(type);
     const Node& made_by = program.nodes[definitions[value]];
-    constant.push_back(IsConstantInput(step, made_by));
+    constant.push_back(IsConstantInput(step, made_by) || kept.contains(value));
     const auto [at, fresh] = operands.try_emplace(value);
     if (fresh) {
       const bool values = made_by.op == Op::kConstant && made_by.attributes.Has(A::kValues);
@@ -111,10 +137,17 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
         Part part(program);
         const uint64_t bytes = *BytesOf(type);
         part.Store(value, part.AddBuffer(bytes));
-        at->second = Temporary(bytes);
+        const bool keeps = multiplies && IsOfConstants(step, part.program());
+        at->second =
+            keeps ? Location{Location::Kind::kKept, 0, made_.kept_bytes_} : Temporary(bytes);
         std::vector<Location> with = places;
         with.push_back(at->second);
-        AddGroup(part.program(), with, works);
+        Work* const group = AddGroup(part.program(), with, works);
+        if (keeps && group != nullptr) {
+          Keep(*group, bytes);
+          kept.insert(value);
+          constant.back() = true;
+        }
       }
     }
     work.in.push_back(at->second);
@@ -142,15 +175,13 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
     result = Temporary(*BytesOf(type));
   }
   work.out = {result};
-  if (node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot) {
+  if (multiplies) {
     work.product =
         std::make_unique<Product>(work.whole, constant, made_.options_.threads,
                                   CostOf(program, node).flops / made_.options_.launch_flops + 1);
     work.scratch = Scratch(work.product->scratch_bytes());
     if (work.product->kept_bytes() > 0) {
-      work.keeper = made_.keepers_++;
-      work.kept_offset = made_.kept_bytes_;
-      made_.kept_bytes_ += work.product->kept_bytes();
+      work.kept_offset = Keep(work, work.product->kept_bytes());
     }
   }
   works.push_back(std::move(work));
@@ -167,9 +198,16 @@ void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {
   for (OpIndex i = 0; i < program.nodes.size(); ++i) {
     if (IsWholeTensor(program.nodes[i], program)) return AddAround(step, i, works);
   }
+  std::optional<uint32_t> kept;
+  for (const Binding& binding : step.bindings) {
+    const bool made = binding.slot && constant_slots_[binding.index] &&
+                      kept_slots_.try_emplace(binding.index, made_.kept_bytes_).second;
+    if (made) kept = binding.index;
+  }
   std::vector<Location> places;
   for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
-  AddGroup(program, places, works);
+  Work* const group = AddGroup(program, places, works);
+  if (kept && group != nullptr) Keep(*group, *BytesOf(made_.plan_.slots[*kept].type));
 }
 
 void StepBuilder::AddStep(const Step& step, std::vector<Work>& works) {
@@ -203,6 +241,7 @@ void StepBuilder::AddStep(const Step& step, std::vector<Work>& works) {
 
 void StepBuilder::Build() {
   base_ = Aligned(made_.plan_.memory.bytes);
+  constant_slots_ = ConstantSlots(made_.plan_);
   for (const Step& step : made_.plan_.steps) {
     AddStep(step, made_.works_);
     made_.ends_.push_back(made_.works_.size());

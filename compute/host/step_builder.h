@@ -22,19 +22,26 @@ class StepBuilder {
   void AddStep(const Step& step, std::vector<Work>& works);
   void AddKernel(const Step& step, std::vector<Work>& works);
   void AddAround(const Step& step, OpIndex center, std::vector<Work>& works);
-  void AddGroup(const Program& program, absl::Span<const Location> places,
-                std::vector<Work>& works);
+  // The work that was added, if there is something to do.
+  Work* AddGroup(const Program& program, absl::Span<const Location> places,
+                 std::vector<Work>& works);
   uint64_t LaunchOf(const Cost& cost, uint64_t elements) const;
   Location PlaceOf(const Binding& binding) const;
-  // Whether `node` is what a constant buffer holds, as it is.
+  // Whether `node` reads a constant buffer, or what is made of one.
   bool IsConstantInput(const Step& step, const Node& node) const;
+  // Whether `part` of the step reads constant buffers, and no others.
+  bool IsOfConstants(const Step& step, const Program& part) const;
+  // Memory for what is made of constant buffers alone, and which of Kept::ready says that it is.
+  uint64_t Keep(Work& work, uint64_t bytes);
   // Memory until the end of the step: of what the plan has for it while there is, else of ours.
   Location Temporary(uint64_t bytes);
   // The same for what is used at once.
   Location Scratch(uint64_t bytes);
 
   HostProgram& made_;
-  uint64_t base_ = 0;  // of the arena that is no slot's
+  std::vector<bool> constant_slots_;
+  std::map<uint32_t, uint64_t> kept_slots_;  // of those that are made, where
+  uint64_t base_ = 0;                        // of the arena that is no slot's
   // Of the step at hand.
   uint64_t planned_ = 0;
   uint64_t planned_end_ = 0;

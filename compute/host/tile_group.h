@@ -29,7 +29,7 @@ inline constexpr uint64_t kTileElements = 512;
 
 // Where bytes are in a run.
 struct Location {
-  enum class Kind : uint8_t { kArena, kBuffer, kConstant };
+  enum class Kind : uint8_t { kArena, kBuffer, kConstant, kKept };
   Kind kind = Kind::kArena;
   uint32_t buffer = 0;
   uint64_t offset = 0;
@@ -40,6 +40,7 @@ struct RunMemory {
   absl::Span<const absl::Span<std::byte>> buffers;
   std::byte* arena = nullptr;
   const std::byte* constants = nullptr;
+  std::byte* kept = nullptr;
   RunControl* control = nullptr;  // none: the run goes to its end
 
   const std::byte* Read(const Location& at) const;
@@ -90,6 +91,7 @@ struct TileOp {
   Reduction reduction = Reduction::kSum;
   BlockFormat format;
   uint64_t scale_bytes = 0;  // in a tile, of each row, at most
+  bool streams = false;      // of kDequantize: it writes past the caches
 };
 
 struct TileGroup {

@@ -83,6 +83,11 @@ void ScatterOf(std::byte* base, const View& view, uint64_t first, uint64_t count
   });
 }
 
+void PutHalf(std::byte* packed, uint64_t at, std::byte code) {
+  std::byte& byte = packed[at / 2];
+  byte = at % 2 == 0 ? (byte & std::byte{0xF0}) | code : (byte & std::byte{0xF}) | code << 4;
+}
+
 }  // namespace
 
 void PlacesOf(const Views& views, uint64_t first, uint64_t count, int64_t* places) {
@@ -104,6 +109,11 @@ void Gather(DType type, const std::byte* base, const View& view, uint64_t first,
   if (count == 0) return;
   if (type == DType::kF4E2M1FN) {
     ForEachStretch(view, first, count, [&](int64_t at, int64_t stride, uint64_t length) {
+      if (stride == 1) {
+        UnpackFrom(base, static_cast<uint64_t>(at), length, tile);
+        tile += length;
+        return;
+      }
       for (uint64_t i = 0; i < length; ++i, at += stride) {
         *tile++ = base[at / 2] >> (at % 2 * 4) & std::byte{0xF};
       }
@@ -146,12 +156,13 @@ void Scatter(DType type, std::byte* base, const View& view, uint64_t first, uint
   if (count == 0) return;
   if (type == DType::kF4E2M1FN) {
     ForEachStretch(view, first, count, [&](int64_t at, int64_t stride, uint64_t length) {
-      for (uint64_t i = 0; i < length; ++i, at += stride) {
-        std::byte& byte = base[at / 2];
-        byte =
-            at % 2 == 0 ? (byte & std::byte{0xF0}) | *tile : (byte & std::byte{0xF}) | *tile << 4;
-        ++tile;
+      if (stride == 1) {
+        PackTo(tile, static_cast<uint64_t>(at), length, base);
+        tile += length;
+        return;
       }
+      for (uint64_t i = 0; i < length; ++i, at += stride)
+        PutHalf(base, static_cast<uint64_t>(at), *tile++);
     });
     return;
   }
@@ -179,13 +190,48 @@ void CopyElements(DType type, const std::byte* from_base, const View& from, std:
 }
 
 void Pack(const std::byte* tile, uint64_t count, std::byte* packed) {
+  for (; count >= 8; count -= 8, tile += 8, packed += 4) {
+    uint64_t codes;
+    std::memcpy(&codes, tile, sizeof(codes));
+    codes = (codes | codes >> 4) & 0x00FF00FF00FF00FF;
+    codes = (codes | codes >> 8) & 0x0000FFFF0000FFFF;
+    const auto four = static_cast<uint32_t>(codes | codes >> 16);
+    std::memcpy(packed, &four, sizeof(four));
+  }
   for (uint64_t i = 0; i < count; i += 2) {
     packed[i / 2] = tile[i] | (i + 1 < count ? tile[i + 1] << 4 : std::byte{0});
   }
 }
 
 void Unpack(const std::byte* packed, uint64_t count, std::byte* tile) {
+  for (; count >= 8; count -= 8, tile += 8, packed += 4) {
+    uint32_t four;
+    std::memcpy(&four, packed, sizeof(four));
+    uint64_t codes = four;
+    codes = (codes | codes << 16) & 0x0000FFFF0000FFFF;
+    codes = (codes | codes << 8) & 0x00FF00FF00FF00FF;
+    codes = (codes | codes << 4) & 0x0F0F0F0F0F0F0F0F;
+    std::memcpy(tile, &codes, sizeof(codes));
+  }
   for (uint64_t i = 0; i < count; ++i) tile[i] = packed[i / 2] >> (i % 2 * 4) & std::byte{0xF};
+}
+
+void PackTo(const std::byte* tile, uint64_t first, uint64_t count, std::byte* packed) {
+  if (count > 0 && first % 2 != 0) {
+    PutHalf(packed, first++, *tile++);
+    --count;
+  }
+  const uint64_t whole = count / 2 * 2;
+  Pack(tile, whole, packed + first / 2);
+  if (count > whole) PutHalf(packed, first + whole, tile[whole]);
+}
+
+void UnpackFrom(const std::byte* packed, uint64_t first, uint64_t count, std::byte* tile) {
+  if (count > 0 && first % 2 != 0) {
+    *tile++ = packed[first++ / 2] >> 4;
+    --count;
+  }
+  Unpack(packed + first / 2, count, tile);
 }
 
 }  // namespace ferry::compute

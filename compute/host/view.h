@@ -31,5 +31,9 @@ void CopyElements(DType type, const std::byte* from_base, const View& from, std:
 // A tile's elements of f4e2m1fn with two a byte, and back.
 void Pack(const std::byte* tile, uint64_t count, std::byte* packed);
 void Unpack(const std::byte* packed, uint64_t count, std::byte* tile);
+// The same, from the element `first` of what has two a byte on: the other half of a byte keeps what
+// it has.
+void PackTo(const std::byte* tile, uint64_t first, uint64_t count, std::byte* packed);
+void UnpackFrom(const std::byte* packed, uint64_t first, uint64_t count, std::byte* tile);
 
 }  // namespace ferry::compute

@@ -125,7 +125,7 @@ uint32_t EncodeAsE8M0(Float value, ConvertMode mode) {
 
 // The value of a code, exact. Without branches, as EncodeSaturated.
 template <FloatFormat Format>
-[[gnu::always_inline]] inline float DecodeAs(uint32_t code) {
+[[gnu::always_inline]] constexpr inline float DecodeAs(uint32_t code) {
   constexpr int kShift = kF32Format.mantissa - Format.mantissa;
   constexpr uint32_t kRebias = static_cast<uint32_t>(kF32Format.bias - Format.bias);
   const uint32_t sign = code >> (Format.bits - 1) << 31;

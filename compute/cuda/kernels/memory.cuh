@@ -7,9 +7,11 @@
 
 using Byte = u8;
 
+// Always has a value: of a thread that computes with what it has not read, as those behind the last
+// element would, a compiler may conclude that it does not exist, and drop the bounds of its stores.
 template <typename T, int V>
 struct Vector {
-  T at[V];
+  T at[V] = {};
 
   __device__ __forceinline__ T& operator[](int k) { return at[k]; }
   __device__ __forceinline__ const T& operator[](int k) const { return at[k]; }
@@ -108,7 +110,7 @@ struct Packed {
   Byte bytes[V / 2];
 };
 
-// The elements from `index` on, of which there are `count`; others are 0 or anything. V is 1, or
+// The elements from `index` on, of which there are `count`; others stay as they are. V is 1, or
 // `index` is a multiple of it, and `align` is known of the whole vector's address.
 template <int align, typename T, int V, typename Index>
 FERRY_DEVICE void ReadVector(const Byte* base, Index index, int count, Vector<T, V>& out) {

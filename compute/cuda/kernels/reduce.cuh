@@ -79,7 +79,7 @@ class Lanes {
     lanes_[slot] = Combiner::template Of<T>(lanes_[slot], other);
   }
 
-  T lanes_[4];
+  T lanes_[4] = {};  // all are shuffled, also those of threads that have put nothing
 };
 
 // The first of the largest; NaN is the largest.

@@ -10,17 +10,21 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "compute/host/cpu.h"
 #include "compute/host/product_loops.h"
+#include "compute/passes/passes.h"
 #include "tests/compute/host/host_runs.h"
 
 namespace ferry::compute {
@@ -109,6 +113,28 @@ TEST(ProductTest, BlocksBeyondBF16AreNotLost) {
                      " : f8e8m0fnu[128,4]\n%o = constant splat=x7f : f8e8m0fnu[128,4]\n",
                      "%p = block_scaled_dot %q, %q, %s, %o : f32[128,128]\nstore @y, %p\n");
     EXPECT_EQ(Difference(128 * 128 * 4, text), "") << text;
+  }
+}
+
+// Factors or products below the least normal number, which a CPU or a library may take for 0.
+TEST(ProductTest, SmallNumbersCount) {
+  const std::string one = "x0000803f", small = "x0000801e", subnormal = "x00000800";
+  for (const std::string type : {"f32", "bf16"}) {
+    for (const auto& [left, right] :
+         {std::pair(small, small), std::pair(subnormal, one), std::pair(one, subnormal)}) {
+      const auto scaled = [&](const std::string& name, const std::string& dims,
+                              const std::string& by) {
+        return absl::StrCat("%s", name, " = constant splat=", by, " : f32[", dims, "]\n%t", name,
+                            " = multiply %", name, ", %s", name, "\n%f", name, " = convert %t",
+                            name, " : ", type, "[", dims, "]\n");
+      };
+      const std::string text = absl::StrCat(
+          RandomValues("a", "101,103", 1), RandomValues("b", "105,103", 2),
+          scaled("a", "101,103", left), scaled("b", "105,103", right),
+          "%p = dot_general %fa, %fb lhs_contract=[1] rhs_contract=[1] : f32[101,105]\n"
+          "store @y, %p\n");
+      EXPECT_EQ(Difference(101 * 105 * 4, text), "") << text;
+    }
   }
 }
 
@@ -228,6 +254,49 @@ TEST(ProductTest, WhatIsMadeOfConstantBuffersIsKept) {
   EXPECT_EQ(first(), by_library ? 226 : 113);
   made->Run(buffers, arena.Span());  // a run by itself
   EXPECT_EQ(first(), 113);
+}
+
+// Whatever is made of them before the product, whoever multiplies.
+TEST(ProductTest, WhatOpsMakeOfConstantBuffersIsKept) {
+  const std::string by_convert =
+      "%w = input @w : f8e4m3fn[128,128]\n%m = convert %w : bf16[128,128]\n";
+  const std::string by_blocks =
+      "%w = input @w : f8e4m3fn[128,128]\n%s = input @s : f8e8m0fnu[128,4]\n"
+      "%m = dequantize_block %w, %s : bf16[128,128]\n";
+  for (const std::string& make : {by_convert, by_blocks}) {
+    for (const bool constant : {false, true}) {
+      const std::string declared = constant ? " constant\n" : "\n";
+      const Program program = Simplify(testing::Parsed(
+          absl::StrCat("program 1\nbuffer @x read 32768\nbuffer @w read 16384", declared,
+                       "buffer @s read 512", declared, "buffer @y write 65536\n", make,
+                       "%x = input @x : bf16[128,128]\n%p = dot_general %x, %m lhs_contract=[1] "
+                       "rhs_contract=[1] : f32[128,128]\nstore @y, %p\n")));
+      const auto made = HostProgram::Make(program, 2);
+      ASSERT_TRUE(made.ok()) << made.status();
+      EXPECT_EQ(made->kept_bytes() >= 32768, constant);
+      Bytes x(32768), w(16384, std::byte{0x38}), s(512, std::byte{127}), y(65536);  // 1, 1
+      for (size_t i = 1; i < x.size(); i += 2) x[i] = std::byte{0x40};              // 2
+      const std::vector<absl::Span<std::byte>> buffers = {absl::MakeSpan(x), absl::MakeSpan(w),
+                                                          absl::MakeSpan(s), absl::MakeSpan(y)};
+      Memory arena(made->arena_bytes()), kept_memory(made->kept_bytes());
+      HostProgram::Kept kept{kept_memory.Span(), {}};
+      const absl::Span<std::byte> rest =
+          arena.Span().subspan(0, made->arena_bytes() - made->kept_bytes());
+      const auto run = [&] {
+        made->Run(buffers, rest, nullptr, nullptr, &kept);
+        float value;
+        std::memcpy(&value, y.data(), sizeof(value));
+        return value;
+      };
+      EXPECT_EQ(run(), 256);
+      std::fill(arena.Span().begin(), arena.Span().end(), std::byte{0x3F});  // others had it
+      std::fill(w.begin(), w.end(), std::byte{0x40});                        // 2
+      EXPECT_EQ(run(), constant ? 256 : 512);
+      for (size_t i = 1; i < x.size(); i += 2) x[i] = std::byte{0x00};  // small: by our own sums
+      for (size_t i = 0; i < x.size(); i += 2) x[i] = std::byte{0x40};
+      EXPECT_EQ(run(), (constant ? 128 : 256) * std::ldexp(1.0f, -127));
+    }
+  }
 }
 
 // In a repeat too, and with either factor constant: as if it were not.

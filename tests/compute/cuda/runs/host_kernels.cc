@@ -20,6 +20,14 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{1} << 18;  // of a fiber; sanitizers make frames large
 
+// Behind each buffer, where no sanitizer sees what is written beyond it.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kGuardBytes = 0;
+#else
+constexpr size_t kGuardBytes = 4096;
+#endif
+constexpr std::byte kGuard{0xC3};
+
 struct HostGpu {  // as in host_gpu.h
   unsigned thread;
   unsigned block;
@@ -145,7 +153,16 @@ void FindArguments(const std::vector<GpuCommand>& commands,
 
 void HostKernels::Free::operator()(std::byte* memory) const { free(memory); }
 
-std::unique_ptr<HostKernels> HostKernels::Make(const std::vector<const GpuPlan*>& plans) {
+HostKernels::Compiler HostKernels::OwnCompiler() { return {HOST_COMPILER, HOST_COMPILER_FLAGS}; }
+
+std::optional<HostKernels::Compiler> HostKernels::OtherCompiler() {
+  const std::string command = OTHER_COMPILER;
+  if (command.empty()) return std::nullopt;
+  return Compiler{command, ""};
+}
+
+std::unique_ptr<HostKernels> HostKernels::Make(const std::vector<const GpuPlan*>& plans,
+                                               const Compiler& compiler) {
   std::unique_ptr<HostKernels> made(new HostKernels);
   std::string text = "#include \"host_gpu.h\"\n";
   for (const GpuPlan* plan : plans) {
@@ -170,8 +187,8 @@ std::unique_ptr<HostKernels> HostKernels::Make(const std::vector<const GpuPlan*>
   made->folder_ = folder;
   std::ofstream(made->folder_ + "/kernels.cc") << text;
   const std::string command = absl::StrCat(
-      HOST_COMPILER, " -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing ",
-      HOST_COMPILER_FLAGS, " -I", HOST_GPU_DIRECTORY, " -I", KERNEL_DIRECTORY, " ", folder,
+      compiler.command, " -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing ",
+      compiler.flags, " -I", HOST_GPU_DIRECTORY, " -I", KERNEL_DIRECTORY, " ", folder,
       "/kernels.cc -o ", folder, "/kernels.so 2> ", folder, "/log");
   if (system(command.c_str()) != 0) {
     std::stringstream log;
@@ -204,8 +221,11 @@ uint64_t HostKernels::Allocate(const Bytes& bytes) {
   // Exactly so many, so that sanitizers see each too far; but whole words, since a half byte is
   // written by an atomic operation on the word around it (PutHalf), as a GPU has no smaller ones.
   void* memory = nullptr;
-  EXPECT_EQ(posix_memalign(&memory, 1024, (bytes.size() + 3) / 4 * 4), 0);
-  memory_.emplace_back(static_cast<std::byte*>(memory));
+  const size_t words = (bytes.size() + 3) / 4 * 4;
+  EXPECT_EQ(posix_memalign(&memory, 1024, words + kGuardBytes), 0);
+  auto* const guard = static_cast<std::byte*>(memory) + words;
+  std::fill_n(guard, kGuardBytes, kGuard);
+  memory_.push_back({std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(memory)), guard});
   if (!bytes.empty()) std::memcpy(memory, bytes.data(), bytes.size());
   return reinterpret_cast<uint64_t>(memory);
 }
@@ -217,6 +237,14 @@ Bytes HostKernels::Read(uint64_t address, uint64_t bytes) {
 
 void HostKernels::Write(uint64_t address, const Bytes& bytes) {
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(address));
+}
+
+void HostKernels::FreeAll() {
+  for (const Allocation& one : memory_) {
+    EXPECT_EQ(std::count(one.guard, one.guard + kGuardBytes, kGuard), kGuardBytes)
+        << "a kernel wrote beyond a buffer";
+  }
+  memory_.clear();
 }
 
 void HostKernels::Copy(uint64_t to, uint64_t from, uint64_t bytes) {

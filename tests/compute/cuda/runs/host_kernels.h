@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,15 +16,24 @@ namespace ferry::compute::testing {
 
 class HostKernels : public GpuMachine {
  public:
+  // The compiler of the tests themselves, with their sanitizers; and another one, if there is one.
+  struct Compiler {
+    std::string command;
+    std::string flags;
+  };
+  static Compiler OwnCompiler();
+  static std::optional<Compiler> OtherCompiler();
+
   // Compiles the kernels of all plans. Null, with a failure of the test, if that does not go.
-  static std::unique_ptr<HostKernels> Make(const std::vector<const GpuPlan*>& plans);
+  static std::unique_ptr<HostKernels> Make(const std::vector<const GpuPlan*>& plans,
+                                           const Compiler& compiler = OwnCompiler());
   ~HostKernels() override;
 
   uint64_t Allocate(const Bytes& bytes) override;
   Bytes Read(uint64_t address, uint64_t bytes) override;
   void Write(uint64_t address, const Bytes& bytes) override;
   void Copy(uint64_t to, uint64_t from, uint64_t bytes) override;
-  void FreeAll() override { memory_.clear(); }
+  void FreeAll() override;
   void Launch(const std::string& kernel, uint64_t blocks, uint32_t threads,
               const std::vector<std::pair<uint64_t, uint32_t>>& arguments) override;
 
@@ -36,11 +46,15 @@ class HostKernels : public GpuMachine {
   struct Free {
     void operator()(std::byte* memory) const;
   };
+  struct Allocation {
+    std::unique_ptr<std::byte, Free> memory;
+    const std::byte* guard = nullptr;  // behind its words
+  };
 
   std::string folder_;
   void* library_ = nullptr;
   std::map<std::string, Kernel> kernels_;
-  std::vector<std::unique_ptr<std::byte, Free>> memory_;
+  std::vector<Allocation> memory_;
 };
 
 }  // namespace ferry::compute::testing
