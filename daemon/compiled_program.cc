@@ -36,16 +36,14 @@ CompileResult Refuse(const absl::Status& why) {
   return refused;
 }
 
-// What is wrong with a program, each where it stands in what was sent. `lines`: of a text, by op.
-CompileResult CheckProgram(const compute::Program& program, const std::vector<int>* lines) {
+// What is wrong with a program, each where it stands in what was sent.
+CompileResult CheckProgram(const compute::Program& program) {
   const std::vector<compute::Problem> problems = compute::Verify(program);
   if (problems.empty()) return {};
   std::vector<Violation> violations;
   for (const compute::Problem& problem : problems) {
-    const std::string field = problem.op < 0 ? (lines != nullptr ? "text" : "program")
-                              : lines != nullptr
-                                  ? absl::StrCat("text:", (*lines)[static_cast<size_t>(problem.op)])
-                                  : absl::StrCat("program.nodes[", problem.op, "]");
+    const std::string field =
+        problem.op < 0 ? "program" : absl::StrCat("program.nodes[", problem.op, "]");
     violations.push_back({field, NoProgram(compute::ToString(program, problem), problem.reason)});
   }
   return Refuse(compute::ToStatus(program, problems), std::move(violations));
@@ -81,7 +79,9 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   if (!host.ok()) return Refuse(host.status());
   made->host = *std::move(host);
   const compute::Plan& plan = made->host.plan();
-  if (absl::Status fits = compute::CheckFits(plan, limits.bytes, "limits.job_bytes"); !fits.ok()) {
+  const uint64_t besides = made->scratch_bytes() - plan.memory.bytes;
+  if (absl::Status fits = compute::CheckFits(plan, besides, limits.bytes, "limits.job_bytes");
+      !fits.ok()) {
     return Refuse(fits);
   }
   made->plan = absl::StrCat(compute::ToText(plan), "threads ", limits.threads, "\n");
@@ -92,12 +92,6 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   made->transfers = compute::TransfersOf(plan);
   made->stages = compute::StagesOf(plan);
   made->ops = simplified.nodes.size();
-  if (made->scratch_bytes() > limits.bytes) {
-    return Refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
-                        absl::StrCat("a run of it asks for ", made->scratch_bytes(),
-                                     " bytes beside its buffers, a job may have ", limits.bytes,
-                                     " (limits.job_bytes)")));
-  }
   CompileResult result;
   result.program = std::move(made);
   return result;
@@ -117,7 +111,7 @@ absl::Status CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std:
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {
   if (const auto* program = std::get_if<compute::Program>(&source)) {
-    CompileResult checked = CheckProgram(*program, nullptr);
+    CompileResult checked = CheckProgram(*program);
     return checked.status.ok() ? Make(*program, limits) : checked;
   }
   const std::string& text = std::get<std::string>(source);
@@ -127,16 +121,17 @@ CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limit
                             Reason::kBatchTooLarge));
   }
   const compute::ParsedText parsed = compute::Parse(text);
-  if (!parsed.problems.empty()) {
-    std::vector<Violation> violations;
-    for (const compute::TextProblem& problem : parsed.problems) {
-      violations.push_back(
-          {absl::StrCat("text:", problem.line, ":", problem.column), NoProgram(problem.text)});
-    }
-    return Refuse(NoProgram(""), std::move(violations));
+  const std::vector<compute::TextProblem> problems = compute::CheckText(parsed);
+  if (problems.empty()) return Make(parsed.program, limits);
+  std::vector<Violation> violations;
+  Reason reason = problems[0].reason;
+  for (const compute::TextProblem& problem : problems) {
+    const std::string place = compute::PlaceText(problem);
+    violations.push_back({absl::StrCat("text", place.empty() ? "" : ":", place),
+                          NoProgram(problem.text, problem.reason)});
+    if (problem.reason != reason) reason = Reason::kFieldInvalid;
   }
-  CompileResult checked = CheckProgram(parsed.program, &parsed.lines);
-  return checked.status.ok() ? Make(parsed.program, limits) : checked;
+  return Refuse(NoProgram("", reason), std::move(violations));
 }
 
 std::shared_ptr<const CompiledProgram> ProgramCache::Add(

@@ -44,7 +44,8 @@ struct Daemon::Impl {
         control("control"),
         compiler("compiler"),
         runner(
-            JobThreads(config), config.limits.job_bytes,
+            JobThreads(config),
+            JobRunner::MostKept{config.limits.job_bytes, config.limits.job_memory},
             [this](const Doorbell& bell, bool hear) {
               hear ? compute.Hear(bell) : compute.Unhear(bell);
             },

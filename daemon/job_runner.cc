@@ -62,7 +62,7 @@ void JobRunner::Disarm(PreparedBatch& batch) {
   for (const std::unique_ptr<Armed>& armed : (*found)->jobs) {
     batch.Disarm();
     if (armed->turn) ready_.Remove(*armed->turn);
-    if (armed->kept) kept_bytes_ -= armed->job.program->kept_bytes();
+    if (armed->kept) Forget(*armed);
   }
   listen_(batch.doorbell(), false);
   batches_.erase(found);
@@ -102,11 +102,24 @@ bool JobRunner::PrepareToPark() {
 
 void JobRunner::Keep(Armed& armed) {
   const uint64_t bytes = armed.job.program->kept_bytes();
-  if (armed.kept || bytes == 0 || bytes > most_kept_ - kept_bytes_) return;
+  if (armed.kept || bytes == 0 || bytes > most_kept_.of_all - kept_bytes_) return;
+  const SessionId session = SessionOf(armed.job.id);
+  const auto found = kept_.find(session);
+  const uint64_t of_session = found == kept_.end() ? 0 : found->second;
+  if (bytes > most_kept_.of_session - std::min(of_session, most_kept_.of_session)) return;
   const absl::StatusOr<absl::Span<std::byte>> memory = armed.kept_memory.Get(bytes);
   if (!memory.ok()) return;
+  kept_[session] = of_session + bytes;
   kept_bytes_ += bytes;
   armed.kept = compute::HostProgram::Kept{*memory, {}};
+}
+
+void JobRunner::Forget(const Armed& armed) {
+  const uint64_t bytes = armed.job.program->kept_bytes();
+  const auto found = kept_.find(SessionOf(armed.job.id));
+  found->second -= bytes;
+  if (found->second == 0) kept_.erase(found);
+  kept_bytes_ -= bytes;
 }
 
 void JobRunner::Fire(Armed& armed) {

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -62,9 +63,14 @@ class JobRunner : public Poller {
   // A firing could not be carried out; the job has none any more.
   using Failed = std::function<void(TransferId job, absl::Status why)>;
 
-  // `threads`: as many as programs are compiled for. `most_kept`: bytes that all prepared jobs may
-  // keep of what they make of constant buffers; who comes later makes it anew each time.
-  JobRunner(size_t threads, uint64_t most_kept, Listen listen, Failed failed)
+  // Bytes that prepared jobs may keep of what they make of constant buffers; who comes later makes
+  // it anew each time.
+  struct MostKept {
+    uint64_t of_session = 0;
+    uint64_t of_all = 0;
+  };
+  // `threads`: as many as programs are compiled for.
+  JobRunner(size_t threads, MostKept most_kept, Listen listen, Failed failed)
       : listen_(std::move(listen)),
         failed_(std::move(failed)),
         most_kept_(most_kept),
@@ -95,6 +101,9 @@ class JobRunner : public Poller {
   bool Busy() const override { return false; }
   bool Watching() const override { return !batches_.empty(); }
   bool PrepareToPark() override;
+
+  // That prepared jobs keep.
+  uint64_t kept_bytes() const { return kept_bytes_; }
 
   // Of all runs, those of firings too. Any thread.
   absl::Duration run_time() const { return absl::Nanoseconds(run_ns_.load()); }
@@ -128,11 +137,14 @@ class JobRunner : public Poller {
   void Fire(Armed& armed);
   // Memory for what the job keeps, if there is any for it.
   void Keep(Armed& armed);
+  // What it kept counts no more.
+  void Forget(const Armed& armed);
 
   const Listen listen_;
   const Failed failed_;
-  const uint64_t most_kept_;
-  uint64_t kept_bytes_ = 0;  // of all
+  const MostKept most_kept_;
+  absl::flat_hash_map<SessionId, uint64_t> kept_;  // bytes; of those that keep any
+  uint64_t kept_bytes_ = 0;                        // of all
   compute::Workers workers_;
   Scratch scratch_;
   std::vector<std::unique_ptr<Batch>> batches_;

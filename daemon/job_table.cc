@@ -366,6 +366,10 @@ absl::Status JobTable::TooLate(const Job& job) const {
       absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
                    absl::FormatDuration(job.spec.deadline - job.posted));
   if (!runs) absl::StrAppend(&text, "; it waited for ", RowOf(job).waits_for);
+  if (!runs && job.wire && job.spec.defined && job.after.count == 0 &&
+      sessions_.AwaitsMemory(job.wire->memory)) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, text);
+  }
   return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady, text);
 }
 

@@ -59,9 +59,11 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
         {absl::StrCat("runs[", run, "]"),
          Annotate(taken.status(), "memory of what it sends, receives and keeps meanwhile")});
     for (size_t before = 0; before < run; ++before) {
-      // What is not mapped yet goes when it is.
-      if (memory[before] != ArenaId() && sessions_.FindArena(memory[before])->mapping != nullptr) {
-        sessions_.ReturnJobMemory(memory[before]);
+      // What is being mapped goes when it is.
+      const ArenaId taken_before = memory[before];
+      if (taken_before != ArenaId() && (sessions_.AwaitsMemory(taken_before) ||
+                                        sessions_.FindArena(taken_before)->mapping != nullptr)) {
+        sessions_.ReturnJobMemory(taken_before);
       }
     }
     return {};
@@ -116,7 +118,8 @@ void JobTable::GoOn(Job& job) {
     return;
   }
   Wire& wire = *job.wire;
-  if (job.state == State::kRunning || wire.left > 0 || !wire.mapped) return;
+  if (job.state == State::kRunning || wire.left > 0) return;
+  if (!wire.mapped && !sessions_.AwaitsMemory(wire.memory)) return;  // it is being mapped
   sessions_.ReturnJobMemory(wire.memory);
   End(job, wire.outcome.value_or(absl::OkStatus()));
 }
@@ -183,6 +186,9 @@ std::string JobTable::WaitsFor(const Job& job) const {
   std::iota(all.begin(), all.end(), 0);
   if (job.state == State::kEnding) return wire.left > 0 ? first_of(all) : "its end";
   if (!job.spec.defined || job.after.count > 0) return "";
+  if (!wire.mapped && sessions_.AwaitsMemory(wire.memory)) {
+    return absl::StrCat("its memory: ", sessions_.JobMemoryText(wire.memory));
+  }
   if (!wire.mapped) return "its memory";
   const std::string awaited = wire.stage < job.program->stages.size()
                                   ? first_of(job.program->stages[wire.stage].awaited)

@@ -138,7 +138,7 @@ std::unique_ptr<Arena> Session::TakeJobArena(ArenaId id) {
   std::unique_ptr<Arena> taken = std::move(it->second);
   FERRY_CHECK(taken->of_job && taken->transfers == 0);
   arenas_.erase(it);
-  UnreserveArena(taken->bytes, taken->slots);
+  if (!taken->awaited) UnreserveArena(taken->bytes, taken->slots);
   return taken;
 }
 
@@ -154,7 +154,9 @@ std::vector<std::unique_ptr<Arena>> Session::TakeAllArenas() {
 
 std::vector<const Arena*> Session::ListArenas() const {
   std::vector<const Arena*> all;
-  for (const auto& [id, arena] : arenas_) all.push_back(arena.get());
+  for (const auto& [id, arena] : arenas_) {
+    if (!arena->awaited) all.push_back(arena.get());
+  }
   std::sort(all.begin(), all.end(), [](const Arena* a, const Arena* b) { return a->id < b->id; });
   return all;
 }

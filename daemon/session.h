@@ -37,6 +37,7 @@ struct Arena {
   // Of a job's own: no client names it. Without a mapping until that is there.
   bool of_job = false;
   size_t slots = 1;        // of the session's quota of arenas
+  bool awaited = false;    // of a job's: there is no room for it yet, and it counts nowhere
   uint64_t transfers = 0;  // that use it now: it is not unmapped before this is 0
   std::unique_ptr<DeviceMemory> mapping;
   // Of a host device: whether a GPU has it registered, or was asked to.
@@ -167,6 +168,7 @@ class Session {
 
   uint64_t features = 0;     // that both know
   bool closing = false;      // the client is gone; kept until the last transfer lets go
+  uint64_t last_grant = 0;   // of memory to its jobs: its number among all sessions'
   int grpc_connection = -1;  // the one gRPC connection of this session (ConnectionTable's number)
 
  private:

@@ -150,99 +150,15 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
   absl::StatusOr<std::unique_ptr<Arena>> arena = session.TakeArena(id);
   if (!arena.ok()) return Refuse(connection, sequence, arena.status());
   LetGo(*std::move(arena));
+  GrantJobMemory();
   Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
-}
-
-absl::Status SessionTable::Reserve(Session& session, uint64_t bytes, size_t slots) {
-  absl::Status reserved = session.ReserveArena(bytes, slots);
-  uint64_t spare_bytes = 0;
-  for (const ArenaId id : session.spare()) spare_bytes += FindArena(id)->bytes;
-  const SessionUse& quota = session.limits().quota;
-  const SessionUse use = session.use();
-  const bool helps = bytes <= quota.bytes && use.bytes - spare_bytes <= quota.bytes - bytes &&
-                     use.arenas - session.spare().size() + slots <= quota.arenas;
-  while (!reserved.ok() && helps) {
-    const ArenaId oldest = session.spare().front();
-    session.spare().erase(session.spare().begin());
-    LetGo(session.TakeJobArena(oldest));
-    reserved = session.ReserveArena(bytes, slots);
-  }
-  return reserved;
-}
-
-absl::Status SessionTable::CheckJobMemory(uint64_t bytes) {
-  const auto fits = [&] {
-    return bytes <= options_.job_memory && job_memory_ <= options_.job_memory - bytes;
-  };
-  for (auto& [id, session] : sessions_) {
-    while (!fits() && !session->spare().empty()) {
-      const ArenaId oldest = session->spare().front();
-      session->spare().erase(session->spare().begin());
-      LetGo(session->TakeJobArena(oldest));
-    }
-  }
-  if (fits()) return absl::OkStatus();
-  return Error(
-      absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
-      absl::StrCat(bytes, " bytes: jobs under way have ", job_memory_, " of ", options_.job_memory,
-                   " bytes (limits.job_memory); wait for some to end"));
-}
-
-absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(
-    Session& session, LocalDevice& device, uint64_t bytes,
-    std::function<void(ArenaId, absl::Status)> mapped) {
-  // The last one first: it may be in a cache. One that is much larger stays for a larger job.
-  std::vector<ArenaId>& spare = session.spare();
-  for (size_t i = spare.size(); i > 0; --i) {
-    const ArenaId id = spare[i - 1];
-    const Arena& arena = *FindArena(id);
-    if (arena.device != device.id || arena.bytes < bytes || arena.bytes / 2 > bytes) continue;
-    spare.erase(spare.begin() + static_cast<ptrdiff_t>(i - 1));
-    return id;
-  }
-  RETURN_IF_ERROR(CheckJobMemory(bytes));
-  if (absl::Status reserved = Reserve(session, bytes); !reserved.ok()) {
-    return WithHolders(reserved, LargestHolders());
-  }
-  job_memory_ += bytes;
-  auto made = std::make_unique<Arena>();
-  made->id = ArenaId(next_arena_++);
-  made->session = session.id();
-  made->device = device.id;
-  made->bytes = bytes;
-  made->of_job = true;
-  const ArenaId id = made->id;
-  arenas_[id] = &session.AddArena(std::move(made));
-  ++device.arenas;
-  device.arena_bytes += bytes;
-  FlightRecorder::Get().Record("arena.job", id.value(), session.id().value(), bytes);
-  device.memory->Post([this, id, bytes, device = &device, mapped = std::move(mapped)]() mutable {
-    auto mapping = HostMapping::Create(bytes);
-    control_.Post(
-        [this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
-          Arena* const arena = FindArena(id);
-          if (arena == nullptr) {  // the post was refused, and its session has gone
-            if (mapping.ok()) device->memory->Post([gone = *std::move(mapping)] {});
-            return;
-          }
-          if (mapping.ok()) arena->mapping = *std::move(mapping);
-          mapped(id, mapping.status());
-        });
-  });
-  return id;
-}
-
-void SessionTable::ReturnJobMemory(ArenaId id) {
-  Arena& arena = *FindArena(id);
-  Session& session = *Find(arena.session);
-  if (arena.mapping != nullptr && !session.closing) return session.spare().push_back(id);
-  LetGo(session.TakeJobArena(id));
 }
 
 void SessionTable::LetGo(std::unique_ptr<Arena> arena) {
   FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(),
                                arena->bytes);
   arenas_.erase(arena->id);
+  if (arena->awaited) return;
   if (arena->of_job) job_memory_ -= arena->bytes;
   LocalDevice& device = *devices_.Find(arena->device);
   --device.arenas;

@@ -337,8 +337,10 @@ void SessionTable::Destroy(Session& session) {
   past_firings_ += session.prepared_firings();
   RetirePages(devices_, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
+  awaited_memory_.erase(session.id());
   sessions_.erase(session.id());
   sessions_closed_.OnFreed(control_.Now());
+  GrantJobMemory();
 }
 
 absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,

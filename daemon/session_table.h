@@ -3,6 +3,7 @@
 // lets go of what they owned once the last transfer does. Home: control.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -76,13 +77,20 @@ class SessionTable {
   Session* Find(SessionId id);
   Arena* FindArena(ArenaId id);  // of any session; for launches
 
-  // Memory of `bytes` (not 0) of a host device for a job of the session, against its quota: one
-  // that another job has left, or a new arena that no client names. That has no mapping until
-  // `mapped` is called, with OK.
+  // Memory of `bytes` (not 0) of a host device for a job of the session, against its quota and what
+  // all jobs may have: one that another job has left, or a new arena that no client names. That has
+  // no mapping until `mapped` is called, with OK. It is awaited until other jobs have given back
+  // enough: of a session in the order of asking, of several the one next that was given some
+  // longest ago. RESOURCE_EXHAUSTED if it would not fit though all jobs were over.
+  using JobMemoryMapped = std::function<void(ArenaId, absl::Status)>;
   absl::StatusOr<ArenaId> TakeJobMemory(Session& session, LocalDevice& device, uint64_t bytes,
-                                        std::function<void(ArenaId, absl::Status)> mapped);
-  // It is mapped, or could not be, and no transfer uses it any more.
+                                        JobMemoryMapped mapped);
+  // It is mapped, or could not be, or is awaited; and no transfer uses it any more.
   void ReturnJobMemory(ArenaId id);
+  // Whether it is to come when others have given back enough.
+  bool AwaitsMemory(ArenaId id);
+  // Of what is awaited: how much was asked for, how much there is, and who holds most.
+  std::string JobMemoryText(ArenaId id);
   // Transfers of a session have ended: what waited for that is answered, and if nothing is in
   // flight any more and its client is gone, it goes.
   void OnIdle(Session& session);
@@ -144,10 +152,28 @@ class SessionTable {
     return before_hello_.contains(connection) || by_connection_.contains(connection);
   }
   void LetGo(std::unique_ptr<Arena> arena);
+  // --- job_memory.cc
+  struct AwaitedMemory {
+    ArenaId arena;
+    uint64_t bytes = 0;
+    LocalDevice* device = nullptr;
+    JobMemoryMapped mapped;
+  };
   // As Session::ReserveArena; memory that jobs have left makes room.
   absl::Status Reserve(Session& session, uint64_t bytes, size_t slots = 1);
+  // Whether so much would fit if no other job had any.
+  absl::Status CheckJobMemory(Session& session, uint64_t bytes);
   // Whether jobs may have so much more; what others have left makes room.
-  absl::Status CheckJobMemory(uint64_t bytes);
+  bool MakeRoomForJobs(uint64_t bytes);
+  void DropOldestSpare(Session& session);
+  // What a job of the session has left, if that fits.
+  std::optional<ArenaId> TakeSpare(Session& session, const LocalDevice& device, uint64_t bytes);
+  // Gives what is awaited to as many as there is room for.
+  void GrantJobMemory();
+  void Grant(AwaitedMemory& wait);
+  // Gives it what `spare` has.
+  void Adopt(AwaitedMemory& wait, ArenaId spare);
+  void Count(Arena& arena, LocalDevice& device, uint64_t bytes);
   void Destroy(Session& session);
 
   Executor& control_;
@@ -167,7 +193,9 @@ class SessionTable {
   absl::btree_map<Door::ConnectionId, Stranger> before_hello_;
   uint32_t next_session_ = 1;
   uint64_t next_arena_ = 1;
-  uint64_t job_memory_ = 0;    // that jobs have, or left
+  uint64_t job_memory_ = 0;                                               // that jobs have, or left
+  absl::btree_map<SessionId, std::deque<AwaitedMemory>> awaited_memory_;  // none is empty
+  uint64_t grants_ = 0;                                                   // of memory to jobs
   uint64_t past_firings_ = 0;  // of sessions that are gone
   Counts counts_;
 };

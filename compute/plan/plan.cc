@@ -167,11 +167,15 @@ absl::StatusOr<Plan> MakePlan(const Program& program) {
   return plan;
 }
 
-absl::Status CheckFits(const Plan& plan, uint64_t available, absl::string_view space) {
-  if (plan.memory.bytes <= available) return absl::OkStatus();
-  std::string text = absl::StrCat("plan a program in ", space, ": it asks for ", plan.memory.bytes,
-                                  " bytes, ", available, " are available; at step ",
-                                  plan.memory.peak_step, " the largest values are");
+absl::Status CheckFits(const Plan& plan, uint64_t besides, uint64_t available,
+                       absl::string_view space) {
+  const uint64_t asked = SaturatingAdd(plan.memory.bytes, besides);
+  if (asked <= available) return absl::OkStatus();
+  std::string text = absl::StrCat("plan a program in ", space, ": it asks for ", asked, " bytes, ",
+                                  available, " are available; ", besides, " are scratch");
+  if (!plan.memory.holders.empty()) {
+    absl::StrAppend(&text, "; the largest values at step ", plan.memory.peak_step, " are");
+  }
   const char* separator = " ";
   for (const size_t holder : plan.memory.holders) {
     const Slot& slot = plan.slots[holder];

@@ -90,8 +90,9 @@ struct Plan {
 absl::StatusOr<Plan> MakePlan(const Program& program);
 
 // RESOURCE_EXHAUSTED with what is asked, what is there, and the largest slots at the worst step, if
-// the arena has not `available` bytes of `space`.
-absl::Status CheckFits(const Plan& plan, uint64_t available, absl::string_view space);
+// the arena, and `besides` for the scratch of an executor, have not `available` bytes of `space`.
+absl::Status CheckFits(const Plan& plan, uint64_t besides, uint64_t available,
+                       absl::string_view space);
 
 // Of a program's buffer: the last of the plan's steps that writes it, and the last that touches it.
 struct LastUse {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans for people, and for golden tests: everything that a plan has, in a stable order.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "compute/plan/plan.h"
+#include "compute/plan/transfers.h"
 #include "compute/program/text.h"
 
 namespace ferry::compute {
@@ -54,6 +56,16 @@ std::string CostText(const Cost& cost) {
   return text;
 }
 
+// To or from whom, and under which key; "" if the step is no transfer.
+std::string TransferText(const Step& step) {
+  const std::optional<PlanTransfer> transfer = TransferOf(step);
+  if (!transfer) return "";
+  return absl::StrCat(transfer->device
+                          ? absl::StrCat(" device=", *transfer->device)
+                          : absl::StrCat(" peer=\"", absl::CEscape(transfer->peer), "\""),
+                      " key=\"", absl::CEscape(transfer->key), "\"");
+}
+
 std::string Line(const Plan& plan, const Step& step) {
   std::string text = absl::StrCat(step.number, " ", kStepNames[static_cast<size_t>(step.kind)],
                                   " \"", absl::CEscape(step.label), "\"");
@@ -73,6 +85,7 @@ std::string Line(const Plan& plan, const Step& step) {
       if (constant) absl::StrAppend(&text, " constant=", NameOf(plan, binding));
     }
   }
+  absl::StrAppend(&text, TransferText(step));
   if (step.scratch) absl::StrAppend(&text, " scratch=#", *step.scratch);
   absl::StrAppend(&text, CostText(CostOf(step)));
   if (!step.after.empty()) absl::StrAppend(&text, " after ", absl::StrJoin(step.after, ","));
@@ -120,7 +133,7 @@ void AppendNodes(const Plan& plan, const std::vector<Step>& steps, std::set<std:
     absl::StrAppend(
         &text, name, " [shape=box,label=",
         Quoted(absl::StrCat(step.number, " ", kStepNames[static_cast<size_t>(step.kind)], " ",
-                            absl::CEscape(step.label))),
+                            absl::CEscape(step.label), TransferText(step))),
         "];\n");
     std::set<std::string> edges;
     for (const Node& node : step.program.nodes) {

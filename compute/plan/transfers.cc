@@ -6,29 +6,34 @@
 
 namespace ferry::compute {
 
+std::optional<PlanTransfer> TransferOf(const Step& step) {
+  if (step.kind != StepKind::kSend && step.kind != StepKind::kRecv) return std::nullopt;
+  PlanTransfer transfer;
+  transfer.sends = step.kind == StepKind::kSend;
+  transfer.at = step.bindings[0];
+  for (const Node& node : step.program.nodes) {
+    if (node.op == Op::kInput) {
+      transfer.offset = static_cast<uint64_t>(node.attributes.Int(Attribute::kOffset));
+    }
+    if (node.op != Op::kSend && node.op != Op::kRecv) continue;
+    const ValueId value = transfer.sends ? node.operands[0] : node.first_result;
+    transfer.type = step.program.types[value];
+    transfer.peer = std::string(node.attributes.Bytes(Attribute::kPeer));
+    transfer.key = std::string(node.attributes.Bytes(Attribute::kKey));
+    if (node.attributes.Has(Attribute::kDevice)) {
+      transfer.device = static_cast<uint64_t>(node.attributes.Int(Attribute::kDevice));
+    }
+  }
+  return transfer;
+}
+
 std::vector<PlanTransfer> TransfersOf(const Plan& plan) {
   std::vector<PlanTransfer> transfers;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const Step& step = plan.steps[i];
-    if (step.kind != StepKind::kSend && step.kind != StepKind::kRecv) continue;
-    PlanTransfer transfer;
-    transfer.step = i;
-    transfer.sends = step.kind == StepKind::kSend;
-    transfer.at = step.bindings[0];
-    for (const Node& node : step.program.nodes) {
-      if (node.op == Op::kInput) {
-        transfer.offset = static_cast<uint64_t>(node.attributes.Int(Attribute::kOffset));
-      }
-      if (node.op != Op::kSend && node.op != Op::kRecv) continue;
-      const ValueId value = transfer.sends ? node.operands[0] : node.first_result;
-      transfer.type = step.program.types[value];
-      transfer.peer = std::string(node.attributes.Bytes(Attribute::kPeer));
-      transfer.key = std::string(node.attributes.Bytes(Attribute::kKey));
-      if (node.attributes.Has(Attribute::kDevice)) {
-        transfer.device = static_cast<uint64_t>(node.attributes.Int(Attribute::kDevice));
-      }
-    }
-    transfers.push_back(std::move(transfer));
+    std::optional<PlanTransfer> transfer = TransferOf(plan.steps[i]);
+    if (!transfer) continue;
+    transfer->step = i;
+    transfers.push_back(*std::move(transfer));
   }
   return transfers;
 }

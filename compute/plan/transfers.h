@@ -28,6 +28,8 @@ struct PlanTransfer {
 };
 // In the order of their steps.
 std::vector<PlanTransfer> TransfersOf(const Plan& plan);
+// What a step sends or receives, which is step 0 of the result; nothing if it is no transfer.
+std::optional<PlanTransfer> TransferOf(const Step& step);
 
 // Steps that follow each other, from the end of the stage before.
 struct Stage {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of constants. Numbers of the types that C++ has are written as such; the others, and
-// what is not finite, are the bytes themselves: x and two hexadecimal digits a byte, in memory's
-// order.
+// Elements of constants. Numbers are written as such; what is not finite, and several of four bits,
+// are the bytes themselves: x and two hexadecimal digits a byte, in memory's order.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "compute/numerics/convert.h"
 #include "compute/program/text.h"
 
 namespace ferry::compute {
@@ -62,31 +62,60 @@ bool Dispatch(DType type, With with) {
   return false;
 }
 
-// The shortest text that reads back as the same number; nothing if there is none.
+// A number of a type that C++ lacks: read as f64, and rounded once more. "" or what is wrong.
+std::string ParseNarrow(DType type, absl::string_view text, uint32_t& code) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  // Scales are powers of two of f32's range, which have short texts as f32 only.
+  if (type == DType::kF8E8M0FNU) number = static_cast<float>(number);
+  code = EncodeFloat(type, number);
+  const float value = DecodeFloat(type, code);
+  // What has no infinity may have no NaN either: then the largest number stands for what is beyond.
+  const bool beyond = type == DType::kF4E2M1FN && std::abs(number) >= 7;
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number) ||
+      !std::isfinite(value) || beyond) {
+    return absl::StrCat("'", text, "' is no finite number of ", NameOf(type));
+  }
+  if (type == DType::kF8E8M0FNU && value != number) {
+    return absl::StrCat("'", text, "' is no power of two of f8e8m0fnu");
+  }
+  return "";
+}
+
+// The shortest text that reads back as the same number, of a type that C++ lacks as the same f32;
+// nothing if there is none.
 std::optional<std::string> NumberText(DType type, absl::string_view bytes) {
   if (type == DType::kBool) {
     if ((bytes[0] & 0xfe) != 0) return std::nullopt;
     return bytes[0] == 0 ? "false" : "true";
   }
+  std::array<char, 64> buffer;
   std::optional<std::string> text;
-  Dispatch(type, [&](auto number) {
+  const bool known = Dispatch(type, [&](auto number) {
     std::memcpy(&number, bytes.data(), sizeof(number));
     if constexpr (std::is_floating_point_v<decltype(number)>) {
       if (!std::isfinite(number)) return;
     }
-    std::array<char, 64> buffer;
     const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
     text = std::string(buffer.data(), end);
   });
-  return text;
+  if (known) return text;
+  uint32_t code = 0;
+  std::memcpy(&code, bytes.data(), bytes.size());
+  if (type == DType::kF4E2M1FN && code > 0xf) return std::nullopt;
+  const float value = DecodeFloat(type, code);
+  if (!std::isfinite(value)) return std::nullopt;
+  return std::string(buffer.data(),
+                     std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
 }
 
 }  // namespace
 
 std::string PrintElements(DType type, absl::string_view bytes, bool list) {
   const std::string hex = absl::StrCat("x", absl::BytesToHexString(bytes));
-  const size_t each = InfoOf(type).bits / 8;
-  if (each == 0 || bytes.size() % each != 0 || (!list && bytes.size() != each)) return hex;
+  const size_t each = (InfoOf(type).bits + 7) / 8;
+  const bool packed = list && InfoOf(type).bits < 8;  // how many there are is not said
+  if (packed || bytes.size() % each != 0 || (!list && bytes.size() != each)) return hex;
   std::string text;
   for (size_t at = 0; at < bytes.size(); at += each) {
     const std::optional<std::string> number = NumberText(type, bytes.substr(at, each));
@@ -96,7 +125,7 @@ std::string PrintElements(DType type, absl::string_view bytes, bool list) {
   return list ? absl::StrCat("[", text, "]") : text;
 }
 
-std::string ParseElement(DType type, absl::string_view text, std::string& bytes) {
+std::string ParseElement(DType type, absl::string_view text, size_t index, std::string& bytes) {
   if (type == DType::kBool) {
     if (text != "true" && text != "false") {
       return absl::StrCat("'", text, "' is neither true nor false");
@@ -112,10 +141,18 @@ std::string ParseElement(DType type, absl::string_view text, std::string& bytes)
     parsed = error == std::errc() && end == text.data() + text.size() && finite;
     bytes.append(reinterpret_cast<const char*>(&number), sizeof(number));
   });
-  if (!known) {
-    return absl::StrCat("elements of ", NameOf(type), " are written as their bytes, such as x00");
+  if (known) {
+    return parsed ? "" : absl::StrCat("'", text, "' is no finite number of ", NameOf(type));
   }
-  return parsed ? "" : absl::StrCat("'", text, "' is no finite number of ", NameOf(type));
+  uint32_t code = 0;
+  std::string wrong = ParseNarrow(type, text, code);
+  const size_t bits = InfoOf(type).bits;
+  if (bits == 4 && index % 2 == 1) {
+    bytes.back() = static_cast<char>(bytes.back() | code << 4);
+  } else {
+    bytes.append(reinterpret_cast<const char*>(&code), (bits + 7) / 8);
+  }
+  return wrong;
 }
 
 }  // namespace ferry::compute

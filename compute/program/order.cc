@@ -75,7 +75,7 @@ void CheckPair(const Program& program, const Block& block, const Touch& earlier,
 
 }  // namespace
 
-void CheckOrder(const Program& program, ProblemList& problems) {
+void CheckOrder(const Program& program, const UnclearOps& unclear, ProblemList& problems) {
   const std::vector<int64_t> parents = ParentsOf(program);
   const std::vector<OpIndex> definitions = DefinitionsOf(program);
   std::map<int64_t, Block> blocks;  // by the repeat whose body it is
@@ -94,6 +94,12 @@ void CheckOrder(const Program& program, ProblemList& problems) {
   for (OpIndex i = 0; i < program.nodes.size(); ++i) {
     const Node& node = program.nodes[i];
     places.push_back(blocks[parents[i]].AddOp());
+    if (unclear[i]) {
+      for (size_t place = 0; place < places[i]; ++place) {
+        blocks.at(parents[i]).AddEdge(place, places[i]);
+      }
+      continue;
+    }
     for (const OpIndex other : node.after) depends(i, other);
     for (const ValueId value : node.operands) depends(i, definitions[value]);
     // Yielded values that are of other blocks are of blocks around, above the repeat.

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "compute/program/lexer.h"
+#include "compute/program/line_reader.h"
 #include "compute/program/rules.h"
 #include "compute/program/text.h"
 
@@ -32,7 +32,7 @@ struct Open {
   bool known = true;
 };
 
-class Parser {
+class Parser : private LineReader {
  public:
   ParsedText Run(absl::string_view text) {
     if (text.size() > kMaxTextBytes) {
@@ -40,11 +40,11 @@ class Parser {
       return std::move(out_);
     }
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-      ++line_;
-      tokens_ = Tokens(line);
-      at_ = 0;
-      if (Peek().kind == TokenKind::kEnd) continue;
-      if (out_.problems.size() >= kMaxProblems) break;
+      if (!Begin(line)) continue;
+      if (out_.problems.size() >= kMaxProblems) {
+        out_.whole = false;
+        break;
+      }
       if (!began_) {
         began_ = true;
         Header();
@@ -54,61 +54,18 @@ class Parser {
     }
     if (!began_) Problem(Token(), "there is no program: the first line is 'program 1'");
     if (!open_.empty()) {
+      out_.whole = false;
       Problem(Token(), absl::StrCat("the repeat of line ", open_.back().line, " has no yield"));
     }
     return std::move(out_);
   }
 
  private:
-  const Token& Peek() const { return tokens_[at_]; }
-  Token Take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
-  bool Is(TokenKind kind, absl::string_view text) const {
-    return Peek().kind == kind && Peek().text == text;
-  }
-  bool TakeSign(absl::string_view text) {
-    if (!Is(TokenKind::kSign, text)) return false;
-    Take();
-    return true;
-  }
-
-  // Always false, to be returned: the rest of the line is not looked at.
-  bool Problem(const Token& token, std::string text) {
-    if (out_.problems.size() < kMaxProblems) {
-      out_.problems.push_back({std::max(line_, 1), token.column, std::move(text)});
-    }
-    return false;
-  }
-  bool Unexpected(absl::string_view expected) {
-    const Token& token = Peek();
-    if (token.kind == TokenKind::kBad) return Problem(token, token.text);
-    const std::string found =
-        token.kind == TokenKind::kEnd ? "the line ends" : absl::StrCat("found '", token.text, "'");
-    return Problem(token, absl::StrCat("expected ", expected, ", ", found));
-  }
-  bool AtEnd() { return Peek().kind == TokenKind::kEnd || Unexpected("the end of the line"); }
-
-  // One or more tokens of `kind` with commas between.
-  bool List(TokenKind kind, absl::string_view what, std::vector<Token>& list,
-            size_t most = kMaxOperands) {
-    do {
-      if (Peek().kind != kind) return Unexpected(what);
-      list.push_back(Take());
-      if (list.size() > most) {
-        return Problem(list.back(), absl::StrCat("more than ", most, " in one list"));
-      }
-    } while (TakeSign(","));
-    return true;
-  }
-
-  bool Int(const Token& token, int64_t& number) {
-    if (token.kind == TokenKind::kWord && absl::SimpleAtoi(token.text, &number)) return true;
-    return Problem(token, absl::StrCat("'", token.text, "' is no number"));
-  }
-
   void Header() {
     const Token first = Take();
     const Token version = Take();
     if (first.text != "program" || version.text != "1") {
+      out_.whole = false;
       Problem(first, "the first line is 'program 1'");
       return;
     }
@@ -131,6 +88,7 @@ class Parser {
       // Said once: what follows would only repeat it.
       if (!full_) Problem(Peek(), absl::StrCat("a program has at most ", kMaxOps, " ops"));
       full_ = true;
+      out_.whole = false;
     } else {
       Operation();
     }
@@ -154,6 +112,8 @@ class Parser {
     Take();
     if (Peek().kind != TokenKind::kBuffer) return Unexpected("@ and a name");
     const Token name = Take();
+    const auto [declared, fresh] = buffers_.try_emplace(name.text);
+    if (!fresh) return Problem(name, absl::StrCat("@", name.text, " is declared twice"));
     Buffer buffer;
     buffer.name = name.text;
     const auto access = std::find(std::begin(kAccessNames), std::end(kAccessNames), Peek().text);
@@ -170,9 +130,7 @@ class Parser {
       buffer.constant = true;
     }
     if (!AtEnd()) return false;
-    if (!buffers_.try_emplace(name.text, out_.program.buffers.size()).second) {
-      return Problem(name, absl::StrCat("@", name.text, " is declared twice"));
-    }
+    declared->second = static_cast<uint32_t>(out_.program.buffers.size());
     out_.program.buffers.push_back(std::move(buffer));
     return true;
   }
@@ -248,8 +206,9 @@ class Parser {
         if (written.list != (written.attribute == Attribute::kValues)) {
           return Problem(first, "splat is one element, values are several: [1,2]");
         }
-        for (const Token& token : written.tokens) {
-          const std::string wrong = ParseElement(type->dtype, token.text, bytes);
+        for (size_t i = 0; i < written.tokens.size(); ++i) {
+          const Token& token = written.tokens[i];
+          const std::string wrong = ParseElement(type->dtype, token.text, i, bytes);
           if (!wrong.empty()) return Problem(token, wrong);
         }
       }
@@ -301,7 +260,8 @@ class Parser {
         if (buffer == buffers_.end())
           return Problem(token, absl::StrCat("there is no buffer @", token.text));
         if (!node.operands.empty()) return Problem(token, "buffers come before values");
-        node.buffers.push_back(buffer->second);
+        known = known && buffer->second.has_value();
+        node.buffers.push_back(buffer->second.value_or(0));
       } else if (!TakeValue(token, node.operands, known)) {
         return false;
       }
@@ -334,6 +294,7 @@ class Parser {
     std::vector<TensorType> types;
     std::string mark;
     bool known = true;
+    SetOp(out_.program.nodes.size());
     const bool good = OperationLine(results, parameters, node, types, mark, known);
     if (!good) {
       known = false;
@@ -343,16 +304,22 @@ class Parser {
     if (good && types.empty() && known && InfoOf(node.op).results != 0) {
       Inference inference = Infer(out_.program, node, {});
       known = inference.ok();
-      if (!known) Problem(tokens_[0], inference.text);
+      if (!known) {
+        Problem(tokens_[0], absl::StrCat(inference.rule, ": ", inference.text),
+                inference.rule == "bounds" ? Reason::kRangeInvalid : Reason::kFieldInvalid);
+      }
       types = std::move(inference.results);
     }
     types.resize(results.size());
+    const bool unclear = !good || !known;
     const auto index = out_.program.Append(std::move(node), std::move(types));
+    out_.unclear.push_back(unclear);
     const Node& added = out_.program.nodes.back();
     out_.lines.push_back(line_);
     if (!mark.empty() && !marks_.try_emplace(mark, index).second) {
       Problem(tokens_[0], absl::StrCat("^", mark, " is given twice"));
     }
+    ClearOp();
     if (added.op == Op::kRepeat) {
       open_.push_back({index, line_, defined_.size(), std::move(results), known});
       for (size_t i = 0; i < parameters.size(); ++i) {
@@ -380,11 +347,16 @@ class Parser {
     const std::optional<Op> op = Peek().kind != TokenKind::kWord ? std::nullopt
                                  : like                          ? Op::kEmpty
                                                                  : OpOf(Peek().text);
+    if (!op && Peek().kind == TokenKind::kWord) {
+      return Problem(Peek(), absl::StrCat("there is no op '", Peek().text, "'"));
+    }
     if (!op) return Unexpected("an op");
     const Token name = Take();
     node.op = *op;
+    SetOp(out_.program.nodes.size(), name);
     if (open_.size() >= kMaxNesting && *op == Op::kRepeat) {
       node.op = Op::kBarrier;  // any op without a body: its yield closes an outer one
+      out_.whole = false;
       return Problem(name, absl::StrCat("repeats nest at most ", kMaxNesting, " deep"));
     }
     if (!Operands(node, known)) return false;
@@ -443,7 +415,10 @@ class Parser {
 
   bool Yield() {
     const Token token = Take();
-    if (open_.empty()) return Problem(token, "yield ends the body of a repeat; none is open");
+    if (open_.empty()) {
+      out_.whole = false;
+      return Problem(token, "yield ends the body of a repeat; none is open");
+    }
     std::vector<Token> tokens;
     std::vector<ValueId> values;
     bool known = true;
@@ -454,6 +429,7 @@ class Parser {
     Open open = std::move(open_.back());
     open_.pop_back();
     out_.program.Close(open.repeat, std::move(values));
+    if (!good || !known) out_.unclear[open.repeat] = true;
     for (; defined_.size() > open.defined; defined_.pop_back()) names_.erase(defined_.back());
     const Node& repeat = out_.program.nodes[open.repeat];
     for (size_t i = 0; i < open.results.size(); ++i) {
@@ -462,13 +438,10 @@ class Parser {
     return good;
   }
 
-  ParsedText out_;
-  std::vector<Token> tokens_;  // of the line
-  size_t at_ = 0;
-  int line_ = 0;
   bool began_ = false;
   bool full_ = false;
-  std::map<std::string, uint32_t> buffers_;
+  std::map<std::string, std::optional<uint32_t>>
+      buffers_;  // nothing: what it is was told to be bad
   std::map<std::string, Name> names_;
   std::vector<std::string> defined_;  // the keys of names_, in the order of the text
   std::map<std::string, OpIndex> marks_;

@@ -23,6 +23,7 @@ class ProblemList {
   }
   bool full() const { return problems_.size() >= kMaxProblems; }
   bool empty() const { return problems_.empty(); }
+  size_t size() const { return problems_.size(); }
   std::vector<Problem> Take() { return std::move(problems_); }
 
  private:
@@ -30,11 +31,15 @@ class ProblemList {
   std::vector<Problem> problems_;
 };
 
+// By op: what may have anything in it, and is not looked at.
+using UnclearOps = std::vector<bool>;
+
 // The ops of one block that touch overlapping bytes of a buffer, one of them writing, come one
-// after the other; what an `input` has read is written over only if the buffer is donated.
-void CheckOrder(const Program& program, ProblemList& problems);
+// after the other; what an `input` has read is written over only if the buffer is donated. An
+// unclear op counts as after all above it.
+void CheckOrder(const Program& program, const UnclearOps& unclear, ProblemList& problems);
 
 // Nothing is read of a value that `empty` made and nobody has written any of.
-void CheckWritten(const Program& program, ProblemList& problems);
+void CheckWritten(const Program& program, const UnclearOps& unclear, ProblemList& problems);
 
 }  // namespace ferry::compute

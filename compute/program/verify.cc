@@ -88,9 +88,10 @@ void CheckNodeStructure(const Program& program, OpIndex index, size_t block_end,
 
 class Verifier {
  public:
-  Verifier(const Program& program, const Limits& limits)
+  Verifier(const Program& program, UnclearOps unclear, const Limits& limits)
       : program_(program),
         limits_(limits),
+        unclear_(std::move(unclear)),
         problems_(program),
         parents_(ParentsOf(program)),
         definitions_(DefinitionsOf(program)) {}
@@ -107,12 +108,18 @@ class Verifier {
                                    "read, and not donated"));
       }
     }
-    for (OpIndex i = 0; i < program_.nodes.size() && !problems_.full(); ++i) CheckOp(i);
-    // What is bad by itself would only be bad once more.
-    if (!problems_.empty()) return problems_.Take();
-    CheckOrder(program_, problems_);
-    CheckWritten(program_, problems_);
-    CheckCost();
+    for (OpIndex i = 0; i < program_.nodes.size() && !problems_.full(); ++i) {
+      if (unclear_[i]) continue;
+      const size_t before = problems_.size();
+      CheckOp(i);
+      // What is bad by itself would only be bad once more.
+      if (problems_.size() > before) unclear_[i] = true;
+    }
+    CheckOrder(program_, unclear_, problems_);
+    CheckWritten(program_, unclear_, problems_);
+    // Of what is bad it would be anything.
+    const bool clear = std::none_of(unclear_.begin(), unclear_.end(), [](bool one) { return one; });
+    if (problems_.empty() && clear) CheckCost();
     return problems_.Take();
   }
 
@@ -251,6 +258,7 @@ class Verifier {
 
   const Program& program_;
   const Limits& limits_;
+  UnclearOps unclear_;
   ProblemList problems_;
   const std::vector<int64_t> parents_;
   const std::vector<OpIndex> definitions_;
@@ -269,7 +277,7 @@ std::string ToString(const Program& program, const Problem& problem) {
   return absl::StrCat(where, problem.rule, ": ", problem.text);
 }
 
-std::vector<Problem> CheckStructure(const Program& program) {
+std::vector<Problem> CheckStructure(const Program& program, const std::vector<bool>& unclear) {
   ProblemList problems(program);
   if (program.nodes.size() > kMaxOps) {
     TooMany(problems, -1, "ops", program.nodes.size(), kMaxOps);
@@ -283,7 +291,9 @@ std::vector<Problem> CheckStructure(const Program& program) {
     const Node& node = program.nodes[i];
     if (node.first_result != values) problems.Add(i, "structure", "its values are misnumbered");
     values += node.results + node.parameters();
-    CheckNodeStructure(program, i, ends.back(), problems);
+    if (i >= unclear.size() || !unclear[i]) {
+      CheckNodeStructure(program, i, ends.back(), problems);
+    }
     if (!problems.empty() || node.op != Op::kRepeat) continue;
     ends.push_back(i + 1 + node.body);
     if (ends.size() > kMaxNesting + 1) {
@@ -299,7 +309,13 @@ std::vector<Problem> CheckStructure(const Program& program) {
 
 std::vector<Problem> Verify(const Program& program, const Limits& limits) {
   std::vector<Problem> problems = CheckStructure(program);
-  return problems.empty() ? Verifier(program, limits).Run() : problems;
+  if (!problems.empty()) return problems;
+  return VerifyRest(program, UnclearOps(program.nodes.size()), limits);
+}
+
+std::vector<Problem> VerifyRest(const Program& program, std::vector<bool> unclear,
+                                const Limits& limits) {
+  return Verifier(program, std::move(unclear), limits).Run();
 }
 
 absl::Status ToStatus(const Program& program, const std::vector<Problem>& problems) {

@@ -32,11 +32,16 @@ struct Limits {
   uint64_t steps = kMaxSteps;
 };
 
-// Numbers, names and counts: what everything else relies on when it looks into a program.
-std::vector<Problem> CheckStructure(const Program& program);
+// Numbers, names and counts: what everything else relies on when it looks into a program; not of
+// `unclear` ops.
+std::vector<Problem> CheckStructure(const Program& program, const std::vector<bool>& unclear = {});
 
 // All problems, kMaxProblems at most, by op where they have one. None: the program is good.
 std::vector<Problem> Verify(const Program& program, const Limits& limits = {});
+// The same of a program of which some ops, by index, are known to be bad, or to use what is: they
+// are not looked at. Values, bodies and `after` of the others are in order.
+std::vector<Problem> VerifyRest(const Program& program, std::vector<bool> unclear,
+                                const Limits& limits = {});
 
 // OK if there are none; else INVALID_ARGUMENT with the reason that all share, FIELD_INVALID if they
 // do not.

@@ -22,8 +22,8 @@ using Origin = std::optional<OpIndex>;
 
 class Follower {
  public:
-  Follower(const Program& program, ProblemList& problems)
-      : program_(program), problems_(problems), origins_(program.types.size()) {}
+  Follower(const Program& program, const UnclearOps& unclear, ProblemList& problems)
+      : program_(program), unclear_(unclear), problems_(problems), origins_(program.types.size()) {}
 
   void Block(size_t begin, size_t end) {
     for (size_t i = begin; i < end && !problems_.full(); i += 1 + program_.nodes[i].body) {
@@ -59,7 +59,7 @@ class Follower {
   }
 
   void Follow(OpIndex index) {
-    if (!Spend(1)) return;
+    if (!Spend(1) || unclear_[index]) return;
     const Node& node = program_.nodes[index];
     if (node.op == Op::kEmpty) {
       if (*ElementsOf(program_.types[node.first_result]) > 0) origins_[node.first_result] = index;
@@ -112,6 +112,7 @@ class Follower {
   }
 
   const Program& program_;
+  const UnclearOps& unclear_;
   ProblemList& problems_;
   std::vector<Origin> origins_;  // by value
   uint64_t work_ = kMaxWork;     // that is left
@@ -120,10 +121,10 @@ class Follower {
 
 }  // namespace
 
-void CheckWritten(const Program& program, ProblemList& problems) {
+void CheckWritten(const Program& program, const UnclearOps& unclear, ProblemList& problems) {
   const bool any = std::any_of(program.nodes.begin(), program.nodes.end(),
                                [](const Node& node) { return node.op == Op::kEmpty; });
-  if (any) Follower(program, problems).Block(0, program.nodes.size());
+  if (any) Follower(program, unclear, problems).Block(0, program.nodes.size());
 }
 
 }  // namespace ferry::compute

@@ -118,14 +118,15 @@ TEST_F(JobPreparedTest, IsFiredByItsWordAloneAndServesThoseStoredAhead) {
   EXPECT_EQ(session_.use().transfers_in_flight, 1u);
 }
 
+constexpr char kWeighted[] =
+    "program 1\nbuffer @x read 22000\nbuffer @w read 22000 constant\nbuffer @y write 40000\n"
+    "%x = input @x : f16[100,110]\n%w = input @w : f16[110,100]\n"
+    "%p = dot_general %x, %w lhs_contract=[1] rhs_contract=[0] : f32[100,100]\nstore @y, %p\n";
+
 // What is made of a constant buffer by the first firing serves the next ones, until the job is
 // prepared anew.
 TEST_F(JobPreparedTest, KeepsWhatItMakesOfConstantBuffers) {
   const ArenaId arena = rig_.RegisterGood(kConnection, 131072);
-  constexpr char kText[] =
-      "program 1\nbuffer @x read 22000\nbuffer @w read 22000 constant\nbuffer @y write 40000\n"
-      "%x = input @x : f16[100,110]\n%w = input @w : f16[110,100]\n"
-      "%p = dot_general %x, %w lhs_contract=[1] rhs_contract=[0] : f32[100,100]\nstore @y, %p\n";
   auto* const bytes = reinterpret_cast<uint8_t*>(Floats(arena, 0));
   const auto fill = [&](uint64_t offset, uint8_t high) {
     for (uint64_t i = 0; i < 22000; i += 2) bytes[offset + i + 1] = high;
@@ -133,14 +134,14 @@ TEST_F(JobPreparedTest, KeepsWhatItMakesOfConstantBuffers) {
   const auto prepare = [&] {
     PostBatch batch;
     batch.prepare = true;
-    AddRun(batch, Fingerprint(kText),
+    AddRun(batch, Fingerprint(kWeighted),
            {{"x", At(arena, 0, 22000)},
             {"w", At(arena, 22528, 22000)},
             {"y", At(arena, 45056, 40000)}});
     batch.specs.back().prepared = true;
     return Post(std::move(batch));
   };
-  const bool keeps = Compile(std::string(kText)).program->kept_bytes() > 0;
+  const bool keeps = Compile(std::string(kWeighted)).program->kept_bytes() > 0;
   fill(0, 0x3C);      // 1
   fill(22528, 0x40);  // 2
   const PostReply first = prepare();
@@ -156,6 +157,48 @@ TEST_F(JobPreparedTest, KeepsWhatItMakesOfConstantBuffers) {
   Word(second.prepared_batch) = 1;
   EXPECT_TRUE(runner_.Poll());
   EXPECT_EQ(*Floats(arena, 45056), 220);
+}
+
+// A session that keeps much leaves what the others may keep alone.
+class JobsKeepTest : public JobTableTest {
+ protected:
+  static constexpr uint64_t kOfSession = 80000;  // for one job's weights, not for two
+  JobsKeepTest()
+      : JobTableTest({}, SessionTableRig::DefaultOptions(), {kOfSession, 10 * kOfSession}) {}
+  // A prepared job of the session that has been fired once.
+  void FireOne(Session& session, ArenaId arena) {
+    PostBatch batch;
+    batch.prepare = true;
+    AddRun(batch, Fingerprint(kWeighted),
+           {{"x", At(arena, 0, 22000)},
+            {"w", At(arena, 22528, 22000)},
+            {"y", At(arena, 45056, 40000)}});
+    batch.specs.back().prepared = true;
+    const PostReply reply = jobs_.Post(session, std::move(batch));
+    ASSERT_THAT(reply.status, Is("OK"));
+    RunAll();
+    static_cast<ferry_timeline_pages*>(const_cast<void*>(session.timelines().begin()))
+        ->prepared_defined[reply.prepared_batch]
+        .value = 1;
+    EXPECT_TRUE(runner_.Poll());
+  }
+};
+
+TEST_F(JobsKeepTest, EachSessionHasItsOwnBound) {
+  const uint64_t each = Compile(std::string(kWeighted)).program->kept_bytes();
+  ASSERT_LE(each, kOfSession);
+  Session& greedy = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 131072);
+  for (int i = 0; i < 3; ++i) FireOne(greedy, arena);
+  const bool one_fits = 2 * each > kOfSession;
+  EXPECT_EQ(runner_.kept_bytes(), one_fits ? each : 0);
+  Session& modest = *rig_.Open(kConnection + 1, kBob);
+  FireOne(modest, rig_.RegisterGood(kConnection + 1, 131072));
+  EXPECT_EQ(runner_.kept_bytes(), one_fits ? 2 * each : 0);
+  rig_.table.OnClosed(kConnection);
+  jobs_.EndSession(greedy.id());
+  RunAll();
+  EXPECT_EQ(runner_.kept_bytes(), one_fits ? each : 0);
 }
 
 TEST_F(JobPreparedTest, AFiringOfABatchIsOverWithItsLastJob) {

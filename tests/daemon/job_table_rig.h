@@ -26,9 +26,12 @@ inline constexpr char kHalf[] =
 
 class JobTableTest : public ::testing::Test {
  protected:
-  explicit JobTableTest(JobLimits limits = {})
-      : runner_(
-            limits.threads, limits.bytes,
+  explicit JobTableTest(JobLimits limits = {},
+                        SessionTable::Options options = SessionTableRig::DefaultOptions(),
+                        JobRunner::MostKept most_kept = {uint64_t{1} << 30, uint64_t{1} << 31})
+      : rig_(std::move(options)),
+        runner_(
+            limits.threads, most_kept,
             [this](const Doorbell&, bool hear) { heard_ += hear ? 1 : -1; },
             [this](TransferId job, absl::Status why) {
               rig_.control.Post(

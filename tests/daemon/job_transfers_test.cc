@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/daemon/job_table_rig.h"
+#include "tests/daemon/job_transfers_rig.h"
 
 namespace ferry::testing {
 namespace {
@@ -14,65 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Sends twice x and stores what is received, less x.
-constexpr char kExchange[] =
-    "program 1\n"
-    "buffer @x read 64\n"
-    "buffer @y write 64\n"
-    "%x = input @x : f32[16]\n"
-    "%two = add %x, %x\n"
-    "send %two peer=\"other\" key=\"k\"\n"
-    "%r = recv peer=\"other\" key=\"k\" : f32[16]\n"
-    "%y = subtract %r, %x\n"
-    "store @y, %y\n";
-
-class JobTransfersTest : public JobTableTest {
- protected:
-  void SetUp() override {
-    session_ = rig_.Open(kConnection);
-    arena_ = rig_.RegisterGood(kConnection, 4096);
-    for (int i = 0; i < 16; ++i) Floats(arena_, 0)[i] = static_cast<float>(i);
-  }
-  PostBatch Exchange(uint64_t y = 64, const std::string& suffix = "") {
-    PostBatch batch;
-    AddRun(batch, Fingerprint(kExchange), {{"x", At(arena_, 0)}, {"y", At(arena_, y)}});
-    batch.jobs[0].peers = {{"other", GlobalDeviceId(7)}};
-    batch.jobs[0].key_suffix = suffix;
-    batch.specs[0].route = Route::kMapped;
-    return batch;
-  }
-  TransferId Posted(Side side) {
-    for (const auto& [id, spec] : posted_) {
-      if (spec.side == side) return id;
-    }
-    ADD_FAILURE() << "none";
-    return {};
-  }
-  void Run() {
-    do {
-      rig_.Settle();
-      RunAll();
-    } while (rig_.control.RunAll() > 0);
-  }
-  void Over(TransferId id, absl::Status status = absl::OkStatus()) {
-    const TransferSpec& spec = posted_.at(id);
-    Ended ended;
-    ended.transfer = id;
-    ended.side = spec.side;
-    ended.bytes = spec.bytes;
-    ended.layout = spec.layout;
-    ended.status = std::move(status);
-    OnOver(ended);
-    Run();
-  }
-  float* Memory(TransferId id) {
-    const Range& range = posted_.at(id).layout.extents()[0];
-    return Floats(range.arena, range.offset);
-  }
-
-  Session* session_ = nullptr;
-  ArenaId arena_;
-};
+class JobTransfersTest : public JobTransfersRig {};
 
 TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
   const PostReply reply = jobs_.Post(*session_, Exchange());
@@ -156,36 +98,6 @@ TEST_F(JobTransfersTest, MemoryIsUsedAgain) {
               Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS", "memory of what it sends"));
   EXPECT_THAT(posted_, IsEmpty());
   EXPECT_EQ(session_->use().transfers_in_flight, 0u);
-}
-
-// Of two sessions: one has what is left when the other's jobs have ended, or is told to wait.
-TEST(JobMemoryTest, IsOfAllSessionsTogether) {
-  SessionTable::Options options = SessionTableRig::DefaultOptions();
-  options.job_memory = 8192;
-  SessionTableRig rig(options);
-  Session& one = *rig.Open(kConnection);
-  Session& other = *rig.Open(kConnection + 1, kBob);
-  LocalDevice& device = *rig.devices.table.Find(GlobalDeviceId(1));
-  const auto take = [&](Session& session, uint64_t bytes) {
-    auto taken = rig.table.TakeJobMemory(session, device, bytes, [](ArenaId, absl::Status) {});
-    rig.Settle();
-    return taken;
-  };
-  const auto first = take(one, 6000);
-  ASSERT_THAT(first.status(), Is("OK"));
-  EXPECT_THAT(take(other, 6000).status(),
-              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "6000 of 8192 bytes (limits.job_memory)"));
-  EXPECT_THAT(take(other, 9000).status(), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
-  EXPECT_EQ(other.use().arenas, 0u);
-  rig.table.ReturnJobMemory(*first);
-  EXPECT_EQ(one.spare().size(), 1u);
-  const auto second = take(other, 6000);
-  ASSERT_THAT(second.status(), Is("OK"));
-  EXPECT_TRUE(one.spare().empty());
-  EXPECT_EQ(one.use().arenas, 0u);
-  rig.table.ReturnJobMemory(*second);
-  EXPECT_THAT(take(other, 4000).status(), Is("OK")) << "the one that is there";
-  EXPECT_EQ(other.use().arenas, 1u);
 }
 
 TEST_F(JobTransfersTest, AJobFailsWithATransferAndPoisonsTheOthers) {

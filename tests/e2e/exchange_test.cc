@@ -27,8 +27,10 @@ class ExchangeTest : public ClusterTest {
   static float Value(int end, int step, int i) {
     return static_cast<float>((i + step + 3 * end) % 15 - 7);
   }
-  void Open(size_t first = 0, size_t second = 1) {
-    Start();
+  void Open(size_t first = 0, size_t second = 1, const std::string& limits = "") {
+    ClusterOptions options;
+    options.limits = limits;
+    Start(options);
     for (const auto& [index, node] : {std::pair(0, first), std::pair(1, second)}) {
       ends_[index] = OpenEnd(node, 2 * kElementBytes, 0, index == 0 ? "left" : "right");
       programs_[index] =
@@ -126,6 +128,30 @@ TEST_F(ExchangeTest, ManyAreUnderWayAtOnce) {
   for (int step = kSteps; step > 0; --step) {
     jobs.push_back(Post(1, Run(1, std::to_string(step - 1))));
   }
+  for (Batch& job : jobs) ASSERT_THAT(job.Wait(kSoon), IsOk());
+  for (const int end : {0, 1}) {
+    for (int i = 0; i < kElements; ++i) {
+      ASSERT_EQ(Sum(end)[i], kSteps * Value(1 - end, 1, i) / 8) << end << " " << i;
+    }
+  }
+}
+
+// There is memory for one job at a time.
+TEST_F(ExchangeTest, JobsWaitForMemory) {
+  Open(0, 1, "job_memory: 32KiB");
+  constexpr int kSteps = 8;
+  for (const int end : {0, 1}) {
+    for (int i = 0; i < kElements; ++i) Gradient(end)[i] = Value(end, 1, i);
+  }
+  std::vector<Batch> jobs;
+  for (int step = 0; step < kSteps; ++step) jobs.push_back(Post(0, Run(0, std::to_string(step))));
+  // What they have, others wait for until their deadline.
+  ProgramRun late = Run(0, "late");
+  late.deadline = std::chrono::milliseconds(50);
+  EXPECT_THAT(Post(0, late).Wait(kSoon),
+              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY",
+                 ::testing::AllOf(HasSubstr("it waited for its memory"), HasSubstr("(left)"))));
+  for (int step = 0; step < kSteps; ++step) jobs.push_back(Post(1, Run(1, std::to_string(step))));
   for (Batch& job : jobs) ASSERT_THAT(job.Wait(kSoon), IsOk());
   for (const int end : {0, 1}) {
     for (int i = 0; i < kElements; ++i) {

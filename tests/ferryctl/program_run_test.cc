@@ -67,6 +67,27 @@ TEST_F(ProgramRunTest, SaysWhatIsWrongWithBindings) {
   ExpectInvalid({Bound("x"), Bound("y"), Bound("sum")}, "has 5 bytes, @x has 4");
 }
 
+// Else what one buffer becomes would take the place of what another was, or becomes.
+TEST_F(ProgramRunTest, AFileThatIsWrittenIsBoundOnce) {
+  std::filesystem::create_symlink(Path("x"), Path("link"));
+  for (const std::string& same :
+       {Path("x"), Path(".") + "/../" + folder_.filename().string() + "/x", Path("link")}) {
+    ExpectInvalid({Bound("x"), "y=" + same, Bound("sum")},
+                  "@x and @y are bound to one file, " + same);
+  }
+  ExpectInvalid({Bound("x"), "y=" + Path("new"), "sum=" + Path("x")},
+                "@x and @sum are bound to one file");
+  EXPECT_EQ(Get("x"), std::string("\1\2\3\4", 4));
+  program_ = compute::Parse(
+                 "program 1\nbuffer @a read 4\nbuffer @b read 4\nbuffer @y write 4\n"
+                 "%a = input @a : u8[4]\n%b = input @b : u8[4]\n%s = add %a, %b\nstore @y, %s\n")
+                 .program;
+  const absl::Status both =
+      RunProgram(program_, {"a=" + Path("x"), "b=" + Path("x"), Bound("y")}, 1);
+  EXPECT_TRUE(both.ok()) << both;
+  EXPECT_EQ(Get("y"), std::string("\2\4\6\10", 4));
+}
+
 TEST_F(ProgramRunTest, FilesThatAreNotThereAreNamed) {
   std::filesystem::remove(Path("sum"));
   const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")}, 1);

@@ -215,7 +215,9 @@ TEST_F(MultiGpuNcclTest, NothingIsLeftOfCommunicatorsThatWereAbortedOrLostTheirP
     ASSERT_TRUE(close_all(b));
     free_bytes = driver_->FreeBytes(0);
     ExpectMoves(a, b);
-    if (!fake()) EXPECT_LT(driver_->FreeBytes(0), free_bytes);  // the fake knows this process's
+    if (!fake()) {  // which knows this process's only
+      EXPECT_LT(driver_->FreeBytes(0), free_bytes);
+    }
     for (const size_t by : {0, 1}) {
       node(by).admin().AbortComm(a.device, b.device);
       ExpectMoves(b, a);

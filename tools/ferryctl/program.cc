@@ -14,12 +14,14 @@
 #include "compute/cuda/gpu_plan.h"
 #include "compute/passes/passes.h"
 #include "compute/plan/plan.h"
+#include "compute/plan/transfers.h"
 #include "compute/program/cost.h"
 #include "compute/program/fingerprint.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/file_io.h"
+#include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/options.h"
 #include "tools/ferryctl/program_bench.h"
@@ -34,7 +36,8 @@ using Json = nlohmann::ordered_json;
 // All that is wrong with `path`, each where it stands; the text itself names the first.
 absl::Status Refuse(const std::string& path, const std::vector<Violation>& problems) {
   return WithViolations(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                              absl::StrCat("check ", path, ": ", problems.size(), " problems: ",
+                              absl::StrCat("check ", path, ": ", problems.size(),
+                                           problems.size() == 1 ? " problem: " : " problems: ",
                                            problems[0].field, ": ", problems[0].text)),
                         problems);
 }
@@ -55,14 +58,9 @@ absl::StatusOr<compute::Program> ReadProgram(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   compute::ParsedText parsed = compute::Parse(text);
   std::vector<Violation> problems;
-  for (const compute::TextProblem& problem : parsed.problems) {
-    problems.push_back({absl::StrCat(path, ":", problem.line, ":", problem.column), problem.text});
-  }
-  if (!problems.empty()) return Refuse(path, problems);
-  for (const compute::Problem& problem : compute::Verify(parsed.program)) {
-    const std::string line =
-        problem.op >= 0 ? absl::StrCat(":", parsed.lines[static_cast<size_t>(problem.op)]) : "";
-    problems.push_back({path + line, compute::ToString(parsed.program, problem)});
+  for (const compute::TextProblem& problem : compute::CheckText(parsed)) {
+    const std::string place = compute::PlaceText(problem);
+    problems.push_back({absl::StrCat(path, place.empty() ? "" : ":", place), problem.text});
   }
   if (!problems.empty()) return Refuse(path, problems);
   return std::move(parsed.program);
@@ -84,6 +82,11 @@ Json StepsJson(const std::vector<compute::Step>& steps) {
       one["program"] = compute::Print(step.program);
       for (const compute::Binding& binding : step.bindings) {
         one["bindings"].push_back({{binding.slot ? "slot" : "buffer", binding.index}});
+      }
+      if (const auto transfer = compute::TransferOf(step)) {
+        if (transfer->device) one["device"] = *transfer->device;
+        if (!transfer->device) one["peer"] = transfer->peer;
+        one["key"] = transfer->key;
       }
     }
     list.push_back(std::move(one));
@@ -140,6 +143,8 @@ class ProgramCommand : public Command {
                     "NAME=DEVICE: whom the program's own sends and receives name");
     run->add_option("--key-suffix", by_daemon_.key_suffix, "What their keys end with this time");
     run->add_option("--bind", bindings_, "NAME=FILE, for each buffer: what it holds, or becomes");
+    AddParsed(*run, "--deadline", by_daemon_.deadline, ParseDeadline,
+              "With --daemon: how long it may take, such as 10s or 2h (the daemon's default)");
     run->add_flag("--poison", poison_,
                   "What nothing was written to is all ones, NaN or -1, instead of 0");
     run->callback([this] { act_ = Act::kRun; });
@@ -161,40 +166,27 @@ class ProgramCommand : public Command {
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
+    RETURN_IF_ERROR(CheckFlags(globals));
     if (act_ == Act::kList) {
       ASSIGN_OR_RETURN(const std::string text, ListPrograms(globals));
       std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
     }
-    if (act_ == Act::kRun && !daemon_ &&
-        !(by_daemon_.sends.empty() && by_daemon_.receives.empty() && by_daemon_.device < 0 &&
-          by_daemon_.peers.empty() && by_daemon_.key_suffix.empty())) {
-      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                   "run a program: --device, --send, --recv, --peer and --key-suffix are for "
-                   "--daemon");
-    }
-    if (source_ && !gpu_) {
-      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                   "plan a program: --source is for --gpu");
-    }
-    if (gpu_ && (kernels_ || dot_ || globals.json)) {
-      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                   "plan a program: --kernels, --dot and --json are not for --gpu");
-    }
+    // What is wrong with the text is said of the file, also if the daemon would find it too.
+    ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (act_ == Act::kRun && daemon_) {
       ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));
       by_daemon_.bindings = bindings_;
       RETURN_IF_ERROR(RunProgramByDaemon(globals, by_daemon_));
       return kExitOk;
     }
-    ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
     if (act_ == Act::kRun) {
-      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads_, poison_));
+      RETURN_IF_ERROR(RunProgram(compute::Simplify(program), bindings_, threads(), poison_));
       return kExitOk;
     }
     if (act_ == Act::kBench) {
       ASSIGN_OR_RETURN(const ProgramTimes times,
-                       BenchProgram(compute::Simplify(program), threads_, iterations_));
+                       BenchProgram(compute::Simplify(program), threads(), iterations_));
       const std::string text = ToText(times, globals.json);
       std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
@@ -217,6 +209,39 @@ class ProgramCommand : public Command {
   }
 
  private:
+  size_t threads() const { return threads_.value_or(1); }
+
+  // Flags that say nothing, or two different things, together.
+  absl::Status CheckFlags(const Globals& globals) const {
+    const auto refuse = [](const char* text) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, text);
+    };
+    const bool for_daemon = !by_daemon_.sends.empty() || !by_daemon_.receives.empty() ||
+                            by_daemon_.device >= 0 || !by_daemon_.peers.empty() ||
+                            !by_daemon_.key_suffix.empty() || by_daemon_.deadline.has_value();
+    if (!daemon_ && for_daemon) {
+      return refuse(
+          "run a program: --deadline, --device, --send, --recv, --peer and --key-suffix are for "
+          "--daemon");
+    }
+    if (daemon_ && (poison_ || threads_)) {
+      return refuse(
+          "run a program: --poison and --threads are for runs in this process; a daemon has its "
+          "own threads (limits.job_threads)");
+    }
+    if (source_ && !gpu_) return refuse("plan a program: --source is for --gpu");
+    if (gpu_ && (kernels_ || dot_ || globals.json)) {
+      return refuse("plan a program: --kernels, --dot and --json are not for --gpu");
+    }
+    if (dot_ && (kernels_ || globals.json)) {
+      return refuse("plan a program: --dot is a picture of its own, without --kernels or --json");
+    }
+    if (act_ == Act::kPrint && globals.json) {
+      return refuse("print a program: it is text, there is no --json of it");
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::string> GpuPlanText(const compute::Program& program) const {
     ASSIGN_OR_RETURN(const compute::GpuArch arch, compute::GpuArchOf(*gpu_));
     ASSIGN_OR_RETURN(const compute::GpuPlan plan, compute::MakeGpuPlan(program, arch));
@@ -253,7 +278,7 @@ class ProgramCommand : public Command {
   DaemonRun by_daemon_;
   std::string path_;
   std::vector<std::string> bindings_;
-  size_t threads_ = 1;
+  std::optional<size_t> threads_;
   size_t iterations_ = 7;
 };
 

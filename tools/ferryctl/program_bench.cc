@@ -84,7 +84,9 @@ uint64_t FlopsOf(const compute::Cost& cost) {
 
 absl::StatusOr<ProgramTimes> BenchProgram(const compute::Program& program, size_t threads,
                                           size_t runs) {
-  RETURN_IF_ERROR(CheckNoTransfers(program));
+  RETURN_IF_ERROR(CheckNoTransfers(
+      program, "time a program",
+      "what is timed is run by this process alone; put inputs and stores in place of transfers"));
   ASSIGN_OR_RETURN(const compute::HostProgram made, compute::HostProgram::Make(program, threads));
   uint64_t bytes = 0;
   for (const compute::Buffer& buffer : program.buffers) {

@@ -84,7 +84,8 @@ constexpr uint64_t kMade = 1;
 // Null if there are none.
 absl::StatusOr<BatchPtr> PostMoves(ferry_session* session, uint64_t device, End end,
                                    const std::vector<Move>& moves,
-                                   const std::vector<ferry_binding>& bound) {
+                                   const std::vector<ferry_binding>& bound,
+                                   const ferry_post_options& options) {
   if (moves.empty()) return BatchPtr();
   std::vector<ferry_transfer> transfers;
   for (const Move& move : moves) {
@@ -104,7 +105,7 @@ absl::StatusOr<BatchPtr> PostMoves(ferry_session* session, uint64_t device, End 
   ferry_batch* batch = nullptr;
   const auto post = end == End::kSend ? ferry_cross_host_send : ferry_cross_host_receive;
   RETURN_IF_ERROR(
-      FromFerry(post(session, device, transfers.data(), transfers.size(), nullptr, &batch)));
+      FromFerry(post(session, device, transfers.data(), transfers.size(), &options, &batch)));
   return BatchPtr(batch);
 }
 
@@ -157,10 +158,13 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
           const auto offset = static_cast<uint64_t>(spans[i].data() - DataOf(arena));
           bound.push_back({buffers[i].name.c_str(), {arena.get(), offset, spans[i].size()}, 0});
         }
+        ferry_post_options posting = {};
+        posting.struct_size = sizeof(posting);
+        if (given.deadline) posting.deadline_ns = ToFerry(*given.deadline);
         ASSIGN_OR_RETURN(const BatchPtr sent,
-                         PostMoves(session.get(), own, End::kSend, sends, bound));
+                         PostMoves(session.get(), own, End::kSend, sends, bound, posting));
         ASSIGN_OR_RETURN(const BatchPtr received,
-                         PostMoves(session.get(), own, End::kReceive, receives, bound));
+                         PostMoves(session.get(), own, End::kReceive, receives, bound, posting));
         ferry_run run = {};
         run.program = program.get();
         run.bindings = bound.data();
@@ -174,7 +178,7 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
         run.defines_value = sent != nullptr ? kMade : 0;
         ferry_batch* posted = nullptr;
         RETURN_IF_ERROR(
-            FromFerry(ferry_run_programs(session.get(), own, &run, 1, nullptr, &posted)));
+            FromFerry(ferry_run_programs(session.get(), own, &run, 1, &posting, &posted)));
         const BatchPtr job(posted);
         const absl::Duration patience = globals.timeout.value_or(absl::InfiniteDuration());
         RETURN_IF_ERROR(Wait(job, patience));

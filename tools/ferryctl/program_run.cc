@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,28 @@ constexpr uint64_t kAlignment = 256;
 absl::Status CannotRun(const std::string& text) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                absl::StrCat("run a program: ", text));
+}
+
+// No file takes the place of one that another buffer is bound to, however the two are spelled.
+absl::Status CheckWrittenOnce(const std::vector<compute::Buffer>& buffers,
+                              const std::map<std::string, std::string>& paths) {
+  std::map<std::filesystem::path, const compute::Buffer*> files;
+  for (const compute::Buffer& buffer : buffers) {
+    const auto bound = paths.find(buffer.name);
+    if (bound == paths.end()) continue;
+    std::error_code error;
+    std::filesystem::path file = std::filesystem::weakly_canonical(bound->second, error);
+    if (error) file = bound->second;
+    const auto [other, fresh] = files.try_emplace(std::move(file), &buffer);
+    const auto reads = [](const compute::Buffer& one) {
+      return one.access == compute::Access::kRead;
+    };
+    if (fresh || (reads(buffer) && reads(*other->second))) continue;
+    return CannotRun(absl::StrCat("@", other->second->name, " and @", buffer.name,
+                                  " are bound to one file, ", bound->second,
+                                  ", which is written: give each its own"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::map<std::string, std::string>> PathsOf(
@@ -49,6 +73,7 @@ absl::StatusOr<std::map<std::string, std::string>> PathsOf(
                                     " bytes is not bound: --bind ", buffer.name, "=FILE"));
     }
   }
+  RETURN_IF_ERROR(CheckWrittenOnce(buffers, paths));
   return paths;
 }
 
@@ -80,11 +105,13 @@ uint64_t PlaceOf(uint64_t bytes) {
                                          : (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-absl::Status CheckNoTransfers(const compute::Program& program) {
+absl::Status CheckNoTransfers(const compute::Program& program, absl::string_view doing,
+                              absl::string_view advice) {
   for (const compute::Node& node : program.nodes) {
     if (node.op != compute::Op::kSend && node.op != compute::Op::kRecv) continue;
-    return CannotRun(absl::StrCat("it has a ", compute::InfoOf(node.op).name,
-                                  ", which a daemon does: run --daemon"));
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat(doing, ": it has a ", compute::InfoOf(node.op).name,
+                              ", which a daemon does: ", advice));
   }
   return absl::OkStatus();
 }
@@ -122,7 +149,7 @@ absl::Status RunOverFiles(
 
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
                         size_t threads, bool poison) {
-  RETURN_IF_ERROR(CheckNoTransfers(program));
+  RETURN_IF_ERROR(CheckNoTransfers(program, "run a program", "run --daemon"));
   ASSIGN_OR_RETURN(const compute::HostProgram made,
                    compute::HostProgram::Make(
                        program, {.threads = threads, .poison = poison || compute::kPoisons}));

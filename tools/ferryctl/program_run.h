@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "compute/program/program.h"
 #include "tools/ferryctl/globals.h"
@@ -20,7 +23,8 @@ namespace ferry::tools {
 
 // `bindings` are NAME=PATH, one for each buffer of `program`, which Verify accepts. What it reads
 // comes from files of just the buffers' sizes; what it writes takes the place of files when all is
-// done, beginning with zeros where it is not read. INVALID_ARGUMENT if it sends or receives.
+// done, beginning with zeros where it is not read. A file that is written is bound once.
+// INVALID_ARGUMENT if it sends or receives.
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
                         size_t threads, bool poison = false);
 
@@ -34,6 +38,7 @@ struct DaemonRun {
   std::vector<std::string> sends, receives;
   std::vector<std::string> peers;  // NAME=DEVICE, of those that the program names itself
   std::string key_suffix;
+  std::optional<absl::Duration> deadline;  // of the job and what it is joined to; else the daemon's
 };
 absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& run);
 
@@ -45,8 +50,10 @@ struct FreeRunMemory {
 using RunMemory = std::unique_ptr<std::byte, FreeRunMemory>;
 absl::StatusOr<RunMemory> AllocateRun(const std::string& what, uint64_t bytes);
 uint64_t PlaceOf(uint64_t bytes);
-// INVALID_ARGUMENT if it sends or receives.
-absl::Status CheckNoTransfers(const compute::Program& program);
+// INVALID_ARGUMENT if it sends or receives, which ends with `advice`; `doing` as in "run a
+// program".
+absl::Status CheckNoTransfers(const compute::Program& program, absl::string_view doing,
+                              absl::string_view advice);
 
 // What both do about files. `moved` are the buffers that have none. `allocate` makes the memory of
 // all buffers, `run` is given what of it is each one's.

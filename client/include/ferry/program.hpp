@@ -220,7 +220,7 @@ class ProgramBuilder {
       std::snprintf(attribute, sizeof(attribute), "splat=%lld", static_cast<long long>(value));
       return Op("constant", {}, attribute, std::move(type));
     }
-    // The text has numbers of C++'s own types only.
+    // An older daemon reads numbers of C++'s own types only.
     std::snprintf(attribute, sizeof(attribute), "splat=%.17g", value);
     const int element = type.element;
     const bool own = element == FERRY_F32 || element == FERRY_F64;

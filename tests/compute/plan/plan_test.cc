@@ -256,13 +256,15 @@ TEST(PlanTest, SaysWhoHoldsMost) {
       "%t = transpose %a permutation=[1,0] \"second\"\n"
       "%s = dot_general %t, %a lhs_contract=[1] rhs_contract=[0]\nstore @y, %s\n");
   EXPECT_EQ(plan.memory.bytes, 8192u);
-  EXPECT_EQ(CheckFits(plan, 8192, "host0"), absl::OkStatus());
-  const absl::Status status = CheckFits(plan, 8191, "host0");
+  EXPECT_EQ(CheckFits(plan, 0, 8192, "host0"), absl::OkStatus());
+  EXPECT_EQ(CheckFits(plan, 1, 8193, "host0"), absl::OkStatus());
+  const absl::Status status = CheckFits(plan, 100, 8192, "host0");
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.message(),
-            "plan a program in host0: it asks for 8192 bytes, 8191 are available; at step 1 the "
-            "largest values are 'first' f32[32,32] of 4096 bytes, 'second' f32[32,32] of 4096 "
-            "bytes");
+  EXPECT_EQ(
+      status.message(),
+      "plan a program in host0: it asks for 8292 bytes, 8192 are available; 100 are scratch; the "
+      "largest values at step 1 are 'first' f32[32,32] of 4096 bytes, 'second' f32[32,32] of "
+      "4096 bytes");
 }
 
 TEST(PlanTest, WhatIsTooLargeToPlanIsRefused) {
@@ -285,7 +287,7 @@ TEST(PlanTest, APictureHasStepsAndMemory) {
             "digraph plan {\nrankdir=LR;\n"
             "s0 [shape=box,label=\"0 kernel say \\\\\\\"a\\\\\\\"\"];\n"
             "\"@x\" -> s0;\ns0 -> \"#0\";\n"
-            "s1 [shape=box,label=\"1 send send\"];\n\"#0\" -> s1;\n"
+            "s1 [shape=box,label=\"1 send send device=1 key=\\\"k\\\"\"];\n\"#0\" -> s1;\n"
             "\"#0\" [shape=ellipse];\n\"@x\" [shape=cylinder];\n}\n");
 }
 

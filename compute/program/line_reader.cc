@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/program/line_reader.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace ferry::compute {
+
+bool LineReader::Begin(absl::string_view line) {
+  ++line_;
+  tokens_ = Tokens(line);
+  at_ = 0;
+  ClearOp();
+  return Peek().kind != TokenKind::kEnd;
+}
+
+bool LineReader::TakeSign(absl::string_view text) {
+  if (!Is(TokenKind::kSign, text)) return false;
+  Take();
+  return true;
+}
+
+bool LineReader::List(TokenKind kind, absl::string_view what, std::vector<Token>& list,
+                      size_t most) {
+  do {
+    if (Peek().kind != kind) return Unexpected(what);
+    list.push_back(Take());
+    if (list.size() > most) {
+      return Problem(list.back(), absl::StrCat("more than ", most, " in one list"));
+    }
+  } while (TakeSign(","));
+  return true;
+}
+
+bool LineReader::Int(const Token& token, int64_t& number) {
+  if (token.kind == TokenKind::kWord && absl::SimpleAtoi(token.text, &number)) return true;
+  return Problem(token, absl::StrCat("'", token.text, "' is no number"));
+}
+
+bool LineReader::Problem(const Token& token, const std::string& text, Reason reason) {
+  if (out_.problems.size() < kMaxProblems) {
+    out_.problems.push_back({std::max(line_, 1), token.column, op_ + text, reason});
+  }
+  return false;
+}
+
+bool LineReader::Unexpected(absl::string_view expected) {
+  const Token& token = Peek();
+  if (token.kind == TokenKind::kBad) return Problem(token, token.text);
+  const std::string found =
+      token.kind == TokenKind::kEnd ? "the line ends" : absl::StrCat("found '", token.text, "'");
+  return Problem(token, absl::StrCat("expected ", expected, ", ", found));
+}
+
+void LineReader::SetOp(size_t index) { op_ = absl::StrCat("op ", index, ": "); }
+
+void LineReader::SetOp(size_t index, const Token& name) {
+  op_ = absl::StrCat("op ", index, " ", name.text);
+  // The last token is the end of the line.
+  const size_t last = tokens_.size() - 2;
+  const bool labelled = tokens_[last].kind == TokenKind::kString && tokens_[last - 1].text != "=";
+  if (labelled) absl::StrAppend(&op_, " '", absl::CEscape(tokens_[last].text), "'");
+  absl::StrAppend(&op_, ": ");
+}
+
+}  // namespace ferry::compute

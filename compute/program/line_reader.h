@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens of one line after the other, and what is found to be wrong with them: the part of the
+// parser that knows no ops. Single-threaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/reason.h"
+#include "compute/program/lexer.h"
+#include "compute/program/limits.h"
+#include "compute/program/text.h"
+
+namespace ferry::compute {
+
+class LineReader {
+ protected:
+  // False if there is nothing in it.
+  bool Begin(absl::string_view line);
+
+  const Token& Peek() const { return tokens_[at_]; }
+  Token Take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
+  bool Is(TokenKind kind, absl::string_view text) const {
+    return Peek().kind == kind && Peek().text == text;
+  }
+  bool TakeSign(absl::string_view text);
+  bool AtEnd() { return Peek().kind == TokenKind::kEnd || Unexpected("the end of the line"); }
+  // One or more tokens of `kind` with commas between.
+  bool List(TokenKind kind, absl::string_view what, std::vector<Token>& list,
+            size_t most = kMaxOperands);
+  bool Int(const Token& token, int64_t& number);
+
+  // Both are always false, to be returned: the rest of the line is not looked at.
+  bool Problem(const Token& token, const std::string& text, Reason reason = Reason::kFieldInvalid);
+  bool Unexpected(absl::string_view expected);
+
+  // What problems are said of from now on: op number `index`, or which `name` begins; as Verify
+  // names ops. An op's label is the last of its line.
+  void SetOp(size_t index);
+  void SetOp(size_t index, const Token& name);
+  void ClearOp() { op_.clear(); }
+
+  ParsedText out_;
+  std::vector<Token> tokens_;  // of the line
+  int line_ = 0;
+
+ private:
+  size_t at_ = 0;
+  std::string op_;  // "op 3 add 'scale': ", before what is wrong with it
+};
+
+}  // namespace ferry::compute

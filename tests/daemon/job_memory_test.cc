@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of jobs that send and receive by themselves: who has it, who waits for it, and how long.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/daemon/job_transfers_rig.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+SessionTable::Options With(uint64_t job_memory) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  options.quota.arenas = 100;
+  options.job_memory = job_memory;
+  return options;
+}
+
+// What two sessions are given of 8,192 bytes, in the order of being given.
+class JobMemoryTest : public ::testing::Test {
+ protected:
+  JobMemoryTest() : rig_(With(8192)) {
+    one_ = rig_.Open(kConnection);
+    other_ = rig_.Open(kConnection + 1, kBob);
+  }
+  absl::StatusOr<ArenaId> Take(Session& session, uint64_t bytes) {
+    auto taken = rig_.table.TakeJobMemory(session, *rig_.devices.table.Find(GlobalDeviceId(1)),
+                                          bytes, [this](ArenaId arena, absl::Status status) {
+                                            EXPECT_THAT(status, Is("OK"));
+                                            given_.push_back(arena);
+                                          });
+    rig_.Settle();
+    return taken;
+  }
+  ArenaId MustTake(Session& session, uint64_t bytes) {
+    const auto taken = Take(session, bytes);
+    EXPECT_THAT(taken.status(), Is("OK"));
+    return taken.value_or(ArenaId());
+  }
+  void Return(ArenaId arena) {
+    rig_.table.ReturnJobMemory(arena);
+    rig_.Settle();
+  }
+
+  SessionTableRig rig_;
+  Session* one_ = nullptr;
+  Session* other_ = nullptr;
+  std::vector<ArenaId> given_;
+};
+
+TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
+  const ArenaId first = MustTake(*one_, 6000);
+  EXPECT_THAT(Take(*other_, 9000).status(),
+              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "8192 bytes (limits.job_memory)"));
+  EXPECT_THAT(Take(*other_, uint64_t{2} << 20).status(), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
+  const ArenaId second = MustTake(*other_, 6000);
+  EXPECT_TRUE(rig_.table.AwaitsMemory(second));
+  EXPECT_EQ(other_->use().arenas, 0u) << "it counts when it is there";
+  EXPECT_THAT(other_->ListArenas(), IsEmpty());
+  EXPECT_THAT(rig_.table.JobMemoryText(second),
+              ::testing::AllOf(HasSubstr("6000 bytes, of which 2192 of 8192"),
+                               HasSubstr("(trainer) 6000 bytes")));
+  Return(first);
+  EXPECT_THAT(given_, ElementsAre(first, second));
+  EXPECT_EQ(one_->use().arenas, 0u) << "what its jobs had left made room";
+  EXPECT_EQ(other_->use().bytes, 6000u);
+  Return(second);
+  EXPECT_EQ(other_->spare().size(), 1u);
+  EXPECT_EQ(MustTake(*other_, 4000), second) << "the one that is there";
+}
+
+TEST_F(JobMemoryTest, NobodyPassesBySomethingLarge) {
+  const ArenaId first = MustTake(*one_, 5000);
+  const ArenaId large = MustTake(*one_, 8000);
+  const ArenaId small = MustTake(*one_, 100);
+  EXPECT_THAT(given_, ElementsAre(first)) << "there is room for the small one";
+  Return(first);
+  EXPECT_THAT(given_, ElementsAre(first, large, small));
+}
+
+TEST_F(JobMemoryTest, SessionsTakeTurns) {
+  const ArenaId first = MustTake(*one_, 8000);
+  std::vector<ArenaId> mine;
+  for (int i = 0; i < 3; ++i) mine.push_back(MustTake(*one_, 8000));
+  const ArenaId others = MustTake(*other_, 8000);
+  given_.clear();
+  for (const ArenaId arena : {first, others, mine[0], mine[1]}) Return(arena);
+  EXPECT_THAT(given_, ElementsAre(others, mine[0], mine[1], mine[2]));
+}
+
+TEST_F(JobMemoryTest, WhoIsAtHisQuotaHoldsUpNobodyElse) {
+  const uint64_t quota = one_->limits().quota.bytes;
+  rig_.RegisterGood(kConnection, quota - 8192);
+  const ArenaId first = MustTake(*one_, 4096);
+  EXPECT_THAT(Take(*one_, 8193).status(), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
+  rig_.RegisterGood(kConnection, 4096);  // now nothing is left
+  const ArenaId second = MustTake(*one_, 4000);
+  EXPECT_TRUE(rig_.table.AwaitsMemory(second));
+  const ArenaId others = MustTake(*other_, 100);
+  EXPECT_FALSE(rig_.table.AwaitsMemory(others));
+  Return(first);
+  EXPECT_FALSE(rig_.table.AwaitsMemory(second));
+  // All that is left is the client's own: it would wait for itself.
+  rig_.table.ReturnJobMemory(second);
+  rig_.RegisterGood(kConnection, 4096);
+  EXPECT_THAT(Take(*one_, 4000).status(), Is("RESOURCE_EXHAUSTED/QUOTA_BYTES"));
+}
+
+TEST_F(JobMemoryTest, WhatIsAwaitedNoMoreMakesWay) {
+  const ArenaId first = MustTake(*one_, 5000);
+  const ArenaId large = MustTake(*one_, 8000);
+  const ArenaId small = MustTake(*other_, 100);
+  Return(large);
+  EXPECT_THAT(given_, ElementsAre(first, small));
+  EXPECT_EQ(rig_.table.FindArena(large), nullptr);
+}
+
+// Jobs with 64 bytes each for what they send and 64 for what they receive.
+class JobWaitsForMemoryTest : public JobTransfersRig {
+ protected:
+  JobWaitsForMemoryTest() : JobTransfersRig({}, With(1024)) {}
+  // How many it takes until one waits.
+  size_t Fill() {
+    for (size_t n = 0;; ++n) {
+      const PostReply reply = jobs_.Post(*session_, Exchange(128 + 64 * n, absl::StrCat("/", n)));
+      EXPECT_THAT(reply.status, Is("OK"));
+      Run();
+      const auto row = jobs_.Find(MakeTransferId(session_->id(), reply.first_transfer_id));
+      if (!row || n == 30) return 0;
+      if (row->waits_for.find("its memory") == 0) return n;
+    }
+  }
+};
+
+TEST_F(JobWaitsForMemoryTest, UntilOthersAreOver) {
+  const size_t began = Fill();
+  ASSERT_GT(began, 0u);
+  EXPECT_EQ(defined_.size(), 2 * began) << "all but the last have begun";
+  EXPECT_EQ(posted_.size(), 2 * began + 2) << "it can be matched already";
+  for (const TransferId id : std::vector(defined_)) Over(id);
+  EXPECT_EQ(defined_.size(), 2 * began + 2);
+  EXPECT_EQ(jobs_.in_flight(), 1u);
+  for (size_t i = 2 * began; i < defined_.size(); ++i) Over(defined_[i]);
+  EXPECT_EQ(jobs_.counts().ok, began + 1);
+}
+
+TEST_F(JobWaitsForMemoryTest, UntilItsDeadline) {
+  ASSERT_GT(Fill(), 0u);
+  PostBatch batch = Exchange(3000, "/late");
+  batch.deadlines[0] = absl::Seconds(2);
+  const PostReply reply = jobs_.Post(*session_, batch);
+  ASSERT_THAT(reply.status, Is("OK"));
+  Run();
+  jobs_.OnTime(rig_.control.Now() + absl::Seconds(3));
+  for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
+  EXPECT_THAT(
+      *session_->FindFailure(reply.first_transfer_id),
+      Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "not begun within 2s; it waited for its memory"));
+}
+
+TEST_F(JobWaitsForMemoryTest, OrIsCancelledOrEndsWithItsSession) {
+  ASSERT_GT(Fill(), 0u);
+  const PostReply reply = jobs_.Post(*session_, Exchange(3000, "/cancelled"));
+  EXPECT_TRUE(jobs_.Cancel(MakeTransferId(session_->id(), reply.first_transfer_id),
+                           Error(absl::StatusCode::kCancelled, Reason::kCancelled, "enough")));
+  for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
+  EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id), Is("CANCELLED/CANCELLED"));
+  poisoned_.clear();
+  const SessionId id = session_->id();
+  rig_.table.OnClosed(kConnection);
+  jobs_.EndSession(id);
+  for (const auto& [transfer, why] : std::map(poisoned_)) Over(transfer, why);
+  Run();
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_EQ(rig_.table.Find(id), nullptr);
+  EXPECT_EQ(rig_.devices.table.Find(GlobalDeviceId(1))->arena_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace ferry::testing
