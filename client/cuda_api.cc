@@ -130,17 +130,4 @@ StatusPtr Cuda::PrimaryContext(int device, const std::string& doing, CUcontext* 
   return nullptr;
 }
 
-bool Cuda::HasContext(int device) {
-  std::lock_guard lock(mutex_);
-  return contexts_.count(device) != 0;
-}
-
-bool Cuda::IsExclusive(int device) const {
-  CUdevice handle;
-  int mode = CU_COMPUTEMODE_DEFAULT;
-  return cuDeviceGet(&handle, device) != CUDA_SUCCESS ||
-         cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, handle) != CUDA_SUCCESS ||
-         mode != CU_COMPUTEMODE_DEFAULT;
-}
-
 }  // namespace ferry::client

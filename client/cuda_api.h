@@ -23,7 +23,6 @@ namespace ferry::client {
   X(cuDeviceGetCount)               \
   X(cuDeviceGet)                    \
   X(cuDeviceGetUuid)                \
-  X(cuDeviceGetAttribute)           \
   X(cuDevicePrimaryCtxRetain)       \
   X(cuCtxPushCurrent)               \
   X(cuCtxPopCurrent)                \
@@ -71,10 +70,6 @@ class Cuda {
   int devices() const { return static_cast<int>(uuids_.size()); }
   // Its primary context, which the process keeps from then on.
   StatusPtr PrimaryContext(int device, const std::string& doing, CUcontext* context);
-  // Waits for PrimaryContext if that is under way.
-  bool HasContext(int device);
-  // Whether only one process at a time may have a context on it.
-  bool IsExclusive(int device) const;
 
  private:
   StatusPtr Open();

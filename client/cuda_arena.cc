@@ -71,11 +71,7 @@ StatusPtr CreateCudaArena(const std::shared_ptr<Session>& session, const DeviceI
   auto made = std::make_unique<ferry_arena>(session, gpu.id, bytes, false);
   made->cuda_device = ordinal;
   made->memory = ArenaMemory::kCudaAllocate;
-  StatusPtr error;
-  {
-    const ContextOpening ours(ordinal);
-    error = ShowArena(made.get(), {});
-  }
+  StatusPtr error = ShowArena(made.get(), {});
   if (error == nullptr) {
     error = MapArena(made.get(), made->segments, doing);
     int& fd = made->segments[0].fd;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "client/cuda_api.h"
-#include "client/signals.h"
 
 namespace ferry::client {
 namespace {
@@ -78,18 +77,6 @@ StatusPtr FindCudaDevice(const std::string& uuid, const std::string& doing, int*
   Cuda* cuda;
   FERRY_CLIENT_RETURN_IF_ERROR(Cuda::Get(&cuda));
   return cuda->FindDevice(uuid, doing, device);
-}
-
-ContextOpening::ContextOpening(int device) {
-  Cuda* cuda;
-  if (Cuda::Get(&cuda) != nullptr || cuda->HasContext(device) || cuda->IsExclusive(device)) return;
-  StartThread(
-      "ferry-context",
-      [cuda, device] {
-        CUcontext context;
-        cuda->PrimaryContext(device, "opening a context", &context);
-      },
-      &thread_);
 }
 
 StatusPtr MapSegments(int device, const std::vector<CudaSegment>& segments,

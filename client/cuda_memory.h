@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client/status.h"
@@ -22,22 +21,6 @@ struct CudaSegment {
 
 // The ordinal of the GPU with this UUID in this process.
 StatusPtr FindCudaDevice(const std::string& uuid, const std::string& doing, int* device);
-
-// Opens this process's context on the GPU on another thread, which takes 0.1 s: a daemon that has
-// none either opens its own meanwhile. Not where only one process may have one, which must be the
-// daemon, and then, as if it fails, whoever needs the context opens it. Waits for it in the end.
-class ContextOpening {
- public:
-  explicit ContextOpening(int device);
-  ~ContextOpening() {
-    if (thread_.joinable()) thread_.join();
-  }
-  ContextOpening(const ContextOpening&) = delete;
-  ContextOpening& operator=(const ContextOpening&) = delete;
-
- private:
-  std::thread thread_;
-};
 
 // Maps the segments one behind the other and makes them accessible to `device`.
 StatusPtr MapSegments(int device, const std::vector<CudaSegment>& segments,

@@ -5,16 +5,12 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include <optional>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tools/ferryctl/bench_end.h"
 
 namespace ferry::bench {
-namespace {
 
-// Nothing if there is no such GPU.
 std::optional<CudaStart> StartCuda(int device) {
   const char* const named = getenv("FERRY_CUDA_LIBRARY");
   const int64_t start = tools::MonotonicNanoseconds();
@@ -35,8 +31,6 @@ std::optional<CudaStart> StartCuda(int device) {
   return CudaStart{absl::Nanoseconds(initialized - start),
                    absl::Nanoseconds(tools::MonotonicNanoseconds() - initialized)};
 }
-
-}  // namespace
 
 absl::StatusOr<BareProgram> BareProgram::Start(const std::string& self, int device) {
   CudaStart times;

@@ -3,6 +3,7 @@
 // pays before libferry has its turn. Holds the context as long as the object lives. One thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,8 @@ struct CudaStart {
   absl::Duration init;     // opening libcuda, and cuInit
   absl::Duration context;  // of the primary context
 };
+// Of this process, once; nothing if there is no such GPU.
+std::optional<CudaStart> StartCuda(int device);
 
 class BareProgram {
  public:

@@ -131,6 +131,7 @@ class LossCase {
       of.remote_device = ends_.source;
       of.bytes = kFirst;
       of.route = ends_.route;
+      of.cuda_device = kDestinationGpu;
       tools::PostTarget target;
       target.end = tools::End::kSend;
       target.remote_device = ends_.destination;
@@ -153,7 +154,9 @@ class LossCase {
     Add(absl::StrCat("a client's start to the end of its first transfer, ", who), all, 200);
     add("until its program runs", &FirstTransferTimes::process);
     add("a session", &FirstTransferTimes::session);
-    add("CUDA and an arena, which the daemon allocates", &FirstTransferTimes::arena);
+    add("cuInit", &FirstTransferTimes::init);
+    add("a context of its own", &FirstTransferTimes::context);
+    add("an arena, which the daemon allocates", &FirstTransferTimes::arena);
     add("the transfer", &FirstTransferTimes::transfer);
     add("one more arena, when all is there (not in it)", &FirstTransferTimes::another);
     return absl::OkStatus();

@@ -2,12 +2,14 @@
 #include "bench/gpu/first_transfer.h"
 
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/cases.h"
+#include "bench/gpu/bare_program.h"
 #include "tools/ferryctl/bench_end.h"
 
 namespace ferry::bench {
@@ -33,6 +35,13 @@ absl::StatusOr<FirstTransferTimes> Run(const FirstTransferOf& of, int64_t spawne
                                                               static_cast<int64_t>(of.device)));
   end.set_patience(kOrderPatience);
   times.session = lap();
+  const std::optional<CudaStart> cuda = StartCuda(of.cuda_device);
+  if (!cuda) {
+    return Error(absl::StatusCode::kInternal, Reason::kInternal, "CUDA does not start");
+  }
+  lap();
+  times.init = cuda->init;
+  times.context = cuda->context;
   RETURN_IF_ERROR(end.MakeArena(of.bytes, 0));
   times.arena = lap();
   RETURN_IF_ERROR(end.PostMany(kFirstKey, 1, of.bytes));
@@ -50,10 +59,11 @@ absl::StatusOr<FirstTransfer> FirstTransfer::Start(const std::string& self,
   FirstTransferTimes times;
   ASSIGN_OR_RETURN(
       Reporter process,
-      Reporter::Start({self, "first-transfer", of.client_dir, of.domain, absl::StrCat(of.device),
-                       absl::StrCat(of.remote_device), absl::StrCat(of.bytes),
-                       absl::StrCat(of.route), absl::StrCat(tools::MonotonicNanoseconds())},
-                      "start a client and receive its first transfer", &times, sizeof(times)));
+      Reporter::Start(
+          {self, "first-transfer", of.client_dir, of.domain, absl::StrCat(of.device),
+           absl::StrCat(of.remote_device), absl::StrCat(of.bytes), absl::StrCat(of.route),
+           absl::StrCat(of.cuda_device), absl::StrCat(tools::MonotonicNanoseconds())},
+          "start a client and receive its first transfer", &times, sizeof(times)));
   return FirstTransfer(std::move(process), times);
 }
 
@@ -65,7 +75,8 @@ int RunFirstTransfer(char** arguments, int socket) {
   if (!absl::SimpleAtoi(arguments[2], &of.device) ||
       !absl::SimpleAtoi(arguments[3], &of.remote_device) ||
       !absl::SimpleAtoi(arguments[4], &of.bytes) || !absl::SimpleAtoi(arguments[5], &of.route) ||
-      !absl::SimpleAtoi(arguments[6], &spawned)) {
+      !absl::SimpleAtoi(arguments[6], &of.cuda_device) ||
+      !absl::SimpleAtoi(arguments[7], &spawned)) {
     return 2;
   }
   const absl::StatusOr<FirstTransferTimes> times = Run(of, spawned);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that starts, as another process, and receives its first transfer: what each step of that
-// takes. Its program uses no CUDA before libferry does, for its arena. One thread.
+// takes. Its program calls what libferry would call in the middle of it (cuInit, the GPU's context)
+// by itself before, so that the steps can be told apart; their sum is the same. One thread.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +21,21 @@ struct FirstTransferOf {
   uint64_t remote_device = 0;
   uint64_t bytes = 0;
   int route = 0;
+  int cuda_device = 0;  // the same as `device`, as the driver counts
 };
 
 // Under which its partner sends.
 inline constexpr uint64_t kFirstKey = 1;
 
 struct FirstTransferTimes {
-  absl::Duration process;  // until its first line runs
-  absl::Duration session;  // attached to the daemon
-  // cuInit, its own context on the GPU, and beside that the allocation by the daemon, which opens a
-  // context if it has none; mapped
-  absl::Duration arena;
+  absl::Duration process;   // until its first line runs
+  absl::Duration session;   // attached to the daemon
+  absl::Duration init;      // libcuda, cuInit
+  absl::Duration context;   // its own on the GPU
+  absl::Duration arena;     // allocated by the daemon, which opens a context if it has none; mapped
   absl::Duration transfer;  // from its post on
   absl::Duration another;   // after that: one more arena, when all is there
-  absl::Duration all() const { return process + session + arena + transfer; }
+  absl::Duration all() const { return process + session + init + context + arena + transfer; }
 };
 
 class FirstTransfer {
@@ -52,7 +54,7 @@ class FirstTransfer {
   FirstTransferTimes times_;
 };
 
-inline constexpr int kFirstTransferArguments = 7;  // of Start's process, besides its name and role
+inline constexpr int kFirstTransferArguments = 8;  // of Start's process, besides its name and role
 int RunFirstTransfer(char** arguments, int socket);
 
 }  // namespace ferry::bench

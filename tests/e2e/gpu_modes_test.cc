@@ -73,32 +73,6 @@ TEST_F(GpuModesTest, AnExclusiveGpuIsTheDaemonsAloneAndAClientIsToldSo) {
   EXPECT_EQ(client.Finish(), 0);
 }
 
-// Of a daemon without a context and a client without one each opens its own while the other does.
-TEST_F(GpuModesTest, AClientOpensItsContextWhileTheDaemonOpensItsOwn) {
-  const std::string gate = absl::StrCat(::testing::TempDir(), "ferry-context-gate-", getpid());
-  WriteFile(gate, "");
-  StartNode(1, absl::StrCat("context_gate=", gate));
-  ClientProcess client(node(0).client_dir(), "first");
-  client.Order("arena 1 4096");
-  const std::string waiters[] = {absl::StrCat(gate, ".", node(0).pid()),
-                                 absl::StrCat(gate, ".", client.pid())};
-  EXPECT_TRUE(Await([&] {
-    return access(waiters[0].c_str(), F_OK) == 0 && access(waiters[1].c_str(), F_OK) == 0;
-  }));
-  unlink(gate.c_str());
-  EXPECT_EQ(client.Answer(), "OK 0");
-  for (const std::string& waiter : waiters) unlink(waiter.c_str());
-}
-
-// But if only one of them may have one, that is the daemon.
-TEST_F(GpuModesTest, AnExclusiveGpuIsNotTakenByTheClientWhoseDaemonIsAskedForIt) {
-  StartNode(1, "exclusive=1");
-  ClientProcess client(node(0).client_dir(), "first");
-  EXPECT_THAT(client.Tell("arena 1 4096"), StartsWith("FAILED_PRECONDITION/DEVICE_UNKNOWN"));
-  EXPECT_EQ(NameOf(TryAllocate()), "OK");
-  EXPECT_EQ(client.Finish(), 0);
-}
-
 TEST_F(GpuModesTest, AnExclusiveGpuThatAnotherProcessHasIsRefusedByTheDaemon) {
   StartNode(1, "exclusive=1");
   void* const library = dlopen(FakeCudaLibrary(), RTLD_NOW | RTLD_LOCAL);

@@ -50,8 +50,6 @@ void Apply(Settings& settings, const std::string& text) {
       settings.kernel_us = number;
     } else if (key == "gate") {
       settings.gate = value;
-    } else if (key == "context_gate") {
-      settings.context_gate = value;
     } else if (key == "fail_copy") {
       settings.fail_copy = number;
     } else if (key == "fail_import") {

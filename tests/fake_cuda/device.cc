@@ -231,7 +231,6 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   State& state = Get();
-  AwaitContextGate();
   std::lock_guard lock(state.mutex);
   if (const CUresult result = Ready(); result != CUDA_SUCCESS) return result;
   if (!GoodOrdinal(device)) return CUDA_ERROR_INVALID_DEVICE;

@@ -18,8 +18,6 @@
 //   copy_us=N        what each copy of a stream takes at least
 //   kernel_us=N      what each kernel waits before it starts, as beside another process's
 //   gate=PATH        while the file exists, copies of streams wait
-//   context_gate=PATH  while the file exists, primary contexts are not opened; who waits leaves a
-//                    file PATH.PID
 //   fail_copy=N      the Nth copy or launch from now is refused by the call
 //                    (LAUNCH_OUT_OF_RESOURCES)
 //   fail_import=N    the Nth import of a descriptor from now is refused (OUT_OF_MEMORY)

@@ -37,7 +37,7 @@ struct Settings {
   bool prohibited = false;
   uint64_t copy_us = 0;
   uint64_t kernel_us = 0;  // before a kernel starts, as beside another process's
-  std::string gate, context_gate;
+  std::string gate;
   uint64_t fail_copy = 0;
   uint64_t fail_import = 0;
   uint64_t fail_map = 0;
@@ -188,8 +188,6 @@ CUresult FindStream(CUstream stream, CUstream_st** found);
 void Enqueue(CUstream_st& stream, std::function<void()> work);
 // Until no test holds the copies back.
 void AwaitGate(const StreamQueue& queue);
-// Until no test holds contexts back. Not under mutex.
-void AwaitContextGate();
 void Drain(StreamQueue& queue);
 CUresult MakeStream(CUcontext context, unsigned flags, int priority, CUstream* stream);
 // Waits until streams may run although some are parked.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What streams do: copies, fills, and words that are written and waited for.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -24,14 +23,6 @@ void AwaitGate(const StreamQueue& queue) {
     if (!state.held && (gate.empty() || access(gate.c_str(), F_OK) != 0)) return;
     std::this_thread::sleep_for(kLook);
   }
-}
-
-void AwaitContextGate() {
-  const std::string& gate = Get().settings.context_gate;
-  if (gate.empty()) return;
-  const std::string who = gate + "." + std::to_string(getpid());
-  close(open(who.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  while (access(gate.c_str(), F_OK) == 0) std::this_thread::sleep_for(kLook);
 }
 
 namespace {

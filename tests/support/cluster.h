@@ -53,7 +53,6 @@ class Node {
     process_->Kill();
   }
   void Signal(int signal) { process_->Signal(signal); }
-  pid_t pid() const { return process_->pid(); }  // of one that was started
   bool running() { return process_ != nullptr && process_->Running(); }
   // If it does not run, then because the test ended it.
   void ExpectNoCrash();
