@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "client/signals.h"
@@ -13,6 +14,16 @@ namespace {
 
 // Between the end of a dying daemon's calls and that of its sockets.
 constexpr std::chrono::milliseconds kGrace{100};
+
+// The process's, for Session::All.
+struct OpenedSessions {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Session>> all;
+};
+OpenedSessions& Opened() {
+  static OpenedSessions* const all = new OpenedSessions;  // handles may outlive every static
+  return *all;
+}
 
 }  // namespace
 
@@ -34,8 +45,24 @@ StatusPtr Session::Open(const Options& options, std::shared_ptr<Session>* sessio
   SignalsBlocked blocked;  // gRPC starts threads too
   std::shared_ptr<Session> made(new Session(options));
   FERRY_CLIENT_RETURN_IF_ERROR(made->Start());
+  {
+    std::lock_guard lock(Opened().mutex);
+    auto& all = Opened().all;
+    all.erase(std::remove_if(all.begin(), all.end(), [](auto& one) { return one.expired(); }),
+              all.end());
+    all.push_back(made);
+  }
   *session = std::move(made);
   return nullptr;
+}
+
+std::vector<std::shared_ptr<Session>> Session::All() {
+  std::vector<std::shared_ptr<Session>> all;
+  std::lock_guard lock(Opened().mutex);
+  for (const std::weak_ptr<Session>& one : Opened().all) {
+    if (std::shared_ptr<Session> session = one.lock()) all.push_back(std::move(session));
+  }
+  return all;
 }
 
 StatusPtr Session::Start() {

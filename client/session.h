@@ -57,6 +57,9 @@ class Session {
   void Close();
 
   // False in a forked child: nothing else may be called then, but the getters.
+  // Those of this process that are there.
+  static std::vector<std::shared_ptr<Session>> All();
+
   bool Mine() const { return generation_ == ForkGeneration(); }
   // Null, or FORKED.
   StatusPtr CheckMine() const;

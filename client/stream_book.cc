@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/stream_book.h"
 
-#include <algorithm>
+#include <functional>
+#include <string_view>
+#include <utility>
 
 #include "client/cuda_api.h"
 #include "client/parked_streams.h"
 #include "client/queued_stores.h"
 
 namespace ferry::client {
+namespace {
+
+uint64_t Mix(uint64_t hash, uint64_t more) { return (hash ^ more) * 0x9e3779b97f4a7c15 + 1; }
+
+uint64_t LastValue(const StreamBook::Posted& posted) {
+  return posted.first_value + posted.transfers.size() - 1;
+}
+
+}  // namespace
 
 StreamBook::~StreamBook() {
   if (!timelines_->mapped()) return;
@@ -64,28 +75,35 @@ StatusPtr StreamBook::DeviceAddress(const void* context, const void* word, const
 }
 
 void StreamBook::Record(const PostBatch& batch, const PostAnswer& answer) {
-  Posted posted{answer.first_transfer_id, answer.first_over_value, batch.count, {}, {}};
+  Posted posted{answer.first_transfer_id,
+                answer.first_over_value,
+                batch.direction == Direction::kReceive,
+                {},
+                {}};
+  posted.transfers.reserve(batch.count);
+  const std::string_view domain(static_cast<const char*>(batch.options->domain),
+                                batch.options->domain_bytes);
+  const size_t of_domain = std::hash<std::string_view>()(domain);
   for (size_t i = 0; i < batch.count; ++i) {
     const ferry_transfer& transfer = batch.transfers[i];
-    // Most batches have one remote device and one counter, or few.
+    // Most batches have one remote device, or few.
     if (posted.remotes.empty() || posted.remotes.back() != transfer.remote_device) {
       posted.remotes.push_back(transfer.remote_device);
     }
+    const uint64_t from = posted.receives ? transfer.remote_device : batch.device;
+    const uint64_t to = posted.receives ? batch.device : transfer.remote_device;
+    const std::string_view key(static_cast<const char*>(transfer.key), transfer.key_bytes);
+    Transfer& added = posted.transfers.emplace_back();
+    added.name = Mix(Mix(Mix(of_domain, from), to), std::hash<std::string_view>()(key));
     if (transfer.has_defined_at == 0) continue;
-    const auto known =
-        std::find_if(posted.defined.begin(), posted.defined.end(),
-                     [&](const auto& entry) { return entry.first == transfer.defined_timeline; });
-    if (known == posted.defined.end()) {
-      posted.defined.emplace_back(transfer.defined_timeline, transfer.defined_value);
-    } else {
-      known->second = std::max(known->second, transfer.defined_value);
-    }
+    added.counter = transfer.defined_timeline;
+    added.defined_at = transfer.defined_value;
   }
   const uint32_t timeline = batch.options->over_timeline;
   const uint64_t over = timelines_->Over(timeline).value;
   std::lock_guard lock(mutex_);
   std::deque<Posted>& all = posted_[timeline];
-  while (!all.empty() && all.front().first_value + all.front().count - 1 <= over) all.pop_front();
+  while (!all.empty() && LastValue(all.front()) <= over) all.pop_front();
   all.push_back(std::move(posted));
 }
 
@@ -94,8 +112,7 @@ std::vector<StreamBook::Posted> StreamBook::Open(uint32_t timeline, uint64_t val
   std::vector<Posted> open;
   std::lock_guard lock(mutex_);
   for (const Posted& posted : posted_[timeline]) {
-    if (posted.first_value > value) continue;
-    if (posted.first_value + posted.count - 1 > over) open.push_back(posted);
+    if (posted.first_value <= value && LastValue(posted) > over) open.push_back(posted);
   }
   return open;
 }

@@ -31,16 +31,22 @@ class StreamBook {
   StatusPtr DeviceAddress(const void* context, const void* word, const std::string& doing,
                           uint64_t* address);
 
-  // Transfers with ids and values in a row, as much of them as decides when they start.
+  // What decides when a transfer starts.
+  struct Transfer {
+    uint64_t name = 0;  // a hash of all that the two halves have in common
+    uint32_t counter = 0;
+    uint64_t defined_at = 0;  // of `counter`; 0: it was posted as defined
+  };
+  // Those of a batch, with ids and values in a row.
   struct Posted {
     uint64_t first_id = 0;
     uint64_t first_value = 0;
-    uint64_t count = 0;
-    std::vector<std::pair<uint32_t, uint64_t>> defined;  // counters, and the highest value of each
-    std::vector<uint64_t> remotes;                       // devices
+    bool receives = false;
+    std::vector<Transfer> transfers;
+    std::vector<uint64_t> remotes;  // devices
   };
   void Record(const PostBatch& batch, const PostAnswer& answer);
-  // Those of `timeline` that are not over and have values up to `value`.
+  // Those of `timeline` that are not over and have values up to `value`, the oldest first.
   std::vector<Posted> Open(uint32_t timeline, uint64_t value);
 
  private:

@@ -19,22 +19,34 @@ namespace {
 // Between the posting of both halves and their meeting at the destination's daemon.
 constexpr uint64_t kMeetingNs = 50'000'000;
 
-// One of the transfers that waits for its other half, though it had time to meet it; 0: none does.
+// The transfers of a batch that are not over, and come up to a value of its counter.
+struct Ahead {
+  size_t first = 0, end = 0;
+};
+Ahead AheadOf(Session& session, const StreamBook::Posted& posted, uint32_t timeline,
+              uint64_t value) {
+  const uint64_t over = session.timelines().Over(timeline).value;
+  Ahead ahead;
+  ahead.first = over < posted.first_value ? 0 : over - posted.first_value + 1;
+  ahead.end = std::min<uint64_t>(posted.transfers.size(), value - posted.first_value + 1);
+  ahead.first = std::min(ahead.first, ahead.end);
+  return ahead;
+}
+
+// One of them that waits for its other half; 0: none does.
 uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_t timeline,
                      uint64_t value) {
-  const uint64_t over = session.timelines().Over(timeline).value;
-  const uint64_t first = over < posted.first_value ? 0 : over - posted.first_value + 1;
-  const uint64_t end = std::min(posted.count, value - posted.first_value + 1);
+  const Ahead ahead = AheadOf(session, posted, timeline, value);
   constexpr uint64_t kIdsPerCall = 4096;
-  if (first >= end) return 0;
+  if (ahead.first == ahead.end) return 0;
   std::shared_ptr<Connection> connection;
   std::string response;
   std::vector<TransferInfo> transfers;
   if (session.Connected(&connection) != nullptr ||
-      connection->Call(
-          Method::kGet,
-          EncodeGetTransfers(posted.first_id + first, std::min(end - first, kIdsPerCall)),
-          &response) != nullptr ||
+      connection->Call(Method::kGet,
+                       EncodeGetTransfers(posted.first_id + ahead.first,
+                                          std::min(ahead.end - ahead.first, kIdsPerCall)),
+                       &response) != nullptr ||
       !DecodeGetTransfers(response, &transfers)) {
     return 0;  // lost, or about to be: the wait will end
   }
@@ -51,6 +63,8 @@ class Search {
   std::string Firing(const std::vector<PreparedEnd>& ends, uint64_t firing);
 
  private:
+  std::string Definition(Session& session, const StreamBook::Posted& posted, size_t index);
+  std::string OtherHalves(const StreamBook::Posted& of, std::set<uint64_t> names);
   std::string Store(const uint64_t& word, uint64_t value);
   std::string Wait(const ParkedStreams::Wait& wait);
 
@@ -66,18 +80,15 @@ std::string Search::Over(Session& session, uint32_t timeline, uint64_t value) {
            std::to_string(timelines.posted(timeline)) + " only, so the transfer is not posted yet";
   }
   for (const StreamBook::Posted& posted : session.streams().Open(timeline, value)) {
-    for (const auto& [counter, at] : posted.defined) {
-      if (timelines.Defined(counter) >= at) continue;
-      const uint64_t& word = timelines.pages().defined[counter].value;
-      if (!QueuedStores::Get().Of(&word, at).empty()) {
-        std::string why = Store(word, at);
-        if (!why.empty()) return why;
-      } else if (timelines.Defined(counter) < at) {
-        return "transfers from " + std::to_string(posted.first_id) +
-               " are to be defined when counter " + std::to_string(counter) + " reaches " +
-               std::to_string(at) + ", which nothing was told to see to";
-      }
+    const Ahead ahead = AheadOf(session, posted, timeline, value);
+    std::set<uint64_t> names;
+    for (size_t i = ahead.first; i < ahead.end; ++i) {
+      std::string why = Definition(session, posted, i);
+      if (!why.empty()) return why;
+      names.insert(posted.transfers[i].name);
     }
+    std::string why = OtherHalves(posted, std::move(names));
+    if (!why.empty()) return why;
     if (!std::all_of(posted.remotes.begin(), posted.remotes.end(), DeviceUse::InUse)) continue;
     if (WaitingHalf(session, posted, timeline, value) == 0 ||
         timelines.WaitOver(timeline, value, DeadlineAfter(kMeetingNs)) !=
@@ -87,6 +98,40 @@ std::string Search::Over(Session& session, uint32_t timeline, uint64_t value) {
     if (const uint64_t id = WaitingHalf(session, posted, timeline, value); id != 0) {
       return "transfer " + std::to_string(id) +
              " waits for its other half, and this process has arenas on the device of that";
+    }
+  }
+  return "";
+}
+
+// Of the batch's transfer `index`.
+std::string Search::Definition(Session& session, const StreamBook::Posted& posted, size_t index) {
+  const StreamBook::Transfer& transfer = posted.transfers[index];
+  const Timelines& timelines = session.timelines();
+  if (timelines.Defined(transfer.counter) >= transfer.defined_at) return "";
+  const uint64_t& word = session.timelines().pages().defined[transfer.counter].value;
+  if (!QueuedStores::Get().Of(&word, transfer.defined_at).empty()) {
+    return Store(word, transfer.defined_at);
+  }
+  if (timelines.Defined(transfer.counter) >= transfer.defined_at) return "";
+  return "transfer " + std::to_string(posted.first_id + index) + " is to be defined when counter " +
+         std::to_string(transfer.counter) + " reaches " + std::to_string(transfer.defined_at) +
+         ", which nothing was told to see to";
+}
+
+// Those that this process has posted itself, for the transfers of these names.
+std::string Search::OtherHalves(const StreamBook::Posted& of, std::set<uint64_t> names) {
+  for (const std::shared_ptr<Session>& session : Session::All()) {
+    if (!session->Mine()) continue;
+    for (uint32_t timeline = 0; timeline < FERRY_TIMELINE_COUNTERS; ++timeline) {
+      for (const StreamBook::Posted& posted : session->streams().Open(timeline, UINT64_MAX)) {
+        if (posted.receives == of.receives) continue;
+        const Ahead ahead = AheadOf(*session, posted, timeline, UINT64_MAX);
+        for (size_t i = ahead.first; i < ahead.end; ++i) {
+          if (names.erase(posted.transfers[i].name) == 0) continue;
+          std::string why = Definition(*session, posted, i);
+          if (!why.empty()) return "its other half is this process's: " + why;
+        }
+      }
     }
   }
   return "";

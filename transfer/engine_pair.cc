@@ -129,7 +129,8 @@ PeerId TransferEngine::Impl::PeerOf(GlobalDeviceId source, GlobalDeviceId destin
 
 bool TransferEngine::Impl::IsGpu(GlobalDeviceId device) const {
   const PeerId owner = OwnerOf(device);
-  return (owner == devices.self ? devices.gpus : peers[owner.value()].gpus).contains(device);
+  const auto& gpus = owner == devices.self ? devices.gpus : peers[owner.value()].gpus;
+  return !gpus.empty() && gpus.contains(device);
 }
 
 std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source,

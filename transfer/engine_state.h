@@ -235,6 +235,7 @@ struct TransferEngine::Impl {
   void OnDefined(TransferId id);
   Posted* Find(TransferId id) const;
   Offered* FindOffer(PeerId peer, TransferId id) const;
+  std::optional<PeerId> FindOwner(GlobalDeviceId device) const;
   PeerId OwnerOf(GlobalDeviceId device) const;  // of a known device
   bool Ours(const Posted& half) const { return half.peer == devices.self; }
   // In the order of posting, so that what follows does not depend on the table's.
@@ -470,6 +471,9 @@ struct TransferEngine::Impl {
                                    GlobalDeviceId destination, uint64_t bytes) const;
 
   const DeviceMap devices;
+  // The owners again, of devices with small ids, by id: they are asked for many times a transfer.
+  static constexpr uint64_t kFewDevices = 4096;
+  std::vector<std::optional<PeerId>> few_owners;
   const Options options;
   TransferMatcher matcher;
   absl::flat_hash_map<TransferId, std::unique_ptr<Posted>> posted;

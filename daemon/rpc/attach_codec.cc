@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/attach_codec.h"
 
+#include <google/protobuf/arena.h>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/rpc/convert.h"
@@ -106,10 +108,28 @@ struct AttachEncoder {
   }
 };
 
+// A message whose parts are in few pieces of memory and go with them: a batch has thousands.
+template <typename Message>
+class Pooled {
+ public:
+  Message& operator*() { return *message_; }
+  Message* operator->() { return message_; }
+
+ private:
+  static google::protobuf::ArenaOptions Blocks() {
+    google::protobuf::ArenaOptions options;
+    options.max_block_size = size_t{32} << 10;
+    return options;
+  }
+  google::protobuf::Arena arena_{Blocks()};
+  Message* const message_ = google::protobuf::Arena::CreateMessage<Message>(&arena_);
+};
+
 }  // namespace
 
 absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
-  v1::AttachRequest proto;
+  Pooled<v1::AttachRequest> pooled;
+  v1::AttachRequest& proto = *pooled;
   if (!proto.ParseFromString(packet) || proto.sequence() == 0)
     return NotAPacket("attach.sock", packet);
   AttachCommand command;
@@ -167,7 +187,8 @@ std::string EncodeAttach(const AttachReply& reply) {
 }
 
 absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& packet) {
-  peer::v1::PeerSocketRequest proto;
+  Pooled<peer::v1::PeerSocketRequest> pooled;
+  peer::v1::PeerSocketRequest& proto = *pooled;
   if (!proto.ParseFromString(packet) || proto.sequence() == 0)
     return NotAPacket("peer.sock", packet);
   if (proto.has_hello()) {
@@ -204,7 +225,8 @@ absl::StatusOr<PeerSocketResponse> ParsePeerSocketResponse(const std::string& pa
 }
 
 std::string EncodePeerSocket(const PeerSocketRequest& request) {
-  peer::v1::PeerSocketRequest proto;
+  Pooled<peer::v1::PeerSocketRequest> pooled;
+  peer::v1::PeerSocketRequest& proto = *pooled;
   proto.set_sequence(request.sequence);
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
     proto.mutable_hello()->set_node(hello->node);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What daemons of one host hand each other over peer.sock, and what they do not.
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "device/memory.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -111,10 +114,10 @@ TEST(PeerSocketHello, OfATrustedUserIsTaken) {
 
 // node-c has a link to us, is known on our peer.sock, and was offered `offered`.
 struct Granting : PeerRig {
-  Granting() {
+  explicit Granting(const PeerHello& hello = HelloOf(kNodeC)) {
     offered = Register(4096);
     kept = Register(8192);
-    stream = NodeCUp();
+    stream = NodeCUp(hello);
     Ask(kAsker, PeerSocketHello{"node-c", OurHello(*stream).link_secret});
     PostSend(offered, 8, "k");
   }
@@ -134,6 +137,35 @@ TEST(PeerSocketGrants, AnArenaThatWasOfferedIsGiven) {
   char seen[5];
   ASSERT_EQ(pread(answer.fds[0].get(), seen, 5, 0), 5);
   EXPECT_EQ(memcmp(seen, "ferry", 5), 0);
+}
+
+// Of a GPU, in several allocations.
+class Segments : public DeviceMemory {
+ public:
+  explicit Segments(int fd) : fds_(3, fd) {}
+  MemoryShare share() const override { return {MemoryKind::kCudaVmm, 3, {1, 1, 1}}; }
+  std::vector<int> fds() const override { return fds_; }
+
+ private:
+  const std::vector<int> fds_;
+};
+
+TEST(PeerSocketGrants, ManyDescriptorsGoOnlyToWhoTakesThem) {
+  const UniqueFd fd(eventfd(0, EFD_CLOEXEC));
+  Granting rig;
+  rig.sessions->FindArena(rig.offered)->mapping = std::make_unique<Segments>(fd.get());
+  const SocketResponse& answer = rig.Ask(kAsker, GetArena{rig.offered});
+  EXPECT_THAT(answer.response.error, Is("OK"));
+  EXPECT_THAT(answer.fds, SizeIs(3));
+  PeerHello hello = PeerRig::HelloOf(kNodeC);
+  hello.features = kPeerFeaturePrepared | kPeerFeatureSocketFrames;
+  Granting older(hello);
+  older.sessions->FindArena(older.offered)->mapping = std::make_unique<Segments>(fd.get());
+  const SocketResponse& refused = older.Ask(kAsker, GetArena{older.offered});
+  EXPECT_THAT(refused.response.error,
+              Is("FAILED_PRECONDITION/PROTOCOL_VERSION", "consists of 3 allocations"));
+  EXPECT_THAT(refused.fds, IsEmpty());
+  EXPECT_THAT(older.closed, IsEmpty());
 }
 
 TEST(PeerSocketGrants, AnArenaThatWasNotOfferedIsNotGiven) {

@@ -38,6 +38,18 @@ TEST(SessionQuota, ArenasAreLimited) {
               Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS", "session 5 has 3 of 3 arenas"));
 }
 
+TEST(SessionQuota, AnArenaOfSeveralAllocationsCountsForAsMany) {
+  SessionRig rig;
+  EXPECT_THAT(rig.session.ReserveArena(1), Is("OK"));
+  EXPECT_THAT(rig.session.ReserveArena(1, 3),
+              Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS",
+                 "session 5 has 1 of 3 arenas, and one of 3 allocations counts for as many"));
+  EXPECT_THAT(rig.session.ReserveArena(1, 2), Is("OK"));
+  EXPECT_THAT(rig.session.ReserveArena(1), Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS"));
+  rig.session.UnreserveArena(1, 2);
+  EXPECT_EQ(rig.session.use().arenas, 1u);
+}
+
 TEST(SessionQuota, WhatWasNotMappedIsGivenBack) {
   SessionRig rig;
   EXPECT_THAT(rig.session.ReserveArena(1000), Is("OK"));

@@ -168,6 +168,9 @@ TEST_P(GpuConnectionsTest, WithOneConnectionTheHostSaysWhatIsMissing) {
   Batch sent = Must(source_.session.Send(source_.device, {half}, options()));
   EXPECT_THAT(cuda::Wait(sent, producer_),
               Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("counter 2 reaches 5")));
+  EXPECT_THAT(cuda::Wait(received, consumer_), Is("FAILED_PRECONDITION/WOULD_DEADLOCK",
+                                                  AllOf(HasSubstr("other half is this process's"),
+                                                        HasSubstr("counter 2 reaches 5"))));
   Produce(2);
   ASSERT_THAT(cuda::Define(source_.session, producer_, 2, 5), IsOk());
   ASSERT_THAT(cuda::Wait(sent, producer_), IsOk());
@@ -176,7 +179,7 @@ TEST_P(GpuConnectionsTest, WithOneConnectionTheHostSaysWhatIsMissing) {
   EXPECT_EQ(cuda::Counts().parked, 0u);
   EXPECT_EQ(cuda::Counts().stream_waits, 0u);
   EXPECT_GE(cuda::Counts().host_waits, 1u);
-  EXPECT_EQ(cuda::Counts().would_deadlock, 4u);
+  EXPECT_EQ(cuda::Counts().would_deadlock, 5u);
 }
 
 // With three connections one stream may wait. What it is told to store before that is on its way,
@@ -217,6 +220,38 @@ TEST_P(GpuConnectionsTest, AFiringBehindAWaitOfItsOwnStreamIsNotOnItsWay) {
   ASSERT_CU(Synchronize(consumer_));
   EXPECT_TRUE(HasPattern(seen_, kBytes, 2));
   EXPECT_THAT(late.Wait(kSoon), IsOk());
+  EXPECT_THAT(sent.Wait(kSoon), IsOk());
+}
+
+TEST_P(GpuConnectionsTest, OfABatchOnlyWhatIsWaitedForMustBeDefined) {
+  if (RanInChildren({1})) return;
+  constexpr uint64_t kPiece = 4096;
+  if (!StartEnds(2 * kPiece)) return;
+  std::vector<Transfer> sends, receives;
+  for (uint64_t i = 0; i < 2; ++i) {
+    const std::string key = absl::StrCat("k", i);
+    sends.emplace_back(destination_.device, key,
+                       std::vector{source_.arena.Range(i * kPiece, kPiece)});
+    sends.back().defined_at = Transfer::DefinedAt{0, i + 1};
+    receives.emplace_back(source_.device, key,
+                          std::vector{destination_.arena.Range(i * kPiece, kPiece)});
+  }
+  PostOptions own = options();
+  own.over_timeline = 1;
+  Batch received = Must(destination_.session.Receive(destination_.device, receives, options()));
+  Batch sent = Must(source_.session.Send(source_.device, sends, own));
+  Produce(1);
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 0, 1), IsOk());
+  ASSERT_THAT(cuda::WaitOver(destination_.session, consumer_, 0, 1), IsOk());
+  ASSERT_THAT(cuda::WaitOver(source_.session, producer_, 1, 1), IsOk());
+  for (const auto& [session, timeline] :
+       {std::make_pair(&destination_.session, 0u), std::make_pair(&source_.session, 1u)}) {
+    EXPECT_THAT(cuda::WaitOver(*session, consumer_, timeline, 2),
+                Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("counter 0 reaches 2")));
+  }
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 0, 2), IsOk());
+  ASSERT_THAT(cuda::Wait(received, consumer_), IsOk());
+  EXPECT_TRUE(Has(destination_.arena, 0, 2 * kPiece, 1));
   EXPECT_THAT(sent.Wait(kSoon), IsOk());
 }
 

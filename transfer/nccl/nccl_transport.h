@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "device/cuda/cuda_stream.h"
@@ -42,7 +41,7 @@ struct GroupOp {
     uint64_t offset = 0;
     uint64_t bytes = 0;
   };
-  absl::InlinedVector<Firing, 1> firings;  // at most kMaxGroupFirings
+  std::vector<Firing> firings;  // at most kMaxGroupFirings
 };
 
 class NcclTransport : private Poller {
