@@ -278,10 +278,16 @@ class Runner {
   void Dequantize(const TileOp& op, const std::byte* in, const std::byte* global, std::byte* out) {
     const uint64_t columns = BlocksOf(columns_, op.format);
     const auto row_scales = static_cast<uint64_t>(op.views[0].dims.back());
-    for (uint64_t row = 0; row < rows_; ++row) {
-      const uint64_t first = (row_ + row) * row_scales + begin_ / op.format.block;
-      Gather(op.format.scale, run_.Read(op.where), op.views, first, columns,
-             scales_ + row * columns);
+    const std::byte* scales = run_.Read(op.where);
+    const uint64_t first = row_ * row_scales + begin_ / op.format.block;
+    if (rows_ == 1 && op.views.size() == 1 && IsDense(op.views[0])) {
+      scales += static_cast<uint64_t>(op.views[0].offset) + first;
+    } else {
+      for (uint64_t row = 0; row < rows_; ++row) {
+        Gather(op.format.scale, scales, op.views, first + row * row_scales, columns,
+               scales_ + row * columns);
+      }
+      scales = scales_;
     }
     const std::byte* elements = in;
     if (op.format.element == DType::kF4E2M1FN) {
@@ -289,7 +295,7 @@ class Runner {
       elements = other_;
     }
     const bool direct = op.type == DType::kF32 || op.type == DType::kBF16;
-    DequantizeBlocksFast(op.format, elements, scales_, columns, rows_, columns_,
+    DequantizeBlocksFast(op.format, elements, scales, columns, rows_, columns_,
                          direct ? op.type : DType::kF32, direct ? out : spare_, GlobalOf(global));
     if (!direct) ConvertTile(DType::kF32, spare_, op.type, out, {}, op.kernel);
   }
