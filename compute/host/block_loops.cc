@@ -7,7 +7,6 @@
 // Three levels of x86 are enough; vectors without a size have no u8 of a quarter here.
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -46,17 +45,6 @@ HWY_INLINE auto IsBelow(Words a, uint32_t b) {
   return hn::RebindMask(u32, hn::Lt(hn::BitCast(i32, a), hn::Set(i32, static_cast<int32_t>(b))));
 }
 
-// Past the caches, if that is wanted: the address is one of whole vectors then.
-template <bool kStreams, typename D>
-HWY_INLINE void Put(hn::Vec<D> values, D d, std::byte* out) {
-  auto* const to = reinterpret_cast<hn::TFromD<D>*>(out);
-  if constexpr (kStreams) {
-    hn::Stream(values, d, to);
-  } else {
-    hn::StoreU(values, d, to);
-  }
-}
-
 // The ways of f32 and bf16 with memory: of a vector, and of one. `kExact`: there is nothing to
 // round.
 struct FloatMemory {
@@ -65,9 +53,9 @@ struct FloatMemory {
   static HWY_INLINE Floats Load(const std::byte* in) {
     return hn::LoadU(f32, reinterpret_cast<const float*>(in));
   }
-  template <bool kExact, bool kStreams>
+  template <bool kExact>
   static HWY_INLINE void Store(Floats values, std::byte* out) {
-    Put<kStreams>(values, f32, out);
+    hn::StoreU(values, f32, reinterpret_cast<float*>(out));
   }
   static float LoadOne(const std::byte* in) {
     float value;
@@ -84,7 +72,7 @@ struct HalfMemory {
     const auto codes = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(in));
     return hn::BitCast(f32, hn::ShiftLeft<16>(hn::PromoteTo(u32, codes)));
   }
-  template <bool kExact, bool kStreams>
+  template <bool kExact>
   static HWY_INLINE void Store(Floats values, std::byte* out) {
     auto bits = hn::BitCast(u32, values);
     if constexpr (!kExact) {
@@ -93,7 +81,8 @@ struct HalfMemory {
       const auto nan = hn::RebindMask(u32, hn::IsNaN(values));
       bits = hn::IfThenElse(nan, hn::Set(u32, 0x7FFF0000), rounded);
     }
-    Put<kStreams>(hn::TruncateTo(U16(), hn::ShiftRight<16>(bits)), U16(), out);
+    hn::StoreU(hn::TruncateTo(U16(), hn::ShiftRight<16>(bits)), U16(),
+               reinterpret_cast<uint16_t*>(out));
   }
   static float LoadOne(const std::byte* in) {
     uint16_t code;
@@ -198,7 +187,7 @@ HWY_INLINE bool AreFinite(const std::byte* codes, uint64_t count) {
 }
 
 // Of codes with a byte each.
-template <FloatFormat Format, typename Memory, bool kStreams>
+template <FloatFormat Format, typename Memory>
 HWY_INLINE void DequantizeBlock(const std::byte* codes, uint64_t count, bool finite, float scale,
                                 float global, std::byte* out) {
   constexpr size_t kWidth = hn::MaxLanes(f32);
@@ -208,7 +197,7 @@ HWY_INLINE void DequantizeBlock(const std::byte* codes, uint64_t count, bool fin
     uint64_t i = 0;
     for (; i + kWidth <= count; i += kWidth) {
       const auto loaded = hn::LoadU(U8(), reinterpret_cast<const uint8_t*>(codes + i));
-      Memory::template Store<kExact, kStreams>(decode(loaded), out + i * Memory::kBytes);
+      Memory::template Store<kExact>(decode(loaded), out + i * Memory::kBytes);
     }
     for (; i < count; ++i) {
       const float value = DecodeAs<Format>(static_cast<uint8_t>(codes[i]));
@@ -238,7 +227,7 @@ HWY_INLINE void DequantizeBlock(const std::byte* codes, uint64_t count, bool fin
   }
 }
 
-template <FloatFormat Format, typename Memory, bool kStreams>
+template <FloatFormat Format, typename Memory>
 void DequantizeRows(const BlockFormat& format, const std::byte* elements, const std::byte* scales,
                     uint64_t scale_columns, uint64_t rows, uint64_t columns, std::byte* out,
                     float global) {
@@ -257,8 +246,8 @@ void DequantizeRows(const BlockFormat& format, const std::byte* elements, const 
           UnpackFrom(elements, first, count, unpacked.data());
           codes = unpacked.data();
         }
-        DequantizeBlock<Format, Memory, kStreams>(codes, count, finite, scale, global,
-                                                  out + first * Memory::kBytes);
+        DequantizeBlock<Format, Memory>(codes, count, finite, scale, global,
+                                        out + first * Memory::kBytes);
         first += count;
         left -= count;
       }
@@ -268,16 +257,10 @@ void DequantizeRows(const BlockFormat& format, const std::byte* elements, const 
 
 void Dequantize(const BlockFormat& format, const std::byte* elements, const std::byte* scales,
                 uint64_t scale_columns, uint64_t rows, uint64_t columns, DType to, std::byte* out,
-                float global, bool streams) {
+                float global) {
   ForTypes(format.element, to, [&]<FloatFormat Format, typename Memory>() HWY_ATTR {
-    // Whole vectors only, at addresses of whole vectors.
-    constexpr uint64_t kVector = hn::MaxLanes(f32) * Memory::kBytes;
-    const bool whole = columns % format.block == 0 &&
-                       format.block * Memory::kBytes % kVector == 0 &&
-                       reinterpret_cast<uintptr_t>(out) % kVector == 0;
-    const auto run = streams && whole ? &DequantizeRows<Format, Memory, true>
-                                      : &DequantizeRows<Format, Memory, false>;
-    run(format, elements, scales, scale_columns, rows, columns, out, global);
+    DequantizeRows<Format, Memory>(format, elements, scales, scale_columns, rows, columns, out,
+                                   global);
   });
 }
 
@@ -486,12 +469,10 @@ void QuantizeBlocksFast(const BlockFormat& format, ScaleRounding rounding, DType
 
 void DequantizeBlocksFast(const BlockFormat& format, const std::byte* elements,
                           const std::byte* scales, uint64_t scale_columns, uint64_t rows,
-                          uint64_t columns, DType to, std::byte* out, float global, bool streams) {
+                          uint64_t columns, DType to, std::byte* out, float global) {
   const auto run = HWY_DYNAMIC_DISPATCH(Dequantize);
-  run(format, elements, scales, scale_columns, rows, columns, to, out, global, streams);
+  run(format, elements, scales, scale_columns, rows, columns, to, out, global);
 }
-
-void FlushStreams() { hwy::FlushStream(); }
 
 }  // namespace ferry::compute
 #endif

@@ -15,13 +15,9 @@ void QuantizeBlocksFast(const BlockFormat& format, ScaleRounding rounding, DType
                         const std::byte* in, uint64_t rows, uint64_t columns, std::byte* elements,
                         std::byte* scales, float global);
 
-// To f32 or bf16. `streams`: past the caches, where `out` allows it, as pays where it is larger
-// than they are; others see it after FlushStreams.
+// To f32 or bf16.
 void DequantizeBlocksFast(const BlockFormat& format, const std::byte* elements,
                           const std::byte* scales, uint64_t scale_columns, uint64_t rows,
-                          uint64_t columns, DType to, std::byte* out, float global,
-                          bool streams = false);
-// Of this thread.
-void FlushStreams();
+                          uint64_t columns, DType to, std::byte* out, float global);
 
 }  // namespace ferry::compute

@@ -59,7 +59,6 @@ class GroupBuilder {
   void AddBlocks(const Node& node);
   void AddSink(const Node& node);
   void FindRowEnds();
-  bool IsMemoryOnly(uint32_t made) const;
   void ChooseTile();
   void ShareMemory();
 
@@ -73,8 +72,6 @@ class GroupBuilder {
   }
 
   static constexpr uint64_t kMaxTile = 8192;  // elements, so that a tile is of whole blocks
-  // Bytes, of which the caches would keep few for who reads them next.
-  static constexpr uint64_t kLeastStream = 4 << 20;
 
   const Program& program_;
   const absl::Span<const Location> places_;

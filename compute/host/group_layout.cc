@@ -34,13 +34,6 @@ void GroupBuilder::FindRowEnds() {
   for (TileOp& op : stores_) op.at_row_end = op.level == TileLevel::kRow;
 }
 
-// Is the register a part of memory that nothing of the tile reads?
-bool GroupBuilder::IsMemoryOnly(uint32_t made) const {
-  return links_[made] && std::none_of(group_.ops.begin(), group_.ops.end(), [&](const TileOp& op) {
-           return std::count(op.in.begin(), op.in.end(), made) > 0;
-         });
-}
-
 void GroupBuilder::ChooseTile() {
   const bool whole = group_.has_rows && (group_.tile_rows == 0 || group_.row <= kTileElements);
   if (whole) {
@@ -59,9 +52,6 @@ void GroupBuilder::ChooseTile() {
     if (op.kind == TileOp::Kind::kDequantize) {
       op.scale_bytes = group_.tile_rows *
                        ScaleColumns(std::min(group_.row, group_.tile_elements), op.format.block);
-      const bool direct = op.type == DType::kF32 || op.type == DType::kBF16;
-      op.streams =
-          direct && IsMemoryOnly(op.out[0]) && elements_ * TileBytesOf(op.type) >= kLeastStream;
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -26,6 +27,17 @@ View DenseView(const ProductFactor& factor) {
   const auto rows = static_cast<int64_t>(factor.rows());
   const auto depth = static_cast<int64_t>(factor.depth());
   return {0, {static_cast<int64_t>(factor.batches()), rows, depth}, {rows * depth, depth, 1}};
+}
+
+uint64_t ShareOf(uint64_t elements, uint64_t part, uint64_t parts) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(elements) * part / parts);
+}
+
+// The smallest exponent of some of a factor's elements.
+int SmallestOf(DType type, const std::byte* elements, uint64_t first, uint64_t count) {
+  elements += BytesOf(type, first);
+  return type == DType::kF32 ? SmallestExponentOfF32(elements, count)
+                             : SmallestExponentOfBF16(elements, count);
 }
 
 bool FitsI16(DType type) {
@@ -187,10 +199,8 @@ Product::Found Product::MakeSide(const Side& side, const std::vector<const std::
     }
     found[part] = {255, filled.exact};
     if (!drops_small_) return;
-    const std::byte* at =
-        (side.in_place ? in[side.factor.operands()[0]] : made) + BytesOf(to, filled.first);
-    found[part].smallest = to == DType::kF32 ? SmallestExponentOfF32(at, filled.count)
-                                             : SmallestExponentOfBF16(at, filled.count);
+    const std::byte* const at = side.in_place ? in[side.factor.operands()[0]] : made;
+    found[part].smallest = SmallestOf(to, at, filled.first, filled.count);
   });
   Found all{255, 1};
   for (const Found& one : found) {
@@ -198,6 +208,15 @@ Product::Found Product::MakeSide(const Side& side, const std::vector<const std::
     all.exact = all.exact != 0 && one.exact != 0;
   }
   return all;
+}
+
+bool Product::MayBeByLibrary(const Found& left, const Found& right) const {
+  if (row_type_ != RowType::kF32) return true;
+  constexpr int kBias = 127;
+  constexpr int kSpare = 24;  // what is dropped is no more than a rounding of what is not
+  const bool small = left.smallest == 0 || right.smallest == 0 ||
+                     left.smallest + right.smallest - kBias < 1 + kSpare;
+  return !(drops_small_ && small) && left.exact != 0 && right.exact != 0;
 }
 
 bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* out,
@@ -211,7 +230,8 @@ bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* o
     const Side& side = i == 0 ? left_ : right_;
     const std::byte* const plain = in[side.factor.operands()[0]];
     if (!side.keeps) {
-      found[i] = MakeSide(side, in, scratch, spare, workers);
+      found[i] =
+          IsLookedAtLater(side) ? Found{255, 1} : MakeSide(side, in, scratch, spare, workers);
       factors[i] = side.in_place ? plain : scratch;
       scratch += side.made_bytes;
       continue;
@@ -228,15 +248,7 @@ bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* o
     if (side.packed) scratch += side.made_bytes;
     factors[i] = side.packed || !side.in_place ? body : plain;
   }
-  if (row_type_ == RowType::kF32) {
-    constexpr int kBias = 127;
-    constexpr int kSpare = 24;  // what is dropped is no more than a rounding of what is not
-    const int left = found[0].smallest;
-    const int right = found[1].smallest;
-    const bool small = left == 0 || right == 0 || left + right - kBias < 1 + kSpare;
-    if (drops_small_ && small) return false;
-    if (found[0].exact == 0 || found[1].exact == 0) return false;
-  }
+  if (!MayBeByLibrary(found[0], found[1])) return false;
   const double global = GlobalOf(in);
   const uint64_t rows = left_.factor.rows();
   const uint64_t columns = right_.factor.rows();
@@ -244,8 +256,18 @@ bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* o
   if (!direct_) {
     scratch += Aligned(BytesOf(library_sum_, left_.factor.batches() * rows * columns));
   }
+  std::array<std::atomic<int32_t>, 2> smallest = {found[0].smallest, found[1].smallest};
   library_->Run(factors[0], factors[1], sums, scratch, workers, control,
                 [&](uint64_t first, uint64_t end) {
+                  for (size_t i = 0; i < 2; ++i) {  // as many parts of each factor as of rows
+                    const Side& side = i == 0 ? left_ : right_;
+                    if (!IsLookedAtLater(side)) continue;
+                    const uint64_t begin = ShareOf(side.factor.elements(), first, rows);
+                    const uint64_t count = ShareOf(side.factor.elements(), end, rows) - begin;
+                    const int32_t one = SmallestOf(library_factor_, factors[i], begin, count);
+                    int32_t least = smallest[i];
+                    while (one < least && !smallest[i].compare_exchange_weak(least, one)) continue;
+                  }
                   if (direct_) return;
                   for (uint64_t batch = 0; batch < left_.factor.batches(); ++batch) {
                     const uint64_t at = (batch * rows + first) * columns;
@@ -253,7 +275,9 @@ bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* o
                            (end - first) * columns, global, out);
                   }
                 });
-  return true;
+  found[0].smallest = smallest[0];
+  found[1].smallest = smallest[1];
+  return control.stopped() || MayBeByLibrary(found[0], found[1]);
 }
 
 void Product::RunByRows(const std::vector<const std::byte*>& in, std::byte* out, std::byte* scratch,

@@ -59,6 +59,13 @@ class Product {
   void PlanMemory();
   bool RunByLibrary(const std::vector<const std::byte*>& in, std::byte* out, std::byte* scratch,
                     std::byte* kept, bool is_kept, Workers* workers, RunControl& control) const;
+  // Whether the library may multiply such factors.
+  bool MayBeByLibrary(const Found& left, const Found& right) const;
+  // A factor that is in place is looked at while it is multiplied, by the same threads: where there
+  // is something small, which is rare, the product is made anew.
+  bool IsLookedAtLater(const Side& side) const {
+    return drops_small_ && side.in_place && !side.keeps;
+  }
   // The factor for the library, in `made` if it is not in place.
   Found MakeSide(const Side& side, const std::vector<const std::byte*>& in, std::byte* made,
                  std::byte* spare, Workers* workers) const;

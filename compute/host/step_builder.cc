@@ -176,9 +176,9 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
   }
   work.out = {result};
   if (multiplies) {
-    work.product =
-        std::make_unique<Product>(work.whole, constant, made_.options_.threads,
-                                  CostOf(program, node).flops / made_.options_.launch_flops + 1);
+    const uint64_t flops = std::max<uint64_t>(CostOf(program, node).flops, 1);
+    work.product = std::make_unique<Product>(work.whole, constant, made_.options_.threads,
+                                             (flops - 1) / made_.options_.launch_flops + 1);
     work.scratch = Scratch(work.product->scratch_bytes());
     if (work.product->kept_bytes() > 0) {
       work.kept_offset = Keep(work, work.product->kept_bytes());

@@ -278,10 +278,16 @@ class Runner {
   void Dequantize(const TileOp& op, const std::byte* in, const std::byte* global, std::byte* out) {
     const uint64_t columns = BlocksOf(columns_, op.format);
     const auto row_scales = static_cast<uint64_t>(op.views[0].dims.back());
-    for (uint64_t row = 0; row < rows_; ++row) {
-      const uint64_t first = (row_ + row) * row_scales + begin_ / op.format.block;
-      Gather(op.format.scale, run_.Read(op.where), op.views, first, columns,
-             scales_ + row * columns);
+    const std::byte* scales = run_.Read(op.where);
+    const uint64_t first = row_ * row_scales + begin_ / op.format.block;
+    if (rows_ == 1 && op.views.size() == 1 && IsDense(op.views[0])) {
+      scales += static_cast<uint64_t>(op.views[0].offset) + first;
+    } else {
+      for (uint64_t row = 0; row < rows_; ++row) {
+        Gather(op.format.scale, scales, op.views, first + row * row_scales, columns,
+               scales_ + row * columns);
+      }
+      scales = scales_;
     }
     const std::byte* elements = in;
     if (op.format.element == DType::kF4E2M1FN) {
@@ -289,9 +295,8 @@ class Runner {
       elements = other_;
     }
     const bool direct = op.type == DType::kF32 || op.type == DType::kBF16;
-    DequantizeBlocksFast(op.format, elements, scales_, columns, rows_, columns_,
-                         direct ? op.type : DType::kF32, direct ? out : spare_, GlobalOf(global),
-                         op.streams);
+    DequantizeBlocksFast(op.format, elements, scales, columns, rows_, columns_,
+                         direct ? op.type : DType::kF32, direct ? out : spare_, GlobalOf(global));
     if (!direct) ConvertTile(DType::kF32, spare_, op.type, out, {}, op.kernel);
   }
 
@@ -381,18 +386,13 @@ void TileGroup::Run(const RunMemory& run, std::byte* scratch, size_t parts,
   const uint64_t units = Units();
   const uint64_t step = shares_bytes ? 2 : 1;
   const uint64_t most = std::min(units / step, rows * std::max<uint64_t>(row, 1) / kLeastPart);
-  const bool one = alone || workers == nullptr;
-  parts = one ? 1 : std::max<uint64_t>(1, std::min<uint64_t>(parts, most));
-  const bool streams =
-      std::any_of(ops.begin(), ops.end(), [](const TileOp& op) { return op.streams; });
+  parts = alone ? 1 : std::max<uint64_t>(1, std::min<uint64_t>(parts, most));
+  if (parts == 1 || workers == nullptr) return RunUnits(run, scratch, 0, units);
   const auto begin = [&](uint64_t part) { return units * part / parts / step * step; };
-  const auto run_part = [&](size_t part) {
+  workers->Run(parts, [&](size_t part) {
     RunUnits(run, scratch + part * ScratchBytes(), begin(part),
              part + 1 == parts ? units : begin(part + 1));
-    if (streams) FlushStreams();
-  };
-  if (parts == 1) return run_part(0);
-  workers->Run(parts, run_part);
+  });
 }
 
 }  // namespace ferry::compute

@@ -91,7 +91,6 @@ struct TileOp {
   Reduction reduction = Reduction::kSum;
   BlockFormat format;
   uint64_t scale_bytes = 0;  // in a tile, of each row, at most
-  bool streams = false;      // of kDequantize: it writes past the caches
 };
 
 struct TileGroup {
