@@ -49,7 +49,7 @@ class DaemonCore {
   SessionTable table_;
   TransferDriver driver_;
   ManualExecutor compute_;  // nobody compiles anything, so nothing runs
-  JobRunner runner_{1, 0, [](const Doorbell&, bool) {}, [](TransferId, absl::Status) {}};
+  JobRunner runner_{1, {}, [](const Doorbell&, bool) {}, [](TransferId, absl::Status) {}};
   JobTable jobs_;
   std::map<Door::ConnectionId, bool> connections_;  // whether it is open
   absl::StatusOr<SessionId> opened_;                // by the last packet

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far functions of the CPU's executor are from float64's, in units in the last place. Pure
-// functions; any thread.
+// How far functions of the CPU's executor are from those of a wider type, in units in the last
+// place: float64 for f32 and narrower ones, long double for f64. Pure functions; any thread.
 #pragma once
 
 #include <algorithm>
@@ -19,26 +19,33 @@ namespace ferry::compute::testing {
 struct FunctionCase {
   Op op;
   double (*exact)(double);
-  double bound;
+  long double (*exact_long)(long double);
+  double bound;  // of f64 too
 };
 
-inline double ExactLogistic(double x) { return 1 / (1 + std::exp(-x)); }
-inline double ExactRsqrt(double x) { return 1 / std::sqrt(x); }
+template <typename Float>
+Float ExactLogistic(Float x) {
+  return 1 / (1 + std::exp(-x));
+}
+template <typename Float>
+Float ExactRsqrt(Float x) {
+  return 1 / std::sqrt(x);
+}
 
 inline constexpr FunctionCase kFunctionCases[] = {
-    {Op::kRsqrt, ExactRsqrt, 1.5},
-    {Op::kCbrt, std::cbrt, 4},
-    {Op::kExponential, std::exp, 4},
-    {Op::kExponentialBase2, std::exp2, 4},
-    {Op::kExponentialMinusOne, std::expm1, 4},
-    {Op::kLog, std::log, 4},
-    {Op::kLogBase2, std::log2, 4},
-    {Op::kLogPlusOne, std::log1p, 4},
-    {Op::kSine, std::sin, 4},
-    {Op::kCosine, std::cos, 4},
-    {Op::kTanh, std::tanh, 4},
-    {Op::kLogistic, ExactLogistic, 4},
-    {Op::kErf, std::erf, 1},
+    {Op::kRsqrt, ExactRsqrt, ExactRsqrt, 1.5},
+    {Op::kCbrt, std::cbrt, std::cbrt, 4},
+    {Op::kExponential, std::exp, std::exp, 4},
+    {Op::kExponentialBase2, std::exp2, std::exp2, 4},
+    {Op::kExponentialMinusOne, std::expm1, std::expm1, 4},
+    {Op::kLog, std::log, std::log, 4},
+    {Op::kLogBase2, std::log2, std::log2, 4},
+    {Op::kLogPlusOne, std::log1p, std::log1p, 4},
+    {Op::kSine, std::sin, std::sin, 4},
+    {Op::kCosine, std::cos, std::cos, 4},
+    {Op::kTanh, std::tanh, std::tanh, 4},
+    {Op::kLogistic, ExactLogistic, ExactLogistic, 4},
+    {Op::kErf, std::erf, std::erf, 1},
 };
 
 // Of a type with `mantissa` bits, least normal exponent `lowest` and largest finite `largest`.
@@ -52,17 +59,21 @@ inline constexpr FunctionType kF32Function{DType::kF32, 23, -126, 0x1.fffffep127
 inline constexpr FunctionType kF16Function{DType::kF16, 10, -14, 65504};
 inline constexpr FunctionType kBF16Function{DType::kBF16, 7, -126, 0x1.fep127};
 
-inline double UnitsOff(const FunctionType& type, double got, double exact) {
+inline constexpr FunctionType kF64Function{DType::kF64, 52, -1022, 0x1.fffffffffffffp1023};
+
+// `Float` is wider than the type, so that a unit and what is beyond the largest number are exact.
+template <typename Float>
+double UnitsOff(const FunctionType& type, Float got, Float exact) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (std::isnan(exact)) return std::isnan(got) ? 0 : kInfinity;
   if (std::isnan(got)) return kInfinity;
-  const auto unit_at = [&](double value) {
+  const auto unit_at = [&](Float value) {
     const int exponent = value == 0 ? type.lowest : std::max(std::ilogb(value), type.lowest);
-    return std::ldexp(1.0, exponent - type.mantissa);
+    return std::ldexp(Float{1}, exponent - type.mantissa);
   };
-  const double beyond = type.largest + unit_at(type.largest);  // what infinity counts as
-  const auto limited = [&](double value) { return std::clamp(value, -beyond, beyond); };
-  return std::fabs(limited(got) - limited(exact)) / unit_at(limited(exact));
+  const Float beyond = type.largest + unit_at(type.largest);  // what infinity counts as
+  const auto limited = [&](Float value) { return std::clamp(value, -beyond, beyond); };
+  return static_cast<double>(std::fabs(limited(got) - limited(exact)) / unit_at(limited(exact)));
 }
 
 struct WorstUnits {

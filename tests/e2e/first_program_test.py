@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""docs/first-program.md as a newcomer follows it: all commands of the page in one shell, one after the other, in the
+order of the page. What the page says that they print is what they print.
+
+first_program_test.py BIN: the folder of ferryd and ferryctl. --update writes into the page what they print.
+
+A command is an indented line that begins with "$ "; its output is the indented lines after it. Where the output is
+different each time, as of `bench`, or has the time in it, only the shape is compared: numbers are. Daemons, files and
+ports are the test's own.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+PAGE = os.path.join(ROOT, "docs", "first-program.md")
+UPDATE = "--update" in sys.argv
+BIN = [argument for argument in sys.argv[1:] if not argument.startswith("--")][0]
+VARYING = re.compile(r"program bench|program list")
+
+
+def commands_of(page):
+    """(line number, command, lines of output) of each."""
+    found = []
+    for number, line in enumerate(page):
+        if line.startswith("    $ "):
+            found.append((number, line[6:], []))
+        elif found and number == found[-1][0] + len(found[-1][2]) + 1:
+            after = page[number + 1] if number + 1 < len(page) else ""
+            goes_on = not line and found[-1][2] and after.startswith("    ") and not after.startswith("    $ ")
+            if line.startswith("    ") or goes_on:
+                found[-1][2].append(line[4:])
+    return found
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def shape(text):
+    """What stays the same of it from run to run: not numbers, units, spaces or who multiplies."""
+    return [re.findall(r"[A-Z][A-Z/]+", line)[:6] for line in text[:1]]
+
+
+class FirstProgramTest(unittest.TestCase):
+    def run_all(self, commands, home):
+        examples = os.path.join(home, "two-nodes")
+        shutil.copytree(os.path.join(ROOT, "examples", "two-nodes"), examples)
+        renamed = {"/tmp/ferry-": home + "/ferry-", "/tmp/first": home + "/first", "examples/two-nodes": examples,
+                   "$PWD/build/release/bin": BIN, "build/release": os.path.dirname(BIN),
+                   "7411": free_port(), "7412": free_port()}
+
+        def own(text):
+            for name, here in renamed.items():
+                text = text.replace(name, here)
+            return text
+
+        for name in os.listdir(examples):
+            path = os.path.join(examples, name)
+            with open(path, encoding="utf-8") as file:
+                text = own(file.read())
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        script = ["trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
+        for index, (_, command, _) in enumerate(commands):
+            script += [f"echo; echo '=== {index}'", own(command), "status=$?; echo; echo \"--- $status\""]
+        done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=ROOT, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=150, check=False)
+        parts = re.split(r"\n=== \d+\n", "\n" + done.stdout)[1:]
+        self.assertEqual(len(parts), len(commands), done.stdout)
+        outputs = []
+        for part in parts:
+            output, status = part.split("\n--- ")
+            for name, here in renamed.items():
+                if name not in ("$PWD/build/release/bin", "7411", "7412"):
+                    output = output.replace(here, name)
+            outputs.append((output.rstrip("\n").split("\n") if output.strip() else [], int(status.split()[0])))
+        return outputs
+
+    def test_the_page(self):
+        with open(PAGE, encoding="utf-8") as file:
+            page = file.read().split("\n")
+        commands = commands_of(page)
+        self.assertGreater(len(commands), 10)
+        with tempfile.TemporaryDirectory() as home:
+            outputs = self.run_all(commands, home)
+        for (number, command, said), (output, status) in reversed(list(zip(commands, outputs))):
+            if UPDATE:
+                page[number + 1:number + 1 + len(said)] = ["    " + line if line else "" for line in output]
+                continue
+            with self.subTest(command):
+                self.assertEqual(status, 1 if "# refused" in command else 0, "\n".join(output))
+                if VARYING.search(command):
+                    self.assertEqual(shape(output), shape(said))
+                else:
+                    self.assertEqual(output, said)
+        if UPDATE:
+            with open(PAGE, "w", encoding="utf-8") as file:
+                file.write("\n".join(page))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
