@@ -75,11 +75,13 @@ void NcclRig::LaunchPairs() {
     const uint64_t number = groups_.size();
     groups_.push_back(std::move(group));
     for (int end : {0, 1}) {
-      lane(end).Post(
-          [transport = transports_[end].get(),
-           op = GroupOp{number, communicators_[end].get(), std::move(parts[end])}]() mutable {
-            transport->Launch(std::move(op));
-          });
+      auto op = std::make_unique<GroupOp>();
+      op->group = number;
+      op->communicator = communicators_[end].get();
+      op->parts = std::move(parts[end]);
+      lane(end).Post([transport = transports_[end].get(), op = std::move(op)] {
+        transport->Launch(std::move(*op));
+      });
       parts[end].clear();
     }
     group.clear();

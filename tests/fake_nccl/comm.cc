@@ -41,6 +41,8 @@ Settings Read() {
       settings.async_error = number;
     } else if (key == "stuck_launch") {
       settings.stuck_launch = number;
+    } else if (key == "stuck_mark") {
+      settings.stuck_mark = value;
     } else if (key == "lost_peer") {
       settings.lost_peer = number != 0;
     } else {

@@ -2,6 +2,7 @@
 // Sends and receives, their groups, and what becomes of them on a stream.
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <utility>
 
@@ -133,6 +134,7 @@ ncclResult_t Start(ncclComm* comm, CUstream stream, std::vector<Operation> opera
   }
   const uint64_t count = ++launches;
   if (count == Get().stuck_launch) {
+    if (!Get().stuck_mark.empty()) std::ofstream(Get().stuck_mark) << count;
     while (!comm->stop) Nap();
     SetLastError("aborted");
     return kInternalError;

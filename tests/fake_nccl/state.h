@@ -19,6 +19,7 @@
 //   hang_open=N      no opening with its leader's Nth unique id comes back by itself
 //   async_error=N    the Nth launch never runs, and ncclCommGetAsyncError tells of it
 //   stuck_launch=N   the Nth launch does not come back from ncclGroupEnd by itself
+//   stuck_mark=PATH  a file that is made when a launch sticks
 //   lost_peer=1      a peer's death is told by ncclCommGetAsyncError, as over sockets; else,
 //                    as over NVLink, it is not noticed
 //
@@ -58,7 +59,7 @@ inline constexpr ncclResult_t kRemoteError = 6;
 struct Settings {
   int version = 22809;
   uint64_t comm_mib = 8;
-  std::string open_gate, group_gate, abort_gate;
+  std::string open_gate, group_gate, abort_gate, stuck_mark;
   uint64_t fail_open = 0, hang_open = 0, async_error = 0, stuck_launch = 0;
   bool lost_peer = false;
 };

@@ -215,7 +215,7 @@ TEST_F(MultiGpuNcclTest, NothingIsLeftOfCommunicatorsThatWereAbortedOrLostTheirP
     ASSERT_TRUE(close_all(b));
     free_bytes = driver_->FreeBytes(0);
     ExpectMoves(a, b);
-    if (!fake()) {  // which knows this process's only
+    if (!fake()) {  // which knows of this process's memory only
       EXPECT_LT(driver_->FreeBytes(0), free_bytes);
     }
     for (const size_t by : {0, 1}) {
@@ -389,11 +389,12 @@ TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsEndsWhatIsOnTheCommunicator) {
 }
 
 TEST_F(MultiGpuNcclTest, ALaneThatIsStuckInNcclIsFreedByAnAbort) {
-  if (!StartWithFaults("stuck_launch=2")) return;
+  if (!StartWithFaults(absl::StrCat("stuck_launch=2;stuck_mark=", Gate("stuck")))) return;
   End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
   Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
+  // An abort that comes before has nothing to free, and the next launch sticks.
+  ASSERT_TRUE(Await([&] { return std::filesystem::exists(Gate("stuck")); }));
   node(1).admin().AbortComm(a.device, b.device);
   EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/COMM_ABORTED", HasSubstr("an operator wants it")));
   EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/COMM_ABORTED"));

@@ -149,7 +149,7 @@ TEST_F(BundlesTest, FiringsOfAGroupAreGatheredAndScatteredByOneKernelAnEnd) {
     }
   }
   const auto fire = [&](uint64_t group, std::vector<Way*> fired) {
-    absl::InlinedVector<GroupOp::Firing, 1> firings;
+    std::vector<GroupOp::Firing> firings;
     std::mt19937_64 random(group);
     for (Way* way : fired) {
       ++way->fired;

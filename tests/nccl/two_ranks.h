@@ -157,7 +157,7 @@ class TwoRanks {
   void LaunchFiring(int end, uint64_t group, GroupOp::Firing firing) {
     LaunchFirings(end, group, {firing});
   }
-  void LaunchFirings(int end, uint64_t group, absl::InlinedVector<GroupOp::Firing, 1> firings) {
+  void LaunchFirings(int end, uint64_t group, std::vector<GroupOp::Firing> firings) {
     lanes_[end]->RunAndWait([&] {
       transports_[end]->Launch({group, communicators_[end].get(), {}, std::move(firings)});
     });
