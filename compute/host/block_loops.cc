@@ -140,6 +140,12 @@ HWY_INLINE Floats DecodeFinite(hn::Vec<U8> codes) {
   constexpr int kShift = kF16Format.mantissa - Format.mantissa;
   constexpr uint16_t kMagnitude = static_cast<uint16_t>(((1 << (Format.bits - 1)) - 1) << kShift);
   constexpr uint16_t kSign = 0x8000;
+  if constexpr (Format.bits == 8) {  // with the sign in all of the upper byte
+    const hn::Rebind<int16_t, F32> i16;
+    const auto wide = hn::PromoteTo(i16, hn::BitCast(hn::Rebind<int8_t, F32>(), codes));
+    const auto bits = hn::BitCast(u16, hn::ShiftLeft<kShift>(wide));
+    return hn::PromoteTo(f32, hn::BitCast(F16(), hn::And(bits, hn::Set(u16, kMagnitude | kSign))));
+  }
   const auto wide = hn::PromoteTo(u16, codes);
   const auto magnitude = hn::And(hn::ShiftLeft<kShift>(wide), hn::Set(u16, kMagnitude));
   const auto sign = hn::And(hn::ShiftLeft<16 - Format.bits>(wide), hn::Set(u16, kSign));
@@ -186,44 +192,57 @@ HWY_INLINE bool AreFinite(const std::byte* codes, uint64_t count) {
   return finite;
 }
 
+// What codes stand for: times a scale, as DecodeFinite needs it if `finite`, and times `global`, if
+// bf16 does not have them all without (`exact`).
+template <FloatFormat Format, bool finite, bool exact>
+struct Scaled {
+  static constexpr bool kExact = exact;
+  HWY_INLINE Floats Of(hn::Vec<U8> codes) const {
+    Floats values;
+    if constexpr (finite) {
+      values = hn::Mul(DecodeFinite<Format>(codes), hn::Set(f32, scale));
+    } else {
+      values = hn::Mul(Decode<Format>(hn::PromoteTo(u32, codes)), hn::Set(f32, scale));
+    }
+    return exact ? values : hn::Mul(values, hn::Set(f32, global));
+  }
+  float scale;
+  float global;
+};
+
 // Of codes with a byte each.
+template <FloatFormat Format, typename Memory, typename Scaled>
+HWY_INLINE void DecodeBlock(const std::byte* codes, uint64_t count, Scaled scaled, float scale,
+                            float global, std::byte* out) {
+  constexpr size_t kWidth = hn::MaxLanes(f32);
+  uint64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    const auto loaded = hn::LoadU(U8(), reinterpret_cast<const uint8_t*>(codes + i));
+    Memory::template Store<Scaled::kExact>(scaled.Of(loaded), out + i * Memory::kBytes);
+  }
+  for (; i < count; ++i) {
+    const float value = DecodeAs<Format>(static_cast<uint8_t>(codes[i]));
+    Memory::StoreOne(value * scale * global, out + i * Memory::kBytes);
+  }
+}
+
 template <FloatFormat Format, typename Memory>
 HWY_INLINE void DequantizeBlock(const std::byte* codes, uint64_t count, bool finite, float scale,
                                 float global, std::byte* out) {
-  constexpr size_t kWidth = hn::MaxLanes(f32);
   constexpr int kLift = kF16Format.bias - Format.bias;
   const float lifted = scale * static_cast<float>(1 << kLift);
-  const auto each = [&]<bool kExact>(auto decode) HWY_ATTR {
-    uint64_t i = 0;
-    for (; i + kWidth <= count; i += kWidth) {
-      const auto loaded = hn::LoadU(U8(), reinterpret_cast<const uint8_t*>(codes + i));
-      Memory::template Store<kExact>(decode(loaded), out + i * Memory::kBytes);
-    }
-    for (; i < count; ++i) {
-      const float value = DecodeAs<Format>(static_cast<uint8_t>(codes[i]));
-      Memory::StoreOne(value * scale * global, out + i * Memory::kBytes);
-    }
-  };
-  const auto scales = hn::Set(f32, scale);
-  const auto lifted_scales = hn::Set(f32, lifted);
-  const auto globals = hn::Set(f32, global);
   // The last bit of all products is one of bf16's (docs/numerics.md, "Dequantise").
   constexpr uint32_t kLeastExact = std::max(Format.bias + Format.mantissa - 7, 0);
   const auto least_exact = std::bit_cast<float>(kLeastExact << kF32Format.mantissa);
-  using Loaded = hn::Vec<U8>;
+  const auto decode = [&](auto scaled) HWY_ATTR {
+    DecodeBlock<Format, Memory>(codes, count, scaled, scale, global, out);
+  };
   if (!finite || !std::isfinite(lifted)) {
-    each.template operator()<false>([&](Loaded loaded) HWY_ATTR {
-      const auto decoded = Decode<Format>(hn::PromoteTo(u32, loaded));
-      return hn::Mul(hn::Mul(decoded, scales), globals);
-    });
+    decode(Scaled<Format, false, false>{scale, global});
   } else if (global == 1 && std::fabs(scale) >= least_exact) {
-    each.template operator()<true>([&](Loaded loaded) HWY_ATTR {
-      return hn::Mul(DecodeFinite<Format>(loaded), lifted_scales);
-    });
+    decode(Scaled<Format, true, true>{lifted, 1});
   } else {
-    each.template operator()<false>([&](Loaded loaded) HWY_ATTR {
-      return hn::Mul(hn::Mul(DecodeFinite<Format>(loaded), lifted_scales), globals);
-    });
+    decode(Scaled<Format, true, false>{lifted, global});
   }
 }
 
@@ -236,8 +255,8 @@ void DequantizeRows(const BlockFormat& format, const std::byte* elements, const 
   std::array<std::byte, kChunk> unpacked;
   uint64_t first = 0;  // element
   for (uint64_t row = 0; row < rows; ++row, scales += scale_columns) {
-    for (uint64_t begin = 0; begin < columns; begin += format.block) {
-      const uint32_t code = static_cast<uint8_t>(scales[begin / format.block]);
+    for (uint64_t begin = 0, block = 0; begin < columns; begin += format.block, ++block) {
+      const uint32_t code = static_cast<uint8_t>(scales[block]);
       const float scale = powers ? DecodeAsE8M0(code) : DecodeAs<kE4M3Format>(code);
       for (uint64_t left = std::min(format.block, columns - begin); left > 0;) {
         const uint64_t count = Format.bits == 4 ? std::min(left, kChunk) : left;
