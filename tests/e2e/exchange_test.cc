@@ -148,7 +148,9 @@ TEST_F(ExchangeTest, JobsWaitForMemory) {
   // What they have, others wait for until their deadline.
   ProgramRun late = Run(0, "late");
   late.deadline = std::chrono::milliseconds(50);
-  EXPECT_THAT(Post(0, late).Wait(kSoon),
+  PostOptions apart;
+  apart.over_timeline = 1;
+  EXPECT_THAT(Post(0, late, apart).Wait(kSoon),
               Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY",
                  ::testing::AllOf(HasSubstr("it waited for its memory"), HasSubstr("(left)"))));
   for (int step = 0; step < kSteps; ++step) jobs.push_back(Post(1, Run(1, std::to_string(step))));

@@ -59,10 +59,10 @@ class FirstProgramTest(unittest.TestCase):
                    "$PWD/build/release/bin": BIN, "build/release": os.path.dirname(BIN),
                    "7411": free_port(), "7412": free_port()}
 
+        names = re.compile("|".join(re.escape(name) for name in renamed))
+
         def own(text):
-            for name, here in renamed.items():
-                text = text.replace(name, here)
-            return text
+            return names.sub(lambda found: renamed[found.group()], text)
 
         for name in os.listdir(examples):
             path = os.path.join(examples, name)

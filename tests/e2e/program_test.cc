@@ -257,5 +257,42 @@ TEST_F(ProgramTest, FerryctlRunsTheFilesOfTheDocumentation) {
   EXPECT_THAT(output_, HasSubstr("@x of 4096 bytes is not bound"));
 }
 
+TEST_F(ProgramTest, FerryctlRefusesFlagsThatContradictEachOther) {
+  Open();
+  const std::string docs = FERRY_SOURCE "/docs/programs/";
+  const auto refuses = [&](std::vector<std::string> arguments, const std::string& said) {
+    arguments.insert(arguments.begin(), "program");
+    EXPECT_EQ(Ferryctl(arguments), 1) << output_;
+    EXPECT_THAT(output_, HasSubstr(said));
+  };
+  const std::string scale = docs + "scale.program";
+  refuses({"plan", scale, "--dot", "--json"}, "without --kernels or --json");
+  refuses({"print", scale, "--json"}, "no --json of it");
+  refuses({"run", scale, "--daemon", "--threads", "2"}, "limits.job_threads");
+  refuses({"run", scale, "--daemon", "--poison"}, "in this process");
+  refuses({"run", scale, "--deadline", "3s"}, "for --daemon");
+  refuses({"bench", docs + "exchange.program"}, "time a program: it has a send");
+  ASSERT_EQ(Ferryctl({"program", "plan", docs + "exchange.program"}), 0);
+  EXPECT_THAT(output_, HasSubstr(" peer=\"other\" key=\"elements\" read=1024 sent=1024"));
+  // What is wrong with the text is said of the file, whoever is to run it.
+  WriteFile(directory_ / "bad",
+            "program 1\n%a = wrong\n%x = constant splat=1 : f32[2]\n"
+            "%y = constant splat=1 : f32[3]\n%z = add %x, %y \"sum\"\n");
+  refuses({"run", directory_ / "bad", "--daemon"},
+          "2 problems: " + (directory_ / "bad") + ":2:6: op 0");
+  EXPECT_THAT(output_, HasSubstr("bad:5:1: op 3 add 'sum': same type: "));
+}
+
+// Nobody sends what it receives: it ends when it is told to, not after the daemon's default.
+TEST_F(ProgramTest, FerryctlGivesADeadline) {
+  Open();
+  WriteFile(directory_ / "waits",
+            "program 1\n%r = recv peer=\"p\" key=\"never\" : f32[4]\nkeep %r\n");
+  EXPECT_EQ(Ferryctl({"program", "run", directory_ / "waits", "--daemon", "--peer",
+                      absl::StrCat("p=", end_.device), "--deadline", "200ms"}),
+            1);
+  EXPECT_THAT(output_, HasSubstr("DEADLINE_EXCEEDED WAITING_FOR_PEER"));
+}
+
 }  // namespace
 }  // namespace ferry::testing
