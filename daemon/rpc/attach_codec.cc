@@ -113,7 +113,6 @@ template <typename Message>
 class Pooled {
  public:
   Message& operator*() { return *message_; }
-  Message* operator->() { return message_; }
 
  private:
   static google::protobuf::ArenaOptions Blocks() {
