@@ -320,8 +320,11 @@ TEST_F(GpuTest, WhoDoesNotKnowGpusIsRefused) {
 }
 
 TEST_F(GpuTest, FullGpusSayWhoHasThem) {
-  StartNodes(1, 1, "memory_mib=64", "gpu_bytes: 96MiB");
+  StartNodes(1, 1, "memory_mib=64;fail_context=1", "gpu_bytes: 96MiB");
   Client client(node(0));
+  EXPECT_THAT(client.TryAllocate(1, kMiB).error().message(),
+              HasSubstr(absl::StrCat(kMiB, " bytes were asked for, ", 64 * kMiB, " of ", 64 * kMiB,
+                                     " are free; largest holders: no session")));
   EXPECT_THAT(client.TryAllocate(1, 80 * kMiB).error().message(),
               HasSubstr("largest holders: no session of this daemon"));
   const Memory memory = client.Allocate(1, 40 * kMiB);
