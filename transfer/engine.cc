@@ -26,9 +26,6 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
   uint32_t peer_count = devices.self.value() + 1;
   for (const auto& [device, owner] : devices.owner) {
     peer_count = std::max(peer_count, owner.value() + 1);
-    if (device.value() >= kFewDevices) continue;
-    if (device.value() >= few_owners.size()) few_owners.resize(device.value() + 1);
-    few_owners[device.value()] = owner;
   }
   peers.resize(std::max<size_t>(peer_count, devices.node_names.size()));
   for (Peer& peer : peers) peer.last_error = absl::UnavailableError("no connection yet");
@@ -44,22 +41,10 @@ Offered* TransferEngine::Impl::FindOffer(PeerId peer, TransferId id) const {
   return entry == offers.end() ? nullptr : entry->second.get();
 }
 
-std::optional<PeerId> TransferEngine::Impl::FindOwner(GlobalDeviceId device) const {
-  if (device.value() < few_owners.size()) return few_owners[device.value()];
-  auto entry = devices.owner.find(device);
-  return entry == devices.owner.end() ? std::nullopt : std::make_optional(entry->second);
-}
-
-PeerId TransferEngine::Impl::OwnerOf(GlobalDeviceId device) const {
-  const std::optional<PeerId> owner = FindOwner(device);
-  FERRY_CHECK(owner.has_value());
-  return *owner;
-}
-
 absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec) const {
   const MatchKey& key = spec.key;
   for (GlobalDeviceId device : {key.source, key.destination}) {
-    if (!FindOwner(device).has_value()) {
+    if (!owners.Find(device).has_value()) {
       return Error(
           absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
           absl::StrCat("transfer of ", Describe(key), ": no node has device ", device.value()));

@@ -25,13 +25,14 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/retry_after.h"
+#include "transfer/device_owners.h"
 #include "transfer/engine.h"
 #include "transfer/group_leader.h"
+#include "transfer/rank.h"
 #include "transfer/reservations.h"
 #include "transfer/route_estimate.h"
 #include "transfer/unmapped_arenas.h"
@@ -142,20 +143,6 @@ struct GroupRecord {
   absl::Time began;  // launched, and the first in its lane's queue
 };
 
-// Our rank of a clique's communicator; there is one for each clique that has or had a pair since
-// its link came up.
-struct Rank {
-  bool open = false;     // `attempt` was ordered to be opened and has not ended
-  uint32_t attempt = 0;  // the last one that was
-  uint32_t ended = 0;    // at a follower: the last one that the leader has ended
-  uint64_t number = 0;   // at a follower: the last group
-  // Attempts that are to be closed when the follower's groups on them are over.
-  absl::InlinedVector<uint32_t, 1> closing;
-  absl::Status failing;  // at a follower: why the leader was asked to end the open one
-  int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
-  double bytes_per_second = 0;  // of groups that are not small; 0: there was none
-};
-
 // A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
 // the matcher so that a receive posted later learns why at once. The latter also of our own sends.
 struct Offered {
@@ -235,8 +222,7 @@ struct TransferEngine::Impl {
   void OnDefined(TransferId id);
   Posted* Find(TransferId id) const;
   Offered* FindOffer(PeerId peer, TransferId id) const;
-  std::optional<PeerId> FindOwner(GlobalDeviceId device) const;
-  PeerId OwnerOf(GlobalDeviceId device) const;  // of a known device
+  PeerId OwnerOf(GlobalDeviceId device) const { return owners[device]; }  // of a known device
   bool Ours(const Posted& half) const { return half.peer == devices.self; }
   // In the order of posting, so that what follows does not depend on the table's.
   template <typename Wanted>
@@ -471,9 +457,7 @@ struct TransferEngine::Impl {
                                    GlobalDeviceId destination, uint64_t bytes) const;
 
   const DeviceMap devices;
-  // The owners again, of devices with small ids, by id: they are asked for many times a transfer.
-  static constexpr uint64_t kFewDevices = 4096;
-  std::vector<std::optional<PeerId>> few_owners;
+  const DeviceOwners owners{devices.owner};
   const Options options;
   TransferMatcher matcher;
   absl::flat_hash_map<TransferId, std::unique_ptr<Posted>> posted;

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine knows of its own end of a clique's communicator. Home: control.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+
+namespace ferry {
+
+// Our rank of a clique's communicator; there is one for each clique that has or had a pair since
+// its link came up.
+struct Rank {
+  bool open = false;     // `attempt` was ordered to be opened and has not ended
+  uint32_t attempt = 0;  // the last one that was
+  uint32_t ended = 0;    // at a follower: the last one that the leader has ended
+  uint64_t number = 0;   // at a follower: the last group
+  // Attempts that are to be closed when the follower's groups on them are over.
+  absl::InlinedVector<uint32_t, 1> closing;
+  absl::Status failing;  // at a follower: why the leader was asked to end the open one
+  int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
+  double bytes_per_second = 0;  // of groups that are not small; 0: there was none
+};
+
+}  // namespace ferry
