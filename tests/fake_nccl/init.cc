@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "state.h"
@@ -99,9 +100,12 @@ extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<uint64_t> made{0};
+  // Processes that were killed leave their files, and numbers of processes come again.
+  static const auto begun = std::chrono::system_clock::now().time_since_epoch().count();
   const char* const directory = getenv("TMPDIR");
   const std::string path = std::string(directory == nullptr ? "/tmp" : directory) + "/fake-nccl-" +
-                           std::to_string(getpid()) + "-" + std::to_string(++made);
+                           std::to_string(getpid()) + "-" + std::to_string(begun) + "-" +
+                           std::to_string(++made);
   memset(id->internal, 0, sizeof(id->internal));
   path.copy(id->internal, sizeof(id->internal) - 1);
   return kSuccess;
