@@ -174,7 +174,8 @@ void CommTable::End(const CommunicatorEnd& order) {
 
 void CommTable::GoOn(Entry& entry) {
   if (!entry.ended) return;
-  if (!entry.reaping && (!entry.why.ok() || (!entry.opening && entry.groups == 0))) {
+  // What is closed waits for its groups, but not for its opener, which may wait for the other end.
+  if (!entry.reaping && (!entry.why.ok() || entry.opening || entry.groups == 0)) {
     entry.reaping = true;
     entry.communicator->End();
     // Its groups do not wait for the reaper, which may take half a second more than they do.

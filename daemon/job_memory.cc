@@ -23,7 +23,7 @@ SessionUse UseOfJobs(const Session& session) {
   for (const Arena* arena : session.ListArenas()) {
     if (!arena->of_job) continue;
     ++use.arenas;
-    use.bytes += arena->bytes;
+    use.bytes += arena->held;
   }
   return use;
 }
@@ -144,6 +144,7 @@ void SessionTable::GrantJobMemory() {
 void SessionTable::Count(Arena& arena, LocalDevice& device, uint64_t bytes) {
   arena.awaited = false;
   arena.bytes = bytes;
+  arena.held = bytes;
   job_memory_ += bytes;
   ++device.arenas;
   device.arena_bytes += bytes;
@@ -155,12 +156,16 @@ void SessionTable::Adopt(AwaitedMemory& wait, ArenaId spare) {
   Session& session = *Find(arena.session);
   std::unique_ptr<Arena> left = session.TakeJobArena(spare);
   const uint64_t bytes = left->bytes;
-  arena.mapping = std::move(left->mapping);
+  std::unique_ptr<DeviceMemory> mapping = std::move(left->mapping);
   LetGo(std::move(left));
   const absl::Status reserved = session.ReserveArena(bytes);
   FERRY_CHECK(reserved.ok());  // it just gave back as much
   Count(arena, *wait.device, bytes);
-  control_.Post([id = wait.arena, mapped = std::move(wait.mapped)] { mapped(id, {}); });
+  // As if it were being mapped: whoever has it gives it back once, and not before he is told.
+  control_.Post([this, id = wait.arena, device = wait.device, mapping = std::move(mapping),
+                 mapped = std::move(wait.mapped)]() mutable {
+    OnJobMemory(id, *device, std::move(mapping), mapped);
+  });
 }
 
 void SessionTable::Grant(AwaitedMemory& wait) {
@@ -168,18 +173,23 @@ void SessionTable::Grant(AwaitedMemory& wait) {
   Count(*FindArena(wait.arena), *device, wait.bytes);
   device->memory->Post([this, id = wait.arena, bytes = wait.bytes, device,
                         mapped = std::move(wait.mapped)]() mutable {
-    auto mapping = HostMapping::Create(bytes);
-    control_.Post(
-        [this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
-          Arena* const arena = FindArena(id);
-          if (arena == nullptr) {  // the post was refused, and its session has gone
-            if (mapping.ok()) device->memory->Post([gone = *std::move(mapping)] {});
-            return;
-          }
-          if (mapping.ok()) arena->mapping = *std::move(mapping);
-          mapped(id, mapping.status());
-        });
+    control_.Post([this, id, device, mapping = HostMapping::Create(bytes),
+                   mapped = std::move(mapped)]() mutable {
+      OnJobMemory(id, *device, std::move(mapping), mapped);
+    });
   });
+}
+
+void SessionTable::OnJobMemory(ArenaId id, LocalDevice& device,
+                               absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping,
+                               const JobMemoryMapped& mapped) {
+  Arena* const arena = FindArena(id);
+  if (arena == nullptr) {  // the post was refused, and its session has gone
+    if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
+    return;
+  }
+  if (mapping.ok()) arena->mapping = *std::move(mapping);
+  mapped(id, mapping.status());
 }
 
 void SessionTable::ReturnJobMemory(ArenaId id) {

@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Session::TakeArena(ArenaId id) {
   }
   released_arenas_.insert(id);
   release_order_.push_back(id);
-  UnreserveArena(taken->bytes, taken->slots);
+  UnreserveArena(taken->held, taken->slots);
   return taken;
 }
 
@@ -138,7 +138,7 @@ std::unique_ptr<Arena> Session::TakeJobArena(ArenaId id) {
   std::unique_ptr<Arena> taken = std::move(it->second);
   FERRY_CHECK(taken->of_job && taken->transfers == 0);
   arenas_.erase(it);
-  if (!taken->awaited) UnreserveArena(taken->bytes, taken->slots);
+  if (!taken->awaited) UnreserveArena(taken->held, taken->slots);
   return taken;
 }
 

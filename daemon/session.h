@@ -32,6 +32,7 @@ struct Arena {
   SessionId session;
   GlobalDeviceId device;
   uint64_t bytes = 0;
+  uint64_t held = 0;  // of the device and of quotas: a GPU gives whole granules
   bool imported = false;
   MemoryKind kind = MemoryKind::kMemfd;  // as it was asked for
   // Of a job's own: no client names it. Without a mapping until that is there.

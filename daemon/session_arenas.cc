@@ -24,6 +24,15 @@ size_t ArenaSlots(const MemoryShare& memory) {
   return std::max<size_t>(memory.segment_bytes.size(), 1);
 }
 
+// What it takes of its device. CUDA's granules are of 2 MiB.
+uint64_t HeldBytes(const MemoryShare& memory) {
+  constexpr uint64_t kGranule = uint64_t{2} << 20;
+  if (memory.kind != MemoryKind::kCudaAllocate || memory.bytes > UINT64_MAX - kGranule) {
+    return memory.bytes;
+  }
+  return (memory.bytes + kGranule - 1) / kGranule * kGranule;
+}
+
 }  // namespace
 
 void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id,
@@ -37,15 +46,15 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
                         absl::StrCat("register an arena: ", request.device.ToString(),
                                      " is not a device of ", options_.node)));
   }
-  const uint64_t bytes = request.memory.bytes;
+  const uint64_t held = HeldBytes(request.memory);
   if (absl::Status refused = CheckRegister(session, *device, request, fds.size()); !refused.ok()) {
     return Refuse(connection, sequence, std::move(refused));
   }
   const size_t slots = ArenaSlots(request.memory);
-  if (absl::Status reserved = Reserve(session, bytes, slots); !reserved.ok()) {
+  if (absl::Status reserved = Reserve(session, held, slots); !reserved.ok()) {
     return Refuse(connection, sequence, WithHolders(reserved, LargestHolders()));
   }
-  device->coming_bytes += bytes;
+  device->coming_bytes += held;
   device->memory->Post(
       [this, connection, session_id, sequence, request, device, fds = std::move(fds)]() mutable {
         auto mapping = device->Map(request.memory, std::move(fds), /*ours=*/true);
@@ -88,13 +97,15 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
                                 memory.segment_bytes.size()));
   }
   const uint64_t taken = device.arena_bytes + device.coming_bytes;
-  if (device.gpu != nullptr &&
-      (taken > options_.gpu_bytes || memory.bytes > options_.gpu_bytes - taken)) {
-    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
-                 absl::StrCat("register an arena of ", memory.bytes, " bytes on ",
-                              device.id.ToString(), ": ", taken, " of ", options_.gpu_bytes,
-                              " bytes (limits.gpu_bytes) are taken; largest holders: ",
-                              LargestHolders(&device)));
+  const uint64_t held = HeldBytes(memory);
+  if (device.gpu != nullptr && (taken > options_.gpu_bytes || held > options_.gpu_bytes - taken)) {
+    return Error(
+        absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+        absl::StrCat(
+            "register an arena of ", memory.bytes, " bytes",
+            held == memory.bytes ? "" : absl::StrCat(" (", held, " in whole granules)"), " on ",
+            device.id.ToString(), ": ", taken, " of ", options_.gpu_bytes,
+            " bytes (limits.gpu_bytes) are taken; largest holders: ", LargestHolders(&device)));
   }
   return absl::OkStatus();
 }
@@ -104,14 +115,15 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
                             absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping) {
   Session* session = Find(session_id);
   LocalDevice& device = *devices_.Find(request.device);
-  const uint64_t bytes = request.memory.bytes;
-  device.coming_bytes -= bytes;
+  const uint64_t held = HeldBytes(request.memory);
+  device.coming_bytes -= held;
   if (session == nullptr || session->closing) {
     if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
     return;
   }
   if (!mapping.ok()) {
-    session->UnreserveArena(bytes, ArenaSlots(request.memory));
+    session->UnreserveArena(held, ArenaSlots(request.memory));
+    GrantJobMemory();
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
       why = WithHolders(why, LargestHolders(&device));
@@ -122,7 +134,8 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
   arena->id = ArenaId(next_arena_++);
   arena->session = session_id;
   arena->device = request.device;
-  arena->bytes = bytes;
+  arena->bytes = request.memory.bytes;
+  arena->held = held;
   arena->imported = request.imported;
   arena->kind = request.memory.kind;
   arena->slots = ArenaSlots(request.memory);
@@ -130,7 +143,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
   Arena& added = session->AddArena(std::move(arena));
   arenas_[added.id] = &added;
   ++device.arenas;
-  device.arena_bytes += added.bytes;
+  device.arena_bytes += added.held;
   FlightRecorder::Get().Record("arena.register", added.id.value(), session_id.value(), added.bytes);
   AttachArenaRegistered registered{added.id};
   std::vector<int> shown;
@@ -159,10 +172,10 @@ void SessionTable::LetGo(std::unique_ptr<Arena> arena) {
                                arena->bytes);
   arenas_.erase(arena->id);
   if (arena->awaited) return;
-  if (arena->of_job) job_memory_ -= arena->bytes;
+  if (arena->of_job) job_memory_ -= arena->held;
   LocalDevice& device = *devices_.Find(arena->device);
   --device.arenas;
-  device.arena_bytes -= arena->bytes;
+  device.arena_bytes -= arena->held;
   hooks_.arena_gone(arena->id);
   device.memory->Post([mapping = std::move(arena->mapping)] {});
 }
@@ -174,7 +187,7 @@ std::string SessionTable::LargestHolders(const LocalDevice* device) const {
     if (device != nullptr) {
       bytes = 0;
       for (const Arena* arena : session->ListArenas()) {
-        if (arena->device == device->id) bytes += arena->bytes;
+        if (arena->device == device->id) bytes += arena->held;
       }
     }
     if (bytes > 0) all.emplace_back(bytes, session.get());

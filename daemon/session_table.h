@@ -171,6 +171,9 @@ class SessionTable {
   // Gives what is awaited to as many as there is room for.
   void GrantJobMemory();
   void Grant(AwaitedMemory& wait);
+  void OnJobMemory(ArenaId id, LocalDevice& device,
+                   absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping,
+                   const JobMemoryMapped& mapped);
   // Gives it what `spare` has.
   void Adopt(AwaitedMemory& wait, ArenaId spare);
   void Count(Arena& arena, LocalDevice& device, uint64_t bytes);

@@ -221,7 +221,7 @@ void TransferEngine::Impl::AbortAttempt(const Clique& clique, uint32_t attempt, 
                   absl::StrCat("the communicator of ", Describe(clique),
                                " was aborted: ", absl::string_view(status.message())));
   Rank& rank = ranks[clique];
-  StopOpenTimer(clique, rank);
+  if (rank.attempt == attempt) StopOpenTimer(clique, rank);  // not that of one that came after it
   const bool closing = EndClose(rank, attempt);
   if (closing && OwnerOf(clique.low) != devices.self) {  // the leader waits for that
     Send(OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});

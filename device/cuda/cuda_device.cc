@@ -264,8 +264,9 @@ absl::Status CudaDevice::Release() {
   if (holds_ > 0) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
                  absl::StrCat("release ", Name(), ": ", holds_.load(),
-                              " arenas, mappings of peers' arenas or registered host arenas use "
-                              "it; end the sessions that hold them"));
+                              " arenas, mappings of peers' arenas, registered host arenas or "
+                              "staging of communicators use it; end the sessions that hold them, "
+                              "and close communicators (ferryctl comms evict)"));
   }
   released_ = true;
   return absl::OkStatus();

@@ -48,12 +48,14 @@ class Table {
   void Abort() {
     table_->End({kClique, 1, Error(absl::StatusCode::kAborted, Reason::kCommAborted, "a test")});
   }
+  void Close() { table_->End({kClique, 1, absl::OkStatus()}); }
   // What is posted, and what is due.
   void Run() {
     control.RunAll();
     table_->OnTime(control.Now());
     std::this_thread::yield();
   }
+  bool gone() const { return table_->cache().List().empty(); }
   bool empty() const { return table_->cache().List()[0].state == CommState::kFailed; }
 
   ManualExecutor control;
@@ -87,6 +89,16 @@ TEST(CommTableTest, OneThatEndsInTimeIsGone) {
   table.Open();
   table.Abort();
   while (!table.empty()) table.Run();
+  table.control.Advance(2 * CommTable::kGiveUp);
+  table.Run();
+}
+
+// As a peer may order it that is out of step.
+TEST(CommTableTest, OneThatIsClosedWhileItOpensIsGone) {
+  Table table;
+  table.Open();
+  table.Close();
+  while (!table.gone()) table.Run();
   table.control.Advance(2 * CommTable::kGiveUp);
   table.Run();
 }

@@ -111,6 +111,28 @@ TEST_F(JobMemoryTest, WhoIsAtHisQuotaHoldsUpNobodyElse) {
   EXPECT_THAT(Take(*one_, 4000).status(), Is("RESOURCE_EXHAUSTED/QUOTA_BYTES"));
 }
 
+// What is given back too early would be given out twice.
+TEST_F(JobMemoryTest, WhatOthersHaveLeftIsNotThereBeforeItsOwnerIsTold) {
+  rig_.RegisterGood(kConnection + 1, other_->limits().quota.bytes - 4096);
+  MustTake(*other_, 4000);
+  ASSERT_TRUE(rig_.table.AwaitsMemory(MustTake(*other_, 4000))) << "so that others queue too";
+  Return(MustTake(*one_, 4000));
+  ASSERT_EQ(one_->spare().size(), 1u);
+  given_.clear();
+  const auto taken = rig_.table.TakeJobMemory(
+      *one_, *rig_.devices.table.Find(GlobalDeviceId(1)), 4000,
+      [this](ArenaId arena, const absl::Status&) { given_.push_back(arena); });
+  ASSERT_THAT(taken.status(), Is("OK"));
+  EXPECT_FALSE(rig_.table.AwaitsMemory(*taken));
+  EXPECT_EQ(rig_.table.FindArena(*taken)->mapping, nullptr)
+      << "it looks as if it could be returned";
+  rig_.Settle();
+  EXPECT_THAT(given_, ElementsAre(*taken));
+  EXPECT_NE(rig_.table.FindArena(*taken)->mapping, nullptr);
+  Return(*taken);
+  EXPECT_THAT(one_->spare(), ElementsAre(*taken));
+}
+
 TEST_F(JobMemoryTest, WhatIsAwaitedNoMoreMakesWay) {
   const ArenaId first = MustTake(*one_, 5000);
   const ArenaId large = MustTake(*one_, 8000);

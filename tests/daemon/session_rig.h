@@ -30,7 +30,7 @@ class SessionRig {
     arena->id = ArenaId(id);
     arena->session = session.id();
     arena->device = GlobalDeviceId(device);
-    arena->bytes = bytes;
+    arena->bytes = arena->held = bytes;
     return session.AddArena(std::move(arena));
   }
 
