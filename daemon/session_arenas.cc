@@ -26,6 +26,13 @@ size_t ArenaSlots(const MemoryShare& memory) {
 
 // What it takes of its device. CUDA's granules are of 2 MiB.
 uint64_t HeldBytes(const MemoryShare& memory) {
+  if (memory.kind == MemoryKind::kCudaVmm) {
+    uint64_t sum = 0;
+    for (const uint64_t bytes : memory.segment_bytes) {
+      sum = bytes > UINT64_MAX - sum ? UINT64_MAX : sum + bytes;
+    }
+    return sum;
+  }
   constexpr uint64_t kGranule = uint64_t{2} << 20;
   if (memory.kind != MemoryKind::kCudaAllocate || memory.bytes > UINT64_MAX - kGranule) {
     return memory.bytes;
