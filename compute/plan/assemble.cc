@@ -123,13 +123,18 @@ class Assembler::Kernel {
     return slots;
   }
 
-  // Labels, or the last op that is more than reading and writing.
+  // Labels, or the last op that is more than reading and writing, or else where it writes.
   std::string Label() const {
     std::vector<std::string> labels;
     std::string name;
+    std::string written;
     size_t bytes = 0;
     for (const Node& node : step_.program.nodes) {
-      if (name.empty() || (node.op != Op::kInput && node.op != Op::kStore)) {
+      if (node.op == Op::kStore) {
+        const Binding to = step_.bindings[node.buffers[0]];
+        written = to.slot ? graph_.slots[to.index].label
+                          : absl::StrCat("store @", graph_.program.buffers[to.index].name);
+      } else if (node.op != Op::kInput) {
         name = std::string(InfoOf(node.op).name);
       }
       if (node.label.empty() || bytes > kMaxLabelBytes ||
@@ -139,7 +144,8 @@ class Assembler::Kernel {
       bytes += node.label.size();
       labels.push_back(bytes > kMaxLabelBytes && !labels.empty() ? "..." : node.label);
     }
-    return labels.empty() ? name : absl::StrJoin(labels, "+");
+    if (labels.empty()) return name.empty() ? written : name;
+    return absl::StrJoin(labels, "+");
   }
 
   // Factors that are made on the way, and the product if more than writing follows it.
@@ -225,9 +231,8 @@ uint32_t Assembler::SlotOf(ValueId value) {
   wanted_[value] = true;
   if (graph_.homes[value] < 0) {
     const Item& item = graph_.items[graph_.definitions[value]];
-    std::string label =
-        item.node.label.empty() ? std::string(InfoOf(item.node.op).name) : item.node.label;
-    graph_.homes[value] = graph_.AddSlot(graph_.types[value], std::move(label), item.block, false);
+    graph_.homes[value] =
+        graph_.AddSlot(graph_.types[value], graph_.LabelOf(item.node), item.block, false);
     in_place_.emplace_back();
   }
   return static_cast<uint32_t>(graph_.homes[value]);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace ferry::compute {
 
 bool Graph::IsMadeIn(ValueId value, BlockId block) const {
@@ -33,6 +35,12 @@ std::vector<bool> Graph::AwaitedByTransfers() const {
     for (const ItemId need : NeedsOf(i)) awaited[need] = true;
   }
   return awaited;
+}
+
+std::string Graph::LabelOf(const Node& node) const {
+  if (!node.label.empty()) return node.label;
+  const std::string op(InfoOf(node.op).name);
+  return node.op == Op::kInput ? absl::StrCat(op, " @", program.buffers[node.buffers[0]].name) : op;
 }
 
 uint32_t Graph::AddSlot(TensorType type, std::string label, BlockId block, bool shared) {

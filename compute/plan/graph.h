@@ -77,6 +77,8 @@ struct Graph {
   std::vector<ItemId> NeedsOf(ItemId item) const;
   // By item: does a send or a receive need it?
   std::vector<bool> AwaitedByTransfers() const;
+  // Or the op's name, of a read with its buffer.
+  std::string LabelOf(const Node& node) const;
   uint32_t AddSlot(TensorType type, std::string label, BlockId block, bool shared);
   // What `item`, or the repeat around it, is in `block`; kNoItem: it is not below it.
   ItemId Lifted(ItemId item, BlockId block) const;

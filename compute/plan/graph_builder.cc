@@ -187,6 +187,8 @@ class Builder {
     value_blocks_.push_back(block);
     Node node;
     node.op = Op::kReshape;
+    const Item* const copied = Definition(value);  // by whose name it goes
+    node.label = copied == nullptr ? "carried" : graph_.LabelOf(copied->node);
     node.operands = {value};
     node.first_result = copy;
     node.results = 1;
@@ -218,10 +220,6 @@ class Builder {
     const ItemId item = Add(std::move(node), Role::kSink, -1, block);
     graph_.items[item].slot = slot;
     graph_.items[item].origin = origin;
-  }
-
-  std::string LabelOf(const Node& node) const {
-    return node.label.empty() ? std::string(InfoOf(node.op).name) : node.label;
   }
 
   void BuildBlock(size_t begin, size_t end, BlockId block) {
@@ -344,7 +342,7 @@ class Builder {
       parts.push_back(*std::move(part));
       start += TypeOf(value).dims[dimension];
     }
-    const uint32_t slot = graph_.AddSlot(whole, LabelOf(node), block, true);
+    const uint32_t slot = graph_.AddSlot(whole, graph_.LabelOf(node), block, true);
     std::vector<ItemId> sinks;
     for (size_t i = 0; i < parts.size(); ++i) {
       sinks.push_back(static_cast<ItemId>(graph_.items.size()));
@@ -369,7 +367,8 @@ class Builder {
     }
     const auto first_sink = static_cast<ItemId>(graph_.items.size());
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      const uint32_t slot = graph_.AddSlot(TypeOf(node.operands[i]), LabelOf(node), block, true);
+      const uint32_t slot =
+          graph_.AddSlot(TypeOf(node.operands[i]), graph_.LabelOf(node), block, true);
       graph_.homes[count + 1 + i] = graph_.homes[node.first_result + i] = slot;
       AddSink(node.operands[i], slot, {}, index, block, {});
     }

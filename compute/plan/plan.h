@@ -58,7 +58,7 @@ inline constexpr absl::string_view kStepNames[] = {"kernel", "product", "copy",
 
 struct Step {
   StepKind kind = StepKind::kKernel;
-  std::string label;    // those of its ops, or the last op's name
+  std::string label;    // those of its ops, or the last op's name, or where it writes
   uint32_t number = 0;  // in the order in which steps run, those of a repeat's body after it
   // Steps of the same list that are over before it begins. A send or a recv may go on while steps
   // run that are not after it: its memory is its own until the end, or from its place on.

@@ -118,6 +118,23 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
+// The order of steps: data flows through memory, which does not say who comes first. A repeat is
+// its cluster, at whose point the edge begins or ends.
+void AppendOrder(const std::vector<Step>& steps, std::string& text) {
+  std::set<size_t> repeats;
+  for (const Step& step : steps) {
+    if (step.kind == StepKind::kRepeat) repeats.insert(step.number);
+  }
+  for (const Step& step : steps) {
+    for (const size_t before : step.after) {
+      absl::StrAppend(&text, "s", before, " -> s", step.number, " [style=dashed");
+      if (repeats.count(before) != 0) absl::StrAppend(&text, ",ltail=cluster_s", before);
+      if (repeats.count(step.number) != 0) absl::StrAppend(&text, ",lhead=cluster_s", step.number);
+      absl::StrAppend(&text, "];\n");
+    }
+  }
+}
+
 void AppendNodes(const Plan& plan, const std::vector<Step>& steps, std::set<std::string>& memory,
                  std::string& text) {
   for (const Step& step : steps) {
@@ -125,7 +142,7 @@ void AppendNodes(const Plan& plan, const std::vector<Step>& steps, std::set<std:
     if (step.kind == StepKind::kRepeat) {
       absl::StrAppend(&text, "subgraph cluster_", name,
                       " {\nlabel=", Quoted(absl::StrCat(step.label, ", ", step.trips, " times")),
-                      ";\n");
+                      ";\n", name, " [shape=point];\n");
       AppendNodes(plan, step.steps, memory, text);
       absl::StrAppend(&text, "}\n");
       continue;
@@ -146,6 +163,7 @@ void AppendNodes(const Plan& plan, const std::vector<Step>& steps, std::set<std:
     }
     for (const std::string& edge : edges) absl::StrAppend(&text, edge);
   }
+  AppendOrder(steps, text);
 }
 
 }  // namespace
@@ -172,7 +190,7 @@ std::string ToText(const Plan& plan, bool kernels) {
 }
 
 std::string ToDot(const Plan& plan) {
-  std::string text = "digraph plan {\nrankdir=LR;\n";
+  std::string text = "digraph plan {\nrankdir=LR;\ncompound=true;\n";
   std::set<std::string> memory;
   AppendNodes(plan, plan.steps, memory, text);
   for (const std::string& name : memory) {

@@ -3,11 +3,17 @@
 
 #include <algorithm>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "compute/program/verify.h"
 
 namespace ferry::compute {
+namespace {
+
+constexpr size_t kMostShown = 1024;  // bytes of a problem, which may have a token in it
+
+}  // namespace
 
 bool LineReader::Begin(absl::string_view line) {
   ++line_;
@@ -37,12 +43,20 @@ bool LineReader::List(TokenKind kind, absl::string_view what, std::vector<Token>
 
 bool LineReader::Int(const Token& token, int64_t& number) {
   if (token.kind == TokenKind::kWord && absl::SimpleAtoi(token.text, &number)) return true;
+  const size_t sign = token.text.find_first_of("+-") == 0 ? 1 : 0;
+  if (token.kind == TokenKind::kWord && token.text.size() > sign &&
+      std::all_of(token.text.begin() + static_cast<ptrdiff_t>(sign), token.text.end(),
+                  absl::ascii_isdigit)) {
+    return Problem(token, absl::StrCat("'", token.text, "' is out of range: numbers have 64 bits"));
+  }
   return Problem(token, absl::StrCat("'", token.text, "' is no number"));
 }
 
 bool LineReader::Problem(const Token& token, const std::string& text, Reason reason) {
   if (out_.problems.size() < kMaxProblems) {
-    out_.problems.push_back({std::max(line_, 1), token.column, op_ + text, reason});
+    const std::string shown =
+        text.size() <= kMostShown ? text : absl::StrCat(text.substr(0, kMostShown), "...");
+    out_.problems.push_back({std::max(line_, 1), token.column, op_ + shown, reason});
   }
   return false;
 }
@@ -62,7 +76,7 @@ void LineReader::SetOp(size_t index, const Token& name) {
   // The last token is the end of the line.
   const size_t last = tokens_.size() - 2;
   const bool labelled = tokens_[last].kind == TokenKind::kString && tokens_[last - 1].text != "=";
-  if (labelled) absl::StrAppend(&op_, " '", absl::CEscape(tokens_[last].text), "'");
+  if (labelled) absl::StrAppend(&op_, " '", ShownLabel(tokens_[last].text), "'");
   absl::StrAppend(&op_, ": ");
 }
 

@@ -286,6 +286,11 @@ class Parser : private LineReader {
     }
   }
 
+  // All names but the first `kept`.
+  void Forget(size_t kept) {
+    for (; defined_.size() > kept; defined_.pop_back()) names_.erase(defined_.back());
+  }
+
   // The names of a line that has a problem are defined all the same, or each use would be one more.
   void Operation() {
     std::vector<Token> results;
@@ -295,7 +300,8 @@ class Parser : private LineReader {
     std::string mark;
     bool known = true;
     SetOp(out_.program.nodes.size());
-    const bool good = OperationLine(results, parameters, node, types, mark, known);
+    bool too_deep = false;
+    const bool good = OperationLine(results, parameters, node, types, mark, known, too_deep);
     if (!good) {
       known = false;
       types.clear();
@@ -330,10 +336,14 @@ class Parser : private LineReader {
     for (size_t i = 0; i < results.size(); ++i) {
       Define(results[i], {added.first_result + static_cast<ValueId>(i), known});
     }
+    if (!too_deep) return;
+    too_deep_.push_back(defined_.size());
+    for (const Token& parameter : parameters) Define(parameter, {0, false});
   }
 
   bool OperationLine(std::vector<Token>& results, std::vector<Token>& parameters, Node& node,
-                     std::vector<TensorType>& types, std::string& mark, bool& known) {
+                     std::vector<TensorType>& types, std::string& mark, bool& known,
+                     bool& too_deep) {
     if (Peek().kind == TokenKind::kMark) {
       mark = Take().text;
       if (!TakeSign(":")) return Unexpected(":");
@@ -355,8 +365,14 @@ class Parser : private LineReader {
     node.op = *op;
     SetOp(out_.program.nodes.size(), name);
     if (open_.size() >= kMaxNesting && *op == Op::kRepeat) {
-      node.op = Op::kBarrier;  // any op without a body: its yield closes an outer one
+      node.op = Op::kBarrier;  // any op without a body: its own is read and forgotten
       out_.whole = false;
+      too_deep = true;
+      while (Peek().kind != TokenKind::kEnd && !TakeSign("(")) Take();
+      while (Peek().kind == TokenKind::kValue) {
+        parameters.push_back(Take());
+        TakeSign(",");
+      }
       return Problem(name, absl::StrCat("repeats nest at most ", kMaxNesting, " deep"));
     }
     if (!Operands(node, known)) return false;
@@ -387,6 +403,8 @@ class Parser : private LineReader {
         types.emplace_back();
         if (types.size() > kMaxOperands) return Unexpected("fewer types");
         if (!Type(types.back())) return false;
+        const Inference wrong = CheckType(types.back());
+        if (!wrong.ok()) return Problem(name, absl::StrCat(wrong.rule, ": ", wrong.text));
       } while (TakeSign(","));
     }
     for (const Written& value : written) {
@@ -415,6 +433,11 @@ class Parser : private LineReader {
 
   bool Yield() {
     const Token token = Take();
+    if (!too_deep_.empty()) {
+      Forget(too_deep_.back());
+      too_deep_.pop_back();
+      return true;
+    }
     if (open_.empty()) {
       out_.whole = false;
       return Problem(token, "yield ends the body of a repeat; none is open");
@@ -430,7 +453,7 @@ class Parser : private LineReader {
     open_.pop_back();
     out_.program.Close(open.repeat, std::move(values));
     if (!good || !known) out_.unclear[open.repeat] = true;
-    for (; defined_.size() > open.defined; defined_.pop_back()) names_.erase(defined_.back());
+    Forget(open.defined);
     const Node& repeat = out_.program.nodes[open.repeat];
     for (size_t i = 0; i < open.results.size(); ++i) {
       Define(open.results[i], {repeat.first_result + static_cast<ValueId>(i), open.known});
@@ -446,6 +469,8 @@ class Parser : private LineReader {
   std::vector<std::string> defined_;  // the keys of names_, in the order of the text
   std::map<std::string, OpIndex> marks_;
   std::vector<Open> open_;
+  std::vector<size_t>
+      too_deep_;  // repeats that were refused: how many names there were before each
 };
 
 }  // namespace

@@ -271,7 +271,7 @@ std::string ToString(const Program& program, const Problem& problem) {
   std::string where;
   if (problem.op >= 0) {
     absl::StrAppend(&where, "op ", problem.op, " ", InfoOf(program.nodes[problem.op].op).name);
-    if (!problem.label.empty()) absl::StrAppend(&where, " '", absl::CEscape(problem.label), "'");
+    if (!problem.label.empty()) absl::StrAppend(&where, " '", ShownLabel(problem.label), "'");
     absl::StrAppend(&where, ": ");
   }
   return absl::StrCat(where, problem.rule, ": ", problem.text);
@@ -318,12 +318,23 @@ std::vector<Problem> VerifyRest(const Program& program, std::vector<bool> unclea
   return Verifier(program, std::move(unclear), limits).Run();
 }
 
+std::string ShownLabel(absl::string_view label) {
+  return absl::StrCat(absl::CEscape(label.substr(0, kMaxNameBytes)),
+                      label.size() > kMaxNameBytes ? "..." : "");
+}
+
+std::string ProblemsText(size_t problems) {
+  return absl::StrCat(problems, problems >= kMaxProblems ? " or more problems, the first of them"
+                                : problems == 1          ? " problem"
+                                                         : " problems");
+}
+
 absl::Status ToStatus(const Program& program, const std::vector<Problem>& problems) {
   if (problems.empty()) return absl::OkStatus();
   Reason reason = problems[0].reason;
   std::string text = problems.size() == 1
                          ? "verify the program"
-                         : absl::StrCat("verify the program: ", problems.size(), " problems");
+                         : absl::StrCat("verify the program: ", ProblemsText(problems.size()));
   const char* separator = ": ";
   for (const Problem& problem : problems) {
     if (problem.reason != reason) reason = Reason::kFieldInvalid;

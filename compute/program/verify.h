@@ -24,6 +24,10 @@ struct Problem {
 
 // "op 3 add 'scale': same type: operands 0 and 1 are f32[4] and f32[5]"
 std::string ToString(const Program& program, const Problem& problem);
+// A label as problems show it: escaped, and no longer than labels may be.
+std::string ShownLabel(absl::string_view label);
+// "3 problems"; of kMaxProblems there may be more.
+std::string ProblemsText(size_t problems);
 
 // What one run may cost; the daemon may allow less than this.
 struct Limits {

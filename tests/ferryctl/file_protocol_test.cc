@@ -160,27 +160,5 @@ TEST(CutTest, BatchesAreBoundedByCountAndBytes) {
   EXPECT_TRUE(HasReason(CutWindows(batches, 49).status(), Reason::kQuotaBytes));
 }
 
-TEST(OutputFileTest, AppearsOnlyOnCommit) {
-  const std::string path = TempFile("out", "old");
-  {
-    auto file = OutputFile::Create(path);
-    ASSERT_TRUE(file.ok()) << file.status();
-    ASSERT_TRUE(file->Write(0, "new", 3).ok());
-  }
-  std::string contents;
-  std::ifstream(path) >> contents;
-  EXPECT_EQ(contents, "old");
-  {
-    auto file = OutputFile::Create(path);
-    ASSERT_TRUE(file.ok());
-    ASSERT_TRUE(file->Reserve(3).ok());
-    ASSERT_TRUE(file->Write(0, "new", 3).ok());
-    ASSERT_TRUE(file->Commit().ok());
-  }
-  std::ifstream(path) >> contents;
-  EXPECT_EQ(contents, "new");
-  unlink(path.c_str());
-}
-
 }  // namespace
 }  // namespace ferry::tools

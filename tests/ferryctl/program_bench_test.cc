@@ -61,6 +61,8 @@ TEST(ProgramBenchTest, IsATableOrJson) {
   EXPECT_THAT(text, HasSubstr("1 thread, products by"));
   const auto json = nlohmann::json::parse(ToText(*times, true));
   EXPECT_EQ(json["steps"].size(), times->rows.size());
+  EXPECT_EQ(json["steps"][0]["step"], 0);  // a number, as a plan's
+  EXPECT_EQ(json["steps"].back()["step"], "run");
   EXPECT_EQ(json["steps"].back()["flops"], 2u * 2048 * 128 * 128);
   EXPECT_GT(json["steps"].back()["median_s"], 0);
 }

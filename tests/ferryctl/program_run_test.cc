@@ -88,6 +88,29 @@ TEST_F(ProgramRunTest, AFileThatIsWrittenIsBoundOnce) {
   EXPECT_EQ(Get("y"), std::string("\2\4\6\10", 4));
 }
 
+TEST_F(ProgramRunTest, AllThatIsUnboundIsNamed) {
+  ExpectInvalid({Bound("sum")},
+                "@x of 4 bytes is not bound: --bind x=FILE, @y of 8 bytes is not bound: --bind "
+                "y=FILE");
+}
+
+// As where y is a link to x, but both are still to be made.
+TEST_F(ProgramRunTest, AFileThatLinksWouldMakeIsBoundOnce) {
+  std::filesystem::create_symlink("made", Path("y"));
+  program_ = compute::Parse(
+                 "program 1\nbuffer @y write 4\nbuffer @made write 4\n"
+                 "%y = constant splat=1 : u8[4]\nstore @y, %y\nstore @made, %y\n")
+                 .program;
+  ExpectInvalid({Bound("y"), Bound("made")}, "@y and @made are bound to one file");
+}
+
+TEST_F(ProgramRunTest, WhatCannotBeWrittenIsRefusedBeforeTheRun) {
+  std::filesystem::create_directory(Path("y"));
+  const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")}, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(Get("sum"), std::string("\1\1\1\1", 4));
+}
+
 TEST_F(ProgramRunTest, FilesThatAreNotThereAreNamed) {
   std::filesystem::remove(Path("sum"));
   const absl::Status status = RunProgram(program_, {Bound("x"), Bound("y"), Bound("sum")}, 1);

@@ -33,9 +33,16 @@ int UsageError(const Globals& globals, const std::string& text) {
 
 // What CLI11 found wrong; of an unknown command it only says that one is missing.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<std::string> rest = app.remaining();
-  if (app.get_subcommands().empty() && !rest.empty() && !absl::StartsWith(rest.front(), "-")) {
-    return absl::StrCat("there is no command '", rest.front(), "'");
+  const CLI::App* at = &app;  // the innermost that was understood
+  std::string command;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    absl::StrAppend(&command, at->get_name(), " ");
+  }
+  const std::vector<std::string> rest = app.remaining(true);
+  const bool lacks = at == &app || at->get_require_subcommand_min() > 0;
+  if (lacks && !rest.empty() && !absl::StartsWith(rest.front(), "-")) {
+    return absl::StrCat("there is no command '", command, rest.front(), "'");
   }
   return error.what();
 }

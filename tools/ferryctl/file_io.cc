@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -38,6 +40,20 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
   return ErrnoError(code, reason, absl::StrCat(doing, " ", path), error);
 }
 
+absl::Status CannotReplace(const std::string& path, absl::string_view why) {
+  return Error(
+      absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+      absl::StrCat("create ", path, ": it ", why,
+                   "; what is written takes the place of a regular file, or is a new one"));
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "./" : path.substr(0, slash + 1);
+}
+
+constexpr int kMostLinks = 40;  // the kernel's own bound
+
 }  // namespace
 
 absl::StatusOr<std::string> ReadToEnd(const std::string& path) {
@@ -57,7 +73,8 @@ absl::StatusOr<std::string> ReadToEnd(const std::string& path) {
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
   InputFile file;
   file.path_ = path;
-  file.fd_ = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe that nobody writes to would have us wait in open().
+  file.fd_ = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.fd_.valid()) return FileError("open", path, errno);
   struct stat info;
   if (fstat(file.fd_.get(), &info) != 0) return FileError("stat", path, errno);
@@ -89,6 +106,7 @@ absl::Status InputFile::Read(uint64_t offset, void* to, size_t size) const {
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
+      target_(std::move(other.target_)),
       temporary_(std::exchange(other.temporary_, "")),
       fd_(std::move(other.fd_)) {}
 
@@ -96,26 +114,58 @@ OutputFile::~OutputFile() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
+absl::StatusOr<std::string> FollowLinks(const std::string& path) {
+  std::string at = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    char to[PATH_MAX];
+    const ssize_t size = readlink(at.c_str(), to, sizeof(to));
+    if (size < 0) return at;  // no link, or nothing yet; who opens it sees what else is wrong
+    std::string next(to, static_cast<size_t>(size));
+    at = next.empty() || next[0] == '/' ? std::move(next) : DirectoryOf(at) + next;
+  }
+  return FileError("create", path, ELOOP);
+}
+
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
-  struct stat info;
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("create ", path, ": it exists and is not a regular file"));
-  }
   OutputFile file(path);
-  const size_t slash = path.find_last_of('/');
-  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  file.fd_ = UniqueFd(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
-  if (!file.fd_.valid() && (errno == EOPNOTSUPP || errno == EISDIR)) {  // not this file system
-    file.temporary_ = file.PartName();
-    file.fd_ =
-        UniqueFd(open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  ASSIGN_OR_RETURN(file.target_, FollowLinks(path));
+  std::optional<struct stat> old;
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0) {
+    if (!S_ISREG(info.st_mode)) return CannotReplace(path, "exists and is not a regular file");
+    // Links of /proc lead to files whatever they are called, and whether they still are.
+    struct stat named;
+    if (stat(file.target_.c_str(), &named) != 0 || named.st_dev != info.st_dev ||
+        named.st_ino != info.st_ino) {
+      return CannotReplace(path, "is a link to a file that has no name");
+    }
+    old = info;
   }
-  if (!file.fd_.valid()) return FileError("create", path, errno);
+  RETURN_IF_ERROR(file.Open(old ? old->st_mode & 0777 : 0666));
+  if (old) {
+    // Not everybody may give a file away, nor to whom their user namespace does not know.
+    if (fchown(file.fd_.get(), old->st_uid, old->st_gid) != 0 && errno != EPERM &&
+        errno != EINVAL) {
+      return FileError("keep the owner of", path, errno);
+    }
+    if (fchmod(file.fd_.get(), old->st_mode & 0777) != 0) {
+      return FileError("keep the mode of", path, errno);
+    }
+  }
   return file;
 }
 
-std::string OutputFile::PartName() const { return absl::StrCat(path_, ".part.", getpid()); }
+absl::Status OutputFile::Open(mode_t mode) {
+  fd_ = UniqueFd(open(DirectoryOf(target_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, mode));
+  if (!fd_.valid() && (errno == EOPNOTSUPP || errno == EISDIR)) {  // not this file system
+    temporary_ = PartName();
+    fd_ = UniqueFd(
+        open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
+  }
+  return fd_.valid() ? absl::OkStatus() : FileError("create", path_, errno);
+}
+
+std::string OutputFile::PartName() const { return absl::StrCat(target_, ".part.", getpid()); }
 
 absl::Status OutputFile::Reserve(uint64_t bytes) const {
   if (bytes == 0) return absl::OkStatus();
@@ -148,7 +198,7 @@ absl::Status OutputFile::Commit() {
     }
     temporary_ = part;
   }
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) return FileError("rename to", path_, errno);
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) return FileError("rename to", path_, errno);
   temporary_.clear();
   return absl::OkStatus();
 }

@@ -3,6 +3,8 @@
 // Any thread; one at a time per object.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -29,9 +31,13 @@ class InputFile {
   uint64_t bytes_ = 0;
 };
 
-// Takes the place of `path` on Commit. Until then it has no name, where the file system can do
-// that, so that nothing is left of it however we end; else one beside `path`, removed unless we are
-// killed.
+// The path at the end of all links that `path` leads to, whether there is something or not.
+absl::StatusOr<std::string> FollowLinks(const std::string& path);
+
+// Takes the place of `path` on Commit: of the regular file that it is, or is a link to, whose mode
+// it keeps, and whose owner if it may; what is no regular file is refused (INVALID_ARGUMENT). Until
+// then it has no name, where the file system can do that, so that nothing is left of it however we
+// end; else one beside the file, removed unless we are killed.
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
@@ -44,10 +50,12 @@ class OutputFile {
   absl::Status Commit();
 
  private:
+  absl::Status Open(mode_t mode);
   std::string PartName() const;
   explicit OutputFile(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-  std::string temporary_;  // its name beside `path_`; empty while it has none
+  std::string path_;       // as it was given, for errors
+  std::string target_;     // what that is a link to, or the same
+  std::string temporary_;  // its name beside `target_`; empty while it has none
   UniqueFd fd_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferryctl program: what can be said of a program's text, and done with it, without a daemon or
 // with one.
+#include <errno.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -35,27 +37,38 @@ using Json = nlohmann::ordered_json;
 
 // All that is wrong with `path`, each where it stands; the text itself names the first.
 absl::Status Refuse(const std::string& path, const std::vector<Violation>& problems) {
-  return WithViolations(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                              absl::StrCat("check ", path, ": ", problems.size(),
-                                           problems.size() == 1 ? " problem: " : " problems: ",
-                                           problems[0].field, ": ", problems[0].text)),
-                        problems);
+  return WithViolations(
+      Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+            absl::StrCat("check ", path, ": ", compute::ProblemsText(problems.size()), ": ",
+                         problems[0].field, ": ", problems[0].text)),
+      problems);
 }
 
+absl::Status TooLong(const std::string& path, uint64_t bytes) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
+               absl::StrCat("read ", path, ": it has ", bytes, " bytes, a program's text at most ",
+                            compute::kMaxTextBytes));
+}
+
+// `-` is what comes by stdin.
 absl::StatusOr<std::string> ReadText(const std::string& path) {
+  if (path == "-") {
+    std::string text(compute::kMaxTextBytes + 1, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), stdin));
+    if (std::ferror(stdin) != 0) return absl::ErrnoToStatus(errno, "read stdin");
+    if (text.size() > compute::kMaxTextBytes) return TooLong("stdin", text.size());
+    return text;
+  }
   ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   if (file.bytes() > compute::kMaxTextBytes) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
-                 absl::StrCat("read ", path, ": it has ", file.bytes(),
-                              " bytes, a program's text at most ", compute::kMaxTextBytes));
+    return TooLong(path, file.bytes());
   }
   std::string text(file.bytes(), '\0');
   RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
   return text;
 }
 
-absl::StatusOr<compute::Program> ReadProgram(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+absl::StatusOr<compute::Program> ReadProgram(const std::string& text, const std::string& path) {
   compute::ParsedText parsed = compute::Parse(text);
   std::vector<Violation> problems;
   for (const compute::TextProblem& problem : compute::CheckText(parsed)) {
@@ -131,7 +144,8 @@ class ProgramCommand : public Command {
     plan->add_option("--gpu", gpu_, "For a GPU of this architecture, such as sm_90a");
     plan->add_flag("--source", source_, "With --gpu: the sources of its kernels");
     plan->callback([this] { act_ = Act::kPlan; });
-    CLI::App* run = app.add_subcommand("run", "Runs it over files, in this process");
+    CLI::App* run =
+        app.add_subcommand("run", "Runs it over files, in this process or by the daemon");
     run->add_flag("--daemon", daemon_, "By the daemon, as a client's job");
     run->add_option("--device", by_daemon_.device, "The daemon's host device (its first one)")
         ->check(AtLeast<int64_t>(0));
@@ -160,7 +174,7 @@ class ProgramCommand : public Command {
     list->callback([this] { act_ = Act::kList; });
     list->fallthrough();
     for (CLI::App* sub : {check, print, plan, run, bench}) {
-      sub->add_option("file", path_, "The program's text")->required();
+      sub->add_option("file", path_, "The program's text, - for stdin")->required();
       sub->fallthrough();
     }
   }
@@ -173,9 +187,10 @@ class ProgramCommand : public Command {
       return kExitOk;
     }
     // What is wrong with the text is said of the file, also if the daemon would find it too.
-    ASSIGN_OR_RETURN(compute::Program program, ReadProgram(path_));
+    ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));
+    ASSIGN_OR_RETURN(compute::Program program,
+                     ReadProgram(by_daemon_.text, path_ == "-" ? "stdin" : path_));
     if (act_ == Act::kRun && daemon_) {
-      ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));
       by_daemon_.bindings = bindings_;
       RETURN_IF_ERROR(RunProgramByDaemon(globals, by_daemon_));
       return kExitOk;

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -148,7 +149,9 @@ std::string ToText(const ProgramTimes& times, bool json) {
   if (json) {
     Json rows = Json::array();
     for (const ProgramTimes::Row& row : times.rows) {
-      rows.push_back({{"step", row.step},
+      uint64_t number = 0;  // as plans have it; of the run there is none
+      const bool is_step = absl::SimpleAtoi(row.step, &number);
+      rows.push_back({{"step", is_step ? Json(number) : Json(row.step)},
                       {"kind", row.kind},
                       {"label", row.label},
                       {"by", row.by},

@@ -78,6 +78,17 @@ absl::StatusOr<std::vector<std::pair<std::string, uint64_t>>> PeersOf(
   return peers;
 }
 
+// A buffer that is moved has no file: before the run it is zero, or what was received.
+absl::Status CheckMove(const compute::Buffer& buffer, bool sends) {
+  const compute::Access useless = sends ? compute::Access::kRead : compute::Access::kWrite;
+  if (buffer.access != useless) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+               sends ? absl::StrCat("--send ", buffer.name, ": the program only reads @",
+                                    buffer.name, ", so that zeros would be sent")
+                     : absl::StrCat("--recv ", buffer.name, ": the program only writes @",
+                                    buffer.name, ", so that what arrives would be lost"));
+}
+
 // What 'defined' counter 0 is when the job has made what is sent.
 constexpr uint64_t kMade = 1;
 
@@ -136,10 +147,13 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
   std::set<std::string> moved;
   for (const auto* moves : {&sends, &receives}) {
     for (const Move& move : *moves) {
-      const bool known =
-          std::any_of(buffers.begin(), buffers.end(),
-                      [&](const compute::Buffer& buffer) { return buffer.name == move.buffer; });
-      if (known && moved.insert(move.buffer).second) continue;
+      const auto known =
+          std::find_if(buffers.begin(), buffers.end(),
+                       [&](const compute::Buffer& buffer) { return buffer.name == move.buffer; });
+      if (known != buffers.end() && moved.insert(move.buffer).second) {
+        RETURN_IF_ERROR(CheckMove(*known, moves == &sends));
+        continue;
+      }
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                    absl::StrCat("run a program: it has no buffer @", move.buffer,
                                 ", or it is sent and received"));

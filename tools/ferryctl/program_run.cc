@@ -33,9 +33,10 @@ absl::Status CheckWrittenOnce(const std::vector<compute::Buffer>& buffers,
   for (const compute::Buffer& buffer : buffers) {
     const auto bound = paths.find(buffer.name);
     if (bound == paths.end()) continue;
+    ASSIGN_OR_RETURN(const std::string followed, FollowLinks(bound->second));
     std::error_code error;
-    std::filesystem::path file = std::filesystem::weakly_canonical(bound->second, error);
-    if (error) file = bound->second;
+    std::filesystem::path file = std::filesystem::weakly_canonical(followed, error);
+    if (error) file = followed;
     const auto [other, fresh] = files.try_emplace(std::move(file), &buffer);
     const auto reads = [](const compute::Buffer& one) {
       return one.access == compute::Access::kRead;
@@ -64,15 +65,17 @@ absl::StatusOr<std::map<std::string, std::string>> PathsOf(
       return CannotRun(absl::StrCat("@", name, " is bound twice"));
     }
   }
+  std::string unbound;
   for (const compute::Buffer& buffer : buffers) {
     if (paths.count(buffer.name) != 0 && moved.count(buffer.name) != 0) {
       return CannotRun(absl::StrCat("@", buffer.name, " is bound to a file, and sent or received"));
     }
     if (paths.count(buffer.name) == 0 && moved.count(buffer.name) == 0) {
-      return CannotRun(absl::StrCat("@", buffer.name, " of ", buffer.bytes,
-                                    " bytes is not bound: --bind ", buffer.name, "=FILE"));
+      absl::StrAppend(&unbound, unbound.empty() ? "" : ", ", "@", buffer.name, " of ", buffer.bytes,
+                      " bytes is not bound: --bind ", buffer.name, "=FILE");
     }
   }
+  if (!unbound.empty()) return CannotRun(unbound);
   RETURN_IF_ERROR(CheckWrittenOnce(buffers, paths));
   return paths;
 }
@@ -137,13 +140,18 @@ absl::Status RunOverFiles(
       RETURN_IF_ERROR(Load(paths.at(buffer.name), buffer, spans.back().data()));
     }
   }
-  RETURN_IF_ERROR(run(spans));
+  // Before the run, which may take long: whether there can be such files.
+  std::vector<std::pair<size_t, OutputFile>> files;
   for (size_t i = 0; i < spans.size(); ++i) {
     if (buffers[i].access == compute::Access::kRead || moved.count(buffers[i].name) != 0) continue;
     ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(paths.at(buffers[i].name)));
-    RETURN_IF_ERROR(file.Write(0, spans[i].data(), spans[i].size()));
-    RETURN_IF_ERROR(file.Commit());
+    files.emplace_back(i, std::move(file));
   }
+  RETURN_IF_ERROR(run(spans));
+  for (const auto& [i, file] : files) {
+    RETURN_IF_ERROR(file.Write(0, spans[i].data(), spans[i].size()));
+  }
+  for (auto& [i, file] : files) RETURN_IF_ERROR(file.Commit());
   return absl::OkStatus();
 }
 

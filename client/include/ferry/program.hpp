@@ -12,10 +12,14 @@
 #ifndef FERRY_PROGRAM_HPP_
 #define FERRY_PROGRAM_HPP_
 
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -158,7 +162,8 @@ struct TensorType {
 
 // Writes a program's text, one op after the other. Buffers are declared by being used: as large as
 // what is read and written of them. It checks nothing; compiling does, and names lines of Text().
-// Loops (`repeat`) are for those who write text themselves.
+// Who needs loops (`repeat`), the numerics of a whole program (`accumulation`,
+// `allow_reassociation`), strides in buffers or `copy` writes text.
 class ProgramBuilder {
  public:
   class Value {
@@ -170,6 +175,13 @@ class ProgramBuilder {
     Value(size_t number, TensorType type) : number_(number), type_(std::move(type)) {}
     size_t number_;
     TensorType type_;
+  };
+
+  // An op, for After.
+  class Mark {
+    friend class ProgramBuilder;
+    explicit Mark(size_t op) : op_(op) {}
+    size_t op_;
   };
 
   // Any op, with results of these types; `attributes` as in the text: "mode=saturate".
@@ -213,20 +225,13 @@ class ProgramBuilder {
   // of it.
   void Constant(const std::string& buffer) { At(buffer).constant = true; }
 
-  // `value` in all elements.
-  Value Splat(double value, TensorType type) {
-    char attribute[64];
-    if (IsInteger(type.element)) {
-      std::snprintf(attribute, sizeof(attribute), "splat=%lld", static_cast<long long>(value));
-      return Op("constant", {}, attribute, std::move(type));
-    }
-    // An older daemon reads numbers of C++'s own types only.
-    std::snprintf(attribute, sizeof(attribute), "splat=%.17g", value);
-    const int element = type.element;
-    const bool own = element == FERRY_F32 || element == FERRY_F64;
-    const Value constant =
-        Op("constant", {}, attribute, TensorType{own ? element : FERRY_F32, std::move(type.dims)});
-    return own ? constant : Convert(constant, element);
+  // `value` in all elements: a number of any of C++'s types, rounded once, to the type. Compiling
+  // refuses what the type has not: fractions of integers, numbers beyond it. Infinity and NaN are
+  // bytes: Op("constant", {}, "splat=x0000807f", type).
+  template <typename Number>
+  Value Splat(Number value, TensorType type) {
+    static_assert(std::is_arithmetic_v<Number>, "a number");
+    return Op("constant", {}, "splat=" + NumberText(value, type.element), std::move(type));
   }
   Value Convert(const Value& value, int element, std::string_view attributes = "") {
     return Op("convert", {value}, attributes, TensorType{element, value.type().dims});
@@ -244,6 +249,17 @@ class ProgramBuilder {
   Value Maximum(const Value& a, const Value& b) { return Elementwise("maximum", {a, b}); }
   Value Minimum(const Value& a, const Value& b) { return Elementwise("minimum", {a, b}); }
 
+  // Of the op that was added last: its label, by which problems and plans name it, and the ops that
+  // must be over before it begins, where the values that it uses do not say so.
+  void Label(std::string_view label) { ops_.back().label = label; }
+  Mark Last() const { return Mark(ops_.size() - 1); }
+  void After(const std::vector<Mark>& ops) {
+    for (const Mark& mark : ops) {
+      ops_[mark.op_].marked = true;
+      ops_.back().after.push_back(mark.op_);
+    }
+  }
+
   std::string Text() const {
     std::string text = "program 1\n";
     for (const Buffer& buffer : buffers_) {
@@ -252,7 +268,18 @@ class ProgramBuilder {
               std::to_string(buffer.bytes) + (buffer.donated ? " donated" : "") +
               (buffer.constant ? " constant\n" : "\n");
     }
-    return text + ops_;
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      if (ops_[i].marked) text += "^" + std::to_string(i) + ": ";
+      text += ops_[i].text;
+      const char* separator = " after ^";
+      for (const size_t other : ops_[i].after) {
+        text += separator + std::to_string(other);
+        separator = ", ^";
+      }
+      if (!ops_[i].label.empty()) text += " " + Quoted(ops_[i].label);
+      text += "\n";
+    }
+    return text;
   }
 
  private:
@@ -264,6 +291,30 @@ class ProgramBuilder {
     bool constant = false;
   };
 
+  struct Line {
+    std::string text;  // but for what is said of it later:
+    bool marked = false;
+    std::vector<size_t> after = {};
+    std::string label = {};
+  };
+
+  // Reads back as just `value`.
+  template <typename Number>
+  static std::string NumberText(Number value, int element) {
+    if (element == FERRY_PRED && value == Number(0)) return "false";
+    if (element == FERRY_PRED && value == Number(1)) return "true";
+    if constexpr (std::is_integral_v<Number>) {
+      return std::to_string(value);
+    } else {
+      const double number = static_cast<double>(value);
+      std::array<char, 512> text = {};  // the largest has 309 digits
+      char* const end = text.data() + text.size();
+      const bool whole = IsInteger(element) && number == std::trunc(number);
+      const auto written = whole ? std::to_chars(text.data(), end, number, std::chars_format::fixed)
+                                 : std::to_chars(text.data(), end, number);
+      return std::string(text.data(), written.ptr);
+    }
+  }
   static bool IsInteger(int element) { return element >= FERRY_PRED && element <= FERRY_U64; }
   static const char* NameOf(int element) {
     static const char* const kNames[] = {
@@ -323,23 +374,23 @@ class ProgramBuilder {
       names += (names.empty() ? "%" : ", %") + std::to_string(results.back().number_);
       shown += (shown.empty() ? " : " : ", ") + std::string(NameOf(type.element)) + List(type.dims);
     }
-    ops_ += (names.empty() ? names : names + " = ") + std::string(op);
+    std::string line = (names.empty() ? names : names + " = ") + std::string(op);
     const char* separator = " ";
     if (!buffer.empty()) {
-      ops_ += " @" + buffer;
+      line += " @" + buffer;
       separator = ", ";
     }
     for (const Value& operand : operands) {
-      ops_ += separator + ("%" + std::to_string(operand.number_));
+      line += separator + ("%" + std::to_string(operand.number_));
       separator = ", ";
     }
-    if (!attributes.empty()) ops_ += " " + std::string(attributes);
-    ops_ += shown + "\n";
+    if (!attributes.empty()) line += " " + std::string(attributes);
+    ops_.push_back({line + shown});
     return results;
   }
 
   std::vector<Buffer> buffers_;
-  std::string ops_;
+  std::vector<Line> ops_;
   size_t values_ = 0;
 };
 

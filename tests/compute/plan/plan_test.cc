@@ -81,7 +81,7 @@ TEST(PlanTest, WhatAProductIsOfIsNotWrittenByWhatFollowsIt) {
       "%x = input @x : f32[16,16]\n"
       "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0] \"p\"\n"
       "%r = abs %p \"r\"\nstore @x, %r\n");
-  EXPECT_EQ(StepsOf(plan), "product p+r, kernel input");
+  EXPECT_EQ(StepsOf(plan), "product p+r, kernel store @x");
 }
 
 TEST(PlanTest, AProductUsedTwiceHasTwoOutputs) {
@@ -158,8 +158,8 @@ TEST(PlanTest, ADroppedProductIsNotRunUnlessKept) {
       "buffer @x read 1024\nbuffer @y write 1024\n"
       "%x = input @x : f32[16,16]\n"
       "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0] \"p\"\nstore @y, %x\n";
-  EXPECT_EQ(StepsOf(PlanOf(text)), "kernel input");
-  EXPECT_EQ(StepsOf(PlanOf(text + "keep %p\n")), "product p, kernel input");
+  EXPECT_EQ(StepsOf(PlanOf(text)), "kernel store @y");
+  EXPECT_EQ(StepsOf(PlanOf(text + "keep %p\n")), "product p, kernel store @y");
 }
 
 TEST(PlanTest, RowsThatDifferAreNotOneKernel) {
@@ -224,7 +224,7 @@ TEST(PlanTest, AnInputIsSentFromItsBuffer) {
   const Plan plan = PlanOf(
       "buffer @x read 64\n%x = input @x : f32[4]\nsend %x device=1 key=\"k\"\n"
       "%s = input @x strides=[2] : f32[4]\nsend %s device=1 key=\"l\"\n");
-  EXPECT_EQ(StepsOf(plan), "send send, kernel reshape, send send");
+  EXPECT_EQ(StepsOf(plan), "send send, kernel input @x, send send");
   EXPECT_FALSE(plan.steps[0].bindings[0].slot);
   EXPECT_TRUE(plan.steps[2].bindings[0].slot);
 }
@@ -284,10 +284,11 @@ TEST(PlanTest, APictureHasStepsAndMemory) {
       ToDot(PlanOf("buffer @x read 16\n%x = input @x : f32[4]\n%a = abs %x \"say \\\"a\\\"\"\n"
                    "send %a device=1 key=\"k\"\n"));
   EXPECT_EQ(dot,
-            "digraph plan {\nrankdir=LR;\n"
+            "digraph plan {\nrankdir=LR;\ncompound=true;\n"
             "s0 [shape=box,label=\"0 kernel say \\\\\\\"a\\\\\\\"\"];\n"
             "\"@x\" -> s0;\ns0 -> \"#0\";\n"
             "s1 [shape=box,label=\"1 send send device=1 key=\\\"k\\\"\"];\n\"#0\" -> s1;\n"
+            "s0 -> s1 [style=dashed];\n"
             "\"#0\" [shape=ellipse];\n\"@x\" [shape=cylinder];\n}\n");
 }
 

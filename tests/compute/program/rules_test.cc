@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "compute/program/text.h"
@@ -373,7 +374,12 @@ TEST(RulesTest, WhatBreaksARuleIsToldByIt) {
   for (const BadLine& line : kBad) {
     SCOPED_TRACE(line.text);
     const ParsedText parsed = ParseLine(line.text);
-    ASSERT_TRUE(parsed.problems.empty()) << Text(parsed);
+    if (!parsed.problems
+             .empty()) {  // of a type that is written there: what uses it is not looked at
+      EXPECT_TRUE(absl::StrContains(Text(parsed), absl::StrCat(": ", line.rule, ": ")))
+          << Text(parsed);
+      continue;
+    }
     const auto problems = Verify(parsed.program);
     ASSERT_FALSE(problems.empty());
     EXPECT_EQ(problems[0].rule, line.rule) << ToString(parsed.program, problems[0]);

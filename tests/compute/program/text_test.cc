@@ -129,11 +129,52 @@ TEST(TextTest, SaysWhereWhatIsWrong) {
        "defined here\n"},
       {"program 1\n%x = constant splat=1 : f32[2]\n%y = constant splat=1 : f32[3]\n%z = add %x, %y",
        "4:1: op 2 add: same type: operands 0 and 1 are f32[2] and f32[3]\n"},
+      {"program 1\nbuffer @x read 4\n%x = input @x offset=18446744073709551612 : f32[]",
+       "3:22: op 0 input: '18446744073709551612' is out of range: numbers have 64 bits\n"},
+      {"program 1\nbuffer @x read 4\n%x = input @x offset=- : f32[]",
+       "3:22: op 0 input: '-' is no number\n"},
+      {"program 1\n%x = constant splat=1 : f32[-1]\n%y = abs %x\nkeep %x, %y",
+       "2:6: op 0 constant: shape: f32[-1] has a negative dimension\n"},
+      {"program 1\n%x = constant splat=1 : f32[4611686018427387904,16]\nkeep %x",
+       "2:6: op 0 constant: size: the bytes of f32[4611686018427387904,16] overflow\n"},
   };
   for (const Wrong& wrong : kWrong) {
     SCOPED_TRACE(wrong.text);
     EXPECT_EQ(Problems(Parse(wrong.text)), wrong.problems);
   }
+}
+
+// What is in the fifth is read, but nothing that only follows is said.
+TEST(TextTest, RepeatsThatNestTooDeepAreToldOnce) {
+  std::string text = "program 1\n%x = constant splat=1 : f32[]\n";
+  for (int i = 0; i < 6; ++i) {
+    absl::StrAppend(&text, "%r", i, " = repeat %x trips=2 (%i", i, ", %v", i, ")\n");
+  }
+  absl::StrAppend(&text, "%w = abs %v5\n%u = abs %nothing\n");
+  for (int i = 5; i >= 0; --i) {
+    absl::StrAppend(&text, "yield %", i == 5 ? "w" : absl::StrCat("r", i + 1), "\n");
+  }
+  EXPECT_EQ(Problems(Parse(absl::StrCat(text, "keep %r0\n"))),
+            "7:7: op 5 repeat: repeats nest at most 4 deep\n"
+            "8:7: op 6 repeat: repeats nest at most 4 deep\n"
+            "10:10: op 8 abs: %nothing is not defined here\n");
+}
+
+TEST(TextTest, LongNamesAreNotEchoedWhole) {
+  const std::string name(100'000, 'n');
+  for (const std::string& line :
+       {"keep %x \"" + name + "\"", "%x = constant splat=1 : f32[] \"" + name + "\"",
+        "%x = " + name, "keep %" + name}) {
+    const std::vector<TextProblem> problems = CheckText(Parse("program 1\n" + line));
+    ASSERT_EQ(problems.size(), 1u);
+    EXPECT_LT(problems[0].text.size(), 1500u);
+  }
+}
+
+TEST(TextTest, ThatThereMayBeMoreProblemsIsSaid) {
+  EXPECT_EQ(ProblemsText(1), "1 problem");
+  EXPECT_EQ(ProblemsText(63), "63 problems");
+  EXPECT_EQ(ProblemsText(64), "64 or more problems, the first of them");
 }
 
 // In one round, by line: what cannot be read, what has the wrong type, and what is wrong with what
