@@ -271,6 +271,10 @@ TEST_F(ProgramTest, FerryctlRefusesFlagsThatContradictEachOther) {
   refuses({"run", scale, "--daemon", "--threads", "2"}, "limits.job_threads");
   refuses({"run", scale, "--daemon", "--poison"}, "in this process");
   refuses({"run", scale, "--deadline", "3s"}, "for --daemon");
+  refuses({"run", scale, "--daemon", "--send", "x=0:k"}, "the program only reads @x");
+  refuses({"run", scale, "--daemon", "--recv", "y=0:k"}, "the program only writes @y");
+  EXPECT_EQ(Ferryctl({"program", "bogus", scale}), 2);
+  EXPECT_THAT(output_, HasSubstr("there is no command 'program bogus'"));
   refuses({"bench", docs + "exchange.program"}, "time a program: it has a send");
   ASSERT_EQ(Ferryctl({"program", "plan", docs + "exchange.program"}), 0);
   EXPECT_THAT(output_, HasSubstr(" peer=\"other\" key=\"elements\" read=1024 sent=1024"));

@@ -44,10 +44,10 @@ absl::Status Refuse(const std::string& path, const std::vector<Violation>& probl
       problems);
 }
 
-absl::Status TooLong(const std::string& path, uint64_t bytes) {
+absl::Status TooLong(const std::string& path) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
-               absl::StrCat("read ", path, ": it has ", bytes, " bytes, a program's text at most ",
-                            compute::kMaxTextBytes));
+               absl::StrCat("read ", path, ": it has more than the ", compute::kMaxTextBytes,
+                            " bytes that a program's text has at most"));
 }
 
 // `-` is what comes by stdin.
@@ -56,12 +56,12 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
     std::string text(compute::kMaxTextBytes + 1, '\0');
     text.resize(std::fread(text.data(), 1, text.size(), stdin));
     if (std::ferror(stdin) != 0) return absl::ErrnoToStatus(errno, "read stdin");
-    if (text.size() > compute::kMaxTextBytes) return TooLong("stdin", text.size());
+    if (text.size() > compute::kMaxTextBytes) return TooLong("stdin");
     return text;
   }
   ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   if (file.bytes() > compute::kMaxTextBytes) {
-    return TooLong(path, file.bytes());
+    return TooLong(path);
   }
   std::string text(file.bytes(), '\0');
   RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
