@@ -198,6 +198,7 @@ struct TransferInfo {
 };
 
 inline constexpr int kTransferWaiting = 1;  // for its other half
+inline constexpr int kTransferMatched = 2;  // waits to be defined
 
 bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers);
 

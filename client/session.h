@@ -56,10 +56,10 @@ class Session {
   // Ends everything. Once; not from a thread of the library.
   void Close();
 
-  // False in a forked child: nothing else may be called then, but the getters.
   // Those of this process that are there.
   static std::vector<std::shared_ptr<Session>> All();
 
+  // False in a forked child: nothing else may be called then, but the getters.
   bool Mine() const { return generation_ == ForkGeneration(); }
   // Null, or FORKED.
   StatusPtr CheckMine() const;

@@ -2,6 +2,8 @@
 #include "client/stream_hangs.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -33,28 +35,64 @@ Ahead AheadOf(Session& session, const StreamBook::Posted& posted, uint32_t timel
   return ahead;
 }
 
+// As the daemon has `count` of the batch's transfers from `first` on, or the first of them. Empty:
+// it is lost, or about to be, and they end.
+std::vector<TransferInfo> Ask(Session& session, const StreamBook::Posted& posted, size_t first,
+                              size_t count) {
+  constexpr size_t kIdsPerCall = 4096;
+  std::shared_ptr<Connection> connection;
+  std::string response;
+  std::vector<TransferInfo> transfers;
+  if (count == 0 || session.Connected(&connection) != nullptr ||
+      connection->Call(
+          Method::kGet,
+          EncodeGetTransfers(posted.first_id + first, std::min<size_t>(count, kIdsPerCall)),
+          &response) != nullptr ||
+      !DecodeGetTransfers(response, &transfers)) {
+    return {};
+  }
+  return transfers;
+}
+
 // One of them that waits for its other half; 0: none does.
 uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_t timeline,
                      uint64_t value) {
   const Ahead ahead = AheadOf(session, posted, timeline, value);
-  constexpr uint64_t kIdsPerCall = 4096;
-  if (ahead.first == ahead.end) return 0;
-  std::shared_ptr<Connection> connection;
-  std::string response;
-  std::vector<TransferInfo> transfers;
-  if (session.Connected(&connection) != nullptr ||
-      connection->Call(Method::kGet,
-                       EncodeGetTransfers(posted.first_id + ahead.first,
-                                          std::min(ahead.end - ahead.first, kIdsPerCall)),
-                       &response) != nullptr ||
-      !DecodeGetTransfers(response, &transfers)) {
-    return 0;  // lost, or about to be: the wait will end
-  }
-  for (const TransferInfo& transfer : transfers) {
+  for (const TransferInfo& transfer : Ask(session, posted, ahead.first, ahead.end - ahead.first)) {
     if (transfer.state == kTransferWaiting) return transfer.id;
   }
   return 0;
 }
+
+// A batch of which some transfers may be what a wait hangs on. The counter tells the oldest that is
+// not over; behind it others may have ended, and only the daemon knows which. It is asked once
+// there is something to refuse.
+class Suspects {
+ public:
+  Suspects(Session& session, StreamBook::Posted posted, uint32_t timeline, uint64_t value)
+      : session_(session),
+        posted_(std::move(posted)),
+        ahead_(AheadOf(session, posted_, timeline, value)) {}
+
+  const StreamBook::Posted& posted() const { return posted_; }
+  Ahead ahead() const { return ahead_; }
+  // Transfer `index`, from ahead().first on, waits for its other half or to be defined.
+  bool Waits(size_t index) {
+    if (index < asked_from_ || index - asked_from_ >= asked_.size()) {
+      asked_ = Ask(session_, posted_, index, ahead_.end - index);
+      asked_from_ = index;
+    }
+    return !asked_.empty() && (asked_[index - asked_from_].state == kTransferWaiting ||
+                               asked_[index - asked_from_].state == kTransferMatched);
+  }
+
+ private:
+  Session& session_;
+  const StreamBook::Posted posted_;
+  const Ahead ahead_;
+  size_t asked_from_ = 0;
+  std::vector<TransferInfo> asked_;
+};
 
 // One question, followed from stream to stream. Each function says why its argument hangs, or "".
 class Search {
@@ -64,7 +102,7 @@ class Search {
 
  private:
   std::string Definition(Session& session, const StreamBook::Posted& posted, size_t index);
-  std::string OtherHalves(const StreamBook::Posted& of, std::set<uint64_t> names);
+  std::string OtherHalves(Suspects& of);
   std::string Store(const uint64_t& word, uint64_t value);
   std::string Wait(const ParkedStreams::Wait& wait);
 
@@ -80,14 +118,12 @@ std::string Search::Over(Session& session, uint32_t timeline, uint64_t value) {
            std::to_string(timelines.posted(timeline)) + " only, so the transfer is not posted yet";
   }
   for (const StreamBook::Posted& posted : session.streams().Open(timeline, value)) {
-    const Ahead ahead = AheadOf(session, posted, timeline, value);
-    std::set<uint64_t> names;
-    for (size_t i = ahead.first; i < ahead.end; ++i) {
+    Suspects suspects(session, posted, timeline, value);
+    for (size_t i = suspects.ahead().first; i < suspects.ahead().end; ++i) {
       std::string why = Definition(session, posted, i);
-      if (!why.empty()) return why;
-      names.insert(posted.transfers[i].name);
+      if (!why.empty() && suspects.Waits(i)) return why;
     }
-    std::string why = OtherHalves(posted, std::move(names));
+    std::string why = OtherHalves(suspects);
     if (!why.empty()) return why;
     if (!std::all_of(posted.remotes.begin(), posted.remotes.end(), DeviceUse::InUse)) continue;
     if (WaitingHalf(session, posted, timeline, value) == 0 ||
@@ -118,20 +154,45 @@ std::string Search::Definition(Session& session, const StreamBook::Posted& poste
          ", which nothing was told to see to";
 }
 
-// Those that this process has posted itself, for the transfers of these names.
-std::string Search::OtherHalves(const StreamBook::Posted& of, std::set<uint64_t> names) {
-  for (const std::shared_ptr<Session>& session : Session::All()) {
+// Those that this process has posted itself. Of several halves of one name the oldest that still
+// waits is the other half: a name is used again once its transfer has matched, or is over.
+std::string Search::OtherHalves(Suspects& of) {
+  struct Half {
+    Suspects* batch;
+    size_t index;
+    std::string why;
+  };
+  std::map<uint64_t, std::vector<Half>> halves;
+  for (size_t i = of.ahead().first; i < of.ahead().end; ++i) {
+    halves[of.posted().transfers[i].name];
+  }
+  const std::vector<std::shared_ptr<Session>> sessions = Session::All();
+  std::deque<Suspects> batches;
+  for (const std::shared_ptr<Session>& session : sessions) {
     if (!session->Mine()) continue;
     for (uint32_t timeline = 0; timeline < FERRY_TIMELINE_COUNTERS; ++timeline) {
-      for (const StreamBook::Posted& posted : session->streams().Open(timeline, UINT64_MAX)) {
-        if (posted.receives == of.receives) continue;
-        const Ahead ahead = AheadOf(*session, posted, timeline, UINT64_MAX);
-        for (size_t i = ahead.first; i < ahead.end; ++i) {
-          if (names.erase(posted.transfers[i].name) == 0) continue;
-          std::string why = Definition(*session, posted, i);
-          if (!why.empty()) return "its other half is this process's: " + why;
+      for (StreamBook::Posted& posted : session->streams().Open(timeline, UINT64_MAX)) {
+        if (posted.receives == of.posted().receives) continue;
+        Suspects& batch = batches.emplace_back(*session, std::move(posted), timeline, UINT64_MAX);
+        for (size_t i = batch.ahead().first; i < batch.ahead().end; ++i) {
+          const auto named = halves.find(batch.posted().transfers[i].name);
+          if (named == halves.end()) continue;
+          named->second.push_back({&batch, i, Definition(*session, batch.posted(), i)});
         }
       }
+    }
+  }
+  for (size_t i = of.ahead().first; i < of.ahead().end; ++i) {
+    std::vector<Half>& named = halves[of.posted().transfers[i].name];
+    const auto hangs = [](const Half& half) { return !half.why.empty(); };
+    if (std::none_of(named.begin(), named.end(), hangs) || !of.Waits(i)) continue;
+    std::sort(named.begin(), named.end(), [](const Half& a, const Half& b) {
+      return a.batch->posted().first_id + a.index < b.batch->posted().first_id + b.index;
+    });
+    const auto other = std::find_if(named.begin(), named.end(),
+                                    [](const Half& half) { return half.batch->Waits(half.index); });
+    if (other != named.end() && hangs(*other)) {
+      return "its other half is this process's: " + other->why;
     }
   }
   return "";

@@ -7,6 +7,7 @@
 
 #include <initializer_list>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/stream_fixture.h"
 #include "tests/support/await.h"
@@ -295,6 +296,62 @@ TEST_P(GpuConnectionsTest, ADefinitionBehindAFiringThatNobodyMadeIsNotOnItsWay) 
   EXPECT_EQ(cuda::Counts().would_deadlock, 2u);
   for (Batch& batch : sent) EXPECT_THAT(batch.Wait(kSoon), IsOk());
   for (Batch& batch : received) EXPECT_THAT(batch.Wait(kSoon), IsOk());
+}
+
+// A counter says how far a timeline is over. Behind a transfer that still waits others may have
+// ended, and their keys may have been used again.
+TEST_P(GpuConnectionsTest, WhatHasEndedBehindAnOlderOneIsNoReason) {
+  if (RanInChildren({2})) return;
+  constexpr uint64_t kPiece = 4096;
+  if (!StartEnds(2 * kPiece)) return;
+  const auto over = [&](uint32_t timeline) {
+    PostOptions own = options();
+    own.over_timeline = timeline;
+    return own;
+  };
+  const auto sends = [&](const std::string& key, uint64_t i, Transfer::DefinedAt defined) {
+    Transfer half(destination_.device, key, {source_.arena.Range(i * kPiece, kPiece)});
+    half.defined_at = defined;
+    return half;
+  };
+  const auto receives = [&](const std::string& key, uint64_t i) {
+    return Transfer(source_.device, key, {destination_.arena.Range(i * kPiece, kPiece)});
+  };
+  Transfer late = sends("late", 1, {1, 9});
+  late.deadline = std::chrono::milliseconds(50);
+  Batch received = Must(destination_.session.Receive(
+      destination_.device, {receives("k", 0), receives("late", 1)}, over(0)));
+  Batch sent = Must(source_.session.Send(source_.device, {sends("k", 0, {0, 1}), late}, over(1)));
+  ASSERT_TRUE(Await([&] {
+    for (size_t i = 0; i < (GetParam().one_node ? 1 : 2); ++i) {
+      const admin::v1::ListTransfersResponse all = node(i).admin().Transfers();
+      for (const auto& row : all.transfers()) {
+        if (absl::StrContains(row.key(), "late")) return false;
+      }
+    }
+    return true;
+  }));
+  EXPECT_THAT(cuda::Wait(sent, producer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("counter 0 reaches 1")));
+
+  // The key's next halves, on timelines behind the first ones'.
+  Batch again =
+      Must(destination_.session.Receive(destination_.device, {receives("late", 1)}, over(2)));
+  Batch resent = Must(source_.session.Send(source_.device, {sends("late", 1, {0, 2})}, over(3)));
+  EXPECT_THAT(cuda::Wait(again, consumer_),
+              Is("FAILED_PRECONDITION/WOULD_DEADLOCK", HasSubstr("counter 0 reaches 2")));
+
+  Produce(1);
+  ASSERT_THAT(cuda::Define(source_.session, producer_, 0, 2), IsOk());
+  for (Batch* batch : {&again, &resent, &received, &sent}) {
+    EXPECT_THAT(cuda::Wait(*batch, consumer_), IsOk());
+  }
+  EXPECT_TRUE(Has(destination_.arena, 0, 2 * kPiece, 1));
+  EXPECT_EQ(cuda::Counts().would_deadlock, 2u);
+  EXPECT_THAT(again.Wait(kSoon), IsOk());
+  EXPECT_THAT(resent.Wait(kSoon), IsOk());
+  EXPECT_FALSE(received.Wait(kSoon).ok());
+  EXPECT_FALSE(sent.Wait(kSoon).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuConnectionsTest, ::testing::Values(kGpuSelf),
