@@ -62,29 +62,58 @@ std::vector<uint32_t> TypesOf(const compute::Program& program) {
   return types;
 }
 
+void RemoveLabels(std::vector<compute::Step>& steps) {
+  for (compute::Step& step : steps) {
+    step.label = std::string(compute::kStepNames[static_cast<size_t>(step.kind)]);
+    RemoveLabels(step.steps);
+  }
+}
+
+compute::Plan WithoutLabels(compute::Plan plan) {
+  RemoveLabels(plan.steps);
+  for (compute::Slot& slot : plan.slots) slot.label = "value";
+  return plan;
+}
+
+// What a run of the plan counts, if it is no more than it may be.
+absl::Status CheckWork(const compute::Plan& plan, uint64_t most, uint64_t& work) {
+  uint64_t moved = 0;
+  for (const compute::Step& step : plan.steps) {
+    const compute::Cost cost = compute::CostOf(step);
+    work = compute::SaturatingAdd(work, compute::WorkOf(cost));
+    moved =
+        compute::SaturatingAdd(moved, compute::SaturatingAdd(cost.bytes_read, cost.bytes_written));
+  }
+  if (work <= most) return absl::OkStatus();
+  return Error(
+      absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
+      absl::StrCat("a run of it asks for ", work - moved, " flops (a function such as tanh ",
+                   "counts as ", compute::kBytesOfTranscendental, ") and ", moved,
+                   " bytes read and written, a job may have ", most,
+                   " of both together (limits.job_flops); run it in parts"));
+}
+
 CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   auto made = std::make_shared<CompiledProgram>();
   const compute::Fingerprint fingerprint = compute::FingerprintOf(program);
   made->fingerprint.assign(fingerprint.begin(), fingerprint.end());
   compute::Program simplified = compute::Simplify(program);
   made->cost = compute::CostOf(simplified);
-  const uint64_t flops = compute::SaturatingAdd(made->cost.flops, made->cost.transcendentals);
-  if (flops > limits.flops) {
-    return Refuse(Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
-                        absl::StrCat("a run of it asks for ", flops, " flops, a job may have ",
-                                     limits.flops, " (limits.job_flops); run it in parts")));
-  }
   absl::StatusOr<compute::HostProgram> host = compute::HostProgram::Make(
       simplified, {.threads = limits.threads, .launch_flops = limits.launch_flops});
   if (!host.ok()) return Refuse(host.status());
   made->host = *std::move(host);
   const compute::Plan& plan = made->host.plan();
+  if (absl::Status may = CheckWork(plan, limits.flops, made->work); !may.ok()) return Refuse(may);
   const uint64_t besides = made->scratch_bytes() - plan.memory.bytes;
   if (absl::Status fits = compute::CheckFits(plan, besides, limits.bytes, "limits.job_bytes");
       !fits.ok()) {
     return Refuse(fits);
   }
-  made->plan = absl::StrCat(compute::ToText(plan), "threads ", limits.threads, "\n");
+  const auto text = [&](const compute::Plan& shown) {
+    return absl::StrCat(compute::ToText(shown), "threads ", limits.threads, "\n");
+  };
+  made->plan = text(WithoutLabels(plan));
   made->buffers = simplified.buffers;
   for (size_t i = 0; i < made->buffers.size(); ++i) made->by_name[made->buffers[i].name] = i;
   made->types = TypesOf(simplified);
@@ -93,6 +122,7 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   made->stages = compute::StagesOf(plan);
   made->ops = simplified.nodes.size();
   CompileResult result;
+  result.plan = text(plan);
   result.program = std::move(made);
   return result;
 }

@@ -27,7 +27,7 @@ namespace ferry {
 // What a job may cost, and how many threads it is run by.
 struct JobLimits {
   uint64_t bytes = uint64_t{4} << 30;  // of memory beside its buffers
-  uint64_t flops = uint64_t{1} << 42;
+  uint64_t flops = uint64_t{1} << 42;  // and what counts with them: compute::WorkOf
   size_t threads = 1;  // a part of what is compiled: memory and last bits depend on it
   uint64_t launch_flops = compute::kLaunchFlops;  // that it may cost between two looks at `stop`
 };
@@ -44,8 +44,10 @@ struct CompiledProgram {
   std::vector<compute::PlanTransfer> transfers;
   std::vector<compute::Stage> stages;  // one, if there are no transfers
   compute::Cost cost;
+  uint64_t work = 0;  // of the plan's steps: what a run counts for limits and shares
   size_t ops = 0;
-  std::string plan;  // as text
+  // As text, without labels: programs of others that do the same may have other ones.
+  std::string plan;
   compute::HostProgram host;
 
   uint64_t scratch_bytes() const { return host.arena_bytes(); }
@@ -67,6 +69,7 @@ struct CompileResult {
   absl::Status status;
   std::vector<Violation> violations;               // every problem of the program, if there are any
   std::shared_ptr<const CompiledProgram> program;  // if it went well
+  std::string plan;                                // with the labels of this one
 };
 
 // Takes its time: not on control.

@@ -249,8 +249,8 @@ void Daemon::Impl::MakeTables() {
           [this](TransferId id) { return driver->engine().Find(id).has_value(); },
           [this](TransferId id, const absl::Status& why) { driver->EndPrepared(id, why); },
           [this](absl::Span<const TransferSpec> specs) { return driver->CheckOfJobs(specs); },
-          [this](TransferId first, std::vector<TransferSpec> specs) {
-            driver->PostOfJobs(first, std::move(specs));
+          [this](absl::Time posted, TransferId first, std::vector<TransferSpec> specs) {
+            driver->PostOfJobs(posted, first, std::move(specs));
           },
           [this](TransferId id) { driver->Define(id); }});
   compute.Post([this] { compute.AddPoller(&runner); });

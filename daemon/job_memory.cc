@@ -17,17 +17,6 @@ namespace {
 
 constexpr size_t kHolders = 5;
 
-// What jobs have of a session's use.
-SessionUse UseOfJobs(const Session& session) {
-  SessionUse use;
-  for (const Arena* arena : session.ListArenas()) {
-    if (!arena->of_job) continue;
-    ++use.arenas;
-    use.bytes += arena->held;
-  }
-  return use;
-}
-
 }  // namespace
 
 void SessionTable::DropOldestSpare(Session& session) {
@@ -66,7 +55,7 @@ absl::Status SessionTable::CheckJobMemory(Session& session, uint64_t bytes) {
                               " bytes (limits.job_memory)"));
   }
   const SessionUse& quota = session.limits().quota;
-  const SessionUse jobs = UseOfJobs(session);
+  const SessionUse& jobs = session.use_of_jobs();
   const SessionUse use = session.use();
   if (use.arenas - jobs.arenas < quota.arenas && bytes <= quota.bytes &&
       use.bytes - jobs.bytes <= quota.bytes - bytes) {
@@ -142,9 +131,7 @@ void SessionTable::GrantJobMemory() {
 }
 
 void SessionTable::Count(Arena& arena, LocalDevice& device, uint64_t bytes) {
-  arena.awaited = false;
-  arena.bytes = bytes;
-  arena.held = bytes;
+  Find(arena.session)->CountJobArena(arena, bytes);
   job_memory_ += bytes;
   ++device.arenas;
   device.arena_bytes += bytes;
@@ -218,7 +205,7 @@ std::string SessionTable::JobMemoryText(ArenaId id) {
                                  [id](const AwaitedMemory& one) { return one.arena == id; });
   std::vector<std::pair<uint64_t, const Session*>> holders;
   for (const auto& [other, one] : sessions_) {
-    const uint64_t bytes = UseOfJobs(*one).bytes;
+    const uint64_t bytes = one->use_of_jobs().bytes;
     if (bytes > 0) holders.emplace_back(bytes, one.get());
   }
   std::stable_sort(holders.begin(), holders.end(),
@@ -229,7 +216,7 @@ std::string SessionTable::JobMemoryText(ArenaId id) {
                       options_.job_memory, " (limits.job_memory) and ",
                       session.limits().quota.bytes - use.bytes, " of the session's ",
                       session.limits().quota.bytes, " (limits.session_bytes) were left; jobs have ",
-                      job_memory_, ", most of it ",
+                      job_memory_, holders.empty() ? "" : ", most of it ",
                       absl::StrJoin(holders, ", ", [](std::string* out, const auto& holder) {
                         absl::StrAppend(out, holder.second->id().ToString(), " (",
                                         holder.second->name(), ") ", holder.first, " bytes");

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/executor.h"
-#include "compute/program/cost.h"
 
 namespace ferry {
 
@@ -14,16 +13,6 @@ bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64
   return batch.Wants(n) && std::all_of(joints.begin(), joints.end(), [n](const Joint& joint) {
            return joint.batch->IsOver(joint.sends ? n - 1 : n);
          });
-}
-
-uint64_t ShareOf(const CompiledProgram& program) {
-  const compute::Cost& cost = program.cost;
-  constexpr uint64_t kBytesOfTranscendental = 8;
-  uint64_t share = compute::SaturatingAdd(cost.bytes_read, cost.bytes_written);
-  share = compute::SaturatingAdd(share, cost.flops);
-  return compute::SaturatingAdd(
-      share,
-      std::min(cost.transcendentals, UINT64_MAX / kBytesOfTranscendental) * kBytesOfTranscendental);
 }
 
 absl::Status JobRunner::Run(const Posted& job) {

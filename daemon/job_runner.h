@@ -45,8 +45,29 @@ struct Joint {
 // Whether firing `n` of a job of `batch` may begin, but for its turn. Any thread.
 bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64_t n);
 
-// What `program` is to its session's share, in the bytes that are copied in the same time, roughly.
-uint64_t ShareOf(const CompiledProgram& program);
+// A place where control hands a job to the compute thread: that begins it, unless control takes it
+// back before. What was taken back is not touched any more. The place is free again when the
+// compute thread is done with the job, or has skipped it.
+class Handover {
+ public:
+  enum class State : uint8_t { kFree, kWaits, kBegun, kTakenBack };
+  // Any thread.
+  State state() const { return state_.load(std::memory_order_acquire); }
+  // Control.
+  void Hand() { state_.store(State::kWaits, std::memory_order_release); }
+  bool TakeBack() { return Claim(State::kTakenBack); }
+  void Free() { state_.store(State::kFree, std::memory_order_relaxed); }
+  // The compute thread.
+  bool Begin() { return Claim(State::kBegun); }
+
+ private:
+  // False if the other one came first.
+  bool Claim(State state) {
+    State waits = State::kWaits;
+    return state_.compare_exchange_strong(waits, state, std::memory_order_acq_rel);
+  }
+  std::atomic<State> state_{State::kFree};
+};
 
 class JobRunner : public Poller {
  public:
@@ -113,7 +134,7 @@ class JobRunner : public Poller {
   struct Armed;
   struct Turn : FairQueue::Item {
     Turn(const PreparedJob& job, Armed& armed)
-        : FairQueue::Item(SessionOf(job.id).value(), job.priority, ShareOf(*job.program)),
+        : FairQueue::Item(SessionOf(job.id).value(), job.priority, job.program->work),
           armed(armed) {}
     Armed& armed;
   };

@@ -65,7 +65,10 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
       --compiling_;
       ++(result.status.ok() ? counts_.compiled : counts_.refused_programs);
       if (keep && result.status.ok()) {
-        result.program = programs_.Add(std::move(result.program));
+        const auto kept = programs_.Add(result.program);
+        // What is run has its steps in another order: its plan is told, not that of this text.
+        if (kept->plan != result.program->plan) result.plan = kept->plan;
+        result.program = kept;
       }
       done(std::move(result));
     });
@@ -75,6 +78,7 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
 PostReply JobTable::Post(Session& session, PostBatch batch) {
   if (std::optional<PostReply> before = session.FindRequest(batch)) return *std::move(before);
   PostReply reply;
+  batch.posted = homes_.control.Now();
   if (draining_) {
     reply.status = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                          "post jobs: the daemon drains and takes no new ones");
@@ -85,7 +89,7 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
   if (absl::Status device = CheckDevice(batch.device); !device.ok()) {
     reply.violations.push_back({"device_id", std::move(device)});
   } else {
-    for (Violation& violation : session.CheckAndComplete(batch, homes_.control.Now())) {
+    for (Violation& violation : session.CheckAndComplete(batch, batch.posted)) {
       reply.violations.push_back(std::move(violation));
     }
     bound = BindJobs(session, batch, programs_, reply.violations);
@@ -122,7 +126,7 @@ JobTable::Job& JobTable::Add(SessionId session, const PostReply& reply, size_t i
                              PostBatch& batch, BoundJob bound) {
   TransferSpec& spec = batch.specs[index];
   const JobSpec& given = batch.jobs[index];
-  auto made = std::make_unique<Job>(session.value(), spec.priority, ShareOf(*bound.program));
+  auto made = std::make_unique<Job>(session.value(), spec.priority, bound.program->work);
   Job& job = *made;
   job.id = MakeTransferId(session, reply.first_transfer_id + index);
   job.device = devices_.Find(batch.device);
@@ -133,7 +137,7 @@ JobTable::Job& JobTable::Add(SessionId session, const PostReply& reply, size_t i
   job.feeds = given.feeds;
   job.defines_timeline = given.defines_timeline;
   job.defines_value = given.defines_value;
-  job.posted = homes_.control.Now();
+  job.posted = batch.posted;
   jobs_[job.id] = std::move(made);
   return job;
 }
@@ -222,10 +226,12 @@ void JobTable::ReadyIfSo(Job& job) {
 }
 
 void JobTable::Pump() {
-  while (running_ < kAtOnce && !ready_.empty()) {
+  for (Handover& place : handovers_) {
+    if (ready_.empty()) return;
+    if (place.state() != Handover::State::kFree) continue;
     Job& job = static_cast<Job&>(*ready_.Next());
     ready_.Serve(job.left());
-    Launch(job);
+    Hand(job, place);
   }
 }
 
@@ -239,10 +245,16 @@ std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
   return memory;
 }
 
-void JobTable::Launch(Job& job) {
-  job.state = State::kRunning;
-  ++running_;
-  FlightRecorder::Get().Record("job.run", job.id, job.spec.bytes, job.program->scratch_bytes());
+size_t JobTable::Handed(Handover::State state) const {
+  return static_cast<size_t>(
+      std::count_if(handovers_.begin(), handovers_.end(),
+                    [state](const Handover& place) { return place.state() == state; }));
+}
+
+void JobTable::Hand(Job& job, Handover& place) {
+  job.state = State::kHanded;
+  job.handover = &place;
+  place.Hand();
   size_t stage = 0;
   absl::Span<std::byte> scratch;
   if (job.wire) {
@@ -250,15 +262,24 @@ void JobTable::Launch(Job& job) {
     scratch = {sessions_.FindArena(job.wire->memory)->mapping->data(),
                job.program->scratch_bytes()};
   }
-  homes_.compute.Post([this, id = job.id, program = job.program, memory = MemoryOf(job), stage,
-                       scratch, step_over = DefineByStep(job), stop = &job.stop] {
-    absl::Status status = homes_.runner.Run({*program, stage, memory, scratch, step_over, stop});
-    homes_.control.PostOrRun([this, id, status = std::move(status)] { OnRan(id, status); });
+  homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
+                       memory = MemoryOf(job), stage, scratch, step_over = DefineByStep(job),
+                       stop = &job.stop] {
+    std::optional<absl::Status> status;
+    if (place.Begin()) {
+      FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes());
+      status = homes_.runner.Run({*program, stage, memory, scratch, step_over, stop});
+    }
+    homes_.control.PostOrRun([this, id, &place, status = std::move(status)]() mutable {
+      OnRan(id, place, std::move(status));
+    });
   });
 }
 
-void JobTable::OnRan(TransferId id, absl::Status status) {
-  --running_;
+void JobTable::OnRan(TransferId id, Handover& place, std::optional<absl::Status> ran) {
+  place.Free();
+  if (!ran) return Pump();
+  absl::Status status = *std::move(ran);
   Job& job = *jobs_.find(id)->second;
   if (!job.stopped_by.ok() && !status.ok()) {
     status = WithText(job.stopped_by,
@@ -272,6 +293,13 @@ void JobTable::OnRan(TransferId id, absl::Status status) {
     GoOn(job);
   }
   Pump();
+}
+
+void JobTable::TakeBack(Job& job) {
+  if (job.state != State::kHanded || !job.handover->TakeBack()) return;
+  if (job.wire) --job.wire->stage;
+  job.state = State::kReady;
+  ready_.Add(job);
 }
 
 void JobTable::Stop(Job& job, absl::Status why) {
@@ -360,7 +388,7 @@ void JobTable::EndSession(SessionId session) {
 }
 
 absl::Status JobTable::TooLate(const Job& job) const {
-  const bool runs = job.state == State::kRunning;
+  const bool runs = job.state == State::kHanded;  // what has not begun was taken back
   const bool begun = runs || (job.wire && job.wire->stage > 0);
   std::string text =
       absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
@@ -383,6 +411,7 @@ absl::Time JobTable::OnTime(absl::Time now) {
       deadlines_.erase(deadlines_.begin());
       continue;
     }
+    TakeBack(job);
     EndWith(job, TooLate(job));
   }
   if (now >= next_look_) {
@@ -398,7 +427,9 @@ absl::Time JobTable::OnTime(absl::Time now) {
 JobTable::Row JobTable::RowOf(const Job& job) const {
   Row row{job.id,     job.device->id, job.program->fingerprint,     "running",
           job.posted, job.spec.bytes, job.program->scratch_bytes(), ""};
-  if (job.wire && job.state != State::kReady && job.state != State::kRunning) {
+  const bool begun =
+      job.state == State::kHanded && job.handover->state() == Handover::State::kBegun;
+  if (job.wire && job.state != State::kReady && job.state != State::kHanded) {
     row.state = job.state == State::kEnding ? "ending" : "waiting";
     row.waits_for = WaitsFor(job);
   }
@@ -408,9 +439,10 @@ JobTable::Row JobTable::RowOf(const Job& job) const {
                                  " has not reached ", job.spec.defined_value);
     if (job.spec.defined)
       row.waits_for = absl::StrCat("transfer ", job.after.first, ", which comes first");
-  } else if (job.state == State::kReady) {
+  } else if (job.state == State::kReady || (job.state == State::kHanded && !begun)) {
     row.state = "ready";
-    row.waits_for = absl::StrCat("its turn: ", running_, " run, ", ready_.size(), " are ready");
+    row.waits_for = absl::StrCat("its turn: ", Handed(Handover::State::kBegun), " running, ",
+                                 ready_.size() + Handed(Handover::State::kWaits), " ready");
   } else if (job.state == State::kArmed) {
     const Prepared& prepared =
         prepared_.find(PreparedKey{SessionOf(job.id), job.spec.over_timeline})->second;

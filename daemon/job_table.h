@@ -6,12 +6,13 @@
 // for one. What a job has made it
 // says is defined; transfers that wait for what a failed one would have made are poisoned: so jobs
 // and transfers are joined by words and ids, and neither knows the other. A job that is not
-// over by its deadline ends, if it runs before its next launch. Prepared jobs are with the
-// JobRunner until they end, all of a batch at once, with the batches of transfers that they are
-// joined to. Home: control. Programs are compiled on `compiler` and run on `compute`, one at a time
-// each, so that neither holds up a transfer; these are stopped before the table goes.
+// over by its deadline ends: at once, or once it has begun before its next launch. Prepared jobs
+// are with the JobRunner until they end, all of a batch at once, with the batches of transfers that
+// they are joined to. Home: control. Programs are compiled on `compiler` and run on `compute`, one
+// at a time each, so that neither holds up a transfer; these are stopped before the table goes.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -56,7 +57,7 @@ class JobTable {
     // Of transfers that are parts of jobs: what is wrong with them, posting them, and saying of one
     // that its turn has come.
     std::function<std::vector<TransferEngine::EntryError>(absl::Span<const TransferSpec>)> check;
-    std::function<void(TransferId first, std::vector<TransferSpec>)> post;
+    std::function<void(absl::Time posted, TransferId first, std::vector<TransferSpec>)> post;
     std::function<void(TransferId)> define;
   };
   // Programs that wait to be compiled.
@@ -70,7 +71,7 @@ class JobTable {
   void Compile(GlobalDeviceId device, ProgramSource source, bool keep,
                std::function<void(CompileResult)> done);
   PostReply Post(Session& session, PostBatch batch);
-  // False if there is no such job. One that runs ends before its next launch.
+  // False if there is no such job. One that has begun ends before its next launch.
   bool Cancel(TransferId job, const absl::Status& why);
   // A firing of a prepared job could not be carried out.
   void OnFiringFailed(TransferId job, const absl::Status& why) { Cancel(job, why); }
@@ -118,7 +119,8 @@ class JobTable {
   absl::Duration run_time() const { return homes_.runner.run_time(); }
 
  private:
-  enum class State { kWaiting, kReady, kRunning, kArmed, kEnding };
+  // kHanded: to the compute thread, which has begun it or will.
+  enum class State { kWaiting, kReady, kHanded, kArmed, kEnding };
   // What a job has whose program sends or receives: transfers of the session that no client knows,
   // posted with it and begun when the plan comes to them, and memory in which they are.
   struct Wire {
@@ -146,7 +148,8 @@ class JobTable {
     JobSpec::Transfers after;           // that are not known to be over
     std::optional<TransferId> awaited;  // the first of them
     State state = State::kWaiting;
-    std::vector<Joint> joints;  // of a prepared one
+    Handover* handover = nullptr;  // while it is kHanded
+    std::vector<Joint> joints;     // of a prepared one
     std::optional<Wire> wire;
     std::atomic<bool> stop{false};  // the compute thread looks at it between launches
     absl::Status stopped_by;
@@ -166,7 +169,7 @@ class JobTable {
   };
   // By number.
   using PreparedKey = std::pair<SessionId, uint32_t>;
-  // Jobs that the compute thread has at a time: the next one need not come from control.
+  // Jobs that are handed to the compute thread at a time: the next one need not come from control.
   static constexpr size_t kAtOnce = 2;
 
   // Of what waits for something that has failed: `what` and `how` as in "transfer 5, which was
@@ -208,9 +211,13 @@ class JobTable {
   void OnDefined(TransferId id);
   void ReadyIfSo(Job& job);
   void Pump();
-  void Launch(Job& job);
-  void OnRan(TransferId id, absl::Status status);
-  // Has a job that runs end before its next launch, because of `why`.
+  void Hand(Job& job, Handover& place);
+  size_t Handed(Handover::State state) const;
+  // The compute thread is done with what it was handed; without a status it was taken back.
+  void OnRan(TransferId id, Handover& place, std::optional<absl::Status> status);
+  // A job that was handed and has not begun waits for its turn again.
+  void TakeBack(Job& job);
+  // Has a job that has begun end before its next launch, because of `why`.
   void Stop(Job& job, absl::Status why);
   // All jobs, or a session's.
   void EndAll(std::optional<SessionId> session, const absl::Status& why);
@@ -227,7 +234,7 @@ class JobTable {
   const Hooks hooks_;
   bool draining_ = false;
   size_t compiling_ = 0;
-  size_t running_ = 0;
+  std::array<Handover, kAtOnce> handovers_;
   ProgramCache programs_;
   absl::flat_hash_map<TransferId, std::unique_ptr<Job>> jobs_;
   absl::btree_set<std::pair<absl::Time, TransferId>> deadlines_;  // of those not told to end

@@ -89,7 +89,7 @@ void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
   for (size_t i = 0; i < specs.size(); ++i) {
     wires_[MakeTransferId(session.id(), SequenceOf(wire.first) + i)] = job.id;
   }
-  hooks_.post(wire.first, std::move(specs));
+  hooks_.post(job.posted, wire.first, std::move(specs));
 }
 
 void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& status) {
@@ -118,7 +118,7 @@ void JobTable::GoOn(Job& job) {
     return;
   }
   Wire& wire = *job.wire;
-  if (job.state == State::kRunning || wire.left > 0) return;
+  if (job.state == State::kHanded || wire.left > 0) return;
   if (!wire.mapped && !sessions_.AwaitsMemory(wire.memory)) return;  // it is being mapped
   sessions_.ReturnJobMemory(wire.memory);
   End(job, wire.outcome.value_or(absl::OkStatus()));
@@ -138,7 +138,8 @@ void JobTable::OnWireOver(const Ended& ended) {
 }
 
 void JobTable::EndWith(Job& job, absl::Status status) {
-  if (job.state == State::kRunning) {
+  TakeBack(job);
+  if (job.state == State::kHanded) {
     if (!job.stopped_by.ok()) return;
     Leave(job);
     Stop(job, status);
@@ -148,7 +149,7 @@ void JobTable::EndWith(Job& job, absl::Status status) {
   Wire& wire = *job.wire;
   if (wire.outcome) return;
   Leave(job);
-  if (job.state != State::kRunning) job.state = State::kEnding;
+  if (job.state != State::kHanded) job.state = State::kEnding;
   wire.outcome = std::move(status);
   for (size_t i = 0; i < wire.over.size(); ++i) {
     if (wire.over[i]) continue;

@@ -68,7 +68,8 @@ struct PostBatch {
   // bad entry is not looked at any further by the next one who does.
   std::vector<Violation> violations;
   absl::flat_hash_set<size_t> bad_entries;
-  size_t size = 0;  // as it was sent: `specs` may not have been made
+  absl::Time posted;  // of runs: when they came; their deadlines count from then
+  size_t size = 0;    // as it was sent: `specs` may not have been made
 };
 
 struct PostReply {

@@ -138,8 +138,18 @@ std::unique_ptr<Arena> Session::TakeJobArena(ArenaId id) {
   std::unique_ptr<Arena> taken = std::move(it->second);
   FERRY_CHECK(taken->of_job && taken->transfers == 0);
   arenas_.erase(it);
-  if (!taken->awaited) UnreserveArena(taken->held, taken->slots);
+  if (taken->awaited) return taken;
+  UnreserveArena(taken->held, taken->slots);
+  --use_of_jobs_.arenas;
+  use_of_jobs_.bytes -= taken->held;
   return taken;
+}
+
+void Session::CountJobArena(Arena& arena, uint64_t bytes) {
+  arena.awaited = false;
+  arena.bytes = arena.held = bytes;
+  ++use_of_jobs_.arenas;
+  use_of_jobs_.bytes += bytes;
 }
 
 std::vector<std::unique_ptr<Arena>> Session::TakeAllArenas() {
@@ -147,8 +157,8 @@ std::vector<std::unique_ptr<Arena>> Session::TakeAllArenas() {
   for (auto& [id, arena] : arenas_) all.push_back(std::move(arena));
   arenas_.clear();
   spare_.clear();
-  use_.arenas = 0;
-  use_.bytes = 0;
+  use_.arenas = use_of_jobs_.arenas = 0;
+  use_.bytes = use_of_jobs_.bytes = 0;
   return all;
 }
 

@@ -110,6 +110,10 @@ class Session {
   absl::StatusOr<std::unique_ptr<Arena>> TakeArena(ArenaId id);
   // Of a job that is over; nobody ever asks for it by its id.
   std::unique_ptr<Arena> TakeJobArena(ArenaId id);
+  // What is awaited is there, as reserved: from now on it counts.
+  void CountJobArena(Arena& arena, uint64_t bytes);
+  // What jobs have, or have left, of its use: arenas and bytes.
+  const SessionUse& use_of_jobs() const { return use_of_jobs_; }
   // Memory of jobs that are over, for those to come; the one that was given back last is the last.
   std::vector<ArenaId>& spare() { return spare_; }
   std::vector<std::unique_ptr<Arena>> TakeAllArenas();
@@ -182,6 +186,7 @@ class Session {
   std::unique_ptr<TimelinePages> timelines_;
 
   SessionUse use_;
+  SessionUse use_of_jobs_;
   absl::flat_hash_map<ArenaId, std::unique_ptr<Arena>> arenas_;
   std::vector<ArenaId> spare_;
   absl::flat_hash_set<ArenaId> released_arenas_;

@@ -56,8 +56,9 @@ class TransferDriver {
   // Of transfers that are parts of jobs, whose session has admitted them: as the engine's, but that
   // sends are among receives. They wait until Define says that it is their turn.
   std::vector<TransferEngine::EntryError> CheckOfJobs(absl::Span<const TransferSpec> specs) const;
-  void PostOfJobs(TransferId first, std::vector<TransferSpec> specs) {
-    engine_.Post(control_.Now(), SessionOf(first), SequenceOf(first), std::move(specs));
+  // `posted`: when the job was, whose deadline they have.
+  void PostOfJobs(absl::Time posted, TransferId first, std::vector<TransferSpec> specs) {
+    engine_.Post(posted, SessionOf(first), SequenceOf(first), std::move(specs));
   }
   void Define(TransferId transfer) { engine_.OnDefined(control_.Now(), transfer); }
   struct CancelCounts {

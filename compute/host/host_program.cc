@@ -54,8 +54,7 @@ absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::M
     RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers, made);
     if (control.stopped()) {
       return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
-                   absl::StrCat("stopped in step ", step + 1, " of ", ends_.size(),
-                                " of its plan, '", plan_.steps[step].label, "'"));
+                   absl::StrCat("stopped in step ", plan_.steps[step].number, " of the plan"));
     }
     if (step_over) step_over(step);
   }

@@ -32,10 +32,7 @@ bool IsWholeTensor(const Node& node, const Program& program) {
 
 // Of `elements` that cost so much together, how many are one launch; all ones: they all are.
 uint64_t StepBuilder::LaunchOf(const Cost& cost, uint64_t elements) const {
-  constexpr uint64_t kOfTranscendental = 8;
-  uint64_t work = SaturatingAdd(cost.bytes_read, cost.bytes_written);
-  work = SaturatingAdd(work, cost.flops);
-  for (uint64_t i = 0; i < kOfTranscendental; ++i) work = SaturatingAdd(work, cost.transcendentals);
+  const uint64_t work = WorkOf(cost);
   const uint64_t most = std::max<uint64_t>(1, made_.options_.launch_flops / kLaunchShare);
   const auto some = static_cast<unsigned __int128>(elements) * most / std::max<uint64_t>(work, 1);
   if (some >= elements) return std::numeric_limits<uint64_t>::max();

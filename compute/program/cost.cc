@@ -36,6 +36,12 @@ uint64_t Basis(const Program& program, const Node& node) {
 
 }  // namespace
 
+uint64_t WorkOf(const Cost& cost) {
+  const uint64_t moved = SaturatingAdd(cost.bytes_read, cost.bytes_written);
+  return SaturatingAdd(SaturatingAdd(moved, cost.flops),
+                       Times(cost.transcendentals, kBytesOfTranscendental));
+}
+
 Cost CostOf(const Program& program, const Node& node) {
   const OpCost& row = InfoOf(node.op).cost;
   Cost cost;

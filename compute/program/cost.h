@@ -25,6 +25,11 @@ constexpr uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
                                                       : a + b;
 }
 
+// All of it in one number: roughly the bytes that are copied in the same time. A function counts as
+// kBytesOfTranscendental; bytes sent and received do not count.
+inline constexpr uint64_t kBytesOfTranscendental = 8;
+uint64_t WorkOf(const Cost& cost);
+
 // Of one op, once; of a repeat without its body.
 Cost CostOf(const Program& program, const Node& node);
 // Of a run. CheckStructure accepts the program, and its types are good by themselves.

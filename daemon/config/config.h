@@ -72,7 +72,7 @@ struct Config {
     uint64_t gpu_bytes = uint64_t{1} << 50;    // of all arenas on one GPU
     uint64_t job_bytes = uint64_t{4} << 30;    // of memory that a job takes beside its buffers
     uint64_t job_memory = uint64_t{16} << 30;  // of all jobs that send or receive by themselves
-    uint64_t job_flops = uint64_t{1} << 42;    // that it may cost
+    uint64_t job_flops = uint64_t{1} << 42;    // that it may cost, and bytes moved: compute::WorkOf
     // That a job may cost between two looks whether it is to end.
     uint64_t launch_flops = uint64_t{1} << 34;
     // Threads that run jobs, all together; 0: one less than the machine's cores, so that transfers

@@ -21,7 +21,8 @@ absl::StatusOr<ProgramSource> SourceOf(const v1::ProgramSource& source) {
   return ProgramSource(std::move(program));
 }
 
-void Fill(const CompiledProgram& program, v1::CompiledProgram* out) {
+void Fill(const CompileResult& result, v1::CompiledProgram* out) {
+  const CompiledProgram& program = *result.program;
   out->set_fingerprint(program.fingerprint);
   for (const compute::Buffer& buffer : program.buffers) ToProto(buffer, out->add_buffers());
   out->set_scratch_bytes(program.scratch_bytes());
@@ -29,7 +30,7 @@ void Fill(const CompiledProgram& program, v1::CompiledProgram* out) {
   out->mutable_cost()->set_transcendentals(program.cost.transcendentals);
   out->mutable_cost()->set_bytes_read(program.cost.bytes_read);
   out->mutable_cost()->set_bytes_written(program.cost.bytes_written);
-  out->set_plan(program.plan);
+  out->set_plan(result.plan);
 }
 
 class ProgramServiceImpl final : public v1::ProgramService::CallbackService {
@@ -83,7 +84,7 @@ class ProgramServiceImpl final : public v1::ProgramService::CallbackService {
       absl::StatusOr<Session*> session = caller.Authenticate(core_);
       if (!session.ok()) return reactor->Finish(ToGrpc(session.status()));
       core_.jobs.Compile(device, std::move(source), keep, [reactor, out](CompileResult result) {
-        if (result.status.ok()) Fill(*result.program, out);
+        if (result.status.ok()) Fill(result, out);
         reactor->Finish(ToGrpc(result.status, result.violations));
       });
     });

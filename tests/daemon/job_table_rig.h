@@ -42,7 +42,7 @@ class JobTableTest : public ::testing::Test {
                [this](TransferId id) { return in_flight_.count(id) > 0; },
                [this](TransferId id, const absl::Status& why) { poisoned_[id] = why; },
                [this](absl::Span<const TransferSpec>) { return refused_; },
-               [this](TransferId first, std::vector<TransferSpec> specs) {
+               [this](absl::Time, TransferId first, std::vector<TransferSpec> specs) {
                  for (size_t i = 0; i < specs.size(); ++i) {
                    posted_[MakeTransferId(SessionOf(first), SequenceOf(first) + i)] = specs[i];
                  }

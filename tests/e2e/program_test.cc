@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ferry/program.hpp"
 #include "tests/support/fixtures.h"
@@ -105,7 +106,7 @@ TEST_F(ProgramTest, IsRunByAsManyThreadsAsTheDaemonHasForAllJobs) {
 }
 
 TEST_F(ProgramTest, EveryProblemIsTold) {
-  Open("job_flops: 2000");
+  Open("job_flops: 10000");
   const auto bad =
       Program::Compile(end_.session, end_.device, "program 1\n%a = wrong\n%b = add %c\n");
   EXPECT_THAT(bad, Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("2 problems: text:2:")));
@@ -121,7 +122,8 @@ TEST_F(ProgramTest, EveryProblemIsTold) {
   const auto x = costly.Input("x", type);
   costly.Store("y", costly.Add(costly.Multiply(x, x), x));
   EXPECT_THAT(Program::Compile(end_.session, end_.device, costly.Text()),
-              Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE", HasSubstr("2048 flops")));
+              Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
+                 HasSubstr("2048 flops (a function such as tanh counts as 8) and 8192 bytes")));
 
   const Program program = Compile(Triple());
   const auto refused = RunPrograms(end_.session, end_.device,
@@ -144,6 +146,10 @@ TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer
   EXPECT_THAT(end_.arena.Release(), Is("FAILED_PRECONDITION/FIELD_INVALID"));
   ASSERT_EQ(Ferryctl({"program", "list"}), 0) << output_;
   EXPECT_THAT(output_, HasSubstr("its data: 'defined' counter 3"));
+  EXPECT_THAT(output_, ::testing::AllOf(StartsWith("1 program\n"), HasSubstr("\n1 job\n")));
+  ASSERT_EQ(Ferryctl({"program", "list", "--json"}), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr(absl::StrCat("\"fingerprint\":\"",
+                                              absl::BytesToHexString(program.fingerprint()))));
   end_.session.Define(3, 1);
   ASSERT_THAT(waits.Wait(kSoon), IsOk());
   ExpectTripled(kBytes);
@@ -158,6 +164,10 @@ TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer
   run.deadline = std::chrono::milliseconds(1);
   Batch late = Must(RunPrograms(end_.session, end_.device, {run}));
   EXPECT_THAT(late.Wait(kSoon), Is("DEADLINE_EXCEEDED/NOT_READY", HasSubstr("its data")));
+  run.deadline = std::chrono::nanoseconds(1);
+  Batch too_late = Must(RunPrograms(end_.session, end_.device, {run}));
+  EXPECT_THAT(too_late.Wait(kSoon),
+              Is("DEADLINE_EXCEEDED/NOT_READY", HasSubstr("not begun within 1ns; it waited")));
 }
 
 // Nothing of the session is left but what waits: both go in one turn of the daemon's.

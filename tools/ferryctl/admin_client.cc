@@ -7,8 +7,11 @@
 #include <grpcpp/security/credentials.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -49,23 +52,42 @@ absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
 
 namespace {
 
-// What people and logs call a daemon's life: 16 hexadecimal digits, not a number.
-std::string ToHex(const std::string& decimal) {
-  uint64_t incarnation = 0;
-  return absl::SimpleAtoi(decimal, &incarnation)
-             ? absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16))
-             : decimal;
-}
-std::string FromHex(const std::string& hex) {
-  uint64_t incarnation = 0;
-  return absl::SimpleHexAtoi(hex, &incarnation) ? absl::StrCat(incarnation) : hex;
-}
-void ConvertIncarnations(nlohmann::ordered_json& json, std::string (*convert)(const std::string&)) {
+// What people and logs call a daemon's life, 16 hexadecimal digits, not a number; and a program, by
+// its bytes, not in base64.
+struct Spelling {
+  const char* field;
+  std::string (*in_json)(const std::string&);     // of what protobuf's mapping says
+  std::string (*in_mapping)(const std::string&);  // and back
+};
+constexpr Spelling kSpellings[] = {
+    {"incarnation",
+     [](const std::string& decimal) {
+       uint64_t incarnation = 0;
+       return absl::SimpleAtoi(decimal, &incarnation)
+                  ? absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16))
+                  : decimal;
+     },
+     [](const std::string& hex) {
+       uint64_t incarnation = 0;
+       return absl::SimpleHexAtoi(hex, &incarnation) ? absl::StrCat(incarnation) : hex;
+     }},
+    {"fingerprint",
+     [](const std::string& base64) {
+       std::string bytes;
+       return absl::Base64Unescape(base64, &bytes) ? absl::BytesToHexString(bytes) : base64;
+     },
+     [](const std::string& hex) {
+       const bool digits = std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit);
+       return digits ? absl::Base64Escape(absl::HexStringToBytes(hex)) : hex;
+     }},
+};
+
+void Respell(nlohmann::ordered_json& json, std::string (*Spelling::*spell)(const std::string&)) {
   for (auto& [key, value] : json.items()) {
-    if (key == "incarnation" && value.is_string()) {
-      value = convert(value.get<std::string>());
-    } else if (value.is_structured()) {
-      ConvertIncarnations(value, convert);
+    if (value.is_structured()) Respell(value, spell);
+    if (!value.is_string()) continue;
+    for (const Spelling& spelling : kSpellings) {
+      if (key == spelling.field) value = (spelling.*spell)(value.get<std::string>());
     }
   }
 }
@@ -79,7 +101,7 @@ std::string MessageJson(const google::protobuf::Message& message) {
   std::string text;
   FERRY_CHECK(google::protobuf::util::MessageToJsonString(message, &text, options).ok());
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
-  ConvertIncarnations(json, ToHex);
+  Respell(json, &Spelling::in_json);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -90,7 +112,7 @@ absl::Status FromMessageJson(const std::string& text, google::protobuf::Message*
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                  absl::StrCat(what, ": it is no JSON object"));
   }
-  ConvertIncarnations(json, FromHex);
+  Respell(json, &Spelling::in_mapping);
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json.dump(), message, options);

@@ -57,7 +57,8 @@ class AdminClient {
 };
 
 // The message as one JSON document, fields named as in the .proto; protobuf's mapping, so that
-// 64-bit integers are strings. Incarnations are in hexadecimal, as everywhere people meet them.
+// 64-bit integers are strings. Incarnations and fingerprints are in hexadecimal, as everywhere
+// people meet them.
 std::string MessageJson(const google::protobuf::Message& message);
 // Reads what MessageJson wrote; fields of a later version are left out. `what` begins the error.
 absl::Status FromMessageJson(const std::string& text, google::protobuf::Message* message,

@@ -232,8 +232,11 @@ absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
                  HumanSize(row.bytes()), HumanSize(row.scratch_bytes()), row.state(),
                  HumanDuration(age), Printable(row.waits_for())});
   }
-  return absl::StrCat(response.total_programs(), " programs\n", programs.ToString(), "\n",
-                      response.total_jobs(), " jobs\n", jobs.ToString());
+  const auto count = [](uint64_t number, const char* what) {
+    return absl::StrCat(number, " ", what, number == 1 ? "\n" : "s\n");
+  };
+  return absl::StrCat(count(response.total_programs(), "program"), programs.ToString(), "\n",
+                      count(response.total_jobs(), "job"), jobs.ToString());
 }
 
 }  // namespace ferry::tools

@@ -66,7 +66,7 @@ TEST(StopTest, ARunThatMayNotBeginWritesNothing) {
   const Program program = Stoppable(kStopped);
   const Outcome outcome = RunFor(0, program, {});
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(outcome.status.message(), "stopped in step 1 of 1 of its plan, 'sqrt'");
+  EXPECT_EQ(outcome.status.message(), "stopped in step 0 of the plan");
   EXPECT_EQ(outcome.asked, 1u);
   EXPECT_EQ(outcome.steps, 0u);
   EXPECT_TRUE(outcome.buffers == testing::RandomBuffers(program, 1));
@@ -121,7 +121,7 @@ TEST(StopTest, ProductsAreStoppedInTheMiddle) {
     EXPECT_EQ(first.status.code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(first.steps, 1u);
     EXPECT_FALSE(first.buffers == all.buffers);
-    EXPECT_NE(first.status.message().find("step 2 of 2"), absl::string_view::npos) << first.status;
+    EXPECT_EQ(first.status.message(), "stopped in step 1 of the plan");
   }
 }
 
@@ -132,7 +132,7 @@ TEST(StopTest, ATripIsTheLastOne) {
       "store @x, %r\n");
   const Outcome outcome = RunFor(1000, program, {});
   EXPECT_EQ(outcome.asked, 1001u);
-  EXPECT_NE(outcome.status.message().find("'long'"), absl::string_view::npos) << outcome.status;
+  EXPECT_EQ(outcome.status.message(), "stopped in step 0 of the plan");
 }
 
 TEST(StopTest, StepsThatAreOverAreToldAndNoOthers) {

@@ -85,6 +85,17 @@ copy @b, @b bytes=100 offset=200
   EXPECT_EQ(cost.flops, 0u);
 }
 
+TEST(CostTest, WorkCountsWhatIsMovedAndFunctionsEightfold) {
+  EXPECT_EQ(WorkOf({.flops = 1,
+                    .transcendentals = 10,
+                    .bytes_read = 200,
+                    .bytes_written = 3000,
+                    .bytes_sent = 7,
+                    .bytes_received = 7}),
+            3281u);
+  EXPECT_EQ(WorkOf({.flops = 1, .transcendentals = UINT64_MAX / 2}), UINT64_MAX);
+}
+
 TEST(CostTest, WhatIsTooMuchToCountStaysTheMost) {
   EXPECT_EQ(CostOfText(R"(%x = constant splat=1 : f32[2000000000000000000]
 repeat trips=1000000 (%i)
