@@ -181,11 +181,13 @@ TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
   constexpr uint64_t kLeft = 8192;
   int with_slots = 0;
   for (uint64_t seed = 0; seed < 150; ++seed) {
+    const size_t threads = size_t{1} << seed % 3;
     Program program = seed % 2 == 0 ? testing::Weaver(seed, 24).Make()
                                     : testing::ProgramGenerator(seed, {60, 9, false}).Make();
     program = Simplify(program);
+    Workers workers(threads);
     const absl::StatusOr<HostProgram> made =
-        HostProgram::Make(program, {.threads = 1, .poison = false});
+        HostProgram::Make(program, {.threads = threads, .poison = false});
     ASSERT_TRUE(made.ok()) << made.status();
     const uint64_t bytes = made->arena_bytes();
     uint64_t high = 0;
@@ -197,7 +199,7 @@ TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
       std::vector<Bytes> buffers = testing::RandomBuffers(program, seed);
       std::vector<absl::Span<std::byte>> spans;
       for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
-      made->Run(spans, {arena.get(), bytes});
+      made->Run(spans, {arena.get(), bytes}, &workers);
       for (uint64_t i = 0; i < bytes + kRedZone; ++i) {
         if (arena.get()[i] != pattern) high = std::max(high, i + 1);
       }

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -101,6 +102,51 @@ TEST(ProductTest, BlockFormatsAreMultiplied) {
         }
       }
     }
+  }
+}
+
+// Of block-scaled products what XLA's rewriter is tested for too: large enough for the library.
+class BlockScaledDotTest : public ::testing::Test {
+ protected:
+  // The product of `dot`, of 72 rows and 80 columns that are 192 deep (%qa, %sa, %qb, %sb), whose
+  // scales are stored among others in rows of 8 (%pa, %pb).
+  static Bytes Product(const std::string& dot, float global = 1) {
+    const auto side = [](const std::string& name, const std::string& rows) {
+      return absl::StrReplaceAll(
+          "%qNAME, %sNAME = quantize_block %NAME block=32 : f8e4m3fn[ROWS,192], "
+          "f8e8m0fnu[ROWS,6]\n%oNAME = constant splat=x81 : f8e8m0fnu[ROWS,2]\n"
+          "%pNAME = concatenate %sNAME, %oNAME dimension=1\n",
+          {{"NAME", name}, {"ROWS", rows}});
+    };
+    const Program program = testing::Parsed(absl::StrCat(
+        "program 1\nbuffer @g read 4\nbuffer @y write 23040\n%g = input @g : f32[]\n",
+        RandomValues("a", "72,192", 1), RandomValues("b", "80,192", 2), side("a", "72"),
+        side("b", "80"), "%p = ", dot, " : f32[72,80]\nstore @y, %p\n"));
+    std::vector<Bytes> buffers = {Bytes(4), Bytes(23040)};
+    std::memcpy(buffers[0].data(), &global, sizeof(global));
+    EXPECT_EQ(testing::DifferenceOf(program, buffers, 2), "") << dot << " " << global;
+    return testing::RunOnHost(program, buffers, 2)[1];
+  }
+  static constexpr char kPlain[] = "block_scaled_dot %qa, %qb, %sa, %sb";
+};
+
+TEST_F(BlockScaledDotTest, HasTheSameBitsWithPaddedScalesOrItsBlockSaidOrAGlobalScaleOfOne) {
+  const Bytes plain = Product(kPlain);
+  EXPECT_TRUE(Product(absl::StrCat(kPlain, " block=32")) == plain);
+  EXPECT_TRUE(Product("block_scaled_dot %qa, %qb, %pa, %pb block=32") == plain);
+  EXPECT_TRUE(Product(absl::StrCat(kPlain, ", %g")) == plain);
+}
+
+TEST_F(BlockScaledDotTest, AGlobalScaleIsAFactor) {
+  const auto floats = [](const Bytes& bytes) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  const std::vector<float> plain = floats(Product(kPlain));
+  for (const float global : {0.0f, -2.0f, std::numeric_limits<float>::infinity()}) {
+    const std::vector<float> scaled = floats(Product(absl::StrCat(kPlain, ", %g"), global));
+    for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(scaled[i], plain[i] * global) << global;
   }
 }
 
