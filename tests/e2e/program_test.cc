@@ -148,8 +148,9 @@ TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer
   EXPECT_THAT(output_, HasSubstr("its data: 'defined' counter 3"));
   EXPECT_THAT(output_, ::testing::AllOf(StartsWith("1 program\n"), HasSubstr("\n1 job\n")));
   ASSERT_EQ(Ferryctl({"program", "list", "--json"}), 0) << output_;
-  EXPECT_THAT(output_, HasSubstr(absl::StrCat("\"fingerprint\":\"",
-                                              absl::BytesToHexString(std::string(program.fingerprint())))));
+  EXPECT_THAT(output_,
+              HasSubstr(absl::StrCat("\"fingerprint\":\"",
+                                     absl::BytesToHexString(std::string(program.fingerprint())))));
   end_.session.Define(3, 1);
   ASSERT_THAT(waits.Wait(kSoon), IsOk());
   ExpectTripled(kBytes);
