@@ -377,7 +377,7 @@ TEST_F(JobLimitsTest, WhatAsksForMoreThanAJobMayHaveIsRefusedWithBothNumbers) {
   };
   EXPECT_THAT(Compile(repeated("add %a, %a")).status,
               Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
-                 "1000000 flops (a function such as tanh counts as 8) and 8000"));
+                 "1000000 flops (a function such as tanh counts as 8) and 8001600 bytes"));
   EXPECT_THAT(Compile(repeated("sine %a")).status,
               Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE", "asks for 8000000 flops"));
   EXPECT_THAT(Compile(repeated("transpose %a permutation=[1,0]")).status,

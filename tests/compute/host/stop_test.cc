@@ -132,7 +132,7 @@ TEST(StopTest, ATripIsTheLastOne) {
       "store @x, %r\n");
   const Outcome outcome = RunFor(1000, program, {});
   EXPECT_EQ(outcome.asked, 1001u);
-  EXPECT_EQ(outcome.status.message(), "stopped in step 0 of the plan");
+  EXPECT_EQ(outcome.status.message(), "stopped in step 1 of the plan");
 }
 
 TEST(StopTest, StepsThatAreOverAreToldAndNoOthers) {
