@@ -107,6 +107,18 @@ TEST_F(JobTableTest, UnknownDevicesAreRefused) {
   jobs_.Compile(GlobalDeviceId(9), std::string(kHalf), true,
                 [&](CompileResult result) { made = std::move(result); });
   EXPECT_THAT(made.status, Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
+
+  // The same of a run, though the program and what is bound to it are known.
+  Session& session = *rig_.Open(kConnection);
+  const ArenaId arena = rig_.RegisterGood(kConnection, 4096);
+  ASSERT_THAT(Compile(kHalf).status, Is("OK"));
+  PostBatch batch = Half(arena);
+  batch.device = GlobalDeviceId(9);
+  const PostReply reply = jobs_.Post(session, std::move(batch));
+  EXPECT_THAT(reply.status, Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
+  ASSERT_EQ(reply.violations.size(), 1u);
+  EXPECT_EQ(reply.violations[0].field, "device_id");
+  EXPECT_EQ(session.use().transfers_in_flight, 0u);
 }
 
 TEST_F(JobTableTest, TooManyCompilationsAreRefusedForAWhile) {

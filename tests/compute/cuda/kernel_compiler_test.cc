@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,12 +25,22 @@
 namespace ferry::compute {
 namespace {
 
+// FERRY_NVRTC_LIBRARY if it is set, else the toolkit's, else what tools/setup unpacked.
+absl::StatusOr<const NvrtcApi*> FindNvrtc() {
+  const char* library = std::getenv("FERRY_NVRTC_LIBRARY");
+  if (library != nullptr) return LoadNvrtc(library);
+  absl::StatusOr<const NvrtcApi*> api = LoadNvrtc();
+#ifdef UNPACKED_NVRTC
+  if (!api.ok()) return LoadNvrtc(UNPACKED_NVRTC);
+#endif
+  return api;
+}
 const NvrtcApi* Nvrtc() {
-  const absl::StatusOr<const NvrtcApi*> api = LoadNvrtc();
+  const absl::StatusOr<const NvrtcApi*> api = FindNvrtc();
   return api.ok() ? *api : nullptr;
 }
 #define SKIP_WITHOUT_NVRTC() \
-  if (Nvrtc() == nullptr) GTEST_SKIP() << "NO NVRTC: " << LoadNvrtc().status()
+  if (Nvrtc() == nullptr) GTEST_SKIP() << "NO NVRTC: " << FindNvrtc().status()
 
 // All kernels of some plans as one source: a compiler's start costs more than a kernel.
 class Sources {
