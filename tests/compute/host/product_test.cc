@@ -184,6 +184,24 @@ TEST(ProductTest, SmallNumbersCount) {
   }
 }
 
+// Too small and too large for f32, of sums in f32 and in f64, by ourselves and by the library.
+TEST(ProductTest, FactorsOfF64AreRoundedToTheTypeOfTheSums) {
+  for (const std::string value : {"1e-71", "1e182"}) {
+    for (const std::string by : {"1e60", "1e-60"}) {
+      for (const std::string accumulate : {"", " accumulate=f64"}) {
+        for (const std::string size : {"2", "128"}) {
+          const std::string dims = absl::StrCat(size, ",", size);
+          const std::string text = absl::StrCat(
+              "%a = constant splat=", value, " : f64[", dims, "]\n%b = constant splat=", by,
+              " : f64[", dims, "]\n%p = dot_general %a, %b lhs_contract=[1] rhs_contract=[1]",
+              accumulate, " : f32[", dims, "]\nstore @y, %p\n");
+          EXPECT_EQ(Difference(std::stoull(size) * std::stoull(size) * 4, text), "") << text;
+        }
+      }
+    }
+  }
+}
+
 // All bytes there are, so that a sum of two products has no room in 16 bits and all of them none in
 // 32: modulo 2^32, whoever adds.
 TEST(ProductTest, IntegersAreExactModuloTheirSum) {

@@ -67,11 +67,19 @@ Element SumOf(const ReferenceValue& sum, uint64_t depth, Accumulation accumulati
   return element;
 }
 
-// One row of a side with its scales, decoded.
-Operand RowOf(DType type, const std::vector<Element>& elements, uint64_t begin, uint64_t depth) {
+// One row of a side, decoded: as f64 if the sums are `wide`, else first rounded to f32, which only
+// changes f64.
+Operand RowOf(DType type, const std::vector<Element>& elements, uint64_t begin, uint64_t depth,
+              bool wide) {
   Operand row{1, depth, {}, {}, 1};
   for (uint64_t k = 0; k < depth; ++k) {
-    row.values.push_back(static_cast<double>(ValueOf(type, elements[begin + k].code)));
+    uint64_t code = elements[begin + k].code;
+    DType decoded = type;
+    if (type == DType::kF64 && !wide) {
+      code = Rounded(DType::kF32, ValueOf(type, code));
+      decoded = DType::kF32;
+    }
+    row.values.push_back(static_cast<double>(ValueOf(decoded, code)));
   }
   return row;
 }
@@ -129,8 +137,8 @@ Tensor EvaluateDot(const OpInput& op) {
       element.code = ConvertedCode(accumulator, ConvertedCode(DType::kI64, sum, accumulator), type);
     } else {
       const bool wide = accumulator == DType::kF64;
-      const Operand a = RowOf(left, lhs.elements, l, lhs.depth);
-      const Operand b = RowOf(right, rhs.elements, r, rhs.depth);
+      const Operand a = RowOf(left, lhs.elements, l, lhs.depth, wide);
+      const Operand b = RowOf(right, rhs.elements, r, rhs.depth, wide);
       element = SumOf(ReferenceDot(a, b)[0], lhs.depth, op.numerics.accumulation, type, wide);
       if (!wide && !(FitsFloat(a) && FitsFloat(b))) element.error = kAnything;
     }
@@ -148,7 +156,7 @@ Tensor EvaluateBlockScaledDot(const OpInput& op) {
   const auto m = static_cast<uint64_t>(lhs.type.dims[lhs.type.dims.size() - 2]);
   const auto n = static_cast<uint64_t>(rhs.type.dims[rhs.type.dims.size() - 2]);
   const auto row_of = [&](const Tensor& data, const Tensor* scales, uint64_t begin, bool& known) {
-    Operand row = RowOf(data.type.dtype, data.elements, begin, depth);
+    Operand row = RowOf(data.type.dtype, data.elements, begin, depth, false);
     known = known && !IsUnknown(data.elements, begin, depth);
     if (scales == nullptr) return row;
     const uint64_t block = BlockOf(op, data.type, scales->type);

@@ -332,6 +332,12 @@ Cases ProductsCases() {
   add({V("a", "f32[2,2]", "1,2,3,4") + V("b", "f32[2,2,1]", "5,6,7,8") +
            "%r = dot_general %a, %b lhs_batch=[1] rhs_batch=[0] lhs_contract=[0] rhs_contract=[1]",
        "values=[23,46]"});
+  // Factors are rounded to f32 where the sums are, and only there.
+  for (const std::string wide : {"", " accumulate=f64"}) {
+    add({V("a", "f64[1]", "1e-50") + V("b", "f64[1]", "1e36") +
+             "%r = dot_general %a, %b lhs_contract=[0] rhs_contract=[0]" + wide + " : bf16[]",
+         wide.empty() ? "splat=0" : "splat=1e-14"});
+  }
   add({C("a", "f4e2m1fn[1,4]", "values=x4242") + C("b", "f4e2m1fn[1,4]", "values=x2222") +
            C("s", "f8e8m0fnu[1,2]", "values=x7f80") + C("t", "f8e8m0fnu[1,2]", "values=x7f7f") +
            C("g", "f32[]", "splat=-2") +
