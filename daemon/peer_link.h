@@ -3,6 +3,7 @@
 // peer_sockets.cc. Home: control.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,7 @@ struct PeerTable::Link {
     LocalDevice* device = nullptr;  // that maps it
   };
   absl::flat_hash_map<uint64_t, Asked> asked;
+  std::deque<Asked> unasked;  // the connection took no more
   bool mapped = false;
   std::string mapped_error;
   // Their reading of ours: the page that tells them we lost the link, and what they may ask for.

@@ -17,6 +17,7 @@ void PeerTable::CloseSockets(Link& link) {
   if (link.socket.has_value()) hooks_.close(*link.socket);
   link.socket.reset();
   link.asked.clear();
+  link.unasked.clear();
   {
     MutexLock lock(pages_mutex_);
     pages_[link.id.value()].reset();
@@ -51,16 +52,28 @@ void PeerTable::OnArenaGone(ArenaId arena) {
 
 void PeerTable::FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device) {
   Link& link = *links_[peer.value()];
-  const uint64_t sequence = link.next_sequence++;
-  if (!link.socket.has_value() || !hooks_.send_request(*link.socket, {sequence, GetArena{arena}})) {
+  if (!link.socket.has_value() && !link.ending.has_value()) {
     control_.Post([this, peer, arena] {
       driver_->OnPeerArena(peer, arena,
                            Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-                                 "peer.sock of the owner does not answer"));
+                                 "there is no connection to its owner's peer.sock"));
     });
     return;
   }
-  link.asked[sequence] = {arena, devices_.Find(device)};
+  link.unasked.push_back({arena, devices_.Find(device)});
+  AskForArenas(link);
+  if (!link.unasked.empty()) control_.Post([] {});  // OnTime says when it is called again
+}
+
+// What the connection does not take waits: it is full of frames, or has ended, which the door is
+// about to tell, and then the link is lost.
+void PeerTable::AskForArenas(Link& link) {
+  for (; link.socket.has_value() && !link.unasked.empty(); link.unasked.pop_front()) {
+    const uint64_t sequence = link.next_sequence++;
+    const Link::Asked& next = link.unasked.front();
+    if (!hooks_.send_request(*link.socket, {sequence, GetArena{next.arena}})) return;
+    link.asked[sequence] = next;
+  }
 }
 
 absl::Status PeerTable::StillValid(PeerId peer) const {

@@ -429,6 +429,8 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         }
         next = std::min({next, link.last_heard + patience, link.last_sent + kHeartbeat});
         if (link.state == State::kSettling) next = std::min(next, link.since + kSocketTimeout);
+        AskForArenas(link);
+        if (!link.unasked.empty()) next = std::min(next, now + kAskAgain);
       }
     }
     if (link.stream == nullptr && !link.knocking && now >= link.retry_at) {

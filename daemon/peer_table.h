@@ -67,6 +67,7 @@ class PeerTable {
   static constexpr uint64_t kMostBySocket = 1024;
   static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
+  static constexpr absl::Duration kAskAgain = absl::Milliseconds(5);  // what peer.sock did not take
   // Between dials that fail: doubled each time.
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 
@@ -156,6 +157,7 @@ class PeerTable {
   void Settle(Link& link, std::string mapped_error);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
+  void AskForArenas(Link& link);
   void CloseSockets(Link& link);
   void Tried(Link& link);
   Link* FindByNode(const std::string& node);

@@ -324,16 +324,35 @@ TEST(PeerSocketFetch, WithoutTheArenaThereIsNoRoute) {
       ::testing::HasSubstr("/node-c/peer.sock of node-c closed"));
 }
 
-TEST(PeerSocketFetch, WhereNobodyTakesTheRequestThereIsNoRoute) {
+// The connection is full, or has ended without having been told: neither is a route's failure.
+TEST(PeerSocketFetch, WhatIsNotTakenIsAskedAgain) {
   PeerRig rig;
   const ArenaId arena = rig.Register(4096);
   const auto stream = rig.NodeCUp();
-  const uint64_t receive = rig.PostReceive(arena, 8, "k");
-  rig.requests_taken = false;
-  rig.Hear(stream, {rig.OfferOfNodeC(1, ArenaId(7), 8, "k")});
-  ASSERT_TRUE(rig.session().FindFailure(receive).has_value());
-  EXPECT_THAT(std::string(rig.session().FindFailure(receive)->message()),
-              ::testing::HasSubstr("peer.sock of the owner does not answer"));
+  const auto post = [&](uint64_t number, const std::string& key) {
+    const uint64_t receive = rig.PostReceive(arena, 8, key);
+    rig.requests_taken = false;
+    rig.Hear(stream, {rig.OfferOfNodeC(number, ArenaId(6 + number), 8, key)});
+    EXPECT_FALSE(rig.session().FindFailure(receive).has_value());
+    return receive;
+  };
+  post(1, "k");
+  const size_t before = rig.requests.size();
+  rig.Advance(PeerTable::kAskAgain);
+  EXPECT_THAT(rig.requests, SizeIs(before));
+  rig.requests_taken = true;
+  rig.Advance(PeerTable::kAskAgain);
+  ASSERT_THAT(rig.requests, SizeIs(before + 1));
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+             MemoryWith("12345678"));
+  rig.Turn();
+  EXPECT_EQ(rig.session().transfers_ok(), 1u);
+
+  const uint64_t lost = post(2, "k2");
+  rig.peers->OnSocketClosed(rig.requests.back().connection);
+  rig.Turn();
+  ASSERT_TRUE(rig.session().FindFailure(lost).has_value());
+  EXPECT_THAT(*rig.session().FindFailure(lost), Is("UNAVAILABLE/PEER_UNREACHABLE"));
 }
 
 TEST(PeerSocketFetch, AnswersOfNoQuestionOrOfAnotherConnectionMeanNothing) {
