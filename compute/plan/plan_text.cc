@@ -114,8 +114,10 @@ Cost Total(const Plan& plan) {
   return CostOf(all);
 }
 
+// As a string of the picture; lines stay lines.
 std::string Quoted(absl::string_view text) {
-  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+  return absl::StrCat(
+      "\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}), "\"");
 }
 
 // The order of steps: data flows through memory, which does not say who comes first. A repeat is
@@ -150,7 +152,8 @@ void AppendNodes(const Plan& plan, const std::vector<Step>& steps, std::set<std:
     absl::StrAppend(
         &text, name, " [shape=box,label=",
         Quoted(absl::StrCat(step.number, " ", kStepNames[static_cast<size_t>(step.kind)], " ",
-                            absl::CEscape(step.label), TransferText(step))),
+                            absl::CEscape(step.label), TransferText(step),
+                            absl::StrReplaceAll(CostText(CostOf(step)), {{" ", "\n"}}))),
         "];\n");
     std::set<std::string> edges;
     for (const Node& node : step.program.nodes) {

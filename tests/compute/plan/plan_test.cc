@@ -283,13 +283,15 @@ TEST(PlanTest, APictureHasStepsAndMemory) {
   const std::string dot =
       ToDot(PlanOf("buffer @x read 16\n%x = input @x : f32[4]\n%a = abs %x \"say \\\"a\\\"\"\n"
                    "send %a device=1 key=\"k\"\n"));
-  EXPECT_EQ(dot,
-            "digraph plan {\nrankdir=LR;\ncompound=true;\n"
-            "s0 [shape=box,label=\"0 kernel say \\\\\\\"a\\\\\\\"\"];\n"
-            "\"@x\" -> s0;\ns0 -> \"#0\";\n"
-            "s1 [shape=box,label=\"1 send send device=1 key=\\\"k\\\"\"];\n\"#0\" -> s1;\n"
-            "s0 -> s1 [style=dashed];\n"
-            "\"#0\" [shape=ellipse];\n\"@x\" [shape=cylinder];\n}\n");
+  EXPECT_EQ(
+      dot,
+      "digraph plan {\nrankdir=LR;\ncompound=true;\n"
+      "s0 [shape=box,label=\"0 kernel say \\\\\\\"a\\\\\\\"\\nflops=4\\nread=16\\nwritten=16\"];\n"
+      "\"@x\" -> s0;\ns0 -> \"#0\";\n"
+      "s1 [shape=box,label=\"1 send send device=1 key=\\\"k\\\"\\nread=16\\nsent=16\"];\n"
+      "\"#0\" -> s1;\n"
+      "s0 -> s1 [style=dashed];\n"
+      "\"#0\" [shape=ellipse];\n\"@x\" [shape=cylinder];\n}\n");
 }
 
 }  // namespace
