@@ -42,11 +42,14 @@ namespace ferry::client {
   X(cuMemGetAddressRange)           \
   X(cuPointerGetAttribute)          \
   X(cuIpcGetMemHandle)              \
-  X(cuMemcpyHtoD)                   \
-  X(cuMemcpyDtoH)                   \
+  X(cuMemcpyHtoDAsync)              \
+  X(cuMemcpyDtoHAsync)              \
   X(cuMemHostRegister)              \
   X(cuMemHostUnregister)            \
   X(cuMemHostGetDevicePointer)      \
+  X(cuStreamCreate)                 \
+  X(cuStreamDestroy)                \
+  X(cuStreamSynchronize)            \
   X(cuStreamGetCtx)                 \
   X(cuStreamIsCapturing)            \
   X(cuStreamWriteValue64)           \

@@ -71,6 +71,24 @@ StatusPtr DescribeMappings(Cuda* cuda, CUdeviceptr pointer, uint64_t bytes,
   return nullptr;
 }
 
+// On a stream of its own, until all is done: the default stream, and each that waits for it, may be
+// parked until the application has done what this copy is for.
+template <typename Copy>
+StatusPtr CopyApart(int device, const std::string& doing, Copy copy) {
+  Cuda* cuda;
+  CUcontext context;
+  FERRY_CLIENT_RETURN_IF_ERROR(ContextOf(device, doing, &cuda, &context));
+  const CurrentContext current(cuda, context);
+  CUstream stream;
+  FERRY_CLIENT_CUDA(cuda, doing, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+  StatusPtr error = copy(cuda, stream);
+  if (error == nullptr) {
+    error = cuda->Check(cuda->cuStreamSynchronize(stream), doing, "cuStreamSynchronize");
+  }
+  cuda->cuStreamDestroy(stream);
+  return error;
+}
+
 }  // namespace
 
 StatusPtr FindCudaDevice(const std::string& uuid, const std::string& doing, int* device) {
@@ -188,22 +206,18 @@ StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const
 
 StatusPtr CopyToDevice(int device, uint64_t to, const void* from, uint64_t bytes,
                        const std::string& doing) {
-  Cuda* cuda;
-  CUcontext context;
-  FERRY_CLIENT_RETURN_IF_ERROR(ContextOf(device, doing, &cuda, &context));
-  const CurrentContext current(cuda, context);
-  FERRY_CLIENT_CUDA(cuda, doing, cuMemcpyHtoD, to, from, bytes);
-  return nullptr;
+  return CopyApart(device, doing, [&](Cuda* cuda, CUstream stream) -> StatusPtr {
+    FERRY_CLIENT_CUDA(cuda, doing, cuMemcpyHtoDAsync, to, from, bytes, stream);
+    return nullptr;
+  });
 }
 
 StatusPtr CopyFromDevice(int device, void* to, uint64_t from, uint64_t bytes,
                          const std::string& doing) {
-  Cuda* cuda;
-  CUcontext context;
-  FERRY_CLIENT_RETURN_IF_ERROR(ContextOf(device, doing, &cuda, &context));
-  const CurrentContext current(cuda, context);
-  FERRY_CLIENT_CUDA(cuda, doing, cuMemcpyDtoH, to, from, bytes);
-  return nullptr;
+  return CopyApart(device, doing, [&](Cuda* cuda, CUstream stream) -> StatusPtr {
+    FERRY_CLIENT_CUDA(cuda, doing, cuMemcpyDtoHAsync, to, from, bytes, stream);
+    return nullptr;
+  });
 }
 
 StatusPtr SynchronizeDevice(int device, const std::string& doing) {

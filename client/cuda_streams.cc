@@ -117,12 +117,17 @@ StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_s
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   Timelines& timelines = session->timelines();
   if (timelines.Over(timeline).value >= value) return nullptr;
+  if (session->IsOver()) return session->LastLoss();  // nobody will reach it
   bool queued = false;
   FERRY_CLIENT_RETURN_IF_ERROR(Park(on, *session,
                                     {on.name(), &timelines.pages().over[timeline].value, value,
                                      session, static_cast<int>(timeline)},
                                     doing, &queued));
-  if (queued) return nullptr;
+  if (queued) {
+    // Over meanwhile, it may have seen to those that waited before this one did.
+    if (session->IsOver()) session->EndStreams();
+    return nullptr;
+  }
   const std::string why = OverHangs(*session, timeline, value);
   if (!why.empty()) return WouldDeadlock(doing, why);
   ParkedStreams::Get().CountHostWait();

@@ -20,6 +20,10 @@ bool Reached(const ParkedStreams::Wait& wait) {
   return __atomic_load_n(wait.word, __ATOMIC_ACQUIRE) >= wait.value;
 }
 
+bool IsWithin(const void* word, const void* begin, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(word) - reinterpret_cast<uintptr_t>(begin) < bytes;
+}
+
 }  // namespace
 
 ParkedStreams& ParkedStreams::Get() {
@@ -72,13 +76,20 @@ std::vector<ParkedStreams::Wait> ParkedStreams::Before(const Stream& stream, uin
   return before;
 }
 
+std::vector<ParkedStreams::Wait> ParkedStreams::On(const void* begin, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  Sweep();
+  std::vector<Wait> waits;
+  for (const Wait& wait : waits_) {
+    if (IsWithin(wait.word, begin, bytes)) waits.push_back(wait);
+  }
+  return waits;
+}
+
 void ParkedStreams::Forget(const void* begin, size_t bytes) {
-  const auto from = reinterpret_cast<uintptr_t>(begin);
   std::lock_guard lock(mutex_);
   waits_.erase(std::remove_if(waits_.begin(), waits_.end(),
-                              [&](const Wait& wait) {
-                                return reinterpret_cast<uintptr_t>(wait.word) - from < bytes;
-                              }),
+                              [&](const Wait& wait) { return IsWithin(wait.word, begin, bytes); }),
                waits_.end());
 }
 

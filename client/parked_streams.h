@@ -43,6 +43,8 @@ class ParkedStreams {
   void Leave(const Wait& wait);
   // What `stream` was told to wait for before `place`, and has not got.
   std::vector<Wait> Before(const Stream& stream, uint64_t place);
+  // What streams wait for of the words from `begin` on, `bytes` long.
+  std::vector<Wait> On(const void* begin, size_t bytes);
   // Words from `begin` on, `bytes` long, mean something else from here on, or nothing.
   void Forget(const void* begin, size_t bytes);
   // Words may begin anew from here on: who got what it waited for is known now or never.

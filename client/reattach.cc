@@ -66,6 +66,7 @@ void Session::Run() {
     connection.reset();
     if (options_.reattach) connection = Reattach(loss);
   }
+  EndStreams();
 }
 
 std::shared_ptr<Connection> Session::Reattach(const std::string& loss) {

@@ -115,6 +115,7 @@ void Session::Close() {
   }
   if (ended != nullptr) ended->Close();
   if (timelines_.mapped()) timelines_.End();
+  EndStreams();
   if (watch.joinable()) watch.join();
   callbacks_.Stop();
 }
@@ -150,6 +151,22 @@ StatusPtr Session::WaitAttached(uint64_t timeout_ns) {
     }
   }
   return Copy(cause_);
+}
+
+bool Session::IsOver() const {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+void Session::EndStreams() {
+  if (!timelines_.mapped()) return;
+  // Firings are none of these: all that were prepared have ended.
+  for (const ParkedStreams::Wait& wait :
+       ParkedStreams::Get().On(&timelines_.pages(), timelines_.page_bytes())) {
+    if (wait.timeline < 0) continue;
+    streams_.KeepPages();
+    timelines_.Fail(static_cast<uint32_t>(wait.timeline), wait.value);
+  }
 }
 
 StatusPtr Session::LastLoss() const {

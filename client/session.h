@@ -67,6 +67,10 @@ class Session {
   StatusPtr Check() const;
   // Waits until Check() is null or will never be again.
   StatusPtr WaitAttached(uint64_t timeout_ns);
+  // No daemon will carry anything of it any more.
+  bool IsOver() const;
+  // Once it is over: streams that wait for what nobody posted go on too.
+  void EndStreams();
   // How the session ended, or how its daemon was lost the last time.
   StatusPtr LastLoss() const;
 

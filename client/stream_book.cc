@@ -24,12 +24,21 @@ StreamBook::~StreamBook() {
   if (!timelines_->mapped()) return;
   ParkedStreams::Get().Forget(&timelines_->pages(), timelines_->page_bytes());
   QueuedStores::Get().Forget(&timelines_->pages(), timelines_->page_bytes());
+  if (keeps_pages_) {
+    timelines_->StayMapped();
+    return;
+  }
   Cuda* cuda;
   if (registered_in_ == nullptr || Cuda::Get(&cuda) != nullptr) return;
   // Whoever lets go of the session last need not have a context. Pages that stay registered stop
   // the next session whose pages are put at their address.
   const CurrentContext current(cuda, registered_in_);
   cuda->cuMemHostUnregister(&timelines_->pages());
+}
+
+void StreamBook::KeepPages() {
+  std::lock_guard lock(mutex_);
+  keeps_pages_ = true;
 }
 
 StatusPtr StreamBook::Register(const std::string& doing) {

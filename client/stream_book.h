@@ -31,6 +31,9 @@ class StreamBook {
   StatusPtr DeviceAddress(const void* context, const void* word, const std::string& doing,
                           uint64_t* address);
 
+  // A stream may still be about to look at the pages when the session is gone: they stay.
+  void KeepPages();
+
   // What decides when a transfer starts.
   struct Transfer {
     uint64_t name = 0;  // a hash of all that the two halves have in common
@@ -54,8 +57,9 @@ class StreamBook {
   StatusPtr Register(const std::string& doing);
 
   Timelines* const timelines_;
-  std::mutex mutex_;                       // guards what follows
-  CUctx_st* registered_in_ = nullptr;      // null: the pages are not registered
+  std::mutex mutex_;                   // guards what follows
+  CUctx_st* registered_in_ = nullptr;  // null: the pages are not registered
+  bool keeps_pages_ = false;
   std::map<const void*, uint64_t> pages_;  // by context: where they are
   std::array<std::deque<Posted>, FERRY_TIMELINE_COUNTERS> posted_;
 };

@@ -56,7 +56,7 @@ uint64_t DeadlineAfter(uint64_t timeout_ns) {
 }
 
 Timelines::~Timelines() {
-  if (pages_ != nullptr) munmap(pages_, bytes_);
+  if (pages_ != nullptr && !stays_mapped_) munmap(pages_, bytes_);
   if (doorbell_ >= 0) close(doorbell_);
   if (memfd_ >= 0) close(memfd_);
 }
@@ -232,6 +232,25 @@ void Timelines::Write(uint32_t timeline, const CounterLine& now) {
   FutexWakeAll(Low(line.value));
 }
 
+void Timelines::FailPosted(uint32_t timeline) {
+  CounterLine& line = ended_[timeline];
+  const uint64_t last = posted_[timeline];
+  if (line.value < last) {
+    if (line.first_failed == 0 || line.first_failed > line.value) {
+      line.first_failed = line.value + 1;
+    }
+    line.failures += last - line.value;
+    line.value = last;
+  }
+  Write(timeline, line);
+}
+
+void Timelines::Fail(uint32_t timeline, uint64_t value) {
+  std::lock_guard lock(mutex_);
+  posted_[timeline] = std::max(posted_[timeline], value);
+  if (Ended()) FailPosted(timeline);
+}
+
 void Timelines::End() {
   decltype(prepared_) prepared;
   {
@@ -239,15 +258,8 @@ void Timelines::End() {
     if (Ended()) return;
     turns_.fetch_add(1);
     for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
-      CounterLine& line = ended_[i] = Over(i);
-      if (line.value < posted_[i]) {
-        if (line.first_failed == 0 || line.first_failed > line.value) {
-          line.first_failed = line.value + 1;
-        }
-        line.failures += posted_[i] - line.value;
-        line.value = posted_[i];
-      }
-      Write(i, line);
+      ended_[i] = Over(i);
+      FailPosted(i);
     }
     prepared = std::exchange(prepared_, {});
     for (uint32_t i = 0; i < FERRY_PREPARED_BATCHES; ++i) {

@@ -38,6 +38,8 @@ class Timelines {
   int memfd() const { return memfd_; }
 
   bool mapped() const { return pages_ != nullptr; }
+  // Until the process ends, whatever becomes of this.
+  void StayMapped() { stays_mapped_ = true; }
 
   // 'defined' counters, the application's.
   void Define(uint32_t timeline, uint64_t value);
@@ -75,6 +77,10 @@ class Timelines {
   // All values up to this one are posted or over.
   uint64_t posted(uint32_t timeline) const;
 
+  // `value` will not be reached by any transfer, as the session is over for good: it counts as a
+  // failed one's, now or with End().
+  void Fail(uint32_t timeline, uint64_t value);
+
   // Every posted value is reached now, the rest counted as failed, and nobody sleeps on. One
   // thread; nothing if it has ended already.
   void End();
@@ -87,6 +93,7 @@ class Timelines {
  private:
   bool Ended() const { return turns_.load() % 2 != 0; }
   void Write(uint32_t timeline, const CounterLine& now);  // and wake
+  void FailPosted(uint32_t timeline);                     // under mutex_, after ended_ is known
   void EndPrepared(uint32_t number);                      // under mutex_
   // Until `line` has reached `value`, the deadline passes, or `ended` says that it never will.
   template <typename IsOver>
@@ -96,6 +103,7 @@ class Timelines {
 
   ferry_timeline_pages* pages_ = nullptr;
   size_t bytes_ = 0;  // an older daemon's pages end before prepared batches
+  bool stays_mapped_ = false;
   int memfd_ = -1;
   std::atomic<int> doorbell_{-1};
   std::atomic<uint64_t> turns_{0};  // one with every End() and with every Begin()

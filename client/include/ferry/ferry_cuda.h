@@ -36,7 +36,7 @@ FERRY_API int ferry_arena_cuda_device(const ferry_arena* arena);
 /* `bytes` of the application's own device memory from `pointer`. It must be on `device`, and stays
  * the application's, which keeps it until the arena is freed.
  *   - Memory of cuMemCreate that was asked for with a POSIX descriptor is shown as such
- *     (FERRY_MEMORY_CUDA_VMM). `pointer` must be where a mapping begins; at most two mappings in a
+ *     (FERRY_MEMORY_CUDA_VMM). `pointer` must be where a mapping begins; up to 250 mappings in a
  *     row.
  *   - Memory of cudaMalloc (cuMemAlloc) is shown by IPC handle (FERRY_MEMORY_CUDA_IPC), which works
  *     within one PID namespace only, and not into the process that made it.
@@ -63,15 +63,21 @@ FERRY_API ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint
  * process goes on, that which would end the wait included. So the streams that wait here stay two
  * below that. Past it, and always if there are only 1 or 2 connections, a wait is carried out by
  * the host: the call returns when what it waits for is over, and queues nothing. If that hangs on
- * something this process has yet to post, define or fire, the call fails at once instead, with
- * WOULD_DEADLOCK: then do that first, or wait later. (A half that waits for its other half counts
- * as this process's to post if the process has arenas on the device of that.)
+ * something this process has yet to post, define or fire, the call fails instead, with
+ * WOULD_DEADLOCK: then do that first, or wait later. It is known at once, but for a half that waits
+ * for its other half: that counts as this process's to post if the process has arenas on the device
+ * of that, and if the two have not met within some 50 ms.
+ *
+ * The default stream of a context (NULL) may wait here like any other, and then stops every stream
+ * of the context that was not created as non-blocking (cudaStreamNonBlocking), by CUDA's rules.
  *
  * The session's pages are registered with CUDA in the primary context of the stream's GPU, which
  * the process then keeps.
  *
  * When the daemon is lost, libferry ends every value that was posted, so that streams go on; how
- * the transfers ended is told as ever (ferry_batch_wait). */
+ * the transfers ended is told as ever (ferry_batch_wait). A stream that waits for a value that was
+ * not posted yet waits on for the next daemon's; once the session is over (it does not re-attach,
+ * gave that up, or was closed) it goes on too, and such waits are refused with how it ended. */
 
 /* 'defined' counter `timeline` becomes `value` when the stream gets there: what was queued before
  * is visible to whoever sees it. For transfers of a GPU's arenas; a store from a GPU wakes nobody,

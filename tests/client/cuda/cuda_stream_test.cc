@@ -218,6 +218,42 @@ TEST_F(CudaStreamTest, StreamsThatWaitGoOnWhenTheDaemonIsLost) {
   EXPECT_EQ(cuda::Counts().parked, 0u);
 }
 
+// There is no next daemon: also what nobody posted is waited for no longer, nor can be.
+TEST_F(CudaStreamTest, NoStreamWaitsOnceTheSessionIsOver) {
+  SessionOptions options;
+  options.reattach = false;
+  Session lost = OpenWith(std::move(options));
+  ASSERT_OK(cuda::WaitOver(lost, MakeStream(), 3, 5));
+  daemon_.reset();
+  EXPECT_CUDA(cuStreamSynchronize(streams_[0]));
+  EXPECT_EQ(cuda::WaitOver(lost, MakeStream(), 4, 1).reason(), "DAEMON_LOST");
+  EXPECT_EQ(cuda::Counts().parked, 0u);
+}
+
+// Closed under a stream that waits: it goes on, and what it looks at is still there.
+TEST_F(CudaStreamTest, AStreamThatWaitsGoesOnWhenTheSessionIsClosed) {
+  {
+    Session session = Open();
+    ASSERT_OK(cuda::WaitOver(session, MakeStream(), 3, 5));
+  }
+  EXPECT_CUDA(cuStreamSynchronize(streams_[0]));
+  EXPECT_EQ(cuda::Counts().parked, 0u);
+}
+
+// What the default stream waits for may need what the host copies.
+TEST_F(CudaStreamTest, TheHostCopiesWhileTheDefaultStreamWaits) {
+  Session session = Open();
+  auto arena = session.CreateArena(kGpu, 4096);
+  ASSERT_OK(arena);
+  ASSERT_OK(cuda::WaitOver(session, nullptr, 3, 1));
+  Fill(*arena, 1);
+  EXPECT_TRUE(Has(*arena, 1));
+  PostOptions options;
+  options.over_timeline = 3;
+  ASSERT_OK(session.Send(kGpu, {Keyed("echo")}, options));
+  EXPECT_CUDA(cuStreamSynchronize(nullptr));
+}
+
 TEST_F(CudaStreamTest, AStreamThatIsCapturedIsRefused) {
   Session session = Open();
   CUstream stream = MakeStream();
