@@ -160,11 +160,26 @@ void SessionTable::Grant(AwaitedMemory& wait) {
   Count(*FindArena(wait.arena), *device, wait.bytes);
   device->memory->Post([this, id = wait.arena, bytes = wait.bytes, device,
                         mapped = std::move(wait.mapped)]() mutable {
-    control_.Post([this, id, device, mapping = HostMapping::Create(bytes),
-                   mapped = std::move(mapped)]() mutable {
-      OnJobMemory(id, *device, std::move(mapping), mapped);
-    });
+    MakePages(id, device, HostMapping::Create(bytes), std::move(mapped));
   });
+}
+
+void SessionTable::MakePages(ArenaId id, LocalDevice* device,
+                             absl::StatusOr<std::unique_ptr<HostMapping>> mapping,
+                             JobMemoryMapped mapped) {
+  absl::StatusOr<bool> made = mapping.ok() ? (*mapping)->MakePages() : mapping.status();
+  if (!made.ok()) mapping = made.status();
+  if (made.ok() && !*made) {  // behind what others want of this thread
+    device->memory->Post(
+        [this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
+          MakePages(id, device, std::move(mapping), std::move(mapped));
+        });
+    return;
+  }
+  control_.Post(
+      [this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
+        OnJobMemory(id, *device, std::move(mapping), mapped);
+      });
 }
 
 void SessionTable::OnJobMemory(ArenaId id, LocalDevice& device,

@@ -190,7 +190,7 @@ std::string JobTable::WaitsFor(const Job& job) const {
   if (!wire.mapped && sessions_.AwaitsMemory(wire.memory)) {
     return absl::StrCat("its memory: ", sessions_.JobMemoryText(wire.memory));
   }
-  if (!wire.mapped) return "its memory";
+  if (!wire.mapped) return "its memory, whose pages are being made";
   const std::string awaited = wire.stage < job.program->stages.size()
                                   ? first_of(job.program->stages[wire.stage].awaited)
                                   : first_of(all);

@@ -171,6 +171,9 @@ class SessionTable {
   // Gives what is awaited to as many as there is room for.
   void GrantJobMemory();
   void Grant(AwaitedMemory& wait);
+  // On the device's memory thread: the next pages, until all are there or there are no more.
+  void MakePages(ArenaId id, LocalDevice* device,
+                 absl::StatusOr<std::unique_ptr<HostMapping>> mapping, JobMemoryMapped mapped);
   void OnJobMemory(ArenaId id, LocalDevice& device,
                    absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping,
                    const JobMemoryMapped& mapped);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -21,6 +22,11 @@ namespace {
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
+
+absl::Status MakingFailed(uint64_t bytes, int error) {
+  return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                    absl::StrCat("making ", bytes, " bytes of shared memory"), error);
+}
 
 }  // namespace
 
@@ -48,17 +54,26 @@ absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Map(UniqueFd memfd, ui
 
 absl::StatusOr<std::unique_ptr<HostMapping>> HostMapping::Create(uint64_t bytes) {
   UniqueFd memfd(memfd_create("ferry-job", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const auto size = static_cast<off_t>(bytes);
-  if (!memfd.valid() || ftruncate(memfd.get(), size) != 0 ||
-      fallocate(memfd.get(), 0, 0, size) != 0 ||
+  if (!memfd.valid() || ftruncate(memfd.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
-                      absl::StrCat("making ", bytes, " bytes of shared memory"), errno);
+    return MakingFailed(bytes, errno);
   }
   ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> made,
                    Map(std::move(memfd), bytes, Access::kReadWrite));
-  made->Populate();
+  made->unmade_ = bytes;
   return made;
+}
+
+absl::StatusOr<bool> HostMapping::MakePages() {
+  const uint64_t some = std::min(unmade_, kPagesAtOnce);
+  const uint64_t begin = bytes() - unmade_;
+  if (some > 0 &&
+      fallocate(memfd_.get(), 0, static_cast<off_t>(begin), static_cast<off_t>(some)) != 0) {
+    return MakingFailed(bytes(), errno);
+  }
+  madvise(data() + begin, some, MADV_POPULATE_READ);  // as in Populate
+  unmade_ -= some;
+  return unmade_ == 0;
 }
 
 void HostMapping::Populate() {

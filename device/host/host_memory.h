@@ -26,9 +26,14 @@ class HostMapping : public DeviceMemory {
   // either way.
   static absl::StatusOr<std::unique_ptr<HostMapping>> Map(UniqueFd memfd, uint64_t bytes,
                                                           Access access);
-  // Makes a memfd of `bytes` (not 0), all of its pages there and zero, and maps it.
-  // RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
+  // Makes a memfd of `bytes` (not 0) and maps it; its pages are made by MakePages, not to be
+  // touched before. RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
   static absl::StatusOr<std::unique_ptr<HostMapping>> Create(uint64_t bytes);
+  // The next pages, zero, at most kPagesAtOnce bytes of them: a gibibyte takes up to a second, and
+  // others have their turns on the thread meanwhile. True once all are there.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
+  absl::StatusOr<bool> MakePages();
+  static constexpr uint64_t kPagesAtOnce = uint64_t{64} << 20;  // whole pages
   ~HostMapping() override;
 
   // Enters pages that exist into our page table, so that the first copy does not fault for each;
@@ -43,6 +48,7 @@ class HostMapping : public DeviceMemory {
  private:
   HostMapping() = default;
   UniqueFd memfd_;
+  uint64_t unmade_ = 0;  // bytes at the end whose pages are not there yet
 };
 
 }  // namespace ferry

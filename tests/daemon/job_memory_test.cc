@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "tests/daemon/job_transfers_rig.h"
 
 namespace ferry::testing {
@@ -52,6 +53,30 @@ class JobMemoryTest : public ::testing::Test {
   Session* other_ = nullptr;
   std::vector<ArenaId> given_;
 };
+
+// Making much memory takes seconds: who shares the thread has his turns.
+TEST(JobMemoryPagesTest, AreMadeInTurnsWithWhatOthersWant) {
+  constexpr uint64_t kBytes = 2 * HostMapping::kPagesAtOnce + 4096;
+  SessionTable::Options options = With(kBytes);
+  options.quota.bytes = kBytes;
+  SessionTableRig rig(options);
+  Session& session = *rig.Open(kConnection);
+  LocalDevice& device = *rig.devices.table.Find(GlobalDeviceId(1));
+  std::vector<std::string> order;
+  absl::Notification posted;
+  device.memory->Post([&] { posted.WaitForNotification(); });
+  const auto taken =
+      rig.table.TakeJobMemory(session, device, kBytes, [&](ArenaId, absl::Status status) {
+        order.push_back(absl::StrCat("made: ", status.ToString()));
+      });
+  device.memory->Post([&] { order.push_back("another's"); });
+  posted.Notify();
+  while (order.size() < 2) rig.Settle();
+  EXPECT_THAT(order, ElementsAre("another's", "made: OK"));
+  const Arena& arena = *rig.table.FindArena(*taken);
+  EXPECT_EQ(arena.mapping->data()[kBytes - 1], std::byte{0});
+  rig.table.ReturnJobMemory(*taken);
+}
 
 TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
   const ArenaId first = MustTake(*one_, 6000);

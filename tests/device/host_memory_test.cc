@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -109,6 +110,20 @@ TEST(HostMapping, StartsWhereHugePagesCan) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>((*mapping)->data()) % kHugePage, 0u) << bytes;
     mappings.push_back(*std::move(mapping));
   }
+}
+
+// All of it is there in the end: nothing that is written can fail for want of memory.
+TEST(HostMapping, MakesItsPagesInSteps) {
+  constexpr uint64_t kBytes = HostMapping::kPagesAtOnce + 4096;
+  auto made = HostMapping::Create(kBytes);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(*(*made)->MakePages(), false);
+  EXPECT_EQ(*(*made)->MakePages(), true);
+  struct stat file;
+  ASSERT_EQ(fstat((*made)->fd(), &file), 0);
+  EXPECT_GE(static_cast<uint64_t>(file.st_blocks) * 512, kBytes);
+  EXPECT_EQ((*made)->data()[kBytes - 1], std::byte{0});
+  EXPECT_EQ(*(*made)->MakePages(), true);
 }
 
 // The mapping must stay out of core files and of forked children.
