@@ -85,14 +85,15 @@ bool KernelCollapses() {
 }
 
 TEST_F(ArenaTest, IsOfHugePagesWhereTheKernelHasThem) {
-  const bool collapses = KernelCollapses();
-  RecordProperty("kernel_collapses", collapses);
   Session session = Open();
   const uint64_t bytes = 3 * kHugePage + 8192;
   auto arena = session.CreateArena(0, bytes);
   ASSERT_OK(arena);
-  if (collapses) {
-    EXPECT_GE(InHugePages(arena->data()), kHugePage);
+  // While others use the memory the kernel may have one for the probe and none for the arena.
+  for (int tries = 0; InHugePages(arena->data()) < kHugePage && KernelCollapses(); ++tries) {
+    ASSERT_LT(tries, 100);
+    arena = session.CreateArena(0, bytes);
+    ASSERT_OK(arena);
   }
   std::vector<unsigned char> resident((bytes + 4095) / 4096);
   ASSERT_EQ(mincore(arena->data(), bytes, resident.data()), 0);
