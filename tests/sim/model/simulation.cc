@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -136,7 +137,7 @@ void Simulation::Fail(absl::string_view text) {
 
 std::string Simulation::Story() const {
   if (failures_.empty()) return "";
-  // The two sides: of the scenario that the failure names, else the nodes that it names.
+  // The two sides: of the scenario that the failure names, else the nodes that it names, else all.
   const auto number_after = [](absl::string_view text, absl::string_view word, size_t from) {
     const size_t at = text.find(word, from);
     if (at == absl::string_view::npos) return std::make_pair(-1, at);
@@ -163,19 +164,21 @@ std::string Simulation::Story() const {
     sides.insert(node);
     at = next;
   }
+  if (sides.empty()) {
+    for (int node = 0; node < static_cast<int>(nodes_.size()); ++node) sides.insert(node);
+  }
   std::string story = "the story of";
   for (int side : sides) absl::StrAppend(&story, " node-", side);
   absl::StrAppend(&story, "\n");
   for (const std::string& line : story_) {
-    for (size_t at = 0;;) {
+    bool theirs = absl::StrContains(line, "FAILED: ");
+    for (size_t at = 0; !theirs;) {
       const auto [node, next] = number_after(line, "node-", at);
       if (node < 0) break;
-      if (sides.contains(node)) {
-        absl::StrAppend(&story, line, "\n");
-        break;
-      }
+      theirs = sides.contains(node);
       at = next;
     }
+    if (theirs) absl::StrAppend(&story, line, "\n");
   }
   return story;
 }
