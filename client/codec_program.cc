@@ -169,9 +169,12 @@ std::string EncodeSocketRun(uint64_t sequence, const PostBatch& batch) {
   std::string out;
   pbf_writer writer(out);
   Number(writer, 1, sequence);
+  const size_t before = out.size();
   pbf_writer run(writer, 9);
   WriteRun(run, batch);
   run.commit();
+  // Nothing was written of what consists of defaults only; without the field it is no request.
+  if (out.size() == before) writer.add_message(9, std::string());
   return out;
 }
 

@@ -130,6 +130,28 @@ TEST(CodecProgramTest, Run) {
   EXPECT_EQ(Read<v1::RunRequest>(EncodePost(batch)).runs_size(), 4096);
 }
 
+// Of requests whose fields are all at their defaults there must still be the field that says which
+// request it is, or the daemon takes the packet for garbage and closes the session.
+TEST(CodecProgramTest, WhatConsistsOfDefaultsIsARequestAllTheSame) {
+  ferry_post_options options = {};
+  const auto asks = [&](Direction direction) {
+    return Read<v1::AttachRequest>(
+               EncodeSocketPost(1, PostBatch{direction, 0, nullptr, 0, &options}))
+        .request_case();
+  };
+  EXPECT_EQ(asks(Direction::kRun), v1::AttachRequest::kRun);
+  EXPECT_EQ(asks(Direction::kSend), v1::AttachRequest::kSend);
+  EXPECT_EQ(asks(Direction::kReceive), v1::AttachRequest::kReceive);
+  EXPECT_EQ(Read<v1::AttachRequest>(EncodeReleaseArena(1, 0)).request_case(),
+            v1::AttachRequest::kReleaseArena);
+  EXPECT_EQ(Read<v1::AttachRequest>(EncodeResetTimeline(1, 0)).request_case(),
+            v1::AttachRequest::kResetTimeline);
+  EXPECT_EQ(Read<v1::AttachRequest>(EncodeReleasePrepared(1, 0)).request_case(),
+            v1::AttachRequest::kReleasePrepared);
+  EXPECT_EQ(Read<v1::AttachRequest>(EncodeRegisterArena(1, {})).request_case(),
+            v1::AttachRequest::kRegisterArena);
+}
+
 TEST(CodecProgramTest, Compiled) {
   v1::CompileResponse response;
   v1::CompiledProgram* program = response.mutable_program();
