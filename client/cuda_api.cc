@@ -80,7 +80,7 @@ StatusPtr Cuda::Check(CUresult result, const std::string& doing, const char* fun
                         (text != nullptr ? " (" + std::string(text) + ")" : "");
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
-      return Error(kResourceExhausted, kReasonDeviceMemory, std::move(message));
+      return Error(kResourceExhausted, kReasonDeviceMemory, message + FreeText());
     case CUDA_ERROR_NO_DEVICE:
     case CUDA_ERROR_INVALID_DEVICE:
       return Error(kFailedPrecondition, kReasonDeviceUnknown, message + "; " + Visible());
@@ -89,6 +89,13 @@ StatusPtr Cuda::Check(CUresult result, const std::string& doing, const char* fun
                    message +
                        "; the GPU is in exclusive-process mode and another process has it, as the "
                        "daemon does (use the default mode or MPS), or in prohibited mode");
+    // Of the default stream too, which waits for streams that are being captured.
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+      return Error(kFailedPrecondition, kReasonFieldInvalid,
+                   message +
+                       "; a stream of its context is being captured, in a mode that forbids this "
+                       "meanwhile; do it before or after the capture");
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_INVALID_HANDLE:
     case CUDA_ERROR_INVALID_CONTEXT:
@@ -97,6 +104,17 @@ StatusPtr Cuda::Check(CUresult result, const std::string& doing, const char* fun
     default:
       return Error(kInternal, kReasonInternal, std::move(message));
   }
+}
+
+std::string Cuda::FreeText() const {
+  CUdevice device = 0;
+  size_t free = 0;
+  size_t total = 0;
+  if (cuCtxGetDevice(&device) != CUDA_SUCCESS || cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
+    return "";
+  }
+  return "; " + std::to_string(free) + " of " + std::to_string(total) + " bytes of CUDA device " +
+         std::to_string(device) + " are free";
 }
 
 StatusPtr Cuda::FindDevice(const std::string& uuid, const std::string& doing, int* device) const {

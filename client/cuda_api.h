@@ -29,6 +29,7 @@ namespace ferry::client {
   X(cuCtxGetCurrent)                \
   X(cuCtxGetDevice)                 \
   X(cuCtxSynchronize)               \
+  X(cuMemGetInfo)                   \
   X(cuMemGetAllocationGranularity)  \
   X(cuMemImportFromShareableHandle) \
   X(cuMemExportToShareableHandle)   \
@@ -64,7 +65,8 @@ class Cuda {
   // The process's, opened by the first call; else why there is none.
   static StatusPtr Get(Cuda** cuda);
 
-  // OK, or "doing: cuMemMap: CUDA_ERROR_INVALID_VALUE (invalid argument)".
+  // OK, or "doing: cuMemMap: CUDA_ERROR_INVALID_VALUE (invalid argument)"; without memory, how much
+  // is free where the current context is, if there is one.
   StatusPtr Check(CUresult result, const std::string& doing, const char* function) const;
 
   // The ordinal of the device with this UUID (16 bytes), if this process sees it.
@@ -76,6 +78,7 @@ class Cuda {
 
  private:
   StatusPtr Open();
+  std::string FreeText() const;
 
   std::string library_;
   std::vector<std::string> uuids_;  // by ordinal

@@ -95,7 +95,8 @@ StatusPtr ImportCudaSegments(const std::shared_ptr<Session>& session, uint64_t d
   auto made = std::make_unique<ferry_arena>(session, device, bytes, true);
   made->cuda_device = ordinal;
   made->memory = ArenaMemory::kCudaVmm;
-  StatusPtr error = MapArena(made.get(), segments, doing);
+  StatusPtr error =
+      MapArena(made.get(), segments, doing + " (" + std::to_string(bytes) + " bytes)");
   if (error == nullptr) error = ShowSegments(made.get(), segments);
   return Finish(std::move(made), std::move(error), arena);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C boundary of ferry/ferry_cuda.h.
+#include <string>
 #include <vector>
 
 #include "client/api.h"
@@ -84,7 +85,11 @@ ferry_stream_counts ferry_stream_get_counts(void) { return ParkedStreams::Get().
 void* ferry_cuda_malloc(ssize_t size, int device, ferry_cuda_stream) {
   void* pointer = nullptr;
   last_allocation = nullptr;
-  if (size > 0) {
+  if (size < 0) {
+    last_allocation = Error(kInvalidArgument, kReasonFieldInvalid,
+                            "allocating " + std::to_string(size) + " bytes on CUDA device " +
+                                std::to_string(device) + ": fewer than none");
+  } else if (size > 0) {
     last_allocation = CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer);
   }
   return pointer;

@@ -266,9 +266,11 @@ absl::Status Daemon::Impl::MakeServers() {
       ucx_version.empty()   ? ucx_missing
       : ucx_of_gpus.empty() ? ucx_version
                             : absl::StrCat(ucx_version, ", memory of GPUs ", ucx_of_gpus),
-      devices.gpus.empty() ? absl::StrCat("none: ", gpus_missing)
-                           : absl::StrCat(devices.gpus.size(), ", driver ",
-                                          nvml == nullptr ? "unknown" : nvml->driver_version()),
+      devices.gpus.empty()
+          ? absl::StrCat("none: ", gpus_missing)
+          : absl::StrCat(devices.gpus.size(), ", driver ",
+                         nvml != nullptr ? nvml->driver_version()
+                                         : absl::StrCat("of ", devices.gpus[0]->info().driver)),
       nccl.api == nullptr ? nccl.missing : nccl.api->version_text(),
       compute::DescribeCpu(JobThreads(config)), nvml.get(),
       [this] {

@@ -71,6 +71,17 @@ absl::Status Daemon::Impl::MakeGpus() {
   if (!found.ok()) return absent(found.status());
   std::vector<GpuInfo> chosen;
   const auto take = [&](const GpuInfo& gpu) -> absl::Status {
+    if (!gpu.unusable.empty()) {
+      return Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,
+                   absl::StrCat("use ", gpu.uuid_text(), ": ", gpu.unusable));
+    }
+    // Its own lock would keep this daemon out as if it were another's.
+    if (std::any_of(chosen.begin(), chosen.end(),
+                    [&](const GpuInfo& other) { return other.ordinal == gpu.ordinal; })) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
+                   absl::StrCat("use ", gpu.uuid_text(), ": devices.gpus names it twice (GPU ",
+                                gpu.ordinal, " of the driver)"));
+    }
     ASSIGN_OR_RETURN(UniqueFd lock, LockGpu(gpu));
     devices.gpu_locks.push_back(std::move(lock));
     chosen.push_back(gpu);

@@ -116,7 +116,10 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                           pb::ReleaseDeviceResponse*) override {
     return OnGpu(context, request->global_device_id(), [](LocalDevice& device) {
       absl::Status released = device.gpu->Release();
-      if (released.ok()) FERRY_LOG(info, "gpu.released", LogFields("device", device.id), "");
+      if (released.ok()) {
+        FERRY_LOG(info, "gpu.released", LogFields("device", device.id),
+                  "an operator took it: arenas on it are refused until it is reclaimed");
+      }
       return released;
     });
   }
@@ -126,7 +129,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                           pb::ReclaimDeviceResponse*) override {
     return OnGpu(context, request->global_device_id(), [](LocalDevice& device) {
       device.gpu->Reclaim();
-      FERRY_LOG(info, "gpu.reclaimed", LogFields("device", device.id), "");
+      FERRY_LOG(info, "gpu.reclaimed", LogFields("device", device.id),
+                "an operator gave it back: there may be arenas on it again");
       return absl::OkStatus();
     });
   }
@@ -413,7 +417,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     }
   }
 
-  // What blocks: on the GPU's memory thread.
+  // What blocks: on the GPU's memory thread. A refusal names who holds it, which control knows.
   grpc::ServerUnaryReactor* OnGpu(grpc::CallbackServerContext* context, uint64_t id,
                                   std::function<absl::Status(LocalDevice&)> act) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -424,7 +428,15 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                        absl::StrCat("device ", id, " is not a GPU of ", core_.config.node.name))));
       return reactor;
     }
-    device->memory->Post([reactor, device, act] { reactor->Finish(ToGrpc(act(*device))); });
+    device->memory->Post([this, reactor, device, act] {
+      const absl::Status done = act(*device);
+      if (done.ok()) return reactor->Finish(grpc::Status::OK);
+      core_.rpc.control.Post([this, reactor, device, done] {
+        reactor->Finish(ToGrpc(WithText(
+            done, absl::StrCat(done.message(),
+                               "; largest holders: ", core_.rpc.sessions.LargestHolders(device)))));
+      });
+    });
     return reactor;
   }
 

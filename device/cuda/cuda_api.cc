@@ -50,8 +50,8 @@ absl::StatusOr<CudaApi> Open(const std::string& path) {
     return Unavailable(path, CudaErrorText(api, got));
   }
   if (api.version < kOldest) {
-    return Unavailable(path, absl::StrCat("the driver is of CUDA ", api.version / 1000, ".",
-                                          api.version % 1000 / 10, ", 12.0 or later is needed"));
+    return Unavailable(path, absl::StrCat("the driver is of ", CudaVersionText(api.version),
+                                          ", 12.0 or later is needed"));
   }
   if (const CUresult got = api.cuInit(0); got != CUDA_SUCCESS) {
     return Unavailable(path, absl::StrCat("cuInit: ", CudaErrorText(api, got)));
@@ -109,6 +109,10 @@ absl::StatusOr<const CudaApi*> LoadCuda(const std::string& library) {
     api = std::make_unique<CudaApi>(opened);
   }
   return api.get();
+}
+
+std::string CudaVersionText(int version) {
+  return absl::StrCat("CUDA ", version / 1000, ".", version % 1000 / 10);
 }
 
 std::string CudaErrorText(const CudaApi& api, CUresult result) {

@@ -81,6 +81,8 @@ absl::StatusOr<const CudaApi*> LoadCuda(const std::string& library);
 // What `result` means for who was `doing` something. An error after which the process's GPUs are
 // lost ends the process, with the flight recorder printed: there is nothing to go on with.
 absl::Status CudaError(const CudaApi& api, CUresult result, absl::string_view doing);
+// 13000 is "CUDA 13.0".
+std::string CudaVersionText(int version);
 // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
 std::string CudaErrorText(const CudaApi& api, CUresult result);
 

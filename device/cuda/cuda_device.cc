@@ -27,6 +27,31 @@ std::string GpuInfo::uuid_text() const {
                       hex.substr(16, 4), "-", hex.substr(20));
 }
 
+namespace {
+
+// Arenas are allocations that are shared by descriptor.
+absl::StatusOr<std::string> WhyUnusable(const CudaApi& api, CUdevice device,
+                                        const std::string& doing) {
+  static constexpr struct {
+    CUdevice_attribute attribute;
+    const char* what;
+  } kNeeded[] = {
+      {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"},
+      {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, "descriptors of memory"},
+  };
+  for (const auto& [attribute, what] : kNeeded) {
+    int supported = 0;
+    RETURN_IF_CUDA(api, api.cuDeviceGetAttribute(&supported, attribute, device), doing);
+    if (supported == 0) {
+      return absl::StrCat("it or its driver has no ", what,
+                          ", without which its memory cannot be shared");
+    }
+  }
+  return std::string();
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
   ASSIGN_OR_RETURN(const CudaApi* api, LoadCuda(library));
   int count = 0;
@@ -58,6 +83,8 @@ absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
                    api->cuDeviceGetAttribute(&info.major,
                                              CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
                    doing);
+    info.driver = CudaVersionText(api->version);
+    ASSIGN_OR_RETURN(info.unusable, WhyUnusable(*api, device, doing));
     found.push_back(std::move(info));
   }
   return found;

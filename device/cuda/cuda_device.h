@@ -36,9 +36,11 @@ struct GpuInfo {
   std::string uuid;  // 16 bytes
   std::string name;  // "NVIDIA H200"
   uint64_t bytes = 0;
-  std::string pci;  // "0000:19:00.0"
-  int numa = -1;    // the node it is nearest to; -1: not known
-  int major = 0;    // of its compute capability
+  std::string pci;       // "0000:19:00.0"
+  int numa = -1;         // the node it is nearest to; -1: not known
+  int major = 0;         // of its compute capability
+  std::string driver;    // what CUDA its driver is of: "CUDA 13.0"
+  std::string unusable;  // why there can be no arenas on it; empty: there can
   // "GPU-01234567-89ab-cdef-0123-456789abcdef", as nvidia-smi says it.
   std::string uuid_text() const;
 };

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/nvml.h"
 #include "device/host/host_memory.h"
 
@@ -65,7 +66,7 @@ class CudaDeviceTest : public ::testing::Test {
     EXPECT_EQ(Counts().reservations, 0u);
     EXPECT_EQ(Counts().registrations, 0u);
     EXPECT_EQ(fake_cuda_allocated(0) + fake_cuda_allocated(1), 0u);
-    fake_cuda_configure("memory_mib=1024;no_peer=0");
+    fake_cuda_configure("memory_mib=1024;no_peer=0;no_rdma=0");
   }
   std::unique_ptr<DeviceMemory> Allocate(int gpu, uint64_t bytes) {
     auto memory = gpus_[gpu]->Map({MemoryKind::kCudaAllocate, bytes}, {});
@@ -102,6 +103,27 @@ TEST_F(CudaDeviceTest, AllocatesWholeGranulesOfZeros) {
   EXPECT_EQ(memory->share().segment_bytes, std::vector<uint64_t>{4 * kMiB});
   EXPECT_EQ(fake_cuda_allocated(0), 4 * kMiB);
   for (uint64_t i = 0; i < 3 * kMiB; i += 4096) ASSERT_EQ(memory->data()[i], std::byte{0});
+}
+
+TEST_F(CudaDeviceTest, AllocatesForRdmaWhereTheGpuIsCapable) {
+  auto memory = Allocate(0, kMiB);
+  EXPECT_EQ(Counts().rdma_handles, 1u);
+  memory.reset();
+  fake_cuda_configure("no_rdma=1");
+  memory = Allocate(0, kMiB);
+  EXPECT_EQ(Counts().rdma_handles, 0u);
+}
+
+// The fake's priorities go from 0 to -5, the most urgent.
+TEST_F(CudaDeviceTest, ItsStreamsHavePriorities) {
+  auto memory = Allocate(0, kMiB);
+  EXPECT_EQ(fake_cuda_streams_of(-5), 2u) << "prepared transfers";
+  EXPECT_EQ(fake_cuda_streams_of(-4), 6u) << "transfers, staging in and out";
+  EXPECT_EQ(fake_cuda_streams_of(0), 2u) << "what clears memory";
+  EXPECT_EQ(Counts().streams, 10u);
+  auto stream = CudaStream::Make(*gpus_[0], {.staging_bytes = kMiB});
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  EXPECT_EQ(fake_cuda_streams_of(-5), 3u) << "collectives";
 }
 
 TEST_F(CudaDeviceTest, WhatItSharesIsTheSameMemory) {
@@ -273,6 +295,15 @@ TEST(CudaLibraryTest, WhatIsMissingIsSaid) {
   fake_cuda_configure("version=13000");
   EXPECT_TRUE(FindGpus(link).ok());
   std::filesystem::remove(link);
+}
+
+TEST(CudaLibraryTest, AGpuWhoseMemoryCannotBeSharedIsUnusable) {
+  fake_cuda_configure("no_vmm=1");
+  auto found = FindGpus(FAKE_CUDA_LIBRARY);
+  fake_cuda_configure("no_vmm=0");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT((*found)[1].unusable, HasSubstr("has no virtual memory management"));
+  EXPECT_EQ((*FindGpus(FAKE_CUDA_LIBRARY))[1].unusable, "");
 }
 
 TEST(NvmlTest, KnowsMemoryWithoutAContext) {

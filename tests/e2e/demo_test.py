@@ -17,12 +17,12 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN, FAKE_CUDA, FAKE_NCCL = sys.argv[1:4]
 
 NVIDIA_SMI = """#!/bin/sh
-for i in $(seq "$GPUS"); do echo "GPU $((i - 1)): fake"; done
+for i in $(seq "$GPUS"); do echo "GPU $((i - 1)): fake (UUID: GPU-$i-fake)"; done
 """
 
 
 class DemoTest(unittest.TestCase):
-    def run_demo(self, gpus, *arguments, nccl=FAKE_NCCL):
+    def run_demo(self, gpus, *arguments, nccl=FAKE_NCCL, visible=None):
         with tempfile.TemporaryDirectory() as bundle:
             for name in ("demo", "find-nccl"):
                 shutil.copy(os.path.join(ROOT, "tools", name), bundle)
@@ -38,6 +38,8 @@ class DemoTest(unittest.TestCase):
                 os.environ, PATH=tools + ":" + os.environ["PATH"], TMPDIR=bundle, GPUS=str(gpus),
                 FERRY_CUDA_LIBRARY=FAKE_CUDA, FERRY_NVML_LIBRARY=FAKE_CUDA, FERRY_NCCL_LIBRARY=nccl,
                 FERRY_FAKE_CUDA=f"devices={gpus};seed={os.getpid()}")
+            if visible is not None:
+                environment["CUDA_VISIBLE_DEVICES"] = visible
             done = subprocess.run(
                 [os.path.join(bundle, "demo"), "--size", "8MB", *arguments], env=environment,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False)
@@ -65,7 +67,17 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(output.count("demo: the files agree"), 1, output)
         status, output = self.run_demo(1, "--route", "nccl")
         self.assertEqual(status, 2, output)
-        self.assertIn("--route nccl takes two GPUs, and this machine has 1", output)
+        self.assertIn("--route nccl takes two GPUs, and 1 can be seen here", output)
+
+    def test_gpus_that_are_hidden_do_not_count(self):
+        for visible, seen in (("1", 1), ("", 0), ("0,7,1", 1), ("GPU-1,GPU-9", 1), ("-1", 0)):
+            status, output = self.run_demo(2, "--route", "nccl", visible=visible)
+            self.assertEqual(status, 2, output)
+            self.assertIn(f"and {seen} can be seen here", output)
+
+    def test_an_option_without_its_value_is_said(self):
+        status, output = self.run_demo(0, "--route")
+        self.assertEqual((status, output), (2, "demo: --route needs a value\n"))
 
     def test_a_missing_nccl_is_said(self):
         status, output = self.run_demo(2, nccl="/nowhere/libnccl.so.2")

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "tests/support/await.h"
 #include "tests/support/fixtures.h"
@@ -22,8 +23,7 @@ using ::testing::StartsWith;
 class GpuModesTest : public ClusterTest {
  protected:
   // One node with a host device, 0, and GPUs from 1 on; this process and its children see the same.
-  void StartNode(int gpus, const std::string& mode) {
-    ClusterOptions options;
+  void StartNode(int gpus, const std::string& mode, ClusterOptions options = {}) {
     options.nodes = 1;
     options.devices = 1;
     options.gpus = gpus;
@@ -49,11 +49,21 @@ class GpuModesTest : public ClusterTest {
     return session.Ask(std::move(request)).error();
   }
 
-  std::string Ferryctl(std::vector<std::string> arguments) {
+  std::string Ferryctl(std::vector<std::string> arguments, int status = 0) {
     arguments.insert(arguments.begin(),
                      {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir()});
     const Finished finished = RunProgram(arguments);
-    EXPECT_EQ(finished.status, 0) << finished.output;
+    EXPECT_EQ(finished.status, status) << finished.output;
+    return finished.output;
+  }
+  // What a daemon with these GPUs of a fake CUDA of its own says, which does not start.
+  static std::string Refused(const std::string& gpus, const std::string& settings) {
+    const TemporaryDirectory directory;
+    const Finished finished =
+        RunProgram({"/usr/bin/env", absl::StrCat("FERRY_CUDA_LIBRARY=", FakeCudaLibrary()),
+                    absl::StrCat("FERRY_FAKE_CUDA=seed=", getpid(), ";", settings), FerrydProgram(),
+                    "--runtime-dir", directory / "run", "--gpus", gpus});
+    EXPECT_EQ(finished.status, 1) << finished.output;
     return finished.output;
   }
 
@@ -126,6 +136,35 @@ TEST_F(GpuModesTest, MigInstancesAreDevicesOfTheirOwnWithoutARouteBetweenThem) {
   EXPECT_THAT(daemon_with(name).output, HasSubstr("another daemon has it"));
   name.back() = 'f';
   EXPECT_THAT(daemon_with(name).output, HasSubstr("and not this one"));
+}
+
+TEST_F(GpuModesTest, AGpuThatIsNamedTwiceIsNotTakenForAnotherDaemons) {
+  const int seed = getpid();
+  const std::string bytes(reinterpret_cast<const char*>(&seed), sizeof(seed));
+  const std::string uuid =
+      absl::StrCat("GPU-66657272-792d-6661-6b65-2d", absl::BytesToHexString(bytes), "00");
+  EXPECT_THAT(Refused(absl::StrCat("0,", uuid), "devices=1"),
+              HasSubstr("devices.gpus names it twice"));
+}
+
+TEST_F(GpuModesTest, AGpuWhoseMemoryCannotBeSharedIsLeftOutWithTheReason) {
+  EXPECT_THAT(Refused("0", "no_vmm=1"), HasSubstr("has no virtual memory management"));
+}
+
+TEST_F(GpuModesTest, ARefusedReleaseSaysWhoHoldsTheGpuAndChangesNothing) {
+  StartNode(1, "");
+  ClientProcess client(node(0).client_dir(), "holder");
+  ASSERT_EQ(client.Tell("arena 1 4096"), "OK 0");
+  EXPECT_THAT(Ferryctl({"devices", "release", "1"}, 1),
+              HasSubstr("largest holders: session 1 (holder) 2097152 bytes"));
+  EXPECT_EQ(NameOf(TryAllocate()), "OK");
+}
+
+TEST_F(GpuModesTest, WithoutNvmlTheDriverIsWhatItSaysItself) {
+  ClusterOptions options;
+  options.launchers = {{"/usr/bin/env", "FERRY_NVML_LIBRARY=libnowhere.so"}};
+  StartNode(1, "version=12080", std::move(options));
+  EXPECT_EQ(node(0).admin().Status().gpus(), "1, driver of CUDA 12.8");
 }
 
 TEST_F(GpuModesTest, WhatJoinsTheGpusIsShown) {

@@ -32,6 +32,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.no_peer = number != 0;
     } else if (key == "no_vmm") {
       settings.no_vmm = number != 0;
+    } else if (key == "no_rdma") {
+      settings.no_rdma = number != 0;
     } else if (key == "nvlinks") {
       settings.nvlinks = static_cast<int>(number);
     } else if (key == "nvlinks_down") {
@@ -113,6 +115,19 @@ void fake_cuda_get_counts(fake_cuda_counts* counts) {
   counts->bytes_copied = state.bytes_copied;
   counts->reservations = state.reserved.size();
   counts->registrations = state.registered.size();
+  counts->rdma_handles = static_cast<uint64_t>(
+      std::count_if(state.handles.begin(), state.handles.end(), [](const auto& entry) {
+        const fake_cuda::Physical& physical = *entry.second.first;
+        return physical.ours && physical.rdma;
+      }));
+}
+
+uint64_t fake_cuda_streams_of(int priority) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  return static_cast<uint64_t>(
+      std::count_if(state.streams.begin(), state.streams.end(),
+                    [&](CUstream stream) { return stream->priority == priority; }));
 }
 
 uint64_t fake_cuda_allocated(int device) {

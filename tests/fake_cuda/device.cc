@@ -115,6 +115,7 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
     NAME(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     NAME(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     NAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    NAME(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     NAME(CUDA_ERROR_ILLEGAL_STATE);
 #undef NAME
     default:
@@ -187,6 +188,8 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       *value = !settings.no_vmm;
       break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+      *value = !settings.no_rdma;
+      break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1:

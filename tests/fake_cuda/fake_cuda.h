@@ -9,6 +9,7 @@
 //   version=N        of the driver (default 13000)
 //   no_peer=1        no GPU reaches another one's memory
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
+//   no_rdma=1        adapters do not reach its memory, and memory for them is refused
 //   nvlinks=N        NVLinks from each GPU to each other one (default 18); 0: they have none
 //   nvlinks_down=N   so many of these are down (default 0)
 //   nvswitch=1       they lead to switches, by which each GPU reaches all others
@@ -55,8 +56,11 @@ struct fake_cuda_counts {
   uint64_t bytes_copied;     // that arrived
   uint64_t reservations;     // of address space, now
   uint64_t registrations;    // of host memory, now
+  uint64_t rdma_handles;     // of memory that was allocated for RDMA, now
 };
 void fake_cuda_get_counts(struct fake_cuda_counts* counts);
+// Streams of this priority, now.
+uint64_t fake_cuda_streams_of(int priority);
 // Device memory that this process allocated and is not given back, now.
 uint64_t fake_cuda_allocated(int device);
 

@@ -226,6 +226,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
       properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
+  if (state.settings.no_rdma && properties->allocFlags.gpuDirectRDMACapable != 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   const int ordinal = properties->location.id;
   if (ordinal < 0 || static_cast<size_t>(ordinal) >= state.visible.size()) {
     return CUDA_ERROR_INVALID_DEVICE;

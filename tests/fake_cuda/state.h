@@ -29,6 +29,7 @@ struct Settings {
   int version = 13000;
   bool no_peer = false;
   bool no_vmm = false;
+  bool no_rdma = false;
   int nvlinks = 18;
   int nvlinks_down = 0;
   bool nvswitch = false;

@@ -232,6 +232,15 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   std::lock_guard lock(state.mutex);
   CUstream_st* found = nullptr;
   if (const CUresult result = FindStream(stream, &found); result != CUDA_SUCCESS) return result;
+  // The default stream waits for every stream that was not made to leave it alone.
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
+    for (const CUstream other : state.streams) {
+      if (other->context == found->context && other->capturing &&
+          (other->flags & CU_STREAM_NON_BLOCKING) == 0) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+      }
+    }
+  }
   *status = found->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }

@@ -99,6 +99,15 @@ class GpuTestTest(unittest.TestCase):
         self.run_with("pass pass", "correctness-2")
         self.assertEqual((first, self.names()), (["Gpu.One"], ["Gpu.Two"]))
 
+    def test_a_filter_that_fits_nothing_fails(self):
+        self.assertEqual(self.run_with("pass pass", "bench", "misspelt"), (1, ["failed"]))
+        self.assertIn("nccl or local,mapped,ucx", self.steps[0]["note"])
+
+    def test_an_option_without_its_value_is_said(self):
+        done = subprocess.run([os.path.join(ROOT, "tools", "gpu-test"), "--part"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual((done.returncode, done.stderr), (2, "gpu-test: --part needs a value\n"))
+
     def test_mps(self):
         self.assertEqual(self.run_with("pass pass", filter="mps", mps={"SERVERS": "4711"}), (0, ["passed", "passed"]))
         self.assertTrue(self.names()[0].startswith("mps Gpu/"))

@@ -97,10 +97,15 @@ inline int FromDlpack(DataType type) {
   return FERRY_UNSPECIFIED;
 }
 
-inline uint64_t Bytes(const Tensor& tensor) {
+// Nothing for a shape that no memory has: a negative dimension, or more than can be counted.
+inline std::optional<uint64_t> Bytes(const Tensor& tensor) {
   uint64_t bits = uint64_t{tensor.dtype.bits} * tensor.dtype.lanes;
-  for (int32_t i = 0; i < tensor.ndim; ++i) bits *= static_cast<uint64_t>(tensor.shape[i]);
-  return (bits + 7) / 8;
+  for (int32_t i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] < 0 || __builtin_mul_overflow(bits, tensor.shape[i], &bits)) {
+      return std::nullopt;
+    }
+  }
+  return bits / 8 + (bits % 8 != 0);
 }
 
 // A tensor over the arena from `offset`, row-major. It owns the arena: the deleter, which its
@@ -126,7 +131,8 @@ inline ManagedTensor* Export(Arena& arena, int data_type, std::vector<int64_t> s
   tensor.shape = owner->shape.data();
   tensor.strides = nullptr;
   tensor.byte_offset = offset;
-  if (offset > arena.bytes() || Bytes(tensor) > arena.bytes() - offset) return nullptr;
+  const std::optional<uint64_t> bytes = Bytes(tensor);
+  if (!bytes || offset > arena.bytes() || *bytes > arena.bytes() - offset) return nullptr;
   owner->managed.manager = owner.get();
   owner->managed.deleter = [](ManagedTensor* self) { delete static_cast<Owner*>(self->manager); };
   owner->arena = std::move(arena);
@@ -139,7 +145,7 @@ inline bool Compact(const Tensor& tensor) {
   int64_t expected = 1;
   for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
+    if (__builtin_mul_overflow(expected, tensor.shape[i], &expected)) return false;
   }
   return true;
 }
@@ -149,10 +155,10 @@ inline bool Compact(const Tensor& tensor) {
 // INVALID_ARGUMENT: ferry_arena_import_cuda says what memory can be shared.
 inline Result<Arena> Import(Session& session, uint64_t device, const ManagedTensor& managed) {
   const Tensor& tensor = managed.tensor;
-  // The library refuses a null pointer with a text that says so.
+  // The library refuses a null pointer with a text that says so, and more bytes than are there.
   const bool fits = tensor.device.type == kCuda && Compact(tensor);
   void* data = fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
-  return cuda::ImportArena(session, device, data, Bytes(tensor));
+  return cuda::ImportArena(session, device, data, Bytes(tensor).value_or(UINT64_MAX));
 }
 
 }  // namespace ferry::dlpack

@@ -241,10 +241,31 @@ TEST_F(CudaArenaTest, ReadsAndWritesStayInside) {
   }
 }
 
+TEST_F(CudaArenaTest, WithoutMemoryToMapItSaysWhatIsFree) {
+  Session session = Open();
+  const std::string free = " of 1073741824 bytes of CUDA device 1 are free";
+  fake_cuda_configure("fail_map=1");
+  auto arena = session.CreateArena(kOtherGpu, 4096);
+  EXPECT_EQ(arena.status().reason(), "DEVICE_MEMORY");
+  EXPECT_THAT(TextOf(arena), AllOf(HasSubstr("4096 bytes"), HasSubstr(free)));
+  const CUmemGenericAllocationHandle handle = MakeOwn(kGranule, true, 1);
+  int fd = -1;
+  EXPECT_CUDA(
+      cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  fake_cuda_configure("fail_import=1");
+  auto imported = cuda::ImportArena(session, kOtherGpu, {{fd, kGranule}});
+  EXPECT_EQ(imported.status().reason(), "DEVICE_MEMORY");
+  EXPECT_THAT(TextOf(imported), AllOf(HasSubstr("2097152 bytes"), HasSubstr(free)));
+  close(fd);
+  EXPECT_CUDA(cuMemRelease(handle));
+}
+
 TEST_F(CudaArenaTest, AnAllocatorHandsOutArenas) {
   setenv("FERRY_CLIENT_DIR", dir_.c_str(), 1);
   EXPECT_EQ(ferry_cuda_malloc(0, 0, nullptr), nullptr);
   EXPECT_EQ(Status(ferry_cuda_malloc_status()).ok(), true);
+  EXPECT_EQ(ferry_cuda_malloc(-5, 0, nullptr), nullptr);
+  EXPECT_EQ(Status(ferry_cuda_malloc_status()).reason(), "FIELD_INVALID");
   void* const pointer = ferry_cuda_malloc(5000, 1, nullptr);
   ASSERT_NE(pointer, nullptr) << Status(ferry_cuda_malloc_status()).ToString();
   uint64_t offset = 0;

@@ -268,6 +268,23 @@ TEST_F(CudaStreamTest, AStreamThatIsCapturedIsRefused) {
   ASSERT_OK(cuda::Define(session, stream, 0, 1));
 }
 
+TEST_F(CudaStreamTest, TheDefaultStreamIsRefusedWhileItWouldJoinACapture) {
+  Session session = Open();
+  CUstream captured = nullptr;
+  EXPECT_CUDA(cuStreamCreate(&captured, CU_STREAM_DEFAULT));
+  EXPECT_CUDA(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  for (const Status& refused :
+       {cuda::Define(session, nullptr, 0, 1), cuda::WaitOver(session, nullptr, 0, 1)}) {
+    EXPECT_EQ(refused.code_name(), "FAILED_PRECONDITION");
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("being captured"));
+  }
+  CUgraph graph = nullptr;
+  EXPECT_CUDA(cuStreamEndCapture(captured, &graph));
+  ASSERT_OK(cuda::Define(session, nullptr, 0, 1));
+  EXPECT_CUDA(cuStreamSynchronize(nullptr));
+  EXPECT_CUDA(cuStreamDestroy(captured));
+}
+
 TEST_F(CudaStreamTest, BadArgumentsAreRefused) {
   Session session = Open();
   CUstream stream = MakeStream();

@@ -11,6 +11,14 @@ using ::testing::HasSubstr;
 
 class DlpackTest : public CudaTest {
  protected:
+  // Their sizes would fit if they were counted in 64 bits with what does not fit left out.
+  const std::vector<std::pair<int, std::vector<int64_t>>> kImpossible = {
+      {FERRY_F64, {int64_t{1} << 58}},
+      {FERRY_F32, {int64_t{1} << 32, int64_t{1} << 32}},
+      {FERRY_U8, {-1, -1}},
+      {FERRY_U8, {0, -1}},
+  };
+
   // Why it is no arena.
   static std::string Refusal(Session& session, const dlpack::ManagedTensor& managed) {
     const auto refused = dlpack::Import(session, kGpu, managed);
@@ -27,6 +35,9 @@ TEST_F(DlpackTest, AnExportedTensorOwnsItsArena) {
   void* const data = arena->data();
   EXPECT_EQ(dlpack::Export(*arena, FERRY_F4E2M1FN, {8}), nullptr);        // no name for it
   EXPECT_EQ(dlpack::Export(*arena, FERRY_BF16, {16, 127}, 33), nullptr);  // does not fit
+  for (const auto& [type, shape] : kImpossible) {
+    EXPECT_EQ(dlpack::Export(*arena, type, shape), nullptr);
+  }
   dlpack::ManagedTensor* tensor = dlpack::Export(*arena, FERRY_BF16, {16, 127}, 32);
   ASSERT_NE(tensor, nullptr);
   EXPECT_EQ(arena->get(), nullptr);
@@ -80,6 +91,31 @@ TEST_F(DlpackTest, ATensorThatIsRefusedIsToldWhatIsWrongWithIt) {
     EXPECT_THAT(Refusal(session, managed), says);
   }
   EXPECT_EQ(daemon_->arenas(), 0u);
+}
+
+TEST_F(DlpackTest, AShapeThatNoMemoryHasIsRefused) {
+  Session session = Open();
+  CUdeviceptr legacy = 0;
+  EXPECT_CUDA(cuMemAlloc(&legacy, kGranule));
+  dlpack::ManagedTensor managed{};
+  managed.tensor.device = {dlpack::kCuda, 0};
+  for (const CUdeviceptr own : {MapOwn({kGranule}), legacy}) {
+    managed.tensor.data = reinterpret_cast<void*>(own);
+    for (auto [type, shape] : kImpossible) {
+      managed.tensor.dtype = *dlpack::ToDlpack(type);
+      managed.tensor.ndim = static_cast<int32_t>(shape.size());
+      managed.tensor.shape = shape.data();
+      EXPECT_NE(Refusal(session, managed), "");
+    }
+  }
+  int64_t shape[] = {int64_t{1} << 40, int64_t{1} << 40, 1};
+  int64_t strides[] = {0, 1, 1};
+  managed.tensor.ndim = 3;
+  managed.tensor.shape = shape;
+  managed.tensor.strides = strides;
+  EXPECT_FALSE(dlpack::Compact(managed.tensor));
+  EXPECT_EQ(daemon_->arenas(), 0u);
+  EXPECT_CUDA(cuMemFree(legacy));
 }
 
 TEST_F(DlpackTest, TypesGoThereAndBack) {
