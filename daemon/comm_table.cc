@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
@@ -155,6 +156,10 @@ void CommTable::OnFailed(const Communicator* communicator, const absl::Status& w
   }
 }
 
+void CommTable::Closing(const CommunicatorClosing& order) {
+  cache_.OnClosing(in_use_.at(std::make_pair(order.clique, order.attempt)));
+}
+
 void CommTable::End(const CommunicatorEnd& order) {
   const auto used = in_use_.find(std::make_pair(order.clique, order.attempt));
   FERRY_CHECK(used != in_use_.end());
@@ -228,11 +233,36 @@ void CommTable::GiveUp(const std::string& what) {
   abort();
 }
 
-std::optional<uint32_t> CommTable::AttemptOf(const Clique& clique) const {
-  for (const auto& [name, id] : in_use_) {
-    if (name.first == clique) return name.second;
+std::vector<const CommTable::Entry*> CommTable::StandingOf(const Clique& clique) const {
+  std::vector<const Entry*> standing;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.clique == clique && !entry.ended) standing.push_back(&entry);
   }
-  return std::nullopt;
+  return standing;
+}
+
+absl::StatusOr<uint32_t> CommTable::Named(const Clique& clique, uint32_t attempt) const {
+  const auto standing = StandingOf(clique);
+  if (attempt == 0 && standing.size() == 1) return standing[0]->attempt;
+  for (const Entry* entry : standing) {
+    if (entry->attempt == attempt) return attempt;
+  }
+  const std::string there = absl::StrCat(
+      Describe(clique), " has here: ",
+      standing.empty() ? "no communicator"
+                       : absl::StrJoin(standing, ", ", [this](std::string* text, auto* entry) {
+                           absl::StrAppend(text, "attempt ", entry->attempt, " (",
+                                           CommStateName(cache_.StateOf(entry->id)), ")");
+                         }));
+  return attempt == 0 && !standing.empty()
+             ? Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                     absl::StrCat("name one attempt: ", there))
+             : Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown, there);
+}
+
+absl::StatusOr<uint32_t> CommTable::NewestOf(const Clique& clique) const {
+  const auto standing = StandingOf(clique);
+  return standing.empty() ? Named(clique, 0) : standing.back()->attempt;
 }
 
 void CommTable::Stop() {

@@ -10,7 +10,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +59,7 @@ class CommTable {
   void Open(CommunicatorOpen order);
   // `parts` are of the launch's chunks, but for a bundle's.
   void Launch(const GroupLaunch& order, std::vector<GroupPart> parts);
+  void Closing(const CommunicatorClosing& order);
   void End(const CommunicatorEnd& order);
 
   // --- From lanes (posted).
@@ -72,8 +72,11 @@ class CommTable {
   void Stop();
 
   const CommCache& cache() const { return cache_; }
-  // The attempt of the clique's communicator that is in use, if there is one.
-  std::optional<uint32_t> AttemptOf(const Clique& clique) const;
+  // Of the clique's communicators that have not ended: `attempt`, or, if that is 0, the only one.
+  // NOT_FOUND; INVALID_ARGUMENT if there are several, such as one that closes and the next.
+  absl::StatusOr<uint32_t> Named(const Clique& clique, uint32_t attempt) const;
+  // All others of them are closing. NOT_FOUND.
+  absl::StatusOr<uint32_t> NewestOf(const Clique& clique) const;
 
  private:
   struct Entry {
@@ -112,6 +115,8 @@ class CommTable {
   void GoOn(Entry& entry);
   [[noreturn]] static void GiveUp(const std::string& what);
   std::string NameOf(const Entry& entry) const;
+  // Those of a clique that have not ended, oldest first.
+  std::vector<const Entry*> StandingOf(const Clique& clique) const;
 
   Executor& control_;
   LocalDevices& devices_;

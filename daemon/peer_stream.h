@@ -29,11 +29,15 @@ struct PeerDeviceInfo {
 inline constexpr uint64_t kPeerFeaturePrepared = 1;
 inline constexpr uint64_t kPeerFeatureSocketFrames = 2;
 inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
+// Groups as this daemon makes them: an attempt is closed at the follower first, several firings are
+// in one group, and all that is packed of a direction is one operation.
+inline constexpr uint64_t kPeerFeatureGroups = 8;
 
 struct PeerHello {
   uint32_t protocol_min = 1;
   uint32_t protocol_max = 1;
-  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames | kPeerFeatureManyDescriptors;
+  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
+                      kPeerFeatureManyDescriptors | kPeerFeatureGroups;
   std::string node;
   Incarnation incarnation;
   std::string boot_id;

@@ -254,6 +254,8 @@ void TransferDriver::Carry(Outbox outbox) {
       comms_.Open(std::move(*open));
     } else if (const auto* launch = std::get_if<GroupLaunch>(&order)) {
       comms_.Launch(*launch, PartsOf(*launch));
+    } else if (const auto* closing = std::get_if<CommunicatorClosing>(&order)) {
+      comms_.Closing(*closing);
     } else {
       comms_.End(std::get<CommunicatorEnd>(order));
     }

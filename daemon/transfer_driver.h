@@ -95,10 +95,11 @@ class TransferDriver {
   void OnResults(std::vector<OpResult> results);
   void OnFiringWanted(uint64_t bundle) { engine_.OnFiringWanted(control_.Now(), bundle); }
 
-  // --- From operators, of communicators. As TransferEngine's, or NOT_FOUND.
+  // --- From operators, of communicators. As TransferEngine's and CommTable's; the attempt
+  // concerned.
   absl::Status WarmComm(const Clique& clique);
-  absl::Status EvictComm(const Clique& clique);
-  absl::Status AbortComm(const Clique& clique);
+  absl::StatusOr<uint32_t> EvictComm(const Clique& clique);
+  absl::StatusOr<uint32_t> AbortComm(const Clique& clique, uint32_t attempt);
 
   // Ends all communicators. Control has stopped; the lanes have not.
   void StopComms() { comms_.Stop(); }

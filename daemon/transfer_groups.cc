@@ -2,7 +2,6 @@
 // TransferDriver's groups: what joins the engine to the communicators.
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "daemon/transfer_driver.h"
@@ -67,25 +66,18 @@ absl::Status TransferDriver::WarmComm(const Clique& clique) {
   return engine_.WarmCommunicator(control_.Now(), clique);
 }
 
-absl::Status TransferDriver::EvictComm(const Clique& clique) {
-  if (!comms_.AttemptOf(clique)) {
-    return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
-                 absl::StrCat("evict: ", Describe(clique), " has no communicator here"));
-  }
+absl::StatusOr<uint32_t> TransferDriver::EvictComm(const Clique& clique) {
+  ASSIGN_OR_RETURN(const uint32_t attempt, comms_.NewestOf(clique));
   engine_.EvictCommunicator(control_.Now(), clique);
-  return absl::OkStatus();
+  return attempt;
 }
 
-absl::Status TransferDriver::AbortComm(const Clique& clique) {
-  const std::optional<uint32_t> attempt = comms_.AttemptOf(clique);
-  if (!attempt) {
-    return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
-                 absl::StrCat("abort: ", Describe(clique), " has no communicator here"));
-  }
-  engine_.OnCommunicatorFailed(control_.Now(), clique, *attempt,
+absl::StatusOr<uint32_t> TransferDriver::AbortComm(const Clique& clique, uint32_t attempt) {
+  ASSIGN_OR_RETURN(attempt, comms_.Named(clique, attempt));
+  engine_.OnCommunicatorFailed(control_.Now(), clique, attempt,
                                Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                                      "an operator wants it (ferryctl comms abort)"));
-  return absl::OkStatus();
+  return attempt;
 }
 
 }  // namespace ferry

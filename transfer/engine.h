@@ -144,6 +144,13 @@ struct GroupLaunch {
   std::vector<GroupChunk> chunks;
 };
 
+// No further group is launched on this attempt of the clique's communicator; its CommunicatorEnd
+// follows when those that are under way are over at the ends that must have it until then.
+struct CommunicatorClosing {
+  Clique clique;
+  uint32_t attempt = 0;
+};
+
 // No further group is launched on this attempt of the clique's communicator. OK: close it when its
 // groups are answered. Else: abort it; its groups are still answered, each once.
 struct CommunicatorEnd {
@@ -151,7 +158,8 @@ struct CommunicatorEnd {
   uint32_t attempt = 0;
   absl::Status status;
 };
-using GroupOrder = std::variant<CommunicatorOpen, GroupLaunch, CommunicatorEnd>;
+using GroupOrder =
+    std::variant<CommunicatorOpen, GroupLaunch, CommunicatorClosing, CommunicatorEnd>;
 
 // A transfer is over. Each posted transfer appears here exactly once.
 struct Ended {

@@ -71,9 +71,8 @@ void TransferEngine::Impl::OnCommunicatorFailed(const Clique& clique, uint32_t a
                                                 const absl::Status& status) {
   const auto rank = ranks.find(clique);
   if (rank == ranks.end()) return;
-  const auto& closing = rank->second.closing;
   const bool in_use = rank->second.open && rank->second.attempt == attempt;
-  if (!in_use && std::find(closing.begin(), closing.end(), attempt) == closing.end()) return;
+  if (!in_use && !IsClosing(rank->second, attempt)) return;
   FailAttempt(clique, attempt, 0,
               HasReason(status, Reason::kRouteUnavailable)
                   ? NotOpened(clique, attempt, status.message())
@@ -134,7 +133,8 @@ void TransferEngine::Impl::FailAttempt(const Clique& clique, uint32_t attempt, u
                                status.message());
   Rank& rank = ranks[clique];
   if (OwnerOf(clique.low) == devices.self) {
-    if (leader.EndAttempt(clique, attempt)) {
+    // One that is closing has ended already, but the follower may still be busy on it.
+    if (leader.EndAttempt(clique, attempt) || IsClosing(rank, attempt)) {
       Send(OwnerOf(clique.high), AttemptOver{clique, attempt, number, status});
     }
   } else if (rank.open && rank.attempt == attempt) {
@@ -165,8 +165,10 @@ bool TransferEngine::Impl::OnAttemptOver(PeerId peer, const AttemptOver& message
   }
   if (!Leads(peer, message.clique, devices.self)) return false;
   Rank& rank = ranks[message.clique];
-  if (message.attempt <= rank.ended) return false;
-  rank.ended = message.attempt;
+  if (message.attempt <= rank.ended) {
+    if (message.status.ok() || !IsClosing(rank, message.attempt)) return false;
+  }
+  rank.ended = std::max(rank.ended, message.attempt);
   if (!message.status.ok()) {
     AbortAttempt(message.clique, message.attempt, message.number, message.status);
   } else if (BeginClose(message.clique, message.attempt)) {
@@ -186,7 +188,12 @@ bool TransferEngine::Impl::BeginClose(const Clique& clique, uint32_t attempt) {
   if (!rank.open || rank.attempt != attempt) return false;
   rank.open = false;
   rank.closing.push_back(attempt);
+  out.groups.emplace_back(CommunicatorClosing{clique, attempt});
   return true;
+}
+
+bool TransferEngine::Impl::IsClosing(const Rank& rank, uint32_t attempt) {
+  return std::find(rank.closing.begin(), rank.closing.end(), attempt) != rank.closing.end();
 }
 
 bool TransferEngine::Impl::EndClose(Rank& rank, uint32_t attempt) {

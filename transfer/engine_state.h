@@ -420,6 +420,7 @@ struct TransferEngine::Impl {
                     const absl::Status& status);
   // Of an attempt that nothing is launched on any more; false if it is not in use here, or closing.
   bool BeginClose(const Clique& clique, uint32_t attempt);
+  static bool IsClosing(const Rank& rank, uint32_t attempt);
   static bool EndClose(Rank& rank, uint32_t attempt);
   // At a follower: closes what no group is on, and says so.
   void CloseQuiet(const Clique& clique);

@@ -74,7 +74,8 @@ void GroupLeader::WakeAt(const Clique& clique, Led& led, absl::Time when) {
 
 void GroupLeader::Warm(const Clique& clique) {
   Led& led = led_.try_emplace(clique, options_).first->second;
-  if (led.state != Led::kClosed) return;  // and may be closed one day
+  // And may be closed one day; what is drained is not open for long.
+  if (led.state != Led::kClosed && !led.draining) return;
   led.warm = true;
   changed_.insert(clique);
 }

@@ -71,6 +71,7 @@ absl::Status CommControl::Abort(uint64_t low, uint64_t high) {
   admin::v1::AbortCommRequest request;
   request.set_device_id(low);
   request.set_other_device_id(high);
+  request.set_attempt(attempt);
   admin::v1::AbortCommResponse response;
   RETURN_IF_ERROR(admins_[0].Call(
       [&](auto& stub, auto* context) { return stub.AbortComm(context, request, &response); }));

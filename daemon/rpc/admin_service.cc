@@ -28,6 +28,13 @@ Clique CliqueFrom(const Request& request) {
   return CliqueOf(GlobalDeviceId(request.device_id()), GlobalDeviceId(request.other_device_id()));
 }
 
+// The answer to what was done to an attempt.
+template <typename Response>
+absl::Status SetAttempt(const absl::StatusOr<uint32_t>& attempt, Response& response) {
+  if (attempt.ok()) response.set_attempt(*attempt);
+  return attempt.status();
+}
+
 // A stream of messages that `make` pushes, on control, before the first is written.
 template <typename Message>
 class MadeStream final : public grpc::ServerWriteReactor<Message> {
@@ -251,17 +258,18 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
 
   grpc::ServerUnaryReactor* EvictComm(grpc::CallbackServerContext* context,
                                       const pb::EvictCommRequest* request,
-                                      pb::EvictCommResponse*) override {
-    return OnControl(context, [this, clique = CliqueFrom(*request)] {
-      return core_.rpc.driver.EvictComm(clique);
+                                      pb::EvictCommResponse* response) override {
+    return OnControl(context, [this, response, clique = CliqueFrom(*request)] {
+      return SetAttempt(core_.rpc.driver.EvictComm(clique), *response);
     });
   }
 
   grpc::ServerUnaryReactor* AbortComm(grpc::CallbackServerContext* context,
                                       const pb::AbortCommRequest* request,
-                                      pb::AbortCommResponse*) override {
-    return OnControl(context, [this, clique = CliqueFrom(*request)] {
-      return core_.rpc.driver.AbortComm(clique);
+                                      pb::AbortCommResponse* response) override {
+    const uint32_t attempt = request->attempt();
+    return OnControl(context, [this, response, attempt, clique = CliqueFrom(*request)] {
+      return SetAttempt(core_.rpc.driver.AbortComm(clique, attempt), *response);
     });
   }
 

@@ -2,6 +2,7 @@
 // Communicators that do not end: what waits for them, and for how long.
 #include "daemon/comm_table.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -45,10 +46,14 @@ class Table {
     table_->Open({kClique, 1, PeerId(1), kClique.low, {}});
     while (!made_id_) Run();
   }
-  void Abort() {
-    table_->End({kClique, 1, Error(absl::StatusCode::kAborted, Reason::kCommAborted, "a test")});
+  void Abort(uint32_t attempt = 1) {
+    table_->End(
+        {kClique, attempt, Error(absl::StatusCode::kAborted, Reason::kCommAborted, "a test")});
   }
   void Close() { table_->End({kClique, 1, absl::OkStatus()}); }
+  void OpenNext() { table_->Open({kClique, 2, PeerId(1), kClique.low, {}}); }
+  void Closing() { table_->Closing({kClique, 1}); }
+  CommTable& table() { return *table_; }
   // What is posted, and what is due.
   void Run() {
     control.RunAll();
@@ -101,6 +106,37 @@ TEST(CommTableTest, OneThatIsClosedWhileItOpensIsGone) {
   while (!table.gone()) table.Run();
   table.control.Advance(2 * CommTable::kGiveUp);
   table.Run();
+}
+
+TEST(CommTableTest, WhoIsToBeClosedIsShownSoAndNamedByItsAttempt) {
+  using ::testing::HasSubstr;
+  Table table;
+  const auto state = [&](size_t row) { return table.table().cache().List().at(row).state; };
+  const auto none = table.table().Named(kClique, 0);
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(table.table().NewestOf(kClique).status(), none.status());
+  table.Open();
+  EXPECT_EQ(*table.table().Named(kClique, 0), 1u);
+  EXPECT_EQ(state(0), CommState::kOpening);
+  table.Closing();
+  EXPECT_EQ(state(0), CommState::kClosing);
+  EXPECT_EQ(*table.table().Named(kClique, 0), 1u);
+  table.OpenNext();
+  const auto several = table.table().Named(kClique, 0);
+  EXPECT_EQ(several.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(several.status().message()),
+              HasSubstr("attempt 1 (closing), attempt 2 ("));
+  EXPECT_EQ(*table.table().Named(kClique, 1), 1u);
+  EXPECT_EQ(*table.table().Named(kClique, 2), 2u);
+  EXPECT_EQ(*table.table().NewestOf(kClique), 2u);
+  const auto unknown = table.table().Named(kClique, 3);
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("attempt 2 ("));
+  table.Close();
+  EXPECT_EQ(*table.table().Named(kClique, 0), 2u);
+  while (table.table().cache().List().size() > 1) table.Run();
+  table.Abort(2);
+  while (!table.empty()) table.Run();
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "google/protobuf/empty.pb.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "tests/daemon/support.h"
 
 namespace ferry {
@@ -290,6 +292,28 @@ TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   EXPECT_EQ(after.ucx_version, before.ucx_version);
   EXPECT_EQ(after.nccl_version, before.nccl_version);
   EXPECT_EQ(after.daemon_version, before.daemon_version);
+}
+
+// Daemons without feature 8 look for NCCL's version in field 13, and we find none there.
+TEST(PeerCodec, ADaemonThatMakesOtherGroupsSeesNoNccl) {
+  constexpr int kOldField = 13;
+  peer::v1::Frame frame;
+  Encode({{}, SomeHello()}, &frame);
+  google::protobuf::Empty raw;
+  ASSERT_TRUE(raw.ParseFromString(frame.hello().SerializeAsString()));
+  auto* fields = raw.GetReflection()->MutableUnknownFields(&raw);
+  for (int i = 0; i < fields->field_count(); ++i) {
+    EXPECT_NE(fields->field(i).number(), kOldField);
+  }
+  frame.mutable_hello()->clear_nccl_version();
+  std::string old = frame.hello().SerializeAsString();
+  fields->Clear();
+  fields->AddLengthDelimited(kOldField, "2.28.9");
+  old += raw.SerializeAsString();
+  ASSERT_TRUE(frame.mutable_hello()->ParseFromString(old));
+  const absl::StatusOr<PeerFrame> decoded = Decode(frame);
+  ASSERT_THAT(decoded, Is("OK"));
+  EXPECT_EQ(decoded->hello->nccl_version, "");
 }
 
 TEST(PeerCodec, ALinkSecretIs16Bytes) {

@@ -35,6 +35,20 @@ TEST(NcclBetween, NeedsOneVersionAtBothEnds) {
             "opening libnccl.so.2: no such file");
 }
 
+// Those would hang in groups of ours, or we in theirs: they take another route, as they do with us.
+TEST(NcclBetween, NotWithADaemonThatMakesOtherGroups) {
+  const PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
+  PeerHello theirs = HelloOf("node-b", "2.28.9", {Gpu(3, 'b')});
+  for (const std::string version : {"2.28.9", ""}) {
+    theirs.nccl_version = version;
+    theirs.features = PeerHello().features & ~kPeerFeatureGroups;
+    const RouteState state = NcclBetween(ours, "", theirs);
+    EXPECT_FALSE(state.available);
+    EXPECT_EQ(state.why,
+              "the ferryd of node-b is older and makes other groups: both must be of one kind");
+  }
+}
+
 TEST(NcclBetween, OnlyBetweenGpusThatAreTwo) {
   const RouteState state =
       NcclBetween(HelloOf("node-a", "2.28.9", {Host(0), Gpu(1, 'a')}), "",

@@ -7,8 +7,10 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/gpu/nccl_fixture.h"
 #include "tests/support/await.h"
+#include "tests/support/process.h"
 
 namespace ferry::testing {
 namespace {
@@ -16,7 +18,9 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST_F(MultiGpuNcclTest, OneCommunicatorServesBothDirectionsAndManyBatches) {
-  if (!StartDaemons(2)) return;
+  ClusterOptions options;
+  options.transfer = "nccl: { environment: { NCCL_DEBUG_SUBSYS: INIT } }";
+  if (!StartDaemons(2, options)) return;
   End a = Open(0, 0, 2 * kNcclBytes), b = Open(1, 0, 2 * kNcclBytes);
   for (int round = 0; round < 5; ++round) {
     std::vector<Batch> batches;
@@ -44,7 +48,7 @@ TEST_F(MultiGpuNcclTest, OneCommunicatorServesBothDirectionsAndManyBatches) {
     EXPECT_NE(comms.comms(0).low_incarnation(), comms.comms(0).high_incarnation());
     EXPECT_THAT(node(i).admin().Status().nccl(), HasSubstr("2."));
     EXPECT_THAT(node(i).admin().Status().nccl_environment(),
-                ::testing::Contains("NCCL_RAS_ENABLE=0"));
+                ::testing::IsSupersetOf({"NCCL_RAS_ENABLE=0", "NCCL_DEBUG_SUBSYS=INIT"}));
   }
 }
 
@@ -76,63 +80,6 @@ TEST_F(MultiGpuNcclTest, TheOrderInWhichClientsPostNeverMatters) {
   }
 }
 
-// Every end sends to every other one, all at once; each has room for its own bytes and for those of
-// the others behind them.
-class MultiGpuCrossedNcclTest : public MultiGpuNcclTest {
- protected:
-  std::vector<End> OpenAll(size_t count) {
-    std::vector<End> ends;
-    for (size_t i = 0; i < count; ++i) ends.push_back(Open(i, 0, (count + 1) * kNcclBytes));
-    return ends;
-  }
-  void Exchange(std::vector<End>& ends, int seed) {
-    std::vector<Batch> batches;
-    for (size_t i = 0; i < ends.size(); ++i) Fill(ends[i].arena, 0, kNcclBytes, seed + i);
-    ForEachPair(ends.size(), [&](size_t i, size_t j) {
-      const std::string key = absl::StrCat(i, "-", j);
-      batches.push_back(Send(ends[i], ends[j], key, {ends[i].arena.Range(0, kNcclBytes)}, Nccl()));
-      batches.push_back(Receive(ends[j], ends[i], key,
-                                {ends[j].arena.Range(kNcclBytes * (1 + i), kNcclBytes)}, Nccl()));
-    });
-    for (Batch& batch : batches) ASSERT_THAT(batch.Wait(kSoon), IsOk());
-    ForEachPair(ends.size(), [&](size_t i, size_t j) {
-      ASSERT_TRUE(Has(ends[j].arena, kNcclBytes * (1 + i), kNcclBytes, seed + i));
-    });
-  }
-
- private:
-  template <typename Body>
-  static void ForEachPair(size_t count, const Body& body) {
-    for (size_t i = 0; i < count; ++i) {
-      for (size_t j = 0; j < count; ++j) {
-        if (i != j) body(i, j);
-      }
-    }
-  }
-};
-
-TEST_F(MultiGpuCrossedNcclTest, PairsOfThreeDaemons) {
-  if (!StartDaemons(3)) return;
-  std::vector<End> ends = OpenAll(3);
-  for (int round = 0; round < 5; ++round) ASSERT_NO_FATAL_FAILURE(Exchange(ends, 10 * round));
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(node(i).admin().CountComms("open"), 2u);
-}
-
-TEST_F(MultiGpuCrossedNcclTest, PairsOfFourDaemonsWithRoomForTwoCommunicators) {
-  ClusterOptions options;
-  // Each GPU has three cliques, which take turns.
-  options.limits = fake() ? "comm_bytes_per_gpu: 20MiB" : "comm_bytes_per_gpu: 300MiB";
-  if (!StartDaemons(4, options)) return;
-  std::vector<End> ends = OpenAll(4);
-  for (int round = 0; round < 3; ++round) {
-    ASSERT_NO_FATAL_FAILURE(Exchange(ends, 10 * round));
-    // Idle ones go until two are left.
-    for (size_t i = 0; i < 4; ++i) {
-      ASSERT_TRUE(Await([&] { return node(i).admin().CountComms("open") <= 2; }));
-    }
-  }
-}
-
 TEST_F(MultiGpuNcclTest, OperatorsWarmEvictAndAbort) {
   if (!StartDaemons(2)) return;
   End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
@@ -145,19 +92,41 @@ TEST_F(MultiGpuNcclTest, OperatorsWarmEvictAndAbort) {
   node(1).admin().WarmComm(b.device, a.device);  // the follower asks
   ASSERT_TRUE(open(1));
   EXPECT_EQ(AttemptAt(0), 1u);
-  node(1).admin().EvictComm(a.device, b.device);
+  EXPECT_EQ(node(1).admin().EvictComm(a.device, b.device), 1u);
   ASSERT_TRUE(open(0));
   ExpectMoves(a, b);
   EXPECT_EQ(AttemptAt(1), 2u);
-  node(0).admin().AbortComm(a.device, b.device);
+  EXPECT_EQ(node(0).admin().AbortComm(a.device, b.device), 2u);
   ASSERT_TRUE(open(0));
   ExpectMoves(b, a);
   EXPECT_EQ(AttemptAt(0), 3u);
-  node(1).admin().AbortComm(a.device, b.device);
+  EXPECT_EQ(node(1).admin().AbortComm(a.device, b.device), 3u);
   ASSERT_TRUE(open(0));
   node(0).admin().WarmComm(a.device, b.device);
   ASSERT_TRUE(open(1));
   EXPECT_EQ(AttemptAt(1), 4u);
+  // As people do it.
+  const auto ferryctl = [&](const std::string& command, int expected) {
+    std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir", node(1).runtime_dir(),
+                                          "comms"};
+    for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
+    const Finished finished = RunProgram(arguments);
+    EXPECT_EQ(finished.status, expected) << command;
+    return finished.output;
+  };
+  const std::string both = absl::StrCat(a.device, " ", b.device);
+  EXPECT_THAT(ferryctl("list", 0), ::testing::ContainsRegex(" 4  +open "));
+  EXPECT_THAT(ferryctl(absl::StrCat("abort ", both, " --attempt 3"), 3),
+              HasSubstr("attempt 4 (open)"));
+  EXPECT_EQ(node(0).admin().CountComms("open"), 1u);
+  EXPECT_THAT(ferryctl(absl::StrCat("abort ", both, " --attempt 4"), 0),
+              HasSubstr("attempt 4 of the communicator of devices"));
+  ASSERT_TRUE(open(0));
+  EXPECT_THAT(ferryctl(absl::StrCat("evict ", both, " --attempt 4"), 1), HasSubstr("--attempt"));
+  EXPECT_THAT(ferryctl(absl::StrCat("warm ", both), 0), HasSubstr("is being opened"));
+  ASSERT_TRUE(open(1));
+  EXPECT_THAT(ferryctl(absl::StrCat("evict ", both), 0), HasSubstr("attempt 5 of"));
+  ASSERT_TRUE(open(0));
 }
 
 TEST_F(MultiGpuNcclTest, ADaemonKilledInTheMiddleOfGroupsIsToldAndComesBack) {
@@ -312,7 +281,8 @@ TEST_F(MultiGpuNcclTest, AnIdleCommunicatorIsClosedThoughThePeerIsStopped) {
   node(1).Signal(SIGSTOP);
   node(0).admin().EvictComm(a.device, b.device);
   EXPECT_TRUE(Await([&] {
-    return node(0).admin().CountComms("open") == 0 && node(0).admin().CountComms("aborting") == 0;
+    const admin::v1::ListCommsResponse comms = node(0).admin().Comms();
+    return comms.comms_size() == 0 || comms.comms(0).state() == "failed";
   }));
   node(1).Signal(SIGCONT);
   ASSERT_TRUE(nodes().AwaitLink(0, 1));
@@ -434,22 +404,6 @@ TEST_F(MultiGpuNcclTest, ADaemonWithoutNcclSaysWhatIsMissing) {
                                       HasSubstr("opening /nowhere/libnccl.so.2")));
   EXPECT_THAT(node(0).admin().Status().nccl(), HasSubstr("/nowhere/libnccl.so.2"));
   EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
-}
-
-TEST_F(MultiGpuNcclTest, BeyondTheirBytesIdleCommunicatorsGo) {
-  ClusterOptions options;
-  options.limits = "comm_bytes_per_gpu: 1MiB";  // the one used last stays all the same
-  if (!StartDaemons(3, options)) return;
-  std::vector<End> ends;
-  for (size_t i = 0; i < 3; ++i) ends.push_back(Open(i, 0, kNcclBytes));
-  for (int round = 0; round < 3; ++round) {
-    ExpectMoves(ends[1], ends[0]);
-    ExpectMoves(ends[2], ends[1]);
-    ASSERT_TRUE(Await([&] {
-      return node(0).admin().CountComms("open") == 0 && node(1).admin().CountComms("open") == 1;
-    }));
-  }
-  EXPECT_EQ(AttemptAt(2), 3u);
 }
 
 }  // namespace

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // What XLA and JAX test of transfers between hosts, between GPUs here; and what they do not.
 //
-// | theirs (se_gpu_pjrt_client_multi_gpu_test, array_test)  | here |
+// clang-format off
+// | theirs (se_gpu_pjrt_client_multi_gpu_test, array_test) | here |
 // |---|---|
-// | SuccessfulCrossHostSendReceive, ...Transfer             | ArraysOfBothDirections | |
-// FailedCrossHost...SrcAndDstAddressable                  | none fail here: cases `local`, `self` |
-// | Failed...ArgsSizeMismatch                               | none: a batch is one list | |
-// AsyncCopyToDevice, ResultsHaveIndividualDefinitionEvents| EachOfABatchHasItsOwnDefinitionAndEnd |
-// | CopyErrorBufferToDevice, CopyDelayedErrorBuffer...      | WhatGoesWrongEndsBothEndsAndNoMore |
-// | SendErrorNoDeadLock, RecvErrorNoDeadLock                | the same | |
-// DeleteBufferThenFulfillBufferNoDeadLock                 | the same                              |
-// | InterProcessCollectiveInit (eager)                      | nccl_test: OperatorsWarm... | |
-// AbortCollectivesOnFailure                               | failure_test, nccl_test               |
-// | single_device_sharding (numpy, uncommitted)             | EveryTypeBringsItsBytes | |
-// named_sharding, mixed_local_and_remote, to_device       | ShardsByRowsBecomeShardsByColumns     |
-// | named_sharding_replicated                               | OneBufferGoesToSeveralAtOnce | |
-// batched                                                 | BatchesOfArraysOfOtherSizesAndTypes   |
-// | cpu_error, device_put_to_cpu                            | none fail here: transfer_test | |
-// (none) mismatched order, two batches in flight          | ArraysOfBothDirections                |
-// | (none) mismatched size, missing peer, poison, cancel    | WhatGoesWrong... | | (none) every
-// dtype                                      | EveryTypeBringsItsBytes               | | (none)
-// zero bytes, > 2 GiB, several clients             | transfer_test                         | |
-// (none) peer dies, peer comes back                       | failure_test                          |
-// | (none) crossed pairs, reuse, count, eviction of comms   | nccl_test |
+// | SuccessfulCrossHostSendReceive, ...Transfer        | ArraysOfBothDirections |
+// | FailedCrossHost...SrcAndDstAddressable             | none fail here: cases `local`, `self` |
+// | Failed...ArgsSizeMismatch                          | none: a batch is one list |
+// | AsyncCopyToDevice, ResultsHaveIndividual...Events  | EachOfABatchHasItsOwnDefinitionAndEnd |
+// | CopyErrorBuffer..., CopyDelayedErrorBuffer...      | WhatGoesWrongEndsBothEndsAndNoMore |
+// | SendErrorNoDeadLock, RecvErrorNoDeadLock           | the same |
+// | DeleteBufferThenFulfillBufferNoDeadLock            | the same |
+// | InterProcessCollectiveInit (eager)                 | nccl_test: OperatorsWarm... |
+// | AbortCollectivesOnFailure                          | failure_test, nccl_test |
+// | single_device_sharding (numpy, uncommitted)        | EveryTypeBringsItsBytes |
+// | named_sharding, mixed_local_and_remote, to_device  | ShardsByRowsBecomeShardsByColumns |
+// | named_sharding_replicated                          | OneBufferGoesToSeveralAtOnce |
+// | batched                                            | BatchesOfArraysOfOtherSizesAndTypes |
+// | cpu_error, device_put_to_cpu                       | none fail here: transfer_test |
+// | (none) mismatched order, two batches in flight     | ArraysOfBothDirections |
+// | (none) other size, missing peer, poison, cancel    | WhatGoesWrongEndsBothEndsAndNoMore |
+// | (none) every dtype                                 | EveryTypeBringsItsBytes |
+// | (none) zero bytes, > 2 GiB, several clients        | transfer_test |
+// | (none) peer dies, peer comes back                  | failure_test |
+// | (none) reuse, count, eviction of comms             | nccl_test |
+// | (none) crossed pairs                               | nccl_cliques_test |
+// clang-format on
 #include <algorithm>
 #include <numeric>
 #include <string>

@@ -74,6 +74,22 @@ TEST_F(CommCacheTest, KeepsTheBooks) {
   EXPECT_EQ(cache_.counts().groups, 3u);
 }
 
+// Also if its opener comes back meanwhile. It is not asked to go again, and makes room.
+TEST_F(CommCacheTest, WhatIsToBeClosedIsShownSo) {
+  const CommCache::Id a = Open(5);
+  EXPECT_THAT(cache_.TakeToOpen(now_), ElementsAre(a));
+  cache_.OnClosing(a);
+  cache_.OnOpened(now_, a, 40, absl::Milliseconds(60));
+  EXPECT_EQ(cache_.List().at(0).state, CommState::kClosing);
+  const CommCache::Id b = Opened(6);
+  Opened(7);
+  EXPECT_THAT(Evict(now_), IsEmpty());
+  cache_.OnClosing(b);
+  cache_.OnEnding(b, "a link was lost");
+  EXPECT_EQ(cache_.List().at(1).state, CommState::kAborting);
+  EXPECT_EQ(cache_.counts().aborted, 1u);
+}
+
 TEST_F(CommCacheTest, WhatFailedIsShownUntilTheNextAttempt) {
   const CommCache::Id first = Open(5);
   cache_.OnEnding(first, "nobody came");
@@ -296,6 +312,22 @@ TEST_F(CommCacheTest, WhatNobodyUsesGoes) {
   Use(a);
   EXPECT_THAT(Evict(now_ + absl::Minutes(9)), IsEmpty());
   EXPECT_THAT(Evict(now_ + absl::Minutes(10)), ElementsAre(CliqueTo(5)));
+}
+
+// Whoever looks by NextLook alone must find it when its groups are over.
+TEST_F(CommCacheTest, WhatIsBusyWhenIdleOnesAreLookedForIsLookedAtAgain) {
+  const CommCache::Id a = Opened(5);
+  cache_.OnLaunch(now_, a, 1);
+  EXPECT_THAT(Evict(now_), IsEmpty());
+  EXPECT_EQ(cache_.NextLook(), now_ + absl::Minutes(10));
+  now_ += absl::Minutes(10);  // and still busy
+  EXPECT_THAT(Evict(now_), IsEmpty());
+  const absl::Time look = cache_.NextLook();
+  EXPECT_GT(look, now_);
+  cache_.OnOver(now_, a);
+  EXPECT_THAT(Evict(look), IsEmpty());  // it was used until now
+  now_ = cache_.NextLook();
+  EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(5)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits.h>
 
 #include <random>
 
@@ -78,6 +79,8 @@ TEST(MaxCtasTest, OnlyTheNewestGpusAreCappedAndOnlyIfNobodySaidANumber) {
   EXPECT_EQ(MaxCtas(64, 22809, 10, {}), 64);
   EXPECT_EQ(MaxCtas(0, 22809, 10, {"NCCL_DEBUG=INFO", "NCCL_MAX_CTAS=48"}), 0);
   EXPECT_EQ(MaxCtas(0, 22809, 10, {"NCCL_MAX_NCHANNELS=48"}), 0);
+  EXPECT_EQ(BlockingConfig(32).maxCTAs, 32);
+  EXPECT_EQ(BlockingConfig(0).maxCTAs, INT_MIN);  // NCCL's own choice
 }
 
 }  // namespace

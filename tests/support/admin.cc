@@ -98,20 +98,22 @@ void Admin::WarmComm(uint64_t device, uint64_t other) {
                                    request);
 }
 
-void Admin::EvictComm(uint64_t device, uint64_t other) {
+uint32_t Admin::EvictComm(uint64_t device, uint64_t other) {
   admin::v1::EvictCommRequest request;
   request.set_device_id(device);
   request.set_other_device_id(other);
-  Ask<admin::v1::EvictCommResponse>(
-      [this](auto... all) { return stubs_->admin->EvictComm(all...); }, request);
+  return Ask<admin::v1::EvictCommResponse>(
+             [this](auto... all) { return stubs_->admin->EvictComm(all...); }, request)
+      .attempt();
 }
 
-void Admin::AbortComm(uint64_t device, uint64_t other) {
+uint32_t Admin::AbortComm(uint64_t device, uint64_t other) {
   admin::v1::AbortCommRequest request;
   request.set_device_id(device);
   request.set_other_device_id(other);
-  Ask<admin::v1::AbortCommResponse>(
-      [this](auto... all) { return stubs_->admin->AbortComm(all...); }, request);
+  return Ask<admin::v1::AbortCommResponse>(
+             [this](auto... all) { return stubs_->admin->AbortComm(all...); }, request)
+      .attempt();
 }
 
 std::string Admin::Dump() {

@@ -25,8 +25,8 @@ class Admin {
   // How many of them stand at `state`.
   size_t CountComms(const std::string& state);
   void WarmComm(uint64_t device, uint64_t other);
-  void EvictComm(uint64_t device, uint64_t other);
-  void AbortComm(uint64_t device, uint64_t other);
+  uint32_t EvictComm(uint64_t device, uint64_t other);  // which attempt
+  uint32_t AbortComm(uint64_t device, uint64_t other);  // which attempt
 
   // "up", "lost", ...; "" if there is no such peer.
   std::string PeerState(const std::string& node);

@@ -159,5 +159,18 @@ TEST_F(GroupLeaderTest, OneThatIsWantedIsOpenedWithoutAPair) {
   EXPECT_EQ(leader_.IdleAttempt(kClique), 1u);
 }
 
+TEST_F(GroupLeaderTest, OneThatIsDrainedWhenItIsWantedIsOpenedAgain) {
+  Add(1);
+  Due(kNow);
+  leader_.Cut(kClique);
+  leader_.Drain(kClique, 1);
+  leader_.Warm(kClique);
+  EXPECT_THAT(leader_.TakeDue(kNow).open, IsEmpty());
+  leader_.OnOver(kClique);
+  EXPECT_THAT(leader_.TakeDue(kNow).close, ElementsAre(std::make_pair(kClique, 1u)));
+  leader_.EndAttempt(kClique, 1);
+  EXPECT_THAT(leader_.TakeDue(kNow).open, ElementsAre(std::make_pair(kClique, 2u)));
+}
+
 }  // namespace
 }  // namespace ferry

@@ -57,6 +57,7 @@ class TwoDaemons {
     std::vector<Fallback> fallbacks;
     std::vector<GroupLaunch> groups;
     std::vector<CommunicatorOpen> opens;
+    std::vector<CommunicatorClosing> closings;
     std::vector<CommunicatorEnd> communicator_ends;
   };
   // Communicators are opened as they are ordered; else the test says how.
@@ -143,6 +144,8 @@ class TwoDaemons {
           continue;
         }
         for (int i : {kA, kB}) engine(i).OnCommunicatorOpened(now, open->clique, open->attempt);
+      } else if (auto* closing = std::get_if<CommunicatorClosing>(&order)) {
+        daemon.closings.push_back(*closing);
       } else {
         daemon.communicator_ends.push_back(std::get<CommunicatorEnd>(order));
       }

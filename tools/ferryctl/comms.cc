@@ -56,12 +56,18 @@ class CommsCommand : public Command {
     app.add_option("devices", devices_, "Two global device ids, one of them this daemon's")
         ->expected(2)
         ->check(AtLeast<uint64_t>(0));
+    app.add_option("--attempt", attempt_, "abort: which one, where one closes and the next opens")
+        ->check(AtLeast<uint32_t>(1));
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
     if ((action_ == "list") != devices_.empty()) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                    action_ == "list" ? "comms list takes no devices"
                                      : absl::StrCat("comms ", action_, " takes two device ids"));
+    }
+    if (attempt_ != 0 && action_ != "abort") {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   absl::StrCat("--attempt is of comms abort, not of comms ", action_));
     }
     ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
     if (action_ == "warm") {
@@ -92,21 +98,24 @@ class CommsCommand : public Command {
     Request request;
     request.set_device_id(devices_[0]);
     request.set_other_device_id(devices_[1]);
+    if constexpr (requires { request.set_attempt(attempt_); }) request.set_attempt(attempt_);
     Response response;
     RETURN_IF_ERROR(client.Call(
         [&](auto& stub, auto* context) { return (stub.*method)(context, request, &response); }));
-    if (globals.json) {
-      std::printf("%s\n", MessageJson(response).c_str());
-    } else {
-      std::printf("the communicator of devices %llu and %llu %s\n",
-                  static_cast<unsigned long long>(devices_[0]),
-                  static_cast<unsigned long long>(devices_[1]), what);
+    std::string which;
+    if constexpr (requires { response.attempt(); }) {
+      which = absl::StrCat("attempt ", response.attempt(), " of ");
     }
+    std::printf("%s\n", globals.json ? MessageJson(response).c_str()
+                                     : absl::StrCat(which, "the communicator of devices ",
+                                                    devices_[0], " and ", devices_[1], " ", what)
+                                           .c_str());
     return kExitOk;
   }
 
   std::string action_ = "list";
   std::vector<uint64_t> devices_;
+  uint32_t attempt_ = 0;
 };
 
 }  // namespace

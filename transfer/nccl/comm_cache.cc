@@ -108,7 +108,7 @@ bool CommCache::Believe(const Entry& entry, uint64_t went) {
 
 uint64_t CommCache::OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took) {
   Entry& entry = entries_.at(id);
-  entry.state = CommState::kOpen;
+  if (entry.state != CommState::kClosing) entry.state = CommState::kOpen;
   entry.last_used = entry.opened = now;
   entry.open_took = took;
   if (Believe(entry, went)) {
@@ -135,9 +135,11 @@ void CommCache::OnOver(absl::Time now, Id id) {
   --entry.running;
 }
 
+void CommCache::OnClosing(Id id) { entries_.at(id).state = CommState::kClosing; }
+
 void CommCache::OnEnding(Id id, std::string error) {
   Entry& entry = entries_.at(id);
-  const bool opened = entry.state == CommState::kOpen;
+  const bool opened = entry.state == CommState::kOpen || entry.state == CommState::kClosing;
   entry.state = error.empty() ? CommState::kClosing : CommState::kAborting;
   ++(error.empty() ? counts_.closed : opened ? counts_.aborted : counts_.failed);
   entry.error = std::move(error);
@@ -224,8 +226,9 @@ absl::Time CommCache::NextLook() const {
       const absl::Time turn = entry.running > 0 ? entry.opened + kTurn : again;
       next = std::min(next, LookFor(std::max(again, turn)));
     }
-    if (entry.running > 0) continue;
+    // A busy one too: nobody looks because it becomes idle.
     next = std::min(next, LookFor(std::max(entry.last_used + idle_, again)));
+    if (entry.running > 0) continue;
     if (used[entry.device] > bytes_per_device_ && entry.asked != absl::InfinitePast()) {
       next = std::min(next, LookFor(again));
     }

@@ -21,7 +21,7 @@ enum class CommState : uint8_t {
   kWaiting,  // for room
   kOpening,
   kOpen,
-  kClosing,
+  kClosing,  // or is to be, when its groups are over at both ends
   kAborting,
   kFailed,  // gone; stays for people until its clique's next attempt
 };
@@ -75,6 +75,8 @@ class CommCache {
   uint64_t OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took);
   void OnLaunch(absl::Time now, Id id, uint64_t bytes);
   void OnOver(absl::Time now, Id id);
+  // No further group goes on it, and it will be ended.
+  void OnClosing(Id id);
   // It is being ended; `error` is why it is aborted, "" if it is closed.
   void OnEnding(Id id, std::string error);
   void OnGone(Id id);
@@ -90,6 +92,7 @@ class CommCache {
   // Some GPU had more than it may when TakeToEvict looked last.
   bool beyond() const { return beyond_; }
 
+  CommState StateOf(Id id) const { return entries_.at(id).state; }
   std::vector<CommRow> List() const;
   uint64_t BytesOf(GlobalDeviceId device) const;
   const Counts& counts() const { return counts_; }

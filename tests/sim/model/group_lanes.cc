@@ -173,6 +173,16 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   StartLane(device);
 }
 
+void Simulation::OnCommunicatorClosing(int node, const CommunicatorClosing& closing) {
+  const std::string name = absl::StrCat("node-", node, " is to close attempt ", closing.attempt,
+                                        " of ", Describe(closing.clique));
+  Say(name);
+  std::string error;
+  communicators_.Closing(KeyOf(node, closing.clique, closing.attempt),
+                         OwnerOf(closing.clique.low) == node, &error);
+  if (!error.empty()) Fail(absl::StrCat(name, ": ", error));
+}
+
 void Simulation::OnCommunicatorEnd(int node, const CommunicatorEnd& end) {
   const std::string name = absl::StrCat("node-", node, end.status.ok() ? " closes" : " aborts",
                                         " attempt ", end.attempt, " of ", Describe(end.clique));

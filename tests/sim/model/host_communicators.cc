@@ -37,7 +37,9 @@ HostCommunicators::CallId HostCommunicators::Launch(Call call, std::string* erro
   const auto [entry, unopened] = ranks_.try_emplace({call.key, call.low});
   Rank& rank = entry->second;
   if (unopened) *error = absl::StrCat("a launch on ", Describe(call.key), ", which nobody opened");
-  if (rank.ended) *error = absl::StrCat("a launch on ", Describe(call.key), ", which has ended");
+  if (rank.ended || rank.closing) {
+    *error = absl::StrCat("a launch on ", Describe(call.key), ", which has ended, or will");
+  }
   call.position = rank.calls.size();
   auto other = ranks_.find({call.key, !call.low});
   if (other != ranks_.end() && call.position < other->second.history.size() &&
@@ -88,6 +90,15 @@ void HostCommunicators::Answer(CallId id) {
   calls_.erase(call);
 }
 
+void HostCommunicators::Closing(const Key& key, bool low, std::string* error) {
+  const auto entry = ranks_.find({key, low});
+  if (entry == ranks_.end() || entry->second.ended || entry->second.closing) {
+    *error = absl::StrCat(Describe(key), " is not open");
+  } else {
+    entry->second.closing = true;
+  }
+}
+
 std::vector<HostCommunicators::CallId> HostCommunicators::End(const Key& key, bool low, bool abort,
                                                               std::string* error) {
   auto entry = ranks_.find({key, low});
@@ -103,6 +114,9 @@ std::vector<HostCommunicators::CallId> HostCommunicators::End(const Key& key, bo
     if (std::any_of(on_it.begin(), on_it.end(), [&](CallId id) { return calls_.contains(id); })) {
       *error = absl::StrCat(Describe(key), " is closed while groups are on it");
     }
+  }
+  if (!abort && !entry->second.closing) {
+    *error = absl::StrCat(Describe(key), " is closed unannounced");
   }
   entry->second.ended = true;
   entry->second.aborted = abort;

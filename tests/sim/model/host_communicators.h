@@ -68,6 +68,8 @@ class HostCommunicators {
   std::vector<CallId> Arrive(CallId id);
   // Takes an answered call out of its lane.
   void Answer(CallId id);
+  // Nothing more is launched on a rank, which will be ended.
+  void Closing(const Key& key, bool low, std::string* error);
   // A rank's attempt is over. The calls that are to be aborted.
   std::vector<CallId> End(const Key& key, bool low, bool abort, std::string* error);
   // All of a daemon is gone.
@@ -85,6 +87,7 @@ class HostCommunicators {
     int node = 0;
     bool meets = false;
     bool open = false;
+    bool closing = false;
     bool ended = false;
     bool aborted = false;
     std::vector<CallId> calls;             // by position

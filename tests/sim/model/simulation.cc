@@ -247,6 +247,8 @@ void Simulation::Pump(int index) {
       OnCommunicatorOpen(index, *open);
     } else if (const GroupLaunch* launch = std::get_if<GroupLaunch>(&order)) {
       OnGroupLaunch(index, *launch);
+    } else if (const auto* closing = std::get_if<CommunicatorClosing>(&order)) {
+      OnCommunicatorClosing(index, *closing);
     } else {
       OnCommunicatorEnd(index, std::get<CommunicatorEnd>(order));
     }

@@ -253,6 +253,7 @@ class Simulation {
   // What must hold of a chunk of a firing beside what holds of all chunks.
   void CheckFiring(const std::string& name, const HalfModel& half, const HalfModel& other,
                    const GroupLaunch& launch);
+  void OnCommunicatorClosing(int node, const CommunicatorClosing& closing);
   void OnCommunicatorEnd(int node, const CommunicatorEnd& end);
   HostCommunicators::Key KeyOf(int node, const Clique& clique, uint32_t attempt);
   void StartLane(GlobalDeviceId device);
