@@ -73,7 +73,7 @@ absl::Status Daemon::Impl::MakeDevices() {
       });
     };
     const auto copier = [&](CopyUse use) -> std::unique_ptr<Copier> {
-      if (!host) return device->gpu->MakeCopier(use);
+      if (!host) return device->gpu->MakeCopier(use, SmsBusyHook(device->id));
       return std::make_unique<HostCopier>(copy_helper);
     };
     device->copy =
@@ -117,6 +117,12 @@ absl::Status Daemon::Impl::MakeDevices() {
   return absl::OkStatus();
 }
 
+std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device) {
+  return [this, device](absl::Time until) {
+    control.Post([this, device, until] { driver->OnSmsBusy(device, until); });
+  };
+}
+
 absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi& api,
                                                                     LocalDevice& device,
                                                                     OpSink sink) {
@@ -135,8 +141,8 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
     ASSIGN_OR_RETURN(const absl::Span<std::byte> staging,
                      device.gpu->MakeStaging(
                          2 * std::max<uint64_t>(settings.staging, 2 * UcxOptions::kStagingSlot)));
-    gpu = UcxGpu{device.gpu->MakeCopier(CopyUse::kStageOut),
-                 device.gpu->MakeCopier(CopyUse::kStageIn), staging,
+    gpu = UcxGpu{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
+                 device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), staging,
                  [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
   }
   return UcxTransport::Create(api, options, *device.lane, std::move(sink), std::move(gpu));

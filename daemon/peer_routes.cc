@@ -20,6 +20,7 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
   } else {
     state.available = true;
   }
+  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kNcclWithinHost;
   for (const PeerDeviceInfo& own : ours.devices) {
     for (const PeerDeviceInfo& other : theirs.devices) {
       const Clique clique = CliqueOf(own.id, other.id);
@@ -30,6 +31,12 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
       }
     }
   }
+  return state;
+}
+
+RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
+  RouteState state{missing.empty(), missing};
+  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kUcxStagedWithinHost;
   return state;
 }
 

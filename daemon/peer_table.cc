@@ -341,9 +341,9 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   RouteTable routes(kRoutes);
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
-  routes[static_cast<int>(Route::kUcx)] = {ucx, ucx_error};
-  routes[static_cast<int>(Route::kNccl)] =
-      NcclBetween(MakeHello(link), options_.nccl_missing, link.hello);
+  const PeerHello ours = MakeHello(link);
+  routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, ucx_error, link.hello);
+  routes[static_cast<int>(Route::kNccl)] = NcclBetween(ours, options_.nccl_missing, link.hello);
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));

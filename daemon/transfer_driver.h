@@ -94,6 +94,9 @@ class TransferDriver {
   // --- From lanes (posted).
   void OnResults(std::vector<OpResult> results);
   void OnFiringWanted(uint64_t bundle) { engine_.OnFiringWanted(control_.Now(), bundle); }
+  void OnSmsBusy(GlobalDeviceId device, absl::Time until) {
+    engine_.OnSmsBusy(control_.Now(), device, until);
+  }
 
   // --- From operators, of communicators. As TransferEngine's and CommTable's; the attempt
   // concerned.

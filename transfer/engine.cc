@@ -372,6 +372,11 @@ absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& cliq
   return impl_->WarmCommunicator(clique);
 }
 
+void TransferEngine::OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time until) {
+  impl_->clock = now;
+  impl_->sms_busy_until[device] = until;
+}
+
 void TransferEngine::OnTime(absl::Time now) {
   impl_->clock = now;
   impl_->OnTime(now);

@@ -54,6 +54,7 @@
 #include "transfer/group.h"
 #include "transfer/matcher.h"
 #include "transfer/peer_message.h"
+#include "transfer/route_estimate.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -73,6 +74,8 @@ struct RouteState {
   std::string why;
   // Pairs of devices that cannot take it all the same.
   absl::flat_hash_map<Clique, std::string> except = {};
+  // Between GPUs, until it is measured; none: nothing is known that would justify a try.
+  std::optional<RoutePrior> prior = std::nullopt;
 };
 using RouteTable = std::vector<RouteState>;  // kRoutes entries
 
@@ -307,6 +310,10 @@ class TransferEngine {
   // It shall be open. ROUTE_UNAVAILABLE, or the devices are not ours and a peer's.
   absl::Status WarmCommunicator(absl::Time now, const Clique& clique);
 
+  // Kernels of ours found the SMs of our GPU `device` busy: until then nothing that needs SMs is
+  // started quickly there.
+  void OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time until);
+
   // --- From the clock.
 
   // Ends what is past its deadline. Call at NextDeadline() or later.
@@ -356,8 +363,11 @@ class TransferEngine {
     bool available = false;
     bool chosen = false;  // now, for transfers of so many bytes that name no route
     std::string reason;   // why it is not available, or is chosen or not
-    // What was measured of transfers from the source; only where the destination is ours.
+    // What was measured of transfers from the source, or `prior` is; only where the destination is
+    // ours.
     std::optional<absl::Duration> time;  // of `bytes`
+    bool measured = false;               // `time` was
+    bool sms_busy = false;               // the route needs SMs, which are busy: `time` knows
     std::optional<absl::Duration> latency;
     std::optional<double> bytes_per_second;
   };

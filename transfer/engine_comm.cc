@@ -27,6 +27,7 @@ absl::Status NotOpened(const Clique& clique, uint32_t attempt, absl::string_view
 void TransferEngine::Impl::OpenAttempt(const Clique& clique, uint32_t attempt) {
   Rank& rank = ranks[clique];
   rank.open = true;
+  rank.ready = false;
   rank.attempt = attempt;
   rank.timer = absl::ToUnixNanos(clock + options.open_deadline);
   open_timers.emplace(rank.timer, clique);
@@ -51,6 +52,7 @@ bool TransferEngine::Impl::OnOpenComm(PeerId peer, OpenComm message) {
   Rank& rank = ranks[message.clique];
   if (rank.open || message.attempt <= rank.ended) return false;
   rank.open = true;
+  rank.ready = false;
   rank.failing = absl::OkStatus();
   rank.attempt = message.attempt;
   FlightRecorder::Get().Record("comm.open", message.clique.low.value(), message.clique.high.value(),
@@ -63,6 +65,8 @@ bool TransferEngine::Impl::OnOpenComm(PeerId peer, OpenComm message) {
 void TransferEngine::Impl::OnCommunicatorOpened(const Clique& clique, uint32_t attempt) {
   const auto rank = ranks.find(clique);
   if (rank == ranks.end() || !rank->second.open || rank->second.attempt != attempt) return;
+  rank->second.ready = true;
+  rank->second.worth_opening = Rank::kWorthOpening;
   StopOpenTimer(clique, rank->second);
   leader.OnOpened(clique, attempt);  // ours or nobody's
 }
@@ -117,6 +121,24 @@ absl::Status TransferEngine::Impl::WarmCommunicator(const Clique& clique) {
     Send(low->second, WarmComm{clique});
   }
   return absl::OkStatus();
+}
+
+bool TransferEngine::Impl::HasCommunicator(const Clique& clique) const {
+  const auto rank = ranks.find(clique);
+  return rank != ranks.end() && rank->second.open && rank->second.ready &&
+         rank->second.failing.ok();
+}
+
+void TransferEngine::Impl::MissCommunicator(const Clique& clique, absl::Duration missed) {
+  Rank& rank = ranks[clique];
+  rank.missed += missed;
+  if (rank.missed < rank.worth_opening) return;
+  rank.missed = absl::ZeroDuration();
+  rank.worth_opening *= 2;  // until it is open
+  if (absl::Status refused = WarmCommunicator(clique); !refused.ok()) {
+    FlightRecorder::Get().Record("comm.missed", clique.low.value(), clique.high.value(), 0,
+                                 refused.message());
+  }
 }
 
 bool TransferEngine::Impl::OnWarmComm(PeerId peer, const WarmComm& message) {

@@ -74,7 +74,11 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
 
 void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
   RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
-  if (estimate != nullptr) estimate->OnDone(clock, receive.spec.bytes, moved);
+  if (estimate == nullptr) return;
+  // A latency counts that SMs which are idle gave: TimeOf adds what busy ones take.
+  const bool late = receive.spec.bytes <= RouteEstimate::kLatencyBytes &&
+                    SmsBusy(clock, CliqueOf(receive.spec.key));
+  estimate->OnDone(clock, receive.spec.bytes, moved && !late);
 }
 
 void TransferEngine::Impl::TakeRest(Posted& half) {
@@ -375,7 +379,10 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
   if (entry == groups.end() || entry->second.stage != GroupRecord::Stage::kLaunched) return;
   const GroupRecord group = EraseGroup(id);
   const absl::Status why = status.ok() || group.why.ok() ? status : group.why;
-  if (status.ok() && group.why.ok()) MeasureGroup(group);
+  if (status.ok() && group.why.ok()) {
+    MeasureGroup(group);
+    ObserveSms(group);
+  }
   for (const GroupRecord::Part& part : group.parts) {
     Unpin(part, status.ok() ? part.chunk.bytes : 0, why);
   }

@@ -190,19 +190,28 @@ std::vector<TransferEngine::RouteOption> TransferEngine::Impl::Explain(absl::Tim
                                                                        uint64_t bytes) const {
   const bool decides = OwnerOf(destination) == devices.self;
   const PeerId peer = OwnerOf(decides ? source : destination);
-  const Route picked = PickRoute(now, source, destination, bytes, 0);
+  const PickedRoute picked = PickRoute(now, source, destination, bytes, 0, false);
   std::vector<RouteOption> shown;
   bool any = false;  // available, so far
   for (Route route : options.order) {
     RouteOption option;
     option.route = route;
     option.available = Available(route, source, destination);
-    option.chosen = option.available && route == picked;
+    option.chosen = option.available && route == picked.route;
     if (decides) {
       const RouteEstimate& estimate = EstimateOf(route, source, destination);
-      option.time = estimate.TimeFor(bytes);
+      if (const auto time = TimeOf(now, route, source, destination, bytes, false)) {
+        option.time = time->time;
+        option.measured = time->measured;
+      }
       option.latency = estimate.latency();
       option.bytes_per_second = estimate.bytes_per_second();
+      if (const RoutePrior* const prior = PriorOf(route, source, destination)) {
+        option.latency = option.latency.value_or(prior->latency);
+        option.bytes_per_second = option.bytes_per_second.value_or(prior->bytes_per_second);
+      }
+      option.sms_busy =
+          option.available && route == Route::kNccl && SmsBusy(now, CliqueOf(source, destination));
     }
     const bool first = option.available && !any;
     if (!option.available) {
@@ -211,15 +220,31 @@ std::vector<TransferEngine::RouteOption> TransferEngine::Impl::Explain(absl::Tim
       option.reason = absl::StrCat(first ? "first in the order" : "later in the order",
                                    "; what was measured ", NodeName(peer), " knows, which decides");
     } else if (option.chosen) {
-      option.reason = first ? "first in the order" : "measured to be clearly faster";
+      option.reason = first             ? "first in the order"
+                      : option.measured ? "measured to be clearly faster"
+                                        : "not measured, expected to be clearly faster";
     } else if (first) {
-      option.reason = "measured to be clearly slower";
+      option.reason =
+          absl::StrCat(option.measured ? "measured" : "expected", " to be clearly slower");
     } else if (!options.by_estimate) {
       option.reason = "later in the order";
     } else if (!option.time.has_value()) {
       option.reason = "later in the order, and not measured enough";
+    } else if (route == Route::kNccl && picked.missed > absl::ZeroDuration()) {
+      const auto rank = ranks.find(CliqueOf(source, destination));
+      const Rank& known = rank != ranks.end() ? rank->second : Rank();
+      option.reason = absl::StrCat(
+          "clearly faster, but its communicator is not open; transfers have missed it for ",
+          absl::FormatDuration(known.missed), ", at ", absl::FormatDuration(known.worth_opening),
+          " it is opened");
     } else {
-      option.reason = "later in the order, and not measured to be clearly faster";
+      option.reason =
+          absl::StrCat("later in the order, and not ", option.measured ? "measured" : "expected",
+                       " to be clearly faster");
+    }
+    if (option.sms_busy) {
+      absl::StrAppend(&option.reason, "; the SMs are busy, which costs ",
+                      absl::FormatDuration(SmLoad::kSlice));
     }
     if (route == Route::kMapped && option.available && decides) {
       const auto* const unmapped = peers[peer.value()].unmapped.Find(CliqueOf(source, destination));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs, from match to launch to the launch's answer. The destination decides; the source's half of
-// a launch (kSend) is here too, because it is answered the same way.
+// Pairs, from match to launch to the launch's answer. The destination decides (by which route:
+// engine_route.cc); the source's half of a launch (kSend) is here too, because it is answered the
+// same way.
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
@@ -9,14 +10,6 @@
 
 namespace ferry {
 namespace {
-
-uint8_t Bit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
-
-// What a route must be better than another by, to be taken against the configured order.
-constexpr double kClearWin = 0.8;
-// A route that was given up is tried again so often, by a transfer that is not too large.
-constexpr absl::Duration kProbeEvery = absl::Seconds(10);
-constexpr uint64_t kProbeBytes = uint64_t{64} << 20;
 
 std::string BytesText(uint64_t bytes) {
   return absl::StrCat(bytes, bytes == 1 ? " byte" : " bytes");
@@ -113,7 +106,7 @@ bool TransferEngine::Impl::Start(Posted& receive) {
     EndPair(receive, none, none);
   } else if (receive.spec.prepared && route == Route::kUcx) {
     receive.route = route;
-    receive.tried |= Bit(route);
+    receive.tried |= RouteBit(route);
     AwaitFiring(receive);
     return false;
   } else {
@@ -122,156 +115,9 @@ bool TransferEngine::Impl::Start(Posted& receive) {
   return true;
 }
 
-PeerId TransferEngine::Impl::PeerOf(GlobalDeviceId source, GlobalDeviceId destination) const {
-  const PeerId from = OwnerOf(source);
-  return from == devices.self ? OwnerOf(destination) : from;
-}
-
-bool TransferEngine::Impl::IsGpu(GlobalDeviceId device) const {
-  const PeerId owner = OwnerOf(device);
-  const auto& gpus = owner == devices.self ? devices.gpus : peers[owner.value()].gpus;
-  return !gpus.empty() && gpus.contains(device);
-}
-
-std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source,
-                                              GlobalDeviceId destination) const {
-  const RouteTable& routes = peers[PeerOf(source, destination).value()].routes;
-  if (const size_t index = static_cast<size_t>(route); index < routes.size()) {
-    const auto why = routes[index].except.find(CliqueOf(source, destination));
-    if (why != routes[index].except.end()) return why->second;
-  }
-  if (route == Route::kMapped && IsGpu(source) && !IsGpu(destination)) {
-    return "the destination copies, and a host device has no copy engine to read another daemon's "
-           "GPU with";
-  }
-  return "";
-}
-
-const RouteEstimate& TransferEngine::Impl::EstimateOf(Route route, GlobalDeviceId source,
-                                                      GlobalDeviceId destination) const {
-  const bool gpu = IsGpu(source) || IsGpu(destination);
-  return peers[PeerOf(source, destination).value()].estimates[gpu][static_cast<size_t>(route)];
-}
-
-bool TransferEngine::Impl::Available(Route route, GlobalDeviceId source,
-                                     GlobalDeviceId destination) const {
-  const PeerId peer = PeerOf(source, destination);
-  if (peer == devices.self) return route == Route::kLocal;
-  if (route == Route::kLocal) return false;
-  const Peer& state = peers[peer.value()];
-  const size_t index = static_cast<size_t>(route);
-  return state.up && index < state.routes.size() && state.routes[index].available &&
-         KindsObject(route, source, destination).empty();
-}
-
-std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
-                                         GlobalDeviceId destination) const {
-  if (!InOrder(route)) {
-    return "not in the configured order of routes";
-  }
-  const PeerId from = OwnerOf(source);
-  const PeerId to = OwnerOf(destination);
-  if (from == to) return absl::StrCat("both devices belong to ", NodeName(from));
-  const PeerId other = from == devices.self ? to : from;
-  if (route == Route::kLocal) {
-    return absl::StrCat("device ", (from == devices.self ? destination : source).value(),
-                        " belongs to ", NodeName(other));
-  }
-  const Peer& peer = peers[other.value()];
-  if (!peer.up) {
-    return absl::StrCat("no link to ", NodeName(other), ": ",
-                        absl::string_view(peer.last_error.message()));
-  }
-  const size_t index = static_cast<size_t>(route);
-  if (index >= peer.routes.size()) return absl::StrCat(NodeName(other), " does not know it");
-  if (std::string kinds = KindsObject(route, source, destination); !kinds.empty()) return kinds;
-  return peer.routes[index].why;
-}
-
-bool TransferEngine::Impl::IsUnmapped(const MatchKey& key, const Layout& source) const {
-  const Peer& peer = peers[PeerOf(key.source, key.destination).value()];
-  return peer.unmapped.Contains(clock, CliqueOf(key), source);
-}
-
-Route TransferEngine::Impl::NextRoute(const Posted& receive, const SourceHalf& source) const {
-  const Route insisted =
-      receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
-  uint8_t excluded = receive.tried;
-  if (insisted != Route::kUnspecified) {
-    excluded |= static_cast<uint8_t>(~Bit(insisted));
-  } else if (IsUnmapped(receive.spec.key, *source.layout)) {
-    excluded |= Bit(Route::kMapped);
-  }
-  // A bundle is named by the slot.
-  if (receive.spec.prepared && source.slot == 0) excluded |= Bit(Route::kNccl);
-  const MatchKey& key = receive.spec.key;
-  return PickRoute(clock, key.source, key.destination, source.bytes, excluded);
-}
-
-Route TransferEngine::Impl::PickRoute(absl::Time now, GlobalDeviceId source,
-                                      GlobalDeviceId destination, uint64_t bytes,
-                                      uint8_t excluded) const {
-  Route first = Route::kUnspecified;
-  Route best = Route::kUnspecified;
-  std::optional<absl::Duration> best_time;
-  for (Route route : options.order) {
-    if ((excluded & Bit(route)) != 0 || !Available(route, source, destination)) continue;
-    const RouteEstimate& estimate = EstimateOf(route, source, destination);
-    const std::optional<absl::Duration> time = estimate.TimeFor(bytes);
-    if (first == Route::kUnspecified) {
-      if (!options.by_estimate) return route;
-      first = best = route;
-      best_time = time;
-    } else if (time && best_time && *time < *best_time * kClearWin) {
-      best = route;
-      best_time = time;
-    }
-  }
-  if (best == first) return first;
-  // One transfer now and then sees whether the order is right again.
-  const RouteEstimate& given_up = EstimateOf(first, source, destination);
-  const bool probe =
-      bytes <= kProbeBytes && given_up.idle() && now >= given_up.last_launch() + kProbeEvery;
-  return probe ? first : best;
-}
-
-absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHalf& source,
-                                           const absl::Status& last_failure) const {
-  const MatchKey& key = receive.spec.key;
-  const Route insisted =
-      receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
-  std::string text = absl::StrCat("transfer of ", Describe(key), ": no route:");
-  absl::string_view separator = " ";
-  auto add = [&](Route route, absl::string_view why) {
-    absl::StrAppend(&text, separator, RouteName(route), " (", why, ")");
-    separator = ", ";
-  };
-  bool insisted_listed = false;
-  for (Route route : options.order) {
-    if (insisted != Route::kUnspecified && route != insisted) continue;
-    insisted_listed = true;
-    if (route == receive.route && !last_failure.ok()) {
-      add(route, last_failure.message());
-    } else if ((receive.tried & Bit(route)) != 0) {
-      add(route, "its launch was not possible");
-    } else if (route == Route::kMapped && IsUnmapped(key, *source.layout)) {
-      add(route, peers[receive.peer.value()].unmapped.Find(CliqueOf(key))->why);
-    } else if (route == Route::kNccl && receive.spec.prepared && source.slot == 0 &&
-               Available(route, key.source, key.destination)) {
-      add(route, absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
-    } else {
-      add(route, WhyNot(route, key.source, key.destination));
-    }
-  }
-  if (insisted != Route::kUnspecified && !insisted_listed) {
-    add(insisted, WhyNot(insisted, key.source, key.destination));
-  }
-  return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable, text);
-}
-
 void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   if (route == Route::kNccl && !receive.spec.prepared) {
-    receive.tried |= Bit(route);
+    receive.tried |= RouteBit(route);
     return HandOverPair(receive);
   }
   const SourceHalf source = SourceOf(receive);
@@ -279,9 +125,9 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   const bool armed = receive.spec.prepared && !agreed;
   receive.stage = Stage::kLaunched;
   receive.route = route;
-  receive.tried |= Bit(route);
+  receive.tried |= RouteBit(route);
   // The source's half of this launch may be answered late, so groups cannot follow it.
-  if (agreed) receive.tried |= Bit(Route::kNccl);
+  if (agreed) receive.tried |= RouteBit(Route::kNccl);
   const bool bundled = route == Route::kNccl;
   receive.role = agreed || bundled ? LaunchRole::kReceive : LaunchRole::kCopy;
   receive.outstanding = true;

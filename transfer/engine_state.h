@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
-// engine_pair.cc compares, routes and launches pairs, engine_prepared.cc has what only prepared
-// ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of pairs, engine_bundle.cc
-// fires prepared ones in groups, engine_comm.cc has their communicators opened and ended,
-// engine_end.cc ends what is cancelled, late or orphaned, engine_look.cc only looks.
+// engine_pair.cc compares and launches pairs, engine_route.cc has their routes, engine_prepared.cc
+// has what only prepared ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of
+// pairs, engine_bundle.cc fires prepared ones in groups, engine_comm.cc has their communicators
+// opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_look.cc only
+// looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -12,7 +13,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <compare>
 #include <cstdint>
 #include <limits>
@@ -28,14 +28,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "base/retry_after.h"
 #include "transfer/device_owners.h"
 #include "transfer/engine.h"
 #include "transfer/group_leader.h"
+#include "transfer/peer_state.h"
 #include "transfer/rank.h"
 #include "transfer/reservations.h"
-#include "transfer/route_estimate.h"
-#include "transfer/unmapped_arenas.h"
 
 namespace ferry {
 
@@ -155,33 +153,6 @@ struct Offered {
   absl::Status grave;
 };
 
-// The slots of our link page to one peer.
-struct PreparedSlots {
-  struct Use {
-    uint32_t slot = 0;
-    size_t sends = 0;
-  };
-  absl::flat_hash_map<TransferId, Use> batches;  // by Posted::batch
-  std::vector<uint32_t> returned;
-  uint32_t given = 0;  // the highest one
-};
-
-struct Peer {
-  bool up = false;
-  bool prepared = false;  // it knows prepared transfers
-  PreparedSlots slots;
-  bool wanted = false;  // in this outbox already
-  RouteTable routes;
-  bool groups = false;  // since it is up nccl was available once: its groups can be launched
-  absl::Status last_error;
-  size_t offers = 0;  // unmatched ones and graves: what the bound counts
-  RetryAfter offers_gone;
-  absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
-  UnmappedArenas unmapped;                   // until its routes are told anew
-  // Of what we receive from it; the second row with a GPU at one end or both.
-  std::array<std::array<RouteEstimate, kRoutes>, 2> estimates;
-};
-
 struct Due {
   int64_t nanos = 0;
   PeerId peer;  // ourselves: `transfer` is posted here (or a grave of ours); else an offer of that
@@ -202,6 +173,12 @@ struct SourceHalf {
   bool prepared;
   uint32_t slot;
 };
+
+struct PickedRoute {
+  Route route = Route::kUnspecified;
+  absl::Duration missed;  // nccl, if its communicator were open, would be so much faster
+};
+inline uint8_t RouteBit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
 
 // Of memory: what needs no staging.
 inline bool InOnePiece(const Layout& layout) {
@@ -258,19 +235,9 @@ struct TransferEngine::Impl {
   absl::Status Compare(const Posted& receive, const SourceHalf& source) const;
   // Launches if both ends are ready. False if it must wait.
   bool Start(Posted& receive);
-  // Whether an arena of the source was tried in vain on `mapped`, and is remembered.
-  bool IsUnmapped(const MatchKey& key, const Layout& source) const;
-  // The route to try next, kUnspecified if there is none.
-  Route NextRoute(const Posted& receive, const SourceHalf& source) const;
-  // Of the routes from a peer that are available and not `excluded` (a bit each): the first in the
-  // configured order, or one that was measured to be clearly faster.
-  Route PickRoute(absl::Time now, GlobalDeviceId source, GlobalDeviceId destination, uint64_t bytes,
-                  uint8_t excluded) const;
   static int32_t PriorityOf(const Posted& receive, const SourceHalf& source) {
     return receive.spec.priority != 0 ? receive.spec.priority : source.priority;
   }
-  absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
-                       const absl::Status& last_failure) const;
   void LaunchPair(Posted& receive, Route route);
   void OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status);
   void OnReceiveDone(Posted& receive, const absl::Status& status);
@@ -282,6 +249,25 @@ struct TransferEngine::Impl {
   // Ends a receive and, if it is matched, its source's half, with `theirs`. Both are gone
   // afterwards.
   void EndPair(Posted& receive, absl::Status ours, absl::Status theirs);
+  // --- engine_route.cc: by which route; at the destination.
+  // Whether an arena of the source was tried in vain on `mapped`, and is remembered.
+  bool IsUnmapped(const MatchKey& key, const Layout& source) const;
+  // The route to try next, kUnspecified if there is none.
+  Route NextRoute(Posted& receive, const SourceHalf& source);
+  // Of the routes from a peer that are available and not `excluded` (RouteBit each): the first in
+  // the configured order, or one that is clearly faster. `lasting`: for all firings of a prepared
+  // transfer.
+  PickedRoute PickRoute(absl::Time now, GlobalDeviceId source, GlobalDeviceId destination,
+                        uint64_t bytes, uint8_t excluded, bool lasting) const;
+  // By what was measured, the prior, and whether the SMs that the route needs are busy.
+  std::optional<RouteTime> TimeOf(absl::Time now, Route route, GlobalDeviceId source,
+                                  GlobalDeviceId destination, uint64_t bytes, bool lasting) const;
+  const RoutePrior* PriorOf(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
+  bool SmsBusy(absl::Time now, const Clique& clique) const;
+  // A group is over: what its time says of the SMs of both ends, on which it has kernels.
+  void ObserveSms(const GroupRecord& group);
+  absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
+                       const absl::Status& last_failure) const;
   bool Available(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
   // The other end's daemon; ourselves if both ends are ours.
   PeerId PeerOf(GlobalDeviceId source, GlobalDeviceId destination) const;
@@ -406,6 +392,9 @@ struct TransferEngine::Impl {
   void OnCommunicatorOpened(const Clique& clique, uint32_t attempt);
   void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
   absl::Status WarmCommunicator(const Clique& clique);
+  bool HasCommunicator(const Clique& clique) const;
+  // A transfer would have been so much faster on one.
+  void MissCommunicator(const Clique& clique, absl::Duration missed);
   bool OnWarmComm(PeerId peer, const WarmComm& message);
   void EvictCommunicator(const Clique& clique, bool busy);
   bool OnEvict(PeerId peer, const Evict& message);
@@ -474,6 +463,7 @@ struct TransferEngine::Impl {
   absl::btree_set<std::pair<int64_t, Clique>> open_timers;
   absl::btree_map<uint64_t, Bundle> bundles;
   absl::flat_hash_map<std::pair<Clique, PairName>, uint64_t> bundle_names;
+  absl::btree_map<GlobalDeviceId, absl::Time> sms_busy_until;  // of our GPUs, as lanes say
   uint64_t next_bundle = 1;
   uint64_t next_group = 1;
   absl::Time clock = absl::InfinitePast();  // of the last call

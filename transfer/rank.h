@@ -7,6 +7,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "device/sm_load.h"
 
 namespace ferry {
 
@@ -14,6 +16,7 @@ namespace ferry {
 // its link came up.
 struct Rank {
   bool open = false;     // `attempt` was ordered to be opened and has not ended
+  bool ready = false;    // and it is open
   uint32_t attempt = 0;  // the last one that was
   uint32_t ended = 0;    // at a follower: the last one that the leader has ended
   uint64_t number = 0;   // at a follower: the last group
@@ -22,6 +25,13 @@ struct Rank {
   absl::Status failing;  // at a follower: why the leader was asked to end the open one
   int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
   double bytes_per_second = 0;  // of groups that are not small; 0: there was none
+  // One is opened for those that travel otherwise meanwhile when it would have saved them as much
+  // as an opening takes (DESIGN 1, fact 4); more after one that failed.
+  static constexpr absl::Duration kWorthOpening = absl::Milliseconds(50);
+  absl::Duration missed;
+  absl::Duration worth_opening = kWorthOpening;
+  // Of both ends' GPUs: a group has kernels on both.
+  SmLoad sms;
 };
 
 }  // namespace ferry

@@ -54,10 +54,16 @@ void RouteEstimate::Forget() {
   clean_ = false;
 }
 
-std::optional<absl::Duration> RouteEstimate::TimeFor(uint64_t bytes) const {
-  if (bytes <= kLatencyBytes) return latency();
-  if (!bytes_per_second_.known()) return std::nullopt;
-  return absl::Seconds(seconds_.value() + static_cast<double>(bytes) / bytes_per_second_.value());
+std::optional<RouteTime> RouteEstimate::TimeFor(uint64_t bytes, const RoutePrior* prior) const {
+  const bool small = bytes <= kLatencyBytes;
+  const bool measured = small ? seconds_.known() : bytes_per_second_.known();
+  if (!measured && prior == nullptr) return std::nullopt;
+  const absl::Duration start = seconds_.known()   ? absl::Seconds(seconds_.value())
+                               : prior != nullptr ? prior->latency
+                                                  : absl::ZeroDuration();
+  if (small) return RouteTime{start, measured};
+  const double rate = measured ? bytes_per_second_.value() : prior->bytes_per_second;
+  return RouteTime{start + absl::Seconds(static_cast<double>(bytes) / rate), measured};
 }
 
 std::optional<absl::Duration> RouteEstimate::latency() const {

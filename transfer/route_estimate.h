@@ -16,6 +16,25 @@
 
 namespace ferry {
 
+// What a route is taken to be good for until it is measured: below.
+struct RoutePrior {
+  absl::Duration latency;
+  double bytes_per_second = 0;
+  bool operator==(const RoutePrior&) const = default;
+};
+
+// What a transfer would take, and whether that was measured.
+struct RouteTime {
+  absl::Duration time;
+  bool measured = false;
+};
+
+// Between GPUs of two daemons of one host, as posted transfers were measured on two H200
+// (docs/performance.md): NCCL over NVLink; UCX over shared memory, the GPUs' bytes staged. Between
+// hosts it depends on what is between them.
+inline constexpr RoutePrior kNcclWithinHost = {absl::Microseconds(200), 300e9};
+inline constexpr RoutePrior kUcxStagedWithinHost = {absl::Microseconds(200), 8.9e9};
+
 class RouteEstimate {
  public:
   // Transfers of at most so many bytes are latency, those of at least so many (each of a busy time,
@@ -36,8 +55,9 @@ class RouteEstimate {
 
   bool idle() const { return running_ == 0; }
   absl::Time last_launch() const { return last_launch_; }
-  // Of a transfer of `bytes`, if it was measured often enough.
-  std::optional<absl::Duration> TimeFor(uint64_t bytes) const;
+  // Of a transfer of `bytes`, if what matters most for it, latency or bandwidth, was measured often
+  // enough; else by `prior`, which may be null.
+  std::optional<RouteTime> TimeFor(uint64_t bytes, const RoutePrior* prior = nullptr) const;
   std::optional<absl::Duration> latency() const;
   std::optional<double> bytes_per_second() const;
 

@@ -214,6 +214,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
         if (option.time) SetDuration(*option.time, out->mutable_estimate());
         if (option.latency) SetDuration(*option.latency, out->mutable_latency());
         out->set_bytes_per_second(option.bytes_per_second.value_or(0));
+        out->set_measured(option.measured);
+        out->set_sms_busy(option.sms_busy);
         if (option.chosen) response->set_chosen(static_cast<v1::Route>(option.route));
       }
       return absl::OkStatus();

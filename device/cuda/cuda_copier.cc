@@ -102,7 +102,11 @@ std::optional<absl::Status> CudaCopier::TakeOver() {
   if (result == CUDA_ERROR_NOT_READY) return std::nullopt;
   const Step& step = steps_[number];
   const absl::Time now = MonotonicNow();
-  if (step.timed) choice_.OnKernelOver(step.bytes, now - step.begun, now);
+  if (step.timed) {
+    const absl::Time known = choice_.sms().busy_until();
+    choice_.OnKernelOver(step.bytes, now - step.begun, now);
+    if (sms_busy_ && choice_.sms().busy_until() != known) sms_busy_(choice_.sms().busy_until());
+  }
   size_.OnOver(step.bytes, now);
   limits_.bytes = size_.bytes();
   absl::Status status = step.refused;

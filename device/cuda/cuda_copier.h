@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -21,8 +23,9 @@ class CudaDevice;
 
 class CudaCopier : public Copier {
  public:
-  // `engine`: which of the device's.
-  CudaCopier(CudaDevice& device, size_t engine) : device_(device), engine_(engine) {}
+  // `engine`: which of the device's. `sms_busy`: as CudaDevice::MakeCopier's.
+  CudaCopier(CudaDevice& device, size_t engine, std::function<void(absl::Time)> sms_busy)
+      : device_(device), engine_(engine), sms_busy_(std::move(sms_busy)) {}
   const Limits& limits() const override { return limits_; }
   void Start(absl::Span<const CopyPiece> pieces) override;
   std::optional<absl::Status> TakeOver() override;
@@ -39,6 +42,7 @@ class CudaCopier : public Copier {
 
   CudaDevice& device_;
   const size_t engine_;
+  const std::function<void(absl::Time)> sms_busy_;
   uint64_t begun_ = 0;
   uint64_t over_ = 0;
   std::vector<Step> steps_;  // by number, modulo

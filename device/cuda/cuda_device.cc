@@ -322,8 +322,9 @@ std::optional<uint64_t> CudaDevice::FreeBytes() {
   return free;
 }
 
-std::unique_ptr<Copier> CudaDevice::MakeCopier(CopyUse use) {
-  return std::make_unique<CudaCopier>(*this, static_cast<size_t>(use));
+std::unique_ptr<Copier> CudaDevice::MakeCopier(CopyUse use,
+                                               std::function<void(absl::Time)> sms_busy) {
+  return std::make_unique<CudaCopier>(*this, static_cast<size_t>(use), std::move(sms_busy));
 }
 
 }  // namespace ferry

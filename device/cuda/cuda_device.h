@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/fd.h"
 #include "base/mutex.h"
@@ -95,8 +97,9 @@ class CudaDevice {
   // open; nothing if neither does.
   std::optional<uint64_t> FreeBytes();
 
-  // For the lane. One of each.
-  std::unique_ptr<Copier> MakeCopier(CopyUse use);
+  // For the lane. One of each. `sms_busy`, if given, is called on the lane when a kernel of the
+  // copier came late: until when the SMs are taken to be busy (SmLoad).
+  std::unique_ptr<Copier> MakeCopier(CopyUse use, std::function<void(absl::Time)> sms_busy = {});
 
   // Host memory of this device's own, registered whenever there is a context: copies of it hold
   // nobody up. Once, before anybody uses the device.

@@ -23,7 +23,6 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 constexpr absl::Duration kKernelStart = absl::Microseconds(12);
-constexpr absl::Duration kSlice = absl::Milliseconds(2);
 constexpr double kKernelBytesPerSecond = 330e9;
 constexpr absl::Duration kEngineStart = absl::Microseconds(8);
 constexpr absl::Duration kEnginePiece = absl::Nanoseconds(1200);
@@ -116,19 +115,15 @@ absl::Status CudaGather::LaunchTables(CUstream stream, GatherTables tables, size
 }
 
 bool MoverChoice::PreferKernel(size_t pieces, size_t bytes, absl::Time now) const {
-  const absl::Duration kernel = KernelTime(bytes) + (busy(now) ? kSlice : absl::ZeroDuration());
+  const absl::Duration kernel =
+      KernelTime(bytes) + (sms_.busy(now) ? SmLoad::kSlice : absl::ZeroDuration());
   const absl::Duration engine = kEngineStart + std::max(static_cast<double>(pieces) * kEnginePiece,
                                                         BytesAt(bytes, kEngineBytesPerSecond));
   return kernel < engine;
 }
 
 void MoverChoice::OnKernelOver(size_t bytes, absl::Duration took, absl::Time now) {
-  if (took <= KernelTime(bytes) + kLate) {
-    busy_for_ = kFirstBusy;
-    return;
-  }
-  busy_until_ = now + busy_for_;
-  busy_for_ = std::min(2 * busy_for_, kLongestBusy);
+  sms_.OnKernelOver(took > KernelTime(bytes) + kLate, now);
 }
 
 }  // namespace ferry

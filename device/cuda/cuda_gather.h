@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "device/copier.h"
 #include "device/cuda/cuda_api.h"
+#include "device/sm_load.h"
 
 namespace ferry {
 
@@ -77,21 +78,16 @@ class CudaGather {
 //     10,000 x 4 KiB   63,891 / 9,755                          144
 //     64 x 1 MiB       787 / 221                               195
 //     1 x 256 MiB      689                                     (the copy engine's)
-// While another process's kernels hold the SMs, ours wait for a time slice of theirs, 2 ms.
 class MoverChoice {
  public:
   // Whether the kernel would be over before the copy engine.
   bool PreferKernel(size_t pieces, size_t bytes, absl::Time now) const;
   // A launch of the kernel that had the stream to itself took so long.
   void OnKernelOver(size_t bytes, absl::Duration took, absl::Time now);
-  bool busy(absl::Time now) const { return now < busy_until_; }
+  const SmLoad& sms() const { return sms_; }
 
  private:
-  // How long SMs are taken to be busy that were found so; doubles while they are.
-  static constexpr absl::Duration kFirstBusy = absl::Milliseconds(10);
-  static constexpr absl::Duration kLongestBusy = absl::Seconds(1);
-  absl::Time busy_until_ = absl::InfinitePast();
-  absl::Duration busy_for_ = kFirstBusy;
+  SmLoad sms_;
 };
 
 }  // namespace ferry

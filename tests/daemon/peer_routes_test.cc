@@ -66,5 +66,19 @@ TEST(NcclBetween, OnlyBetweenGpusThatAreTwo) {
           Pair(clique(1, 3), "both devices are one GPU, and NCCL takes no two ranks on one")));
 }
 
+TEST(RoutesBetween, PriorsAreOfDaemonsOfOneHost) {
+  PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
+  PeerHello theirs = HelloOf("node-b", "2.28.9", {Gpu(3, 'b')});
+  ours.boot_id = theirs.boot_id = "host-1";
+  EXPECT_EQ(NcclBetween(ours, "", theirs).prior, kNcclWithinHost);
+  EXPECT_EQ(UcxBetween(ours, "", theirs).prior, kUcxStagedWithinHost);
+  EXPECT_EQ(UcxBetween(ours, "no libucp", theirs).prior, std::nullopt);
+  EXPECT_EQ(UcxBetween(ours, "no libucp", theirs).why, "no libucp");
+  theirs.boot_id = "host-2";
+  EXPECT_EQ(NcclBetween(ours, "", theirs).prior, std::nullopt);
+  EXPECT_EQ(UcxBetween(ours, "", theirs).prior, std::nullopt);
+  EXPECT_TRUE(UcxBetween(ours, "", theirs).available);
+}
+
 }  // namespace
 }  // namespace ferry::testing

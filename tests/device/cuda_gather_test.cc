@@ -33,24 +33,24 @@ TEST(MoverChoiceTest, BusySmsAreLeftAloneUnlessTheEngineIsSlowerStill) {
   MoverChoice choice;
   absl::Time now;
   choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
-  EXPECT_TRUE(choice.busy(now));
+  EXPECT_TRUE(choice.sms().busy(now));
   EXPECT_FALSE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
   EXPECT_TRUE(choice.PreferKernel(10'000, 10'000 * 4 * kKiB, now));
   now += absl::Milliseconds(10);
-  EXPECT_FALSE(choice.busy(now));
+  EXPECT_FALSE(choice.sms().busy(now));
   EXPECT_TRUE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
   // Found busy again and again: tried less and less often.
   choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
-  EXPECT_TRUE(choice.busy(now + absl::Milliseconds(19)));
+  EXPECT_TRUE(choice.sms().busy(now + absl::Milliseconds(19)));
   for (int i = 0; i < 10; ++i) choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
-  EXPECT_TRUE(choice.busy(now + absl::Milliseconds(999)));
-  EXPECT_FALSE(choice.busy(now + absl::Seconds(1)));
+  EXPECT_TRUE(choice.sms().busy(now + absl::Milliseconds(999)));
+  EXPECT_FALSE(choice.sms().busy(now + absl::Seconds(1)));
   // A launch in time: not busy, and the next time it is found so it is for a short while.
   now += absl::Seconds(1);
   choice.OnKernelOver(kMiBytes, absl::Microseconds(20), now);
   choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
-  EXPECT_TRUE(choice.busy(now + absl::Milliseconds(9)));
-  EXPECT_FALSE(choice.busy(now + absl::Milliseconds(10)));
+  EXPECT_TRUE(choice.sms().busy(now + absl::Milliseconds(9)));
+  EXPECT_FALSE(choice.sms().busy(now + absl::Milliseconds(10)));
 }
 
 class GatherCopierTest : public ::testing::Test {

@@ -19,24 +19,31 @@ class RouteEstimateTest : public testing::Test {
     for (uint32_t i = 0; i < RouteEstimate::kEnough; ++i) Run(bytes, took);
   }
 
+  std::optional<absl::Duration> TimeFor(uint64_t bytes) const {
+    const std::optional<RouteTime> time = estimate_.TimeFor(bytes);
+    if (!time) return std::nullopt;
+    EXPECT_TRUE(time->measured);
+    return time->time;
+  }
+
   RouteEstimate estimate_;
   absl::Time now_ = absl::UnixEpoch();
 };
 
 TEST_F(RouteEstimateTest, SaysNothingBeforeItWasMeasuredOftenEnough) {
   for (uint32_t i = 1; i < RouteEstimate::kEnough; ++i) Run(8, absl::Microseconds(10));
-  EXPECT_EQ(estimate_.TimeFor(8), std::nullopt);
+  EXPECT_EQ(TimeFor(8), std::nullopt);
   Run(8, absl::Microseconds(10));
-  EXPECT_EQ(estimate_.TimeFor(8), absl::Microseconds(10));
-  EXPECT_EQ(estimate_.TimeFor(RouteEstimate::kLatencyBytes), absl::Microseconds(10));
-  EXPECT_EQ(estimate_.TimeFor(kMiB), std::nullopt);
+  EXPECT_EQ(TimeFor(8), absl::Microseconds(10));
+  EXPECT_EQ(TimeFor(RouteEstimate::kLatencyBytes), absl::Microseconds(10));
+  EXPECT_EQ(TimeFor(kMiB), std::nullopt);
 }
 
 TEST_F(RouteEstimateTest, LargeOnesAreLatencyAndBandwidth) {
   RunMany(8, absl::Microseconds(10));
   RunMany(10 * kMiB, absl::Microseconds(1010));
   EXPECT_NEAR(*estimate_.bytes_per_second(), 10e3 * kMiB, 1);
-  EXPECT_NEAR(absl::ToDoubleMicroseconds(*estimate_.TimeFor(20 * kMiB)), 2010, 0.1);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(*TimeFor(20 * kMiB)), 2010, 0.1);
 }
 
 TEST_F(RouteEstimateTest, LaunchesThatRunAtOnceShareOneMeasurement) {
@@ -88,19 +95,35 @@ TEST_F(RouteEstimateTest, AFewSmallOnesAreNoPartOfWhatALargeOneTakes) {
   RunMany(10 * kMiB, absl::Milliseconds(1));
   EXPECT_EQ(estimate_.latency(), std::nullopt);
   EXPECT_NEAR(*estimate_.bytes_per_second(), 10e3 * kMiB, 1);
-  EXPECT_NEAR(absl::ToDoubleMicroseconds(*estimate_.TimeFor(10 * kMiB)), 1000, 0.1);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(*TimeFor(10 * kMiB)), 1000, 0.1);
 }
 
 TEST_F(RouteEstimateTest, FollowsWhatChangesAndForgetsWhatItIsTold) {
   RunMany(8, absl::Microseconds(10));
   for (int i = 0; i < 100; ++i) Run(8, absl::Microseconds(30));
-  EXPECT_NEAR(absl::ToDoubleMicroseconds(*estimate_.TimeFor(8)), 30, 0.1);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(*TimeFor(8)), 30, 0.1);
   estimate_.OnLaunch(now_);
   estimate_.Forget();
   estimate_.OnDone(now_ + absl::Seconds(9), 8, true);  // began before
-  EXPECT_EQ(estimate_.TimeFor(8), std::nullopt);
+  EXPECT_EQ(TimeFor(8), std::nullopt);
   RunMany(8, absl::Microseconds(5));
-  EXPECT_NEAR(absl::ToDoubleMicroseconds(*estimate_.TimeFor(8)), 5, 0.01);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(*TimeFor(8)), 5, 0.01);
+}
+
+TEST_F(RouteEstimateTest, APriorHoldsUntilWhatMattersIsMeasured) {
+  const RoutePrior prior = {absl::Microseconds(100), 1e9};
+  EXPECT_EQ(estimate_.TimeFor(8, &prior)->time, absl::Microseconds(100));
+  EXPECT_EQ(estimate_.TimeFor(10'000'000, &prior)->time, absl::Microseconds(10'100));
+  EXPECT_FALSE(estimate_.TimeFor(8, &prior)->measured);
+  RunMany(8, absl::Microseconds(10));
+  EXPECT_EQ(estimate_.TimeFor(8, &prior)->time, absl::Microseconds(10));
+  EXPECT_TRUE(estimate_.TimeFor(8, &prior)->measured);
+  // Of large ones the bandwidth still is the prior's.
+  EXPECT_EQ(estimate_.TimeFor(10'000'000, &prior)->time, absl::Microseconds(10'010));
+  EXPECT_FALSE(estimate_.TimeFor(10'000'000, &prior)->measured);
+  RunMany(10'000'000, absl::Microseconds(510));
+  EXPECT_TRUE(estimate_.TimeFor(10'000'000, &prior)->measured);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(estimate_.TimeFor(10'000'000, &prior)->time), 510, 0.1);
 }
 
 }  // namespace

@@ -63,17 +63,22 @@ class TwoDaemons {
   // Communicators are opened as they are ordered; else the test says how.
   bool opens_well = true;
 
-  explicit TwoDaemons(TransferEngine::Options options = {}) {
+  // `gpus`: devices 0 to 3 are.
+  explicit TwoDaemons(TransferEngine::Options options = {}, bool gpus = false) {
     for (int i : {kA, kB}) {
       DeviceMap map;
       map.self = PeerId(i);
       for (uint64_t device = 0; device < 5; ++device)
         map.owner[GlobalDeviceId(device)] = PeerId(device / 2);
+      if (gpus) map.gpus = GpusOf(i);
       map.node_names = {"node-a", "node-b", "node-c"};
       daemons[i].engine = std::make_unique<TransferEngine>(map, options);
     }
   }
 
+  static absl::flat_hash_set<GlobalDeviceId> GpusOf(int node) {
+    return {GlobalDeviceId(2 * node), GlobalDeviceId(2 * node + 1)};
+  }
   TransferEngine& a() { return *daemons[kA].engine; }
   TransferEngine& b() { return *daemons[kB].engine; }
   TransferEngine& engine(int node) { return *daemons[node].engine; }

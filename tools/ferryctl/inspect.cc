@@ -313,6 +313,8 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
                  {"TIME", kRight},
                  {"LATENCY", kRight},
                  {"GB/S", kRight},
+                 {"BY"},
+                 {"SMS"},
                  {"REASON"}});
     for (const admin::RouteOption& option : response.options()) {
       table.AddRow({RouteName(option.route()), option.available() ? "yes" : "no",
@@ -322,7 +324,10 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
                     option.bytes_per_second() > 0
                         ? absl::StrFormat("%.2f", option.bytes_per_second() / 1e9)
                         : "",
-                    Printable(option.reason())});
+                    !option.has_estimate() ? ""
+                    : option.measured()    ? "measured"
+                                           : "prior",
+                    option.sms_busy() ? "busy" : "", Printable(option.reason())});
     }
     return table.ToString();
   }

@@ -251,6 +251,9 @@ void Simulation::AnswerCall(HostCommunicators::CallId id, absl::Status status,
       half.cut = half.moved = 0;
       WantFiring(index, half.attempt);
     }
+    if (Chance(5)) {
+      EngineAt(call.node)->OnSmsBusy(now_, call.device(), now_ + absl::Milliseconds(10));
+    }
     EngineAt(call.node)->OnGroupDone(now_, call.group, status);
     Touched(call.node);
     StartLane(call.device());

@@ -88,6 +88,7 @@ Simulation::Simulation(SimulationOptions options)
   engine_options_.group_deadline = absl::Seconds(1);
   engine_options_.grant_deadline = absl::Seconds(5);
   engine_options_.open_deadline = absl::Seconds(1);
+  gpus_ = Chance(60);  // all devices, or none: priors are of GPUs
   nodes_.resize(options.daemons);
   const uint64_t hosts = 1 + Random(options.daemons);
   for (int i = 0; i < options.daemons; ++i) {
@@ -99,6 +100,7 @@ Simulation::Simulation(SimulationOptions options)
 void Simulation::Start(int index) {
   Node& node = nodes_[index];
   map_.self = PeerId(index);
+  map_.gpus = GpusOf(index);
   node.engine = std::make_unique<TransferEngine>(map_, engine_options_);
   node.sessions = {1, 2};
   node.sequences.clear();
@@ -282,12 +284,21 @@ void Simulation::Pump(int index) {
   }
 }
 
+absl::flat_hash_set<GlobalDeviceId> Simulation::GpusOf(int index) const {
+  if (!gpus_) return {};
+  return {GlobalDeviceId(2 * index), GlobalDeviceId(2 * index + 1)};
+}
+
 RouteTable Simulation::RandomRoutes() {
   RouteTable routes(kRoutes);
   for (RouteState& route : routes) route.why = "the dice say no";
   routes[static_cast<size_t>(Route::kMapped)].available = Chance(50);
   routes[static_cast<size_t>(Route::kUcx)].available = Chance(90);
   routes[static_cast<size_t>(Route::kNccl)].available = Chance(90);
+  if (Chance(50)) {  // of a host that is much slower than those which they were measured on
+    routes[static_cast<size_t>(Route::kUcx)].prior = {absl::Milliseconds(20), 1e5};
+    routes[static_cast<size_t>(Route::kNccl)].prior = {absl::Milliseconds(5), 1e6};
+  }
   return routes;
 }
 

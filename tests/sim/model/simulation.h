@@ -192,6 +192,7 @@ class Simulation {
   void Touched(int node);  // the engine was called: take its outbox, now or soon
   void Pump(int node);
   RouteTable RandomRoutes();
+  absl::flat_hash_set<GlobalDeviceId> GpusOf(int index) const;
 
   // --- Network (network.cc).
   Link& LinkOf(int a, int b);
@@ -277,6 +278,7 @@ class Simulation {
   Profile profile_;
   Split split_;  // the last one
   DeviceMap map_;
+  bool gpus_ = false;
   TransferEngine::Options engine_options_;
   std::vector<Node> nodes_;
   std::map<std::pair<int, int>, Link> links_;

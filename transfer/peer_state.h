@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine knows of one peer daemon and the link to it. Home: control.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "base/retry_after.h"
+#include "transfer/engine.h"
+#include "transfer/route_estimate.h"
+#include "transfer/unmapped_arenas.h"
+
+namespace ferry {
+
+// The slots of our link page to one peer.
+struct PreparedSlots {
+  struct Use {
+    uint32_t slot = 0;
+    size_t sends = 0;
+  };
+  absl::flat_hash_map<TransferId, Use> batches;  // by Posted::batch
+  std::vector<uint32_t> returned;
+  uint32_t given = 0;  // the highest one
+};
+
+struct Peer {
+  bool up = false;
+  bool prepared = false;  // it knows prepared transfers
+  PreparedSlots slots;
+  bool wanted = false;  // in this outbox already
+  RouteTable routes;
+  bool groups = false;  // since it is up nccl was available once: its groups can be launched
+  absl::Status last_error;
+  size_t offers = 0;  // unmatched ones and graves: what the bound counts
+  RetryAfter offers_gone;
+  absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
+  UnmappedArenas unmapped;                   // until its routes are told anew
+  // Of what we receive from it; the second row with a GPU at one end or both.
+  std::array<std::array<RouteEstimate, kRoutes>, 2> estimates;
+};
+
+}  // namespace ferry
