@@ -31,6 +31,8 @@ Settings Read() {
       settings.open_gate = value;
     } else if (key == "group_gate") {
       settings.group_gate = value;
+    } else if (key == "slice_gate") {
+      settings.slice_gate = value;
     } else if (key == "abort_gate") {
       settings.abort_gate = value;
     } else if (key == "fail_open") {

@@ -2,6 +2,7 @@
 // Sends and receives, their groups, and what becomes of them on a stream.
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <utility>
@@ -57,6 +58,11 @@ bool SameSizes(ncclComm* comm, const Launch& launch, const Header& theirs) {
 
 void Run(ncclComm* comm, const Launch& launch) {
   while (!comm->stop && !Get().group_gate.empty() && access(Get().group_gate.c_str(), F_OK) == 0) {
+    Nap();
+  }
+  const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+  while (!comm->stop && !Get().slice_gate.empty() && access(Get().slice_gate.c_str(), F_OK) == 0 &&
+         std::chrono::steady_clock::now() < slice) {
     Nap();
   }
   Header mine{launch.number, 0, 0}, theirs;

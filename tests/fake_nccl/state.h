@@ -14,6 +14,8 @@
 //   comm_mib=N       GPU memory that a communicator takes (default 8)
 //   open_gate=PATH   while the file exists, openings wait after the ranks have met
 //   group_gate=PATH  while the file exists, what is launched does not begin
+//   slice_gate=PATH  while the file exists, what is launched begins 5 ms later, as beside another
+//                    process's kernels
 //   abort_gate=PATH  while the file exists, aborts stop what was launched and do not come back
 //   fail_open=N      the Nth opening fails
 //   hang_open=N      no opening with its leader's Nth unique id comes back by itself
@@ -59,7 +61,7 @@ inline constexpr ncclResult_t kRemoteError = 6;
 struct Settings {
   int version = 22809;
   uint64_t comm_mib = 8;
-  std::string open_gate, group_gate, abort_gate, stuck_mark;
+  std::string open_gate, group_gate, slice_gate, abort_gate, stuck_mark;
   uint64_t fail_open = 0, hang_open = 0, async_error = 0, stuck_launch = 0;
   bool lost_peer = false;
 };
