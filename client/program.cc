@@ -47,9 +47,6 @@ StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBat
     if (run.key_suffix == nullptr && run.key_suffix_bytes != 0) {
       violate(field + ".key_suffix", "is a null pointer");
     }
-    if (batch.prepare && (run.peer_count != 0 || run.key_suffix_bytes != 0)) {
-      violate(field, "has peers or a key_suffix, which are for jobs that are posted");
-    }
     if (run.bindings == nullptr && run.binding_count != 0) {
       violate(field + ".bindings", "is a null pointer");
       continue;

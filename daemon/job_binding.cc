@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "transfer/overlap.h"
 
 namespace ferry {
 namespace {
@@ -126,6 +127,17 @@ absl::Status CheckJoint(const compute::Buffer& buffer, uint32_t number,
                absl::StrCat(what, why));
 }
 
+// A batch may have a part of what is bound to it, but not nothing: then it is another one's.
+absl::Status CheckTouches(const compute::Buffer& buffer, const Range& range, uint32_t number,
+                          const PreparedRecord& record) {
+  if (range.length == 0 || Meets(record.extents, range)) return absl::OkStatus();
+  return BadBinding(
+      absl::StrCat("prepared batch ", number, record.side == Side::kSend ? " sends" : " receives",
+                   " none of the ", range.length, " bytes of @", buffer.name, ", which are in ",
+                   range.arena.ToString(), " at offset ", range.offset),
+      Reason::kRangeInvalid);
+}
+
 // Joins runs to prepared batches: a batch to one run, which may bind several buffers to it.
 void JoinBatches(const Session& session, const PostBatch& batch, std::vector<BoundJob>& jobs,
                  std::vector<Violation>& violations) {
@@ -143,6 +155,9 @@ void JoinBatches(const Session& session, const PostBatch& batch, std::vector<Bou
       if (wrong.ok() && run_of.try_emplace(number, run).first->second != run) {
         wrong = BadBinding(absl::StrCat("prepared batch ", number, " is fired by runs[",
                                         run_of[number], "] already"));
+      }
+      if (wrong.ok()) {
+        wrong = CheckTouches(bound.program->buffers[buffer], bound.memory[buffer], number, *record);
       }
       if (!wrong.ok()) {
         violations.push_back({BindingField(run, i), std::move(wrong)});

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "transfer/overlap.h"
 
 namespace ferry {
 namespace {
@@ -327,6 +328,13 @@ uint32_t Session::Prepare(const PostBatch& batch) {
   record.left = count;
   record.of_jobs = batch.runs_programs;
   record.side = batch.side;
+  if (!batch.runs_programs) {
+    std::vector<Range> extents;
+    for (const TransferSpec& spec : batch.specs) {
+      extents.insert(extents.end(), spec.layout.extents().begin(), spec.layout.extents().end());
+    }
+    record.extents = Union(std::move(extents));
+  }
   return number;
 }
 

@@ -59,6 +59,7 @@ struct PreparedRecord {
   uint32_t left = 0;  // transfers or jobs that are not over
   bool of_jobs = false;
   Side side = Side::kSend;      // of transfers
+  std::vector<Range> extents;   // of transfers: what they touch at most (Union)
   bool joined = false;          // a prepared job fires it: it stays until that is over
   std::vector<uint32_t> fires;  // of jobs: the batches that they are joined to
   // Who asked for its release and waits for the answer.

@@ -158,4 +158,33 @@ absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const
   return overlaps;
 }
 
+std::vector<Range> Union(std::vector<Range> ranges) {
+  std::erase_if(ranges, [](const Range& range) { return range.length == 0; });
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return a.arena != b.arena ? a.arena < b.arena : a.offset < b.offset;
+  });
+  size_t kept = 0;
+  for (const Range& range : ranges) {
+    if (kept > 0) {
+      Range& last = ranges[kept - 1];
+      if (last.arena == range.arena && range.offset <= EndOf(last)) {
+        last.length = std::max(EndOf(last), EndOf(range)) - last.offset;
+        continue;
+      }
+    }
+    ranges[kept++] = range;
+  }
+  ranges.resize(kept);
+  return ranges;
+}
+
+bool Meets(absl::Span<const Range> ranges, const Range& range) {
+  // Only the first that ends behind where `range` begins can be it.
+  const auto at = std::partition_point(ranges.begin(), ranges.end(), [&](const Range& one) {
+    return one.arena != range.arena ? one.arena < range.arena : EndOf(one) <= range.offset;
+  });
+  return at != ranges.end() && at->arena == range.arena && range.length != 0 &&
+         at->offset < EndOf(range);
+}
+
 }  // namespace ferry

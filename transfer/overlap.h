@@ -33,4 +33,9 @@ inline constexpr size_t kMaxStrideComparisons = size_t{1} << 24;
 // inside their arenas: ends saturate.
 absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const> layouts);
 
+// The bytes of `ranges`, each once: by arena and offset, none touching the next.
+std::vector<Range> Union(std::vector<Range> ranges);
+// Whether `range` has a byte of `ranges`, which Union made.
+bool Meets(absl::Span<const Range> ranges, const Range& range);
+
 }  // namespace ferry

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/program/cost.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,66 @@ uint64_t Basis(const Program& program, const Node& node) {
     }
   }
   return 0;
+}
+
+// Whether of its first operand only those elements are read that are taken of the result.
+bool TakesWhatIsTaken(Op op) {
+  switch (op) {
+    case Op::kSlice:
+    case Op::kDynamicSlice:
+    case Op::kGatherRows:
+    case Op::kReshape:
+    case Op::kTranspose:
+    case Op::kReverse:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// By op, how often it runs.
+std::vector<uint64_t> TimesOf(const Program& program) {
+  std::vector<uint64_t> times;
+  std::vector<std::pair<size_t, uint64_t>> open;  // the end of a body, and how often it runs
+  for (size_t i = 0; i < program.nodes.size(); ++i) {
+    while (!open.empty() && open.back().first <= i) open.pop_back();
+    const Node& node = program.nodes[i];
+    times.push_back(open.empty() ? 1 : open.back().second);
+    if (node.op == Op::kRepeat) {
+      const auto trips = static_cast<uint64_t>(node.attributes.Int(Attribute::kTrips));
+      open.push_back({i + 1 + node.body, Times(times.back(), trips)});
+    }
+  }
+  return times;
+}
+
+// By op, how many bytes of its result a run takes, if it is an input. An element that is taken
+// twice counts twice, but all never more than the whole is each time that it is made.
+std::vector<uint64_t> BytesTaken(const Program& program, const std::vector<uint64_t>& times) {
+  std::vector<uint64_t> bytes(program.nodes.size());
+  // By value, in elements. Nothing: nobody uses it, and it counts as a whole.
+  std::vector<std::optional<uint64_t>> taken(program.types.size());
+  for (size_t i = program.nodes.size(); i-- > 0;) {  // users are below what they use
+    const Node& node = program.nodes[i];
+    uint64_t of_first = kSaturated;
+    if (node.op == Op::kInput || TakesWhatIsTaken(node.op)) {
+      for (uint32_t result = 0; result < node.results; ++result) {
+        const ValueId value = node.first_result + result;
+        const TensorType& type = program.types[value];
+        const uint64_t all = Times(ElementsOf(type).value_or(kSaturated), times[i]);
+        of_first = std::min(taken[value].value_or(all), all);
+        const TensorType some = {type.dtype, {static_cast<int64_t>(of_first)}};
+        bytes[i] = of_first < all ? BytesOf(some).value_or(kSaturated)
+                                  : Times(BytesOf(type).value_or(kSaturated), times[i]);
+      }
+    }
+    for (size_t k = 0; k < node.operands.size(); ++k) {
+      std::optional<uint64_t>& of = taken[node.operands[k]];
+      of = SaturatingAdd(of.value_or(0), k == 0 ? of_first : kSaturated);
+    }
+    for (const ValueId value : node.yielded) taken[value] = kSaturated;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -73,20 +135,19 @@ Cost CostOf(const Program& program, const Node& node) {
 
 Cost CostOf(const Program& program) {
   Cost total;
-  std::vector<std::pair<size_t, uint64_t>> open;  // the end of a body, and how often it runs
+  const std::vector<uint64_t> times = TimesOf(program);
+  const std::vector<uint64_t> taken = BytesTaken(program, times);
   for (size_t i = 0; i < program.nodes.size(); ++i) {
-    while (!open.empty() && open.back().first <= i) open.pop_back();
     const Node& node = program.nodes[i];
-    const uint64_t times = open.empty() ? 1 : open.back().second;
-    const Cost cost = CostOf(program, node);
+    Cost cost = CostOf(program, node);
+    if (node.op == Op::kInput) {
+      total.bytes_read = SaturatingAdd(total.bytes_read, taken[i]);
+      cost.bytes_read = 0;
+    }
     for (const auto member :
          {&Cost::flops, &Cost::transcendentals, &Cost::bytes_read, &Cost::bytes_written,
           &Cost::bytes_sent, &Cost::bytes_received, &Cost::steps}) {
-      total.*member = SaturatingAdd(total.*member, Times(cost.*member, times));
-    }
-    if (node.op == Op::kRepeat) {
-      const auto trips = static_cast<uint64_t>(node.attributes.Int(Attribute::kTrips));
-      open.push_back({i + 1 + node.body, Times(times, trips)});
+      total.*member = SaturatingAdd(total.*member, Times(cost.*member, times[i]));
     }
   }
   return total;

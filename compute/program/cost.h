@@ -13,7 +13,7 @@ namespace ferry::compute {
 struct Cost {
   uint64_t flops = 0;
   uint64_t transcendentals = 0;  // besides
-  uint64_t bytes_read = 0;       // of buffers, not of values
+  uint64_t bytes_read = 0;       // of buffers, not of values; of an input what is taken of it
   uint64_t bytes_written = 0;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
@@ -30,7 +30,7 @@ constexpr uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
 inline constexpr uint64_t kBytesOfTranscendental = 8;
 uint64_t WorkOf(const Cost& cost);
 
-// Of one op, once; of a repeat without its body.
+// Of one op, once; of a repeat without its body, of an input as if all of it were taken.
 Cost CostOf(const Program& program, const Node& node);
 // Of a run. CheckStructure accepts the program, and its types are good by themselves.
 Cost CostOf(const Program& program);

@@ -62,6 +62,17 @@ bool Dispatch(DType type, With with) {
   return false;
 }
 
+// That `text` is none of `type`, and, if it is one that only `bytes` can say, how to write it.
+std::string NoFiniteNumber(DType type, absl::string_view text, absl::string_view bytes) {
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string how;
+  if (!std::isfinite(number) && InfoOf(type).floating && !bytes.empty()) {
+    how = absl::StrCat(": write the bytes, as in splat=", PrintElements(type, bytes, false));
+  }
+  return absl::StrCat("'", text, "' is no finite number of ", NameOf(type), how);
+}
+
 // A number of a type that C++ lacks: read as f64, and rounded once more. "" or what is wrong.
 std::string ParseNarrow(DType type, absl::string_view text, uint32_t& code) {
   double number = 0;
@@ -74,7 +85,9 @@ std::string ParseNarrow(DType type, absl::string_view text, uint32_t& code) {
   const bool beyond = type == DType::kF4E2M1FN && std::abs(number) >= 7;
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number) ||
       !std::isfinite(value) || beyond) {
-    return absl::StrCat("'", text, "' is no finite number of ", NameOf(type));
+    const bool other = std::isnan(value) != std::isnan(number);  // without infinities
+    const std::string bytes(reinterpret_cast<const char*>(&code), (InfoOf(type).bits + 7) / 8);
+    return NoFiniteNumber(type, text, other ? "" : bytes);
   }
   if (type == DType::kF8E8M0FNU && value != number) {
     return absl::StrCat("'", text, "' is no power of two of f8e8m0fnu");
@@ -134,6 +147,7 @@ std::string ParseElement(DType type, absl::string_view text, size_t index, std::
     return "";
   }
   bool parsed = false;
+  const size_t before = bytes.size();
   const bool known = Dispatch(type, [&](auto number) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     bool finite = true;
@@ -142,7 +156,7 @@ std::string ParseElement(DType type, absl::string_view text, size_t index, std::
     bytes.append(reinterpret_cast<const char*>(&number), sizeof(number));
   });
   if (known) {
-    return parsed ? "" : absl::StrCat("'", text, "' is no finite number of ", NameOf(type));
+    return parsed ? "" : NoFiniteNumber(type, text, absl::string_view(bytes).substr(before));
   }
   uint32_t code = 0;
   std::string wrong = ParseNarrow(type, text, code);

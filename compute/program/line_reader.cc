@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "compute/program/verify.h"
 
 namespace ferry::compute {
@@ -54,8 +55,12 @@ bool LineReader::Int(const Token& token, int64_t& number) {
 
 bool LineReader::Problem(const Token& token, const std::string& text, Reason reason) {
   if (out_.problems.size() < kMaxProblems) {
-    const std::string shown =
-        text.size() <= kMostShown ? text : absl::StrCat(text.substr(0, kMostShown), "...");
+    std::string shown = text;
+    // Of a long token only the beginning: what is wrong with it may be said behind it.
+    if (token.text.size() > kMaxNameBytes) {
+      absl::StrReplaceAll({{token.text, ShownLabel(token.text)}}, &shown);
+    }
+    if (shown.size() > kMostShown) shown = absl::StrCat(shown.substr(0, kMostShown), "...");
     out_.problems.push_back({std::max(line_, 1), token.column, op_ + shown, reason});
   }
   return false;

@@ -59,13 +59,18 @@ void CheckPair(const Program& program, const Block& block, const Touch& earlier,
   }
   const auto verb = [](const BufferRange& range) { return range.writes ? "writes" : "reads"; };
   const auto both = [&] {
+    const Node& other = program.nodes[earlier.op];
     return absl::StrCat(verb(b), " bytes ", RangeText(program, b), ", op ", earlier.op, " ",
-                        InfoOf(program.nodes[earlier.op].op).name, " ", verb(a), " ",
-                        RangeText(program, a));
+                        InfoOf(other.op).name,
+                        other.label.empty() ? "" : absl::StrCat(" '", ShownLabel(other.label), "'"),
+                        " ", verb(a), " ", RangeText(program, a));
   };
   if (!block.IsAfter(earlier.place, later.place)) {
     problems.Add(later.op, a.writes && b.writes ? "two writers" : "order",
-                 absl::StrCat(both(), ", and neither is after the other"), Reason::kRangeOverlap);
+                 absl::StrCat(both(),
+                              ", and neither is after the other: say which is, with "
+                              "'^mark: ' before the first and 'after ^mark' in the second"),
+                 Reason::kRangeOverlap);
   } else if (program.nodes[earlier.op].op == Op::kInput && b.writes &&
              !program.buffers[b.buffer].donated) {
     problems.Add(later.op, "in place", absl::StrCat(both(), ", and the buffer is not donated"),

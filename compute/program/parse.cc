@@ -47,7 +47,7 @@ class Parser : private LineReader {
       }
       if (!began_) {
         began_ = true;
-        Header();
+        if (!Header()) break;  // it is something else, of which anything would be said
       } else {
         Statement();
       }
@@ -61,15 +61,15 @@ class Parser : private LineReader {
   }
 
  private:
-  void Header() {
+  bool Header() {
     const Token first = Take();
     const Token version = Take();
     if (first.text != "program" || version.text != "1") {
       out_.whole = false;
-      Problem(first, "the first line is 'program 1'");
-      return;
+      return Problem(first, "the first line is 'program 1'");
     }
     AtEnd();
+    return true;
   }
 
   void Statement() {

@@ -33,8 +33,12 @@ void CheckBuffers(const Program& program, ProblemList& problems) {
     const auto is_name = [](char c) {
       return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '+' || c == '-';
     };
-    if (buffer.name.empty() || buffer.name.size() > kMaxNameBytes ||
-        !std::all_of(buffer.name.begin(), buffer.name.end(), is_name)) {
+    if (buffer.name.size() > kMaxNameBytes) {
+      problems.Add(-1, "buffers",
+                   absl::StrCat("the name '", ShownLabel(buffer.name), "' is too long: it has ",
+                                buffer.name.size(), " bytes, at most ", kMaxNameBytes));
+    } else if (buffer.name.empty() ||
+               !std::all_of(buffer.name.begin(), buffer.name.end(), is_name)) {
       problems.Add(-1, "buffers",
                    absl::StrCat("'", absl::CEscape(buffer.name),
                                 "' names no buffer: letters, digits, _ . + -"));

@@ -428,8 +428,7 @@ PostBatch Convert(const v1::RunRequest& request) {
     for (const auto& [name, given] :
          {std::make_pair("defined_at", run.has_defined_at()),
           std::make_pair("after", run.has_after()), std::make_pair("defines", run.has_defines()),
-          std::make_pair("feeds", run.has_feeds()), std::make_pair("peers", run.peers_size() > 0),
-          std::make_pair("key_suffix", !run.key_suffix().empty())}) {
+          std::make_pair("feeds", run.has_feeds())}) {
       if (!batch.prepare || !given) continue;
       bad_entry(field(name), Invalid("a prepared job is fired by its batch's own words, and joined "
                                      "to prepared transfers by what is bound"));

@@ -49,14 +49,14 @@ class JobPreparedTest : public JobTableTest {
   TransferId IdOf(const PostReply& reply, uint64_t i = 0) {
     return MakeTransferId(session_.id(), reply.first_transfer_id + i);
   }
-  // A prepared transfer of the test's own, armed; its number.
+  // A prepared transfer of the test's own, armed, of what Prepared() reads or writes; its number.
   uint32_t Transfer(Side side) {
     PostBatch batch;
     batch.device = GlobalDeviceId(1);
     batch.side = side;
     batch.prepare = true;
     batch.specs.resize(1);
-    batch.specs[0].layout = {{arena_, 0, 64}};
+    batch.specs[0].layout = {{arena_, side == Side::kSend ? uint64_t{64} : 0, 64}};
     batch.specs[0].prepared = true;
     batch.deadlines.resize(1);
     EXPECT_THAT(session_.CheckAndComplete(batch, absl::UnixEpoch()), IsEmpty());
@@ -389,6 +389,19 @@ TEST_F(JobPreparedTest, WhatCannotBeJoinedIsListed) {
   EXPECT_EQ(Word(in), 0u);
   EXPECT_EQ(jobs_.in_flight(), 0u);
   EXPECT_FALSE(session_.FindPrepared(in)->joined);
+}
+
+TEST_F(JobPreparedTest, IsJoinedToWhatTouchesAPartOfItsBytesButNotToWhatTouchesNone) {
+  const uint32_t out = Transfer(Side::kSend);
+  const PostReply refused = jobs_.Post(session_, Prepared(std::nullopt, out, 128));
+  EXPECT_THAT(Fields(refused), ElementsAre("runs[0].bindings[1] INVALID_ARGUMENT/RANGE_INVALID"));
+  ASSERT_EQ(refused.violations.size(), 1u);
+  EXPECT_THAT(std::string(refused.violations[0].status.message()),
+              HasSubstr("sends none of the 64 bytes of @y, which are in "));
+  EXPECT_THAT(std::string(refused.violations[0].status.message()), HasSubstr(" at offset 128"));
+  EXPECT_FALSE(session_.FindPrepared(out)->joined);
+  Post(Prepared(std::nullopt, out, 124));
+  EXPECT_TRUE(session_.FindPrepared(out)->joined);
 }
 
 }  // namespace

@@ -222,6 +222,7 @@ TEST_F(JobTransfersTest, WhatIsWrongWithPeersAndKeysIsListed) {
   batch = Exchange();
   batch.prepare = true;
   batch.specs[0].prepared = true;
+  ASSERT_FALSE(batch.jobs[0].peers.empty());  // to the program, not to them
   EXPECT_THAT(jobs_.Post(*session_, batch).status,
               Is("UNIMPLEMENTED/FIELD_INVALID", "bound to prepared transfers"));
   EXPECT_THAT(posted_, IsEmpty());

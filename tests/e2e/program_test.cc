@@ -117,6 +117,7 @@ TEST_F(ProgramTest, EveryProblemIsTold) {
                                "f32[4]\nkeep %x\n"),
               Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("either of them")));
   EXPECT_THAT(Program::Compile(end_.session, 77, Triple()), Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
+  EXPECT_THAT(RunPrograms(end_.session, 0, {}), Is("INVALID_ARGUMENT/FIELD_INVALID"));
   ProgramBuilder costly;
   const TensorType type{FERRY_F32, {kElements}};
   const auto x = costly.Input("x", type);
@@ -266,6 +267,8 @@ TEST_F(ProgramTest, FerryctlRunsTheFilesOfTheDocumentation) {
   EXPECT_THAT(output_, HasSubstr("3 programs"));
   EXPECT_NE(Ferryctl({"program", "run", docs + "scale.program", "--daemon"}), 0);
   EXPECT_THAT(output_, HasSubstr("@x of 4096 bytes is not bound"));
+  EXPECT_NE(Ferryctl({"program", "run", docs + "scale.program", "--daemon", "--device", "77"}), 0);
+  EXPECT_THAT(output_, HasSubstr("INVALID_ARGUMENT DEVICE_UNKNOWN"));
 }
 
 TEST_F(ProgramTest, FerryctlRefusesFlagsThatContradictEachOther) {

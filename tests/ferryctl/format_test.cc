@@ -30,6 +30,9 @@ TEST(FormatTest, ParsesDurations) {
   EXPECT_EQ(*ParseDuration("0"), absl::ZeroDuration());
   EXPECT_EQ(*ParseDeadline("5s"), absl::Seconds(5));
   EXPECT_FALSE(ParseDeadline("0s").ok());
+  EXPECT_EQ(*ParseDeadline("8760h"), absl::Hours(8760));
+  EXPECT_EQ(ParseDeadline("99999999h").status().message(),
+            "deadline '99999999h' is more than a year");
 }
 
 TEST(FormatTest, RoutesReadAsTheyPrint) {

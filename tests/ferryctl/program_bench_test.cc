@@ -93,7 +93,7 @@ TEST(ProgramBenchTest, MemoryThatIsNotThereIsNamed) {
                                    1, 1)
                           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("4000000000000000 bytes of its buffers"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("its buffers have 4000000000000000 bytes"));
 }
 
 }  // namespace

@@ -67,6 +67,28 @@ TEST_F(ProgramRunTest, SaysWhatIsWrongWithBindings) {
   ExpectInvalid({Bound("x"), Bound("y"), Bound("sum")}, "has 5 bytes, @x has 4");
 }
 
+// Said before anything is allocated, which might succeed, and kill the process later.
+TEST_F(ProgramRunTest, WhatDoesNotFitIntoMemoryIsRefusedAndSaysWhatHoldsIt) {
+  program_ = compute::Parse(
+                 "program 1\nbuffer @y write 4\n%a = iota dimension=0 : f32[1099511627776]\n"
+                 "%b = cumulative_sum %a dimension=0 \"running\"\n"
+                 "%s = slice %b start=[5] limit=[6]\nstore @y, %s\n")
+                 .program;
+  const absl::Status status = RunProgram(program_, {Bound("y")}, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  for (const char* part :
+       {"it asks for ", " are available", "'running' f32[1099511627776] of 4398046511104 bytes"}) {
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+  }
+  EXPECT_FALSE(std::filesystem::exists(Path("y")));
+  program_ = compute::Parse("program 1\nbuffer @y write 4398046511104\n").program;
+  const absl::Status buffers = RunProgram(program_, {Bound("y")}, 1);
+  EXPECT_EQ(buffers.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(buffers.message().find("its buffers have 4398046511104 bytes, "),
+            absl::string_view::npos)
+      << buffers;
+}
+
 // Else what one buffer becomes would take the place of what another was, or becomes.
 TEST_F(ProgramRunTest, AFileThatIsWrittenIsBoundOnce) {
   std::filesystem::create_symlink(Path("x"), Path("link"));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -156,6 +157,21 @@ TEST(OverlapTest, RandomLayoutsAgainstMarkingEveryByte) {
   }
   EXPECT_GT(apart, 2000u);
   EXPECT_LT(apart, 18'000u);
+}
+
+TEST(OverlapTest, RangesOfAUnionMeetWhatHasAByteOfThem) {
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  const ArenaId a(1), b(2);
+  const std::vector<Range> all =
+      Union({{b, 0, 4}, {a, 30, 10}, {a, 20, 5}, {a, 24, 6}, {a, 50, 0}, {a, 22, 1}, {b, 8, kMax}});
+  EXPECT_EQ(all, (std::vector<Range>{{a, 20, 20}, {b, 0, 4}, {b, 8, kMax}}));
+  for (const Range& range : {Range{a, 0, 21}, {a, 39, 1}, {a, 0, kMax}, {b, 3, 5}, {b, 9, 1}}) {
+    EXPECT_TRUE(Meets(all, range)) << range.offset << " " << range.length;
+  }
+  for (const Range& range : {Range{a, 0, 20}, {a, 40, 99}, {a, 25, 0}, {b, 4, 4}}) {
+    EXPECT_FALSE(Meets(all, range)) << range.offset << " " << range.length;
+  }
+  EXPECT_FALSE(Meets(Union({}), {a, 0, 1}));
 }
 
 }  // namespace

@@ -71,6 +71,9 @@ absl::StatusOr<absl::Duration> ParseDuration(const std::string& text) {
 absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text) {
   ASSIGN_OR_RETURN(absl::Duration value, ParseDuration(text));
   if (value == absl::ZeroDuration()) return Invalid(absl::StrCat("deadline '", text, "' is zero"));
+  if (value > absl::Hours(24 * 365)) {  // as the daemon has it
+    return Invalid(absl::StrCat("deadline '", text, "' is more than a year"));
+  }
   return value;
 }
 

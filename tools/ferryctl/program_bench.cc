@@ -93,6 +93,7 @@ absl::StatusOr<ProgramTimes> BenchProgram(const compute::Program& program, size_
   for (const compute::Buffer& buffer : program.buffers) {
     bytes = compute::SaturatingAdd(bytes, PlaceOf(buffer.bytes));
   }
+  RETURN_IF_ERROR(CheckMemory(made, bytes));
   ASSIGN_OR_RETURN(const RunMemory memory, AllocateRun("its buffers", bytes));
   ASSIGN_OR_RETURN(const RunMemory arena,
                    AllocateRun("its intermediate values", made.arena_bytes()));

@@ -138,7 +138,9 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
   options.name = "ferryctl-program";
   if (globals.timeout) options.timeout = *globals.timeout;
   ASSIGN_OR_RETURN(const SessionPtr session, OpenSession(options));
-  ASSIGN_OR_RETURN(const uint64_t own, OwnDevice(session.get(), given.device));
+  // One that is named is the daemon's to refuse, as it would any client's.
+  ASSIGN_OR_RETURN(const uint64_t own, given.device >= 0 ? static_cast<uint64_t>(given.device)
+                                                         : OwnDevice(session.get(), -1));
   ferry_program* compiled = nullptr;
   RETURN_IF_ERROR(FromFerry(
       ferry_program_compile(session.get(), own, given.text.data(), given.text.size(), &compiled)));

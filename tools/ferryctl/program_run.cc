@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <system_error>
@@ -12,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "compute/host/host_program.h"
 #include "compute/program/cost.h"
 #include "tools/ferryctl/file_io.h"
 
@@ -89,6 +90,16 @@ absl::Status Load(const std::string& path, const compute::Buffer& buffer, std::b
   return file.Read(0, to, buffer.bytes);
 }
 
+// What the kernel would give without swapping; all there could be if it does not say.
+uint64_t AvailableMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  for (uint64_t number = 0; file >> name >> number; std::getline(file, name)) {
+    if (name == "MemAvailable:") return number * 1024;
+  }
+  return std::numeric_limits<uint64_t>::max();
+}
+
 }  // namespace
 
 void FreeRunMemory::operator()(std::byte* memory) const { std::free(memory); }
@@ -99,8 +110,19 @@ absl::StatusOr<RunMemory> AllocateRun(const std::string& what, uint64_t bytes) {
                        ? nullptr
                        : static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
   if (memory != nullptr) return memory;
-  return Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
+  return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
                absl::StrCat("run a program: no memory for the ", bytes, " bytes of ", what));
+}
+
+absl::Status CheckMemory(const compute::HostProgram& made, uint64_t buffers) {
+  const uint64_t available = AvailableMemory();
+  if (buffers > available) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                 absl::StrCat("run a program: its buffers have ", buffers, " bytes, ", available,
+                              " are available (MemAvailable)"));
+  }
+  return compute::CheckFits(made.plan(), made.arena_bytes() - made.plan().memory.bytes,
+                            available - buffers, "memory (MemAvailable, without its buffers)");
 }
 
 uint64_t PlaceOf(uint64_t bytes) {
@@ -165,6 +187,7 @@ absl::Status RunProgram(const compute::Program& program, const std::vector<std::
   return RunOverFiles(
       program.buffers, bindings, {},
       [&](uint64_t bytes) -> absl::StatusOr<std::byte*> {
+        RETURN_IF_ERROR(CheckMemory(made, bytes));
         ASSIGN_OR_RETURN(memory, AllocateRun("its buffers", bytes));
         return memory.get();
       },

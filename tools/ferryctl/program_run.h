@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "compute/host/host_program.h"
 #include "compute/program/program.h"
 #include "tools/ferryctl/globals.h"
 
@@ -50,6 +51,9 @@ struct FreeRunMemory {
 using RunMemory = std::unique_ptr<std::byte, FreeRunMemory>;
 absl::StatusOr<RunMemory> AllocateRun(const std::string& what, uint64_t bytes);
 uint64_t PlaceOf(uint64_t bytes);
+// RESOURCE_EXHAUSTED if a run, with `buffers` bytes of buffers, asks for more than the machine has
+// to give now: an allocation may succeed all the same, and its pages kill the process.
+absl::Status CheckMemory(const compute::HostProgram& made, uint64_t buffers);
 // INVALID_ARGUMENT if it sends or receives, which ends with `advice`; `doing` as in "run a
 // program".
 absl::Status CheckNoTransfers(const compute::Program& program, absl::string_view doing,

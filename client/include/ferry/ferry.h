@@ -448,8 +448,8 @@ FERRY_API ferry_status* ferry_run_programs(ferry_session* session, uint64_t devi
  * written, and the job's next firing waits for them; receives, of what it reads, are waited for,
  * and fired again as soon as nothing of the run needs what came, the first time at once. So one
  * store a step is all that a client does for 'receive, compute, send'. Buffers of one run may name
- * the same batch, runs may not; it must not have been fired before, and must outlive the job's
- * handle.
+ * the same batch, runs may not; it may have a part of their bytes, but not none
+ * (INVALID_ARGUMENT), must not have been fired before, and must outlive the job's handle.
  *
  * The jobs and what they are joined to end together: one ends, the other jobs of the batch with its
  * reason, the transfers with POISONED, at both ends. One that runs ends before its

@@ -32,7 +32,8 @@ struct Binding {
   std::string name;
   Range range = {};
   int data_type = FERRY_UNSPECIFIED;  // compared with the program's, if it is said
-  // Of a prepared job: what these bytes come or go by. It outlives the job.
+  // Of a prepared job: what these bytes come or go by, or a part of them, not none. It outlives the
+  // job.
   const Prepared* transfers = nullptr;
 };
 

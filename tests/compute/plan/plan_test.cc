@@ -249,6 +249,18 @@ TEST(PlanTest, CostsAreThoseOfItsSteps) {
   EXPECT_FALSE(plan.steps[0].count.has_value());
 }
 
+// Else a loop over the rows of a matrix would count all of it for each row, and be refused.
+TEST(PlanTest, StepsOfALoopCountWhatTheyTakeOfAnInput) {
+  const Plan plan = PlanOf(
+      "buffer @x read 4096\nbuffer @y read_write 256\n%x = input @x : f32[16,64]\n"
+      "repeat trips=16 (%i)\n  %z = constant splat=0 : i32[]\n"
+      "  %s = dynamic_slice %x, %i, %z sizes=[1,64]\n  %r = reshape %s : f32[64]\n"
+      "  accumulate @y, %r\n  yield\n");
+  ASSERT_EQ(plan.steps.size(), 1u);
+  // A row and the trip's number; the row and the sum.
+  EXPECT_EQ(CostOf(plan.steps[0]).bytes_read, 16u * (256 + 4 + 2 * 256));
+}
+
 TEST(PlanTest, SaysWhoHoldsMost) {
   const Plan plan = PlanOf(
       "buffer @x read 4096\nbuffer @y write 4096\n"

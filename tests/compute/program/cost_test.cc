@@ -73,6 +73,49 @@ TEST(CostTest, ARepeatCountsItsBodyAsOftenAsItRuns) {
   EXPECT_EQ(cost.steps, 2u + 5 * 2 + 15);
 }
 
+TEST(CostTest, OfAnInputCountsWhatIsTakenOfIt) {
+  const auto read = [](const std::string& text) { return CostOfText(text).bytes_read; };
+  const std::string input = "%x = input @b : f32[16,8]\n";
+  const std::string slice = "%s = slice %x start=[2,0] limit=[5,8] step=[2,1]\n";
+  EXPECT_EQ(read(input + slice), 2u * 8 * 4);
+  EXPECT_EQ(
+      read(input + "%i = constant splat=3 : i32[]\n%s = dynamic_slice %x, %i, %i sizes=[3,2]"),
+      3u * 2 * 4);
+  EXPECT_EQ(read(input + "%i = constant splat=3 : i32[5]\n%s = gather_rows %x, %i"), 5u * 8 * 4);
+  // Through what only moves elements, both ways.
+  EXPECT_EQ(read(input + "%t = transpose %x permutation=[1,0]\n%r = reshape %t : f32[128]\n"
+                         "%v = reverse %r dimensions=[0]\n%s = slice %v start=[0] limit=[7]"),
+            7u * 4);
+  EXPECT_EQ(read(input + slice + "%t = slice %s start=[0,0] limit=[1,4]"), 4u * 4);
+  EXPECT_EQ(read(input + slice + "%w = broadcast_in_dim %s dimensions=[1,2] : f32[9,2,8]"),
+            2u * 8 * 4);
+  // Several: their sum, no more than all of it.
+  EXPECT_EQ(read(input + slice + "%t = slice %x start=[0,0] limit=[3,8]"), 5u * 8 * 4);
+  EXPECT_EQ(read(input + slice + "%i = constant splat=3 : i32[99]\n%g = gather_rows %x, %i"),
+            16u * 8 * 4);
+  EXPECT_EQ(read(input + slice + "%n = negate %x"), 16u * 8 * 4);
+  EXPECT_EQ(read(input + "%s = slice %x start=[0,0] limit=[0,8]"), 0u);
+  EXPECT_EQ(read(input), 16u * 8 * 4);  // nobody says otherwise
+  // What is done to it comes before.
+  EXPECT_EQ(read(input + "%n = negate %x\n%s = slice %n start=[0,0] limit=[1,8]"), 16u * 8 * 4);
+  EXPECT_EQ(read("%x = input @b : f4e2m1fn[9]\n%s = slice %x start=[0] limit=[3]"), 2u);
+}
+
+TEST(CostTest, OfAnInputARepeatTakesMoreEachTripButNoMoreThanThereIs) {
+  const auto read = [](int trips, bool inside) {
+    const std::string input = "%x = input @b : f32[16,8]\n";
+    return CostOfText(absl::StrCat(inside ? "" : input, "repeat trips=", trips, " (%i)\n",
+                                   inside ? input : "", R"(  %z = constant splat=0 : i32[]
+  %s = dynamic_slice %x, %i, %z sizes=[1,8]
+  yield
+)"))
+        .bytes_read;
+  };
+  EXPECT_EQ(read(10, false), 10u * 8 * 4);
+  EXPECT_EQ(read(100, false), 16u * 8 * 4);
+  EXPECT_EQ(read(100, true), 100u * 8 * 4);
+}
+
 TEST(CostTest, TransfersAndCopiesAreCountedApart) {
   const Cost cost = CostOfText(R"(%r = recv device=1 key="a" : f4e2m1fn[5]
 send %r device=2 key="b"

@@ -96,7 +96,15 @@ TEST(TextTest, SaysWhereWhatIsWrong) {
       {"program 1\n%x = constant splat=7 : f4e2m1fn[]",
        "2:21: op 0 constant: '7' is no finite number of f4e2m1fn\n"},
       {"program 1\n%x = constant splat=nan : bf16[]",
-       "2:21: op 0 constant: 'nan' is no finite number of bf16\n"},
+       "2:21: op 0 constant: 'nan' is no finite number of bf16: write the bytes, as in "
+       "splat=xff7f\n"},
+      {"program 1\n%x = constant values=[1,-inf] : f32[2]",
+       "2:25: op 0 constant: '-inf' is no finite number of f32: write the bytes, as in "
+       "splat=x000080ff\n"},
+      {"program 1\n%x = constant splat=inf : f8e4m3fn[]",
+       "2:21: op 0 constant: 'inf' is no finite number of f8e4m3fn\n"},
+      {"program 1\n%x = constant splat=nan : i32[]",
+       "2:21: op 0 constant: 'nan' is no finite number of i32\n"},
       {"program 1\n%x = constant splat=0.3 : f8e8m0fnu[]",
        "2:21: op 0 constant: '0.3' is no power of two of f8e8m0fnu\n"},
       {"program 1\n%x = constant splat=x123 : bf16[]",
@@ -169,6 +177,22 @@ TEST(TextTest, LongNamesAreNotEchoedWhole) {
     ASSERT_EQ(problems.size(), 1u);
     EXPECT_LT(problems[0].text.size(), 1500u);
   }
+  const std::string digits(100'000, '1');
+  const std::string shown = "'" + digits.substr(0, 128) + "...'";
+  EXPECT_EQ(Problems(Parse("program 1\n%x = constant splat=" + digits + " : u8[]")),
+            "2:21: op 0 constant: " + shown + " is no finite number of u8\n");
+  EXPECT_EQ(Problems(Parse("program 1\nbuffer @x read " + digits)),
+            "2:16: expected a number of bytes, found " + shown + "\n");
+  const auto named = CheckText(Parse("program 1\nbuffer @" + name.substr(0, 200) + " read 4\n"));
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].text, "buffers: the name '" + name.substr(0, 128) +
+                               "...' is too long: it has 200 bytes, at most 128");
+}
+
+TEST(TextTest, OfWhatIsNoProgramNothingElseIsSaid) {
+  EXPECT_EQ(Problems(Parse("\x7f"
+                           "ELF\n\1\2\3\nfly\n")),
+            "1:1: the first line is 'program 1'\n");
 }
 
 TEST(TextTest, ThatThereMayBeMoreProblemsIsSaid) {
@@ -189,7 +213,7 @@ buffer @odd reads 16
 %a = fly %x "one"
 %b = add %a, %o
 %c = add %x, %x : f32[5] "two"
-store @y, %x
+store @y, %x "zero"
 store @y, %x "three"
 store @x, %x
 store %x
@@ -209,8 +233,9 @@ store @y, %b
       "4:13: expected read, write or read_write, found 'reads'\n"
       "7:6: op 2: there is no op 'fly'\n"
       "9: op 4 add 'two': result: the result is f32[4], the program says f32[5]\n"
-      "11: op 6 store 'three': two writers: writes bytes 0 to 16 of @y, op 5 store writes 0 to "
-      "16 of @y, and neither is after the other\n"
+      "11: op 6 store 'three': two writers: writes bytes 0 to 16 of @y, op 5 store 'zero' writes 0 "
+      "to 16 of @y, and neither is after the other: say which is, with '^mark: ' before the first "
+      "and 'after ^mark' in the second\n"
       "12: op 7 store: access: writes @x, which is declared read\n"
       "13: op 8 store: structure: store names 1 buffers, not 0\n"
       "14: op 9 input: bounds: bytes 4 to 20 of @y, which has 16\n"
