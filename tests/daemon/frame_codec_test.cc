@@ -127,9 +127,14 @@ TEST(FrameCodec, BrokenBytesAreJudgedAsByProtocsCode) {
     std::string bytes = BytesByProtoc(RandomFrame(random));
     for (uint64_t changes = random() % 3; changes > 0 && !bytes.empty(); --changes) {
       const size_t where = random() % bytes.size();
-      switch (random() % 4) {
+      switch (random() % 5) {
         case 0:
           bytes.erase(where, 1);
+          break;
+        case 4:  // one byte as a number of several: the same, or of more than 32 bits
+          bytes[where] = static_cast<char>(bytes[where] | 0x80);
+          bytes.insert(where + 1,
+                       std::string(random() % 4, '\x80') + (random() % 2 ? '\0' : '\x10'));
           break;
         case 1:
           bytes.insert(where, 1, static_cast<char>(random()));
