@@ -74,7 +74,7 @@ LIBRARIES = [
     (r"openssl/.*", ["compute/cuda", "compute/program", "tools/ferryctl", "tests", "bench"]),
     (r"hwy/.*", ["compute/host", "tests"]),
     (r"dnnl\.hpp|omp\.h", ["compute/host", "bench"]),
-    (r"protozero/.*", ["client", "tests", "bench"]),
+    (r"protozero/.*", ["client", "daemon/rpc", "tests", "bench"]),
     (r"(gtest|gmock)/.*", ["tests"]),
     (r"benchmark/.*", ["bench"]),
     (r"absl/.*", ["*"]),

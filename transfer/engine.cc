@@ -180,25 +180,25 @@ void TransferEngine::Impl::SetTimer(Posted& half) {
   const int64_t nanos = absl::ToUnixNanos(half.spec.deadline);
   if (nanos == kNever) return;
   half.timed = true;
-  deadlines.insert(deadlines.end(), Due{nanos, devices.self, half.id});  // mostly ascending
+  deadlines.Add({nanos, devices.self, half.id});
 }
 
 void TransferEngine::Impl::SetTimer(Offered& offered) {
   if (offered.deadline_nanos == kNever) return;
   offered.timed = true;
-  deadlines.insert(Due{offered.deadline_nanos, offered.peer, offered.offer.transfer});
+  deadlines.Add({offered.deadline_nanos, offered.peer, offered.offer.transfer});
 }
 
 void TransferEngine::Impl::StopTimer(Posted& half) {
   if (!half.timed) return;
   half.timed = false;
-  deadlines.erase(Due{absl::ToUnixNanos(half.spec.deadline), devices.self, half.id});
+  deadlines.Remove({absl::ToUnixNanos(half.spec.deadline), devices.self, half.id});
 }
 
 void TransferEngine::Impl::StopTimer(Offered& offered) {
   if (!offered.timed) return;
   offered.timed = false;
-  deadlines.erase(Due{offered.deadline_nanos, offered.peer, offered.offer.transfer});
+  deadlines.Remove({offered.deadline_nanos, offered.peer, offered.offer.transfer});
 }
 
 void TransferEngine::Impl::LeaveMatcher(Posted& half) {
@@ -385,8 +385,7 @@ void TransferEngine::OnTime(absl::Time now) {
 }
 
 absl::Time TransferEngine::NextDeadline() const {
-  int64_t nanos = kNever;
-  if (!impl_->deadlines.empty()) nanos = impl_->deadlines.begin()->nanos;
+  int64_t nanos = impl_->deadlines.first();
   if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
   if (!impl_->open_timers.empty()) nanos = std::min(nanos, impl_->open_timers.begin()->first);
   return std::min(nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),

@@ -116,24 +116,22 @@ void TransferEngine::Impl::EndSession(absl::Time now, SessionId session, absl::s
 
 void TransferEngine::Impl::OnTime(absl::Time now) {
   const int64_t nanos = absl::ToUnixNanos(now);
-  while (!deadlines.empty() && deadlines.begin()->nanos <= nanos) {
-    const Due due = *deadlines.begin();
-    deadlines.erase(deadlines.begin());
-    Posted* half = due.peer == devices.self ? Find(due.transfer) : nullptr;
+  while (const std::optional<Due> due = deadlines.TakeDue(nanos)) {
+    Posted* half = due->peer == devices.self ? Find(due->transfer) : nullptr;
     if (half != nullptr) {
       half->timed = false;
       OnDeadline(*half);
       continue;
     }
-    Offered* offered = FindOffer(due.peer, due.transfer);
+    Offered* offered = FindOffer(due->peer, due->transfer);
     FERRY_CHECK(offered != nullptr);
     offered->timed = false;
     if (offered->grave.ok()) {
-      Send(due.peer, Done{due.transfer,
-                          Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer,
-                                absl::StrCat("offer of ", Describe(offered->offer.key),
-                                             ": the receive was not posted in time")),
-                          Route::kUnspecified});
+      Send(due->peer, Done{due->transfer,
+                           Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer,
+                                 absl::StrCat("offer of ", Describe(offered->offer.key),
+                                              ": the receive was not posted in time")),
+                           Route::kUnspecified});
     }
     Erase(*offered);
   }

@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "transfer/deadlines.h"
 #include "transfer/device_owners.h"
 #include "transfer/engine.h"
 #include "transfer/group_leader.h"
@@ -153,14 +154,6 @@ struct Offered {
   absl::Status grave;
 };
 
-struct Due {
-  int64_t nanos = 0;
-  PeerId peer;  // ourselves: `transfer` is posted here (or a grave of ours); else an offer of that
-                // peer
-  TransferId transfer;
-  auto operator<=>(const Due&) const = default;
-};
-
 // The source's half of a pair as the destination sees it, wherever it was posted.
 struct SourceHalf {
   const Layout* layout;
@@ -185,7 +178,7 @@ inline bool InOnePiece(const Layout& layout) {
   return layout.blocks() == nullptr && layout.extents().size() == 1;
 }
 
-inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+inline constexpr int64_t kNever = Deadlines::kNever;
 
 struct TransferEngine::Impl {
   Impl(DeviceMap devices, Options options);
@@ -453,7 +446,8 @@ struct TransferEngine::Impl {
   absl::flat_hash_map<TransferId, std::unique_ptr<Posted>> posted;
   absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;
   absl::flat_hash_map<SessionId, size_t> per_session;
-  absl::btree_set<Due> deadlines;
+  // Of what is posted here (and graves of ours) as our own, else as the peer's whose offer it is.
+  Deadlines deadlines;
   std::vector<Peer> peers;
   GroupLeader leader;
   LaneReservations lanes;

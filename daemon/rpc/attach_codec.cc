@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/frame_codec.h"
 #include "daemon/rpc/peer_codec.h"
 #include "daemon/rpc/status_proto.h"
 #include "ferry/peer/v1/peer_socket.pb.h"
@@ -124,6 +125,13 @@ class Pooled {
   Message* const message_ = google::protobuf::Arena::CreateMessage<Message>(&arena_);
 };
 
+absl::StatusOr<PeerSocketRequest> FrameRequest(uint64_t sequence, absl::StatusOr<PeerFrame> frame,
+                                               const std::string& packet) {
+  RETURN_IF_ERROR(frame.status());
+  if (frame->hello.has_value() || frame->first_event == 0) return NotAPacket("peer.sock", packet);
+  return PeerSocketRequest{sequence, *std::move(frame)};
+}
+
 }  // namespace
 
 absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
@@ -157,10 +165,10 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
       command.body = AttachResetTimeline{proto.reset_timeline().timeline()};
       return command;
     case v1::AttachRequest::kSend:
-      command.body = Convert(proto.send());
+      command.body = Convert(proto.send(), packet.size());
       return command;
     case v1::AttachRequest::kReceive:
-      command.body = Convert(proto.receive());
+      command.body = Convert(proto.receive(), packet.size());
       return command;
     case v1::AttachRequest::kRun:
       command.body = Convert(proto.run());
@@ -186,8 +194,10 @@ std::string EncodeAttach(const AttachReply& reply) {
 }
 
 absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& packet) {
-  Pooled<peer::v1::PeerSocketRequest> pooled;
-  peer::v1::PeerSocketRequest& proto = *pooled;
+  if (const std::optional<FramePacket> frame = FindFrame(packet)) {
+    return FrameRequest(frame->sequence, DecodeFrame(frame->frame), packet);
+  }
+  peer::v1::PeerSocketRequest proto;
   if (!proto.ParseFromString(packet) || proto.sequence() == 0)
     return NotAPacket("peer.sock", packet);
   if (proto.has_hello()) {
@@ -198,12 +208,7 @@ absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& pack
   if (proto.has_get_arena()) {
     return PeerSocketRequest{proto.sequence(), GetArena{ArenaId(proto.get_arena().arena_id())}};
   }
-  if (proto.has_frame()) {
-    ASSIGN_OR_RETURN(PeerFrame frame, Decode(proto.frame()));
-    if (!frame.hello.has_value() && frame.first_event != 0) {
-      return PeerSocketRequest{proto.sequence(), std::move(frame)};
-    }
-  }
+  if (proto.has_frame()) return FrameRequest(proto.sequence(), Decode(proto.frame()), packet);
   return NotAPacket("peer.sock", packet);
 }
 
@@ -224,17 +229,17 @@ absl::StatusOr<PeerSocketResponse> ParsePeerSocketResponse(const std::string& pa
 }
 
 std::string EncodePeerSocket(const PeerSocketRequest& request) {
-  Pooled<peer::v1::PeerSocketRequest> pooled;
-  peer::v1::PeerSocketRequest& proto = *pooled;
+  if (const auto* frame = std::get_if<PeerFrame>(&request.body)) {
+    return EncodeFramePacket(request.sequence, *frame);
+  }
+  peer::v1::PeerSocketRequest proto;
   proto.set_sequence(request.sequence);
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
     proto.mutable_hello()->set_node(hello->node);
     proto.mutable_hello()->set_link_secret(hello->link_secret);
     proto.mutable_hello()->set_prepared(hello->prepared);
-  } else if (const auto* get = std::get_if<GetArena>(&request.body)) {
-    proto.mutable_get_arena()->set_arena_id(get->arena.value());
   } else {
-    Encode(std::get<PeerFrame>(request.body), proto.mutable_frame());
+    proto.mutable_get_arena()->set_arena_id(std::get<GetArena>(request.body).arena.value());
   }
   return proto.SerializeAsString();
 }

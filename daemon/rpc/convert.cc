@@ -244,7 +244,7 @@ absl::Status CheckSize(const char* call, const char* what, size_t count, size_t 
 }
 
 template <typename Request>
-PostBatch ConvertBatch(const Request& request, Side side,
+PostBatch ConvertBatch(const Request& request, size_t bytes, Side side,
                        const google::protobuf::RepeatedField<uint64_t>& remotes, const char* call,
                        const char* remote_name) {
   PostBatch batch;
@@ -263,7 +263,7 @@ PostBatch ConvertBatch(const Request& request, Side side,
                              remotes.size(), ", and ", request.transfer_keys_size(), ".")));
     return batch;
   }
-  if (absl::Status size = CheckSize(call, "transfers", count, request.ByteSizeLong()); !size.ok()) {
+  if (absl::Status size = CheckSize(call, "transfers", count, bytes); !size.ok()) {
     bad("buffers", std::move(size));
     return batch;
   }
@@ -320,14 +320,16 @@ PostBatch ConvertBatch(const Request& request, Side side,
 
 }  // namespace
 
-PostBatch Convert(const v1::CrossHostSendRequest& request) {
-  return ConvertBatch(request, Side::kSend, request.dst_global_device_ids(), "CrossHostSendBuffers",
+PostBatch Convert(const v1::CrossHostSendRequest& request, std::optional<size_t> bytes) {
+  return ConvertBatch(request, bytes.has_value() ? *bytes : request.ByteSizeLong(), Side::kSend,
+                      request.dst_global_device_ids(), "CrossHostSendBuffers",
                       "dst_global_device_ids");
 }
 
-PostBatch Convert(const v1::CrossHostReceiveRequest& request) {
-  return ConvertBatch(request, Side::kReceive, request.src_global_device_ids(),
-                      "CrossHostReceiveBuffers", "src_global_device_ids");
+PostBatch Convert(const v1::CrossHostReceiveRequest& request, std::optional<size_t> bytes) {
+  return ConvertBatch(request, bytes.has_value() ? *bytes : request.ByteSizeLong(), Side::kReceive,
+                      request.src_global_device_ids(), "CrossHostReceiveBuffers",
+                      "src_global_device_ids");
 }
 
 PostBatch Convert(const v1::RunRequest& request) {

@@ -4,6 +4,8 @@
 // needs the session (arenas, quotas) is checked there. Any thread.
 #pragma once
 
+#include <optional>
+
 #include "daemon/attach.h"
 #include "daemon/post.h"
 #include "ferry/v1/job.pb.h"
@@ -11,9 +13,12 @@
 
 namespace ferry {
 
-// Bad entries are in the batch's `violations`.
-PostBatch Convert(const v1::CrossHostSendRequest& request);
-PostBatch Convert(const v1::CrossHostReceiveRequest& request);
+// Bad entries are in the batch's `violations`. `bytes`: of the request as it came, if that is
+// known.
+PostBatch Convert(const v1::CrossHostSendRequest& request,
+                  std::optional<size_t> bytes = std::nullopt);
+PostBatch Convert(const v1::CrossHostReceiveRequest& request,
+                  std::optional<size_t> bytes = std::nullopt);
 PostBatch Convert(const v1::RunRequest& request);
 
 void ToProto(const DeviceInfo& device, v1::Device* out);

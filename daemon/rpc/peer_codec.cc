@@ -288,6 +288,10 @@ bool Follows(const PeerFrame& frame, const peer::v1::Frame& last) {
           last.first_event() + static_cast<uint64_t>(last.events_size()) == frame.first_event);
 }
 
+void Encode(const PeerMessage& message, peer::v1::PeerEvent* out) {
+  std::visit(EventEncoder{*out}, message);
+}
+
 void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
   if (frame.hello.has_value()) {
     const PeerHello& hello = *frame.hello;
@@ -319,12 +323,113 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     proto->set_nccl_version(hello.nccl_version);
   }
   if (out->events_size() == 0) out->set_first_event(frame.first_event);
-  for (const PeerMessage& message : frame.messages) {
-    std::visit(EventEncoder{*out->add_events()}, message);
-  }
+  for (const PeerMessage& message : frame.messages) Encode(message, out->add_events());
   for (const ArenaId arena : frame.arenas_gone) {
     out->add_events()->mutable_arena_gone()->set_arena_id(arena.value());
   }
+}
+
+absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
+  const TransferId transfer(event.transfer());
+  switch (event.step_case()) {
+    case peer::v1::PeerEvent::kOffer: {
+      ASSIGN_OR_RETURN(Offer offer, DecodeOffer(event));
+      frame.messages.push_back(std::move(offer));
+      break;
+    }
+    case peer::v1::PeerEvent::kMatched:
+      frame.messages.push_back(Matched{transfer});
+      break;
+    case peer::v1::PeerEvent::kReady:
+      frame.messages.push_back(Ready{transfer});
+      break;
+    case peer::v1::PeerEvent::kGo: {
+      const peer::v1::Go& in_go = event.go();
+      if (in_go.route() <= 0 || in_go.route() >= kRoutes) return Broken("a go out of bounds");
+      frame.messages.push_back(Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()),
+                                  in_go.tag(), PriorityFrom(in_go.priority())});
+      break;
+    }
+    case peer::v1::PeerEvent::kDone: {
+      const peer::v1::Done& done = event.done();
+      if (done.route() < 0 || done.route() >= kRoutes) return Broken("a done out of bounds");
+      frame.messages.push_back(
+          Done{transfer, done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
+               static_cast<Route>(done.route())});
+      break;
+    }
+    case peer::v1::PeerEvent::kWithdraw:
+      frame.messages.push_back(Withdraw{transfer, FailureFrom(event.withdraw().status())});
+      break;
+    case peer::v1::PeerEvent::kSendFailed:
+      frame.messages.push_back(SendFailed{transfer, event.send_failed().attempt(),
+                                          FailureFrom(event.send_failed().status())});
+      break;
+    case peer::v1::PeerEvent::kArenaGone:
+      frame.arenas_gone.push_back(ArenaId(event.arena_gone().arena_id()));
+      break;
+    case peer::v1::PeerEvent::kHandOver:
+      frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority()),
+                                        event.hand_over().direct()});
+      break;
+    case peer::v1::PeerEvent::kTakeBack:
+      frame.messages.push_back(TakeBack{transfer});
+      break;
+    case peer::v1::PeerEvent::kGroup: {
+      ASSIGN_OR_RETURN(Group group, DecodeGroup(event.group()));
+      frame.messages.push_back(std::move(group));
+      break;
+    }
+    case peer::v1::PeerEvent::kGranted: {
+      const peer::v1::Granted& granted = event.granted();
+      if (static_cast<size_t>(granted.refused_size()) > kMaxGroupChunks) {
+        return Broken("a grant out of bounds");
+      }
+      frame.messages.push_back(Granted{CliqueFrom(granted.name()),
+                                       granted.name().attempt(),
+                                       granted.name().number(),
+                                       {granted.refused().begin(), granted.refused().end()}});
+      break;
+    }
+    case peer::v1::PeerEvent::kGroupFailed: {
+      const peer::v1::GroupFailed& failed = event.group_failed();
+      frame.messages.push_back(GroupFailed{CliqueFrom(failed.name()), failed.name().attempt(),
+                                           failed.name().number(), FailureFrom(failed.status())});
+      break;
+    }
+    case peer::v1::PeerEvent::kAttemptOver: {
+      const peer::v1::AttemptOver& over = event.attempt_over();
+      frame.messages.push_back(
+          AttemptOver{CliqueFrom(over.name()), over.name().attempt(), over.name().number(),
+                      over.has_status() ? FailureFrom(over.status()) : absl::OkStatus()});
+      break;
+    }
+    case peer::v1::PeerEvent::kEvict:
+      frame.messages.push_back(Evict{CliqueFrom(event.evict().name()),
+                                     event.evict().name().attempt(), event.evict().busy()});
+      break;
+    case peer::v1::PeerEvent::kOpenComm: {
+      const peer::v1::OpenComm& open = event.open_comm();
+      if (open.unique_id().size() > kMaxUniqueIdBytes) return Broken("an open out of bounds");
+      frame.messages.push_back(
+          OpenComm{CliqueFrom(open.name()), open.name().attempt(), open.unique_id()});
+      break;
+    }
+    case peer::v1::PeerEvent::kWarmComm:
+      frame.messages.push_back(WarmComm{CliqueFrom(event.warm_comm().name())});
+      break;
+    case peer::v1::PeerEvent::kFire: {
+      const peer::v1::Fire& fire = event.fire();
+      frame.messages.push_back(Fire{CliqueFrom(fire.clique()),
+                                    {fire.to_low(), TransferId(fire.batch()), fire.slot()},
+                                    PriorityFrom(fire.priority()),
+                                    fire.direct()});
+      break;
+    }
+    case peer::v1::PeerEvent::STEP_NOT_SET:
+      return Broken("an event without a step");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
@@ -334,107 +439,7 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
   }
   if (in.events_size() > 0) frame.first_event = in.first_event();
   frame.messages.reserve(in.events_size());
-  for (const peer::v1::PeerEvent& event : in.events()) {
-    const TransferId transfer(event.transfer());
-    switch (event.step_case()) {
-      case peer::v1::PeerEvent::kOffer: {
-        ASSIGN_OR_RETURN(Offer offer, DecodeOffer(event));
-        frame.messages.push_back(std::move(offer));
-        break;
-      }
-      case peer::v1::PeerEvent::kMatched:
-        frame.messages.push_back(Matched{transfer});
-        break;
-      case peer::v1::PeerEvent::kReady:
-        frame.messages.push_back(Ready{transfer});
-        break;
-      case peer::v1::PeerEvent::kGo: {
-        const peer::v1::Go& in_go = event.go();
-        if (in_go.route() <= 0 || in_go.route() >= kRoutes) return Broken("a go out of bounds");
-        frame.messages.push_back(Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()),
-                                    in_go.tag(), PriorityFrom(in_go.priority())});
-        break;
-      }
-      case peer::v1::PeerEvent::kDone: {
-        const peer::v1::Done& done = event.done();
-        if (done.route() < 0 || done.route() >= kRoutes) return Broken("a done out of bounds");
-        frame.messages.push_back(
-            Done{transfer, done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
-                 static_cast<Route>(done.route())});
-        break;
-      }
-      case peer::v1::PeerEvent::kWithdraw:
-        frame.messages.push_back(Withdraw{transfer, FailureFrom(event.withdraw().status())});
-        break;
-      case peer::v1::PeerEvent::kSendFailed:
-        frame.messages.push_back(SendFailed{transfer, event.send_failed().attempt(),
-                                            FailureFrom(event.send_failed().status())});
-        break;
-      case peer::v1::PeerEvent::kArenaGone:
-        frame.arenas_gone.push_back(ArenaId(event.arena_gone().arena_id()));
-        break;
-      case peer::v1::PeerEvent::kHandOver:
-        frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority()),
-                                          event.hand_over().direct()});
-        break;
-      case peer::v1::PeerEvent::kTakeBack:
-        frame.messages.push_back(TakeBack{transfer});
-        break;
-      case peer::v1::PeerEvent::kGroup: {
-        ASSIGN_OR_RETURN(Group group, DecodeGroup(event.group()));
-        frame.messages.push_back(std::move(group));
-        break;
-      }
-      case peer::v1::PeerEvent::kGranted: {
-        const peer::v1::Granted& granted = event.granted();
-        if (static_cast<size_t>(granted.refused_size()) > kMaxGroupChunks) {
-          return Broken("a grant out of bounds");
-        }
-        frame.messages.push_back(Granted{CliqueFrom(granted.name()),
-                                         granted.name().attempt(),
-                                         granted.name().number(),
-                                         {granted.refused().begin(), granted.refused().end()}});
-        break;
-      }
-      case peer::v1::PeerEvent::kGroupFailed: {
-        const peer::v1::GroupFailed& failed = event.group_failed();
-        frame.messages.push_back(GroupFailed{CliqueFrom(failed.name()), failed.name().attempt(),
-                                             failed.name().number(), FailureFrom(failed.status())});
-        break;
-      }
-      case peer::v1::PeerEvent::kAttemptOver: {
-        const peer::v1::AttemptOver& over = event.attempt_over();
-        frame.messages.push_back(
-            AttemptOver{CliqueFrom(over.name()), over.name().attempt(), over.name().number(),
-                        over.has_status() ? FailureFrom(over.status()) : absl::OkStatus()});
-        break;
-      }
-      case peer::v1::PeerEvent::kEvict:
-        frame.messages.push_back(Evict{CliqueFrom(event.evict().name()),
-                                       event.evict().name().attempt(), event.evict().busy()});
-        break;
-      case peer::v1::PeerEvent::kOpenComm: {
-        const peer::v1::OpenComm& open = event.open_comm();
-        if (open.unique_id().size() > kMaxUniqueIdBytes) return Broken("an open out of bounds");
-        frame.messages.push_back(
-            OpenComm{CliqueFrom(open.name()), open.name().attempt(), open.unique_id()});
-        break;
-      }
-      case peer::v1::PeerEvent::kWarmComm:
-        frame.messages.push_back(WarmComm{CliqueFrom(event.warm_comm().name())});
-        break;
-      case peer::v1::PeerEvent::kFire: {
-        const peer::v1::Fire& fire = event.fire();
-        frame.messages.push_back(Fire{CliqueFrom(fire.clique()),
-                                      {fire.to_low(), TransferId(fire.batch()), fire.slot()},
-                                      PriorityFrom(fire.priority()),
-                                      fire.direct()});
-        break;
-      }
-      case peer::v1::PeerEvent::STEP_NOT_SET:
-        return Broken("an event without a step");
-    }
-  }
+  for (const peer::v1::PeerEvent& event : in.events()) RETURN_IF_ERROR(Decode(event, frame));
   return frame;
 }
 

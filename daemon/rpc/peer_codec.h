@@ -14,7 +14,10 @@ namespace ferry {
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last);
 // Appends to `out`, which may hold events that still wait for the wire and that `frame` follows.
 void Encode(const PeerFrame& frame, peer::v1::Frame* out);
+void Encode(const PeerMessage& message, peer::v1::PeerEvent* out);
 // PROTOCOL_ERROR if bounds are broken (key, domain, ranges, enums).
 absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& frame);
+// The same of one event, appended to `frame`.
+absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame);
 
 }  // namespace ferry

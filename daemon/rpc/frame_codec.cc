@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/rpc/frame_codec.h"
+
+#include <array>
+#include <protozero/buffer_fixed.hpp>
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "daemon/rpc/peer_codec.h"
+
+namespace ferry {
+namespace {
+
+using protozero::data_view;
+using protozero::fixed_size_buffer_adaptor;
+using protozero::pbf_reader;
+using protozero::pbf_wire_type;
+using protozero::pbf_writer;
+
+// Fields are called by their numbers in ferry/peer/v1/peer.proto and ferry/v1/types.proto, as in
+// client/codec; all are below 16.
+
+// More dimensions than this no shape has, and more ranges no plain offer.
+constexpr size_t kMostDims = 8;
+constexpr size_t kMostRanges = 8;
+
+// --- Writing. Zero is not said, as proto3 has it.
+
+// Room for the largest plain event, protozero's own included: 50 bytes are more than a range, a
+// deadline, a dimension or three numbers take.
+constexpr size_t kMostPlain = kMaxDomainBytes + kMaxKeyBytes + 50 * (kMostDims + kMostRanges + 4);
+
+using PlainWriter = protozero::basic_pbf_writer<fixed_size_buffer_adaptor>;
+
+struct EventWriter : PlainWriter {
+  explicit EventWriter(fixed_size_buffer_adaptor& to) : PlainWriter(to), out(to) {}
+  EventWriter(EventWriter& parent, uint32_t field) : PlainWriter(parent, field), out(parent.out) {}
+  template <typename T>
+  void Number(uint32_t field, T value) {
+    if (value != T{}) add_uint64(field, static_cast<uint64_t>(value));
+  }
+  void Text(uint32_t field, const std::string& text) {
+    if (!text.empty()) add_bytes(field, text);
+  }
+  // A message; protozero leaves it out if it is empty, but it is said.
+  template <typename Write>
+  void Message(uint32_t field, Write write) {
+    const size_t before = out.size();
+    {
+      EventWriter nested(*this, field);
+      write(nested);
+    }
+    if (out.size() == before) add_message(field, "", 0);
+  }
+
+  fixed_size_buffer_adaptor& out;
+};
+
+bool IsPlain(const Offer& offer) {
+  return !offer.prepared && offer.slot == 0 && offer.layout.blocks() == nullptr &&
+         offer.layout.extents().size() <= kMostRanges && offer.shape.dims.size() <= kMostDims &&
+         offer.key.domain.size() <= kMaxDomainBytes && offer.key.key.size() <= kMaxKeyBytes;
+}
+
+void WriteOffer(const Offer& offer, EventWriter& out) {
+  out.Text(1, offer.key.domain);
+  out.Number(2, offer.key.source.value());
+  out.Number(3, offer.key.destination.value());
+  out.Text(4, offer.key.key);
+  out.Number(5, offer.bytes);
+  out.Number(6, offer.data_type);
+  out.add_packed_int64(7, offer.shape.dims.begin(), offer.shape.dims.end());
+  out.Number(8, offer.shape.given);
+  for (const Range& range : offer.layout.extents()) {
+    out.Message(9, [&](EventWriter& part) {
+      part.Number(1, range.arena.value());
+      part.Number(2, range.offset);
+      part.Number(3, range.length);
+    });
+  }
+  out.Number(10, offer.ready);
+  if (offer.deadline != absl::InfiniteDuration()) {
+    out.Message(11, [&](EventWriter& part) {
+      absl::Duration rest;
+      part.Number(1, absl::IDivDuration(offer.deadline, absl::Seconds(1), &rest));
+      part.Number(2, absl::ToInt64Nanoseconds(rest));
+    });
+  }
+  out.Number(12, offer.priority);
+  out.Number(13, offer.route);
+}
+
+void WriteEvent(const PeerMessage& message, pbf_writer& frame) {
+  std::array<char, kMostPlain> room;
+  fixed_size_buffer_adaptor buffer(room);
+  EventWriter event(buffer);
+  const auto* offer = std::get_if<Offer>(&message);
+  const auto* done = std::get_if<Done>(&message);
+  if (offer != nullptr && IsPlain(*offer)) {
+    event.Number(1, offer->transfer.value());
+    event.Message(2, [&](EventWriter& step) { WriteOffer(*offer, step); });
+  } else if (done != nullptr && done->status.ok()) {
+    event.Number(1, done->transfer.value());
+    event.Message(6, [&](EventWriter& step) { step.Number(2, done->route); });
+  } else {
+    peer::v1::PeerEvent proto;
+    Encode(message, &proto);
+    return frame.add_message(2, proto.SerializeAsString());
+  }
+  frame.add_message(2, buffer.data(), buffer.size());
+}
+
+std::string EncodeFrame(const PeerFrame& frame) {
+  if (frame.hello.has_value()) {
+    peer::v1::Frame proto;
+    Encode(frame, &proto);
+    return proto.SerializeAsString();
+  }
+  std::string bytes;
+  // As a plain offer of a short key and domain has it, so that most are not moved as they grow.
+  bytes.reserve(frame.messages.size() * 96);
+  pbf_writer out(bytes);
+  for (const PeerMessage& message : frame.messages) WriteEvent(message, out);
+  for (const ArenaId arena : frame.arenas_gone) {
+    peer::v1::PeerEvent event;
+    event.mutable_arena_gone()->set_arena_id(arena.value());
+    out.add_message(2, event.SerializeAsString());
+  }
+  if (frame.first_event != 0) out.add_uint64(3, frame.first_event);
+  return bytes;
+}
+
+// --- Reading: what is said as above, its fields in their order. All else stays unread, or
+// protozero throws at it, and is left to protoc's code.
+
+// Whether `field` is next, its tag in the one byte that it needs. If so, its value is to be read.
+bool Next(pbf_reader& in, uint32_t field, pbf_wire_type type) {
+  const data_view rest = in.data();
+  return !rest.empty() &&
+         *rest.data() == static_cast<char>(field << 3 | static_cast<uint32_t>(type)) && in.next();
+}
+
+// 0 if it is not said.
+uint64_t Number(pbf_reader& in, uint32_t field) {
+  return Next(in, field, pbf_wire_type::varint) ? in.get_uint64() : 0;
+}
+
+// One of `count`, from 0.
+template <typename T>
+T OneOf(pbf_reader& in, uint32_t field, uint64_t count) {
+  pbf_reader after = in;
+  const uint64_t value = Number(after, field);
+  if (value >= count) return T{};
+  in = after;
+  return static_cast<T>(value);
+}
+
+// If it is next, its length in no more bytes than it needs: of a longer one protozero takes 32
+// bits.
+std::optional<data_view> Bytes(pbf_reader& in, uint32_t field) {
+  pbf_reader after = in;
+  if (!Next(after, field, pbf_wire_type::length_delimited)) return std::nullopt;
+  const data_view bytes = after.get_view();
+  const auto header = bytes.data() - in.data().data();
+  if (header != 1 + protozero::length_of_varint(bytes.size())) return std::nullopt;
+  in = after;
+  return bytes;
+}
+
+// Empty if it is not said.
+std::string Text(pbf_reader& in, uint32_t field) {
+  return Bytes(in, field).value_or(data_view("", 0)).to_string();
+}
+
+bool ReadDims(pbf_reader& in, Shape& shape) {
+  const data_view bytes = Bytes(in, 7).value_or(data_view());
+  const char* at = bytes.data();
+  for (const char* const end = at + bytes.size(); at != end;) {
+    const auto dim = static_cast<int64_t>(protozero::decode_varint(&at, end));
+    if (dim < 0 || shape.dims.size() == kMostDims) return false;
+    shape.dims.push_back(dim);
+  }
+  return true;
+}
+
+// Ranges that make up `bytes`.
+bool ReadLayout(pbf_reader& in, uint64_t bytes, Layout& layout) {
+  std::vector<Range> ranges;
+  while (const std::optional<data_view> said = Bytes(in, 9)) {
+    pbf_reader part(*said);
+    Range& range = ranges.emplace_back();
+    range.arena = ArenaId(Number(part, 1));
+    range.offset = Number(part, 2);
+    range.length = Number(part, 3);
+    if (part || range.length > bytes || ranges.size() > kMostRanges) return false;
+    bytes -= range.length;
+  }
+  layout = Layout(std::move(ranges));
+  return bytes == 0;
+}
+
+bool ReadOffer(pbf_reader in, Offer& offer) {
+  offer.key.domain = Text(in, 1);
+  offer.key.source = GlobalDeviceId(Number(in, 2));
+  offer.key.destination = GlobalDeviceId(Number(in, 3));
+  offer.key.key = Text(in, 4);
+  if (offer.key.domain.size() > kMaxDomainBytes || offer.key.key.empty() ||
+      offer.key.key.size() > kMaxKeyBytes) {
+    return false;
+  }
+  offer.bytes = Number(in, 5);
+  offer.data_type = OneOf<DataType>(in, 6, kDataTypes);
+  if (!ReadDims(in, offer.shape)) return false;
+  offer.shape.given = OneOf<bool>(in, 8, 2);
+  if (!ReadLayout(in, offer.bytes, offer.layout)) return false;
+  offer.ready = OneOf<bool>(in, 10, 2);
+  if (const std::optional<data_view> said = Bytes(in, 11)) {
+    pbf_reader part(*said);
+    const auto seconds = static_cast<int64_t>(Number(part, 1));
+    const auto nanos = static_cast<int32_t>(Number(part, 2));
+    if (part) return false;
+    offer.deadline = absl::Seconds(seconds) + absl::Nanoseconds(nanos);
+  }
+  offer.priority = static_cast<int32_t>(Number(in, 12));
+  offer.route = OneOf<Route>(in, 13, kRoutes);
+  return !in && offer.priority >= -kMaxPriority && offer.priority <= kMaxPriority;
+}
+
+// Whether the event is a plain one; if not, `message` is anything.
+bool ReadPlain(data_view bytes, PeerMessage& message) try {
+  pbf_reader event(bytes);
+  const TransferId transfer(Number(event, 1));
+  if (const std::optional<data_view> said = Bytes(event, 2)) {
+    auto& offer = message.emplace<Offer>();
+    offer.transfer = transfer;
+    return ReadOffer(pbf_reader(*said), offer) && !event;
+  }
+  const std::optional<data_view> said = Bytes(event, 6);
+  if (!said.has_value()) return false;
+  pbf_reader step(*said);
+  message = Done{transfer, absl::OkStatus(), OneOf<Route>(step, 2, kRoutes)};
+  return !step && !event;
+} catch (const protozero::exception&) {
+  return false;
+}
+
+// Whether the frame is said as above.
+bool ReadFrame(absl::string_view bytes, std::vector<data_view>& events, uint64_t& first) try {
+  pbf_reader in(bytes.data(), bytes.size());
+  while (const std::optional<data_view> event = Bytes(in, 2)) events.push_back(*event);
+  first = Number(in, 3);
+  return !in && !events.empty();
+} catch (const protozero::exception&) {
+  return false;
+}
+
+absl::Status NotAFrame() {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+               "peer link: what came is not a frame");
+}
+
+}  // namespace
+
+std::string EncodeFramePacket(uint64_t sequence, const PeerFrame& frame) {
+  const std::string bytes = EncodeFrame(frame);
+  std::string packet;
+  packet.reserve(32 + bytes.size());
+  pbf_writer out(packet);
+  if (sequence != 0) out.add_uint64(1, sequence);
+  out.add_message(4, bytes);
+  return packet;
+}
+
+std::optional<FramePacket> FindFrame(absl::string_view packet) try {
+  pbf_reader in(packet.data(), packet.size());
+  const uint64_t sequence = Number(in, 1);
+  const std::optional<data_view> frame = Bytes(in, 4);
+  if (sequence == 0 || !frame.has_value() || in) return std::nullopt;
+  return FramePacket{sequence, {frame->data(), frame->size()}};
+} catch (const protozero::exception&) {
+  return std::nullopt;
+}
+
+absl::StatusOr<PeerFrame> DecodeFrame(absl::string_view bytes) {
+  std::vector<data_view> events;
+  PeerFrame frame;
+  if (!ReadFrame(bytes, events, frame.first_event)) {
+    peer::v1::Frame proto;
+    if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return NotAFrame();
+    return Decode(proto);
+  }
+  frame.messages.reserve(events.size());
+  for (const data_view event : events) {
+    if (ReadPlain(event, frame.messages.emplace_back())) continue;
+    frame.messages.pop_back();
+    peer::v1::PeerEvent proto;
+    if (!proto.ParseFromArray(event.data(), static_cast<int>(event.size()))) return NotAFrame();
+    RETURN_IF_ERROR(Decode(proto, frame));
+  }
+  return frame;
+}
+
+}  // namespace ferry
