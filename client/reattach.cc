@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "client/parked_streams.h"
+#include "client/queued_stores.h"
 #include "client/session.h"
 
 namespace ferry::client {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "client/parked_streams.h"
 #include "client/signals.h"
 
 namespace ferry::client {

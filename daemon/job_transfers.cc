@@ -80,7 +80,7 @@ void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
     const uint64_t offset = program.host.plan().slots[at.index].offset;
     specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
   }
-  Wire& wire = job.wire.emplace();
+  Wire& wire = job.wire.emplace(Wire{});
   wire.memory = memory;
   wire.mapped = sessions_.FindArena(memory)->mapping != nullptr;
   wire.first = session.AdmitOfJobs(specs);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/status.h"
 #include "tests/daemon/home.h"
 
 namespace ferry::testing {

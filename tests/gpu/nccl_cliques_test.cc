@@ -64,6 +64,21 @@ TEST_F(MultiGpuCrossedNcclTest, PairsOfFourDaemonsWithRoomForTwoCommunicators) {
   }
 }
 
+TEST_F(MultiGpuNcclTest, AnOpeningThatHangsHoldsUpNoOtherClique) {
+  if (!StartWithFaults("hang_open=1", {}, "", 3)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes), c = Open(2, 0, kNcclBytes);
+  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
+  ASSERT_TRUE(Await([&] { return node(1).admin().CountComms("opening") == 1; }));
+  End other = Open(0, 0, kNcclBytes);  // another session: batches of one end in order
+  ExpectMoves(other, c);
+  ExpectMoves(c, other);
+  EXPECT_EQ(node(1).admin().CountComms("opening"), 1u);
+  node(0).admin().AbortComm(a.device, b.device);
+  EXPECT_THAT(receive.Wait(kSoon), IsOk());
+  EXPECT_THAT(send.Wait(kSoon), IsOk());
+}
+
 TEST_F(MultiGpuNcclTest, BeyondTheirBytesIdleCommunicatorsGo) {
   ClusterOptions options;
   options.limits = "comm_bytes_per_gpu: 1MiB";  // the one used last stays all the same

@@ -21,17 +21,18 @@ class MultiGpuNcclTest : public GpuTest {
     StartNodes(nodes, nodes, std::move(options));
     return true;
   }
-  // Node a's NCCL does what `faults` say, node b's is well, or does as `others` say.
+  // Node a's NCCL does what `faults` say, that of the other nodes is well, or does as `others` say.
   bool StartWithFaults(const std::string& faults, ClusterOptions options = {},
-                       const std::string& others = "") {
+                       const std::string& others = "", int nodes = 2) {
     if (driver_ != nullptr && !fake()) {
       [&] { GTEST_SKIP() << "NEEDS the fake NCCL, which fails where a test wants it"; }();
       return false;
     }
-    for (const std::string& settings : {faults, others}) {
-      options.launchers.push_back({"/usr/bin/env", absl::StrCat("FERRY_FAKE_NCCL=", settings)});
+    for (int i = 0; i < nodes; ++i) {
+      options.launchers.push_back(
+          {"/usr/bin/env", absl::StrCat("FERRY_FAKE_NCCL=", i == 0 ? faults : others)});
     }
-    return StartDaemons(2, std::move(options));
+    return StartDaemons(nodes, std::move(options));
   }
   static PostOptions Nccl() {
     PostOptions options;

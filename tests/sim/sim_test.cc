@@ -39,6 +39,12 @@ TEST_P(SimulationTest, EveryTransferEndsOnceAndAsItShould) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, testing::Range(1, 101));
 
+// The follower's deadline for a group comes while the leader closes the communicator, whose own end
+// of that group is over.
+TEST(SimulationTest, AFollowerMayAbortWhatItsLeaderCloses) {
+  RunWell({.seed = 10695, .daemons = 20});
+}
+
 TEST(SimulationTest, ManyDaemonsAgreeToo) { RunWell({.seed = 1, .daemons = 100, .steps = 2000}); }
 
 TEST(SimulationTest, AThousandDaemonsArePartitionedInGroups) {

@@ -106,12 +106,15 @@ std::vector<HostCommunicators::CallId> HostCommunicators::End(const Key& key, bo
     *error = absl::StrCat("the end of ", Describe(key), " that is not open");
     return {};
   }
-  // NCCL may need a rank until the other one has done what was launched on both.
+  // NCCL may need a rank until the other one has done what was launched on both, or aborts it.
   for (const bool rank : {true, false}) {
     const auto end = ranks_.find({key, rank});
     if (abort || end == ranks_.end()) continue;
     const auto& on_it = end->second.calls;
-    if (std::any_of(on_it.begin(), on_it.end(), [&](CallId id) { return calls_.contains(id); })) {
+    if (std::any_of(on_it.begin(), on_it.end(), [&](CallId id) {
+          const Call* call = Find(id);
+          return call != nullptr && !call->aborted;
+        })) {
       *error = absl::StrCat(Describe(key), " is closed while groups are on it");
     }
   }
