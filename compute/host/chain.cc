@@ -96,7 +96,7 @@ struct Chain {
   }
   template <bool maximum>
   static HWY_INLINE V LargestSure(V v, V bound) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
     return maximum ? hn::Max(bound, v) : hn::Min(bound, v);  // x86 gives the second if one is NaN
 #else
     return hn::IfThenElse(maximum ? hn::Lt(v, bound) : hn::Gt(v, bound), bound, v);
