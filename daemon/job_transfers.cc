@@ -80,6 +80,7 @@ void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
     const uint64_t offset = program.host.plan().slots[at.index].offset;
     specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
   }
+  // Not emplace(): to clang, Wire has no default constructor yet where JobTable names its optional.
   Wire& wire = job.wire.emplace(Wire{});
   wire.memory = memory;
   wire.mapped = sessions_.FindArena(memory)->mapping != nullptr;
