@@ -30,14 +30,32 @@ void SerialExecutor::SetAfterBatch(AfterBatch after_batch) {
   RunAndWait([&] { after_batch_ = std::move(after_batch); });
 }
 
+void SerialExecutor::AwaitRoom() {
+  while (queue_.size() >= kMostWaiting && !stopping_ && !IsCurrent()) drained_.wait(mutex_);
+}
+
+bool SerialExecutor::Push(Task task) {
+  if (stopping_) return false;
+  queue_.push_back(std::move(task));
+  // Who runs looks at the queue before it leaves.
+  return !running_ && std::exchange(sleeping_, false);
+}
+
 void SerialExecutor::Post(Task task) {
   bool wake = false;
   {
     MutexLock lock(mutex_);
-    if (stopping_) return;
-    queue_.push_back(std::move(task));
-    // Who runs looks at the queue before it leaves.
-    wake = !running_ && std::exchange(sleeping_, false);
+    wake = Push(std::move(task));
+  }
+  if (wake) wake_.notify_one();
+}
+
+void SerialExecutor::PostLong(Task task) {
+  bool wake = false;
+  {
+    MutexLock lock(mutex_);
+    AwaitRoom();
+    wake = Push(std::move(task));
   }
   if (wake) wake_.notify_one();
 }
@@ -45,8 +63,7 @@ void SerialExecutor::Post(Task task) {
 void SerialExecutor::PostOrRun(Task task) {
   {
     MutexLock lock(mutex_);
-    // Whoever runs tasks here must not wait for itself.
-    while (queue_.size() >= kMostWaiting && !stopping_ && !IsCurrent()) drained_.wait(mutex_);
+    AwaitRoom();
     if (stopping_) return;
     if (running_ || !queue_.empty()) {
       queue_.push_back(std::move(task));

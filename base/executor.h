@@ -27,6 +27,9 @@ class Executor {
   // faster than it is dealt with stays outside. For callers that hold no lock and can be kept a
   // moment.
   virtual void PostOrRun(Task task) { Post(std::move(task)); }
+  // As PostOrRun, of a task that takes long: it is left to the executor, and the caller goes on to
+  // what comes next meanwhile.
+  virtual void PostLong(Task task) { Post(std::move(task)); }
   // Monotonic, as an absl::Time whose origin means nothing.
   virtual absl::Time Now() = 0;
   virtual bool IsCurrent() const = 0;
@@ -43,7 +46,7 @@ absl::Time MonotonicNow();
 class SerialExecutor : public Executor {
  public:
   using AfterBatch = absl::AnyInvocable<absl::Time()>;
-  // So many waiting tasks make PostOrRun wait.
+  // So many waiting tasks make PostOrRun and PostLong wait.
   static constexpr size_t kMostWaiting = 1024;
 
   explicit SerialExecutor(std::string name);
@@ -54,6 +57,7 @@ class SerialExecutor : public Executor {
   void SetAfterBatch(AfterBatch after_batch);
   void Post(Task task) override;
   void PostOrRun(Task task) override;
+  void PostLong(Task task) override;
   absl::Time Now() override { return MonotonicNow(); }
   bool IsCurrent() const override;
   // Runs what was posted before and joins; Posts that follow are dropped. Idempotent, not from a
@@ -65,6 +69,10 @@ class SerialExecutor : public Executor {
 
  private:
   void Run();
+  // While too many tasks wait. Whoever runs tasks here must not wait for itself.
+  void AwaitRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the thread has to be woken up, once the lock is let go.
+  bool Push(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string name_;
   AfterBatch after_batch_;

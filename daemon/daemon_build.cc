@@ -68,9 +68,11 @@ absl::Status Daemon::Impl::MakeDevices() {
     device->lane =
         std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
     const OpSink sink = [this](std::vector<OpResult> results) {
-      control.PostOrRun([this, results = std::move(results)]() mutable {
+      const bool many = results.size() > TransferDriver::kPart;
+      Task task = [this, results = std::move(results)]() mutable {
         driver->OnResults(std::move(results));
-      });
+      };
+      many ? control.PostLong(std::move(task)) : control.PostOrRun(std::move(task));
     };
     const auto copier = [&](CopyUse use) -> std::unique_ptr<Copier> {
       if (!host) return device->gpu->MakeCopier(use, SmsBusyHook(device->id));

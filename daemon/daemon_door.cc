@@ -38,6 +38,13 @@ absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path) {
 
 }  // namespace
 
+void Daemon::Impl::ToControl(const Door::Packet& packet, Task task) {
+  constexpr size_t kLong = 4096;  // bytes; some 50 transfers
+  // The door is needed to read what comes next while control is at a long one.
+  packet.bytes.size() > kLong ? control.PostLong(std::move(task))
+                              : control.PostOrRun(std::move(task));
+}
+
 absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
                                                                const std::string& path) {
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
@@ -128,7 +135,7 @@ absl::Status Daemon::Impl::OpenDoor() {
             return;
           }
           // As a post of a client: what the peer says is not kept waiting for a thread to wake.
-          control.PostOrRun([this, connection, who, request = *std::move(request)]() mutable {
+          ToControl(packet, [this, connection, who, request = *std::move(request)]() mutable {
             peers->OnSocketRequest(connection, who, std::move(request));
           });
         },
@@ -150,7 +157,7 @@ absl::Status Daemon::Impl::OpenDoor() {
                                          " bytes and ", Door::kMaxFds, " descriptors"));
           }
           // A post is not kept waiting for a thread to wake, if control has nothing else to do.
-          control.PostOrRun([this, connection, who, command = std::move(command),
+          ToControl(packet, [this, connection, who, command = std::move(command),
                              lost = packet.fds_lost, fds = std::move(packet.fds)]() mutable {
             if (!command.ok()) {
               sessions->OnGarbage(connection, who, command.status());

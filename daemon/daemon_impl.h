@@ -67,6 +67,8 @@ struct Daemon::Impl {
   void MakeTables();
   absl::Status MakeServers();
   absl::Status OpenDoor();
+  // What a packet asks for.
+  void ToControl(const Door::Packet& packet, Task task);
   absl::StatusOr<Door::ConnectionId> ConnectToPeer(PeerId peer, const std::string& path);
   absl::Time AfterBatch();
   std::string MetricsPage();

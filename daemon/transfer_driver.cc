@@ -67,7 +67,14 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
               "{}s of {}", batch.specs.front().side == Side::kSend ? "send" : "receive",
               session.name());
   }
-  engine_.Post(now, session.id(), reply.first_transfer_id, std::move(batch.specs));
+  // A prepared batch is one, of which the ends agree as a whole.
+  const size_t part = batch.prepare ? batch.specs.size() : kPart;
+  absl::Span<TransferSpec> left = absl::MakeSpan(batch.specs);
+  for (uint64_t first = reply.first_transfer_id; !left.empty(); first += part) {
+    engine_.Post(now, session.id(), first, left.first(std::min(part, left.size())));
+    left.remove_prefix(std::min(part, left.size()));
+    if (!left.empty()) CarryPart();
+  }
   return reply;
 }
 
@@ -155,7 +162,10 @@ void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool estab
 
 void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages) {
   const absl::Time now = control_.Now();
-  for (PeerMessage& message : messages) engine_.OnMessage(now, peer, std::move(message));
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (i > 0 && i % kPart == 0) CarryPart();
+    engine_.OnMessage(now, peer, std::move(messages[i]));
+  }
 }
 
 void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
@@ -192,7 +202,9 @@ void TransferDriver::DropMapping(std::unique_ptr<DeviceMemory> mapping) {
 
 void TransferDriver::OnResults(std::vector<OpResult> results) {
   const absl::Time now = control_.Now();
-  for (OpResult& result : results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i > 0 && i % kPart == 0) CarryPart();
+    const OpResult& result = results[i];
     auto it = running_.find(result.transfer);
     FERRY_CHECK(it != running_.end() && it->second.attempt == result.attempt);
     Unpin(it->second.pins);
@@ -334,6 +346,21 @@ void TransferDriver::FlushSessions(absl::Time now) {
   }
 }
 
+void TransferDriver::FlushPeers() {
+  // A peer that cannot be told any more is lost, of which the engine hears.
+  for (auto& [peer, messages] : std::exchange(to_peers_, {})) {
+    hooks_.send(peer, std::move(messages));
+  }
+}
+
+void TransferDriver::CarryPart() {
+  if (Outbox outbox = engine_.TakeOutbox(/*cut_groups=*/false); !outbox.empty()) {
+    Carry(std::move(outbox));
+  }
+  FlushLanes();
+  FlushPeers();
+}
+
 absl::Time TransferDriver::AfterBatch() {
   const absl::Time now = control_.Now();
   if (engine_.NextDeadline() <= now) engine_.OnTime(now);
@@ -349,10 +376,8 @@ absl::Time TransferDriver::AfterBatch() {
     FlushSessions(now);
     if (to_peers_.empty()) return std::min(engine_.NextDeadline(), comms);
     // Clients were first: who waits for an ending waits for nothing else, and to wake somebody
-    // takes its time. A peer that cannot be told any more is lost, of which the engine hears.
-    for (auto& [peer, messages] : std::exchange(to_peers_, {})) {
-      hooks_.send(peer, std::move(messages));
-    }
+    // takes its time.
+    FlushPeers();
   }
 }
 

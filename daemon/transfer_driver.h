@@ -4,8 +4,9 @@
 // control.
 //
 // Everything the engine wants is carried out in AfterBatch, once for all tasks that ran before it:
-// so a thousand posts become one message to the peer, one task for the lane and one wake-up of the
-// client.
+// so many posts become one message to the peer, one task for the lane and one wake-up of the
+// client. What is long, a batch of a thousand posts, is carried out in parts of kPart: peers and
+// lanes are at one while control is at the next.
 #pragma once
 
 #include <functional>
@@ -47,6 +48,8 @@ class TransferDriver {
   };
   // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
   static constexpr uint64_t kInlineBytes = 4096;
+  // What control does between carrying out what that wanted, of what is long.
+  static constexpr size_t kPart = 128;
 
   TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions, DeviceMap map,
                  TransferEngine::Options options, Hooks hooks, NcclOptions nccl = {});
@@ -58,7 +61,7 @@ class TransferDriver {
   std::vector<TransferEngine::EntryError> CheckOfJobs(absl::Span<const TransferSpec> specs) const;
   // `posted`: when the job was, whose deadline they have.
   void PostOfJobs(absl::Time posted, TransferId first, std::vector<TransferSpec> specs) {
-    engine_.Post(posted, SessionOf(first), SequenceOf(first), std::move(specs));
+    engine_.Post(posted, SessionOf(first), SequenceOf(first), absl::MakeSpan(specs));
   }
   void Define(TransferId transfer) { engine_.OnDefined(control_.Now(), transfer); }
   struct CancelCounts {
@@ -143,6 +146,9 @@ class TransferDriver {
   // OK, or DEVICE_UNKNOWN with the node that has it.
   absl::Status CheckOwn(GlobalDeviceId device) const;
   void Carry(Outbox outbox);
+  // After every kPart of something long: what it wanted of lanes and peers so far is carried out.
+  // Clients hear of it at the end, and groups are cut then.
+  void CarryPart();
   CommTable::Hooks CommHooks();
   GroupPart PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes);
   // Our part of each chunk of a group.
@@ -167,6 +173,7 @@ class TransferDriver {
   void OnEnded(Ended ended);
   void DropMapping(std::unique_ptr<DeviceMemory> mapping);
   void FlushLanes();
+  void FlushPeers();
   void FlushSessions(absl::Time now);
 
   Executor& control_;

@@ -99,7 +99,7 @@ std::vector<TransferEngine::EntryError> TransferEngine::Impl::Check(
 }
 
 void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t first_sequence,
-                                std::vector<TransferSpec> batch) {
+                                absl::Span<TransferSpec> batch) {
   if (batch.empty()) return;
   FlightRecorder::Get().Record(batch[0].side == Side::kSend ? "post.send" : "post.receive",
                                MakeTransferId(session, first_sequence),
@@ -283,9 +283,9 @@ std::vector<TransferEngine::EntryError> TransferEngine::Check(
 }
 
 void TransferEngine::Post(absl::Time now, SessionId session, uint64_t first_sequence,
-                          std::vector<TransferSpec> batch) {
+                          absl::Span<TransferSpec> batch) {
   impl_->clock = now;
-  impl_->Post(now, session, first_sequence, std::move(batch));
+  impl_->Post(now, session, first_sequence, batch);
 }
 
 void TransferEngine::OnDefined(absl::Time now, TransferId transfer) {
@@ -392,9 +392,10 @@ absl::Time TransferEngine::NextDeadline() const {
                   impl_->leader.NextDue());
 }
 
-Outbox TransferEngine::TakeOutbox() {
+Outbox TransferEngine::TakeOutbox(bool cut_groups) {
   impl_->EndBatches(impl_->clock);  // before their ends are told
-  impl_->RunGroups();  // here, so that what one batch of calls has matched can go together
+  // Here, so that what one batch of calls has matched can go together.
+  if (cut_groups) impl_->RunGroups();
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
   return std::exchange(impl_->out, Outbox());
 }

@@ -254,9 +254,10 @@ class TransferEngine {
     absl::Status status;
   };
   std::vector<EntryError> Check(absl::Span<const TransferSpec> batch) const;
-  // Posts a checked batch; transfer i gets id MakeTransferId(session, first_sequence + i).
+  // Posts a checked batch, or a part of one unless it is prepared, and takes what the specs hold;
+  // transfer i gets id MakeTransferId(session, first_sequence + i).
   void Post(absl::Time now, SessionId session, uint64_t first_sequence,
-            std::vector<TransferSpec> batch);
+            absl::Span<TransferSpec> batch);
   // The data of a posted transfer is defined (answer to a Watch, or of one that has no value to be
   // watched). Unknown ids are ignored.
   void OnDefined(absl::Time now, TransferId transfer);
@@ -320,7 +321,9 @@ class TransferEngine {
   void OnTime(absl::Time now);
   absl::Time NextDeadline() const;
 
-  Outbox TakeOutbox();
+  // `cut_groups` false: pairs that could go in a group wait for the next call, since more of them
+  // are about to come.
+  Outbox TakeOutbox(bool cut_groups = true);
 
   // --- To look at.
 

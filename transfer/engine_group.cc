@@ -93,8 +93,9 @@ void TransferEngine::Impl::TakeRest(Posted& half) {
 
 bool TransferEngine::Impl::OnTakeBack(PeerId peer, const TakeBack& message) {
   Posted* send = FindSendTo(peer, message.transfer);
-  if (send == nullptr || !send->handed) return false;
-  TakeRest(*send);
+  // Its last chunk may have been cut meanwhile.
+  if (send == nullptr || (!send->handed && send->chunks_out == 0)) return false;
+  if (send->handed) TakeRest(*send);
   return true;
 }
 
@@ -142,6 +143,7 @@ void TransferEngine::Impl::Pin(GroupRecord& group, Posted& half, const Chunk& ch
   half.route = Route::kNccl;
   half.outstanding = true;
   half.cut += chunk.bytes;
+  if (half.cut == half.spec.bytes) half.handed = false;  // the leader has no more of it
   ++half.chunks_out;
 }
 

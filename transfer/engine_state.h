@@ -82,8 +82,9 @@ struct Posted {
   uint64_t firings = 0;
   bool wanted = false;
   bool arrived = false;
-  // Route nccl: given to the leader; how much of it is in groups, in how many, and how much has
-  // arrived. `outstanding` means that some group is not over, `why` why a chunk failed.
+  // Route nccl: given to the leader, and not all of it cut yet; how much of it is in groups, in how
+  // many, and how much has arrived. `outstanding` means that some group is not over, `why` why a
+  // chunk failed.
   bool handed = false;
   uint32_t chunks_out = 0;
   uint64_t cut = 0;
@@ -187,7 +188,7 @@ struct TransferEngine::Impl {
   std::vector<EntryError> Check(absl::Span<const TransferSpec> batch) const;
   absl::Status CheckOne(const TransferSpec& spec) const;
   void Post(absl::Time now, SessionId session, uint64_t first_sequence,
-            std::vector<TransferSpec> batch);
+            absl::Span<TransferSpec> batch);
   void PostOne(absl::Time now, Posted& half);
   void OnDefined(TransferId id);
   Posted* Find(TransferId id) const;

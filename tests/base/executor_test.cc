@@ -194,8 +194,30 @@ TEST(SerialExecutorTest, PostOrRunAndPostNeverRunTwoTasksAtOnce) {
   EXPECT_GT(batches, 0);
 }
 
-TEST(SerialExecutorTest, PostOrRunWaitsWhileTooManyTasksDo) {
+TEST(SerialExecutorTest, ALongTaskIsTheThreadsAndTheCallerGoesOn) {
   SerialExecutor executor("test");
+  executor.RunAndWait([] {});
+  std::atomic<bool> open = false;
+  std::thread::id ran;
+  executor.PostLong([&] {
+    open.wait(false);
+    ran = std::this_thread::get_id();
+  });
+  open = true;  // which the task waits for
+  open.notify_all();
+  executor.RunAndWait([] {});
+  EXPECT_NE(ran, std::thread::id());
+  EXPECT_NE(ran, std::this_thread::get_id());
+}
+
+class SerialExecutorBoundTest : public ::testing::TestWithParam<void (SerialExecutor::*)(Task)> {};
+
+INSTANTIATE_TEST_SUITE_P(Calls, SerialExecutorBoundTest,
+                         ::testing::Values(&SerialExecutor::PostOrRun, &SerialExecutor::PostLong));
+
+TEST_P(SerialExecutorBoundTest, WhoPostsWaitsWhileTooManyTasksDo) {
+  SerialExecutor executor("test");
+  const auto post = [&](Task task) { (executor.*GetParam())(std::move(task)); };
   std::atomic<bool> started = false, open = false;
   executor.Post([&] {
     started = true;
@@ -207,10 +229,10 @@ TEST(SerialExecutorTest, PostOrRunWaitsWhileTooManyTasksDo) {
   std::atomic<size_t> posted = 0, ran = 0;
   std::thread outside([&] {
     for (size_t i = 0; i < kTasks; ++i) {
-      executor.PostOrRun([&] {
+      post([&] {
         // Who runs here may go on: nobody else would make room.
         if (ran++ == 0) {
-          for (size_t j = 0; j < kTasks; ++j) executor.PostOrRun([&] { ++ran; });
+          for (size_t j = 0; j < kTasks; ++j) post([&] { ++ran; });
         }
       });
       ++posted;

@@ -15,7 +15,7 @@ std::vector<PeerConfig> Nodes() {
 PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
   SessionTable::Options session_options;
   session_options.node = "node-b";
-  session_options.quota = {1 << 20, 16, 100, 4096};
+  session_options.quota = {1 << 20, 16, 1000, 4096};
   session_options.default_deadline = absl::Hours(1);
   sessions = std::make_unique<SessionTable>(
       control, devices.table, session_options,
@@ -210,21 +210,30 @@ uint64_t PeerRig::PostSend(ArenaId arena, uint64_t bytes, const std::string& key
 }
 
 uint64_t PeerRig::Post(Side side, ArenaId arena, uint64_t bytes, const std::string& key) {
+  const uint64_t first = PostMany(side, arena, bytes, {key});
+  driver->AfterBatch();
+  return first;
+}
+
+uint64_t PeerRig::PostMany(Side side, ArenaId arena, uint64_t bytes,
+                           const std::vector<std::string>& keys, bool prepare) {
   PostBatch batch;
   batch.side = side;
   batch.domain = "test";
   batch.device = GlobalDeviceId(2);
-  TransferSpec spec;
-  spec.side = side;
-  spec.key = {"", GlobalDeviceId(2), GlobalDeviceId(3), key};
-  if (side == Side::kReceive) std::swap(spec.key.source, spec.key.destination);
-  spec.layout = {{arena, 0, bytes}};
-  spec.bytes = bytes;
-  batch.specs.push_back(std::move(spec));
-  batch.deadlines.push_back(absl::ZeroDuration());
+  batch.prepare = prepare;
+  for (const std::string& key : keys) {
+    TransferSpec& spec = batch.specs.emplace_back();
+    spec.side = side;
+    spec.key = {"", GlobalDeviceId(2), GlobalDeviceId(3), key};
+    if (side == Side::kReceive) std::swap(spec.key.source, spec.key.destination);
+    spec.layout = {{arena, 0, bytes}};
+    spec.bytes = bytes;
+    spec.prepared = prepare;
+  }
+  batch.deadlines.resize(keys.size());
   const PostReply reply = driver->Post(session(), std::move(batch));
   EXPECT_THAT(reply.status, Is("OK"));
-  driver->AfterBatch();
   return reply.first_transfer_id;
 }
 

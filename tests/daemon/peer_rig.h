@@ -149,6 +149,9 @@ class PeerRig {
   uint64_t PostReceive(ArenaId arena, uint64_t bytes, const std::string& key);
   // Posts the send of them to node-c's device.
   uint64_t PostSend(ArenaId arena, uint64_t bytes, const std::string& key);
+  // Posts one batch of them, whose ids follow each other, before control's batch of tasks is over.
+  uint64_t PostMany(Side side, ArenaId arena, uint64_t bytes, const std::vector<std::string>& keys,
+                    bool prepare = false);
   // node-c's send that fits such a receive.
   static Offer OfferOfNodeC(uint64_t transfer, ArenaId arena, uint64_t bytes,
                             const std::string& key);

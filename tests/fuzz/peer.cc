@@ -142,7 +142,7 @@ class NodeA {
     spec.route = static_cast<Route>((what >> 5) % kRoutes);
     spec.deadline = now_ + absl::Seconds(60);
     if (!engine_.Check({&spec, 1}).empty()) return;
-    engine_.Post(now_, kSession, next_, {std::move(spec)});
+    engine_.Post(now_, kSession, next_, {&spec, 1});
     open_.insert(MakeTransferId(kSession, next_++));
   }
 

@@ -107,7 +107,7 @@ class TwoDaemons {
     const uint64_t sequence = daemons[node].sequence;
     daemons[node].sequence += batch.size();
     EXPECT_THAT(engine(node).Check(batch), testing::IsEmpty());
-    engine(node).Post(now, session, sequence, std::move(batch));
+    engine(node).Post(now, session, sequence, absl::MakeSpan(batch));
     return MakeTransferId(session, sequence);
   }
   TransferId Send(std::string key = "k") { return Post(SpecOf(Side::kSend, std::move(key), 0, 2)); }

@@ -159,7 +159,7 @@ void Simulation::CheckNothingRemembered() {
     TransferEngine& engine = *nodes_[OwnerOf(spec.key.destination)].engine;
     if (!engine.Check({&spec, 1}).empty()) Fail(absl::StrCat("key in use: ", NameOf(halves_[i])));
     const SessionId session(999);
-    engine.Post(now_, session, i, {spec});
+    engine.Post(now_, session, i, {&spec, 1});
     const Outbox out = engine.TakeOutbox();
     if (!out.ended.empty() || !out.launches.empty()) {
       Fail(absl::StrCat("remembered for ever: ", NameOf(halves_[i])));

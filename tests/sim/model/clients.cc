@@ -199,7 +199,7 @@ void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_late
   ++node.open;
   ++count_.posted;
   Say(absl::StrCat("post ", NameOf(half), define_later ? ", defined later" : ""));
-  node.engine->Post(now_, SessionId(session), sequence, {spec});
+  node.engine->Post(now_, SessionId(session), sequence, {&spec, 1});
   Touched(owner);
   if (define_later && !Chance(15)) After(Delay(80), [this, index] { Define(index); });
 }

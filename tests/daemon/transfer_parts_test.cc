@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is long is carried out in parts: who it concerns is told of one while control is at the
+// next.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/daemon/peer_rig.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::kNodeC;
+using testing::PeerRig;
+using ::testing::VariantWith;
+
+constexpr size_t kPart = TransferDriver::kPart;
+constexpr uint64_t kBytes = 64 << 10;
+
+std::vector<std::string> Keys(size_t count) {
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < count; ++i) keys.push_back(absl::StrCat("key ", i));
+  return keys;
+}
+
+std::vector<size_t> Sizes(const PeerRig& rig) {
+  std::vector<size_t> sizes;
+  for (const auto& sent : rig.frames) sizes.push_back(sent.frame.messages.size());
+  return sizes;
+}
+
+TEST(TransferPartsTest, APeerHearsOfALongBatchWhileItIsPosted) {
+  PeerRig rig;
+  rig.NodeCUp();
+  const ArenaId arena = rig.Register(kBytes);
+  rig.PostMany(Side::kSend, arena, kBytes, Keys(2 * kPart + 3));
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPart, kPart));
+  rig.driver->AfterBatch();
+  ASSERT_THAT(Sizes(rig), ElementsAre(kPart, kPart, 3));
+  uint64_t offered = 0;
+  for (const auto& sent : rig.frames) {
+    for (const PeerMessage& message : sent.frame.messages) {
+      EXPECT_EQ(std::get<Offer>(message).key.key, absl::StrCat("key ", offered++));
+    }
+  }
+}
+
+TEST(TransferPartsTest, ABatchOfOnePartIsOneMessage) {
+  PeerRig rig;
+  rig.NodeCUp();
+  const ArenaId arena = rig.Register(kBytes);
+  rig.PostMany(Side::kSend, arena, kBytes, Keys(kPart));
+  EXPECT_THAT(rig.frames, IsEmpty());
+  rig.driver->AfterBatch();
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPart));
+}
+
+TEST(TransferPartsTest, APreparedBatchIsOneMessage) {
+  PeerRig rig;
+  rig.NodeCUp();
+  const ArenaId arena = rig.Register(kBytes);
+  rig.PostMany(Side::kSend, arena, kBytes, Keys(kPart + 1), /*prepare=*/true);
+  EXPECT_THAT(rig.frames, IsEmpty());
+  rig.driver->AfterBatch();
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPart + 1));
+}
+
+TEST(TransferPartsTest, OffersOfAPeerAreAnsweredInParts) {
+  PeerRig rig;
+  rig.NodeCUp();
+  const ArenaId arena = rig.Register(kBytes);
+  rig.PostMany(Side::kReceive, arena, kBytes, Keys(kPart + 1));
+  rig.driver->AfterBatch();
+  std::vector<PeerMessage> offers;
+  for (const std::string& key : Keys(kPart + 1)) {
+    Offer offer = PeerRig::OfferOfNodeC(offers.size() + 1, ArenaId(77), kBytes, key);
+    offer.ready = false;  // so that all it wants is to be answered
+    offers.emplace_back(std::move(offer));
+  }
+  rig.driver->OnPeerMessages(kNodeC, std::move(offers));
+  ASSERT_THAT(Sizes(rig), ElementsAre(kPart));
+  EXPECT_THAT(rig.frames[0].frame.messages, Each(VariantWith<Matched>(::testing::_)));
+  rig.driver->AfterBatch();
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPart, 1));
+}
+
+}  // namespace
+}  // namespace ferry
