@@ -167,10 +167,15 @@ void TransferEngine::Impl::FailAttempt(const Clique& clique, uint32_t attempt, u
 }
 
 bool TransferEngine::Impl::OnGroupFailed(PeerId peer, GroupFailed message) {
-  if (message.status.ok() || !Leads(devices.self, message.clique, peer) ||
-      !leader.EndAttempt(message.clique, message.attempt)) {
-    return false;  // also if we have ended it already
+  if (message.status.ok() || !Leads(devices.self, message.clique, peer)) return false;
+  const auto group = FindLed(peer, message.clique, message.number, GroupRecord::Stage::kLaunched);
+  if (group != groups.end() && group->second.attempt == message.attempt && !group->second.late &&
+      HasReason(message.status, Reason::kExecuting)) {
+    group->second.late_there = true;  // perhaps it is behind another one here
+    return true;
   }
+  if (!leader.EndAttempt(message.clique, message.attempt))
+    return false;  // we have ended it already
   Send(peer, AttemptOver{message.clique, message.attempt, message.number, message.status});
   AbortAttempt(message.clique, message.attempt, message.number, message.status);
   return true;

@@ -249,6 +249,17 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
   SetGroupTimer(id, group, options.grant_deadline);
 }
 
+TransferEngine::Impl::Groups::iterator TransferEngine::Impl::FindLed(PeerId follower,
+                                                                     const Clique& clique,
+                                                                     uint64_t number,
+                                                                     GroupRecord::Stage stage) {
+  return std::find_if(groups.begin(), groups.end(), [&](const auto& candidate) {
+    const GroupRecord& group = candidate.second;
+    return group.peer == follower && group.leads && group.stage == stage &&
+           group.clique == clique && group.number == number;
+  });
+}
+
 bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
   if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
       message.chunks.empty()) {
@@ -279,11 +290,7 @@ bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
 }
 
 bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
-  auto entry = std::find_if(groups.begin(), groups.end(), [&](const auto& candidate) {
-    const GroupRecord& group = candidate.second;
-    return group.peer == peer && group.leads && group.stage == GroupRecord::Stage::kGranting &&
-           group.clique == message.clique && group.number == message.number;
-  });
+  const auto entry = FindLed(peer, message.clique, message.number, GroupRecord::Stage::kGranting);
   if (entry == groups.end()) return false;
   GroupRecord& group = entry->second;
   const auto& refused = message.refused;
@@ -368,7 +375,7 @@ GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
   lanes.Release(lane, id);
   if (std::optional<uint64_t> head = lanes.Head(lane)) {  // its time begins now
     GroupRecord& next = groups.find(*head)->second;
-    if (next.timer == kNever && next.why.ok()) BeginGroup(*head, next);
+    if (next.timer == kNever && next.why.ok() && !next.late) BeginGroup(*head, next);
   }
   if (group.leads && group.stage != GroupRecord::Stage::kAsking) leader.OnOver(group.clique);
   return group;
@@ -384,6 +391,8 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
   if (status.ok() && group.why.ok()) {
     MeasureGroup(group);
     ObserveSms(group);
+    Rank& rank = ranks.at(group.clique);
+    if (group.late && rank.attempt == group.attempt) rank.failing = absl::OkStatus();
   }
   for (const GroupRecord::Part& part : group.parts) {
     Unpin(part, status.ok() ? part.chunk.bytes : 0, why);
@@ -452,8 +461,9 @@ void TransferEngine::Impl::StopGroupTimer(uint64_t id, GroupRecord& group) {
 void TransferEngine::Impl::OnGroupTimers() {
   const int64_t nanos = absl::ToUnixNanos(clock);
   while (!group_timers.empty() && group_timers.begin()->first <= nanos) {
-    GroupRecord& group = groups.find(group_timers.begin()->second)->second;
-    StopGroupTimer(group_timers.begin()->second, group);
+    const uint64_t id = group_timers.begin()->second;
+    GroupRecord& group = groups.find(id)->second;
+    StopGroupTimer(id, group);
     const bool launched = group.stage == GroupRecord::Stage::kLaunched;
     const absl::Status status = Error(
         absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
@@ -461,6 +471,13 @@ void TransferEngine::Impl::OnGroupTimers() {
             "group ", group.number, " of ", Describe(group.clique),
             launched ? ": not over within " : ": the other lane was not granted within ",
             absl::FormatDuration(launched ? options.group_deadline : options.grant_deadline)));
+    const bool first = launched && !std::exchange(group.late, true);
+    if (first && group.leads && !group.late_there) {
+      // At its follower it may be behind one that hangs with somebody else, which is no fault of
+      // its own: the follower says when it is late there too. But not if it has ended there.
+      SetGroupTimer(id, group, options.group_deadline);
+      continue;
+    }
     FailAttempt(Clique(group.clique), group.attempt, group.number, status);
   }
 }

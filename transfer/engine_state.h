@@ -141,6 +141,9 @@ struct GroupRecord {
   absl::Status why;  // of its attempt's abort
   int64_t timer = std::numeric_limits<int64_t>::max();
   absl::Time began;  // launched, and the first in its lane's queue
+  // For `group_deadline`, here; and at its follower, as that says.
+  bool late = false;
+  bool late_there = false;
 };
 
 // A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
@@ -182,6 +185,8 @@ inline bool InOnePiece(const Layout& layout) {
 inline constexpr int64_t kNever = Deadlines::kNever;
 
 struct TransferEngine::Impl {
+  using Groups = absl::btree_map<uint64_t, GroupRecord>;  // by ticket
+
   Impl(DeviceMap devices, Options options);
 
   // --- engine.cc: posting and the tables.
@@ -341,6 +346,9 @@ struct TransferEngine::Impl {
   bool OnTakeBack(PeerId peer, const TakeBack& message);
   bool OnGroup(PeerId peer, const Group& message);
   bool OnGranted(PeerId peer, const Granted& message);
+  // One of ours that this follower knows by its number.
+  Groups::iterator FindLed(PeerId follower, const Clique& clique, uint64_t number,
+                           GroupRecord::Stage stage);
   bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
   // Our half of a chunk, if it may go into a group.
   Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
@@ -452,7 +460,7 @@ struct TransferEngine::Impl {
   std::vector<Peer> peers;
   GroupLeader leader;
   LaneReservations lanes;
-  absl::btree_map<uint64_t, GroupRecord> groups;  // by ticket
+  Groups groups;
   absl::btree_map<Clique, Rank> ranks;
   absl::btree_set<std::pair<int64_t, uint64_t>> group_timers;
   absl::btree_set<std::pair<int64_t, Clique>> open_timers;

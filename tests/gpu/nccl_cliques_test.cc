@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators between more than two daemons with a GPU each: cliques that share a GPU.
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/nccl_fixture.h"
 #include "tests/support/await.h"
@@ -77,6 +79,30 @@ TEST_F(MultiGpuNcclTest, AnOpeningThatHangsHoldsUpNoOtherClique) {
   node(0).admin().AbortComm(a.device, b.device);
   EXPECT_THAT(receive.Wait(kSoon), IsOk());
   EXPECT_THAT(send.Wait(kSoon), IsOk());
+}
+
+TEST_F(MultiGpuNcclTest, AGroupThatHangsAbortsNoOtherClique) {
+  if (!StartWithFaults(absl::StrCat("group_gate=", Gate("groups")), {}, "", 3)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes), c = Open(2, 0, kNcclBytes);
+  End other = Open(1, 0, kNcclBytes);  // another session: batches of one end in order
+  ExpectMoves(a, b);
+  ExpectMoves(other, c);
+  WriteFile(Gate("groups"), "");
+  Batch receive = Receive(b, a, "hangs", {b.arena.All()}, Nccl());
+  Batch send = Send(a, b, "hangs", {a.arena.All()}, Nccl());
+  ASSERT_TRUE(Await([&] { return node(1).admin().Count("launched") > 0; }));
+  // On the same GPU, behind it; at node c, where nothing is before it, it is late as well.
+  Fill(other.arena, 0, kNcclBytes, 7);
+  Batch behind = Receive(c, other, "waits", {c.arena.All()}, Nccl());
+  Batch waits = Send(other, c, "waits", {other.arena.All()}, Nccl());
+  for (Batch* hangs : {&receive, &send}) {
+    EXPECT_THAT(hangs->Wait(kSoon), Is("DEADLINE_EXCEEDED/EXECUTING"));
+  }
+  for (Batch* other_clique : {&behind, &waits}) EXPECT_THAT(other_clique->Wait(kSoon), IsOk());
+  EXPECT_TRUE(Has(c.arena, 0, kNcclBytes, 7));
+  EXPECT_EQ(AttemptAt(2), 1u);
+  std::filesystem::remove(Gate("groups"));
+  ExpectMoves(a, b);
 }
 
 TEST_F(MultiGpuNcclTest, BeyondTheirBytesIdleCommunicatorsGo) {

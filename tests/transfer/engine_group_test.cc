@@ -167,6 +167,83 @@ TEST_F(EngineGroupTest, AGroupThatHangsIsAbortedAtBothEnds) {
   two_.ExpectNothingLeft();
 }
 
+// Groups of cliques that share a lane, one of which hangs: the lane of the leader of both, or that
+// of both followers.
+class EngineGroupSharedLaneTest : public EngineGroupTest, public testing::WithParamInterface<bool> {
+ protected:
+  // Launches the one that hangs and then the other one; the ids of its pair.
+  std::pair<TransferId, TransferId> LaunchBoth() {
+    Pair("hangs");
+    two_.Run();
+    two_.Advance(absl::Milliseconds(5));
+    const uint64_t source = GetParam() ? 0 : 1, destination = GetParam() ? 3 : 2;
+    const TransferId send = two_.Post(SpecOf(Side::kSend, "waits", source, destination));
+    const TransferId receive = two_.Post(SpecOf(Side::kReceive, "waits", source, destination));
+    two_.Run();
+    for (int node : {kA, kB}) EXPECT_THAT(Groups(node), SizeIs(2));
+    return {send, receive};
+  }
+  void AbortTheOneThatHangs() {
+    two_.Advance(absl::Seconds(11));
+    for (int node : {kA, kB}) {
+      ASSERT_THAT(Ends(node), SizeIs(1));
+      EXPECT_EQ(Ends(node)[0].clique, Groups(node)[0].clique);
+      Done(node, absl::AbortedError("aborted"));
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Lanes, EngineGroupSharedLaneTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "leaders" : "followers"; });
+
+TEST_P(EngineGroupSharedLaneTest, AHangEndsNoOtherClique) {
+  const auto [send, receive] = LaunchBoth();
+  AbortTheOneThatHangs();
+  two_.Advance(absl::Seconds(9));  // it goes on only now
+  for (int node : {kA, kB}) Done(node);
+  EXPECT_TRUE(two_.StatusOf(kA, send).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  for (int node : {kA, kB}) EXPECT_THAT(Ends(node), SizeIs(1));
+  const auto [next_send, next] = Pair("hangs");  // the lanes are free
+  two_.Run();
+  for (int node : {kA, kB}) Done(node);
+  EXPECT_TRUE(two_.StatusOf(kB, next).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_P(EngineGroupSharedLaneTest, WhatHangsOnceItsTurnHasComeIsAbortedToo) {
+  const auto [send, receive] = LaunchBoth();
+  AbortTheOneThatHangs();
+  two_.Advance(absl::Seconds(11));
+  for (int node : {kA, kB}) {
+    ASSERT_THAT(Ends(node), SizeIs(2));
+    Done(node, absl::AbortedError("aborted"));
+  }
+  const auto executing = Fails(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting);
+  EXPECT_THAT(two_.StatusOf(kA, send), executing);
+  EXPECT_THAT(two_.StatusOf(kB, receive), executing);
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineGroupTest, WhatIsOverAtOneEndAndHangsAtTheOtherIsAborted) {
+  for (const int hangs : {kA, kB}) {
+    const auto [send, receive] = Pair("k");
+    two_.Run();
+    Done(1 - hangs);
+    const size_t before = Ends(hangs).size();
+    two_.Advance(absl::Seconds(11));
+    if (hangs == kA) {  // a leader does not know that it is over there
+      EXPECT_THAT(Ends(hangs), SizeIs(before));
+      two_.Advance(absl::Seconds(10));
+    }
+    EXPECT_THAT(Ends(hangs), SizeIs(before + 1));
+    Done(hangs, absl::AbortedError("aborted"));
+    EXPECT_TRUE(two_.IsOver(kA, send));
+    EXPECT_TRUE(two_.IsOver(kB, receive));
+  }
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EngineGroupTest, ATransfersDeadlineLeavesTheCommunicatorAlone) {
   TransferSpec spec = SpecOf(Side::kReceive, "large", 0, 2, 25'000);
   spec.deadline = two_.now + absl::Seconds(1);
