@@ -88,7 +88,7 @@ absl::Status Daemon::Impl::MakeDevices() {
           *device->lane,
           NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
                                  control.PostOrRun([this, over = std::move(over)]() mutable {
-                                   driver->comms().OnGroupsOver(std::move(over));
+                                   driver->OnGroupsOver(std::move(over));
                                  });
                                },
                                [this](Communicator* communicator, absl::Status why) {
@@ -236,8 +236,8 @@ void Daemon::Impl::MakeTables() {
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,
       TransferDriver::Hooks{
-          [this](PeerId peer, std::vector<PeerMessage> messages) {
-            peers->Send(peer, std::move(messages));
+          [this](PeerId peer, std::vector<PeerMessage> messages, bool more) {
+            peers->Send(peer, std::move(messages), more);
           },
           [this](PeerId peer) { peers->Want(peer); },
           [this](PeerId peer, ArenaId arena, GlobalDeviceId device) {

@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
+void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages, bool more) {
   Link& link = *links_[peer.value()];
   if (link.state != State::kUp)
     return;  // the engine hears of the loss and ends what this was about
@@ -22,7 +22,7 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages) {
       granted_to_[range.arena].push_back(peer);
     }
   }
-  Tell(link, {{std::move(messages), {}}});
+  Tell(link, {{std::move(messages), {}, 0, more}});
 }
 
 void PeerTable::Tell(Link& link, PeerFrame frame) {
@@ -56,7 +56,9 @@ void PeerTable::Deliver(Link& link) {
     std::optional<PeerEvents> events = link.order.Take();
     if (!events.has_value()) return;
     for (const ArenaId arena : events->arenas_gone) driver_->OnPeerArenaGone(link.id, arena);
-    if (!events->messages.empty()) driver_->OnPeerMessages(link.id, std::move(events->messages));
+    if (!events->messages.empty()) {
+      driver_->OnPeerMessages(link.id, std::move(events->messages), events->more);
+    }
   }
 }
 

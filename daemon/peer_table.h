@@ -83,7 +83,8 @@ class PeerTable {
 
   // --- From the driver.
   void Want(PeerId peer);
-  void Send(PeerId peer, std::vector<PeerMessage> messages);
+  // `more`: as PeerEvents'.
+  void Send(PeerId peer, std::vector<PeerMessage> messages, bool more = false);
   // To be mapped by `device`, one of ours.
   void FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device);
   // Any thread: OK while bytes read from the peer's arenas may be believed.

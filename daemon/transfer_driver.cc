@@ -160,12 +160,14 @@ void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool estab
   }
 }
 
-void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages) {
+void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages, bool more) {
   const absl::Time now = control_.Now();
+  engine_.OnMore(now, peer, more);
   for (size_t i = 0; i < messages.size(); ++i) {
     if (i > 0 && i % kPart == 0) CarryPart();
     engine_.OnMessage(now, peer, std::move(messages[i]));
   }
+  if (more) CarryPart();  // control may have the next ones already
 }
 
 void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
@@ -346,10 +348,11 @@ void TransferDriver::FlushSessions(absl::Time now) {
   }
 }
 
-void TransferDriver::FlushPeers() {
+void TransferDriver::FlushPeers(bool more) {
   // A peer that cannot be told any more is lost, of which the engine hears.
   for (auto& [peer, messages] : std::exchange(to_peers_, {})) {
-    hooks_.send(peer, std::move(messages));
+    // What answers a part of the peer's is a part as well.
+    hooks_.send(peer, std::move(messages), more || engine_.HasMore(peer));
   }
 }
 
@@ -358,7 +361,7 @@ void TransferDriver::CarryPart() {
     Carry(std::move(outbox));
   }
   FlushLanes();
-  FlushPeers();
+  FlushPeers(/*more=*/true);
 }
 
 absl::Time TransferDriver::AfterBatch() {
@@ -377,7 +380,7 @@ absl::Time TransferDriver::AfterBatch() {
     if (to_peers_.empty()) return std::min(engine_.NextDeadline(), comms);
     // Clients were first: who waits for an ending waits for nothing else, and to wake somebody
     // takes its time.
-    FlushPeers();
+    FlushPeers(/*more=*/false);
   }
 }
 

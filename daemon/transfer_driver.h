@@ -32,7 +32,8 @@ namespace ferry {
 class TransferDriver {
  public:
   struct Hooks {
-    std::function<void(PeerId, std::vector<PeerMessage>)> send;
+    // `more`: as PeerEvents'.
+    std::function<void(PeerId, std::vector<PeerMessage>, bool more)> send;
     std::function<void(PeerId)> want_peer;
     // Asks the peer for an arena to map by this device; answered by OnPeerArena.
     std::function<void(PeerId, ArenaId, GlobalDeviceId)> fetch_arena;
@@ -88,7 +89,7 @@ class TransferDriver {
   void OnPeerUp(PeerId peer, RouteTable routes, bool prepared = true,
                 absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
-  void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages);
+  void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages, bool more = false);
   // The answer to fetch_arena.
   void OnPeerArena(PeerId peer, ArenaId arena,
                    absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping);
@@ -96,6 +97,7 @@ class TransferDriver {
 
   // --- From lanes (posted).
   void OnResults(std::vector<OpResult> results);
+  void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
   void OnFiringWanted(uint64_t bundle) { engine_.OnFiringWanted(control_.Now(), bundle); }
   void OnSmsBusy(GlobalDeviceId device, absl::Time until) {
     engine_.OnSmsBusy(control_.Now(), device, until);
@@ -173,7 +175,7 @@ class TransferDriver {
   void OnEnded(Ended ended);
   void DropMapping(std::unique_ptr<DeviceMemory> mapping);
   void FlushLanes();
-  void FlushPeers();
+  void FlushPeers(bool more);
   void FlushSessions(absl::Time now);
 
   Executor& control_;
@@ -194,6 +196,7 @@ class TransferDriver {
   absl::flat_hash_map<ArenaId, std::vector<Launch>> pinning_;
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
   absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // in AfterBatch
+  std::vector<TransferId> settling_;                                // in OnGroupsOver
   absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TransferDriver's groups: what joins the engine to the communicators.
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -20,7 +21,7 @@ CommTable::Hooks TransferDriver::CommHooks() {
     engine_.OnCommunicatorFailed(control_.Now(), clique, attempt, why);
   };
   hooks.group_over = [this](uint64_t group, const absl::Status& status) {
-    engine_.OnGroupDone(control_.Now(), group, status);
+    engine_.OnGroupDone(control_.Now(), group, status, &settling_);
   };
   hooks.evict = [this](const Clique& clique, bool busy) {
     engine_.EvictCommunicator(control_.Now(), clique, busy);
@@ -29,6 +30,17 @@ CommTable::Hooks TransferDriver::CommHooks() {
     return hooks_.incarnation(map_.owner.at(device));
   };
   return hooks;
+}
+
+void TransferDriver::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over) {
+  comms_.OnGroupsOver(std::move(over));
+  const std::vector<TransferId> settling = std::exchange(settling_, {});
+  absl::Span<const TransferId> left = settling;
+  while (!left.empty()) {
+    engine_.Settle(control_.Now(), left.first(std::min(kPart, left.size())));
+    left.remove_prefix(std::min(kPart, left.size()));
+    if (!left.empty()) CarryPart();
+  }
 }
 
 GroupPart TransferDriver::PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes) {

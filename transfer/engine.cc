@@ -329,6 +329,13 @@ void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage message)
   impl_->OnMessage(now, peer, std::move(message));
 }
 
+void TransferEngine::OnMore(absl::Time now, PeerId peer, bool more) {
+  impl_->clock = now;
+  impl_->OnMore(peer, more);
+}
+
+bool TransferEngine::HasMore(PeerId peer) const { return impl_->peers[peer.value()].more; }
+
 void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                                   const absl::Status& status) {
   impl_->clock = now;
@@ -340,9 +347,15 @@ void TransferEngine::OnFiringWanted(absl::Time now, uint64_t bundle) {
   impl_->OnFiringWanted(bundle);
 }
 
-void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status) {
+void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status,
+                                 std::vector<TransferId>* left) {
   impl_->clock = now;
-  impl_->OnGroupDone(group, status);
+  impl_->OnGroupDone(group, status, left);
+}
+
+void TransferEngine::Settle(absl::Time now, absl::Span<const TransferId> left) {
+  impl_->clock = now;
+  for (const TransferId half : left) impl_->Settle(half);
 }
 
 void TransferEngine::OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,

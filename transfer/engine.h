@@ -281,6 +281,10 @@ class TransferEngine {
   void OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why, bool established);
   // Messages that make no sense (unknown ids after a cancel, wrong state) are ignored and counted.
   void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
+  // Whether more of the peer's messages follow in a moment (PeerEvents::more): groups with it wait
+  // for them, not longer than the batcher's age. Before what came with it.
+  void OnMore(absl::Time now, PeerId peer, bool more);
+  bool HasMore(PeerId peer) const;
 
   // --- From lanes.
 
@@ -295,7 +299,11 @@ class TransferEngine {
 
   // A group of ours is over: our memory is no longer touched. ROUTE_UNAVAILABLE means that the
   // communicator cannot be had: its transfers try the next route.
-  void OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status);
+  // `left`: gets those of its halves that Settle is to be told of at once, instead of all being
+  // gone on with here: a group has a thousand.
+  void OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status,
+                   std::vector<TransferId>* left = nullptr);
+  void Settle(absl::Time now, absl::Span<const TransferId> left);
 
   // Of a CommunicatorOpen. What has ended meanwhile is ignored.
   void OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,

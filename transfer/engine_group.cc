@@ -52,6 +52,7 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   if (Leads(devices.self, clique, receive.peer)) {
     ranks[clique];
     leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, priority, direct);
+    leader.Hold(clique, peers[receive.peer.value()].more);
   } else {
     Send(receive.peer, HandOver{receive.partner, priority, direct});
   }
@@ -68,8 +69,17 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   send->stage = Stage::kMatched;
   send->handed = true;
   ranks[clique];
-  return leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes, message.priority,
-                    message.direct);
+  const bool added = leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes,
+                                message.priority, message.direct);
+  leader.Hold(clique, peers[peer.value()].more);
+  return added;
+}
+
+void TransferEngine::Impl::OnMore(PeerId peer, bool more) {
+  if (peer.value() >= peers.size() || std::exchange(peers[peer.value()].more, more) == more) return;
+  for (const auto& [clique, rank] : ranks) {
+    if (OwnerOf(clique.high) == peer) leader.Hold(clique, more);
+  }
 }
 
 void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
@@ -183,10 +193,13 @@ void TransferEngine::Impl::Settle(TransferId id) {
   }
 }
 
-void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts) {
+void TransferEngine::Impl::Settle(const std::vector<GroupRecord::Part>& parts,
+                                  std::vector<TransferId>* left) {
   for (const GroupRecord::Part& part : parts) {
     if (part.bundle != 0) {
       SettleBundle(part.bundle);
+    } else if (left != nullptr) {
+      left->push_back(part.half);
     } else {
       Settle(part.half);
     }
@@ -383,7 +396,8 @@ GroupRecord TransferEngine::Impl::EraseGroup(uint64_t id) {
 
 // --- Endings.
 
-void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) {
+void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status,
+                                       std::vector<TransferId>* left) {
   auto entry = groups.find(id);
   if (entry == groups.end() || entry->second.stage != GroupRecord::Stage::kLaunched) return;
   const GroupRecord group = EraseGroup(id);
@@ -400,7 +414,7 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status) 
   if (!status.ok() && group.why.ok()) {
     FailAttempt(group.clique, group.attempt, group.number, status);
   }
-  Settle(group.parts);
+  Settle(group.parts, left);
   CloseQuiet(group.clique);
 }
 

@@ -339,10 +339,11 @@ struct TransferEngine::Impl {
   // It is the first in its lane's queue now.
   void BeginGroup(uint64_t id, GroupRecord& group);
   void MeasureGroup(const GroupRecord& group);
-  void OnGroupDone(uint64_t id, const absl::Status& status);
+  void OnGroupDone(uint64_t id, const absl::Status& status, std::vector<TransferId>* left);
   void OnGroupTimers();
   void GroupsPeerLost(PeerId peer, const absl::Status& why);
   bool OnHandOver(PeerId peer, const HandOver& message);
+  void OnMore(PeerId peer, bool more);
   bool OnTakeBack(PeerId peer, const TakeBack& message);
   bool OnGroup(PeerId peer, const Group& message);
   bool OnGranted(PeerId peer, const Granted& message);
@@ -359,7 +360,8 @@ struct TransferEngine::Impl {
   void Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::Status& status);
   // Goes on with a half when no group carries it any more.
   void Settle(TransferId id);
-  void Settle(const std::vector<GroupRecord::Part>& parts);
+  // `left`: gets the halves instead.
+  void Settle(const std::vector<GroupRecord::Part>& parts, std::vector<TransferId>* left = nullptr);
   void SetGroupTimer(uint64_t id, GroupRecord& group, absl::Duration after);
   void StopGroupTimer(uint64_t id, GroupRecord& group);
   // Gives the lane back and forgets the group.

@@ -23,6 +23,12 @@ bool GroupLeader::Add(absl::Time now, const Clique& clique, const PairName& pair
   return true;
 }
 
+void GroupLeader::Hold(const Clique& clique, bool held) {
+  auto entry = led_.find(clique);
+  if (entry == led_.end() || std::exchange(entry->second.held, held) == held) return;
+  changed_.insert(clique);
+}
+
 bool GroupLeader::Remove(const Clique& clique, const PairName& pair) {
   auto entry = led_.find(clique);
   if (entry == led_.end() || !entry->second.batcher.Remove(pair)) return false;
@@ -55,7 +61,7 @@ GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
     }
     if (led.state != Led::kOpen || led.asked || led.batcher.empty()) continue;
     const absl::Time old = led.batcher.DueAt();
-    if (led.on_the_way == 0 || led.batcher.Full() || old <= now) {
+    if ((led.on_the_way == 0 && !led.held) || led.batcher.Full() || old <= now) {
       led.asked = true;
       due.ask.push_back(clique);
     } else {
@@ -168,6 +174,7 @@ void GroupLeader::Drop(const Clique& clique) {
   led.number = 0;
   led.asked = false;
   led.warm = false;
+  led.held = false;
   led.not_before = absl::InfinitePast();  // of another life, or network
   led.backoff = kFirstBackoff;
 }

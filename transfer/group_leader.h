@@ -43,6 +43,9 @@ class GroupLeader {
   // False if the pair waits already.
   bool Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
            int32_t priority, bool direct = false);
+  // While held a group that is not full waits for more pairs, which are about to come, though none
+  // of its clique is on its way; not longer than the batcher's age.
+  void Hold(const Clique& clique, bool held);
   // Takes back what is left of a pair. False if nothing is.
   bool Remove(const Clique& clique, const PairName& pair);
 
@@ -90,6 +93,7 @@ class GroupLeader {
     enum { kClosed, kOpening, kOpen } state = kClosed;
     bool warm = false;  // wanted without a pair
     bool draining = false;
+    bool held = false;
     absl::Time not_before = absl::InfinitePast();
     absl::Duration backoff = kFirstBackoff;
     uint64_t number = 0;

@@ -143,6 +143,9 @@ struct PeerEvents {
   // Which event of its link and direction the first one is, from 1. 0: it has none, or comes from a
   // daemon that does not count them.
   uint64_t first_event = 0;
+  // A part of what is long: the next part, to which this one's pairs can be company in a group,
+  // follows as soon as it is done.
+  bool more = false;
 
   uint64_t events() const { return messages.size() + arenas_gone.size(); }
 };

@@ -35,6 +35,7 @@ struct Peer {
   bool wanted = false;  // in this outbox already
   RouteTable routes;
   bool groups = false;  // since it is up nccl was available once: its groups can be launched
+  bool more = false;    // it has said that more follows
   absl::Status last_error;
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
   RetryAfter offers_gone;

@@ -94,24 +94,70 @@ void WriteOffer(const Offer& offer, EventWriter& out) {
   out.Number(13, offer.route);
 }
 
-void WriteEvent(const PeerMessage& message, pbf_writer& frame) {
+// `out` is one field of what `write` writes as a message, or several.
+template <typename Write>
+void AddPlain(pbf_writer& out, uint32_t field, Write write) {
   std::array<char, kMostPlain> room;
   fixed_size_buffer_adaptor buffer(room);
-  EventWriter event(buffer);
+  EventWriter part(buffer);
+  write(part);
+  out.add_message(field, buffer.data(), buffer.size());
+}
+
+void WriteGroup(const Group& group, pbf_writer& frame) {
+  std::string bytes;
+  bytes.reserve(64 + group.chunks.size() * 32);
+  pbf_writer out(bytes);
+  AddPlain(out, 1, [&](EventWriter& name) {
+    name.Message(1, [&](EventWriter& clique) {
+      clique.Number(1, group.clique.low.value());
+      clique.Number(2, group.clique.high.value());
+    });
+    name.Number(2, group.attempt);
+    name.Number(3, group.number);
+  });
+  for (const Chunk& chunk : group.chunks) {
+    AddPlain(out, 2, [&](EventWriter& part) {
+      part.Number(1, chunk.pair.transfer.value());
+      part.Number(2, chunk.pair.to_low);
+      part.Number(3, chunk.offset);
+      part.Number(4, chunk.bytes);
+      part.Number(5, chunk.pair.slot);
+    });
+  }
+  std::string event;
+  pbf_writer(event).add_message(12, bytes);
+  frame.add_message(2, event);
+}
+
+void WriteEvent(const PeerMessage& message, pbf_writer& frame) {
   const auto* offer = std::get_if<Offer>(&message);
   const auto* done = std::get_if<Done>(&message);
   if (offer != nullptr && IsPlain(*offer)) {
-    event.Number(1, offer->transfer.value());
-    event.Message(2, [&](EventWriter& step) { WriteOffer(*offer, step); });
-  } else if (done != nullptr && done->status.ok()) {
-    event.Number(1, done->transfer.value());
-    event.Message(6, [&](EventWriter& step) { step.Number(2, done->route); });
-  } else {
-    peer::v1::PeerEvent proto;
-    Encode(message, &proto);
-    return frame.add_message(2, proto.SerializeAsString());
+    return AddPlain(frame, 2, [&](EventWriter& event) {
+      event.Number(1, offer->transfer.value());
+      event.Message(2, [&](EventWriter& step) { WriteOffer(*offer, step); });
+    });
   }
-  frame.add_message(2, buffer.data(), buffer.size());
+  if (done != nullptr && done->status.ok()) {
+    return AddPlain(frame, 2, [&](EventWriter& event) {
+      event.Number(1, done->transfer.value());
+      event.Message(6, [&](EventWriter& step) { step.Number(2, done->route); });
+    });
+  }
+  if (const auto* hand_over = std::get_if<HandOver>(&message)) {
+    return AddPlain(frame, 2, [&](EventWriter& event) {
+      event.Number(1, hand_over->transfer.value());
+      event.Message(10, [&](EventWriter& step) {
+        step.Number(1, hand_over->priority);
+        step.Number(2, hand_over->direct);
+      });
+    });
+  }
+  if (const auto* group = std::get_if<Group>(&message)) return WriteGroup(*group, frame);
+  peer::v1::PeerEvent proto;
+  Encode(message, &proto);
+  frame.add_message(2, proto.SerializeAsString());
 }
 
 std::string EncodeFrame(const PeerFrame& frame) {
@@ -131,6 +177,7 @@ std::string EncodeFrame(const PeerFrame& frame) {
     out.add_message(2, event.SerializeAsString());
   }
   if (frame.first_event != 0) out.add_uint64(3, frame.first_event);
+  if (frame.more) out.add_bool(4, true);
   return bytes;
 }
 
@@ -230,6 +277,38 @@ bool ReadOffer(pbf_reader in, Offer& offer) {
   return !in && offer.priority >= -kMaxPriority && offer.priority <= kMaxPriority;
 }
 
+// False also for what does not fit: protoc's code takes its lower half.
+bool ReadNumber(pbf_reader& in, uint32_t field, uint32_t& number) {
+  const uint64_t value = Number(in, field);
+  number = static_cast<uint32_t>(value);
+  return value == number;
+}
+
+bool ReadGroup(pbf_reader in, Group& group) {
+  const std::optional<data_view> said = Bytes(in, 1);
+  if (!said.has_value()) return false;
+  pbf_reader name(*said);
+  const std::optional<data_view> devices = Bytes(name, 1);
+  if (!devices.has_value()) return false;
+  pbf_reader clique(*devices);
+  group.clique.low = GlobalDeviceId(Number(clique, 1));
+  group.clique.high = GlobalDeviceId(Number(clique, 2));
+  if (clique || !ReadNumber(name, 2, group.attempt)) return false;
+  group.number = Number(name, 3);
+  if (name) return false;
+  while (const std::optional<data_view> chunk = Bytes(in, 2)) {
+    if (group.chunks.size() == kMaxGroupChunks) return false;
+    pbf_reader part(*chunk);
+    Chunk& to = group.chunks.emplace_back();
+    to.pair.transfer = TransferId(Number(part, 1));
+    to.pair.to_low = OneOf<bool>(part, 2, 2);
+    to.offset = Number(part, 3);
+    to.bytes = Number(part, 4);
+    if (!ReadNumber(part, 5, to.pair.slot) || part) return false;
+  }
+  return !in;
+}
+
 // Whether the event is a plain one; if not, `message` is anything.
 bool ReadPlain(data_view bytes, PeerMessage& message) try {
   pbf_reader event(bytes);
@@ -239,20 +318,33 @@ bool ReadPlain(data_view bytes, PeerMessage& message) try {
     offer.transfer = transfer;
     return ReadOffer(pbf_reader(*said), offer) && !event;
   }
-  const std::optional<data_view> said = Bytes(event, 6);
-  if (!said.has_value()) return false;
-  pbf_reader step(*said);
-  message = Done{transfer, absl::OkStatus(), OneOf<Route>(step, 2, kRoutes)};
-  return !step && !event;
+  if (const std::optional<data_view> said = Bytes(event, 6)) {
+    pbf_reader step(*said);
+    message = Done{transfer, absl::OkStatus(), OneOf<Route>(step, 2, kRoutes)};
+    return !step && !event;
+  }
+  if (const std::optional<data_view> said = Bytes(event, 10)) {
+    pbf_reader step(*said);
+    HandOver& hand_over = message.emplace<HandOver>();
+    hand_over.transfer = transfer;
+    hand_over.priority = static_cast<int32_t>(Number(step, 1));
+    hand_over.direct = OneOf<bool>(step, 2, 2);
+    return !step && !event && hand_over.priority >= -kMaxPriority &&
+           hand_over.priority <= kMaxPriority;
+  }
+  const std::optional<data_view> said = Bytes(event, 12);
+  return transfer == TransferId() && said.has_value() && !event &&
+         ReadGroup(pbf_reader(*said), message.emplace<Group>());
 } catch (const protozero::exception&) {
   return false;
 }
 
 // Whether the frame is said as above.
-bool ReadFrame(absl::string_view bytes, std::vector<data_view>& events, uint64_t& first) try {
+bool ReadFrame(absl::string_view bytes, std::vector<data_view>& events, PeerFrame& frame) try {
   pbf_reader in(bytes.data(), bytes.size());
   while (const std::optional<data_view> event = Bytes(in, 2)) events.push_back(*event);
-  first = Number(in, 3);
+  frame.first_event = Number(in, 3);
+  frame.more = OneOf<bool>(in, 4, 2);
   return !in && !events.empty();
 } catch (const protozero::exception&) {
   return false;
@@ -288,7 +380,7 @@ std::optional<FramePacket> FindFrame(absl::string_view packet) try {
 absl::StatusOr<PeerFrame> DecodeFrame(absl::string_view bytes) {
   std::vector<data_view> events;
   PeerFrame frame;
-  if (!ReadFrame(bytes, events, frame.first_event)) {
+  if (!ReadFrame(bytes, events, frame)) {
     peer::v1::Frame proto;
     if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return NotAFrame();
     return Decode(proto);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of peer.sock to and from their bytes. What batches of transfers consist of, plain offers
-// and the endings of what went well, is coded here by protozero, without protobuf's messages: to
-// make, fill and take apart thousands of them was a fifth of what posting cost. The bytes are those
-// of protoc's code; whatever is said in another way than here is left to it (peer_codec), and so is
-// every refusal. Any thread.
+// Frames of peer.sock to and from their bytes. What batches of transfers consist of, plain offers,
+// the endings of what went well, and of nccl what is handed over and groups, is coded here by
+// protozero, without protobuf's messages: to make, fill and take apart thousands of them was a
+// fifth of what posting cost. The bytes are those of protoc's code; whatever is said in another way
+// than here is left to it (peer_codec), and so is every refusal. Any thread.
 #pragma once
 
 #include <cstdint>

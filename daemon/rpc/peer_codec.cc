@@ -323,6 +323,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     proto->set_nccl_version(hello.nccl_version);
   }
   if (out->events_size() == 0) out->set_first_event(frame.first_event);
+  out->set_more(frame.more);  // as the last one says of those that are merged
   for (const PeerMessage& message : frame.messages) Encode(message, out->add_events());
   for (const ArenaId arena : frame.arenas_gone) {
     out->add_events()->mutable_arena_gone()->set_arena_id(arena.value());
@@ -438,6 +439,7 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
     ASSIGN_OR_RETURN(frame.hello, DecodeHello(in.hello()));
   }
   if (in.events_size() > 0) frame.first_event = in.first_event();
+  frame.more = in.more();
   frame.messages.reserve(in.events_size());
   for (const peer::v1::PeerEvent& event : in.events()) RETURN_IF_ERROR(Decode(event, frame));
   return frame;

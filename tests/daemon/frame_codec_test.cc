@@ -79,11 +79,36 @@ Offer RandomOffer(Random& random) {
   return offer;
 }
 
+Group RandomGroup(Random& random) {
+  Group group{{GlobalDeviceId(Number(random)), GlobalDeviceId(Number(random))},
+              static_cast<uint32_t>(Number(random)),
+              Number(random),
+              {}};
+  for (uint64_t i = random() % 4; i > 0; --i) {
+    Chunk& chunk = group.chunks.emplace_back();
+    chunk.pair = {random() % 2 == 0, TransferId(Number(random)), 0};
+    if (random() % 4 == 0) chunk.pair.slot = static_cast<uint32_t>(Number(random));
+    chunk.offset = Number(random);
+    chunk.bytes = Number(random);
+  }
+  return group;
+}
+
 PeerFrame RandomFrame(Random& random) {
   PeerFrame frame;
   frame.first_event = Number(random) | 1;
+  frame.more = random() % 4 == 0;
   for (uint64_t i = random() % 6; i > 0; --i) {
-    switch (random() % 8) {
+    switch (random() % 12) {
+      case 8:
+        frame.messages.push_back(
+            HandOver{TransferId(Number(random)),
+                     static_cast<int32_t>(random() % (2 * kMaxPriority + 1)) - kMaxPriority,
+                     random() % 2 == 0});
+        break;
+      case 9:
+        frame.messages.push_back(RandomGroup(random));
+        break;
       case 0:
         frame.messages.push_back(
             Done{TransferId(Number(random)),

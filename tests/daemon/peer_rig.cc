@@ -75,8 +75,8 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
   driver = std::make_unique<TransferDriver>(
       control, devices.table, *sessions, std::move(map), TransferEngine::Options{},
       TransferDriver::Hooks{
-          [this](PeerId peer, std::vector<PeerMessage> messages) {
-            peers->Send(peer, std::move(messages));
+          [this](PeerId peer, std::vector<PeerMessage> messages, bool more) {
+            peers->Send(peer, std::move(messages), more);
           },
           [this](PeerId peer) { peers->Want(peer); },
           [this](PeerId peer, ArenaId arena, GlobalDeviceId device) {

@@ -33,6 +33,12 @@ std::vector<size_t> Sizes(const PeerRig& rig) {
   return sizes;
 }
 
+std::vector<bool> More(const PeerRig& rig) {
+  std::vector<bool> more;
+  for (const auto& sent : rig.frames) more.push_back(sent.frame.more);
+  return more;
+}
+
 TEST(TransferPartsTest, APeerHearsOfALongBatchWhileItIsPosted) {
   PeerRig rig;
   rig.NodeCUp();
@@ -41,6 +47,7 @@ TEST(TransferPartsTest, APeerHearsOfALongBatchWhileItIsPosted) {
   EXPECT_THAT(Sizes(rig), ElementsAre(kPart, kPart));
   rig.driver->AfterBatch();
   ASSERT_THAT(Sizes(rig), ElementsAre(kPart, kPart, 3));
+  EXPECT_THAT(More(rig), ElementsAre(true, true, false));
   uint64_t offered = 0;
   for (const auto& sent : rig.frames) {
     for (const PeerMessage& message : sent.frame.messages) {
@@ -86,6 +93,23 @@ TEST(TransferPartsTest, OffersOfAPeerAreAnsweredInParts) {
   EXPECT_THAT(rig.frames[0].frame.messages, Each(VariantWith<Matched>(::testing::_)));
   rig.driver->AfterBatch();
   EXPECT_THAT(Sizes(rig), ElementsAre(kPart, 1));
+  EXPECT_THAT(More(rig), ElementsAre(true, false));
+}
+
+TEST(TransferPartsTest, WhatAnswersAPartIsAPart) {
+  PeerRig rig;
+  rig.NodeCUp();
+  const ArenaId arena = rig.Register(kBytes);
+  rig.PostMany(Side::kReceive, arena, kBytes, Keys(2));
+  for (const bool more : {true, false}) {
+    const size_t key = rig.frames.size();
+    Offer offer = PeerRig::OfferOfNodeC(key + 1, ArenaId(77), kBytes, Keys(2)[key]);
+    offer.ready = false;
+    rig.driver->OnPeerMessages(kNodeC, {std::move(offer)}, more);
+    rig.driver->AfterBatch();
+  }
+  EXPECT_THAT(Sizes(rig), ElementsAre(1, 1));
+  EXPECT_THAT(More(rig), ElementsAre(true, false));
 }
 
 }  // namespace

@@ -49,6 +49,28 @@ TEST_F(GroupLeaderTest, AFirstGroupIsDueAtOnceAndNamedOnce) {
   EXPECT_EQ(leader_.waiting(), 1u);
 }
 
+TEST_F(GroupLeaderTest, WhileMoreIsAboutToComeAGroupWaitsUntilItIsFullOrOld) {
+  Add(1);
+  leader_.Hold(kClique, true);
+  EXPECT_THAT(Due(kNow), IsEmpty());
+  EXPECT_EQ(leader_.NextDue(), kNow + absl::Milliseconds(2));
+  Add(2);
+  leader_.Hold(kClique, false);
+  EXPECT_THAT(Due(kNow), ElementsAre(kClique));
+  EXPECT_THAT(leader_.Cut(kClique)->chunks, SizeIs(2));
+  leader_.OnOver(kClique);
+
+  leader_.Hold(kClique, true);
+  for (uint64_t id = 3; id <= 10; ++id) Add(id);
+  EXPECT_THAT(Due(kNow), ElementsAre(kClique));
+  EXPECT_THAT(leader_.Cut(kClique)->chunks, SizeIs(8));
+  leader_.OnOver(kClique);
+
+  Add(11);
+  EXPECT_THAT(Due(kNow), IsEmpty());
+  EXPECT_THAT(Due(kNow + absl::Milliseconds(2)), ElementsAre(kClique));
+}
+
 TEST_F(GroupLeaderTest, BehindAnotherGroupItWaitsForItsAgeOrForTheOtherToBeOver) {
   Add(1);
   Due(kNow);

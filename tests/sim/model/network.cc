@@ -312,6 +312,10 @@ void Simulation::Deliver(int from, int to) {
                                from, ", but ", direction.heard + 1, " is next"));
     }
     direction.heard += events->events();
+    // By other dice than the seed's, whose stories stay what they are.
+    if (options_.seed % 2 == 0) {
+      EngineAt(to)->OnMore(now_, PeerId(from), events->first_event / 3 % 4 == 0);
+    }
     for (PeerMessage& message : events->messages) {
       if (const Offer* offer = std::get_if<Offer>(&message)) NoteOffer(from, to, *offer);
       EngineAt(to)->OnMessage(now_, PeerId(from), std::move(message));
