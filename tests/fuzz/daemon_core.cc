@@ -122,7 +122,7 @@ SessionTable::Hooks DaemonCore::TableHooks() {
 TransferDriver::Hooks DaemonCore::DriverHooks() {
   TransferDriver::Hooks hooks;
   // What is said to a peer is what a peer may be told.
-  hooks.send = [](PeerId, std::vector<PeerMessage> messages) {
+  hooks.send = [](PeerId, std::vector<PeerMessage> messages, bool) {
     PeerFrame frame;
     frame.messages = std::move(messages);
     peer::v1::Frame proto;
