@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -25,18 +26,19 @@ using prometheus::MetricType;
 constexpr const char* kDirections[] = {"send", "recv"};
 constexpr const char* kResults[] = {"ok", "error", "timeout", "aborted", "cancelled"};
 
-const char* ResultOf(const absl::Status& status) {
+// Its place in kResults.
+size_t ResultOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
-      return "ok";
+      return 0;
     case absl::StatusCode::kDeadlineExceeded:
-      return "timeout";
+      return 2;
     case absl::StatusCode::kAborted:
-      return "aborted";
+      return 3;
     case absl::StatusCode::kCancelled:
-      return "cancelled";
+      return 4;
     default:
-      return "error";
+      return 1;
   }
 }
 
@@ -124,13 +126,12 @@ void TransferMetrics::Export(std::vector<MetricFamily>& families) const {
   for (int route = 0; route < kRoutes; ++route) {
     for (int direction = 0; direction < 2; ++direction) {
       const PerDirection& counts = by_route_[route][direction];
-      for (const char* result : kResults) {
-        auto it = counts.results.find(result);
+      for (size_t result = 0; result < std::size(kResults); ++result) {
         AddSample(total,
                   {{"route", RouteLabel(route)},
                    {"direction", kDirections[direction]},
-                   {"result", result}},
-                  it == counts.results.end() ? 0 : static_cast<double>(it->second));
+                   {"result", kResults[result]}},
+                  static_cast<double>(counts.results[result]));
       }
       AddSample(bytes, {{"route", RouteLabel(route)}, {"direction", kDirections[direction]}},
                 static_cast<double>(counts.bytes));

@@ -44,7 +44,7 @@ class TransferMetrics {
 
  private:
   struct PerDirection {
-    std::map<std::string, uint64_t> results;  // ok, error, timeout, aborted, cancelled
+    std::array<uint64_t, 5> results = {};  // ok, error, timeout, aborted, cancelled
     uint64_t bytes = 0;
   };
   std::array<std::array<PerDirection, 2>, kRoutes> by_route_;

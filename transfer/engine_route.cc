@@ -2,6 +2,8 @@
 // By which route a pair travels: what is available between its devices, and what of that is taken,
 // by order and by estimate (docs/decisions/2026-11-22-routes-by-estimate.md and
 // 2026-11-25-priors-and-busy-sms.md). The destination decides.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
@@ -119,15 +121,19 @@ PickedRoute TransferEngine::Impl::PickRoute(absl::Time now, GlobalDeviceId sourc
   Route first = Route::kUnspecified;
   PickedRoute best;
   std::optional<RouteTime> best_time;
+  bool compared = false;
   for (Route route : options.order) {
     if ((excluded & RouteBit(route)) != 0 || !Available(route, source, destination)) continue;
-    const std::optional<RouteTime> time = TimeOf(now, route, source, destination, bytes, lasting);
     if (first == Route::kUnspecified) {
       first = best.route = route;
-      best_time = time;
       if (!options.by_estimate) return best;
       continue;
     }
+    // Only now is the first one's time of interest: often it is the only one.
+    if (!std::exchange(compared, true)) {
+      best_time = TimeOf(now, first, source, destination, bytes, lasting);
+    }
+    const std::optional<RouteTime> time = TimeOf(now, route, source, destination, bytes, lasting);
     if (!time || !best_time) continue;
     const bool measured = time->measured && best_time->measured;
     // NCCL goes by the same wires, so that a prior does not tell.
