@@ -345,6 +345,28 @@ TEST_F(NvmlTopologyTest, CountsTheNvlinksThatAreUp) {
   EXPECT_EQ(Ask("nvlinks=18;nvlinks_down=2;nvswitch=1"), (Nvlinks{16, {}, {}}));
 }
 
+TEST_F(NvmlTopologyTest, NearAreAGpusOwnMemoryAndThatOfThoseWithNvlink) {
+  struct Near {
+    bool own, others, hosts;
+    bool operator==(const Near&) const = default;
+  };
+  const auto look = [](const char* settings, bool nvml_opened = true) {
+    fake_cuda_configure(settings);
+    auto nvml = Nvml::Open(FAKE_CUDA_LIBRARY);
+    auto found = FindGpus(FAKE_CUDA_LIBRARY);
+    CudaDevice gpu(FAKE_CUDA_LIBRARY, (*found)[0], {0, 1}, nvml_opened ? nvml->get() : nullptr);
+    CudaDevice other(FAKE_CUDA_LIBRARY, (*found)[1], {0, 1});
+    const auto own = gpu.Map({MemoryKind::kCudaAllocate, 2 * kMiB}, {});
+    const auto others = other.Map({MemoryKind::kCudaAllocate, 2 * kMiB}, {});
+    const auto host = HostMapping::Map(SealedMemfd(4096), 4096, HostMapping::Access::kReadOnly);
+    return Near{gpu.IsNear(**own), gpu.IsNear(**others), gpu.IsNear(**host)};
+  };
+  EXPECT_EQ(look("nvlinks=18"), (Near{true, true, false}));
+  EXPECT_EQ(look("nvlinks=0"), (Near{true, false, false}));
+  EXPECT_EQ(look("virtual_gpus=1"), (Near{true, false, false})) << "NVML does not say";
+  EXPECT_EQ(look("virtual_gpus=0", /*nvml_opened=*/false), (Near{true, false, false}));
+}
+
 TEST_F(NvmlTopologyTest, GpusWithoutNvlinkHaveNone) {
   EXPECT_EQ(Ask("nvlinks=0"), (Nvlinks{0, {}, {}}));
   EXPECT_EQ(Ask("nvlinks=18;no_peer=1"), (Nvlinks{0, {}, {}})) << "they are there, and of no use";
