@@ -244,6 +244,22 @@ TEST_F(CudaDeviceTest, AHandleThatCannotWorkIsRefusedWithTheReason) {
   EXPECT_EQ(cuMemFree(own), CUDA_SUCCESS);
 }
 
+// Of a call of ours it would mean that the GPUs are lost.
+TEST_F(CudaDeviceTest, WhatTheDriverHasNoWordForIsRefusedWhereAClientSentIt) {
+  auto memory = Allocate(0, 2 * kMiB);
+  MemoryShare ipc{MemoryKind::kCudaIpc, 4096};
+  ipc.ipc_handle.assign(64, 'x');
+  for (const MemoryShare& share : {memory->share(), ipc}) {
+    fake_cuda_configure("unknown_handle=1");
+    const auto mapped = gpus_[0]->Map(
+        share, share.kind == MemoryKind::kCudaIpc ? std::vector<UniqueFd>() : Duplicates(*memory));
+    EXPECT_EQ(mapped.status().code(), absl::StatusCode::kInvalidArgument) << mapped.status();
+    EXPECT_EQ(ReasonOf(mapped.status()), Reason::kFieldInvalid);
+    EXPECT_THAT(Text(mapped.status()), HasSubstr("CUDA_ERROR_UNKNOWN"));
+  }
+  EXPECT_NE(Allocate(0, 2 * kMiB), nullptr);  // the GPU is as it was
+}
+
 TEST_F(CudaDeviceTest, WithoutPeerAccessSaysSo) {
   auto memory = Allocate(0, 2 * kMiB);
   fake_cuda_configure("no_peer=1");
