@@ -166,7 +166,8 @@ void ShowAgain(ferry_arena* arena, Connection& connection) {
   SetKnown(arena, connection, registered.id, std::move(refused));
 }
 
-// The connection that knows the arena is told to forget it, if it is still there.
+// The connection that knows the arena is told to forget it, if it is still there: at the end of the
+// last transfer that uses it, for which nobody waits here.
 void Withdraw(ferry_arena* arena) {
   Session& session = *arena->session;
   if (arena->kept != 0) session.Forget(arena->kept);
@@ -177,7 +178,7 @@ void Withdraw(ferry_arena* arena) {
   }
   if (arena->released || arena->id == 0) return;
   if (const std::shared_ptr<Connection> connection = session.Find(number)) {
-    connection->ReleaseArena(arena->id, arena->bytes);
+    connection->ReleaseArena(arena->id, arena->bytes, /*freed=*/true);
   }
 }
 
@@ -307,8 +308,8 @@ StatusPtr ReleaseArena(ferry_arena* arena) {
   if (StatusPtr refused = CheckArena(*arena)) {
     return arena->released.exchange(true) ? std::move(refused) : nullptr;
   }
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      arena->session->OrCause(*connection, connection->ReleaseArena(arena->id, arena->bytes)));
+  FERRY_CLIENT_RETURN_IF_ERROR(arena->session->OrCause(
+      *connection, connection->ReleaseArena(arena->id, arena->bytes, /*freed=*/false)));
   arena->released = true;
   return nullptr;
 }

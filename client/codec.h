@@ -44,7 +44,7 @@ struct ArenaRequest {
   uint64_t ipc_offset = 0;
 };
 std::string EncodeRegisterArena(uint64_t sequence, const ArenaRequest& arena);
-std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena);
+std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena, bool freed);
 std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
 std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch);
 // What one packet may have, either way.

@@ -311,11 +311,14 @@ std::string EncodeRegisterArena(uint64_t sequence, const ArenaRequest& arena) {
   return out;
 }
 
-std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena) {
+std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena, bool freed) {
   std::string out;
   Writer writer(out);
   Varint(writer, 1, sequence);
-  Nested(writer, 4, VarintField(arena), [&](Writer& request) { Varint(request, 1, arena); });
+  Nested(writer, 4, VarintField(arena) + VarintField(freed), [&](Writer& request) {
+    Varint(request, 1, arena);
+    Varint(request, 2, freed);
+  });
   return out;
 }
 

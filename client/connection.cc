@@ -83,10 +83,10 @@ StatusPtr Connection::RegisterArena(const ArenaRequest& arena, std::span<const i
   return nullptr;
 }
 
-StatusPtr Connection::ReleaseArena(uint64_t id, uint64_t bytes) {
+StatusPtr Connection::ReleaseArena(uint64_t id, uint64_t bytes, bool freed) {
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
-  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, EncodeReleaseArena(sequence, id),
+  FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, EncodeReleaseArena(sequence, id, freed),
                                    AttachResponse::Kind::kArenaReleased, &response));
   arena_bytes_ -= bytes;
   return nullptr;

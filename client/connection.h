@@ -51,7 +51,8 @@ class Connection {
   };
   StatusPtr RegisterArena(const ArenaRequest& arena, std::span<const int> fds,
                           RegisteredArena* registered);
-  StatusPtr ReleaseArena(uint64_t id, uint64_t bytes);
+  // `freed`: not refused while transfers use it.
+  StatusPtr ReleaseArena(uint64_t id, uint64_t bytes, bool freed);
   uint64_t arena_bytes() const { return arena_bytes_; }
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr ReleasePrepared(uint32_t number);

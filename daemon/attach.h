@@ -52,6 +52,7 @@ struct AttachRegisterArena {
 };
 struct AttachReleaseArena {
   ArenaId arena;
+  bool freed = false;  // it goes when no transfer uses it
 };
 struct AttachResetTimeline {
   uint32_t timeline = 0;

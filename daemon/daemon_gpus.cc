@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
@@ -26,10 +27,19 @@ absl::StatusOr<UniqueFd> LockGpu(const GpuInfo& gpu) {
   const std::string doing = absl::StrCat("lock ", gpu.uuid_text());
   for (const char* directory : kLockDirectories) {
     const std::string path = absl::StrCat(directory, "/ferry-", gpu.uuid_text(), ".lock");
-    UniqueFd lock(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
+    UniqueFd lock(open(path.c_str(), kFlags));
     if (!lock.valid() && errno == ENOENT) {
-      lock.Reset(open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0444));
-      if (!lock.valid()) continue;  // the directory is not there, or not ours to write to
+      lock.Reset(open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0444));
+      if (lock.valid()) {
+        // Whatever the umask is. Only what was just made: in a directory of everybody's the name
+        // may be another one of a file of ours.
+        fchmod(lock.get(), 0444);
+      } else if (errno == EEXIST) {
+        lock.Reset(open(path.c_str(), kFlags));  // another daemon was faster
+      } else {
+        continue;  // the directory is not there, or not ours to write to
+      }
     }
     if (!lock.valid()) {  // elsewhere it would be locked beside whoever has this one
       return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,

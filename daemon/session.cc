@@ -105,7 +105,7 @@ Arena& Session::AddArena(std::unique_ptr<Arena> arena) {
 
 absl::StatusOr<Arena*> Session::FindArena(ArenaId id) {
   auto it = arenas_.find(id);
-  if (it != arenas_.end() && !it->second->of_job) return it->second.get();
+  if (it != arenas_.end() && !it->second->of_job && !it->second->freed) return it->second.get();
   if (released_arenas_.contains(id)) {
     return Error(absl::StatusCode::kNotFound, Reason::kIdStale,
                  absl::StrCat(id.ToString(), " was released"));
@@ -124,14 +124,35 @@ absl::StatusOr<std::unique_ptr<Arena>> Session::TakeArena(ArenaId id) {
   auto it = arenas_.find(id);
   std::unique_ptr<Arena> taken = std::move(it->second);
   arenas_.erase(it);
+  ForgetArena(id);
+  UnreserveArena(taken->held, taken->slots);
+  return taken;
+}
+
+absl::StatusOr<std::unique_ptr<Arena>> Session::FreeArena(ArenaId id) {
+  ASSIGN_OR_RETURN(Arena * arena, FindArena(id));
+  if (arena->transfers == 0) return TakeArena(id);
+  arena->freed = true;
+  ForgetArena(id);
+  return nullptr;
+}
+
+void Session::ForgetArena(ArenaId id) {
   if (release_order_.size() == kReleasedKept) {
     released_arenas_.erase(release_order_.front());
     release_order_.pop_front();
   }
   released_arenas_.insert(id);
   release_order_.push_back(id);
-  UnreserveArena(taken->held, taken->slots);
-  return taken;
+}
+
+std::vector<std::unique_ptr<Arena>> Session::TakeUnusedArenas() {
+  std::vector<std::unique_ptr<Arena>> all;
+  for (const ArenaId id : std::exchange(unused_, {})) {
+    all.push_back(std::move(arenas_.extract(id).mapped()));
+    UnreserveArena(all.back()->held, all.back()->slots);
+  }
+  return all;
 }
 
 std::unique_ptr<Arena> Session::TakeJobArena(ArenaId id) {
@@ -158,6 +179,7 @@ std::vector<std::unique_ptr<Arena>> Session::TakeAllArenas() {
   for (auto& [id, arena] : arenas_) all.push_back(std::move(arena));
   arenas_.clear();
   spare_.clear();
+  unused_.clear();
   use_.arenas = use_of_jobs_.arenas = 0;
   use_.bytes = use_of_jobs_.bytes = 0;
   return all;
@@ -395,7 +417,10 @@ uint64_t Session::prepared_firings() const {
 void Session::OnEnded(const Ended& ended) {
   const uint64_t sequence = SequenceOf(ended.transfer);
   const bool ok = ended.status.ok();
-  ForEachArena(ended.layout, [&](ArenaId arena) { --arenas_.find(arena)->second->transfers; });
+  ForEachArena(ended.layout, [&](ArenaId id) {
+    Arena& arena = *arenas_.find(id)->second;
+    if (--arena.transfers == 0 && arena.freed) unused_.push_back(id);
+  });
   --use_.transfers_in_flight;
   ++(ok ? transfers_ok_ : transfers_failed_);
   if (!ended.prepared && ended.over_value == 0) return;  // a job's: that says how it ended

@@ -40,6 +40,7 @@ struct Arena {
   size_t slots = 1;        // of the session's quota of arenas
   bool awaited = false;    // of a job's: there is no room for it yet, and it counts nowhere
   uint64_t transfers = 0;  // that use it now: it is not unmapped before this is 0
+  bool freed = false;      // its client has given it up, and knows it no more
   std::unique_ptr<DeviceMemory> mapping;
   // Of a host device: whether a GPU has it registered, or was asked to.
   enum class Pinned { kNo, kUnderWay, kTried } pinned = Pinned::kNo;
@@ -109,6 +110,10 @@ class Session {
   absl::StatusOr<Arena*> FindArena(ArenaId id);
   // FAILED_PRECONDITION while transfers use it.
   absl::StatusOr<std::unique_ptr<Arena>> TakeArena(ArenaId id);
+  // As TakeArena; but while transfers use it, it is only forgotten by its id: null, and
+  // TakeUnusedArenas has it when the last of them is over. Until then it counts.
+  absl::StatusOr<std::unique_ptr<Arena>> FreeArena(ArenaId id);
+  std::vector<std::unique_ptr<Arena>> TakeUnusedArenas();
   // Of a job that is over; nobody ever asks for it by its id.
   std::unique_ptr<Arena> TakeJobArena(ArenaId id);
   // What is awaited is there, as reserved: from now on it counts.
@@ -192,6 +197,8 @@ class Session {
   std::vector<ArenaId> spare_;
   absl::flat_hash_set<ArenaId> released_arenas_;
   std::deque<ArenaId> release_order_;
+  std::vector<ArenaId> unused_;  // freed, and the last transfer is over
+  void ForgetArena(ArenaId id);
 
   const uint64_t first_sequence_;
   uint64_t next_sequence_;

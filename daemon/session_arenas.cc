@@ -166,11 +166,14 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
 }
 
 void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
-                             ArenaId id) {
-  absl::StatusOr<std::unique_ptr<Arena>> arena = session.TakeArena(id);
+                             const AttachReleaseArena& request) {
+  absl::StatusOr<std::unique_ptr<Arena>> arena =
+      request.freed ? session.FreeArena(request.arena) : session.TakeArena(request.arena);
   if (!arena.ok()) return Refuse(connection, sequence, arena.status());
-  LetGo(*std::move(arena));
-  GrantJobMemory();
+  if (*arena != nullptr) {
+    LetGo(*std::move(arena));
+    GrantJobMemory();
+  }
   Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
 }
 

@@ -91,7 +91,7 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
   if (auto* request = std::get_if<AttachRegisterArena>(&command.body)) {
     OnRegister(connection, session.id(), command.sequence, *request, std::move(fds));
   } else if (auto* release = std::get_if<AttachReleaseArena>(&command.body)) {
-    OnRelease(connection, session, command.sequence, release->arena);
+    OnRelease(connection, session, command.sequence, *release);
   } else if (auto* reset = std::get_if<AttachResetTimeline>(&command.body)) {
     if (reset->timeline >= FERRY_TIMELINE_COUNTERS) {
       return Refuse(connection, command.sequence,
@@ -319,6 +319,10 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
 }
 
 void SessionTable::OnIdle(Session& session) {
+  std::vector<std::unique_ptr<Arena>> unused = session.TakeUnusedArenas();
+  const bool room = !unused.empty();
+  for (std::unique_ptr<Arena>& arena : unused) LetGo(std::move(arena));
+  if (room) GrantJobMemory();
   for (const PreparedRecord::Asker& asker : session.TakeReleased()) {
     if (session.closing) continue;
     if (hooks_.send(asker.connection,

@@ -91,8 +91,9 @@ class SessionTable {
   bool AwaitsMemory(ArenaId id);
   // Of what is awaited: how much was asked for, how much there is, and who holds most.
   std::string JobMemoryText(ArenaId id);
-  // Transfers of a session have ended: what waited for that is answered, and if nothing is in
-  // flight any more and its client is gone, it goes.
+  // Transfers of a session have ended: what waited for that is answered, freed arenas that no
+  // transfer uses any more go, and if nothing is in flight any more and its client is gone, it
+  // goes.
   void OnIdle(Session& session);
   void OnTime(absl::Time now);
   absl::Time NextTimer() const;
@@ -138,7 +139,8 @@ class SessionTable {
   // Whether this session may have such an arena of the device now.
   absl::Status CheckRegister(const Session& session, const LocalDevice& device,
                              const AttachRegisterArena& request, size_t fds) const;
-  void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence, ArenaId arena);
+  void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
+                 const AttachReleaseArena& request);
   void OnReleasePrepared(Door::ConnectionId connection, Session& session, uint64_t sequence,
                          uint32_t batch);
   void OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence, PostBatch batch);

@@ -78,10 +78,12 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   op.tag = launch.tag;
   absl::Status reached;
   bool by_engine = false;
+  bool slow_road = false;
   const auto reach = [&](const DeviceMemory& memory) {
     if (runner.gpu == nullptr) return;
     reached.Update(runner.gpu->CanReach(memory));
     by_engine |= !runner.gpu->KernelsCanReach(memory);
+    slow_road |= !runner.gpu->IsNear(memory);
   };
   const auto address = [&](const Range& extent) {
     Arena* arena = sessions_.FindArena(extent.arena);
@@ -129,6 +131,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   }
   op.copy.emplace(launch.remote_layout, std::move(remote), launch.layout, std::move(own));
   op.copy->SetByEngine(by_engine);
+  op.copy->SetSlowRoad(slow_road);
   return true;
 }
 

@@ -21,6 +21,9 @@ struct CopyPiece {
   // Kernels of the GPU that copies it cannot touch it: host memory that the driver refused to
   // register, memory that another GPU's context has open.
   bool by_engine = false;
+  // It goes elsewhere than through memory of GPUs that NVLink joins, so that how long a kernel
+  // takes for it says little of how busy the SMs are (MoverChoice).
+  bool slow_road = false;
 };
 
 // Adds a piece, as part of the one before where they follow each other at both ends.
@@ -29,7 +32,8 @@ void AddPiece(Pieces& pieces, const CopyPiece& piece) {
   if (!pieces.empty()) {
     CopyPiece& last = pieces.back();
     if (last.destination + last.size == piece.destination &&
-        last.source + last.size == piece.source && last.by_engine == piece.by_engine) {
+        last.source + last.size == piece.source && last.by_engine == piece.by_engine &&
+        last.slow_road == piece.slow_road) {
       last.size += piece.size;
       return;
     }

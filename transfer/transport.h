@@ -51,15 +51,18 @@ class CopyPlan {
   CopyPiece Next(uint64_t most = std::numeric_limits<uint64_t>::max()) {
     const Piece piece = pieces_.Next(most);
     return {destination_extents_[piece.destination_extent] + piece.destination_offset,
-            source_extents_[piece.source_extent] + piece.source_offset, piece.length, by_engine_};
+            source_extents_[piece.source_extent] + piece.source_offset, piece.length, by_engine_,
+            slow_road_};
   }
   void Rewind() { pieces_.Rewind(); }
   // See CopyPiece.
   void SetByEngine(bool by_engine) { by_engine_ = by_engine; }
+  void SetSlowRoad(bool slow_road) { slow_road_ = slow_road; }
 
  private:
   uint64_t bytes_;
   bool by_engine_ = false;
+  bool slow_road_ = false;
   PieceCutter pieces_;
   absl::InlinedVector<const std::byte*, 1> source_extents_;
   absl::InlinedVector<std::byte*, 1> destination_extents_;

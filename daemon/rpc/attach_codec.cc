@@ -159,7 +159,8 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
                               ShareFrom(proto.register_arena()), proto.register_arena().imported()};
       return command;
     case v1::AttachRequest::kReleaseArena:
-      command.body = AttachReleaseArena{ArenaId(proto.release_arena().arena_id())};
+      command.body = AttachReleaseArena{ArenaId(proto.release_arena().arena_id()),
+                                        proto.release_arena().freed()};
       return command;
     case v1::AttachRequest::kResetTimeline:
       command.body = AttachResetTimeline{proto.reset_timeline().timeline()};

@@ -62,7 +62,9 @@ absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& s
   const bool by_engine = ByEngine(pieces);
   if (engine.gather != nullptr && pieces.size() >= kBatchFrom && !by_engine) {
     if (choice_.PreferKernel(pieces.size(), step.bytes, step.begun)) {
-      step.timed = begun_ == over_;
+      const bool slow_road =
+          absl::c_any_of(pieces, [](const CopyPiece& piece) { return piece.slow_road; });
+      step.timed = begun_ == over_ && MoverChoice::TellsOfSms(step.bytes, slow_road);
       return engine.gather->Launch(stream, begun_ % CudaEngine::kSteps, pieces);
     }
   }

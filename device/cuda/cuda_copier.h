@@ -33,7 +33,7 @@ class CudaCopier : public Copier {
  private:
   struct Step {
     absl::Status refused;  // what a call said when it was begun
-    bool timed = false;    // the kernel's, with the stream to itself
+    bool timed = false;    // the kernel's, with the stream to itself: it tells of the SMs
     size_t bytes = 0;
     absl::Time begun;
   };

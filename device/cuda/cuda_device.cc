@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -114,7 +115,29 @@ CudaEngine::~CudaEngine() {
 
 CudaDevice::CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team,
                        const Nvml* nvml)
-    : api_(**LoadCuda(library)), info_(std::move(info)), team_(std::move(team)), nvml_(nvml) {}
+    : api_(**LoadCuda(library)), info_(std::move(info)), team_(std::move(team)), nvml_(nvml) {
+  FindNear();
+}
+
+// Of all that this process sees: other daemons' memory is mapped too.
+void CudaDevice::FindNear() {
+  near_ = {info_.ordinal};
+  int count = 0;
+  if (nvml_ == nullptr || api_.cuDeviceGetCount(&count) != CUDA_SUCCESS) return;
+  std::vector<std::string> others;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    GpuInfo other;
+    CUuuid uuid = {};
+    if (api_.cuDeviceGetUuid(&uuid, ordinal) == CUDA_SUCCESS) {
+      other.uuid.assign(uuid.bytes, sizeof(uuid.bytes));
+    }
+    others.push_back(other.uuid.empty() ? "" : other.uuid_text());
+  }
+  const std::vector<std::optional<int>> nvlinks = nvml_->NvlinksTo(Name(), others);
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    if (nvlinks[static_cast<size_t>(ordinal)].value_or(0) > 0) near_.push_back(ordinal);
+  }
+}
 
 CudaDevice::~CudaDevice() {
   MutexLock lock(mutex_);
@@ -284,6 +307,11 @@ absl::Status CudaDevice::CanReach(const DeviceMemory& memory) const {
 bool CudaDevice::KernelsCanReach(const DeviceMemory& memory) const {
   const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
   return gpu == nullptr ? memory.pinned() : gpu->KernelsReachIt(info_.ordinal);
+}
+
+bool CudaDevice::IsNear(const DeviceMemory& memory) const {
+  const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
+  return gpu != nullptr && absl::c_linear_search(near_, gpu->owner());
 }
 
 absl::Status CudaDevice::Release() {

@@ -62,7 +62,7 @@ class CudaDevice {
  public:
   // `team`: all GPUs of this daemon, by ordinal, itself among them: who can gets access to memory
   // that is mapped here. `library` was opened by FindGpus. `nvml` may be null and outlives this: it
-  // says what is free while there is no context.
+  // says what is free while there is no context, and which GPUs NVLink joins with this one.
   CudaDevice(const std::string& library, GpuInfo info, std::vector<int> team,
              const Nvml* nvml = nullptr);
   ~CudaDevice();
@@ -82,6 +82,8 @@ class CudaDevice {
   absl::Status CanReach(const DeviceMemory& memory) const;
   // Whether kernels of it can as well.
   bool KernelsCanReach(const DeviceMemory& memory) const;
+  // Whether it is this GPU's own, or of one that NVML says it is joined with by NVLink. Any thread.
+  bool IsNear(const DeviceMemory& memory) const;
 
   // Gives the GPU back: FAILED_PRECONDITION while something of it is in use. From then on it is not
   // used, until Reclaim.
@@ -117,6 +119,7 @@ class CudaDevice {
   // One more needs the context, which is current on this thread afterwards.
   absl::Status Hold();
   void Letgo();
+  void FindNear();
   absl::Status OpenContext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // For the copiers' engines; without it they go on by copy engine alone.
   void LoadGather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,6 +133,7 @@ class CudaDevice {
   const GpuInfo info_;
   const std::vector<int> team_;
   const Nvml* const nvml_;
+  std::vector<int> near_;  // ordinals, its own among them; not changed any more
   Mutex mutex_;
   // Written under the lock.
   std::atomic<uint64_t> holds_{0};

@@ -82,7 +82,13 @@ class MoverChoice {
  public:
   // Whether the kernel would be over before the copy engine.
   bool PreferKernel(size_t pieces, size_t bytes, absl::Time now) const;
-  // A launch of the kernel that had the stream to itself took so long.
+  // Whether it does, if a launch of the kernel takes longer than expected. What is expected is what
+  // NVLink takes; on other roads only that of few bytes (5 GB/s would do) leaves the rest to the
+  // SMs.
+  static bool TellsOfSms(size_t bytes, bool slow_road) {
+    return !slow_road || bytes <= size_t{1} << 20;
+  }
+  // A launch of the kernel that had the stream to itself, and tells of the SMs, took so long.
   void OnKernelOver(size_t bytes, absl::Duration took, absl::Time now);
   const SmLoad& sms() const { return sms_; }
 

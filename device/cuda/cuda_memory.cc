@@ -20,6 +20,14 @@ absl::Status Invalid(absl::string_view doing, absl::string_view why) {
                absl::StrCat(doing, ": ", why));
 }
 
+// Of a call that was given what a client or a peer sent. For some of that the driver has no word
+// but the one that elsewhere means that the GPUs are lost, and with it nobody may end the daemon.
+// If they are, the next call says so.
+absl::Status HandleError(const CudaApi& api, CUresult result, absl::string_view doing) {
+  if (result == CUDA_ERROR_UNKNOWN) return Invalid(doing, CudaErrorText(api, result));
+  return CudaError(api, result, doing);
+}
+
 CUmemAllocationProp PropertiesOn(int ordinal) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -119,7 +127,10 @@ absl::Status CudaMemory::Import(const MemoryShare& share, std::vector<UniqueFd> 
     if (imported == CUDA_ERROR_INVALID_DEVICE) {
       return Invalid(doing, "its GPU is not visible to this daemon");
     }
-    RETURN_IF_CUDA(api, imported, absl::StrCat(doing, " (a descriptor of a GPU's allocation?)"));
+    if (imported != CUDA_SUCCESS) {
+      return HandleError(api, imported,
+                         absl::StrCat(doing, " (a descriptor of a GPU's allocation?)"));
+    }
     handles_.push_back(handle);
     RETURN_IF_CUDA(api, api.cuMemGetAllocationPropertiesFromHandle(&properties, handle), doing);
     RETURN_IF_ERROR(CheckOwner(properties.location.id, ours));
@@ -142,7 +153,7 @@ absl::Status CudaMemory::OpenIpc(const MemoryShare& share, bool ours) {
   CUdeviceptr base = 0;
   const CUresult opened = api.cuIpcOpenMemHandle(&base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (opened != CUDA_SUCCESS) {
-    const absl::Status why = CudaError(api, opened, doing);
+    const absl::Status why = HandleError(api, opened, doing);
     if (ReasonOf(why) == Reason::kDeviceMemory) return why;
     // Whatever the driver calls it: the handle is of no use here, now or later.
     return Invalid(

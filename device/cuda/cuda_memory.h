@@ -25,6 +25,8 @@ class CudaMemory : public DeviceMemory {
   ~CudaMemory() override;
   MemoryShare share() const override { return share_; }
   std::vector<int> fds() const override;
+  // The ordinal of the GPU whose memory it is.
+  int owner() const { return owner_; }
   // Of the GPU by ordinal: its copy engine may touch this.
   bool ReachedBy(int ordinal) const;
   // And its kernels as well: what came by a legacy handle is open in one context.

@@ -96,6 +96,9 @@ TEST(AttachCodec, EveryCommandIsParsed) {
 
   request.mutable_release_arena()->set_arena_id(9);
   EXPECT_EQ(CommandOf<AttachReleaseArena>(request).arena, ArenaId(9));
+  EXPECT_FALSE(CommandOf<AttachReleaseArena>(request).freed);
+  request.mutable_release_arena()->set_freed(true);
+  EXPECT_TRUE(CommandOf<AttachReleaseArena>(request).freed);
   request.mutable_reset_timeline()->set_timeline(63);
   EXPECT_EQ(CommandOf<AttachResetTimeline>(request).timeline, 63u);
   request.mutable_release_prepared()->set_prepared_batch(255);

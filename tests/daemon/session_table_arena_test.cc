@@ -129,6 +129,33 @@ TEST(SessionTableArenas, OneInUseIsNotReleased) {
   EXPECT_THAT(rig.Command(kConnection, AttachReleaseArena{id}).error, Is("OK"));
 }
 
+TEST(SessionTableArenas, AFreedOneInUseGoesWithItsLastTransfer) {
+  SessionTableRig rig;
+  Session* session = rig.Open(kConnection);
+  const ArenaId id = rig.RegisterGood(kConnection, 1 << 20);  // all of the quota
+  const Ended ended = rig.Start(*session, id);
+  const AttachReply reply = rig.Command(kConnection, AttachReleaseArena{id, /*freed=*/true});
+  EXPECT_THAT(reply.error, Is("OK"));  // at once
+  EXPECT_TRUE(std::holds_alternative<AttachArenaReleased>(reply.body));
+  EXPECT_THAT(rig.Command(kConnection, AttachReleaseArena{id}).error, Is("NOT_FOUND/ID_STALE"));
+  EXPECT_THAT(rig.Command(kConnection, AttachReleaseArena{id, /*freed=*/true}).error,
+              Is("NOT_FOUND/ID_STALE"));
+  // What is under way still finds it, and peers may map it; and it takes what it took.
+  ASSERT_NE(rig.table.FindArena(id), nullptr);
+  EXPECT_NE(rig.table.FindArena(id)->mapping, nullptr);
+  EXPECT_THAT(rig.arenas_gone, IsEmpty());
+  EXPECT_EQ(rig.devices.table.list[0]->arena_bytes, 1u << 20);
+  EXPECT_THAT(rig.Register(kConnection, 4096, SealedMemfd(4096)).error,
+              Is("RESOURCE_EXHAUSTED/QUOTA_BYTES"));
+  session->OnEnded(ended);
+  rig.table.OnIdle(*session);
+  EXPECT_EQ(rig.table.FindArena(id), nullptr);
+  EXPECT_THAT(rig.arenas_gone, ElementsAre(id));
+  EXPECT_EQ(rig.devices.table.list[0]->arenas, 0u);
+  EXPECT_EQ(rig.devices.table.list[0]->arena_bytes, 0u);
+  EXPECT_NE(rig.RegisterGood(kConnection, 1 << 20), id);
+}
+
 TEST(SessionTableArenas, AnotherSessionsArenaIsNotFound) {
   SessionTableRig rig;
   rig.Open(1);

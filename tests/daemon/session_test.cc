@@ -103,6 +103,57 @@ TEST(SessionArenas, OneInUseIsNotReleased) {
   EXPECT_THAT(rig.session.TakeArena(ArenaId(7)), Is("OK"));
 }
 
+TEST(SessionArenas, AFreedOneIsStaleAtOnceAndGoesWithItsLastTransfer) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  rig.AddArena(8, 100);
+  PostBatch batch = rig.Batch({{{ArenaId(7), 0, 8}, {ArenaId(8), 8, 8}}, {{ArenaId(7), 0, 8}}});
+  const PostReply reply = rig.Post(batch);
+  EXPECT_THAT(rig.session.FreeArena(ArenaId(7)), Is("OK"));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(rig.session.FindArena(ArenaId(7)),
+                Is("NOT_FOUND/ID_STALE", "arena 7 was released"));
+    EXPECT_THAT(rig.session.FreeArena(ArenaId(7)), Is("NOT_FOUND/ID_STALE"));
+    EXPECT_THAT(rig.session.TakeArena(ArenaId(7)), Is("NOT_FOUND/ID_STALE"));
+    EXPECT_THAT(rig.session.TakeUnusedArenas(), IsEmpty());
+    EXPECT_EQ(rig.session.use().bytes, 200u);  // the memory is still there
+    EXPECT_EQ(rig.session.use().arenas, 2u);
+    if (i == 0) rig.End(batch, reply, 0, kPoison);
+  }
+  rig.End(batch, reply, 1);
+  const std::vector<std::unique_ptr<Arena>> unused = rig.session.TakeUnusedArenas();
+  ASSERT_THAT(unused, SizeIs(1));
+  EXPECT_EQ(unused[0]->id, ArenaId(7));
+  EXPECT_EQ(rig.session.use().bytes, 100u);
+  EXPECT_EQ(rig.session.use().arenas, 1u);
+  EXPECT_THAT(rig.session.TakeUnusedArenas(), IsEmpty());
+  EXPECT_THAT(rig.session.FindArena(ArenaId(7)), Is("NOT_FOUND/ID_STALE"));
+  EXPECT_THAT(rig.session.FindArena(ArenaId(8)), Is("OK"));  // nobody freed it
+}
+
+TEST(SessionArenas, AFreedOneThatNothingUsesIsTakenAtOnce) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  const absl::StatusOr<std::unique_ptr<Arena>> taken = rig.session.FreeArena(ArenaId(7));
+  ASSERT_THAT(taken, Is("OK"));
+  ASSERT_NE(*taken, nullptr);
+  EXPECT_EQ(rig.session.use().bytes, 0u);
+  EXPECT_THAT(rig.session.FreeArena(ArenaId(7)), Is("NOT_FOUND/ID_STALE"));
+  EXPECT_THAT(rig.session.FreeArena(ArenaId(8)), Is("NOT_FOUND/ARENA_NOT_FOUND"));
+  EXPECT_THAT(rig.session.TakeUnusedArenas(), IsEmpty());
+}
+
+TEST(SessionArenas, AFreedOneGoesWithItsSession) {
+  SessionRig rig;
+  rig.AddArena(7, 100);
+  PostBatch batch = rig.Batch({{{ArenaId(7), 0, 8}}});
+  const PostReply reply = rig.Post(batch);
+  ASSERT_THAT(rig.session.FreeArena(ArenaId(7)), Is("OK"));
+  rig.End(batch, reply, 0);
+  EXPECT_THAT(rig.session.TakeAllArenas(), SizeIs(1));
+  EXPECT_THAT(rig.session.TakeUnusedArenas(), IsEmpty());
+}
+
 TEST(SessionArenas, TheyAreListedById) {
   SessionRig rig;
   for (const uint64_t id : {9, 7, 8}) rig.AddArena(id, 10);

@@ -244,6 +244,22 @@ TEST_F(CudaDeviceTest, AHandleThatCannotWorkIsRefusedWithTheReason) {
   EXPECT_EQ(cuMemFree(own), CUDA_SUCCESS);
 }
 
+// Of a call of ours it would mean that the GPUs are lost.
+TEST_F(CudaDeviceTest, WhatTheDriverHasNoWordForIsRefusedWhereAClientSentIt) {
+  auto memory = Allocate(0, 2 * kMiB);
+  MemoryShare ipc{MemoryKind::kCudaIpc, 4096};
+  ipc.ipc_handle.assign(64, 'x');
+  for (const MemoryShare& share : {memory->share(), ipc}) {
+    fake_cuda_configure("unknown_handle=1");
+    const auto mapped = gpus_[0]->Map(
+        share, share.kind == MemoryKind::kCudaIpc ? std::vector<UniqueFd>() : Duplicates(*memory));
+    EXPECT_EQ(mapped.status().code(), absl::StatusCode::kInvalidArgument) << mapped.status();
+    EXPECT_EQ(ReasonOf(mapped.status()), Reason::kFieldInvalid);
+    EXPECT_THAT(Text(mapped.status()), HasSubstr("CUDA_ERROR_UNKNOWN"));
+  }
+  EXPECT_NE(Allocate(0, 2 * kMiB), nullptr);  // the GPU is as it was
+}
+
 TEST_F(CudaDeviceTest, WithoutPeerAccessSaysSo) {
   auto memory = Allocate(0, 2 * kMiB);
   fake_cuda_configure("no_peer=1");
@@ -343,6 +359,28 @@ TEST_F(NvmlTopologyTest, CountsTheNvlinksThatAreUp) {
   EXPECT_EQ(Ask("nvlinks=18"), (Nvlinks{18, {}, {}}));
   EXPECT_EQ(Ask("nvlinks=4;nvlinks_down=1"), (Nvlinks{3, {}, {}}));
   EXPECT_EQ(Ask("nvlinks=18;nvlinks_down=2;nvswitch=1"), (Nvlinks{16, {}, {}}));
+}
+
+TEST_F(NvmlTopologyTest, NearAreAGpusOwnMemoryAndThatOfThoseWithNvlink) {
+  struct Near {
+    bool own, others, hosts;
+    bool operator==(const Near&) const = default;
+  };
+  const auto look = [](const char* settings, bool nvml_opened = true) {
+    fake_cuda_configure(settings);
+    auto nvml = Nvml::Open(FAKE_CUDA_LIBRARY);
+    auto found = FindGpus(FAKE_CUDA_LIBRARY);
+    CudaDevice gpu(FAKE_CUDA_LIBRARY, (*found)[0], {0, 1}, nvml_opened ? nvml->get() : nullptr);
+    CudaDevice other(FAKE_CUDA_LIBRARY, (*found)[1], {0, 1});
+    const auto own = gpu.Map({MemoryKind::kCudaAllocate, 2 * kMiB}, {});
+    const auto others = other.Map({MemoryKind::kCudaAllocate, 2 * kMiB}, {});
+    const auto host = HostMapping::Map(SealedMemfd(4096), 4096, HostMapping::Access::kReadOnly);
+    return Near{gpu.IsNear(**own), gpu.IsNear(**others), gpu.IsNear(**host)};
+  };
+  EXPECT_EQ(look("nvlinks=18"), (Near{true, true, false}));
+  EXPECT_EQ(look("nvlinks=0"), (Near{true, false, false}));
+  EXPECT_EQ(look("virtual_gpus=1"), (Near{true, false, false})) << "NVML does not say";
+  EXPECT_EQ(look("virtual_gpus=0", /*nvml_opened=*/false), (Near{true, false, false}));
 }
 
 TEST_F(NvmlTopologyTest, GpusWithoutNvlinkHaveNone) {

@@ -53,6 +53,17 @@ TEST(MoverChoiceTest, BusySmsAreLeftAloneUnlessTheEngineIsSlowerStill) {
   EXPECT_FALSE(choice.sms().busy(now + absl::Milliseconds(10)));
 }
 
+TEST(MoverChoiceTest, OnASlowRoadOnlyAShortStepTellsOfSms) {
+  EXPECT_TRUE(MoverChoice::TellsOfSms(256 * kMiBytes, /*slow_road=*/false));
+  EXPECT_TRUE(MoverChoice::TellsOfSms(kMiBytes, /*slow_road=*/true));
+  EXPECT_FALSE(MoverChoice::TellsOfSms(kMiBytes + 1, /*slow_road=*/true));
+  // Idle SMs, and PCIe of 6 GB/s: in time.
+  MoverChoice choice;
+  const absl::Time now;
+  choice.OnKernelOver(kMiBytes, absl::Seconds(static_cast<double>(kMiBytes) / 6e9), now);
+  EXPECT_FALSE(choice.sms().busy(now));
+}
+
 class GatherCopierTest : public ::testing::Test {
  protected:
   GatherCopierTest()
@@ -143,6 +154,26 @@ TEST_F(GatherCopierTest, ALateLaunchSendsTheNextToTheCopyEngine) {
   EXPECT_GE(launches, 1u);
   EXPECT_EQ(launches, runs - 1);
   ExpectCopied(pieces);
+}
+
+TEST_F(GatherCopierTest, ALongStepOnASlowRoadIsNotTakenForBusySms) {
+  fake_cuda_configure("kernel_us=5000");
+  int found = 0;
+  copier_ = gpu_.MakeCopier(CopyUse::kTransfers, [&](absl::Time) { ++found; });
+  std::vector<CopyPiece> pieces = Scattered(3000);
+  for (CopyPiece& piece : pieces) piece.slow_road = true;
+  const uint64_t before = Launches();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Run(pieces).ok());
+  EXPECT_EQ(Launches(), before + 3);
+  EXPECT_EQ(found, 0);
+  ExpectCopied(pieces);
+  // One piece of many is enough; and a short step tells whatever its road.
+  for (size_t i = 1; i < pieces.size(); ++i) pieces[i].slow_road = false;
+  EXPECT_TRUE(Run(pieces).ok());
+  EXPECT_EQ(found, 0);
+  pieces.resize(100);
+  EXPECT_TRUE(Run(pieces).ok());
+  EXPECT_EQ(found, 1);
 }
 
 TEST_F(GatherCopierTest, ARefusedLaunchIsTheStepsFailure) {

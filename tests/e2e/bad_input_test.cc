@@ -283,6 +283,22 @@ TEST_F(BadInputTest, ArenasInUseAreNotReleased) {
   static_cast<char*>(another.data())[63] = 1;  // still mapped
 }
 
+// The client never hears of it again, and TearDown finds the daemon without it.
+TEST_F(BadInputTest, ArenasThatAreFreedInUseGoWithTheirLastTransfer) {
+  std::vector<Batch> sends;
+  {
+    const Arena freed = Must(end_.session.CreateArena(0, 4096));
+    for (const char* key : {"a", "b"}) sends.push_back(Must(TrySend({Keyed(key, {freed.All()})})));
+  }
+  EXPECT_EQ(node(0).admin().ArenaBytes(), 8192u + 4096u);
+  EXPECT_THAT(sends[0].Cancel(), IsOk());
+  EXPECT_THAT(sends[0].Wait(kSoon), Is("CANCELLED/CANCELLED"));
+  EXPECT_EQ(node(0).admin().ArenaBytes(), 8192u + 4096u);
+  EXPECT_THAT(sends[1].Cancel(), IsOk());
+  EXPECT_THAT(sends[1].Wait(kSoon), Is("CANCELLED/CANCELLED"));
+  EXPECT_TRUE(Await([&] { return node(0).admin().ArenaBytes() == 8192; }));
+}
+
 TEST_F(BadInputTest, BlocksOfUnknownArenas) {
   RawSession raw(node(0).client_dir());
   ASSERT_TRUE(raw.Hello().has_welcome());

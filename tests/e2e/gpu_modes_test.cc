@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compute modes and MIG instances, as the table in docs/gpus.md has them, and what joins GPUs, on
-// the fake CUDA.
+// Compute modes and MIG instances, as the table in docs/gpus.md has them, what joins GPUs, and who
+// may lock one, on the fake CUDA.
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
@@ -193,6 +194,22 @@ TEST_F(GpuModesTest, WhatIsNotKnownOfAVirtualGpuIsNoError) {
   StartNode(2, "virtual_gpus=1");
   EXPECT_THAT(Ferryctl({"devices"}), ::testing::ContainsRegex("not known +not known to 2 "));
   EXPECT_FALSE(node(0).admin().Devices().devices(1).context()) << "nobody uses it";
+}
+
+// The next daemon may be another user's.
+TEST_F(GpuModesTest, ALockMayBeOpenedByAnyUserWhateverTheUmaskOfItsFirstDaemon) {
+  const auto seed = static_cast<uint32_t>(getpid());
+  const std::string lock = absl::StrCat(
+      "/run/lock/ferry-GPU-66657272-792d-6661-6b65-2d",
+      absl::BytesToHexString(std::string(reinterpret_cast<const char*>(&seed), sizeof(seed))),
+      "00.lock");
+  unlink(lock.c_str());  // of another test of this process
+  const mode_t before = umask(077);
+  StartNode(1, "");
+  umask(before);
+  struct stat made = {};
+  ASSERT_EQ(stat(lock.c_str(), &made), 0) << strerror(errno);
+  EXPECT_EQ(made.st_mode & 0777u, 0444u);
 }
 
 }  // namespace

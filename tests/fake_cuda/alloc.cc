@@ -112,6 +112,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle in, unsigned fl
   std::lock_guard lock(state.mutex);
   CUcontext context = nullptr;
   if (const CUresult result = ReadyIn(&context); result != CUDA_SUCCESS) return result;
+  uint64_t& unknown = state.settings.unknown_handle;
+  if (unknown > 0 && --unknown == 0) return CUDA_ERROR_UNKNOWN;
   IpcHandle handle;
   memcpy(&handle, &in, sizeof(handle));
   if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||

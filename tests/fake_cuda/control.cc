@@ -56,6 +56,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.fail_copy = number;
     } else if (key == "fail_import") {
       settings.fail_import = number;
+    } else if (key == "unknown_handle") {
+      settings.unknown_handle = number;
     } else if (key == "fail_map") {
       settings.fail_map = number;
     } else if (key == "fail_context") {

@@ -117,6 +117,7 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
     NAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     NAME(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     NAME(CUDA_ERROR_ILLEGAL_STATE);
+    NAME(CUDA_ERROR_UNKNOWN);
 #undef NAME
     default:
       *name = nullptr;

@@ -22,6 +22,8 @@
 //   fail_copy=N      the Nth copy or launch from now is refused by the call
 //                    (LAUNCH_OUT_OF_RESOURCES)
 //   fail_import=N    the Nth import of a descriptor from now is refused (OUT_OF_MEMORY)
+//   unknown_handle=N the Nth import of a descriptor, or opening of an IPC handle, from now answers
+//                    UNKNOWN, and nothing is lost
 //   fail_map=N       so is the Nth mapping of one
 //   fail_context=N   and the Nth opening of a context
 //   sticky=N         the Nth copy or launch from now fails as hardware does: the process's GPUs are

@@ -307,6 +307,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t& fail = state.settings.fail_import;
   if (fail > 0 && --fail == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  uint64_t& unknown = state.settings.unknown_handle;
+  if (unknown > 0 && --unknown == 0) return CUDA_ERROR_UNKNOWN;
   std::shared_ptr<Physical> physical =
       Import(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)));
   if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -41,6 +41,7 @@ struct Settings {
   std::string gate;
   uint64_t fail_copy = 0;
   uint64_t fail_import = 0;
+  uint64_t unknown_handle = 0;
   uint64_t fail_map = 0;
   uint64_t fail_context = 0;
   uint64_t sticky = 0;

@@ -90,18 +90,38 @@ TEST_F(GpuCaptureTest, AStreamThatIsCapturedIsRefusedAndItsCaptureGoesOn) {
   if (!Need(1)) return;
   StartNodes(1, 1);
   End end = Open(0, 0, 4096);
+  End host = Open(0, -1, 4096);
+  Fill(host.arena, 0, 4096, 1);
   const CUstream stream = MakeStream(end);
+  const Transfer to_host(host.device, "posted", {end.arena.All()});
+  Batch posted = Must(end.session.Send(end.device, {to_host}));
+  Prepared receive = Must(end.session.PrepareReceive(
+      end.device, {Transfer(host.device, "prepared", {end.arena.All()})}));
+  Prepared send = Must(host.session.PrepareSend(
+      host.device, {Transfer(end.device, "prepared", {host.arena.All()})}));
+  uint64_t firing = 0;
   ASSERT_CU(driver_->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   for (const Status& refused :
-       {cuda::Define(end.session, stream, 0, 1), cuda::WaitOver(end.session, stream, 0, 1)}) {
+       {cuda::Define(end.session, stream, 0, 1), cuda::WaitOver(end.session, stream, 0, 1),
+        cuda::Wait(posted, stream), cuda::Fire(receive, stream, &firing),
+        cuda::Wait(receive, stream, 1)}) {
     EXPECT_EQ(refused.code_name(), "FAILED_PRECONDITION");
     EXPECT_THAT(TextOf(refused), ::testing::HasSubstr("being captured"));
   }
+  EXPECT_EQ(firing, 0u);
+  EXPECT_EQ(receive.fired(), 0u);
+  EXPECT_EQ(cuda::Counts().parked, 0u);
   CUgraph graph = nullptr;
   EXPECT_CU(driver_->cuStreamEndCapture(stream, &graph));  // the refusals did not break it
   ASSERT_THAT(cuda::Define(end.session, stream, 0, 1), IsOk());
   ASSERT_CU(Synchronize(stream));
   EXPECT_EQ(end.session.DefinedValue(0), 1u);
+  ASSERT_THAT(cuda::Fire(receive, stream, &firing), IsOk());
+  EXPECT_EQ(firing, 1u);  // the one that was refused is none
+  ASSERT_THAT(send.Fire(), IsOk());
+  ASSERT_THAT(cuda::Wait(receive, stream, 1), IsOk());
+  ASSERT_CU(Synchronize(stream));
+  EXPECT_TRUE(Has(end.arena, 0, 4096, 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuStreamTest, ::testing::Values(kGpuSelf),

@@ -159,17 +159,40 @@ TEST_P(GpuLargeTest, GigabytesAtAnOddOffset) {
   size_t free_bytes = 0, total = 0;
   ASSERT_CU(driver_->cuCtxSetCurrent(driver_->context(0)));
   ASSERT_CU(driver_->cuMemGetInfo(&free_bytes, &total));
-  const uint64_t most = fake() ? 64 * kMiB : 3ull << 30;
-  const uint64_t bytes = std::min<uint64_t>(most, free_bytes / 4);
-  End source = OpenSource(GetParam(), bytes + 4096);
-  End destination = OpenDestination(GetParam(), bytes + 4096);
-  Fill(source.arena, 1001, bytes, 1);
-  Fill(destination.arena, 0, bytes + 4096, 2);
-  Batch receive = Receive(destination, source, "k", {destination.arena.Range(7, bytes)}, options());
-  Batch send = Send(source, destination, "k", {source.arena.Range(1001, bytes)}, options());
-  ASSERT_THAT(receive.Wait(4 * kSoon), IsOk());
-  ASSERT_THAT(send.Wait(kSoon), IsOk());
-  EXPECT_TRUE(Has(destination.arena, 7, bytes, 1));
+  const uint64_t most = std::min<uint64_t>(fake() ? 64 * kMiB : 3ull << 30, free_bytes / 4);
+  struct Piece {
+    uint64_t bytes, from, to;
+  };
+  std::vector<Piece> pieces = {{most, 1001, 7}};
+  const GpuCase& ends = GetParam();
+  if (ends.gpus() == 2 && (ends.route == FERRY_ROUTE_LOCAL || ends.route == FERRY_ROUTE_MAPPED)) {
+    std::mt19937_64 random(std::hash<std::string>()(ends.name));
+    std::uniform_real_distribution<double> size(std::log2(std::min<uint64_t>(64 * kMiB, most / 8)),
+                                                std::log2(most));
+    for (int i = 0; i < 2; ++i) {
+      const auto bytes = static_cast<uint64_t>(std::exp2(size(random)));
+      pieces.push_back({bytes, random() % (most + 4096 - bytes), 1 + random() % 4000});
+    }
+  }
+  End source = OpenSource(GetParam(), most + 4096);
+  End destination = OpenDestination(GetParam(), most + 4096);
+  for (uint64_t i = 0; i < pieces.size(); ++i) {
+    const auto [bytes, from, to] = pieces[i];
+    SCOPED_TRACE(::testing::Message() << bytes << " bytes from " << from << " to " << to);
+    const uint64_t after = std::min<uint64_t>(most + 4096 - to - bytes, 4096);
+    Fill(source.arena, from, bytes, i);
+    // What the bytes are written over is zeros, or the piece's before.
+    Fill(destination.arena, 0, to, 1000);
+    Fill(destination.arena, to + bytes, after, 1002);
+    Batch receive =
+        Receive(destination, source, "k", {destination.arena.Range(to, bytes)}, options());
+    Batch send = Send(source, destination, "k", {source.arena.Range(from, bytes)}, options());
+    ASSERT_THAT(receive.Wait(4 * kSoon), IsOk());
+    ASSERT_THAT(send.Wait(kSoon), IsOk());
+    ASSERT_TRUE(Has(destination.arena, to, bytes, i));
+    ASSERT_TRUE(Has(destination.arena, 0, to, 1000));
+    ASSERT_TRUE(Has(destination.arena, to + bytes, after, 1002));
+  }
 }
 
 using GpuBothWaysTest = GpuTransferTest;

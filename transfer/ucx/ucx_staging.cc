@@ -100,8 +100,9 @@ void UcxStaging::CutPieces(Message& message, size_t& room) {
         std::min({room, message.size - message.cut, message.segment->size - message.offset});
     std::byte* const staged = message.memory + message.cut;
     std::byte* const device = message.segment->local + message.offset;
-    AddPiece(pieces_, direction_ == Direction::kOut ? CopyPiece{staged, device, size}
-                                                    : CopyPiece{device, staged, size});
+    const bool out = direction_ == Direction::kOut;
+    AddPiece(pieces_, {out ? staged : device, out ? device : staged, size, /*by_engine=*/false,
+                       /*slow_road=*/true});
     message.cut += size;
     message.offset += size;
     room -= size;

@@ -161,8 +161,8 @@ FERRY_API ferry_status* ferry_arena_write(ferry_arena* arena, uint64_t offset, c
 /* Gives the arena back to the daemon; fails while transfers use it (FAILED_PRECONDITION), and then
  * nothing changed. Its memory stays mapped until ferry_arena_free. */
 FERRY_API ferry_status* ferry_arena_release(ferry_arena* arena);
-/* Unmaps; releases first if that was not done. Nothing that runs on a GPU may use its memory any
- * more. NULL is fine. */
+/* Unmaps, and releases if that was not done: if transfers use it, when the last of them is over.
+ * Nothing that runs on a GPU may use its memory any more. NULL is fine. */
 FERRY_API void ferry_arena_free(ferry_arena* arena);
 
 /* ---- Transfers

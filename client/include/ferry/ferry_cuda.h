@@ -34,7 +34,7 @@ FERRY_API int ferry_arena_memory(const ferry_arena* arena);
 FERRY_API int ferry_arena_cuda_device(const ferry_arena* arena);
 
 /* `bytes` of the application's own device memory from `pointer`. It must be on `device`, and stays
- * the application's, which keeps it until the arena is freed.
+ * the application's, which keeps it until the arena is freed and its last transfer is over.
  *   - Memory of cuMemCreate that was asked for with a POSIX descriptor is shown as such
  *     (FERRY_MEMORY_CUDA_VMM). `pointer` must be where a mapping begins; up to 250 mappings in a
  *     row.

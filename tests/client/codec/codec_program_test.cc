@@ -142,7 +142,7 @@ TEST(CodecProgramTest, WhatConsistsOfDefaultsIsARequestAllTheSame) {
   EXPECT_EQ(asks(Direction::kRun), v1::AttachRequest::kRun);
   EXPECT_EQ(asks(Direction::kSend), v1::AttachRequest::kSend);
   EXPECT_EQ(asks(Direction::kReceive), v1::AttachRequest::kReceive);
-  EXPECT_EQ(Read<v1::AttachRequest>(EncodeReleaseArena(1, 0)).request_case(),
+  EXPECT_EQ(Read<v1::AttachRequest>(EncodeReleaseArena(1, 0, false)).request_case(),
             v1::AttachRequest::kReleaseArena);
   EXPECT_EQ(Read<v1::AttachRequest>(EncodeResetTimeline(1, 0)).request_case(),
             v1::AttachRequest::kResetTimeline);

@@ -84,7 +84,9 @@ TEST(CodecTest, AttachRequests) {
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeRegisterArena(300, arena)));
   expected.mutable_register_arena()->Clear();
   expected.mutable_release_arena()->set_arena_id(77);
-  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleaseArena(300, 77)));
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleaseArena(300, 77, false)));
+  expected.mutable_release_arena()->set_freed(true);
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleaseArena(300, 77, true)));
   expected.mutable_reset_timeline()->set_timeline(63);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeResetTimeline(300, 63)));
   expected.mutable_reset_timeline()->set_timeline(0);

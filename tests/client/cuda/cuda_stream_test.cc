@@ -256,13 +256,18 @@ TEST_F(CudaStreamTest, TheHostCopiesWhileTheDefaultStreamWaits) {
 
 TEST_F(CudaStreamTest, AStreamThatIsCapturedIsRefused) {
   Session session = Open();
+  auto arena = session.CreateArena(kGpu, 4096);
+  ASSERT_OK(arena);
+  Batch receive = PostReceive(session, *arena, "k", kGpu);
   CUstream stream = MakeStream();
   EXPECT_CUDA(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   for (const Status& refused :
-       {cuda::Define(session, stream, 0, 1), cuda::WaitOver(session, stream, 0, 1)}) {
+       {cuda::Define(session, stream, 0, 1), cuda::WaitOver(session, stream, 0, 1),
+        cuda::Wait(receive, stream)}) {
     EXPECT_EQ(refused.code_name(), "FAILED_PRECONDITION");
     EXPECT_THAT(std::string(refused.message()), HasSubstr("being captured"));
   }
+  EXPECT_EQ(cuda::Counts().parked, 0u);
   CUgraph graph = nullptr;
   EXPECT_CUDA(cuStreamEndCapture(stream, &graph));
   ASSERT_OK(cuda::Define(session, stream, 0, 1));
