@@ -27,7 +27,8 @@ struct CounterLine {
 struct Resumption {
   std::vector<CounterLine> over;  // by index
   uint64_t next_transfer_id = 0;
-  uint64_t incarnation = 0;  // of the life that was lost
+  uint64_t incarnation = 0;    // of the life that was lost
+  uint64_t prepared_from = 0;  // if the daemon has kFeaturePreparedFrom
 };
 // `resume` may be null.
 std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume);
@@ -64,6 +65,8 @@ inline constexpr uint64_t kFeaturePreparedJobs = 32;
 // And it takes as many descriptors a packet as kMostFds; else two.
 inline constexpr uint64_t kFeatureManyDescriptors = 64;
 inline constexpr size_t kMostFds = 250;
+// And words of prepared batches begin in a resumed session where the client says.
+inline constexpr uint64_t kFeaturePreparedFrom = 128;
 
 struct DeviceInfo {
   uint64_t id = 0;

@@ -250,6 +250,7 @@ std::string EncodeResume(const Resumption& resume) {
   }
   Varint(writer, 2, resume.next_transfer_id);
   Varint(writer, 3, resume.incarnation);
+  Varint(writer, 4, resume.prepared_from);
   return out;
 }
 
@@ -287,7 +288,8 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   hello.add_uint32(1, kProtocolVersion);
   hello.add_uint32(2, kProtocolVersion);
   hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas |
-                          kFeaturePrograms | kFeaturePreparedJobs | kFeatureManyDescriptors);
+                          kFeaturePrograms | kFeaturePreparedJobs | kFeatureManyDescriptors |
+                          kFeaturePreparedFrom);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));

@@ -142,8 +142,10 @@ StatusPtr FireOnStream(ferry_prepared* prepared, ferry_cuda_stream stream, uint6
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   return FirePreparedBy(prepared, firing, [&](const ferry_prepared::Place& place, uint64_t) {
+    const uint64_t next = place.fired + 1;
+    if (!session.timelines().TellStream(*place.life, next)) return session.LastLoss();
     const ferry_timeline_line& line = session.timelines().pages().prepared_defined[place.number];
-    return Write(on, session, line.value, place.fired + 1, doing);
+    return Write(on, session, line.value, Timelines::PreparedValue(*place.life, next), doing);
   });
 }
 
@@ -156,17 +158,22 @@ StatusPtr WaitPreparedOnStream(ferry_prepared* prepared, ferry_cuda_stream strea
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   const ferry_prepared::Place place = PlaceOf(*prepared);
-  if (place.first_id == 0 || place.life->ended()) return PreparedStatus(prepared);
-  const uint64_t& word = session->timelines().pages().prepared_over[place.number].value;
-  if (session->timelines().Prepared(place.number).value >= firing) return nullptr;
+  if (place.first_id == 0) return PreparedStatus(prepared);
+  // The stream may get there when the daemon has gone and come back, and finds the next life's
+  // word.
+  Timelines& timelines = session->timelines();
+  if (!timelines.TellStream(*place.life, firing)) return session->LastLoss();
+  const uint64_t& word = timelines.pages().prepared_over[place.number].value;
+  if (timelines.Prepared(*place.life, place.number).value >= firing) return nullptr;
+  const uint64_t value = Timelines::PreparedValue(*place.life, firing);
   bool queued = false;
   FERRY_CLIENT_RETURN_IF_ERROR(
-      Park(on, *session, {on.name(), &word, firing, session, -1}, doing, &queued));
+      Park(on, *session, {on.name(), &word, value, session, -1}, doing, &queued));
   if (queued) return nullptr;
   const std::string why = PreparedHangs(*prepared, firing);
   if (!why.empty()) return WouldDeadlock(doing, why);
   ParkedStreams::Get().CountHostWait();
-  return WaitPrepared(prepared, firing, UINT64_MAX);
+  return WaitPrepared(prepared, place, firing, UINT64_MAX);
 }
 
 }  // namespace ferry::client

@@ -25,8 +25,12 @@ inline constexpr uint32_t kPreparedTimeline = UINT32_MAX;
 
 class Life {
  public:
-  // `begin`: how the counters stood at the attach.
-  explicit Life(const CounterLines& begin) : begin_(begin) {}
+  // `begin`: how the counters stood at the attach. `prepared_from`: where the words of prepared
+  // batches begin, whose firings count from 1 in each life.
+  explicit Life(const CounterLines& begin, uint64_t prepared_from = 0)
+      : prepared_from_(prepared_from), begin_(begin) {}
+
+  uint64_t prepared_from() const { return prepared_from_; }
 
   // True if what the counter's line says now is enough to know that [first, last] went well.
   bool AllWell(uint32_t timeline, const CounterLine& now, uint64_t first, uint64_t last) const;
@@ -44,6 +48,7 @@ class Life {
   // What of a line is this life's. Under mutex_.
   CounterLine Own(uint32_t timeline, const CounterLine& line) const;
 
+  const uint64_t prepared_from_;
   std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;  // guards what follows
   CounterLines begin_;

@@ -63,7 +63,8 @@ std::vector<PreparedEnd> EndsOf(const ferry_prepared& prepared) {
 
 // Firings that went well, if `line` was read while the place was good.
 uint64_t WentWell(const CounterLine& line) {
-  return line.value == FERRY_PREPARED_ENDED ? line.first_failed - 1 : line.value;
+  if (line.value != FERRY_PREPARED_ENDED) return line.value;
+  return line.first_failed == 0 ? 0 : line.first_failed - 1;
 }
 
 // Why it has ended; asks the daemon.
@@ -301,7 +302,7 @@ StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire&
     std::lock_guard lock(prepared->mutex);
     if (prepared->status != nullptr) return Copy(prepared->status);
     Place& place = prepared->place;
-    const uint64_t over = prepared->session->timelines().Prepared(place.number).value;
+    const uint64_t over = prepared->session->timelines().Prepared(*place.life, place.number).value;
     if (place.life->ended()) return prepared->session->LastLoss();
     if (over != FERRY_PREPARED_ENDED) {
       FERRY_CLIENT_RETURN_IF_ERROR(fire(place, over));
@@ -347,12 +348,16 @@ std::vector<PreparedEnd> EndsHere(Session& session, const uint64_t* over) {
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns) {
   FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.load()) return Released();
-  const Place place = PlaceOf(*prepared);
+  return WaitPrepared(prepared, PlaceOf(*prepared), firing, timeout_ns);
+}
+
+StatusPtr WaitPrepared(ferry_prepared* prepared, const Place& place, uint64_t firing,
+                       uint64_t timeout_ns) {
   if (place.first_id == 0) return PreparedStatus(prepared);
   Timelines& timelines = prepared->session->timelines();
   const Timelines::Wait wait = timelines.WaitPrepared(
       *place.life, place.number, firing, DeadlineAfter(timeout_ns), prepared->released);
-  const uint64_t well = WentWell(timelines.Prepared(place.number));
+  const uint64_t well = WentWell(timelines.Prepared(*place.life, place.number));
   if (prepared->released.load()) return Released();
   // Also if it was over just before: what the words say then may be of another batch.
   if (place.life->ended()) return prepared->session->LastLoss();
@@ -366,7 +371,7 @@ StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeo
 
 uint64_t PreparedOver(const ferry_prepared& prepared) {
   const Place place = PlaceOf(prepared);
-  const uint64_t well = WentWell(prepared.session->timelines().Prepared(place.number));
+  const uint64_t well = WentWell(prepared.session->timelines().Prepared(*place.life, place.number));
   return place.first_id == 0 || place.life->ended() ? 0 : well;
 }
 
@@ -375,7 +380,7 @@ StatusPtr PreparedStatus(ferry_prepared* prepared) {
   if (prepared->released.load()) return Released();
   std::lock_guard lock(prepared->mutex);
   const Place& place = prepared->place;
-  const uint64_t over = prepared->session->timelines().Prepared(place.number).value;
+  const uint64_t over = prepared->session->timelines().Prepared(*place.life, place.number).value;
   if (place.life->ended()) return prepared->session->LastLoss();
   if (prepared->status == nullptr && over == FERRY_PREPARED_ENDED) {
     prepared->status = Fetch(*prepared, place);

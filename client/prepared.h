@@ -110,8 +110,8 @@ StatusPtr PrepareChecked(const std::shared_ptr<Session>& session, const PostBatc
                          std::unique_ptr<ferry_prepared>* made);
 // The next firing; its number, from 1 at each life of the daemon, into `firing`.
 StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing);
-// The same, and `fire` sees to it that the word becomes `place.fired` + 1, the firings so far and
-// how many of them are over being what it is told. Its error changes nothing.
+// The same, and `fire` sees to it that the word tells firing `place.fired` + 1, the firings so far
+// and how many of them are over being what it is told. Its error changes nothing.
 using Fire = std::function<StatusPtr(const ferry_prepared::Place& place, uint64_t over)>;
 StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire);
 // One end of a prepared batch, as it stands.
@@ -125,6 +125,9 @@ std::vector<PreparedEnd> EndsHere(const ferry_prepared& prepared);
 // The same of the session's batch whose firings are over by the word `over`; none if there is none.
 std::vector<PreparedEnd> EndsHere(Session& session, const uint64_t* over);
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns);
+// For a firing of that life, whatever became of it.
+StatusPtr WaitPrepared(ferry_prepared* prepared, const ferry_prepared::Place& place,
+                       uint64_t firing, uint64_t timeout_ns);
 // Firings that are over and went well.
 uint64_t PreparedOver(const ferry_prepared& prepared);
 // Null until it has ended, and again once a daemon that came back has taken it.

@@ -35,6 +35,14 @@ bool WorthAnother(const ferry_status& error) {
   }
 }
 
+// Only who waited for what is ended now: a stream whose value nobody posted yet stays parked until
+// the next daemon's transfers reach it. And now, because an older daemon begins the words of
+// prepared batches anew.
+void ForgetEnded() {
+  ParkedStreams::Get().ForgetReached();
+  QueuedStores::Get().ForgetMade();
+}
+
 }  // namespace
 
 void Session::Run() {
@@ -58,11 +66,7 @@ void Session::Run() {
                                          "(ferry_session_wait)"));
     }
     timelines_.End();
-    // Only who waited for what is ended now: a stream whose value nobody posted yet stays parked
-    // until the next daemon's transfers reach it. And now, because that daemon may give out numbers
-    // of prepared batches, whose words then begin anew.
-    ParkedStreams::Get().ForgetReached();
-    QueuedStores::Get().ForgetMade();
+    ForgetEnded();
     connection->Close();
     last_transfer_id_ = connection->unheard().Finish();
     connection.reset();
@@ -107,6 +111,7 @@ StatusPtr Session::Attempt(std::shared_ptr<Connection>* made) {
   while (!resume.over.empty() && resume.over.back().value == 0) resume.over.pop_back();
   resume.next_transfer_id = last_transfer_id_ + 1;
   resume.incarnation = welcome().incarnation;
+  resume.prepared_from = timelines_.prepared_from();
   *made = std::make_shared<Connection>(++last_number_, last_transfer_id_);
   Connection& connection = **made;
   {
@@ -119,14 +124,18 @@ StatusPtr Session::Attempt(std::shared_ptr<Connection>* made) {
   FERRY_CLIENT_RETURN_IF_ERROR(connection.Open(options_.client_dir, options_.name,
                                                DeadlineAfter(kHelloTimeoutNs), &resume, &memfd,
                                                &doorbell));
-  connection.life = std::make_shared<Life>(begin);
+  const bool goes_on = (connection.welcome().features & kFeaturePreparedFrom) != 0;
+  connection.life = std::make_shared<Life>(begin, goes_on ? resume.prepared_from : 0);
   RunKept(connection);
   if (connection.broken()) {
     if (doorbell >= 0) close(doorbell);
     StatusPtr gone = Error(kUnavailable, kReasonDaemonLost, "the daemon went again");
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     connection.life->End(Copy(gone), timelines_.Lines());
     changed_.notify_all();
+    lock.unlock();
+    timelines_.EndAttempt();
+    ForgetEnded();
     return gone;
   }
   timelines_.Begin(doorbell);

@@ -207,7 +207,8 @@ std::string Search::Firing(const std::vector<PreparedEnd>& ends, uint64_t firing
              std::string(" was fired ") + std::to_string(end.place.fired) + " times";
     }
     std::string why =
-        Store(end.session->timelines().pages().prepared_defined[end.place.number].value, firing);
+        Store(end.session->timelines().pages().prepared_defined[end.place.number].value,
+              Timelines::PreparedValue(*end.place.life, firing));
     if (!why.empty()) return why;
   }
   return "";
@@ -234,9 +235,13 @@ std::string Search::Wait(const ParkedStreams::Wait& wait) {
   const Target target{wait.word, wait.value};
   if (session == nullptr || good_.count(target) != 0) return "";
   if (!above_.insert(target).second) return "streams wait for each other";
-  std::string why = wait.timeline < 0
-                        ? Firing(EndsHere(*session, wait.word), wait.value)
-                        : Over(*session, static_cast<uint32_t>(wait.timeline), wait.value);
+  std::string why;
+  if (wait.timeline >= 0) {
+    why = Over(*session, static_cast<uint32_t>(wait.timeline), wait.value);
+  } else if (const auto ends = EndsHere(*session, wait.word); !ends.empty()) {
+    // Not over, so above where this life's firings count from.
+    why = Firing(ends, wait.value - ends.front().place.life->prepared_from());
+  }
   above_.erase(target);
   if (why.empty()) good_.insert(target);
   return why;

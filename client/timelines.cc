@@ -166,21 +166,50 @@ void Timelines::WaitEvents(uint32_t seen) {
   sleepers_.fetch_sub(1);
 }
 
-CounterLine Timelines::Prepared(uint32_t number) const {
+CounterLine Timelines::Prepared(const Life& life, uint32_t number) const {
   const ferry_timeline_line& line = pages_->prepared_over[number];
+  const auto firing = [from = life.prepared_from()](uint64_t value) {
+    return value > from ? value - from : 0;
+  };
   CounterLine read;
   read.value = Word(line.value).load(std::memory_order_acquire);
-  read.first_failed = Word(line.first_failed).load(std::memory_order_acquire);
+  if (read.value != FERRY_PREPARED_ENDED) read.value = firing(read.value);
+  read.first_failed = firing(Word(line.first_failed).load(std::memory_order_acquire));
   read.failures = Word(line.failures).load(std::memory_order_acquire);
   return read;
+}
+
+uint64_t Timelines::PreparedValue(const Life& life, uint64_t n) {
+  return life.prepared_from() + std::min(n, FERRY_PREPARED_ENDED - life.prepared_from());
+}
+
+bool Timelines::NotePrepared(const Life& life, uint64_t n) {
+  if (life.ended()) return false;
+  // Who waits for more firings than a batch lives to see waits for its end.
+  constexpr uint64_t kMostFirings = uint64_t{1} << 48;
+  constexpr uint64_t kMostResumed = (uint64_t{1} << 62) - 1;
+  if (n <= kMostFirings) {
+    prepared_from_ = std::max(prepared_from_, std::min(PreparedValue(life, n), kMostResumed));
+  }
+  return true;
+}
+
+bool Timelines::TellStream(const Life& life, uint64_t n) {
+  std::lock_guard lock(mutex_);
+  return NotePrepared(life, n);
+}
+
+uint64_t Timelines::prepared_from() const {
+  std::lock_guard lock(mutex_);
+  return prepared_from_;
 }
 
 bool Timelines::Fire(const Life& life, uint32_t number, uint64_t n) {
   {
     // With End(), which comes before anybody else may be given the number.
     std::lock_guard lock(mutex_);
-    if (life.ended()) return false;
-    Word(pages_->prepared_defined[number].value).store(n);
+    if (!NotePrepared(life, n)) return false;
+    Word(pages_->prepared_defined[number].value).store(PreparedValue(life, n));
   }
   Ring();
   return true;
@@ -188,7 +217,7 @@ bool Timelines::Fire(const Life& life, uint32_t number, uint64_t n) {
 
 Timelines::Wait Timelines::WaitPrepared(const Life& life, uint32_t number, uint64_t n,
                                         uint64_t deadline_ns, const std::atomic<bool>& released) {
-  return WaitFor(pages_->prepared_over[number], n, deadline_ns,
+  return WaitFor(pages_->prepared_over[number], PreparedValue(life, n), deadline_ns,
                  [&] { return released.load() || life.ended(); });
 }
 
@@ -283,7 +312,6 @@ void Timelines::End() {
 
 CounterLines Timelines::Settle() {
   std::lock_guard lock(mutex_);
-  prepared_ = {};  // of an attempt that failed
   for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
     // What is over was handed out, though perhaps never told.
     ended_[i].value = std::max(ended_[i].value, Over(i).value);
@@ -291,6 +319,14 @@ CounterLines Timelines::Settle() {
     Write(i, ended_[i]);
   }
   return ended_;
+}
+
+void Timelines::EndAttempt() {
+  std::lock_guard lock(mutex_);
+  const auto prepared = std::exchange(prepared_, {});
+  for (uint32_t i = 0; i < FERRY_PREPARED_BATCHES; ++i) {
+    if (prepared[i] != 0) EndPrepared(i);
+  }
 }
 
 void Timelines::Begin(int doorbell) {

@@ -57,8 +57,16 @@ class Timelines {
   size_t page_bytes() const { return bytes_; }
 
   // Prepared batches, by number, which is good in the life of the daemon that gave it out: what a
-  // line says afterwards may be another batch's.
-  CounterLine Prepared(uint32_t number) const;
+  // line says afterwards may be another batch's. Firings count from 1 in each life; the words do
+  // not, so that a stream that reaches its wait late finds no word that has gone back.
+  CounterLine Prepared(const Life& life, uint32_t number) const;
+  // What the words are at firing `n`; FERRY_PREPARED_ENDED if they never get there.
+  static uint64_t PreparedValue(const Life& life, uint64_t n);
+  // A stream is about to be told to store firing `n`, or to wait for it: no later life's words
+  // begin below that. False if `life` has ended: then it must not be.
+  bool TellStream(const Life& life, uint64_t n);
+  // Where the words of the next life must begin, all lives so far having ended.
+  uint64_t prepared_from() const;
   // This end wants firing `n`. False if `life` has ended.
   bool Fire(const Life& life, uint32_t number, uint64_t n);
   // kEnded: it was released meanwhile, or `life` has ended.
@@ -87,6 +95,8 @@ class Timelines {
   // After End(): how the counters stand, which is what the next daemon goes on from. Repairs what
   // the last one may have written meanwhile.
   CounterLines Settle();
+  // Between End() and Begin(): the daemon that was to go on with the pages is gone as well.
+  void EndAttempt();
   // A daemon has gone on with the pages: the end is over. Takes its doorbell.
   void Begin(int doorbell);
 
@@ -95,6 +105,7 @@ class Timelines {
   void Write(uint32_t timeline, const CounterLine& now);  // and wake
   void FailPosted(uint32_t timeline);                     // under mutex_, after ended_ is known
   void EndPrepared(uint32_t number);                      // under mutex_
+  bool NotePrepared(const Life& life, uint64_t n);        // under mutex_; as TellStream
   // Until `line` has reached `value`, the deadline passes, or `ended` says that it never will.
   template <typename IsOver>
   Wait WaitFor(ferry_timeline_line& line, uint64_t value, uint64_t deadline_ns, IsOver ended);
@@ -115,6 +126,7 @@ class Timelines {
   // How often a number was given out and not seen to be given back: it may be given out again
   // before its release is heard of here.
   std::array<uint8_t, FERRY_PREPARED_BATCHES> prepared_{};
+  uint64_t prepared_from_ = 0;  // not below what anybody stores in their words, or waits for
 };
 
 }  // namespace ferry::client

@@ -25,15 +25,17 @@ inline constexpr uint64_t kFeatureGpus = 8;
 inline constexpr uint64_t kFeaturePrograms = 16;
 inline constexpr uint64_t kFeaturePreparedJobs = 32;
 inline constexpr uint64_t kFeatureManyDescriptors = 64;
-inline constexpr uint64_t kAttachFeatures = kFeatureSocketPosts | kFeatureResume |
-                                            kFeaturePrepared | kFeatureGpus | kFeaturePrograms |
-                                            kFeaturePreparedJobs | kFeatureManyDescriptors;
+inline constexpr uint64_t kFeaturePreparedFrom = 128;
+inline constexpr uint64_t kAttachFeatures =
+    kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpus | kFeaturePrograms |
+    kFeaturePreparedJobs | kFeatureManyDescriptors | kFeaturePreparedFrom;
 
 // What a client had when it lost its daemon.
 struct AttachResume {
   std::vector<TimelinePages::Mark> over;  // by 'over' counter
   uint64_t next_transfer_id = 0;
   Incarnation incarnation;  // of the daemon that it lost
+  uint64_t prepared_from = 0;
 };
 
 struct AttachHello {

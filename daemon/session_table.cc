@@ -158,7 +158,9 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                  absl::StrCat("attach: transfer ids cannot go on from ", resume.next_transfer_id));
   }
+  const bool prepared_from = (hello.features & kFeaturePreparedFrom) != 0;
   return TimelinePages::Resume(std::move(fds[0]), resume.over,
+                               prepared_from ? resume.prepared_from : 0,
                                resume.incarnation == options_.incarnation);
 }
 

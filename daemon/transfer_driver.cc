@@ -230,15 +230,17 @@ void TransferDriver::Carry(Outbox outbox) {
     FERRY_CHECK(session != nullptr && device != nullptr);
     watching_[watch.transfer] = device;
     DefinedWord word;
+    uint64_t target = watch.value;
     if (watch.prepared) {
       PreparedBatch* const batch = FindPrepared(watch.transfer, watch.timeline);
       if (watch.value == 1) batch->Arm();
       word = batch->defined();
+      target = batch->ValueOf(watch.value);
     } else {
       word = session->timelines().Defined(watch.timeline);
     }
     word.silent = device->gpu != nullptr;
-    lane_work_[device].watches.emplace_back(watch, word);
+    lane_work_[device].watches.push_back({watch.transfer, word, target});
   }
   for (const TransferId transfer : outbox.unwatch) {
     auto it = watching_.find(transfer);
@@ -309,13 +311,14 @@ void TransferDriver::FlushLanes() {
   for (auto& [device, work] : lane_work_) {
     if (work.empty()) continue;
     device->lane->Post([this, device = device, work = std::exchange(work, {})]() mutable {
-      for (auto& [watch, word] : work.watches) {
-        device->lane->WatchWord(watch.transfer, word, watch.value, [this](TransferId transfer) {
-          control_.PostOrRun([this, transfer] {
-            watching_.erase(transfer);
-            engine_.OnDefined(control_.Now(), transfer);
-          });
-        });
+      for (const LaneWatch& watch : work.watches) {
+        device->lane->WatchWord(watch.transfer, watch.word, watch.target,
+                                [this](TransferId transfer) {
+                                  control_.PostOrRun([this, transfer] {
+                                    watching_.erase(transfer);
+                                    engine_.OnDefined(control_.Now(), transfer);
+                                  });
+                                });
       }
       // After the watches: a transfer may have ended since its watch was asked for.
       for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);

@@ -127,12 +127,17 @@ class TransferDriver {
     uint32_t attempt = 0;
     std::vector<const DeviceMemory*> pins;  // of the peer's arenas
   };
+  struct LaneWatch {
+    TransferId transfer;
+    DefinedWord word;
+    uint64_t target = 0;
+  };
   struct LaneWork {
     std::vector<TransportOp> copies;
     std::vector<TransportOp> ucx;
     std::vector<TransportOp> armed;
     std::vector<BundleHalf> bundled;
-    std::vector<std::pair<Watch, DefinedWord>> watches;
+    std::vector<LaneWatch> watches;
     std::vector<TransferId> unwatch;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> copy_aborts;
     std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> ucx_aborts;

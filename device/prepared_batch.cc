@@ -9,20 +9,22 @@
 namespace ferry {
 
 PreparedBatch::PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number,
-                             uint32_t transfers, std::atomic<uint64_t>& over)
+                             uint32_t transfers, uint64_t from, std::atomic<uint64_t>& over)
     : over_line_(pages.prepared_over[number]),
       defined_word_(pages.prepared_defined[number].value),
       signals_(pages.signals),
       doorbell_{&pages.signals.lane_parked, doorbell},
       transfers_(transfers),
+      from_(from),
       left_(transfers),
-      over_(over) {
+      over_(over),
+      last_(from) {
   FERRY_CHECK(number < FERRY_PREPARED_BATCHES && transfers > 0);
-  over_.store(0, std::memory_order_seq_cst);
+  over_.store(from, std::memory_order_seq_cst);
   __atomic_store_n(&over_line_.first_failed, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&over_line_.failures, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&over_line_.value, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&pages.prepared_defined[number].value, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&over_line_.value, from, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&pages.prepared_defined[number].value, from, __ATOMIC_SEQ_CST);
 }
 
 void PreparedBatch::Arm() {
@@ -33,8 +35,9 @@ void PreparedBatch::Arm() {
 void PreparedBatch::Disarm() { armed_.fetch_sub(1, std::memory_order_seq_cst); }
 
 bool PreparedBatch::Wants(uint64_t n) const {
-  return armed() && __atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) >= n &&
-         over_.load(std::memory_order_seq_cst) == n - 1;
+  const uint64_t value = ValueOf(n);
+  return armed() && __atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) >= value &&
+         over_.load(std::memory_order_seq_cst) == value - 1;
 }
 
 bool PreparedBatch::Firing() const {
@@ -44,11 +47,12 @@ bool PreparedBatch::Firing() const {
 void PreparedBatch::Over(uint64_t n, uint32_t transfers) {
   if (left_.fetch_sub(transfers, std::memory_order_acq_rel) != transfers) return;
   left_.store(transfers_, std::memory_order_relaxed);
-  uint64_t before = n - 1;
-  if (!over_.compare_exchange_strong(before, n, std::memory_order_seq_cst)) return;
-  Advance(n);
+  const uint64_t value = ValueOf(n);
+  uint64_t before = value - 1;
+  if (!over_.compare_exchange_strong(before, value, std::memory_order_seq_cst)) return;
+  Advance(value);
   // Whoever stored ahead has rung already, and lanes may have parked since.
-  if (__atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) > n ||
+  if (__atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) > value ||
       joined_.load(std::memory_order_seq_cst)) {
     Ring();
   }
@@ -57,15 +61,16 @@ void PreparedBatch::Over(uint64_t n, uint32_t transfers) {
 void PreparedBatch::Define(uint64_t n) {
   // Never back: in its page the client may have stored whatever it likes.
   uint64_t seen = __atomic_load_n(&defined_word_, __ATOMIC_RELAXED);
-  while (seen < n && !__atomic_compare_exchange_n(&defined_word_, &seen, n, /*weak=*/true,
-                                                  __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+  const uint64_t value = ValueOf(n);
+  while (seen < value && !__atomic_compare_exchange_n(&defined_word_, &seen, value, /*weak=*/true,
+                                                      __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
   }
   Ring();
 }
 
 bool PreparedBatch::IsOver(uint64_t n) const {
   const uint64_t over = over_.load(std::memory_order_seq_cst);
-  return over != FERRY_PREPARED_ENDED && over >= n;
+  return over != FERRY_PREPARED_ENDED && over >= ValueOf(n);
 }
 
 DefinedWord PreparedBatch::defined() const {
@@ -83,7 +88,7 @@ void PreparedBatch::End() {
 
 uint64_t PreparedBatch::firings() const {
   const uint64_t over = over_.load(std::memory_order_relaxed);
-  return over == FERRY_PREPARED_ENDED ? last_.load(std::memory_order_relaxed) : over;
+  return (over == FERRY_PREPARED_ENDED ? last_.load(std::memory_order_relaxed) : over) - from_;
 }
 
 void PreparedBatch::Advance(uint64_t value) {

@@ -6,6 +6,9 @@
 //
 // A batch may be fired by the daemon instead of by its client, when a prepared job is joined to it.
 //
+// Here firings count from 1. The words, and the count behind `over`, begin at `from` instead, so
+// that they never fall behind what somebody waits for who knew them in another life of the daemon.
+//
 // Owned by the session, which keeps it until its last transfer is over and nothing is joined to it.
 // Home: made, joined, ended and destroyed on control; all else is for any lane, without a lock and
 // without allocating.
@@ -21,10 +24,10 @@ namespace ferry {
 
 class PreparedBatch {
  public:
-  // Of `transfers` (not 0). Sets both words and `over`, its own count, to 0. The pages, the
+  // Of `transfers` (not 0). Sets both words and `over`, its own count, to `from`. The pages, the
   // doorbell and the count outlive it, because lanes that watch may.
   PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number, uint32_t transfers,
-                std::atomic<uint64_t>& over);
+                uint64_t from, std::atomic<uint64_t>& over);
   PreparedBatch(const PreparedBatch&) = delete;
   PreparedBatch& operator=(const PreparedBatch&) = delete;
 
@@ -57,6 +60,8 @@ class PreparedBatch {
   // The client's word, for Lane::WatchWord: no firing is seen before the one before is over for the
   // whole batch.
   DefinedWord defined() const;
+  // What the words are at firing `n`.
+  uint64_t ValueOf(uint64_t n) const { return from_ + n; }
 
   // No further firing will be over: the word says so, once. Control, when the last transfer ended.
   void End();
@@ -72,10 +77,11 @@ class PreparedBatch {
   ferry_timeline_signals& signals_;
   const Doorbell doorbell_;
   const uint32_t transfers_;
+  const uint64_t from_;
   std::atomic<uint32_t> armed_{0};
   std::atomic<uint32_t> left_;   // of the firing after `over_`
-  std::atomic<uint64_t>& over_;  // FERRY_PREPARED_ENDED: ended, after `last_` firings
-  std::atomic<uint64_t> last_{0};
+  std::atomic<uint64_t>& over_;  // as in the word; FERRY_PREPARED_ENDED: ended, at `last_`
+  std::atomic<uint64_t> last_;
   std::atomic<uint64_t> begun_{0};
   std::atomic<bool> joined_{false};
 };

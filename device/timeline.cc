@@ -102,6 +102,7 @@ absl::Status TimelinePages::MapAndRing() {
 
 absl::StatusOr<std::unique_ptr<TimelinePages>> TimelinePages::Resume(UniqueFd memfd,
                                                                      const std::vector<Mark>& over,
+                                                                     uint64_t prepared_from,
                                                                      bool same_daemon) {
   if (absl::Status fit = CheckMemfd(memfd.get(), FERRY_TIMELINE_BYTES); !fit.ok()) {
     return Annotate(fit, "resuming a session's timelines");
@@ -120,8 +121,12 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> TimelinePages::Resume(UniqueFd me
                      over[i].failures, " failures from ", over[i].first_failed);
     }
   }
+  if (prepared_from >= kMaxResumed) {
+    return invalid("words of prepared batches cannot begin at ", prepared_from);
+  }
   std::unique_ptr<TimelinePages> pages(new TimelinePages());
   pages->memfd_ = std::move(memfd);
+  pages->prepared_from_ = prepared_from;
   RETURN_IF_ERROR(pages->MapAndRing());
   for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
     const Mark mark = i < over.size() ? over[i] : Mark{};
@@ -243,7 +248,7 @@ std::unique_ptr<PreparedBatch> TimelinePages::Prepare(uint32_t number, uint32_t 
     firings_over_ = std::make_unique<std::atomic<uint64_t>[]>(FERRY_PREPARED_BATCHES);
   }
   return std::make_unique<PreparedBatch>(*pages_, doorbell_.get(), number, transfers,
-                                         firings_over_[number]);
+                                         prepared_from_, firings_over_[number]);
 }
 
 }  // namespace ferry

@@ -30,12 +30,14 @@ class TimelinePages {
     uint64_t failures = 0;
   };
   // Maps the memfd that another life of the daemon made for the session, and goes on from `over`
-  // (by counter). The client hands both in, so they are checked like any client memory:
-  // MEMFD_UNSEALED or FIELD_INVALID, never a fault, and no counter that could run over.
+  // (by counter); the words of prepared batches begin at `prepared_from`. The client hands all of
+  // it in, so it is checked like any client memory: MEMFD_UNSEALED or FIELD_INVALID, never a fault,
+  // and nothing that could run over.
   // `same_daemon`: the pages were this daemon's, whose lanes may still be about to take back that
   // they are parked.
   static absl::StatusOr<std::unique_ptr<TimelinePages>> Resume(UniqueFd memfd,
                                                                const std::vector<Mark>& over,
+                                                               uint64_t prepared_from,
                                                                bool same_daemon);
   ~TimelinePages();
   TimelinePages(const TimelinePages&) = delete;
@@ -76,6 +78,7 @@ class TimelinePages {
   ferry_timeline_pages* pages_ = nullptr;
   std::vector<std::unique_ptr<Counter>> counters_;  // made at first use: an idle session is small
   std::unique_ptr<std::atomic<uint64_t>[]> firings_over_;  // of prepared batches; the same
+  uint64_t prepared_from_ = 0;
   uint64_t dirty_ = 0;  // bit i: counter i advanced since the last Flush
 };
 

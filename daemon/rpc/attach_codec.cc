@@ -68,6 +68,7 @@ std::optional<AttachResume> ParseResume(const v1::Hello& hello) {
   }
   resume.next_transfer_id = hello.resume().next_transfer_id();
   resume.incarnation = Incarnation(hello.resume().incarnation());
+  resume.prepared_from = hello.resume().prepared_from();
   return resume;
 }
 

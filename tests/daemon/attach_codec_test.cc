@@ -59,6 +59,7 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   resume->mutable_over(1)->set_failures(2);
   resume->set_next_transfer_id(77);
   resume->set_incarnation(~uint64_t{0});
+  resume->set_prepared_from(5);
   const auto resumed = CommandOf<AttachHello>(request);
   ASSERT_TRUE(resumed.resume.has_value());
   ASSERT_EQ(resumed.resume->over.size(), 2u);
@@ -68,6 +69,7 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(resumed.resume->over[1].failures, 2u);
   EXPECT_EQ(resumed.resume->next_transfer_id, 77u);
   EXPECT_EQ(resumed.resume->incarnation, Incarnation(~uint64_t{0}));
+  EXPECT_EQ(resumed.resume->prepared_from, 5u);
 
   request.mutable_register_arena()->set_device_id(7);
   request.mutable_register_arena()->set_bytes(4096);

@@ -49,10 +49,11 @@ TEST(SessionTableHello, OpensASessionAndSaysEverythingInTheWelcome) {
 }
 
 // A hello that goes on with `pages`.
-AttachHello Resuming(std::vector<TimelinePages::Mark> over, uint64_t next_transfer_id) {
+AttachHello Resuming(std::vector<TimelinePages::Mark> over, uint64_t next_transfer_id,
+                     uint64_t prepared_from = 0) {
   AttachHello hello = SessionTableRig::Hello();
-  hello.features = kFeatureResume;
-  hello.resume = AttachResume{std::move(over), next_transfer_id, Incarnation(41)};
+  hello.features = kFeatureResume | (prepared_from != 0 ? kFeaturePreparedFrom : 0);
+  hello.resume = AttachResume{std::move(over), next_transfer_id, Incarnation(41), prepared_from};
   return hello;
 }
 std::vector<UniqueFd> Beside(UniqueFd fd) {
@@ -87,6 +88,22 @@ TEST(SessionTableHello, AResumedSessionGoesOnCountingAndIsNewInAllElse) {
   EXPECT_EQ(rig.table.size(), 0u);
 }
 
+TEST(SessionTableHello, WordsOfPreparedBatchesBeginWhereAClientThatKnowsItSays) {
+  for (const bool knows : {false, true}) {
+    SessionTableRig rig;
+    rig.table.OnConnected(kConnection, {});
+    AttachHello hello = Resuming({}, 1, 70);
+    if (!knows) hello.features = kFeatureResume;
+    const AttachReply reply = rig.Command(kConnection, std::move(hello), kAlice,
+                                          Beside(testing::SealedMemfd(FERRY_TIMELINE_BYTES)));
+    ASSERT_THAT(reply.error, Is("OK"));
+    const auto& welcome = std::get<AttachWelcome>(reply.body);
+    EXPECT_EQ((welcome.features & kFeaturePreparedFrom) != 0, knows);
+    TimelinePages& pages = rig.table.Find(welcome.session)->timelines();
+    EXPECT_EQ(pages.Prepare(0, 1)->ValueOf(0), knows ? 70u : 0u);
+  }
+}
+
 TEST(SessionTableHello, RogueResumesAreRefusedAndHarmNobody) {
   SessionTableRig rig;
   Session* other = rig.Open(99);
@@ -112,6 +129,8 @@ TEST(SessionTableHello, RogueResumesAreRefusedAndHarmNobody) {
   EXPECT_EQ(refusal(Resuming({}, uint64_t{1} << kTransferSequenceBits), Beside(good())),
             "INVALID_ARGUMENT/FIELD_INVALID");
   EXPECT_EQ(refusal(Resuming({{~uint64_t{0}, 0, 0}}, 1), Beside(good())),
+            "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(refusal(Resuming({}, 1, uint64_t{1} << 62), Beside(good())),
             "INVALID_ARGUMENT/FIELD_INVALID");
   EXPECT_EQ(rig.table.size(), 1u);
   EXPECT_EQ(rig.table.Find(other->id()), other);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/prepared_batch.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -102,6 +103,39 @@ TEST_F(PreparedBatchTest, ANumberIsGivenOutWithClearWords) {
   EXPECT_EQ(raw_->prepared_over[9].first_failed, 0u);
   EXPECT_EQ(raw_->prepared_over[9].failures, 0u);
   EXPECT_EQ(raw_->prepared_defined[9].value, 0u);
+}
+
+TEST_F(PreparedBatchTest, AResumedSessionsWordsBeginWhereItSays) {
+  constexpr uint64_t kFrom = (uint64_t{1} << 62) - 1;
+  auto resumed =
+      TimelinePages::Resume(UniqueFd(fcntl(pages_->memfd(), F_DUPFD_CLOEXEC, 0)), {}, kFrom, false);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  raw_->prepared_over[9] = {FERRY_PREPARED_ENDED, 3, 1, 0, {}};
+  auto batch = (*resumed)->Prepare(9, 1);
+  EXPECT_EQ(raw_->prepared_over[9].value, kFrom);
+  EXPECT_EQ(raw_->prepared_over[9].first_failed, 0u);
+  EXPECT_EQ(raw_->prepared_defined[9].value, kFrom);
+  batch->Arm();
+  EXPECT_FALSE(batch->Firing());
+  Fire(9, 1);  // of another life
+  EXPECT_FALSE(batch->Firing());
+  EXPECT_FALSE(batch->Wants(1));
+  Fire(9, kFrom + 1);
+  EXPECT_TRUE(batch->Firing());
+  EXPECT_TRUE(batch->Wants(1));
+  EXPECT_FALSE(batch->Wants(2));
+  EXPECT_EQ(batch->ValueOf(1), kFrom + 1);
+  batch->Over(1, 1);
+  EXPECT_EQ(raw_->prepared_over[9].value, kFrom + 1);
+  EXPECT_TRUE(batch->IsOver(1));
+  EXPECT_FALSE(batch->IsOver(2));
+  EXPECT_EQ(batch->firings(), 1u);
+  batch->Define(2);
+  EXPECT_EQ(raw_->prepared_defined[9].value, kFrom + 2);
+  batch->End();
+  EXPECT_EQ(raw_->prepared_over[9].value, FERRY_PREPARED_ENDED);
+  EXPECT_EQ(raw_->prepared_over[9].first_failed, kFrom + 2);
+  EXPECT_EQ(batch->firings(), 1u);
 }
 
 TEST_F(PreparedBatchTest, RingsWhenNobodyElseWill) {

@@ -221,7 +221,7 @@ TEST(TimelinePages, AnotherDaemonGoesOnWithThePagesOfOneThatIsGone) {
   for (const bool same_daemon : {true, false}) {
     client->over[2].value = 3;  // the last word of the one that is gone, which the client overruled
     auto resumed =
-        TimelinePages::Resume(Duplicate(memfd), {{0, 0, 0}, {0, 0, 0}, {5, 2, 3}}, same_daemon);
+        TimelinePages::Resume(Duplicate(memfd), {{0, 0, 0}, {0, 0, 0}, {5, 2, 3}}, 0, same_daemon);
     ASSERT_TRUE(resumed.ok()) << resumed.status();
     TimelinePages& pages = **resumed;
     EXPECT_NE(pages.doorbell(), gone->doorbell());
@@ -245,8 +245,9 @@ TEST(TimelinePages, AnotherDaemonGoesOnWithThePagesOfOneThatIsGone) {
 }
 
 TEST(TimelinePages, RogueResumesAreRefused) {
-  const auto refusal = [](UniqueFd memfd, const std::vector<TimelinePages::Mark>& over) {
-    const auto resumed = TimelinePages::Resume(std::move(memfd), over, false);
+  const auto refusal = [](UniqueFd memfd, const std::vector<TimelinePages::Mark>& over,
+                          uint64_t prepared_from = 0) {
+    const auto resumed = TimelinePages::Resume(std::move(memfd), over, prepared_from, false);
     return resumed.ok() ? "OK" : std::string(ReasonName(ReasonOf(resumed.status())));
   };
   auto pages = testing::MakePages();
@@ -259,6 +260,9 @@ TEST(TimelinePages, RogueResumesAreRefused) {
   EXPECT_EQ(refusal(good(), {{~uint64_t{0}, 0, 0}}), "FIELD_INVALID");
   EXPECT_EQ(refusal(good(), {{5, 6, 1}}), "FIELD_INVALID");
   EXPECT_EQ(refusal(good(), {{5, 1, 6}}), "FIELD_INVALID");
+  EXPECT_EQ(refusal(good(), {}, kBeyond - 1), "OK");
+  EXPECT_EQ(refusal(good(), {}, kBeyond), "FIELD_INVALID");
+  EXPECT_EQ(refusal(good(), {}, ~uint64_t{0}), "FIELD_INVALID");
 
   const auto memfd = [](off_t bytes, int seals) {
     UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));

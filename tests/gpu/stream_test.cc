@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams of the application that say 'defined' and wait for 'over', with real daemons: order is
 // exact, and whatever dies, no stream hangs.
+#include <future>
+
 #include "absl/strings/str_cat.h"
 #include "tests/gpu/stream_fixture.h"
 
@@ -82,6 +84,59 @@ TEST_P(GpuStreamTest, StreamsGoOnWhenTheDaemonIsKilledAndTheBytesAreStillThere) 
   EXPECT_TRUE(Has(source_.arena, 0, kBytes, 1));
   never = Prepared();
   ExpectTransfer(source_, destination_, "again");
+}
+
+// The stream is still at work in front of its wait when the daemon dies, and until the batch has
+// been prepared again.
+TEST_P(GpuStreamTest, AStreamThatGetsToItsWaitWhenTheDaemonIsBackGoesOn) {
+  constexpr uint64_t kBytes = 64 * 1024;
+  if (!StartEnds(kBytes)) return;
+  const auto prepare_send = [&] {
+    return Must(source_.session.PrepareSend(source_.device, {Half(source_, destination_.device)},
+                                            options()));
+  };
+  Prepared receive = Must(destination_.session.PrepareReceive(
+      destination_.device, {Half(destination_, source_.device)}, options()));
+  Prepared send = prepare_send();
+  const auto fire_both = [&](uint64_t seed) {
+    uint64_t firing = 0;
+    Fill(source_.arena, 0, kBytes, seed);
+    ASSERT_THAT(cuda::Fire(receive, consumer_, &firing), IsOk());
+    EXPECT_EQ(firing, seed);
+    ASSERT_THAT(cuda::Fire(send, producer_), IsOk());
+    ASSERT_THAT(cuda::Wait(send, producer_), IsOk());
+    ASSERT_THAT(cuda::Wait(receive, consumer_), IsOk());
+    ASSERT_CU(Synchronize(producer_));
+    ASSERT_CU(Synchronize(consumer_));
+    EXPECT_EQ(receive.over(), seed);
+    EXPECT_TRUE(Has(destination_.arena, 0, kBytes, seed));
+  };
+  for (uint64_t seed = 1; seed <= 3; ++seed) fire_both(seed);
+  ASSERT_THAT(receive.Fire(), IsOk());
+  const CUstream late = MakeStream(destination_);
+  std::promise<void> gate;
+  ASSERT_CU(driver_->cuLaunchHostFunc(
+      late, [](void* open) { static_cast<std::promise<void>*>(open)->get_future().wait(); },
+      &gate));
+  ASSERT_THAT(cuda::Wait(receive, late), IsOk());
+  EXPECT_EQ(cuda::Counts().parked, 1u);
+  Batch never = Receive(destination_, source_, "never", {destination_.arena.All()}, options());
+  const size_t killed = GetParam().one_node ? 0 : 1;
+  node(killed).Kill();
+  ASSERT_TRUE(node(killed).Start());
+  EXPECT_THAT(never.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST"));
+  ASSERT_THAT(destination_.session.WaitAttached(kSoon), IsOk());
+  EXPECT_EQ(cuda::Counts().parked, 0u);
+  EXPECT_THAT(receive.Health(), IsOk());
+  gate.set_value();
+  ASSERT_CU(Synchronize(late));
+  ASSERT_THAT(source_.session.WaitAttached(kSoon), IsOk());
+  if (!GetParam().one_node) {
+    EXPECT_THAT(send.Wait(1000, kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    send = Prepared();
+    send = prepare_send();
+  }
+  for (uint64_t seed = 1; seed <= 3; ++seed) fire_both(seed);
 }
 
 class GpuCaptureTest : public GpuTest {};

@@ -14,8 +14,11 @@
  * prepared_over[i] is n - 1; firing n is over at this end when prepared_over[i] reaches n. When the
  * batch ends, first_failed is the first firing that was not carried out, and the value is
  * FERRY_PREPARED_ENDED, so that whoever waits for any firing is released: also a GPU's stream,
- * which compares by the sign of the difference, so that it is the largest signed number. Both words
- * are 0 when the number i is given out. */
+ * which compares by the sign of the difference, so that it is the largest signed number.
+ *
+ * Both words are 0 when the number i is given out. In a session that was resumed with
+ * Resume.prepared_from (ferry/v1/session.proto) they are that, and all these values count from
+ * there, first_failed too: so nothing that waits for a value of an older life is left waiting. */
 #ifndef FERRY_V1_TIMELINE_LAYOUT_H_
 #define FERRY_V1_TIMELINE_LAYOUT_H_
 

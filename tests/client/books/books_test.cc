@@ -153,5 +153,30 @@ TEST(TimelinesTest, AnEndReachesEveryPostedValueAndABeginGoesOn) {
   munmap(pages, FERRY_TIMELINE_BYTES);
 }
 
+TEST(TimelinesTest, WhereTheNextLifeBeginsIsNeverBelowWhatAStreamWaitsFor) {
+  Timelines timelines;
+  Life first({});
+  EXPECT_TRUE(timelines.TellStream(first, 9));
+  EXPECT_TRUE(timelines.TellStream(first, 4));
+  EXPECT_EQ(timelines.prepared_from(), 9u);
+  first.End(Lost(), {});
+  EXPECT_FALSE(timelines.TellStream(first, 10)) << "it would wait for the next life's";
+  EXPECT_EQ(timelines.prepared_from(), 9u);
+  Life second({}, 9);
+  EXPECT_TRUE(timelines.TellStream(second, 3));
+  EXPECT_EQ(timelines.prepared_from(), 12u);
+  // Numbers that nobody fires so often: they wait for the end.
+  EXPECT_EQ(Timelines::PreparedValue(second, FERRY_PREPARED_ENDED - 9), FERRY_PREPARED_ENDED);
+  for (const uint64_t far : {FERRY_PREPARED_ENDED, ~uint64_t{0}}) {
+    EXPECT_EQ(Timelines::PreparedValue(second, far), FERRY_PREPARED_ENDED);
+    EXPECT_TRUE(timelines.TellStream(second, far));
+  }
+  EXPECT_EQ(timelines.prepared_from(), 12u);
+  const uint64_t last = (uint64_t{1} << 62) - 1;
+  Life late({}, last);
+  EXPECT_TRUE(timelines.TellStream(late, 1));
+  EXPECT_EQ(timelines.prepared_from(), last) << "a daemon takes no more";
+}
+
 }  // namespace
 }  // namespace ferry::client

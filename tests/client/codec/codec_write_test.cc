@@ -35,14 +35,14 @@ TEST(CodecTest, Hello) {
   expected.set_sequence(1);
   expected.mutable_hello()->set_protocol_min(1);
   expected.mutable_hello()->set_protocol_max(1);
-  expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeatureResume | kFeaturePrepared |
-                                         kFeatureGpuArenas | kFeaturePrograms |
-                                         kFeaturePreparedJobs | kFeatureManyDescriptors);
+  expected.mutable_hello()->set_features(
+      kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas |
+      kFeaturePrograms | kFeaturePreparedJobs | kFeatureManyDescriptors | kFeaturePreparedFrom);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", nullptr)));
 
-  Resumption resume{{{0, 0, 0}, {300, 7, 2}, {1ull << 61, 0, 0}}, 1ull << 39, ~0ull};
+  Resumption resume{{{0, 0, 0}, {300, 7, 2}, {1ull << 61, 0, 0}}, 1ull << 39, ~0ull, 1ull << 61};
   auto* resumed = expected.mutable_hello()->mutable_resume();
   resumed->add_over();
   auto* counter = resumed->add_over();
@@ -52,6 +52,7 @@ TEST(CodecTest, Hello) {
   resumed->add_over()->set_value(1ull << 61);
   resumed->set_next_transfer_id(1ull << 39);
   resumed->set_incarnation(~0ull);
+  resumed->set_prepared_from(1ull << 61);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", &resume)));
 }
 

@@ -129,6 +129,17 @@ size_t FakeDaemon::hanging() {
   return hanging_;
 }
 
+size_t FakeDaemon::prepared_waiters() {
+  std::lock_guard lock(mutex_);
+  size_t waiters = 0;
+  for (const auto& session : all_) {
+    for (ferry_timeline_line& over : session->pages->prepared_over) {
+      waiters += std::atomic_ref(over.waiters).load();
+    }
+  }
+  return waiters;
+}
+
 void FakeDaemon::set_forget(bool forget) {
   std::lock_guard lock(mutex_);
   forget_ = forget;
@@ -265,6 +276,7 @@ FakeDaemon::Session* FakeDaemon::Welcome(const v1::AttachRequest& request, int f
   Require(made->pages != MAP_FAILED, "mmap");
   if (resumes) {
     made->before = hello.resume().next_transfer_id() - 1;
+    if ((behaviour_.features & 128) != 0) made->prepared_from = hello.resume().prepared_from();
     for (int i = 0; i < hello.resume().over_size(); ++i) {
       made->posted[i] = hello.resume().over(i).value();
     }

@@ -4,7 +4,8 @@
 // tell it to misbehave:
 //   "echo..."  over at once, well           "fail..."  over at once, TRANSFER_MISMATCH
 //   "hang..."  the post is never answered   "bad..."   the batch is refused, this entry named
-// Any thread.
+// Prepared batches do not meet: of one whose first key is "echo..." a firing is over when the
+// doorbell rings, of all others never. Any thread.
 #pragma once
 
 #include <atomic>
@@ -36,6 +37,7 @@ class FakeDaemon final : public v1::TransferService::Service {
     uint64_t devices = 2;     // 0, 1, ...
     uint64_t gpus = 0;        // and these follow: those of tests/fake_cuda, in their order
     int draining_hellos = 0;  // so many are refused first
+    std::string hangs = "hang";
   };
   explicit FakeDaemon(std::string dir) : FakeDaemon(std::move(dir), Behaviour()) {}
   FakeDaemon(std::string dir, Behaviour behaviour);
@@ -56,6 +58,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   v1::RegisterArena last_arena();     // that was asked for
   void WaitForHanging(size_t count);  // posts that will not be answered
   size_t hanging();
+  size_t prepared_waiters();      // threads that sleep until a firing is over
   void set_forget(bool forget);   // statuses are not kept
   void set_memfd_short(bool on);  // welcome with a memfd of one page
   size_t stream_posts() const { return stream_posts_; }
@@ -108,12 +111,15 @@ class FakeDaemon final : public v1::TransferService::Service {
     uint64_t posted[FERRY_TIMELINE_COUNTERS] = {};
     std::set<uint64_t> open_values[FERRY_TIMELINE_COUNTERS];
     std::vector<v1::Transfer> endings;
+    uint64_t prepared_from = 0;
+    std::vector<bool> echoes;  // prepared batches, by number
     bool open = true;
   };
   struct Posted {
     google::rpc::Status error;
     uint64_t first_id = 0;
     uint64_t first_value = 0;
+    uint32_t prepared = 0;
     bool hang = false;
   };
 
@@ -135,6 +141,8 @@ class FakeDaemon final : public v1::TransferService::Service {
   template <typename Request>
   Posted Post(Session* session, const Request& request, bool send);
   void Progress();  // starts what can start
+  static uint32_t Prepare(Session* session, bool echoes);
+  static void Fire(Session* session);
   static google::rpc::Status Copy(const Session& from, const Transfer& send, const Session& to,
                                   const Transfer& receive);
   bool Defined(const Session& session, const Transfer& transfer) const;

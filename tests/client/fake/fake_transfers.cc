@@ -33,7 +33,9 @@ grpc::Status ToGrpc(const google::rpc::Status& status) {
 const auto& Remotes(const v1::CrossHostSendRequest& r) { return r.dst_global_device_ids(); }
 const auto& Remotes(const v1::CrossHostReceiveRequest& r) { return r.src_global_device_ids(); }
 
-bool StartsWith(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+bool StartsWith(const std::string& text, const std::string& prefix) {
+  return text.rfind(prefix, 0) == 0;
+}
 
 uint64_t Length(const v1::Buffer& buffer) {
   uint64_t length = 0;
@@ -145,6 +147,7 @@ void FakeDaemon::AnswerPost(Session* session, const Request& request, bool send,
   const Posted made = Post(session, request, send);
   posted->set_first_transfer_id(made.first_id);
   posted->set_first_over_value(made.first_value);
+  posted->set_prepared_batch(made.prepared);
   if (made.error.code() != 0) {
     response->clear_response();
     *response->mutable_error() = made.error;
@@ -171,7 +174,7 @@ FakeDaemon::Posted FakeDaemon::Post(Session* session, const Request& request, bo
   Posted posted;
   google::rpc::BadRequest bad;
   for (int i = 0; i < request.transfer_keys_size(); ++i) {
-    if (StartsWith(request.transfer_keys(i), "hang")) posted.hang = true;
+    if (StartsWith(request.transfer_keys(i), behaviour_.hangs)) posted.hang = true;
     if (!StartsWith(request.transfer_keys(i), "bad")) continue;
     auto* violation = bad.add_field_violations();
     violation->set_field("buffers[" + std::to_string(i) + "]");
@@ -184,8 +187,15 @@ FakeDaemon::Posted FakeDaemon::Post(Session* session, const Request& request, bo
     posted.error.add_details()->PackFrom(bad);
     return posted;
   }
-  const uint32_t timeline = request.options().over_timeline();
   posted.first_id = session->before + session->transfers.size() + 1;
+  if (request.prepare()) {
+    posted.prepared = Prepare(session, StartsWith(request.transfer_keys(0), "echo"));
+    for (int i = 0; i < request.buffers_size(); ++i) {
+      session->transfers.push_back(std::make_unique<Transfer>());
+    }
+    return posted;
+  }
+  const uint32_t timeline = request.options().over_timeline();
   posted.first_value = session->posted[timeline] + 1;
   for (int i = 0; i < request.buffers_size(); ++i) {
     auto transfer = std::make_unique<Transfer>();
@@ -230,8 +240,31 @@ bool FakeDaemon::Matched(const Transfer& transfer) const {
   return false;
 }
 
+uint32_t FakeDaemon::Prepare(Session* session, bool echoes) {
+  const size_t number = session->echoes.size();
+  session->echoes.push_back(echoes);
+  ferry_timeline_line& over = session->pages->prepared_over[number];
+  Word(over.first_failed).store(0);
+  Word(over.failures).store(0);
+  Word(over.value).store(session->prepared_from);
+  Word(session->pages->prepared_defined[number].value).store(session->prepared_from);
+  return static_cast<uint32_t>(number);
+}
+
+void FakeDaemon::Fire(Session* session) {
+  for (size_t i = 0; i < session->echoes.size(); ++i) {
+    if (!session->echoes[i]) continue;
+    auto over = Word(session->pages->prepared_over[i].value);
+    const uint64_t fired = Word(session->pages->prepared_defined[i].value).load();
+    if (over.load() >= fired) continue;
+    over.store(fired);
+    Wake(&session->pages->prepared_over[i].value);
+  }
+}
+
 void FakeDaemon::Progress() {
   for (const auto& from : all_) {
+    if (from->open) Fire(from.get());
     const auto sends = from->waiting;  // Finish() changes it
     for (const auto& [send_id, send] : sends) {
       if (!send->send || !from->open) continue;
