@@ -65,6 +65,11 @@ StatusPtr Cuda::Open() {
     FERRY_CLIENT_CUDA(this, doing, cuDeviceGet, &device, i);
     FERRY_CLIENT_CUDA(this, doing, cuDeviceGetUuid, &uuid, device);
     uuids_.emplace_back(uuid.bytes, sizeof(uuid.bytes));
+    int can_flush = 0;
+    FERRY_CLIENT_CUDA(this, doing, cuDeviceGetAttribute, &can_flush,
+                      CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, device);
+    wait_flags_.push_back(CU_STREAM_WAIT_VALUE_GEQ |
+                          (can_flush != 0 ? CU_STREAM_WAIT_VALUE_FLUSH : 0));
   }
   return nullptr;
 }

@@ -23,6 +23,7 @@ namespace ferry::client {
   X(cuDeviceGetCount)               \
   X(cuDeviceGet)                    \
   X(cuDeviceGetUuid)                \
+  X(cuDeviceGetAttribute)           \
   X(cuDevicePrimaryCtxRetain)       \
   X(cuCtxPushCurrent)               \
   X(cuCtxPopCurrent)                \
@@ -73,6 +74,9 @@ class Cuda {
   StatusPtr FindDevice(const std::string& uuid, const std::string& doing, int* device) const;
   const std::string& uuid(int device) const { return uuids_[static_cast<size_t>(device)]; }
   int devices() const { return static_cast<int>(uuids_.size()); }
+  // Of a wait for a word, on a device's streams: what an adapter wrote into the GPU's memory before
+  // the word was set is seen by what follows the wait.
+  unsigned wait_flags(int device) const { return wait_flags_[static_cast<size_t>(device)]; }
   // Its primary context, which the process keeps from then on.
   StatusPtr PrimaryContext(int device, const std::string& doing, CUcontext* context);
 
@@ -81,7 +85,8 @@ class Cuda {
   std::string FreeText() const;
 
   std::string library_;
-  std::vector<std::string> uuids_;  // by ordinal
+  std::vector<std::string> uuids_;    // by ordinal
+  std::vector<unsigned> wait_flags_;  // by ordinal
 
   std::mutex mutex_;  // guards what follows
   std::map<int, CUcontext> contexts_;

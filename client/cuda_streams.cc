@@ -66,12 +66,14 @@ StatusPtr Park(const OpenStream& on, Session& session, ParkedStreams::Wait wait,
   uint64_t address;
   FERRY_CLIENT_RETURN_IF_ERROR(
       session.streams().DeviceAddress(on.context, wait.word, doing, &address));
+  CUdevice device;
+  FERRY_CLIENT_CUDA(on.cuda, doing, cuCtxGetDevice, &device);
   ParkedStreams& parked = ParkedStreams::Get();
   *queued = parked.Enter(wait);
   if (!*queued) return nullptr;
   StatusPtr error = on.cuda->Check(
-      on.cuda->cuStreamWaitValue64(on.stream, address, wait.value, CU_STREAM_WAIT_VALUE_GEQ), doing,
-      "cuStreamWaitValue64");
+      on.cuda->cuStreamWaitValue64(on.stream, address, wait.value, on.cuda->wait_flags(device)),
+      doing, "cuStreamWaitValue64");
   if (error != nullptr) parked.Leave(wait);
   return error;
 }

@@ -34,6 +34,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.no_vmm = number != 0;
     } else if (key == "no_rdma") {
       settings.no_rdma = number != 0;
+    } else if (key == "no_flush") {
+      settings.no_flush = number != 0;
     } else if (key == "nvlinks") {
       settings.nvlinks = static_cast<int>(number);
     } else if (key == "nvlinks_down") {
@@ -110,6 +112,7 @@ void fake_cuda_get_counts(fake_cuda_counts* counts) {
   counts->contexts = state.contexts.size();
   counts->streams = state.streams.size();
   counts->parked = static_cast<uint64_t>(state.parked.load());
+  counts->flushing_waits = state.flushing_waits;
   counts->copies = state.copies;
   counts->batches = state.batches;
   counts->pageable_copies = state.pageable;

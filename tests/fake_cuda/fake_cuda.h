@@ -10,6 +10,7 @@
 //   no_peer=1        no GPU reaches another one's memory
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
 //   no_rdma=1        adapters do not reach its memory, and memory for them is refused
+//   no_flush=1       a stream cannot flush what adapters have written, and refuses to
 //   nvlinks=N        NVLinks from each GPU to each other one (default 18); 0: they have none
 //   nvlinks_down=N   so many of these are down (default 0)
 //   nvswitch=1       they lead to switches, by which each GPU reaches all others
@@ -51,6 +52,7 @@ struct fake_cuda_counts {
   uint64_t contexts;         // now
   uint64_t streams;          // now
   uint64_t parked;           // streams that wait for a word, now
+  uint64_t flushing_waits;   // queued waits that flush what adapters have written
   uint64_t copies;           // started by a call, each entry of a batch one
   uint64_t batches;          // calls of cuMemcpyBatchAsync
   uint64_t launches;         // of kernels

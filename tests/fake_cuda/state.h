@@ -30,6 +30,7 @@ struct Settings {
   bool no_peer = false;
   bool no_vmm = false;
   bool no_rdma = false;
+  bool no_flush = false;
   int nvlinks = 18;
   int nvlinks_down = 0;
   bool nvswitch = false;
@@ -150,6 +151,7 @@ struct State {
   std::map<CUmemGenericAllocationHandle, std::pair<std::shared_ptr<Physical>, int>> handles;
   CUmemGenericAllocationHandle next_handle = 0x1000;
   std::atomic<int> parked{0};
+  uint64_t flushing_waits = 0;  // under mutex
   std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0};
 };
 

@@ -53,7 +53,9 @@ TEST_F(CudaStreamTest, AConsumerBehindTheWaitSeesTheBytesOfTheProducer) {
   EXPECT_CUDA(cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(from->data()), made.data(),
                                 made.size(), producer));
   ASSERT_OK(cuda::Define(session, producer, 3, 7));
+  const uint64_t flushing = Counts().flushing_waits;
   ASSERT_OK(cuda::Wait(receive, consumer));
+  EXPECT_EQ(Counts().flushing_waits, flushing + 1);  // of what an adapter may have written
   EXPECT_CUDA(cuMemcpyDtoHAsync(seen.data(), reinterpret_cast<CUdeviceptr>(to->data()), seen.size(),
                                 consumer));
   Ring(session);
