@@ -19,7 +19,6 @@ CommTable::CommTable(Executor& control, LocalDevices& devices, NcclOptions optio
     : control_(control),
       devices_(devices),
       options_(std::move(options)),
-      environment_(NcclEnvironment()),
       hooks_(std::move(hooks)),
       cache_(options_.bytes_per_gpu, options_.idle) {}
 
@@ -45,10 +44,11 @@ void CommTable::Open(CommunicatorOpen order) {
   entry.device = devices_.Find(order.device);
   FERRY_CHECK(entry.device != nullptr && entry.device->nccl != nullptr);
   const bool leads = order.device == order.clique.low;
-  CudaDevice& gpu = *entry.device->gpu;
-  entry.communicator = std::make_unique<Communicator>(
-      *options_.api, gpu, leads ? 0 : 1,
-      MaxCtas(options_.max_ctas, options_.api->version, gpu.info().major, environment_));
+  // The other end finds the same, by what we have told it.
+  const int max_ctas = AgreedCtas(entry.device->max_ctas,
+                                  hooks_.max_ctas(leads ? order.clique.high : order.clique.low));
+  entry.communicator =
+      std::make_unique<Communicator>(*options_.api, *entry.device->gpu, leads ? 0 : 1, max_ctas);
   entry.unique_id = std::move(order.unique_id);
   FERRY_CHECK(in_use_.emplace(std::make_pair(order.clique, order.attempt), id).second);
   ++streams_[entry.device].users;

@@ -31,7 +31,6 @@ namespace ferry {
 struct NcclOptions {
   const NcclApi* api = nullptr;  // null: the route is not there
   std::string missing;           // why, then
-  int max_ctas = 16;             // 0: NCCL's own choice
   uint64_t bytes_per_gpu = uint64_t{2} << 30;
   absl::Duration idle = absl::Minutes(10);
 };
@@ -48,6 +47,8 @@ class CommTable {
     std::function<void(const Clique&, bool busy)> evict;
     // Of the daemon that owns a device.
     std::function<Incarnation(GlobalDeviceId)> incarnation;
+    // What a peer wants its device's communicators to have at most; 0: it has not said.
+    std::function<int(GlobalDeviceId)> max_ctas;
   };
   // From the end of a communicator to where nothing of it is left.
   static constexpr absl::Duration kGiveUp = absl::Seconds(30);
@@ -121,7 +122,6 @@ class CommTable {
   Executor& control_;
   LocalDevices& devices_;
   const NcclOptions options_;
-  const std::vector<std::string> environment_;
   const Hooks hooks_;
   CommCache cache_;
   absl::btree_map<CommCache::Id, Entry> entries_;

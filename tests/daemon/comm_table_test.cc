@@ -40,6 +40,7 @@ class Table {
     hooks.made_id = [this](const Clique&, uint32_t, std::string) { made_id_ = true; };
     hooks.failed = [](const Clique&, uint32_t, const absl::Status&) {};
     hooks.incarnation = [](GlobalDeviceId) { return Incarnation{}; };
+    hooks.max_ctas = [](GlobalDeviceId) { return 0; };
     table_ = std::make_unique<CommTable>(control, devices_, options, std::move(hooks));
   }
   // Until its opener has met NCCL.

@@ -382,6 +382,19 @@ TEST_F(MultiGpuNcclTest, AnOpeningThatHangsIsFreedByAnAbort) {
   EXPECT_THAT(send.Wait(kSoon), IsOk());
 }
 
+// Whoever leads; the fake ends the process where two ranks' numbers differ, as NCCL might hang.
+TEST_F(MultiGpuNcclTest, BothEndsTakeTheSmallerNumberOfCtas) {
+  ClusterOptions options;
+  for (const int ctas : {16, 8, 0}) {  // 0: any number
+    options.transfers.push_back(absl::StrCat("nccl: { max_ctas: ", ctas, " }"));
+  }
+  if (!StartDaemons(3, options)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes), c = Open(2, 0, kNcclBytes);
+  ExpectMoves(a, b);
+  ExpectMoves(b, c);
+  ExpectMoves(c, a);
+}
+
 TEST_F(MultiGpuNcclTest, TwoVersionsOfNcclDoNotMeet) {
   if (!StartWithFaults("", {}, "version=22703")) return;
   End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);

@@ -42,7 +42,7 @@ class Communicator {
   // How long the reaper waits for who is inside NCCL: a peer that died often ends a call by itself.
   static constexpr absl::Duration kGrace = absl::Milliseconds(100);
 
-  // Rank 0 is the leader's. `max_ctas` 0: NCCL's choice. `environment` as NcclEnvironment has it.
+  // Rank 0 is the leader's. `max_ctas`, the same at both, 0: NCCL's choice.
   Communicator(const NcclApi& api, CudaDevice& device, int rank, int max_ctas);
   ~Communicator();
 
