@@ -6,7 +6,7 @@
 //
 // It is as strict as NCCL is silent. What the real one answers with a hang or with garbage ends the
 // process here, with a story: other operations at the two ends, two threads in one communicator,
-// use after an abort, a stream of another GPU, memory that the GPU may not touch.
+// use beside or after an abort, a stream of another GPU, memory that the GPU may not touch.
 //
 // Settings, in FERRY_FAKE_NCCL when it is first used, as "version=22703;open_gate=/tmp/g":
 //
@@ -127,7 +127,8 @@ struct ncclComm {
   int rank = 0;
   CUcontext context = nullptr;
   CUdeviceptr memory = 0;
-  std::atomic<bool> stop{false};  // aborted or revoked
+  std::atomic<bool> stop{false};      // revoked or aborting: what waits gives up
+  std::atomic<bool> aborting{false};  // the real one may be free by now
   std::unique_ptr<fake_nccl::Wire> wire;
   std::atomic<ncclResult_t> async_error{0};
   std::atomic<int> in_call{0};  // threads that launch or open
@@ -139,6 +140,9 @@ struct ncclComm {
 };
 
 namespace fake_nccl {
+
+// Ends the process if an abort has begun, or nobody waits for its end any more.
+void CheckUsable(const ncclComm* comm, const std::string& call);
 
 // Ends the process if it may not be used any more, or is used by another thread now.
 class Use {

@@ -3,6 +3,10 @@
 
 #include <stdlib.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "two_ranks.h"
 
 namespace ferry {
@@ -91,6 +95,34 @@ TEST_F(CommunicatorTest, NothingBeginsOnceItHasEnded) {
   EXPECT_EQ(ReasonOf(status), Reason::kCommAborted);
   EXPECT_TRUE(two_.communicator(0).AsyncError().ok());
   for (int end : {0, 1}) two_.communicator(end).Reap();
+}
+
+// The fake ends the process if anybody comes into it with a communicator that is being aborted.
+TEST_F(CommunicatorTest, WhoeverIsInsideIsOutBeforeItIsAborted) {
+  for (int round = 0; round < 10; ++round) {
+    const auto [own, other] = two_.Open();
+    ASSERT_TRUE(own.ok() && other.ok()) << own << other;
+    std::atomic<int> inside{0};
+    std::vector<std::thread> lanes;
+    for (int end : {0, 1}) {
+      lanes.emplace_back([&, end] {
+        Communicator& communicator = two_.communicator(end);
+        auto stream = CudaStream::Make(two_.gpu(end), {4096});
+        ASSERT_TRUE(stream.ok());
+        const auto memory = (*stream)->staging();
+        ++inside;
+        while (communicator.Launch(**stream, {{true, memory, 8}, {false, memory + 8, 8}}).ok()) {
+          for (int i = 0; i < 20; ++i) EXPECT_TRUE(communicator.AsyncError().ok());
+        }
+      });
+    }
+    while (inside < 2) std::this_thread::yield();
+    for (int end : {0, 1}) {
+      two_.communicator(end).End();
+      two_.communicator(end).Reap();
+    }
+    for (std::thread& lane : lanes) lane.join();
+  }
 }
 
 }  // namespace
