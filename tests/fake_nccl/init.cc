@@ -137,11 +137,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm** out, int ranks, ncclUniqueId id, 
   return opened;
 }
 
+#ifndef FAKE_NCCL_2_18
 ncclResult_t ncclCommRevoke(ncclComm* comm, int) {
   CheckUsable(comm, "ncclCommRevoke");
   comm->stop = true;
   return kSuccess;
 }
+#endif
 
 ncclResult_t ncclCommAbort(ncclComm* comm) {
   CheckUsable(comm, "ncclCommAbort");

@@ -10,7 +10,9 @@
 //
 // Settings, in FERRY_FAKE_NCCL when it is first used, as "version=22703;open_gate=/tmp/g":
 //
-//   version=N        what ncclGetVersion answers (default 22809)
+//   version=N        what ncclGetVersion answers (default 22809; 21803 in
+//   libferry_fake_nccl_2_18.so, which
+//                    has no ncclCommRevoke)
 //   comm_mib=N       GPU memory that a communicator takes (default 8)
 //   open_gate=PATH   while the file exists, openings wait after the ranks have met
 //   group_gate=PATH  while the file exists, what is launched does not begin
@@ -58,8 +60,14 @@ inline constexpr ncclResult_t kInvalidArgument = 4;
 inline constexpr ncclResult_t kInvalidUsage = 5;
 inline constexpr ncclResult_t kRemoteError = 6;
 
+#ifdef FAKE_NCCL_2_18
+inline constexpr int kVersion = 21803;
+#else
+inline constexpr int kVersion = 22809;
+#endif
+
 struct Settings {
-  int version = 22809;
+  int version = kVersion;
   uint64_t comm_mib = 8;
   std::string open_gate, group_gate, slice_gate, abort_gate, stuck_mark;
   uint64_t fail_open = 0, hang_open = 0, async_error = 0, stuck_launch = 0;

@@ -64,30 +64,6 @@ TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsInAnOpeningEndsIt) {
   EXPECT_EQ(AttemptAt(0), 2u);
 }
 
-TEST_F(MultiGpuNcclTest, AWarmUpThatIsStuckInNcclIsFreedByAnAbort) {
-  if (!StartWithFaults(absl::StrCat("stuck_launch=1;stuck_mark=", Gate("stuck")))) return;
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  ASSERT_TRUE(Await([&] { return std::filesystem::exists(Gate("stuck")); }));
-  EXPECT_EQ(node(0).admin().CountComms("opening"), 1u);
-  node(0).admin().AbortComm(a.device, b.device);  // and the next attempt goes well
-  EXPECT_THAT(receive.Wait(kSoon), IsOk());
-  EXPECT_THAT(send.Wait(kSoon), IsOk());
-  EXPECT_EQ(AttemptAt(0), 2u);
-}
-
-TEST_F(MultiGpuNcclTest, AnOpeningThatHangsIsFreedByAnAbort) {
-  if (!StartWithFaults("hang_open=1")) return;
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  ASSERT_TRUE(Await([&] { return node(1).admin().CountComms("opening") == 1; }));
-  node(1).admin().AbortComm(a.device, b.device);  // and the next attempt goes well
-  EXPECT_THAT(receive.Wait(kSoon), IsOk());
-  EXPECT_THAT(send.Wait(kSoon), IsOk());
-}
-
 TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
   const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
   if (!StartWithFaults(gate, {}, gate)) return;

@@ -302,19 +302,6 @@ TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsEndsWhatIsOnTheCommunicator) {
   EXPECT_EQ(AttemptAt(0), 2u);
 }
 
-TEST_F(MultiGpuNcclTest, ALaneThatIsStuckInNcclIsFreedByAnAbort) {
-  if (!StartWithFaults(absl::StrCat("stuck_launch=2;stuck_mark=", Gate("stuck")))) return;
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  // An abort that comes before has nothing to free, and the next launch sticks.
-  ASSERT_TRUE(Await([&] { return std::filesystem::exists(Gate("stuck")); }));
-  node(1).admin().AbortComm(a.device, b.device);
-  EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/COMM_ABORTED", HasSubstr("an operator wants it")));
-  EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/COMM_ABORTED"));
-  ExpectMoves(a, b);
-}
-
 TEST_F(MultiGpuNcclTest, ADaemonWithoutNcclSaysWhatIsMissing) {
   ClusterOptions options;
   options.environment = {"FERRY_NCCL_LIBRARY=/nowhere/libnccl.so.2"};

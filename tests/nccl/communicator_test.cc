@@ -36,7 +36,8 @@ TEST(LoadNcclTest, TheConfigurationsEnvironmentIsNcclsAndRasIsOff) {
               testing::IsSupersetOf({"NCCL_DEBUG=WARN", "NCCL_IB_HCA=mlx5", "NCCL_RAS_ENABLE=0"}));
 }
 
-class CommunicatorTest : public testing::Test {
+// Over an NCCL with and without revocations.
+class CommunicatorTest : public testing::TestWithParam<const char*> {
  protected:
   ~CommunicatorTest() override {
     for (int device : {0, 1}) {
@@ -44,11 +45,11 @@ class CommunicatorTest : public testing::Test {
       EXPECT_LE(fake_cuda_allocated(device), before_[device]);
     }
   }
-  TwoRanks two_{kMiB};
+  TwoRanks two_{kMiB, GetParam()};
   const uint64_t before_[2] = {fake_cuda_allocated(0), fake_cuda_allocated(1)};
 };
 
-TEST_F(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
+TEST_P(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
   for (int end : {0, 1}) two_.Make(end);
   const auto id = two_.communicator(0).MakeId();
   ASSERT_TRUE(id.ok());
@@ -67,14 +68,32 @@ TEST_F(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
   }
 }
 
-TEST_F(CommunicatorTest, AnIdOfAnotherSizeIsRefused) {
+TEST_P(CommunicatorTest, WhatNobodyMeetsComesOffTheStreamByItsEnd) {
+  EXPECT_EQ(two_.api().CommRevoke == nullptr, two_.api().version < 22800);
+  const auto [own, other] = two_.Open();
+  ASSERT_TRUE(own.ok() && other.ok()) << own << other;
+  auto stream = CudaStream::Make(two_.gpu(0), {4096});
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE(two_.communicator(0).Launch(**stream, {{true, (*stream)->staging(), 8}}).ok());
+  ASSERT_TRUE((*stream)->Mark().ok());
+  EXPECT_EQ(*(*stream)->Reached(), 0u);
+  for (int end : {0, 1}) {
+    two_.communicator(end).End();
+    two_.communicator(end).Reap();
+  }
+  (*stream)->MakeCurrent();
+  EXPECT_TRUE((*stream)->Await().ok());
+  EXPECT_EQ(*(*stream)->Reached(), 1u);
+}
+
+TEST_P(CommunicatorTest, AnIdOfAnotherSizeIsRefused) {
   const auto opened = two_.Make(0).Open("short");
   EXPECT_EQ(ReasonOf(opened.status()), Reason::kRouteUnavailable);
   two_.communicator(0).End();
   two_.communicator(0).Reap();
 }
 
-TEST_F(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
+TEST_P(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
   const auto id = two_.Make(0).MakeId();
   absl::Status status;
   std::thread opener([&] { status = two_.communicator(0).Open(*id).status(); });
@@ -84,7 +103,7 @@ TEST_F(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
   EXPECT_FALSE(status.ok());
 }
 
-TEST_F(CommunicatorTest, NothingBeginsOnceItHasEnded) {
+TEST_P(CommunicatorTest, NothingBeginsOnceItHasEnded) {
   const auto [own, other] = two_.Open();
   ASSERT_TRUE(own.ok() && other.ok());
   auto stream = CudaStream::Make(two_.gpu(0), {4096});
@@ -98,7 +117,7 @@ TEST_F(CommunicatorTest, NothingBeginsOnceItHasEnded) {
 }
 
 // The fake ends the process if anybody comes into it with a communicator that is being aborted.
-TEST_F(CommunicatorTest, WhoeverIsInsideIsOutBeforeItIsAborted) {
+TEST_P(CommunicatorTest, WhoeverIsInsideIsOutBeforeItIsAborted) {
   for (int round = 0; round < 10; ++round) {
     const auto [own, other] = two_.Open();
     ASSERT_TRUE(own.ok() && other.ok()) << own << other;
@@ -124,6 +143,12 @@ TEST_F(CommunicatorTest, WhoeverIsInsideIsOutBeforeItIsAborted) {
     for (std::thread& lane : lanes) lane.join();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorTest,
+                         testing::Values(FAKE_NCCL_LIBRARY, FAKE_NCCL_2_18_LIBRARY),
+                         [](const auto& library) {
+                           return library.index == 0 ? "new" : "without_revocations";
+                         });
 
 }  // namespace
 }  // namespace ferry
