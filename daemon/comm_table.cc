@@ -82,7 +82,7 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
   if (makes_stream) {
     auto stream = CudaStream::Make(*device.gpu, NcclTransport::kStream);
     if (!stream.ok()) {
-      control_.Post([this, &device] { streams_[&device].made = false; });
+      control_.Post([this, id, &device, why = stream.status()] { OnNoStream(id, device, why); });
       return stream.status();
     }
     device.lane->Post([&device, stream = *std::move(stream)]() mutable {
@@ -96,6 +96,25 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
   return communicator.Open(unique_id);
 }
 
+void CommTable::OnNoStream(CommCache::Id maker, LocalDevice& device, const absl::Status& why) {
+  streams_[&device].made = false;
+  for (auto& [id, entry] : entries_) {
+    // Those that began while it was being made count on it. The maker's own opening is about to
+    // come back.
+    if (id == maker || entry.device != &device || entry.waiting) continue;
+    if (!entry.ended && entry.communicator->state() != Communicator::State::kEnded) {
+      FailToOpen(entry, why);
+    }
+  }
+}
+
+void CommTable::FailToOpen(Entry& entry, const absl::Status& why) {
+  entry.communicator->End();
+  hooks_.failed(
+      entry.clique, entry.attempt,
+      Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable, why.message()));
+}
+
 void CommTable::OnId(CommCache::Id id, std::string unique_id) {
   const Entry& entry = entries_.at(id);
   if (!entry.ended) hooks_.made_id(entry.clique, entry.attempt, std::move(unique_id));
@@ -105,6 +124,8 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
   Entry& entry = entries_.at(id);
   entry.opening = false;
   if (entry.ended) return GoOn(entry);
+  // It failed meanwhile, for want of a stream: its end is on its way.
+  if (entry.communicator->state() == Communicator::State::kEnded) return;
   if (opened.ok()) {
     const uint64_t bytes = cache_.OnOpened(control_.Now(), id, opened->bytes, opened->took);
     next_look_ = absl::InfinitePast();
@@ -112,10 +133,7 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
               NameOf(entry), bytes, absl::FormatDuration(opened->took));
     return hooks_.opened(entry.clique, entry.attempt);
   }
-  entry.communicator->End();
-  hooks_.failed(entry.clique, entry.attempt,
-                Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                      opened.status().message()));
+  FailToOpen(entry, opened.status());
 }
 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {

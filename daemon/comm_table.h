@@ -109,6 +109,9 @@ class CommTable {
   absl::StatusOr<Communicator::Opened> OpenOnThread(CommCache::Id id, LocalDevice& device,
                                                     Communicator& communicator, bool makes_stream,
                                                     std::string unique_id);
+  // The stream of a GPU's lane could not be made by this one's opener.
+  void OnNoStream(CommCache::Id maker, LocalDevice& device, const absl::Status& why);
+  void FailToOpen(Entry& entry, const absl::Status& why);
   void OnId(CommCache::Id id, std::string unique_id);
   void OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> opened);
   void OnReaped(CommCache::Id id);
