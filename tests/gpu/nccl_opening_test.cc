@@ -64,48 +64,63 @@ TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsInAnOpeningEndsIt) {
   EXPECT_EQ(AttemptAt(0), 2u);
 }
 
-TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
-  const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
-  if (!StartWithFaults(gate, {}, gate)) return;
-  WriteFile(Gate("opens"), "");
-  End a = Open(0, 0, kNcclBytes);
-  {
-    End b = Open(1, 0, kNcclBytes);
-    Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-    Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-    ASSERT_TRUE(Await([&] {
+// The node at one end is lost while a communicator opens: the leader's or the follower's.
+class MultiGpuNcclLossTest : public MultiGpuNcclTest, public ::testing::WithParamInterface<size_t> {
+ protected:
+  size_t lost() const { return GetParam(); }
+  size_t survivor() const { return 1 - lost(); }
+  bool StartWithGate() {
+    const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
+    if (!StartWithFaults(gate, {}, gate)) return false;
+    WriteFile(Gate("opens"), "");
+    return true;
+  }
+  bool AwaitOpening() {
+    return Await([&] {
       return node(0).admin().CountComms("opening") == 1 &&
              node(1).admin().CountComms("opening") == 1;
-    }));
-    node(1).Kill();
-    EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    });
   }
+};
+
+TEST_P(MultiGpuNcclLossTest, ADaemonKilledWhileACommunicatorOpens) {
+  if (!StartWithGate()) return;
+  End here = Open(survivor(), 0, kNcclBytes);
+  {
+    End there = Open(lost(), 0, kNcclBytes);
+    Batch receive = Receive(there, here, "k", {there.arena.All()}, Nccl());
+    Batch send = Send(here, there, "k", {here.arena.All()}, Nccl());
+    ASSERT_TRUE(AwaitOpening());
+    node(lost()).Kill();
+    EXPECT_THAT(send.Wait(kKilled), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  }
+  EXPECT_TRUE(Await([&] { return node(survivor()).admin().CountComms("opening") == 0; }));
   std::filesystem::remove(Gate("opens"));
-  ASSERT_TRUE(node(1).Start());
-  End b = Open(1, 0, kNcclBytes);
-  ExpectMoves(a, b);
+  ASSERT_TRUE(node(lost()).Start());
+  End back = Open(lost(), 0, kNcclBytes);
+  ExpectMoves(here, back);
+  ExpectMoves(back, here);
 }
 
-TEST_F(MultiGpuNcclTest, ADaemonStoppedWhileACommunicatorOpens) {
-  const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
-  if (!StartWithFaults(gate, {}, gate)) return;
-  WriteFile(Gate("opens"), "");
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  ASSERT_TRUE(Await([&] {
-    return node(0).admin().CountComms("opening") == 1 && node(1).admin().CountComms("opening") == 1;
-  }));
-  node(1).Signal(SIGSTOP);
-  EXPECT_THAT(send.Wait(6 * kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
-  EXPECT_TRUE(Await([&] { return node(0).admin().CountComms("opening") == 0; }));
-  node(1).Signal(SIGCONT);
-  EXPECT_THAT(receive.Wait(6 * kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+TEST_P(MultiGpuNcclLossTest, ADaemonStoppedWhileACommunicatorOpens) {
+  if (!StartWithGate()) return;
+  End here = Open(survivor(), 0, kNcclBytes), there = Open(lost(), 0, kNcclBytes);
+  Batch receive = Receive(there, here, "k", {there.arena.All()}, Nccl());
+  Batch send = Send(here, there, "k", {here.arena.All()}, Nccl());
+  ASSERT_TRUE(AwaitOpening());
+  node(lost()).Signal(SIGSTOP);
+  EXPECT_THAT(send.Wait(kStopped), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  EXPECT_TRUE(Await([&] { return node(survivor()).admin().CountComms("opening") == 0; }));
+  node(lost()).Signal(SIGCONT);
+  EXPECT_THAT(receive.Wait(kStopped), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   std::filesystem::remove(Gate("opens"));
   ASSERT_TRUE(nodes().AwaitLink(0, 1));
-  ExpectMoves(a, b);
-  ExpectMoves(b, a);
+  ExpectMoves(here, there);
+  ExpectMoves(there, here);
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, MultiGpuNcclLossTest, ::testing::Values(0, 1),
+                         [](const auto& node) { return node.param == 0 ? "leader" : "follower"; });
 
 }  // namespace
 }  // namespace ferry::testing
