@@ -275,7 +275,7 @@ absl::StatusOr<uint32_t> CommTable::Named(const Clique& clique, uint32_t attempt
   return attempt == 0 && !standing.empty()
              ? Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                      absl::StrCat("name one attempt: ", there))
-             : Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown, there);
+             : Error(absl::StatusCode::kNotFound, Reason::kIdStale, there);
 }
 
 absl::StatusOr<uint32_t> CommTable::NewestOf(const Clique& clique) const {

@@ -160,6 +160,7 @@ TEST(CommTableTest, WhoIsToBeClosedIsShownSoAndNamedByItsAttempt) {
   const auto state = [&](size_t row) { return table.table().cache().List().at(row).state; };
   const auto none = table.table().Named(kClique, 0);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(none.status()), Reason::kIdStale);
   EXPECT_EQ(table.table().NewestOf(kClique).status(), none.status());
   table.Open();
   EXPECT_EQ(*table.table().Named(kClique, 0), 1u);
