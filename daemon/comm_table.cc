@@ -19,7 +19,6 @@ CommTable::CommTable(Executor& control, LocalDevices& devices, NcclOptions optio
     : control_(control),
       devices_(devices),
       options_(std::move(options)),
-      environment_(NcclEnvironment()),
       hooks_(std::move(hooks)),
       cache_(options_.bytes_per_gpu, options_.idle) {}
 
@@ -45,10 +44,11 @@ void CommTable::Open(CommunicatorOpen order) {
   entry.device = devices_.Find(order.device);
   FERRY_CHECK(entry.device != nullptr && entry.device->nccl != nullptr);
   const bool leads = order.device == order.clique.low;
-  CudaDevice& gpu = *entry.device->gpu;
-  entry.communicator = std::make_unique<Communicator>(
-      *options_.api, gpu, leads ? 0 : 1,
-      MaxCtas(options_.max_ctas, options_.api->version, gpu.info().major, environment_));
+  // The other end finds the same, by what we have told it.
+  const int max_ctas = AgreedCtas(entry.device->max_ctas,
+                                  hooks_.max_ctas(leads ? order.clique.high : order.clique.low));
+  entry.communicator =
+      std::make_unique<Communicator>(*options_.api, *entry.device->gpu, leads ? 0 : 1, max_ctas);
   entry.unique_id = std::move(order.unique_id);
   FERRY_CHECK(in_use_.emplace(std::make_pair(order.clique, order.attempt), id).second);
   ++streams_[entry.device].users;
@@ -82,7 +82,7 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
   if (makes_stream) {
     auto stream = CudaStream::Make(*device.gpu, NcclTransport::kStream);
     if (!stream.ok()) {
-      control_.Post([this, &device] { streams_[&device].made = false; });
+      control_.Post([this, id, &device, why = stream.status()] { OnNoStream(id, device, why); });
       return stream.status();
     }
     device.lane->Post([&device, stream = *std::move(stream)]() mutable {
@@ -96,6 +96,25 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
   return communicator.Open(unique_id);
 }
 
+void CommTable::OnNoStream(CommCache::Id maker, LocalDevice& device, const absl::Status& why) {
+  streams_[&device].made = false;
+  for (auto& [id, entry] : entries_) {
+    // Those that began while it was being made count on it. The maker's own opening is about to
+    // come back.
+    if (id == maker || entry.device != &device || entry.waiting) continue;
+    if (!entry.ended && entry.communicator->state() != Communicator::State::kEnded) {
+      FailToOpen(entry, why);
+    }
+  }
+}
+
+void CommTable::FailToOpen(Entry& entry, const absl::Status& why) {
+  entry.communicator->End();
+  hooks_.failed(
+      entry.clique, entry.attempt,
+      Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable, why.message()));
+}
+
 void CommTable::OnId(CommCache::Id id, std::string unique_id) {
   const Entry& entry = entries_.at(id);
   if (!entry.ended) hooks_.made_id(entry.clique, entry.attempt, std::move(unique_id));
@@ -105,6 +124,8 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
   Entry& entry = entries_.at(id);
   entry.opening = false;
   if (entry.ended) return GoOn(entry);
+  // It failed meanwhile, for want of a stream: its end is on its way.
+  if (entry.communicator->state() == Communicator::State::kEnded) return;
   if (opened.ok()) {
     const uint64_t bytes = cache_.OnOpened(control_.Now(), id, opened->bytes, opened->took);
     next_look_ = absl::InfinitePast();
@@ -112,10 +133,7 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
               NameOf(entry), bytes, absl::FormatDuration(opened->took));
     return hooks_.opened(entry.clique, entry.attempt);
   }
-  entry.communicator->End();
-  hooks_.failed(entry.clique, entry.attempt,
-                Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                      opened.status().message()));
+  FailToOpen(entry, opened.status());
 }
 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
@@ -257,7 +275,7 @@ absl::StatusOr<uint32_t> CommTable::Named(const Clique& clique, uint32_t attempt
   return attempt == 0 && !standing.empty()
              ? Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                      absl::StrCat("name one attempt: ", there))
-             : Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown, there);
+             : Error(absl::StatusCode::kNotFound, Reason::kIdStale, there);
 }
 
 absl::StatusOr<uint32_t> CommTable::NewestOf(const Clique& clique) const {

@@ -31,7 +31,6 @@ namespace ferry {
 struct NcclOptions {
   const NcclApi* api = nullptr;  // null: the route is not there
   std::string missing;           // why, then
-  int max_ctas = 16;             // 0: NCCL's own choice
   uint64_t bytes_per_gpu = uint64_t{2} << 30;
   absl::Duration idle = absl::Minutes(10);
 };
@@ -48,6 +47,8 @@ class CommTable {
     std::function<void(const Clique&, bool busy)> evict;
     // Of the daemon that owns a device.
     std::function<Incarnation(GlobalDeviceId)> incarnation;
+    // What a peer wants its device's communicators to have at most; 0: it has not said.
+    std::function<int(GlobalDeviceId)> max_ctas;
   };
   // From the end of a communicator to where nothing of it is left.
   static constexpr absl::Duration kGiveUp = absl::Seconds(30);
@@ -108,6 +109,9 @@ class CommTable {
   absl::StatusOr<Communicator::Opened> OpenOnThread(CommCache::Id id, LocalDevice& device,
                                                     Communicator& communicator, bool makes_stream,
                                                     std::string unique_id);
+  // The stream of a GPU's lane could not be made by this one's opener.
+  void OnNoStream(CommCache::Id maker, LocalDevice& device, const absl::Status& why);
+  void FailToOpen(Entry& entry, const absl::Status& why);
   void OnId(CommCache::Id id, std::string unique_id);
   void OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> opened);
   void OnReaped(CommCache::Id id);
@@ -121,7 +125,6 @@ class CommTable {
   Executor& control_;
   LocalDevices& devices_;
   const NcclOptions options_;
-  const std::vector<std::string> environment_;
   const Hooks hooks_;
   CommCache cache_;
   absl::btree_map<CommCache::Id, Entry> entries_;

@@ -19,7 +19,6 @@ namespace ferry {
 
 void Daemon::Impl::OpenNccl() {
   const auto& order = config.transfer.order;
-  nccl.max_ctas = static_cast<int>(config.transfer.nccl.max_ctas);
   nccl.bytes_per_gpu = config.limits.comm_bytes_per_gpu;
   nccl.idle = config.transfer.nccl.idle;
   if (!has_peers()) {
@@ -84,6 +83,8 @@ absl::Status Daemon::Impl::MakeDevices() {
     device->prepared =
         std::make_unique<PreparedRunner>(*device->lane, copier(CopyUse::kPrepared), sink);
     if (nccl.api != nullptr && !host) {
+      device->max_ctas = MaxCtas(static_cast<int>(config.transfer.nccl.max_ctas), nccl.api->version,
+                                 device->gpu->info().major, NcclEnvironment());
       device->nccl = std::make_unique<NcclTransport>(
           *device->lane,
           NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
@@ -246,6 +247,10 @@ void Daemon::Impl::MakeTables() {
           [this](PeerId peer) { return peers->StillValid(peer); },
           [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); },
           [this](PeerId peer) { return peers->IncarnationOf(peer); },
+          [this](GlobalDeviceId device) {
+            const PeerDeviceInfo* const told = peers->ToldOf(device);
+            return told == nullptr ? 0 : told->max_ctas;
+          },
           [this](const Ended& ended) { jobs->OnOver(ended); }},
       nccl);
   jobs = std::make_unique<JobTable>(

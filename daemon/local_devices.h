@@ -33,6 +33,7 @@ struct LocalDevice {
   std::unique_ptr<PreparedRunner> prepared;  // of the same, what is fired again and again
   std::unique_ptr<UcxTransport> ucx;         // null if there is none; see Daemon::ucx_state
   std::unique_ptr<NcclTransport> nccl;       // null if there is none, or for a host device
+  int max_ctas = 0;                          // of its communicators; 0: NCCL's own choice
   // Control's counts.
   uint64_t arenas = 0;
   uint64_t arena_bytes = 0;

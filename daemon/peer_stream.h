@@ -23,6 +23,7 @@ struct PeerDeviceInfo {
   std::string ucx_way = {};  // how its memory gets to UCX, for people; "" of a host device
   std::string uuid = {};     // a GPU's
   std::string name = {};     // its owner's, for people; "" of daemons that do not say
+  int max_ctas = 0;          // of a GPU's communicators; 0: any number, or it is not said
 };
 
 // Optional features, as bits of the hello.

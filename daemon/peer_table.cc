@@ -171,6 +171,7 @@ PeerHello PeerTable::MakeHello(Link& link) const {
     PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
     info.uuid = device->info().uuid;
     info.name = device->name;
+    info.max_ctas = device->max_ctas;
     if (device->ucx != nullptr) {
       info.ucx_addresses = device->ucx->addresses();
       info.ucx_way = device->ucx->way();
@@ -360,13 +361,18 @@ std::string PeerTable::UcxWay(GlobalDeviceId device) const {
   if (const LocalDevice* const own = devices_.Find(device); own != nullptr) {
     return own->ucx == nullptr ? "" : own->ucx->way();
   }
+  const PeerDeviceInfo* const theirs = ToldOf(device);
+  return theirs == nullptr ? "" : theirs->ucx_way;
+}
+
+const PeerDeviceInfo* PeerTable::ToldOf(GlobalDeviceId device) const {
   for (const auto& link : links_) {
     if (link == nullptr || link->state != State::kUp) continue;
     for (const PeerDeviceInfo& theirs : link->hello.devices) {
-      if (theirs.id == device) return theirs.ucx_way;
+      if (theirs.id == device) return &theirs;
     }
   }
-  return "";
+  return nullptr;
 }
 
 void PeerTable::Lose(Link& link, const absl::Status& why) {

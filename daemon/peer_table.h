@@ -99,6 +99,8 @@ class PeerTable {
 
   // How a device's memory gets to UCX, ours or one of a peer whose link is up; "" of host devices.
   std::string UcxWay(GlobalDeviceId device) const;
+  // What a peer whose link is up has said of a device of its; null if there is none.
+  const PeerDeviceInfo* ToldOf(GlobalDeviceId device) const;
 
   // --- From operators: opens the link to the owner of `device` if it is not up, and calls `done`
   // once it is, or could not be opened, or after kDialTimeout. At once if there is no such link.

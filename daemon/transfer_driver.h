@@ -44,6 +44,8 @@ class TransferDriver {
     std::function<std::shared_ptr<LinkPage>(PeerId, bool ours)> page_with_slots;
     // This life of a daemon, our own among them.
     std::function<Incarnation(PeerId)> incarnation;
+    // What a peer has said of a GPU's communicators; 0: nothing.
+    std::function<int(GlobalDeviceId)> max_ctas;
     // A transfer or a job is over.
     std::function<void(const Ended&)> over;
   };

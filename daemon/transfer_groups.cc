@@ -29,6 +29,7 @@ CommTable::Hooks TransferDriver::CommHooks() {
   hooks.incarnation = [this](GlobalDeviceId device) {
     return hooks_.incarnation(map_.owner.at(device));
   };
+  hooks.max_ctas = hooks_.max_ctas;
   return hooks;
 }
 

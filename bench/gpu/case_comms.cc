@@ -98,17 +98,18 @@ absl::Status MeasureLife(const GpuSettings& settings, const GpuDriver& driver, R
   RETURN_IF_ERROR(mapped.Run(1, kFirst).status());
 
   std::vector<absl::Duration> openings, aborts, busy_aborts, told, back;
-  uint64_t bytes = 0;
-  int64_t went = 0;
+  std::vector<double> sizes;  // MiB; the first one's has what NCCL takes once, too
+  double went = 0;            // all that did with the first
+  constexpr double kMiB = 1 << 20;
   for (int round = 0; round < settings.rounds + 1; ++round) {
     const uint64_t before = driver.FreeBytes(kDestinationGpu);
     RETURN_IF_ERROR(comms.Warm(low, high));
     ASSIGN_OR_RETURN(const CommControl::Opened opened, comms.WhatOpeningTook());
     openings.push_back(opened.took);
+    sizes.push_back(static_cast<double>(opened.bytes) / kMiB);
     if (round == 0) {
       const uint64_t after = driver.FreeBytes(kDestinationGpu);
-      bytes = opened.bytes;
-      went = static_cast<int64_t>(before) - static_cast<int64_t>(after);
+      went = (static_cast<double>(before) - static_cast<double>(after)) / kMiB;
     }
     const int64_t start = tools::MonotonicNanoseconds();
     RETURN_IF_ERROR(comms.Abort(low, high));
@@ -136,10 +137,11 @@ absl::Status MeasureLife(const GpuSettings& settings, const GpuDriver& driver, R
     ASSIGN_OR_RETURN(back.emplace_back(), pair.Run(1, kFirst));
     RETURN_IF_ERROR(pair.Compare(kFirst));
   }
-  constexpr double kMiB = 1 << 20;
-  Add(report, "device memory of a communicator", "MiB", static_cast<double>(bytes) / kMiB);
+  Add(report, "device memory of a daemon's first communicator", "MiB", sizes[0]);
   Add(report, "device memory of staging and tables, and what else came with the first", "MiB",
-      (static_cast<double>(went) - static_cast<double>(bytes)) / kMiB);
+      went - sizes[0]);
+  sizes.erase(sizes.begin());
+  Add(report, "device memory of a later communicator", "MiB", tools::Median(sizes));
   Add(report, "a daemon's first communicator opened", "ms", Milliseconds(openings[0]));
   openings.erase(openings.begin());
   Add(report, "a later one opened", "ms", Milliseconds(tools::Median(openings)));
@@ -249,8 +251,27 @@ absl::StatusOr<absl::Duration> StreamAll(std::vector<tools::BenchPair>& pairs, u
 
 struct Crossed {
   double rate = 0;          // GB/s, all together
-  uint64_t comm_bytes = 0;  // of one, the largest
+  uint64_t comm_bytes = 0;  // of one, the smallest: what one takes that is opened again
+  int fewest = 0;           // communicators that a node had at the end
 };
+
+absl::Status LookAtComms(const Nodes& nodes, Crossed& crossed) {
+  ASSIGN_OR_RETURN(CommControl comms, CommControl::Open(nodes, kCliqueGpus));
+  crossed.fewest = kCliqueGpus;
+  for (int node = 0; node < kCliqueGpus; ++node) {
+    ASSIGN_OR_RETURN(const admin::v1::ListCommsResponse all, comms.List(node));
+    int open = 0;
+    for (const admin::v1::Comm& comm : all.comms()) {
+      if (comm.state() != "open") continue;
+      ++open;
+      if (comm.bytes() == 0) continue;  // not known
+      crossed.comm_bytes =
+          crossed.comm_bytes == 0 ? comm.bytes() : std::min(crossed.comm_bytes, comm.bytes());
+    }
+    crossed.fewest = std::min(crossed.fewest, open);
+  }
+  return absl::OkStatus();
+}
 
 // From every one of four GPUs to every other one. `count` 0: as many as take some seconds, which it
 // then is.
@@ -280,9 +301,10 @@ absl::StatusOr<Crossed> MeasureCrossed(const GpuSettings& settings, const std::s
   }
   ASSIGN_OR_RETURN(const absl::Duration took, StreamAll(pairs, count, bytes));
   for (tools::BenchPair& pair : pairs) RETURN_IF_ERROR(pair.Compare(bytes));
-  ASSIGN_OR_RETURN(CommControl comms, CommControl::Open(nodes, kCliqueGpus));
-  ASSIGN_OR_RETURN(const CommControl::Opened opened, comms.WhatOpeningTook());
-  return Crossed{tools::GigabytesPerSecond(pairs.size() * count * bytes, took), opened.bytes};
+  Crossed crossed;
+  crossed.rate = tools::GigabytesPerSecond(pairs.size() * count * bytes, took);
+  RETURN_IF_ERROR(LookAtComms(nodes, crossed));
+  return crossed;
 }
 
 absl::Status MeasureCliques(const GpuSettings& settings, const GpuDriver& driver, Report& report) {
@@ -293,7 +315,14 @@ absl::Status MeasureCliques(const GpuSettings& settings, const GpuDriver& driver
     return absl::OkStatus();
   }
   uint64_t count = 0;
-  ASSIGN_OR_RETURN(const Crossed all, MeasureCrossed(settings, "", count));
+  // More than three take: 2 GiB, the default, may be too little for them.
+  ASSIGN_OR_RETURN(const Crossed all,
+                   MeasureCrossed(settings, ", comm_bytes_per_gpu: 64GiB", count));
+  if (all.fewest < kCliqueGpus - 1) {
+    return Error(absl::StatusCode::kInternal, Reason::kInternal,
+                 absl::StrCat("only ", all.fewest, " communicators are open at a node that has ",
+                              kCliqueGpus - 1, " peers and room for them"));
+  }
   const std::string limits =
       absl::StrCat(", comm_bytes_per_gpu: ", std::max<uint64_t>(all.comm_bytes * 5 / 2, 1), "B");
   ASSIGN_OR_RETURN(const Crossed two, MeasureCrossed(settings, limits, count));

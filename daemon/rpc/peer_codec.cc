@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/peer_codec.h"
 
+#include <limits.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -268,7 +270,8 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
                         device.kind() == v1::Device::KIND_GPU,
                         device.ucx_way(),
                         device.uuid(),
-                        device.name()};
+                        device.name(),
+                        static_cast<int>(std::min<uint32_t>(device.nccl_max_ctas(), INT_MAX))};
     for (const peer::v1::UcxAddress& address : device.ucx_addresses()) {
       info.ucx_addresses.push_back({address.kind(), address.address()});
     }
@@ -312,6 +315,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
       entry->set_ucx_way(device.ucx_way);
       entry->set_uuid(device.uuid);
       entry->set_name(device.name);
+      entry->set_nccl_max_ctas(static_cast<uint32_t>(device.max_ctas));
       for (const UcxAddressBlob& blob : device.ucx_addresses) {
         peer::v1::UcxAddress* address = entry->add_ucx_addresses();
         address->set_kind(blob.kind);

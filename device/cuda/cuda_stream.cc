@@ -118,10 +118,12 @@ absl::StatusOr<std::optional<CudaStream::Table>> CudaStream::MakeTable(
   const uint64_t left = place->second - BytesOf(table);
   free_.erase(place);
   if (left > 0) free_[table.offset + BytesOf(table)] = left;
-  RETURN_IF_ERROR(
-      parts_->gather->Upload(parts_->stream, marked_ % kMarks, pieces, AddressOf(table)).status());
-  RETURN_IF_ERROR(Mark());
-  return table;
+  absl::Status queued =
+      parts_->gather->Upload(parts_->stream, marked_ % kMarks, pieces, AddressOf(table)).status();
+  if (queued.ok()) queued = Mark();
+  if (queued.ok()) return table;
+  FreeTable(table);  // what comes there next is queued behind it
+  return queued;
 }
 
 void CudaStream::FreeTable(const Table& table) {

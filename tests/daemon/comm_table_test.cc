@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators that do not end: what waits for them, and for how long.
+// Communicators that cannot be opened or do not end: what waits for them, and for how long.
 #include "daemon/comm_table.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/check.h"
@@ -17,6 +22,17 @@ namespace ferry::testing {
 namespace {
 
 const Clique kClique{GlobalDeviceId(0), GlobalDeviceId(9)};
+const Clique kOther{GlobalDeviceId(0), GlobalDeviceId(8)};  // of the same GPU
+
+// Of the library that the table opens.
+void ConfigureFakeCuda(const char* settings) {
+  void* const library = dlopen(FAKE_CUDA_LIBRARY, RTLD_NOW);
+  FERRY_CHECK(library != nullptr);
+  const auto configure =
+      reinterpret_cast<void (*)(const char*)>(dlsym(library, "fake_cuda_configure"));
+  FERRY_CHECK(configure != nullptr);
+  configure(settings);
+}
 
 // A table with one GPU of the fake CUDA, which leads a clique whose other rank never comes.
 class Table {
@@ -37,19 +53,28 @@ class Table {
     NcclOptions options;
     options.api = *LoadNccl(FAKE_NCCL_LIBRARY, {});
     CommTable::Hooks hooks;
-    hooks.made_id = [this](const Clique&, uint32_t, std::string) { made_id_ = true; };
-    hooks.failed = [](const Clique&, uint32_t, const absl::Status&) {};
+    hooks.made_id = [this](const Clique&, uint32_t, std::string id) { id_ = std::move(id); };
+    hooks.failed = [this](const Clique& clique, uint32_t, const absl::Status& why) {
+      EXPECT_TRUE(failed.emplace(clique, why).second);
+    };
     hooks.incarnation = [](GlobalDeviceId) { return Incarnation{}; };
+    hooks.max_ctas = [](GlobalDeviceId) { return 0; };
     table_ = std::make_unique<CommTable>(control, devices_, options, std::move(hooks));
   }
-  // Until its opener has met NCCL.
+  // Until its opener is in NCCL, where the fake has a socket under the unique id.
   void Open() {
     table_->Open({kClique, 1, PeerId(1), kClique.low, {}});
-    while (!made_id_) Run();
+    while (id_.empty() || access(id_.c_str(), F_OK) != 0) Run();
   }
-  void Abort(uint32_t attempt = 1) {
+  // The other one before it is known what became of the first.
+  void OpenBoth() {
+    table_->Open({kClique, 1, PeerId(1), kClique.low, {}});
+    control.Advance(absl::Seconds(2));  // so long nobody else opens
+    table_->Open({kOther, 1, PeerId(1), kOther.low, {}});
+  }
+  void Abort(uint32_t attempt = 1, const Clique& clique = kClique) {
     table_->End(
-        {kClique, attempt, Error(absl::StatusCode::kAborted, Reason::kCommAborted, "a test")});
+        {clique, attempt, Error(absl::StatusCode::kAborted, Reason::kCommAborted, "a test")});
   }
   void Close() { table_->End({kClique, 1, absl::OkStatus()}); }
   void OpenNext() { table_->Open({kClique, 2, PeerId(1), kClique.low, {}}); }
@@ -62,12 +87,17 @@ class Table {
     std::this_thread::yield();
   }
   bool gone() const { return table_->cache().List().empty(); }
-  bool empty() const { return table_->cache().List()[0].state == CommState::kFailed; }
+  bool empty() const {
+    const auto rows = table_->cache().List();
+    return std::all_of(rows.begin(), rows.end(),
+                       [](const auto& row) { return row.state == CommState::kFailed; });
+  }
 
   ManualExecutor control;
+  std::map<Clique, absl::Status> failed;
 
  private:
-  bool made_id_ = false;
+  std::string id_;
   LocalDevices devices_;
   std::unique_ptr<CommTable> table_;
 };
@@ -99,6 +129,21 @@ TEST(CommTableTest, OneThatEndsInTimeIsGone) {
   table.Run();
 }
 
+// The first one's opener makes the stream, on which the other one's groups would run too.
+TEST(CommTableTest, WithoutAStreamNobodyOpensOnTheGpu) {
+  Table table;
+  ConfigureFakeCuda("memory_mib=32");  // less than its staging
+  table.OpenBoth();
+  while (table.failed.size() < 2) table.Run();
+  for (const auto& [clique, why] : table.failed) {
+    EXPECT_EQ(ReasonOf(why), Reason::kRouteUnavailable);
+    EXPECT_THAT(std::string(why.message()), ::testing::HasSubstr("allocate")) << Describe(clique);
+    table.Abort(1, clique);
+  }
+  while (!table.empty()) table.Run();
+  ConfigureFakeCuda("memory_mib=1024");
+}
+
 // As a peer may order it that is out of step.
 TEST(CommTableTest, OneThatIsClosedWhileItOpensIsGone) {
   Table table;
@@ -115,6 +160,7 @@ TEST(CommTableTest, WhoIsToBeClosedIsShownSoAndNamedByItsAttempt) {
   const auto state = [&](size_t row) { return table.table().cache().List().at(row).state; };
   const auto none = table.table().Named(kClique, 0);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(none.status()), Reason::kIdStale);
   EXPECT_EQ(table.table().NewestOf(kClique).status(), none.status());
   table.Open();
   EXPECT_EQ(*table.table().Named(kClique, 0), 1u);

@@ -232,7 +232,7 @@ PeerHello SomeHello() {
       "abcd",
       16);
   hello.devices = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2)}, {"shm", "x"}}},
-                   {GlobalDeviceId(3), {}, true, "", std::string(16, 'u')}};
+                   {GlobalDeviceId(3), {}, true, "", std::string(16, 'u'), "gpu0", 16}};
   hello.ucx_version = "1.22";
   hello.nccl_version = "2.28.9";
   hello.daemon_version = "0.1";
@@ -289,6 +289,9 @@ TEST(PeerCodec, AHelloArrivesAsItWasSent) {
   EXPECT_THAT(after.devices[1].ucx_addresses, IsEmpty());
   EXPECT_TRUE(after.devices[1].gpu && !after.devices[0].gpu);
   EXPECT_EQ(after.devices[1].uuid, std::string(16, 'u'));
+  EXPECT_EQ(after.devices[1].name, "gpu0");
+  EXPECT_EQ(after.devices[1].max_ctas, 16);
+  EXPECT_EQ(after.devices[0].max_ctas, 0);
   EXPECT_EQ(after.ucx_version, before.ucx_version);
   EXPECT_EQ(after.nccl_version, before.nccl_version);
   EXPECT_EQ(after.daemon_version, before.daemon_version);

@@ -33,7 +33,8 @@ class GpuBenchTest(unittest.TestCase):
 
     def test_two_gpus(self):
         output, rows = self.run_bench(2, "comms,loss,cliques")
-        for what in ("device memory of a communicator", "a later one opened", "one with groups under way aborted",
+        for what in ("device memory of a daemon's first communicator", "device memory of a later communicator",
+                     "a later one opened", "one with groups under way aborted",
                      "restarted client", "after ncclCommRegister", "status at the survivor", "lane free again", "once it is back"):
             self.assertTrue(any(what in row for row in rows), f"no row of {what} in {rows}")
         self.assertIn("not measured: crossed pairs of four daemons: it takes 4 GPUs, there are 2", output)

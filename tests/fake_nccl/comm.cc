@@ -98,9 +98,14 @@ void Story(const std::string& text) {
 
 void SetLastError(const std::string& text) { last_error = text; }
 
+void CheckUsable(const ncclComm* comm, const std::string& call) {
+  if (comm == nullptr) Story(call + " without a communicator");
+  if (comm->gone) Story(call + " after the communicator was aborted");
+  if (comm->aborting) Story(call + " while the communicator is being aborted");
+}
+
 Use::Use(ncclComm* comm, const char* call) : comm_(comm) {
-  if (comm == nullptr) Story(std::string(call) + " without a communicator");
-  if (comm->gone) Story(std::string(call) + " after the communicator was aborted");
+  CheckUsable(comm, call);
   if (comm->in_call.fetch_add(1) != 0) {
     Story(std::string(call) + " while another thread is in the same communicator");
   }
@@ -145,7 +150,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm*) { return last_error.c_str(); }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm* comm, ncclResult_t* error) {
-  if (comm->gone) Story("ncclCommGetAsyncError after the communicator was aborted");
+  CheckUsable(comm, "ncclCommGetAsyncError");
   *error = comm->async_error;
   return kSuccess;
 }

@@ -115,8 +115,7 @@ struct Group {
 [[gnu::tls_model("initial-exec")]] thread_local Group group;
 
 ncclResult_t Add(ncclComm* comm, CUstream stream, int peer, int type, Operation operation) {
-  if (comm == nullptr) Story("an operation without a communicator");
-  if (comm->gone) Story("an operation after the communicator was aborted");
+  CheckUsable(comm, "an operation");
   if (peer != 1 - comm->rank) Story("an operation with rank " + std::to_string(peer));
   if (type != 0 && type != 1) Story("only bytes are moved");
   CheckMemory(operation);

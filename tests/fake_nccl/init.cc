@@ -137,14 +137,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm** out, int ranks, ncclUniqueId id, 
   return opened;
 }
 
+#ifndef FAKE_NCCL_2_18
 ncclResult_t ncclCommRevoke(ncclComm* comm, int) {
-  if (comm->gone) Story("ncclCommRevoke after the communicator was aborted");
+  CheckUsable(comm, "ncclCommRevoke");
   comm->stop = true;
   return kSuccess;
 }
+#endif
 
 ncclResult_t ncclCommAbort(ncclComm* comm) {
-  if (comm->gone) Story("ncclCommAbort after the communicator was aborted");
+  CheckUsable(comm, "ncclCommAbort");
+  comm->aborting = true;
   comm->stop = true;
   const std::atomic<bool> never{false};
   AwaitGate(Get().abort_gate, never);

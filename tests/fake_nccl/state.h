@@ -6,11 +6,13 @@
 //
 // It is as strict as NCCL is silent. What the real one answers with a hang or with garbage ends the
 // process here, with a story: other operations at the two ends, two threads in one communicator,
-// use after an abort, a stream of another GPU, memory that the GPU may not touch.
+// use beside or after an abort, a stream of another GPU, memory that the GPU may not touch.
 //
 // Settings, in FERRY_FAKE_NCCL when it is first used, as "version=22703;open_gate=/tmp/g":
 //
-//   version=N        what ncclGetVersion answers (default 22809)
+//   version=N        what ncclGetVersion answers (default 22809; 21803 in
+//   libferry_fake_nccl_2_18.so, which
+//                    has no ncclCommRevoke)
 //   comm_mib=N       GPU memory that a communicator takes (default 8)
 //   open_gate=PATH   while the file exists, openings wait after the ranks have met
 //   group_gate=PATH  while the file exists, what is launched does not begin
@@ -58,8 +60,14 @@ inline constexpr ncclResult_t kInvalidArgument = 4;
 inline constexpr ncclResult_t kInvalidUsage = 5;
 inline constexpr ncclResult_t kRemoteError = 6;
 
+#ifdef FAKE_NCCL_2_18
+inline constexpr int kVersion = 21803;
+#else
+inline constexpr int kVersion = 22809;
+#endif
+
 struct Settings {
-  int version = 22809;
+  int version = kVersion;
   uint64_t comm_mib = 8;
   std::string open_gate, group_gate, slice_gate, abort_gate, stuck_mark;
   uint64_t fail_open = 0, hang_open = 0, async_error = 0, stuck_launch = 0;
@@ -127,7 +135,8 @@ struct ncclComm {
   int rank = 0;
   CUcontext context = nullptr;
   CUdeviceptr memory = 0;
-  std::atomic<bool> stop{false};  // aborted or revoked
+  std::atomic<bool> stop{false};      // revoked or aborting: what waits gives up
+  std::atomic<bool> aborting{false};  // the real one may be free by now
   std::unique_ptr<fake_nccl::Wire> wire;
   std::atomic<ncclResult_t> async_error{0};
   std::atomic<int> in_call{0};  // threads that launch or open
@@ -139,6 +148,9 @@ struct ncclComm {
 };
 
 namespace fake_nccl {
+
+// Ends the process if an abort has begun, or nobody waits for its end any more.
+void CheckUsable(const ncclComm* comm, const std::string& call);
 
 // Ends the process if it may not be used any more, or is used by another thread now.
 class Use {

@@ -2,6 +2,7 @@
 // Daemons with a GPU each and route nccl between them. One thread.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 namespace ferry::testing {
 
 inline constexpr uint64_t kNcclBytes = 3 * kMiB + 17;
+// Ten times what docs/failures.md promises where a daemon is killed or stopped.
+inline constexpr std::chrono::seconds kKilled{10}, kStopped{60};
 
 class MultiGpuNcclTest : public GpuTest {
  protected:

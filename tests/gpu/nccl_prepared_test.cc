@@ -152,10 +152,10 @@ TEST_F(MultiGpuNcclPreparedTest, ADaemonKilledInTheMiddleOfAFiringIsTold) {
     node(1 - survivor).Kill();
     // It may have been over before.
     Prepared& left = survivor == 0 ? send : receive;
-    if (left.Wait(kSoon).ok()) {
+    if (left.Wait(kKilled).ok()) {
       ASSERT_THAT(left.Fire(), IsOk());
     }
-    EXPECT_THAT(left.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    EXPECT_THAT(left.Wait(kKilled), Is("UNAVAILABLE/PEER_UNREACHABLE"));
     std::filesystem::remove(Gate("groups"));
     ASSERT_TRUE(node(1 - survivor).Start());
   }

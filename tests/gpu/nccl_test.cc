@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators between daemons with a GPU each: what groups are opened on, and what becomes of
-// transfers when one is aborted, cannot be opened, or loses its other end. Those that need a
+// transfers when one is aborted, fails, or loses its other end. Those that need a
 // failure at a certain point are for the fake NCCL.
 #include <signal.h>
 
@@ -149,7 +149,7 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledInTheMiddleOfGroupsIsToldAndComesBack) {
     node(1).Kill();
     size_t lost = 0;
     for (Batch& send : sends) {
-      const Status status = send.Wait(kSoon);
+      const Status status = send.Wait(kKilled);
       if (status.ok()) continue;
       ++lost;
       EXPECT_THAT(status, Is("UNAVAILABLE/PEER_UNREACHABLE"));
@@ -164,15 +164,32 @@ TEST_F(MultiGpuNcclTest, ADaemonKilledInTheMiddleOfGroupsIsToldAndComesBack) {
   ExpectMoves(b, a);
 }
 
-// By the daemons' books and by NVML, of the GPU whose daemon has lived through all of it.
+// By the books of the daemon that has lived through all of it and by what it is told of its GPU:
+// the fake driver knows of a process's own memory only.
 TEST_F(MultiGpuNcclTest, NothingIsLeftOfCommunicatorsThatWereAbortedOrLostTheirPeer) {
   ClusterOptions options;
-  options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"));
+  options.fake_nccl = absl::StrCat("group_gate=", Gate("groups"), ";open_gate=", Gate("opens"));
   if (!StartDaemons(2, options)) return;
   const uint64_t bytes = fake() ? kNcclBytes : 256 * kMiB;
+  const uint64_t noise = fake() ? 0 : 16 * kMiB;  // of others that use the GPU
   End a = Open(0, 0, bytes);
-  const auto close_all = [&](End& b) {
-    node(0).admin().EvictComm(a.device, b.device);
+  const auto free_now = [&] {
+    const admin::v1::ListDevicesResponse devices = node(0).admin().Devices();
+    for (const admin::v1::ClusterDevice& device : devices.devices()) {
+      if (device.device().global_device_id() != a.device) continue;
+      EXPECT_TRUE(device.memory_known());
+      return device.memory_free_bytes();
+    }
+    ADD_FAILURE() << "the daemon does not know its GPU";
+    return uint64_t{0};
+  };
+  const auto booked = [&](const std::string& comm_bytes) {
+    return HttpGet(node(0).runtime_dir() + "/admin/metrics.sock", "/metrics")
+               .find(absl::StrCat("ferry_comm_bytes{device=\"", a.device, "\"} ", comm_bytes)) !=
+           std::string::npos;
+  };
+  const auto close_all = [&] {
+    node(0).admin().EvictComm(a.device, nodes().Gpu(1, 0));
     return Await([&] {
       return node(0).admin().Comms().comms_size() == 0 && node(1).admin().Comms().comms_size() == 0;
     });
@@ -181,16 +198,33 @@ TEST_F(MultiGpuNcclTest, NothingIsLeftOfCommunicatorsThatWereAbortedOrLostTheirP
   {
     End b = Open(1, 0, bytes);
     ExpectMoves(a, b);
-    ASSERT_TRUE(close_all(b));
-    free_bytes = driver_->FreeBytes(0);
+    ASSERT_TRUE(close_all());
+    ASSERT_TRUE(Await([&] { return booked("0\n"); }));
+    free_bytes = free_now();
     ExpectMoves(a, b);
-    if (!fake()) {  // which knows of this process's memory only
-      EXPECT_LT(driver_->FreeBytes(0), free_bytes);
-    }
+    EXPECT_LT(free_now(), free_bytes);
+    EXPECT_FALSE(booked("0\n"));
     for (const size_t by : {0, 1}) {
       node(by).admin().AbortComm(a.device, b.device);
       ExpectMoves(b, a);
     }
+  }
+  if (fake()) {  // openings that hang
+    ASSERT_TRUE(close_all());
+    WriteFile(Gate("opens"), "");
+    const auto opening = [&](size_t count) {
+      return Await([&] {
+        return node(0).admin().CountComms("opening") == count &&
+               node(1).admin().CountComms("opening") == count;
+      });
+    };
+    for (const size_t by : {0, 1}) {
+      node(0).admin().WarmComm(a.device, nodes().Gpu(1, 0));
+      ASSERT_TRUE(opening(1));
+      node(by).admin().AbortComm(a.device, nodes().Gpu(1, 0));
+      ASSERT_TRUE(opening(0));
+    }
+    std::filesystem::remove(Gate("opens"));
   }
   for (int round = 0; round < 2; ++round) {
     End b = Open(1, 0, bytes);
@@ -204,15 +238,16 @@ TEST_F(MultiGpuNcclTest, NothingIsLeftOfCommunicatorsThatWereAbortedOrLostTheirP
     }
     ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
     node(1).Kill();
-    for (Batch& send : sends) (void)send.Wait(kSoon);
+    for (Batch& send : sends) (void)send.Wait(kKilled);
     std::filesystem::remove(Gate("groups"));
     ASSERT_TRUE(node(1).Start());
   }
   End b = Open(1, 0, bytes);
   ExpectMoves(a, b);
-  ASSERT_TRUE(close_all(b));
-  EXPECT_TRUE(Await([&] { return driver_->FreeBytes(0) + 16 * kMiB >= free_bytes; }))
-      << free_bytes << " bytes were free, " << driver_->FreeBytes(0) << " are";
+  ASSERT_TRUE(close_all());
+  EXPECT_TRUE(Await([&] { return free_now() + noise >= free_bytes; }))
+      << free_bytes << " bytes were free, " << free_now() << " are";
+  EXPECT_TRUE(booked("0\n"));
 }
 
 // An abort takes the real one half a second, and nothing of that is anybody's memory.
@@ -230,7 +265,7 @@ TEST_F(MultiGpuNcclTest, TransfersEndBeforeAnAbortIsBack) {
     Batch send = Send(a, b, "lost", {a.arena.All()}, Nccl());
     ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
     node(1).Kill();
-    EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+    EXPECT_THAT(send.Wait(kKilled), Is("UNAVAILABLE/PEER_UNREACHABLE"));
     EXPECT_EQ(node(0).admin().CountComms("aborting"), 1u);
   }
   std::filesystem::remove(Gate("groups"));
@@ -260,14 +295,14 @@ TEST_F(MultiGpuNcclTest, AStoppedDaemonIsLostAfterItsSilence) {
   ASSERT_TRUE(Await([&] { return node(0).admin().Count("launched") > 0; }));
   node(1).Signal(SIGSTOP);
   for (Batch& send : sends) {
-    const Status status = send.Wait(6 * kSoon);
+    const Status status = send.Wait(kStopped);
     if (status.ok()) continue;  // before it was stopped
     EXPECT_THAT(status, Is("UNAVAILABLE/PEER_UNREACHABLE"));
   }
-  EXPECT_THAT(sends.back().Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  EXPECT_THAT(sends.back().Wait(kStopped), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   node(1).Signal(SIGCONT);
   std::filesystem::remove(Gate("groups"));
-  for (Batch& receive : receives) (void)receive.Wait(6 * kSoon);
+  for (Batch& receive : receives) (void)receive.Wait(kStopped);
   ASSERT_TRUE(
       Await([&] { return node(0).admin().CountComms("open") == 0 && nodes().AwaitLink(0, 1); }));
   ExpectMoves(a, b);
@@ -280,71 +315,17 @@ TEST_F(MultiGpuNcclTest, AnIdleCommunicatorIsClosedThoughThePeerIsStopped) {
   ExpectMoves(a, b);
   node(1).Signal(SIGSTOP);
   node(0).admin().EvictComm(a.device, b.device);
-  EXPECT_TRUE(Await([&] {
-    const admin::v1::ListCommsResponse comms = node(0).admin().Comms();
-    return comms.comms_size() == 0 || comms.comms(0).state() == "failed";
-  }));
+  EXPECT_TRUE(Await(
+      [&] {
+        const admin::v1::ListCommsResponse comms = node(0).admin().Comms();
+        return comms.comms_size() == 0 || comms.comms(0).state() == "failed";
+      },
+      kStopped));
   node(1).Signal(SIGCONT);
   ASSERT_TRUE(nodes().AwaitLink(0, 1));
   ExpectMoves(a, b);
   ExpectMoves(b, a);
   EXPECT_EQ(AttemptAt(0), AttemptAt(1));
-}
-
-TEST_F(MultiGpuNcclTest, ADaemonKilledWhileACommunicatorOpens) {
-  const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
-  if (!StartWithFaults(gate, {}, gate)) return;
-  WriteFile(Gate("opens"), "");
-  End a = Open(0, 0, kNcclBytes);
-  {
-    End b = Open(1, 0, kNcclBytes);
-    Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-    Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-    ASSERT_TRUE(Await([&] {
-      return node(0).admin().CountComms("opening") == 1 &&
-             node(1).admin().CountComms("opening") == 1;
-    }));
-    node(1).Kill();
-    EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
-  }
-  std::filesystem::remove(Gate("opens"));
-  ASSERT_TRUE(node(1).Start());
-  End b = Open(1, 0, kNcclBytes);
-  ExpectMoves(a, b);
-}
-
-TEST_F(MultiGpuNcclTest, ADaemonStoppedWhileACommunicatorOpens) {
-  const std::string gate = absl::StrCat("open_gate=", Gate("opens"));
-  if (!StartWithFaults(gate, {}, gate)) return;
-  WriteFile(Gate("opens"), "");
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  ASSERT_TRUE(Await([&] {
-    return node(0).admin().CountComms("opening") == 1 && node(1).admin().CountComms("opening") == 1;
-  }));
-  node(1).Signal(SIGSTOP);
-  EXPECT_THAT(send.Wait(6 * kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
-  EXPECT_TRUE(Await([&] { return node(0).admin().CountComms("opening") == 0; }));
-  node(1).Signal(SIGCONT);
-  EXPECT_THAT(receive.Wait(6 * kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
-  std::filesystem::remove(Gate("opens"));
-  ASSERT_TRUE(nodes().AwaitLink(0, 1));
-  ExpectMoves(a, b);
-  ExpectMoves(b, a);
-}
-
-TEST_F(MultiGpuNcclTest, WhatCannotBeOpenedGoesByTheNextRouteAndIsTriedAgain) {
-  ClusterOptions options;
-  options.transfer = "order: [nccl, mapped]";
-  if (!StartWithFaults("fail_open=1", options)) return;
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  ExpectMoves(a, b, {});
-  const auto failed = node(0).admin().Comms();
-  ASSERT_EQ(failed.comms_size(), 1);
-  EXPECT_THAT(failed.comms(0).error(), HasSubstr("the test wants this opening to fail"));
-  ExpectMoves(a, b);  // after a while
-  EXPECT_EQ(AttemptAt(0), 2u);
 }
 
 TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsEndsWhatIsOnTheCommunicator) {
@@ -356,40 +337,6 @@ TEST_F(MultiGpuNcclTest, AnErrorThatNcclFindsEndsWhatIsOnTheCommunicator) {
   EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/COMM_ABORTED"));
   ExpectMoves(a, b);
   EXPECT_EQ(AttemptAt(0), 2u);
-}
-
-TEST_F(MultiGpuNcclTest, ALaneThatIsStuckInNcclIsFreedByAnAbort) {
-  if (!StartWithFaults(absl::StrCat("stuck_launch=2;stuck_mark=", Gate("stuck")))) return;
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  // An abort that comes before has nothing to free, and the next launch sticks.
-  ASSERT_TRUE(Await([&] { return std::filesystem::exists(Gate("stuck")); }));
-  node(1).admin().AbortComm(a.device, b.device);
-  EXPECT_THAT(receive.Wait(kSoon), Is("ABORTED/COMM_ABORTED", HasSubstr("an operator wants it")));
-  EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/COMM_ABORTED"));
-  ExpectMoves(a, b);
-}
-
-TEST_F(MultiGpuNcclTest, AnOpeningThatHangsIsFreedByAnAbort) {
-  if (!StartWithFaults("hang_open=1")) return;
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  ASSERT_TRUE(Await([&] { return node(1).admin().CountComms("opening") == 1; }));
-  node(1).admin().AbortComm(a.device, b.device);  // and the next attempt goes well
-  EXPECT_THAT(receive.Wait(kSoon), IsOk());
-  EXPECT_THAT(send.Wait(kSoon), IsOk());
-}
-
-TEST_F(MultiGpuNcclTest, TwoVersionsOfNcclDoNotMeet) {
-  if (!StartWithFaults("", {}, "version=22703")) return;
-  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
-  Batch receive = Receive(b, a, "k", {b.arena.All()}, Nccl());
-  Batch send = Send(a, b, "k", {a.arena.All()}, Nccl());
-  EXPECT_THAT(receive.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE",
-                                      HasSubstr("NCCL is 2.27.3 here and 2.28.9 at node-a")));
-  EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
 }
 
 TEST_F(MultiGpuNcclTest, ADaemonWithoutNcclSaysWhatIsMissing) {

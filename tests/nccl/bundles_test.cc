@@ -307,5 +307,20 @@ TEST_F(BundlesTest, ATableThatIsFreedMakesPlaceForTheNext) {
   }
 }
 
+TEST_F(BundlesTest, ATableThatCannotBeMadeLeavesItsPlace) {
+  auto made = CudaStream::Make(two_.gpu(0), {4096, true, 24});  // of one task
+  ASSERT_TRUE(made.ok()) << made.status();
+  CudaStream& stream = **made;
+  stream.MakeCurrent();
+  const std::vector<CopyPiece> pieces = {{stream.staging(), two_.arena(0), 8}};
+  fake_cuda_configure("fail_copy=1");
+  EXPECT_FALSE(stream.MakeTable(pieces, /*gathers=*/true).ok());
+  fake_cuda_configure("fail_copy=0");
+  const auto table = stream.MakeTable(pieces, /*gathers=*/true);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_TRUE(table->has_value());
+  EXPECT_TRUE(stream.Await().ok());
+}
+
 }  // namespace
 }  // namespace ferry

@@ -3,6 +3,10 @@
 
 #include <stdlib.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "two_ranks.h"
 
 namespace ferry {
@@ -32,7 +36,8 @@ TEST(LoadNcclTest, TheConfigurationsEnvironmentIsNcclsAndRasIsOff) {
               testing::IsSupersetOf({"NCCL_DEBUG=WARN", "NCCL_IB_HCA=mlx5", "NCCL_RAS_ENABLE=0"}));
 }
 
-class CommunicatorTest : public testing::Test {
+// Over an NCCL with and without revocations.
+class CommunicatorTest : public testing::TestWithParam<const char*> {
  protected:
   ~CommunicatorTest() override {
     for (int device : {0, 1}) {
@@ -40,11 +45,11 @@ class CommunicatorTest : public testing::Test {
       EXPECT_LE(fake_cuda_allocated(device), before_[device]);
     }
   }
-  TwoRanks two_{kMiB};
+  TwoRanks two_{kMiB, GetParam()};
   const uint64_t before_[2] = {fake_cuda_allocated(0), fake_cuda_allocated(1)};
 };
 
-TEST_F(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
+TEST_P(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
   for (int end : {0, 1}) two_.Make(end);
   const auto id = two_.communicator(0).MakeId();
   ASSERT_TRUE(id.ok());
@@ -63,14 +68,32 @@ TEST_F(CommunicatorTest, IsOpenWhenBothEndsAreAndTellsWhatItTook) {
   }
 }
 
-TEST_F(CommunicatorTest, AnIdOfAnotherSizeIsRefused) {
+TEST_P(CommunicatorTest, WhatNobodyMeetsComesOffTheStreamByItsEnd) {
+  EXPECT_EQ(two_.api().CommRevoke == nullptr, two_.api().version < 22800);
+  const auto [own, other] = two_.Open();
+  ASSERT_TRUE(own.ok() && other.ok()) << own << other;
+  auto stream = CudaStream::Make(two_.gpu(0), {4096});
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE(two_.communicator(0).Launch(**stream, {{true, (*stream)->staging(), 8}}).ok());
+  ASSERT_TRUE((*stream)->Mark().ok());
+  EXPECT_EQ(*(*stream)->Reached(), 0u);
+  for (int end : {0, 1}) {
+    two_.communicator(end).End();
+    two_.communicator(end).Reap();
+  }
+  (*stream)->MakeCurrent();
+  EXPECT_TRUE((*stream)->Await().ok());
+  EXPECT_EQ(*(*stream)->Reached(), 1u);
+}
+
+TEST_P(CommunicatorTest, AnIdOfAnotherSizeIsRefused) {
   const auto opened = two_.Make(0).Open("short");
   EXPECT_EQ(ReasonOf(opened.status()), Reason::kRouteUnavailable);
   two_.communicator(0).End();
   two_.communicator(0).Reap();
 }
 
-TEST_F(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
+TEST_P(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
   const auto id = two_.Make(0).MakeId();
   absl::Status status;
   std::thread opener([&] { status = two_.communicator(0).Open(*id).status(); });
@@ -80,7 +103,7 @@ TEST_F(CommunicatorTest, AnOpeningToWhichNobodyComesIsFreedByTheReaper) {
   EXPECT_FALSE(status.ok());
 }
 
-TEST_F(CommunicatorTest, NothingBeginsOnceItHasEnded) {
+TEST_P(CommunicatorTest, NothingBeginsOnceItHasEnded) {
   const auto [own, other] = two_.Open();
   ASSERT_TRUE(own.ok() && other.ok());
   auto stream = CudaStream::Make(two_.gpu(0), {4096});
@@ -92,6 +115,40 @@ TEST_F(CommunicatorTest, NothingBeginsOnceItHasEnded) {
   EXPECT_TRUE(two_.communicator(0).AsyncError().ok());
   for (int end : {0, 1}) two_.communicator(end).Reap();
 }
+
+// The fake ends the process if anybody comes into it with a communicator that is being aborted.
+TEST_P(CommunicatorTest, WhoeverIsInsideIsOutBeforeItIsAborted) {
+  for (int round = 0; round < 10; ++round) {
+    const auto [own, other] = two_.Open();
+    ASSERT_TRUE(own.ok() && other.ok()) << own << other;
+    std::atomic<int> inside{0};
+    std::vector<std::thread> lanes;
+    for (int end : {0, 1}) {
+      lanes.emplace_back([&, end] {
+        Communicator& communicator = two_.communicator(end);
+        auto stream = CudaStream::Make(two_.gpu(end), {4096});
+        ASSERT_TRUE(stream.ok());
+        const auto memory = (*stream)->staging();
+        ++inside;
+        while (communicator.Launch(**stream, {{true, memory, 8}, {false, memory + 8, 8}}).ok()) {
+          for (int i = 0; i < 20; ++i) EXPECT_TRUE(communicator.AsyncError().ok());
+        }
+      });
+    }
+    while (inside < 2) std::this_thread::yield();
+    for (int end : {0, 1}) {
+      two_.communicator(end).End();
+      two_.communicator(end).Reap();
+    }
+    for (std::thread& lane : lanes) lane.join();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorTest,
+                         testing::Values(FAKE_NCCL_LIBRARY, FAKE_NCCL_2_18_LIBRARY),
+                         [](const auto& library) {
+                           return library.index == 0 ? "new" : "without_revocations";
+                         });
 
 }  // namespace
 }  // namespace ferry

@@ -168,6 +168,31 @@ TEST_F(FakeNcclDeathTest, UseAfterAnAbort) {
                "ncclCommGetAsyncError after the communicator was aborted");
 }
 
+TEST_F(FakeNcclDeathTest, UseWhileAnAbortRuns) {
+  const auto beside = [](const auto& use) {
+    setenv("FERRY_FAKE_NCCL", "abort_gate=/dev/null", 1);  // closed for good
+    Ranks ranks;
+    std::thread reaper([&] { (void)ranks.api().CommAbort(ranks.comm(0)); });
+    while (true) use(ranks);  // until the abort has begun
+  };
+  EXPECT_DEATH(beside([](Ranks& ranks) { ranks.Launch(0, {ranks.Send(0, 8)}); }),
+               "(an operation|a launch) while the communicator is being aborted");
+  EXPECT_DEATH(beside([](Ranks& ranks) {
+                 ncclResult_t error = kNcclSuccess;
+                 (void)ranks.api().CommGetAsyncError(ranks.comm(0), &error);
+               }),
+               "ncclCommGetAsyncError while the communicator is being aborted");
+}
+
+// Unlike an abort, a revocation is waited for by whoever frees the communicator.
+TEST_F(FakeNcclDeathTest, WhatIsLaunchedAfterARevocationIsRefused) {
+  Ranks ranks;
+  ranks.Check(ranks.api().CommRevoke(ranks.comm(0), 0));
+  ranks.stream(0).MakeCurrent();
+  EXPECT_NE(ranks.Call(0, 0, ranks.Send(0, 8)), kNcclSuccess);
+  ranks.End();
+}
+
 TEST_F(FakeNcclDeathTest, WhatAGpuMayNotTouchAndOtherGpusStreams) {
   EXPECT_DEATH(
       {

@@ -70,6 +70,14 @@ TEST(GroupPlanTest, BothEndsPlanTheSame) {
   }
 }
 
+TEST(MaxCtasTest, BothRanksTakeTheSmallerNumberThatIsSaid) {
+  EXPECT_EQ(AgreedCtas(16, 8), 8);
+  EXPECT_EQ(AgreedCtas(8, 16), 8);
+  EXPECT_EQ(AgreedCtas(0, 16), 16);
+  EXPECT_EQ(AgreedCtas(16, 0), 16);
+  EXPECT_EQ(AgreedCtas(0, 0), 0);
+}
+
 TEST(MaxCtasTest, OnlyTheNewestGpusAreCappedAndOnlyIfNobodySaidANumber) {
   EXPECT_EQ(MaxCtas(16, 22809, 9, {}), 16);
   EXPECT_EQ(MaxCtas(0, 22809, 9, {}), 0);

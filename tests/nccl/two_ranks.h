@@ -88,7 +88,8 @@ class TwoRanks {
     std::map<uint64_t, uint64_t> wanted_ ABSL_GUARDED_BY(mutex_);
   };
 
-  explicit TwoRanks(uint64_t arena_bytes) : api_(**LoadNccl(FAKE_NCCL_LIBRARY, {})) {
+  explicit TwoRanks(uint64_t arena_bytes, const char* library = FAKE_NCCL_LIBRARY)
+      : api_(**LoadNccl(library, {})) {
     auto found = FindGpus(FAKE_CUDA_LIBRARY);
     FERRY_CHECK(found.ok() && found->size() == 2);
     for (int end : {0, 1}) {

@@ -58,7 +58,9 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
                     "\", insecure: ", options.hosts.empty() ? "false" : "true", ", uids: [",
                     absl::StrJoin(options.trusted_uids, ", "), "] }\n");
   }
-  if (!options.transfer.empty()) absl::StrAppend(&text, "transfer: { ", options.transfer, " }\n");
+  const std::string& transfer =
+      options.transfers.empty() ? options.transfer : options.transfers[static_cast<size_t>(self)];
+  if (!transfer.empty()) absl::StrAppend(&text, "transfer: { ", transfer, " }\n");
   if (!options.limits.empty()) absl::StrAppend(&text, "limits: { ", options.limits, " }\n");
   return text + options.more;
 }

@@ -26,6 +26,7 @@ struct ClusterOptions {
   std::string fake_cuda;               // its settings (tests/fake_cuda), as "memory_mib=64"
   std::string fake_nccl;               // and of the fake NCCL (tests/fake_nccl)
   std::string transfer;                // inside `transfer: { }`
+  std::vector<std::string> transfers;  // instead, of each daemon
   std::string limits;                  // inside `limits: { }`
   std::string more;                    // further sections
   std::vector<uid_t> uids;             // of the daemons; empty: ours

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/executor.h"
 #include "base/log.h"
@@ -17,6 +18,8 @@ namespace {
 
 // What a first send and receive connects with.
 constexpr size_t kWarmBytes = size_t{64} << 10;
+// Between two looks at whether it is over: nothing tells.
+constexpr absl::Duration kLook = absl::Microseconds(200);
 
 absl::Status Ended(absl::string_view doing) {
   return Error(absl::StatusCode::kAborted, Reason::kCommAborted,
@@ -58,6 +61,11 @@ bool Communicator::AwaitEmpty(absl::Duration patience) {
   return true;
 }
 
+void Communicator::AwaitOut() {
+  MutexLock lock(mutex_);
+  while (inside_ > 0 || opening_) left_.wait(mutex_);
+}
+
 absl::StatusOr<std::string> Communicator::MakeId() {
   ncclUniqueId id = {};
   if (!Enter()) return Ended("make a unique id");
@@ -68,17 +76,25 @@ absl::StatusOr<std::string> Communicator::MakeId() {
 }
 
 absl::StatusOr<Communicator::Opened> Communicator::Open(const std::string& unique_id) {
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kEnded) return Ended("open");
+    opening_ = true;
+  }
   Opened opened;
-  if (!Enter()) return Ended("open");
-  const absl::Status status = OpenInside(unique_id, opened);
-  Leave();
+  const absl::Status status = OpenAndWarm(unique_id, opened);
+  {
+    MutexLock lock(mutex_);
+    opening_ = false;
+    left_.notify_all();
+  }
   State opening = State::kOpening;
   if (status.ok() && !state_.compare_exchange_strong(opening, State::kOpen)) return Ended("open");
   RETURN_IF_ERROR(status);
   return opened;
 }
 
-absl::Status Communicator::OpenInside(const std::string& unique_id, Opened& opened) {
+absl::Status Communicator::OpenAndWarm(const std::string& unique_id, Opened& opened) {
   ncclUniqueId id = {};
   if (unique_id.size() != sizeof(id.internal)) {
     return Error(
@@ -93,24 +109,40 @@ absl::Status Communicator::OpenInside(const std::string& unique_id, Opened& open
   warm_ = *std::move(stream);
   warm_->MakeCurrent();
   const uint64_t before = warm_->FreeBytes();
-  ncclConfig_t config = BlockingConfig(max_ctas_);
-  const ncclResult_t made = api_.CommInitRankConfig(&comm_, 2, id, rank_, &config);
-  if (made != kNcclSuccess) return Unavailable(NcclError(api_, made, "open a communicator"));
-  initialized_ = true;
-  if (absl::Status warmed = WarmUp(*warm_); !warmed.ok()) return Unavailable(warmed);
+  if (!Enter()) return Ended("open");
+  absl::Status status = OpenInside(id);
+  Leave();
+  if (status.ok()) status = AwaitWarm();
+  if (!status.ok()) return state_ == State::kEnded ? status : Unavailable(status);
   const uint64_t after = warm_->FreeBytes();
   opened.bytes = before > after ? before - after : 0;
   opened.took = MonotonicNow() - begun;
   return absl::OkStatus();
 }
 
-// Both ways, because NCCL connects a direction with its first bytes. When it is over here, the
-// other rank is open as well.
-absl::Status Communicator::WarmUp(CudaStream& stream) {
-  RETURN_IF_ERROR(stream.Zero(stream.staging(), 2 * kWarmBytes));
-  RETURN_IF_ERROR(CallGroup(stream.handle(), {{true, stream.staging(), kWarmBytes},
-                                              {false, stream.staging() + kWarmBytes, kWarmBytes}}));
-  return stream.Await();
+absl::Status Communicator::OpenInside(const ncclUniqueId& id) {
+  ncclConfig_t config = BlockingConfig(max_ctas_);
+  const ncclResult_t made = api_.CommInitRankConfig(&comm_, 2, id, rank_, &config);
+  if (made != kNcclSuccess) return NcclError(api_, made, "open a communicator");
+  initialized_ = true;
+  // Both ways, because NCCL connects a direction with its first bytes.
+  std::byte* const memory = warm_->staging();
+  RETURN_IF_ERROR(warm_->Zero(memory, 2 * kWarmBytes));
+  RETURN_IF_ERROR(CallGroup(
+      warm_->handle(), {{true, memory, kWarmBytes}, {false, memory + kWarmBytes, kWarmBytes}}));
+  return warm_->Mark();
+}
+
+// When it is over here, the other rank is open as well. Outside NCCL but for questions, so that
+// nothing has to be freed: the stream goes on by itself when the communicator is aborted.
+absl::Status Communicator::AwaitWarm() {
+  while (true) {
+    ASSIGN_OR_RETURN(const uint64_t reached, warm_->Reached());
+    RETURN_IF_ERROR(AsyncError("warm up"));
+    if (state_ == State::kEnded) return Ended("warm up");
+    if (reached == warm_->marked()) return absl::OkStatus();
+    absl::SleepFor(kLook);
+  }
 }
 
 absl::Status Communicator::CallGroup(void* stream, absl::Span<const Operation> operations) {
@@ -137,14 +169,14 @@ absl::Status Communicator::Launch(const CudaStream& stream,
   return status;
 }
 
-absl::Status Communicator::AsyncError() {
+absl::Status Communicator::AsyncError(absl::string_view doing) {
   if (!Enter()) return absl::OkStatus();
   ncclResult_t noticed = kNcclSuccess;
   const ncclResult_t asked = api_.CommGetAsyncError(comm_, &noticed);
   Leave();
   if (asked != kNcclSuccess) noticed = asked;
   if (noticed == kNcclSuccess || noticed == kNcclInProgress) return absl::OkStatus();
-  return NcclError(api_, noticed, "run a group");
+  return NcclError(api_, noticed, doing);
 }
 
 void Communicator::Reap() {
@@ -167,8 +199,7 @@ void Communicator::Reap() {
                 std::string(NcclError(api_, ended, "end a communicator").message()));
     }
   }
-  while (!AwaitEmpty(absl::Seconds(1))) {
-  }
+  AwaitOut();
   warm_.reset();
 }
 

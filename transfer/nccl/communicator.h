@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
@@ -42,7 +43,7 @@ class Communicator {
   // How long the reaper waits for who is inside NCCL: a peer that died often ends a call by itself.
   static constexpr absl::Duration kGrace = absl::Milliseconds(100);
 
-  // Rank 0 is the leader's. `max_ctas` 0: NCCL's choice. `environment` as NcclEnvironment has it.
+  // Rank 0 is the leader's. `max_ctas`, the same at both, 0: NCCL's choice.
   Communicator(const NcclApi& api, CudaDevice& device, int rank, int max_ctas);
   ~Communicator();
 
@@ -63,7 +64,7 @@ class Communicator {
   // Queues the operations as one group. Not OK: COMM_ABORTED, and it is of no use any more.
   absl::Status Launch(const CudaStream& stream, absl::Span<const Operation> operations);
   // What NCCL has noticed by itself.
-  absl::Status AsyncError();
+  absl::Status AsyncError(absl::string_view doing = "run a group");
 
   // --- Control.
   void End() { state_ = State::kEnded; }
@@ -72,14 +73,17 @@ class Communicator {
   void Reap();
 
  private:
-  absl::Status OpenInside(const std::string& unique_id, Opened& opened);
-  absl::Status WarmUp(CudaStream& stream);
+  absl::Status OpenAndWarm(const std::string& unique_id, Opened& opened);
+  absl::Status OpenInside(const ncclUniqueId& id);
+  absl::Status AwaitWarm();
   absl::Status CallGroup(void* stream, absl::Span<const Operation> operations);
   // False if it has ended; else Leave follows.
   bool Enter();
   void Leave();
   // Until nobody is inside; false if it takes longer.
   bool AwaitEmpty(absl::Duration patience);
+  // Until neither that nor an opener's use of `warm_` goes on.
+  void AwaitOut();
 
   const NcclApi& api_;
   CudaDevice& device_;
@@ -92,7 +96,9 @@ class Communicator {
   Mutex mutex_;
   std::condition_variable_any left_;
   int inside_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::unique_ptr<CudaStream> warm_;  // holds the context
+  bool opening_ ABSL_GUARDED_BY(mutex_) = false;  // an opener, inside or not
+  // The opener's until it is back, then the reaper's. Holds the context.
+  std::unique_ptr<CudaStream> warm_;
 };
 
 }  // namespace ferry

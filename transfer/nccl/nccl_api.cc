@@ -110,6 +110,10 @@ int MaxCtas(int wanted, int version, int compute_major,
   return version >= 22800 && compute_major == 10 ? 32 : 0;
 }
 
+int AgreedCtas(int ours, int theirs) {
+  return ours == 0 || theirs == 0 ? std::max(ours, theirs) : std::min(ours, theirs);
+}
+
 ncclConfig_t BlockingConfig(int max_ctas) {
   ncclConfig_t config = {};
   config.size = sizeof(config);

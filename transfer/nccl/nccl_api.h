@@ -84,6 +84,10 @@ absl::Status NcclError(const NcclApi& api, ncclResult_t result, absl::string_vie
 int MaxCtas(int wanted, int version, int compute_major,
             const std::vector<std::string>& environment);
 
+// Of a communicator whose ranks are to have so many at most; 0: any number. Both must take the
+// same: NCCL sets up its channels by it.
+int AgreedCtas(int ours, int theirs);
+
 // Of a blocking communicator with at most so many CTAs; 0: NCCL's own choice.
 ncclConfig_t BlockingConfig(int max_ctas);
 
