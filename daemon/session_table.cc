@@ -2,6 +2,7 @@
 #include "daemon/session_table.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
@@ -23,6 +24,12 @@ std::string NewToken() {
   std::string token(kTokenBytes, '\0');
   FERRY_CHECK(getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(kTokenBytes));
   return token;
+}
+
+bool IsSameFile(int fd, int other) {
+  struct stat file, others;
+  return fstat(fd, &file) == 0 && fstat(other, &others) == 0 && file.st_dev == others.st_dev &&
+         file.st_ino == others.st_ino;
 }
 
 bool GoodName(const std::string& name) {
@@ -158,10 +165,19 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                  absl::StrCat("attach: transfer ids cannot go on from ", resume.next_transfer_id));
   }
+  const bool same_daemon = resume.incarnation == options_.incarnation;
+  for (const auto& [id, session] : sessions_) {
+    // It was given up while we were stopped, and what is still under way writes into its pages.
+    if (same_daemon && IsSameFile(session->timelines().memfd(), fds[0].get())) {
+      return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                   absl::StrCat("attach: ", id.ToString(), ", which is to be resumed, has ",
+                                session->use().transfers_in_flight,
+                                " transfers that are not over; try again in a moment"));
+    }
+  }
   const bool prepared_from = (hello.features & kFeaturePreparedFrom) != 0;
   return TimelinePages::Resume(std::move(fds[0]), resume.over,
-                               prepared_from ? resume.prepared_from : 0,
-                               resume.incarnation == options_.incarnation);
+                               prepared_from ? resume.prepared_from : 0, same_daemon);
 }
 
 void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
