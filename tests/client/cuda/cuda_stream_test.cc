@@ -273,6 +273,7 @@ TEST_F(CudaStreamTest, AStreamThatIsCapturedIsRefused) {
   CUgraph graph = nullptr;
   EXPECT_CUDA(cuStreamEndCapture(stream, &graph));
   ASSERT_OK(cuda::Define(session, stream, 0, 1));
+  EXPECT_CUDA(cuStreamSynchronize(stream));  // before the session and its words go
 }
 
 TEST_F(CudaStreamTest, TheDefaultStreamIsRefusedWhileItWouldJoinACapture) {
