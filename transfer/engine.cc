@@ -334,7 +334,7 @@ void TransferEngine::OnMore(absl::Time now, PeerId peer, bool more) {
   impl_->OnMore(peer, more);
 }
 
-bool TransferEngine::HasMore(PeerId peer) const { return impl_->peers[peer.value()].more; }
+bool TransferEngine::HasMore(PeerId peer) const { return impl_->HasMore(peer); }
 
 void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                                   const absl::Status& status) {

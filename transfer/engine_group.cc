@@ -52,7 +52,7 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   if (Leads(devices.self, clique, receive.peer)) {
     ranks[clique];
     leader.Add(clock, clique, NameIn(clique, receive), receive.spec.bytes, priority, direct);
-    leader.Hold(clique, peers[receive.peer.value()].more);
+    leader.Hold(clique, HasMore(receive.peer));
   } else {
     Send(receive.peer, HandOver{receive.partner, priority, direct});
   }
@@ -71,12 +71,13 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   ranks[clique];
   const bool added = leader.Add(clock, clique, NameIn(clique, *send), send->spec.bytes,
                                 message.priority, message.direct);
-  leader.Hold(clique, peers[peer.value()].more);
+  leader.Hold(clique, HasMore(peer));
   return added;
 }
 
 void TransferEngine::Impl::OnMore(PeerId peer, bool more) {
-  if (peer.value() >= peers.size() || std::exchange(peers[peer.value()].more, more) == more) return;
+  if (peer.value() >= peers.size() || (!more && !HasMore(peer))) return;
+  peers[peer.value()].more_until = more ? clock + options.batch.age : absl::InfinitePast();
   for (const auto& [clique, rank] : ranks) {
     if (OwnerOf(clique.high) == peer) leader.Hold(clique, more);
   }

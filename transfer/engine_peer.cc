@@ -58,7 +58,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   if (!established || !peer.up) return;
   peer.up = false;
   peer.groups = false;
-  peer.more = false;
+  peer.more_until = absl::InfinitePast();
   peer.routes.clear();
   peer.unmapped.Clear();
   peer.slots = PreparedSlots();

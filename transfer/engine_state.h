@@ -344,6 +344,7 @@ struct TransferEngine::Impl {
   void GroupsPeerLost(PeerId peer, const absl::Status& why);
   bool OnHandOver(PeerId peer, const HandOver& message);
   void OnMore(PeerId peer, bool more);
+  bool HasMore(PeerId peer) const { return clock < peers[peer.value()].more_until; }
   bool OnTakeBack(PeerId peer, const TakeBack& message);
   bool OnGroup(PeerId peer, const Group& message);
   bool OnGranted(PeerId peer, const Granted& message);

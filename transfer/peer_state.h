@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/retry_after.h"
 #include "transfer/engine.h"
 #include "transfer/route_estimate.h"
@@ -35,7 +36,8 @@ struct Peer {
   bool wanted = false;  // in this outbox already
   RouteTable routes;
   bool groups = false;  // since it is up nccl was available once: its groups can be launched
-  bool more = false;    // it has said that more follows
+  // It has said that more follows, which it would do until then.
+  absl::Time more_until = absl::InfinitePast();
   absl::Status last_error;
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
   RetryAfter offers_gone;

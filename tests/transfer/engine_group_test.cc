@@ -244,6 +244,23 @@ TEST_F(EngineGroupTest, WhatIsOverAtOneEndAndHangsAtTheOtherIsAborted) {
   two_.ExpectNothingLeft();
 }
 
+TEST_F(EngineGroupTest, MoreThatIsSaidAndDoesNotComeHoldsUpOneGroup) {
+  Warm(kB);
+  two_.a().OnMore(two_.now, PeerId(kB), true);
+  Pair("k");
+  two_.Run();
+  EXPECT_THAT(Groups(kA), IsEmpty());
+  two_.Advance(absl::Milliseconds(3));
+  ASSERT_THAT(Groups(kA), SizeIs(1));
+  for (int node : {kA, kB}) Done(node);
+  const auto [send, receive] = Pair("next");
+  two_.Run();
+  ASSERT_THAT(Groups(kA), SizeIs(2));
+  for (int node : {kA, kB}) Done(node);
+  EXPECT_TRUE(two_.StatusOf(kB, receive).ok());
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EngineGroupTest, ATransfersDeadlineLeavesTheCommunicatorAlone) {
   TransferSpec spec = SpecOf(Side::kReceive, "large", 0, 2, 25'000);
   spec.deadline = two_.now + absl::Seconds(1);
