@@ -136,6 +136,26 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
   FailToOpen(entry, opened.status());
 }
 
+void CommTable::GatherAhead(const GroupAhead& order) {
+  Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
+  ++entry.aheads;
+  GroupOp op{order.group, entry.communicator.get(), {}, {}};
+  for (const GroupChunk& chunk : order.chunks) {
+    op.firings.push_back({chunk.bundle, chunk.offset, chunk.bytes});
+  }
+  entry.device->lane->Post([transport = entry.device->nccl.get(), op = std::move(op)]() mutable {
+    transport->GatherAhead(std::move(op));
+  });
+}
+
+void CommTable::OnGathered(const Communicator* communicator) {
+  for (auto& [id, entry] : entries_) {
+    if (entry.communicator.get() != communicator) continue;
+    --entry.aheads;
+    return GoOn(entry);
+  }
+}
+
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   uint64_t bytes = 0;
@@ -210,7 +230,7 @@ void CommTable::GoOn(Entry& entry) {
       control_.Post([this, id] { OnReaped(id); });
     });
   }
-  if (!entry.reaped || entry.opening || entry.groups > 0) return;
+  if (!entry.reaped || entry.opening || entry.groups > 0 || entry.aheads > 0) return;
   FERRY_LOG(info, "comm.gone", LogFields("device", entry.device->id), "{}", NameOf(entry));
   cache_.OnGone(entry.id);
   next_look_ = absl::InfinitePast();  // there may be room

@@ -3,7 +3,7 @@
 // groups, ends) by an opener's thread each, the lanes, and a reaper's thread each, and keeps the
 // books (CommCache). Home: control.
 //
-// A communicator is destroyed when its opener has come back, its groups are answered and the reaper
+// A communicator is destroyed when its opener has come back, its lane has answered and the reaper
 // has ended it. If that takes too long the process is given up: something of NCCL or of the driver
 // hangs that nothing frees, with a client's memory in its hands.
 #pragma once
@@ -58,6 +58,7 @@ class CommTable {
 
   // --- From the engine's outbox, in order.
   void Open(CommunicatorOpen order);
+  void GatherAhead(const GroupAhead& order);
   // `parts` are of the launch's chunks, but for a bundle's.
   void Launch(const GroupLaunch& order, std::vector<GroupPart> parts);
   void Closing(const CommunicatorClosing& order);
@@ -66,6 +67,7 @@ class CommTable {
   // --- From lanes (posted).
   void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
   void OnFailed(const Communicator* communicator, const absl::Status& why);
+  void OnGathered(const Communicator* communicator);
 
   // Openings, evictions, and what takes too long; when to be called again.
   absl::Time OnTime(absl::Time now);
@@ -93,6 +95,7 @@ class CommTable {
     bool reaping = false;
     bool reaped = false;
     size_t groups = 0;  // not answered
+    size_t aheads = 0;  // orders to gather ahead, of these
     absl::Status why;   // OK: it is closed
     absl::Time give_up = absl::InfiniteFuture();
   };

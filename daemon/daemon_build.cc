@@ -87,21 +87,24 @@ absl::Status Daemon::Impl::MakeDevices() {
                                  device->gpu->info().major, NcclEnvironment());
       device->nccl = std::make_unique<NcclTransport>(
           *device->lane,
-          NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
-                                 control.PostOrRun([this, over = std::move(over)]() mutable {
-                                   driver->OnGroupsOver(std::move(over));
-                                 });
-                               },
-                               [this](Communicator* communicator, absl::Status why) {
-                                 control.Post([this, communicator, why] {
-                                   driver->comms().OnFailed(communicator, why);
-                                 });
-                               },
-                               sink,
-                               [this](uint64_t bundle) {
-                                 control.PostOrRun(
-                                     [this, bundle] { driver->OnFiringWanted(bundle); });
-                               }});
+          NcclTransport::Hooks{
+              [this](std::vector<std::pair<uint64_t, absl::Status>> over) {
+                control.PostOrRun([this, over = std::move(over)]() mutable {
+                  driver->OnGroupsOver(std::move(over));
+                });
+              },
+              [this](Communicator* communicator, absl::Status why) {
+                control.Post(
+                    [this, communicator, why] { driver->comms().OnFailed(communicator, why); });
+              },
+              [this](const Communicator* communicator) {
+                control.PostOrRun(
+                    [this, communicator] { driver->comms().OnGathered(communicator); });
+              },
+              sink,
+              [this](uint64_t bundle) {
+                control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
+              }});
     }
     if (ucx != nullptr) {
       absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);

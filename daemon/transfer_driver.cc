@@ -268,6 +268,8 @@ void TransferDriver::Carry(Outbox outbox) {
   for (GroupOrder& order : outbox.groups) {
     if (auto* open = std::get_if<CommunicatorOpen>(&order)) {
       comms_.Open(std::move(*open));
+    } else if (const auto* ahead = std::get_if<GroupAhead>(&order)) {
+      comms_.GatherAhead(*ahead);
     } else if (const auto* launch = std::get_if<GroupLaunch>(&order)) {
       comms_.Launch(*launch, PartsOf(*launch));
     } else if (const auto* closing = std::get_if<CommunicatorClosing>(&order)) {

@@ -147,6 +147,15 @@ struct GroupLaunch {
   std::vector<GroupChunk> chunks;
 };
 
+// A group of firings, some of which we send, waits for the other end's lane only: what it sends may
+// be gathered meanwhile. Its GroupLaunch follows, perhaps with fewer of them, or never does.
+struct GroupAhead {
+  uint64_t group = 0;
+  Clique clique;
+  uint32_t attempt = 0;
+  std::vector<GroupChunk> chunks;
+};
+
 // No further group is launched on this attempt of the clique's communicator; its CommunicatorEnd
 // follows when those that are under way are over at the ends that must have it until then.
 struct CommunicatorClosing {
@@ -162,7 +171,7 @@ struct CommunicatorEnd {
   absl::Status status;
 };
 using GroupOrder =
-    std::variant<CommunicatorOpen, GroupLaunch, CommunicatorClosing, CommunicatorEnd>;
+    std::variant<CommunicatorOpen, GroupAhead, GroupLaunch, CommunicatorClosing, CommunicatorEnd>;
 
 // A transfer is over. Each posted transfer appears here exactly once.
 struct Ended {

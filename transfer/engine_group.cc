@@ -260,6 +260,7 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
   FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
                                message.chunks.size());
   Send(group.peer, std::move(message));
+  GatherAhead(id, group);
   SetGroupTimer(id, group, options.grant_deadline);
 }
 
@@ -336,30 +337,26 @@ bool TransferEngine::Impl::OnGranted(PeerId peer, const Granted& message) {
   return true;
 }
 
+std::vector<GroupChunk> TransferEngine::Impl::ChunksOf(const GroupRecord& group) const {
+  std::vector<GroupChunk> chunks;
+  chunks.reserve(group.parts.size());
+  for (const GroupRecord::Part& part : group.parts) {
+    const bool receives = part.chunk.pair.to_low == group.leads;
+    chunks.push_back({part.half, receives ? Side::kReceive : Side::kSend, part.chunk.offset,
+                      part.chunk.bytes, part.bundle == 0 ? Find(part.half)->spec.layout : Layout(),
+                      part.bundle});
+  }
+  return chunks;
+}
+
 void TransferEngine::Impl::LaunchGroup(uint64_t id, GroupRecord& group) {
   StopGroupTimer(id, group);
   group.stage = GroupRecord::Stage::kLaunched;
   lanes.Commit(LaneOf(group), id);
   if (lanes.Head(LaneOf(group)) == id) BeginGroup(id, group);
-  GroupLaunch launch;
-  launch.group = id;
-  launch.clique = group.clique;
-  launch.attempt = group.attempt;
-  launch.number = group.number;
-  launch.peer = group.peer;
-  launch.device = LaneOf(group);
-  launch.chunks.reserve(group.parts.size());
-  for (const GroupRecord::Part& part : group.parts) {
-    GroupChunk& chunk = launch.chunks.emplace_back();
-    chunk.transfer = part.half;
-    chunk.side = part.chunk.pair.to_low == group.leads ? Side::kReceive : Side::kSend;
-    chunk.offset = part.chunk.offset;
-    chunk.bytes = part.chunk.bytes;
-    chunk.bundle = part.bundle;
-    if (part.bundle == 0) chunk.layout = Find(part.half)->spec.layout;
-  }
   FlightRecorder::Get().Record("group.launch", group.number, group.peer.value(), group.attempt);
-  out.groups.emplace_back(std::move(launch));
+  out.groups.emplace_back(GroupLaunch{id, group.clique, group.attempt, group.number, group.peer,
+                                      LaneOf(group), ChunksOf(group)});
 }
 
 void TransferEngine::Impl::BeginGroup(uint64_t id, GroupRecord& group) {

@@ -19,6 +19,7 @@ namespace ferry::bench {
 namespace {
 
 constexpr uint64_t kMany = 1000, kTiny = 10'000;
+constexpr int kFirings = 4;                      // a round, as on the other routes
 constexpr uint64_t kTogether = 100;              // in a group of NCCL's
 constexpr uint64_t kShort = uint64_t{64} << 20;  // of a large one, by parts
 constexpr char kNccl[] = "ncclSend, ncclRecv";
@@ -26,7 +27,8 @@ constexpr char kNcclInGroups[] = "ncclSend, ncclRecv in groups of 100";
 
 struct Took {
   absl::Duration posted, prepared, nccl, nccl_by_parts;
-  absl::Duration echo;  // an RPC as small as the post of a ping, or of as many descriptors
+  absl::Duration first;  // of those prepared: after all the others had their turn
+  absl::Duration echo;   // an RPC as small as the post of a ping, or of as many descriptors
 };
 
 struct Case {
@@ -45,15 +47,16 @@ absl::StatusOr<Took> Measure(const Case& what, const GpuSettings& settings,
   RETURN_IF_ERROR(raw.Make(kRawCtas, all));
   RETURN_IF_ERROR(pair.MakeArenas(std::max<uint64_t>(all, 16)).status());
   RETURN_IF_ERROR(what.ping ? pair.PreparePing(what.bytes) : pair.Prepare(what.count, what.bytes));
-  std::vector<absl::Duration> posted, prepared, nccl, by_parts, echoes;
+  std::vector<absl::Duration> posted, prepared, first, nccl, by_parts, echoes;
   for (int round = 0; round < what.rounds + 2; ++round) {
     ASSIGN_OR_RETURN(const absl::Duration moved, pair.Run(what.count, what.bytes));
-    absl::Duration fired;
+    std::vector<absl::Duration> fired;
     if (what.ping) {
-      ASSIGN_OR_RETURN(const std::vector<absl::Duration> once, pair.Ping(1));
-      fired = once[0];
+      ASSIGN_OR_RETURN(fired, pair.Ping(1));
     } else {
-      ASSIGN_OR_RETURN(fired, pair.Fire());
+      for (int i = 0; i < kFirings; ++i) {
+        ASSIGN_OR_RETURN(fired.emplace_back(), pair.Fire());
+      }
     }
     ASSIGN_OR_RETURN(const absl::Duration peer, raw.Copy(what.count, what.bytes, kTogether));
     ASSIGN_OR_RETURN(const absl::Duration parts,
@@ -64,13 +67,14 @@ absl::StatusOr<Took> Measure(const Case& what, const GpuSettings& settings,
     if (round < 2) continue;  // communicators and contexts wake up
     echoes.push_back(call);
     posted.push_back(moved);
-    prepared.push_back(fired);
+    prepared.insert(prepared.end(), fired.begin(), fired.end());
+    first.push_back(fired[0]);
     nccl.push_back(peer);
     by_parts.push_back(parts);
   }
   if (!what.ping) RETURN_IF_ERROR(pair.Compare(all));
-  return Took{tools::Median(posted), tools::Median(prepared), tools::Median(nccl),
-              tools::Median(by_parts), tools::Median(echoes)};
+  return Took{tools::Median(posted),   tools::Median(prepared), tools::Median(nccl),
+              tools::Median(by_parts), tools::Median(first),    tools::Median(echoes)};
 }
 
 void Add(Report& report, std::string name, const char* unit, double ours, bool at_most,
@@ -112,6 +116,8 @@ void AddMany(uint64_t count, uint64_t bytes, const Took& took, const GpuPeers& p
     Add(report, what + " prepared", "ms", prepared, true, 1.0 / 60, "jax.device_put",
         peers.jax_many);
   }
+  Add(report, what + " prepared, a round's first", "ms", absl::ToDoubleMilliseconds(took.first),
+      true, {});
   const double posted = absl::ToDoubleMilliseconds(took.posted);
   Add(report, what + " posted", "ms", posted, true, {}, kNcclInGroups, nccl);
   Add(report, what + " posted", "ms", posted, true, many ? std::optional<double>(1) : std::nullopt,

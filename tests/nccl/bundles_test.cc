@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "device/timeline.h"
 #include "two_ranks.h"
@@ -265,6 +266,107 @@ TEST_F(BundlesTest, WhatIsAbortedIsAnsweredOnceAndFiredNoMore) {
   two_.Abort(0, TransferId(2), Why());
   EXPECT_EQ(two_.answers(0).AwaitArmed(TransferId(2)), Why());
   EXPECT_EQ(clients_[0]->Over(), 1u);
+}
+
+class GatherAheadTest : public BundlesTest {
+ protected:
+  ~GatherAheadTest() override { fake_cuda_hold_copies(0); }
+  // The first firing describes its copies, which nothing can be gathered ahead of.
+  void SetUp() override {
+    Prepare(50, 4000);
+    Fill(1);
+    Fire(1);
+  }
+  // What the client of end 0 does, and the engine of its end when it has cut the group.
+  void FireAhead(uint64_t firing, uint64_t group) {
+    Fill(firing);
+    for (int end : {0, 1}) clients_[end]->Fire(firing);
+    for (int end : {0, 1}) two_.answers(end).AwaitWanted(kBundle, firing);
+    two_.GatherAhead(0, group, {Whole()});
+  }
+  GroupOp::Firing Whole() const { return {kBundle, 0, count_ * bytes_}; }
+  void Launch(uint64_t group) {
+    for (int end : {0, 1}) two_.LaunchFiring(end, group, Whole());
+    for (int end : {0, 1}) EXPECT_TRUE(two_.answers(end).Await(group).ok());
+  }
+  static uint64_t Launches() {
+    fake_cuda_counts counts;
+    fake_cuda_get_counts(&counts);
+    return counts.launches;
+  }
+  void AwaitGathered(size_t orders) {
+    while (two_.answers(0).gathered() < orders) std::this_thread::yield();
+  }
+};
+
+TEST_F(GatherAheadTest, WhatIsGatheredAheadIsNotGatheredAgain) {
+  for (uint64_t firing = 2; firing <= 10; ++firing) {
+    const uint64_t before = Launches();
+    FireAhead(firing, 100 + firing);
+    EXPECT_EQ(Launches() - before, 1u);
+    if (firing % 2 == 0) AwaitGathered(firing - 1);  // else they meet on the stream
+    Launch(100 + firing);
+    EXPECT_EQ(Launches() - before, 2u);
+    ASSERT_TRUE(Arrived()) << firing;
+    AwaitGathered(firing - 1);
+  }
+}
+
+TEST_F(GatherAheadTest, AGroupThatCameBetweenIsInNobodysWay) {
+  FireAhead(2, 102);
+  for (int end : {0, 1}) {  // from end 1, through staging at both
+    std::vector<GroupPart> parts;
+    for (uint64_t i = 0; i < 100; ++i) {
+      parts.push_back(two_.Part(
+          end, end == 1, Layout({Range{ArenaId(1), (uint64_t{32} << 20) + i * 8192, 4096}})));
+    }
+    two_.Launch(end, 101, std::move(parts));
+  }
+  for (int end : {0, 1}) EXPECT_TRUE(two_.answers(end).Await(101).ok());
+  Launch(102);
+  EXPECT_TRUE(Arrived());
+}
+
+// It was never launched; the next one is of other bytes.
+TEST_F(GatherAheadTest, WhatWasForAnotherGroupIsNotTaken) {
+  FireAhead(2, 102);
+  AwaitGathered(1);
+  Fill(3);
+  Launch(103);
+  EXPECT_TRUE(Arrived());
+}
+
+TEST_F(GatherAheadTest, MemoryIsNotLetGoWhileItIsGathered) {
+  fake_cuda_hold_copies(1);
+  FireAhead(2, 102);
+  for (uint64_t i = 0; i < count_; ++i) two_.Abort(0, TransferId(i + 1), Why());
+  for (int i = 0; i < 10; ++i) two_.lane(0).RunAndWait([] {});
+  EXPECT_EQ(two_.answers(0).gathered(), 0u);
+  EXPECT_EQ(two_.answers(0).armed(), 0u);
+  fake_cuda_hold_copies(0);
+  for (uint64_t i = 0; i < count_; ++i) {
+    EXPECT_EQ(two_.answers(0).AwaitArmed(TransferId(i + 1)), Why());
+  }
+  AwaitGathered(1);
+}
+
+TEST_F(GatherAheadTest, WhatCannotBeGatheredAheadIsOverAtOnce) {
+  two_.GatherAhead(1, 102, {Whole()});  // it receives
+  EXPECT_EQ(two_.answers(1).gathered(), 1u);
+  two_.GatherAhead(0, 102, {{kBundle, 0, count_ * bytes_ - 1}});
+  EXPECT_EQ(two_.answers(0).gathered(), 1u);
+  fake_cuda_configure("fail_copy=1");
+  two_.GatherAhead(0, 102, {Whole()});
+  EXPECT_EQ(two_.answers(0).gathered(), 2u);
+  fake_cuda_hold_copies(1);
+  two_.GatherAhead(0, 102, {Whole()});
+  two_.GatherAhead(0, 103, {Whole()});  // one at a time
+  EXPECT_EQ(two_.answers(0).gathered(), 3u);
+  fake_cuda_hold_copies(0);
+  AwaitGathered(4);
+  Fill(2);
+  Fire(2);
+  EXPECT_TRUE(Arrived());
 }
 
 // Descriptions of copies share memory of one size.

@@ -40,6 +40,10 @@ class TwoRanks {
                 failed_.push_back(std::move(why));
                 came_.notify_all();
               },
+              [this](const Communicator*) {
+                MutexLock lock(mutex_);
+                ++gathered_;
+              },
               [this](std::vector<OpResult> results) {
                 MutexLock lock(mutex_);
                 for (OpResult& result : results) {
@@ -74,6 +78,16 @@ class TwoRanks {
       while (failed_.empty()) came_.wait(mutex_);
       return failed_.front();
     }
+    // Armed transfers that were answered.
+    size_t armed() {
+      MutexLock lock(mutex_);
+      return armed_.size();
+    }
+    // Orders to gather ahead that are over.
+    size_t gathered() {
+      MutexLock lock(mutex_);
+      return gathered_;
+    }
     size_t count() {
       MutexLock lock(mutex_);
       return over_.size();
@@ -82,6 +96,7 @@ class TwoRanks {
    private:
     Mutex mutex_;
     std::condition_variable_any came_;
+    size_t gathered_ ABSL_GUARDED_BY(mutex_) = 0;
     std::map<uint64_t, absl::Status> over_ ABSL_GUARDED_BY(mutex_);
     std::vector<absl::Status> failed_ ABSL_GUARDED_BY(mutex_);
     std::map<TransferId, absl::Status> armed_ ABSL_GUARDED_BY(mutex_);
@@ -161,6 +176,11 @@ class TwoRanks {
   void LaunchFirings(int end, uint64_t group, std::vector<GroupOp::Firing> firings) {
     lanes_[end]->RunAndWait([&] {
       transports_[end]->Launch({group, communicators_[end].get(), {}, std::move(firings)});
+    });
+  }
+  void GatherAhead(int end, uint64_t group, std::vector<GroupOp::Firing> firings) {
+    lanes_[end]->RunAndWait([&] {
+      transports_[end]->GatherAhead({group, communicators_[end].get(), {}, std::move(firings)});
     });
   }
   void Arm(int end, std::vector<BundleHalf> halves) {

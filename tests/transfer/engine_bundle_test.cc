@@ -118,6 +118,43 @@ TEST_P(EngineBundleTest, ABatchIsArmedInOneOrderAndFiredAsOneGroup) {
   EXPECT_THAT(two_.daemons[kA].opens, SizeIs(1));
 }
 
+// The leader knows first, and waits for the other end.
+TEST_P(EngineBundleTest, WhatTheLeaderSendsIsGatheredAhead) {
+  Prepare(3);
+  std::vector<GroupAhead>& aheads = two_.daemons[kA].aheads;
+  Want(kB);
+  two_.engine(kA).OnFiringWanted(two_.now, BundleAt(kA));
+  two_.Take(kA);
+  EXPECT_THAT(Groups(kA), IsEmpty());  // not granted yet
+  ASSERT_THAT(aheads, SizeIs(source() == kA ? 1 : 0));
+  two_.Run();
+  ASSERT_THAT(Groups(kA), SizeIs(1));
+  for (const GroupAhead& ahead : aheads) {
+    const GroupLaunch& launch = Groups(kA)[0];
+    EXPECT_EQ(ahead.group, launch.group);
+    EXPECT_EQ(ahead.clique, launch.clique);
+    EXPECT_EQ(ahead.attempt, launch.attempt);
+    ASSERT_THAT(ahead.chunks, SizeIs(1));
+    EXPECT_EQ(ahead.chunks[0].bundle, BundleAt(kA));
+    EXPECT_EQ(ahead.chunks[0].bytes, 3u * 4096);
+  }
+  // Where another group is under way there is no hurry.
+  Prepare(3);
+  Want(kB);
+  Want(kA);
+  EXPECT_THAT(Groups(kA), SizeIs(2));
+  EXPECT_THAT(aheads, SizeIs(source() == kA ? 1 : 0));
+  EXPECT_THAT(two_.daemons[kB].aheads, IsEmpty());
+}
+
+TEST_P(EngineBundleTest, WhatIsInOnePieceIsGatheredByNobody) {
+  Prepare(1);
+  Want(kA);
+  Want(kB);
+  EXPECT_THAT(Groups(kA), SizeIs(1));
+  EXPECT_THAT(two_.daemons[kA].aheads, IsEmpty());
+}
+
 // The other end may be a firing ahead of one whose lane has yet to say that the last one is over.
 TEST_P(EngineBundleTest, AFiringWaitsUntilTheOneBeforeIsOverAtBothEnds) {
   Prepare(1);

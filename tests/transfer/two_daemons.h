@@ -57,6 +57,7 @@ class TwoDaemons {
     std::vector<Fallback> fallbacks;
     std::vector<GroupLaunch> groups;
     std::vector<CommunicatorOpen> opens;
+    std::vector<GroupAhead> aheads;
     std::vector<CommunicatorClosing> closings;
     std::vector<CommunicatorEnd> communicator_ends;
   };
@@ -149,6 +150,8 @@ class TwoDaemons {
           continue;
         }
         for (int i : {kA, kB}) engine(i).OnCommunicatorOpened(now, open->clique, open->attempt);
+      } else if (auto* ahead = std::get_if<GroupAhead>(&order)) {
+        daemon.aheads.push_back(std::move(*ahead));
       } else if (auto* closing = std::get_if<CommunicatorClosing>(&order)) {
         daemon.closings.push_back(*closing);
       } else {

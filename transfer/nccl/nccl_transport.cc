@@ -32,6 +32,10 @@ std::unique_ptr<CudaStream> NcclTransport::TakeStream() {
 }
 
 void NcclTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
+  if (ahead_.under_way) {
+    held_.push_back({transfer, attempt, why});
+    return;
+  }
   DropPlan(bundles_.Abort(transfer, attempt, why));
 }
 
@@ -50,6 +54,51 @@ void NcclTransport::Launch(GroupOp op) {
   groups_.emplace_back().op = std::move(op);
 }
 
+void NcclTransport::GatherAhead(GroupOp op) {
+  FERRY_CHECK(lane_.IsCurrent());
+  // Alone on the stream it is over soon, whatever becomes of the group.
+  if (stream_ != nullptr && groups_.empty() && !ahead_.under_way && QueueAhead(op)) {
+    if (!std::exchange(polled_, true)) lane_.AddPoller(this);
+    ahead_ = {std::move(op), true, true, 0};
+  } else {
+    hooks_.gathered(op.communicator);
+  }
+}
+
+bool NcclTransport::QueueAhead(const GroupOp& op) {
+  Group group;
+  for (const GroupOp::Firing& firing : op.firings) {
+    const auto known = plans_.find(firing.bundle);
+    if (known == plans_.end() || !known->second->ready ||
+        firing.bytes != bundles_.BytesOf(firing.bundle)) {
+      return false;
+    }
+    group.works.emplace_back().firing = known->second.get();
+  }
+  if (std::none_of(group.works.begin(), group.works.end(),
+                   [](const Work& work) { return work.firing->gather.has_value(); })) {
+    return false;
+  }
+  stream_->MakeCurrent();
+  return PlaceWorks(group).ok() && Stage(group, /*gathers=*/true).ok();
+}
+
+bool NcclTransport::FinishAhead() {
+  if (!ahead_.under_way) return false;
+  const absl::StatusOr<uint64_t> reached = stream_->Reached();
+  if (ahead_.mark == 0) {
+    if (stream_->room() && stream_->Mark().ok()) ahead_.mark = stream_->marked();
+    return ahead_.mark != 0;
+  }
+  if (!reached.ok() || *reached < ahead_.mark) return false;
+  ahead_.under_way = false;
+  for (const HeldAbort& abort : std::exchange(held_, {})) {
+    Abort(abort.transfer, abort.attempt, abort.why);
+  }
+  hooks_.gathered(ahead_.op.communicator);
+  return true;
+}
+
 void NcclTransport::Ended(const Communicator* communicator, const absl::Status& why) {
   for (Group& group : groups_) {
     if (group.op.communicator != communicator) continue;
@@ -59,8 +108,8 @@ void NcclTransport::Ended(const Communicator* communicator, const absl::Status& 
 }
 
 bool NcclTransport::Poll() {
-  bool progress = false;
   if (stream_ != nullptr) stream_->MakeCurrent();
+  bool progress = FinishAhead();
   // In order; what has failed holds up nobody, since nothing more of it will be queued.
   for (Group& group : groups_) {
     if (group.phase == Group::kQueued || group.phase == Group::kFailed) continue;
@@ -129,6 +178,10 @@ bool NcclTransport::Queue(Group& group) {
       case Group::kGather:
       case Group::kScatter: {
         const bool gathers = group.phase == Group::kGather;
+        if (gathers && group.gathered) {
+          group.phase = Group::kLaunch;
+          break;
+        }
         const absl::StatusOr<bool> over = Stage(group, gathers);
         status = over.status();
         if (over.ok() && *over) group.phase = gathers ? Group::kLaunch : Group::kMark;
@@ -167,6 +220,15 @@ absl::Status NcclTransport::PlanGroup(Group& group) {
   for (const GroupOp::Firing& firing : group.op.firings) {
     PlanFiring(group.works.emplace_back(), firing);
   }
+  // What is behind it on the stream may overwrite it.
+  group.gathered = std::exchange(ahead_.staged, false) && ahead_.op.group == group.op.group &&
+                   ahead_.op.firings == group.op.firings;
+  ASSIGN_OR_RETURN(const uint64_t received, PlaceWorks(group));
+  // What is scattered after an abort must not be what somebody else has moved before.
+  return received == 0 ? absl::OkStatus() : stream_->Zero(stream_->staging(), received);
+}
+
+absl::StatusOr<uint64_t> NcclTransport::PlaceWorks(Group& group) const {
   uint64_t used = 0, received = 0;
   for (const bool receives : {true, false}) {  // a firing is of one direction
     for (Work& work : group.works) {
@@ -182,8 +244,7 @@ absl::Status NcclTransport::PlanGroup(Group& group) {
                  absl::StrCat("group ", group.op.group, " needs ", used,
                               " bytes of staging, there are ", stream_->staging_bytes()));
   }
-  // What is scattered after an abort must not be what somebody else has moved before.
-  return received == 0 ? absl::OkStatus() : stream_->Zero(stream_->staging(), received);
+  return received;
 }
 
 void NcclTransport::PlanFiring(Work& work, const GroupOp::Firing& firing) {

@@ -4,7 +4,7 @@
 // group, and what came packed is scattered; a mark behind it says that it is over. The next one is
 // queued meanwhile. What a firing of a bundle copies to and from staging is described in the GPU's
 // memory the first time, and only launched from then on, if it is whole: all firings of a group
-// with one kernel.
+// with one kernel, and where nothing else is under way before the other end has granted its lane.
 //
 // Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL's may hang
 // until the reaper frees it. A group is answered once, when our memory is no longer touched: that
@@ -40,6 +40,7 @@ struct GroupOp {
     uint64_t bundle = 0;
     uint64_t offset = 0;
     uint64_t bytes = 0;
+    bool operator==(const Firing&) const = default;
   };
   std::vector<Firing> firings;  // at most kMaxGroupFirings
 };
@@ -51,6 +52,8 @@ class NcclTransport : private Poller {
     std::function<void(std::vector<std::pair<uint64_t, absl::Status>>)> over;
     // A communicator is of no use any more: it shall be ended. Its groups wait for Ended.
     std::function<void(Communicator*, absl::Status)> failed;
+    // An order to gather ahead is over, and touches no memory any more; each once.
+    std::function<void(const Communicator*)> gathered;
     // Of armed transfers; see NcclBundles.
     OpSink sink = {};
     NcclBundles::Wanted wanted = {};
@@ -72,6 +75,9 @@ class NcclTransport : private Poller {
   std::unique_ptr<CudaStream> TakeStream();
 
   void Launch(GroupOp op);
+  // A group of whole firings that may be launched soon, or never: what it sends is gathered, if
+  // that holds up nobody, while both ends agree on it.
+  void GatherAhead(GroupOp op);
   void Arm(std::vector<BundleHalf> halves) { bundles_.Arm(std::move(halves)); }
   // Of an armed transfer, which is then answered through the sink.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why);
@@ -129,16 +135,36 @@ class NcclTransport : private Poller {
     GroupOp op;
     Phase phase = kWaiting;
     std::vector<Work> works;
+    bool gathered = false;  // what of it is sent is in staging already
     uint64_t mark = 0;
     absl::Status why;  // not OK: it has failed
   };
 
+  // What is gathered ahead, and afterwards what of it is in staging.
+  struct Ahead {
+    GroupOp op;
+    bool under_way = false;
+    bool staged = false;  // as the group's plan has it
+    uint64_t mark = 0;    // 0: not made yet
+  };
+  struct HeldAbort {
+    TransferId transfer;
+    uint32_t attempt = 0;
+    absl::Status why;
+  };
+
   bool Poll() override;
-  bool Busy() const override { return !groups_.empty(); }
+  bool Busy() const override { return !groups_.empty() || ahead_.under_way; }
+  // False if there is nothing to gather, or it is not known yet how.
+  bool QueueAhead(const GroupOp& op);
+  // What waited for the mark behind it goes on.
+  bool FinishAhead();
   // Queues what can be. False if it is not all queued yet.
   bool Queue(Group& group);
   // Plans all of it, and clears what of staging is received into.
   absl::Status PlanGroup(Group& group);
+  // Where each of its works has its staging. Of all of it so much is received.
+  absl::StatusOr<uint64_t> PlaceWorks(Group& group) const;
   static void PlanParts(Work& work);
   void PlanFiring(Work& work, const GroupOp::Firing& firing);
   void DropPlan(uint64_t bundle);
@@ -159,6 +185,9 @@ class NcclTransport : private Poller {
   NcclBundles bundles_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<FiringPlan>> plans_;  // by bundle
   std::deque<Group> groups_;
+  Ahead ahead_;
+  // While something is gathered ahead, whose memory must not be let go.
+  std::vector<HeldAbort> held_;
   // Kept for their memory.
   std::vector<CopyPiece> pieces_;
   std::vector<Communicator::Operation> operations_;

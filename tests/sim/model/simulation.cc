@@ -249,6 +249,8 @@ void Simulation::Pump(int index) {
       OnCommunicatorOpen(index, *open);
     } else if (const GroupLaunch* launch = std::get_if<GroupLaunch>(&order)) {
       OnGroupLaunch(index, *launch);
+    } else if (std::holds_alternative<GroupAhead>(order)) {
+      // Lanes that do nothing with it are as good.
     } else if (const auto* closing = std::get_if<CommunicatorClosing>(&order)) {
       OnCommunicatorClosing(index, *closing);
     } else {
