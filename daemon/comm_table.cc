@@ -138,7 +138,6 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
 
 void CommTable::GatherAhead(const GroupAhead& order) {
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
-  ++entry.aheads;
   GroupOp op{order.group, entry.communicator.get(), {}, {}};
   for (const GroupChunk& chunk : order.chunks) {
     op.firings.push_back({chunk.bundle, chunk.offset, chunk.bytes});
@@ -148,12 +147,13 @@ void CommTable::GatherAhead(const GroupAhead& order) {
   });
 }
 
-void CommTable::OnGathered(const Communicator* communicator) {
-  for (auto& [id, entry] : entries_) {
-    if (entry.communicator.get() != communicator) continue;
-    --entry.aheads;
-    return GoOn(entry);
-  }
+void CommTable::OnLetGo(const Communicator* communicator) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
+    return entry.second.communicator.get() == communicator;
+  });
+  FERRY_CHECK(found != entries_.end());  // it waits for this
+  found->second.let_go = true;
+  GoOn(found->second);
 }
 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
@@ -230,7 +230,7 @@ void CommTable::GoOn(Entry& entry) {
       control_.Post([this, id] { OnReaped(id); });
     });
   }
-  if (!entry.reaped || entry.opening || entry.groups > 0 || entry.aheads > 0) return;
+  if (!entry.reaped || entry.opening || entry.groups > 0 || !entry.let_go) return;
   FERRY_LOG(info, "comm.gone", LogFields("device", entry.device->id), "{}", NameOf(entry));
   cache_.OnGone(entry.id);
   next_look_ = absl::InfinitePast();  // there may be room

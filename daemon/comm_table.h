@@ -3,9 +3,9 @@
 // groups, ends) by an opener's thread each, the lanes, and a reaper's thread each, and keeps the
 // books (CommCache). Home: control.
 //
-// A communicator is destroyed when its opener has come back, its lane has answered and the reaper
-// has ended it. If that takes too long the process is given up: something of NCCL or of the driver
-// hangs that nothing frees, with a client's memory in its hands.
+// A communicator is destroyed when its opener has come back, its groups are answered, its lane has
+// let go of it and the reaper has ended it. If that takes too long the process is given up:
+// something of NCCL or of the driver hangs that nothing frees, with a client's memory in its hands.
 #pragma once
 
 #include <functional>
@@ -67,7 +67,7 @@ class CommTable {
   // --- From lanes (posted).
   void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
   void OnFailed(const Communicator* communicator, const absl::Status& why);
-  void OnGathered(const Communicator* communicator);
+  void OnLetGo(const Communicator* communicator);
 
   // Openings, evictions, and what takes too long; when to be called again.
   absl::Time OnTime(absl::Time now);
@@ -94,9 +94,9 @@ class CommTable {
     bool ended = false;
     bool reaping = false;
     bool reaped = false;
-    size_t groups = 0;  // not answered
-    size_t aheads = 0;  // orders to gather ahead, of these
-    absl::Status why;   // OK: it is closed
+    bool let_go = false;  // by its lane, but for groups
+    size_t groups = 0;    // not answered
+    absl::Status why;     // OK: it is closed
     absl::Time give_up = absl::InfiniteFuture();
   };
 

@@ -98,8 +98,7 @@ absl::Status Daemon::Impl::MakeDevices() {
                     [this, communicator, why] { driver->comms().OnFailed(communicator, why); });
               },
               [this](const Communicator* communicator) {
-                control.PostOrRun(
-                    [this, communicator] { driver->comms().OnGathered(communicator); });
+                control.Post([this, communicator] { driver->comms().OnLetGo(communicator); });
               },
               sink,
               [this](uint64_t bundle) {

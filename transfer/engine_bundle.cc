@@ -117,13 +117,14 @@ void TransferEngine::Impl::PinBundle(GroupRecord& group, uint64_t number, const 
   group.bytes += chunk.bytes;
 }
 
-void TransferEngine::Impl::GatherAhead(uint64_t id, const GroupRecord& group) {
+void TransferEngine::Impl::OrderAhead(uint64_t id, const GroupRecord& group) {
   const bool gathers =
       std::any_of(group.parts.begin(), group.parts.end(), [&](const GroupRecord::Part& part) {
         const Bundle* const bundle = FindBundle(part.bundle);
-        return bundle != nullptr && bundle->sends && (bundle->halves > 1 || !bundle->direct);
+        return bundle != nullptr && bundle->sends && !bundle->direct;
       });
   if (!gathers || lanes.Head(group.clique.low)) return;  // a lane that is busy is in no hurry
+  FlightRecorder::Get().Record("group.ahead", group.number, group.peer.value(), group.attempt);
   out.groups.emplace_back(GroupAhead{id, group.clique, group.attempt, ChunksOf(group)});
 }
 

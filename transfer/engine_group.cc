@@ -260,7 +260,7 @@ void TransferEngine::Impl::CutGroup(uint64_t id, GroupRecord& group) {
   FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
                                message.chunks.size());
   Send(group.peer, std::move(message));
-  GatherAhead(id, group);
+  OrderAhead(id, group);
   SetGroupTimer(id, group, options.grant_deadline);
 }
 

@@ -385,8 +385,8 @@ struct TransferEngine::Impl {
   // The number of the bundle, if the chunk may go into a group; else 0.
   uint64_t BundleFor(const GroupRecord& group, const Chunk& chunk);
   void PinBundle(GroupRecord& group, uint64_t number, const Chunk& chunk);
-  // Of a group that is cut and not granted yet.
-  void GatherAhead(uint64_t id, const GroupRecord& group);
+  // Of a group of ours that is cut and not granted yet.
+  void OrderAhead(uint64_t id, const GroupRecord& group);
   void SettleBundle(uint64_t number);
   // Ends what is in it, or lets it take another route if nothing was fired and there is no
   // communicator.

@@ -9,10 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -34,6 +38,15 @@ void ConfigureFakeCuda(const char* settings) {
   configure(settings);
 }
 
+bool HasThread(absl::string_view name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string line;
+    std::ifstream comm(task.path() / "comm");
+    if (std::getline(comm, line) && line == name) return true;
+  }
+  return false;
+}
+
 // A table with one GPU of the fake CUDA, which leads a clique whose other rank never comes.
 class Table {
  public:
@@ -48,7 +61,14 @@ class Table {
     device->gpu = devices_.gpus[0].get();
     device->memory = std::make_unique<SerialExecutor>("memory");
     device->lane = std::make_unique<Lane>("lane", Lane::DefaultSpin());
-    device->nccl = std::make_unique<NcclTransport>(*device->lane, NcclTransport::Hooks{});
+    NcclTransport::Hooks lane;
+    lane.let_go = [this](const Communicator* communicator) {
+      control.Post([this, communicator] {
+        let_go_.push_back(communicator);
+        if (!holds_lanes) LetGo();
+      });
+    };
+    device->nccl = std::make_unique<NcclTransport>(*device->lane, std::move(lane));
     devices_.list.push_back(std::move(device));
     NcclOptions options;
     options.api = *LoadNccl(FAKE_NCCL_LIBRARY, {});
@@ -86,6 +106,10 @@ class Table {
     table_->OnTime(control.Now());
     std::this_thread::yield();
   }
+  void LetGo() {
+    for (const Communicator* one : std::exchange(let_go_, {})) table_->OnLetGo(one);
+  }
+  bool waits_for_lane() const { return !let_go_.empty(); }
   bool gone() const { return table_->cache().List().empty(); }
   bool empty() const {
     const auto rows = table_->cache().List();
@@ -95,8 +119,10 @@ class Table {
 
   ManualExecutor control;
   std::map<Clique, absl::Status> failed;
+  bool holds_lanes = false;  // what they say does not come until LetGo
 
  private:
+  std::vector<const Communicator*> let_go_;
   std::string id_;
   LocalDevices devices_;
   std::unique_ptr<CommTable> table_;
@@ -127,6 +153,19 @@ TEST(CommTableTest, OneThatEndsInTimeIsGone) {
   while (!table.empty()) table.Run();
   table.control.Advance(2 * CommTable::kGiveUp);
   table.Run();
+}
+
+TEST(CommTableTest, OneThatItsLaneHasNotLetGoOfStays) {
+  Table table;
+  table.holds_lanes = true;
+  table.Open();
+  table.Close();
+  while (!table.waits_for_lane() || HasThread("comm opener") || HasThread("comm reaper"))
+    table.Run();
+  table.Run();
+  EXPECT_FALSE(table.gone());
+  table.LetGo();
+  while (!table.gone()) table.Run();
 }
 
 // The first one's opener makes the stream, on which the other one's groups would run too.

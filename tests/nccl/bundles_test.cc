@@ -149,7 +149,8 @@ TEST_F(BundlesTest, FiringsOfAGroupAreGatheredAndScatteredByOneKernelAnEnd) {
       two_.Arm(end, std::move(halves));
     }
   }
-  const auto fire = [&](uint64_t group, std::vector<Way*> fired) {
+  // `ahead`: what end 0 sends of it is gathered before; of so many firings more than are launched.
+  const auto fire = [&](uint64_t group, std::vector<Way*> fired, bool ahead = false, int more = 0) {
     std::vector<GroupOp::Firing> firings;
     std::mt19937_64 random(group);
     for (Way* way : fired) {
@@ -164,11 +165,19 @@ TEST_F(BundlesTest, FiringsOfAGroupAreGatheredAndScatteredByOneKernelAnEnd) {
     }
     fake_cuda_counts before, after;
     fake_cuda_get_counts(&before);
+    if (ahead) {
+      std::vector<GroupOp::Firing> thought = firings;
+      for (int i = 0; i < more; ++i) thought.insert(thought.begin(), {ways[0].bundle, 0, 120'000});
+      for (int i = 0; i > more; --i) thought.pop_back();
+      two_.GatherAhead(0, group, thought);
+    }
     for (int end : {0, 1}) two_.LaunchFirings(end, group, firings);
     for (int end : {0, 1}) ASSERT_TRUE(two_.answers(end).Await(group).ok());
     fake_cuda_get_counts(&after);
-    const bool both_ways = fired[0]->source != fired.back()->source;
-    EXPECT_EQ(after.launches - before.launches, both_ways ? 4u : 2u);
+    const bool both_ways = std::any_of(fired.begin(), fired.end(), [&](const Way* way) {
+      return way->source != fired[0]->source;
+    });
+    EXPECT_EQ(after.launches - before.launches, (both_ways ? 4u : 2u) + (more != 0 ? 1u : 0u));
     for (Way* way : fired) {
       for (int end : {0, 1}) EXPECT_EQ(way->clients[end]->Over(), way->fired);
       for (uint64_t i = 0; i < kCount; ++i) {
@@ -184,6 +193,10 @@ TEST_F(BundlesTest, FiringsOfAGroupAreGatheredAndScatteredByOneKernelAnEnd) {
   fire(4, {&ways[2]});
   fire(5, {&ways[0], &ways[4], &ways[2]});
   fire(6, {&ways[1], &ways[2], &ways[0]});
+  fire(7, {&ways[2]}, true);
+  fire(8, {&ways[1], &ways[2], &ways[4], &ways[0]}, true);
+  fire(9, {&ways[4], &ways[3], &ways[2]}, true, 1);  // the other end has refused the first
+  fire(10, {&ways[3], &ways[0], &ways[2]}, true, -1);
   for (Way& way : ways) {
     for (int end : {0, 1}) {
       for (uint64_t i = 0; i < kCount; ++i) {
@@ -289,26 +302,27 @@ class GatherAheadTest : public BundlesTest {
     for (int end : {0, 1}) two_.LaunchFiring(end, group, Whole());
     for (int end : {0, 1}) EXPECT_TRUE(two_.answers(end).Await(group).ok());
   }
-  static uint64_t Launches() {
+  static fake_cuda_counts Counts() {
     fake_cuda_counts counts;
     fake_cuda_get_counts(&counts);
-    return counts.launches;
+    return counts;
   }
-  void AwaitGathered(size_t orders) {
-    while (two_.answers(0).gathered() < orders) std::this_thread::yield();
+  static uint64_t Launches() { return Counts().launches; }
+  // Since the counts were so.
+  void AwaitGathered(const fake_cuda_counts& before) const {
+    while (Counts().bytes_copied < before.bytes_copied + count_ * bytes_) std::this_thread::yield();
   }
 };
 
 TEST_F(GatherAheadTest, WhatIsGatheredAheadIsNotGatheredAgain) {
   for (uint64_t firing = 2; firing <= 10; ++firing) {
-    const uint64_t before = Launches();
+    const fake_cuda_counts before = Counts();
     FireAhead(firing, 100 + firing);
-    EXPECT_EQ(Launches() - before, 1u);
-    if (firing % 2 == 0) AwaitGathered(firing - 1);  // else they meet on the stream
+    EXPECT_EQ(Launches() - before.launches, 1u);
+    if (firing % 2 == 0) AwaitGathered(before);  // else they meet on the stream
     Launch(100 + firing);
-    EXPECT_EQ(Launches() - before, 2u);
+    EXPECT_EQ(Launches() - before.launches, 2u);
     ASSERT_TRUE(Arrived()) << firing;
-    AwaitGathered(firing - 1);
   }
 }
 
@@ -329,8 +343,9 @@ TEST_F(GatherAheadTest, AGroupThatCameBetweenIsInNobodysWay) {
 
 // It was never launched; the next one is of other bytes.
 TEST_F(GatherAheadTest, WhatWasForAnotherGroupIsNotTaken) {
+  const fake_cuda_counts before = Counts();
   FireAhead(2, 102);
-  AwaitGathered(1);
+  AwaitGathered(before);
   Fill(3);
   Launch(103);
   EXPECT_TRUE(Arrived());
@@ -341,29 +356,43 @@ TEST_F(GatherAheadTest, MemoryIsNotLetGoWhileItIsGathered) {
   FireAhead(2, 102);
   for (uint64_t i = 0; i < count_; ++i) two_.Abort(0, TransferId(i + 1), Why());
   for (int i = 0; i < 10; ++i) two_.lane(0).RunAndWait([] {});
-  EXPECT_EQ(two_.answers(0).gathered(), 0u);
+  two_.End(0, Why());
   EXPECT_EQ(two_.answers(0).armed(), 0u);
+  EXPECT_EQ(two_.answers(0).let_go(), 0u);
   fake_cuda_hold_copies(0);
   for (uint64_t i = 0; i < count_; ++i) {
     EXPECT_EQ(two_.answers(0).AwaitArmed(TransferId(i + 1)), Why());
   }
-  AwaitGathered(1);
+  while (two_.answers(0).let_go() == 0) std::this_thread::yield();
+  two_.End(1, Why());
+  EXPECT_EQ(two_.answers(1).let_go(), 1u);
 }
 
-TEST_F(GatherAheadTest, WhatCannotBeGatheredAheadIsOverAtOnce) {
+TEST_F(GatherAheadTest, WhatIsHeldWhenTheLaneGoesIsAnswered) {
+  fake_cuda_hold_copies(1);
+  FireAhead(2, 102);
+  two_.Abort(0, TransferId(1), Why());
+  std::thread release([] { fake_cuda_hold_copies(0); });
+  two_.DestroyTransport(0);
+  release.join();
+  for (uint64_t i = 0; i < count_; ++i) {
+    EXPECT_FALSE(two_.answers(0).AwaitArmed(TransferId(i + 1)).ok());
+  }
+}
+
+TEST_F(GatherAheadTest, OnlyWhatCanBeGatheredAheadIs) {
+  const uint64_t before = Launches();
   two_.GatherAhead(1, 102, {Whole()});  // it receives
-  EXPECT_EQ(two_.answers(1).gathered(), 1u);
   two_.GatherAhead(0, 102, {{kBundle, 0, count_ * bytes_ - 1}});
-  EXPECT_EQ(two_.answers(0).gathered(), 1u);
+  two_.GatherAhead(0, 102, {{kBundle + 1, 0, 8}});
   fake_cuda_configure("fail_copy=1");
   two_.GatherAhead(0, 102, {Whole()});
-  EXPECT_EQ(two_.answers(0).gathered(), 2u);
+  EXPECT_EQ(Launches(), before);
   fake_cuda_hold_copies(1);
   two_.GatherAhead(0, 102, {Whole()});
   two_.GatherAhead(0, 103, {Whole()});  // one at a time
-  EXPECT_EQ(two_.answers(0).gathered(), 3u);
+  EXPECT_EQ(Launches(), before + 1);
   fake_cuda_hold_copies(0);
-  AwaitGathered(4);
   Fill(2);
   Fire(2);
   EXPECT_TRUE(Arrived());

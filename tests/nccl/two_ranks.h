@@ -42,7 +42,7 @@ class TwoRanks {
               },
               [this](const Communicator*) {
                 MutexLock lock(mutex_);
-                ++gathered_;
+                ++let_go_;
               },
               [this](std::vector<OpResult> results) {
                 MutexLock lock(mutex_);
@@ -83,10 +83,10 @@ class TwoRanks {
       MutexLock lock(mutex_);
       return armed_.size();
     }
-    // Orders to gather ahead that are over.
-    size_t gathered() {
+    // Ends of the communicator that were answered.
+    size_t let_go() {
       MutexLock lock(mutex_);
-      return gathered_;
+      return let_go_;
     }
     size_t count() {
       MutexLock lock(mutex_);
@@ -96,7 +96,7 @@ class TwoRanks {
    private:
     Mutex mutex_;
     std::condition_variable_any came_;
-    size_t gathered_ ABSL_GUARDED_BY(mutex_) = 0;
+    size_t let_go_ ABSL_GUARDED_BY(mutex_) = 0;
     std::map<uint64_t, absl::Status> over_ ABSL_GUARDED_BY(mutex_);
     std::vector<absl::Status> failed_ ABSL_GUARDED_BY(mutex_);
     std::map<TransferId, absl::Status> armed_ ABSL_GUARDED_BY(mutex_);
@@ -144,6 +144,7 @@ class TwoRanks {
     opener.join();
     return {own, other};
   }
+  void DestroyTransport(int end) { transports_[end].reset(); }
   // As control does it.
   void Reap(int end, const absl::Status& why) {
     End(end, why);
@@ -151,6 +152,7 @@ class TwoRanks {
   }
   void End(int end, const absl::Status& why) {
     communicators_[end]->End();
+    if (transports_[end] == nullptr) return;
     lanes_[end]->RunAndWait([&] { transports_[end]->Ended(communicators_[end].get(), why); });
   }
 

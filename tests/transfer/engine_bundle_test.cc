@@ -120,7 +120,7 @@ TEST_P(EngineBundleTest, ABatchIsArmedInOneOrderAndFiredAsOneGroup) {
 
 // The leader knows first, and waits for the other end.
 TEST_P(EngineBundleTest, WhatTheLeaderSendsIsGatheredAhead) {
-  Prepare(3);
+  Prepare(3, 100);
   std::vector<GroupAhead>& aheads = two_.daemons[kA].aheads;
   Want(kB);
   two_.engine(kA).OnFiringWanted(two_.now, BundleAt(kA));
@@ -136,10 +136,10 @@ TEST_P(EngineBundleTest, WhatTheLeaderSendsIsGatheredAhead) {
     EXPECT_EQ(ahead.attempt, launch.attempt);
     ASSERT_THAT(ahead.chunks, SizeIs(1));
     EXPECT_EQ(ahead.chunks[0].bundle, BundleAt(kA));
-    EXPECT_EQ(ahead.chunks[0].bytes, 3u * 4096);
+    EXPECT_EQ(ahead.chunks[0].bytes, 300u);
   }
   // Where another group is under way there is no hurry.
-  Prepare(3);
+  Prepare(3, 100);
   Want(kB);
   Want(kA);
   EXPECT_THAT(Groups(kA), SizeIs(2));
@@ -147,8 +147,8 @@ TEST_P(EngineBundleTest, WhatTheLeaderSendsIsGatheredAhead) {
   EXPECT_THAT(two_.daemons[kB].aheads, IsEmpty());
 }
 
-TEST_P(EngineBundleTest, WhatIsInOnePieceIsGatheredByNobody) {
-  Prepare(1);
+TEST_P(EngineBundleTest, WhatIsLargeAndInOnePieceIsGatheredByNobody) {
+  Prepare(3);
   Want(kA);
   Want(kB);
   EXPECT_THAT(Groups(kA), SizeIs(1));

@@ -5,7 +5,8 @@
 // it has moved. Whoever waits for the firing is told from here, with no way over control.
 //
 // Home: the lane, but for constructor and destructor. An armed transfer is answered once, because
-// it is aborted or the lane goes; it is aborted only while no group carries its bundle.
+// it is aborted or the lane goes; it is aborted only while no group carries its bundle, and nothing
+// is gathered ahead.
 #pragma once
 
 #include <cstdint>

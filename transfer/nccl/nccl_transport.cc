@@ -13,6 +13,8 @@ namespace {
 
 // How often NCCL is asked for errors of a group that runs.
 constexpr absl::Duration kAskEvery = absl::Milliseconds(1);
+// A kernel alone on its stream takes so long only where the GPU hangs. As group_deadline.
+constexpr absl::Duration kAheadOverdue = absl::Seconds(10);
 // Of each operation in staging.
 constexpr uint64_t kAlignment = 512;
 
@@ -28,11 +30,12 @@ NcclTransport::~NcclTransport() {
 
 std::unique_ptr<CudaStream> NcclTransport::TakeStream() {
   plans_.clear();  // of its memory
+  ahead_.staged = false;
   return std::move(stream_);
 }
 
 void NcclTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
-  if (ahead_.under_way) {
+  if (ahead_.under_way_for != nullptr) {
     held_.push_back({transfer, attempt, why});
     return;
   }
@@ -57,12 +60,11 @@ void NcclTransport::Launch(GroupOp op) {
 void NcclTransport::GatherAhead(GroupOp op) {
   FERRY_CHECK(lane_.IsCurrent());
   // Alone on the stream it is over soon, whatever becomes of the group.
-  if (stream_ != nullptr && groups_.empty() && !ahead_.under_way && QueueAhead(op)) {
-    if (!std::exchange(polled_, true)) lane_.AddPoller(this);
-    ahead_ = {std::move(op), true, true, 0};
-  } else {
-    hooks_.gathered(op.communicator);
-  }
+  if (stream_ == nullptr || !groups_.empty() || ahead_.under_way_for != nullptr) return;
+  if (!QueueAhead(op)) return;
+  if (!std::exchange(polled_, true)) lane_.AddPoller(this);
+  ahead_ = {op.group, std::move(op.firings),      true, op.communicator, false,
+            0,        lane_.Now() + kAheadOverdue};
 }
 
 bool NcclTransport::QueueAhead(const GroupOp& op) {
@@ -84,18 +86,23 @@ bool NcclTransport::QueueAhead(const GroupOp& op) {
 }
 
 bool NcclTransport::FinishAhead() {
-  if (!ahead_.under_way) return false;
+  if (ahead_.under_way_for == nullptr) return false;
   const absl::StatusOr<uint64_t> reached = stream_->Reached();
-  if (ahead_.mark == 0) {
-    if (stream_->room() && stream_->Mark().ok()) ahead_.mark = stream_->marked();
-    return ahead_.mark != 0;
+  if (ahead_.mark == 0 && stream_->room() && stream_->Mark().ok()) ahead_.mark = stream_->marked();
+  if (ahead_.mark == 0 || !reached.ok() || *reached < ahead_.mark) {
+    if (lane_.Now() < ahead_.overdue) return false;
+    ahead_.overdue = absl::InfiniteFuture();
+    hooks_.failed(ahead_.under_way_for,
+                  Error(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
+                        absl::StrCat("what group ", ahead_.group, " sends: not gathered within ",
+                                     absl::FormatDuration(kAheadOverdue))));
+    return false;
   }
-  if (!reached.ok() || *reached < ahead_.mark) return false;
-  ahead_.under_way = false;
+  const Communicator* const communicator = std::exchange(ahead_.under_way_for, nullptr);
   for (const HeldAbort& abort : std::exchange(held_, {})) {
     Abort(abort.transfer, abort.attempt, abort.why);
   }
-  hooks_.gathered(ahead_.op.communicator);
+  if (ahead_.ended) hooks_.let_go(communicator);
   return true;
 }
 
@@ -104,6 +111,11 @@ void NcclTransport::Ended(const Communicator* communicator, const absl::Status& 
     if (group.op.communicator != communicator) continue;
     group.why = why;
     if (group.phase != Group::kQueued) group.phase = Group::kEnded;
+  }
+  if (ahead_.under_way_for == communicator) {
+    ahead_.ended = true;
+  } else {
+    hooks_.let_go(communicator);
   }
 }
 
@@ -221,8 +233,8 @@ absl::Status NcclTransport::PlanGroup(Group& group) {
     PlanFiring(group.works.emplace_back(), firing);
   }
   // What is behind it on the stream may overwrite it.
-  group.gathered = std::exchange(ahead_.staged, false) && ahead_.op.group == group.op.group &&
-                   ahead_.op.firings == group.op.firings;
+  group.gathered = std::exchange(ahead_.staged, false) && ahead_.group == group.op.group &&
+                   ahead_.firings == group.op.firings;
   ASSIGN_OR_RETURN(const uint64_t received, PlaceWorks(group));
   // What is scattered after an abort must not be what somebody else has moved before.
   return received == 0 ? absl::OkStatus() : stream_->Zero(stream_->staging(), received);

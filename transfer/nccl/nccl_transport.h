@@ -4,7 +4,8 @@
 // group, and what came packed is scattered; a mark behind it says that it is over. The next one is
 // queued meanwhile. What a firing of a bundle copies to and from staging is described in the GPU's
 // memory the first time, and only launched from then on, if it is whole: all firings of a group
-// with one kernel, and where nothing else is under way before the other end has granted its lane.
+// with one kernel. Where nothing else is under way that runs before the other end has granted its
+// lane (GatherAhead).
 //
 // Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL's may hang
 // until the reaper frees it. A group is answered once, when our memory is no longer touched: that
@@ -52,8 +53,9 @@ class NcclTransport : private Poller {
     std::function<void(std::vector<std::pair<uint64_t, absl::Status>>)> over;
     // A communicator is of no use any more: it shall be ended. Its groups wait for Ended.
     std::function<void(Communicator*, absl::Status)> failed;
-    // An order to gather ahead is over, and touches no memory any more; each once.
-    std::function<void(const Communicator*)> gathered;
+    // After Ended, perhaps from inside it: nothing that was gathered ahead for a communicator is
+    // under way any more.
+    std::function<void(const Communicator*)> let_go;
     // Of armed transfers; see NcclBundles.
     OpSink sink = {};
     NcclBundles::Wanted wanted = {};
@@ -75,8 +77,8 @@ class NcclTransport : private Poller {
   std::unique_ptr<CudaStream> TakeStream();
 
   void Launch(GroupOp op);
-  // A group of whole firings that may be launched soon, or never: what it sends is gathered, if
-  // that holds up nobody, while both ends agree on it.
+  // A group of firings that may be launched soon, or never: what it sends is gathered, if that is
+  // possible and holds up nobody, while both ends agree on it.
   void GatherAhead(GroupOp op);
   void Arm(std::vector<BundleHalf> halves) { bundles_.Arm(std::move(halves)); }
   // Of an armed transfer, which is then answered through the sink.
@@ -142,10 +144,13 @@ class NcclTransport : private Poller {
 
   // What is gathered ahead, and afterwards what of it is in staging.
   struct Ahead {
-    GroupOp op;
-    bool under_way = false;
-    bool staged = false;  // as the group's plan has it
-    uint64_t mark = 0;    // 0: not made yet
+    uint64_t group = 0;
+    std::vector<GroupOp::Firing> firings;
+    bool staged = false;                    // as the group's plan has it
+    Communicator* under_way_for = nullptr;  // null: it is over
+    bool ended = false;                     // and that has been, which waits to be let go
+    uint64_t mark = 0;                      // 0: not made yet
+    absl::Time overdue;                     // then something hangs; infinite: it has been said
   };
   struct HeldAbort {
     TransferId transfer;
@@ -154,10 +159,11 @@ class NcclTransport : private Poller {
   };
 
   bool Poll() override;
-  bool Busy() const override { return !groups_.empty() || ahead_.under_way; }
-  // False if there is nothing to gather, or it is not known yet how.
+  bool Busy() const override { return !groups_.empty() || ahead_.under_way_for != nullptr; }
+  // False if nothing was queued: there is nothing to gather, not whole firings, or it is not known
+  // yet how.
   bool QueueAhead(const GroupOp& op);
-  // What waited for the mark behind it goes on.
+  // Whether it is over; what waited for that goes on.
   bool FinishAhead();
   // Queues what can be. False if it is not all queued yet.
   bool Queue(Group& group);
@@ -186,7 +192,8 @@ class NcclTransport : private Poller {
   absl::flat_hash_map<uint64_t, std::unique_ptr<FiringPlan>> plans_;  // by bundle
   std::deque<Group> groups_;
   Ahead ahead_;
-  // While something is gathered ahead, whose memory must not be let go.
+  // While something is gathered ahead, whose memory must not be let go. At our end bundles_ answers
+  // them with all others, when the stream has gone.
   std::vector<HeldAbort> held_;
   // Kept for their memory.
   std::vector<CopyPiece> pieces_;
