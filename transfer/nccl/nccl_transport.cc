@@ -63,8 +63,11 @@ void NcclTransport::GatherAhead(GroupOp op) {
   if (stream_ == nullptr || !groups_.empty() || ahead_.under_way_for != nullptr) return;
   if (!QueueAhead(op)) return;
   if (!std::exchange(polled_, true)) lane_.AddPoller(this);
-  ahead_ = {op.group, std::move(op.firings),      true, op.communicator, false,
-            0,        lane_.Now() + kAheadOverdue};
+  ahead_ = {.group = op.group,
+            .firings = std::move(op.firings),
+            .staged = true,
+            .under_way_for = op.communicator,
+            .overdue = lane_.Now() + kAheadOverdue};
 }
 
 bool NcclTransport::QueueAhead(const GroupOp& op) {
