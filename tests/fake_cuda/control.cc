@@ -34,6 +34,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.no_vmm = number != 0;
     } else if (key == "no_rdma") {
       settings.no_rdma = number != 0;
+    } else if (key == "no_flush") {
+      settings.no_flush = number != 0;
     } else if (key == "nvlinks") {
       settings.nvlinks = static_cast<int>(number);
     } else if (key == "nvlinks_down") {

@@ -10,6 +10,7 @@
 //   no_peer=1        no GPU reaches another one's memory
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
 //   no_rdma=1        adapters do not reach its memory, and memory for them is refused
+//   no_flush=1       streams that wait cannot flush what adapters have written
 //   nvlinks=N        NVLinks from each GPU to each other one (default 18); 0: they have none
 //   nvlinks_down=N   so many of these are down (default 0)
 //   nvswitch=1       they lead to switches, by which each GPU reaches all others

@@ -30,6 +30,7 @@ struct Settings {
   bool no_peer = false;
   bool no_vmm = false;
   bool no_rdma = false;
+  bool no_flush = false;
   int nvlinks = 18;
   int nvlinks_down = 0;
   bool nvswitch = false;

@@ -230,6 +230,7 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr pointer, cuuint64_t va
   if (const CUresult result = FindStream(stream, &found); result != CUDA_SUCCESS) return result;
   if (found->capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const bool flushes = (flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0;
+  if (flushes && state.settings.no_flush) return CUDA_ERROR_NOT_SUPPORTED;
   flags &= ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
   if (flags > CU_STREAM_WAIT_VALUE_NOR || !IsDeviceWord(found->context->device, Address(pointer))) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -35,6 +35,29 @@ class CudaStreamTest : public CudaTest {
   }
 };
 
+using CudaStreamDeathTest = CudaStreamTest;
+
+// In a process of its own: what GPUs can is asked once.
+TEST_F(CudaStreamDeathTest, AGpuThatCannotFlushIsNotAskedTo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto waits = [&] {
+    fake_cuda_configure("no_flush=1");
+    Session session = Open();
+    auto from = session.CreateArena(kGpu, 1 << 20);
+    auto to = session.CreateArena(kGpu, 1 << 20);
+    Batch receive = PostReceive(session, *to, "k", kGpu);
+    Batch send = PostSend(session, *from, "k", kGpu, Transfer::DefinedAt{3, 7});
+    CUstream consumer = MakeStream();
+    const uint64_t flushing = Counts().flushing_waits;
+    const Status queued = cuda::Wait(receive, consumer);
+    if (!queued.ok()) fprintf(stderr, "%s\n", queued.ToString().c_str());
+    const bool parked = cuda::Counts().parked == 1 && Counts().flushing_waits == flushing;
+    session.Define(3, 7);
+    return queued.ok() && parked && cuStreamSynchronize(consumer) == CUDA_SUCCESS;
+  };
+  EXPECT_EXIT(_exit(waits() ? 0 : 1), ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(CudaStreamTest, AConsumerBehindTheWaitSeesTheBytesOfTheProducer) {
   Session session = Open();
   auto from = session.CreateArena(kGpu, 1 << 20);
