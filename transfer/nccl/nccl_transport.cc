@@ -90,8 +90,9 @@ bool NcclTransport::QueueAhead(const GroupOp& op) {
 
 bool NcclTransport::FinishAhead() {
   if (ahead_.under_way_for == nullptr) return false;
-  const absl::StatusOr<uint64_t> reached = stream_->Reached();
+  // Not where it is queued, so that what cannot be marked at once is marked later, not forgotten.
   if (ahead_.mark == 0 && stream_->room() && stream_->Mark().ok()) ahead_.mark = stream_->marked();
+  const absl::StatusOr<uint64_t> reached = stream_->Reached();
   if (ahead_.mark == 0 || !reached.ok() || *reached < ahead_.mark) {
     if (lane_.Now() < ahead_.overdue) return false;
     ahead_.overdue = absl::InfiniteFuture();
