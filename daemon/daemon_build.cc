@@ -141,14 +141,14 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
   options.shm_direct = settings.direct == UcxDirect::kOn;
   options.why_staged = settings.direct == UcxDirect::kOff ? "transfer.ucx.direct is off"
                                                           : "this host has no RDMA adapter";
-  std::optional<UcxGpu> gpu;
+  std::optional<GpuStaging> gpu;
   if (device.gpu != nullptr) {
-    ASSIGN_OR_RETURN(const absl::Span<std::byte> staging,
-                     device.gpu->MakeStaging(
-                         2 * std::max<uint64_t>(settings.staging, 2 * UcxOptions::kStagingSlot)));
-    gpu = UcxGpu{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
-                 device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), staging,
-                 [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
+    ASSIGN_OR_RETURN(
+        const absl::Span<std::byte> staging,
+        device.gpu->MakeStaging(2 * std::max<uint64_t>(settings.staging, 2 * HostStaging::kSlot)));
+    gpu = GpuStaging{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
+                     device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), staging,
+                     [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
   }
   return UcxTransport::Create(api, options, *device.lane, std::move(sink), std::move(gpu));
 }
