@@ -44,6 +44,11 @@ absl::Status Daemon::Impl::MakeDevices() {
     ucx_missing = "not opened: this node is alone";
   } else if (std::find(order.begin(), order.end(), Route::kUcx) == order.end()) {
     ucx_missing = "not opened: transfer.order does not name ucx";
+  } else if (config.transfer.ucx.shm_tls.empty() && !NamesTcp(config.transfer.ucx.net_tls) &&
+             !HasRdmaAdapters()) {
+    ucx_missing =
+        "not opened: this host has no RDMA adapter, and transfer.ucx names neither tcp nor shared "
+        "memory";
   } else if (absl::StatusOr<const UcxApi*> api = LoadUcx(config.transfer.ucx.library); api.ok()) {
     ucx = *api;
     ucx_version = UcxVersion(*ucx);
@@ -105,6 +110,9 @@ absl::Status Daemon::Impl::MakeDevices() {
                 control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
               }});
     }
+    if (has_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end()) {
+      RETURN_IF_ERROR(MakeTcp(*device, sink));
+    }
     if (ucx != nullptr) {
       absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);
       if (transport.ok()) {
@@ -128,6 +136,30 @@ std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device)
   };
 }
 
+absl::StatusOr<std::optional<GpuStaging>> Daemon::Impl::MakeStaging(LocalDevice& device) {
+  if (device.gpu == nullptr) return std::optional<GpuStaging>();
+  ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
+                   device.gpu->MakeStaging(
+                       2 * std::max<uint64_t>(config.transfer.staging, 2 * HostStaging::kSlot)));
+  return GpuStaging{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
+                    device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), memory,
+                    [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
+}
+
+absl::Status Daemon::Impl::MakeTcp(LocalDevice& device, OpSink sink) {
+  ASSIGN_OR_RETURN(std::optional<GpuStaging> gpu, MakeStaging(device));
+  TcpTransport::Options options;
+  options.bulk_connections = config.transfer.tcp.connections;
+  device.tcp = TcpTransport::Create(
+      *device.lane, device.id, options,
+      {std::move(sink),
+       [this](PeerId peer, uint64_t link, const absl::Status& status) {
+         control.Post([this, peer, link, status] { peers->OnTcpOpened(peer, link, status); });
+       }},
+      std::move(gpu));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi& api,
                                                                     LocalDevice& device,
                                                                     OpSink sink) {
@@ -141,15 +173,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
   options.shm_direct = settings.direct == UcxDirect::kOn;
   options.why_staged = settings.direct == UcxDirect::kOff ? "transfer.ucx.direct is off"
                                                           : "this host has no RDMA adapter";
-  std::optional<GpuStaging> gpu;
-  if (device.gpu != nullptr) {
-    ASSIGN_OR_RETURN(
-        const absl::Span<std::byte> staging,
-        device.gpu->MakeStaging(2 * std::max<uint64_t>(settings.staging, 2 * HostStaging::kSlot)));
-    gpu = GpuStaging{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
-                     device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), staging,
-                     [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
-  }
+  ASSIGN_OR_RETURN(std::optional<GpuStaging> gpu, MakeStaging(device));
   return UcxTransport::Create(api, options, *device.lane, std::move(sink), std::move(gpu));
 }
 

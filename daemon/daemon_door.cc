@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's sockets: what is listened on, and where what arrives goes.
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -14,6 +12,7 @@
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/metrics_http.h"
+#include "daemon/peer_port.h"
 #include "daemon/rpc/attach_codec.h"
 
 namespace ferry {
@@ -103,11 +102,14 @@ absl::Status Daemon::Impl::OpenDoor() {
   door.Listen("client.sock", std::move(client), to_grpc(client_server.get()));
   door.Listen("admin.sock", std::move(admin_socket), to_grpc(admin_server.get()));
   if (peer_tcp.valid()) {
-    door.Listen("peer port", std::move(peer_tcp), [this](UniqueFd socket) {
-      const int one = 1;
-      setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-      peer_server->Serve(socket.Release());
-    });
+    door.Listen("peer port", std::move(peer_tcp),
+                ServePeerPort(door, {[this](UniqueFd link) { peer_server->Serve(link.Release()); },
+                                     [this](std::string preamble, UniqueFd socket) {
+                                       control.Post([this, preamble = std::move(preamble),
+                                                     socket = std::move(socket)]() mutable {
+                                         peers->OnDataConnection(preamble, std::move(socket));
+                                       });
+                                     }}));
   }
   const auto metrics_text = [this] { return MetricsPage(); };
   door.Listen("metrics.sock", std::move(metrics), ServeMetrics(door, control, metrics_text));

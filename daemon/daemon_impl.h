@@ -62,6 +62,9 @@ struct Daemon::Impl {
   absl::Status MakeDevices();
   // For a GPU's copiers: tells the engine.
   std::function<void(absl::Time)> SmsBusyHook(GlobalDeviceId device);
+  // What a GPU's lane stages with; nothing of a host device.
+  absl::StatusOr<std::optional<GpuStaging>> MakeStaging(LocalDevice& device);
+  absl::Status MakeTcp(LocalDevice& device, OpSink sink);
   absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,
                                                         OpSink sink);
   void MakeTables();

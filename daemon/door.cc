@@ -151,6 +151,16 @@ Door::ConnectionId Door::AddStream(UniqueFd socket, absl::Duration patience,
   return Add(std::move(entry));
 }
 
+UniqueFd Door::Take(ConnectionId id) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return UniqueFd();
+  const std::shared_ptr<Entry> entry = std::move(found->second);
+  entries_.erase(found);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->fd.get(), nullptr);
+  return std::move(entry->fd);
+}
+
 bool Door::Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds) {
   const std::shared_ptr<Entry> entry = Find(id);
   if (entry == nullptr) return false;

@@ -80,6 +80,8 @@ class Door {
   // `patience` is over; used for HTTP.
   ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
                          std::function<void(ConnectionId, int fd)> readable);
+  // From `readable`: the door lets go of the stream, which goes on elsewhere.
+  UniqueFd Take(ConnectionId id);
   // Sends one packet, in order, or keeps it until the connection takes it; one with descriptors is
   // not kept, since those stay the caller's. False if the connection is gone or will not take it (a
   // client that does not read its answers); the caller closes it then.

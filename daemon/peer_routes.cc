@@ -34,9 +34,10 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
   return state;
 }
 
-RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
+RouteState StagedBetween(const PeerHello& ours, const std::string& missing,
+                         const PeerHello& theirs) {
   RouteState state{missing.empty(), missing};
-  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kUcxStagedWithinHost;
+  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kStagedWithinHost;
   return state;
 }
 

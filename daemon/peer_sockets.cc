@@ -163,7 +163,7 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
                                  PeerSocketResponse response, std::vector<UniqueFd> fds) {
   Link& link = *links_[peer.value()];
   if (link.socket != connection) return;
-  if (link.state == State::kSettling) {
+  if (link.mapped_unsettled) {
     if (!response.error.ok()) return Settle(link, std::string(response.error.message()));
     if (!std::holds_alternative<PeerSocketWelcome>(response.body) ||
         (fds.size() != 1 && fds.size() != 3)) {
@@ -217,7 +217,7 @@ void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
   for (const auto& link : links_) {
     if (link == nullptr || link->socket != connection) continue;
     link->socket.reset();
-    if (link->state == State::kSettling) return Settle(*link, "peer.sock closed");
+    if (link->mapped_unsettled) return Settle(*link, "peer.sock closed");
     // What we said there may not have arrived, and arenas that we asked for will not come.
     return LoseOnceRead(
         *link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,

@@ -33,6 +33,8 @@ inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
 // Groups as this daemon makes them: an attempt is closed at the follower first, several firings are
 // in one group, and all that is packed of a direction is one operation.
 inline constexpr uint64_t kPeerFeatureGroups = 8;
+// Takes data connections of route `tcp` at its port.
+inline constexpr uint64_t kPeerFeatureTcp = 16;
 
 struct PeerHello {
   uint32_t protocol_min = 1;
@@ -49,6 +51,8 @@ struct PeerHello {
   std::string ucx_version;
   std::string daemon_version;
   std::string nccl_version;
+  // Not said: the address at which our stream has reached the daemon; "" if it has reached us.
+  std::string reached_at = {};
 };
 
 struct PeerFrame : PeerEvents {

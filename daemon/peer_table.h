@@ -2,7 +2,7 @@
 // The links to all other daemons: opens them when first needed, knows who is alive, loses who is
 // closed or silent, and opens them again. The daemon whose node name is smaller dials; the other
 // one knocks. A link is told to the driver as up once hellos are exchanged and it is settled
-// whether arenas can be mapped. Home: control.
+// whether arenas can be mapped and `tcp` works. Home: control.
 #pragma once
 
 #include <functional>
@@ -111,6 +111,11 @@ class PeerTable {
                   std::function<void(absl::Status)> refuse, PeerHello hello);
   absl::Status OnKnock(const std::string& node);
 
+  // --- From the peer port and lanes: a data connection with its preamble, of which nothing is
+  // proven; the set of connections that shows that route `tcp` works is open, or could not be.
+  void OnDataConnection(const std::string& preamble, UniqueFd socket);
+  void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
+
   // --- From peer.sock.
   void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                        PeerSocketRequest request);
@@ -157,7 +162,13 @@ class PeerTable {
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
+  // Whether arenas can be mapped, and whether `tcp` works, is known now: "", or why not.
   void Settle(Link& link, std::string mapped_error);
+  void SettleTcp(Link& link, std::string error);
+  // Once both are known.
+  void GoUp(Link& link);
+  void StartTcp(Link& link);
+  void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
   void AskForArenas(Link& link);

@@ -97,7 +97,8 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   if (launch.armed.has_value()) {
     ASSIGN_OR_RETURN(op.prepared, ResolveEnds(launch));
     op.prepared->silent = runner.gpu != nullptr;
-    if (launch.role == LaunchRole::kSend) return true;  // only the other end copies
+    // On mapped only the other end copies.
+    if (launch.route == Route::kMapped && launch.role == LaunchRole::kSend) return true;
   }
   if (launch.role != LaunchRole::kCopy) {
     for (LayoutCursor run(launch.layout); !run.AtEnd(); run.Advance(run.left())) {
@@ -147,6 +148,7 @@ absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
     ends.source = FindPrepared(launch.armed->source, launch.armed->source_batch);
     return ends;
   }
+  if (launch.route == Route::kTcp) return ends;
   const auto unavailable = [&](absl::string_view why) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
                  absl::StrCat("arm ", launch.transfer.ToString(), " with ",
@@ -211,17 +213,19 @@ void TransferDriver::Start(Launch launch) {
     return;
   }
   LocalDevice* const device = &runner;
-  if (launch.route == Route::kUcx && device->ucx == nullptr) {
-    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
-                         Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                               "this daemon has no UCX"));
+  const Way way = launch.route == Route::kTcp   ? kTcp
+                  : launch.armed.has_value()    ? kArmed
+                  : launch.route == Route::kUcx ? kUcx
+                                                : kCopy;
+  if (TransportOf(*device, way) == nullptr) {
+    engine_.OnLaunchDone(
+        control_.Now(), launch.transfer, launch.attempt,
+        Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+              absl::StrCat("this daemon has not opened ", RouteName(launch.route))));
     return;
   }
-  const bool armed = launch.armed.has_value();
-  running_[launch.transfer] = {device, launch.route, armed, launch.attempt, std::move(pins)};
-  LaneWork& work = lane_work_[device];
-  if (armed) return work.armed.push_back(std::move(op));
-  (launch.route == Route::kUcx ? work.ucx : work.copies).push_back(std::move(op));
+  running_[launch.transfer] = {device, way, launch.attempt, std::move(pins)};
+  lane_work_[device].ops[way].push_back(std::move(op));
 }
 
 void TransferDriver::Unpin(const std::vector<const DeviceMemory*>& pins) {

@@ -8,7 +8,8 @@
 // by On...(). Home: control.
 //
 // Who decides: the destination's daemon. The life of a send to another daemon:
-//   post -> Offer -> [Matched] -> [Ready] -> Go (ucx) or nothing (mapped: the destination copies)
+//   post -> Offer -> [Matched] -> [Ready] -> Go (tcp, ucx) or nothing (mapped: the destination
+//   copies)
 //   -> Done
 // A link carries the messages in order; when it is lost, everything agreed on it ends on both
 // sides.
@@ -18,11 +19,11 @@
 // that hangs in its launch aborts it (EXECUTING).
 //
 // A prepared transfer is armed instead of launched: an armed one is a launch that lasts until it is
-// aborted, at the destination and, on mapped, at the source too. Its deadline holds until then
-// only, and cancel, poison and a client's death end it by aborting it; the lanes fire it, unseen
-// from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and Done; when
-// it is over the transfer waits for the next one (Watch, Fired). One that ends takes the others of
-// its batch along.
+// aborted, at the destination and, on mapped and tcp, at the source too. Its deadline holds until
+// then only, and cancel, poison and a client's death end it by aborting it; the lanes fire it,
+// unseen from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and
+// Done; when it is over the transfer waits for the next one (Watch, Fired). One that ends takes the
+// others of its batch along.
 //
 // Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
 // owner of the lower one), which has a communicator opened at both ends if there is none, and makes
@@ -82,8 +83,8 @@ using RouteTable = std::vector<RouteState>;  // kRoutes entries
 // The half of a launch that this daemon's lane runs.
 enum class LaunchRole : uint8_t {
   kCopy,     // local, mapped: one-sided, at the destination: remote bytes -> own bytes
-  kReceive,  // ucx, and what is armed on nccl: the destination's half
-  kSend,     // ucx, and what is armed: the source's half
+  kReceive,  // tcp, ucx, and what is armed on nccl: the destination's half
+  kSend,     // tcp, ucx, and what is armed: the source's half
 };
 
 // Of a launch that lasts until it is aborted: what fires it.

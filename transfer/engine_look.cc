@@ -29,7 +29,7 @@ bool IsArmed(const Posted& half) { return half.spec.prepared && half.stage >= St
 // On ucx a firing is a launch; on the other routes the lanes fire, unseen from here.
 bool MayFire(const Posted& half) {
   return IsArmed(half) && !half.aborted && !half.withdrawn &&
-         (half.stage == Stage::kMatched || half.route != Route::kUcx);
+         (half.stage == Stage::kMatched || !FiredByGo(half.route));
 }
 
 }  // namespace

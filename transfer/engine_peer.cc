@@ -212,7 +212,7 @@ bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
   Offered* offered = FindOffer(peer, ready.transfer);
   if (offered == nullptr || !offered->grave.ok() || offered->offer.ready) return false;
   Posted* receive = Find(offered->receive);
-  if (offered->offer.prepared && (receive == nullptr || receive->route != Route::kUcx)) {
+  if (offered->offer.prepared && (receive == nullptr || !FiredByGo(receive->route))) {
     return false;
   }
   offered->offer.ready = true;
@@ -288,7 +288,7 @@ void TransferEngine::Impl::StopLaunch(Posted& send) {
 bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
-  if (send->spec.prepared && send->stage == Stage::kLaunched && send->route != Route::kUcx) {
+  if (send->spec.prepared && send->stage == Stage::kLaunched && !FiredByGo(send->route)) {
     if (send->outstanding) StopLaunch(*send);
   } else if (send->stage != Stage::kOffered) {
     return false;
@@ -303,8 +303,9 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
   const bool prepared = send != nullptr && send->spec.prepared;
   const bool bundles = prepared && go.route == Route::kNccl;
-  const bool arms = prepared && (go.route == Route::kMapped || bundles) && send->slot != 0;
-  if (send == nullptr || !send->spec.defined || (go.route != Route::kUcx && !arms) ||
+  const bool by_slot = (go.route == Route::kMapped || bundles) && prepared && send->slot != 0;
+  const bool arms = by_slot || (prepared && go.route == Route::kTcp);
+  if (send == nullptr || !send->spec.defined || (!TwoSided(go.route) && !arms) ||
       (prepared && !arms && !send->wanted) || (bundles && send->bundle != 0) || send->handed ||
       go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
@@ -328,7 +329,7 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   Posted* send = FindSendTo(peer, done.transfer);
   if (send == nullptr) return false;
   if (send->spec.prepared && done.status.ok()) {  // of one firing
-    if (send->stage != Stage::kLaunched || send->route != Route::kUcx || send->arrived) {
+    if (send->stage != Stage::kLaunched || !FiredByGo(send->route) || send->arrived) {
       return false;
     }
     if (!send->outstanding) {

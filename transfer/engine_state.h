@@ -292,7 +292,7 @@ struct TransferEngine::Impl {
   void AwaitFiring(Posted& half);
   void OnWanted(Posted& half);
   // Launches the next firing if both ends want it. False if it must wait.
-  bool FireOnUcx(Posted& receive);
+  bool FireByGo(Posted& receive);
   void CountFiring(Posted& half);
   // ucx: a launch is over, but not the half.
   void FiringOver(Posted& half);

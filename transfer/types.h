@@ -55,9 +55,13 @@ struct Shape {
 };
 
 // Numbered as in ferry.v1.Route.
-enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl };
-inline constexpr int kRoutes = 5;
+enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl, kTcp };
+inline constexpr int kRoutes = 6;
 absl::string_view RouteName(Route route);  // "local", ...; "any" for kUnspecified
+// Each end runs a half of a launch, of which they agree by Go.
+inline bool TwoSided(Route route) { return route == Route::kUcx || route == Route::kTcp; }
+// Firings of what is prepared are agreed on by Go, one by one; on the other routes the lanes fire.
+inline bool FiredByGo(Route route) { return route == Route::kUcx; }
 
 inline constexpr size_t kMaxDomainBytes = 32;
 inline constexpr size_t kMaxKeyBytes = 64;

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "daemon/rpc/peer_codec.h"
@@ -174,6 +175,11 @@ class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
 
 // --- The side that dials.
 
+// Of what gRPC calls a peer: "ipv4:10.0.0.1:7411", "ipv6:%5B::1%5D:7411".
+std::string AddressOf(const std::string& peer) {
+  return absl::StrReplaceAll(peer.substr(peer.find(':') + 1), {{"%5B", "["}, {"%5D", "]"}});
+}
+
 // Calls that gRPC is not done with. When gRPC's last channel goes, so does the queue that runs its
 // callbacks, and this version's does not survive that on a thread of its own: so the servers, which
 // keep the queue, must stay until no call is left.
@@ -254,6 +260,7 @@ class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
       delivery_->Closed(frame.status());
       return output_->Finish({});
     }
+    if (frame->hello.has_value()) frame->hello->reached_at = AddressOf(context_.peer());
     delivery_->Frame(*std::move(frame));
     StartRead(&incoming_);
   }

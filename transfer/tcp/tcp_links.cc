@@ -81,6 +81,7 @@ void TcpTransport::AddPeer(TcpPeer peer) {
     auto link = std::make_unique<Impl::Link>();
     link->owner = impl_.get();
     link->key = key;
+    link->number = peer.link;
     link->peer_name = peer.name;
     link->secret = peer.key;
     link->address = peer.address;
@@ -247,7 +248,7 @@ void TcpTransport::Impl::OpenIfWhole(Link& link) {
   link.state = Link::State::kOpen;
   link.open_by = absl::InfiniteFuture();
   for (const auto& connection : link.connections) MarkDue(*connection);
-  if (hooks.opened) hooks.opened(link.key.first, link.key.second, absl::OkStatus());
+  if (hooks.opened) hooks.opened(link.key.first, link.number, absl::OkStatus());
 }
 
 void TcpTransport::Impl::FailOpening(Link& link, absl::Status why) {
@@ -258,7 +259,7 @@ void TcpTransport::Impl::FailOpening(Link& link, absl::Status why) {
   link.said.clear();
   const absl::Status refused = link.refused;
   EndOps(link, refused);
-  if (hooks.opened) hooks.opened(link.key.first, link.key.second, refused);
+  if (hooks.opened) hooks.opened(link.key.first, link.number, refused);
 }
 
 void TcpTransport::Impl::FailSet(Link& link, absl::string_view why) {

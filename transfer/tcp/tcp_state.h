@@ -143,6 +143,7 @@ struct TcpTransport::Impl : Poller {
   struct Link {
     TcpTransport::Impl* owner = nullptr;
     LinkKey key;
+    uint64_t number = 0;  // TcpPeer::link
     std::string peer_name;
     std::string secret;
     TcpAddress address;

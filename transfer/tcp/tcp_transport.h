@@ -40,6 +40,7 @@ struct TcpAddress {
 // Another daemon while the link with it is up.
 struct TcpPeer {
   PeerId id;
+  uint64_t link = 0;        // which one, for Hooks::opened
   std::string name;         // for people
   std::string key;          // of the link, both ends' secret
   TcpAddress address = {};  // where it is dialled; none if it dials
@@ -55,8 +56,8 @@ class TcpTransport : public Transport {
   };
   struct Hooks {
     OpSink sink;
-    // A set of connections to a device of a peer is open, or could not be opened. On the lane.
-    std::function<void(PeerId, GlobalDeviceId, const absl::Status&)> opened;
+    // A set of connections with a device of a peer is open, or could not be opened. On the lane.
+    std::function<void(PeerId, uint64_t link, const absl::Status&)> opened;
   };
   // What goes over the connection for small things.
   static constexpr uint64_t kSmallBytes = uint64_t{64} << 10;
