@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "compute/host/cpu.h"
 #include "daemon/daemon_impl.h"
+#include "daemon/domain_tag.h"
 #include "daemon/dump.h"
 #include "daemon/rpc/attach_codec.h"
 #include "daemon/rpc/client_services.h"
@@ -181,6 +182,7 @@ void Daemon::Impl::MakeTables() {
   session_options.sessions_per_uid = config.limits.sessions_per_uid;
   session_options.gpu_bytes = config.limits.gpu_bytes;
   session_options.job_memory = config.limits.job_memory;
+  session_options.domain_key = DomainKey(peer_secret, ReadBootId());
   sessions = std::make_unique<SessionTable>(
       control, devices, session_options,
       SessionTable::Hooks{
@@ -206,6 +208,7 @@ void Daemon::Impl::MakeTables() {
   peer_options.incarnation = incarnation;
   peer_options.peer_socket = std::filesystem::absolute(Path("peer/peer.sock"));
   peer_options.trusted_uids = config.peer.uids;
+  peer_options.secret = peer_secret;
   peer_options.ucx_version = ucx_version;
   peer_options.ucx_missing = ucx_missing;
   peer_options.nccl_version = nccl.api == nullptr ? "" : nccl.api->version_text();
