@@ -366,6 +366,10 @@ absl::Status PeerTable::OnIntroduction(Link& link, const PeerFrame& frame) {
 
 void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.hello = std::move(hello);
+  // UCX ends the process for an address that it does not understand.
+  if (link.hello.ucx_version != options_.ucx_version) {
+    for (PeerDeviceInfo& device : link.hello.devices) device.ucx_addresses.clear();
+  }
   link.state = State::kSettling;
   link.since = control_.Now();
   if (!Dials(link)) SayHello(link);

@@ -36,6 +36,11 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
 
 RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
   RouteState state{missing.empty(), missing};
+  if (!ours.ucx_version.empty() && !theirs.ucx_version.empty() &&
+      ours.ucx_version != theirs.ucx_version) {
+    state = {false, absl::StrCat("UCX is ", ours.ucx_version, " here and ", theirs.ucx_version,
+                                 " at ", theirs.node, ": its addresses are for one version")};
+  }
   if (state.available && ours.boot_id == theirs.boot_id) state.prior = kUcxStagedWithinHost;
   return state;
 }

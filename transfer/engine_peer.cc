@@ -305,7 +305,8 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   const bool bundles = prepared && go.route == Route::kNccl;
   const bool arms = prepared && (go.route == Route::kMapped || bundles) && send->slot != 0;
   if (send == nullptr || !send->spec.defined || (go.route != Route::kUcx && !arms) ||
-      (prepared && !arms && !send->wanted) || (bundles && send->bundle != 0) || send->handed ||
+      (prepared && !arms && !send->wanted) ||
+      (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed ||
       go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
