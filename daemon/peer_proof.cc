@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/peer_proof.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/random.h>
 
 #include "absl/strings/str_cat.h"
@@ -45,27 +42,15 @@ std::string RandomBytes(size_t count) {
   return bytes;
 }
 
-std::string KeyedHash(absl::string_view key, absl::string_view text) {
-  unsigned char hash[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  FERRY_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                   reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash,
-                   &size) != nullptr);
-  return {reinterpret_cast<const char*>(hash), size};
-}
-
-bool SameBytes(absl::string_view a, absl::string_view b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
 std::string PeerProof(absl::string_view secret, PeerSide side, const PeerParties& parties) {
-  return KeyedHash(secret, Labelled(side == PeerSide::kDialler ? "ferry link proof of the dialler"
-                                                               : "ferry link proof of the acceptor",
-                                    parties));
+  return HmacSha256(secret,
+                    Labelled(side == PeerSide::kDialler ? "ferry link proof of the dialler"
+                                                        : "ferry link proof of the acceptor",
+                             parties));
 }
 
 std::string PeerLinkKey(absl::string_view material, const PeerParties& parties) {
-  return KeyedHash(material, Labelled("ferry link key", parties));
+  return HmacSha256(material, Labelled("ferry link key", parties));
 }
 
 }  // namespace ferry

@@ -11,19 +11,16 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "base/hmac.h"
 #include "daemon/peer_stream.h"
 
 namespace ferry {
 
 inline constexpr size_t kPeerNonceBytes = 32;
-inline constexpr size_t kPeerKeyBytes = 32;
+inline constexpr size_t kPeerKeyBytes = kHmacBytes;
 
 // From the kernel.
 std::string RandomBytes(size_t count);
-// HMAC-SHA256; 32 bytes.
-std::string KeyedHash(absl::string_view key, absl::string_view text);
-// Takes the same time wherever they differ.
-bool SameBytes(absl::string_view a, absl::string_view b);
 
 // What both ends said of themselves on one link.
 struct PeerParties {

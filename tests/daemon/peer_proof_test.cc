@@ -64,7 +64,7 @@ TEST(PeerProof, IsOfOneSideOfOneLink) {
 
 // RFC 4231, case 2.
 TEST(PeerProof, IsHmacSha256) {
-  EXPECT_EQ(KeyedHash("Jefe", "what do ya want for nothing?").substr(0, 4), "\x5b\xdc\xc1\x46");
+  EXPECT_EQ(HmacSha256("Jefe", "what do ya want for nothing?").substr(0, 4), "\x5b\xdc\xc1\x46");
 }
 
 // --- With a secret.
