@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "compute/host/cpu.h"
+#include "daemon/config/values.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/domain_tag.h"
 #include "daemon/dump.h"
@@ -17,6 +18,16 @@
 #include "daemon/rpc/reflection_service.h"
 
 namespace ferry {
+namespace {
+
+bool AllOnLoopback(const std::vector<Config::Node>& nodes) {
+  return std::all_of(nodes.begin(), nodes.end(), [](const Config::Node& node) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(node.address);
+    return address.ok() && IsLoopback(*address);
+  });
+}
+
+}  // namespace
 
 void Daemon::Impl::OpenNccl() {
   const auto& order = config.transfer.order;
@@ -29,7 +40,8 @@ void Daemon::Impl::OpenNccl() {
   } else if (devices.gpus.empty()) {
     nccl.missing = "not opened: this node has no GPU";
   } else if (absl::StatusOr<const NcclApi*> api =
-                 LoadNccl(config.transfer.nccl.library, config.transfer.nccl.environment);
+                 LoadNccl(config.transfer.nccl.library, config.transfer.nccl.environment,
+                          AllOnLoopback(config.membership.nodes));
              api.ok()) {
     nccl.api = *api;
   } else {
