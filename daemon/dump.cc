@@ -19,7 +19,7 @@ class Lines {
  public:
   template <typename... Parts>
   void Add(const Parts&... parts) {
-    absl::StrAppend(&text_, Printable(absl::StrCat(parts...)));
+    absl::StrAppend(&text_, Printable(absl::StrCat(parts...)), "\n");
   }
   std::string Take() { return std::move(text_); }
 

@@ -16,6 +16,7 @@ TEST(HostileTextTest, ANameForgesNoRow) {
   {
     Session session = cluster.Open(0, forged);
     const std::string dump = cluster[0].admin().Dump();
+    EXPECT_THAT(dump, HasSubstr("\nsessions\n  session 1 name x"));
     EXPECT_THAT(dump, Not(HasSubstr("\n  session 99")));
     EXPECT_THAT(dump, HasSubstr("x\\x0a  session 99 name root pid 1\\x1b[2J\\x7f\\x9b"));
     const Finished shown =
