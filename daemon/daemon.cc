@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
+#include "daemon/secret_file.h"
 
 namespace ferry {
 namespace {
@@ -107,6 +108,9 @@ absl::Status Daemon::Impl::Start() {
   RETURN_IF_ERROR(MakeDirectory(Path("client"), 0755));
   RETURN_IF_ERROR(MakeDirectory(Path("admin"), 0750));
   RETURN_IF_ERROR(MakeDirectory(Path("peer"), 0755));
+  if (!config.peer.secret_file.empty()) {
+    ASSIGN_OR_RETURN(peer_secret, ReadSecretFile(config.peer.secret_file));
+  }
   RETURN_IF_ERROR(MakeGpus());
   RETURN_IF_ERROR(MakeDevices());
   MakeTables();

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "compute/host/cpu.h"
+#include "daemon/config/values.h"
 #include "daemon/daemon_impl.h"
+#include "daemon/domain_tag.h"
 #include "daemon/dump.h"
 #include "daemon/rpc/attach_codec.h"
 #include "daemon/rpc/client_services.h"
@@ -16,6 +18,16 @@
 #include "daemon/rpc/reflection_service.h"
 
 namespace ferry {
+namespace {
+
+bool AllOnLoopback(const std::vector<Config::Node>& nodes) {
+  return std::all_of(nodes.begin(), nodes.end(), [](const Config::Node& node) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(node.address);
+    return address.ok() && IsLoopback(*address);
+  });
+}
+
+}  // namespace
 
 void Daemon::Impl::OpenNccl() {
   const auto& order = config.transfer.order;
@@ -28,7 +40,8 @@ void Daemon::Impl::OpenNccl() {
   } else if (devices.gpus.empty()) {
     nccl.missing = "not opened: this node has no GPU";
   } else if (absl::StatusOr<const NcclApi*> api =
-                 LoadNccl(config.transfer.nccl.library, config.transfer.nccl.environment);
+                 LoadNccl(config.transfer.nccl.library, config.transfer.nccl.environment,
+                          AllOnLoopback(config.membership.nodes));
              api.ok()) {
     nccl.api = *api;
   } else {
@@ -205,6 +218,7 @@ void Daemon::Impl::MakeTables() {
   session_options.sessions_per_uid = config.limits.sessions_per_uid;
   session_options.gpu_bytes = config.limits.gpu_bytes;
   session_options.job_memory = config.limits.job_memory;
+  session_options.domain_key = DomainKey(peer_secret, ReadBootId());
   sessions = std::make_unique<SessionTable>(
       control, devices, session_options,
       SessionTable::Hooks{
@@ -230,6 +244,7 @@ void Daemon::Impl::MakeTables() {
   peer_options.incarnation = incarnation;
   peer_options.peer_socket = std::filesystem::absolute(Path("peer/peer.sock"));
   peer_options.trusted_uids = config.peer.uids;
+  peer_options.secret = peer_secret;
   peer_options.ucx_version = ucx_version;
   peer_options.ucx_missing = ucx_missing;
   peer_options.nccl_version = nccl.api == nullptr ? "" : nccl.api->version_text();

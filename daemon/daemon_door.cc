@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -23,14 +24,14 @@ absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kRouteUnavailable,
-                 absl::StrCat("the path ", path, " is too long for a socket"));
+                 absl::StrCat("the path ", absl::CHexEscape(path), " is too long for a socket"));
   }
   memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid() ||
       connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return ErrnoError(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-                      absl::StrCat("connect to ", path), errno);
+                      absl::StrCat("connect to ", absl::CHexEscape(path)), errno);
   }
   return socket;
 }
@@ -47,6 +48,12 @@ void Daemon::Impl::ToControl(const Door::Packet& packet, Task task) {
 absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
                                                                const std::string& path) {
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
+  ASSIGN_OR_RETURN(const Credentials listener, PeerCredentials(socket.get()));
+  if (!peers->TrustsUid(listener.uid)) {
+    return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+                 absl::StrCat("connect to ", absl::CHexEscape(path), ": uid ", listener.uid,
+                              " listens there, which peer.uids does not list"));
+  }
   return door.AddPackets(
       std::move(socket), UniqueFd(),
       [this, peer](Door::ConnectionId connection, Door::Packet packet) {

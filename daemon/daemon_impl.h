@@ -128,6 +128,7 @@ struct Daemon::Impl {
   HealthService health;
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::unique_ptr<GrpcServer> client_server, admin_server, peer_server;
+  std::string peer_secret;  // the cluster's; "": there is none
   int peer_port = 0;
   Door door;  // last: stopped first
 };

@@ -1,86 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dump.h"
 
+#include <utility>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/flight_recorder.h"
+#include "base/printable.h"
 
 namespace ferry {
 namespace {
 constexpr size_t kTransfersShown = 10'000;
+
+// Of lines, each of which is one whatever others have said for it.
+class Lines {
+ public:
+  template <typename... Parts>
+  void Add(const Parts&... parts) {
+    absl::StrAppend(&text_, Printable(absl::StrCat(parts...)), "\n");
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
 }  // namespace
 
 std::string DumpState(const std::string& node, Incarnation incarnation, absl::Time now,
                       const LocalDevices& devices, const PeerTable& peers, SessionTable& sessions,
                       const TransferEngine& engine, const JobTable& jobs) {
-  std::string out;
-  absl::StrAppend(&out, "node ", node, " ", incarnation.ToString(), " version ", FERRY_VERSION,
-                  "\n");
-  absl::StrAppend(&out, "devices\n");
+  Lines out;
+  out.Add("node ", node, " ", incarnation.ToString(), " version ", FERRY_VERSION);
+  out.Add("devices");
   for (const auto& device : devices.list) {
-    absl::StrAppend(&out, "  ", device->id.ToString(), " ", device->name, " arenas ",
-                    device->arenas, " bytes ", device->arena_bytes, " ucx ",
-                    device->ucx == nullptr ? "no" : "yes");
+    std::string gpu;
     if (device->gpu != nullptr) {
       const CudaDevice::Usage usage = device->gpu->usage();
-      absl::StrAppend(&out, " uuid ", device->gpu->info().uuid_text(), " context ",
-                      usage.context ? "yes" : "no", " holds ", usage.holds,
-                      usage.released ? " released" : "");
+      gpu = absl::StrCat(" uuid ", device->gpu->info().uuid_text(), " context ",
+                         usage.context ? "yes" : "no", " holds ", usage.holds,
+                         usage.released ? " released" : "");
     }
-    absl::StrAppend(&out, "\n");
+    out.Add("  ", device->id.ToString(), " ", device->name, " arenas ", device->arenas, " bytes ",
+            device->arena_bytes, " ucx ", device->ucx == nullptr ? "no" : "yes", gpu);
   }
-  absl::StrAppend(&out, "peers\n");
+  out.Add("peers");
   for (const PeerTable::Row& row : peers.List()) {
-    absl::StrAppend(&out, "  ", row.node, " ", row.address, " ", row.state, " mapped ",
-                    row.mapped ? "yes" : "no", row.error.empty() ? "" : " error: ", row.error,
-                    "\n");
+    out.Add("  ", row.node, " ", row.address, " ", row.state, " mapped ", row.mapped ? "yes" : "no",
+            row.error.empty() ? "" : " error: ", row.error);
   }
-  absl::StrAppend(&out, "sessions\n");
+  out.Add("sessions");
   for (const Session* session : sessions.List()) {
     const SessionUse use = session->use();
-    absl::StrAppend(&out, "  ", session->id().ToString(), " name ", session->name(), " pid ",
-                    session->credentials().pid, " uid ", session->credentials().uid, " arenas ",
-                    use.arenas, " bytes ", use.bytes, " in flight ", use.transfers_in_flight,
-                    " ok ", session->transfers_ok(), " failed ", session->transfers_failed(),
-                    session->closing ? " closing" : "", "\n");
+    out.Add("  ", session->id().ToString(), " name ", session->name(), " pid ",
+            session->credentials().pid, " uid ", session->credentials().uid, " arenas ", use.arenas,
+            " bytes ", use.bytes, " in flight ", use.transfers_in_flight, " ok ",
+            session->transfers_ok(), " failed ", session->transfers_failed(),
+            session->closing ? " closing" : "");
     for (const Arena* arena : session->ListArenas()) {
-      absl::StrAppend(&out, "    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ",
-                      arena->bytes, arena->imported ? " imported" : "", " transfers ",
-                      arena->transfers, "\n");
+      out.Add("    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ", arena->bytes,
+              arena->imported ? " imported" : "", " transfers ", arena->transfers);
     }
   }
-  absl::StrAppend(&out, "transfers ", engine.in_flight(), " offers waiting ",
-                  engine.waiting_offers(), " messages ignored ", engine.ignored_messages(), "\n");
+  out.Add("transfers ", engine.in_flight(), " offers waiting ", engine.waiting_offers(),
+          " messages ignored ", engine.ignored_messages());
   for (const TransferEngine::Row& row : engine.List(kTransfersShown)) {
-    absl::StrAppend(&out, "  ", SessionOf(row.transfer).ToString(), " transfer ",
-                    SequenceOf(row.transfer), " ", row.side == Side::kSend ? "send" : "receive",
-                    " ", row.key.source.value(), "->", row.key.destination.value(), " key ",
-                    PrintableKey(row.key.key), " domain ", DomainFingerprint(row.key.domain),
-                    " bytes ", row.bytes, " ", row.state, " route ", RouteName(row.route), " age ",
-                    absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
-                    " waits for ");
+    std::string waits_for = row.waits_for;
     if (row.prepared) {
       const SessionTable::PreparedView view = sessions.ViewPrepared(row);
-      absl::StrAppend(&out, view.waits_for, " prepared batch ", row.batch, " firings ",
-                      view.firings, "\n");
-    } else {
-      absl::StrAppend(&out, row.waits_for, "\n");
+      waits_for =
+          absl::StrCat(view.waits_for, " prepared batch ", row.batch, " firings ", view.firings);
     }
+    out.Add("  ", SessionOf(row.transfer).ToString(), " transfer ", SequenceOf(row.transfer), " ",
+            row.side == Side::kSend ? "send" : "receive", " ", row.key.source.value(), "->",
+            row.key.destination.value(), " key ", PrintableKey(row.key.key), " domain ",
+            DomainFingerprint(row.key.domain), " bytes ", row.bytes, " ", row.state, " route ",
+            RouteName(row.route), " age ",
+            absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)), " waits for ",
+            waits_for);
   }
-  absl::StrAppend(&out, "programs ", jobs.programs().programs().size(), " jobs ", jobs.in_flight(),
-                  "\n");
+  out.Add("programs ", jobs.programs().programs().size(), " jobs ", jobs.in_flight());
   for (const JobTable::Row& row : jobs.List(kTransfersShown)) {
-    absl::StrAppend(&out, "  ", SessionOf(row.job).ToString(), " job ", SequenceOf(row.job), " on ",
-                    row.device.ToString(), " program ",
-                    absl::BytesToHexString(row.fingerprint.substr(0, 4)), " bytes ", row.bytes,
-                    " scratch ", row.scratch, " ", row.state, " age ",
-                    absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
-                    row.prepared ? absl::StrCat(" firings ", row.firings) : "", " waits for ",
-                    row.waits_for, "\n");
+    out.Add(
+        "  ", SessionOf(row.job).ToString(), " job ", SequenceOf(row.job), " on ",
+        row.device.ToString(), " program ", absl::BytesToHexString(row.fingerprint.substr(0, 4)),
+        " bytes ", row.bytes, " scratch ", row.scratch, " ", row.state, " age ",
+        absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
+        row.prepared ? absl::StrCat(" firings ", row.firings) : "", " waits for ", row.waits_for);
   }
-  absl::StrAppend(&out, "flight recorder\n", FlightRecorder::Get().Dump());
-  return out;
+  out.Add("flight recorder");
+  for (const absl::string_view event :
+       absl::StrSplit(FlightRecorder::Get().Dump(), '\n', absl::SkipEmpty())) {
+    out.Add(event);
+  }
+  return out.Take();
 }
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one link to another daemon; private to peer_table.cc, peer_frames.cc,
+// The state of one link to another daemon; private to peer_table.cc, peer_hello.cc, peer_frames.cc,
 // peer_sockets.cc and peer_tcp.cc. Home: control.
 #pragma once
 
@@ -14,17 +14,31 @@
 
 namespace ferry {
 
+// A stream that somebody opened who says that it is `peer`. It is nobody's link until that is
+// proven, and the link that `peer` has does not know of it.
+struct PeerTable::Caller {
+  PeerId peer;
+  std::unique_ptr<PeerStream> stream;
+  PeerIntroduction ours, theirs;
+  absl::Time since;
+};
+
 struct PeerTable::Link {
   PeerId id;
   PeerConfig config;
   State state = State::kIdle;
   bool wanted = false;
-  uint64_t number = 0;  // counts the links to this peer; callbacks of older ones are ignored
+  uint64_t number = 0;  // of its stream among all; callbacks of older ones are ignored
   std::unique_ptr<PeerStream> stream;
-  std::string secret;  // ours, of this link
-  PeerHello hello;     // theirs
-  std::string key;     // both ends' and nobody else's
-  absl::Time since;    // of the state
+  PeerIntroduction ours, theirs;  // of this stream
+  bool proven = false;            // each end knows that the other one is who it says
+  // Once proven: 32 bytes that both ends share and nobody else knows.
+  std::string key;
+  std::string random;   // without a shared secret, before that: our share of the key
+  PeerHello hello;      // theirs
+  Incarnation refused;  // the last one that was, because another daemon of the name lives
+  absl::Time knocked = absl::InfinitePast();  // when a knock last had it dialled
+  absl::Time since;                           // of the state
   absl::Time last_heard;
   absl::Time last_sent;
   absl::Time retry_at = absl::InfiniteFuture();

@@ -41,4 +41,13 @@ RouteState StagedBetween(const PeerHello& ours, const std::string& missing,
   return state;
 }
 
+RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
+  if (!ours.ucx_version.empty() && !theirs.ucx_version.empty() &&
+      ours.ucx_version != theirs.ucx_version) {
+    return {false, absl::StrCat("UCX is ", ours.ucx_version, " here and ", theirs.ucx_version,
+                                " at ", theirs.node, ": its addresses are for one version")};
+  }
+  return StagedBetween(ours, missing, theirs);
+}
+
 }  // namespace ferry

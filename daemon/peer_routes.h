@@ -15,5 +15,6 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
 // empty.
 RouteState StagedBetween(const PeerHello& ours, const std::string& missing,
                          const PeerHello& theirs);
+RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs);
 
 }  // namespace ferry

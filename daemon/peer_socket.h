@@ -16,8 +16,11 @@ namespace ferry {
 
 struct PeerSocketHello {
   std::string node;
-  std::string link_secret;
+  std::string asked_nonce;  // of the asked daemon's introduction on the link
   bool prepared = false;
+  // Without a shared secret, from the dialler: its share of the link's key, and PeerProof by that.
+  std::string random = {};
+  std::string proof = {};
 };
 struct GetArena {
   ArenaId arena;
@@ -27,7 +30,9 @@ struct PeerSocketRequest {
   // A frame has events and no hello, and is not answered.
   std::variant<PeerSocketHello, GetArena, PeerFrame> body;
 };
-struct PeerSocketWelcome {};
+struct PeerSocketWelcome {
+  std::string random = {};  // the answerer's share
+};
 struct ArenaGranted {
   ArenaId arena;
   MemoryShare memory;

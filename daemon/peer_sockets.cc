@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PeerTable's other half: peer.sock, by which daemons of one host map each other's arenas and hear
-// what the other one says on the link. A connection shows the secret of one link, so it is of that
+// what the other one says on the link. A connection shows the nonce of one link, so it is of that
 // link and of no other.
 #include <algorithm>
 #include <utility>
@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/peer_link.h"
+#include "daemon/peer_proof.h"
 #include "device/host/host_memory.h"
 
 namespace ferry {
@@ -100,10 +101,11 @@ std::shared_ptr<LinkPage> PeerTable::PageWithSlots(PeerId peer, bool ours) const
 
 void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                                 PeerSocketRequest request) {
-  const auto refuse = [&](Reason reason, const std::string& text) {
+  const auto refuse_as = [&](absl::Status why) {
     PeerSocketResponse response;
     response.sequence = request.sequence;
-    response.error = Error(absl::StatusCode::kPermissionDenied, reason, text);
+    const std::string text(why.message());
+    response.error = std::move(why);
     socket_peers_.erase(connection);
     // What was read of a lost link before its connection was closed is nobody's fault.
     if (!hooks_.send_response(connection, response, {})) return;
@@ -111,10 +113,23 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
                       LogFields("pid", credentials.pid, "uid", credentials.uid), "{}", text);
     hooks_.close(connection);
   };
+  const auto refuse = [&](Reason reason, const std::string& text) {
+    refuse_as(Error(absl::StatusCode::kPermissionDenied, reason, text));
+  };
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
+    PeerSocketWelcome welcome;
     Link* link = FindByNode(hello->node);
-    if (link == nullptr || link->secret.empty() || link->secret != hello->link_secret ||
-        link->stream == nullptr || link->our_page == nullptr || !TrustsUid(credentials.uid)) {
+    const bool trusted = TrustsUid(credentials.uid);
+    if (const auto caller = FindCaller(*hello); trusted && caller != callers_.end()) {
+      link = links_[caller->second.peer.value()].get();
+      welcome.random = RandomBytes(kPeerKeyBytes);
+      if (absl::Status taken = TakeOver(caller, hello->random + welcome.random); !taken.ok()) {
+        Refuse(caller, taken);
+        return refuse_as(taken);
+      }
+    }
+    if (!trusted || link == nullptr || !link->proven ||
+        !SameBytes(link->ours.nonce, hello->asked_nonce) || link->our_page == nullptr) {
       return refuse(
           Reason::kNotAllowed,
           absl::StrCat("peer.sock of ", options_.node,
@@ -126,8 +141,7 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     if (hello->prepared) {
       fds.insert(fds.end(), {link->our_page->makers_doorbell(), link->our_page->takers_doorbell()});
     }
-    hooks_.send_response(connection, {request.sequence, absl::OkStatus(), PeerSocketWelcome{}},
-                         fds);
+    hooks_.send_response(connection, {request.sequence, absl::OkStatus(), std::move(welcome)}, fds);
     return;
   }
   auto it = socket_peers_.find(connection);
@@ -159,25 +173,42 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
   hooks_.send_response(connection, response, fds);
 }
 
+// What our connection to their peer.sock answers to its hello.
+void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, std::vector<UniqueFd> fds) {
+  const auto* const welcome =
+      response.error.ok() ? std::get_if<PeerSocketWelcome>(&response.body) : nullptr;
+  absl::Status mapped = response.error;
+  if (mapped.ok() && (welcome == nullptr || (fds.size() != 1 && fds.size() != 3))) {
+    mapped = Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
+                   absl::StrCat(link.theirs.peer_socket, " gave a wrong answer"));
+  }
+  if (mapped.ok()) {
+    absl::StatusOr<std::unique_ptr<LinkPage>> page =
+        fds.size() == 1 ? LinkPage::Map(std::move(fds[0]))
+                        : LinkPage::Map(std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
+    mapped = page.status();
+    MutexLock lock(pages_mutex_);
+    if (page.ok()) pages_[link.id.value()] = *std::move(page);
+  }
+  if (link.proven) return Settle(link, std::string(mapped.message()));
+  // Who listens there is a daemon of a uid that we trust, and says that this link is its own.
+  if (welcome == nullptr || welcome->random.size() != kPeerKeyBytes) {
+    return Lose(link, mapped.ok()
+                          ? Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
+                                  absl::StrCat(link.theirs.peer_socket, " did not prove who it is"))
+                          : mapped);
+  }
+  link.mapped_error = std::string(mapped.message());
+  Proven(link, link.random + welcome->random);
+  SayHello(link);
+}
+
 void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
                                  PeerSocketResponse response, std::vector<UniqueFd> fds) {
   Link& link = *links_[peer.value()];
   if (link.socket != connection) return;
-  if (link.mapped_unsettled) {
-    if (!response.error.ok()) return Settle(link, std::string(response.error.message()));
-    if (!std::holds_alternative<PeerSocketWelcome>(response.body) ||
-        (fds.size() != 1 && fds.size() != 3)) {
-      return Settle(link, absl::StrCat(link.hello.peer_socket, " gave a wrong answer"));
-    }
-    absl::StatusOr<std::unique_ptr<LinkPage>> page =
-        fds.size() == 1 ? LinkPage::Map(std::move(fds[0]))
-                        : LinkPage::Map(std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
-    if (!page.ok()) return Settle(link, std::string(page.status().message()));
-    {
-      MutexLock lock(pages_mutex_);
-      pages_[peer.value()] = *std::move(page);
-    }
-    return Settle(link, "");
+  if (link.mapped_unsettled || !link.proven) {
+    return OnWelcome(link, std::move(response), std::move(fds));
   }
   auto it = link.asked.find(response.sequence);
   if (it == link.asked.end()) return;
@@ -218,6 +249,10 @@ void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
     if (link == nullptr || link->socket != connection) continue;
     link->socket.reset();
     if (link->mapped_unsettled) return Settle(*link, "peer.sock closed");
+    if (link->state == State::kConnecting) {
+      return Lose(*link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                               absl::StrCat(link->theirs.peer_socket, " closed")));
+    }
     // What we said there may not have arrived, and arenas that we asked for will not come.
     return LoseOnceRead(
         *link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,

@@ -26,6 +26,9 @@ struct PeerDeviceInfo {
   int max_ctas = 0;          // of a GPU's communicators; 0: any number, or it is not said
 };
 
+// Daemons of protocol 1 do not prove who they are.
+inline constexpr uint32_t kPeerProtocol = 2;
+
 // Optional features, as bits of the hello.
 inline constexpr uint64_t kPeerFeaturePrepared = 1;
 inline constexpr uint64_t kPeerFeatureSocketFrames = 2;
@@ -36,17 +39,22 @@ inline constexpr uint64_t kPeerFeatureGroups = 8;
 // Takes data connections of route `tcp` at its port.
 inline constexpr uint64_t kPeerFeatureTcp = 16;
 
-struct PeerHello {
-  uint32_t protocol_min = 1;
-  uint32_t protocol_max = 1;
-  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
-                      kPeerFeatureManyDescriptors | kPeerFeatureGroups;
+// Who a daemon says that it is. Nothing of it counts until it is proven.
+struct PeerIntroduction {
+  uint32_t protocol_min = kPeerProtocol;
+  uint32_t protocol_max = kPeerProtocol;
   std::string node;
   Incarnation incarnation;
   std::string boot_id;
   uint32_t uid = 0;
   std::string peer_socket;
-  std::string link_secret;
+  std::string nonce;  // random, of this link
+};
+
+// What a daemon whose introduction is proven says of itself besides.
+struct PeerHello : PeerIntroduction {
+  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
+                      kPeerFeatureManyDescriptors | kPeerFeatureGroups;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;
@@ -57,6 +65,12 @@ struct PeerHello {
 
 struct PeerFrame : PeerEvents {
   std::optional<PeerHello> hello = {};
+  std::optional<PeerIntroduction> introduction = {};
+  std::string proof = {};
+
+  bool empty() const {
+    return !hello.has_value() && !introduction.has_value() && proof.empty() && events() == 0;
+  }
 };
 
 class PeerStream {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/peer_table.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,20 +17,7 @@
 namespace ferry {
 namespace {
 
-constexpr uint32_t kProtocol = 1;
 constexpr absl::Duration kBackoffMax = absl::Seconds(3);
-
-std::string ReadBootId() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
-std::string NewSecret() {
-  std::string secret(16, '\0');
-  FERRY_CHECK(getrandom(secret.data(), secret.size(), 0) == static_cast<ssize_t>(secret.size()));
-  return secret;
-}
 
 absl::flat_hash_set<GlobalDeviceId> GpusOf(const PeerHello& hello) {
   absl::flat_hash_set<GlobalDeviceId> gpus;
@@ -73,11 +58,6 @@ void PeerTable::Connect(TransferDriver* driver, PeerDialer* dialer) {
 
 bool PeerTable::Dials(const Link& link) const { return options_.node < link.config.node; }
 
-bool PeerTable::TrustsUid(uint32_t uid) const {
-  return uid == geteuid() || std::find(options_.trusted_uids.begin(), options_.trusted_uids.end(),
-                                       uid) != options_.trusted_uids.end();
-}
-
 PeerTable::Link* PeerTable::FindByNode(const std::string& node) {
   for (const auto& link : links_) {
     if (link != nullptr && link->config.node == node) return link.get();
@@ -89,6 +69,7 @@ void PeerTable::Stop() {
   stopped_ = true;
   const absl::Status why =
       Error(absl::StatusCode::kUnavailable, Reason::kDraining, "this daemon stops");
+  while (!callers_.empty()) Refuse(callers_.begin(), why);
   for (const auto& link : links_) {
     if (link == nullptr) continue;
     if (link->stream != nullptr) Lose(*link, why);
@@ -119,182 +100,6 @@ void PeerTable::WhenTried(GlobalDeviceId device, std::function<void()> done) {
 
 void PeerTable::Tried(Link& link) {
   for (const auto& done : std::exchange(link.awaiting, {})) done();
-}
-
-PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer) {
-  const uint64_t number = links_[peer.value()]->number;
-  return {[this, peer, number](PeerFrame frame) { OnFrame(peer, number, std::move(frame)); },
-          [this, peer, number](absl::Status why) {
-            Link& link = *links_[peer.value()];
-            if (link.number == number && link.stream != nullptr) {
-              LoseOnceRead(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                                       absl::StrCat("the link to ", link.config.node,
-                                                    " closed: ", why.message())));
-            }
-          }};
-}
-
-void PeerTable::Dial(Link& link) {
-  ++link.number;
-  link.state = State::kConnecting;
-  link.since = control_.Now();
-  link.last_heard = link.since;
-  link.stream = dialer_->Dial(link.config.address, CallbacksFor(link.id));
-  SayHello(link);
-}
-
-void PeerTable::SayHello(Link& link) {
-  // Before the hello is out: with its secret the other daemon may be at peer.sock before its own
-  // hello is here.
-  link.secret = NewSecret();
-  absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
-  if (page.ok()) link.our_page = *std::move(page);
-  PeerFrame frame;
-  frame.hello = MakeHello(link);
-  link.stream->Send(std::move(frame));
-  link.last_sent = control_.Now();
-}
-
-PeerHello PeerTable::MakeHello(Link& link) const {
-  PeerHello hello;
-  hello.protocol_min = hello.protocol_max = kProtocol;
-  hello.node = options_.node;
-  hello.incarnation = options_.incarnation;
-  hello.boot_id = boot_id_;
-  hello.uid = geteuid();
-  hello.peer_socket = options_.peer_socket;
-  hello.link_secret = link.secret;
-  hello.ucx_version = options_.ucx_version;
-  hello.daemon_version = FERRY_VERSION;
-  hello.nccl_version = options_.nccl_version;
-  for (const auto& device : devices_.list) {
-    PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
-    info.uuid = device->info().uuid;
-    info.name = device->name;
-    info.max_ctas = device->max_ctas;
-    if (device->tcp != nullptr) hello.features |= kPeerFeatureTcp;
-    if (device->ucx != nullptr) {
-      info.ucx_addresses = device->ucx->addresses();
-      info.ucx_way = device->ucx->way();
-    }
-    hello.devices.push_back(std::move(info));
-  }
-  return hello;
-}
-
-absl::Status PeerTable::CheckHello(const Link& link, const PeerHello& hello) const {
-  const auto bad = [&](Reason reason, const std::string& what) {
-    return Error(
-        absl::StatusCode::kFailedPrecondition, reason,
-        absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ", what));
-  };
-  if (hello.protocol_min > kProtocol || hello.protocol_max < kProtocol) {
-    return bad(Reason::kProtocolVersion,
-               absl::StrCat("it speaks versions ", hello.protocol_min, " to ", hello.protocol_max,
-                            ", this daemon speaks ", kProtocol));
-  }
-  if (hello.node != link.config.node) {
-    return bad(Reason::kConfigInvalid,
-               absl::StrCat("the daemon at ", link.config.address, " is '", hello.node,
-                            "'; check membership.nodes on both"));
-  }
-  std::vector<GlobalDeviceId> theirs;
-  for (const PeerDeviceInfo& device : hello.devices) theirs.push_back(device.id);
-  std::vector<GlobalDeviceId> expected = link.config.devices;
-  std::sort(theirs.begin(), theirs.end());
-  std::sort(expected.begin(), expected.end());
-  if (theirs != expected) {
-    return bad(
-        Reason::kConfigInvalid,
-        "its global device ids are not those of our membership.nodes; the lists must be the same");
-  }
-  return absl::OkStatus();
-}
-
-void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
-                           std::function<void(absl::Status)> refuse, PeerHello hello) {
-  if (stopped_) {
-    return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                        absl::StrCat("link to ", options_.node, ": it stops")));
-  }
-  Link* link = FindByNode(hello.node);
-  if (link == nullptr || Dials(*link)) {
-    return refuse(Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-                        absl::StrCat("link to ", options_.node, ": '", hello.node, "' ",
-                                     link == nullptr ? "is not among its membership.nodes"
-                                                     : "must be dialled, it knocks")));
-  }
-  if (absl::Status checked = CheckHello(*link, hello); !checked.ok()) {
-    FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link->config.node), "{}",
-                      std::string(checked.message()));
-    link->error = checked;
-    return refuse(checked);
-  }
-  // The dialler knows best: a second link from it means that the first is dead.
-  if (link->stream != nullptr) {
-    Lose(*link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                      absl::StrCat(link->config.node, " opened a new link")));
-  }
-  ++link->number;
-  link->state = State::kConnecting;
-  link->since = link->last_heard = control_.Now();
-  link->wanted = true;
-  link->stream = accept(CallbacksFor(link->id));
-  SayHello(*link);
-  OnHello(*link, std::move(hello));
-}
-
-absl::Status PeerTable::OnKnock(const std::string& node) {
-  Link* link = FindByNode(node);
-  if (link == nullptr || !Dials(*link)) {
-    return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-                 absl::StrCat("knock at ", options_.node, ": '", node, "' is not a node it dials"));
-  }
-  link->wanted = true;
-  if (link->stream == nullptr) link->retry_at = control_.Now();
-  return absl::OkStatus();
-}
-
-void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
-  Link& link = *links_[peer.value()];
-  if (link.number != number || link.stream == nullptr) return;
-  link.last_heard = control_.Now();
-  if (frame.hello.has_value()) {
-    if (link.state != State::kConnecting) {
-      return Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
-                              absl::StrCat(link.config.node, " said hello twice")));
-    }
-    if (absl::Status checked = CheckHello(link, *frame.hello); !checked.ok())
-      return Lose(link, checked);
-    OnHello(link, *std::move(frame.hello));
-  } else if (link.state == State::kConnecting) {
-    return Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
-                            absl::StrCat(link.config.node, " did not say hello first")));
-  }
-  if (frame.events() > 0) OnEvents(link, std::move(frame));
-}
-
-void PeerTable::OnHello(Link& link, PeerHello hello) {
-  link.hello = std::move(hello);
-  link.state = State::kSettling;
-  link.since = control_.Now();
-  link.mapped_unsettled = true;
-  StartTcp(link);
-  if (link.hello.boot_id != boot_id_) {
-    return Settle(link, absl::StrCat(link.config.node, " is on another host"));
-  }
-  if (!TrustsUid(link.hello.uid)) {
-    return Settle(link, absl::StrCat(link.config.node, " runs as uid ", link.hello.uid,
-                                     ", which peer.uids does not list"));
-  }
-  absl::StatusOr<Door::ConnectionId> socket = hooks_.connect(link.id, link.hello.peer_socket);
-  if (!socket.ok()) return Settle(link, std::string(socket.status().message()));
-  link.socket = *socket;
-  if (!hooks_.send_request(
-          *socket,
-          {link.next_sequence++, PeerSocketHello{options_.node, link.hello.link_secret, true}})) {
-    Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
-  }
 }
 
 Incarnation PeerTable::IncarnationOf(PeerId peer) const {
@@ -350,9 +155,9 @@ void PeerTable::GoUp(Link& link) {
   RouteTable routes(kRoutes);
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
-  const PeerHello ours = MakeHello(link);
+  const PeerHello ours = MakeHello();
   routes[static_cast<int>(Route::kTcp)] = StagedBetween(ours, link.tcp_error, link.hello);
-  routes[static_cast<int>(Route::kUcx)] = StagedBetween(ours, ucx_error, link.hello);
+  routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, ucx_error, link.hello);
   routes[static_cast<int>(Route::kNccl)] = NcclBetween(ours, options_.nccl_missing, link.hello);
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, ucx,
@@ -395,7 +200,9 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.our_page.reset();
   if (link.stream != nullptr) link.stream->Close(why);
   link.stream.reset();
-  ++link.number;
+  link.number = ++streams_;
+  link.proven = false;
+  link.key.clear();
   link.state = State::kLost;
   link.since = control_.Now();
   link.error = why;
@@ -422,7 +229,7 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
 
 absl::Time PeerTable::OnTime(absl::Time now) {
   if (stopped_) return absl::InfiniteFuture();
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next = DropLateCallers(now);
   for (const auto& entry : links_) {
     if (entry == nullptr) continue;
     Link& link = *entry;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links to all other daemons: opens them when first needed, knows who is alive, loses who is
 // closed or silent, and opens them again. The daemon whose node name is smaller dials; the other
-// one knocks. A link is told to the driver as up once hellos are exchanged and it is settled
-// whether arenas can be mapped and `tcp` works. Home: control.
+// one knocks. Each end proves who it is before anything counts that it says, and before it is told
+// more than who we say we are. A link is told to the driver as up once hellos are exchanged and it
+// is settled whether arenas can be mapped and `tcp` works. Home: control.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +29,9 @@
 
 namespace ferry {
 
+// /proc/sys/kernel/random/boot_id: equal means the same host.
+std::string ReadBootId();
+
 struct PeerConfig {
   std::string node;
   std::string address;
@@ -39,6 +44,7 @@ class PeerTable {
     std::string node;
     Incarnation incarnation;
     std::string peer_socket;             // path of ours
+    std::string secret;                  // the cluster's; "": only daemons of this host and user
     std::vector<uint32_t> trusted_uids;  // besides our own: may map arenas
     std::string ucx_version;             // "" if there is none
     std::string ucx_missing;             // why, then
@@ -68,6 +74,12 @@ class PeerTable {
   static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
   static constexpr absl::Duration kAskAgain = absl::Milliseconds(5);  // what peer.sock did not take
+  // Who has not proven yet who it is; beyond that the oldest is dropped.
+  static constexpr size_t kMostCallers = 64;
+  // A daemon that was heard so recently lives: no other one gets its name.
+  static constexpr absl::Duration kLives = absl::Seconds(2);
+  // Knocks have a peer dialled at most so often: anybody may knock.
+  static constexpr absl::Duration kKnockPause = absl::Seconds(1);
   // Between dials that fail: doubled each time.
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 
@@ -106,10 +118,13 @@ class PeerTable {
   // once it is, or could not be opened, or after kDialTimeout. At once if there is no such link.
   void WhenTried(GlobalDeviceId device, std::function<void()> done);
 
-  // --- From gRPC: a stream that another daemon opened, after its hello; and a knock.
+  // --- From gRPC: a stream that another daemon opened, after its introduction; and a knock.
   void OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
-                  std::function<void(absl::Status)> refuse, PeerHello hello);
+                  std::function<void(absl::Status)> refuse, PeerIntroduction introduction);
   absl::Status OnKnock(const std::string& node);
+
+  // Whether a daemon or socket of this uid may be a peer's; constant, any thread.
+  bool TrustsUid(uint32_t uid) const;
 
   // --- From the peer port and lanes: a data connection with its preamble, of which nothing is
   // proven; the set of connections that shows that route `tcp` works is open, or could not be.
@@ -150,13 +165,27 @@ class PeerTable {
  private:
   enum class State { kIdle, kConnecting, kSettling, kUp, kLost };
   struct Link;
+  struct Caller;
+  using Callers = std::map<uint64_t, Caller>;
 
   bool Dials(const Link& link) const;
   void Dial(Link& link);
-  PeerStreamCallbacks CallbacksFor(PeerId peer);
-  void SayHello(Link& link);
-  PeerHello MakeHello(Link& link) const;
-  absl::Status CheckHello(const Link& link, const PeerHello& hello) const;
+  PeerStreamCallbacks CallbacksFor(PeerId peer, uint64_t number);
+  PeerIntroduction Introduce() const;
+  PeerHello MakeHello() const;
+  void SayHello(Link& link, std::string proof = "");
+  absl::Status CheckIntroduction(const Link& link, const PeerIntroduction& introduction) const;
+  absl::Status CheckDevices(const Link& link, const PeerHello& hello) const;
+  absl::Status OnIntroduction(Link& link, const PeerFrame& frame);
+  absl::Status OnGreeting(Link& link, PeerFrame& frame);
+  void OnCallerFrame(Callers::iterator caller, PeerFrame frame);
+  void Refuse(Callers::iterator caller, const absl::Status& why);
+  absl::Status TakeOver(Callers::iterator caller, absl::string_view material);
+  void Proven(Link& link, absl::string_view material);
+  absl::Status ConnectSocket(Link& link);
+  Callers::iterator FindCaller(const PeerSocketHello& hello);
+  absl::Time DropLateCallers(absl::Time now);
+  void OnWelcome(Link& link, PeerSocketResponse response, std::vector<UniqueFd> fds);
   void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);
   void OnEvents(Link& link, PeerEvents events);
   void Deliver(Link& link);
@@ -175,7 +204,6 @@ class PeerTable {
   void CloseSockets(Link& link);
   void Tried(Link& link);
   Link* FindByNode(const std::string& node);
-  bool TrustsUid(uint32_t uid) const;
 
   Executor& control_;
   LocalDevices& devices_;
@@ -188,6 +216,8 @@ class PeerTable {
   PeerDialer* dialer_ = nullptr;
   bool stopped_ = false;
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
+  uint64_t streams_ = 0;                      // so far, of links and callers
+  Callers callers_;                           // by their streams' numbers, the oldest first
   Frames frames_;
   // Which link an incoming peer.sock connection proved to be of.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;

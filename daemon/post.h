@@ -53,7 +53,7 @@ struct PostBatch {
   Side side = Side::kSend;
   std::string request_id;     // empty: never repeated
   uint64_t request_hash = 0;  // of the whole request, if it has an id
-  std::string domain;         // empty: the uid's
+  std::string domain;         // as the client names it, empty: the uid's; completed: its tag
   GlobalDeviceId device;
   uint32_t over_timeline = 0;
   bool prepare = false;

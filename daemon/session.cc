@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "daemon/domain_tag.h"
 #include "transfer/overlap.h"
 
 namespace ferry {
@@ -237,9 +238,16 @@ std::optional<absl::Status> Session::CheckPlaces(size_t count, absl::Time now) {
   return std::nullopt;
 }
 
+const std::string& Session::TagOf(const std::string& domain) {
+  if (auto known = domain_tags_.find(domain); known != domain_tags_.end()) return known->second;
+  if (domain_tags_.size() == kDomainsKept) domain_tags_.clear();
+  return domain_tags_[domain] = domain.empty() ? TagOfUid(limits_.domain_key, credentials_.uid)
+                                               : TagOfName(limits_.domain_key, domain);
+}
+
 std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time now) {
   std::vector<Violation> violations;
-  if (batch.domain.empty()) batch.domain = absl::StrCat("uid:", credentials_.uid);
+  batch.domain = TagOf(batch.domain);
   const char* const list = batch.runs_programs ? "runs" : "buffers";
   if (std::optional<absl::Status> full = CheckPlaces(batch.specs.size(), now)) {
     violations.push_back({list, *std::move(full)});

@@ -77,7 +77,9 @@ class Session {
     SessionUse quota;
     absl::Duration default_deadline;
     size_t failures_kept = 16384;
+    std::string domain_key;  // by which its domains are hashed
   };
+  static constexpr size_t kDomainsKept = 64;
   static constexpr size_t kRequestsKept = 1024;
   static constexpr size_t kEventsKept = 65536;
   static constexpr size_t kReleasedKept = 65536;
@@ -130,7 +132,8 @@ class Session {
   std::optional<PostReply> FindRequest(const PostBatch& batch) const;
   void RememberRequest(const PostBatch& batch, const PostReply& reply);
   // What the session itself knows to be wrong with a converted batch, and fills in what it decides:
-  // domain, deadlines, whether data is defined already.
+  // the domain's tag in the place of its name, deadlines, whether data is defined already. Once a
+  // batch.
   std::vector<Violation> CheckAndComplete(PostBatch& batch, absl::Time now);
   // Takes ids and over values for a checked batch and pins its arenas.
   PostReply Admit(PostBatch& batch);
@@ -210,6 +213,9 @@ class Session {
     uint64_t hash = 0;
     PostReply reply;
   };
+  // By the name that its client gives; "": its uid's.
+  const std::string& TagOf(const std::string& domain);
+  absl::flat_hash_map<std::string, std::string> domain_tags_;
   absl::flat_hash_map<std::string, Request> requests_;
   std::deque<std::string> request_order_;
 

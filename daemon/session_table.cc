@@ -239,7 +239,8 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   const SessionId id(next_session_++);
   auto session = std::make_unique<Session>(
       id, hello.name, NewToken(), credentials, *std::move(pages),
-      Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept},
+      Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept,
+                      options_.domain_key},
       control_.Now(), hello.resume.has_value() ? hello.resume->next_transfer_id : 1);
   AttachWelcome welcome;
   welcome.features = hello.features & kAttachFeatures;

@@ -34,6 +34,7 @@ class SessionTable {
     size_t sessions_per_uid = 256;
     uint64_t gpu_bytes = UINT64_MAX;   // of all arenas on one GPU
     uint64_t job_memory = UINT64_MAX;  // of jobs, which is this process's own
+    std::string domain_key;            // DomainKey
   };
   // What sessions need from their surroundings. `send` is false if the client does not take the
   // packet.

@@ -16,6 +16,16 @@ Bundle* TransferEngine::Impl::FindBundle(uint64_t number) {
   return entry == bundles.end() ? nullptr : &entry->second;
 }
 
+bool TransferEngine::Impl::MayJoinBundle(const Posted& send, TransferId batch) const {
+  const Clique clique = CliqueOf(send.spec.key);
+  if (send.bundle != 0 || !MakesGroups(send.peer, clique)) return false;
+  const PairName name{send.spec.key.destination == clique.low, batch, send.slot};
+  const auto known = bundle_names.find(std::make_pair(clique, name));
+  if (known == bundle_names.end()) return true;
+  const Bundle& bundle = bundles.at(known->second);
+  return !bundle.begun && !bundle.wanted && !bundle.handed;
+}
+
 Bundle& TransferEngine::Impl::JoinBundle(Posted& half, TransferId batch, uint32_t slot) {
   const Clique clique = CliqueOf(half.spec.key);
   const PairName name{half.spec.key.destination == clique.low, batch, slot};

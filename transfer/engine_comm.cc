@@ -45,7 +45,7 @@ void TransferEngine::Impl::OnCommunicatorId(const Clique& clique, uint32_t attem
 }
 
 bool TransferEngine::Impl::OnOpenComm(PeerId peer, OpenComm message) {
-  if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
+  if (!Leads(peer, message.clique, devices.self) || !MakesGroups(peer, message.clique) ||
       message.unique_id.empty()) {
     return false;
   }
@@ -142,7 +142,8 @@ void TransferEngine::Impl::MissCommunicator(const Clique& clique, absl::Duration
 }
 
 bool TransferEngine::Impl::OnWarmComm(PeerId peer, const WarmComm& message) {
-  if (!peers[peer.value()].groups || !Leads(devices.self, message.clique, peer)) return false;
+  if (!Leads(devices.self, message.clique, peer) || !MakesGroups(peer, message.clique))
+    return false;
   leader.Warm(message.clique);
   return true;
 }

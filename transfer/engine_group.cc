@@ -62,9 +62,9 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   Posted* send = FindSendTo(peer, message.transfer);
   const bool before = send != nullptr && (send->handed || send->outstanding || send->cut > 0 ||
                                           send->route == Route::kNccl);
-  if (send == nullptr || !send->spec.defined || before) return false;
+  if (send == nullptr || !send->spec.defined || send->spec.prepared || before) return false;
   const Clique clique = CliqueOf(send->spec.key);
-  if (!peers[peer.value()].groups || !Leads(devices.self, clique, peer)) return false;
+  if (!Leads(devices.self, clique, peer) || !MakesGroups(peer, clique)) return false;
   LeaveMatcher(*send);
   send->stage = Stage::kMatched;
   send->handed = true;
@@ -126,7 +126,9 @@ Posted* TransferEngine::Impl::HalfFor(const GroupRecord& group, const Chunk& chu
   } else {
     half = FindSendTo(group.peer, chunk.pair.transfer);
     const bool other_route = half != nullptr && half->outstanding && half->chunks_out == 0;
-    if (half != nullptr && (!half->spec.defined || other_route)) return nullptr;
+    if (half != nullptr && (!half->spec.defined || half->spec.prepared || other_route)) {
+      return nullptr;
+    }
   }
   if (half == nullptr || half->outcome || CliqueOf(half->spec.key) != group.clique ||
       chunk.offset != half->cut || chunk.bytes > half->spec.bytes - half->cut) {
@@ -276,7 +278,7 @@ TransferEngine::Impl::Groups::iterator TransferEngine::Impl::FindLed(PeerId foll
 }
 
 bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
-  if (!peers[peer.value()].groups || !Leads(peer, message.clique, devices.self) ||
+  if (!Leads(peer, message.clique, devices.self) || !MakesGroups(peer, message.clique) ||
       message.chunks.empty()) {
     return false;
   }

@@ -306,7 +306,8 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   const bool by_slot = (go.route == Route::kMapped || bundles) && prepared && send->slot != 0;
   const bool arms = by_slot || (prepared && go.route == Route::kTcp);
   if (send == nullptr || !send->spec.defined || (!TwoSided(go.route) && !arms) ||
-      (prepared && !arms && !send->wanted) || (bundles && send->bundle != 0) || send->handed ||
+      (prepared && !arms && !send->wanted) ||
+      (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed ||
       go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;

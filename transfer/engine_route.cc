@@ -51,6 +51,10 @@ std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source
   return "";
 }
 
+bool TransferEngine::Impl::MakesGroups(PeerId peer, const Clique& clique) const {
+  return peers[peer.value()].groups && KindsObject(Route::kNccl, clique.low, clique.high).empty();
+}
+
 const RouteEstimate& TransferEngine::Impl::EstimateOf(Route route, GlobalDeviceId source,
                                                       GlobalDeviceId destination) const {
   const bool gpu = IsGpu(source) || IsGpu(destination);

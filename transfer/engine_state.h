@@ -353,6 +353,8 @@ struct TransferEngine::Impl {
   Groups::iterator FindLed(PeerId follower, const Clique& clique, uint64_t number,
                            GroupRecord::Stage stage);
   bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
+  // Whether groups between these two devices, one ours and one the peer's, could be launched here.
+  bool MakesGroups(PeerId peer, const Clique& clique) const;
   // Our half of a chunk, if it may go into a group.
   Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
   // False if the chunk may not go into the group.
@@ -371,6 +373,9 @@ struct TransferEngine::Impl {
 
   // --- engine_bundle.cc: prepared transfers in groups.
   Bundle* FindBundle(uint64_t number);
+  // Whether a send may be armed so: not once its bundle has been fired, or is about to be, for
+  // which all of its batch were armed.
+  bool MayJoinBundle(const Posted& send, TransferId batch) const;
   // The half is in the bundle of this name, which its end alone ends.
   Bundle& JoinBundle(Posted& half, TransferId batch, uint32_t slot);
   void LeaveBundle(Posted& half);

@@ -78,7 +78,7 @@ std::string Describe(const MatchKey& key) {
 }
 
 std::string DomainFingerprint(absl::string_view domain) {
-  return absl::StrFormat("%08x", static_cast<uint32_t>(Finalize(HashBytes(kHashSeed, domain))));
+  return absl::StrFormat("%016x", Finalize(HashBytes(kHashSeed, domain)));
 }
 
 uint64_t MatchFingerprint(const MatchKey& key) {

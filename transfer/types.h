@@ -84,7 +84,8 @@ struct MatchKey {
 // 8-byte ones as PJRT's int64. Never shows the domain.
 std::string Describe(const MatchKey& key);
 std::string PrintableKey(absl::string_view key);
-// Eight hex digits that name a domain without telling it.
+// Sixteen hex digits that name a domain to people. A daemon's domains are keyed hashes of their
+// names (daemon/domain_tag.h), so who knows a name does not know its digits.
 std::string DomainFingerprint(absl::string_view domain);
 
 // Slots of a link page: prepared send batches that a daemon can have on `mapped` to one peer.

@@ -22,6 +22,11 @@ constexpr char kLongestSocket[] = "/client/attach.sock";
 constexpr char kNeedsInsecure[] =
     "is beyond loopback, where the link is not encrypted; set peer.insecure: true to allow that";
 
+constexpr char kNeedsSecret[] =
+    "is beyond loopback, where daemons must prove who they are; make a secret with "
+    "`head -c 32 /dev/urandom > ferry.secret`, give it to all nodes, and set peer.secret_file to "
+    "it";
+
 std::string NodePath(size_t index, absl::string_view part) {
   return absl::StrCat("membership.nodes[", index, "].", part);
 }
@@ -87,9 +92,15 @@ void CheckOwnNode(ConfigDraft& draft) {
   }
 }
 
-bool BeyondLoopback(const std::string& address) {
+// What is missing for a link by `address`; null: nothing.
+const char* MissingFor(const std::string& address, const ConfigDraft& draft) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  return parsed.ok() && !IsLoopback(*parsed);
+  if (!parsed.ok() || IsLoopback(*parsed)) return nullptr;
+  const Config& config = draft.config;
+  if (!config.peer.insecure && draft.sound("peer.insecure")) return kNeedsInsecure;
+  const bool cluster = config.membership.nodes.size() > 1;
+  const bool secret = !config.peer.secret_file.empty() || !draft.sound("peer.secret_file");
+  return cluster && !secret ? kNeedsSecret : nullptr;
 }
 
 void CheckAddresses(ConfigDraft& draft) {
@@ -103,17 +114,18 @@ void CheckAddresses(ConfigDraft& draft) {
                     "has no address, which each of several nodes needs");
     }
     // This node's own entry is how others dial it: what it opens is peer.listen.
-    if (!config.peer.insecure && draft.sound("peer.insecure") && node.name != config.node.name &&
-        BeyondLoopback(node.address)) {
-      draft.Problem(NodePath(i, "address"), absl::StrCat("'", node.address, "' ", kNeedsInsecure));
+    const char* const missing =
+        node.name == config.node.name ? nullptr : MissingFor(node.address, draft);
+    if (missing != nullptr) {
+      draft.Problem(NodePath(i, "address"), absl::StrCat("'", node.address, "' ", missing));
     }
   }
   if (!draft.sound("peer.listen")) return;
   if (cluster && nodes_sound && config.peer.listen.empty()) {
     draft.Problem("peer.listen", "is needed with more than one node, as 127.0.0.1:7411");
   }
-  if (!config.peer.insecure && draft.sound("peer.insecure") && BeyondLoopback(config.peer.listen)) {
-    draft.Problem("peer.listen", absl::StrCat("'", config.peer.listen, "' ", kNeedsInsecure));
+  if (const char* const missing = MissingFor(config.peer.listen, draft); missing != nullptr) {
+    draft.Problem("peer.listen", absl::StrCat("'", config.peer.listen, "' ", missing));
   }
 }
 

@@ -369,6 +369,11 @@ std::vector<ConfigField> MakeFields() {
     add(UnsupportedField(absl::StrCat("peer.tls.", key)));
   }
   add(BoolField("peer.insecure", MEMBER(peer.insecure)));
+  add(TextField("peer.secret_file", MEMBER(peer.secret_file), [](const std::string& text) {
+    return text.empty() || absl::StartsWith(text, "/")
+               ? ""
+               : absl::StrCat("'", text, "' is not an absolute path");
+  }));
   add({"peer.uids", ConfigField::Kind::kList,
        [](const std::string& where, const YAML::Node& node, const OriginOf& origin,
           ConfigDraft& draft) {

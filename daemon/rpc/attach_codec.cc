@@ -129,7 +129,10 @@ class Pooled {
 absl::StatusOr<PeerSocketRequest> FrameRequest(uint64_t sequence, absl::StatusOr<PeerFrame> frame,
                                                const std::string& packet) {
   RETURN_IF_ERROR(frame.status());
-  if (frame->hello.has_value() || frame->first_event == 0) return NotAPacket("peer.sock", packet);
+  if (frame->events() == 0 || frame->hello.has_value() || frame->introduction.has_value() ||
+      frame->first_event == 0) {
+    return NotAPacket("peer.sock", packet);
+  }
   return PeerSocketRequest{sequence, *std::move(frame)};
 }
 
@@ -203,9 +206,10 @@ absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& pack
   if (!proto.ParseFromString(packet) || proto.sequence() == 0)
     return NotAPacket("peer.sock", packet);
   if (proto.has_hello()) {
+    const peer::v1::PeerSocketHello& hello = proto.hello();
     return PeerSocketRequest{proto.sequence(),
-                             PeerSocketHello{proto.hello().node(), proto.hello().link_secret(),
-                                             proto.hello().prepared()}};
+                             PeerSocketHello{hello.node(), hello.link_secret(), hello.prepared(),
+                                             hello.random(), hello.proof()}};
   }
   if (proto.has_get_arena()) {
     return PeerSocketRequest{proto.sequence(), GetArena{ArenaId(proto.get_arena().arena_id())}};
@@ -224,7 +228,9 @@ absl::StatusOr<PeerSocketResponse> ParsePeerSocketResponse(const std::string& pa
   } else if (proto.has_arena_granted()) {
     response.body =
         ArenaGranted{ArenaId(proto.arena_granted().arena_id()), ShareFrom(proto.arena_granted())};
-  } else if (!proto.has_welcome()) {
+  } else if (proto.has_welcome()) {
+    response.body = PeerSocketWelcome{proto.welcome().random()};
+  } else {
     return NotAPacket("peer.sock", packet);
   }
   return response;
@@ -238,8 +244,10 @@ std::string EncodePeerSocket(const PeerSocketRequest& request) {
   proto.set_sequence(request.sequence);
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
     proto.mutable_hello()->set_node(hello->node);
-    proto.mutable_hello()->set_link_secret(hello->link_secret);
+    proto.mutable_hello()->set_link_secret(hello->asked_nonce);
     proto.mutable_hello()->set_prepared(hello->prepared);
+    proto.mutable_hello()->set_random(hello->random);
+    proto.mutable_hello()->set_proof(hello->proof);
   } else {
     proto.mutable_get_arena()->set_arena_id(std::get<GetArena>(request.body).arena.value());
   }
@@ -255,7 +263,7 @@ std::string EncodePeerSocket(const PeerSocketResponse& response) {
     proto.mutable_arena_granted()->set_arena_id(granted->arena.value());
     ShareTo(granted->memory, proto.mutable_arena_granted());
   } else {
-    proto.mutable_welcome();
+    proto.mutable_welcome()->set_random(std::get<PeerSocketWelcome>(response.body).random);
   }
   return proto.SerializeAsString();
 }

@@ -161,7 +161,7 @@ void WriteEvent(const PeerMessage& message, pbf_writer& frame) {
 }
 
 std::string EncodeFrame(const PeerFrame& frame) {
-  if (frame.hello.has_value()) {
+  if (frame.hello.has_value() || frame.introduction.has_value() || !frame.proof.empty()) {
     peer::v1::Frame proto;
     Encode(frame, &proto);
     return proto.SerializeAsString();

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "daemon/peer_proof.h"
 #include "daemon/rpc/status_proto.h"
 
 namespace ferry {
@@ -197,6 +198,16 @@ absl::StatusOr<Layout> DecodeLayout(const peer::v1::Offer& in) {
 // Of NCCL's, and place for its successors.
 constexpr size_t kMaxUniqueIdBytes = 1024;
 
+// Of what a daemon says of itself.
+constexpr size_t kMaxNodeName = 253;
+constexpr size_t kMaxBootId = 64;
+constexpr size_t kMaxSocketPath = 107;  // sizeof(sockaddr_un::sun_path) without its NUL
+constexpr size_t kMaxHelloText = 256;
+constexpr size_t kMaxUuid = 16;
+constexpr size_t kMaxUcxAddress = 64 << 10;
+constexpr int kMaxUcxAddresses = 8;
+constexpr int kMaxDevices = 65'536;
+
 // A newer daemon may know higher ones.
 int32_t PriorityFrom(int32_t priority) { return std::clamp(priority, -kMaxPriority, kMaxPriority); }
 
@@ -252,29 +263,46 @@ absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
   return group;
 }
 
-absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
-  PeerHello hello;
-  hello.protocol_min = in.protocol_min();
-  hello.protocol_max = in.protocol_max();
-  hello.features = in.features();
-  hello.node = in.node();
-  hello.incarnation = Incarnation(in.incarnation());
-  hello.boot_id = in.boot_id();
-  hello.uid = in.uid();
-  hello.peer_socket = in.peer_socket();
-  hello.link_secret = in.link_secret();
-  if (hello.link_secret.size() != 16) return Broken("a link_secret is 16 bytes");
-  for (const peer::v1::PeerDevice& device : in.devices()) {
-    PeerDeviceInfo info{GlobalDeviceId(device.global_device_id()),
-                        {},
-                        device.kind() == v1::Device::KIND_GPU,
-                        device.ucx_way(),
-                        device.uuid(),
-                        device.name(),
-                        static_cast<int>(std::min<uint32_t>(device.nccl_max_ctas(), INT_MAX))};
-    for (const peer::v1::UcxAddress& address : device.ucx_addresses()) {
-      info.ucx_addresses.push_back({address.kind(), address.address()});
+absl::StatusOr<PeerIntroduction> DecodeIntroduction(const peer::v1::PeerIntroduction& in) {
+  if (in.node().size() > kMaxNodeName || in.boot_id().size() > kMaxBootId ||
+      in.peer_socket().size() > kMaxSocketPath || in.nonce().size() != kPeerNonceBytes) {
+    return Broken("an introduction out of bounds");
+  }
+  return PeerIntroduction{
+      in.protocol_min(), in.protocol_max(), in.node(),        Incarnation(in.incarnation()),
+      in.boot_id(),      in.uid(),          in.peer_socket(), in.nonce()};
+}
+
+absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device) {
+  if (device.ucx_way().size() > kMaxHelloText || device.uuid().size() > kMaxUuid ||
+      device.name().size() > kMaxHelloText || device.ucx_addresses_size() > kMaxUcxAddresses) {
+    return Broken("a device out of bounds");
+  }
+  PeerDeviceInfo info{GlobalDeviceId(device.global_device_id()),
+                      {},
+                      device.kind() == v1::Device::KIND_GPU,
+                      device.ucx_way(),
+                      device.uuid(),
+                      device.name(),
+                      static_cast<int>(std::min<uint32_t>(device.nccl_max_ctas(), INT_MAX))};
+  for (const peer::v1::UcxAddress& address : device.ucx_addresses()) {
+    if (address.kind().size() > kMaxHelloText || address.address().size() > kMaxUcxAddress) {
+      return Broken("a UCX address out of bounds");
     }
+    info.ucx_addresses.push_back({address.kind(), address.address()});
+  }
+  return info;
+}
+
+absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
+  if (in.devices_size() > kMaxDevices || in.ucx_version().size() > kMaxHelloText ||
+      in.daemon_version().size() > kMaxHelloText || in.nccl_version().size() > kMaxHelloText) {
+    return Broken("a hello out of bounds");
+  }
+  PeerHello hello;
+  hello.features = in.features();
+  for (const peer::v1::PeerDevice& device : in.devices()) {
+    ASSIGN_OR_RETURN(PeerDeviceInfo info, DecodeDevice(device));
     hello.devices.push_back(std::move(info));
   }
   hello.ucx_version = in.ucx_version();
@@ -283,10 +311,21 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   return hello;
 }
 
+void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntroduction* out) {
+  out->set_protocol_min(introduction.protocol_min);
+  out->set_protocol_max(introduction.protocol_max);
+  out->set_node(introduction.node);
+  out->set_incarnation(introduction.incarnation.value());
+  out->set_boot_id(introduction.boot_id);
+  out->set_uid(introduction.uid);
+  out->set_peer_socket(introduction.peer_socket);
+  out->set_nonce(introduction.nonce);
+}
+
 }  // namespace
 
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last) {
-  return !frame.hello.has_value() &&
+  return !frame.hello.has_value() && !frame.introduction.has_value() && frame.proof.empty() &&
          (frame.events() == 0 || last.events_size() == 0 ||
           last.first_event() + static_cast<uint64_t>(last.events_size()) == frame.first_event);
 }
@@ -299,15 +338,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
   if (frame.hello.has_value()) {
     const PeerHello& hello = *frame.hello;
     peer::v1::PeerHello* proto = out->mutable_hello();
-    proto->set_protocol_min(hello.protocol_min);
-    proto->set_protocol_max(hello.protocol_max);
     proto->set_features(hello.features);
-    proto->set_node(hello.node);
-    proto->set_incarnation(hello.incarnation.value());
-    proto->set_boot_id(hello.boot_id);
-    proto->set_uid(hello.uid);
-    proto->set_peer_socket(hello.peer_socket);
-    proto->set_link_secret(hello.link_secret);
     for (const PeerDeviceInfo& device : hello.devices) {
       peer::v1::PeerDevice* entry = proto->add_devices();
       entry->set_global_device_id(device.id.value());
@@ -326,6 +357,10 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     proto->set_daemon_version(hello.daemon_version);
     proto->set_nccl_version(hello.nccl_version);
   }
+  if (frame.introduction.has_value()) {
+    EncodeIntroduction(*frame.introduction, out->mutable_introduction());
+  }
+  if (!frame.proof.empty()) out->set_proof(frame.proof);
   if (out->events_size() == 0) out->set_first_event(frame.first_event);
   out->set_more(frame.more);  // as the last one says of those that are merged
   for (const PeerMessage& message : frame.messages) Encode(message, out->add_events());
@@ -442,6 +477,11 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
   if (in.has_hello()) {
     ASSIGN_OR_RETURN(frame.hello, DecodeHello(in.hello()));
   }
+  if (in.has_introduction()) {
+    ASSIGN_OR_RETURN(frame.introduction, DecodeIntroduction(in.introduction()));
+  }
+  if (in.proof().size() > kPeerKeyBytes) return Broken("a proof out of bounds");
+  frame.proof = in.proof();
   if (in.events_size() > 0) frame.first_event = in.first_event();
   frame.more = in.more();
   frame.messages.reserve(in.events_size());

@@ -99,12 +99,14 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
     if (!frame.ok()) return End(frame.status());
     if (delivery_ != nullptr) {
       delivery_->Frame(*std::move(frame));
-    } else if (frame->hello.has_value()) {
+    } else if (frame->introduction.has_value()) {
       // Frames that follow find `delivery_`, which is set before the next read is started.
-      Introduce(*std::move(frame->hello));
+      Introduce(*std::move(frame->introduction));
     } else {
-      return End(Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
-                       "peer link: the first frame is not a hello"));
+      return End(Error(absl::StatusCode::kInvalidArgument,
+                       frame->hello.has_value() ? Reason::kProtocolVersion : Reason::kProtocolError,
+                       "peer link: the first frame is not an introduction, which ferryd says "
+                       "since version 2 of the protocol"));
     }
     StartRead(&incoming_);
   }
@@ -118,7 +120,7 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
 
  private:
   // Callbacks of the table are known only on control; frames wait for it in `delivery_`'s order.
-  void Introduce(PeerHello hello) {
+  void Introduce(PeerIntroduction introduction) {
     auto late = std::make_shared<PeerStreamCallbacks>();
     delivery_ = std::make_shared<Delivery>(control_,
                                            PeerStreamCallbacks{[late](PeerFrame frame) {
@@ -130,14 +132,14 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
                                                                    late->on_closed(std::move(why));
                                                                }});
     control_.Post([&table = table_, output = output_, delivery = delivery_, late,
-                   hello = std::move(hello)]() mutable {
+                   introduction = std::move(introduction)]() mutable {
       table.OnAccepted(
           [&](PeerStreamCallbacks callbacks) -> std::unique_ptr<PeerStream> {
             *late = std::move(callbacks);
             return std::make_unique<OutputStream<LinkResponse, grpc::Status>>(
                 output, delivery, +[](const absl::Status& why) { return ToGrpc(why); });
           },
-          [&](absl::Status why) { output->Finish(ToGrpc(why)); }, std::move(hello));
+          [&](absl::Status why) { output->Finish(ToGrpc(why)); }, std::move(introduction));
     });
   }
   void End(const absl::Status& why) {

@@ -128,8 +128,8 @@ absl::Status FromProto(const google::rpc::Status& proto) {
                        kMaxRetryAfter);
     }
   }
-  absl::Status status =
-      Error(static_cast<absl::StatusCode>(proto.code()), reason, proto.message(), metadata);
+  absl::Status status = Error(static_cast<absl::StatusCode>(proto.code()), reason,
+                              Text(proto.message(), kMaxMessageBytes), metadata);
   return after > absl::ZeroDuration() ? WithRetryAfter(std::move(status), after) : status;
 }
 

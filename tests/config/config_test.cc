@@ -119,7 +119,7 @@ membership:
   nodes:
     - { name: node-a, address: "10.0.0.1:7411", ids: [0, 1] }
     - { name: node-b, address: "[fd00::2]:7411", ids: [2, 3, 9] }
-peer: { listen: "[::]:7411", insecure: true, uids: [1000, 1001] }
+peer: { listen: "[::]:7411", insecure: true, secret_file: /etc/ferry/secret, uids: [1000, 1001] }
 limits:
   session_bytes: 256MiB
   session_arenas: 7
@@ -158,6 +158,7 @@ void ExpectFull(const Config& config) {
               ElementsAre(GlobalDeviceId(2), GlobalDeviceId(3), GlobalDeviceId(9)));
   EXPECT_EQ(config.peer.listen, "[::]:7411");
   EXPECT_TRUE(config.peer.insecure);
+  EXPECT_EQ(config.peer.secret_file, "/etc/ferry/secret");
   EXPECT_THAT(config.peer.uids, ElementsAre(1000, 1001));
   EXPECT_EQ(config.limits.session_bytes, 256u << 20);
   EXPECT_EQ(config.limits.session_arenas, 7u);

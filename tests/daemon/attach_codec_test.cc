@@ -248,7 +248,7 @@ TEST(PeerSocketCodec, RequestsArriveAsTheyWereSent) {
   ASSERT_THAT(hello, Is("OK"));
   EXPECT_EQ(hello->sequence, 7u);
   EXPECT_EQ(std::get<PeerSocketHello>(hello->body).node, "node-b");
-  EXPECT_EQ(std::get<PeerSocketHello>(hello->body).link_secret, std::string("\0\xff", 2));
+  EXPECT_EQ(std::get<PeerSocketHello>(hello->body).asked_nonce, std::string("\0\xff", 2));
   EXPECT_TRUE(std::get<PeerSocketHello>(hello->body).prepared);
   const auto get =
       ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{8, GetArena{ArenaId(9)}}));
@@ -283,7 +283,7 @@ TEST(PeerSocketCodec, WhatIsNoRequestIsRefused) {
   PeerFrame frame{{{Ready{TransferId(5)}}, {}}};
   refused(frame);  // without a number
   frame.first_event = 1;
-  frame.hello.emplace().link_secret = std::string(16, 'x');
+  frame.hello.emplace();
   refused(frame);
   refused(PeerFrame{});  // without an event
   frame.hello.reset();

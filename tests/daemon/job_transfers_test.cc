@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/domain_tag.h"
 #include "tests/daemon/job_transfers_rig.h"
 
 namespace ferry::testing {
@@ -29,7 +30,7 @@ TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
   EXPECT_EQ(sent.key.source, GlobalDeviceId(1));
   EXPECT_EQ(sent.key.destination, GlobalDeviceId(7));
   EXPECT_EQ(sent.key.key, "k");
-  EXPECT_EQ(sent.key.domain, "uid:1000");
+  EXPECT_EQ(sent.key.domain, TagOfUid("", 1000));
   EXPECT_EQ(sent.bytes, 64u);
   EXPECT_EQ(sent.data_type, DataType::kF32);
   EXPECT_THAT(sent.shape.dims, ElementsAre(16));

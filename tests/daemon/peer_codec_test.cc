@@ -8,8 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "google/protobuf/empty.pb.h"
-#include "google/protobuf/unknown_field_set.h"
 #include "tests/daemon/support.h"
 
 namespace ferry {
@@ -218,27 +216,6 @@ TEST(PeerCodec, MessagesStayInOrderAndFramesAreMerged) {
   EXPECT_THAT(frame->arenas_gone, ElementsAre(ArenaId(3), ArenaId(5), ArenaId(6)));
 }
 
-PeerHello SomeHello() {
-  PeerHello hello;
-  hello.protocol_min = 1;
-  hello.protocol_max = 3;
-  hello.node = "node-b";
-  hello.incarnation = Incarnation(~uint64_t{0});
-  hello.boot_id = "boot";
-  hello.uid = 1000;
-  hello.peer_socket = "/run/ferry/peer/peer.sock";
-  hello.link_secret = std::string(
-      "0123456789\0\xff"
-      "abcd",
-      16);
-  hello.devices = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2)}, {"shm", "x"}}},
-                   {GlobalDeviceId(3), {}, true, "", std::string(16, 'u'), "gpu0", 16}};
-  hello.ucx_version = "1.22";
-  hello.nccl_version = "2.28.9";
-  hello.daemon_version = "0.1";
-  return hello;
-}
-
 TEST(PeerCodec, FramesAreMergedWhereNoEventIsBetweenThem) {
   const auto numbered = [](uint64_t first, uint64_t count) {
     PeerFrame frame;
@@ -248,7 +225,7 @@ TEST(PeerCodec, FramesAreMergedWhereNoEventIsBetweenThem) {
   };
   peer::v1::Frame out;
   EXPECT_TRUE(Follows(PeerFrame{}, out));
-  EXPECT_FALSE(Follows({{}, SomeHello()}, out));
+  EXPECT_FALSE(Follows({{}, PeerHello()}, out));
   EXPECT_TRUE(Follows(numbered(5, 2), out)) << "a sign of life has no place in the order";
   Encode(PeerFrame{}, &out);
   Encode(numbered(5, 2), &out);
@@ -263,68 +240,6 @@ TEST(PeerCodec, FramesAreMergedWhereNoEventIsBetweenThem) {
   ASSERT_THAT(frame->messages, SizeIs(3));
   EXPECT_EQ(std::get<Ready>(frame->messages[2]).transfer, TransferId(7));
   EXPECT_EQ(OverTheWire({})->first_event, 0u);
-}
-
-TEST(PeerCodec, AHelloArrivesAsItWasSent) {
-  const PeerHello before = SomeHello();
-  const absl::StatusOr<PeerFrame> frame = OverTheWire({{}, before});
-  ASSERT_THAT(frame, Is("OK"));
-  ASSERT_TRUE(frame->hello.has_value());
-  const PeerHello& after = *frame->hello;
-  EXPECT_EQ(after.protocol_min, before.protocol_min);
-  EXPECT_EQ(after.protocol_max, before.protocol_max);
-  EXPECT_EQ(after.features, PeerHello().features);
-  EXPECT_EQ(after.node, before.node);
-  EXPECT_EQ(after.incarnation, before.incarnation);
-  EXPECT_EQ(after.boot_id, before.boot_id);
-  EXPECT_EQ(after.uid, before.uid);
-  EXPECT_EQ(after.peer_socket, before.peer_socket);
-  EXPECT_EQ(after.link_secret, before.link_secret);
-  ASSERT_THAT(after.devices, SizeIs(2));
-  EXPECT_EQ(after.devices[0].id, GlobalDeviceId(2));
-  ASSERT_THAT(after.devices[0].ucx_addresses, SizeIs(2));
-  EXPECT_EQ(after.devices[0].ucx_addresses[0].kind, "net");
-  EXPECT_EQ(after.devices[0].ucx_addresses[0].address, std::string("\0\1", 2));
-  EXPECT_EQ(after.devices[0].ucx_addresses[1].kind, "shm");
-  EXPECT_THAT(after.devices[1].ucx_addresses, IsEmpty());
-  EXPECT_TRUE(after.devices[1].gpu && !after.devices[0].gpu);
-  EXPECT_EQ(after.devices[1].uuid, std::string(16, 'u'));
-  EXPECT_EQ(after.devices[1].name, "gpu0");
-  EXPECT_EQ(after.devices[1].max_ctas, 16);
-  EXPECT_EQ(after.devices[0].max_ctas, 0);
-  EXPECT_EQ(after.ucx_version, before.ucx_version);
-  EXPECT_EQ(after.nccl_version, before.nccl_version);
-  EXPECT_EQ(after.daemon_version, before.daemon_version);
-}
-
-// Daemons without feature 8 look for NCCL's version in field 13, and we find none there.
-TEST(PeerCodec, ADaemonThatMakesOtherGroupsSeesNoNccl) {
-  constexpr int kOldField = 13;
-  peer::v1::Frame frame;
-  Encode({{}, SomeHello()}, &frame);
-  google::protobuf::Empty raw;
-  ASSERT_TRUE(raw.ParseFromString(frame.hello().SerializeAsString()));
-  auto* fields = raw.GetReflection()->MutableUnknownFields(&raw);
-  for (int i = 0; i < fields->field_count(); ++i) {
-    EXPECT_NE(fields->field(i).number(), kOldField);
-  }
-  frame.mutable_hello()->clear_nccl_version();
-  std::string old = frame.hello().SerializeAsString();
-  fields->Clear();
-  fields->AddLengthDelimited(kOldField, "2.28.9");
-  old += raw.SerializeAsString();
-  ASSERT_TRUE(frame.mutable_hello()->ParseFromString(old));
-  const absl::StatusOr<PeerFrame> decoded = Decode(frame);
-  ASSERT_THAT(decoded, Is("OK"));
-  EXPECT_EQ(decoded->hello->nccl_version, "");
-}
-
-TEST(PeerCodec, ALinkSecretIs16Bytes) {
-  for (const size_t bytes : {0, 15, 17}) {
-    PeerHello hello = SomeHello();
-    hello.link_secret = std::string(bytes, 's');
-    EXPECT_THAT(OverTheWire({{}, hello}), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "link_secret"));
-  }
 }
 
 TEST(PeerCodec, AnOfferBeyondTheBoundsIsRefused) {

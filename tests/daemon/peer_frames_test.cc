@@ -38,7 +38,7 @@ TEST(PeerFramesSaid, GoOverTheSocketOfAPeerOfThisHost) {
   PeerRig rig;
   const auto stream = rig.NodeCUp();
   for (const uint64_t count : {1, 2, 1}) rig.peers->Send(kNodeC, Words(count));
-  EXPECT_THAT(stream->sent, SizeIs(1));  // the hello
+  EXPECT_THAT(stream->sent, SizeIs(2));  // our introduction and our hello
   ASSERT_THAT(rig.frames, SizeIs(3));
   for (const auto& sent : rig.frames) EXPECT_EQ(sent.connection, kOurs);
   EXPECT_EQ(rig.frames[0].frame.first_event, 1u);
@@ -57,10 +57,10 @@ TEST(PeerFramesSaid, GoByTheStreamWhereTheSocketTakesThemNot) {
   rig.peers->Send(kNodeC, Words(PeerTable::kMostBySocket + 1));
   rig.peers->Send(kNodeC, Words(PeerTable::kMostBySocket));
   ASSERT_THAT(rig.frames, SizeIs(2));
-  ASSERT_THAT(stream->sent, SizeIs(3));
-  EXPECT_EQ(stream->sent[1].first_event, 3u);
-  EXPECT_THAT(stream->sent[1].messages, SizeIs(3));
-  EXPECT_EQ(stream->sent[2].first_event, 6u);
+  ASSERT_THAT(stream->sent, SizeIs(4));  // our introduction and our hello first
+  EXPECT_EQ(stream->sent[2].first_event, 3u);
+  EXPECT_THAT(stream->sent[2].messages, SizeIs(3));
+  EXPECT_EQ(stream->sent[3].first_event, 6u);
   EXPECT_EQ(rig.frames[1].frame.first_event, 6u + PeerTable::kMostBySocket + 1);
 }
 
@@ -70,7 +70,7 @@ TEST(PeerFramesSaid, DoNotOvertakeWhatWaitsForTheStream) {
   stream->waiting = 1;
   rig.peers->Send(kNodeC, Words(1));
   EXPECT_THAT(rig.frames, IsEmpty());
-  EXPECT_THAT(stream->sent, SizeIs(2));
+  EXPECT_THAT(stream->sent, SizeIs(3));
   stream->waiting = 0;
   rig.peers->Send(kNodeC, Words(1));
   EXPECT_THAT(rig.frames, SizeIs(1));
@@ -83,7 +83,7 @@ TEST(PeerFramesSaid, GoByTheStreamToAnOlderPeerAndToWhomWeDoNotMap) {
   const auto stream = older.NodeCUp(hello);
   older.peers->Send(kNodeC, Words(1));
   EXPECT_THAT(older.frames, IsEmpty());
-  EXPECT_THAT(stream->sent, SizeIs(2));
+  EXPECT_THAT(stream->sent, SizeIs(3));
 
   PeerRig refused;
   const auto unmapped = refused.GreetNodeC();
@@ -91,7 +91,7 @@ TEST(PeerFramesSaid, GoByTheStreamToAnOlderPeerAndToWhomWeDoNotMap) {
   EXPECT_THAT(refused.closed, ElementsAre(kOurs));
   refused.peers->Send(kNodeC, Words(1));
   EXPECT_THAT(refused.frames, IsEmpty());
-  EXPECT_THAT(unmapped->sent, SizeIs(2));
+  EXPECT_THAT(unmapped->sent, SizeIs(3));
 }
 
 TEST(PeerFramesSaid, AreNoSignsOfLife) {
@@ -100,8 +100,8 @@ TEST(PeerFramesSaid, AreNoSignsOfLife) {
   rig.Advance(absl::Milliseconds(600));
   rig.peers->Send(kNodeC, Words(1));
   rig.Advance(absl::Milliseconds(400));
-  ASSERT_THAT(stream->sent, SizeIs(2));
-  EXPECT_EQ(stream->sent[1].events(), 0u);
+  ASSERT_THAT(stream->sent, SizeIs(3));
+  EXPECT_EQ(stream->sent[2].events(), 0u);
 }
 
 TEST(PeerFramesSaid, AreCountedAnewOnEachLink) {
@@ -130,7 +130,7 @@ TEST(PeerFramesSaid, AreLostWithTheirConnectionSoTheLinkIsToo) {
 // node-c's link is up, and it is known on our peer.sock.
 struct Hearing : PeerRig {
   Hearing() : stream(NodeCUp()) {
-    Ask(kTheirs, PeerSocketHello{"node-c", OurHello(*stream).link_secret});
+    Ask(kTheirs, PeerSocketHello{"node-c", OurIntroduction(*stream).nonce});
   }
   void HearOnStream(uint64_t first_event, std::vector<PeerMessage> messages) {
     PeerFrame frame{{std::move(messages), {}}};
@@ -188,9 +188,9 @@ TEST(PeerFramesHeard, InAnyOrderByEitherRoadAreTakenInTheirOrder) {
 
 TEST(PeerFramesHeard, BeforeOurSideIsUpAreKept) {
   PeerRig rig;
-  const auto stream = rig.DialNodeC();
+  const auto stream = rig.ProveNodeC();
   // Their hello is under way on the stream while they say this.
-  rig.Ask(kTheirs, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret});
+  rig.Ask(kTheirs, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce});
   rig.HearOnSocket(kTheirs, 1, {rig.OfferOfNodeC(1, ArenaId(5), 8, "k1")});
   stream->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
   rig.HearOnSocket(kTheirs, 2, {rig.OfferOfNodeC(2, ArenaId(5), 8, "k2")});
@@ -215,7 +215,7 @@ TEST(PeerFramesHeard, FromWhoDidNotSayHelloAreRefused) {
 TEST(PeerFramesHeard, OfOnePeerAreNotTakenForAnothers) {
   Hearing rig;
   const auto other = rig.AcceptNodeA();
-  rig.Ask(91, PeerSocketHello{"node-a", rig.OurHello(*other).link_secret});
+  rig.Ask(91, PeerSocketHello{"node-a", rig.OurIntroduction(*other).nonce});
   rig.HearOnSocket(91, 2, {rig.SomeOffer(2)});
   rig.HearOnSocket(kTheirs, 1, {rig.SomeOffer(1)});
   EXPECT_EQ(rig.offers(), 1u) << "node-a has yet to say its first";
@@ -255,7 +255,7 @@ TEST(PeerFramesHeard, OnALostLinkAreOfNoOther) {
   const auto next = rig.NodeCUp();
   rig.HearOnSocket(kTheirs, 1, {rig.SomeOffer(1)});
   EXPECT_EQ(rig.offers(), 0u);
-  rig.Ask(92, PeerSocketHello{"node-c", rig.OurHello(*next).link_secret});
+  rig.Ask(92, PeerSocketHello{"node-c", rig.OurIntroduction(*next).nonce});
   rig.HearOnSocket(92, 1, {rig.SomeOffer(2)});
   EXPECT_EQ(rig.offers(), 1u) << "the next link begins with event 1";
 }

@@ -29,7 +29,7 @@ TEST(PeerLink, NobodyIsDialledBeforeItIsNeeded) {
   EXPECT_EQ(rig.StateOf(kNodeC), "idle");
 }
 
-TEST(PeerLink, TheSmallerNameDialsAndSaysHello) {
+TEST(PeerLink, TheSmallerNameDialsAndIntroducesItself) {
   PeerRig rig;
   rig.peers->Want(kNodeC);
   EXPECT_EQ(rig.control.RunAll(), 1u);  // so that OnTime runs once more after this batch of tasks
@@ -37,18 +37,17 @@ TEST(PeerLink, TheSmallerNameDialsAndSaysHello) {
   EXPECT_THAT(rig.dialer.dialled, ElementsAre("10.0.0.3:7411"));
   EXPECT_EQ(rig.StateOf(kNodeC), "connecting");
   ASSERT_THAT(rig.dialer.streams[0]->sent, SizeIs(1));
-  ASSERT_TRUE(rig.dialer.streams[0]->sent[0].hello.has_value());
-  const PeerHello& hello = *rig.dialer.streams[0]->sent[0].hello;
-  EXPECT_EQ(hello.protocol_min, 1u);
-  EXPECT_EQ(hello.protocol_max, 1u);
+  EXPECT_FALSE(rig.dialer.streams[0]->sent[0].hello.has_value()) << "who is there is not known yet";
+  ASSERT_TRUE(rig.dialer.streams[0]->sent[0].introduction.has_value());
+  const PeerIntroduction& hello = *rig.dialer.streams[0]->sent[0].introduction;
+  EXPECT_EQ(hello.protocol_min, 2u);
+  EXPECT_EQ(hello.protocol_max, 2u);
   EXPECT_EQ(hello.node, "node-b");
   EXPECT_EQ(hello.incarnation, Incarnation(42));
   EXPECT_EQ(hello.boot_id, testing::BootId());
   EXPECT_EQ(hello.uid, geteuid());
   EXPECT_EQ(hello.peer_socket, "/b/peer.sock");
-  EXPECT_EQ(hello.link_secret.size(), 16u);
-  ASSERT_THAT(hello.devices, SizeIs(1));
-  EXPECT_EQ(hello.devices[0].id, GlobalDeviceId(2));
+  EXPECT_EQ(hello.nonce.size(), 32u);
   rig.peers->Want(kNodeC);  // a second wish dials nobody twice
   rig.Turn();
   EXPECT_THAT(rig.dialer.dialled, SizeIs(1));
@@ -64,7 +63,7 @@ TEST(PeerLink, TheLargerNameKnocksAndIsDialled) {
   EXPECT_EQ(rig.dialer.knocks[0].node, "node-b");
   const auto stream = rig.AcceptNodeA();
   ASSERT_NE(stream, nullptr);
-  EXPECT_EQ(rig.OurHello(*stream).node, "node-b");
+  EXPECT_EQ(rig.OurIntroduction(*stream).node, "node-b");
   rig.dialer.knocks[0].done(absl::OkStatus());
   rig.Advance(absl::Milliseconds(900));
   EXPECT_THAT(rig.dialer.knocks, SizeIs(1));
@@ -140,7 +139,7 @@ TEST(PeerLink, OfTheSameHostIsUpOnceItsPageIsThere) {
   EXPECT_EQ(rig.requests[0].connection, 51u);
   const auto& hello = std::get<PeerSocketHello>(rig.requests[0].request.body);
   EXPECT_EQ(hello.node, "node-b");
-  EXPECT_EQ(hello.link_secret, rig.HelloOf(kNodeC).link_secret);
+  EXPECT_EQ(hello.asked_nonce, rig.HelloOf(kNodeC).nonce);
   EXPECT_FALSE(rig.peers->StillValid(kNodeC).ok());
   auto page = LinkPage::Create();
   ASSERT_TRUE(page.ok());
@@ -249,8 +248,10 @@ const BadHello kBadHellos[] = {
      "FAILED_PRECONDITION/CONFIG_INVALID", "global device ids"},
     {"another device", [](PeerHello& hello) { hello.devices[0].id = GlobalDeviceId(9); },
      "FAILED_PRECONDITION/CONFIG_INVALID", "global device ids"},
-    {"a later version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 2; },
-     "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 2 to 2, this daemon speaks 1"},
+    {"a later version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 3; },
+     "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 3 to 3, this daemon speaks 2"},
+    {"an earlier version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 1; },
+     "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 1 to 1, this daemon speaks 2"},
     {"no version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 0; },
      "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 0 to 0"},
 };
@@ -276,10 +277,16 @@ TEST(PeerHello, ABadOneIsNotAccepted) {
     PeerRig rig;
     PeerHello hello = rig.HelloOf(kNodeA);
     bad.edit(hello);
-    EXPECT_EQ(rig.AcceptNodeA(hello), nullptr);
+    const auto stream = rig.AcceptNodeA(hello);
+    if (stream != nullptr) {  // it is node-a, which has proven that
+      ASSERT_TRUE(stream->closed.has_value());
+      EXPECT_THAT(*stream->closed, Is(bad.name, bad.text));
+      EXPECT_THAT(rig.RowOf(kNodeA).error, HasSubstr(bad.text));
+      EXPECT_EQ(rig.StateOf(kNodeA), "lost");
+      continue;
+    }
     if (hello.node == "node-a") {
       EXPECT_THAT(rig.refused, Is(bad.name, bad.text));
-      EXPECT_THAT(rig.RowOf(kNodeA).error, HasSubstr(bad.text));
     } else {
       EXPECT_THAT(rig.refused,
                   Is("PERMISSION_DENIED/NOT_ALLOWED", "is not among its membership.nodes"));
@@ -298,7 +305,7 @@ TEST(PeerHello, ABadOneDoesNotTouchTheLinkThatIsUp) {
   PeerRig rig;
   const auto stream = rig.AcceptNodeA();
   PeerHello hello = rig.HelloOf(kNodeA);
-  hello.devices.clear();
+  hello.protocol_min = hello.protocol_max = 1;
   EXPECT_EQ(rig.AcceptNodeA(hello), nullptr);
   EXPECT_FALSE(stream->closed.has_value());
   EXPECT_TRUE(stream->alive);
@@ -317,15 +324,13 @@ TEST(PeerHello, IsSaidOnce) {
 }
 
 TEST(PeerHello, ComesFirst) {
-  for (const bool sign_of_life : {false, true}) {
-    PeerRig rig;
-    const auto stream = rig.DialNodeC();
-    PeerFrame frame;
-    if (!sign_of_life) frame.messages = {Ready{TransferId(1)}};
-    stream->callbacks.on_frame(std::move(frame));
-    ASSERT_TRUE(stream->closed.has_value());
-    EXPECT_THAT(*stream->closed, Is("UNAVAILABLE/PROTOCOL_ERROR", "did not say hello first"));
-  }
+  PeerRig rig;
+  const auto stream = rig.ProveNodeC();
+  PeerFrame frame;
+  frame.messages = {Ready{TransferId(1)}};
+  stream->callbacks.on_frame(std::move(frame));
+  ASSERT_TRUE(stream->closed.has_value());
+  EXPECT_THAT(*stream->closed, Is("UNAVAILABLE/PROTOCOL_ERROR", "did not say hello first"));
 }
 
 TEST(PeerLink, MessagesThatComeBeforeItIsUpAreKeptInOrder) {
@@ -353,9 +358,9 @@ TEST(PeerLink, MessagesThatComeBeforeItIsUpAreKeptInOrder) {
 
 TEST(PeerLink, MessagesInTheFrameOfTheHelloAreHeard) {
   PeerRig rig;
-  const auto stream = rig.DialNodeC();
   PeerHello hello = rig.HelloOf(kNodeC);
   hello.boot_id = "another host";
+  const auto stream = rig.ProveNodeC(hello);
   stream->callbacks.on_frame({{{rig.OfferOfNodeC(7, ArenaId(5), 8, "k")}, {}}, hello});
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 1u);
 }
@@ -365,7 +370,7 @@ TEST(PeerLink, WhatIsSentWithoutALinkIsDropped) {
   rig.peers->Send(kNodeC, {Ready{TransferId(1)}});
   const auto stream = rig.DialNodeC();
   rig.peers->Send(kNodeC, {Ready{TransferId(1)}});
-  EXPECT_THAT(stream->sent, SizeIs(1));  // the hello
+  EXPECT_THAT(stream->sent, SizeIs(1));  // the introduction
 }
 
 }  // namespace

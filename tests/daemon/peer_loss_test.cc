@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/peer_proof.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -131,7 +132,13 @@ TEST(PeerLoss, ALostLinkIsDialledAgainWithBackOffUntilItIsUp) {
   EXPECT_EQ(pause, absl::Seconds(3));
   PeerHello hello = rig.HelloOf(kNodeC);
   hello.boot_id = "another host";
-  rig.dialer.streams.back()->callbacks.on_frame({{}, hello});
+  StreamRecord& stream = *rig.dialer.streams.back();
+  PeerFrame frame;
+  frame.introduction = hello;
+  frame.proof =
+      PeerProof(PeerRig::kSecret, PeerSide::kAcceptor, {rig.OurIntroduction(stream), hello});
+  stream.callbacks.on_frame(std::move(frame));
+  stream.callbacks.on_frame({{}, hello});
   EXPECT_EQ(rig.StateOf(kNodeC), "up");
   rig.dialer.streams.back()->callbacks.on_closed(kReset);
   EXPECT_EQ(rig.peers->OnTime(rig.control.Now()), rig.control.Now() + absl::Milliseconds(100));
@@ -169,15 +176,16 @@ TEST(PeerLoss, ASecondLinkFromTheDiallerReplacesTheFirst) {
   hello.boot_id = "another host";
   const auto first = rig.AcceptNodeA(hello);
   EXPECT_EQ(rig.StateOf(kNodeA), "up");
-  hello.incarnation = Incarnation(2000);
+  hello.devices[0].name = "other";
   const auto second = rig.AcceptNodeA(hello);
   ASSERT_NE(second, nullptr);
   ASSERT_TRUE(first->closed.has_value());
   EXPECT_THAT(*first->closed, Is("UNAVAILABLE/PEER_UNREACHABLE", "node-a opened a new link"));
   EXPECT_FALSE(first->alive);
   EXPECT_EQ(rig.StateOf(kNodeA), "up");
-  EXPECT_EQ(rig.RowOf(kNodeA).incarnation, Incarnation(2000));
-  EXPECT_NE(rig.OurHello(*first).link_secret, rig.OurHello(*second).link_secret);
+  ASSERT_EQ(rig.RowOf(kNodeA).told.size(), 1u);
+  EXPECT_EQ(rig.RowOf(kNodeA).told[0].name, "other");
+  EXPECT_NE(rig.OurIntroduction(*first).nonce, rig.OurIntroduction(*second).nonce);
   // What the first one still has to say is of another time.
   first->callbacks.on_closed(kReset);
   first->callbacks.on_frame({{}, hello});
@@ -202,7 +210,7 @@ TEST(PeerLoss, WhatALostLinkStillSaysIsNotHeard) {
 TEST(PeerLoss, OurPageIsRevokedBeforeAnybodyHearsOfTheLoss) {
   PeerRig rig;
   const auto stream = rig.NodeCUp();
-  rig.Ask(90, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret});
+  rig.Ask(90, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce});
   ASSERT_THAT(rig.responses.back().fds, SizeIs(1));
   auto page = LinkPage::Map(std::move(rig.responses.back().fds[0]));
   ASSERT_TRUE(page.ok()) << page.status();

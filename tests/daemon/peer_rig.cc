@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/daemon/peer_rig.h"
 
+#include "daemon/domain_tag.h"
+#include "daemon/peer_proof.h"
+
 namespace ferry::testing {
 namespace {
 
@@ -12,7 +15,7 @@ std::vector<PeerConfig> Nodes() {
 
 }  // namespace
 
-PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
+PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret) {
   SessionTable::Options session_options;
   session_options.node = "node-b";
   session_options.quota = {1 << 20, 16, 1000, 4096};
@@ -44,6 +47,7 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids) {
   options.incarnation = Incarnation(42);
   options.peer_socket = "/b/peer.sock";
   options.trusted_uids = std::move(trusted_uids);
+  options.secret = secret;
   options.ucx_missing = "no UCX in this test";
   peers = std::make_unique<PeerTable>(
       control, devices.table, *sessions, kNodeB, nodes, options,
@@ -104,7 +108,7 @@ PeerHello PeerRig::HelloOf(PeerId peer) {
   hello.boot_id = BootId();
   hello.uid = geteuid();
   hello.peer_socket = absl::StrCat("/", node.node, "/peer.sock");
-  hello.link_secret = std::string(16, static_cast<char>('a' + peer.value()));
+  hello.nonce = std::string(kPeerNonceBytes, static_cast<char>('a' + peer.value()));
   for (const GlobalDeviceId device : node.devices) hello.devices.push_back({device, {}});
   return hello;
 }
@@ -117,8 +121,17 @@ std::shared_ptr<StreamRecord> PeerRig::DialNodeC() {
   return dialer.streams.back();
 }
 
-std::shared_ptr<StreamRecord> PeerRig::GreetNodeC(PeerHello hello) {
+std::shared_ptr<StreamRecord> PeerRig::ProveNodeC(const PeerIntroduction& introduction) {
   auto stream = DialNodeC();
+  PeerFrame frame;
+  frame.introduction = introduction;
+  frame.proof = PeerProof(kSecret, PeerSide::kAcceptor, {OurIntroduction(*stream), introduction});
+  stream->callbacks.on_frame(std::move(frame));
+  return stream;
+}
+
+std::shared_ptr<StreamRecord> PeerRig::GreetNodeC(PeerHello hello) {
+  auto stream = ProveNodeC(hello);
   stream->callbacks.on_frame({{}, std::move(hello)});
   return stream;
 }
@@ -143,7 +156,21 @@ std::shared_ptr<StreamRecord> PeerRig::NodeCUpElsewhere() {
   return stream;
 }
 
+PeerFrame PeerRig::ProofOfNodeA(const StreamRecord& stream, const PeerHello& hello,
+                                const std::string& secret) {
+  PeerFrame frame;
+  frame.proof = PeerProof(secret, PeerSide::kDialler, {hello, OurIntroduction(stream)});
+  frame.hello = hello;
+  return frame;
+}
+
 std::shared_ptr<StreamRecord> PeerRig::AcceptNodeA(PeerHello hello) {
+  auto stream = CallAsNodeA(hello);
+  if (stream != nullptr) stream->callbacks.on_frame(ProofOfNodeA(*stream, hello));
+  return stream;
+}
+
+std::shared_ptr<StreamRecord> PeerRig::CallAsNodeA(const PeerIntroduction& introduction) {
   std::shared_ptr<StreamRecord> stream;
   refused = absl::OkStatus();
   peers->OnAccepted(
@@ -152,7 +179,7 @@ std::shared_ptr<StreamRecord> PeerRig::AcceptNodeA(PeerHello hello) {
         stream->callbacks = std::move(callbacks);
         return std::make_unique<FakeStream>(stream);
       },
-      [&](absl::Status why) { refused = std::move(why); }, std::move(hello));
+      [&](absl::Status why) { refused = std::move(why); }, introduction);
   EXPECT_EQ(stream == nullptr, !refused.ok());
   return stream;
 }
@@ -241,7 +268,7 @@ Offer PeerRig::OfferOfNodeC(uint64_t transfer, ArenaId arena, uint64_t bytes,
                             const std::string& key) {
   Offer offer;
   offer.transfer = TransferId(transfer);
-  offer.key = {"test", GlobalDeviceId(3), GlobalDeviceId(2), key};
+  offer.key = {TagOfName("", "test"), GlobalDeviceId(3), GlobalDeviceId(2), key};
   offer.bytes = bytes;
   offer.layout = {{arena, 0, bytes}};
   return offer;

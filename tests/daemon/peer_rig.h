@@ -99,7 +99,9 @@ struct SocketResponse {
 
 class PeerRig {
  public:
-  explicit PeerRig(std::vector<uint32_t> trusted_uids = {});
+  // The cluster's secret, unless there is none.
+  static constexpr char kSecret[] = "the secret of the rig";
+  explicit PeerRig(std::vector<uint32_t> trusted_uids = {}, const std::string& secret = kSecret);
 
   // What control does after each batch of tasks, until there is nothing left to do.
   void Turn();
@@ -110,16 +112,23 @@ class PeerRig {
 
   // --- The other daemons.
   static PeerHello HelloOf(PeerId peer);
-  // Has node-c dialled, and says its hello on that link.
+  // Has node-c dialled, proves who it is, and says its hello on that link.
   std::shared_ptr<StreamRecord> DialNodeC();
+  std::shared_ptr<StreamRecord> ProveNodeC(const PeerIntroduction& introduction = HelloOf(kNodeC));
   std::shared_ptr<StreamRecord> GreetNodeC(PeerHello hello = HelloOf(kNodeC));
   // The same until the link is up, with its arenas mapped; or not mapped, as on another host.
   std::shared_ptr<StreamRecord> NodeCUp(PeerHello hello = HelloOf(kNodeC));
   std::shared_ptr<StreamRecord> NodeCUpElsewhere();
-  // node-a opens a link; null if it is refused.
+  // node-a opens a stream and introduces itself; null if it is refused. Then it proves who it is,
+  // and says hello.
+  std::shared_ptr<StreamRecord> CallAsNodeA(const PeerIntroduction& introduction);
   std::shared_ptr<StreamRecord> AcceptNodeA(PeerHello hello = HelloOf(kNodeA));
-  // Our hello on that link.
-  static const PeerHello& OurHello(const StreamRecord& stream) { return *stream.sent.at(0).hello; }
+  static PeerFrame ProofOfNodeA(const StreamRecord& stream, const PeerHello& hello,
+                                const std::string& secret = kSecret);
+  // What we said of ourselves on that link.
+  static const PeerIntroduction& OurIntroduction(const StreamRecord& stream) {
+    return *stream.sent.at(0).introduction;
+  }
   void Hear(const std::shared_ptr<StreamRecord>& stream, std::vector<PeerMessage> messages,
             std::vector<ArenaId> arenas_gone = {}) {
     stream->callbacks.on_frame({{std::move(messages), std::move(arenas_gone)}});

@@ -49,6 +49,19 @@ TEST(NcclBetween, NotWithADaemonThatMakesOtherGroups) {
   }
 }
 
+TEST(UcxBetween, NeedsOneVersionAtBothEnds) {
+  PeerHello ours = HelloOf("node-a", "", {Host(0)}), theirs = HelloOf("node-b", "", {Host(2)});
+  ours.ucx_version = "1.22.0";
+  theirs.ucx_version = "1.22.0";
+  EXPECT_TRUE(UcxBetween(ours, "", theirs).available);
+  theirs.ucx_version = "1.17.0";
+  EXPECT_FALSE(UcxBetween(ours, "", theirs).available);
+  EXPECT_EQ(UcxBetween(ours, "", theirs).why,
+            "UCX is 1.22.0 here and 1.17.0 at node-b: its addresses are for one version");
+  theirs.ucx_version = "";
+  EXPECT_EQ(UcxBetween(ours, "node-b offers none", theirs).why, "node-b offers none");
+}
+
 TEST(NcclBetween, OnlyBetweenGpusThatAreTwo) {
   const RouteState state =
       NcclBetween(HelloOf("node-a", "2.28.9", {Host(0), Gpu(1, 'a')}), "",

@@ -42,7 +42,7 @@ TEST(PeerSocketHello, WithTheLinksSecretGetsTheLinksPage) {
   PeerRig rig;
   const auto stream = rig.NodeCUp();
   const SocketResponse& answer =
-      rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret});
+      rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce});
   EXPECT_THAT(answer.response.error, Is("OK"));
   EXPECT_TRUE(std::holds_alternative<PeerSocketWelcome>(answer.response.body));
   EXPECT_THAT(answer.fds, SizeIs(1));
@@ -56,14 +56,14 @@ TEST(PeerSocketHello, WhoKnowsPreparedTransfersGetsTheDoorbellsToo) {
   EXPECT_NE(rig.peers->PageWithSlots(kNodeC, true), nullptr);
   EXPECT_TRUE(std::get<PeerSocketHello>(rig.requests.front().request.body).prepared);
   EXPECT_THAT(
-      rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret, true}).fds,
+      rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce, true}).fds,
       SizeIs(3));
 }
 
 TEST(PeerSocketHello, MayComeBeforeTheOthersHelloOnTheLink) {
   PeerRig rig;
-  const auto stream = rig.DialNodeC();
-  EXPECT_THAT(rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret}).fds,
+  const auto stream = rig.ProveNodeC();
+  EXPECT_THAT(rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce}).fds,
               SizeIs(1));
 }
 
@@ -81,10 +81,10 @@ TEST(PeerSocketHello, OfAnybodyElseIsRefused) {
   PeerRig rig;
   ExpectRefused(rig, "node-c", "");  // no link, no secret
   const auto stream = rig.NodeCUp();
-  const std::string secret = rig.OurHello(*stream).link_secret;
+  const std::string secret = rig.OurIntroduction(*stream).nonce;
   ExpectRefused(rig, "node-c", "");
-  ExpectRefused(rig, "node-c", secret.substr(0, 15));
-  ExpectRefused(rig, "node-c", rig.HelloOf(kNodeC).link_secret);  // theirs is for asking them
+  ExpectRefused(rig, "node-c", secret.substr(0, 31));
+  ExpectRefused(rig, "node-c", rig.HelloOf(kNodeC).nonce);  // theirs is for asking them
   ExpectRefused(rig, "node-a", secret);
   ExpectRefused(rig, "node-b", secret);
   ExpectRefused(rig, "node-x", secret);
@@ -96,7 +96,7 @@ TEST(PeerSocketHello, OfAnybodyElseIsRefused) {
 TEST(PeerSocketHello, WithTheSecretOfALostLinkIsRefused) {
   PeerRig rig;
   const auto stream = rig.NodeCUp();
-  const std::string secret = rig.OurHello(*stream).link_secret;
+  const std::string secret = rig.OurIntroduction(*stream).nonce;
   stream->callbacks.on_closed(kReset);
   ExpectRefused(rig, "node-c", secret);
   rig.NodeCUp();
@@ -106,7 +106,7 @@ TEST(PeerSocketHello, WithTheSecretOfALostLinkIsRefused) {
 TEST(PeerSocketHello, OfATrustedUserIsTaken) {
   PeerRig rig({geteuid() + 1});
   const auto stream = rig.NodeCUp();
-  const std::string secret = rig.OurHello(*stream).link_secret;
+  const std::string secret = rig.OurIntroduction(*stream).nonce;
   EXPECT_THAT(rig.Ask(kAsker, PeerSocketHello{"node-c", secret}, geteuid() + 1).response.error,
               Is("OK"));
   ExpectRefused(rig, "node-c", secret, geteuid() + 2);
@@ -118,7 +118,7 @@ struct Granting : PeerRig {
     offered = Register(4096);
     kept = Register(8192);
     stream = NodeCUp(hello);
-    Ask(kAsker, PeerSocketHello{"node-c", OurHello(*stream).link_secret});
+    Ask(kAsker, PeerSocketHello{"node-c", OurIntroduction(*stream).nonce});
     PostSend(offered, 8, "k");
   }
   ArenaId offered, kept;
@@ -182,7 +182,7 @@ TEST(PeerSocketGrants, AnArenaThatWasNotOfferedIsNotGiven) {
 TEST(PeerSocketGrants, WhatOnePeerWasOfferedTheOtherDoesNotGet) {
   Granting rig;
   const auto other = rig.AcceptNodeA();
-  rig.Ask(91, PeerSocketHello{"node-a", rig.OurHello(*other).link_secret});
+  rig.Ask(91, PeerSocketHello{"node-a", rig.OurIntroduction(*other).nonce});
   EXPECT_THAT(rig.Ask(91, GetArena{rig.offered}).response.error,
               Is("NOT_FOUND/ARENA_NOT_FOUND", "was not offered to node-a"));
 }
@@ -192,7 +192,7 @@ TEST(PeerSocketGrants, APeerOfAnotherHostIsGivenNothing) {
   const ArenaId arena = rig.Register(4096);
   const auto stream = rig.NodeCUpElsewhere();
   rig.PostSend(arena, 8, "k");
-  rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurHello(*stream).link_secret});
+  rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce});
   EXPECT_THAT(rig.Ask(kAsker, GetArena{arena}).response.error, Is("NOT_FOUND/ARENA_NOT_FOUND"));
 }
 
@@ -231,7 +231,7 @@ TEST(PeerSocketGrants, WithTheLinkTheyAreLost) {
   // Nor does a new link of the same peer bring them back.
   rig.Advance(absl::Milliseconds(1));
   const auto again = rig.NodeCUp();
-  rig.Ask(92, PeerSocketHello{"node-c", rig.OurHello(*again).link_secret});
+  rig.Ask(92, PeerSocketHello{"node-c", rig.OurIntroduction(*again).nonce});
   EXPECT_THAT(rig.Ask(92, GetArena{rig.offered}).response.error, Is("NOT_FOUND/ARENA_NOT_FOUND"));
 }
 

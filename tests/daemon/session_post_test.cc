@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/domain_tag.h"
 #include "tests/daemon/session_rig.h"
 
 namespace ferry {
@@ -22,14 +23,53 @@ TEST(SessionPost, DomainDeadlineAndTimelineAreFilledIn) {
   batch.over_timeline = 3;
   batch.deadlines[1] = absl::Seconds(7);
   EXPECT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
-  EXPECT_EQ(batch.domain, "uid:1000");
-  EXPECT_EQ(batch.specs[0].key.domain, "uid:1000");
+  EXPECT_EQ(batch.domain, TagOfUid("", 1000));
+  EXPECT_EQ(batch.specs[0].key.domain, batch.domain);
   EXPECT_EQ(batch.specs[0].over_timeline, 3u);
   EXPECT_EQ(batch.specs[0].deadline, kNow + absl::Seconds(60));
   EXPECT_EQ(batch.specs[1].deadline, kNow + absl::Seconds(7));
   batch.domain = "job";
   EXPECT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
-  EXPECT_EQ(batch.specs[1].key.domain, "job");
+  EXPECT_EQ(batch.specs[1].key.domain, TagOfName("", "job"));
+}
+
+// Of one session of another user.
+TEST(SessionPost, ANameThatLooksLikeAUidsIsNotTheUids) {
+  SessionRig rig;
+  PostBatch own = rig.Empty(1);
+  EXPECT_THAT(rig.session.CheckAndComplete(own, kNow), IsEmpty());
+  const std::string tag = TagOfUid("", 1000);
+  ASSERT_EQ(own.domain, tag);
+  for (const std::string& name :
+       {std::string("uid:1000"), std::string("of uid 1000"), std::string("1000"), tag}) {
+    PostBatch batch = rig.Empty(1);
+    batch.domain = name;
+    EXPECT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
+    EXPECT_NE(batch.domain, tag) << name;
+    EXPECT_EQ(batch.domain.size(), kDomainTagBytes);
+  }
+}
+
+TEST(SessionPost, ADomainsTagIsTheSameHoweverManyThereAre) {
+  SessionRig rig;
+  for (size_t i = 0; i < 3 * Session::kDomainsKept; ++i) {
+    for (const std::string& name : {std::string("job"), absl::StrCat("job ", i)}) {
+      PostBatch batch = rig.Empty(1);
+      batch.domain = name;
+      EXPECT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
+      EXPECT_EQ(batch.domain, TagOfName("", name));
+    }
+  }
+}
+
+TEST(SessionPost, TagsAreOfTheirClusterAndTellNoName) {
+  EXPECT_NE(DomainKey("secret", "boot"), DomainKey("other", "boot"));
+  EXPECT_EQ(DomainKey("secret", "boot"), DomainKey("secret", "another host"));
+  EXPECT_NE(DomainKey("", "boot"), DomainKey("", "another host"));
+  EXPECT_NE(DomainKey("", "boot"), DomainKey("boot", "boot"));
+  EXPECT_NE(TagOfUid(DomainKey("secret", ""), 0), TagOfUid(DomainKey("other", ""), 0));
+  EXPECT_NE(TagOfName("key", "job"), TagOfName("key", "joc"));
+  EXPECT_EQ(TagOfName("key", "a job's secret").find("secret"), std::string::npos);
 }
 
 TEST(SessionPost, RangesMustLieInsideTheirArena) {

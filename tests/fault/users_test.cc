@@ -18,11 +18,11 @@ class UsersTest : public ClusterTest {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "only root can become other users";
   }
-  void StartAsUsers(std::vector<uint32_t> trusted, const std::string& transfer = "") {
+  void StartAsUsers(std::vector<uint32_t> trusted, bool secret = false) {
     ClusterOptions options;
     options.uids = {kDaemons[0], kDaemons[1]};
     options.trusted_uids = std::move(trusted);
-    options.transfer = transfer;
+    options.secret = secret;
     Start(options);
   }
   // From the first client to the second, under one domain, since without a name each uid has its
@@ -55,8 +55,10 @@ TEST_F(UsersTest, MappedWhenTheDaemonsTrustEachOther) {
   EXPECT_EQ(node(0).admin().Explain(0, 2).chosen(), v1::ROUTE_MAPPED);
 }
 
+// Each knows that the other one is who it says, by their secret, and maps nothing of its all the
+// same.
 TEST_F(UsersTest, TcpWhenTheyDoNot) {
-  StartAsUsers({});
+  StartAsUsers({}, /*secret=*/true);
   Move(FERRY_ROUTE_TCP);
   const admin::v1::ExplainRouteResponse explained = node(0).admin().Explain(0, 2);
   EXPECT_EQ(explained.chosen(), v1::ROUTE_TCP);

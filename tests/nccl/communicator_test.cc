@@ -36,6 +36,18 @@ TEST(LoadNcclTest, TheConfigurationsEnvironmentIsNcclsAndRasIsOff) {
               testing::IsSupersetOf({"NCCL_DEBUG=WARN", "NCCL_IB_HCA=mlx5", "NCCL_RAS_ENABLE=0"}));
 }
 
+// Whose sockets believe whoever connects.
+TEST(LoadNcclTest, ListensOnLoopbackIfAllPeersAreOnThisHost) {
+  unsetenv("NCCL_SOCKET_IFNAME");
+  ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {}).ok());
+  EXPECT_EQ(getenv("NCCL_SOCKET_IFNAME"), nullptr);
+  ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {}, /*one_host=*/true).ok());
+  EXPECT_STREQ(getenv("NCCL_SOCKET_IFNAME"), "=lo");
+  ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {{"NCCL_SOCKET_IFNAME", "eth0"}}, true).ok());
+  EXPECT_STREQ(getenv("NCCL_SOCKET_IFNAME"), "eth0");
+  unsetenv("NCCL_SOCKET_IFNAME");
+}
+
 // Over an NCCL with and without revocations.
 class CommunicatorTest : public testing::TestWithParam<const char*> {
  protected:

@@ -35,6 +35,18 @@ std::string Beside(const char* name, const char* built) {
   return std::filesystem::exists(found, ignored) ? found.string() : built;
 }
 
+bool HasSecret(const ClusterOptions& options) { return options.secret || !options.hosts.empty(); }
+
+std::string SecretFile(const std::string& runtime_dir) { return runtime_dir + ".secret"; }
+
+void WriteSecret(const ClusterOptions& options, const std::string& file,
+                 const std::optional<uid_t>& reader) {
+  if (!HasSecret(options)) return;
+  WriteFile(file, Cluster::kSecret);
+  FERRY_CHECK(chmod(file.c_str(), 0600) == 0);
+  if (reader.has_value()) FERRY_CHECK(chown(file.c_str(), *reader, *reader) == 0);
+}
+
 std::string ConfigOf(int self, const ClusterOptions& options, const std::string& runtime_dir,
                      const std::vector<ReservedPort>& ports,
                      const std::vector<std::unique_ptr<TcpProxy>>& proxies) {
@@ -54,9 +66,11 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
                       options.proxies ? proxies[i]->port() : ports[i].port(), "\", ids: [",
                       absl::StrJoin(ids, ", "), "] }\n");
     }
-    absl::StrAppend(&text, "peer: { listen: \"", host(self), ":", ports[self].port(),
-                    "\", insecure: ", options.hosts.empty() ? "false" : "true", ", uids: [",
-                    absl::StrJoin(options.trusted_uids, ", "), "] }\n");
+    absl::StrAppend(
+        &text, "peer: { listen: \"", host(self), ":", ports[self].port(),
+        "\", insecure: ", options.hosts.empty() ? "false" : "true", ", uids: [",
+        absl::StrJoin(options.trusted_uids, ", "), "]",
+        HasSecret(options) ? absl::StrCat(", secret_file: ", SecretFile(runtime_dir)) : "", " }\n");
   }
   const std::string& transfer =
       options.transfers.empty() ? options.transfer : options.transfers[static_cast<size_t>(self)];
@@ -172,6 +186,7 @@ Cluster::Cluster(const ClusterOptions& options)
                                 absl::StrCat("FERRY_FAKE_CUDA=", settings)});
     }
     spawn.output = options.log;
+    WriteSecret(options, SecretFile(runtime_dir), spawn.uid);
     nodes_.push_back(std::make_unique<Node>(
         NodeName(i), runtime_dir, ConfigOf(i, options, runtime_dir, ports_, proxies_), spawn));
   }

@@ -31,6 +31,7 @@ struct ClusterOptions {
   std::string more;                    // further sections
   std::vector<uid_t> uids;             // of the daemons; empty: ours
   std::vector<uint32_t> trusted_uids;  // peer.uids of all
+  bool secret = false;                 // that all share; with `hosts` there is one anyway
   bool proxies = false;                // the others meet each daemon through a TcpProxy
   std::vector<std::string> hosts;      // their addresses, without ports; empty: 127.0.0.1
   // What runs each daemon, such as "ip netns exec NAME"; empty: nothing.
@@ -87,6 +88,7 @@ class Cluster {
   size_t size() const { return nodes_.size(); }
   // What the others meet node i through, if there are proxies.
   TcpProxy& proxy(size_t i) { return *proxies_[i]; }
+  int port(size_t i) const { return ports_[i].port(); }  // on which node i listens for peers
   // The first global device id of node i.
   uint64_t Device(size_t i, uint64_t index = 0) const { return i * devices_ + index; }
   uint64_t Gpu(size_t i, uint64_t index = 0) const { return Device(i, host_devices_ + index); }
@@ -98,6 +100,8 @@ class Cluster {
   void ExpectCleanEnd();
   void PrintLogs();
   const TemporaryDirectory& directory() const { return directory_; }
+
+  static constexpr char kSecret[] = "the secret of a test's cluster";
 
  private:
   const uint64_t host_devices_;

@@ -54,7 +54,7 @@ TEST(TypesTest, DescribeNamesKeyAndDevicesButNeverTheDomain) {
 }
 
 TEST(TypesTest, ADomainsFingerprintIsStableAndTellsDomainsApart) {
-  EXPECT_EQ(DomainFingerprint("job").size(), 8u);
+  EXPECT_EQ(DomainFingerprint("job").size(), 16u);
   EXPECT_EQ(DomainFingerprint("job"), DomainFingerprint("job"));
   EXPECT_NE(DomainFingerprint("job"), DomainFingerprint("joc"));
   EXPECT_EQ(DomainFingerprint("job").find_first_not_of("0123456789abcdef"), std::string::npos);

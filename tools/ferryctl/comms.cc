@@ -40,7 +40,7 @@ std::string CommsText(const admin::ListCommsResponse& response) {
                   HumanSize(comm.bytes()), HumanCount(comm.groups()), HumanSize(comm.moved_bytes()),
                   HumanCount(comm.running()), HumanDuration(DurationOf(comm.age())),
                   HumanDuration(DurationOf(comm.idle())),
-                  HumanDuration(DurationOf(comm.open_took())), Printable(comm.error())});
+                  HumanDuration(DurationOf(comm.open_took())), comm.error()});
   }
   return table.ToString();
 }

@@ -134,6 +134,7 @@ double GigabytesPerSecond(uint64_t bytes, absl::Duration elapsed) {
 
 void Table::AddRow(std::vector<std::string> cells) {
   cells.resize(columns_.size());
+  for (std::string& cell : cells) cell = Printable(cell);
   rows_.push_back(std::move(cells));
 }
 
@@ -161,28 +162,10 @@ std::string Table::ToString() const {
   return text;
 }
 
-std::string Printable(const std::string& text) {
-  std::string shown;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const unsigned char c = text[i];
-    // U+0080 to U+009F: some terminals obey them too.
-    const bool wide = c == 0xc2 && i + 1 < text.size() && (text[i + 1] & 0xe0) == 0x80;
-    if (wide) {
-      absl::StrAppendFormat(&shown, "\\x%02x", static_cast<unsigned char>(text[++i]));
-    } else if (c < 0x20 || c == 0x7f) {
-      absl::StrAppendFormat(&shown, "\\x%02x", c);
-    } else {
-      shown.push_back(static_cast<char>(c));
-    }
-  }
-  return shown;
-}
-
 std::string PrintableLines(const std::string& text) {
-  return absl::StrJoin(absl::StrSplit(text, '\n'), "\n",
-                       [](std::string* shown, absl::string_view line) {
-                         absl::StrAppend(shown, Printable(std::string(line)));
-                       });
+  return absl::StrJoin(
+      absl::StrSplit(text, '\n'), "\n",
+      [](std::string* shown, absl::string_view line) { absl::StrAppend(shown, Printable(line)); });
 }
 
 }  // namespace ferry::tools

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/printable.h"
 
 namespace ferry::tools {
 
@@ -26,7 +27,8 @@ std::string HumanDuration(absl::Duration value);  // "1.234 s", "45.1 us", "3 d 
 std::string HumanCount(uint64_t count);           // "1,234,567"
 double GigabytesPerSecond(uint64_t bytes, absl::Duration elapsed);
 
-// Columns as wide as their widest cell. Numbers are right-aligned by asking for it.
+// Columns as wide as their widest cell. Numbers are right-aligned by asking for it. Cells are shown
+// as Printable makes them, since much of what they show was said by others.
 class Table {
  public:
   enum class Align { kLeft, kRight };
@@ -43,10 +45,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Text that came from elsewhere, fit for a terminal: control characters, also those beyond ASCII,
-// are shown as \xNN.
-std::string Printable(const std::string& text);
-// The same of several lines: their ends stay.
+// As Printable, of several lines: their ends stay.
 std::string PrintableLines(const std::string& text);
 
 }  // namespace ferry::tools

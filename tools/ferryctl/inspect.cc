@@ -75,7 +75,7 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     facts.AddRow({"ucx", s.ucx()});
     facts.AddRow({"nccl", s.nccl()});
     if (s.nccl_environment_size() > 0) {
-      facts.AddRow({"nccl environment", Printable(absl::StrJoin(s.nccl_environment(), " "))});
+      facts.AddRow({"nccl environment", absl::StrJoin(s.nccl_environment(), " ")});
     }
     facts.AddRow({"programs", s.programs()});
     facts.AddRow({"log level", s.log_level()});
@@ -84,7 +84,7 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     Table peers({{"PEER"}, {"ADDRESS"}, {"STATE"}, {"MAPPED"}, {"DEVICES"}, {"ERROR"}});
     for (const admin::Peer& peer : s.peers()) {
       peers.AddRow({peer.node(), peer.address(), peer.state(), peer.mapped() ? "yes" : "no",
-                    absl::StrJoin(peer.global_device_ids(), ","), Printable(peer.error())});
+                    absl::StrJoin(peer.global_device_ids(), ","), peer.error()});
     }
     return absl::StrCat(text, "\n", peers.ToString());
   }
@@ -176,7 +176,7 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
     for (const admin::ClusterDevice& row : response.devices()) {
       const bool gpu = row.device().kind() == ferry::v1::Device::KIND_GPU;
       table.AddRow({absl::StrCat(row.device().global_device_id()), KindText(row.device().kind()),
-                    Printable(row.device().name()), row.node(), row.local() ? "yes" : "",
+                    row.device().name(), row.node(), row.local() ? "yes" : "",
                     row.local() ? HumanCount(row.arenas()) : "",
                     row.local() ? HumanSize(row.arena_bytes()) : "",
                     row.memory_known() ? HumanSize(row.memory_free_bytes()) : "",
@@ -228,9 +228,9 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
                  {"MADE OF"}});
     for (const admin::Session& s : response.sessions()) {
       table.AddRow(
-          {absl::StrCat(s.session_id()), Printable(s.name()), absl::StrCat(s.pid()),
-           absl::StrCat(s.uid()), HumanDuration(FromProto(s.age())), HumanCount(s.arenas()),
-           HumanSize(s.bytes()), HumanCount(s.transfers_in_flight()), HumanCount(s.transfers_ok()),
+          {absl::StrCat(s.session_id()), s.name(), absl::StrCat(s.pid()), absl::StrCat(s.uid()),
+           HumanDuration(FromProto(s.age())), HumanCount(s.arenas()), HumanSize(s.bytes()),
+           HumanCount(s.transfers_in_flight()), HumanCount(s.transfers_ok()),
            HumanCount(s.transfers_failed()), s.closing() ? "closing" : "open", MemoryText(s)});
     }
     return table.ToString();
@@ -270,9 +270,9 @@ class TransfersCommand
     for (const admin::TransferRow& t : response.transfers()) {
       table.AddRow({absl::StrCat(t.session_id()), absl::StrCat(t.transfer_id()), t.side(),
                     absl::StrCat(t.src_global_device_id()), absl::StrCat(t.dst_global_device_id()),
-                    Printable(t.key()), t.domain_fingerprint(), HumanCount(t.bytes()), t.state(),
+                    t.key(), t.domain_fingerprint(), HumanCount(t.bytes()), t.state(),
                     RouteName(t.route()), t.prepared() ? HumanCount(t.firings()) : "",
-                    HumanDuration(FromProto(t.age())), Printable(t.waits_for())});
+                    HumanDuration(FromProto(t.age())), t.waits_for()});
     }
     const uint64_t shown = static_cast<uint64_t>(response.transfers_size());
     std::string text = table.ToString();
@@ -327,7 +327,7 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
                     !option.has_estimate() ? ""
                     : option.measured()    ? "measured"
                                            : "prior",
-                    option.sms_busy() ? "busy" : "", Printable(option.reason())});
+                    option.sms_busy() ? "busy" : "", option.reason()});
     }
     return table.ToString();
   }

@@ -188,7 +188,7 @@ std::string ToText(const ProgramTimes& times, bool json) {
                   absl::StrFormat("%.2f", PerSecond(FlopsOf(row.cost), row.median_s) * 1e-9),
                   HumanCount(BytesOf(row.cost)),
                   absl::StrFormat("%.2f", PerSecond(BytesOf(row.cost), row.median_s) * 1e-9),
-                  row.by, Printable(row.label)});
+                  row.by, row.label});
   }
   const auto threads = static_cast<double>(times.threads);
   return absl::StrCat(

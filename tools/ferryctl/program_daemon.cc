@@ -232,7 +232,7 @@ absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
     jobs.AddRow({absl::StrCat(row.session_id()), absl::StrCat(row.job_id()),
                  absl::StrCat(row.global_device_id()), ShortName(row.fingerprint()),
                  HumanSize(row.bytes()), HumanSize(row.scratch_bytes()), row.state(),
-                 HumanDuration(age), Printable(row.waits_for())});
+                 HumanDuration(age), row.waits_for()});
   }
   const auto count = [](uint64_t number, const char* what) {
     return absl::StrCat(number, " ", what, number == 1 ? "\n" : "s\n");

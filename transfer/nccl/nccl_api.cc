@@ -68,12 +68,14 @@ std::string NcclApi::version_text() const {
 }
 
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& library,
-                                        const std::map<std::string, std::string>& environment) {
+                                        const std::map<std::string, std::string>& environment,
+                                        bool one_host) {
   static Mutex& mutex = *new Mutex();
   static auto& loaded = *new std::map<std::string, std::unique_ptr<NcclApi>>();
   MutexLock lock(mutex);
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   setenv("NCCL_RAS_ENABLE", "0", /*overwrite=*/0);
+  if (one_host) setenv("NCCL_SOCKET_IFNAME", "=lo", /*overwrite=*/0);
   const std::string path = library.empty() ? kLibrary : library;
   std::unique_ptr<NcclApi>& api = loaded[path];
   if (api == nullptr) {

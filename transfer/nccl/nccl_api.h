@@ -65,11 +65,13 @@ struct NcclApi {
 };
 
 // Sets the environment first, which NCCL reads when it is first used: what the configuration says
-// over what the process was given, and NCCL_RAS_ENABLE=0 unless either says otherwise, because RAS
-// would have a thread and a port of its own. ROUTE_UNAVAILABLE with what is missing. `library` ""
-// means libnccl.so.2.
+// over what the process was given, and unless either says otherwise NCCL_RAS_ENABLE=0, because RAS
+// would have a thread and a port of its own, and, if all peers are on this host (`one_host`),
+// NCCL_SOCKET_IFNAME==lo, because NCCL's sockets believe whoever connects. ROUTE_UNAVAILABLE with
+// what is missing. `library` "" means libnccl.so.2.
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& library,
-                                        const std::map<std::string, std::string>& environment);
+                                        const std::map<std::string, std::string>& environment,
+                                        bool one_host = false);
 
 // All NCCL_* of the process's environment, as "NAME=value", sorted: what an operator asks for
 // first.

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerTable's beginnings: how links are dialled and accepted, and how both ends prove who they are.
+//
+//   dialler    introduction ->
+//                           <- introduction, with a secret also proof   acceptor
+//   with a secret: proof, hello ->
+//   without: on the acceptor's peer.sock, where both see the other's uid, nonces and random bytes
+//   for the key; then hello ->
+//                           <- hello
+//
+// Until then the acceptor has a Caller, not a Link: whoever fails costs itself its stream and
+// nobody else anything.
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/peer_link.h"
+#include "daemon/peer_proof.h"
+
+namespace ferry {
+namespace {
+
+constexpr char kMakeSecret[] =
+    "make a secret with `head -c 32 /dev/urandom > ferry.secret`, give it to all nodes, and set "
+    "peer.secret_file to it";
+
+absl::Status NotProven(const std::string& what) {
+  return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed, what);
+}
+
+absl::Status ProtocolError(const Reason reason, const std::string& what) {
+  return Error(absl::StatusCode::kUnavailable, reason, what);
+}
+
+}  // namespace
+
+std::string ReadBootId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+bool PeerTable::TrustsUid(uint32_t uid) const {
+  return uid == geteuid() || std::find(options_.trusted_uids.begin(), options_.trusted_uids.end(),
+                                       uid) != options_.trusted_uids.end();
+}
+
+PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer, uint64_t number) {
+  return {[this, peer, number](PeerFrame frame) { OnFrame(peer, number, std::move(frame)); },
+          [this, peer, number](absl::Status why) {
+            callers_.erase(number);
+            Link& link = *links_[peer.value()];
+            if (link.number == number && link.stream != nullptr) {
+              LoseOnceRead(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                                       absl::StrCat("the link to ", link.config.node,
+                                                    " closed: ", why.message())));
+            }
+          }};
+}
+
+PeerIntroduction PeerTable::Introduce() const {
+  PeerIntroduction introduction;
+  introduction.node = options_.node;
+  introduction.incarnation = options_.incarnation;
+  introduction.boot_id = boot_id_;
+  introduction.uid = geteuid();
+  introduction.peer_socket = options_.peer_socket;
+  introduction.nonce = RandomBytes(kPeerNonceBytes);
+  return introduction;
+}
+
+PeerHello PeerTable::MakeHello() const {
+  PeerHello hello;
+  static_cast<PeerIntroduction&>(hello) = Introduce();
+  hello.ucx_version = options_.ucx_version;
+  hello.daemon_version = FERRY_VERSION;
+  hello.nccl_version = options_.nccl_version;
+  for (const auto& device : devices_.list) {
+    PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
+    info.uuid = device->info().uuid;
+    info.name = device->name;
+    info.max_ctas = device->max_ctas;
+    if (device->tcp != nullptr) hello.features |= kPeerFeatureTcp;
+    if (device->ucx != nullptr) {
+      info.ucx_addresses = device->ucx->addresses();
+      info.ucx_way = device->ucx->way();
+    }
+    hello.devices.push_back(std::move(info));
+  }
+  return hello;
+}
+
+void PeerTable::SayHello(Link& link, std::string proof) {
+  PeerFrame frame;
+  frame.proof = std::move(proof);
+  frame.hello = MakeHello();
+  link.stream->Send(std::move(frame));
+  link.last_sent = control_.Now();
+}
+
+void PeerTable::Dial(Link& link) {
+  link.number = ++streams_;
+  link.state = State::kConnecting;
+  link.since = control_.Now();
+  link.last_heard = link.last_sent = link.since;
+  link.ours = Introduce();
+  link.theirs = PeerIntroduction();
+  link.stream = dialer_->Dial(link.config.address, CallbacksFor(link.id, link.number));
+  PeerFrame frame;
+  frame.introduction = link.ours;
+  link.stream->Send(std::move(frame));
+}
+
+absl::Status PeerTable::CheckIntroduction(const Link& link,
+                                          const PeerIntroduction& introduction) const {
+  const std::string between =
+      absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ");
+  const auto bad = [&](Reason reason, const std::string& what) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason, between + what);
+  };
+  if (introduction.protocol_min > kPeerProtocol || introduction.protocol_max < kPeerProtocol) {
+    return bad(Reason::kProtocolVersion,
+               absl::StrCat("it speaks versions ", introduction.protocol_min, " to ",
+                            introduction.protocol_max, ", this daemon speaks ", kPeerProtocol));
+  }
+  if (introduction.node != link.config.node) {
+    return bad(Reason::kConfigInvalid, absl::StrCat("the daemon at ", link.config.address, " is '",
+                                                    absl::CHexEscape(introduction.node),
+                                                    "'; check membership.nodes on both"));
+  }
+  if (!options_.secret.empty()) return absl::OkStatus();
+  if (introduction.boot_id != boot_id_) {
+    return NotProven(absl::StrCat(between, "it is on another host, and without a shared secret ",
+                                  "only daemons of one host find each other; ", kMakeSecret));
+  }
+  if (!TrustsUid(introduction.uid)) {
+    return NotProven(absl::StrCat(between, "it runs as uid ", introduction.uid,
+                                  ", which peer.uids does not list, and there is no shared secret; "
+                                  "list it, or ",
+                                  kMakeSecret));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PeerTable::CheckDevices(const Link& link, const PeerHello& hello) const {
+  std::vector<GlobalDeviceId> theirs;
+  for (const PeerDeviceInfo& device : hello.devices) theirs.push_back(device.id);
+  std::vector<GlobalDeviceId> expected = link.config.devices;
+  std::sort(theirs.begin(), theirs.end());
+  std::sort(expected.begin(), expected.end());
+  if (theirs == expected) return absl::OkStatus();
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,
+               absl::StrCat("link between ", options_.node, " and ", link.config.node,
+                            ": its global device ids are not those of our membership.nodes; the "
+                            "lists must be the same"));
+}
+
+// --- The side that is dialled.
+
+void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
+                           std::function<void(absl::Status)> refuse,
+                           PeerIntroduction introduction) {
+  if (stopped_) {
+    return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                        absl::StrCat("link to ", options_.node, ": it stops")));
+  }
+  Link* link = FindByNode(introduction.node);
+  if (link == nullptr || Dials(*link)) {
+    return refuse(Error(
+        absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+        absl::StrCat(
+            "link to ", options_.node, ": '", absl::CHexEscape(introduction.node), "' ",
+            link == nullptr ? "is not among its membership.nodes" : "must be dialled, it knocks")));
+  }
+  if (absl::Status checked = CheckIntroduction(*link, introduction); !checked.ok()) {
+    FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link->config.node), "{}",
+                      std::string(checked.message()));
+    return refuse(checked);
+  }
+  if (callers_.size() == kMostCallers) {
+    Refuse(callers_.begin(), Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                                   absl::StrCat("link to ", options_.node, ": ", kMostCallers,
+                                                " others have not proven who they are either")));
+  }
+  const uint64_t number = ++streams_;
+  Caller& caller = callers_[number];
+  caller = {link->id, accept(CallbacksFor(link->id, number)), Introduce(), std::move(introduction),
+            control_.Now()};
+  PeerFrame frame;
+  frame.introduction = caller.ours;
+  if (!options_.secret.empty()) {
+    frame.proof = PeerProof(options_.secret, PeerSide::kAcceptor, {caller.theirs, caller.ours});
+  }
+  caller.stream->Send(std::move(frame));
+}
+
+void PeerTable::Refuse(Callers::iterator caller, const absl::Status& why) {
+  caller->second.stream->Close(why);
+  callers_.erase(caller);
+}
+
+void PeerTable::OnCallerFrame(Callers::iterator it, PeerFrame frame) {
+  if (frame.empty()) return;  // a sign of life
+  Caller& caller = it->second;
+  Link& link = *links_[caller.peer.value()];
+  absl::Status proven =
+      NotProven(absl::StrCat("link to ", options_.node, ": the caller did not prove that it is ",
+                             link.config.node, "; peer.secret_file must be the same on all nodes"));
+  if (!options_.secret.empty() &&
+      SameBytes(frame.proof,
+                PeerProof(options_.secret, PeerSide::kDialler, {caller.theirs, caller.ours}))) {
+    proven = TakeOver(it, options_.secret);
+    if (proven.ok()) return OnFrame(link.id, link.number, std::move(frame));
+  } else {
+    FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link.config.node), "{}",
+                      std::string(proven.message()));
+  }
+  Refuse(it, proven);
+}
+
+PeerTable::Callers::iterator PeerTable::FindCaller(const PeerSocketHello& hello) {
+  if (!options_.secret.empty()) return callers_.end();
+  return std::find_if(callers_.begin(), callers_.end(), [&](const auto& entry) {
+    const Caller& caller = entry.second;
+    return SameBytes(caller.ours.nonce, hello.asked_nonce) &&
+           hello.random.size() == kPeerKeyBytes &&
+           SameBytes(hello.proof,
+                     PeerProof(hello.random, PeerSide::kDialler, {caller.theirs, caller.ours}));
+  });
+}
+
+// The caller has proven who it is: its stream is the link's from here on, unless another daemon of
+// its name lives. If OK `it` is gone.
+absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view material) {
+  Caller& caller = it->second;
+  Link& link = *links_[caller.peer.value()];
+  if (link.stream != nullptr) {
+    // The dialler of a link knows best: a second one from it means that the first is dead. But a
+    // daemon that was started in its name by mistake does not know that.
+    if (caller.theirs.incarnation != link.theirs.incarnation &&
+        control_.Now() < link.last_heard + kLives) {
+      const absl::Status second =
+          Error(absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
+                absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ",
+                             caller.theirs.incarnation.ToString(), " came while ",
+                             link.theirs.incarnation.ToString(),
+                             " lives; two daemons have one "
+                             "node.name, or it was restarted and this passes by itself"));
+      if (std::exchange(link.refused, caller.theirs.incarnation) != caller.theirs.incarnation) {
+        FERRY_LOG(warn, "peer.second", LogFields("peer", link.config.node), "{}",
+                  std::string(second.message()));
+      }
+      return second;
+    }
+    Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                     absl::StrCat(link.config.node, " opened a new link")));
+  }
+  link.number = it->first;
+  link.stream = std::move(caller.stream);
+  link.ours = std::move(caller.ours);
+  link.theirs = std::move(caller.theirs);
+  link.state = State::kConnecting;
+  link.since = link.last_heard = link.last_sent = control_.Now();
+  callers_.erase(it);
+  Proven(link, material);
+  return absl::OkStatus();
+}
+
+absl::Time PeerTable::DropLateCallers(absl::Time now) {
+  while (!callers_.empty() && callers_.begin()->second.since + kDialTimeout <= now) {
+    Refuse(callers_.begin(), NotProven(absl::StrCat("link to ", options_.node,
+                                                    ": the caller did not prove who it is "
+                                                    "in time")));
+  }
+  return callers_.empty() ? absl::InfiniteFuture() : callers_.begin()->second.since + kDialTimeout;
+}
+
+absl::Status PeerTable::OnKnock(const std::string& node) {
+  Link* link = FindByNode(node);
+  if (link == nullptr || !Dials(*link)) {
+    return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+                 absl::StrCat("knock at ", options_.node, ": '", absl::CHexEscape(node),
+                              "' is not a node it dials"));
+  }
+  // Once; who knocks does so again.
+  if (link->stream == nullptr && control_.Now() >= link->knocked + kKnockPause) {
+    link->retry_at = link->knocked = control_.Now();
+  }
+  return absl::OkStatus();
+}
+
+// --- Both.
+
+void PeerTable::Proven(Link& link, absl::string_view material) {
+  link.proven = true;
+  link.wanted = true;  // also if the other one knocked: it will want it again
+  link.knocked = absl::InfinitePast();
+  link.key = PeerLinkKey(material, Dials(link) ? PeerParties{link.ours, link.theirs}
+                                               : PeerParties{link.theirs, link.ours});
+  // Before the other one may come to our peer.sock for it.
+  absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
+  if (page.ok()) link.our_page = *std::move(page);
+}
+
+void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
+  if (auto caller = callers_.find(number); caller != callers_.end()) {
+    return OnCallerFrame(caller, std::move(frame));
+  }
+  Link& link = *links_[peer.value()];
+  if (link.number != number || link.stream == nullptr) return;
+  if (link.state == State::kConnecting) {
+    if (frame.empty()) return;  // who has proven nothing does not live by that
+    if (absl::Status good = OnGreeting(link, frame); !good.ok()) return Lose(link, good);
+    if (link.number != number) return;
+  } else if (frame.introduction.has_value() || frame.hello.has_value()) {
+    return Lose(link, ProtocolError(Reason::kProtocolError,
+                                    absl::StrCat(link.config.node, " said hello twice")));
+  }
+  link.last_heard = control_.Now();
+  if (frame.events() > 0) OnEvents(link, std::move(frame));
+}
+
+// What may be said before a link is up: the acceptor's introduction, then the hello.
+absl::Status PeerTable::OnGreeting(Link& link, PeerFrame& frame) {
+  if (!link.proven && link.theirs.nonce.empty()) {
+    if (frame.hello.has_value() || frame.events() > 0 || !frame.introduction.has_value()) {
+      return ProtocolError(Reason::kProtocolError,
+                           absl::StrCat(link.config.node, " did not introduce itself first"));
+    }
+    return OnIntroduction(link, frame);
+  }
+  if (!link.proven || !frame.hello.has_value() || frame.introduction.has_value()) {
+    return ProtocolError(Reason::kProtocolError,
+                         absl::StrCat(link.config.node, " did not say hello first"));
+  }
+  static_cast<PeerIntroduction&>(*frame.hello) = link.theirs;
+  RETURN_IF_ERROR(CheckDevices(link, *frame.hello));
+  OnHello(link, *std::move(frame.hello));
+  return absl::OkStatus();
+}
+
+// The dialled daemon's.
+absl::Status PeerTable::OnIntroduction(Link& link, const PeerFrame& frame) {
+  RETURN_IF_ERROR(CheckIntroduction(link, *frame.introduction));
+  link.theirs = *frame.introduction;
+  if (options_.secret.empty()) {  // then on peer.sock, see OnWelcome
+    link.random = RandomBytes(kPeerKeyBytes);
+    return Annotate(ConnectSocket(link), absl::StrCat("prove who is at ", link.config.address));
+  }
+  const PeerParties parties{link.ours, link.theirs};
+  if (!SameBytes(frame.proof, PeerProof(options_.secret, PeerSide::kAcceptor, parties))) {
+    return NotProven(absl::StrCat("link between ", options_.node, " and ", link.config.node,
+                                  ": the daemon at ", link.config.address,
+                                  " did not prove that it has our secret; peer.secret_file must be "
+                                  "the same on all nodes"));
+  }
+  Proven(link, options_.secret);
+  SayHello(link, PeerProof(options_.secret, PeerSide::kDialler, parties));
+  return absl::OkStatus();
+}
+
+void PeerTable::OnHello(Link& link, PeerHello hello) {
+  link.hello = std::move(hello);
+  // UCX ends the process for an address that it does not understand.
+  if (link.hello.ucx_version != options_.ucx_version) {
+    for (PeerDeviceInfo& device : link.hello.devices) device.ucx_addresses.clear();
+  }
+  link.state = State::kSettling;
+  link.since = control_.Now();
+  link.mapped_unsettled = true;
+  StartTcp(link);
+  if (!Dials(link)) SayHello(link);
+  if (link.socket.has_value()) return Settle(link, std::string(link.mapped_error));
+  if (link.hello.boot_id != boot_id_) {
+    return Settle(link, absl::StrCat(link.config.node, " is on another host"));
+  }
+  if (!TrustsUid(link.hello.uid)) {
+    return Settle(link, absl::StrCat(link.config.node, " runs as uid ", link.hello.uid,
+                                     ", which peer.uids does not list"));
+  }
+  if (absl::Status connected = ConnectSocket(link); !connected.ok()) {
+    Settle(link, std::string(connected.message()));
+  }
+}
+
+absl::Status PeerTable::ConnectSocket(Link& link) {
+  ASSIGN_OR_RETURN(link.socket, hooks_.connect(link.id, link.theirs.peer_socket));
+  PeerSocketHello hello{options_.node, link.theirs.nonce, true};
+  if (!link.proven) {
+    hello.random = link.random;
+    hello.proof = PeerProof(link.random, PeerSide::kDialler, {link.ours, link.theirs});
+  }
+  if (hooks_.send_request(*link.socket, {link.next_sequence++, std::move(hello)})) {
+    return absl::OkStatus();
+  }
+  return Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+               absl::StrCat("no answer at ", link.theirs.peer_socket));
+}
+
+}  // namespace ferry
