@@ -115,7 +115,7 @@ class PeerTable {
   void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                        PeerSocketRequest request);
   void OnSocketResponse(PeerId peer, Door::ConnectionId connection, PeerSocketResponse response,
-                        std::vector<UniqueFd> fds);
+                        ReceivedFds fds);
   void OnSocketClosed(Door::ConnectionId connection);
 
   // --- From the session table.

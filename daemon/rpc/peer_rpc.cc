@@ -83,7 +83,8 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
  public:
   using Output = StreamOutput<LinkResponse, grpc::Status>;
 
-  AcceptedLink(Executor& control, PeerTable& table) : control_(control), table_(table) {
+  AcceptedLink(Executor& control, PeerTable& table, std::function<void()> greeted)
+      : control_(control), table_(table), greeted_(std::move(greeted)) {
     output_ = std::make_shared<Output>([this](const LinkResponse* message) { StartWrite(message); },
                                        [this](grpc::Status status) { Finish(status); });
     StartRead(&incoming_);
@@ -129,10 +130,11 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
                                                                    late->on_closed(std::move(why));
                                                                }});
     control_.Post([&table = table_, output = output_, delivery = delivery_, late,
-                   hello = std::move(hello)]() mutable {
+                   greeted = greeted_, hello = std::move(hello)]() mutable {
       table.OnAccepted(
           [&](PeerStreamCallbacks callbacks) -> std::unique_ptr<PeerStream> {
             *late = std::move(callbacks);
+            greeted();
             return std::make_unique<OutputStream<LinkResponse, grpc::Status>>(
                 output, delivery, +[](const absl::Status& why) { return ToGrpc(why); });
           },
@@ -146,6 +148,7 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
 
   Executor& control_;
   PeerTable& table_;
+  const std::function<void()> greeted_;
   std::shared_ptr<Output> output_;
   std::shared_ptr<Delivery> delivery_;  // once introduced; set on gRPC's thread, between reads
   LinkRequest incoming_;
@@ -153,10 +156,14 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
 
 class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
  public:
-  PeerServiceImpl(Executor& control, PeerTable& table) : control_(control), table_(table) {}
+  PeerServiceImpl(Executor& control, PeerTable& table,
+                  std::function<void(const std::string&)> greeted)
+      : control_(control), table_(table), greeted_(std::move(greeted)) {}
 
-  grpc::ServerBidiReactor<LinkRequest, LinkResponse>* Link(grpc::CallbackServerContext*) override {
-    return new AcceptedLink(control_, table_);
+  grpc::ServerBidiReactor<LinkRequest, LinkResponse>* Link(
+      grpc::CallbackServerContext* context) override {
+    return new AcceptedLink(control_, table_,
+                            [this, connection = context->peer()] { greeted_(connection); });
   }
   grpc::ServerUnaryReactor* Knock(grpc::CallbackServerContext* context,
                                   const peer::v1::KnockRequest* request,
@@ -170,6 +177,7 @@ class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
  private:
   Executor& control_;
   PeerTable& table_;
+  const std::function<void(const std::string&)> greeted_;
 };
 
 // --- The side that dials.
@@ -339,8 +347,9 @@ class GrpcPeerDialer final : public PeerDialer {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table) {
-  return std::make_unique<PeerServiceImpl>(control, table);
+std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table,
+                                               std::function<void(const std::string&)> greeted) {
+  return std::make_unique<PeerServiceImpl>(control, table, std::move(greeted));
 }
 
 std::unique_ptr<PeerDialer> MakePeerDialer(Executor& control) {
