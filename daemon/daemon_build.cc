@@ -347,7 +347,9 @@ absl::Status Daemon::Impl::MakeServers() {
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeProgramService(*rpc));
   services.push_back(MakeAdminService(*admin));
-  services.push_back(MakePeerService(control, *peers));
+  services.push_back(MakePeerService(control, *peers, [this](const std::string& connection) {
+    peer_connections.Greeted(connection);
+  }));
   services.push_back(MakeReflectionService({"ferry.v1.SessionService", "ferry.v1.TransferService",
                                             "ferry.v1.ProgramService", "grpc.health.v1.Health"}));
   services.push_back(
@@ -355,16 +357,19 @@ absl::Status Daemon::Impl::MakeServers() {
   GrpcServerOptions client_options;
   // More than a batch may have (convert refuses it), so that the refusal can say which and why.
   client_options.max_receive_bytes = 4 << 20;
-  ASSIGN_OR_RETURN(client_server,
-                   GrpcServer::Create({services[0].get(), services[1].get(), services[2].get(),
-                                       services[5].get(), &health},
-                                      client_options));
+  client_options.bytes = config.limits.rpc_bytes_per_uid;
+  ASSIGN_OR_RETURN(client_servers,
+                   UserServers::Create({services[0].get(), services[1].get(), services[2].get(),
+                                        services[5].get(), &health},
+                                       client_options));
   ASSIGN_OR_RETURN(admin_server,
                    GrpcServer::Create({services[3].get(), services[6].get(), &health}, {}));
   if (!config.peer.listen.empty()) {
     GrpcServerOptions peer_options;
     peer_options.max_receive_bytes = kPeerMessageBytes;
     peer_options.keepalive = true;
+    peer_options.streams_per_connection = 2;  // a link, and a knock
+    peer_options.bytes = uint64_t{1} << 30;
     ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({services[4].get()}, peer_options));
   }
   return absl::OkStatus();

@@ -263,6 +263,7 @@ absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view materia
   }
   link.number = it->first;
   link.stream = std::move(caller.stream);
+  link.stream->OnProven();
   link.ours = std::move(caller.ours);
   link.theirs = std::move(caller.theirs);
   link.state = State::kConnecting;

@@ -17,9 +17,9 @@ namespace ferry {
 inline constexpr absl::Duration kPeerPortPatience = absl::Seconds(5);
 
 struct PeerPortHooks {
-  std::function<void(UniqueFd)> link;
+  std::function<void(UniqueFd, Admission::Pass)> link;
   // A data connection, and its kTcpPreambleBytes bytes; nothing of them is proven yet.
-  std::function<void(std::string preamble, UniqueFd)> data;
+  std::function<void(std::string preamble, UniqueFd, Admission::Pass)> data;
 };
 
 // For Door::Listen. `door` must outlive its thread.

@@ -81,6 +81,8 @@ class PeerStream {
   virtual void Send(PeerFrame frame) = 0;
   // Messages that wait for the wire.
   virtual size_t waiting() const = 0;
+  // Who is at its other end has proven who it is.
+  virtual void OnProven() {}
   // Ends the stream towards the peer with `why`; on_closed does not come.
   virtual void Close(const absl::Status& why) = 0;
 };

@@ -135,7 +135,7 @@ class PeerTable {
   void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                        PeerSocketRequest request);
   void OnSocketResponse(PeerId peer, Door::ConnectionId connection, PeerSocketResponse response,
-                        std::vector<UniqueFd> fds);
+                        ReceivedFds fds);
   void OnSocketClosed(Door::ConnectionId connection);
 
   // --- From the session table.
@@ -185,7 +185,7 @@ class PeerTable {
   absl::Status ConnectSocket(Link& link);
   Callers::iterator FindCaller(const PeerSocketHello& hello);
   absl::Time DropLateCallers(absl::Time now);
-  void OnWelcome(Link& link, PeerSocketResponse response, std::vector<UniqueFd> fds);
+  void OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds fds);
   void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);
   void OnEvents(Link& link, PeerEvents events);
   void Deliver(Link& link);

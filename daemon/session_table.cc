@@ -12,6 +12,7 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "device/memfd.h"
 
 namespace ferry {
 namespace {
@@ -83,7 +84,7 @@ void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials&
 }
 
 void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
-                             AttachCommand command, std::vector<UniqueFd> fds) {
+                             AttachCommand command, ReceivedFds fds) {
   if (!Known(connection)) return;  // it was closed while this was on its way
   if (auto* hello = std::get_if<AttachHello>(&command.body)) {
     return OnHello(connection, credentials, command.sequence, *hello, std::move(fds));
@@ -151,8 +152,8 @@ void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& c
   OnClosed(connection);
 }
 
-absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
-    const AttachHello& hello, std::vector<UniqueFd> fds) const {
+absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const AttachHello& hello,
+                                                                      ReceivedFds fds) const {
   if (!hello.resume.has_value()) return TimelinePages::Create();
   const AttachResume& resume = *hello.resume;
   if (fds.size() != 1) {
@@ -164,6 +165,10 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
       resume.next_transfer_id >= (uint64_t{1} << kTransferSequenceBits)) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                  absl::StrCat("attach: transfer ids cannot go on from ", resume.next_transfer_id));
+  }
+  // Before anything else is asked of it: what is no memfd may not answer.
+  if (absl::Status fit = CheckMemfd(fds[0].get(), FERRY_TIMELINE_BYTES); !fit.ok()) {
+    return Annotate(fit, "attach: resuming a session's timelines");
   }
   const bool same_daemon = resume.incarnation == options_.incarnation;
   for (const auto& [id, session] : sessions_) {
@@ -181,7 +186,7 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
 }
 
 void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
-                           uint64_t sequence, const AttachHello& hello, std::vector<UniqueFd> fds) {
+                           uint64_t sequence, const AttachHello& hello, ReceivedFds fds) {
   const auto refuse = [&](absl::Status why) {
     TurnAway(connection, sequence, credentials, std::move(why));
   };

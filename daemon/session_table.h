@@ -60,7 +60,7 @@ class SessionTable {
   // --- From attach.sock.
   void OnConnected(Door::ConnectionId connection, const Credentials& credentials);
   void OnCommand(Door::ConnectionId connection, const Credentials& credentials,
-                 AttachCommand command, std::vector<UniqueFd> fds);
+                 AttachCommand command, ReceivedFds fds);
   // As OnCommand, but this daemon had no descriptors left for those that came with it: refused, and
   // a session stays.
   void OnFdsLost(Door::ConnectionId connection, const Credentials& credentials,
@@ -128,18 +128,18 @@ class SessionTable {
 
  private:
   void OnHello(Door::ConnectionId connection, const Credentials& credentials, uint64_t sequence,
-               const AttachHello& hello, std::vector<UniqueFd> fds);
+               const AttachHello& hello, ReceivedFds fds);
   // What a session is told with: new pages, or those that its client kept.
   absl::StatusOr<std::unique_ptr<TimelinePages>> PagesFor(const AttachHello& hello,
-                                                          std::vector<UniqueFd> fds) const;
+                                                          ReceivedFds fds) const;
   void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,
-                  const AttachRegisterArena& request, std::vector<UniqueFd> fds);
+                  const AttachRegisterArena& request, ReceivedFds fds);
   void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,
                 const AttachRegisterArena& request,
                 absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping);
   // Whether this session may have such an arena of the device now.
   absl::Status CheckRegister(const Session& session, const LocalDevice& device,
-                             const AttachRegisterArena& request, size_t fds) const;
+                             const AttachRegisterArena& request, const ReceivedFds& fds) const;
   void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
                  const AttachReleaseArena& request);
   void OnReleasePrepared(Door::ConnectionId connection, Session& session, uint64_t sequence,

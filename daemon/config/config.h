@@ -69,6 +69,11 @@ struct Config {
     uint32_t sessions = 1024;
     uint32_t sessions_per_uid = 256;
     uint32_t connections_per_uid = 1024;
+    // How often a uid may connect to a Unix socket, or an address to a port, in the long run; twice
+    // as often at once.
+    uint32_t connects_per_second = 500;
+    // Of calls of a uid that have arrived and are not done with, unfinished messages among them.
+    uint64_t rpc_bytes_per_uid = uint64_t{256} << 20;
     uint32_t offers_per_peer = 200'000;        // of a peer, waiting here unmatched
     uint64_t gpu_bytes = uint64_t{1} << 50;    // of all arenas on one GPU
     uint64_t job_bytes = uint64_t{4} << 30;    // of memory that a job takes beside its buffers

@@ -395,6 +395,8 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.sessions", 1, 1'000'000, MEMBER(limits.sessions)));
   add(NumberField("limits.sessions_per_uid", 1, 1'000'000, MEMBER(limits.sessions_per_uid)));
   add(NumberField("limits.connections_per_uid", 1, 1'000'000, MEMBER(limits.connections_per_uid)));
+  add(NumberField("limits.connects_per_second", 1, 1'000'000, MEMBER(limits.connects_per_second)));
+  add(SizeField("limits.rpc_bytes_per_uid", MEMBER(limits.rpc_bytes_per_uid)));
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add(SizeField("limits.job_bytes", MEMBER(limits.job_bytes)));

@@ -59,14 +59,21 @@ template <typename Message, typename End>
 class OutputStream : public PeerStream {
  public:
   OutputStream(std::shared_ptr<StreamOutput<Message, End>> output,
-               std::shared_ptr<Delivery> delivery, End (*end)(const absl::Status&))
-      : output_(std::move(output)), delivery_(std::move(delivery)), end_(end) {}
+               std::shared_ptr<Delivery> delivery, End (*end)(const absl::Status&),
+               std::function<void()> proven = nullptr)
+      : output_(std::move(output)),
+        delivery_(std::move(delivery)),
+        end_(end),
+        proven_(std::move(proven)) {}
   ~OutputStream() override { Close(absl::CancelledError("the link is dropped")); }
   void Send(PeerFrame frame) override {
     output_->Append([&](Message& message) { Encode(frame, message.mutable_frame()); },
                     [&](const Message& last) { return Follows(frame, last.frame()); });
   }
   size_t waiting() const override { return output_->waiting(); }
+  void OnProven() override {
+    if (proven_) proven_();
+  }
   void Close(const absl::Status& why) override {
     delivery_->Silence();
     output_->Finish(end_(why));
@@ -76,6 +83,7 @@ class OutputStream : public PeerStream {
   const std::shared_ptr<StreamOutput<Message, End>> output_;
   const std::shared_ptr<Delivery> delivery_;
   End (*const end_)(const absl::Status&);
+  const std::function<void()> proven_;
 };
 
 // --- The side that was dialled.
@@ -84,7 +92,8 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
  public:
   using Output = StreamOutput<LinkResponse, grpc::Status>;
 
-  AcceptedLink(Executor& control, PeerTable& table) : control_(control), table_(table) {
+  AcceptedLink(Executor& control, PeerTable& table, std::function<void()> greeted)
+      : control_(control), table_(table), greeted_(std::move(greeted)) {
     output_ = std::make_shared<Output>([this](const LinkResponse* message) { StartWrite(message); },
                                        [this](grpc::Status status) { Finish(status); });
     StartRead(&incoming_);
@@ -132,12 +141,12 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
                                                                    late->on_closed(std::move(why));
                                                                }});
     control_.Post([&table = table_, output = output_, delivery = delivery_, late,
-                   introduction = std::move(introduction)]() mutable {
+                   greeted = greeted_, introduction = std::move(introduction)]() mutable {
       table.OnAccepted(
           [&](PeerStreamCallbacks callbacks) -> std::unique_ptr<PeerStream> {
             *late = std::move(callbacks);
             return std::make_unique<OutputStream<LinkResponse, grpc::Status>>(
-                output, delivery, +[](const absl::Status& why) { return ToGrpc(why); });
+                output, delivery, +[](const absl::Status& why) { return ToGrpc(why); }, greeted);
           },
           [&](absl::Status why) { output->Finish(ToGrpc(why)); }, std::move(introduction));
     });
@@ -149,6 +158,7 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
 
   Executor& control_;
   PeerTable& table_;
+  const std::function<void()> greeted_;
   std::shared_ptr<Output> output_;
   std::shared_ptr<Delivery> delivery_;  // once introduced; set on gRPC's thread, between reads
   LinkRequest incoming_;
@@ -156,10 +166,14 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
 
 class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
  public:
-  PeerServiceImpl(Executor& control, PeerTable& table) : control_(control), table_(table) {}
+  PeerServiceImpl(Executor& control, PeerTable& table,
+                  std::function<void(const std::string&)> greeted)
+      : control_(control), table_(table), greeted_(std::move(greeted)) {}
 
-  grpc::ServerBidiReactor<LinkRequest, LinkResponse>* Link(grpc::CallbackServerContext*) override {
-    return new AcceptedLink(control_, table_);
+  grpc::ServerBidiReactor<LinkRequest, LinkResponse>* Link(
+      grpc::CallbackServerContext* context) override {
+    return new AcceptedLink(control_, table_,
+                            [this, connection = context->peer()] { greeted_(connection); });
   }
   grpc::ServerUnaryReactor* Knock(grpc::CallbackServerContext* context,
                                   const peer::v1::KnockRequest* request,
@@ -173,6 +187,7 @@ class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
  private:
   Executor& control_;
   PeerTable& table_;
+  const std::function<void(const std::string&)> greeted_;
 };
 
 // --- The side that dials.
@@ -348,8 +363,9 @@ class GrpcPeerDialer final : public PeerDialer {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table) {
-  return std::make_unique<PeerServiceImpl>(control, table);
+std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table,
+                                               std::function<void(const std::string&)> greeted) {
+  return std::make_unique<PeerServiceImpl>(control, table, std::move(greeted));
 }
 
 std::unique_ptr<PeerDialer> MakePeerDialer(Executor& control) {
