@@ -60,6 +60,8 @@ struct Daemon::Impl {
   absl::Status MakeGpus();
   void OpenNccl();
   absl::Status MakeDevices();
+  // Of a lane.
+  void OnResults(std::vector<OpResult> results);
   // For a GPU's copiers: tells the engine.
   std::function<void(absl::Time)> SmsBusyHook(GlobalDeviceId device);
   absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,

@@ -42,8 +42,8 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
     absl::StrAppend(&out, "  ", session->id().ToString(), " name ", session->name(), " pid ",
                     session->credentials().pid, " uid ", session->credentials().uid, " arenas ",
                     use.arenas, " bytes ", use.bytes, " in flight ", use.transfers_in_flight,
-                    " ok ", session->transfers_ok(), " failed ", session->transfers_failed(),
-                    session->closing ? " closing" : "", "\n");
+                    " kept ", session->kept_bytes(), " ok ", session->transfers_ok(), " failed ",
+                    session->transfers_failed(), session->closing ? " closing" : "", "\n");
     for (const Arena* arena : session->ListArenas()) {
       absl::StrAppend(&out, "    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ",
                       arena->bytes, arena->imported ? " imported" : "", " transfers ",

@@ -325,6 +325,7 @@ void TransferDriver::FlushLanes() {
       // After the watches: a transfer may have ended since its watch was asked for.
       for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);
       if (!work.copies.empty()) device->copy->Launch(std::move(work.copies));
+      for (TransportOp& op : work.ucx) op.MakeSegments();
       if (!work.ucx.empty()) device->ucx->Launch(std::move(work.ucx));
       if (!work.armed.empty()) device->prepared->Launch(std::move(work.armed));
       if (!work.bundled.empty()) device->nccl->Arm(std::move(work.bundled));

@@ -68,8 +68,12 @@ struct Config {
     uint32_t sessions = 1024;
     uint32_t sessions_per_uid = 256;
     uint32_t connections_per_uid = 1024;
-    uint32_t offers_per_peer = 200'000;        // of a peer, waiting here unmatched
-    uint64_t gpu_bytes = uint64_t{1} << 50;    // of all arenas on one GPU
+    uint32_t offers_per_peer = 200'000;  // of a peer, waiting here unmatched
+    // What the daemon keeps of transfers that are not over: records, keys, layouts.
+    uint64_t session_kept_bytes = uint64_t{256} << 20;
+    uint64_t uid_kept_bytes = uint64_t{1} << 30;     // for all sessions of a uid
+    uint64_t peer_kept_bytes = uint64_t{512} << 20;  // of what a peer has offered
+    uint64_t gpu_bytes = uint64_t{1} << 50;          // of all arenas on one GPU
     uint64_t job_bytes = uint64_t{4} << 30;    // of memory that a job takes beside its buffers
     uint64_t job_memory = uint64_t{16} << 30;  // of all jobs that send or receive by themselves
     uint64_t job_flops = uint64_t{1} << 42;    // that it may cost, and bytes moved: compute::WorkOf

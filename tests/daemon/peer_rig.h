@@ -99,7 +99,8 @@ struct SocketResponse {
 
 class PeerRig {
  public:
-  explicit PeerRig(std::vector<uint32_t> trusted_uids = {});
+  explicit PeerRig(std::vector<uint32_t> trusted_uids = {},
+                   SessionUse quota = {1 << 20, 16, 1000, 4096});
 
   // What control does after each batch of tasks, until there is nothing left to do.
   void Turn();
