@@ -117,7 +117,7 @@ void BadClient::SayNonsense() {
   v1::AttachRequest request;
   nonsense_.Fill(request);
   std::string bytes = request.SerializeAsString();
-  if (nonsense_.Chance(20)) bytes = nonsense_.Broken(std::move(bytes));
+  if (nonsense_.Chance(4)) bytes = nonsense_.Broken(std::move(bytes));
   if (bytes.size() > 100'000) return;
   std::vector<UniqueFd> fds;
   std::vector<int> numbers;
