@@ -2,6 +2,7 @@
 // Builds the daemon's devices, tables and gRPC servers, in this order.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,13 +85,7 @@ absl::Status Daemon::Impl::MakeDevices() {
     device->memory = std::make_unique<SerialExecutor>(absl::StrCat("memory ", ids[i].value()));
     device->lane =
         std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
-    const OpSink sink = [this](std::vector<OpResult> results) {
-      const bool many = results.size() > TransferDriver::kPart;
-      Task task = [this, results = std::move(results)]() mutable {
-        driver->OnResults(std::move(results));
-      };
-      many ? control.PostLong(std::move(task)) : control.PostOrRun(std::move(task));
-    };
+    const OpSink sink = [this](std::vector<OpResult> results) { OnResults(std::move(results)); };
     const auto copier = [&](CopyUse use) -> std::unique_ptr<Copier> {
       if (!host) return device->gpu->MakeCopier(use, SmsBusyHook(device->id));
       return std::make_unique<HostCopier>(copy_helper);
@@ -141,6 +136,23 @@ absl::Status Daemon::Impl::MakeDevices() {
     devices.list.push_back(std::move(device));
   }
   return absl::OkStatus();
+}
+
+// A lane's answer of many operations is several tasks of control.
+void Daemon::Impl::OnResults(std::vector<OpResult> results) {
+  constexpr size_t kAtOnce = 4 * TransferDriver::kPart;
+  const bool many = results.size() > TransferDriver::kPart;
+  const auto post = [&](std::vector<OpResult> part) {
+    Task task = [this, part = std::move(part)]() mutable { driver->OnResults(std::move(part)); };
+    many ? control.PostLong(std::move(task)) : control.PostOrRun(std::move(task));
+  };
+  size_t begin = 0;
+  for (; results.size() - begin > kAtOnce; begin += kAtOnce) {
+    const auto from = std::make_move_iterator(results.begin() + static_cast<ptrdiff_t>(begin));
+    post({from, from + static_cast<ptrdiff_t>(kAtOnce)});
+  }
+  results.erase(results.begin(), results.begin() + static_cast<ptrdiff_t>(begin));
+  post(std::move(results));
 }
 
 std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device) {
@@ -216,6 +228,8 @@ void Daemon::Impl::MakeTables() {
   session_options.failures_kept = config.limits.session_failures;
   session_options.sessions = config.limits.sessions;
   session_options.sessions_per_uid = config.limits.sessions_per_uid;
+  session_options.session_kept_bytes = config.limits.session_kept_bytes;
+  session_options.uid_kept_bytes = config.limits.uid_kept_bytes;
   session_options.gpu_bytes = config.limits.gpu_bytes;
   session_options.job_memory = config.limits.job_memory;
   session_options.domain_key = DomainKey(peer_secret, ReadBootId());
@@ -274,6 +288,7 @@ void Daemon::Impl::MakeTables() {
   engine_options.order = config.transfer.order;
   engine_options.by_estimate = config.transfer.choose == RouteChoice::kEstimate;
   engine_options.offers_per_peer = config.limits.offers_per_peer;
+  engine_options.kept_per_peer = config.limits.peer_kept_bytes;
   engine_options.group_time = config.transfer.nccl.group_time;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,

@@ -61,6 +61,8 @@ struct Daemon::Impl {
   absl::Status MakeGpus();
   void OpenNccl();
   absl::Status MakeDevices();
+  // Of a lane.
+  void OnResults(std::vector<OpResult> results);
   // For a GPU's copiers: tells the engine.
   std::function<void(absl::Time)> SmsBusyHook(GlobalDeviceId device);
   // What a GPU's lane stages with; nothing of a host device.

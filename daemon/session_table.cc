@@ -220,10 +220,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
     return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                         absl::StrCat("attach: ", options_.node, " is draining")));
   }
-  size_t of_uid = 0;
-  for (const auto& [id, session] : sessions_) {
-    if (session->credentials().uid == credentials.uid) ++of_uid;
-  }
+  const size_t of_uid = SessionsOf(credentials.uid);
   if (next_session_ >= (uint32_t{1} << (64 - kTransferSequenceBits))) {
     return refuse(
         Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
@@ -245,7 +242,8 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   auto session = std::make_unique<Session>(
       id, hello.name, NewToken(), credentials, *std::move(pages),
       Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept,
-                      options_.domain_key},
+                      options_.session_kept_bytes, options_.domain_key},
+      kept_by_uid_.try_emplace(credentials.uid, options_.uid_kept_bytes).first->second,
       control_.Now(), hello.resume.has_value() ? hello.resume->next_transfer_id : 1);
   AttachWelcome welcome;
   welcome.features = hello.features & kAttachFeatures;
@@ -360,13 +358,21 @@ void SessionTable::OnIdle(Session& session) {
   Destroy(session);
 }
 
+size_t SessionTable::SessionsOf(uid_t uid) const {
+  return static_cast<size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(),
+                    [uid](const auto& entry) { return entry.second->credentials().uid == uid; }));
+}
+
 void SessionTable::Destroy(Session& session) {
   for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
   past_firings_ += session.prepared_firings();
   RetirePages(devices_, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
   awaited_memory_.erase(session.id());
+  const uid_t uid = session.credentials().uid;
   sessions_.erase(session.id());
+  if (SessionsOf(uid) == 0) kept_by_uid_.erase(uid);
   sessions_closed_.OnFreed(control_.Now());
   GrantJobMemory();
 }

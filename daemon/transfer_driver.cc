@@ -336,6 +336,8 @@ void TransferDriver::FlushLanes() {
       }
       // After the watches: a transfer may have ended since its watch was asked for.
       for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);
+      for (TransportOp& op : work.ops[kTcp]) op.MakeSegments();
+      for (TransportOp& op : work.ops[kUcx]) op.MakeSegments();
       for (size_t way = 0; way < kWays; ++way) {
         if (work.ops[way].empty()) continue;
         TransportOf(*device, static_cast<Way>(way))->Launch(std::move(work.ops[way]));

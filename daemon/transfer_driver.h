@@ -53,6 +53,7 @@ class TransferDriver {
   };
   // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
   static constexpr uint64_t kInlineBytes = 4096;
+  static constexpr size_t kInlineRuns = 16;  // and at most so often apart, at either end
   // What control does between carrying out what that wanted, of what is long.
   static constexpr size_t kPart = 128;
 

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/transfer_driver.h"
-#include "transfer/pieces.h"
 
 namespace ferry {
 
@@ -85,10 +84,13 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     by_engine |= !runner.gpu->KernelsCanReach(memory);
     slow_road |= !runner.gpu->IsNear(memory);
   };
+  Arena* arena = nullptr;  // of the last extent
   const auto address = [&](const Range& extent) {
-    Arena* arena = sessions_.FindArena(extent.arena);
-    FERRY_CHECK(arena != nullptr);  // pinned since posting
-    reach(*arena->mapping);
+    if (arena == nullptr || arena->id != extent.arena) {
+      arena = sessions_.FindArena(extent.arena);
+      FERRY_CHECK(arena != nullptr);  // pinned since posting
+      reach(*arena->mapping);
+    }
     return arena->mapping->data() + extent.offset;
   };
   absl::InlinedVector<std::byte*, 1> own;
@@ -101,32 +103,39 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     if (launch.route == Route::kMapped && launch.role == LaunchRole::kSend) return true;
   }
   if (launch.role != LaunchRole::kCopy) {
-    for (LayoutCursor run(launch.layout); !run.AtEnd(); run.Advance(run.left())) {
-      op.segments.push_back({own[run.extent()] + run.offset(), run.left()});
-    }
+    op.layout = launch.layout;
+    op.extents = std::move(own);
     return true;
   }
 
   absl::InlinedVector<const std::byte*, 1> remote;
+  const DeviceMemory* mapping = nullptr;  // of the last extent
+  ArenaId mapped;
   for (const Range& extent : launch.remote_layout.extents()) {
     if (launch.route == Route::kLocal) {
       remote.push_back(address(extent));
       continue;
     }
-    const DeviceMemory* mapping = peer_arenas_.Find(launch.peer, extent.arena);
-    if (mapping == nullptr) return false;
+    if (mapping == nullptr || mapped != extent.arena) {
+      mapping = peer_arenas_.Find(launch.peer, extent.arena);
+      if (mapping == nullptr) return false;
+      mapped = extent.arena;
+      reach(*mapping);
+    }
     if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
                    absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes [",
                                 extent.offset, ", +", extent.length, ") outside ",
                                 extent.arena.ToString(), ", which has ", mapping->bytes()));
     }
-    reach(*mapping);
     remote.push_back(mapping->data() + extent.offset);
   }
   RETURN_IF_ERROR(reached);
   if (launch.route == Route::kMapped) {
+    std::optional<ArenaId> pinned;
     for (const Range& extent : launch.remote_layout.extents()) {
+      if (pinned == extent.arena) continue;
+      pinned = extent.arena;
       pins.push_back(peer_arenas_.Pin(launch.peer, extent.arena));
     }
   }
@@ -201,7 +210,8 @@ void TransferDriver::Start(Launch launch) {
     }
   }
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
-      runner.gpu == nullptr) {
+      runner.gpu == nullptr && launch.layout.runs() <= kInlineRuns &&
+      launch.remote_layout.runs() <= kInlineRuns) {
     while (!op.copy->AtEnd()) {
       const CopyPiece piece = op.copy->Next();
       memcpy(piece.destination, piece.source, piece.size);

@@ -185,7 +185,8 @@ struct Ended {
   Route route = Route::kUnspecified;  // the one launched last, if any
   uint64_t bytes = 0;
   absl::Time posted;
-  Layout layout;  // what it pinned
+  Layout layout;      // what it pinned
+  uint64_t kept = 0;  // TransferSpec's
 };
 
 struct Watch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value
@@ -237,6 +238,11 @@ class TransferEngine {
     // Offers of one peer that may wait here unmatched; more are answered
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
+    // What the offers of one peer that are not over may take (KeptBytes).
+    uint64_t kept_per_peer = uint64_t{512} << 20;
+    // What is ended at a time of sessions that end, and of deadlines: a session may have a hundred
+    // thousand transfers. NextDeadline() says that there are more.
+    size_t ends_at_once = 512;
     TransferBatcher::Options batch;
     // How long a group of large transfers may take at the rate that was measured, if that is more
     // than `batch.group_bytes`. A small one waits for two of them, the one that runs and the one
@@ -276,7 +282,7 @@ class TransferEngine {
   bool Cancel(absl::Time now, TransferId transfer, const absl::Status& why);
   // The session's client is gone: undefined sends are poisoned (ABORTED/POISONED), the rest that is
   // not launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still
-  // ends here.
+  // ends here, if not at once then by OnTime.
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
 
   // --- From peers.
@@ -295,6 +301,9 @@ class TransferEngine {
   // for them, not longer than the batcher's age. Before what came with it.
   void OnMore(absl::Time now, PeerId peer, bool more);
   bool HasMore(PeerId peer) const;
+
+  // What a peer's offers, or our own graves, take now.
+  uint64_t KeptFor(PeerId peer) const;
 
   // --- From lanes.
 

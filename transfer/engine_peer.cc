@@ -164,6 +164,15 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
     return refuse(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                   "its layout does not add up to its bytes");
   }
+  Peer& from = peers[peer.value()];
+  const uint64_t kept = KeptBytesOf(offer.key, offer.layout);
+  if (!from.kept.Fits(kept)) {
+    Send(peer, Done{id,
+                    from.kept.Full(now, kept, absl::StrCat("offer of ", Describe(offer.key)),
+                                   NodeName(peer), "limits.peer_kept_bytes"),
+                    Route::kUnspecified});
+    return true;
+  }
   auto owned = std::make_unique<Offered>();
   Offered& offered = *owned;
   if (!offers.try_emplace(std::make_pair(peer, id), std::move(owned)).second) return false;
@@ -171,6 +180,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
   offered.peer = peer;
   offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
   offered.offer = std::move(offer);
+  Keep(offered, kept);
   const Half source{Side::kSend, peer, id};
   TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
@@ -191,7 +201,6 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
     Match(*receive, source);
     return true;
   }
-  Peer& from = peers[peer.value()];
   if (from.offers >= options.offers_per_peer) {
     matcher.Remove(offered.offer.key, source);
     offer.key = std::move(offered.offer.key);

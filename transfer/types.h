@@ -66,6 +66,9 @@ inline bool FiredByGo(Route route) { return route == Route::kUcx; }
 inline constexpr size_t kMaxDomainBytes = 32;
 inline constexpr size_t kMaxKeyBytes = 64;
 inline constexpr size_t kMaxBatchTransfers = 4096;
+// Of all layouts of a batch: what control and lanes do for it is as much.
+inline constexpr size_t kMaxBatchRanges = kMaxRanges;
+inline constexpr size_t kMaxBatchRuns = kMaxBlocks;
 inline constexpr int32_t kMaxPriority = 100;  // and at least -100
 
 // What a send and a receive must share to be one transfer.
@@ -122,6 +125,8 @@ struct TransferSpec {
   // the core.
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
+  // What the daemon keeps for it, as its session counts it.
+  uint64_t kept = 0;
 };
 
 }  // namespace ferry

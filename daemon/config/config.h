@@ -74,8 +74,12 @@ struct Config {
     uint32_t connects_per_second = 500;
     // Of calls of a uid that have arrived and are not done with, unfinished messages among them.
     uint64_t rpc_bytes_per_uid = uint64_t{256} << 20;
-    uint32_t offers_per_peer = 200'000;        // of a peer, waiting here unmatched
-    uint64_t gpu_bytes = uint64_t{1} << 50;    // of all arenas on one GPU
+    uint32_t offers_per_peer = 200'000;  // of a peer, waiting here unmatched
+    // What the daemon keeps of transfers that are not over: records, keys, layouts.
+    uint64_t session_kept_bytes = uint64_t{256} << 20;
+    uint64_t uid_kept_bytes = uint64_t{1} << 30;     // for all sessions of a uid
+    uint64_t peer_kept_bytes = uint64_t{512} << 20;  // of what a peer has offered
+    uint64_t gpu_bytes = uint64_t{1} << 50;          // of all arenas on one GPU
     uint64_t job_bytes = uint64_t{4} << 30;    // of memory that a job takes beside its buffers
     uint64_t job_memory = uint64_t{16} << 30;  // of all jobs that send or receive by themselves
     uint64_t job_flops = uint64_t{1} << 42;    // that it may cost, and bytes moved: compute::WorkOf

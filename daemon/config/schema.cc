@@ -398,6 +398,9 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.connects_per_second", 1, 1'000'000, MEMBER(limits.connects_per_second)));
   add(SizeField("limits.rpc_bytes_per_uid", MEMBER(limits.rpc_bytes_per_uid)));
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
+  add(SizeField("limits.session_kept_bytes", MEMBER(limits.session_kept_bytes)));
+  add(SizeField("limits.uid_kept_bytes", MEMBER(limits.uid_kept_bytes)));
+  add(SizeField("limits.peer_kept_bytes", MEMBER(limits.peer_kept_bytes)));
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add(SizeField("limits.job_bytes", MEMBER(limits.job_bytes)));
   add(SizeField("limits.job_memory", MEMBER(limits.job_memory)));

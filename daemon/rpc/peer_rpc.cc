@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/peer_rpc.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -36,10 +37,24 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
  public:
   Delivery(Executor& control, PeerStreamCallbacks callbacks)
       : control_(control), callbacks_(std::move(callbacks)) {}
+  // In parts, between which control does what others want: a frame may have a hundred thousand
+  // messages.
   void Frame(PeerFrame frame) {
-    control_.PostOrRun([self = shared_from_this(), frame = std::move(frame)]() mutable {
-      if (!self->silenced_) self->callbacks_.on_frame(std::move(frame));
-    });
+    size_t passed = 0;
+    const auto begin = std::make_move_iterator(frame.messages.begin());
+    for (; frame.messages.size() - passed > kMostAtOnce; passed += kMostAtOnce) {
+      PeerFrame part;
+      part.hello = std::exchange(frame.hello, std::nullopt);
+      const auto from = begin + static_cast<ptrdiff_t>(passed);
+      part.messages.assign(from, from + static_cast<ptrdiff_t>(kMostAtOnce));
+      if (frame.first_event > 0) part.first_event = frame.first_event + passed;
+      part.more = true;
+      Pass(std::move(part));
+    }
+    frame.messages.erase(frame.messages.begin(),
+                         frame.messages.begin() + static_cast<ptrdiff_t>(passed));
+    if (frame.first_event > 0) frame.first_event += passed;
+    Pass(std::move(frame));
   }
   void Closed(absl::Status why) {
     control_.Post([self = shared_from_this(), why = std::move(why)] {
@@ -49,6 +64,14 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
   void Silence() { silenced_ = true; }  // on control
 
  private:
+  static constexpr size_t kMostAtOnce = 512;
+
+  void Pass(PeerFrame frame) {
+    control_.PostOrRun([self = shared_from_this(), frame = std::move(frame)]() mutable {
+      if (!self->silenced_) self->callbacks_.on_frame(std::move(frame));
+    });
+  }
+
   Executor& control_;
   const PeerStreamCallbacks callbacks_;
   bool silenced_ = false;  // control's

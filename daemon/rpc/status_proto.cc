@@ -115,13 +115,17 @@ absl::Status FromProto(const google::rpc::Status& proto) {
   if (proto.code() == 0) return absl::OkStatus();
   Reason reason = Reason::kInternal;
   Metadata metadata;
+  size_t metadata_bytes = 0;
   absl::Duration after;
   for (const auto& detail : proto.details()) {
     google::rpc::ErrorInfo info;
     google::rpc::RetryInfo retry;
     if (detail.UnpackTo(&info)) {
       reason = ReasonFromName(info.reason()).value_or(Reason::kInternal);
-      metadata.insert(info.metadata().begin(), info.metadata().end());
+      for (const auto& [key, value] : info.metadata()) {
+        metadata_bytes += key.size() + value.size();
+        if (metadata_bytes <= kMaxMessageBytes) metadata[key] = value;
+      }
     } else if (detail.UnpackTo(&retry)) {
       after = std::min(absl::Seconds(retry.retry_delay().seconds()) +
                            absl::Nanoseconds(retry.retry_delay().nanos()),

@@ -129,6 +129,9 @@ limits:
   sessions_per_uid: 11
   connections_per_uid: 12
   offers_per_peer: 13
+  session_kept_bytes: 14MiB
+  uid_kept_bytes: 15MiB
+  peer_kept_bytes: 16MiB
 transfer:
   order: [ucx, nccl, local]
   choose: order
@@ -168,6 +171,9 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.limits.sessions_per_uid, 11u);
   EXPECT_EQ(config.limits.connections_per_uid, 12u);
   EXPECT_EQ(config.limits.offers_per_peer, 13u);
+  EXPECT_EQ(config.limits.session_kept_bytes, uint64_t{14} << 20);
+  EXPECT_EQ(config.limits.uid_kept_bytes, uint64_t{15} << 20);
+  EXPECT_EQ(config.limits.peer_kept_bytes, uint64_t{16} << 20);
   EXPECT_THAT(config.transfer.order, ElementsAre(Route::kUcx, Route::kNccl, Route::kLocal));
   EXPECT_EQ(config.transfer.choose, RouteChoice::kOrder);
   EXPECT_EQ(config.transfer.deadline, absl::Milliseconds(1500));

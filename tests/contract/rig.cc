@@ -166,9 +166,9 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
       const Layout& layout = (receive ? move.destination : move.source).layout;
       for (const Range& extent : layout.extents()) own.push_back(arena(end) + extent.offset);
       if (two_sided()) {
-        for (LayoutCursor run(layout); !run.AtEnd(); run.Advance(run.left())) {
-          op.segments.push_back({own[run.extent()] + run.offset(), run.left()});
-        }
+        op.layout = layout;
+        op.extents = std::move(own);
+        op.MakeSegments();
       } else {
         for (const Range& extent : move.source.layout.extents()) {
           read.push_back(view + extent.offset);

@@ -81,6 +81,8 @@ Simulation::Simulation(SimulationOptions options)
   engine_options_.order = orders[std::min<uint64_t>(Random(10), 6)];
   // Bounds that are met; else they would be bounds of nothing.
   if (Chance(40)) engine_options_.offers_per_peer = 1 + Random(4);
+  // Sessions and deadlines end in parts.
+  if (Chance(50)) engine_options_.ends_at_once = 1 + Random(3);
   const bool small_groups = Chance(30);
   engine_options_.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
   engine_options_.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
