@@ -20,7 +20,7 @@ fake_cuda_counts Counts() {
   return counts;
 }
 
-class GpuCopies : public testing::Test {
+class GpuCopies : public ::testing::Test {
  protected:
   GpuCopies() { FillRandom(rig_.arena(0), kArena, 1); }
   ~GpuCopies() override {
@@ -104,7 +104,7 @@ TEST_F(GpuCopies, ARefusedCopyFailsItsTransferAndNoOther) {
   const absl::Status failed = rig_.Await(0, 1);
   EXPECT_EQ(failed.code(), absl::StatusCode::kInternal) << failed;
   EXPECT_THAT(std::string(failed.message()),
-              testing::HasSubstr("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
+              ::testing::HasSubstr("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
   rig_.Launch(0, {{2, {{0, kMiB}}, {{0, kMiB}}}});
   EXPECT_TRUE(rig_.Await(0, 2).ok());
   EXPECT_TRUE(Arrived(kMiB));
@@ -122,7 +122,7 @@ TEST_F(GpuCopies, TakingTheLaneDownWaitsForWhatIsUnderWay) {
 using GpuCopiesDeathTest = GpuCopies;
 
 TEST_F(GpuCopiesDeathTest, AnErrorThatStaysEndsTheProcessWithItsStory) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(
       {
         fake_cuda_configure("sticky=1");

@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kLarge = uint64_t{200} << 20;  // does not fit any socket's or queue's buffers
 const GlobalDeviceId kDevice{1};
 
-class LostPeer : public testing::TestWithParam<const char*> {
+class LostPeer : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const auto api = LoadUcx();
@@ -101,7 +101,7 @@ class LostPeer : public testing::TestWithParam<const char*> {
   std::unique_ptr<UcxTransport> transport_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, LostPeer, testing::Values("net", "shm", "net_gpu", "shm_gpu"),
+INSTANTIATE_TEST_SUITE_P(Over, LostPeer, ::testing::Values("net", "shm", "net_gpu", "shm_gpu"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(LostPeer, KilledWithReceivesPosted) {
@@ -268,8 +268,8 @@ TEST(UcxNet, AbortedSendReopensTheConnection) {
 // with bytes on their way, with a receive whose sender never heard of it, with a send whose receive
 // comes when its link is lost already. All of it is answered, no connection is closed for it, and
 // the next link serves, both ways.
-class UcxRelink : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Over, UcxRelink, testing::Values("net", "shm"),
+class UcxRelink : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Over, UcxRelink, ::testing::Values("net", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(UcxRelink, AgainAndAgain) {

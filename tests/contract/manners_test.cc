@@ -22,7 +22,7 @@ absl::Status Why() {
   return Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the test wants it to end");
 }
 
-class Manners : public testing::TestWithParam<const char*> {
+class Manners : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Rig> rig_ = Rig::Make(GetParam(), kArenaBytes);
   std::mt19937_64 random_{1234};
@@ -66,7 +66,7 @@ class Manners : public testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Over, Manners,
-                         testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
+                         ::testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
                                          "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
                                          "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host",
                                          "nccl"),
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Manners,
 // Of transports that launch transfer by transfer: groups have their order and their ends elsewhere.
 using MannersOfOne = Manners;
 INSTANTIATE_TEST_SUITE_P(Over, MannersOfOne,
-                         testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
+                         ::testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
                                          "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
                                          "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host"),
                          [](const auto& info) { return std::string(info.param); });
@@ -296,9 +296,9 @@ TEST_P(Manners, ManyOpsOfRandomSizes) {
 }
 
 // More than 32 bits of bytes in one op.
-class Large : public testing::TestWithParam<const char*> {};
+class Large : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Over, Large,
-                         testing::Values("local", "tcp", "tcp_gpu", "ucx_tcp", "ucx_tcp_gpu",
+                         ::testing::Values("local", "tcp", "tcp_gpu", "ucx_tcp", "ucx_tcp_gpu",
                                          "nccl"),
                          [](const auto& info) { return std::string(info.param); });
 TEST_P(Large, OverTwoGiB) {

@@ -133,6 +133,6 @@ int RunPeer(const std::string& kind, int socket) {
 int main(int argc, char** argv) {
   const std::string role = argc > 1 ? argv[1] : "";
   if (role.rfind("--peer=", 0) == 0) return ferry::RunPeer(role.substr(7), 3);
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -64,7 +64,7 @@ TransportOp Copies(TransportOp op, std::byte* to, const std::byte* from, uint64_
   return Copies(std::move(op), to, from, Layout{{ArenaId(1), 0, bytes}});
 }
 
-class PreparedTest : public testing::Test {
+class PreparedTest : public ::testing::Test {
  protected:
   PreparedTest() : from_(8 << 20), to_(8 << 20) {}
   static PreparedEnds Local(PreparedBatch& receive, PreparedBatch& send) {

@@ -30,7 +30,7 @@ uint64_t Launches() {
   return counts.launches;
 }
 
-class Staged : public testing::TestWithParam<const char*> {
+class Staged : public ::testing::TestWithParam<const char*> {
  protected:
   Staged() {
     FillRandom(rig_->arena(0), kArena, 1);
@@ -61,12 +61,12 @@ class Staged : public testing::TestWithParam<const char*> {
   std::unique_ptr<Rig> rig_ = Rig::Make(GetParam(), kArena);
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, Staged, testing::Values("tcp_gpu", "ucx_tcp_gpu", "ucx_shm_gpu"),
+INSTANTIATE_TEST_SUITE_P(Over, Staged, ::testing::Values("tcp_gpu", "ucx_tcp_gpu", "ucx_shm_gpu"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Where what was sent may come before it is known what it is.
 using StagedByUcx = Staged;
-INSTANTIATE_TEST_SUITE_P(Over, StagedByUcx, testing::Values("ucx_tcp_gpu", "ucx_shm_gpu"),
+INSTANTIATE_TEST_SUITE_P(Over, StagedByUcx, ::testing::Values("ucx_tcp_gpu", "ucx_shm_gpu"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(Staged, OpsAreAnsweredWhenTheirBytesAreThere) {
@@ -166,7 +166,7 @@ TEST_P(Staged, ARefusedCopyFailsItsOpAndNoOther) {
     const absl::Status status = rig_->answers(failed).Await(TransferId(id));
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
     EXPECT_THAT(std::string(status.message()),
-                testing::HasSubstr("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
+                ::testing::HasSubstr("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"));
     if (failed == 0) rig_->Abort(1, id, Why());
     rig_->answers(0).Await(TransferId(id)).IgnoreError();
     rig_->answers(1).Await(TransferId(id)).IgnoreError();

@@ -25,7 +25,7 @@ absl::Status ByTheTest() {
 
 // --- Firings.
 
-class TcpPrepared : public testing::TestWithParam<const char*> {
+class TcpPrepared : public ::testing::TestWithParam<const char*> {
  protected:
   TcpPrepared() { FillRandom(rig_->arena(0), kTcpArena, 1); }
   // Arms transfers of these sizes, end to end, from end 0 to end 1.
@@ -54,7 +54,7 @@ class TcpPrepared : public testing::TestWithParam<const char*> {
   PreparedClient sender_, receiver_;  // first: they outlive the lanes
   std::unique_ptr<Rig> rig_ = Rig::Make(GetParam(), kTcpArena);
 };
-INSTANTIATE_TEST_SUITE_P(Over, TcpPrepared, testing::Values("tcp", "tcp_gpu", "tcp_gpu_to_host"),
+INSTANTIATE_TEST_SUITE_P(Over, TcpPrepared, ::testing::Values("tcp", "tcp_gpu", "tcp_gpu_to_host"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(TcpPrepared, FiresAgainAndAgainWhoeverIsFirst) {
@@ -181,7 +181,7 @@ TEST(TcpRelink, AgainAndAgain) {
 
 // --- A peer that knows the key and lies. It is dialled.
 
-class TcpLiar : public testing::Test {
+class TcpLiar : public ::testing::Test {
  protected:
   TcpLiar() {
     transport_ =
