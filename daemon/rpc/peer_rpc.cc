@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "daemon/rpc/peer_codec.h"
 #include "daemon/rpc/status_proto.h"
@@ -18,6 +19,9 @@ namespace {
 using peer::v1::LinkRequest;
 using peer::v1::LinkResponse;
 
+// Of what the other side may say of a stream's end.
+constexpr size_t kMaxErrorText = 1024;
+
 absl::Status FromGrpc(const grpc::Status& status) {
   google::rpc::Status details;
   if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
@@ -27,7 +31,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return Error(status.ok() ? absl::StatusCode::kUnavailable
                            : static_cast<absl::StatusCode>(status.error_code()),
                Reason::kPeerUnreachable,
-               status.ok() ? "ended by the other side" : status.error_message());
+               status.ok()
+                   ? "ended by the other side"
+                   : Printable(absl::string_view(status.error_message()).substr(0, kMaxErrorText)));
 }
 
 // Delivers a reactor's events to control, as long as somebody there wants them.
