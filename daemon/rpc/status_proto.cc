@@ -14,6 +14,7 @@ namespace {
 // gRPC's trailers have 8 KiB in all; a refused batch of thousands must not lose its status to that.
 constexpr size_t kMaxDetailBytes = 6 * 1024;
 constexpr size_t kMaxMessageBytes = 1024;
+constexpr size_t kMaxMetadata = 64;
 // When to try again what is not there now, and nobody knows when it will be.
 constexpr absl::Duration kRetryUnavailable = absl::Milliseconds(100);
 // What another daemon's word on that is taken for at most.
@@ -103,7 +104,10 @@ absl::Status FromProto(const google::rpc::Status& proto) {
     google::rpc::RetryInfo retry;
     if (detail.UnpackTo(&info)) {
       reason = ReasonFromName(info.reason()).value_or(Reason::kInternal);
-      metadata.insert(info.metadata().begin(), info.metadata().end());
+      for (const auto& [key, value] : info.metadata()) {
+        if (metadata.size() == kMaxMetadata) break;
+        metadata.emplace(Text(key, kMaxMessageBytes), Text(value, kMaxMessageBytes));
+      }
     } else if (detail.UnpackTo(&retry)) {
       after = std::min(absl::Seconds(retry.retry_delay().seconds()) +
                            absl::Nanoseconds(retry.retry_delay().nanos()),
