@@ -350,7 +350,11 @@ absl::Status PeerTable::OnIntroduction(Link& link, const PeerFrame& frame) {
   link.theirs = *frame.introduction;
   if (options_.secret.empty()) {  // then on peer.sock, see OnWelcome
     link.random = RandomBytes(kPeerKeyBytes);
-    return Annotate(ConnectSocket(link), absl::StrCat("prove who is at ", link.config.address));
+    const absl::Status connected = ConnectSocket(link);
+    if (connected.ok()) return connected;
+    return NotProven(absl::StrCat("link between ", options_.node, " and ", link.config.node,
+                                  ": without a shared secret it is proven on peer.sock: ",
+                                  connected.message(), "; or ", kMakeSecret));
   }
   const PeerParties parties{link.ours, link.theirs};
   if (!SameBytes(frame.proof, PeerProof(options_.secret, PeerSide::kAcceptor, parties))) {
