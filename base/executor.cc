@@ -152,7 +152,14 @@ void SerialExecutor::Run() {
       batch.swap(queue_);
     }
     if (batch.size() >= kMostWaiting) drained_.notify_all();
-    for (Task& task : batch) task();
+    absl::Time since = batch.size() > 1 ? MonotonicNow() : absl::InfiniteFuture();
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (i > 0 && after_batch_ && MonotonicNow() - since >= kLongBatch) {
+        after_batch_();  // who waits for what the tasks so far have caused, or for a timer
+        since = MonotonicNow();
+      }
+      batch[i]();
+    }
     batch.clear();
     const absl::Time next = after_batch_ ? after_batch_() : absl::InfiniteFuture();
     MutexLock lock(mutex_);

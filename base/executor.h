@@ -40,14 +40,15 @@ absl::Time MonotonicNow();
 
 // A thread of its own, and whoever calls PostOrRun while that thread has nothing to do: tasks still
 // run one at a time, in order, and see what the ones before them did. `after_batch` runs after each
-// run of tasks, before the thread waits again; it returns when it wants to run next at the latest
-// (absl::InfiniteFuture(): only after tasks), and is where timers and the flushing of what tasks
-// collected live.
+// run of tasks, before the thread waits again, and during one each time it has lasted for
+// kLongBatch; it returns when it wants to run next at the latest (absl::InfiniteFuture(): only
+// after tasks), and is where timers and the flushing of what tasks collected live.
 class SerialExecutor : public Executor {
  public:
   using AfterBatch = absl::AnyInvocable<absl::Time()>;
   // So many waiting tasks make PostOrRun and PostLong wait.
   static constexpr size_t kMostWaiting = 1024;
+  static constexpr absl::Duration kLongBatch = absl::Milliseconds(5);
 
   explicit SerialExecutor(std::string name);
   // Runs what was posted before, then joins.

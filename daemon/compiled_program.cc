@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/compiled_program.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -76,11 +77,13 @@ compute::Plan WithoutLabels(compute::Plan plan) {
 }
 
 // What a run of the plan counts, if it is no more than it may be.
-absl::Status CheckWork(const compute::Plan& plan, uint64_t most, uint64_t& work) {
+absl::Status CheckWork(const compute::Plan& plan, uint64_t most, CompiledProgram& made) {
+  uint64_t& work = made.work;
   uint64_t moved = 0;
   for (const compute::Step& step : plan.steps) {
     const compute::Cost cost = compute::CostOf(step);
-    work = compute::SaturatingAdd(work, compute::WorkOf(cost));
+    made.work_by_step.push_back(compute::WorkOf(cost));
+    work = compute::SaturatingAdd(work, made.work_by_step.back());
     moved =
         compute::SaturatingAdd(moved, compute::SaturatingAdd(cost.bytes_read, cost.bytes_written));
   }
@@ -104,7 +107,7 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   if (!host.ok()) return Refuse(host.status());
   made->host = *std::move(host);
   const compute::Plan& plan = made->host.plan();
-  if (absl::Status may = CheckWork(plan, limits.flops, made->work); !may.ok()) return Refuse(may);
+  if (absl::Status may = CheckWork(plan, limits.flops, *made); !may.ok()) return Refuse(may);
   const uint64_t besides = made->scratch_bytes() - plan.memory.bytes;
   if (absl::Status fits = compute::CheckFits(plan, besides, limits.bytes, "limits.job_bytes");
       !fits.ok()) {
@@ -133,10 +136,21 @@ absl::Status CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std:
                                   absl::Span<std::byte> scratch, compute::Workers* workers,
                                   const compute::HostProgram::StepOver& step_over,
                                   const compute::RunControl::MayGoOn& may_go_on,
-                                  compute::HostProgram::Kept* kept) const {
+                                  compute::HostProgram::Kept* kept,
+                                  compute::HostProgram::Aside* aside) const {
   const size_t begin = stage == 0 ? 0 : stages[stage - 1].end;
   return host.RunSteps(begin, stages[stage].end, may_go_on, memory, scratch, workers, step_over,
-                       kept);
+                       kept, aside);
+}
+
+uint64_t CompiledProgram::WorkLeft(const compute::HostProgram::Aside& aside) const {
+  const double done = host.DoneOfStep(aside) * static_cast<double>(work_by_step[aside.step]);
+  uint64_t left =
+      work_by_step[aside.step] - std::min(work_by_step[aside.step], static_cast<uint64_t>(done));
+  for (size_t step = aside.step + 1; step < work_by_step.size(); ++step) {
+    left = compute::SaturatingAdd(left, work_by_step[step]);
+  }
+  return std::max<uint64_t>(left, 1);
 }
 
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {

@@ -45,6 +45,7 @@ struct CompiledProgram {
   std::vector<compute::Stage> stages;  // one, if there are no transfers
   compute::Cost cost;
   uint64_t work = 0;  // of the plan's steps: what a run counts for limits and shares
+  std::vector<uint64_t> work_by_step;
   size_t ops = 0;
   // As text, without labels: programs of others that do the same may have other ones.
   std::string plan;
@@ -57,12 +58,15 @@ struct CompiledProgram {
   // else's but for what is only read. The scratch is aligned to 64, and the same for all stages;
   // with `kept` it may have kept_bytes() less. `workers` are as many as it was compiled for;
   // without them one thread does all. CANCELLED, with how far it has got, if `may_go_on` says no
-  // before a launch.
+  // before a launch. OK, too, if it was put aside.
   absl::Status Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
                    absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
                    const compute::HostProgram::StepOver& step_over = nullptr,
                    const compute::RunControl::MayGoOn& may_go_on = nullptr,
-                   compute::HostProgram::Kept* kept = nullptr) const;
+                   compute::HostProgram::Kept* kept = nullptr,
+                   compute::HostProgram::Aside* aside = nullptr) const;
+  // Of `work`, what is left of a run that was put aside; not 0.
+  uint64_t WorkLeft(const compute::HostProgram::Aside& aside) const;
 };
 
 struct CompileResult {

@@ -137,7 +137,7 @@ absl::Time Daemon::Impl::AfterBatch() {
   sessions->OnTime(now);
   absl::Time next = peers->OnTime(now);
   if (!drain_waiters.empty()) next = std::min(next, EndIdlePrepared(now));
-  next = std::min(next, jobs->OnTime(now));
+  next = std::min({next, jobs->OnTime(now), peer_connections.CloseSilent(now)});
   do {
     next = std::min(next, driver->AfterBatch());
   } while (jobs->Join());
@@ -227,7 +227,8 @@ void Daemon::Impl::Stop() {
   // Calls of ours before the servers: see Calls in daemon/rpc/peer_rpc.cc.
   if (peers != nullptr) control.RunAndWait([this] { peers->Stop(); });
   if (dialer != nullptr) dialer->Stop();
-  for (auto* server : {&client_server, &admin_server, &peer_server}) {
+  if (client_servers != nullptr) client_servers->Shutdown();
+  for (auto* server : {&admin_server, &peer_server}) {
     if (*server != nullptr) (*server)->Shutdown();
   }
   control.Stop();

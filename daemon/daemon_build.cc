@@ -2,6 +2,7 @@
 // Builds the daemon's devices, tables and gRPC servers, in this order.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,11 @@ absl::Status Daemon::Impl::MakeDevices() {
     ucx_missing = "not opened: this node is alone";
   } else if (std::find(order.begin(), order.end(), Route::kUcx) == order.end()) {
     ucx_missing = "not opened: transfer.order does not name ucx";
+  } else if (config.transfer.ucx.shm_tls.empty() && !NamesTcp(config.transfer.ucx.net_tls) &&
+             !HasRdmaAdapters()) {
+    ucx_missing =
+        "not opened: this host has no RDMA adapter, and transfer.ucx names neither tcp nor shared "
+        "memory";
   } else if (absl::StatusOr<const UcxApi*> api = LoadUcx(config.transfer.ucx.library); api.ok()) {
     ucx = *api;
     ucx_version = UcxVersion(*ucx);
@@ -79,13 +85,7 @@ absl::Status Daemon::Impl::MakeDevices() {
     device->memory = std::make_unique<SerialExecutor>(absl::StrCat("memory ", ids[i].value()));
     device->lane =
         std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
-    const OpSink sink = [this](std::vector<OpResult> results) {
-      const bool many = results.size() > TransferDriver::kPart;
-      Task task = [this, results = std::move(results)]() mutable {
-        driver->OnResults(std::move(results));
-      };
-      many ? control.PostLong(std::move(task)) : control.PostOrRun(std::move(task));
-    };
+    const OpSink sink = [this](std::vector<OpResult> results) { OnResults(std::move(results)); };
     const auto copier = [&](CopyUse use) -> std::unique_ptr<Copier> {
       if (!host) return device->gpu->MakeCopier(use, SmsBusyHook(device->id));
       return std::make_unique<HostCopier>(copy_helper);
@@ -118,6 +118,9 @@ absl::Status Daemon::Impl::MakeDevices() {
                 control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
               }});
     }
+    if (has_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end()) {
+      RETURN_IF_ERROR(MakeTcp(*device, sink));
+    }
     if (ucx != nullptr) {
       absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);
       if (transport.ok()) {
@@ -135,10 +138,51 @@ absl::Status Daemon::Impl::MakeDevices() {
   return absl::OkStatus();
 }
 
+// A lane's answer of many operations is several tasks of control.
+void Daemon::Impl::OnResults(std::vector<OpResult> results) {
+  constexpr size_t kAtOnce = 4 * TransferDriver::kPart;
+  const bool many = results.size() > TransferDriver::kPart;
+  const auto post = [&](std::vector<OpResult> part) {
+    Task task = [this, part = std::move(part)]() mutable { driver->OnResults(std::move(part)); };
+    many ? control.PostLong(std::move(task)) : control.PostOrRun(std::move(task));
+  };
+  size_t begin = 0;
+  for (; results.size() - begin > kAtOnce; begin += kAtOnce) {
+    const auto from = std::make_move_iterator(results.begin() + static_cast<ptrdiff_t>(begin));
+    post({from, from + static_cast<ptrdiff_t>(kAtOnce)});
+  }
+  results.erase(results.begin(), results.begin() + static_cast<ptrdiff_t>(begin));
+  post(std::move(results));
+}
+
 std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device) {
   return [this, device](absl::Time until) {
     control.Post([this, device, until] { driver->OnSmsBusy(device, until); });
   };
+}
+
+absl::StatusOr<std::optional<GpuStaging>> Daemon::Impl::MakeStaging(LocalDevice& device) {
+  if (device.gpu == nullptr) return std::optional<GpuStaging>();
+  ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
+                   device.gpu->MakeStaging(
+                       2 * std::max<uint64_t>(config.transfer.staging, 2 * HostStaging::kSlot)));
+  return GpuStaging{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
+                    device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), memory,
+                    [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
+}
+
+absl::Status Daemon::Impl::MakeTcp(LocalDevice& device, OpSink sink) {
+  ASSIGN_OR_RETURN(std::optional<GpuStaging> gpu, MakeStaging(device));
+  TcpTransport::Options options;
+  options.bulk_connections = config.transfer.tcp.connections;
+  device.tcp = TcpTransport::Create(
+      *device.lane, device.id, options,
+      {std::move(sink),
+       [this](PeerId peer, uint64_t link, const absl::Status& status) {
+         control.Post([this, peer, link, status] { peers->OnTcpOpened(peer, link, status); });
+       }},
+      std::move(gpu));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi& api,
@@ -154,15 +198,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
   options.shm_direct = settings.direct == UcxDirect::kOn;
   options.why_staged = settings.direct == UcxDirect::kOff ? "transfer.ucx.direct is off"
                                                           : "this host has no RDMA adapter";
-  std::optional<UcxGpu> gpu;
-  if (device.gpu != nullptr) {
-    ASSIGN_OR_RETURN(const absl::Span<std::byte> staging,
-                     device.gpu->MakeStaging(
-                         2 * std::max<uint64_t>(settings.staging, 2 * UcxOptions::kStagingSlot)));
-    gpu = UcxGpu{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
-                 device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), staging,
-                 [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
-  }
+  ASSIGN_OR_RETURN(std::optional<GpuStaging> gpu, MakeStaging(device));
   return UcxTransport::Create(api, options, *device.lane, std::move(sink), std::move(gpu));
 }
 
@@ -192,6 +228,8 @@ void Daemon::Impl::MakeTables() {
   session_options.failures_kept = config.limits.session_failures;
   session_options.sessions = config.limits.sessions;
   session_options.sessions_per_uid = config.limits.sessions_per_uid;
+  session_options.session_kept_bytes = config.limits.session_kept_bytes;
+  session_options.uid_kept_bytes = config.limits.uid_kept_bytes;
   session_options.gpu_bytes = config.limits.gpu_bytes;
   session_options.job_memory = config.limits.job_memory;
   session_options.domain_key = DomainKey(peer_secret, ReadBootId());
@@ -250,6 +288,7 @@ void Daemon::Impl::MakeTables() {
   engine_options.order = config.transfer.order;
   engine_options.by_estimate = config.transfer.choose == RouteChoice::kEstimate;
   engine_options.offers_per_peer = config.limits.offers_per_peer;
+  engine_options.kept_per_peer = config.limits.peer_kept_bytes;
   engine_options.group_time = config.transfer.nccl.group_time;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,
@@ -323,7 +362,9 @@ absl::Status Daemon::Impl::MakeServers() {
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeProgramService(*rpc));
   services.push_back(MakeAdminService(*admin));
-  services.push_back(MakePeerService(control, *peers));
+  services.push_back(MakePeerService(control, *peers, [this](const std::string& connection) {
+    peer_connections.Greeted(connection);
+  }));
   services.push_back(MakeReflectionService({"ferry.v1.SessionService", "ferry.v1.TransferService",
                                             "ferry.v1.ProgramService", "grpc.health.v1.Health"}));
   services.push_back(
@@ -331,16 +372,19 @@ absl::Status Daemon::Impl::MakeServers() {
   GrpcServerOptions client_options;
   // More than a batch may have (convert refuses it), so that the refusal can say which and why.
   client_options.max_receive_bytes = 4 << 20;
-  ASSIGN_OR_RETURN(client_server,
-                   GrpcServer::Create({services[0].get(), services[1].get(), services[2].get(),
-                                       services[5].get(), &health},
-                                      client_options));
+  client_options.bytes = config.limits.rpc_bytes_per_uid;
+  ASSIGN_OR_RETURN(client_servers,
+                   UserServers::Create({services[0].get(), services[1].get(), services[2].get(),
+                                        services[5].get(), &health},
+                                       client_options));
   ASSIGN_OR_RETURN(admin_server,
                    GrpcServer::Create({services[3].get(), services[6].get(), &health}, {}));
   if (!config.peer.listen.empty()) {
     GrpcServerOptions peer_options;
     peer_options.max_receive_bytes = kPeerMessageBytes;
     peer_options.keepalive = true;
+    peer_options.streams_per_connection = 2;  // a link, and a knock
+    peer_options.bytes = uint64_t{1} << 30;
     ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({services[4].get()}, peer_options));
   }
   return absl::OkStatus();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's sockets: what is listened on, and where what arrives goes.
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -15,6 +13,7 @@
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/metrics_http.h"
+#include "daemon/peer_port.h"
 #include "daemon/rpc/attach_codec.h"
 
 namespace ferry {
@@ -49,10 +48,10 @@ void Daemon::Impl::ToControl(const Door::Packet& packet, Task task) {
 absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
                                                                const std::string& path) {
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
-  ASSIGN_OR_RETURN(const Credentials listener, PeerCredentials(socket.get()));
-  if (!peers->TrustsUid(listener.uid)) {
+  ASSIGN_OR_RETURN(const Credentials credentials, PeerCredentials(socket.get()));
+  if (!peers->TrustsUid(credentials.uid)) {
     return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-                 absl::StrCat("connect to ", Printable(path), ": uid ", listener.uid,
+                 absl::StrCat("connect to ", Printable(path), ": uid ", credentials.uid,
                               " listens there, which peer.uids does not list"));
   }
   return door.AddPackets(
@@ -71,18 +70,24 @@ absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
       },
       [this](Door::ConnectionId connection) {
         control.Post([this, connection] { peers->OnSocketClosed(connection); });
-      });
+      },
+      Admission::Pass(credentials.uid));
 }
 
 absl::Status Daemon::Impl::OpenDoor() {
   const std::string attach_path = Path("client/attach.sock");
   const std::string peer_path = Path("peer/peer.sock");
-  ASSIGN_OR_RETURN(UniqueFd attach, ListenUnix(attach_path, SOCK_SEQPACKET, 0666));
-  ASSIGN_OR_RETURN(UniqueFd client, ListenUnix(Path("client/client.sock"), SOCK_STREAM, 0666));
-  ASSIGN_OR_RETURN(UniqueFd admin_socket, ListenUnix(Path("admin/admin.sock"), SOCK_STREAM, 0660));
-  ASSIGN_OR_RETURN(UniqueFd metrics, ListenUnix(Path("admin/metrics.sock"), SOCK_STREAM, 0660));
+  ASSIGN_OR_RETURN(UniqueFd attach,
+                   ListenUnix(attach_path, SOCK_SEQPACKET, 0666, Descriptors::kTaken));
+  ASSIGN_OR_RETURN(UniqueFd client, ListenUnix(Path("client/client.sock"), SOCK_STREAM, 0666,
+                                               Descriptors::kRefused));
+  ASSIGN_OR_RETURN(UniqueFd admin_socket,
+                   ListenUnix(Path("admin/admin.sock"), SOCK_STREAM, 0660, Descriptors::kRefused));
+  ASSIGN_OR_RETURN(UniqueFd metrics, ListenUnix(Path("admin/metrics.sock"), SOCK_STREAM, 0660,
+                                                Descriptors::kRefused));
   ASSIGN_OR_RETURN(UniqueFd peer_socket,
-                   ListenUnix(peer_path, SOCK_SEQPACKET, config.peer.uids.empty() ? 0600 : 0666));
+                   ListenUnix(peer_path, SOCK_SEQPACKET, config.peer.uids.empty() ? 0600 : 0666,
+                              Descriptors::kRefused));
   UniqueFd peer_tcp, metrics_tcp;
   if (peer_server != nullptr) {
     ASSIGN_OR_RETURN(peer_tcp, ListenTcp(config.peer.listen));
@@ -93,35 +98,52 @@ absl::Status Daemon::Impl::OpenDoor() {
   }
 
   // Connections to gRPC: credentials are read here, the rest is gRPC's.
-  const auto to_grpc = [this](GrpcServer* server) {
-    return [this, server](UniqueFd socket) {
+  const auto to_grpc = [this](std::function<void(uid_t, int fd)> serve) {
+    return [this, serve = std::move(serve)](UniqueFd socket, Admission::Pass pass) {
       absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
       if (!credentials.ok()) return;
-      absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials);
+      absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials, std::move(pass));
       if (!fd.ok()) {
         FERRY_LOG_LIMITED(warn, "connection.refused",
                           LogFields("pid", credentials->pid, "uid", credentials->uid), "{}",
                           std::string(fd.status().message()));
         return;
       }
-      server->Serve(*fd);
+      serve(credentials->uid, *fd);
     };
   };
-  door.Listen("client.sock", std::move(client), to_grpc(client_server.get()));
-  door.Listen("admin.sock", std::move(admin_socket), to_grpc(admin_server.get()));
+  door.Listen("client.sock", std::move(client),
+              to_grpc([this](uid_t user, int fd) { client_servers->Serve(user, fd); }),
+              &doors.client);
+  door.Listen("admin.sock", std::move(admin_socket),
+              to_grpc([this](uid_t, int fd) { admin_server->Serve(fd); }), &doors.admin);
   if (peer_tcp.valid()) {
-    door.Listen("peer port", std::move(peer_tcp), [this](UniqueFd socket) {
-      const int one = 1;
-      setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-      peer_server->Serve(socket.Release());
-    });
+    PeerPortHooks hooks;
+    hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
+      absl::StatusOr<int> fd = peer_connections.Admit(
+          std::move(socket), Credentials{}, std::move(pass), control.Now() + Doors::kIntroduction);
+      if (!fd.ok()) return;
+      control.Post([] {});  // AfterBatch is to know of the time
+      peer_server->Serve(*fd);
+    };
+    // It counts as a stranger's until it has proven what it is of.
+    hooks.data = [this](std::string preamble, UniqueFd socket, Admission::Pass pass) {
+      control.Post([this, preamble = std::move(preamble), socket = std::move(socket),
+                    pass = std::move(pass)]() mutable {
+        peers->OnDataConnection(preamble, std::move(socket));
+      });
+    };
+    door.Listen("peer port", std::move(peer_tcp), ServePeerPort(door, std::move(hooks)),
+                &doors.strangers);
   }
   const auto metrics_text = [this] { return MetricsPage(); };
-  door.Listen("metrics.sock", std::move(metrics), ServeMetrics(door, control, metrics_text));
+  door.Listen("metrics.sock", std::move(metrics), ServeMetrics(door, control, metrics_text),
+              &doors.metrics);
   if (metrics_tcp.valid()) {
-    door.Listen("metrics port", std::move(metrics_tcp), ServeMetrics(door, control, metrics_text));
+    door.Listen("metrics port", std::move(metrics_tcp), ServeMetrics(door, control, metrics_text),
+                &doors.metrics_port);
   }
-  door.Listen("peer.sock", std::move(peer_socket), [this](UniqueFd socket) {
+  const auto on_peer_socket = [this](UniqueFd socket, Admission::Pass pass) {
     absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
     if (!credentials.ok()) return;
     door.AddPackets(
@@ -148,9 +170,11 @@ absl::Status Daemon::Impl::OpenDoor() {
         },
         [this](Door::ConnectionId connection) {
           control.Post([this, connection] { peers->OnSocketClosed(connection); });
-        });
-  });
-  door.Listen("attach.sock", std::move(attach), [this](UniqueFd socket) {
+        },
+        std::move(pass));
+  };
+  door.Listen("peer.sock", std::move(peer_socket), on_peer_socket, &doors.peer_socket);
+  const auto on_attach = [this](UniqueFd socket, Admission::Pass pass) {
     absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
     if (!credentials.ok()) return;
     UniqueFd process = PeerPidFd(socket.get(), credentials->pid);
@@ -177,10 +201,17 @@ absl::Status Daemon::Impl::OpenDoor() {
         },
         [this](Door::ConnectionId connection) {
           control.Post([this, connection] { sessions->OnClosed(connection); });
-        });
+        },
+        std::move(pass));
     control.Post(
         [this, connection, who = *credentials] { sessions->OnConnected(connection, who); });
-  });
+  };
+  door.Listen("attach.sock", std::move(attach), on_attach, &doors.attach,
+              [](const absl::Status& why) {
+                AttachReply reply;
+                reply.error = why;
+                return EncodeAttach(reply);
+              });
   return absl::OkStatus();
 }
 

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
+#include "daemon/doors.h"
 #include "daemon/job_runner.h"
 #include "daemon/job_table.h"
 #include "daemon/local_devices.h"
@@ -54,14 +55,19 @@ struct Daemon::Impl {
                   [this, job, why = std::move(why)] { jobs->OnFiringFailed(job, why); });
             }),
         compute("compute", Lane::DefaultSpin()),
-        connections(config.limits.connections_per_uid) {}
+        doors(config, connections, peer_connections) {}
 
   absl::Status Start();
   absl::Status MakeGpus();
   void OpenNccl();
   absl::Status MakeDevices();
+  // Of a lane.
+  void OnResults(std::vector<OpResult> results);
   // For a GPU's copiers: tells the engine.
   std::function<void(absl::Time)> SmsBusyHook(GlobalDeviceId device);
+  // What a GPU's lane stages with; nothing of a host device.
+  absl::StatusOr<std::optional<GpuStaging>> MakeStaging(LocalDevice& device);
+  absl::Status MakeTcp(LocalDevice& device, OpSink sink);
   absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,
                                                         OpSink sink);
   void MakeTables();
@@ -104,7 +110,9 @@ struct Daemon::Impl {
   SerialExecutor compiler;  // of programs
   JobRunner runner;         // runs them, on
   Lane compute;
+  Doors doors;
   ConnectionTable connections;
+  ConnectionTable peer_connections;
   LocalDevices devices;
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;
@@ -124,7 +132,8 @@ struct Daemon::Impl {
   std::unique_ptr<AdminCore> admin;
   HealthService health;
   std::vector<std::unique_ptr<grpc::Service>> services;
-  std::unique_ptr<GrpcServer> client_server, admin_server, peer_server;
+  std::unique_ptr<UserServers> client_servers;
+  std::unique_ptr<GrpcServer> admin_server, peer_server;
   std::string peer_secret;  // the cluster's; "": there is none
   int peer_port = 0;
   Door door;  // last: stopped first

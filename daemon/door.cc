@@ -12,7 +12,9 @@
 #include <deque>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "base/check.h"
+#include "base/executor.h"
 #include "base/log.h"
 
 namespace ferry {
@@ -28,6 +30,13 @@ struct Door::Entry {
   OnPacket on_packet;
   OnClosed on_closed;
   std::function<void(ConnectionId, int)> readable;
+  Admission* admission = nullptr;
+  std::function<std::string(const absl::Status&)> farewell;
+  Admission::Pass pass;
+  // Descriptors may be on their way in a socket's queue.
+  ~Entry() {
+    if (kind != Kind::kListener) Closer::Get().Close(pass.uid(), std::move(fd));
+  }
 
   // What the connection did not take yet; if there is any, nothing is read from it.
   Mutex sending;
@@ -118,37 +127,53 @@ std::shared_ptr<Door::Entry> Door::Find(uint64_t id) const {
   return it == entries_.end() ? nullptr : it->second;
 }
 
-void Door::Listen(std::string name, UniqueFd listener, OnAccept on_accept) {
+void Door::Listen(std::string name, UniqueFd listener, OnAccept on_accept, Admission* admission,
+                  std::function<std::string(const absl::Status&)> farewell) {
   auto entry = std::make_unique<Entry>();
   entry->kind = Entry::Kind::kListener;
   entry->name = std::move(name);
   entry->fd = std::move(listener);
   entry->on_accept = std::move(on_accept);
+  entry->admission = admission;
+  entry->farewell = std::move(farewell);
   Add(std::move(entry));
 }
 
 Door::ConnectionId Door::AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet,
-                                    OnClosed on_closed) {
+                                    OnClosed on_closed, Admission::Pass pass) {
   auto entry = std::make_unique<Entry>();
   entry->kind = Entry::Kind::kPackets;
   entry->fd = std::move(socket);
   entry->process = std::move(process);
   entry->on_packet = std::move(on_packet);
   entry->on_closed = std::move(on_closed);
+  entry->pass = std::move(pass);
   return Add(std::move(entry));
 }
 
 Door::ConnectionId Door::AddStream(UniqueFd socket, absl::Duration patience,
-                                   std::function<void(ConnectionId, int fd)> readable) {
+                                   std::function<void(ConnectionId, int fd)> readable,
+                                   Admission::Pass pass) {
   auto entry = std::make_unique<Entry>();
   entry->kind = Entry::Kind::kStream;
   entry->fd = std::move(socket);
   entry->readable = std::move(readable);
+  entry->pass = std::move(pass);
   entry->process = UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   itimerspec when{};
   when.it_value = absl::ToTimespec(patience);
   timerfd_settime(entry->process.get(), 0, &when, nullptr);
   return Add(std::move(entry));
+}
+
+std::pair<UniqueFd, Admission::Pass> Door::Take(ConnectionId id) {
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return {};
+  const std::shared_ptr<Entry> entry = std::move(found->second);
+  entries_.erase(found);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->fd.get(), nullptr);
+  return {std::move(entry->fd), std::move(entry->pass)};
 }
 
 bool Door::Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds) {
@@ -184,6 +209,7 @@ void Door::Close(ConnectionId id) {
   if (it == entries_.end()) return;
   // The peer sees the end now, whoever still holds the entry.
   shutdown(it->second->fd.get(), SHUT_RDWR);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second->fd.get(), nullptr);
   entries_.erase(it);
 }
 
@@ -200,16 +226,19 @@ void Door::Run() {
   pthread_setname_np(pthread_self(), "door");
   epoll_event events[64];
   while (!stopping_.load()) {
-    const int count = epoll_wait(epoll_.get(), events, std::size(events), -1);
+    const int patience = resting_.empty() ? -1 : static_cast<int>(absl::ToInt64Milliseconds(kRest));
+    const int count = epoll_wait(epoll_.get(), events, std::size(events), patience);
+    if (!resting_.empty() && MonotonicNow() >= rest_ends_) EndRest();
+    absl::InlinedVector<std::shared_ptr<Entry>, 8> newcomers;
     for (int i = 0; i < count && !stopping_.load(); ++i) {
       const uint64_t data = events[i].data.u64;
       if (data == kWakeData) continue;
-      const std::shared_ptr<Entry> entry = Find(data & ~kProcessBit);
+      std::shared_ptr<Entry> entry = Find(data & ~kProcessBit);
       if (entry == nullptr) continue;
       if (data & kProcessBit) {
         DropClosed(entry->id);
       } else if (entry->kind == Entry::Kind::kListener) {
-        Accept(*entry);
+        newcomers.push_back(std::move(entry));  // who is connected comes first
       } else if (entry->kind == Entry::Kind::kStream) {
         entry->readable(entry->id, entry->fd.get());
       } else {
@@ -217,39 +246,86 @@ void Door::Run() {
         if (events[i].events & ~uint32_t{EPOLLOUT}) Read(entry);
       }
     }
+    for (const std::shared_ptr<Entry>& listener : newcomers) {
+      if (!stopping_.load()) Accept(*listener);
+    }
   }
 }
 
 void Door::Accept(Entry& entry) {
-  while (true) {
+  // The first descriptor that is free again is the spare one's.
+  if (!spare_.valid()) spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!spare_.valid()) return Rest(entry);
+  bool refused = false;
+  for (int budget = kAcceptsAtOnce; budget > 0; --budget) {
     UniqueFd connection(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.valid()) {
-      entry.on_accept(std::move(connection));
+      refused |= !Welcome(entry, std::move(connection));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      // Accept with the spare descriptor and close: the client gets an answer instead of a hang,
-      // and the level-triggered listener does not spin.
-      spare_.Reset();
-      UniqueFd refused(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      const bool any = refused.valid();
-      refused.Reset();
-      spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      const uint64_t count = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
-      if ((count & (count - 1)) == 0) {
-        FERRY_LOG(warn, "door.no_descriptors",
-                  "{}: connection refused, no descriptors left ({} so far)", entry.name, count);
-      }
-      if (any) continue;
+      RefuseForFds(entry);
+      return Rest(entry);
     }
     return;
+  }
+  // What is refused must not take the time of those that are connected.
+  if (refused) Rest(entry);
+}
+
+bool Door::Welcome(Entry& listener, UniqueFd connection) {
+  if (listener.admission == nullptr) {
+    listener.on_accept(std::move(connection), Admission::Pass());
+    return true;
+  }
+  const absl::StatusOr<Visitor> visitor = VisitorOf(connection.get());
+  if (!visitor.ok()) return true;  // it has gone
+  absl::StatusOr<Admission::Pass> pass = listener.admission->Admit(*visitor, MonotonicNow());
+  if (pass.ok()) {
+    listener.on_accept(std::move(connection), *std::move(pass));
+    return true;
+  }
+  FERRY_LOG_LIMITED(warn, "door.refused", "{}", std::string(pass.status().message()));
+  if (listener.farewell) SendNow(connection.get(), listener.farewell(pass.status()), {});
+  shutdown(connection.get(), SHUT_RDWR);
+  Closer::Get().Close(visitor->uid, std::move(connection));
+  return false;
+}
+
+// Accepts with the spare descriptor and closes: the client gets an answer instead of a hang.
+void Door::RefuseForFds(Entry& listener) {
+  spare_.Reset();
+  UniqueFd refused(accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (refused.valid()) {
+    shutdown(refused.get(), SHUT_RDWR);
+    Closer::Get().Close(geteuid(), std::move(refused));
+  }
+  const uint64_t count = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if ((count & (count - 1)) == 0) {
+    FERRY_LOG(warn, "door.no_descriptors",
+              "{}: connection refused, no descriptors left ({} so far)", listener.name, count);
+  }
+}
+
+void Door::Rest(Entry& listener) {
+  WatchFor(epoll_.get(), listener.fd.get(), listener.id, 0);
+  resting_.push_back(listener.id);
+  rest_ends_ = MonotonicNow() + kRest;
+}
+
+void Door::EndRest() {
+  for (const uint64_t id : std::exchange(resting_, {})) {
+    if (const std::shared_ptr<Entry> entry = Find(id)) {
+      WatchFor(epoll_.get(), entry->fd.get(), id, EPOLLIN);
+    }
   }
 }
 
 void Door::Read(const std::shared_ptr<Entry>& entry) {
   // A few packets at a time, so that one busy client does not keep the door from the others.
   thread_local std::vector<char> buffer(kMaxPacket);
+  if (Closer::Get().Clogged(entry->pass.uid())) return DropClosed(entry->id);
   for (int budget = 16; budget > 0; --budget) {
     iovec part{buffer.data(), buffer.size()};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kKernelsMaxFds)];
@@ -263,6 +339,7 @@ void Door::Read(const std::shared_ptr<Entry>& entry) {
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (size <= 0) return DropClosed(entry->id);
     Packet packet;
+    packet.fds = ReceivedFds(entry->pass.uid());
     packet.bytes.assign(buffer.data(), static_cast<size_t>(size));
     packet.truncated = (message.msg_flags & MSG_TRUNC) != 0;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
@@ -272,7 +349,7 @@ void Door::Read(const std::shared_ptr<Entry>& entry) {
       for (size_t i = 0; i < count; ++i) {
         int fd;
         memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-        packet.fds.emplace_back(fd);
+        packet.fds.Add(UniqueFd(fd));
       }
     }
     if (packet.fds.size() > kMaxFds) packet.truncated = true;
@@ -291,6 +368,8 @@ void Door::DropClosed(uint64_t id) {
     entry = std::move(it->second);
     entries_.erase(it);
   }
+  // Who still has the other end, or this one's queue, hears of it now.
+  shutdown(entry->fd.get(), SHUT_RDWR);
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->fd.get(), nullptr);
   if (entry->on_closed) entry->on_closed(id);
 }

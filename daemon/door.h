@@ -23,8 +23,10 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/closer.h"
 #include "base/fd.h"
 #include "base/mutex.h"
+#include "daemon/admission.h"
 
 namespace ferry {
 
@@ -36,12 +38,17 @@ struct Credentials {
   gid_t gid = static_cast<gid_t>(-1);
 };
 absl::StatusOr<Credentials> PeerCredentials(int socket);
+// Who that is to an Admission; of TCP the address, of IPv6 the network of 64 bits.
+absl::StatusOr<Visitor> VisitorOf(int socket);
 // Readable once the process at the other end has exited; invalid if the kernel cannot say.
 UniqueFd PeerPidFd(int socket, pid_t pid);
 
 // A listening Unix socket with `mode`; replaces a stale socket file. `type` SOCK_STREAM or
-// SOCK_SEQPACKET.
-absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode);
+// SOCK_SEQPACKET. Where no descriptors are to come the kernel refuses them to the sender (since
+// Linux 6.16); before, it closes them in whatever thread reads.
+enum class Descriptors { kTaken, kRefused };
+absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
+                                    Descriptors descriptors);
 // "127.0.0.1:7411", "[::1]:7411"; port 0 lets the kernel choose.
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);
 // The port a TCP listener got.
@@ -50,17 +57,19 @@ int BoundPort(int listener);
 class Door {
  public:
   using ConnectionId = uint64_t;
+  static constexpr int kAcceptsAtOnce = 16;
+  static constexpr absl::Duration kRest = absl::Milliseconds(1);
   static constexpr size_t kMaxPacket = 128 * 1024;
   static constexpr int kMaxFds = 250;            // a packet; the kernel takes 253
   static constexpr size_t kMaxUnsent = 1 << 20;  // bytes kept for one connection
 
   struct Packet {
     std::string bytes;
-    std::vector<UniqueFd> fds;
+    ReceivedFds fds;
     bool truncated = false;  // longer than kMaxPacket, or more descriptors than kMaxFds
     bool fds_lost = false;   // this process had none left for some of its descriptors
   };
-  using OnAccept = std::function<void(UniqueFd)>;
+  using OnAccept = std::function<void(UniqueFd, Admission::Pass)>;
   using OnPacket = std::function<void(ConnectionId, Packet)>;
   // Once, after which the id means nothing. Not called for connections closed by Close.
   using OnClosed = std::function<void(ConnectionId)>;
@@ -69,17 +78,25 @@ class Door {
   ~Door();
   void Stop();
 
-  // Accepts on `listener` until Stop or StopListening. Without a free descriptor a connection is
-  // accepted with a spare one and closed at once, and counted.
-  void Listen(std::string name, UniqueFd listener, OnAccept on_accept);
+  // Accepts on `listener` until Stop, a few connections at a time and after everything that has
+  // arrived on others. Whom `admission` (outlives the door) refuses hears what `farewell` makes of
+  // why, if there is one, and is closed at once; so is everybody, and counted, while there is no
+  // free descriptor. When many are refused the listener rests for kRest.
+  void Listen(std::string name, UniqueFd listener, OnAccept on_accept,
+              Admission* admission = nullptr,
+              std::function<std::string(const absl::Status&)> farewell = nullptr);
   // Reads packets of a SEQPACKET socket; when it closes, or `process` (may be invalid) becomes
-  // readable, on_closed is called.
-  ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet,
-                          OnClosed on_closed);
+  // readable, on_closed is called. The uid of `pass` answers for how long its descriptors take to
+  // close: the connection ends when too many of them wait (Closer::Clogged).
+  ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet, OnClosed on_closed,
+                          Admission::Pass pass = Admission::Pass());
   // Calls `readable` whenever the stream socket has data or was closed, and drops it once
   // `patience` is over; used for HTTP.
   ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
-                         std::function<void(ConnectionId, int fd)> readable);
+                         std::function<void(ConnectionId, int fd)> readable,
+                         Admission::Pass pass = Admission::Pass());
+  // From `readable`: the door lets go of the stream, which goes on elsewhere.
+  std::pair<UniqueFd, Admission::Pass> Take(ConnectionId id);
   // Sends one packet, in order, or keeps it until the connection takes it; one with descriptors is
   // not kept, since those stay the caller's. False if the connection is gone or will not take it (a
   // client that does not read its answers); the caller closes it then.
@@ -95,6 +112,11 @@ class Door {
   uint64_t Add(std::unique_ptr<Entry> entry);
   void Run();
   void Accept(Entry& entry);
+  // False if it was refused.
+  bool Welcome(Entry& listener, UniqueFd connection);
+  void RefuseForFds(Entry& listener);
+  void Rest(Entry& listener);
+  void EndRest();
   void Read(const std::shared_ptr<Entry>& entry);
   void SendUnsent(Entry& entry);
   void DropClosed(uint64_t id);
@@ -103,6 +125,8 @@ class Door {
   UniqueFd epoll_;
   UniqueFd wake_;
   UniqueFd spare_;
+  std::vector<uint64_t> resting_;  // listeners; the door's own thread's, as is
+  absl::Time rest_ends_;
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> refused_ = 0;
   mutable Mutex mutex_;

@@ -55,8 +55,8 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
     const SessionUse use = session->use();
     out.Add("  ", session->id().ToString(), " name ", session->name(), " pid ",
             session->credentials().pid, " uid ", session->credentials().uid, " arenas ", use.arenas,
-            " bytes ", use.bytes, " in flight ", use.transfers_in_flight, " ok ",
-            session->transfers_ok(), " failed ", session->transfers_failed(),
+            " bytes ", use.bytes, " in flight ", use.transfers_in_flight, " kept ",
+            session->kept_bytes(), " ok ", session->transfers_ok(), " failed ", session->transfers_failed(),
             session->closing ? " closing" : "");
     for (const Arena* arena : session->ListArenas()) {
       out.Add("    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ", arena->bytes,

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "transfer/kept_bytes.h"
 #include "transfer/overlap.h"
 
 namespace ferry {
@@ -267,6 +268,7 @@ class RunTransfers {
     spec.priority = batch_.specs[run_].priority;
     spec.deadline = batch_.specs[run_].deadline;
     spec.defined = false;
+    spec.kept = KeptBytesOf(spec.key, spec.layout);
     return spec;
   }
 

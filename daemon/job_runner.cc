@@ -15,19 +15,100 @@ bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64
          });
 }
 
-absl::Status JobRunner::Run(const Posted& job) {
+// How long a run may go on while others wait.
+struct JobRunner::Slice {
+  const JobRunner& runner;
+  const uint64_t session;
+  const std::atomic<bool>* others;  // null: of a firing
+  const bool fits;                  // its scratch, among what is put aside
+  const absl::Time until = MonotonicNow() + kSlice;
+
+  bool IsOver() const {
+    if (!fits || (!PostedWait() && runner.batches_.empty())) return false;
+    if (MonotonicNow() < until) return false;
+    return PostedWait() || runner.OthersReady(SessionId(static_cast<uint32_t>(session)));
+  }
+  bool PostedWait() const {
+    if (others != nullptr) return others->load(std::memory_order_relaxed);
+    const auto is_other = [this](const std::atomic<uint64_t>& posted) {
+      const uint64_t other = posted.load(std::memory_order_relaxed);
+      return other != 0 && other != session;
+    };
+    return is_other(runner.posted_) || is_other(runner.posted_too_);
+  }
+};
+
+absl::Status JobRunner::Run(const Posted& job, uint64_t& left) {
+  left = 0;
+  if (IsHeldUp(job.id)) {
+    left = std::max<uint64_t>(job.program.work, 1);
+    return absl::OkStatus();
+  }
+  const auto found = held_.find(job.id);
+  std::unique_ptr<Held> held;
+  if (found != held_.end()) {
+    held = std::move(found->second);
+    held_.erase(found);
+  }
+  absl::Status status = RunSlice(job, held);
+  if (held != nullptr) {
+    left = job.program.WorkLeft(held->aside);
+    held_[job.id] = std::move(held);
+  }
+  return status;
+}
+
+void JobRunner::Drop(TransferId job) {
+  const auto found = held_.find(job);
+  if (found == held_.end()) return;
+  LetGo(job, found->second);
+  held_.erase(found);
+}
+
+void JobRunner::LetGo(TransferId job, std::unique_ptr<Held>& held) {
+  if (held == nullptr) return;
+  held_bytes_ -= held->scratch.bytes();
+  held.reset();
+  aside_.erase(SessionOf(job));
+}
+
+bool JobRunner::IsHeldUp(TransferId job) const {
+  const auto found = aside_.find(SessionOf(job));
+  return found != aside_.end() && found->second != job;
+}
+
+absl::Status JobRunner::RunSlice(const Posted& job, std::unique_ptr<Held>& held) {
   const absl::Time begun = MonotonicNow();
   absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
   const uint64_t kept = job.kept != nullptr ? job.program.kept_bytes() : 0;
-  if (job.program.transfers.empty()) scratch = scratch_.Get(job.program.scratch_bytes() - kept);
+  const bool lent = job.program.transfers.empty();
+  const uint64_t bytes = lent ? job.program.scratch_bytes() - kept : 0;
+  if (lent) scratch = (held != nullptr ? held->scratch : scratch_).Get(bytes);
   absl::Status status = scratch.status();
   if (status.ok()) {
     compute::RunControl::MayGoOn may_go_on;
     if (job.stop != nullptr) {
       may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
     }
+    const bool fits = held != nullptr || (held_bytes_ <= most_kept_.of_all &&
+                                          bytes <= most_kept_.of_all - held_bytes_);
+    const Slice slice{*this, SessionOf(job.id).value(), job.others, fits};
+    compute::HostProgram::Aside aside;
+    if (held != nullptr) aside = std::move(held->aside);
+    aside.wanted = [&slice] { return slice.IsOver(); };
     status = job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over, may_go_on,
-                             job.kept);
+                             job.kept, &aside);
+    if (status.ok() && aside.put) {
+      if (held == nullptr) {
+        held = std::make_unique<Held>();
+        if (lent) held->scratch.Swap(scratch_);
+        held_bytes_ += held->scratch.bytes();
+        aside_[SessionOf(job.id)] = job.id;
+      }
+      held->aside = std::move(aside);
+    } else {
+      LetGo(job.id, held);
+    }
   }
   scratch_.Shrink();
   run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
@@ -52,6 +133,7 @@ void JobRunner::Disarm(PreparedBatch& batch) {
     batch.Disarm();
     if (armed->turn) ready_.Remove(*armed->turn);
     if (armed->kept) Forget(*armed);
+    LetGo(armed->job.id, armed->held);
   }
   listen_(batch.doorbell(), false);
   batches_.erase(found);
@@ -59,7 +141,9 @@ void JobRunner::Disarm(PreparedBatch& batch) {
 
 JobRunner::Armed* JobRunner::FindReady(const Batch& batch) const {
   const uint64_t n = batch.words.firings() + 1;
-  if (!batch.words.Wants(n)) return nullptr;
+  if (!batch.words.Wants(n) || aside_.contains(SessionOf(batch.jobs.front()->job.id))) {
+    return nullptr;
+  }
   for (const std::unique_ptr<Armed>& armed : batch.jobs) {
     if (armed->over < n && !armed->failed && !armed->turn &&
         MayBegin(batch.words, armed->job.joints, n)) {
@@ -69,23 +153,41 @@ JobRunner::Armed* JobRunner::FindReady(const Batch& batch) const {
   return nullptr;
 }
 
+bool JobRunner::OthersReady(SessionId session) const {
+  return ready_.HasOthers(session.value()) ||
+         std::any_of(batches_.begin(), batches_.end(), [&](const auto& batch) {
+           return SessionOf(batch->jobs.front()->job.id) != session && FindReady(*batch) != nullptr;
+         });
+}
+
 bool JobRunner::Poll() {
   for (const std::unique_ptr<Batch>& batch : batches_) {
     while (Armed* const armed = FindReady(*batch)) {
       ready_.Add(armed->turn.emplace(armed->job, *armed));
     }
   }
-  if (ready_.empty()) return false;
-  Turn& turn = static_cast<Turn&>(*ready_.Next());
-  ready_.Serve(turn.left());
-  Armed& armed = turn.armed;
-  armed.turn.reset();
-  Fire(armed);
-  return true;
+  while (!ready_.empty()) {
+    Turn& turn = static_cast<Turn&>(*ready_.Next());
+    Armed& armed = turn.armed;
+    if (IsHeldUp(armed.job.id)) {  // it is found again when that is over
+      ready_.Remove(turn);
+      armed.turn.reset();
+      continue;
+    }
+    ready_.Serve(turn.left());
+    if (const uint64_t left = Fire(armed); left > 0) {
+      ready_.Return(turn, left);
+    } else {
+      armed.turn.reset();
+    }
+    return true;
+  }
+  return false;
 }
 
 bool JobRunner::PrepareToPark() {
-  return std::none_of(batches_.begin(), batches_.end(),
+  return ready_.empty() &&
+         std::none_of(batches_.begin(), batches_.end(),
                       [this](const auto& batch) { return FindReady(*batch) != nullptr; });
 }
 
@@ -111,26 +213,34 @@ void JobRunner::Forget(const Armed& armed) {
   kept_bytes_ -= bytes;
 }
 
-void JobRunner::Fire(Armed& armed) {
+uint64_t JobRunner::Fire(Armed& armed) {
   const PreparedJob& job = armed.job;
   PreparedBatch& words = armed.batch.words;
   const uint64_t n = armed.over + 1;
-  words.Begin(n);
+  if (armed.held == nullptr) words.Begin(n);
   const auto define = [&](size_t step) {
     for (const Joint& joint : job.joints) {
       if (joint.step == step) joint.batch->Define(joint.sends ? n : n + 1);
     }
   };
   Keep(armed);
-  if (absl::Status status = Run(
-          {*job.program, 0, job.memory, {}, define, job.stop, armed.kept ? &*armed.kept : nullptr});
-      !status.ok()) {
+  const absl::Status status = RunSlice({.id = job.id,
+                                        .program = *job.program,
+                                        .memory = job.memory,
+                                        .step_over = define,
+                                        .stop = job.stop,
+                                        .kept = armed.kept ? &*armed.kept : nullptr},
+                                       armed.held);
+  if (!status.ok()) {
     armed.failed = true;
-    return failed_(job.id, std::move(status));
+    failed_(job.id, status);
+    return 0;
   }
+  if (armed.held != nullptr) return job.program->WorkLeft(armed.held->aside);
   define(Joint::kAtEnd);
   armed.over = n;
   words.Over(n, 1);
+  return 0;
 }
 
 }  // namespace ferry

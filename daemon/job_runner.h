@@ -5,7 +5,9 @@
 // transfers that it is joined to allow it (MayBegin), and those it fires itself, each as soon as
 // the plan's last step is over that needs their bytes. Where several may begin sessions share
 // equally, by what their jobs cost. The threads of all jobs are here, one budget: the compute
-// thread is one of them.
+// thread is one of them. A run that has lasted for kSlice while those of other sessions wait is put
+// aside between two launches, and goes on when it is its turn again: nothing of its own session is
+// run meanwhile, which may have the same memory.
 //
 // Home: compute. There it is a poller of the lane; a job that runs is waited for by all else.
 #pragma once
@@ -84,8 +86,11 @@ class JobRunner : public Poller {
   // A firing could not be carried out; the job has none any more.
   using Failed = std::function<void(TransferId job, absl::Status why)>;
 
+  static constexpr absl::Duration kSlice = absl::Milliseconds(10);
+
   // Bytes that prepared jobs may keep of what they make of constant buffers; who comes later makes
-  // it anew each time.
+  // it anew each time. As much as `of_all` may be the scratch of runs that are put aside; what does
+  // not fit runs on.
   struct MostKept {
     uint64_t of_session = 0;
     uint64_t of_all = 0;
@@ -100,17 +105,28 @@ class JobRunner : public Poller {
   // A posted job, or a stage of one that waits for transfers between them. That has memory of its
   // own, until it is over; what has one stage only is lent some.
   struct Posted {
+    TransferId id;
     const CompiledProgram& program;
     size_t stage = 0;
     absl::Span<const absl::Span<std::byte>> memory = {};  // by buffer
     absl::Span<std::byte> scratch = {};
     compute::HostProgram::StepOver step_over = nullptr;
-    const std::atomic<bool>* stop = nullptr;  // if so, it ends before its next launch
+    const std::atomic<bool>* stop = nullptr;    // if so, it ends before its next launch
+    const std::atomic<bool>* others = nullptr;  // posted ones of other sessions wait
     compute::HostProgram::Kept* kept = nullptr;
   };
-  // Runs it now. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no memory to lend; CANCELLED, with
-  // how far it has got, if it was stopped.
-  absl::Status Run(const Posted& job);
+  // Runs it now, or goes on with it. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no memory to
+  // lend; CANCELLED, with how far it has got, if it was stopped. With OK `left` is what it still
+  // costs, if it was put aside; else 0.
+  absl::Status Run(const Posted& job, uint64_t& left);
+  // A job that was put aside does not go on.
+  void Drop(TransferId job);
+  // Of which sessions posted jobs wait for the compute thread, for a firing; 0: none, or no second
+  // one. Any thread.
+  void SetPostedWait(uint64_t session, uint64_t second) {
+    posted_.store(session, std::memory_order_relaxed);
+    posted_too_.store(second, std::memory_order_relaxed);
+  }
   // All jobs of a prepared batch may be fired from now on, until Disarm. The batch, and those that
   // the jobs are joined to, stay until then.
   void Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs);
@@ -132,6 +148,12 @@ class JobRunner : public Poller {
  private:
   struct Batch;
   struct Armed;
+  struct Slice;
+  // A run that is put aside.
+  struct Held {
+    compute::HostProgram::Aside aside;
+    Scratch scratch;  // that was lent to it
+  };
   struct Turn : FairQueue::Item {
     Turn(const PreparedJob& job, Armed& armed)
         : FairQueue::Item(SessionOf(job.id).value(), job.priority, job.program->work),
@@ -144,8 +166,9 @@ class JobRunner : public Poller {
     Batch& batch;
     uint64_t over = 0;  // firings
     bool failed = false;
-    std::optional<Turn> turn;  // while it waits for it
-    Scratch kept_memory;       // from the first firing on
+    std::optional<Turn> turn;  // from when it waits for it until its firing is over
+    std::unique_ptr<Held> held;
+    Scratch kept_memory;  // from the first firing on
     std::optional<compute::HostProgram::Kept> kept;
   };
   struct Batch {
@@ -155,7 +178,15 @@ class JobRunner : public Poller {
 
   // A job of the batch whose next firing may begin and does not wait for its turn yet.
   Armed* FindReady(const Batch& batch) const;
-  void Fire(Armed& armed);
+  // Whether a firing of another session may begin, or waits for its turn.
+  bool OthersReady(SessionId session) const;
+  // Whether another run of the job's session is put aside.
+  bool IsHeldUp(TransferId job) const;
+  // What is left of it, if it was put aside.
+  uint64_t Fire(Armed& armed);
+  absl::Status RunSlice(const Posted& job, std::unique_ptr<Held>& held);
+  // It is not put aside any more.
+  void LetGo(TransferId job, std::unique_ptr<Held>& held);
   // Memory for what the job keeps, if there is any for it.
   void Keep(Armed& armed);
   // What it kept counts no more.
@@ -168,6 +199,10 @@ class JobRunner : public Poller {
   uint64_t kept_bytes_ = 0;                        // of all
   compute::Workers workers_;
   Scratch scratch_;
+  absl::flat_hash_map<TransferId, std::unique_ptr<Held>> held_;  // posted jobs
+  uint64_t held_bytes_ = 0;                           // scratch of all that are put aside
+  absl::flat_hash_map<SessionId, TransferId> aside_;  // of each session the run that is put aside
+  std::atomic<uint64_t> posted_{0}, posted_too_{0};
   std::vector<std::unique_ptr<Batch>> batches_;
   FairQueue ready_;
   std::atomic<int64_t> run_ns_{0};

@@ -225,88 +225,6 @@ void JobTable::ReadyIfSo(Job& job) {
   ready_.Add(job);
 }
 
-void JobTable::Pump() {
-  for (Handover& place : handovers_) {
-    if (ready_.empty()) return;
-    if (place.state() != Handover::State::kFree) continue;
-    Job& job = static_cast<Job&>(*ready_.Next());
-    ready_.Serve(job.left());
-    Hand(job, place);
-  }
-}
-
-std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
-  std::vector<absl::Span<std::byte>> memory;
-  for (const Range& range : job.memory) {
-    const Arena* arena = sessions_.FindArena(range.arena);
-    FERRY_CHECK(arena != nullptr);  // the job holds it
-    memory.emplace_back(arena->mapping->data() + range.offset, range.length);
-  }
-  return memory;
-}
-
-size_t JobTable::Handed(Handover::State state) const {
-  return static_cast<size_t>(
-      std::count_if(handovers_.begin(), handovers_.end(),
-                    [state](const Handover& place) { return place.state() == state; }));
-}
-
-void JobTable::Hand(Job& job, Handover& place) {
-  job.state = State::kHanded;
-  job.handover = &place;
-  place.Hand();
-  size_t stage = 0;
-  absl::Span<std::byte> scratch;
-  if (job.wire) {
-    stage = job.wire->stage++;
-    scratch = {sessions_.FindArena(job.wire->memory)->mapping->data(),
-               job.program->scratch_bytes()};
-  }
-  homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
-                       memory = MemoryOf(job), stage, scratch, step_over = DefineByStep(job),
-                       stop = &job.stop] {
-    std::optional<absl::Status> status;
-    if (place.Begin()) {
-      FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes());
-      status = homes_.runner.Run({*program, stage, memory, scratch, step_over, stop});
-    }
-    homes_.control.PostOrRun([this, id, &place, status = std::move(status)]() mutable {
-      OnRan(id, place, std::move(status));
-    });
-  });
-}
-
-void JobTable::OnRan(TransferId id, Handover& place, std::optional<absl::Status> ran) {
-  place.Free();
-  if (!ran) return Pump();
-  absl::Status status = *std::move(ran);
-  Job& job = *jobs_.find(id)->second;
-  if (!job.stopped_by.ok() && !status.ok()) {
-    status = WithText(job.stopped_by,
-                      absl::StrCat(job.stopped_by.message(), "; it was ", status.message()));
-    if (job.wire) job.wire->outcome = status;
-  }
-  if (!job.wire) {
-    End(job, std::move(status));
-  } else {
-    job.state = job.wire->outcome ? State::kEnding : State::kWaiting;
-    GoOn(job);
-  }
-  Pump();
-}
-
-void JobTable::TakeBack(Job& job) {
-  if (job.state != State::kHanded || !job.handover->TakeBack()) return;
-  if (job.wire) --job.wire->stage;
-  job.state = State::kReady;
-  ready_.Add(job);
-}
-
-void JobTable::Stop(Job& job, absl::Status why) {
-  job.stopped_by = std::move(why);
-  job.stop.store(true, std::memory_order_relaxed);
-}
-
 void JobTable::Leave(Job& job) {
   if (job.state == State::kWaiting && !job.spec.defined) {
     Lane* const lane = job.device->lane.get();
@@ -325,6 +243,7 @@ void JobTable::Leave(Job& job) {
 
 void JobTable::End(Job& job, absl::Status status) {
   Leave(job);
+  if (job.aside) homes_.compute.Post([this, id = job.id] { homes_.runner.Drop(id); });
   ++(status.ok() ? counts_.ok : counts_.failed);
   FlightRecorder::Get().Record("job.over", job.id, static_cast<uint64_t>(status.code()), 0,
                                status.message());
@@ -349,6 +268,7 @@ void JobTable::End(Job& job, absl::Status status) {
   ended.bytes = job.spec.bytes;
   ended.posted = job.posted;
   ended.layout = job.spec.layout;
+  ended.kept = job.spec.kept;
   ended.prepared = job.state == State::kArmed;
   jobs_.erase(ended.transfer);
   hooks_.over(ended);
@@ -389,7 +309,7 @@ void JobTable::EndSession(SessionId session) {
 
 absl::Status JobTable::TooLate(const Job& job) const {
   const bool runs = job.state == State::kHanded;  // what has not begun was taken back
-  const bool begun = runs || (job.wire && job.wire->stage > 0);
+  const bool begun = runs || job.aside || (job.wire && job.wire->stage > 0);
   std::string text =
       absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
                    absl::FormatDuration(job.spec.deadline - job.posted));

@@ -153,6 +153,9 @@ class JobTable {
     std::optional<Wire> wire;
     std::atomic<bool> stop{false};  // the compute thread looks at it between launches
     absl::Status stopped_by;
+    // While it is kHanded: jobs of other sessions wait; the compute thread looks at it.
+    std::atomic<bool> others{false};
+    bool aside = false;  // the compute thread has put it aside at least once
   };
   // A prepared batch of jobs, from its posting until its last job is over.
   struct Prepared {
@@ -210,11 +213,16 @@ class JobTable {
   void Advance(Job& job);
   void OnDefined(TransferId id);
   void ReadyIfSo(Job& job);
+  // --- job_handover.cc
+  // Hands over those whose turn it is.
   void Pump();
   void Hand(Job& job, Handover& place);
   size_t Handed(Handover::State state) const;
-  // The compute thread is done with what it was handed; without a status it was taken back.
-  void OnRan(TransferId id, Handover& place, std::optional<absl::Status> status);
+  // The compute thread is done with what it was handed; without a status it was taken back. `left`:
+  // what it still costs, if it was put aside.
+  void OnRan(TransferId id, Handover& place, std::optional<absl::Status> status, uint64_t left);
+  // Tells what is handed whether others wait.
+  void ShareOut();
   // A job that was handed and has not begun waits for its turn again.
   void TakeBack(Job& job);
   // Has a job that has begun end before its next launch, because of `why`.
@@ -235,6 +243,7 @@ class JobTable {
   bool draining_ = false;
   size_t compiling_ = 0;
   std::array<Handover, kAtOnce> handovers_;
+  std::vector<Job*> handed_;  // and not taken back, in this order
   ProgramCache programs_;
   absl::flat_hash_map<TransferId, std::unique_ptr<Job>> jobs_;
   absl::btree_set<std::pair<absl::Time, TransferId>> deadlines_;  // of those not told to end

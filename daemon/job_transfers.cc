@@ -35,7 +35,10 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
   std::vector<ArenaId> memory(bound.size());
   if (all.empty()) return memory;
   const size_t places = batch.specs.size() + all.size();
-  if (std::optional<absl::Status> full = session.CheckPlaces(places, homes_.control.Now())) {
+  uint64_t kept = 0;
+  for (const TransferSpec& spec : batch.specs) kept += spec.kept;
+  for (const TransferSpec& spec : all) kept += spec.kept;
+  if (std::optional<absl::Status> full = session.CheckPlaces(places, kept, homes_.control.Now())) {
     reply.violations.push_back({"runs", *std::move(full)});
     return {};
   }

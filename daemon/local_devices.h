@@ -18,6 +18,7 @@
 #include "transfer/local/copy_transport.h"
 #include "transfer/local/prepared_runner.h"
 #include "transfer/nccl/nccl_transport.h"
+#include "transfer/tcp/tcp_transport.h"
 #include "transfer/ucx/ucx_transport.h"
 
 namespace ferry {
@@ -31,9 +32,10 @@ struct LocalDevice {
   std::unique_ptr<Lane> lane;
   std::unique_ptr<CopyTransport> copy;       // `local` and `mapped`
   std::unique_ptr<PreparedRunner> prepared;  // of the same, what is fired again and again
-  std::unique_ptr<UcxTransport> ucx;         // null if there is none; see Daemon::ucx_state
-  std::unique_ptr<NcclTransport> nccl;       // null if there is none, or for a host device
-  int max_ctas = 0;                          // of its communicators; 0: NCCL's own choice
+  std::unique_ptr<TcpTransport> tcp;    // null if there are no peers, or it is not in the order
+  std::unique_ptr<UcxTransport> ucx;    // null if there is none; see Daemon::ucx_state
+  std::unique_ptr<NcclTransport> nccl;  // null if there is none, or for a host device
+  int max_ctas = 0;                     // of its communicators; 0: NCCL's own choice
   // Control's counts.
   uint64_t arenas = 0;
   uint64_t arena_bytes = 0;

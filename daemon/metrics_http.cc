@@ -44,7 +44,7 @@ void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& respon
 Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text) {
   auto recent =
       std::make_shared<std::deque<Door::ConnectionId>>();  // the last ones; some may be closed
-  return [&door, &control, recent, text = std::move(text)](UniqueFd socket) {
+  return [&door, &control, recent, text = std::move(text)](UniqueFd socket, Admission::Pass pass) {
     if (recent->size() == kScrapes) {
       door.Close(recent->front());
       recent->pop_front();
@@ -75,7 +75,8 @@ Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::st
           auto own = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
           control.Post(
               [&door, id, own, text] { Answer(door, id, own->get(), Response("200 OK", text())); });
-        }));
+        },
+        std::move(pass)));
   };
 }
 

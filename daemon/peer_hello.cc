@@ -86,6 +86,7 @@ PeerHello PeerTable::MakeHello() const {
     info.uuid = device->info().uuid;
     info.name = device->name;
     info.max_ctas = device->max_ctas;
+    if (device->tcp != nullptr) hello.features |= kPeerFeatureTcp;
     if (device->ucx != nullptr) {
       info.ucx_addresses = device->ucx->addresses();
       info.ucx_way = device->ucx->way();
@@ -262,6 +263,7 @@ absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view materia
   }
   link.number = it->first;
   link.stream = std::move(caller.stream);
+  link.stream->OnProven();
   link.ours = std::move(caller.ours);
   link.theirs = std::move(caller.theirs);
   link.state = State::kConnecting;
@@ -376,6 +378,8 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   }
   link.state = State::kSettling;
   link.since = control_.Now();
+  link.mapped_unsettled = true;
+  StartTcp(link);
   if (!Dials(link)) SayHello(link);
   if (link.socket.has_value()) return Settle(link, std::string(link.mapped_error));
   if (link.hello.boot_id != boot_id_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one link to another daemon; private to peer_table.cc, peer_hello.cc, peer_frames.cc
-// and peer_sockets.cc. Home: control.
+// The state of one link to another daemon; private to peer_table.cc, peer_hello.cc, peer_frames.cc,
+// peer_sockets.cc and peer_tcp.cc. Home: control.
 #pragma once
 
 #include <deque>
@@ -64,6 +64,13 @@ struct PeerTable::Link {
   std::deque<Asked> unasked;  // the connection took no more
   bool mapped = false;
   std::string mapped_error;
+  bool mapped_unsettled = false;  // while settling: it is not known yet
+  // Route `tcp`: lanes know of the peer, by what its data connections are known, why it cannot be
+  // taken, and as above.
+  bool tcp = false;
+  std::string tcp_id;
+  std::string tcp_error;
+  bool tcp_unsettled = false;
   // Their reading of ours: the page that tells them we lost the link, and what they may ask for.
   std::shared_ptr<LinkPage> our_page;
   absl::flat_hash_set<ArenaId> granted;

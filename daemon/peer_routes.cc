@@ -34,15 +34,20 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
   return state;
 }
 
-RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
+RouteState StagedBetween(const PeerHello& ours, const std::string& missing,
+                         const PeerHello& theirs) {
   RouteState state{missing.empty(), missing};
+  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kStagedWithinHost;
+  return state;
+}
+
+RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
   if (!ours.ucx_version.empty() && !theirs.ucx_version.empty() &&
       ours.ucx_version != theirs.ucx_version) {
-    state = {false, absl::StrCat("UCX is ", ours.ucx_version, " here and ", theirs.ucx_version,
-                                 " at ", theirs.node, ": its addresses are for one version")};
+    return {false, absl::StrCat("UCX is ", ours.ucx_version, " here and ", theirs.ucx_version,
+                                " at ", theirs.node, ": its addresses are for one version")};
   }
-  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kUcxStagedWithinHost;
-  return state;
+  return StagedBetween(ours, missing, theirs);
 }
 
 }  // namespace ferry

@@ -11,7 +11,10 @@ namespace ferry {
 
 // `ours` is our own hello; `missing` says why there is no NCCL here, if there is none.
 RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs);
-// The same of UCX, if `missing` is empty.
+// Of `tcp` or `ucx`, by which the bytes of GPUs go through host memory: available if `missing` is
+// empty.
+RouteState StagedBetween(const PeerHello& ours, const std::string& missing,
+                         const PeerHello& theirs);
 RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs);
 
 }  // namespace ferry

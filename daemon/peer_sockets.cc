@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "daemon/peer_link.h"
 #include "daemon/peer_proof.h"
-#include "device/host/host_memory.h"
+#include "device/memfd.h"
 
 namespace ferry {
 
@@ -174,7 +174,7 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
 }
 
 // What our connection to their peer.sock answers to its hello.
-void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, std::vector<UniqueFd> fds) {
+void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds fds) {
   const auto* const welcome =
       response.error.ok() ? std::get_if<PeerSocketWelcome>(&response.body) : nullptr;
   absl::Status mapped = response.error;
@@ -204,10 +204,10 @@ void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, std::vector<U
 }
 
 void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
-                                 PeerSocketResponse response, std::vector<UniqueFd> fds) {
+                                 PeerSocketResponse response, ReceivedFds fds) {
   Link& link = *links_[peer.value()];
   if (link.socket != connection) return;
-  if (link.state == State::kSettling || !link.proven) {
+  if (link.mapped_unsettled || !link.proven) {
     return OnWelcome(link, std::move(response), std::move(fds));
   }
   auto it = link.asked.find(response.sequence);
@@ -223,9 +223,22 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
                              : response.error);
     return;
   }
+  const bool memfd = granted->memory.kind == MemoryKind::kMemfd;
+  for (size_t i = 0; i < fds.size(); ++i) {
+    absl::Status fit = memfd ? CheckMemfd(fds[i].get(), granted->memory.bytes)
+                       : MayBeGpuMemory(fds[i].get())
+                           ? absl::OkStatus()
+                           : Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                                   absl::StrCat("descriptor ", i, " is not one of a GPU's memory"));
+    if (!fit.ok()) {
+      return driver_->OnPeerArena(
+          peer, arena,
+          Annotate(fit, absl::StrCat("mapping ", arena.ToString(), " of ", link.config.node)));
+    }
+  }
   // Mapping may block; it belongs to a memory thread.
   device->memory->Post([this, peer, arena = arena, device = device, memory = granted->memory,
-                        fds = std::move(fds), number = link.number]() mutable {
+                        fds = fds.TakeAll(), number = link.number]() mutable {
     auto mapping = device->Map(memory, std::move(fds), /*ours=*/false);
     control_.Post([this, peer, arena, number, mapping = std::move(mapping)]() mutable {
       if (links_[peer.value()]->number != number) {
@@ -248,7 +261,7 @@ void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
   for (const auto& link : links_) {
     if (link == nullptr || link->socket != connection) continue;
     link->socket.reset();
-    if (link->state == State::kSettling) return Settle(*link, "peer.sock closed");
+    if (link->mapped_unsettled) return Settle(*link, "peer.sock closed");
     if (link->state == State::kConnecting) {
       return Lose(*link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                                absl::StrCat(link->theirs.peer_socket, " closed")));

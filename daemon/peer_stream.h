@@ -36,6 +36,8 @@ inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
 // Groups as this daemon makes them: an attempt is closed at the follower first, several firings are
 // in one group, and all that is packed of a direction is one operation.
 inline constexpr uint64_t kPeerFeatureGroups = 8;
+// Takes data connections of route `tcp` at its port.
+inline constexpr uint64_t kPeerFeatureTcp = 16;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {
@@ -57,6 +59,8 @@ struct PeerHello : PeerIntroduction {
   std::string ucx_version;
   std::string daemon_version;
   std::string nccl_version;
+  // Not said: the address at which our stream has reached the daemon; "" if it has reached us.
+  std::string reached_at = {};
 };
 
 struct PeerFrame : PeerEvents {
@@ -77,6 +81,8 @@ class PeerStream {
   virtual void Send(PeerFrame frame) = 0;
   // Messages that wait for the wire.
   virtual size_t waiting() const = 0;
+  // Who is at its other end has proven who it is.
+  virtual void OnProven() {}
   // Ends the stream towards the peer with `why`; on_closed does not come.
   virtual void Close(const absl::Status& why) = 0;
 };

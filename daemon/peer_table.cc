@@ -107,13 +107,18 @@ Incarnation PeerTable::IncarnationOf(PeerId peer) const {
 }
 
 void PeerTable::Settle(Link& link, std::string mapped_error) {
-  if (link.state != State::kSettling) return;
+  if (link.state != State::kSettling || !std::exchange(link.mapped_unsettled, false)) return;
   link.mapped = mapped_error.empty();
   link.mapped_error = std::move(mapped_error);
   if (!link.mapped && link.socket.has_value()) {
     hooks_.close(*link.socket);
     link.socket.reset();
   }
+  GoUp(link);
+}
+
+void PeerTable::GoUp(Link& link) {
+  if (link.mapped_unsettled || link.tcp_unsettled) return;
   link.state = State::kUp;
   link.since = control_.Now();
   link.backoff = kBackoffMin;
@@ -151,6 +156,7 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   const PeerHello ours = MakeHello();
+  routes[static_cast<int>(Route::kTcp)] = StagedBetween(ours, link.tcp_error, link.hello);
   routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, ucx_error, link.hello);
   routes[static_cast<int>(Route::kNccl)] = NcclBetween(ours, options_.nccl_missing, link.hello);
   FlightRecorder::Get().Record(
@@ -158,7 +164,8 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
   FERRY_LOG(info, "peer.up",
             LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
-            "mapped {}, ucx {}", link.mapped ? "yes" : link.mapped_error, ucx ? "yes" : ucx_error);
+            "mapped {}, tcp {}, ucx {}", link.mapped ? "yes" : link.mapped_error,
+            link.tcp_error.empty() ? "yes" : link.tcp_error, ucx ? "yes" : ucx_error);
   driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0,
                     GpusOf(link.hello));
   Deliver(link);
@@ -203,6 +210,8 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.order = FrameOrder();
   link.next_event = 1;
   link.ending.reset();
+  link.mapped_unsettled = link.tcp_unsettled = false;
+  StopTcp(link, why);
   link.retry_at = link.wanted ? control_.Now() + link.backoff : absl::InfiniteFuture();
   link.backoff = std::min(link.backoff * 2, kBackoffMax);
   CloseSockets(link);
@@ -238,6 +247,8 @@ absl::Time PeerTable::OnTime(absl::Time now) {
       } else {
         if (link.state == State::kSettling && now >= link.since + kSocketTimeout) {
           Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
+          SettleTcp(link, absl::StrCat("no data connection between the two daemons within ",
+                                       absl::FormatDuration(kSocketTimeout)));
         }
         if (now >= link.last_sent + kHeartbeat) {
           link.stream->Send({});

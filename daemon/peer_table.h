@@ -3,7 +3,7 @@
 // closed or silent, and opens them again. The daemon whose node name is smaller dials; the other
 // one knocks. Each end proves who it is before anything counts that it says, and before it is told
 // more than who we say we are. A link is told to the driver as up once hellos are exchanged and it
-// is settled whether arenas can be mapped. Home: control.
+// is settled whether arenas can be mapped and `tcp` works. Home: control.
 #pragma once
 
 #include <functional>
@@ -126,11 +126,16 @@ class PeerTable {
   // Whether a daemon or socket of this uid may be a peer's; constant, any thread.
   bool TrustsUid(uint32_t uid) const;
 
+  // --- From the peer port and lanes: a data connection with its preamble, of which nothing is
+  // proven; the set of connections that shows that route `tcp` works is open, or could not be.
+  void OnDataConnection(const std::string& preamble, UniqueFd socket);
+  void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
+
   // --- From peer.sock.
   void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                        PeerSocketRequest request);
   void OnSocketResponse(PeerId peer, Door::ConnectionId connection, PeerSocketResponse response,
-                        std::vector<UniqueFd> fds);
+                        ReceivedFds fds);
   void OnSocketClosed(Door::ConnectionId connection);
 
   // --- From the session table.
@@ -180,13 +185,19 @@ class PeerTable {
   absl::Status ConnectSocket(Link& link);
   Callers::iterator FindCaller(const PeerSocketHello& hello);
   absl::Time DropLateCallers(absl::Time now);
-  void OnWelcome(Link& link, PeerSocketResponse response, std::vector<UniqueFd> fds);
+  void OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds fds);
   void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);
   void OnEvents(Link& link, PeerEvents events);
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
+  // Whether arenas can be mapped, and whether `tcp` works, is known now: "", or why not.
   void Settle(Link& link, std::string mapped_error);
+  void SettleTcp(Link& link, std::string error);
+  // Once both are known.
+  void GoUp(Link& link);
+  void StartTcp(Link& link);
+  void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
   void AskForArenas(Link& link);

@@ -61,6 +61,7 @@ struct PostBatch {
   // whether no defined_at was given.
   std::vector<TransferSpec> specs;
   std::vector<absl::Duration> deadlines;  // per spec; zero: the daemon's default
+  std::vector<Range> extents;             // of prepared transfers: what they touch at most (Union)
   // Runs of programs: as many as `specs`. Sends and receives have none.
   bool runs_programs = false;
   std::vector<JobSpec> jobs;
@@ -80,7 +81,8 @@ struct PostReply {
   uint32_t prepared_batch = 0;
 };
 
-// How a request calls range `range` of a buffer's layout, or all its blocks.
+// How a request calls range `range` of a buffer's layout, or all its blocks; all its ranges, if the
+// layout has others.
 std::string FieldOf(size_t buffer, const Layout& layout, size_t range);
 // How a request calls what a run binds to one of the program's buffers.
 std::string BindingField(size_t run, size_t binding);

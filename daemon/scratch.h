@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -23,6 +24,10 @@ class Scratch {
   // `bytes` of a page's alignment, until the next call or Shrink. What they hold is whatever the
   // last one left. RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
   absl::StatusOr<absl::Span<std::byte>> Get(uint64_t bytes);
+  void Swap(Scratch& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
   // Gives back what is more than kKept.
   void Shrink();
   uint64_t bytes() const { return bytes_; }

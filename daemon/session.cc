@@ -8,10 +8,12 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "daemon/domain_tag.h"
-#include "transfer/overlap.h"
 
 namespace ferry {
 namespace {
+
+// Of one batch; an answer has room for fewer.
+constexpr size_t kMostListed = 1024;
 
 absl::Status OutsideArena(const Layout& layout, const Range& extent, const Arena& arena) {
   std::string what;
@@ -42,6 +44,7 @@ void ForEachArena(const Layout& layout, Function function) {
 
 std::string FieldOf(size_t buffer, const Layout& layout, size_t range) {
   const Layout::Blocks* blocks = layout.blocks();
+  if (layout.merged()) return absl::StrCat("buffers[", buffer, "].ranges");
   if (blocks == nullptr) return absl::StrCat("buffers[", buffer, "].ranges[", range, "]");
   return absl::StrCat("buffers[", buffer, blocks->is_table ? "].blocks" : "].strided");
 }
@@ -59,8 +62,8 @@ absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch
 }
 
 Session::Session(SessionId id, std::string name, std::string token, Credentials credentials,
-                 std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened,
-                 uint64_t first_transfer)
+                 std::unique_ptr<TimelinePages> timelines, Limits limits, KeptBytes& of_uid,
+                 absl::Time opened, uint64_t first_transfer)
     : id_(id),
       name_(std::move(name)),
       token_(std::move(token)),
@@ -69,7 +72,9 @@ Session::Session(SessionId id, std::string name, std::string token, Credentials 
       opened_(opened),
       timelines_(std::move(timelines)),
       first_sequence_(first_transfer),
-      next_sequence_(first_transfer) {}
+      next_sequence_(first_transfer),
+      kept_(limits_.kept_bytes),
+      of_uid_(of_uid) {}
 
 absl::Status Session::ReserveArena(uint64_t bytes, size_t slots) {
   const SessionUse& quota = limits_.quota;
@@ -217,7 +222,7 @@ void Session::RememberRequest(const PostBatch& batch, const PostReply& reply) {
   request_order_.push_back(batch.request_id);
 }
 
-std::optional<absl::Status> Session::CheckPlaces(size_t count, absl::Time now) {
+std::optional<absl::Status> Session::CheckPlaces(size_t count, uint64_t kept, absl::Time now) {
   const SessionUse& quota = limits_.quota;
   const uint64_t wanted = use_.transfers_in_flight + count;
   if (wanted > quota.transfers_in_flight) {
@@ -229,6 +234,13 @@ std::optional<absl::Status> Session::CheckPlaces(size_t count, absl::Time now) {
                                            ever ? "wait for some to end" : "post fewer at once"));
     if (!ever) return full;
     return WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
+  }
+  const auto full = [&](const KeptBytes& account, const std::string& whose, const char* setting) {
+    return account.Full(now, kept, absl::StrCat("post ", count, " transfers"), whose, setting);
+  };
+  if (!kept_.Fits(kept)) return full(kept_, id_.ToString(), "limits.session_kept_bytes");
+  if (!of_uid_.Fits(kept)) {
+    return full(of_uid_, absl::StrCat("uid ", credentials_.uid), "limits.uid_kept_bytes");
   }
   if (next_sequence_ + count > (uint64_t{1} << kTransferSequenceBits)) {
     return Error(
@@ -248,8 +260,14 @@ const std::string& Session::TagOf(const std::string& domain) {
 std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time now) {
   std::vector<Violation> violations;
   batch.domain = TagOf(batch.domain);
+  uint64_t kept = batch.extents.size() * sizeof(Range);
+  for (TransferSpec& spec : batch.specs) {
+    spec.key.domain = batch.domain;
+    spec.kept = KeptBytesOf(spec.key, spec.layout);
+    kept += spec.kept;
+  }
   const char* const list = batch.runs_programs ? "runs" : "buffers";
-  if (std::optional<absl::Status> full = CheckPlaces(batch.specs.size(), now)) {
+  if (std::optional<absl::Status> full = CheckPlaces(batch.specs.size(), kept, now)) {
     violations.push_back({list, *std::move(full)});
   }
   if (batch.prepare && prepared_.size() == FERRY_PREPARED_BATCHES) {
@@ -273,7 +291,6 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
   const Arena* last = nullptr;
   for (size_t i = 0; i < batch.specs.size(); ++i) {
     TransferSpec& spec = batch.specs[i];
-    spec.key.domain = batch.domain;
     spec.over_timeline = batch.over_timeline;
     const absl::Duration deadline =
         batch.deadlines[i] > absl::ZeroDuration() ? batch.deadlines[i] : limits_.default_deadline;
@@ -306,6 +323,7 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
         violations.push_back({batch.runs_programs ? BindingField(i, e) : FieldOf(i, spec.layout, e),
                               std::move(status)});
         batch.bad_entries.insert(i);
+        if (violations.size() >= kMostListed) return violations;  // it is refused, and told enough
       }
     }
   }
@@ -330,6 +348,7 @@ PostReply Session::Admit(PostBatch& batch) {
     } else {
       spec.over_value = value++;
     }
+    Keep(spec.kept);
     ForEachArena(spec.layout, [&](ArenaId arena) { ++arenas_.find(arena)->second->transfers; });
   }
   return reply;
@@ -340,12 +359,13 @@ TransferId Session::AdmitOfJobs(const std::vector<TransferSpec>& specs) {
   next_sequence_ += specs.size();
   use_.transfers_in_flight += specs.size();
   for (const TransferSpec& spec : specs) {
+    Keep(spec.kept);
     ForEachArena(spec.layout, [&](ArenaId arena) { ++arenas_.find(arena)->second->transfers; });
   }
   return first;
 }
 
-uint32_t Session::Prepare(const PostBatch& batch) {
+uint32_t Session::Prepare(PostBatch& batch) {
   uint32_t number = 0;  // the lowest free one, so that few pages are touched
   for (const auto& [taken, record] : prepared_) {
     if (taken != number) break;
@@ -358,13 +378,9 @@ uint32_t Session::Prepare(const PostBatch& batch) {
   record.left = count;
   record.of_jobs = batch.runs_programs;
   record.side = batch.side;
-  if (!batch.runs_programs) {
-    std::vector<Range> extents;
-    for (const TransferSpec& spec : batch.specs) {
-      extents.insert(extents.end(), spec.layout.extents().begin(), spec.layout.extents().end());
-    }
-    record.extents = Union(std::move(extents));
-  }
+  record.extents = std::move(batch.extents);
+  record.kept = record.extents.size() * sizeof(Range);
+  Keep(record.kept);
   return number;
 }
 
@@ -387,6 +403,7 @@ std::vector<PreparedRecord::Asker> Session::TakeReleased() {
       continue;
     }
     askers.push_back(*record.released);
+    LetGo(record.kept);
     past_firings_ += record.batch->firings();
     entry = prepared_.erase(entry);
   }
@@ -430,12 +447,17 @@ void Session::OnEnded(const Ended& ended) {
     if (--arena.transfers == 0 && arena.freed) unused_.push_back(id);
   });
   --use_.transfers_in_flight;
+  LetGo(ended.kept);
   ++(ok ? transfers_ok_ : transfers_failed_);
   if (!ended.prepared && ended.over_value == 0) return;  // a job's: that says how it ended
   if (!ok) {
-    if (failure_order_.size() == limits_.failures_kept) {
-      forgotten_failures_ = std::max(forgotten_failures_, failure_order_.front());
-      failures_.erase(failure_order_.front());
+    failure_bytes_ += ended.status.message().size();
+    while (!failure_order_.empty() &&
+           (failure_order_.size() >= limits_.failures_kept || failure_bytes_ > kFailureBytesKept)) {
+      const auto oldest = failures_.find(failure_order_.front());
+      forgotten_failures_ = std::max(forgotten_failures_, oldest->first);
+      failure_bytes_ -= oldest->second.message().size();
+      failures_.erase(oldest);
       failure_order_.pop_front();
     }
     failures_[sequence] = ended.status;
@@ -455,6 +477,8 @@ void Session::OnEnded(const Ended& ended) {
 void Session::AfterEndings(absl::Time now) {
   const uint64_t freed = transfers_ok_ + transfers_failed_;
   if (freed == places_freed_) return;
+  kept_.Settle(now);
+  of_uid_.Settle(now);
   places_.OnFreed(now, freed - places_freed_);
   places_freed_ = freed;
 }

@@ -23,6 +23,7 @@
 #include "device/memory.h"
 #include "device/timeline.h"
 #include "transfer/engine.h"
+#include "transfer/kept_bytes.h"
 
 namespace ferry {
 
@@ -58,6 +59,7 @@ struct PreparedRecord {
   std::unique_ptr<PreparedBatch> batch;
   TransferId first;
   uint32_t left = 0;  // transfers or jobs that are not over
+  uint64_t kept = 0;  // what the daemon keeps for the batch as a whole
   bool of_jobs = false;
   Side side = Side::kSend;      // of transfers
   std::vector<Range> extents;   // of transfers: what they touch at most (Union)
@@ -77,17 +79,21 @@ class Session {
     SessionUse quota;
     absl::Duration default_deadline;
     size_t failures_kept = 16384;
+    uint64_t kept_bytes = uint64_t{256} << 20;  // KeptBytes
     std::string domain_key;  // by which its domains are hashed
   };
   static constexpr size_t kDomainsKept = 64;
   static constexpr size_t kRequestsKept = 1024;
   static constexpr size_t kEventsKept = 65536;
   static constexpr size_t kReleasedKept = 65536;
+  static constexpr size_t kFailureBytesKept = size_t{4} << 20;  // texts of failures
 
-  // `first_transfer`: ids below belong to a life of the session before this one.
+  // `of_uid`: what all sessions of its uid make the daemon keep; outlives it. `first_transfer`: ids
+  // below belong to a life of the session before this one.
   Session(SessionId id, std::string name, std::string token, Credentials credentials,
-          std::unique_ptr<TimelinePages> timelines, Limits limits, absl::Time opened,
-          uint64_t first_transfer = 1);
+          std::unique_ptr<TimelinePages> timelines, Limits limits, KeptBytes& of_uid,
+          absl::Time opened, uint64_t first_transfer = 1);
+  ~Session() { of_uid_.Give(kept_.bytes()); }
 
   SessionId id() const { return id_; }
   const std::string& name() const { return name_; }
@@ -96,6 +102,7 @@ class Session {
   const Limits& limits() const { return limits_; }
   absl::Time opened() const { return opened_; }
   SessionUse use() const { return use_; }
+  uint64_t kept_bytes() const { return kept_.bytes(); }
   uint64_t transfers_ok() const { return transfers_ok_; }
   uint64_t transfers_failed() const { return transfers_failed_; }
   TimelinePages& timelines() { return *timelines_; }
@@ -137,8 +144,8 @@ class Session {
   std::vector<Violation> CheckAndComplete(PostBatch& batch, absl::Time now);
   // Takes ids and over values for a checked batch and pins its arenas.
   PostReply Admit(PostBatch& batch);
-  // Whether `count` more transfers may be in flight.
-  std::optional<absl::Status> CheckPlaces(size_t count, absl::Time now);
+  // Whether `count` more transfers may be in flight, and `kept` more bytes be kept.
+  std::optional<absl::Status> CheckPlaces(size_t count, uint64_t kept, absl::Time now);
   // As Admit, for transfers that are parts of jobs: the client hears of the jobs only. Their first
   // id.
   TransferId AdmitOfJobs(const std::vector<TransferSpec>& specs);
@@ -206,7 +213,7 @@ class Session {
   const uint64_t first_sequence_;
   uint64_t next_sequence_;
   std::vector<std::optional<GlobalDeviceId>> over_devices_;  // by 'over' counter, made at first use
-  uint32_t Prepare(const PostBatch& batch);
+  uint32_t Prepare(PostBatch& batch);
   absl::btree_map<uint32_t, PreparedRecord> prepared_;
   uint64_t past_firings_ = 0;  // of batches that are forgotten
   struct Request {
@@ -219,11 +226,23 @@ class Session {
   absl::flat_hash_map<std::string, Request> requests_;
   std::deque<std::string> request_order_;
 
+  KeptBytes kept_;  // of which `of_uid_` has a part
+  KeptBytes& of_uid_;
+  void Keep(uint64_t bytes) {
+    kept_.Take(bytes);
+    of_uid_.Take(bytes);
+  }
+  void LetGo(uint64_t bytes) {
+    kept_.Give(bytes);
+    of_uid_.Give(bytes);
+  }
+
   RetryAfter places_;  // for transfers in flight
   uint64_t places_freed_ = 0;
   uint64_t transfers_ok_ = 0;
   uint64_t transfers_failed_ = 0;
   absl::flat_hash_map<uint64_t, absl::Status> failures_;
+  size_t failure_bytes_ = 0;
   std::deque<uint64_t> failure_order_;
   uint64_t forgotten_failures_ = 0;
 

@@ -8,6 +8,7 @@
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "daemon/session_table.h"
+#include "device/memfd.h"
 
 namespace ferry {
 namespace {
@@ -44,7 +45,7 @@ uint64_t HeldBytes(const MemoryShare& memory) {
 
 void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id,
                               uint64_t sequence, const AttachRegisterArena& request,
-                              std::vector<UniqueFd> fds) {
+                              ReceivedFds fds) {
   Session& session = *Find(session_id);
   LocalDevice* device = devices_.Find(request.device);
   if (device == nullptr) {
@@ -54,7 +55,7 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
                                      " is not a device of ", options_.node)));
   }
   const uint64_t held = HeldBytes(request.memory);
-  if (absl::Status refused = CheckRegister(session, *device, request, fds.size()); !refused.ok()) {
+  if (absl::Status refused = CheckRegister(session, *device, request, fds); !refused.ok()) {
     return Refuse(connection, sequence, std::move(refused));
   }
   const size_t slots = ArenaSlots(request.memory);
@@ -63,7 +64,7 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
   }
   device->coming_bytes += held;
   device->memory->Post(
-      [this, connection, session_id, sequence, request, device, fds = std::move(fds)]() mutable {
+      [this, connection, session_id, sequence, request, device, fds = fds.TakeAll()]() mutable {
         auto mapping = device->Map(request.memory, std::move(fds), /*ours=*/true);
         control_.Post([this, connection, session_id, sequence, request,
                        mapping = std::move(mapping)]() mutable {
@@ -73,7 +74,8 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
 }
 
 absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevice& device,
-                                         const AttachRegisterArena& request, size_t fds) const {
+                                         const AttachRegisterArena& request,
+                                         const ReceivedFds& fds) const {
   const MemoryShare& memory = request.memory;
   const auto invalid = [](const std::string& why) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
@@ -94,14 +96,22 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
   const size_t expected = memfd                                 ? 1
                           : memory.kind == MemoryKind::kCudaVmm ? memory.segment_bytes.size()
                                                                 : 0;
-  if (fds != expected) {
+  if (fds.size() != expected) {
     return invalid(absl::StrCat(expected == 1 ? std::string("one file descriptor")
                                               : absl::StrCat(expected, " file descriptors"),
-                                " must come with the packet, ", fds, " did"));
+                                " must come with the packet, ", fds.size(), " did"));
   }
   if (memory.segment_bytes.size() > kMostSegments) {
     return invalid(absl::StrCat("at most ", kMostSegments, " allocations make an arena, not ",
                                 memory.segment_bytes.size()));
+  }
+  for (size_t i = 0; i < fds.size(); ++i) {
+    // Anything else may take long to close, and what is mapped is closed on a memory thread.
+    if (memfd) {
+      RETURN_IF_ERROR(Annotate(CheckMemfd(fds[i].get(), memory.bytes), "register an arena"));
+    } else if (!MayBeGpuMemory(fds[i].get())) {
+      return invalid(absl::StrCat("descriptor ", i, " is not an allocation of a GPU"));
+    }
   }
   const uint64_t taken = device.arena_bytes + device.coming_bytes;
   const uint64_t held = HeldBytes(memory);

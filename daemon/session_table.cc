@@ -12,6 +12,7 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "device/memfd.h"
 
 namespace ferry {
 namespace {
@@ -83,7 +84,7 @@ void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials&
 }
 
 void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
-                             AttachCommand command, std::vector<UniqueFd> fds) {
+                             AttachCommand command, ReceivedFds fds) {
   if (!Known(connection)) return;  // it was closed while this was on its way
   if (auto* hello = std::get_if<AttachHello>(&command.body)) {
     return OnHello(connection, credentials, command.sequence, *hello, std::move(fds));
@@ -151,8 +152,8 @@ void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& c
   OnClosed(connection);
 }
 
-absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
-    const AttachHello& hello, std::vector<UniqueFd> fds) const {
+absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const AttachHello& hello,
+                                                                      ReceivedFds fds) const {
   if (!hello.resume.has_value()) return TimelinePages::Create();
   const AttachResume& resume = *hello.resume;
   if (fds.size() != 1) {
@@ -164,6 +165,10 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
       resume.next_transfer_id >= (uint64_t{1} << kTransferSequenceBits)) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                  absl::StrCat("attach: transfer ids cannot go on from ", resume.next_transfer_id));
+  }
+  // Before anything else is asked of it: what is no memfd may not answer.
+  if (absl::Status fit = CheckMemfd(fds[0].get(), FERRY_TIMELINE_BYTES); !fit.ok()) {
+    return Annotate(fit, "attach: resuming a session's timelines");
   }
   const bool same_daemon = resume.incarnation == options_.incarnation;
   for (const auto& [id, session] : sessions_) {
@@ -181,7 +186,7 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(
 }
 
 void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
-                           uint64_t sequence, const AttachHello& hello, std::vector<UniqueFd> fds) {
+                           uint64_t sequence, const AttachHello& hello, ReceivedFds fds) {
   const auto refuse = [&](absl::Status why) {
     TurnAway(connection, sequence, credentials, std::move(why));
   };
@@ -215,10 +220,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
     return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                         absl::StrCat("attach: ", options_.node, " is draining")));
   }
-  size_t of_uid = 0;
-  for (const auto& [id, session] : sessions_) {
-    if (session->credentials().uid == credentials.uid) ++of_uid;
-  }
+  const size_t of_uid = SessionsOf(credentials.uid);
   if (next_session_ >= (uint32_t{1} << (64 - kTransferSequenceBits))) {
     return refuse(
         Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
@@ -240,7 +242,8 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   auto session = std::make_unique<Session>(
       id, hello.name, NewToken(), credentials, *std::move(pages),
       Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept,
-                      options_.domain_key},
+                      options_.session_kept_bytes, options_.domain_key},
+      kept_by_uid_.try_emplace(credentials.uid, options_.uid_kept_bytes).first->second,
       control_.Now(), hello.resume.has_value() ? hello.resume->next_transfer_id : 1);
   AttachWelcome welcome;
   welcome.features = hello.features & kAttachFeatures;
@@ -355,13 +358,21 @@ void SessionTable::OnIdle(Session& session) {
   Destroy(session);
 }
 
+size_t SessionTable::SessionsOf(uid_t uid) const {
+  return static_cast<size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(),
+                    [uid](const auto& entry) { return entry.second->credentials().uid == uid; }));
+}
+
 void SessionTable::Destroy(Session& session) {
   for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
   past_firings_ += session.prepared_firings();
   RetirePages(devices_, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
   awaited_memory_.erase(session.id());
+  const uid_t uid = session.credentials().uid;
   sessions_.erase(session.id());
+  if (SessionsOf(uid) == 0) kept_by_uid_.erase(uid);
   sessions_closed_.OnFreed(control_.Now());
   GrantJobMemory();
 }

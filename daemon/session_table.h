@@ -12,6 +12,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/executor.h"
 #include "base/retry_after.h"
@@ -32,9 +33,11 @@ class SessionTable {
     size_t failures_kept = 16384;
     size_t sessions = 1024;
     size_t sessions_per_uid = 256;
-    uint64_t gpu_bytes = UINT64_MAX;   // of all arenas on one GPU
-    uint64_t job_memory = UINT64_MAX;  // of jobs, which is this process's own
-    std::string domain_key;            // DomainKey
+    uint64_t session_kept_bytes = uint64_t{256} << 20;  // KeptBytes
+    uint64_t uid_kept_bytes = uint64_t{1} << 30;        // of all sessions of a uid
+    uint64_t gpu_bytes = UINT64_MAX;                    // of all arenas on one GPU
+    uint64_t job_memory = UINT64_MAX;                   // of jobs, which is this process's own
+    std::string domain_key;                             // DomainKey
   };
   // What sessions need from their surroundings. `send` is false if the client does not take the
   // packet.
@@ -60,7 +63,7 @@ class SessionTable {
   // --- From attach.sock.
   void OnConnected(Door::ConnectionId connection, const Credentials& credentials);
   void OnCommand(Door::ConnectionId connection, const Credentials& credentials,
-                 AttachCommand command, std::vector<UniqueFd> fds);
+                 AttachCommand command, ReceivedFds fds);
   // As OnCommand, but this daemon had no descriptors left for those that came with it: refused, and
   // a session stays.
   void OnFdsLost(Door::ConnectionId connection, const Credentials& credentials,
@@ -128,18 +131,18 @@ class SessionTable {
 
  private:
   void OnHello(Door::ConnectionId connection, const Credentials& credentials, uint64_t sequence,
-               const AttachHello& hello, std::vector<UniqueFd> fds);
+               const AttachHello& hello, ReceivedFds fds);
   // What a session is told with: new pages, or those that its client kept.
   absl::StatusOr<std::unique_ptr<TimelinePages>> PagesFor(const AttachHello& hello,
-                                                          std::vector<UniqueFd> fds) const;
+                                                          ReceivedFds fds) const;
   void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,
-                  const AttachRegisterArena& request, std::vector<UniqueFd> fds);
+                  const AttachRegisterArena& request, ReceivedFds fds);
   void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,
                 const AttachRegisterArena& request,
                 absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping);
   // Whether this session may have such an arena of the device now.
   absl::Status CheckRegister(const Session& session, const LocalDevice& device,
-                             const AttachRegisterArena& request, size_t fds) const;
+                             const AttachRegisterArena& request, const ReceivedFds& fds) const;
   void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
                  const AttachReleaseArena& request);
   void OnReleasePrepared(Door::ConnectionId connection, Session& session, uint64_t sequence,
@@ -184,12 +187,14 @@ class SessionTable {
   void Adopt(AwaitedMemory& wait, ArenaId spare);
   void Count(Arena& arena, LocalDevice& device, uint64_t bytes);
   void Destroy(Session& session);
+  size_t SessionsOf(uid_t uid) const;
 
   Executor& control_;
   LocalDevices& devices_;
   const Options options_;
   const Hooks hooks_;
   bool draining_ = false;
+  absl::node_hash_map<uid_t, KeptBytes> kept_by_uid_;  // of uids that have sessions
   absl::btree_map<SessionId, std::unique_ptr<Session>> sessions_;
   RetryAfter sessions_closed_;
   absl::flat_hash_map<Door::ConnectionId, SessionId> by_connection_;

@@ -17,6 +17,9 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
 
 namespace ferry {
 
@@ -30,6 +33,36 @@ absl::StatusOr<Credentials> PeerCredentials(int socket) {
   return Credentials{credentials.pid, credentials.uid, credentials.gid};
 }
 
+absl::StatusOr<Visitor> VisitorOf(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return ErrnoError(absl::StatusCode::kUnavailable, Reason::kInternal,
+                      "read a connection's address", errno);
+  }
+  Visitor visitor;
+  if (address.ss_family == AF_UNIX) {
+    ASSIGN_OR_RETURN(const Credentials credentials, PeerCredentials(socket));
+    visitor.uid = credentials.uid;
+    visitor.name = absl::StrCat("uid ", credentials.uid);
+    return visitor;
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  auto& six = *reinterpret_cast<sockaddr_in6*>(&address);
+  if (address.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text, sizeof(text));
+    visitor.name = text;
+  } else if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr) || IN6_IS_ADDR_LOOPBACK(&six.sin6_addr)) {
+    inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof(text));
+    visitor.name = text;
+  } else {  // who has one address of a network may have all
+    memset(six.sin6_addr.s6_addr + 8, 0, 8);
+    inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof(text));
+    visitor.name = absl::StrCat(text, "/64");
+  }
+  return visitor;
+}
+
 UniqueFd PeerPidFd(int socket, pid_t pid) {
   int fd = -1;
   socklen_t size = sizeof(fd);
@@ -38,7 +71,8 @@ UniqueFd PeerPidFd(int socket, pid_t pid) {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
-absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode) {
+absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
+                                    Descriptors descriptors) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -67,6 +101,10 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mo
   unlink(path.c_str());
   UniqueFd listener(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return failed("socket");
+  if (descriptors == Descriptors::kRefused) {  // connections inherit it; older kernels say no
+    const int off = 0;
+    setsockopt(listener.get(), SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
+  }
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return failed("bind");
   }

@@ -258,12 +258,8 @@ void TransferDriver::Carry(Outbox outbox) {
       }
       continue;
     }
-    LaneWork& work = lane_work_[it->second.device];
-    (it->second.route == Route::kNccl  ? work.bundle_aborts
-     : it->second.armed                ? work.armed_aborts
-     : it->second.route == Route::kUcx ? work.ucx_aborts
-                                       : work.copy_aborts)
-        .emplace_back(transfer, std::make_pair(it->second.attempt, why));
+    lane_work_[it->second.device].aborts.push_back(
+        {transfer, it->second.attempt, why, it->second.way});
   }
   for (GroupOrder& order : outbox.groups) {
     if (auto* open = std::get_if<CommunicatorOpen>(&order)) {
@@ -309,6 +305,22 @@ void TransferDriver::Over(const Ended& ended) {
   if (hooks_.over) hooks_.over(ended);
 }
 
+Transport* TransferDriver::TransportOf(const LocalDevice& device, Way way) {
+  switch (way) {
+    case kCopy:
+      return device.copy.get();
+    case kArmed:
+      return device.prepared.get();
+    case kTcp:
+      return device.tcp.get();
+    case kUcx:
+      return device.ucx.get();
+    case kBundle:
+      break;
+  }
+  return nullptr;
+}
+
 void TransferDriver::FlushLanes() {
   for (auto& [device, work] : lane_work_) {
     if (work.empty()) continue;
@@ -324,18 +336,20 @@ void TransferDriver::FlushLanes() {
       }
       // After the watches: a transfer may have ended since its watch was asked for.
       for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);
-      if (!work.copies.empty()) device->copy->Launch(std::move(work.copies));
-      if (!work.ucx.empty()) device->ucx->Launch(std::move(work.ucx));
-      if (!work.armed.empty()) device->prepared->Launch(std::move(work.armed));
+      for (TransportOp& op : work.ops[kTcp]) op.MakeSegments();
+      for (TransportOp& op : work.ops[kUcx]) op.MakeSegments();
+      for (size_t way = 0; way < kWays; ++way) {
+        if (work.ops[way].empty()) continue;
+        TransportOf(*device, static_cast<Way>(way))->Launch(std::move(work.ops[way]));
+      }
       if (!work.bundled.empty()) device->nccl->Arm(std::move(work.bundled));
-      for (auto& [transfer, what] : work.copy_aborts)
-        device->copy->Abort(transfer, what.first, what.second);
-      for (auto& [transfer, what] : work.ucx_aborts)
-        device->ucx->Abort(transfer, what.first, what.second);
-      for (auto& [transfer, what] : work.armed_aborts)
-        device->prepared->Abort(transfer, what.first, what.second);
-      for (auto& [transfer, what] : work.bundle_aborts)
-        device->nccl->Abort(transfer, what.first, what.second);
+      for (const LaneAbort& abort : work.aborts) {
+        if (abort.way == kBundle) {
+          device->nccl->Abort(abort.transfer, abort.attempt, abort.why);
+        } else {
+          TransportOf(*device, abort.way)->Abort(abort.transfer, abort.attempt, abort.why);
+        }
+      }
     });
   }
 }

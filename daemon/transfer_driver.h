@@ -9,6 +9,8 @@
 // lanes are at one while control is at the next.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,6 +53,7 @@ class TransferDriver {
   };
   // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
   static constexpr uint64_t kInlineBytes = 4096;
+  static constexpr size_t kInlineRuns = 16;  // and at most so often apart, at either end
   // What control does between carrying out what that wanted, of what is long.
   static constexpr size_t kPart = 128;
 
@@ -122,10 +125,12 @@ class TransferDriver {
   CommTable& comms() { return comms_; }
 
  private:
+  // Who runs a launch on its lane; kBundle: NcclTransport, what is armed there.
+  enum Way : uint8_t { kCopy, kArmed, kTcp, kUcx, kBundle };
+  static constexpr size_t kWays = 5;
   struct Running {  // a launch that a lane has
     LocalDevice* device = nullptr;
-    Route route = Route::kUnspecified;
-    bool armed = false;
+    Way way = kCopy;
     uint32_t attempt = 0;
     std::vector<const DeviceMemory*> pins;  // of the peer's arenas
   };
@@ -134,23 +139,25 @@ class TransferDriver {
     DefinedWord word;
     uint64_t target = 0;
   };
+  struct LaneAbort {
+    TransferId transfer;
+    uint32_t attempt = 0;
+    absl::Status why;
+    Way way = kCopy;
+  };
   struct LaneWork {
-    std::vector<TransportOp> copies;
-    std::vector<TransportOp> ucx;
-    std::vector<TransportOp> armed;
+    std::array<std::vector<TransportOp>, kWays> ops;  // by Way; none of kBundle
     std::vector<BundleHalf> bundled;
     std::vector<LaneWatch> watches;
     std::vector<TransferId> unwatch;
-    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> copy_aborts;
-    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> ucx_aborts;
-    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> armed_aborts;
-    std::vector<std::pair<TransferId, std::pair<uint32_t, absl::Status>>> bundle_aborts;
+    std::vector<LaneAbort> aborts;
     bool empty() const {
-      return copies.empty() && ucx.empty() && armed.empty() && bundled.empty() && watches.empty() &&
-             unwatch.empty() && copy_aborts.empty() && ucx_aborts.empty() && armed_aborts.empty() &&
-             bundle_aborts.empty();
+      return bundled.empty() && watches.empty() && unwatch.empty() && aborts.empty() &&
+             std::all_of(ops.begin(), ops.end(), [](const auto& of_way) { return of_way.empty(); });
     }
   };
+  // Null if the device has none.
+  static Transport* TransportOf(const LocalDevice& device, Way way);
 
   // OK, or DEVICE_UNKNOWN with the node that has it.
   absl::Status CheckOwn(GlobalDeviceId device) const;

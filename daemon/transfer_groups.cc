@@ -68,7 +68,7 @@ std::vector<GroupPart> TransferDriver::PartsOf(const GroupLaunch& launch) {
 void TransferDriver::ArmInBundle(const Launch& launch) {
   LocalDevice* const device = devices_.Find(launch.device);
   const Armed& armed = *launch.armed;
-  running_[launch.transfer] = {device, launch.route, true, launch.attempt, {}};
+  running_[launch.transfer] = {device, kBundle, launch.attempt, {}};
   lane_work_[device].bundled.push_back(
       {launch.transfer, launch.attempt, armed.bundle, armed.place,
        FindPrepared(launch.transfer, armed.batch),

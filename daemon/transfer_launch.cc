@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/transfer_driver.h"
-#include "transfer/pieces.h"
 
 namespace ferry {
 
@@ -85,10 +84,13 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     by_engine |= !runner.gpu->KernelsCanReach(memory);
     slow_road |= !runner.gpu->IsNear(memory);
   };
+  Arena* arena = nullptr;  // of the last extent
   const auto address = [&](const Range& extent) {
-    Arena* arena = sessions_.FindArena(extent.arena);
-    FERRY_CHECK(arena != nullptr);  // pinned since posting
-    reach(*arena->mapping);
+    if (arena == nullptr || arena->id != extent.arena) {
+      arena = sessions_.FindArena(extent.arena);
+      FERRY_CHECK(arena != nullptr);  // pinned since posting
+      reach(*arena->mapping);
+    }
     return arena->mapping->data() + extent.offset;
   };
   absl::InlinedVector<std::byte*, 1> own;
@@ -97,35 +99,43 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   if (launch.armed.has_value()) {
     ASSIGN_OR_RETURN(op.prepared, ResolveEnds(launch));
     op.prepared->silent = runner.gpu != nullptr;
-    if (launch.role == LaunchRole::kSend) return true;  // only the other end copies
+    // On mapped only the other end copies.
+    if (launch.route == Route::kMapped && launch.role == LaunchRole::kSend) return true;
   }
   if (launch.role != LaunchRole::kCopy) {
-    for (LayoutCursor run(launch.layout); !run.AtEnd(); run.Advance(run.left())) {
-      op.segments.push_back({own[run.extent()] + run.offset(), run.left()});
-    }
+    op.layout = launch.layout;
+    op.extents = std::move(own);
     return true;
   }
 
   absl::InlinedVector<const std::byte*, 1> remote;
+  const DeviceMemory* mapping = nullptr;  // of the last extent
+  ArenaId mapped;
   for (const Range& extent : launch.remote_layout.extents()) {
     if (launch.route == Route::kLocal) {
       remote.push_back(address(extent));
       continue;
     }
-    const DeviceMemory* mapping = peer_arenas_.Find(launch.peer, extent.arena);
-    if (mapping == nullptr) return false;
+    if (mapping == nullptr || mapped != extent.arena) {
+      mapping = peer_arenas_.Find(launch.peer, extent.arena);
+      if (mapping == nullptr) return false;
+      mapped = extent.arena;
+      reach(*mapping);
+    }
     if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
                    absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes [",
                                 extent.offset, ", +", extent.length, ") outside ",
                                 extent.arena.ToString(), ", which has ", mapping->bytes()));
     }
-    reach(*mapping);
     remote.push_back(mapping->data() + extent.offset);
   }
   RETURN_IF_ERROR(reached);
   if (launch.route == Route::kMapped) {
+    std::optional<ArenaId> pinned;
     for (const Range& extent : launch.remote_layout.extents()) {
+      if (pinned == extent.arena) continue;
+      pinned = extent.arena;
       pins.push_back(peer_arenas_.Pin(launch.peer, extent.arena));
     }
   }
@@ -147,6 +157,7 @@ absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
     ends.source = FindPrepared(launch.armed->source, launch.armed->source_batch);
     return ends;
   }
+  if (launch.route == Route::kTcp) return ends;
   const auto unavailable = [&](absl::string_view why) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
                  absl::StrCat("arm ", launch.transfer.ToString(), " with ",
@@ -199,7 +210,8 @@ void TransferDriver::Start(Launch launch) {
     }
   }
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
-      runner.gpu == nullptr) {
+      runner.gpu == nullptr && launch.layout.runs() <= kInlineRuns &&
+      launch.remote_layout.runs() <= kInlineRuns) {
     while (!op.copy->AtEnd()) {
       const CopyPiece piece = op.copy->Next();
       memcpy(piece.destination, piece.source, piece.size);
@@ -211,17 +223,19 @@ void TransferDriver::Start(Launch launch) {
     return;
   }
   LocalDevice* const device = &runner;
-  if (launch.route == Route::kUcx && device->ucx == nullptr) {
-    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
-                         Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                               "this daemon has no UCX"));
+  const Way way = launch.route == Route::kTcp   ? kTcp
+                  : launch.armed.has_value()    ? kArmed
+                  : launch.route == Route::kUcx ? kUcx
+                                                : kCopy;
+  if (TransportOf(*device, way) == nullptr) {
+    engine_.OnLaunchDone(
+        control_.Now(), launch.transfer, launch.attempt,
+        Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+              absl::StrCat("this daemon has not opened ", RouteName(launch.route))));
     return;
   }
-  const bool armed = launch.armed.has_value();
-  running_[launch.transfer] = {device, launch.route, armed, launch.attempt, std::move(pins)};
-  LaneWork& work = lane_work_[device];
-  if (armed) return work.armed.push_back(std::move(op));
-  (launch.route == Route::kUcx ? work.ucx : work.copies).push_back(std::move(op));
+  running_[launch.transfer] = {device, way, launch.attempt, std::move(pins)};
+  lane_work_[device].ops[way].push_back(std::move(op));
 }
 
 void TransferDriver::Unpin(const std::vector<const DeviceMemory*>& pins) {

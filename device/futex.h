@@ -25,7 +25,9 @@ inline void FutexWakeIf(const uint32_t& waiters, uint64_t& word) {
   FutexWakeIf(waiters, reinterpret_cast<uint32_t*>(&word)[std::endian::native == std::endian::big]);
 }
 
-// Wakes the lanes that listen to an eventfd.
+// Wakes the lanes that listen to an eventfd. It must be this process's own, which no other has: of
+// a shared one another process can clear O_NONBLOCK and fill the counter, and the write waits for
+// ever.
 inline void RingDoorbell(int fd) {
   const uint64_t one = 1;
   // Fails only if the counter is full, which is readable too.

@@ -47,7 +47,7 @@ struct Lane::Impl {
   };
   // What to set and what to listen to while parked, and for how many words and watchers.
   struct Heard {
-    int doorbell = -1;
+    Doorbell bell;
     size_t uses = 0;
     bool listening = false;
   };
@@ -61,7 +61,7 @@ struct Lane::Impl {
     epoll.Reset(epoll_create1(EPOLL_CLOEXEC));
     wakeup.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     FERRY_CHECK(epoll.valid() && wakeup.valid());
-    Listen(wakeup.get(), EPOLLIN | EPOLLET, nullptr);
+    FERRY_CHECK(Listen(wakeup.get(), EPOLLIN | EPOLLET, nullptr));
   }
 
   Lane* const lane;
@@ -86,11 +86,21 @@ struct Lane::Impl {
   size_t silent_words = 0;
   std::thread thread;
 
-  void Listen(int fd, uint32_t events, Poller* poller) {
+  bool Listen(int fd, uint32_t events, Poller* poller) {
     epoll_event event = {};
     event.events = events;
     event.data.ptr = poller;
-    FERRY_CHECK(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0);
+    return epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+
+  void StopListening(int fd) { epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+  // False if the kernel refuses: one of the two is another process's, or there are too many.
+  bool ListenTo(const Doorbell& bell) {
+    if (!Listen(bell.fd, EPOLLIN | EPOLLET, nullptr)) return false;
+    if (bell.own < 0 || Listen(bell.own, EPOLLIN | EPOLLET, nullptr)) return true;
+    StopListening(bell.fd);
+    return false;
   }
 
   bool Post(Task task) {
@@ -174,7 +184,7 @@ struct Lane::Impl {
       entry->second.silent = word.silent;
       entry->second.over = word.over;
       if (word.silent) ++silent_words;
-      Hear({word.parked, word.doorbell});
+      Hear({word.parked, word.doorbell, word.own_bell});
     }
     entry->second.waiting.emplace(std::make_pair(target, transfer), std::move(callback));
   }
@@ -198,7 +208,7 @@ struct Lane::Impl {
 
   void Hear(const Doorbell& doorbell) {
     Heard& entry = heard[doorbell.parked];
-    entry.doorbell = doorbell.fd;
+    entry.bell = doorbell;
     ++entry.uses;
   }
 
@@ -208,7 +218,8 @@ struct Lane::Impl {
     if (--entry->second.uses > 0) return;
     // At once: the descriptor may be closed next, and the client keeps the eventfd itself alive.
     if (entry->second.listening) {
-      epoll_ctl(epoll.get(), EPOLL_CTL_DEL, entry->second.doorbell, nullptr);
+      StopListening(entry->second.bell.fd);
+      if (entry->second.bell.own >= 0) StopListening(entry->second.bell.own);
     }
     heard.erase(entry);
   }
@@ -231,8 +242,9 @@ struct Lane::Impl {
            });
   }
 
-  int Sleep(epoll_event* events, int most) const {
-    if (!Restless()) return epoll_wait(epoll.get(), events, most, -1);
+  // `deaf`: a doorbell could not be listened to.
+  int Sleep(epoll_event* events, int most, bool deaf) const {
+    if (!deaf && !Restless()) return epoll_wait(epoll.get(), events, most, -1);
     const timespec look = absl::ToTimespec(kLook);
     const int ready = epoll_pwait2(epoll.get(), events, most, &look, nullptr);
     return ready < 0 && errno == ENOSYS ? epoll_wait(epoll.get(), events, most, 1) : ready;
@@ -247,11 +259,10 @@ struct Lane::Impl {
   // afterwards, so that what came in between is not slept through. False if it only was time to
   // look.
   bool Park() {
+    bool deaf = false;
     for (auto& [parked, entry] : heard) {
-      if (!entry.listening) {
-        Listen(entry.doorbell, EPOLLIN | EPOLLET, nullptr);
-        entry.listening = true;
-      }
+      if (!entry.listening) entry.listening = ListenTo(entry.bell);
+      deaf |= !entry.listening;
       // A count and not a flag, because other lanes may be parked for the same session.
       __atomic_fetch_add(parked, 1, __ATOMIC_SEQ_CST);
     }
@@ -268,7 +279,7 @@ struct Lane::Impl {
     epoll_event events[16];
     int ready = 0;
     if (sleep) {
-      ready = Sleep(events, 16);
+      ready = Sleep(events, 16, deaf);
       FERRY_CHECK(ready >= 0 || errno == EINTR);
       MutexLock lock(mutex);
       sleeping = false;
@@ -357,7 +368,8 @@ void Lane::AddPoller(Poller* poller) {
   FERRY_CHECK(IsCurrent());
   impl_->pollers.push_back(poller);
   // Level triggered: what one Poll leaves behind is seen again.
-  if (poller->EventFd() >= 0) impl_->Listen(poller->EventFd(), EPOLLIN, poller);
+  const int fd = poller->EventFd();
+  FERRY_CHECK(fd < 0 || impl_->Listen(fd, EPOLLIN, poller));
 }
 
 void Lane::RemovePoller(Poller* poller) {

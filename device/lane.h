@@ -48,9 +48,13 @@ class Poller {
 
 // What wakes a parked lane from another process: it counts itself into `parked`, looks at its words
 // once more and sleeps; whoever stores a word of it afterwards sees that and writes to the eventfd.
+// The other process has `fd` too, and with it the flags and the count that decide whether a write
+// or a read of it waits: so this daemon does neither, and rings its own lanes by `own`, which
+// nobody else has.
 struct Doorbell {
   uint32_t* parked = nullptr;
   int fd = -1;
+  int own = -1;  // -1: this daemon never rings it
 };
 
 // A 'defined' counter in shared memory that a lane can wait for; see TimelinePages.
@@ -62,6 +66,7 @@ struct DefinedWord {
   // If set, the word is believed up to one more than this, whatever is stored in it. It lives as
   // long as the word's pages; who advances it rings the doorbell if the word is ahead.
   const std::atomic<uint64_t>* over = nullptr;
+  int own_bell = -1;  // as in Doorbell
 };
 
 class Lane : public Executor {

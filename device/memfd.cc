@@ -55,4 +55,12 @@ absl::Status CheckMemfd(int fd, uint64_t bytes) {
   return absl::OkStatus();
 }
 
+bool MayBeGpuMemory(int fd) {
+  if (fcntl(fd, F_GET_SEALS) >= 0) return true;
+  struct statx info;
+  if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &info) != 0) return false;
+  const mode_t type = info.stx_mode & S_IFMT;
+  return type == S_IFCHR || type == 0;
+}
+
 }  // namespace ferry

@@ -13,4 +13,8 @@ namespace ferry {
 // (FIELD_INVALID), bytes == 0. Blocks no longer than a system call does.
 absl::Status CheckMemfd(int fd, uint64_t bytes);
 
+// What may come as memory of a GPU: what the driver hands out, which is neither a file, a directory
+// or a pipe, nor a socket; or a memfd. Asks no file system, which may wait.
+bool MayBeGpuMemory(int fd);
+
 }  // namespace ferry

@@ -8,12 +8,12 @@
 
 namespace ferry {
 
-PreparedBatch::PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number,
+PreparedBatch::PreparedBatch(ferry_timeline_pages& pages, const Doorbell& doorbell, uint32_t number,
                              uint32_t transfers, uint64_t from, std::atomic<uint64_t>& over)
     : over_line_(pages.prepared_over[number]),
       defined_word_(pages.prepared_defined[number].value),
       signals_(pages.signals),
-      doorbell_{&pages.signals.lane_parked, doorbell},
+      doorbell_(doorbell),
       transfers_(transfers),
       from_(from),
       left_(transfers),
@@ -74,7 +74,7 @@ bool PreparedBatch::IsOver(uint64_t n) const {
 }
 
 DefinedWord PreparedBatch::defined() const {
-  return {&defined_word_, doorbell_.parked, doorbell_.fd, false, &over_};
+  return {&defined_word_, doorbell_.parked, doorbell_.fd, false, &over_, doorbell_.own};
 }
 
 void PreparedBatch::End() {
@@ -102,6 +102,6 @@ void PreparedBatch::Advance(uint64_t value) {
   FutexWakeIf(signals_.event_waiters, signals_.events);
 }
 
-void PreparedBatch::Ring() const { RingDoorbell(doorbell_.fd); }
+void PreparedBatch::Ring() const { RingDoorbell(doorbell_.own); }
 
 }  // namespace ferry

@@ -26,8 +26,8 @@ class PreparedBatch {
  public:
   // Of `transfers` (not 0). Sets both words and `over`, its own count, to `from`. The pages, the
   // doorbell and the count outlive it, because lanes that watch may.
-  PreparedBatch(ferry_timeline_pages& pages, int doorbell, uint32_t number, uint32_t transfers,
-                uint64_t from, std::atomic<uint64_t>& over);
+  PreparedBatch(ferry_timeline_pages& pages, const Doorbell& doorbell, uint32_t number,
+                uint32_t transfers, uint64_t from, std::atomic<uint64_t>& over);
   PreparedBatch(const PreparedBatch&) = delete;
   PreparedBatch& operator=(const PreparedBatch&) = delete;
 
@@ -55,7 +55,7 @@ class PreparedBatch {
   // Firing `n` is over, and the batch is not.
   bool IsOver(uint64_t n) const;
 
-  // Where the client rings after a store.
+  // Where the client rings after a store, and this daemon when lanes have to look again.
   const Doorbell& doorbell() const { return doorbell_; }
   // The client's word, for Lane::WatchWord: no firing is seen before the one before is over for the
   // whole batch.

@@ -96,7 +96,10 @@ absl::Status TimelinePages::MapAndRing() {
   pages_ = static_cast<ferry_timeline_pages*>(memory);
   madvise(memory, FERRY_TIMELINE_BYTES, MADV_DONTFORK);
   doorbell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell_.valid()) return CreateError("making a session's timelines: doorbell");
+  own_bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell_.valid() || !own_bell_.valid()) {
+    return CreateError("making a session's timelines: doorbells");
+  }
   return absl::OkStatus();
 }
 
@@ -228,7 +231,12 @@ uint64_t TimelinePages::DefinedValue(uint32_t timeline) const {
 
 DefinedWord TimelinePages::Defined(uint32_t timeline) const {
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
-  return {&pages_->defined[timeline].value, &pages_->signals.lane_parked, doorbell_.get()};
+  DefinedWord word;
+  word.value = &pages_->defined[timeline].value;
+  word.parked = &pages_->signals.lane_parked;
+  word.doorbell = doorbell_.get();
+  word.own_bell = own_bell_.get();
+  return word;
 }
 
 void TimelinePages::Define(uint32_t timeline, uint64_t value) {
@@ -239,16 +247,16 @@ void TimelinePages::Define(uint32_t timeline, uint64_t value) {
                                                       __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
   }
   // Whether a lane sleeps is the client's page to say, so it is not asked.
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof(one));
+  RingDoorbell(own_bell_.get());
 }
 
 std::unique_ptr<PreparedBatch> TimelinePages::Prepare(uint32_t number, uint32_t transfers) {
   if (firings_over_ == nullptr) {
     firings_over_ = std::make_unique<std::atomic<uint64_t>[]>(FERRY_PREPARED_BATCHES);
   }
-  return std::make_unique<PreparedBatch>(*pages_, doorbell_.get(), number, transfers,
-                                         prepared_from_, firings_over_[number]);
+  const Doorbell bell{&pages_->signals.lane_parked, doorbell_.get(), own_bell_.get()};
+  return std::make_unique<PreparedBatch>(*pages_, bell, number, transfers, prepared_from_,
+                                         firings_over_[number]);
 }
 
 }  // namespace ferry

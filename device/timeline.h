@@ -20,7 +20,7 @@ namespace ferry {
 
 class TimelinePages {
  public:
-  // Makes and maps the memfd and the doorbell.
+  // Makes and maps the memfd and the doorbells.
   static absl::StatusOr<std::unique_ptr<TimelinePages>> Create();
 
   // How an 'over' counter stands, all of its values being over.
@@ -45,6 +45,8 @@ class TimelinePages {
 
   int memfd() const { return memfd_.get(); }
   int doorbell() const { return doorbell_.get(); }
+  // What this daemon itself rings: see Doorbell.
+  int own_bell() const { return own_bell_.get(); }
 
   // Hands out the next `count` values of an over counter; the first of them.
   uint64_t Reserve(uint32_t timeline, uint64_t count);
@@ -75,6 +77,7 @@ class TimelinePages {
   absl::Status MapAndRing();
   UniqueFd memfd_;
   UniqueFd doorbell_;
+  UniqueFd own_bell_;
   ferry_timeline_pages* pages_ = nullptr;
   std::vector<std::unique_ptr<Counter>> counters_;  // made at first use: an idle session is small
   std::unique_ptr<std::atomic<uint64_t>[]> firings_over_;  // of prepared batches; the same

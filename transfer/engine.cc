@@ -27,7 +27,8 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
   for (const auto& [device, owner] : devices.owner) {
     peer_count = std::max(peer_count, owner.value() + 1);
   }
-  peers.resize(std::max<size_t>(peer_count, devices.node_names.size()));
+  peers.resize(std::max<size_t>(peer_count, devices.node_names.size()),
+               Peer(this->options.kept_per_peer));
   for (Peer& peer : peers) peer.last_error = absl::UnavailableError("no connection yet");
 }
 
@@ -104,7 +105,7 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
   FlightRecorder::Get().Record(batch[0].side == Side::kSend ? "post.send" : "post.receive",
                                MakeTransferId(session, first_sequence),
                                batch[0].key.destination.value(), batch.size());
-  per_session[session] += batch.size();
+  per_session[session].count += batch.size();
   posted.reserve(posted.size() + batch.size());
   if (batch[0].side == Side::kSend) {
     Grow(out.messages, batch.size());
@@ -124,6 +125,8 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
     Posted& added = *half;
     const bool is_new = posted.try_emplace(added.id, std::move(half)).second;
     FERRY_CHECK(is_new);
+    in_order.Add(added);
+    per_session.find(session)->second.halves.Add(added);
     PostOne(now, added);
   }
 }
@@ -231,8 +234,12 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
                                half.peer.value(), static_cast<uint64_t>(status.code()),
                                status.ok() ? "" : ReasonName(ReasonOf(status)),
                                MatchFingerprint(half.spec.key));
+  in_order.Remove(half);
   auto session = per_session.find(SessionOf(half.id));
-  if (--session->second == 0) per_session.erase(session);
+  OfSession& of_session = session->second;
+  if (of_session.ending == &half) of_session.ending = of_session.halves.Next(half);
+  of_session.halves.Remove(half);
+  if (--of_session.count == 0) per_session.erase(session);
   Ended ended;
   ended.transfer = half.id;
   ended.side = half.spec.side;
@@ -250,6 +257,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.bytes = half.spec.bytes;
   ended.posted = half.posted;
   ended.layout = std::move(half.spec.layout);
+  ended.kept = half.spec.kept;
   out.ended.push_back(std::move(ended));
   posted.erase(half.id);
 }
@@ -262,12 +270,20 @@ void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
   if (offered.grave.ok()) --waiting_offers;
 }
 
+void TransferEngine::Impl::Keep(Offered& offered, uint64_t bytes) {
+  KeptBytes& kept = peers[offered.peer.value()].kept;
+  kept.Give(std::exchange(offered.kept, bytes));
+  kept.Take(bytes);
+  kept.Settle(clock);
+}
+
 void TransferEngine::Impl::Erase(Offered& offered) {
   if (offered.in_matcher) {
     matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
     ForgetWaiting(offered);
   }
   StopTimer(offered);
+  Keep(offered, 0);
   offers.erase(std::make_pair(offered.peer, offered.offer.transfer));
 }
 
@@ -398,6 +414,7 @@ void TransferEngine::OnTime(absl::Time now) {
 }
 
 absl::Time TransferEngine::NextDeadline() const {
+  if (!impl_->ending_sessions.empty()) return absl::InfinitePast();
   int64_t nanos = impl_->deadlines.first();
   if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
   if (!impl_->open_timers.empty()) nanos = std::min(nanos, impl_->open_timers.begin()->first);

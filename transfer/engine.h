@@ -8,7 +8,8 @@
 // by On...(). Home: control.
 //
 // Who decides: the destination's daemon. The life of a send to another daemon:
-//   post -> Offer -> [Matched] -> [Ready] -> Go (ucx) or nothing (mapped: the destination copies)
+//   post -> Offer -> [Matched] -> [Ready] -> Go (tcp, ucx) or nothing (mapped: the destination
+//   copies)
 //   -> Done
 // A link carries the messages in order; when it is lost, everything agreed on it ends on both
 // sides.
@@ -18,11 +19,11 @@
 // that hangs in its launch aborts it (EXECUTING).
 //
 // A prepared transfer is armed instead of launched: an armed one is a launch that lasts until it is
-// aborted, at the destination and, on mapped, at the source too. Its deadline holds until then
-// only, and cancel, poison and a client's death end it by aborting it; the lanes fire it, unseen
-// from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and Done; when
-// it is over the transfer waits for the next one (Watch, Fired). One that ends takes the others of
-// its batch along.
+// aborted, at the destination and, on mapped and tcp, at the source too. Its deadline holds until
+// then only, and cancel, poison and a client's death end it by aborting it; the lanes fire it,
+// unseen from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and
+// Done; when it is over the transfer waits for the next one (Watch, Fired). One that ends takes the
+// others of its batch along.
 //
 // Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
 // owner of the lower one), which has a communicator opened at both ends if there is none, and makes
@@ -82,8 +83,8 @@ using RouteTable = std::vector<RouteState>;  // kRoutes entries
 // The half of a launch that this daemon's lane runs.
 enum class LaunchRole : uint8_t {
   kCopy,     // local, mapped: one-sided, at the destination: remote bytes -> own bytes
-  kReceive,  // ucx, and what is armed on nccl: the destination's half
-  kSend,     // ucx, and what is armed: the source's half
+  kReceive,  // tcp, ucx, and what is armed on nccl: the destination's half
+  kSend,     // tcp, ucx, and what is armed: the source's half
 };
 
 // Of a launch that lasts until it is aborted: what fires it.
@@ -184,7 +185,8 @@ struct Ended {
   Route route = Route::kUnspecified;  // the one launched last, if any
   uint64_t bytes = 0;
   absl::Time posted;
-  Layout layout;  // what it pinned
+  Layout layout;      // what it pinned
+  uint64_t kept = 0;  // TransferSpec's
 };
 
 struct Watch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value
@@ -236,6 +238,11 @@ class TransferEngine {
     // Offers of one peer that may wait here unmatched; more are answered
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
+    // What the offers of one peer that are not over may take (KeptBytes).
+    uint64_t kept_per_peer = uint64_t{512} << 20;
+    // What is ended at a time of sessions that end, and of deadlines: a session may have a hundred
+    // thousand transfers. NextDeadline() says that there are more.
+    size_t ends_at_once = 512;
     TransferBatcher::Options batch;
     // How long a group of large transfers may take at the rate that was measured, if that is more
     // than `batch.group_bytes`. A small one waits for two of them, the one that runs and the one
@@ -275,7 +282,7 @@ class TransferEngine {
   bool Cancel(absl::Time now, TransferId transfer, const absl::Status& why);
   // The session's client is gone: undefined sends are poisoned (ABORTED/POISONED), the rest that is
   // not launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still
-  // ends here.
+  // ends here, if not at once then by OnTime.
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
 
   // --- From peers.
@@ -294,6 +301,9 @@ class TransferEngine {
   // for them, not longer than the batcher's age. Before what came with it.
   void OnMore(absl::Time now, PeerId peer, bool more);
   bool HasMore(PeerId peer) const;
+
+  // What a peer's offers, or our own graves, take now.
+  uint64_t KeptFor(PeerId peer) const;
 
   // --- From lanes.
 

@@ -37,6 +37,8 @@ Bundle& TransferEngine::Impl::JoinBundle(Posted& half, TransferId batch, uint32_
     bundle.clique = clique;
     bundle.name = name;
     bundle.peer = half.peer;
+    bundle.batch = half.batch;
+    bundle.batch_size = half.batch_size;
     bundle.sends = half.spec.side == Side::kSend;
     bundle.leads = Leads(devices.self, clique, half.peer);
     if (bundle.leads) {  // a first firing does not wait for the communicator
@@ -158,8 +160,11 @@ void TransferEngine::Impl::SettleBundle(uint64_t number) {
 void TransferEngine::Impl::FailBundle(uint64_t number, const absl::Status& why) {
   Bundle& bundle = bundles.at(number);
   const bool elsewhere = !bundle.begun && HasReason(why, Reason::kRouteUnavailable);
-  for (Posted* half : Sorted([&](const Posted& half) { return half.bundle == number; })) {
-    if (half->outcome || half->aborted) continue;
+  const TransferId first = bundle.batch;
+  const uint32_t count = bundle.batch_size;
+  for (uint32_t i = 0; i < count; ++i) {
+    Posted* const half = Find(MakeTransferId(SessionOf(first), SequenceOf(first) + i));
+    if (half == nullptr || half->bundle != number || half->outcome || half->aborted) continue;
     if (bundle.sends) {  // the destination ends it, and with it the others
       Send(half->peer, SendFailed{half->id, half->attempt, why});
       return BreakBundle(bundle);

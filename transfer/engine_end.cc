@@ -31,6 +31,7 @@ void TransferEngine::Impl::Bury(absl::Time now, Offered& offered, absl::Status w
   --waiting_offers;
   offered.grave = std::move(why);
   offered.offer.layout = Layout();
+  Keep(offered, KeptBytesOf(offered.offer.key, offered.offer.layout));
   const int64_t latest = absl::ToUnixNanos(now + kGraveLife);
   if (offered.deadline_nanos <= latest) return;
   StopTimer(offered);
@@ -43,6 +44,8 @@ void TransferEngine::Impl::Bury(absl::Time now, Posted& send, const absl::Status
   StopTimer(send);  // the grave's goes by the same id
   Peer& self = peers[devices.self.value()];
   if (self.offers >= options.offers_per_peer) return;
+  const uint64_t kept = KeptBytesOf(send.spec.key, Layout());
+  if (!self.kept.Fits(kept)) return;
   auto owned = std::make_unique<Offered>();
   Offered& grave = *owned;
   grave.peer = devices.self;
@@ -52,6 +55,7 @@ void TransferEngine::Impl::Bury(absl::Time now, Posted& send, const absl::Status
   grave.deadline_nanos = absl::ToUnixNanos(std::min(send.spec.deadline, now + kGraveLife));
   grave.in_matcher = true;
   ++self.offers;
+  Keep(grave, kept);
   const auto result =
       matcher.Add(grave.offer.key, {Side::kSend, devices.self, grave.offer.transfer});
   FERRY_CHECK(result.outcome == TransferMatcher::Outcome::kWaiting);
@@ -93,15 +97,24 @@ void TransferEngine::Impl::CancelHalf(absl::Time now, Posted& half, absl::Status
 }
 
 void TransferEngine::Impl::EndSession(absl::Time now, SessionId session, absl::string_view why) {
-  if (!per_session.contains(session)) return;
-  std::vector<TransferId> ids;  // a pair within the session ends together: look each one up anew
-  for (const Posted* half :
-       Sorted([&](const Posted& half) { return SessionOf(half.id) == session; })) {
-    ids.push_back(half->id);
-  }
-  for (TransferId id : ids) {
-    Posted* half = Find(id);
-    if (half == nullptr) continue;
+  const auto entry = per_session.find(session);
+  if (entry == per_session.end()) return;
+  entry->second.ending = entry->second.halves.first();
+  ending_sessions.emplace_back(session, why);
+  EndSome(now, options.ends_at_once);
+}
+
+void TransferEngine::Impl::EndSome(absl::Time now, size_t most) {
+  while (!ending_sessions.empty()) {
+    const auto& [session, why] = ending_sessions.front();
+    const auto entry = per_session.find(session);
+    Posted* const half = entry == per_session.end() ? nullptr : entry->second.ending;
+    if (half == nullptr) {
+      ending_sessions.pop_front();
+      continue;
+    }
+    if (most-- == 0) return;
+    entry->second.ending = PlacedList<Posted, &Posted::place_of_session>::Next(*half);
     const bool send = half->spec.side == Side::kSend;
     const bool poisoned = send && !half->spec.defined;
     CancelHalf(
@@ -115,8 +128,11 @@ void TransferEngine::Impl::EndSession(absl::Time now, SessionId session, absl::s
 }
 
 void TransferEngine::Impl::OnTime(absl::Time now) {
+  EndSome(now, options.ends_at_once);
   const int64_t nanos = absl::ToUnixNanos(now);
-  while (const std::optional<Due> due = deadlines.TakeDue(nanos)) {
+  for (size_t left = options.ends_at_once; left > 0; --left) {
+    const std::optional<Due> due = deadlines.TakeDue(nanos);
+    if (!due) return;
     Posted* half = due->peer == devices.self ? Find(due->transfer) : nullptr;
     if (half != nullptr) {
       half->timed = false;

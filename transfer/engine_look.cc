@@ -29,7 +29,7 @@ bool IsArmed(const Posted& half) { return half.spec.prepared && half.stage >= St
 // On ucx a firing is a launch; on the other routes the lanes fire, unseen from here.
 bool MayFire(const Posted& half) {
   return IsArmed(half) && !half.aborted && !half.withdrawn &&
-         (half.stage == Stage::kMatched || half.route != Route::kUcx);
+         (half.stage == Stage::kMatched || !FiredByGo(half.route));
 }
 
 }  // namespace
@@ -96,15 +96,12 @@ TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half) const {
 }
 
 std::vector<TransferEngine::Row> TransferEngine::Impl::List(size_t limit) const {
-  std::vector<const Posted*> halves;
-  halves.reserve(posted.size());
-  for (const auto& [id, half] : posted) halves.push_back(half.get());
-  const size_t count = std::min(limit, halves.size());
-  std::partial_sort(halves.begin(), halves.begin() + count, halves.end(),
-                    [](const Posted* a, const Posted* b) { return a->number < b->number; });
   std::vector<Row> rows;
-  rows.reserve(count);
-  for (size_t i = 0; i < count; ++i) rows.push_back(MakeRow(*halves[i]));
+  rows.reserve(std::min(limit, posted.size()));
+  for (const Posted* half = in_order.first(); half != nullptr && rows.size() < limit;
+       half = in_order.Next(*half)) {
+    rows.push_back(MakeRow(*half));
+  }
   return rows;
 }
 
@@ -143,7 +140,7 @@ size_t TransferEngine::in_flight() const { return impl_->posted.size(); }
 
 size_t TransferEngine::in_flight(SessionId session) const {
   auto entry = impl_->per_session.find(session);
-  return entry == impl_->per_session.end() ? 0 : entry->second;
+  return entry == impl_->per_session.end() ? 0 : entry->second.count;
 }
 
 size_t TransferEngine::waiting_offers() const { return impl_->waiting_offers; }
@@ -154,6 +151,10 @@ absl::btree_map<PeerId, size_t> TransferEngine::OffersHeld() const {
     if (offered->in_matcher) ++held[id.first];
   }
   return held;
+}
+
+uint64_t TransferEngine::KeptFor(PeerId peer) const {
+  return impl_->peers[peer.value()].kept.bytes();
 }
 
 size_t TransferEngine::waiting_pairs() const { return impl_->leader.waiting(); }

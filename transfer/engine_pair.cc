@@ -98,13 +98,13 @@ absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHa
 
 bool TransferEngine::Impl::Start(Posted& receive) {
   const SourceHalf source = SourceOf(receive);
-  if (receive.spec.prepared && receive.route == Route::kUcx) return FireOnUcx(receive);
+  if (receive.spec.prepared && FiredByGo(receive.route)) return FireByGo(receive);
   if (!receive.spec.defined || !source.ready) return false;
   const Route route = NextRoute(receive, source);
   if (route == Route::kUnspecified) {
     const absl::Status none = NoRoute(receive, source, absl::OkStatus());
     EndPair(receive, none, none);
-  } else if (receive.spec.prepared && route == Route::kUcx) {
+  } else if (receive.spec.prepared && FiredByGo(route)) {
     receive.route = route;
     receive.tried |= RouteBit(route);
     AwaitFiring(receive);
@@ -121,8 +121,8 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
     return HandOverPair(receive);
   }
   const SourceHalf source = SourceOf(receive);
-  const bool agreed = route == Route::kUcx;  // both ends launch a half
-  const bool armed = receive.spec.prepared && !agreed;
+  const bool agreed = TwoSided(route);
+  const bool armed = receive.spec.prepared && !FiredByGo(route);
   receive.stage = Stage::kLaunched;
   receive.route = route;
   receive.tried |= RouteBit(route);
@@ -152,7 +152,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
       launch.armed->source = send.id;
       launch.armed->source_batch = send.spec.over_timeline;
     }
-  } else if (armed && source.slot != 0) {
+  } else if (armed && !agreed && source.slot != 0) {
     Send(receive.peer,
          Go{receive.partner, receive.attempt, route, bundled ? receive.batch.value() : 0});
   }
@@ -201,7 +201,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   Posted* half = Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
-  const bool armed = half->spec.prepared && half->route != Route::kUcx;
+  const bool armed = half->spec.prepared && !FiredByGo(half->route);
   if (half->route == Route::kNccl) LeaveBundle(*half);
   if (half->spec.side == Side::kReceive && !armed) {
     EstimateOf(half->route, half->spec.key).OnDone(clock, half->spec.bytes, status.ok());
@@ -238,7 +238,7 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   const bool insisted =
       receive.spec.route != Route::kUnspecified || source.route != Route::kUnspecified;
   // On ucx what fails is a firing: no other lane could go on from there.
-  const bool fired = prepared && receive.route == Route::kUcx;
+  const bool fired = prepared && FiredByGo(receive.route);
   if (!HasReason(status, Reason::kRouteUnavailable) || insisted || fired) {
     return EndPair(receive, status, status);
   }
@@ -286,7 +286,7 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
 }
 
 void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
-  const bool armed = send.spec.prepared && go.route != Route::kUcx;
+  const bool armed = send.spec.prepared && !FiredByGo(go.route);
   send.stage = Stage::kLaunched;
   send.attempt = go.attempt;
   send.route = go.route;

@@ -164,6 +164,15 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
     return refuse(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                   "its layout does not add up to its bytes");
   }
+  Peer& from = peers[peer.value()];
+  const uint64_t kept = KeptBytesOf(offer.key, offer.layout);
+  if (!from.kept.Fits(kept)) {
+    Send(peer, Done{id,
+                    from.kept.Full(now, kept, absl::StrCat("offer of ", Describe(offer.key)),
+                                   NodeName(peer), "limits.peer_kept_bytes"),
+                    Route::kUnspecified});
+    return true;
+  }
   auto owned = std::make_unique<Offered>();
   Offered& offered = *owned;
   if (!offers.try_emplace(std::make_pair(peer, id), std::move(owned)).second) return false;
@@ -171,6 +180,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
   offered.peer = peer;
   offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
   offered.offer = std::move(offer);
+  Keep(offered, kept);
   const Half source{Side::kSend, peer, id};
   TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
@@ -191,7 +201,6 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
     Match(*receive, source);
     return true;
   }
-  Peer& from = peers[peer.value()];
   if (from.offers >= options.offers_per_peer) {
     matcher.Remove(offered.offer.key, source);
     offer.key = std::move(offered.offer.key);
@@ -212,7 +221,7 @@ bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
   Offered* offered = FindOffer(peer, ready.transfer);
   if (offered == nullptr || !offered->grave.ok() || offered->offer.ready) return false;
   Posted* receive = Find(offered->receive);
-  if (offered->offer.prepared && (receive == nullptr || receive->route != Route::kUcx)) {
+  if (offered->offer.prepared && (receive == nullptr || !FiredByGo(receive->route))) {
     return false;
   }
   offered->offer.ready = true;
@@ -288,7 +297,7 @@ void TransferEngine::Impl::StopLaunch(Posted& send) {
 bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
-  if (send->spec.prepared && send->stage == Stage::kLaunched && send->route != Route::kUcx) {
+  if (send->spec.prepared && send->stage == Stage::kLaunched && !FiredByGo(send->route)) {
     if (send->outstanding) StopLaunch(*send);
   } else if (send->stage != Stage::kOffered) {
     return false;
@@ -303,8 +312,9 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
   const bool prepared = send != nullptr && send->spec.prepared;
   const bool bundles = prepared && go.route == Route::kNccl;
-  const bool arms = prepared && (go.route == Route::kMapped || bundles) && send->slot != 0;
-  if (send == nullptr || !send->spec.defined || (go.route != Route::kUcx && !arms) ||
+  const bool by_slot = (go.route == Route::kMapped || bundles) && prepared && send->slot != 0;
+  const bool arms = by_slot || (prepared && go.route == Route::kTcp);
+  if (send == nullptr || !send->spec.defined || (!TwoSided(go.route) && !arms) ||
       (prepared && !arms && !send->wanted) ||
       (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed ||
       go.attempt <= send->attempt ||
@@ -329,7 +339,7 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   Posted* send = FindSendTo(peer, done.transfer);
   if (send == nullptr) return false;
   if (send->spec.prepared && done.status.ok()) {  // of one firing
-    if (send->stage != Stage::kLaunched || send->route != Route::kUcx || send->arrived) {
+    if (send->stage != Stage::kLaunched || !FiredByGo(send->route) || send->arrived) {
       return false;
     }
     if (!send->outstanding) {

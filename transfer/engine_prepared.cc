@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepared transfers: slots of link pages, firings on ucx, and how a batch ends as one.
+// Prepared transfers: slots of link pages, firings by Go (ucx), and how a batch ends as one.
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
@@ -49,15 +49,15 @@ void TransferEngine::Impl::OnWanted(Posted& half) {
   if (half.spec.side == Side::kSend) {
     Send(half.peer, Ready{half.id});
   } else {
-    FireOnUcx(half);
+    FireByGo(half);
   }
 }
 
-bool TransferEngine::Impl::FireOnUcx(Posted& receive) {
+bool TransferEngine::Impl::FireByGo(Posted& receive) {
   Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
   if (receive.stage != Stage::kMatched || !receive.wanted || !offer.ready) return false;
   offer.ready = false;  // of this firing
-  LaunchPair(receive, Route::kUcx);
+  LaunchPair(receive, receive.route);
   return true;
 }
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -28,11 +29,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "transfer/bundle.h"
 #include "transfer/deadlines.h"
 #include "transfer/device_owners.h"
 #include "transfer/engine.h"
 #include "transfer/group_leader.h"
 #include "transfer/peer_state.h"
+#include "transfer/placed_list.h"
 #include "transfer/rank.h"
 #include "transfer/reservations.h"
 
@@ -47,6 +50,8 @@ enum class Stage : uint8_t {
 
 // A half posted here.
 struct Posted {
+  ListPlace<Posted> place;             // among all
+  ListPlace<Posted> place_of_session;  // among its session's
   TransferId id;
   uint64_t number = 0;  // in order of posting, over all sessions
   absl::Time posted;
@@ -93,34 +98,6 @@ struct Posted {
   uint64_t bundle = 0;                // prepared, on nccl: which it is in
 };
 
-// Prepared transfers of the same two batches, armed on nccl. Invariant: none leaves (its abort is
-// ordered) while a group carries a firing; when one does, nothing more is fired.
-struct Bundle {
-  Clique clique;
-  PairName name;
-  PeerId peer;
-  bool sends = false;
-  bool leads = false;
-  size_t halves = 0;   // ours that are in it
-  uint64_t bytes = 0;  // of a firing
-  // As the destination says.
-  int32_t priority = 0;
-  bool direct = true;
-  // The next firing: our end allows it, and its leader knows; at the leader: the other one does;
-  // at the leader: it waits for groups, or is in them.
-  bool wanted = false;
-  bool other_wants = false;
-  bool handed = false;
-  bool begun = false;   // some firing was in a group
-  bool broken = false;  // some half leaves
-  // Of the firing: how much is in groups, in how many that are not over, and has arrived.
-  uint64_t cut = 0;
-  uint32_t chunks_out = 0;
-  uint64_t moved = 0;
-  absl::Status why;                                          // why a chunk failed
-  std::vector<std::pair<TransferId, absl::Status>> leaving;  // when no group carries it any more
-};
-
 // A group of ours, from asking for our lane until its launch is answered.
 struct GroupRecord {
   enum class Stage : uint8_t { kAsking, kGranting, kLaunched };  // kGranting: the follower's lane
@@ -156,6 +133,7 @@ struct Offered {
   bool timed = false;
   TransferId receive;  // ours, once matched
   absl::Status grave;
+  uint64_t kept = 0;  // that its peer's account has for it
 };
 
 // The source's half of a pair as the destination sees it, wherever it was posted.
@@ -200,15 +178,13 @@ struct TransferEngine::Impl {
   Offered* FindOffer(PeerId peer, TransferId id) const;
   PeerId OwnerOf(GlobalDeviceId device) const { return owners[device]; }  // of a known device
   bool Ours(const Posted& half) const { return half.peer == devices.self; }
-  // In the order of posting, so that what follows does not depend on the table's.
+  // In the order of posting.
   template <typename Wanted>
   std::vector<Posted*> Sorted(Wanted wanted) const {
     std::vector<Posted*> found;
-    for (const auto& [id, half] : posted) {
-      if (wanted(*half)) found.push_back(half.get());
+    for (Posted* half = in_order.first(); half != nullptr; half = in_order.Next(*half)) {
+      if (wanted(*half)) found.push_back(half);
     }
-    std::sort(found.begin(), found.end(),
-              [](const Posted* a, const Posted* b) { return a->number < b->number; });
     return found;
   }
   void SetTimer(Posted& half);
@@ -225,6 +201,8 @@ struct TransferEngine::Impl {
   void End(Posted& half, absl::Status status);
   // An offer or grave waits no more in the matcher.
   void ForgetWaiting(Offered& offered);
+  // Counts `bytes` for an offer or grave, instead of what was counted for it.
+  void Keep(Offered& offered, uint64_t bytes);
   // Takes an offer or grave out of all tables.
   void Erase(Offered& offered);
 
@@ -292,7 +270,7 @@ struct TransferEngine::Impl {
   void AwaitFiring(Posted& half);
   void OnWanted(Posted& half);
   // Launches the next firing if both ends want it. False if it must wait.
-  bool FireOnUcx(Posted& receive);
+  bool FireByGo(Posted& receive);
   void CountFiring(Posted& half);
   // ucx: a launch is over, but not the half.
   void FiringOver(Posted& half);
@@ -432,6 +410,8 @@ struct TransferEngine::Impl {
   // --- engine_end.cc: what ends early.
   void CancelHalf(absl::Time now, Posted& half, absl::Status why);
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
+  // Goes on with sessions that end, at most `most` halves.
+  void EndSome(absl::Time now, size_t most);
   // True if a receive posted later should learn that the send ended with `why`.
   static bool LeavesGrave(const absl::Status& why);
   // Leaves a grave of an unmatched send in the matcher; both are for the send's key.
@@ -465,7 +445,14 @@ struct TransferEngine::Impl {
   TransferMatcher matcher;
   absl::flat_hash_map<TransferId, std::unique_ptr<Posted>> posted;
   absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;
-  absl::flat_hash_map<SessionId, size_t> per_session;
+  PlacedList<Posted, &Posted::place> in_order;
+  struct OfSession {
+    size_t count = 0;
+    PlacedList<Posted, &Posted::place_of_session> halves;
+    Posted* ending = nullptr;  // the next one to be ended, of a session that ends
+  };
+  absl::flat_hash_map<SessionId, OfSession> per_session;          // of those with halves
+  std::deque<std::pair<SessionId, std::string>> ending_sessions;  // and why
   // Of what is posted here (and graves of ours) as our own, else as the peer's whose offer it is.
   Deadlines deadlines;
   std::vector<Peer> peers;

@@ -27,12 +27,28 @@ void FairQueue::Add(Item& item) {
   item.waiting_ = true;
   item.number_ = next_number_++;
   ++size_;
-  Flow& flow = flows_.try_emplace(item.session_).first->second;
-  if (flow.places.empty()) {
-    resting_.erase({flow.clock, item.session_});
-    flow.clock = std::max(flow.clock, now_);
-    turns_.insert({flow.clock, item.session_});
-  }
+  Enter(item.session_).places.insert(PlaceOf(item));
+}
+
+FairQueue::Flow& FairQueue::Enter(uint64_t session) {
+  Flow& flow = flows_.try_emplace(session).first->second;
+  if (!flow.places.empty()) return flow;
+  resting_.erase({flow.clock, session});
+  flow.clock = std::max(flow.clock, now_);
+  turns_.insert({flow.clock, session});
+  return flow;
+}
+
+void FairQueue::Return(Item& item, uint64_t left) {
+  FERRY_CHECK(!item.waiting_ && item.left_ == 0);
+  item.waiting_ = item.returned_ = true;
+  item.left_ = left;
+  ++size_;
+  Flow& flow = Enter(item.session_);
+  turns_.erase({flow.clock, item.session_});
+  const uint64_t charged = ClockOf(left, item.priority_);
+  flow.clock = std::max(flow.clock - std::min(charged, flow.clock), now_);
+  turns_.insert({flow.clock, item.session_});
   flow.places.insert(PlaceOf(item));
 }
 

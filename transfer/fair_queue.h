@@ -42,6 +42,7 @@ class FairQueue {
         : session_(session), priority_(priority), left_(bytes), large_(bytes > kSmallBytes) {}
     Item(const Item&) = delete;
     Item& operator=(const Item&) = delete;
+    uint64_t session() const { return session_; }
     uint64_t left() const { return left_; }  // bytes not served yet
     bool large() const { return large_; }    // more than kSmallBytes at first
     bool waiting() const { return waiting_; }
@@ -53,10 +54,14 @@ class FairQueue {
     uint64_t left_;
     const bool large_;
     bool waiting_ = false;
+    bool returned_ = false;
     uint64_t number_ = 0;  // in order of Add
   };
 
   void Add(Item& item);
+  // Of an item that was served to its end `left` bytes are left: it waits for those, before all
+  // else of its session, which is charged only what was moved.
+  void Return(Item& item, uint64_t left);
   // Takes out an item before its end; does nothing if it does not wait.
   void Remove(Item& item);
   void Clear();
@@ -64,6 +69,10 @@ class FairQueue {
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
 
+  // Whether an item of another session waits.
+  bool HasOthers(uint64_t session) const {
+    return turns_.size() > 1 || (turns_.size() == 1 && turns_.begin()->second != session);
+  }
   // The item whose turn it is, null if nothing waits.
   Item* Next() const;
   // `bytes` of Next() are being moved (at most what is left of it). It has gone if those were its
@@ -85,7 +94,12 @@ class FairQueue {
   };
   using Turn = std::pair<uint64_t, uint64_t>;  // a flow's clock, and whose it is
 
-  static Place PlaceOf(Item& item) { return {-item.priority_, item.large_, item.number_, &item}; }
+  static Place PlaceOf(Item& item) {
+    if (item.returned_) return {-kMaxPriority - 1, false, item.number_, &item};
+    return {-item.priority_, item.large_, item.number_, &item};
+  }
+  // The flow of a session that has an item from now on.
+  Flow& Enter(uint64_t session);
   // Takes out the item of a flow, which goes to `resting` with its last one.
   void Leave(Flow& flow, Item& item);
 

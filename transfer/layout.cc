@@ -13,6 +13,17 @@ namespace {
 
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
 
+// How often contiguous bytes begin.
+size_t RunsOf(const Layout::Blocks& blocks) {
+  if (blocks.count == 0 || blocks.block_bytes == 0) return 0;
+  if (!blocks.is_table) return blocks.stride_bytes == blocks.block_bytes ? 1 : blocks.count;
+  size_t runs = 1;
+  for (size_t i = 1; i < blocks.indices.size(); ++i) {
+    if (blocks.indices[i] != blocks.indices[i - 1] + 1) ++runs;
+  }
+  return runs;
+}
+
 uint64_t SaturatingSum(const std::vector<Range>& ranges) {
   uint64_t total = 0;
   for (const Range& range : ranges) {
@@ -31,9 +42,39 @@ Layout::Layout(std::vector<Range> ranges) {
   } else if (!ranges.empty()) {
     Rep rep;
     rep.bytes = SaturatingSum(ranges);
+    rep.runs = ranges.size();
     rep.extents = std::move(ranges);
     rep_ = std::make_shared<const Rep>(std::move(rep));
   }
+}
+
+Layout Layout::Merged(std::vector<Range> ranges) {
+  size_t kept = 0;
+  for (const Range& range : ranges) {
+    if (range.length == 0) continue;
+    if (kept > 0) {
+      Range& last = ranges[kept - 1];
+      // Neither ends beyond 2^64 then.
+      if (last.arena == range.arena && range.offset > last.offset &&
+          range.offset - last.offset == last.length && range.length <= kMax - range.offset) {
+        last.length += range.length;
+        continue;
+      }
+    }
+    ranges[kept++] = range;
+  }
+  const bool merged = kept < ranges.size();
+  ranges.resize(kept);
+  if (merged) ranges.shrink_to_fit();
+  Layout layout(std::move(ranges));
+  layout.merged_ = merged;
+  return layout;
+}
+
+uint64_t Layout::kept_bytes() const {
+  if (rep_ == nullptr) return 0;
+  return sizeof(Rep) + rep_->extents.capacity() * sizeof(Range) +
+         rep_->blocks.indices.capacity() * sizeof(uint64_t);
 }
 
 size_t Layout::Blocks::Farthest() const {
@@ -68,6 +109,7 @@ absl::StatusOr<Layout> Layout::Make(Blocks blocks, uint64_t first, uint64_t last
                                    : Range{blocks.arena, static_cast<uint64_t>(begin),
                                            static_cast<uint64_t>(end - begin)}};
   rep.bytes = static_cast<uint64_t>(bytes);
+  rep.runs = RunsOf(blocks);
   rep.has_blocks = true;
   rep.blocks = std::move(blocks);
   Layout layout;

@@ -52,6 +52,9 @@ class Layout {
   Layout() = default;  // zero bytes
   Layout(std::initializer_list<Range> ranges) : Layout(std::vector<Range>(ranges)) {}
   explicit Layout(std::vector<Range> ranges);
+  // The same bytes as of `ranges`, in fewer: those without bytes are left out, and what follows
+  // each other in memory is one. What a client or a peer lists is decoded to this.
+  static Layout Merged(std::vector<Range> ranges);
   // RANGE_INVALID if a block ends beyond all numbers, or all together have more bytes than that.
   static absl::StatusOr<Layout> Strided(ArenaId arena, uint64_t offset, uint64_t block_bytes,
                                         uint64_t stride_bytes, uint64_t count);
@@ -70,6 +73,15 @@ class Layout {
   const Blocks* blocks() const {
     return rep_ != nullptr && rep_->has_blocks ? &rep_->blocks : nullptr;
   }
+  // How often contiguous bytes begin at most; exact for blocks, and for what Merged made. What the
+  // work of moving it is counted in.
+  size_t runs() const {
+    return rep_ != nullptr ? rep_->runs : has_range_ && range_.length > 0 ? size_t{1} : 0;
+  }
+  // Merged made fewer ranges of what was listed: its extents are not those of the list.
+  bool merged() const { return merged_; }
+  // Memory that it takes beside itself; copies share it.
+  uint64_t kept_bytes() const;
   // A list's ranges are blocks too, each in its own extent.
   size_t block_count() const { return blocks() != nullptr ? blocks()->count : extents().size(); }
   Range block(size_t index) const {
@@ -86,6 +98,7 @@ class Layout {
   struct Rep {
     std::vector<Range> extents;
     uint64_t bytes = 0;
+    size_t runs = 0;
     bool has_blocks = false;
     Blocks blocks;
   };
@@ -95,6 +108,7 @@ class Layout {
   // One range, which is most layouts, is here; all else in `rep_`.
   Range range_;
   bool has_range_ = false;
+  bool merged_ = false;
   // Shared: a table is in a spec, an offer, a launch and an ending at the same time.
   std::shared_ptr<const Rep> rep_;
 };

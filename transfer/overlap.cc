@@ -2,15 +2,21 @@
 #include "transfer/overlap.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <utility>
 
+#include "absl/container/btree_map.h"
 #include "base/status.h"
 
 namespace ferry {
 namespace {
 
 using Wide = unsigned __int128;
+
+// What comparing two strides costs, in places that are looked up.
+constexpr size_t kMeetCost = 16;
 
 // Contiguous bytes, or blocks at a stride that do not touch each other.
 struct Extent {
@@ -76,25 +82,53 @@ std::optional<uint64_t> Meet(const Extent& strided, const Extent& other) {
   return meet_block(static_cast<uint64_t>(index));
 }
 
-}  // namespace
+// Strided extents of one stride and arena whose blocks are at other places within the stride, so
+// that they do not meet.
+class Comb {
+ public:
+  explicit Comb(uint64_t stride) : stride_(stride) {}
 
-absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const> layouts) {
-  std::vector<Overlap> overlaps;
-  std::vector<bool> listed(layouts.size(), false);
-  // The last block of `extent` that has `offset`: a stride's blocks may lie over each other.
-  const auto block_of = [&](const Extent& extent, uint64_t offset) -> size_t {
-    const Layout::Blocks* blocks = layouts[extent.layout]->blocks();
-    if (blocks == nullptr || blocks->is_table) return extent.index;
-    const uint64_t stride = std::max<uint64_t>(blocks->stride_bytes, 1);
-    return std::min(blocks->count - 1, (offset - extent.begin) / stride);
-  };
-  const auto add = [&](const Extent& first, const Extent& second, uint64_t offset) {
-    if (listed[second.layout]) return;
-    listed[second.layout] = true;
-    overlaps.push_back({first.layout, second.layout, block_of(first, offset),
-                        block_of(second, offset), second.arena, offset});
-  };
+  // One that meets `length` bytes from `begin`, which is not before any of it and before the end of
+  // each.
+  const Extent* Find(uint64_t begin, uint64_t length) const {
+    if (members_.empty()) return nullptr;
+    if (length >= stride_) return members_.front();
+    const uint64_t from = begin % stride_;
+    if (length <= stride_ - from) return FindWithin(from, from + length);
+    const Extent* const found = FindWithin(from, stride_);
+    return found != nullptr ? found : FindWithin(0, length - (stride_ - from));
+  }
+  // One whose first block Find does not find.
+  void Add(const Extent& extent) {
+    const uint64_t from = extent.begin % stride_;
+    const uint64_t first = std::min(extent.block, stride_ - from);
+    places_[from] = {from + first, &extent};
+    if (first < extent.block) places_[0] = {extent.block - first, &extent};
+    members_.push_back(&extent);
+  }
+  void Remove(const Extent& extent) {
+    const uint64_t from = extent.begin % stride_;
+    places_.erase(from);
+    if (extent.block > stride_ - from) places_.erase(0);
+    std::erase(members_, &extent);
+  }
+  const std::vector<const Extent*>& members() const { return members_; }
 
+ private:
+  const Extent* FindWithin(uint64_t from, uint64_t to) const {
+    const auto after = places_.lower_bound(to);
+    if (after == places_.begin()) return nullptr;
+    const auto& [end, extent] = std::prev(after)->second;
+    return end > from ? extent : nullptr;
+  }
+
+  const uint64_t stride_;
+  absl::btree_map<uint64_t, std::pair<uint64_t, const Extent*>> places_;  // by begin; with the end
+  std::vector<const Extent*> members_;
+};
+
+// By arena and begin.
+std::vector<Extent> ExtentsOf(absl::Span<const Layout* const> layouts) {
   std::vector<Extent> extents;
   extents.reserve(layouts.size());
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -112,10 +146,6 @@ absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const
     const Range& all = layout.extents()[0];
     Extent extent{all.arena,     all.offset, EndOf(all), blocks->block_bytes, blocks->stride_bytes,
                   blocks->count, i};
-    if (blocks->stride_bytes < blocks->block_bytes && blocks->count > 1) {
-      listed[i] = true;
-      overlaps.push_back({i, i, 0, 1, all.arena, all.offset + blocks->stride_bytes});
-    }
     if (blocks->stride_bytes <= blocks->block_bytes) extent.count = 1;  // without gaps
     extents.push_back(extent);
   }
@@ -125,37 +155,118 @@ absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const
   if (!std::is_sorted(extents.begin(), extents.end(), before)) {
     std::sort(extents.begin(), extents.end(), before);
   }
+  return extents;
+}
 
-  // Each against the contiguous one before it that reaches farthest, and the strided ones that
-  // reach this far.
-  const Extent* farthest = nullptr;
-  std::vector<const Extent*> strided;
-  size_t comparisons = 0;
-  for (const Extent& extent : extents) {
-    if (farthest != nullptr && farthest->arena != extent.arena) farthest = nullptr;
-    std::erase_if(strided, [&](const Extent* other) {
-      return other->arena != extent.arena || other->end <= extent.begin;
-    });
-    if (farthest != nullptr && extent.begin < farthest->end) {
-      add(*farthest, extent, extent.begin);
-    }
-    comparisons += strided.size();
-    if (comparisons > kMaxStrideComparisons) {
-      return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
-                   "strides with too many ranges, blocks or other strides between their ends; "
-                   "post several batches");
-    }
-    for (const Extent* other : strided) {
-      if (listed[extent.layout]) break;
-      if (const auto at = Meet(*other, extent)) add(*other, extent, *at);
-    }
-    if (extent.count > 1) {
-      strided.push_back(&extent);
-    } else if (farthest == nullptr || extent.end > farthest->end) {
-      farthest = &extent;
+// Goes through extents by arena and begin, and compares each with those before it that reach as
+// far: of the contiguous ones the one that reaches farthest, and the strided ones, by stride.
+class Sweep {
+ public:
+  explicit Sweep(absl::Span<const Layout* const> layouts)
+      : layouts_(layouts), listed_(layouts.size(), false) {
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const Layout::Blocks* blocks = layouts[i]->blocks();
+      if (layouts[i]->bytes() == 0 || blocks == nullptr || blocks->is_table || blocks->count < 2 ||
+          blocks->stride_bytes >= blocks->block_bytes) {
+        continue;
+      }
+      listed_[i] = true;
+      const Range& all = layouts[i]->extents()[0];
+      overlaps_.push_back({i, i, 0, 1, all.arena, all.offset + blocks->stride_bytes});
     }
   }
-  return overlaps;
+
+  // False if it would take too long.
+  bool Take(const Extent& extent) {
+    if (arena_ != extent.arena) {
+      arena_ = extent.arena;
+      farthest_ = nullptr;
+      combs_.clear();
+      ends_.clear();
+    }
+    while (!ends_.empty() && ends_.begin()->first <= extent.begin) {
+      const Extent& over = *ends_.begin()->second;
+      const auto comb = combs_.find(over.stride);
+      comb->second.Remove(over);
+      if (comb->second.members().empty()) combs_.erase(comb);
+      ends_.erase(ends_.begin());
+    }
+    if (farthest_ != nullptr && extent.begin < farthest_->end) {
+      Add(*farthest_, extent, extent.begin);
+    }
+    if (!CompareWithCombs(extent)) return false;
+    if (extent.count == 1) {
+      if (farthest_ == nullptr || extent.end > farthest_->end) farthest_ = &extent;
+      return true;
+    }
+    Comb& comb = combs_.try_emplace(extent.stride, extent.stride).first->second;
+    if (comb.Find(extent.begin, extent.block) != nullptr) return true;  // it is listed
+    comb.Add(extent);
+    ends_.emplace(extent.end, &extent);
+    return true;
+  }
+
+  std::vector<Overlap> TakeOverlaps() { return std::move(overlaps_); }
+
+ private:
+  bool CompareWithCombs(const Extent& extent) {
+    for (const auto& [stride, comb] : combs_) {
+      if (listed_[extent.layout]) return true;
+      if (extent.count == 1 || extent.stride == stride) {
+        ++cost_;
+        const uint64_t length = extent.count == 1 ? extent.end - extent.begin : extent.block;
+        if (const Extent* const other = comb.Find(extent.begin, length)) {
+          if (const auto at = Meet(*other, extent)) Add(*other, extent, *at);
+        }
+      } else {
+        for (const Extent* other : comb.members()) {
+          cost_ += kMeetCost;
+          if (cost_ > kMaxStrideCost) break;
+          if (const auto at = Meet(*other, extent)) Add(*other, extent, *at);
+          if (listed_[extent.layout]) break;
+        }
+      }
+      if (cost_ > kMaxStrideCost) return false;
+    }
+    return true;
+  }
+
+  // The last block of `extent` that has `offset`: a stride's blocks may lie over each other.
+  size_t BlockOf(const Extent& extent, uint64_t offset) const {
+    const Layout::Blocks* blocks = layouts_[extent.layout]->blocks();
+    if (blocks == nullptr || blocks->is_table) return extent.index;
+    const uint64_t stride = std::max<uint64_t>(blocks->stride_bytes, 1);
+    return std::min(blocks->count - 1, (offset - extent.begin) / stride);
+  }
+  void Add(const Extent& first, const Extent& second, uint64_t offset) {
+    if (listed_[second.layout]) return;
+    listed_[second.layout] = true;
+    overlaps_.push_back({first.layout, second.layout, BlockOf(first, offset),
+                         BlockOf(second, offset), second.arena, offset});
+  }
+
+  const absl::Span<const Layout* const> layouts_;
+  std::vector<bool> listed_;
+  std::vector<Overlap> overlaps_;
+  ArenaId arena_;
+  const Extent* farthest_ = nullptr;
+  absl::btree_map<uint64_t, Comb> combs_;               // by stride; none is empty
+  absl::btree_multimap<uint64_t, const Extent*> ends_;  // of what the combs have
+  size_t cost_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const> layouts) {
+  const std::vector<Extent> extents = ExtentsOf(layouts);
+  Sweep sweep(layouts);
+  for (const Extent& extent : extents) {
+    if (sweep.Take(extent)) continue;
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
+                 "too many strides of different lengths with others, ranges or blocks between "
+                 "their ends; post several batches");
+  }
+  return sweep.TakeOverlaps();
 }
 
 std::vector<Range> Union(std::vector<Range> ranges) {

@@ -25,9 +25,11 @@ struct Overlap {
   uint64_t offset = 0;
 };
 
-// Strides are compared one by one with what lies between their ends; more comparisons than this
-// are refused (BATCH_TOO_LARGE), so that no batch takes long. 4,096 interleaved strides are fine.
-inline constexpr size_t kMaxStrideComparisons = size_t{1} << 24;
+// What lies between the ends of strides is looked up once for each length of stride there, and
+// strides of different lengths are compared one by one. More of either than this is refused
+// (BATCH_TOO_LARGE), so that no batch takes long. 4,096 interleaved strides of one length are fine,
+// as are 300 of different ones.
+inline constexpr size_t kMaxStrideCost = size_t{1} << 20;
 
 // At most one for each layout as `second`; none if no byte is there twice. Extents need not be
 // inside their arenas: ends saturate.

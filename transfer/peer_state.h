@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/retry_after.h"
 #include "transfer/engine.h"
+#include "transfer/kept_bytes.h"
 #include "transfer/route_estimate.h"
 #include "transfer/unmapped_arenas.h"
 
@@ -30,6 +31,8 @@ struct PreparedSlots {
 };
 
 struct Peer {
+  explicit Peer(uint64_t most_kept) : kept(most_kept) {}
+
   bool up = false;
   bool prepared = false;  // it knows prepared transfers
   PreparedSlots slots;
@@ -41,6 +44,7 @@ struct Peer {
   absl::Status last_error;
   size_t offers = 0;  // unmatched ones and graves: what the bound counts
   RetryAfter offers_gone;
+  KeptBytes kept;                            // by its offers, and graves
   absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
   UnmappedArenas unmapped;                   // until its routes are told anew
   // Of what we receive from it; the second row with a GPU at one end or both.

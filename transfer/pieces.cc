@@ -2,36 +2,40 @@
 #include "transfer/pieces.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 
 namespace ferry {
 
-LayoutCursor::LayoutCursor(Layout layout) : layout_(std::move(layout)) { NextRun(); }
-
-void LayoutCursor::Advance(uint64_t bytes) {
-  offset_ += bytes;
-  left_ -= bytes;
-  if (left_ == 0) NextRun();
-}
-
 void LayoutCursor::Seek(uint64_t bytes) {
+  rest_ = layout_.bytes() - bytes;
   next_block_ = 0;
   left_ = 0;
-  if (const Layout::Blocks* blocks = layout_.blocks(); blocks != nullptr && bytes > 0) {
-    next_block_ = bytes / blocks->block_bytes;  // all are of one size
-    bytes %= blocks->block_bytes;
-  }
-  NextRun();
-  while (bytes > 0) {
-    const uint64_t step = std::min(bytes, left_);
-    Advance(step);
-    bytes -= step;
-  }
+  skipped_ = bytes;
+  const Layout::Blocks* blocks = layout_.blocks();
+  if (blocks == nullptr || bytes == 0 || layout_.runs() == 1) return;
+  next_block_ = bytes / blocks->block_bytes;  // all are of one size
+  skipped_ = bytes % blocks->block_bytes;
 }
 
 void LayoutCursor::NextRun() {
+  TakeRun();
+  while (skipped_ > 0) {
+    const uint64_t step = std::min(skipped_, left_);
+    skipped_ -= step;
+    offset_ += step;
+    left_ -= step;
+    if (left_ == 0) TakeRun();
+  }
+}
+
+void LayoutCursor::TakeRun() {
+  if (layout_.blocks() != nullptr && layout_.runs() == 1) {
+    extent_ = 0;
+    offset_ = 0;
+    left_ = layout_.bytes();
+    return;
+  }
   const size_t count = layout_.block_count();
   for (; next_block_ < count; ++next_block_) {
     const Range block = layout_.block(next_block_);
@@ -42,7 +46,7 @@ void LayoutCursor::NextRun() {
     left_ = block.length;
     break;
   }
-  if (next_block_ == count) return;
+  FERRY_CHECK(next_block_ < count);  // there are bytes left
   const ArenaId arena = layout_.extents()[extent_].arena;
   uint64_t end = layout_.block(next_block_).offset + left_;
   while (++next_block_ < count) {

@@ -7,37 +7,63 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "transfer/layout.h"
 
 namespace ferry {
 
 // Goes through a layout in runs: contiguous bytes, as many as follow each other. Blocks that are
-// neighbours in memory and in order are one run, so what costs is the bytes and the gaps.
+// neighbours in memory and in order are one run, so what costs is the bytes and the gaps. Making,
+// copying and moving one costs nothing: it walks when it is asked for a run, on the lane that has
+// it.
 class LayoutCursor {
  public:
-  explicit LayoutCursor(Layout layout);
+  explicit LayoutCursor(Layout layout) : layout_(std::move(layout)), rest_(layout_.bytes()) {}
 
-  bool AtEnd() const { return left_ == 0; }
+  bool AtEnd() const { return rest_ == 0; }
   // What is left of the run: in which extent it begins, how far from the extent's start, and how
-  // long it is. A run may go on into the next range of a list that follows it in memory.
-  size_t extent() const { return extent_; }
-  uint64_t offset() const { return offset_; }
-  uint64_t left() const { return left_; }
+  // long it is. A run may go on into the next range of a list that follows it in memory. Not at the
+  // end.
+  size_t extent() {
+    Find();
+    return extent_;
+  }
+  uint64_t offset() {
+    Find();
+    return offset_;
+  }
+  uint64_t left() {
+    Find();
+    return left_;
+  }
   // At most left().
-  void Advance(uint64_t bytes);
+  void Advance(uint64_t bytes) {
+    Find();
+    offset_ += bytes;
+    left_ -= bytes;
+    rest_ -= bytes;
+  }
   // Back to the beginning, and to `bytes` from there: at most all.
   void Rewind() { Seek(0); }
   void Seek(uint64_t bytes);
 
  private:
+  // Walks to where the bytes are that are next.
+  void Find() {
+    if (left_ == 0 && rest_ > 0) NextRun();
+  }
   void NextRun();
+  // Finds the run of the next block.
+  void TakeRun();
 
   Layout layout_;
+  uint64_t rest_;         // bytes until the end
+  uint64_t skipped_ = 0;  // of those before: to be walked over first
   size_t next_block_ = 0;
   size_t extent_ = 0;
   uint64_t offset_ = 0;
-  uint64_t left_ = 0;
+  uint64_t left_ = 0;  // of the run; 0: it is to be found
 };
 
 struct Piece {

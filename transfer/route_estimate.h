@@ -30,10 +30,11 @@ struct RouteTime {
 };
 
 // Between GPUs of two daemons of one host, as posted transfers were measured on two H200
-// (docs/performance.md): NCCL over NVLink; UCX over shared memory, the GPUs' bytes staged. Between
+// (docs/performance.md): NCCL over NVLink; UCX over shared memory, and
+// TCP, the GPUs' bytes staged. Between
 // hosts it depends on what is between them.
 inline constexpr RoutePrior kNcclWithinHost = {absl::Microseconds(200), 300e9};
-inline constexpr RoutePrior kUcxStagedWithinHost = {absl::Microseconds(200), 8.9e9};
+inline constexpr RoutePrior kStagedWithinHost = {absl::Microseconds(200), 8.9e9};
 
 class RouteEstimate {
  public:

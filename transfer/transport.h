@@ -88,9 +88,20 @@ struct TransportOp {
   PeerId peer;
   GlobalDeviceId remote_device;
   uint64_t tag = 0;
-  std::optional<CopyPlan> copy;              // kCopy
-  absl::InlinedVector<Segment, 1> segments;  // kSend, kReceive; none: zero bytes
+  std::optional<CopyPlan> copy;  // kCopy
+  // kSend, kReceive: our bytes, and where each of their extents begins in memory.
+  Layout layout;
+  absl::InlinedVector<std::byte*, 1> extents;
+  // kSend, kReceive: what MakeSegments made of these; none: zero bytes.
+  absl::InlinedVector<Segment, 1> segments;
   std::optional<PreparedEnds> prepared;
+
+  // On the lane, before the op is launched: a layout may have a million runs.
+  void MakeSegments() {
+    for (LayoutCursor run(layout); !run.AtEnd(); run.Advance(run.left())) {
+      segments.push_back({extents[run.extent()] + run.offset(), run.left()});
+    }
+  }
 };
 
 struct OpResult {

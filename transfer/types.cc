@@ -24,7 +24,7 @@ constexpr NamedType kTypes[] = {
 };
 static_assert(std::size(kTypes) == kDataTypes);
 
-constexpr absl::string_view kRouteNames[] = {"any", "local", "mapped", "ucx", "nccl"};
+constexpr absl::string_view kRouteNames[] = {"any", "local", "mapped", "ucx", "nccl", "tcp"};
 static_assert(std::size(kRouteNames) == kRoutes);
 
 // FNV-1a and a finalizer: equal on every daemon and in every version, unlike absl::Hash.

@@ -55,13 +55,20 @@ struct Shape {
 };
 
 // Numbered as in ferry.v1.Route.
-enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl };
-inline constexpr int kRoutes = 5;
+enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl, kTcp };
+inline constexpr int kRoutes = 6;
 absl::string_view RouteName(Route route);  // "local", ...; "any" for kUnspecified
+// Each end runs a half of a launch, of which they agree by Go.
+inline bool TwoSided(Route route) { return route == Route::kUcx || route == Route::kTcp; }
+// Firings of what is prepared are agreed on by Go, one by one; on the other routes the lanes fire.
+inline bool FiredByGo(Route route) { return route == Route::kUcx; }
 
 inline constexpr size_t kMaxDomainBytes = 32;
 inline constexpr size_t kMaxKeyBytes = 64;
 inline constexpr size_t kMaxBatchTransfers = 4096;
+// Of all layouts of a batch: what control and lanes do for it is as much.
+inline constexpr size_t kMaxBatchRanges = kMaxRanges;
+inline constexpr size_t kMaxBatchRuns = kMaxBlocks;
 inline constexpr int32_t kMaxPriority = 100;  // and at least -100
 
 // What a send and a receive must share to be one transfer.
@@ -118,6 +125,8 @@ struct TransferSpec {
   // the core.
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
+  // What the daemon keeps for it, as its session counts it.
+  uint64_t kept = 0;
 };
 
 }  // namespace ferry

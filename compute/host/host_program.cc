@@ -43,65 +43,113 @@ absl::Status HostProgram::RunWhile(const RunControl::MayGoOn& may_go_on,
 absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                                    absl::Span<const absl::Span<std::byte>> buffers,
                                    absl::Span<std::byte> arena, Workers* workers,
-                                   const StepOver& step_over, Kept* kept) const {
+                                   const StepOver& step_over, Kept* kept, Aside* aside) const {
   RunControl control(may_go_on);
   Kept own{arena.subspan(kept == nullptr ? arena_bytes_ : 0), {}};  // of this run alone
   Kept& made = kept == nullptr ? own : *kept;
   const RunMemory memory{buffers, arena.data(), constants_.data(), made.memory.data(), &control};
   made.ready.resize(keepers_, false);
-  for (size_t step = begin; step < end; ++step) {
-    const size_t first = step == 0 ? 0 : ends_[step - 1];
-    RunAll(absl::MakeConstSpan(works_).subspan(first, ends_[step] - first), memory, workers, made);
+  Aside never;
+  Running run{memory, workers, made, aside == nullptr ? never : *aside};
+  size_t& step = run.aside.step;
+  if (!std::exchange(run.aside.put, false)) step = begin;
+  for (; step < end; ++step) {
+    RunAll(WorksOf(step), run, 0);
     if (control.stopped()) {
       return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
                    absl::StrCat("stopped in step ", plan_.steps[step].number, " of the plan"));
     }
+    if (run.aside.put) return absl::OkStatus();
     if (step_over) step_over(step);
   }
   return absl::OkStatus();
 }
 
-void HostProgram::RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers,
-                         Kept& kept) const {
-  for (const Work& work : works) {
-    if (memory.control->Stops()) return;
-    switch (work.kind) {
-      case Work::Kind::kGroup:
-        if (work.keeper && kept.ready[*work.keeper]) break;
-        work.group.Run(memory, memory.Write(work.scratch), options_.threads, workers);
-        if (work.keeper && !memory.control->stopped()) kept.ready[*work.keeper] = true;
-        break;
-      case Work::Kind::kWhole: {
-        std::vector<const std::byte*> in;
-        for (const Location& at : work.in) in.push_back(memory.Read(at));
-        std::vector<std::byte*> out;
-        for (const Location& at : work.out) out.push_back(memory.Write(at));
-        if (work.product == nullptr) {
-          RunWholeOp(work.whole, in, out, *memory.control);
-          break;
-        }
-        const bool keeps = work.keeper.has_value();
-        work.product->Run(in, out[0], memory.Write(work.scratch),
-                          keeps ? kept.memory.data() + work.kept_offset : nullptr,
-                          keeps && kept.ready[*work.keeper], workers, *memory.control);
-        if (keeps) kept.ready[*work.keeper] = true;
+void HostProgram::RunAll(absl::Span<const Work> works, Running& run, size_t depth) const {
+  auto& places = run.aside.places;
+  if (places.size() == depth) places.emplace_back();
+  for (; places[depth].part < works.size(); places[depth] = {places[depth].part + 1, 0}) {
+    const bool inside = places.size() > depth + 1;  // where it was put aside
+    if (run.memory.control->Stops()) return;
+    if (!inside && run.aside.wanted && run.aside.wanted()) {
+      run.aside.put = true;
+      return;
+    }
+    const Work& work = works[places[depth].part];
+    if (work.kind == Work::Kind::kRepeat) {
+      Repeat(work, run, depth, inside);
+    } else {
+      RunOne(work, run);
+    }
+    if (run.aside.put) return;
+  }
+  places.pop_back();
+}
+
+void HostProgram::Repeat(const Work& work, Running& run, size_t depth, bool inside) const {
+  while (run.aside.places[depth].trip < work.trips && !run.memory.control->stopped()) {
+    const auto count = static_cast<int32_t>(run.aside.places[depth].trip);
+    // Within a trip something else may be there already.
+    if (!inside && !work.out.empty()) {
+      std::memcpy(run.memory.Write(work.out[0]), &count, sizeof(count));
+    }
+    inside = false;
+    RunAll(work.body, run, depth + 1);
+    if (run.aside.put) return;
+    ++run.aside.places[depth].trip;
+  }
+}
+
+void HostProgram::RunOne(const Work& work, Running& run) const {
+  const RunMemory& memory = run.memory;
+  Kept& kept = run.kept;
+  switch (work.kind) {
+    case Work::Kind::kGroup:
+      if (work.keeper && kept.ready[*work.keeper]) break;
+      work.group.Run(memory, memory.Write(work.scratch), options_.threads, run.workers);
+      if (work.keeper && !memory.control->stopped()) kept.ready[*work.keeper] = true;
+      break;
+    case Work::Kind::kWhole: {
+      std::vector<const std::byte*> in;
+      for (const Location& at : work.in) in.push_back(memory.Read(at));
+      std::vector<std::byte*> out;
+      for (const Location& at : work.out) out.push_back(memory.Write(at));
+      if (work.product == nullptr) {
+        RunWholeOp(work.whole, in, out, *memory.control);
         break;
       }
-      case Work::Kind::kCopy:
-        for (uint64_t at = 0; at < work.bytes && !memory.control->Stops(); at += kCopiedAtOnce) {
-          std::memcpy(memory.Write(work.out[0]) + at, memory.Read(work.in[0]) + at,
-                      std::min(kCopiedAtOnce, work.bytes - at));
-        }
-        break;
-      case Work::Kind::kRepeat:
-        for (int64_t trip = 0; trip < work.trips && !memory.control->stopped(); ++trip) {
-          const auto count = static_cast<int32_t>(trip);
-          if (!work.out.empty()) std::memcpy(memory.Write(work.out[0]), &count, sizeof(count));
-          RunAll(work.body, memory, workers, kept);
-        }
-        break;
+      const bool keeps = work.keeper.has_value();
+      work.product->Run(in, out[0], memory.Write(work.scratch),
+                        keeps ? kept.memory.data() + work.kept_offset : nullptr,
+                        keeps && kept.ready[*work.keeper], run.workers, *memory.control);
+      if (keeps) kept.ready[*work.keeper] = true;
+      break;
     }
+    case Work::Kind::kCopy:
+      for (uint64_t at = 0; at < work.bytes && !memory.control->Stops(); at += kCopiedAtOnce) {
+        std::memcpy(memory.Write(work.out[0]) + at, memory.Read(work.in[0]) + at,
+                    std::min(kCopiedAtOnce, work.bytes - at));
+      }
+      break;
+    case Work::Kind::kRepeat:
+      break;  // see Repeat
   }
+}
+
+double HostProgram::DoneOfStep(const Aside& aside) const {
+  absl::Span<const Work> works = WorksOf(aside.step);
+  double done = 0;
+  double share = 1;  // of the step, that `works` are
+  for (const Aside::Place& place : aside.places) {
+    if (works.empty()) break;
+    share /= static_cast<double>(works.size());
+    done += share * static_cast<double>(place.part);
+    if (place.part == works.size() || works[place.part].trips == 0) break;
+    share /= static_cast<double>(works[place.part].trips);
+    done += share * static_cast<double>(place.trip);
+    works = works[place.part].body;
+  }
+  return done;
 }
 
 void HostProgram::AddProductMakers(absl::Span<const Work> works,

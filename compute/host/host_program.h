@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -69,6 +70,21 @@ class HostProgram {
     std::vector<bool> ready;       // by part of a step that keeps something; empty at first
   };
 
+  // A run may be put aside, and gone on with by the same call with the same memory.
+  struct Aside {
+    // Asked by the run's own thread between launches that can be gone on from: parts of steps, and
+    // trips.
+    std::function<bool()> wanted;
+    bool put = false;  // it was, and the call was OK
+    // Where the run is: its step, and by depth of repeats the part of it and its trip.
+    struct Place {
+      size_t part = 0;
+      int64_t trip = 0;
+    };
+    size_t step = 0;
+    absl::InlinedVector<Place, 4> places;
+  };
+
   // Called with the number of a step of the plan (not of a repeat's body) that is over, in order.
   using StepOver = std::function<void(size_t step)>;
 
@@ -92,7 +108,10 @@ class HostProgram {
   absl::Status RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
                         absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over,
-                        Kept* kept = nullptr) const;
+                        Kept* kept = nullptr, Aside* aside = nullptr) const;
+
+  // How much of its step a run that was put aside has done, from 0 to 1.
+  double DoneOfStep(const Aside& aside) const;
 
  private:
   friend class StepBuilder;
@@ -116,8 +135,21 @@ class HostProgram {
     std::vector<Work> body;
   };
 
-  void RunAll(absl::Span<const Work> works, const RunMemory& memory, Workers* workers,
-              Kept& kept) const;
+  struct Running {
+    const RunMemory& memory;
+    Workers* workers;
+    Kept& kept;
+    Aside& aside;
+  };
+
+  absl::Span<const Work> WorksOf(size_t step) const {
+    const size_t first = step == 0 ? 0 : ends_[step - 1];
+    return absl::MakeConstSpan(works_).subspan(first, ends_[step] - first);
+  }
+  // Goes on from where `run.aside` is at this depth of repeats.
+  void RunAll(absl::Span<const Work> works, Running& run, size_t depth) const;
+  void RunOne(const Work& work, Running& run) const;
+  void Repeat(const Work& work, Running& run, size_t depth, bool inside) const;
   static void AddProductMakers(absl::Span<const Work> works,
                                std::vector<std::pair<uint32_t, std::string>>& makers);
 

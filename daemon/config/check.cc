@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/config/schema.h"
 #include "daemon/config/values.h"
@@ -143,6 +144,15 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 }  // namespace
 
+bool NamesTcp(const std::string& tls) {
+  if (tls.empty()) return false;
+  if (tls.front() == '^') return true;  // all but some
+  for (const absl::string_view name : absl::StrSplit(tls, ',')) {
+    if (name == "tcp" || name == "all") return true;
+  }
+  return false;
+}
+
 void CheckConfig(ConfigDraft& draft) {
   CheckRuntimeDir(draft);
   if (!draft.config.membership.nodes.empty() && draft.sound("membership.nodes")) {
@@ -150,6 +160,14 @@ void CheckConfig(ConfigDraft& draft) {
     if (draft.sound("node.name")) CheckOwnNode(draft);
   }
   CheckAddresses(draft);
+  const auto& ucx = draft.config.transfer.ucx;
+  if (NamesTcp(ucx.net_tls) && ucx.open_to.empty() && draft.sound("transfer.ucx.net_tls")) {
+    draft.Problem("transfer.ucx.net_tls",
+                  absl::StrCat("'", ucx.net_tls,
+                               "' has UCX listen on TCP, on a port that obeys whoever reaches it: "
+                               "say who that is in transfer.ucx.open_to, as \"the hosts of rack "
+                               "7\", or leave it to route tcp"));
+  }
 }
 
 std::string SuggestKey(absl::string_view section, absl::string_view key) {

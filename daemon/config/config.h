@@ -69,8 +69,17 @@ struct Config {
     uint32_t sessions = 1024;
     uint32_t sessions_per_uid = 256;
     uint32_t connections_per_uid = 1024;
-    uint32_t offers_per_peer = 200'000;        // of a peer, waiting here unmatched
-    uint64_t gpu_bytes = uint64_t{1} << 50;    // of all arenas on one GPU
+    // How often a uid may connect to a Unix socket, or an address to a port, in the long run; twice
+    // as often at once.
+    uint32_t connects_per_second = 500;
+    // Of calls of a uid that have arrived and are not done with, unfinished messages among them.
+    uint64_t rpc_bytes_per_uid = uint64_t{256} << 20;
+    uint32_t offers_per_peer = 200'000;  // of a peer, waiting here unmatched
+    // What the daemon keeps of transfers that are not over: records, keys, layouts.
+    uint64_t session_kept_bytes = uint64_t{256} << 20;
+    uint64_t uid_kept_bytes = uint64_t{1} << 30;     // for all sessions of a uid
+    uint64_t peer_kept_bytes = uint64_t{512} << 20;  // of what a peer has offered
+    uint64_t gpu_bytes = uint64_t{1} << 50;          // of all arenas on one GPU
     uint64_t job_bytes = uint64_t{4} << 30;    // of memory that a job takes beside its buffers
     uint64_t job_memory = uint64_t{16} << 30;  // of all jobs that send or receive by themselves
     uint64_t job_flops = uint64_t{1} << 42;    // that it may cost, and bytes moved: compute::WorkOf
@@ -84,19 +93,29 @@ struct Config {
   } limits;
 
   struct {
-    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kNccl};
+    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kTcp, Route::kUcx,
+                                Route::kNccl};
     // How a route is chosen: the first of `order`, or one measured to be clearly faster.
     RouteChoice choose = RouteChoice::kEstimate;
     absl::Duration deadline = absl::Seconds(60);  // of a transfer that names none
+    // Memory of GPUs that `tcp` and `ucx` cannot take as it is goes by way of so many bytes of host
+    // memory for each GPU, direction and route (at least 8 MiB).
+    uint64_t staging = uint64_t{32} << 20;
+    struct {
+      uint32_t connections = 2;  // of a pair of devices, for what is large; 1 to 15
+    } tcp;
     struct {
       std::string library;  // libucp, a name or a path; "": ours, or the host's
-      std::string shm_tls = "posix,sysv,cma,self";
-      std::string net_tls = "tcp,rc,ud,dc,self";
+      // UCX_TLS between daemons of one user on one host, and between all others; "": none. Without
+      // an RDMA adapter UCX is opened only if these name something else than RDMA.
+      std::string shm_tls;
+      std::string net_tls = "rc,ud,dc,self";
+      // UCX's own TCP port obeys whoever reaches it: who that is besides the peers, for people.
+      // Needed if `net_tls` names tcp.
+      std::string open_to;
       std::string net_devices = "all";
-      // Memory of GPUs is given to UCX as it is, if it can take it; else it goes by way of
-      // `staging` bytes of host memory for each GPU and direction (at least 8 MiB).
+      // Memory of GPUs is given to UCX as it is, if it can take it.
       UcxDirect direct = UcxDirect::kAuto;
-      uint64_t staging = uint64_t{32} << 20;
     } ucx;
     struct {
       std::string library = "libnccl.so.2";     // a name or a path
@@ -147,6 +166,9 @@ struct ConfigSources {
   std::vector<Override> overrides;
   std::string hostname;  // default of node.name; "": ask the system
 };
+
+// Whether a UCX_TLS has UCX listen on TCP.
+bool NamesTcp(const std::string& tls);
 
 // INVALID_ARGUMENT/CONFIG_INVALID with all problems of all sources, one a line:
 // "/etc/ferry/ferryd.yaml:3:5: limits.session_bites: unknown key; did you mean

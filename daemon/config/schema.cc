@@ -330,6 +330,7 @@ ConfigField UnsupportedField(std::string path) {
 
 const Choices<Route> kRouteNames = {{"local", Route::kLocal},
                                     {"mapped", Route::kMapped},
+                                    {"tcp", Route::kTcp},
                                     {"ucx", Route::kUcx},
                                     {"nccl", Route::kNccl}};
 
@@ -394,7 +395,12 @@ std::vector<ConfigField> MakeFields() {
   add(NumberField("limits.sessions", 1, 1'000'000, MEMBER(limits.sessions)));
   add(NumberField("limits.sessions_per_uid", 1, 1'000'000, MEMBER(limits.sessions_per_uid)));
   add(NumberField("limits.connections_per_uid", 1, 1'000'000, MEMBER(limits.connections_per_uid)));
+  add(NumberField("limits.connects_per_second", 1, 1'000'000, MEMBER(limits.connects_per_second)));
+  add(SizeField("limits.rpc_bytes_per_uid", MEMBER(limits.rpc_bytes_per_uid)));
   add(NumberField("limits.offers_per_peer", 1, 10'000'000, MEMBER(limits.offers_per_peer)));
+  add(SizeField("limits.session_kept_bytes", MEMBER(limits.session_kept_bytes)));
+  add(SizeField("limits.uid_kept_bytes", MEMBER(limits.uid_kept_bytes)));
+  add(SizeField("limits.peer_kept_bytes", MEMBER(limits.peer_kept_bytes)));
   add(SizeField("limits.gpu_bytes", MEMBER(limits.gpu_bytes)));
   add(SizeField("limits.job_bytes", MEMBER(limits.job_bytes)));
   add(SizeField("limits.job_memory", MEMBER(limits.job_memory)));
@@ -411,7 +417,7 @@ std::vector<ConfigField> MakeFields() {
                return text ? Choose(at, *text, kRouteNames, draft) : std::nullopt;
              });
          if (node.IsSequence() && node.size() == 0) {
-           draft.Problem(where, "is empty; one or more of local, mapped, ucx, nccl");
+           draft.Problem(where, "is empty; one or more of local, mapped, tcp, ucx, nccl");
          }
          draft.config.transfer.order = std::move(order);
        },
@@ -425,16 +431,18 @@ std::vector<ConfigField> MakeFields() {
       Choices<RouteChoice>{{"order", RouteChoice::kOrder}, {"estimate", RouteChoice::kEstimate}},
       MEMBER(transfer.choose)));
   add(DurationField("transfer.deadline", MEMBER(transfer.deadline)));
+  add(SizeField("transfer.staging", MEMBER(transfer.staging)));
+  add(NumberField("transfer.tcp.connections", 1, 15, MEMBER(transfer.tcp.connections)));
   add(TextField("transfer.ucx.library", MEMBER(transfer.ucx.library)));
   add(TextField("transfer.ucx.shm_tls", MEMBER(transfer.ucx.shm_tls)));
   add(TextField("transfer.ucx.net_tls", MEMBER(transfer.ucx.net_tls)));
+  add(TextField("transfer.ucx.open_to", MEMBER(transfer.ucx.open_to)));
   add(TextField("transfer.ucx.net_devices", MEMBER(transfer.ucx.net_devices)));
   add(ChoiceField(
       "transfer.ucx.direct",
       Choices<UcxDirect>{
           {"auto", UcxDirect::kAuto}, {"true", UcxDirect::kOn}, {"false", UcxDirect::kOff}},
       MEMBER(transfer.ucx.direct)));
-  add(SizeField("transfer.ucx.staging", MEMBER(transfer.ucx.staging)));
   add(TextField("transfer.nccl.library", MEMBER(transfer.nccl.library), LibraryProblem));
   add(NumberField("transfer.nccl.max_ctas", 0, 64, MEMBER(transfer.nccl.max_ctas)));
   add(DurationField("transfer.nccl.idle", MEMBER(transfer.nccl.idle)));

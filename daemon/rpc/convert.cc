@@ -125,7 +125,7 @@ absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer, std::string& fiel
     bytes += range.length();
     ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
   }
-  return Layout(std::move(ranges));
+  return Layout::Merged(std::move(ranges));
 }
 
 absl::Status ConvertDefinedAt(const v1::DefinedAt& defined_at, TransferSpec& spec) {
@@ -146,6 +146,26 @@ absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec, std::st
   spec.bytes = spec.layout.bytes();
   if (buffer.has_defined_at()) RETURN_IF_ERROR(ConvertDefinedAt(buffer.defined_at(), spec));
   return ConvertShape(buffer, spec.bytes, spec);
+}
+
+// So that no batch is long work for control or a lane, however few bytes it is said in. The entries
+// from which on it is too much are bad.
+void CheckPieces(PostBatch& batch) {
+  size_t ranges = 0, runs = 0;
+  for (size_t i = 0; i < batch.specs.size(); ++i) {
+    const Layout& layout = batch.specs[i].layout;
+    if (layout.blocks() == nullptr) ranges += layout.extents().size();
+    runs += layout.runs();
+    if (ranges <= kMaxBatchRanges && runs <= kMaxBatchRuns) continue;
+    if (!batch.bad_entries.insert(i).second) continue;
+    batch.violations.push_back(
+        {absl::StrCat("buffers[", i, "]"),
+         Invalid(
+             absl::StrCat("the buffers of the batch up to this one have ", ranges, " ranges and ",
+                          runs, " pieces that are apart in memory, at most ", kMaxBatchRanges,
+                          " and ", kMaxBatchRuns, " can be in one batch; post several batches"),
+             Reason::kBatchTooLarge)});
+  }
 }
 
 // Receives of a batch may not write the same bytes.
@@ -314,7 +334,15 @@ PostBatch ConvertBatch(const Request& request, size_t bytes, Side side,
       }
     }
   }
+  CheckPieces(batch);
   if (side == Side::kReceive) CheckOverlaps(batch);
+  if (batch.prepare) {
+    std::vector<Range> extents;
+    for (const TransferSpec& spec : batch.specs) {
+      extents.insert(extents.end(), spec.layout.extents().begin(), spec.layout.extents().end());
+    }
+    batch.extents = Union(std::move(extents));
+  }
   return batch;
 }
 

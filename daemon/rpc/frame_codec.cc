@@ -246,7 +246,7 @@ bool ReadLayout(pbf_reader& in, uint64_t bytes, Layout& layout) {
     if (part || range.length > bytes || ranges.size() > kMostRanges) return false;
     bytes -= range.length;
   }
-  layout = Layout(std::move(ranges));
+  layout = Layout::Merged(std::move(ranges));
   return bytes == 0;
 }
 

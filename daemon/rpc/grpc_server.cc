@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/grpc_server.h"
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_posix.h>
 
 #include "base/status.h"
@@ -12,7 +13,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Create(
   grpc::ServerBuilder builder;
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.streams_per_connection);
+  grpc::ResourceQuota quota;
+  quota.Resize(options.bytes);
+  builder.SetResourceQuota(quota);
   if (options.keepalive) {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -37,6 +41,29 @@ void GrpcServer::Shutdown() {
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
   server_.reset();
+}
+
+absl::StatusOr<std::unique_ptr<UserServers>> UserServers::Create(
+    std::vector<grpc::Service*> services, GrpcServerOptions options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<GrpcServer> others, GrpcServer::Create(services, options));
+  return std::unique_ptr<UserServers>(
+      new UserServers(std::move(services), options, std::move(others)));
+}
+
+void UserServers::Serve(uid_t user, int fd) {
+  if (of_users_.size() < kMost && !of_users_.contains(user)) {
+    absl::StatusOr<std::unique_ptr<GrpcServer>> own = GrpcServer::Create(services_, options_);
+    of_users_[user] = own.ok() ? *std::move(own) : nullptr;
+  }
+  const auto found = of_users_.find(user);
+  (found != of_users_.end() && found->second != nullptr ? *found->second : *others_).Serve(fd);
+}
+
+void UserServers::Shutdown() {
+  for (const auto& [user, server] : of_users_) {
+    if (server != nullptr) server->Shutdown();
+  }
+  others_->Shutdown();
 }
 
 }  // namespace ferry

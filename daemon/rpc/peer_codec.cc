@@ -188,7 +188,7 @@ absl::StatusOr<Layout> DecodeLayout(const peer::v1::Offer& in) {
       left -= range.length();
       ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
     }
-    layout = Layout(std::move(ranges));
+    layout = Layout::Merged(std::move(ranges));
   }
   if (!layout.ok()) return Broken("an offer whose blocks overflow");
   if (layout->bytes() != in.bytes()) return Broken("an offer whose layout is not of its bytes");

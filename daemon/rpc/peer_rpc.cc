@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/peer_rpc.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/mutex.h"
 #include "base/printable.h"
 #include "base/status.h"
@@ -41,10 +43,24 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
  public:
   Delivery(Executor& control, PeerStreamCallbacks callbacks)
       : control_(control), callbacks_(std::move(callbacks)) {}
+  // In parts, between which control does what others want: a frame may have a hundred thousand
+  // messages.
   void Frame(PeerFrame frame) {
-    control_.PostOrRun([self = shared_from_this(), frame = std::move(frame)]() mutable {
-      if (!self->silenced_) self->callbacks_.on_frame(std::move(frame));
-    });
+    size_t passed = 0;
+    const auto begin = std::make_move_iterator(frame.messages.begin());
+    for (; frame.messages.size() - passed > kMostAtOnce; passed += kMostAtOnce) {
+      PeerFrame part;
+      part.hello = std::exchange(frame.hello, std::nullopt);
+      const auto from = begin + static_cast<ptrdiff_t>(passed);
+      part.messages.assign(from, from + static_cast<ptrdiff_t>(kMostAtOnce));
+      if (frame.first_event > 0) part.first_event = frame.first_event + passed;
+      part.more = true;
+      Pass(std::move(part));
+    }
+    frame.messages.erase(frame.messages.begin(),
+                         frame.messages.begin() + static_cast<ptrdiff_t>(passed));
+    if (frame.first_event > 0) frame.first_event += passed;
+    Pass(std::move(frame));
   }
   void Closed(absl::Status why) {
     control_.Post([self = shared_from_this(), why = std::move(why)] {
@@ -54,6 +70,14 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
   void Silence() { silenced_ = true; }  // on control
 
  private:
+  static constexpr size_t kMostAtOnce = 512;
+
+  void Pass(PeerFrame frame) {
+    control_.PostOrRun([self = shared_from_this(), frame = std::move(frame)]() mutable {
+      if (!self->silenced_) self->callbacks_.on_frame(std::move(frame));
+    });
+  }
+
   Executor& control_;
   const PeerStreamCallbacks callbacks_;
   bool silenced_ = false;  // control's
@@ -64,14 +88,21 @@ template <typename Message, typename End>
 class OutputStream : public PeerStream {
  public:
   OutputStream(std::shared_ptr<StreamOutput<Message, End>> output,
-               std::shared_ptr<Delivery> delivery, End (*end)(const absl::Status&))
-      : output_(std::move(output)), delivery_(std::move(delivery)), end_(end) {}
+               std::shared_ptr<Delivery> delivery, End (*end)(const absl::Status&),
+               std::function<void()> proven = nullptr)
+      : output_(std::move(output)),
+        delivery_(std::move(delivery)),
+        end_(end),
+        proven_(std::move(proven)) {}
   ~OutputStream() override { Close(absl::CancelledError("the link is dropped")); }
   void Send(PeerFrame frame) override {
     output_->Append([&](Message& message) { Encode(frame, message.mutable_frame()); },
                     [&](const Message& last) { return Follows(frame, last.frame()); });
   }
   size_t waiting() const override { return output_->waiting(); }
+  void OnProven() override {
+    if (proven_) proven_();
+  }
   void Close(const absl::Status& why) override {
     delivery_->Silence();
     output_->Finish(end_(why));
@@ -81,6 +112,7 @@ class OutputStream : public PeerStream {
   const std::shared_ptr<StreamOutput<Message, End>> output_;
   const std::shared_ptr<Delivery> delivery_;
   End (*const end_)(const absl::Status&);
+  const std::function<void()> proven_;
 };
 
 // --- The side that was dialled.
@@ -89,7 +121,8 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
  public:
   using Output = StreamOutput<LinkResponse, grpc::Status>;
 
-  AcceptedLink(Executor& control, PeerTable& table) : control_(control), table_(table) {
+  AcceptedLink(Executor& control, PeerTable& table, std::function<void()> greeted)
+      : control_(control), table_(table), greeted_(std::move(greeted)) {
     output_ = std::make_shared<Output>([this](const LinkResponse* message) { StartWrite(message); },
                                        [this](grpc::Status status) { Finish(status); });
     StartRead(&incoming_);
@@ -137,12 +170,12 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
                                                                    late->on_closed(std::move(why));
                                                                }});
     control_.Post([&table = table_, output = output_, delivery = delivery_, late,
-                   introduction = std::move(introduction)]() mutable {
+                   greeted = greeted_, introduction = std::move(introduction)]() mutable {
       table.OnAccepted(
           [&](PeerStreamCallbacks callbacks) -> std::unique_ptr<PeerStream> {
             *late = std::move(callbacks);
             return std::make_unique<OutputStream<LinkResponse, grpc::Status>>(
-                output, delivery, +[](const absl::Status& why) { return ToGrpc(why); });
+                output, delivery, +[](const absl::Status& why) { return ToGrpc(why); }, greeted);
           },
           [&](absl::Status why) { output->Finish(ToGrpc(why)); }, std::move(introduction));
     });
@@ -154,6 +187,7 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
 
   Executor& control_;
   PeerTable& table_;
+  const std::function<void()> greeted_;
   std::shared_ptr<Output> output_;
   std::shared_ptr<Delivery> delivery_;  // once introduced; set on gRPC's thread, between reads
   LinkRequest incoming_;
@@ -161,10 +195,14 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
 
 class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
  public:
-  PeerServiceImpl(Executor& control, PeerTable& table) : control_(control), table_(table) {}
+  PeerServiceImpl(Executor& control, PeerTable& table,
+                  std::function<void(const std::string&)> greeted)
+      : control_(control), table_(table), greeted_(std::move(greeted)) {}
 
-  grpc::ServerBidiReactor<LinkRequest, LinkResponse>* Link(grpc::CallbackServerContext*) override {
-    return new AcceptedLink(control_, table_);
+  grpc::ServerBidiReactor<LinkRequest, LinkResponse>* Link(
+      grpc::CallbackServerContext* context) override {
+    return new AcceptedLink(control_, table_,
+                            [this, connection = context->peer()] { greeted_(connection); });
   }
   grpc::ServerUnaryReactor* Knock(grpc::CallbackServerContext* context,
                                   const peer::v1::KnockRequest* request,
@@ -178,9 +216,15 @@ class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
  private:
   Executor& control_;
   PeerTable& table_;
+  const std::function<void(const std::string&)> greeted_;
 };
 
 // --- The side that dials.
+
+// Of what gRPC calls a peer: "ipv4:10.0.0.1:7411", "ipv6:%5B::1%5D:7411".
+std::string AddressOf(const std::string& peer) {
+  return absl::StrReplaceAll(peer.substr(peer.find(':') + 1), {{"%5B", "["}, {"%5D", "]"}});
+}
 
 // Calls that gRPC is not done with. When gRPC's last channel goes, so does the queue that runs its
 // callbacks, and this version's does not survive that on a thread of its own: so the servers, which
@@ -262,6 +306,7 @@ class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
       delivery_->Closed(frame.status());
       return output_->Finish({});
     }
+    if (frame->hello.has_value()) frame->hello->reached_at = AddressOf(context_.peer());
     delivery_->Frame(*std::move(frame));
     StartRead(&incoming_);
   }
@@ -347,8 +392,9 @@ class GrpcPeerDialer final : public PeerDialer {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table) {
-  return std::make_unique<PeerServiceImpl>(control, table);
+std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table,
+                                               std::function<void(const std::string&)> greeted) {
+  return std::make_unique<PeerServiceImpl>(control, table, std::move(greeted));
 }
 
 std::unique_ptr<PeerDialer> MakePeerDialer(Executor& control) {

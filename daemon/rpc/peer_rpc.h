@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,7 +19,9 @@ namespace ferry {
 inline constexpr int kPeerMessageBytes = 64 << 20;
 
 // Calls arrive at `table` on `control`. Both must outlive the gRPC server and all streams.
-std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table);
+// `greeted` is told the connections (as gRPC names them) that have proven whose they are, on control.
+std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table,
+                                               std::function<void(const std::string&)> greeted);
 std::unique_ptr<PeerDialer> MakePeerDialer(Executor& control);
 
 }  // namespace ferry

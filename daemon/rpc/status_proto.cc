@@ -14,7 +14,6 @@ namespace {
 // gRPC's trailers have 8 KiB in all; a refused batch of thousands must not lose its status to that.
 constexpr size_t kMaxDetailBytes = 6 * 1024;
 constexpr size_t kMaxMessageBytes = 1024;
-constexpr size_t kMaxMetadata = 64;
 // When to try again what is not there now, and nobody knows when it will be.
 constexpr absl::Duration kRetryUnavailable = absl::Milliseconds(100);
 // What another daemon's word on that is taken for at most.
@@ -98,6 +97,7 @@ absl::Status FromProto(const google::rpc::Status& proto) {
   if (proto.code() == 0) return absl::OkStatus();
   Reason reason = Reason::kInternal;
   Metadata metadata;
+  size_t metadata_bytes = 0;
   absl::Duration after;
   for (const auto& detail : proto.details()) {
     google::rpc::ErrorInfo info;
@@ -105,8 +105,8 @@ absl::Status FromProto(const google::rpc::Status& proto) {
     if (detail.UnpackTo(&info)) {
       reason = ReasonFromName(info.reason()).value_or(Reason::kInternal);
       for (const auto& [key, value] : info.metadata()) {
-        if (metadata.size() == kMaxMetadata) break;
-        metadata.emplace(Text(key, kMaxMessageBytes), Text(value, kMaxMessageBytes));
+        metadata_bytes += key.size() + value.size();
+        if (metadata_bytes <= kMaxMessageBytes) metadata[key] = value;
       }
     } else if (detail.UnpackTo(&retry)) {
       after = std::min(absl::Seconds(retry.retry_delay().seconds()) +

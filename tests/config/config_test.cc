@@ -129,11 +129,16 @@ limits:
   sessions_per_uid: 11
   connections_per_uid: 12
   offers_per_peer: 13
+  session_kept_bytes: 14MiB
+  uid_kept_bytes: 15MiB
+  peer_kept_bytes: 16MiB
 transfer:
   order: [ucx, nccl, local]
   choose: order
   deadline: 1500ms
-  ucx: { library: /opt/ucx/libucp.so.0, shm_tls: "", net_tls: tcp, net_devices: "eth0,\"odd\"", direct: false, staging: 16MiB }
+  staging: 16MiB
+  tcp: { connections: 4 }
+  ucx: { library: /opt/ucx/libucp.so.0, shm_tls: "posix", net_tls: tcp, open_to: us, net_devices: "eth0,\"odd\"", direct: false }
   nccl: { library: /opt/libnccl.so.2, max_ctas: 0, idle: 1m, group_time: 3ms, environment: { NCCL_IB_HCA: "a,b" } }
 metrics: { listen: "127.0.0.1:9100" }
 log: { level: debug, format: json }
@@ -166,10 +171,15 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.limits.sessions_per_uid, 11u);
   EXPECT_EQ(config.limits.connections_per_uid, 12u);
   EXPECT_EQ(config.limits.offers_per_peer, 13u);
+  EXPECT_EQ(config.limits.session_kept_bytes, uint64_t{14} << 20);
+  EXPECT_EQ(config.limits.uid_kept_bytes, uint64_t{15} << 20);
+  EXPECT_EQ(config.limits.peer_kept_bytes, uint64_t{16} << 20);
   EXPECT_THAT(config.transfer.order, ElementsAre(Route::kUcx, Route::kNccl, Route::kLocal));
   EXPECT_EQ(config.transfer.choose, RouteChoice::kOrder);
   EXPECT_EQ(config.transfer.deadline, absl::Milliseconds(1500));
-  EXPECT_EQ(config.transfer.ucx.shm_tls, "");
+  EXPECT_EQ(config.transfer.tcp.connections, 4u);
+  EXPECT_EQ(config.transfer.ucx.shm_tls, "posix");
+  EXPECT_EQ(config.transfer.ucx.open_to, "us");
   EXPECT_EQ(config.transfer.ucx.net_tls, "tcp");
   EXPECT_EQ(config.transfer.nccl.library, "/opt/libnccl.so.2");
   EXPECT_EQ(config.transfer.nccl.max_ctas, 0u);
@@ -179,7 +189,7 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.transfer.ucx.net_devices, "eth0,\"odd\"");
   EXPECT_EQ(config.transfer.ucx.library, "/opt/ucx/libucp.so.0");
   EXPECT_EQ(config.transfer.ucx.direct, UcxDirect::kOff);
-  EXPECT_EQ(config.transfer.ucx.staging, uint64_t{16} << 20);
+  EXPECT_EQ(config.transfer.staging, uint64_t{16} << 20);
   EXPECT_EQ(config.metrics.listen, "127.0.0.1:9100");
   EXPECT_EQ(config.log.level, "debug");
   EXPECT_EQ(config.log.format, LogFormat::kJson);
@@ -217,7 +227,7 @@ TEST(ConfigTest, LaunchesOfJobsAreBounded) {
 TEST(ConfigTest, PrintsTheDefaultsAsAValidFile) {
   const std::string printed = PrintConfig(*Load({}));
   EXPECT_THAT(printed, HasSubstr("limits:\n  session_bytes: 64GiB\n  session_arenas: 4096\n"));
-  EXPECT_THAT(printed, HasSubstr("transfer:\n  order: [local, mapped, ucx, nccl]\n"));
+  EXPECT_THAT(printed, HasSubstr("transfer:\n  order: [local, mapped, tcp, ucx, nccl]\n"));
   const absl::StatusOr<Config> again = LoadText(printed);
   ASSERT_TRUE(again.ok()) << again.status() << "\n" << printed;
   EXPECT_EQ(PrintConfig(*again), printed);
@@ -276,14 +286,14 @@ TEST(ConfigTest, DropInsMergeMapsAndReplaceLists) {
   sources.file =
       directory.Write("ferryd.yaml", "transfer: { order: [local, mapped, ucx], deadline: 5s }\n");
   directory.Write("conf.d/20-b.yaml", "transfer: { order: [ucx] }\n");
-  directory.Write("conf.d/10-a.yaml", "transfer: { order: [mapped], ucx: { net_tls: tcp } }\n");
+  directory.Write("conf.d/10-a.yaml", "transfer: { order: [mapped], ucx: { net_tls: rc } }\n");
   directory.Write("conf.d/30-c.txt", "this is not read\n");
   directory.Write("ferryd.yaml.d/00.yaml", "log: { format: json }\n");
   const absl::StatusOr<Config> config = Load(sources);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->transfer.order, ElementsAre(Route::kUcx));
   EXPECT_EQ(config->transfer.deadline, absl::Seconds(5));
-  EXPECT_EQ(config->transfer.ucx.net_tls, "tcp");
+  EXPECT_EQ(config->transfer.ucx.net_tls, "rc");
   EXPECT_EQ(config->log.format, LogFormat::kJson);
 }
 
@@ -331,7 +341,7 @@ TEST(ConfigTest, ProblemsOfFlagsAndEnvironmentNameThem) {
   EXPECT_THAT(message, HasSubstr("environment FERRY_PEER__UIDS: peer.uids: is not YAML: "));
   EXPECT_THAT(message,
               HasSubstr("environment FERRY_TRANSFER__UCX: transfer.ucx: is a section; known "
-                        "here: direct, library, net_devices, net_tls, shm_tls, staging"));
+                        "here: direct, library, net_devices, net_tls, open_to, shm_tls"));
   EXPECT_THAT(message, HasSubstr("--log-level: log.level: 'loud' is not one of"));
 }
 

@@ -23,7 +23,7 @@ class LostPeer : public testing::TestWithParam<const char*> {
   void SetUp() override {
     const auto api = LoadUcx();
     ASSERT_TRUE(api.ok()) << api.status();
-    std::optional<UcxGpu> gpu;
+    std::optional<GpuStaging> gpu;
     if (absl::EndsWith(GetParam(), "_gpu")) {
       gpu_ = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*FindGpus(FAKE_CUDA_LIBRARY))[0],
                                           std::vector<int>{0});

@@ -66,17 +66,18 @@ class Manners : public testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Over, Manners,
-                         testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "ucx_shm",
-                                         "ucx_tcp", "ucx_shm_gpu", "ucx_tcp_gpu",
-                                         "ucx_tcp_gpu_to_host", "nccl"),
+                         testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
+                                         "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
+                                         "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host",
+                                         "nccl"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Of transports that launch transfer by transfer: groups have their order and their ends elsewhere.
 using MannersOfOne = Manners;
 INSTANTIATE_TEST_SUITE_P(Over, MannersOfOne,
-                         testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "ucx_shm",
-                                         "ucx_tcp", "ucx_shm_gpu", "ucx_tcp_gpu",
-                                         "ucx_tcp_gpu_to_host"),
+                         testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
+                                         "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
+                                         "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(Manners, BytesOfEverySize) {
@@ -241,11 +242,7 @@ TEST_P(MannersOfOne, TakenDownWithOpsOut) {
   rig_->LaunchHalf(1, 0, moves);
   Answers& answers = rig_->answers(1);
   const bool two_sided = rig_->two_sided();
-  if (auto* copy = dynamic_cast<CopyRig*>(rig_.get())) {
-    copy->TakeDown(1);
-  } else {
-    static_cast<UcxRig*>(rig_.get())->TakeDown(1);
-  }
+  rig_->TakeDown(1);
   EXPECT_EQ(answers.count(), 60u);
   if (two_sided) {
     EXPECT_FALSE(answers.Await(TransferId(1)).ok());
@@ -300,7 +297,9 @@ TEST_P(Manners, ManyOpsOfRandomSizes) {
 
 // More than 32 bits of bytes in one op.
 class Large : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Over, Large, testing::Values("local", "ucx_tcp", "ucx_tcp_gpu", "nccl"),
+INSTANTIATE_TEST_SUITE_P(Over, Large,
+                         testing::Values("local", "tcp", "tcp_gpu", "ucx_tcp", "ucx_tcp_gpu",
+                                         "nccl"),
                          [](const auto& info) { return std::string(info.param); });
 TEST_P(Large, OverTwoGiB) {
   constexpr uint64_t kSize = (uint64_t{2} << 30) + 4097;

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "base/status.h"
 #include "tests/contract/rig.h"
+#include "tests/support/await.h"
 #include "transfer/mapped/link_page.h"
 #include "transfer/mapped/peer_arena_table.h"
+#include "transfer/mapped/shared_eventfd.h"
 
 namespace ferry {
 namespace {
@@ -39,6 +48,61 @@ TEST(LinkPage, RefusesWhatCouldFault) {
   ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
   EXPECT_EQ(ReasonOf(LinkPage::Map(std::move(fd)).status()), Reason::kMemfdUnsealed);
   EXPECT_EQ(ReasonOf(LinkPage::Map(MakeArena(100)).status()), Reason::kFieldInvalid);
+}
+
+// An eventfd whose count is the highest that there is: only the kernel can add the last one.
+void FillForGood(int eventfd) {
+  ASSERT_EQ(fcntl(eventfd, F_SETFL, 0), 0);
+  ASSERT_EQ(eventfd_write(eventfd, UINT64_MAX - 1), 0);
+  ASSERT_TRUE(SharedEventfd::Get()->Add(eventfd));
+}
+
+TEST(LinkPage, ADoorbellThatIsFullAndBlocksHoldsNobody) {
+  auto maker = LinkPage::Create();
+  ASSERT_TRUE(maker.ok()) << maker.status();
+  const int takers = (*maker)->takers_doorbell();
+  auto taker = LinkPage::Map(UniqueFd(dup((*maker)->memfd())),
+                             UniqueFd(dup((*maker)->makers_doorbell())), UniqueFd(dup(takers)));
+  ASSERT_TRUE(taker.ok()) << taker.status();
+  eventfd_t count = 0;
+  ASSERT_EQ(eventfd_read(takers, &count), 0);
+  FillForGood(takers);
+  std::atomic<bool> done{false};
+  std::thread lane([&] {
+    __atomic_store_n((*taker)->doorbell().parked, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 1000; ++i) (*maker)->Ring();
+    done = true;
+  });
+  EXPECT_TRUE(testing::Await([&] { return done.load(); }));
+  EXPECT_EQ(eventfd_read(takers, &count), 0);  // lets go of a writer
+  EXPECT_EQ(count, UINT64_MAX);
+  lane.join();
+}
+
+TEST(LinkPage, RefusesDoorbellsThatAreNone) {
+  auto maker = LinkPage::Create();
+  ASSERT_TRUE(maker.ok()) << maker.status();
+  int pipe[2];
+  ASSERT_EQ(pipe2(pipe, O_CLOEXEC), 0);
+  const UniqueFd read_end(pipe[0]), write_end(pipe[1]);
+  const UniqueFd others[] = {UniqueFd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)),
+                             UniqueFd(dup(write_end.get())),
+                             UniqueFd(socket(AF_UNIX, SOCK_STREAM, 0)),
+                             UniqueFd(epoll_create1(0)),
+                             MakeArena(4096),
+                             UniqueFd()};
+  for (const UniqueFd& other : others) {
+    for (const bool first : {true, false}) {
+      UniqueFd bells[] = {UniqueFd(dup((*maker)->makers_doorbell())), UniqueFd(dup(other.get()))};
+      const int left = bells[1].get();
+      EXPECT_EQ(
+          ReasonOf(LinkPage::Map(UniqueFd(dup((*maker)->memfd())), std::move(bells[first ? 1 : 0]),
+                                 std::move(bells[first ? 0 : 1]))
+                       .status()),
+          Reason::kFieldInvalid);
+      EXPECT_EQ(bells[1].get(), left) << "closing it may wait, and is the caller's";
+    }
+  }
 }
 
 TEST(PeerArenaTable, FindsByPeerAndArena) {

@@ -20,6 +20,7 @@ class NcclRig : public Rig {
   ~NcclRig() override;
   bool two_sided() const override { return true; }
   Transport& transport(int end) override { return halves_[end]; }
+  void TakeDown(int end) override { transports_[end].reset(); }
 
  private:
   // One end as the suite sees it: halves, which become parts of groups.

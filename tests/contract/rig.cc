@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "tests/contract/nccl_rig.h"
+#include "tests/contract/tcp_rig.h"
 #include "transfer/pieces.h"
 
 namespace ferry {
@@ -59,8 +60,8 @@ UniqueFd MakeArena(uint64_t bytes) {
   return fd;
 }
 
-UcxGpu StagingOf(CudaDevice& gpu) {
-  auto staging = gpu.MakeStaging(8 * UcxOptions::kStagingSlot);
+GpuStaging StagingOf(CudaDevice& gpu) {
+  auto staging = gpu.MakeStaging(8 * HostStaging::kSlot);
   FERRY_CHECK(staging.ok());
   return {gpu.MakeCopier(CopyUse::kStageOut), gpu.MakeCopier(CopyUse::kStageIn), *staging,
           [&gpu] { gpu.MakeCurrent(); }};
@@ -132,12 +133,12 @@ std::unique_ptr<Rig> Rig::Make(const std::string& kind, uint64_t arena_bytes) {
   if (kind == "local_gpu") return std::make_unique<CopyRig>(false, arena_bytes, true);
   if (kind == "nccl") return std::make_unique<NcclRig>(arena_bytes);
   if (kind == "mapped_gpu") return std::make_unique<CopyRig>(true, arena_bytes, true);
-  const std::string transport = absl::StrContains(kind, "shm") ? "shm" : "net";
-  if (absl::EndsWith(kind, "_gpu_to_host")) {
-    return std::make_unique<UcxRig>(transport, arena_bytes, Gpus{true, false});
-  }
+  const bool to_host = absl::EndsWith(kind, "_gpu_to_host");
   const bool gpu = absl::EndsWith(kind, "_gpu");
-  return std::make_unique<UcxRig>(transport, arena_bytes, Gpus{gpu, gpu});
+  const Gpus gpus = {gpu || to_host, gpu};
+  if (absl::StartsWith(kind, "tcp")) return std::make_unique<TcpRig>(arena_bytes, gpus);
+  const std::string transport = absl::StrContains(kind, "shm") ? "shm" : "net";
+  return std::make_unique<UcxRig>(transport, arena_bytes, gpus);
 }
 
 void Rig::Launch(int from, const std::vector<Move>& moves) {
@@ -165,9 +166,9 @@ void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
       const Layout& layout = (receive ? move.destination : move.source).layout;
       for (const Range& extent : layout.extents()) own.push_back(arena(end) + extent.offset);
       if (two_sided()) {
-        for (LayoutCursor run(layout); !run.AtEnd(); run.Advance(run.left())) {
-          op.segments.push_back({own[run.extent()] + run.offset(), run.left()});
-        }
+        op.layout = layout;
+        op.extents = std::move(own);
+        op.MakeSegments();
       } else {
         for (const Range& extent : move.source.layout.extents()) {
           read.push_back(view + extent.offset);

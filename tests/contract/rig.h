@@ -74,6 +74,8 @@ class Rig {
   // Two-sided transports answer at both ends, one-sided at the destination.
   virtual bool two_sided() const = 0;
   virtual Transport& transport(int end) = 0;
+  // What is out is answered.
+  virtual void TakeDown(int end) = 0;
 
   // Launches both halves, or only one of them.
   void Launch(int from, const std::vector<Move>& moves);
@@ -95,8 +97,8 @@ class Rig {
   // Where end `from`'s arena is read by the other end.
   virtual const std::byte* RemoteView(int from) { return arena(from); }
 
-  std::unique_ptr<CudaDevice> gpus_[2];  // null: host devices
-  std::optional<UcxGpu> staging_[2];     // of GPUs
+  std::unique_ptr<CudaDevice> gpus_[2];   // null: host devices
+  std::optional<GpuStaging> staging_[2];  // of GPUs
   std::unique_ptr<Lane> lanes_[2];
   std::unique_ptr<DeviceMemory> arenas_[2];
   Answers answers_[2];
@@ -109,7 +111,7 @@ class CopyRig : public Rig {
   bool two_sided() const override { return false; }
   Transport& transport(int end) override { return *transports_[end]; }
   LinkPage& page(int end) { return *pages_[end]; }
-  void TakeDown(int end) { transports_[end].reset(); }
+  void TakeDown(int end) override { transports_[end].reset(); }
 
  protected:
   const std::byte* RemoteView(int from) override {
@@ -135,14 +137,14 @@ class UcxRig : public Rig {
   UcxTransport& ucx(int end) { return *transports_[end]; }
   void Connect();
   void Disconnect(int end);
-  void TakeDown(int end) { transports_[end].reset(); }
+  void TakeDown(int end) override { transports_[end].reset(); }
 
  private:
   std::unique_ptr<UcxTransport> transports_[2];
 };
 
 // What a GPU's lane stages with, which `gpu` has nothing of yet.
-UcxGpu StagingOf(CudaDevice& gpu);
+GpuStaging StagingOf(CudaDevice& gpu);
 
 UniqueFd MakeArena(uint64_t bytes);
 void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed);

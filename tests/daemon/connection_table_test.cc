@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/executor.h"
 #include "tests/daemon/support.h"
+#include "tests/support/await.h"
 
 namespace ferry {
 namespace {
@@ -31,17 +33,17 @@ struct Pair {
 
 // Admits a connection; afterwards it lives as long as the result, as with gRPC.
 UniqueFd Admit(ConnectionTable& table, const Credentials& who) {
-  absl::StatusOr<int> fd = table.Admit(std::move(Pair().ours), who);
+  absl::StatusOr<int> fd = table.Admit(std::move(Pair().ours), who, Admission::Pass());
   EXPECT_THAT(fd, Is("OK"));
   return UniqueFd(fd.ok() ? *fd : -1);
 }
 std::string GrpcPeer(int fd) { return absl::StrCat("fd:", fd); }
 
 TEST(ConnectionTable, AnAdmittedConnectionIsTheSameSocketUnderANumberOfItsOwn) {
-  ConnectionTable table(8);
+  ConnectionTable table;
   Pair pair;
   const int before = pair.ours.get();
-  const absl::StatusOr<int> fd = table.Admit(std::move(pair.ours), kAlice);
+  const absl::StatusOr<int> fd = table.Admit(std::move(pair.ours), kAlice, Admission::Pass());
   ASSERT_THAT(fd, Is("OK"));
   const UniqueFd grpc(*fd);
   EXPECT_NE(*fd, before);
@@ -54,7 +56,7 @@ TEST(ConnectionTable, AnAdmittedConnectionIsTheSameSocketUnderANumberOfItsOwn) {
 }
 
 TEST(ConnectionTable, GrpcsNameOfAPeerLeadsToItsCredentials) {
-  ConnectionTable table(8);
+  ConnectionTable table;
   const UniqueFd alice = Admit(table, kAlice);
   const UniqueFd bob = Admit(table, kBob);
   const std::optional<Caller> found = table.Find(GrpcPeer(bob.get()));
@@ -68,7 +70,7 @@ TEST(ConnectionTable, GrpcsNameOfAPeerLeadsToItsCredentials) {
 }
 
 TEST(ConnectionTable, NobodyElseIsFound) {
-  ConnectionTable table(8);
+  ConnectionTable table;
   const UniqueFd alice = Admit(table, kAlice);
   for (const std::string& peer :
        {std::string(""), std::string("fd:"), std::string("fd:x"),
@@ -79,7 +81,7 @@ TEST(ConnectionTable, NobodyElseIsFound) {
 }
 
 TEST(ConnectionTable, AConnectionIsAliveUntilItIsClosed) {
-  ConnectionTable table(8);
+  ConnectionTable table;
   UniqueFd fd = Admit(table, kAlice);
   const int connection = table.Find(GrpcPeer(fd.get()))->connection;
   EXPECT_TRUE(table.Alive(connection));
@@ -90,7 +92,7 @@ TEST(ConnectionTable, AConnectionIsAliveUntilItIsClosed) {
 }
 
 TEST(ConnectionTable, AnotherSocketUnderTheSameNumberIsNotTheConnection) {
-  ConnectionTable table(8);
+  ConnectionTable table;
   UniqueFd fd = Admit(table, kAlice);
   const int connection = table.Find(GrpcPeer(fd.get()))->connection;
   Pair other;
@@ -98,29 +100,55 @@ TEST(ConnectionTable, AnotherSocketUnderTheSameNumberIsNotTheConnection) {
   EXPECT_FALSE(table.Alive(connection));
 }
 
-TEST(ConnectionTable, AUserHasItsShareOfConnectionsAndNoMore) {
-  ConnectionTable table(3);
-  std::vector<UniqueFd> open;
-  for (int i = 0; i < 3; ++i) open.push_back(Admit(table, kAlice));
-  EXPECT_THAT(table.Admit(std::move(Pair().ours), kAlice),
-              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "uid 1000 has 3 connections already"));
-  open.push_back(Admit(table, kBob));  // others are not kept out by her
-  open.erase(open.begin());            // and who closes one may open another
-  open.push_back(Admit(table, kAlice));
-  EXPECT_THAT(table.Admit(std::move(Pair().ours), kAlice),
-              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS"));
+// gRPC says nothing when it closes one.
+TEST(ConnectionTable, AConnectionHasItsPlaceUntilItIsClosed) {
+  ConnectionTable* swept = nullptr;
+  Admission admission({"a test", 2, 2, 1000, 1000}, [&swept] { swept->Sweep(); });
+  ConnectionTable table;
+  swept = &table;
+  const auto come = [&]() -> UniqueFd {
+    absl::StatusOr<Admission::Pass> pass = admission.Admit({"uid 1000"}, MonotonicNow());
+    if (!pass.ok()) return UniqueFd();
+    return UniqueFd(*table.Admit(std::move(Pair().ours), kAlice, *std::move(pass)));
+  };
+  UniqueFd one = come();
+  const UniqueFd two = come();
+  ASSERT_TRUE(one.valid() && two.valid());
+  EXPECT_FALSE(come().valid());
+  one.Reset();
+  EXPECT_TRUE(testing::Await([&] { return come().valid(); }));
 }
 
-TEST(ConnectionTable, ARefusedConnectionIsClosed) {
-  ConnectionTable table(0);
-  Pair pair;
-  EXPECT_FALSE(table.Admit(std::move(pair.ours), kAlice).ok());
+TEST(ConnectionTable, WhoIsNotGreetedInTimeIsShutDown) {
+  Admission admission({"a test", 9, 9, 1000, 1000});
+  ConnectionTable table;
+  const absl::Time start = absl::UnixEpoch();
+  Pair silent, known, gone;
+  const auto admit = [&](Pair& pair, absl::Duration patience) {
+    return UniqueFd(
+        *table.Admit(std::move(pair.ours), {}, *admission.Admit({"x"}, start), start + patience));
+  };
+  const UniqueFd first = admit(silent, absl::Seconds(5));
+  const UniqueFd second = admit(known, absl::Seconds(6));
+  UniqueFd third = admit(gone, absl::Seconds(7));
+  table.Greeted(GrpcPeer(second.get()));
+  table.Greeted("fd:x");
+  EXPECT_EQ(admission.open(), 2u) << "who is known has no stranger's place any more";
+  EXPECT_LT(table.CloseSilent(start + absl::Seconds(4)), start + absl::Seconds(5));
   char byte;
-  EXPECT_EQ(recv(pair.theirs.get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(recv(silent.theirs.get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_LT(table.CloseSilent(start + absl::Seconds(5)), start + absl::Seconds(6));
+  EXPECT_EQ(recv(silent.theirs.get(), &byte, 1, MSG_DONTWAIT), 0);
+  third.Reset();
+  EXPECT_EQ(table.CloseSilent(start + absl::Seconds(7)), absl::InfiniteFuture());
+  EXPECT_EQ(recv(known.theirs.get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(recv(gone.theirs.get(), &byte, 1, MSG_DONTWAIT), 0);
+  table.Sweep();
+  EXPECT_EQ(admission.open(), 1u) << "the first until it is closed";
 }
 
 TEST(ConnectionTable, NumbersAreNotDealtAgainAtOnce) {
-  ConnectionTable table(8);
+  ConnectionTable table;
   std::set<int> seen;
   std::set<int> connections;
   for (int i = 0; i < 300; ++i) {

@@ -299,10 +299,10 @@ TEST(Door, AcceptedConnectionsKnowWhoIsThere) {
   Directory directory;
   Mailbox<UniqueFd> accepted;
   Door door;
-  auto listener = ListenUnix(directory / "s", SOCK_SEQPACKET, 0600);
+  auto listener = ListenUnix(directory / "s", SOCK_SEQPACKET, 0600, Descriptors::kTaken);
   ASSERT_TRUE(listener.ok()) << listener.status();
   door.Listen("test", *std::move(listener),
-              [&](UniqueFd socket) { accepted.Put(std::move(socket)); });
+              [&](UniqueFd socket, Admission::Pass) { accepted.Put(std::move(socket)); });
   const UniqueFd client = ConnectUnix(directory / "s", SOCK_SEQPACKET);
   ASSERT_TRUE(client.valid());
   const auto socket = accepted.Take();
@@ -320,12 +320,12 @@ int AcceptWithoutDescriptors() {
 #define REQUIRE(condition) \
   if (!(condition)) return __LINE__ % 256
   Directory directory;
-  auto listener = ListenUnix(directory / "s", SOCK_SEQPACKET, 0600);
+  auto listener = ListenUnix(directory / "s", SOCK_SEQPACKET, 0600, Descriptors::kTaken);
   REQUIRE(listener.ok());
   Mailbox<UniqueFd> accepted;
   Door door;
   door.Listen("test", *std::move(listener),
-              [&](UniqueFd socket) { accepted.Put(std::move(socket)); });
+              [&](UniqueFd socket, Admission::Pass) { accepted.Put(std::move(socket)); });
   UniqueFd clients[4];
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

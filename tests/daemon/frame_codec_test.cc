@@ -57,7 +57,7 @@ Offer RandomOffer(Random& random) {
   }
   std::vector<Range> ranges(random() % 10);  // up to one more than a plain offer has
   for (Range& range : ranges) {
-    range = {ArenaId(Number(random)), Number(random), Number(random) >> 4};
+    range = {ArenaId(Number(random)), Number(random), (Number(random) >> 4) + 1};
     offer.bytes += range.length;
   }
   offer.layout = Layout(std::move(ranges));

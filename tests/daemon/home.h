@@ -60,14 +60,11 @@ class Devices {
       device->name = absl::StrCat("host", table.list.size());
       device->memory = std::make_unique<SerialExecutor>("memory");
       device->lane = std::make_unique<Lane>("lane", absl::ZeroDuration());
-      device->copy = std::make_unique<CopyTransport>(
-          *device->lane, std::make_unique<HostCopier>(helper_), [](std::vector<OpResult>) {},
-          [](PeerId) { return absl::OkStatus(); });
-      device->prepared =
-          std::make_unique<PreparedRunner>(*device->lane, std::make_unique<HostCopier>(helper_),
-                                           [this](std::vector<OpResult> answered) {
-                                             if (results) results(std::move(answered));
-                                           });
+      device->copy =
+          std::make_unique<CopyTransport>(*device->lane, std::make_unique<HostCopier>(helper_),
+                                          Sink(), [](PeerId) { return absl::OkStatus(); });
+      device->prepared = std::make_unique<PreparedRunner>(
+          *device->lane, std::make_unique<HostCopier>(helper_), Sink());
       table.list.push_back(std::move(device));
     }
   }
@@ -81,6 +78,12 @@ class Devices {
   }
 
  private:
+  OpSink Sink() {
+    return [this](std::vector<OpResult> answered) {
+      if (results) results(std::move(answered));
+    };
+  }
+
   CopyHelper helper_;  // outlives the devices
 
  public:

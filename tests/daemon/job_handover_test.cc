@@ -24,6 +24,8 @@ constexpr char kLong[] =
 
 class JobHandoverTest : public JobTransfersRig {
  protected:
+  // Nothing that has scratch is put aside.
+  JobHandoverTest() : JobTransfersRig({}, SessionTableRig::DefaultOptions(), {0, 0}) {}
   void SetUp() override {
     JobTransfersRig::SetUp();
     other_ = rig_.Open(kConnection + 1, kBob);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/daemon/job_table_rig.h"
+#include "transfer/overlap.h"
 
 namespace ferry::testing {
 namespace {
@@ -59,6 +60,8 @@ class JobPreparedTest : public JobTableTest {
     batch.specs[0].layout = {{arena_, side == Side::kSend ? uint64_t{64} : 0, 64}};
     batch.specs[0].prepared = true;
     batch.deadlines.resize(1);
+    batch.extents =
+        Union({batch.specs[0].layout.extents().begin(), batch.specs[0].layout.extents().end()});
     EXPECT_THAT(session_.CheckAndComplete(batch, absl::UnixEpoch()), IsEmpty());
     const PostReply reply = session_.Admit(batch);
     Words(reply.prepared_batch).Arm();

@@ -15,10 +15,11 @@ std::vector<PeerConfig> Nodes() {
 
 }  // namespace
 
-PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret) {
+PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret,
+                 SessionUse quota) {
   SessionTable::Options session_options;
   session_options.node = "node-b";
-  session_options.quota = {1 << 20, 16, 1000, 4096};
+  session_options.quota = quota;
   session_options.default_deadline = absl::Hours(1);
   sessions = std::make_unique<SessionTable>(
       control, devices.table, session_options,
@@ -92,12 +93,13 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret) 
 }
 
 void PeerRig::Turn() {
+  absl::Time next;
   do {
     control.RunAll();
     peers->OnTime(control.Now());
-    driver->AfterBatch();
+    next = driver->AfterBatch();
     devices.Settle();
-  } while (control.RunAll() > 0);
+  } while (control.RunAll() > 0 || next <= control.Now());
 }
 
 PeerHello PeerRig::HelloOf(PeerId peer) {

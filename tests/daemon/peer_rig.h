@@ -101,7 +101,8 @@ class PeerRig {
  public:
   // The cluster's secret, unless there is none.
   static constexpr char kSecret[] = "the secret of the rig";
-  explicit PeerRig(std::vector<uint32_t> trusted_uids = {}, const std::string& secret = kSecret);
+  explicit PeerRig(std::vector<uint32_t> trusted_uids = {}, const std::string& secret = kSecret,
+                   SessionUse quota = {1 << 20, 16, 1000, 4096});
 
   // What control does after each batch of tasks, until there is nothing left to do.
   void Turn();

@@ -84,13 +84,13 @@ TEST(RoutesBetween, PriorsAreOfDaemonsOfOneHost) {
   PeerHello theirs = HelloOf("node-b", "2.28.9", {Gpu(3, 'b')});
   ours.boot_id = theirs.boot_id = "host-1";
   EXPECT_EQ(NcclBetween(ours, "", theirs).prior, kNcclWithinHost);
-  EXPECT_EQ(UcxBetween(ours, "", theirs).prior, kUcxStagedWithinHost);
-  EXPECT_EQ(UcxBetween(ours, "no libucp", theirs).prior, std::nullopt);
-  EXPECT_EQ(UcxBetween(ours, "no libucp", theirs).why, "no libucp");
+  EXPECT_EQ(StagedBetween(ours, "", theirs).prior, kStagedWithinHost);
+  EXPECT_EQ(StagedBetween(ours, "no libucp", theirs).prior, std::nullopt);
+  EXPECT_EQ(StagedBetween(ours, "no libucp", theirs).why, "no libucp");
   theirs.boot_id = "host-2";
   EXPECT_EQ(NcclBetween(ours, "", theirs).prior, std::nullopt);
-  EXPECT_EQ(UcxBetween(ours, "", theirs).prior, std::nullopt);
-  EXPECT_TRUE(UcxBetween(ours, "", theirs).available);
+  EXPECT_EQ(StagedBetween(ours, "", theirs).prior, std::nullopt);
+  EXPECT_TRUE(StagedBetween(ours, "", theirs).available);
 }
 
 }  // namespace

@@ -243,6 +243,53 @@ TEST(SessionPost, TransfersInFlightAreLimited) {
   EXPECT_EQ(RetryAfterOf(rig.session.CheckAndComplete(five, kNow)[0].status), absl::Seconds(2));
 }
 
+Layout Apart(size_t ranges) {
+  std::vector<Range> apart;
+  for (size_t i = 0; i < ranges; ++i) apart.push_back({ArenaId(7), 2 * i, 1});
+  return Layout(std::move(apart));
+}
+
+TEST(SessionPost, WhatIsKeptIsLimitedAndGivenBack) {
+  SessionRig rig({{1000, 3, 100, 4096}, absl::Seconds(60), 16384, /*kept_bytes=*/8192});
+  rig.AddArena(7, 1000);
+  PostBatch never = rig.Batch({Apart(400)});
+  const std::vector<Violation> refused = rig.session.CheckAndComplete(never, kNow);
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].field, "buffers");
+  EXPECT_THAT(refused[0].status, Is("RESOURCE_EXHAUSTED/QUEUE_FULL",
+                                    "session 5 has 0 of 8192 here "
+                                    "(limits.session_kept_bytes); post fewer"));
+  EXPECT_EQ(RetryAfterOf(refused[0].status), absl::ZeroDuration());
+
+  PostBatch two = rig.Batch({Apart(50), Apart(50)});
+  const PostReply reply = rig.Post(two);
+  EXPECT_GT(rig.session.kept_bytes(), 100 * sizeof(Range));
+  EXPECT_EQ(rig.of_uid.bytes(), rig.session.kept_bytes());
+  PostBatch more = rig.Batch({Apart(150)});
+  const std::vector<Violation> full = rig.session.CheckAndComplete(more, kNow);
+  ASSERT_THAT(full, SizeIs(1));
+  EXPECT_GT(RetryAfterOf(full[0].status), absl::ZeroDuration());
+  rig.End(two, reply, 0);
+  rig.End(two, reply, 1);
+  rig.session.AfterEndings(kNow);
+  EXPECT_EQ(rig.session.kept_bytes(), 0u);
+  EXPECT_EQ(rig.of_uid.bytes(), 0u);
+  EXPECT_THAT(rig.session.CheckAndComplete(more, kNow), IsEmpty());
+}
+
+TEST(SessionPost, TextsOfFailuresAreForgottenWhenTheyAreTooMuch) {
+  SessionRig rig({{1000, 3, 10'000, 4096}, absl::Seconds(60)});
+  const size_t many = Session::kFailureBytesKept / 1000 + 10;
+  PostBatch batch = rig.Empty(many);
+  const PostReply reply = rig.Post(batch);
+  for (size_t i = 0; i < many; ++i) {
+    rig.End(batch, reply, i, absl::AbortedError(std::string(1000, 'x')));
+  }
+  EXPECT_EQ(rig.session.FindFailure(reply.first_transfer_id), std::nullopt);
+  EXPECT_GE(rig.session.forgotten_failures(), reply.first_transfer_id);
+  EXPECT_NE(rig.session.FindFailure(reply.first_transfer_id + many - 1), std::nullopt);
+}
+
 TEST(SessionPost, DataMayBeDefinedAlready) {
   SessionRig rig;
   rig.pages().defined[6].value = 10;

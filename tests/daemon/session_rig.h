@@ -21,7 +21,7 @@ class SessionRig {
                                                  /*batch_transfers=*/4096},
                                                 absl::Seconds(60)})
       : session(SessionId(5), "trainer", std::string(32, 't'), {100, 1000, 1000}, MakePages(),
-                std::move(limits), kNow) {}
+                std::move(limits), of_uid, kNow) {}
 
   // An arena as the session table adds it.
   Arena& AddArena(uint64_t id, uint64_t bytes, uint64_t device = 1) {
@@ -65,6 +65,7 @@ class SessionRig {
     ended.status = std::move(status);
     ended.route = route;
     ended.layout = batch.specs[i].layout;
+    ended.kept = batch.specs[i].kept;
     session.OnEnded(ended);
   }
 
@@ -72,6 +73,7 @@ class SessionRig {
     return *static_cast<ferry_timeline_pages*>(const_cast<void*>(session.timelines().begin()));
   }
 
+  KeptBytes of_uid{uint64_t{1} << 30};
   Session session;
 
  private:

@@ -104,6 +104,7 @@ class SessionTableRig {
     ended.transfer = MakeTransferId(session.id(), reply.first_transfer_id);
     ended.over_value = reply.first_over_value;
     ended.layout = batch.specs[0].layout;
+    ended.kept = batch.specs[0].kept;
     return ended;
   }
 

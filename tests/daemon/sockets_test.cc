@@ -27,9 +27,9 @@ mode_t ModeOf(const std::string& path) {
 TEST(ListenUnix, TheSocketHasItsModeWhateverTheUmask) {
   Directory directory;
   const mode_t before = umask(077);
-  const auto open = ListenUnix(directory / "open", SOCK_STREAM, 0666);
+  const auto open = ListenUnix(directory / "open", SOCK_STREAM, 0666, Descriptors::kTaken);
   umask(0);
-  const auto tight = ListenUnix(directory / "tight", SOCK_SEQPACKET, 0600);
+  const auto tight = ListenUnix(directory / "tight", SOCK_SEQPACKET, 0600, Descriptors::kTaken);
   umask(before);
   ASSERT_THAT(open, Is("OK"));
   ASSERT_THAT(tight, Is("OK"));
@@ -43,9 +43,9 @@ TEST(ListenUnix, APathMayHave107BytesAndNoMore) {
   Directory directory;
   std::string name = directory / "";
   name.append(107 - name.size(), 'x');
-  EXPECT_THAT(ListenUnix(name, SOCK_STREAM, 0600), Is("OK"));
+  EXPECT_THAT(ListenUnix(name, SOCK_STREAM, 0600, Descriptors::kTaken), Is("OK"));
   name += "x";
-  EXPECT_THAT(ListenUnix(name, SOCK_STREAM, 0600),
+  EXPECT_THAT(ListenUnix(name, SOCK_STREAM, 0600, Descriptors::kTaken),
               Is("INVALID_ARGUMENT/CONFIG_INVALID",
                  "at most 107 bytes, this one 108; choose a shorter "
                  "node.runtime_dir"));
@@ -55,10 +55,11 @@ TEST(ListenUnix, ALivingDaemonsSocketIsLeftAlone) {
   Directory directory;
   for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
     const std::string path = directory / absl::StrCat("s", type);
-    const auto first = ListenUnix(path, type, 0600);
+    const auto first = ListenUnix(path, type, 0600, Descriptors::kTaken);
     ASSERT_THAT(first, Is("OK"));
-    EXPECT_THAT(ListenUnix(path, type, 0600), Is("ALREADY_EXISTS/CONFIG_INVALID",
-                                                 "another daemon serves this runtime directory"));
+    EXPECT_THAT(
+        ListenUnix(path, type, 0600, Descriptors::kTaken),
+        Is("ALREADY_EXISTS/CONFIG_INVALID", "another daemon serves this runtime directory"));
     EXPECT_TRUE(ConnectUnix(path, type).valid());
   }
 }
@@ -66,7 +67,7 @@ TEST(ListenUnix, ALivingDaemonsSocketIsLeftAlone) {
 TEST(ListenUnix, ADeadDaemonsSocketIsReplaced) {
   Directory directory;
   for (int life = 0; life < 3; ++life) {
-    const auto listener = ListenUnix(directory / "s", SOCK_SEQPACKET, 0600);
+    const auto listener = ListenUnix(directory / "s", SOCK_SEQPACKET, 0600, Descriptors::kTaken);
     ASSERT_THAT(listener, Is("OK")) << life;
     EXPECT_TRUE(ConnectUnix(directory / "s", SOCK_SEQPACKET).valid());
   }  // closed; the file stays
@@ -75,7 +76,7 @@ TEST(ListenUnix, ADeadDaemonsSocketIsReplaced) {
 
 TEST(ListenUnix, WhereThereIsNoDirectoryTheTextSaysSo) {
   Directory directory;
-  const auto listener = ListenUnix(directory / "missing/s", SOCK_STREAM, 0600);
+  const auto listener = ListenUnix(directory / "missing/s", SOCK_STREAM, 0600, Descriptors::kTaken);
   EXPECT_THAT(listener, Is("UNAVAILABLE/INTERNAL", "bind: No such file or directory"));
   EXPECT_THAT(std::string(listener.status().message()), HasSubstr(directory / "missing/s"));
 }

@@ -182,13 +182,15 @@ TEST(StatusProto, WhatAnotherDaemonSaysHasBounds) {
   proto.set_message(std::string(1 << 20, 'x'));
   google::rpc::ErrorInfo info;
   for (int i = 0; i < 10'000; ++i) {
-    (*info.mutable_metadata())[absl::StrCat("key ", i)] = std::string(1 << 12, 'y');
+    (*info.mutable_metadata())[absl::StrCat("key ", i)] =
+        std::string(i % 2 == 0 ? 32 : 1 << 12, 'y');
   }
   proto.add_details()->PackFrom(info);
   const absl::Status status = FromProto(proto);
   EXPECT_EQ(status.message().size(), 1024u);
-  EXPECT_EQ(MetadataOf(status).size(), 64u);
-  for (const auto& [key, value] : MetadataOf(status)) EXPECT_EQ(value.size(), 1024u);
+  size_t bytes = 0;
+  for (const auto& [key, value] : MetadataOf(status)) bytes += key.size() + value.size();
+  EXPECT_LE(bytes, 1024u);
 }
 
 TEST(StatusProto, BytesThatAreNoTextBecomeQuestionMarks) {

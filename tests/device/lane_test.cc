@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/lane.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -218,6 +219,22 @@ TEST_P(LaneTest, GarbageInTheSignalsHurtsNobodyElse) {
   for (int i = 0; i < 100; ++i) eventfd_write(pages_->doorbell(), uint64_t{1} << 56);
   AwaitParked(*victim, 1);
   Define(*victim, 0, 1);
+  AwaitReached(1);
+}
+
+// As epoll refuses it: a doorbell that is no doorbell, or one watch too many.
+TEST_P(LaneTest, AWordWhoseDoorbellCannotBeHeardIsLookedAt) {
+  const UniqueFd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  lane_.RunAndWait([&] {
+    DefinedWord word = pages_->Defined(0);
+    word.doorbell = file.get();
+    lane_.WatchWord(TransferId(1), word, 1, [this](TransferId) {
+      reached_.fetch_add(1);
+      reached_.notify_all();
+    });
+  });
+  AwaitParked(*pages_, 1);
+  __atomic_store_n(const_cast<uint64_t*>(pages_->Defined(0).value), 1, __ATOMIC_SEQ_CST);
   AwaitReached(1);
 }
 

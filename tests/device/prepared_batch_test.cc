@@ -19,7 +19,7 @@ class PreparedBatchTest : public ::testing::Test {
   void Fire(uint32_t number, uint64_t n) { raw_->prepared_defined[number].value = n; }
   bool Rung() {
     eventfd_t count = 0;
-    return eventfd_read(pages_->doorbell(), &count) == 0;
+    return eventfd_read(pages_->own_bell(), &count) == 0;
   }
   std::unique_ptr<TimelinePages> pages_;
   ferry_timeline_pages* raw_ = nullptr;

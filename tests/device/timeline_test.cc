@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <random>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "base/status.h"
 #include "tests/device/pages.h"
+#include "tests/support/await.h"
 
 namespace ferry {
 namespace {
@@ -196,6 +198,7 @@ TEST(TimelinePages, DefinedWordIsTheClients) {
   EXPECT_GE(static_cast<const void*>(word.value), pages->begin());
   EXPECT_LT(static_cast<const void*>(word.value), pages->end());
   EXPECT_EQ(word.doorbell, pages->doorbell());
+  EXPECT_EQ(word.own_bell, pages->own_bell());
 }
 
 UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
@@ -206,9 +209,29 @@ TEST(TimelinePages, TheDaemonDefinesAsTheClientWouldAndRings) {
   pages->Define(5, 42);
   EXPECT_EQ(client->defined[5].value, 42u);
   uint64_t rung = 0;
-  EXPECT_EQ(read(pages->doorbell(), &rung, sizeof(rung)), static_cast<ssize_t>(sizeof(rung)));
+  EXPECT_EQ(read(pages->own_bell(), &rung, sizeof(rung)), static_cast<ssize_t>(sizeof(rung)));
   pages->Define(5, 41);  // smaller: ignored
   EXPECT_EQ(pages->DefinedValue(5), 42u);
+}
+
+// The client has the doorbell's flags and its count.
+TEST(TimelinePages, ADoorbellThatIsFullAndBlocksHoldsNobody) {
+  auto pages = testing::MakePages();
+  const auto batch = pages->Prepare(1, 1);
+  ASSERT_EQ(fcntl(pages->doorbell(), F_SETFL, 0), 0);
+  ASSERT_EQ(eventfd_write(pages->doorbell(), UINT64_MAX - 1), 0);
+  std::atomic<bool> done{false};
+  std::thread daemon([&] {
+    pages->Define(5, 1);
+    batch->Arm();
+    batch->Define(2);
+    batch->Over(1, 1);
+    done = true;
+  });
+  EXPECT_TRUE(testing::Await([&] { return done.load(); }));
+  eventfd_t count = 0;
+  EXPECT_EQ(eventfd_read(pages->doorbell(), &count), 0);  // lets go of a writer
+  daemon.join();
 }
 
 TEST(TimelinePages, AnotherDaemonGoesOnWithThePagesOfOneThatIsGone) {

@@ -295,7 +295,7 @@ TEST_F(ExchangeTest, OtherDomainsAreNotMetAndRoutesAreInsistedOn) {
   EXPECT_THAT(right.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
   options = PostOptions();
   options.domain = "one job";
-  options.route = FERRY_ROUTE_UCX;
+  options.route = FERRY_ROUTE_TCP;
   left = Post(0, Run(0), options);
   right = Post(1, Run(1), options);
   EXPECT_THAT(left.Wait(kSoon), IsOk());

@@ -85,7 +85,7 @@ TEST_F(FilesTest, EveryRouteCanBeAskedFor) {
   WriteFile(directory_ / "in.bin", Bytes(300'000));
   Move(directory_ / "in.bin", directory_ / "out.bin");
   EXPECT_THAT(Output(), HasSubstr("mapped")) << "which nobody asked for";
-  for (const char* route : {"mapped", "ucx"}) {
+  for (const char* route : {"mapped", "tcp"}) {
     Move(directory_ / "in.bin", directory_ / "out.bin", {"--route", route});
     ASSERT_EQ(sent_, std::optional<int>(0)) << Output();
     ASSERT_EQ(received_, std::optional<int>(0)) << Output();
@@ -268,7 +268,7 @@ TEST_F(FilesTest, ABenchThatAsksForTooMuchSaysOfWhat) {
 TEST_F(FilesTest, EndsThatInsistOnDifferentRoutesHearItAtOnce) {
   Start();
   WriteFile(directory_ / "in.bin", Bytes(1000));
-  StartReceiver(directory_ / "out.bin", {"--route", "ucx"});
+  StartReceiver(directory_ / "out.bin", {"--route", "tcp"});
   const Finished sent =
       RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
                   directory_ / "in.bin", "--to", "2", "--key", "the-file", "--route", "mapped"});

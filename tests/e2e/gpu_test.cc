@@ -253,15 +253,15 @@ TEST_F(GpuTest, MappedBetweenDaemons) {
   }
 }
 
-TEST_F(GpuTest, ByUcxToAndFromDevicesOfAnotherDaemon) {
+TEST_F(GpuTest, ByTcpToAndFromDevicesOfAnotherDaemon) {
   StartNodes(2, 1);
   Client a(node(0)), b(node(1));
   constexpr uint64_t kBytes = 40 * kMiB + 7;
   const Memory gpu_a = a.Allocate(1, kBytes), host_a = a.Host(0, kBytes),
                gpu_b = b.Allocate(3, kBytes), host_b = b.Host(2, kBytes);
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4096}, kBytes}) {
-    Move(a, gpu_a, b, gpu_b, bytes, v1::ROUTE_UCX);
-    Move(a, host_a, b, gpu_b, bytes, v1::ROUTE_UCX);
+    Move(a, gpu_a, b, gpu_b, bytes, v1::ROUTE_TCP);
+    Move(a, host_a, b, gpu_b, bytes, v1::ROUTE_TCP);
     Move(a, gpu_a, b, host_b, bytes, v1::ROUTE_UNSPECIFIED);  // no other route joins these
   }
 }

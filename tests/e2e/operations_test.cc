@@ -54,7 +54,7 @@ TEST_F(OperationsTest, RoutesAreExplained) {
   EXPECT_EQ(chosen(0, 2), v1::ROUTE_MAPPED);
   EXPECT_EQ(chosen(2, 0), v1::ROUTE_MAPPED);
   const admin::v1::ExplainRouteResponse all = node(0).admin().Explain(0, 2);
-  ASSERT_EQ(all.options_size(), 4);  // in the configured order
+  ASSERT_EQ(all.options_size(), 5);  // in the configured order
   EXPECT_EQ(all.options(0).route(), v1::ROUTE_LOCAL);
   EXPECT_FALSE(all.options(0).available());
   EXPECT_FALSE(all.options(0).reason().empty());
@@ -88,13 +88,13 @@ TEST_F(OperationsTest, ANodeAloneSaysWhyThereIsNoUcx) {
 
 TEST_F(OperationsTest, ConfiguredOrderDecides) {
   ClusterOptions options;
-  options.transfer = "order: [ucx, local, mapped]";
+  options.transfer = "order: [tcp, local, mapped]";
   Start(options);
   End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
   ExpectTransfer(source, destination, "k");
-  EXPECT_EQ(node(0).admin().Explain(0, 2).chosen(), v1::ROUTE_UCX);
+  EXPECT_EQ(node(0).admin().Explain(0, 2).chosen(), v1::ROUTE_TCP);
   EXPECT_THAT(HttpGet(node(1).runtime_dir() + "/admin/metrics.sock", "/metrics"),
-              AllOf(HasSubstr("route=\"ucx\""),
+              AllOf(HasSubstr("route=\"tcp\""),
                     ContainsRegex("ferry_peer_frames_total.road=.(socket|stream).. [1-9]")));
 }
 

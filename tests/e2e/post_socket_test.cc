@@ -64,7 +64,9 @@ TEST_F(PostSocketTest, BadBatchesAreRefusedAsByGrpc) {
   for (int i = 0; i < 100; i += 3) bad.set_transfer_keys(i, std::string(65, 'k'));
   ExpectSameRefusal(bad, "INVALID_ARGUMENT/FIELD_INVALID");
   bad = Sends(3);
-  bad.mutable_buffers(1)->add_ranges()->set_arena_id(987'654);
+  v1::BufferRange* const nowhere = bad.mutable_buffers(1)->add_ranges();
+  nowhere->set_arena_id(987'654);
+  nowhere->set_length(1);
   ExpectSameRefusal(bad, "NOT_FOUND/ARENA_NOT_FOUND");
   bad = Sends(2);
   bad.set_dst_global_device_ids(1, 1234);

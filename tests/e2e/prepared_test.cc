@@ -323,6 +323,7 @@ TEST_P(PreparedTest, PeopleSeeThem) {
                   "--count", "5000", "--size", "4KiB", "--iterations", "2", "--route",
                   GetParam().route == FERRY_ROUTE_LOCAL    ? "local"
                   : GetParam().route == FERRY_ROUTE_MAPPED ? "mapped"
+                  : GetParam().route == FERRY_ROUTE_TCP    ? "tcp"
                                                            : "ucx"});
   EXPECT_EQ(bench.status, 0) << bench.output;
 }

@@ -294,15 +294,15 @@ TEST_F(PeerWaitTest, APeerThatComesBeforeTheDeadlineIsInTime) {
 
 TEST_F(PeerWaitTest, RoutesThatCannotBeAreRefused) {
   ClusterOptions options;
-  options.transfer = "order: [local, mapped, ucx]";
+  options.transfer = "order: [local, mapped, tcp]";
   Start(options);
   End source = OpenEnd(0, 4096);
   End destination = OpenEnd(1, 4096);
-  PostOptions local, mapped, nccl, ucx;
+  PostOptions local, mapped, nccl, tcp;
   local.route = FERRY_ROUTE_LOCAL;
   mapped.route = FERRY_ROUTE_MAPPED;
   nccl.route = FERRY_ROUTE_NCCL;
-  ucx.route = FERRY_ROUTE_UCX;
+  tcp.route = FERRY_ROUTE_TCP;
   const auto refused = Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE");
   const auto ended = [](Result<Batch> batch) {
     return batch.ok() ? batch->Wait(kSoon) : std::move(batch).status();
@@ -314,11 +314,11 @@ TEST_F(PeerWaitTest, RoutesThatCannotBeAreRefused) {
               refused);
   EXPECT_THAT(ended(source.session.Send(0, {Transfer(1, "k", {source.arena.All()})}, mapped)),
               refused);
-  EXPECT_THAT(ended(source.session.Send(0, {Transfer(1, "k", {source.arena.All()})}, ucx)),
+  EXPECT_THAT(ended(source.session.Send(0, {Transfer(1, "k", {source.arena.All()})}, tcp)),
               refused);
   // Two ends that insist on different routes.
   Batch send = Send(source, destination, "both", {source.arena.All()}, mapped);
-  Batch receive = Receive(destination, source, "both", {destination.arena.All()}, ucx);
+  Batch receive = Receive(destination, source, "both", {destination.arena.All()}, tcp);
   EXPECT_FALSE(send.Wait(kSoon).ok());
   EXPECT_FALSE(receive.Wait(kSoon).ok());
 }

@@ -58,7 +58,7 @@ class CableTest : public RouteTest {
   const NetworkNamespaces::Cable cable_;
   std::unique_ptr<NetworkNamespaces> hosts_;
 };
-INSTANTIATE_ROUTES(CableTest, kUcxTcpRoute);
+INSTANTIATE_ROUTES(CableTest, kTcpRoute, kUcxTcpRoute);
 
 TEST_P(CableTest, PulledWhileBytesAreOnTheirWay) {
   End source = OpenSource(64 * kMiB), destination = OpenDestination(64 * kMiB);
@@ -95,7 +95,7 @@ class PacketTest : public CableTest {
   PacketTest() : CableTest(NetworkNamespaces::kOfPackets) {}
   PacketCable& packets() { return hosts_->packets(); }
 };
-INSTANTIATE_ROUTES(PacketTest, kUcxTcpRoute);
+INSTANTIATE_ROUTES(PacketTest, kTcpRoute, kUcxTcpRoute);
 
 // How often a session was told of each transfer's end.
 class Endings {

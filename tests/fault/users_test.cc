@@ -57,11 +57,11 @@ TEST_F(UsersTest, MappedWhenTheDaemonsTrustEachOther) {
 
 // Each knows that the other one is who it says, by their secret, and maps nothing of its all the
 // same.
-TEST_F(UsersTest, UcxWhenTheyDoNot) {
+TEST_F(UsersTest, TcpWhenTheyDoNot) {
   StartAsUsers({}, /*secret=*/true);
-  Move(FERRY_ROUTE_UCX);
+  Move(FERRY_ROUTE_TCP);
   const admin::v1::ExplainRouteResponse explained = node(0).admin().Explain(0, 2);
-  EXPECT_EQ(explained.chosen(), v1::ROUTE_UCX);
+  EXPECT_EQ(explained.chosen(), v1::ROUTE_TCP);
   EXPECT_FALSE(explained.options(1).available());
   EXPECT_THAT(explained.options(1).reason(), HasSubstr("peer.uids"));
   Move(FERRY_ROUTE_ANY);

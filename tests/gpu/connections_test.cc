@@ -357,7 +357,7 @@ TEST_P(GpuConnectionsTest, WhatHasEndedBehindAnOlderOneIsNoReason) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuConnectionsTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuConnectionsTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST_P(GpuLossTest, AClientKilledOrStoppedWhileItsStreamWaits) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuLossTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuLossTest,
-                         ::testing::Values(kGpuMapped, kGpuNccl, kGpuUcxShm, kGpuUcxTcp),
+                         ::testing::Values(kGpuMapped, kGpuNccl, kGpuTcp, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 using GpuDaemonLossTest = GpuLossTest;
@@ -214,7 +214,7 @@ TEST_P(GpuDaemonLossTest, EitherDaemonKilledInCopies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuDaemonLossTest,
-                         ::testing::Values(kGpuMapped, kGpuNccl, kGpuUcxShm, kGpuUcxTcp),
+                         ::testing::Values(kGpuMapped, kGpuNccl, kGpuTcp, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class GpuFaultTest : public GpuTest {
@@ -287,23 +287,23 @@ TEST_F(GpuFaultTest, AnArenaThatCannotBeMappedIsNotTriedByEveryTransfer) {
 }
 
 // Staged: at the source, then at the destination. The next transfer has all memory for staging.
-TEST_F(GpuFaultTest, ACopyThatFailsOnTheWayByUcxEndsItsTransferAtBothEnds) {
+TEST_F(GpuFaultTest, ACopyThatFailsOnTheWayByTcpEndsItsTransferAtBothEnds) {
   if (!NeedFake()) return;
   for (const bool at_source : {true, false}) {
     cluster_.reset();
-    StartNodes(2, 2, kGpuUcxTcp.transfer, FakeWith("fail_copy=2"));
+    StartNodes(2, 2, kGpuTcp.transfer, FakeWith("fail_copy=2"));
     End gpu = Open(at_source ? 0 : 1, 0, 40 * kMiB), host = Open(at_source ? 1 : 0, -1, 40 * kMiB);
     End& source = at_source ? gpu : host;
     End& destination = at_source ? host : gpu;
-    PostOptions ucx;
-    ucx.route = FERRY_ROUTE_UCX;
-    Batch receive = Receive(destination, source, "k", {destination.arena.All()}, ucx);
-    Batch send = Send(source, destination, "k", {source.arena.All()}, ucx);
+    PostOptions tcp;
+    tcp.route = FERRY_ROUTE_TCP;
+    Batch receive = Receive(destination, source, "k", {destination.arena.All()}, tcp);
+    Batch send = Send(source, destination, "k", {source.arena.All()}, tcp);
     EXPECT_THAT(send.Wait(kSoon),
                 Is("INTERNAL/INTERNAL", HasSubstr("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")));
     EXPECT_THAT(receive.Wait(kSoon),
                 Is("INTERNAL/INTERNAL", HasSubstr("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")));
-    for (int i = 0; i < 3; ++i) ExpectTransfer(source, destination, absl::StrCat("next ", i), ucx);
+    for (int i = 0; i < 3; ++i) ExpectTransfer(source, destination, absl::StrCat("next ", i), tcp);
     EXPECT_EQ(node(0).admin().Status().transfers_in_flight(), 0u);
   }
 }

@@ -16,18 +16,28 @@ const GpuCase kGpuHostToGpu = {"host_to_gpu", FERRY_ROUTE_LOCAL, true, true, fal
 const GpuCase kGpuToHost = {"gpu_to_host", FERRY_ROUTE_LOCAL, true, false, true, false};
 const GpuCase kGpuHostToGpuMapped = {
     "host_to_gpu_mapped", FERRY_ROUTE_MAPPED, false, true, false, false};
+const GpuCase kGpuTcp = {"tcp", FERRY_ROUTE_TCP, false, false, false, false};
+const GpuCase kGpuHostToGpuTcp = {"host_to_gpu_tcp", FERRY_ROUTE_TCP, false, true, false, false};
+const GpuCase kGpuToHostTcp = {"gpu_to_host_tcp", FERRY_ROUTE_TCP, false, false, true, false};
 // As it is, where UCX can take it; by way of host memory, and as between hosts.
-#define FERRY_STAGED_TCP "ucx: { direct: false, shm_tls: \"\", net_tls: \"tcp,self\" }"
-const GpuCase kGpuUcx = {"ucx", FERRY_ROUTE_UCX,        false, false, false,
-                         false, "ucx: { direct: true }"};
-const GpuCase kGpuUcxShm = {"ucx_shm", FERRY_ROUTE_UCX,         false, false, false,
-                            false,     "ucx: { direct: false }"};
-const GpuCase kGpuUcxTcp = {"ucx_tcp", FERRY_ROUTE_UCX, false,           false,
-                            false,     false,           FERRY_STAGED_TCP};
-const GpuCase kGpuHostToGpuUcx = {"host_to_gpu_ucx", FERRY_ROUTE_UCX, false, true, false, false,
-                                  FERRY_STAGED_TCP};
-const GpuCase kGpuToHostUcx = {"gpu_to_host_ucx", FERRY_ROUTE_UCX, false, false, true, false,
-                               FERRY_STAGED_TCP};
+#define FERRY_UCX_SHM "shm_tls: \"posix,sysv,cma,self\""
+const GpuCase kGpuUcx = {
+    "ucx", FERRY_ROUTE_UCX, false, false, false, false, "ucx: { direct: true, " FERRY_UCX_SHM " }"};
+const GpuCase kGpuUcxShm = {"ucx_shm",
+                            FERRY_ROUTE_UCX,
+                            false,
+                            false,
+                            false,
+                            false,
+                            "ucx: { direct: false, " FERRY_UCX_SHM " }"};
+const GpuCase kGpuUcxTcp = {
+    "ucx_tcp",
+    FERRY_ROUTE_UCX,
+    false,
+    false,
+    false,
+    false,
+    "ucx: { direct: false, net_tls: \"tcp,self\", open_to: \"this test\" }"};
 
 void GpuTest::SetUp() {
   std::string why;

@@ -29,7 +29,7 @@ struct GpuCase {
 inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_case.name; }
 
 extern const GpuCase kGpuLocal, kGpuMapped, kGpuNccl, kGpuSelf, kGpuHostToGpu, kGpuToHost,
-    kGpuHostToGpuMapped, kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx, kGpuToHostUcx;
+    kGpuHostToGpuMapped, kGpuTcp, kGpuHostToGpuTcp, kGpuToHostTcp, kGpuUcx, kGpuUcxShm, kGpuUcxTcp;
 
 class GpuTest : public ClusterTest {
  protected:

@@ -46,7 +46,7 @@ TEST_F(GpuMemoryTest, MemoryOfCudaMallocGoesToAnotherDaemon) {
   ASSERT_CU(driver_->cuMemAlloc(&own, 8 * kMiB));
   end.arena = Must(
       cuda::ImportArena(end.session, end.device, reinterpret_cast<void*>(own + 4096), 3 * kMiB));
-  for (const int route : {FERRY_ROUTE_MAPPED, FERRY_ROUTE_UCX}) {
+  for (const int route : {FERRY_ROUTE_MAPPED, FERRY_ROUTE_TCP}) {
     PostOptions options;
     options.route = route;
     ExpectTransfer(end, other, absl::StrCat("out", route), options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Route nccl where nobody names it: taken instead of staged ucx between GPUs whose memory cannot be
+// Route nccl where nobody names it: taken instead of staged tcp between GPUs whose memory cannot be
 // mapped, and left by small transfers while the SMs are busy.
 #include <filesystem>
 
@@ -29,9 +29,9 @@ class MultiGpuNcclRouteTest : public MultiGpuNcclTest {
   }
 };
 
-TEST_F(MultiGpuNcclRouteTest, NcclTakesOverFromStagedUcx) {
+TEST_F(MultiGpuNcclRouteTest, NcclTakesOverFromStagedTcp) {
   constexpr uint64_t kBytes = 32 * kMiB;
-  if (!StartDaemons(2, InOrder("local, ucx, nccl")) || !NeedUcx()) return;
+  if (!StartDaemons(2, InOrder("local, tcp, nccl"))) return;
   End a = Open(0, 0, kBytes), b = Open(1, 0, kBytes);
   ExpectMoves(a, b, {}, kBytes);
   EXPECT_EQ(Moved(), 0u);  // nobody waits for an opening that was not asked for
@@ -44,7 +44,7 @@ TEST_F(MultiGpuNcclRouteTest, NcclTakesOverFromStagedUcx) {
 
 TEST_F(MultiGpuNcclRouteTest, SmallTransfersLeaveBusySmsAndReturn) {
   const std::string slice = absl::StrCat("slice_gate=", Gate("busy"));
-  if (!StartWithFaults(slice, InOrder("nccl, ucx"), slice) || !NeedUcx()) return;
+  if (!StartWithFaults(slice, InOrder("nccl, tcp"), slice)) return;
   End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes);
   ExpectMoves(a, b, {}, 8);
   ASSERT_TRUE(Await([&] { return Chosen(a, b, v1::ROUTE_NCCL, false); }));
@@ -52,7 +52,7 @@ TEST_F(MultiGpuNcclRouteTest, SmallTransfersLeaveBusySmsAndReturn) {
   ASSERT_TRUE(Await([&] {  // busy for 10 ms at first, longer each time
     const uint64_t before = Moved();
     ExpectMoves(a, b, {}, 8);
-    return HasFatalFailure() || (Moved() == before && Chosen(a, b, v1::ROUTE_UCX, true));
+    return HasFatalFailure() || (Moved() == before && Chosen(a, b, v1::ROUTE_TCP, true));
   }));
   std::filesystem::remove(Gate("busy"));
   EXPECT_TRUE(Await([&] { return Chosen(a, b, v1::ROUTE_NCCL, false); }));

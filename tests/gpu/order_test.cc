@@ -156,12 +156,12 @@ TEST_P(GpuPreparedOrderTest, ScatteredFiringsAreWholeOnBusyGpus) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuOrderTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuOrderTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuPreparedOrderTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuPreparedOrderTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

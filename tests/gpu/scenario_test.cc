@@ -290,7 +290,7 @@ TEST_P(GpuScenarioTest, BatchesOfArraysOfOtherSizesAndTypes) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuScenarioTest, ::testing::Values(kGpuSelf, kGpuHostToGpu),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuScenarioTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Two nodes with a GPU each; what goes where is as the routes' order has it.

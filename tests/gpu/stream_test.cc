@@ -182,7 +182,7 @@ TEST_F(GpuCaptureTest, AStreamThatIsCapturedIsRefusedAndItsCaptureGoesOn) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuStreamTest, ::testing::Values(kGpuSelf),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuStreamTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

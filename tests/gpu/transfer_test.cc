@@ -300,28 +300,28 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuTransferTest,
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuTransferTest,
                          ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuNccl,
-                                           kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx,
-                                           kGpuToHostUcx),
+                                           kGpuTcp, kGpuHostToGpuTcp, kGpuToHostTcp, kGpuUcx,
+                                           kGpuUcxShm, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuLargeTest, ::testing::Values(kGpuSelf, kGpuHostToGpu),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuLargeTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcxTcp),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuPreparedTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuPreparedTest,
                          ::testing::Values(kGpuLocal, kGpuMapped, kGpuHostToGpuMapped, kGpuNccl,
-                                           kGpuUcx, kGpuUcxShm, kGpuUcxTcp, kGpuHostToGpuUcx,
-                                           kGpuToHostUcx),
+                                           kGpuTcp, kGpuHostToGpuTcp, kGpuToHostTcp, kGpuUcx,
+                                           kGpuUcxShm, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuBothWaysTest,
                          ::testing::Values(kGpuSelf, kGpuHostToGpu, kGpuToHost),
                          [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(MultiGpu, GpuBothWaysTest,
-                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuUcx, kGpuUcxShm,
-                                           kGpuUcxTcp, kGpuToHostUcx),
+                         ::testing::Values(kGpuLocal, kGpuMapped, kGpuNccl, kGpuTcp, kGpuToHostTcp,
+                                           kGpuUcx, kGpuUcxShm, kGpuUcxTcp),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class MultiGpuRouteTest : public GpuTest {};
@@ -339,8 +339,7 @@ TEST_F(MultiGpuRouteTest, AGpuIsNotMappedByAHostDeviceOfAnotherDaemon) {
   EXPECT_THAT(receive.Wait(kSoon),
               Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE", ::testing::HasSubstr("no copy engine")));
   EXPECT_THAT(send.Wait(kSoon), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
-  if (!NeedUcx()) return;
-  // Without insisting it goes by ucx.
+  // Without insisting it goes by tcp.
   ExpectTransfer(source, destination, "any");
 }
 
@@ -402,7 +401,7 @@ TEST_F(MultiGpuByEngineTest, MemoryOfCudaMallocOnTheOtherGpu) {
 
 TEST_F(MultiGpuRouteTest, UcxSaysHowItGetsTheMemoryOfGpus) {
   if (!Need(2)) return;
-  StartNodes(2, 2, "ucx: { direct: false }");
+  StartNodes(2, 2, kGpuUcxShm.transfer);
   if (!NeedUcx()) return;
   End source = Open(0, 0, kMiB);
   End destination = Open(1, 0, kMiB);
@@ -424,7 +423,7 @@ TEST_F(MultiGpuRouteTest, UcxSaysHowItGetsTheMemoryOfGpus) {
 
 TEST_F(MultiGpuRouteTest, UcxIsNotGivenTheMemoryOfGpusWithoutRdma) {
   if (!Need(2)) return;
-  StartNodes(2, 2);
+  StartNodes(2, 2, "ucx: { shm_tls: \"posix,sysv,cma,self\" }");
   if (!NeedUcx()) return;
   std::error_code error;
   const bool rdma = !std::filesystem::is_empty("/sys/class/infiniband", error) && !error;

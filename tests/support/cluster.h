@@ -84,6 +84,8 @@ class Cluster {
   explicit Cluster(const ClusterOptions& options);
   bool Start();  // all of them
 
+  // Where node i listens for its peers.
+  int peer_port(size_t i) const { return ports_[i].port(); }
   Node& operator[](size_t i) { return *nodes_[i]; }
   size_t size() const { return nodes_.size(); }
   // What the others meet node i through, if there are proxies.

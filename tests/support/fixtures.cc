@@ -50,9 +50,11 @@ void Fill(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed) {
 
 const RouteCase kLocalRoute = {"local", FERRY_ROUTE_LOCAL, true, ""};
 const RouteCase kMappedRoute = {"mapped", FERRY_ROUTE_MAPPED, false, ""};
-const RouteCase kUcxShmRoute = {"ucx_shm", FERRY_ROUTE_UCX, false, ""};
+const RouteCase kTcpRoute = {"tcp", FERRY_ROUTE_TCP, false, ""};
+const RouteCase kUcxShmRoute = {"ucx_shm", FERRY_ROUTE_UCX, false,
+                                "ucx: { shm_tls: \"posix,sysv,cma,self\" }"};
 const RouteCase kUcxTcpRoute = {"ucx_tcp", FERRY_ROUTE_UCX, false,
-                                "ucx: { shm_tls: \"\", net_tls: \"tcp,self\" }"};
+                                "ucx: { net_tls: \"tcp,self\", open_to: \"this test\" }"};
 
 void ClusterTest::Start(const ClusterOptions& options) {
   cluster_ = std::make_unique<Cluster>(options);

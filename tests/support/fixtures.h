@@ -70,7 +70,7 @@ struct RouteCase {
   bool one_node;         // source and destination are devices of one daemon
   const char* transfer;  // configuration
 };
-extern const RouteCase kLocalRoute, kMappedRoute, kUcxShmRoute, kUcxTcpRoute;
+extern const RouteCase kLocalRoute, kMappedRoute, kTcpRoute, kUcxShmRoute, kUcxTcpRoute;
 inline void PrintTo(const RouteCase& route, std::ostream* out) { *out << route.name; }
 
 // Two daemons; the source is device 0 of the first, the destination device 0 of the second, or on
@@ -103,9 +103,9 @@ inline std::string RouteCaseName(const ::testing::TestParamInfo<RouteCase>& info
                            ::ferry::testing::RouteCaseName)
 #define INSTANTIATE_ALL_ROUTES(suite)                                                      \
   INSTANTIATE_ROUTES(suite, ::ferry::testing::kLocalRoute, ::ferry::testing::kMappedRoute, \
-                     ::ferry::testing::kUcxShmRoute, ::ferry::testing::kUcxTcpRoute)
-#define INSTANTIATE_PEER_ROUTES(suite)                                                      \
-  INSTANTIATE_ROUTES(suite, ::ferry::testing::kMappedRoute, ::ferry::testing::kUcxShmRoute, \
+                     ::ferry::testing::kTcpRoute, ::ferry::testing::kUcxTcpRoute)
+#define INSTANTIATE_PEER_ROUTES(suite)                                                   \
+  INSTANTIATE_ROUTES(suite, ::ferry::testing::kMappedRoute, ::ferry::testing::kTcpRoute, \
                      ::ferry::testing::kUcxTcpRoute)
 
 }  // namespace ferry::testing

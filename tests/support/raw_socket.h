@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -14,6 +15,7 @@ namespace ferry::testing {
 class RawSocket {
  public:
   RawSocket(const std::string& path, int type);
+  explicit RawSocket(UniqueFd connected) : socket_(std::move(connected)), connected_(true) {}
   bool connected() const { return connected_; }
   int fd() const { return socket_.get(); }
   // One packet (or piece of a stream) with descriptors beside it.

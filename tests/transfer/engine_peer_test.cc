@@ -262,6 +262,53 @@ TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
   EXPECT_EQ(RetryAfterOf(Refusal(OfferOf(5, "w"))), absl::Seconds(1));
 }
 
+class EnginePeerKeptTest : public EnginePeerTest {
+ protected:
+  EnginePeerKeptTest() : EnginePeerTest({.kept_per_peer = 4096}) {}
+  // Of ranges that do not touch.
+  static Offer LongOffer(uint64_t id, std::string key, size_t ranges) {
+    Offer offer = OfferOf(id, std::move(key));
+    std::vector<Range> apart;
+    for (size_t i = 0; i < ranges; ++i) apart.push_back({ArenaId(7), 2 * i, 1});
+    offer.layout = Layout(std::move(apart));
+    offer.bytes = ranges;
+    return offer;
+  }
+};
+
+TEST_F(EnginePeerKeptTest, OffersThatTakeMoreThanTheirPeersBytesAreRefused) {
+  two_.LinkUp();
+  EXPECT_THAT(Refusal(LongOffer(1, "x", 1000)),
+              Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
+  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(2, "x", 50));
+  EXPECT_GT(two_.b().KeptFor(PeerId(kA)), 50 * sizeof(Range));
+  const absl::Status refusal = Refusal(LongOffer(3, "y", 50));
+  EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
+  EXPECT_EQ(RetryAfterOf(refusal), RetryAfter::kUnknown);
+  two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(2), Cancelled()});
+  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(4, "y", 50));
+  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+}
+
+TEST_F(EnginePeerKeptTest, WhatIsMatchedCountsUntilItIsOverAndAGraveWithoutItsLayout) {
+  two_.LinkUp();
+  two_.Post(SpecOf(Side::kReceive, "z", 0, 2, 50));
+  two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(1, "z", 50));
+  const uint64_t matched = two_.b().KeptFor(PeerId(kA));
+  EXPECT_GT(matched, 50 * sizeof(Range));
+  two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("cut"), true);
+  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  two_.LinkUp();
+  two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(2, "y", 50));
+  two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(2), Poisoned()});
+  EXPECT_LT(two_.b().KeptFor(PeerId(kA)), matched - 50 * sizeof(Range) + 1);
+  EXPECT_GT(two_.b().KeptFor(PeerId(kA)), 0u);
+  two_.Advance(absl::Minutes(10));
+  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+}
+
 TEST_F(EnginePeerBoundTest, AnOfferThatIsMatchedAtOnceNeedsNoRoom) {
   two_.LinkUp();
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));

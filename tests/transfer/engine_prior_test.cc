@@ -27,7 +27,7 @@ class EnginePriorTest : public testing::Test {
   }
   void LinkUp(bool mapped) {
     RouteTable routes = Routes(mapped, true);
-    routes[static_cast<size_t>(Route::kUcx)].prior = kUcxStagedWithinHost;
+    routes[static_cast<size_t>(Route::kUcx)].prior = kStagedWithinHost;
     routes[kNcclIndex].available = true;
     routes[kNcclIndex].prior = kNcclWithinHost;
     for (int i : {kA, kB}) {
@@ -166,7 +166,7 @@ TEST_F(EnginePriorTest, ExplainSaysWhatIsAPriorAndWhatIsMissed) {
   const auto ucx = Explain(Route::kUcx, kLarge), nccl = Explain(Route::kNccl, kLarge);
   EXPECT_TRUE(ucx.chosen);
   EXPECT_FALSE(ucx.measured);
-  EXPECT_EQ(ucx.bytes_per_second, kUcxStagedWithinHost.bytes_per_second);
+  EXPECT_EQ(ucx.bytes_per_second, kStagedWithinHost.bytes_per_second);
   EXPECT_FALSE(nccl.measured);
   EXPECT_EQ(nccl.latency, kNcclWithinHost.latency);
   EXPECT_THAT(nccl.reason, HasSubstr("its communicator is not open; transfers have missed it for"));

@@ -119,7 +119,9 @@ TEST(OverlapTest, RandomLayoutsAgainstMarkingEveryByte) {
           break;
         case 1:
           layouts.push_back(*Layout::Strided(arena, random() % 100, block,
-                                             random() % 8 == 0 ? random() % 4 : 7 + random() % 40,
+                                             random() % 8 == 0   ? random() % 4
+                                             : random() % 2 == 0 ? 16
+                                                                 : 7 + random() % 40,
                                              random() % 12));
           break;
         default: {

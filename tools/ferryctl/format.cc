@@ -30,7 +30,7 @@ constexpr Unit kUnits[] = {{"", 1},
                            {"mb", 1e6},
                            {"gb", 1e9},
                            {"tb", 1e12}};
-constexpr const char* kRoutes[] = {"any", "local", "mapped", "ucx", "nccl"};
+constexpr const char* kRoutes[] = {"any", "local", "mapped", "ucx", "nccl", "tcp"};
 
 absl::Status Invalid(absl::string_view text) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, text);

@@ -18,7 +18,7 @@ absl::StatusOr<uint64_t> ParseSize(const std::string& text);
 absl::StatusOr<absl::Duration> ParseDuration(const std::string& text);
 // The same, and never zero: what Ferry takes for "not said".
 absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text);
-// "any", "local", "mapped", "ucx", "nccl" to FERRY_ROUTE_*.
+// "any", "local", "mapped", "ucx", "nccl", "tcp" to FERRY_ROUTE_*.
 absl::StatusOr<int> ParseRoute(const std::string& text);
 std::string RouteText(int route);
 

@@ -12,7 +12,8 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "device/futex.h"
+#include "device/memfd.h"
+#include "transfer/mapped/shared_eventfd.h"
 
 namespace ferry {
 namespace {
@@ -35,6 +36,7 @@ absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Create() {
   ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> mapping,
                    HostMapping::Map(std::move(memfd), kBytes, HostMapping::Access::kReadWrite));
   std::unique_ptr<LinkPage> page(new LinkPage(std::move(mapping), End::kMaker));
+  if (SharedEventfd::Get() == nullptr) return page;
   for (UniqueFd& doorbell : page->doorbells_) {
     doorbell.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!doorbell.valid()) return failed();
@@ -42,14 +44,24 @@ absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Create() {
   return page;
 }
 
-absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Map(UniqueFd memfd) {
+absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Map(UniqueFd&& memfd) {
+  RETURN_IF_ERROR(CheckMemfd(memfd.get(), kPageBytes));
   ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> mapping,
                    HostMapping::Map(std::move(memfd), kPageBytes, HostMapping::Access::kReadWrite));
   return std::unique_ptr<LinkPage>(new LinkPage(std::move(mapping), End::kTaker));
 }
 
-absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Map(UniqueFd memfd, UniqueFd makers_doorbell,
-                                                        UniqueFd takers_doorbell) {
+absl::StatusOr<std::unique_ptr<LinkPage>> LinkPage::Map(UniqueFd&& memfd,
+                                                        UniqueFd&& makers_doorbell,
+                                                        UniqueFd&& takers_doorbell) {
+  SharedEventfd* const eventfds = SharedEventfd::Get();
+  if (eventfds == nullptr) return Map(std::move(memfd));
+  RETURN_IF_ERROR(CheckMemfd(memfd.get(), kBytes));
+  // To ring them now wakes nobody for nothing but once.
+  if (!eventfds->Add(makers_doorbell.get()) || !eventfds->Add(takers_doorbell.get())) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 "mapping the page that a peer daemon shares: its doorbells are not eventfds");
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<HostMapping> mapping,
                    HostMapping::Map(std::move(memfd), kBytes, HostMapping::Access::kReadWrite));
   std::unique_ptr<LinkPage> page(new LinkPage(std::move(mapping), End::kTaker));
@@ -79,7 +91,7 @@ Doorbell LinkPage::doorbell() const {
 void LinkPage::Ring() const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (__atomic_load_n(Parked(other()), __ATOMIC_SEQ_CST) != 0) {
-    RingDoorbell(doorbells_[static_cast<size_t>(other())].get());
+    SharedEventfd::Get()->Add(doorbells_[static_cast<size_t>(other())].get());
   }
 }
 

@@ -12,7 +12,8 @@
 // the source's stores n in `fired` when its client wants firing n, the destination's adds to `done`
 // how many transfers it has carried out. A slot is 0 when it is given out, because the source's
 // lane clears it when it lets go, and the destination's has let go before. Each end has a doorbell
-// for its parked lanes, if the other daemon knows them.
+// for its parked lanes, if the other daemon knows them. Both daemons have both, so neither writes
+// to nor reads one: see SharedEventfd.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +37,13 @@ class LinkPage {
   static constexpr uint64_t kBytes = kPageBytes + kPreparedSlots * sizeof(Slot);
 
   // The side that makes the page; `memfd` of it goes to the other, and the doorbells to one that
-  // knows prepared transfers.
+  // knows prepared transfers. Without doorbells and slots where there is no SharedEventfd.
   static absl::StatusOr<std::unique_ptr<LinkPage>> Create();
-  // The side that gets it. Refuses what HostMapping refuses.
-  static absl::StatusOr<std::unique_ptr<LinkPage>> Map(UniqueFd memfd);
-  static absl::StatusOr<std::unique_ptr<LinkPage>> Map(UniqueFd memfd, UniqueFd makers_doorbell,
-                                                       UniqueFd takers_doorbell);
+  // The side that gets it. Refuses what HostMapping refuses, and doorbells that are not eventfds;
+  // the descriptors are then left to the caller, since closing them may wait.
+  static absl::StatusOr<std::unique_ptr<LinkPage>> Map(UniqueFd&& memfd);
+  static absl::StatusOr<std::unique_ptr<LinkPage>> Map(UniqueFd&& memfd, UniqueFd&& makers_doorbell,
+                                                       UniqueFd&& takers_doorbell);
 
   int memfd() const { return mapping_->fd(); }
   int makers_doorbell() const { return doorbells_[0].get(); }

@@ -290,7 +290,7 @@ void NcclTransport::PlanParts(Work& work) {
   for (const bool send : {false, true}) {
     for (const PlannedOperation& operation : planned) {
       if (operation.send != send) continue;
-      const GroupPart& first = work.parts[operation.parts[0].chunk];
+      GroupPart& first = work.parts[operation.parts[0].chunk];
       if (operation.parts.size() == 1 && first.cursor.left() >= first.bytes) {
         std::byte* const memory = first.extents[first.cursor.extent()] + first.cursor.offset();
         plan.operations.push_back({send, memory, 0, operation.bytes});

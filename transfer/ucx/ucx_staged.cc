@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-void UcxTransport::Impl::SetUpGpu(UcxGpu gpu, const UcxOptions& options) {
+void UcxTransport::Impl::SetUpGpu(GpuStaging gpu, const UcxOptions& options) {
   size_t wanted = 0, direct = 0;
   for (const auto& channel : channels) {
     const bool wants = channel->worker->kind() == kUcxNet ? options.net_direct : options.shm_direct;
@@ -25,14 +25,14 @@ void UcxTransport::Impl::SetUpGpu(UcxGpu gpu, const UcxOptions& options) {
         : wanted > 0              ? "staged: this UCX handles no CUDA memory here"
                                   : absl::StrCat("staged: ", options.why_staged);
   enter = std::move(gpu.enter);
-  const size_t half = gpu.staging.size() / 2;
-  out = std::make_unique<UcxStaging>(lane, UcxStaging::Direction::kOut, std::move(gpu.out),
-                                     gpu.staging.first(half), kUcxMessageBytes,
-                                     [this](UcxStaging::Message& message) { Copied(message); });
-  in = std::make_unique<UcxStaging>(lane, UcxStaging::Direction::kIn, std::move(gpu.in),
-                                    gpu.staging.last(half), kUcxMessageBytes,
-                                    [this](UcxStaging::Message& message) { Copied(message); });
-  for (const auto& channel : channels) channel->worker->Map(gpu.staging);
+  const size_t half = gpu.memory.size() / 2;
+  out = std::make_unique<HostStaging>(lane, HostStaging::Direction::kOut, std::move(gpu.out),
+                                      gpu.memory.first(half),
+                                      [this](HostStaging::Message& message) { Copied(message); });
+  in = std::make_unique<HostStaging>(lane, HostStaging::Direction::kIn, std::move(gpu.in),
+                                     gpu.memory.last(half),
+                                     [this](HostStaging::Message& message) { Copied(message); });
+  for (const auto& channel : channels) channel->worker->Map(gpu.memory);
 }
 
 void UcxTransport::Impl::Stage(Slot& slot) {
@@ -45,7 +45,7 @@ void UcxTransport::Impl::Stage(Slot& slot) {
     }
   };
   skip();
-  slot.staged = std::make_unique<UcxStaging::Message>();
+  slot.staged = std::make_unique<HostStaging::Message>();
   slot.staged->memory = StagingOf(op).Take(slot.size);
   FERRY_CHECK(slot.staged->memory != nullptr);  // was asked before
   slot.staged->size = slot.size;
@@ -78,7 +78,7 @@ void UcxTransport::Impl::CopyOrUnstage(Slot& receive) {
   Copy(receive);
 }
 
-void UcxTransport::Impl::Copied(UcxStaging::Message& message) {
+void UcxTransport::Impl::Copied(HostStaging::Message& message) {
   Slot& slot = *static_cast<Slot*>(message.owner);
   Op& op = *slot.op;
   --op.copying;

@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "transfer/fair_queue.h"
+#include "transfer/staging/host_staging.h"
 #include "transfer/ucx/ucx_api.h"
-#include "transfer/ucx/ucx_staging.h"
 #include "transfer/ucx/ucx_transport.h"
 #include "transfer/ucx/ucx_worker.h"
 
@@ -30,7 +30,7 @@ inline constexpr char kUcxShm[] = "shm";
 // A transfer travels in messages of this size, so that a small one never waits behind a large one.
 // They are cut by position in the transfer: so both ends cut alike, however each has laid out its
 // bytes.
-inline constexpr size_t kUcxMessageBytes = UcxOptions::kStagingSlot;
+inline constexpr size_t kUcxMessageBytes = HostStaging::kSlot;
 
 struct UcxTransport::Impl {
   struct Op;
@@ -48,8 +48,8 @@ struct UcxTransport::Impl {
     void* request = nullptr;  // while UCX has it and it can be cancelled
     bool returned = false;
     size_t size = 0;
-    std::vector<ucp_dt_iov_t> pieces;             // only if the message is more than one
-    std::unique_ptr<UcxStaging::Message> staged;  // while it has memory to be staged in
+    std::vector<ucp_dt_iov_t> pieces;              // only if the message is more than one
+    std::unique_ptr<HostStaging::Message> staged;  // while it has memory to be staged in
   };
 
   // The sends to one device of a peer: each has bounds of its own, so that one that does not take
@@ -160,13 +160,13 @@ struct UcxTransport::Impl {
   // Of a GPU's lane only.
   std::string way;
   std::function<void()> enter;
-  std::unique_ptr<UcxStaging> out;
-  std::unique_ptr<UcxStaging> in;
+  std::unique_ptr<HostStaging> out;
+  std::unique_ptr<HostStaging> in;
 
   // --- Set up and take down.
 
   absl::Status AddChannel(const std::string& kind, const UcxWorker::Settings& settings);
-  void SetUpGpu(UcxGpu gpu, const UcxOptions& options);
+  void SetUpGpu(GpuStaging gpu, const UcxOptions& options);
   void TakeDown();
 
   // --- Ops.
@@ -206,11 +206,11 @@ struct UcxTransport::Impl {
   // Memory for the op's next message, and where its bytes are.
   void Stage(Slot& slot);
   void Unstage(Slot& slot);
-  UcxStaging& StagingOf(const Op& op) { return op.receive() ? *in : *out; }
+  HostStaging& StagingOf(const Op& op) { return op.receive() ? *in : *out; }
   void Copy(Slot& slot);
   // Of a receive that UCX is done with.
   void CopyOrUnstage(Slot& receive);
-  void Copied(UcxStaging::Message& message);
+  void Copied(HostStaging::Message& message);
   // Gives memory to messages that have come: to all of them, or to the first one and those of at
   // most so many ops.
   bool TakeArrivals(Channel& channel, size_t most_ops);

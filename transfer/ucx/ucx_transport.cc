@@ -93,11 +93,11 @@ void UcxTransport::Impl::TakeDown() {
     for (const auto& channel : channels) {
       if (channel->worker != nullptr) channel->worker->Poll();
     }
-    for (UcxStaging* const staging : {out.get(), in.get()}) {
+    for (HostStaging* const staging : {out.get(), in.get()}) {
       if (staging != nullptr) staging->Poll();
     }
   } while (outstanding() && MonotonicNow() < patience);
-  for (UcxStaging* const staging : {out.get(), in.get()}) {
+  for (HostStaging* const staging : {out.get(), in.get()}) {
     if (staging != nullptr) staging->Finish();
   }
   for (const auto& channel : channels) {
@@ -160,7 +160,7 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi& api,
                                                                    UcxOptions options, Lane& lane,
                                                                    OpSink sink,
-                                                                   std::optional<UcxGpu> gpu) {
+                                                                   std::optional<GpuStaging> gpu) {
   auto impl = std::make_unique<Impl>(api, lane, std::move(sink));
   absl::Status last = Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
                             "opening UCX: no transports are configured");

@@ -4,8 +4,8 @@
 // else).
 //
 // Memory of a GPU UCX takes as it is if it knows CUDA memory, and if the bytes are contiguous; else
-// they travel by way of host memory (ucx_staging.h). That is each end's own affair: what is on the
-// wire is the same.
+// they travel by way of host memory (transfer/staging). That is each end's own affair: what is on
+// the wire is the same.
 #pragma once
 
 #include <functional>
@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "device/copier.h"
 #include "device/lane.h"
+#include "transfer/staging/host_staging.h"
 #include "transfer/transport.h"
 
 namespace ferry {
@@ -31,17 +32,7 @@ std::string UcxVersion(const UcxApi& api);
 // Whether this host has any: without one UCX that is given a GPU's memory copies it itself, slowly.
 bool HasRdmaAdapters();
 
-// What a GPU's lane moves bytes by way of host memory with.
-struct UcxGpu {
-  std::unique_ptr<Copier> out;    // from the GPU to `staging`
-  std::unique_ptr<Copier> in;     // and back
-  absl::Span<std::byte> staging;  // pinned; outlives the transport
-  std::function<void()> enter;    // makes the GPU's context current
-};
-
 struct UcxOptions {
-  // Of `staging` each direction has half, and needs so much at least.
-  static constexpr size_t kStagingSlot = size_t{4} << 20;
   std::string shm_tls = "posix,sysv,cma,self";  // UCX_TLS of "shm" workers; "" turns them off
   std::string net_tls = "tcp,rc,ud,dc,self";    // UCX_TLS of "net" workers
   std::string net_devices = "all";              // UCX_NET_DEVICES of "net" workers
@@ -62,7 +53,7 @@ class UcxTransport : public Transport {
   // poller.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxApi& api, UcxOptions options,
                                                               Lane& lane, OpSink sink,
-                                                              std::optional<UcxGpu> gpu = {});
+                                                              std::optional<GpuStaging> gpu = {});
   // Cancels and answers everything, closes endpoints by force, waits for the lane.
   ~UcxTransport() override;
 

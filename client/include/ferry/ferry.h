@@ -196,7 +196,8 @@ enum {
   FERRY_ROUTE_LOCAL,
   FERRY_ROUTE_MAPPED,
   FERRY_ROUTE_UCX,
-  FERRY_ROUTE_NCCL
+  FERRY_ROUTE_NCCL,
+  FERRY_ROUTE_TCP
 };
 
 typedef struct ferry_range {

@@ -21,6 +21,12 @@ void Simulation::CheckBounds(int index) {
     Fail(absl::StrCat("node-", index, " holds ", held, " offers of node-", peer.value(),
                       ", more than ", engine_options_.offers_per_peer));
   }
+  for (size_t peer = 0; peer < nodes_.size(); ++peer) {
+    const uint64_t kept = engine.KeptFor(PeerId(static_cast<uint32_t>(peer)));
+    if (kept <= engine_options_.kept_per_peer) continue;
+    Fail(absl::StrCat("node-", index, " keeps ", kept, " bytes for node-", peer, ", more than ",
+                      engine_options_.kept_per_peer));
+  }
   if (engine.waiting_pairs() > engine.in_flight()) {
     Fail(absl::StrCat("node-", index, " has ", engine.waiting_pairs(), " pairs that wait, but ",
                       engine.in_flight(), " in flight"));
@@ -145,6 +151,10 @@ void Simulation::CheckEnd() {
       Fail(absl::StrCat("node-", i, " has something left: ", engine.in_flight(), " transfers, ",
                         engine.waiting_offers(), " offers, ", engine.waiting_pairs(), " pairs, ",
                         engine.groups(), " groups"));
+    }
+    for (size_t peer = 0; peer < nodes_.size(); ++peer) {
+      const uint64_t kept = engine.KeptFor(PeerId(static_cast<uint32_t>(peer)));
+      if (kept > 0) Fail(absl::StrCat("node-", i, " keeps ", kept, " bytes for node-", peer));
     }
   }
 }

@@ -117,9 +117,9 @@ void Simulation::PostScenario() {
     receive.shape.dims.push_back(1);
   }
   if (source != destination) {
-    const Route routes[] = {Route::kUcx, Route::kMapped, Route::kNccl};
-    if (Chance(8)) send.route = routes[Random(3)];
-    if (Chance(8)) receive.route = routes[Random(3)];
+    const Route routes[] = {Route::kUcx, Route::kMapped, Route::kNccl, Route::kTcp};
+    if (Chance(8)) send.route = routes[Random(4)];
+    if (Chance(8)) receive.route = routes[Random(4)];
   } else if (Chance(10)) {
     send.route = Route::kLocal;
   }

@@ -59,10 +59,10 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   }
   if (send != (launch.role == LaunchRole::kSend)) Fail(absl::StrCat(name, ": not its role"));
   const bool armed = launch.armed.has_value();
-  if (armed != (half->spec.prepared && launch.route != Route::kUcx)) {
+  if (armed != (half->spec.prepared && !FiredByGo(launch.route))) {
     Fail(absl::StrCat(name, ": it is armed only if it is prepared"));
   }
-  if (!armed && (launch.route == Route::kUcx) == (launch.role == LaunchRole::kCopy)) {
+  if (!armed && TwoSided(launch.route) == (launch.role == LaunchRole::kCopy)) {
     Fail(absl::StrCat(name, ": role and route do not fit"));
   }
   half->attempt = launch.attempt;
@@ -111,7 +111,7 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
     by_bundle_[{node, half->bundle}] = index;
     return WantFiring(index, half->attempt);
   }
-  if (armed) {  // on mapped, the source's lane
+  if (armed && launch.route == Route::kMapped) {  // the source's lane
     if (dice >= 6) return Arm(index);
     scenario.route_may_fail = true;
     return Answer(index, launch.attempt, Refused(), Delay(10));
@@ -152,6 +152,7 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
     half->tag = 0;
     return;  // hangs
   }
+  if (armed) return Arm(index);
   if (send && Chance(20)) Answer(index, launch.attempt, absl::OkStatus(), Delay(5));  // eager
   TryRendezvous(place);
 }
@@ -181,6 +182,10 @@ void Simulation::Arm(uint64_t index) {
 void Simulation::FireArmed(uint64_t index, uint32_t attempt) {
   HalfModel& receive = halves_[index];
   if (!receive.armed || receive.aborted || receive.attempt != attempt) return;
+  if (receive.other == 0) {  // on tcp: the source is not armed yet
+    After(Delay(15), [this, index, attempt] { FireArmed(index, attempt); });
+    return;
+  }
   HalfModel& send = halves_[receive.other];
   const bool local = send.node == receive.node;
   if (!local && LinkOf(send.node, receive.node).losses != receive.armed_losses) return;

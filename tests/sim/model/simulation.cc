@@ -72,13 +72,17 @@ Simulation::Simulation(SimulationOptions options)
   const std::vector<Route> orders[] = {
       {Route::kLocal, Route::kMapped, Route::kUcx},
       {Route::kLocal, Route::kUcx, Route::kMapped},
+      {Route::kLocal, Route::kMapped, Route::kTcp, Route::kUcx, Route::kNccl},
+      {Route::kLocal, Route::kTcp, Route::kNccl},
       {Route::kLocal, Route::kMapped, Route::kUcx, Route::kNccl},
       {Route::kLocal, Route::kNccl, Route::kUcx, Route::kMapped},
       {Route::kLocal, Route::kNccl},
   };
-  engine_options_.order = orders[std::min<uint64_t>(Random(8), 4)];
+  engine_options_.order = orders[std::min<uint64_t>(Random(10), 6)];
   // Bounds that are met; else they would be bounds of nothing.
   if (Chance(40)) engine_options_.offers_per_peer = 1 + Random(4);
+  // Sessions and deadlines end in parts.
+  if (Chance(50)) engine_options_.ends_at_once = 1 + Random(3);
   const bool small_groups = Chance(30);
   engine_options_.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
   engine_options_.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
@@ -296,6 +300,7 @@ RouteTable Simulation::RandomRoutes() {
   for (RouteState& route : routes) route.why = "the dice say no";
   routes[static_cast<size_t>(Route::kMapped)].available = Chance(50);
   routes[static_cast<size_t>(Route::kUcx)].available = Chance(90);
+  routes[static_cast<size_t>(Route::kTcp)].available = Chance(90);
   routes[static_cast<size_t>(Route::kNccl)].available = Chance(90);
   if (Chance(50)) {  // of a host that is much slower than those which they were measured on
     routes[static_cast<size_t>(Route::kUcx)].prior = {absl::Milliseconds(20), 1e5};

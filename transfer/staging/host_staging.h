@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One direction of a GPU's bytes on their way by UCX through host memory: pinned slots, which UCX
-// sends from or receives into, and the copies between them and the GPU. A slot has room for the
-// largest message; small messages share one, and are copied in one step together, which the copier
-// may leave to a kernel.
+// One direction of a GPU's bytes on their way through host memory, for the routes that cannot move
+// the memory of GPUs by themselves (`tcp`, `ucx`): pinned slots, which the network sends from or
+// receives into, and the copies between them and the GPU. A slot has room for the largest message;
+// small messages share one, and are copied in one step together, which the copier may leave to a
+// kernel.
 //
 // Home: the lane. A message has memory from Take to GiveBack, and is touched here from Copy until
 // it is told over. Copies begin in the order of Copy; nothing here waits.
@@ -22,9 +23,18 @@
 
 namespace ferry {
 
-class UcxStaging : public Poller {
+// What a GPU's lane moves bytes by way of host memory with.
+struct GpuStaging {
+  std::unique_ptr<Copier> out;   // from the GPU to `memory`
+  std::unique_ptr<Copier> in;    // and back
+  absl::Span<std::byte> memory;  // pinned, half of it for each direction; outlives who uses it
+  std::function<void()> enter;   // makes the GPU's context current
+};
+
+class HostStaging : public Poller {
  public:
-  enum class Direction { kOut, kIn };  // from the GPU, or to it
+  static constexpr size_t kSlot = size_t{4} << 20;  // bytes
+  enum class Direction { kOut, kIn };               // from the GPU, or to it
 
   // Its owner keeps it where it is.
   struct Message {
@@ -42,8 +52,8 @@ class UcxStaging : public Poller {
   using OnOver = std::function<void(Message&)>;
 
   // `memory` has at least one slot. `over` is called from Poll.
-  UcxStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
-             absl::Span<std::byte> memory, size_t slot_bytes, OnOver over);
+  HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
+              absl::Span<std::byte> memory, OnOver over);
   // Waits until all copies are over, and tells them. The lane does not poll it any more.
   void Finish();
 
@@ -74,7 +84,6 @@ class UcxStaging : public Poller {
   const Direction direction_;
   const std::unique_ptr<Copier> copier_;
   const absl::Span<std::byte> memory_;
-  const size_t slot_bytes_;
   const OnOver over_;
   std::vector<Slot> slots_;
   size_t open_ = 0;                // the slot that messages are put into, as long as they fit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/ucx/ucx_staging.h"
+#include "transfer/staging/host_staging.h"
 
 #include <algorithm>
 #include <optional>
@@ -17,50 +17,48 @@ size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 }  // namespace
 
-UcxStaging::UcxStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
-                       absl::Span<std::byte> memory, size_t slot_bytes, OnOver over)
+HostStaging::HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
+                         absl::Span<std::byte> memory, OnOver over)
     : lane_(lane),
       direction_(direction),
       copier_(std::move(copier)),
       memory_(memory),
-      slot_bytes_(slot_bytes),
       over_(std::move(over)),
-      slots_(memory.size() / slot_bytes) {
+      slots_(memory.size() / kSlot) {
   FERRY_CHECK(!slots_.empty());
   lane_.AddPoller(this);
 }
 
-void UcxStaging::Finish() {
+void HostStaging::Finish() {
   while (Busy()) Poll();
   lane_.RemovePoller(this);
 }
 
-size_t UcxStaging::SlotFor(size_t bytes) const {
-  if (slots_[open_].used + Aligned(bytes) <= slot_bytes_) return open_;
+size_t HostStaging::SlotFor(size_t bytes) const {
+  if (slots_[open_].used + Aligned(bytes) <= kSlot) return open_;
   const auto unused = std::find_if(slots_.begin(), slots_.end(),
                                    [](const Slot& slot) { return slot.holders == 0; });
   return static_cast<size_t>(unused - slots_.begin());
 }
 
-std::byte* UcxStaging::Take(size_t bytes) {
-  FERRY_CHECK(bytes <= slot_bytes_);
+std::byte* HostStaging::Take(size_t bytes) {
+  FERRY_CHECK(bytes <= kSlot);
   const size_t index = SlotFor(bytes);
   if (index == slots_.size()) return nullptr;
   open_ = index;
   Slot& slot = slots_[index];
   ++slot.holders;
-  return memory_.data() + index * slot_bytes_ +
-         std::exchange(slot.used, slot.used + Aligned(bytes));
+  return memory_.data() + index * kSlot + std::exchange(slot.used, slot.used + Aligned(bytes));
 }
 
-void UcxStaging::GiveBack(std::byte* memory) {
-  Slot& slot = slots_[static_cast<size_t>(memory - memory_.data()) / slot_bytes_];
+void HostStaging::GiveBack(std::byte* memory) {
+  Slot& slot = slots_[static_cast<size_t>(memory - memory_.data()) / kSlot];
   if (--slot.holders == 0) slot.used = 0;
 }
 
-void UcxStaging::Copy(Message& message) { waiting_.push_back(&message); }
+void HostStaging::Copy(Message& message) { waiting_.push_back(&message); }
 
-bool UcxStaging::Poll() {
+bool HostStaging::Poll() {
   bool any = false;
   while (!waiting_.empty() && steps_.size() < copier_->limits().steps) {
     StartStep();
@@ -75,10 +73,10 @@ bool UcxStaging::Poll() {
   return any;
 }
 
-void UcxStaging::StartStep() {
+void HostStaging::StartStep() {
   Step step;
   pieces_.clear();
-  for (size_t room = slot_bytes_;
+  for (size_t room = kSlot;
        !waiting_.empty() && room > 0 && pieces_.size() < copier_->limits().pieces;) {
     Message& message = *waiting_.front();
     CutPieces(message, room);
@@ -90,7 +88,7 @@ void UcxStaging::StartStep() {
   copier_->Start(pieces_);
 }
 
-void UcxStaging::CutPieces(Message& message, size_t& room) {
+void HostStaging::CutPieces(Message& message, size_t& room) {
   while (message.cut < message.size && room > 0 && pieces_.size() < copier_->limits().pieces) {
     while (message.offset == message.segment->size) {
       ++message.segment;
@@ -109,7 +107,7 @@ void UcxStaging::CutPieces(Message& message, size_t& room) {
   }
 }
 
-void UcxStaging::EndStep(const absl::Status& status) {
+void HostStaging::EndStep(const absl::Status& status) {
   const Step step = std::move(steps_.front());
   steps_.pop_front();
   for (Message* message : step) {

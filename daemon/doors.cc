@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/doors.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace ferry {
+namespace {
+
+constexpr size_t kStrangers = 256;
+constexpr size_t kStrangersOfOneAddress = 8;
+constexpr size_t kOperators = 64;
+
+// So many descriptors of 64 that the process may have, and no more than are of use.
+size_t Share(size_t of_64, size_t most) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const size_t share = std::min<rlim_t>(limit.rlim_max, 1 << 20) / 64 * of_64;
+  return std::clamp<size_t>(share, 4, std::max<size_t>(most, 4));
+}
+
+Admission::Bounds Bounds(const Config& config, const char* door, size_t open, size_t open_each) {
+  const double rate = config.limits.connects_per_second;
+  return {door, open, std::min(open, open_each), rate, 2 * rate};
+}
+
+}  // namespace
+
+// A session has one connection to attach.sock and one to client.sock; as many may be on their way.
+Doors::Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers)
+    : attach(Bounds(config, "attach.sock", Share(12, 2 * size_t{config.limits.sessions}),
+                    2 * size_t{config.limits.sessions_per_uid})),
+      client(Bounds(config, "client.sock",
+                    Share(12, std::max<size_t>(2 * size_t{config.limits.sessions},
+                                               config.limits.connections_per_uid)),
+                    config.limits.connections_per_uid),
+             [&clients] { clients.Sweep(); }),
+      admin(Bounds(config, "admin.sock", Share(2, kOperators), kOperators),
+            [&clients] { clients.Sweep(); }),
+      metrics(Bounds(config, "metrics.sock", Share(1, kOperators), kOperators)),
+      metrics_port(Bounds(config, "the metrics port", Share(1, kOperators), kOperators)),
+      peer_socket(Bounds(config, "peer.sock",
+                         Share(2, 2 * config.membership.nodes.size() + kOperators),
+                         2 * config.membership.nodes.size() + kOperators)),
+      strangers(Bounds(config, "the peer port", Share(2, kStrangers), kStrangersOfOneAddress),
+                [&peers] { peers.Sweep(); }) {}
+
+}  // namespace ferry

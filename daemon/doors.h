@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may connect where: an Admission for each of the daemon's sockets. Together they leave half of
+// the descriptors that the process may have to sessions and their arenas.
+#pragma once
+
+#include "daemon/admission.h"
+#include "daemon/config/config.h"
+#include "daemon/rpc/connection_table.h"
+
+namespace ferry {
+
+struct Doors {
+  // How long a connection to the peer port may say nothing that makes it a peer's.
+  static constexpr absl::Duration kIntroduction = absl::Seconds(5);
+
+  // `clients` has the connections to client.sock and admin.sock, `peers` those to the peer port.
+  Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers);
+
+  Admission attach, client, admin, metrics, metrics_port, peer_socket;
+  Admission strangers;  // on the peer port, until they are known
+};
+
+}  // namespace ferry

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/admission.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/daemon/support.h"
+
+namespace ferry {
+namespace {
+
+using testing::Is;
+
+constexpr absl::Time kStart = absl::UnixEpoch();
+constexpr double kOften = 1e9;
+
+TEST(Admission, AVisitorHasItsShareAndKeepsNobodyElseOut) {
+  Admission admission({"a door", 10, 3, kOften, kOften});
+  std::vector<Admission::Pass> passes;
+  const auto come = [&](const std::string& who) {
+    absl::StatusOr<Admission::Pass> pass = admission.Admit({who, 7}, kStart);
+    if (pass.ok()) passes.push_back(*std::move(pass));
+    return pass.status();
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(come("uid 1"), Is("OK"));
+  EXPECT_THAT(come("uid 1"),
+              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "3 of at most 3 connections of uid 1"));
+  EXPECT_THAT(come("uid 2"), Is("OK"));
+  EXPECT_EQ(passes.back().uid(), 7u);
+  passes.erase(passes.begin());  // who leaves may come again
+  EXPECT_THAT(come("uid 1"), Is("OK"));
+  EXPECT_EQ(admission.open(), 4u);
+  EXPECT_EQ(admission.refused(), 1u);
+}
+
+TEST(Admission, ADoorHasRoomForSoManyInAll) {
+  Admission admission({"a door", 4, 3, kOften, kOften});
+  std::vector<Admission::Pass> passes;
+  for (const char* who : {"a", "b", "c", "d"}) passes.push_back(*admission.Admit({who}, kStart));
+  EXPECT_THAT(admission.Admit({"e"}, kStart).status(),
+              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "4 of at most 4 of all"));
+  passes.clear();
+  EXPECT_THAT(admission.Admit({"e"}, kStart).status(), Is("OK"));
+}
+
+TEST(Admission, WhoComesTooOftenWaits) {
+  Admission admission({"a door", 100, 100, 10, 20});
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(admission.Admit({"a"}, kStart).status(), Is("OK"));
+  const absl::Status refused = admission.Admit({"a"}, kStart).status();
+  EXPECT_THAT(refused, Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "more than 10 times a second"));
+  EXPECT_EQ(RetryAfterOf(refused), absl::Milliseconds(100));
+  EXPECT_THAT(admission.Admit({"b"}, kStart).status(), Is("OK"));
+  EXPECT_THAT(admission.Admit({"a"}, kStart + absl::Milliseconds(100)).status(), Is("OK"));
+  EXPECT_FALSE(admission.Admit({"a"}, kStart + absl::Milliseconds(100)).ok());
+  EXPECT_EQ(admission.open(), 0u) << "their passes went at once";
+}
+
+// Every visitor is remembered while it comes too often, and no longer.
+TEST(Admission, MillionsOfVisitorsTakeNoMemory) {
+  Admission admission({"a door", 10, 10, 10, 20});
+  absl::Time now = kStart;
+  for (int i = 0; i < 100'000; ++i) {
+    now += absl::Milliseconds(1);
+    ASSERT_TRUE(admission.Admit({absl::StrCat(i)}, now).ok());
+  }
+  EXPECT_LE(admission.remembered(), 2048u);
+}
+
+TEST(Admission, ASweepMakesRoomBeforeSomebodyIsRefused) {
+  std::optional<Admission::Pass> held;
+  int sweeps = 0;
+  Admission admission({"a door", 1, 1, kOften, kOften}, [&] {
+    ++sweeps;
+    held.reset();
+  });
+  held = *admission.Admit({"a"}, kStart);
+  EXPECT_EQ(sweeps, 0);
+  EXPECT_TRUE(admission.Admit({"b"}, kStart).ok());
+  EXPECT_EQ(sweeps, 1);
+}
+
+}  // namespace
+}  // namespace ferry

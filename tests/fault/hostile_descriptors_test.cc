@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Another user of the node hands the daemon descriptors that make who uses or closes them wait.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <deque>
+#include <optional>
+
+#include "base/closer.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/other_user.h"
+#include "tests/support/raw_session.h"
+
+namespace ferry::testing {
+namespace {
+
+// A socket whose close() waits until `reader` is closed.
+struct Lingering {
+  Lingering() {
+    const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const to = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener.get(), to, size), 0);
+    EXPECT_EQ(listen(listener.get(), 1), 0);
+    EXPECT_EQ(getsockname(listener.get(), to, &size), 0);
+    fd.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), to, size), 0);
+    reader.Reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const std::vector<char> bytes(1 << 16);
+    while (send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger wait{1, 3600};
+    EXPECT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)), 0);
+  }
+  UniqueFd fd, reader;
+};
+
+class HostileDescriptorsTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can become other users";
+    Start({.nodes = 1});
+    chmod(nodes().directory().path().c_str(), 0755);
+  }
+  void TearDown() override {
+    if (cluster_ == nullptr) return;
+    ExpectServed("after");
+    node(0).Stop();  // with all of it still waiting to be closed
+    lingering_.clear();
+    ClusterTest::TearDown();
+  }
+  // Somebody else attaches, and is served by both lanes.
+  void ExpectServed(const std::string& key) {
+    End source = OpenEnd(0, 4096), destination = OpenEnd(0, 4096, 1);
+    ExpectTransfer(source, destination, key);
+  }
+  // Sends some in turn. Whoever closes the last copy of one waits: the daemon, or, where it was
+  // faster than we are, a thread of ours.
+  bool SendLingering(RawSocket& socket, const std::string& bytes, size_t count = 1) {
+    std::vector<int> fds;
+    for (size_t i = 0; i < count; ++i) fds.push_back(lingering_.emplace_back().fd.get());
+    const bool sent = socket.Send(bytes, fds);
+    for (auto one = lingering_.end() - static_cast<ptrdiff_t>(count); one != lingering_.end();
+         ++one)
+      Closer::Get().Close(kHostileUser, std::move(one->fd));
+    return sent;
+  }
+  // What the daemon says to a request that some of them come with.
+  std::string Ask(RawSocket& socket, v1::AttachRequest request, size_t count = 1) {
+    request.set_sequence(77);
+    EXPECT_TRUE(SendLingering(socket, request.SerializeAsString(), count));
+    v1::AttachResponse response;
+    const std::optional<RawSocket::Packet> packet = socket.Receive();
+    if (packet.has_value()) response.ParseFromString(packet->bytes);
+    return NameOf(response.error());
+  }
+  std::string client_dir() { return node(0).client_dir(); }
+  std::deque<Lingering> lingering_;
+};
+
+// Armed on the lanes of both devices, whose doorbell the client has filled and made to block.
+TEST_F(HostileDescriptorsTest, ADoorbellThatIsFullAndBlocks) {
+  AsUser(kHostileUser, [&] {
+    RawSession rogue(client_dir());
+    ASSERT_TRUE(rogue.Hello().has_welcome());
+    const int doorbell = rogue.fds()[1].get();
+    ASSERT_EQ(fcntl(doorbell, F_SETFL, 0), 0);
+    ASSERT_EQ(eventfd_write(doorbell, UINT64_MAX - 1), 0);
+    const UniqueFd kept(dup(doorbell));
+    const uint64_t arenas[] = {rogue.MakeArena(0, 4096), rogue.MakeArena(1, 4096)};
+    v1::AttachRequest send, receive;
+    const auto fill = [&](auto* request, uint64_t device) {
+      request->set_prepare(true);
+      request->set_device_id(device);
+      v1::BufferRange* range = request->add_buffers()->add_ranges();
+      range->set_arena_id(arenas[device]);
+      range->set_length(8);
+      request->add_transfer_keys("k");
+    };
+    fill(send.mutable_send(), 0);
+    send.mutable_send()->add_dst_global_device_ids(1);
+    fill(receive.mutable_receive(), 1);
+    receive.mutable_receive()->add_src_global_device_ids(0);
+    EXPECT_TRUE(rogue.Ask(send).has_send());
+    EXPECT_TRUE(rogue.Ask(receive).has_receive());
+    EXPECT_TRUE(Await([&] { return node(0).admin().Count("armed") == 2; }));
+    ExpectServed("meanwhile");
+  });
+}
+
+TEST_F(HostileDescriptorsTest, BesidePacketsThatTakeNone) {
+  AsUser(kHostileUser, [&] {
+    for (const std::string bytes : {"garbage", ""}) {
+      RawSocket socket(client_dir() + "/attach.sock", SOCK_SEQPACKET);
+      for (int i = 0; i < 4; ++i) SendLingering(socket, bytes);
+    }
+  });
+  ExpectServed("meanwhile");
+}
+
+TEST_F(HostileDescriptorsTest, AsTheMemoryOfAnArena) {
+  AsUser(kHostileUser, [&] {
+    RawSession rogue(client_dir());
+    ASSERT_TRUE(rogue.Hello().has_welcome());
+    for (const size_t count : {1, 2, 8}) {
+      for (const uint64_t device : {0, 1}) {
+        v1::AttachRequest request;
+        request.mutable_register_arena()->set_device_id(device);
+        request.mutable_register_arena()->set_bytes(4096);
+        EXPECT_EQ(Ask(rogue.socket(), request, count), "INVALID_ARGUMENT/FIELD_INVALID");
+      }
+    }
+  });
+  ExpectServed("meanwhile");
+}
+
+TEST_F(HostileDescriptorsTest, AsTheTimelinesOfASession) {
+  AsUser(kHostileUser, [&] {
+    RawSession known(client_dir());
+    const uint64_t incarnation = known.Hello().welcome().incarnation();
+    for (const uint64_t of : {incarnation, incarnation + 1}) {
+      RawSocket rogue(client_dir() + "/attach.sock", SOCK_SEQPACKET);
+      v1::AttachRequest request;
+      v1::Hello* hello = request.mutable_hello();
+      hello->set_protocol_min(1);
+      hello->set_protocol_max(1);
+      hello->set_name("raw");
+      hello->mutable_resume()->set_next_transfer_id(1);
+      hello->mutable_resume()->set_incarnation(of);
+      EXPECT_EQ(Ask(rogue, request), "INVALID_ARGUMENT/FIELD_INVALID");
+    }
+  });
+  ExpectServed("meanwhile");
+}
+
+// What is in the queue of a connection when the daemon closes it goes with the connection.
+TEST_F(HostileDescriptorsTest, InTheQueueOfAConnectionThatIsClosed) {
+  node(0).Signal(SIGSTOP);
+  std::optional<RawSocket> socket;
+  AsUser(kHostileUser, [&] {
+    socket.emplace(client_dir() + "/attach.sock", SOCK_SEQPACKET);
+    for (int i = 0; i < 8; ++i) EXPECT_TRUE(SendLingering(*socket, "garbage"));
+  });
+  EXPECT_TRUE(Await([] { return Closer::Get().waiting() == 0; }));
+  node(0).Signal(SIGCONT);
+  EXPECT_TRUE(socket->AwaitClosed());
+  ExpectServed("meanwhile");
+}
+
+// The kernel refuses them where none are to come.
+TEST_F(HostileDescriptorsTest, WhereNoneAreToCome) {
+  int off = 0;
+  const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  constexpr int kPassRights = 83;
+  if (setsockopt(probe.get(), SOL_SOCKET, kPassRights, &off, sizeof(off)) != 0) {
+    GTEST_SKIP() << "this kernel is older than SO_PASSRIGHTS (Linux 6.16)";
+  }
+  const std::string directory = node(0).runtime_dir();
+  for (const char* name : {"/client/client.sock", "/admin/admin.sock", "/admin/metrics.sock"}) {
+    RawSocket socket(directory + name, SOCK_STREAM);
+    EXPECT_FALSE(SendLingering(socket, "x")) << name;
+    EXPECT_TRUE(socket.Send("x")) << name;
+  }
+  RawSocket peer(directory + "/peer/peer.sock", SOCK_SEQPACKET);
+  EXPECT_FALSE(SendLingering(peer, "x"));
+}
+
+}  // namespace
+}  // namespace ferry::testing

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What somebody (a session, a uid, a peer) makes the daemon keep for him: records, layouts, keys.
+// In bytes, against how many they may be. Pure; time is an argument. Home: its owner's, on control.
+// Invariant: what was taken is given back exactly once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/check.h"
+#include "base/retry_after.h"
+#include "transfer/types.h"
+
+namespace ferry {
+
+// Of a transfer here, or of an offer: its record, key and layout.
+uint64_t KeptBytesOf(const MatchKey& key, const Layout& layout);
+
+class KeptBytes {
+ public:
+  explicit KeptBytes(uint64_t most) : most_(most) {}
+
+  uint64_t bytes() const { return bytes_; }
+  bool Fits(uint64_t more) const { return bytes_ <= most_ && more <= most_ - bytes_; }
+  // RESOURCE_EXHAUSTED/QUEUE_FULL for `more` that do not fit, with when to try again, if that can
+  // help. `doing`: "post 3 transfers"; `setting` is what says how many there may be.
+  absl::Status Full(absl::Time now, uint64_t more, absl::string_view doing, absl::string_view whose,
+                    absl::string_view setting) const;
+  void Take(uint64_t bytes) { bytes_ += bytes; }
+  void Give(uint64_t bytes) {
+    FERRY_CHECK(bytes <= bytes_);
+    bytes_ -= bytes;
+    given_ += bytes;
+  }
+  // Takes what was given back until now into the estimate of when there is room.
+  void Settle(absl::Time now);
+
+ private:
+  uint64_t most_;
+  uint64_t bytes_ = 0;
+  uint64_t given_ = 0;  // since Settle
+  RetryAfter freed_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A list through its members, in the order in which they came: nothing is allocated for a place in
+// it. Home: its owner's. Invariant: who is in it leaves it before he goes.
+#pragma once
+
+namespace ferry {
+
+// A member's place in one list.
+template <typename T>
+struct ListPlace {
+  T* previous = nullptr;
+  T* next = nullptr;
+};
+
+template <typename T, ListPlace<T> T::*place>
+class PlacedList {
+ public:
+  T* first() const { return first_; }
+  static T* Next(const T& member) { return (member.*place).next; }
+
+  void Add(T& member) {
+    (member.*place).previous = last_;
+    (last_ != nullptr ? (last_->*place).next : first_) = &member;
+    last_ = &member;
+  }
+  void Remove(T& member) {
+    auto& [previous, next] = member.*place;
+    (previous != nullptr ? (previous->*place).next : first_) = next;
+    (next != nullptr ? (next->*place).previous : last_) = previous;
+    previous = next = nullptr;
+  }
+
+ private:
+  T* first_ = nullptr;
+  T* last_ = nullptr;
+};
+
+}  // namespace ferry
