@@ -3,14 +3,18 @@
 // thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
 
 namespace ferry {
 
-// With \x.. for what a terminal obeys or what ends a line: U+0000 to U+001F, DEL, and U+0080 to
-// U+009F. The rest stays as it is.
+// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
+size_t Utf8Bytes(absl::string_view text);
+
+// With \x.. for what a terminal obeys or what ends a line (U+0000 to U+001F, DEL, U+0080 to
+// U+009F), and for what is no UTF-8. The rest stays as it is.
 std::string Printable(absl::string_view text);
 
 }  // namespace ferry

@@ -7,9 +7,9 @@
 
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/metrics_http.h"
@@ -24,14 +24,14 @@ absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kRouteUnavailable,
-                 absl::StrCat("the path ", absl::CHexEscape(path), " is too long for a socket"));
+                 absl::StrCat("the path ", Printable(path), " is too long for a socket"));
   }
   memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid() ||
       connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return ErrnoError(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-                      absl::StrCat("connect to ", absl::CHexEscape(path)), errno);
+                      absl::StrCat("connect to ", Printable(path)), errno);
   }
   return socket;
 }
@@ -51,7 +51,7 @@ absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
   ASSIGN_OR_RETURN(const Credentials credentials, PeerCredentials(socket.get()));
   if (!peers->TrustsUid(credentials.uid)) {
     return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-                 absl::StrCat("connect to ", absl::CHexEscape(path), ": uid ", credentials.uid,
+                 absl::StrCat("connect to ", Printable(path), ": uid ", credentials.uid,
                               " listens there, which peer.uids does not list"));
   }
   return door.AddPackets(
@@ -120,9 +120,8 @@ absl::Status Daemon::Impl::OpenDoor() {
   if (peer_tcp.valid()) {
     PeerPortHooks hooks;
     hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
-      absl::StatusOr<int> fd =
-          peer_connections.Admit(std::move(socket), Credentials{}, std::move(pass),
-                                 control.Now() + Doors::kIntroduction);
+      absl::StatusOr<int> fd = peer_connections.Admit(
+          std::move(socket), Credentials{}, std::move(pass), control.Now() + Doors::kIntroduction);
       if (!fd.ok()) return;
       control.Post([] {});  // AfterBatch is to know of the time
       peer_server->Serve(*fd);

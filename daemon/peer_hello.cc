@@ -16,9 +16,9 @@
 #include <fstream>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "daemon/peer_link.h"
 #include "daemon/peer_proof.h"
@@ -130,9 +130,9 @@ absl::Status PeerTable::CheckIntroduction(const Link& link,
                             introduction.protocol_max, ", this daemon speaks ", kPeerProtocol));
   }
   if (introduction.node != link.config.node) {
-    return bad(Reason::kConfigInvalid, absl::StrCat("the daemon at ", link.config.address, " is '",
-                                                    absl::CHexEscape(introduction.node),
-                                                    "'; check membership.nodes on both"));
+    return bad(Reason::kConfigInvalid,
+               absl::StrCat("the daemon at ", link.config.address, " is '",
+                            Printable(introduction.node), "'; check membership.nodes on both"));
   }
   if (!options_.secret.empty()) return absl::OkStatus();
   if (introduction.boot_id != boot_id_) {
@@ -172,11 +172,11 @@ void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamC
   }
   Link* link = FindByNode(introduction.node);
   if (link == nullptr || Dials(*link)) {
-    return refuse(Error(
-        absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-        absl::StrCat(
-            "link to ", options_.node, ": '", absl::CHexEscape(introduction.node), "' ",
-            link == nullptr ? "is not among its membership.nodes" : "must be dialled, it knocks")));
+    return refuse(
+        Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+              absl::StrCat("link to ", options_.node, ": '", Printable(introduction.node), "' ",
+                           link == nullptr ? "is not among its membership.nodes"
+                                           : "must be dialled, it knocks")));
   }
   if (absl::Status checked = CheckIntroduction(*link, introduction); !checked.ok()) {
     FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link->config.node), "{}",
@@ -243,7 +243,7 @@ absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view materia
   if (link.stream != nullptr) {
     // The dialler of a link knows best: a second one from it means that the first is dead. But a
     // daemon that was started in its name by mistake does not know that.
-    if (caller.theirs.incarnation != link.theirs.incarnation &&
+    if (caller.theirs.incarnation != link.theirs.incarnation && !link.ending.has_value() &&
         control_.Now() < link.last_heard + kLives) {
       const absl::Status second =
           Error(absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
@@ -286,7 +286,7 @@ absl::Status PeerTable::OnKnock(const std::string& node) {
   Link* link = FindByNode(node);
   if (link == nullptr || !Dials(*link)) {
     return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-                 absl::StrCat("knock at ", options_.node, ": '", absl::CHexEscape(node),
+                 absl::StrCat("knock at ", options_.node, ": '", Printable(node),
                               "' is not a node it dials"));
   }
   // Once; who knocks does so again.
@@ -352,7 +352,11 @@ absl::Status PeerTable::OnIntroduction(Link& link, const PeerFrame& frame) {
   link.theirs = *frame.introduction;
   if (options_.secret.empty()) {  // then on peer.sock, see OnWelcome
     link.random = RandomBytes(kPeerKeyBytes);
-    return Annotate(ConnectSocket(link), absl::StrCat("prove who is at ", link.config.address));
+    const absl::Status connected = ConnectSocket(link);
+    if (connected.ok()) return connected;
+    return NotProven(absl::StrCat("link between ", options_.node, " and ", link.config.node,
+                                  ": without a shared secret it is proven on peer.sock: ",
+                                  connected.message(), "; or ", kMakeSecret));
   }
   const PeerParties parties{link.ours, link.theirs};
   if (!SameBytes(frame.proof, PeerProof(options_.secret, PeerSide::kAcceptor, parties))) {

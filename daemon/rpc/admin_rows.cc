@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/admin_rows.h"
+#include "base/printable.h"
 
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/printable.h"
 #include "daemon/rpc/status_proto.h"
 
 namespace ferry {
@@ -95,7 +97,7 @@ void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
   }
   out->set_b(event.b);
   out->set_c(event.c);
-  out->set_text(event.text);
+  out->set_text(Printable(event.text));  // it may end within a character
   if (event.key != 0) out->set_fingerprint(FingerprintText(event.key));
 }
 

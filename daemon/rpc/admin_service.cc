@@ -280,9 +280,12 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     return new MadeStream<pb::DumpResponse>(core_.rpc.control, [this](auto& output) {
       const std::string text = core_.dump();
       constexpr size_t kChunk = 64 << 10;
-      for (size_t at = 0; at < text.size(); at += kChunk) {
+      for (size_t at = 0, size; at < text.size(); at += size) {
+        size = std::min(kChunk, text.size() - at);
+        // Between characters: a chunk that is no text could not be parsed.
+        while (at + size < text.size() && (text[at + size] & 0xc0) == 0x80) --size;
         pb::DumpResponse response;
-        response.set_chunk(text.substr(at, kChunk));
+        response.set_chunk(text.substr(at, size));
         output.Push(std::move(response));
       }
     });

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/mutex.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "daemon/rpc/peer_codec.h"
 #include "daemon/rpc/status_proto.h"
@@ -20,6 +21,9 @@ namespace {
 using peer::v1::LinkRequest;
 using peer::v1::LinkResponse;
 
+// Of what the other side may say of a stream's end.
+constexpr size_t kMaxErrorText = 1024;
+
 absl::Status FromGrpc(const grpc::Status& status) {
   google::rpc::Status details;
   if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
@@ -29,7 +33,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return Error(status.ok() ? absl::StatusCode::kUnavailable
                            : static_cast<absl::StatusCode>(status.error_code()),
                Reason::kPeerUnreachable,
-               status.ok() ? "ended by the other side" : status.error_message());
+               status.ok()
+                   ? "ended by the other side"
+                   : Printable(absl::string_view(status.error_message()).substr(0, kMaxErrorText)));
 }
 
 // Delivers a reactor's events to control, as long as somebody there wants them.

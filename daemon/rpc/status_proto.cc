@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "google/rpc/error_details.pb.h"
 
@@ -18,31 +19,12 @@ constexpr absl::Duration kRetryUnavailable = absl::Milliseconds(100);
 // What another daemon's word on that is taken for at most.
 constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
-// Bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
-size_t CharacterBytes(absl::string_view text) {
-  const auto byte = [&](size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  const auto follows = [&](size_t i) { return byte(i) >= 0x80 && byte(i) < 0xc0; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first < 0xe0) return follows(1) ? 2 : 0;
-  // Not overlong, no half of a surrogate pair, not beyond U+10FFFF.
-  if (first == 0xe0 && byte(1) < 0xa0) return 0;
-  if (first == 0xed && byte(1) >= 0xa0) return 0;
-  if (first == 0xf0 && byte(1) < 0x90) return 0;
-  if (first == 0xf4 && byte(1) >= 0x90) return 0;
-  if (first >= 0xe0 && first < 0xf0) return follows(1) && follows(2) ? 3 : 0;
-  if (first >= 0xf0 && first < 0xf5) return follows(1) && follows(2) && follows(3) ? 4 : 0;
-  return 0;
-}
-
 // Texts come from clients too, and were cut to length on the way. A string field that is not UTF-8
 // cannot be parsed at the other end, and would take the whole link down with it.
 std::string Text(absl::string_view text, size_t max) {
   std::string good;
   while (!text.empty()) {
-    const size_t bytes = CharacterBytes(text);
+    const size_t bytes = Utf8Bytes(text);
     if (good.size() + std::max<size_t>(bytes, 1) > max) break;
     if (bytes == 0) {
       good += '?';

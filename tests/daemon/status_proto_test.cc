@@ -175,6 +175,24 @@ TEST(StatusProto, TextThatWasCutElsewhereCanStillBeParsed) {
   EXPECT_EQ(info.metadata().at("what"), "??");
 }
 
+// Of a daemon that says more than ours would.
+TEST(StatusProto, WhatAnotherDaemonSaysHasBounds) {
+  google::rpc::Status proto;
+  proto.set_code(static_cast<int>(absl::StatusCode::kAborted));
+  proto.set_message(std::string(1 << 20, 'x'));
+  google::rpc::ErrorInfo info;
+  for (int i = 0; i < 10'000; ++i) {
+    (*info.mutable_metadata())[absl::StrCat("key ", i)] =
+        std::string(i % 2 == 0 ? 32 : 1 << 12, 'y');
+  }
+  proto.add_details()->PackFrom(info);
+  const absl::Status status = FromProto(proto);
+  EXPECT_EQ(status.message().size(), 1024u);
+  size_t bytes = 0;
+  for (const auto& [key, value] : MetadataOf(status)) bytes += key.size() + value.size();
+  EXPECT_LE(bytes, 1024u);
+}
+
 TEST(StatusProto, BytesThatAreNoTextBecomeQuestionMarks) {
   const auto sent = [](const std::string& text) {
     return Encoded(Error(absl::StatusCode::kInternal, Reason::kInternal, text)).message();

@@ -235,6 +235,90 @@ TEST_F(HostilePeerTest, ASecondDaemonOfANameIsRefusedWhileTheFirstLives) {
   twin.Stop();
 }
 
+// One that has the secret, and lies: it moves what is its own, and harms nobody else.
+class LiarTest : public HostilePeerTest {
+ protected:
+  // As node-a, whose daemon is down, to node-b.
+  void StartWithLiar() {
+    StartWith(/*secret=*/true);
+    node(0).Kill();
+    liar_ = std::make_unique<LyingCaller>(AddressOf(1));
+    peer::v1::PeerIntroduction introduction = IntroductionOf("node-a");
+    introduction.set_boot_id("another host");
+    ASSERT_TRUE(liar_->Prove(introduction, Cluster::kSecret, {0, 1}));
+    ASSERT_TRUE(nodes().AwaitLink(1, 0));
+  }
+  void Say(const peer::v1::PeerEvent& event) {
+    peer::v1::Frame frame;
+    frame.set_first_event(next_event_++);
+    *frame.add_events() = event;
+    ASSERT_TRUE(liar_->Say(frame));
+  }
+  // The next offer that node-b makes.
+  std::optional<peer::v1::PeerEvent> HearOffer() {
+    while (const std::optional<peer::v1::Frame> frame = liar_->Hear()) {
+      for (const peer::v1::PeerEvent& event : frame->events()) {
+        if (event.has_offer()) return event;
+      }
+    }
+    return std::nullopt;
+  }
+  // node-b has heard all that was said: it answers a withdrawal of what it does not know by
+  // nothing, but an offer of a device that is not its own at once.
+  void AwaitHeard() {
+    peer::v1::PeerEvent event;
+    event.set_transfer(4711);
+    event.mutable_offer()->set_key("k");
+    event.mutable_offer()->set_dst_global_device_id(99);
+    Say(event);
+    while (const std::optional<peer::v1::Frame> frame = liar_->Hear()) {
+      for (const peer::v1::PeerEvent& heard : frame->events()) {
+        if (heard.has_done() && heard.transfer() == 4711) return;
+      }
+    }
+    FAIL() << "the daemon has ended the link";
+  }
+
+  std::unique_ptr<LyingCaller> liar_;
+  uint64_t next_event_ = 1;
+};
+
+TEST_F(LiarTest, ToldToGoByNcclADaemonWithoutItDoesNot) {
+  StartWithLiar();
+  End end = OpenEnd(1, kBytes);
+  Prepared prepared = Must(
+      end.session.PrepareSend(2, {Transfer(0, "k", {end.arena.Range(0, kBytes)})}, OfTheJob()));
+  const std::optional<peer::v1::PeerEvent> offer = HearOffer();
+  ASSERT_TRUE(offer.has_value());
+  EXPECT_EQ(offer->offer().domain().size(), 15u);
+  EXPECT_EQ(offer->SerializeAsString().find(kDomain), std::string::npos) << "it never travels";
+  for (const v1::Route route : {v1::ROUTE_NCCL, v1::ROUTE_UCX, v1::ROUTE_LOCAL}) {
+    peer::v1::PeerEvent go;
+    go.set_transfer(offer->transfer());
+    go.mutable_go()->set_attempt(1);
+    go.mutable_go()->set_route(route);
+    go.mutable_go()->set_tag(5);
+    Say(go);
+  }
+  for (const uint64_t high : {2, 3}) {
+    peer::v1::GroupName name;
+    name.mutable_clique()->set_low_device_id(0);
+    name.mutable_clique()->set_high_device_id(high);
+    peer::v1::PeerEvent open, group, over, warm;
+    *open.mutable_open_comm()->mutable_name() = name;
+    open.mutable_open_comm()->set_unique_id("unique");
+    *group.mutable_group()->mutable_name() = name;
+    group.mutable_group()->add_chunks()->set_transfer(offer->transfer());
+    *over.mutable_attempt_over()->mutable_name() = name;
+    *warm.mutable_warm_comm()->mutable_name() = name;
+    for (const auto& event : {open, group, over, warm}) Say(event);
+  }
+  AwaitHeard();
+  EXPECT_TRUE(node(1).running());
+  liar_.reset();
+  EXPECT_THAT(prepared.Wait(uint64_t{1}), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+}
+
 // The next life of a daemon is let in as soon as its last one is gone.
 TEST_P(StrangerTest, ADaemonThatIsStartedAgainIsNoStranger) {
   StartWith(GetParam());

@@ -8,9 +8,11 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "daemon/domain_tag.h"
 #include "daemon/rpc/attach_codec.h"
 #include "daemon/rpc/peer_codec.h"
 #include "daemon/rpc/status_proto.h"
@@ -67,6 +69,15 @@ UniqueFd ArenaFd(uint64_t bytes) {
   FERRY_CHECK(ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0);
   FERRY_CHECK(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   return fd;
+}
+
+// What steps say by names, as clients do, comes from a daemon by tags.
+void TagDomain(PeerMessage& message) {
+  Offer* const offer = std::get_if<Offer>(&message);
+  if (offer == nullptr) return;
+  std::string& domain = offer->key.domain;
+  domain = domain == absl::StrCat("uid:", kClient.uid) ? TagOfUid("", kClient.uid)
+                                                       : TagOfName("", domain);
 }
 
 }  // namespace
@@ -222,6 +233,7 @@ void DaemonCore::OnFrame(const std::string& bytes) {
   if (!proto.ParseFromString(bytes)) return;
   absl::StatusOr<PeerFrame> frame = Decode(proto);
   if (frame.ok()) {
+    for (PeerMessage& message : frame->messages) TagDomain(message);
     driver_.OnPeerMessages(kNodeB, std::move(frame->messages));
     for (const ArenaId arena : frame->arenas_gone) driver_.OnPeerArenaGone(kNodeB, arena);
   } else {

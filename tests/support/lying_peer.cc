@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/peer_proof.h"
 #include "ferry/peer/v1/peer.grpc.pb.h"
 #include "tests/support/raw_session.h"
 
@@ -23,6 +24,13 @@ std::unique_ptr<peer::v1::PeerService::Stub> StubOf(const std::string& address) 
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return peer::v1::PeerService::NewStub(
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+PeerIntroduction Plain(const peer::v1::PeerIntroduction& proto) {
+  return {proto.protocol_min(), proto.protocol_max(),
+          proto.node(),         Incarnation(proto.incarnation()),
+          proto.boot_id(),      proto.uid(),
+          proto.peer_socket(),  proto.nonce()};
 }
 
 std::string NameOfGrpc(const grpc::Status& status) {
@@ -78,6 +86,27 @@ std::optional<peer::v1::Frame> LyingCaller::Hear() {
   return std::move(*response.mutable_frame());
 }
 
+bool LyingCaller::Prove(const peer::v1::PeerIntroduction& introduction, const std::string& secret,
+                        const std::vector<uint64_t>& devices) {
+  peer::v1::Frame first;
+  *first.mutable_introduction() = introduction;
+  if (!Say(first)) return false;
+  const std::optional<peer::v1::Frame> answer = Hear();
+  if (!answer.has_value() || !answer->has_introduction()) return false;
+  const PeerIntroduction ours = Plain(introduction), theirs = Plain(answer->introduction());
+  peer::v1::Frame second;
+  second.set_proof(PeerProof(secret, PeerSide::kDialler, {ours, theirs}));
+  second.mutable_hello()->set_features(15);
+  for (const uint64_t device : devices) {
+    second.mutable_hello()->add_devices()->set_global_device_id(device);
+  }
+  if (!Say(second)) return false;
+  while (const std::optional<peer::v1::Frame> frame = Hear()) {
+    if (frame->has_hello()) return true;
+  }
+  return false;
+}
+
 std::string LyingCaller::AwaitEnd() {
   while (Hear().has_value()) continue;
   if (!call_->end.has_value()) call_->end = call_->stream->Finish();
@@ -96,7 +125,8 @@ std::string KnockAt(const std::string& address, const std::string& node) {
 
 class LyingListener::Service final : public peer::v1::PeerService::Service {
  public:
-  explicit Service(peer::v1::Frame answer) : answer_(std::move(answer)) {}
+  Service(peer::v1::Frame answer, std::string last_words)
+      : answer_(std::move(answer)), last_words_(std::move(last_words)) {}
 
   grpc::Status Link(grpc::ServerContext*, Stream* stream) override {
     peer::v1::LinkRequest request;
@@ -111,6 +141,7 @@ class LyingListener::Service final : public peer::v1::PeerService::Service {
       peer::v1::LinkResponse response;
       *response.mutable_frame() = answer_;
       stream->Write(response);
+      if (!last_words_.empty()) return {grpc::StatusCode::UNAVAILABLE, last_words_};
     }
     return grpc::Status::OK;
   }
@@ -126,6 +157,7 @@ class LyingListener::Service final : public peer::v1::PeerService::Service {
 
  private:
   const peer::v1::Frame answer_;
+  const std::string last_words_;
   mutable std::mutex mutex_;
   size_t callers_ = 0;
   std::vector<peer::v1::Frame> heard_;
@@ -135,8 +167,9 @@ struct LyingListener::Server {
   std::unique_ptr<grpc::Server> server;
 };
 
-LyingListener::LyingListener(int port, peer::v1::Frame answer)
-    : service_(std::make_unique<Service>(std::move(answer))), server_(std::make_unique<Server>()) {
+LyingListener::LyingListener(int port, peer::v1::Frame answer, std::string last_words)
+    : service_(std::make_unique<Service>(std::move(answer), std::move(last_words))),
+      server_(std::make_unique<Server>()) {
   grpc::ServerBuilder builder;
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials());
   builder.RegisterService(service_.get());

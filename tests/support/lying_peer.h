@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,11 @@ class LyingCaller {
   bool Say(const peer::v1::Frame& frame);
   // The next frame; nothing once the daemon has ended the stream.
   std::optional<peer::v1::Frame> Hear();
+  // Introduces itself as `introduction` and proves it, as one that has the secret; says a hello
+  // with these devices in the same frame, and hears the daemon's. False if the daemon does not say
+  // one.
+  bool Prove(const peer::v1::PeerIntroduction& introduction, const std::string& secret,
+             const std::vector<uint64_t>& devices);
   // Hears until the daemon ends the stream, and how it did: "PERMISSION_DENIED/NOT_ALLOWED".
   std::string AwaitEnd();
 
@@ -39,10 +45,10 @@ class LyingCaller {
 std::string KnockAt(const std::string& address, const std::string& node);
 
 // Listens on `port` of 127.0.0.1 as a daemon: answers each caller's introduction with `answer`, and
-// keeps what it hears.
+// keeps what it hears; or ends the stream then with `last_words`.
 class LyingListener {
  public:
-  LyingListener(int port, peer::v1::Frame answer);
+  LyingListener(int port, peer::v1::Frame answer, std::string last_words = "");
   ~LyingListener();
   size_t callers() const;
   // All frames that callers sent, one after the other.
