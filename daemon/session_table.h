@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/executor.h"
 #include "base/retry_after.h"
+#include "base/token_bucket.h"
 #include "daemon/attach.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
@@ -34,6 +35,7 @@ class SessionTable {
     size_t sessions_per_uid = 256;
     uint64_t gpu_bytes = UINT64_MAX;   // of all arenas on one GPU
     uint64_t job_memory = UINT64_MAX;  // of jobs, which is this process's own
+    uint32_t first_session = 1;        // id; they count up
   };
   // What sessions need from their surroundings. `send` is false if the client does not take the
   // packet.
@@ -183,6 +185,13 @@ class SessionTable {
   void Adopt(AwaitedMemory& wait, ArenaId spare);
   void Count(Arena& arena, LocalDevice& device, uint64_t bytes);
   void Destroy(Session& session);
+  // One that no session has, nor had lately.
+  SessionId NewId();
+  // Whether one more session of the uid gets its lines in the log; so many at once, and in the long
+  // run so many a second.
+  bool MayLog(uid_t uid);
+  static constexpr double kLoggedAtOnce = 512;
+  static constexpr double kLoggedASecond = 1;
 
   Executor& control_;
   LocalDevices& devices_;
@@ -199,7 +208,8 @@ class SessionTable {
     absl::Time deadline;
   };
   absl::btree_map<Door::ConnectionId, Stranger> before_hello_;
-  uint32_t next_session_ = 1;
+  uint32_t next_session_;
+  absl::flat_hash_map<uid_t, TokenBucket> log_;
   uint64_t next_arena_ = 1;
   uint64_t job_memory_ = 0;                                               // that jobs have, or left
   absl::btree_map<SessionId, std::deque<AwaitedMemory>> awaited_memory_;  // none is empty

@@ -128,6 +128,8 @@ limits:
   sessions: 10
   sessions_per_uid: 11
   connections_per_uid: 12
+  connects_per_second: 14
+  rpc_bytes_per_uid: 15MiB
   offers_per_peer: 13
 transfer:
   order: [ucx, nccl, local]
@@ -135,7 +137,7 @@ transfer:
   deadline: 1500ms
   ucx: { library: /opt/ucx/libucp.so.0, shm_tls: "", net_tls: tcp, net_devices: "eth0,\"odd\"", direct: false, staging: 16MiB }
   nccl: { library: /opt/libnccl.so.2, max_ctas: 0, idle: 1m, group_time: 3ms, environment: { NCCL_IB_HCA: "a,b" } }
-metrics: { listen: "127.0.0.1:9100" }
+metrics: { listen: "0.0.0.0:9100", insecure: true }
 log: { level: debug, format: json }
 drain: { timeout: 2m }
 )";
@@ -164,6 +166,8 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.limits.sessions, 10u);
   EXPECT_EQ(config.limits.sessions_per_uid, 11u);
   EXPECT_EQ(config.limits.connections_per_uid, 12u);
+  EXPECT_EQ(config.limits.connects_per_second, 14u);
+  EXPECT_EQ(config.limits.rpc_bytes_per_uid, 15u << 20);
   EXPECT_EQ(config.limits.offers_per_peer, 13u);
   EXPECT_THAT(config.transfer.order, ElementsAre(Route::kUcx, Route::kNccl, Route::kLocal));
   EXPECT_EQ(config.transfer.choose, RouteChoice::kOrder);
@@ -179,7 +183,8 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.transfer.ucx.library, "/opt/ucx/libucp.so.0");
   EXPECT_EQ(config.transfer.ucx.direct, UcxDirect::kOff);
   EXPECT_EQ(config.transfer.ucx.staging, uint64_t{16} << 20);
-  EXPECT_EQ(config.metrics.listen, "127.0.0.1:9100");
+  EXPECT_EQ(config.metrics.listen, "0.0.0.0:9100");
+  EXPECT_TRUE(config.metrics.insecure);
   EXPECT_EQ(config.log.level, "debug");
   EXPECT_EQ(config.log.format, LogFormat::kJson);
   EXPECT_EQ(config.drain.timeout, absl::Minutes(2));
