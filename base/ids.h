@@ -57,7 +57,8 @@ struct IncarnationTag {
 };
 using Incarnation = Id<IncarnationTag>;
 
-// A client process of this daemon; counts up, never reused in one incarnation.
+// A client process of this daemon; counts up, and begins again after kMostSessionIds, long after
+// the last trace of the session that had the id before (a grave lives for ten minutes).
 struct SessionTag {
   static constexpr char kPrefix[] = "session ";
 };
@@ -78,6 +79,7 @@ struct TransferTag {
 using TransferId = Id<TransferTag>;
 
 inline constexpr int kTransferSequenceBits = 40;
+inline constexpr uint32_t kMostSessionIds = (uint32_t{1} << (64 - kTransferSequenceBits)) - 1;
 constexpr TransferId MakeTransferId(SessionId session, uint64_t sequence) {
   return TransferId((uint64_t{session.value()} << kTransferSequenceBits) | sequence);
 }

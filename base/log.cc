@@ -53,13 +53,43 @@ void AppendJsonString(fmt::string_view text, spdlog::memory_buf_t& out) {
     } else if (c == '"' || c == '\\') {
       out.push_back('\\');
       out.push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
       fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
+    } else if (c == '\xc2' && static_cast<unsigned char>(text.data()[1]) < 0xa0) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}",
+                     static_cast<unsigned char>(text.data()[1]));
     } else {
       out.append(text.data(), text.data() + length);
     }
     text = {text.data() + length, text.size() - length};
   }
+}
+
+// One event, one line, and nothing that a terminal obeys: controls of ASCII and of Latin-1
+// (U+0080 to U+009F), and bytes that are no UTF-8, are written out.
+void AppendPlain(absl::string_view text, spdlog::memory_buf_t& out) {
+  while (!text.empty()) {
+    const unsigned char first = static_cast<unsigned char>(text[0]);
+    size_t length = Utf8Length({text.data(), text.size()});
+    const bool control =
+        first < 0x20 || first == 0x7f ||
+        (first == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    if (control || length == 0) {
+      length = std::max<size_t>(length, 1);
+      for (const char c : text.substr(0, length)) {
+        fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
+      }
+    } else {
+      out.append(text.data(), text.data() + length);
+    }
+    text.remove_prefix(length);
+  }
+}
+
+// `text`, or its beginning and how much there was.
+std::string Bounded(absl::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  return absl::StrCat(text.substr(0, most), "... (", text.size(), " bytes)");
 }
 
 // A payload is what LogLine made. Calls each(name, json) for every field and returns the rest.
@@ -94,13 +124,7 @@ class TextFormatter final : public spdlog::formatter {
         SplitPayload(message, [&](absl::string_view name, absl::string_view value) {
           absl::StrAppend(&fields, " ", name, "=", value);
         });
-    for (char c : line) {  // one event, one line
-      if (static_cast<unsigned char>(c) < 0x20) {
-        fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
-      } else {
-        out.push_back(c);
-      }
-    }
+    AppendPlain(Bounded(line, kLongestMessage), out);
     out.append(fields.data(), fields.data() + fields.size());
     out.push_back('\n');
   }
@@ -139,7 +163,7 @@ class JsonFormatter final : public spdlog::formatter {
     append(fields);
     append(",\"msg\":\"");
     const size_t body = named ? colon + kColon.size() : 0;
-    AppendJsonString({text.data() + body, text.size() - body}, out);
+    AppendJsonString(Bounded(text.substr(body), kLongestMessage), out);
     append("\"}\n");
   }
   std::unique_ptr<spdlog::formatter> clone() const override {
@@ -187,7 +211,7 @@ void LogFields::AddJson(const char* name, const std::string& json) {
 
 void LogFields::AddOne(const char* name, absl::string_view text) {
   spdlog::memory_buf_t escaped;
-  AppendJsonString({text.data(), text.size()}, escaped);
+  AppendJsonString(Bounded(text, kLongestField), escaped);
   AddJson(name, absl::StrCat("\"", absl::string_view(escaped.data(), escaped.size()), "\""));
 }
 

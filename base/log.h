@@ -3,7 +3,9 @@
 // "client {}", version). The first text is the event's stable name; then the ids that programs look
 // for, as key="value" in text and as members in JSON; then the message for people. The severities
 // are trace, debug, info, warn and err. Nothing per transfer above debug; nothing that others can
-// cause at will without a limit (FERRY_LOG_LIMITED). Any thread.
+// cause at will without a limit (FERRY_LOG_LIMITED). What others chose may be long and hold any
+// byte: of a message kLongestMessage bytes are written, of a field kLongestField, and nothing that
+// a terminal obeys. Any thread.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -21,6 +23,9 @@
 namespace ferry {
 
 enum class LogFormat { kText, kJson };
+
+inline constexpr size_t kLongestMessage = 16'384;
+inline constexpr size_t kLongestField = 1'024;
 
 // Logs to stderr from now on; nobody ever waits for it: lines that it does not take at once are
 // dropped. `level`: trace, debug, info, warn, error, off.

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/daemon.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
@@ -24,6 +18,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
+#include "daemon/runtime_dir.h"
 #include "daemon/secret_file.h"
 
 namespace ferry {
@@ -35,38 +30,6 @@ void RaiseDescriptorLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-absl::Status NoDirectory(const char* doing, const std::string& path, const std::string& why) {
-  return Error(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
-               absl::StrCat(doing, path, ": ", why,
-                            "; choose another node.runtime_dir (--runtime-dir), or give uid ",
-                            geteuid(), " the right to this one"));
-}
-
-absl::Status MakeDirectory(const std::string& path, mode_t mode) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) return NoDirectory("make the directory ", path, error.message());
-  if (chmod(path.c_str(), mode) != 0) {
-    return NoDirectory("set the mode of the directory ", path, strerror(errno));
-  }
-  return absl::OkStatus();
-}
-
-// Held as long as the daemon lives, however it ends: two daemons must not take each other's sockets
-// away.
-absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
-  const std::string path = absl::StrCat(directory, "/lock");
-  UniqueFd lock(open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock.valid()) return NoDirectory("open ", path, strerror(errno));
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Error(
-        absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
-        absl::StrCat("lock ", path,
-                     ": another daemon serves this runtime directory; stop it or choose another"));
-  }
-  return lock;
 }
 
 // Clients may ask for so long how theirs ended: the counters tell only that they failed.
@@ -103,11 +66,7 @@ int Daemon::peer_port() const { return impl_->peer_port; }
 
 absl::Status Daemon::Impl::Start() {
   RaiseDescriptorLimit();
-  RETURN_IF_ERROR(MakeDirectory(config.node.runtime_dir, 0755));
-  ASSIGN_OR_RETURN(lock, LockDirectory(config.node.runtime_dir));
-  RETURN_IF_ERROR(MakeDirectory(Path("client"), 0755));
-  RETURN_IF_ERROR(MakeDirectory(Path("admin"), 0750));
-  RETURN_IF_ERROR(MakeDirectory(Path("peer"), 0755));
+  ASSIGN_OR_RETURN(lock, TakeRuntimeDir(config.node.runtime_dir));
   if (!config.peer.secret_file.empty()) {
     ASSIGN_OR_RETURN(peer_secret, ReadSecretFile(config.peer.secret_file));
   }

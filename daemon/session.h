@@ -190,6 +190,7 @@ class Session {
   uint64_t features = 0;     // that both know
   bool closing = false;      // the client is gone; kept until the last transfer lets go
   uint64_t last_grant = 0;   // of memory to its jobs: its number among all sessions'
+  bool logged = true;        // its lines in the log
   int grpc_connection = -1;  // the one gRPC connection of this session (ConnectionTable's number)
 
  private:

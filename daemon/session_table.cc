@@ -55,7 +55,8 @@ SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options opt
     : control_(control),
       devices_(devices),
       options_(std::move(options)),
-      hooks_(std::move(hooks)) {}
+      hooks_(std::move(hooks)),
+      next_session_(options_.first_session) {}
 
 SessionTable::~SessionTable() {
   // A memory thread may still be at a mapping (Populate): they go where all mappings go.
@@ -221,11 +222,6 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
                         absl::StrCat("attach: ", options_.node, " is draining")));
   }
   const size_t of_uid = SessionsOf(credentials.uid);
-  if (next_session_ >= (uint32_t{1} << (64 - kTransferSequenceBits))) {
-    return refuse(
-        Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-              "attach: this life of the daemon has given out all session ids; restart it"));
-  }
   if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {
     return refuse(
         WithRetryAfter(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
@@ -238,7 +234,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   if (!pages.ok()) return refuse(pages.status());
 
   before_hello_.erase(connection);
-  const SessionId id(next_session_++);
+  const SessionId id = NewId();
   auto session = std::make_unique<Session>(
       id, hello.name, NewToken(), credentials, *std::move(pages),
       Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept,
@@ -253,6 +249,8 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   welcome.node = options_.node;
   welcome.limits = options_.quota;
   session->features = welcome.features;
+  session->logged = MayLog(credentials.uid);
+  const bool logged = session->logged;
   for (const auto& device : devices_.list) welcome.devices.push_back(device->info());
   by_connection_[connection] = id;
   by_token_[session->token()] = id;
@@ -262,11 +260,34 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   ++counts_.opened;
   const char* const event = hello.resume.has_value() ? "session.resume" : "session.open";
   FlightRecorder::Get().Record(event, id.value(), credentials.uid, credentials.pid, hello.name);
-  FERRY_LOG(
-      info, event,
-      LogFields("session", id, "name", hello.name, "pid", credentials.pid, "uid", credentials.uid),
-      "client {}", hello.client_version);
+  if (logged) {
+    FERRY_LOG(info, event,
+              LogFields("session", id, "name", hello.name, "pid", credentials.pid, "uid",
+                        credentials.uid),
+              "client {}", hello.client_version);
+  } else {
+    FERRY_LOG_LIMITED(warn, "session.unlogged", LogFields("uid", credentials.uid),
+                      "opens sessions faster than they are logged");
+  }
   Reply(connection, {sequence, absl::OkStatus(), std::move(welcome)}, shown);
+}
+
+SessionId SessionTable::NewId() {
+  SessionId id;
+  do {
+    id = SessionId(next_session_);
+    next_session_ = next_session_ % kMostSessionIds + 1;
+  } while (sessions_.contains(id));
+  return id;
+}
+
+bool SessionTable::MayLog(uid_t uid) {
+  const absl::Time now = control_.Now();
+  if (log_.size() > options_.sessions) {
+    absl::erase_if(log_, [now](auto& entry) { return entry.second.Full(now); });
+  }
+  return log_.try_emplace(uid, TokenBucket(kLoggedASecond, kLoggedAtOnce, now))
+      .first->second.Take(now);
 }
 
 void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& session,
@@ -331,8 +352,10 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
   Session& session = *Find(id);
   ++(session.use().transfers_in_flight > 0 ? counts_.lost : counts_.closed);
   FlightRecorder::Get().Record("session.close", id.value(), session.use().transfers_in_flight);
-  FERRY_LOG(info, "session.close", LogFields("session", id, "name", session.name()),
-            "with {} transfers in flight", session.use().transfers_in_flight);
+  if (session.logged) {
+    FERRY_LOG(info, "session.close", LogFields("session", id, "name", session.name()),
+              "with {} transfers in flight", session.use().transfers_in_flight);
+  }
   by_token_.erase(session.token());
   session.closing = true;
   session.NotifyWatchers();

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/executor.h"
 #include "base/retry_after.h"
+#include "base/token_bucket.h"
 #include "daemon/attach.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
@@ -38,6 +39,7 @@ class SessionTable {
     uint64_t gpu_bytes = UINT64_MAX;                    // of all arenas on one GPU
     uint64_t job_memory = UINT64_MAX;                   // of jobs, which is this process's own
     std::string domain_key;                             // DomainKey
+    uint32_t first_session = 1;                         // id; they count up
   };
   // What sessions need from their surroundings. `send` is false if the client does not take the
   // packet.
@@ -188,6 +190,13 @@ class SessionTable {
   void Count(Arena& arena, LocalDevice& device, uint64_t bytes);
   void Destroy(Session& session);
   size_t SessionsOf(uid_t uid) const;
+  // One that no session has, nor had lately.
+  SessionId NewId();
+  // Whether one more session of the uid gets its lines in the log; so many at once, and in the long
+  // run so many a second.
+  bool MayLog(uid_t uid);
+  static constexpr double kLoggedAtOnce = 512;
+  static constexpr double kLoggedASecond = 1;
 
   Executor& control_;
   LocalDevices& devices_;
@@ -205,7 +214,8 @@ class SessionTable {
     absl::Time deadline;
   };
   absl::btree_map<Door::ConnectionId, Stranger> before_hello_;
-  uint32_t next_session_ = 1;
+  uint32_t next_session_;
+  absl::flat_hash_map<uid_t, TokenBucket> log_;
   uint64_t next_arena_ = 1;
   uint64_t job_memory_ = 0;                                               // that jobs have, or left
   absl::btree_map<SessionId, std::deque<AwaitedMemory>> awaited_memory_;  // none is empty

@@ -24,6 +24,14 @@ namespace {
 constexpr uint64_t kMaxResumed = uint64_t{1} << 62;
 
 absl::Status CreateError(absl::string_view what) {
+  if (errno == EMFILE || errno == ENFILE) {
+    return WithRetryAfter(
+        Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+              absl::StrCat(what,
+                           ": this daemon has no descriptors left; its operator can raise the "
+                           "limit (LimitNOFILE), or find who holds them (ferryctl sessions)")),
+        absl::Seconds(1));
+  }
   return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, what, errno);
 }
 

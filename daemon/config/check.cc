@@ -120,6 +120,13 @@ void CheckAddresses(ConfigDraft& draft) {
       draft.Problem(NodePath(i, "address"), absl::StrCat("'", node.address, "' ", missing));
     }
   }
+  if (draft.sound("metrics.listen") && draft.sound("metrics.insecure") &&
+      !config.metrics.insecure && BeyondLoopback(config.metrics.listen)) {
+    draft.Problem("metrics.listen",
+                  absl::StrCat("'", config.metrics.listen,
+                               "' is beyond loopback, where whoever reaches it may read all "
+                               "metrics; set metrics.insecure: true to allow that"));
+  }
   if (!draft.sound("peer.listen")) return;
   if (cluster && nodes_sound && config.peer.listen.empty()) {
     draft.Problem("peer.listen", "is needed with more than one node, as 127.0.0.1:7411");

@@ -131,6 +131,7 @@ struct Config {
   struct {
     std::string
         listen;  // host:port of /metrics besides the socket in the admin directory; "": none
+    bool insecure = false;  // anybody who reaches a port beyond loopback may read it, by name
   } metrics;
 
   struct {

@@ -450,6 +450,7 @@ std::vector<ConfigField> MakeFields() {
   add({"transfer.nccl.environment", ConfigField::Kind::kList, ReadNcclEnvironment,
        PrintNcclEnvironment});
   add(TextField("metrics.listen", MEMBER(metrics.listen), ListenProblem));
+  add(BoolField("metrics.insecure", MEMBER(metrics.insecure)));
   Choices<std::string> levels;
   for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) {
     levels.emplace_back(level, level);

@@ -24,7 +24,9 @@ namespace {
 #endif
 
 absl::Status MakingFailed(uint64_t bytes, int error) {
-  return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+  const bool no_descriptors = error == EMFILE || error == ENFILE;
+  return ErrnoError(absl::StatusCode::kResourceExhausted,
+                    no_descriptors ? Reason::kQuotaArenas : Reason::kDeviceMemory,
                     absl::StrCat("making ", bytes, " bytes of shared memory"), error);
 }
 

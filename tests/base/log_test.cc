@@ -61,6 +61,36 @@ TEST(LogTest, JsonHasTimeLevelEventAndMessage) {
   EXPECT_EQ(line["msg"], "a: b");
 }
 
+TEST(LogTest, NothingThatATerminalObeysPasses) {
+  const auto lines = Logged(LogFormat::kText, "info", [] {
+    FERRY_LOG(info, "a.name",
+              LogFields("name",
+                        "x\x7f\xc2\x9b"
+                        "31m"),
+              "{}",
+              "d\x7f c\xc2\x9b"
+              "31m ok\xc2\xa0"
+              "gr\xc3\xb6\xc3\x9f"
+              "e bad\xff");
+  });
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0],
+              testing::EndsWith("a.name: d\\x7f c\\xc2\\x9b31m ok\xc2\xa0gr\xc3\xb6\xc3\x9f"
+                                "e bad\\xff name=\"x\\u007f\\u009b31m\""));
+  EXPECT_EQ(LoggedJson("d\x7f\xc2\x9b")["msg"], "d\x7f\xc2\x9b");
+}
+
+TEST(LogTest, WhatOthersChoseIsCutOff) {
+  const std::string text(10'000'000, 'x');
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    const auto lines = Logged(
+        format, "info", [&] { FERRY_LOG(info, "an.event", LogFields("name", text), "{}", text); });
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_LT(lines[0].size(), kLongestMessage + kLongestField + 256);
+    EXPECT_THAT(lines[0], testing::HasSubstr("... (10000"));
+  }
+}
+
 TEST(LogTest, JsonStaysValidWhateverIsLogged) {
   for (const std::string& text :
        {std::string("quote \" backslash \\ tab \t line \n"), std::string("\0\x01\x1f\x7f", 4),

@@ -128,6 +128,8 @@ limits:
   sessions: 10
   sessions_per_uid: 11
   connections_per_uid: 12
+  connects_per_second: 14
+  rpc_bytes_per_uid: 15MiB
   offers_per_peer: 13
   session_kept_bytes: 14MiB
   uid_kept_bytes: 15MiB
@@ -140,7 +142,7 @@ transfer:
   tcp: { connections: 4 }
   ucx: { library: /opt/ucx/libucp.so.0, shm_tls: "posix", net_tls: tcp, open_to: us, net_devices: "eth0,\"odd\"", direct: false }
   nccl: { library: /opt/libnccl.so.2, max_ctas: 0, idle: 1m, group_time: 3ms, environment: { NCCL_IB_HCA: "a,b" } }
-metrics: { listen: "127.0.0.1:9100" }
+metrics: { listen: "0.0.0.0:9100", insecure: true }
 log: { level: debug, format: json }
 drain: { timeout: 2m }
 )";
@@ -170,6 +172,8 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.limits.sessions, 10u);
   EXPECT_EQ(config.limits.sessions_per_uid, 11u);
   EXPECT_EQ(config.limits.connections_per_uid, 12u);
+  EXPECT_EQ(config.limits.connects_per_second, 14u);
+  EXPECT_EQ(config.limits.rpc_bytes_per_uid, 15u << 20);
   EXPECT_EQ(config.limits.offers_per_peer, 13u);
   EXPECT_EQ(config.limits.session_kept_bytes, uint64_t{14} << 20);
   EXPECT_EQ(config.limits.uid_kept_bytes, uint64_t{15} << 20);
@@ -190,7 +194,8 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.transfer.ucx.library, "/opt/ucx/libucp.so.0");
   EXPECT_EQ(config.transfer.ucx.direct, UcxDirect::kOff);
   EXPECT_EQ(config.transfer.staging, uint64_t{16} << 20);
-  EXPECT_EQ(config.metrics.listen, "127.0.0.1:9100");
+  EXPECT_EQ(config.metrics.listen, "0.0.0.0:9100");
+  EXPECT_TRUE(config.metrics.insecure);
   EXPECT_EQ(config.log.level, "debug");
   EXPECT_EQ(config.log.format, LogFormat::kJson);
   EXPECT_EQ(config.drain.timeout, absl::Minutes(2));

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/runtime_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+absl::Status Refused(const char* doing, const std::string& path, const std::string& why) {
+  return Error(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
+               absl::StrCat(doing, path, ": ", why,
+                            "; choose another node.runtime_dir (--runtime-dir), or give uid ",
+                            geteuid(), " the right to this one"));
+}
+
+// It is what this user has made.
+absl::Status CheckOwner(int fd, const char* doing, const std::string& path) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return Refused(doing, path, strerror(errno));
+  if (info.st_uid == geteuid()) return absl::OkStatus();
+  return Refused(doing, path, absl::StrCat("it belongs to uid ", info.st_uid));
+}
+
+// `name` in `parent`; `path` is for messages.
+absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::string& path,
+                                       mode_t mode) {
+  constexpr char kDoing[] = "make the directory ";
+  if (mkdirat(parent, name, mode) != 0 && errno != EEXIST) {
+    return Refused(kDoing, path, strerror(errno));
+  }
+  UniqueFd directory(openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory.valid()) {
+    return Refused(kDoing, path,
+                   errno == ELOOP || errno == ENOTDIR ? "there is something else, or a link"
+                                                      : strerror(errno));
+  }
+  RETURN_IF_ERROR(CheckOwner(directory.get(), kDoing, path));
+  if (fchmod(directory.get(), mode) != 0) {
+    return Refused("set the mode of the directory ", path, strerror(errno));
+  }
+  return directory;
+}
+
+// Only this user may lock it: to open it is enough for that.
+absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path) {
+  UniqueFd lock(
+      openat(directory, "lock", O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  if (!lock.valid()) return Refused("open ", path, strerror(errno));
+  RETURN_IF_ERROR(CheckOwner(lock.get(), "lock ", path));
+  if (fchmod(lock.get(), 0600) != 0) return Refused("set the mode of ", path, strerror(errno));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error(
+        absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
+        absl::StrCat("lock ", path,
+                     ": another daemon serves this runtime directory; stop it or choose another"));
+  }
+  return lock;
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path) {
+  const std::filesystem::path whole{std::string(absl::StripSuffix(path, "/"))};
+  std::error_code error;
+  std::filesystem::create_directories(whole.parent_path(), error);
+  if (error) return Refused("make the directory ", path, error.message());
+  const UniqueFd parent(open(whole.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!parent.valid()) return Refused("open the directory above ", path, strerror(errno));
+  ASSIGN_OR_RETURN(const UniqueFd directory,
+                   MakeDirectory(parent.get(), whole.filename().c_str(), path, 0755));
+  ASSIGN_OR_RETURN(UniqueFd lock, Lock(directory.get(), absl::StrCat(path, "/lock")));
+  const struct {
+    const char* name;
+    mode_t mode;
+  } parts[] = {{"client", 0755}, {"admin", 0750}, {"peer", 0755}};
+  for (const auto& [name, mode] : parts) {
+    RETURN_IF_ERROR(
+        MakeDirectory(directory.get(), name, absl::StrCat(path, "/", name), mode).status());
+  }
+  return lock;
+}
+
+}  // namespace ferry

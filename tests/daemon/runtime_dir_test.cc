@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/runtime_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "tests/daemon/sockets.h"
+#include "tests/daemon/support.h"
+
+namespace ferry {
+namespace {
+
+using testing::Directory;
+using testing::Is;
+
+mode_t ModeOf(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
+TEST(RuntimeDir, IsMadeWithItsModesWhateverWasThere) {
+  Directory directory;
+  const std::string path = directory / "run/ferry";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(TakeRuntimeDir(path).status(), Is("OK"));
+    EXPECT_EQ(ModeOf(path), 0755u);
+    EXPECT_EQ(ModeOf(path + "/client"), 0755u);
+    EXPECT_EQ(ModeOf(path + "/admin"), 0750u);
+    EXPECT_EQ(ModeOf(path + "/peer"), 0755u);
+    EXPECT_EQ(ModeOf(path + "/lock"), 0600u) << "who can open it can lock it";
+    // As an older daemon, or a careless hand, may have left it.
+    EXPECT_EQ(chmod((path + "/lock").c_str(), 0644), 0);
+    EXPECT_EQ(chmod((path + "/admin").c_str(), 0777), 0);
+  }
+}
+
+TEST(RuntimeDir, HasOneDaemon) {
+  Directory directory;
+  absl::StatusOr<UniqueFd> first = TakeRuntimeDir(directory / "f");
+  EXPECT_THAT(first.status(), Is("OK"));
+  EXPECT_THAT(TakeRuntimeDir(directory / "f").status(),
+              Is("ALREADY_EXISTS/CONFIG_INVALID", "another daemon"));
+  first->Reset();
+  EXPECT_THAT(TakeRuntimeDir(directory / "f/").status(), Is("OK"));
+}
+
+TEST(RuntimeDir, LinksAreNotFollowed) {
+  Directory directory;
+  const std::string path = directory / "f", elsewhere = directory / "elsewhere";
+  ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
+  ASSERT_EQ(symlink(elsewhere.c_str(), path.c_str()), 0);
+  EXPECT_THAT(TakeRuntimeDir(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", "a link"));
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  ASSERT_EQ(mkdir(path.c_str(), 0755), 0);
+  for (const char* name : {"client", "admin", "peer"}) {
+    const std::string part = path + "/" + name;
+    ASSERT_EQ(symlink(elsewhere.c_str(), part.c_str()), 0);
+    EXPECT_THAT(TakeRuntimeDir(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", name));
+    ASSERT_EQ(unlink(part.c_str()), 0);
+  }
+  const std::string lock = path + "/lock", other = elsewhere + "/made";
+  unlink(lock.c_str());
+  ASSERT_EQ(symlink(other.c_str(), lock.c_str()), 0);
+  EXPECT_THAT(TakeRuntimeDir(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", "lock"));
+  EXPECT_EQ(access(other.c_str(), F_OK), -1) << "nothing was made there";
+  EXPECT_EQ(ModeOf(elsewhere), 0700u);
+}
+
+TEST(RuntimeDir, WhatAnotherUserHasPreparedIsNotTaken) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  Directory directory;
+  const std::string path = directory / "f";
+  constexpr uid_t kOther = 61234;
+  for (const char* part : {"", "/client", "/admin", "/peer"}) {
+    EXPECT_THAT(TakeRuntimeDir(path).status(), Is("OK"));
+    ASSERT_EQ(chown((path + part).c_str(), kOther, kOther), 0);
+    EXPECT_THAT(TakeRuntimeDir(path).status(),
+                Is("PERMISSION_DENIED/CONFIG_INVALID", "it belongs to uid 61234"));
+    ASSERT_EQ(chown((path + part).c_str(), 0, 0), 0);
+  }
+  ASSERT_EQ(chown((path + "/lock").c_str(), kOther, kOther), 0);
+  EXPECT_THAT(TakeRuntimeDir(path).status(),
+              Is("PERMISSION_DENIED/CONFIG_INVALID", "it belongs to uid 61234"));
+}
+
+}  // namespace
+}  // namespace ferry
