@@ -338,6 +338,7 @@ void Door::Read(const std::shared_ptr<Entry>& entry) {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (size <= 0) return DropClosed(entry->id);
+    budget -= static_cast<int>(size >> 13);  // a long one is as many
     Packet packet;
     packet.fds = ReceivedFds(entry->pass.uid());
     packet.bytes.assign(buffer.data(), static_cast<size_t>(size));

@@ -150,6 +150,10 @@ void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool estab
     for (Launch& launch : here->second) orphans.push_back(std::move(launch));
     fetching_.erase(here);
   }
+  for (auto& [launch, status] : starting_) {
+    if (launch.peer == peer) orphans.push_back(std::move(launch));
+  }
+  std::erase_if(starting_, [peer](const auto& entry) { return entry.first.peer == peer; });
   for (const Launch& launch : orphans) {
     engine_.OnLaunchDone(
         control_.Now(), launch.transfer, launch.attempt,
@@ -182,16 +186,13 @@ void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
   if (mapping.ok()) {
     std::unique_ptr<DeviceMemory> inserted = *std::move(mapping);
     if (!peer_arenas_.Insert(peer, arena, inserted)) DropMapping(std::move(inserted));
-    for (Launch& launch : launches) Start(std::move(launch));
-    return;
+    return StartSoon(std::move(launches), absl::OkStatus());
   }
   const absl::Status unavailable =
       Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
             absl::StrCat("map ", arena.ToString(), " of ", map_.node_names[peer.value()], ": ",
                          mapping.status().message()));
-  for (const Launch& launch : launches) {
-    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, unavailable);
-  }
+  StartSoon(std::move(launches), unavailable);
 }
 
 void TransferDriver::OnPeerArenaGone(PeerId peer, ArenaId arena) {
@@ -386,6 +387,7 @@ void TransferDriver::CarryPart() {
 absl::Time TransferDriver::AfterBatch() {
   const absl::Time now = control_.Now();
   if (engine_.NextDeadline() <= now) engine_.OnTime(now);
+  StartSome();
   while (true) {
     // In each round: what was carried may have opened a communicator, which others must go for. It
     // ends, since at one time each is asked to go at most once.
@@ -396,7 +398,9 @@ absl::Time TransferDriver::AfterBatch() {
     }
     FlushLanes();
     FlushSessions(now);
-    if (to_peers_.empty()) return std::min(engine_.NextDeadline(), comms);
+    if (to_peers_.empty()) {
+      return starting_.empty() ? std::min(engine_.NextDeadline(), comms) : absl::InfinitePast();
+    }
     // Clients were first: who waits for an ending waits for nothing else, and to wake somebody
     // takes its time.
     FlushPeers(/*more=*/false);

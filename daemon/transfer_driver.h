@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -56,6 +57,8 @@ class TransferDriver {
   static constexpr size_t kInlineRuns = 16;  // and at most so often apart, at either end
   // What control does between carrying out what that wanted, of what is long.
   static constexpr size_t kPart = 128;
+  // Launches whose memory has come that are started before control does something else.
+  static constexpr size_t kStartsAtOnce = 512;
 
   TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions, DeviceMap map,
                  TransferEngine::Options options, Hooks hooks, NcclOptions nccl = {});
@@ -177,6 +180,9 @@ class TransferDriver {
   // first.
   bool Pinned(Launch& launch, LocalDevice& runner);
   void OnPinned(ArenaId arena);
+  // Those that waited for memory are started soon, or answered with `status`.
+  void StartSoon(std::vector<Launch> launches, const absl::Status& status);
+  void StartSome();
   // The launch's memory, or ROUTE_UNAVAILABLE; false if a peer's arena must be fetched first.
   absl::StatusOr<bool> Resolve(const Launch& launch, const LocalDevice& runner, TransportOp& op,
                                std::vector<const DeviceMemory*>& pins);
@@ -208,6 +214,8 @@ class TransferDriver {
   absl::flat_hash_map<std::pair<PeerId, ArenaId>, std::vector<Launch>> fetching_;
   // Launches that wait until an arena of ours is registered with a GPU.
   absl::flat_hash_map<ArenaId, std::vector<Launch>> pinning_;
+  // Whose wait is over, with how.
+  std::deque<std::pair<Launch, absl::Status>> starting_;
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
   absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // in AfterBatch
   std::vector<TransferId> settling_;                                // in OnGroupsOver

@@ -62,7 +62,23 @@ void TransferDriver::OnPinned(ArenaId id) {
   if (waiting == pinning_.end()) return;
   std::vector<Launch> launches = std::move(waiting->second);
   pinning_.erase(waiting);
-  for (Launch& launch : launches) Start(std::move(launch));
+  StartSoon(std::move(launches), absl::OkStatus());
+}
+
+void TransferDriver::StartSoon(std::vector<Launch> launches, const absl::Status& status) {
+  for (Launch& launch : launches) starting_.emplace_back(std::move(launch), status);
+}
+
+void TransferDriver::StartSome() {
+  for (size_t left = kStartsAtOnce; left > 0 && !starting_.empty(); --left) {
+    auto [launch, status] = std::move(starting_.front());
+    starting_.pop_front();
+    if (status.ok()) {
+      Start(std::move(launch));
+    } else {
+      engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
+    }
+  }
 }
 
 absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDevice& runner,
@@ -184,6 +200,12 @@ bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
     }
     return false;
   };
+  for (auto entry = starting_.begin(); entry != starting_.end(); ++entry) {
+    if (entry->first.transfer != transfer) continue;
+    *attempt = entry->first.attempt;
+    starting_.erase(entry);
+    return true;
+  }
   return stop(fetching_) || stop(pinning_);
 }
 

@@ -109,6 +109,30 @@ TEST(SerialExecutorTest, AfterBatchRunsAfterTasks) {
   EXPECT_EQ(events[events.size() - 2], "task");
 }
 
+TEST(SerialExecutorTest, AfterBatchRunsWithinABatchThatTakesLong) {
+  SerialExecutor executor("test");
+  int batches = 0;
+  executor.SetAfterBatch([&] {
+    ++batches;
+    return absl::InfiniteFuture();
+  });
+  std::vector<int> seen;
+  Event posted;
+  executor.Post([&] { posted.Wait(); });
+  for (int i = 0; i < 3; ++i) {
+    executor.Post([&] {
+      const absl::Time until = MonotonicNow() + SerialExecutor::kLongBatch;
+      while (MonotonicNow() < until) continue;
+      seen.push_back(batches);
+    });
+  }
+  posted.Set();
+  executor.RunAndWait([] {});
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_GT(seen[1], seen[0]);
+  EXPECT_GT(seen[2], seen[1]);
+}
+
 TEST(SerialExecutorTest, AfterBatchIsATimer) {
   SerialExecutor executor("test");
   Event fired;
