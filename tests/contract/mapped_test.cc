@@ -73,7 +73,7 @@ TEST(LinkPage, ADoorbellThatIsFullAndBlocksHoldsNobody) {
     for (int i = 0; i < 1000; ++i) (*maker)->Ring();
     done = true;
   });
-  EXPECT_TRUE(::testing::Await([&] { return done.load(); }));
+  EXPECT_TRUE(testing::Await([&] { return done.load(); }));
   EXPECT_EQ(eventfd_read(takers, &count), 0);  // lets go of a writer
   EXPECT_EQ(count, UINT64_MAX);
   lane.join();
