@@ -253,9 +253,7 @@ void Door::Run() {
 }
 
 void Door::Accept(Entry& entry) {
-  // The first descriptor that is free again is the spare one's.
-  if (!spare_.valid()) spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!spare_.valid()) return Rest(entry);
+  if (!spare_.valid()) return Rest(entry);  // as another listener does
   bool refused = false;
   for (int budget = kAcceptsAtOnce; budget > 0; --budget) {
     UniqueFd connection(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -315,6 +313,12 @@ void Door::Rest(Entry& listener) {
 }
 
 void Door::EndRest() {
+  // The first descriptor that is free again is the spare one's.
+  if (!spare_.valid()) spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!spare_.valid()) {
+    rest_ends_ = MonotonicNow() + kRest;
+    return;
+  }
   for (const uint64_t id : std::exchange(resting_, {})) {
     if (const std::shared_ptr<Entry> entry = Find(id)) {
       WatchFor(epoll_.get(), entry->fd.get(), id, EPOLLIN);

@@ -277,10 +277,11 @@ void TransferDriver::Carry(Outbox outbox) {
   }
   for (const Fallback& fallback : outbox.fallbacks) {
     metrics_.OnFallback(fallback);
-    FERRY_LOG(warn, "route.fallback", TransferFields(fallback.transfer),
-              "{} not possible, next {}: {}", std::string(RouteName(fallback.from)),
-              fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
-              fallback.why);
+    FERRY_LOG_LIMITED(
+        warn, "route.fallback", TransferFields(fallback.transfer), "{} not possible, next {}: {}",
+        std::string(RouteName(fallback.from)),
+        fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
+        fallback.why);
   }
   for (const Fired& fired : outbox.fired) {
     FindPrepared(fired.transfer, fired.batch)->Over(fired.firing, 1);

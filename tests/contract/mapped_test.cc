@@ -7,12 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <thread>
+#include <chrono>
+#include <future>
 
 #include "base/status.h"
 #include "tests/contract/rig.h"
-#include "tests/support/await.h"
 #include "transfer/mapped/link_page.h"
 #include "transfer/mapped/peer_arena_table.h"
 #include "transfer/mapped/shared_eventfd.h"
@@ -67,16 +66,14 @@ TEST(LinkPage, ADoorbellThatIsFullAndBlocksHoldsNobody) {
   eventfd_t count = 0;
   ASSERT_EQ(eventfd_read(takers, &count), 0);
   FillForGood(takers);
-  std::atomic<bool> done{false};
-  std::thread lane([&] {
+  std::future<void> lane = std::async(std::launch::async, [&] {
     __atomic_store_n((*taker)->doorbell().parked, 1, __ATOMIC_SEQ_CST);
     for (int i = 0; i < 1000; ++i) (*maker)->Ring();
-    done = true;
   });
-  EXPECT_TRUE(testing::Await([&] { return done.load(); }));
+  EXPECT_EQ(lane.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(eventfd_read(takers, &count), 0);  // lets go of a writer
   EXPECT_EQ(count, UINT64_MAX);
-  lane.join();
+  lane.wait();
 }
 
 TEST(LinkPage, RefusesDoorbellsThatAreNone) {

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -232,6 +233,22 @@ TEST(TimelinePages, ADoorbellThatIsFullAndBlocksHoldsNobody) {
   eventfd_t count = 0;
   EXPECT_EQ(eventfd_read(pages->doorbell(), &count), 0);  // lets go of a writer
   daemon.join();
+}
+
+TEST(TimelinePages, WithoutDescriptorsWhoAttachesIsToldToTryAgain) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(STDERR_FILENO);
+  close(next);
+  for (int free = 0; free < 3; ++free) {
+    const rlimit few{static_cast<rlim_t>(next + free), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const absl::Status refused = TimelinePages::Create().status();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ReasonOf(refused), Reason::kTooManySessions) << refused;
+    EXPECT_GT(RetryAfterOf(refused), absl::ZeroDuration());
+  }
 }
 
 TEST(TimelinePages, AnotherDaemonGoesOnWithThePagesOfOneThatIsGone) {

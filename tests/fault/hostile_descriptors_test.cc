@@ -8,9 +8,11 @@
 #include <sys/stat.h>
 
 #include <deque>
+#include <memory>
 #include <optional>
 
-#include "base/closer.h"
+#include "absl/strings/str_cat.h"
+#include "base/fd.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/other_user.h"
 #include "tests/support/raw_session.h"
@@ -61,15 +63,22 @@ class HostileDescriptorsTest : public ClusterTest {
     End source = OpenEnd(0, 4096), destination = OpenEnd(0, 4096, 1);
     ExpectTransfer(source, destination, key);
   }
-  // Sends some in turn. Whoever closes the last copy of one waits: the daemon, or, where it was
-  // faster than we are, a thread of ours.
-  bool SendLingering(RawSocket& socket, const std::string& bytes, size_t count = 1) {
-    std::vector<int> fds;
-    for (size_t i = 0; i < count; ++i) fds.push_back(lingering_.emplace_back().fd.get());
-    const bool sent = socket.Send(bytes, fds);
-    for (auto one = lingering_.end() - static_cast<ptrdiff_t>(count); one != lingering_.end();
-         ++one)
-      Closer::Get().Close(kHostileUser, std::move(one->fd));
+  // Sends some, `times` in turn, of which the daemon then has the only copies.
+  bool SendLingering(RawSocket& socket, const std::string& bytes, size_t count = 1, int times = 1) {
+    node(0).Signal(SIGSTOP);  // it must not close its copies before ours are
+    bool sent = true;
+    while (sent && times-- > 0) {
+      std::deque<Lingering> these(count);
+      std::vector<int> fds;
+      for (const Lingering& one : these) fds.push_back(one.fd.get());
+      sent = socket.Send(bytes, fds);
+      for (Lingering& one : these) {
+        if (!sent) one.reader.Reset();  // ours are the only copies
+        one.fd.Reset();
+        lingering_.push_back(std::move(one));
+      }
+    }
+    node(0).Signal(SIGCONT);
     return sent;
   }
   // What the daemon says to a request that some of them come with.
@@ -80,6 +89,13 @@ class HostileDescriptorsTest : public ClusterTest {
     const std::optional<RawSocket::Packet> packet = socket.Receive();
     if (packet.has_value()) response.ParseFromString(packet->bytes);
     return NameOf(response.error());
+  }
+  std::unique_ptr<RawSocket> ConnectAsOther() {
+    std::unique_ptr<RawSocket> socket;
+    AsUser(kHostileUser, [&] {
+      socket = std::make_unique<RawSocket>(client_dir() + "/attach.sock", SOCK_SEQPACKET);
+    });
+    return socket;
   }
   std::string client_dir() { return node(0).client_dir(); }
   std::deque<Lingering> lingering_;
@@ -116,60 +132,55 @@ TEST_F(HostileDescriptorsTest, ADoorbellThatIsFullAndBlocks) {
 }
 
 TEST_F(HostileDescriptorsTest, BesidePacketsThatTakeNone) {
-  AsUser(kHostileUser, [&] {
-    for (const std::string bytes : {"garbage", ""}) {
-      RawSocket socket(client_dir() + "/attach.sock", SOCK_SEQPACKET);
-      for (int i = 0; i < 4; ++i) SendLingering(socket, bytes);
-    }
-  });
-  ExpectServed("meanwhile");
+  for (const char* bytes : {"garbage", ""}) {
+    const std::unique_ptr<RawSocket> socket = ConnectAsOther();
+    EXPECT_TRUE(SendLingering(*socket, bytes));
+    EXPECT_TRUE(socket->AwaitClosed());
+    ExpectServed(absl::StrCat("after ", bytes));
+  }
 }
 
 TEST_F(HostileDescriptorsTest, AsTheMemoryOfAnArena) {
+  std::optional<RawSession> rogue;
   AsUser(kHostileUser, [&] {
-    RawSession rogue(client_dir());
-    ASSERT_TRUE(rogue.Hello().has_welcome());
-    for (const size_t count : {1, 2, 8}) {
-      for (const uint64_t device : {0, 1}) {
-        v1::AttachRequest request;
-        request.mutable_register_arena()->set_device_id(device);
-        request.mutable_register_arena()->set_bytes(4096);
-        EXPECT_EQ(Ask(rogue.socket(), request, count), "INVALID_ARGUMENT/FIELD_INVALID");
-      }
-    }
+    rogue.emplace(client_dir());
+    ASSERT_TRUE(rogue->Hello().has_welcome());
   });
-  ExpectServed("meanwhile");
+  for (const size_t count : {1, 2, 8}) {
+    for (const uint64_t device : {0, 1}) {
+      v1::AttachRequest request;
+      request.mutable_register_arena()->set_device_id(device);
+      request.mutable_register_arena()->set_bytes(4096);
+      EXPECT_EQ(Ask(rogue->socket(), request, count), "INVALID_ARGUMENT/FIELD_INVALID");
+    }
+  }
+  End source = OpenEnd(0, 4096), destination = OpenEnd(0, 4096, 1);
+  ExpectTransfer(source, destination, "meanwhile");
 }
 
 TEST_F(HostileDescriptorsTest, AsTheTimelinesOfASession) {
+  uint64_t incarnation = 0;
   AsUser(kHostileUser, [&] {
     RawSession known(client_dir());
-    const uint64_t incarnation = known.Hello().welcome().incarnation();
-    for (const uint64_t of : {incarnation, incarnation + 1}) {
-      RawSocket rogue(client_dir() + "/attach.sock", SOCK_SEQPACKET);
-      v1::AttachRequest request;
-      v1::Hello* hello = request.mutable_hello();
-      hello->set_protocol_min(1);
-      hello->set_protocol_max(1);
-      hello->set_name("raw");
-      hello->mutable_resume()->set_next_transfer_id(1);
-      hello->mutable_resume()->set_incarnation(of);
-      EXPECT_EQ(Ask(rogue, request), "INVALID_ARGUMENT/FIELD_INVALID");
-    }
+    incarnation = known.Hello().welcome().incarnation();
   });
-  ExpectServed("meanwhile");
+  for (const uint64_t of : {incarnation, incarnation + 1}) {
+    v1::AttachRequest request;
+    v1::Hello* hello = request.mutable_hello();
+    hello->set_protocol_min(1);
+    hello->set_protocol_max(1);
+    hello->set_name("raw");
+    hello->mutable_resume()->set_next_transfer_id(1);
+    hello->mutable_resume()->set_incarnation(of);
+    EXPECT_EQ(Ask(*ConnectAsOther(), request), "INVALID_ARGUMENT/FIELD_INVALID");
+    ExpectServed(absl::StrCat("after ", of));
+  }
 }
 
 // What is in the queue of a connection when the daemon closes it goes with the connection.
 TEST_F(HostileDescriptorsTest, InTheQueueOfAConnectionThatIsClosed) {
-  node(0).Signal(SIGSTOP);
-  std::optional<RawSocket> socket;
-  AsUser(kHostileUser, [&] {
-    socket.emplace(client_dir() + "/attach.sock", SOCK_SEQPACKET);
-    for (int i = 0; i < 8; ++i) EXPECT_TRUE(SendLingering(*socket, "garbage"));
-  });
-  EXPECT_TRUE(Await([] { return Closer::Get().waiting() == 0; }));
-  node(0).Signal(SIGCONT);
+  const std::unique_ptr<RawSocket> socket = ConnectAsOther();
+  EXPECT_TRUE(SendLingering(*socket, "garbage", 1, 8));
   EXPECT_TRUE(socket->AwaitClosed());
   ExpectServed("meanwhile");
 }
