@@ -33,8 +33,9 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
 }
 
 Posted* TransferEngine::Impl::Find(TransferId id) const {
-  auto entry = posted.find(id);
-  return entry == posted.end() ? nullptr : entry->second.get();
+  const auto& some = posted.Of(id);
+  auto entry = some.find(id);
+  return entry == some.end() ? nullptr : entry->second.get();
 }
 
 Offered* TransferEngine::Impl::FindOffer(PeerId peer, TransferId id) const {
@@ -106,7 +107,6 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
                                MakeTransferId(session, first_sequence),
                                batch[0].key.destination.value(), batch.size());
   per_session[session].count += batch.size();
-  posted.reserve(posted.size() + batch.size());
   if (batch[0].side == Side::kSend) {
     Grow(out.messages, batch.size());
   } else {
@@ -123,7 +123,7 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
     const MatchKey& key = half->spec.key;
     half->peer = OwnerOf(half->spec.side == Side::kSend ? key.destination : key.source);
     Posted& added = *half;
-    const bool is_new = posted.try_emplace(added.id, std::move(half)).second;
+    const bool is_new = posted.Of(added.id).try_emplace(added.id, std::move(half)).second;
     FERRY_CHECK(is_new);
     in_order.Add(added);
     per_session.find(session)->second.halves.Add(added);
@@ -259,7 +259,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.layout = std::move(half.spec.layout);
   ended.kept = half.spec.kept;
   out.ended.push_back(std::move(ended));
-  posted.erase(half.id);
+  posted.Of(half.id).erase(half.id);
 }
 
 void TransferEngine::Impl::ForgetWaiting(Offered& offered) {

@@ -97,7 +97,6 @@ TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half) const {
 
 std::vector<TransferEngine::Row> TransferEngine::Impl::List(size_t limit) const {
   std::vector<Row> rows;
-  rows.reserve(std::min(limit, posted.size()));
   for (const Posted* half = in_order.first(); half != nullptr && rows.size() < limit;
        half = in_order.Next(*half)) {
     rows.push_back(MakeRow(*half));

@@ -38,6 +38,7 @@
 #include "transfer/placed_list.h"
 #include "transfer/rank.h"
 #include "transfer/reservations.h"
+#include "transfer/sharded_map.h"
 
 namespace ferry {
 
@@ -443,7 +444,7 @@ struct TransferEngine::Impl {
   const DeviceOwners owners{devices.owner};
   const Options options;
   TransferMatcher matcher;
-  absl::flat_hash_map<TransferId, std::unique_ptr<Posted>> posted;
+  ShardedMap<TransferId, std::unique_ptr<Posted>> posted;
   absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;
   PlacedList<Posted, &Posted::place> in_order;
   struct OfSession {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/container/flat_hash_map.h"
+#include "transfer/sharded_map.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -40,7 +40,7 @@ class TransferMatcher {
   size_t size() const { return waiting_.size(); }
 
  private:
-  absl::flat_hash_map<MatchKey, Half> waiting_;
+  ShardedMap<MatchKey, Half> waiting_;
 };
 
 }  // namespace ferry

@@ -118,5 +118,36 @@ TEST_F(JobShareTest, LongOnesOfTwoSessionsTakeTurns) {
   EXPECT_EQ(jobs_.Find(first), std::nullopt);
 }
 
+TEST_F(JobShareTest, AFiringIsPutAsideForPostedJobsOfOthersButNotForItsOwnSessions) {
+  PostBatch batch;
+  AddRun(batch, long_, {{"x", At(memory_, 0, 262144)}});
+  batch.prepare = true;
+  const PostReply reply = jobs_.Post(*other_, std::move(batch));
+  ASSERT_THAT(reply.status, Is("OK"));
+  compute_.RunAll();
+  auto& pages = *static_cast<ferry_timeline_pages*>(const_cast<void*>(other_->timelines().begin()));
+  pages.prepared_defined[reply.prepared_batch].value = 1;
+  const PreparedBatch& words = *other_->FindPrepared(reply.prepared_batch)->batch;
+  const TransferId next = PostShort(*session_, arena_);
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_EQ(words.begun(), 1u);
+  EXPECT_EQ(words.firings(), 0u);
+  compute_.RunAll();
+  rig_.control.RunAll();
+  EXPECT_THAT(Over(), ElementsAre(next));
+
+  const TransferId own = PostShort(*other_, memory_, 262144);
+  compute_.RunAll();
+  rig_.control.RunAll();
+  EXPECT_THAT(Over(), ElementsAre(next)) << "it may have the firing's memory";
+  while (words.firings() == 0) ASSERT_TRUE(runner_.Poll());
+  for (const size_t i : {0, 1, 255, 65535}) {
+    EXPECT_EQ(Floats(memory_, 0)[i], static_cast<float>(i)) << "turned an even number of times";
+  }
+  compute_.RunAll();
+  rig_.control.RunAll();
+  EXPECT_THAT(Over(), ElementsAre(next, own));
+}
+
 }  // namespace
 }  // namespace ferry::testing
