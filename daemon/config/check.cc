@@ -92,10 +92,14 @@ void CheckOwnNode(ConfigDraft& draft) {
   }
 }
 
+bool BeyondLoopback(const std::string& address) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  return parsed.ok() && !IsLoopback(*parsed);
+}
+
 // What is missing for a link by `address`; null: nothing.
 const char* MissingFor(const std::string& address, const ConfigDraft& draft) {
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (!parsed.ok() || IsLoopback(*parsed)) return nullptr;
+  if (!BeyondLoopback(address)) return nullptr;
   const Config& config = draft.config;
   if (!config.peer.insecure && draft.sound("peer.insecure")) return kNeedsInsecure;
   const bool cluster = config.membership.nodes.size() > 1;
