@@ -80,7 +80,7 @@ class Session {
     absl::Duration default_deadline;
     size_t failures_kept = 16384;
     uint64_t kept_bytes = uint64_t{256} << 20;  // KeptBytes
-    std::string domain_key;  // by which its domains are hashed
+    std::string domain_key;                     // by which its domains are hashed
   };
   static constexpr size_t kDomainsKept = 64;
   static constexpr size_t kRequestsKept = 1024;

@@ -19,7 +19,8 @@ namespace ferry {
 inline constexpr int kPeerMessageBytes = 64 << 20;
 
 // Calls arrive at `table` on `control`. Both must outlive the gRPC server and all streams.
-// `greeted` is told the connections (as gRPC names them) that have proven whose they are, on control.
+// `greeted` is told the connections (as gRPC names them) that have proven whose they are, on
+// control.
 std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table,
                                                std::function<void(const std::string&)> greeted);
 std::unique_ptr<PeerDialer> MakePeerDialer(Executor& control);

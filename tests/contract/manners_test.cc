@@ -67,17 +67,17 @@ class Manners : public ::testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Over, Manners,
                          ::testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
-                                         "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
-                                         "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host",
-                                         "nccl"),
+                                           "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
+                                           "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host",
+                                           "nccl"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Of transports that launch transfer by transfer: groups have their order and their ends elsewhere.
 using MannersOfOne = Manners;
 INSTANTIATE_TEST_SUITE_P(Over, MannersOfOne,
                          ::testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
-                                         "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
-                                         "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host"),
+                                           "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
+                                           "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(Manners, BytesOfEverySize) {
@@ -299,7 +299,7 @@ TEST_P(Manners, ManyOpsOfRandomSizes) {
 class Large : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Over, Large,
                          ::testing::Values("local", "tcp", "tcp_gpu", "ucx_tcp", "ucx_tcp_gpu",
-                                         "nccl"),
+                                           "nccl"),
                          [](const auto& info) { return std::string(info.param); });
 TEST_P(Large, OverTwoGiB) {
   constexpr uint64_t kSize = (uint64_t{2} << 30) + 4097;

@@ -24,7 +24,7 @@ constexpr uint64_t kArenaBytes = uint64_t{64} << 20;
 
 class ControlTimeTest : public ::testing::Test {
  protected:
-  ControlTimeTest() : rig_({}, {uint64_t{1} << 30, 64, 100'000, 4096}) {
+  ControlTimeTest() : rig_({}, PeerRig::kSecret, {uint64_t{1} << 30, 64, 100'000, 4096}) {
     arena_ = rig_.Register(kArenaBytes);
     other_ = rig_.Register(kArenaBytes);
   }

@@ -15,8 +15,7 @@ std::vector<PeerConfig> Nodes() {
 
 }  // namespace
 
-PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret,
-                 SessionUse quota) {
+PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret, SessionUse quota) {
   SessionTable::Options session_options;
   session_options.node = "node-b";
   session_options.quota = quota;

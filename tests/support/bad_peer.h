@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon of the membership that means harm: it says hello well on the peer port, has a peer.sock
-// with a link page of its own, and then says sense and nonsense on the link, on the other daemon's
-// peer.sock and in its page, from a seed. How a hello is said well is here only (Hello). One
-// thread; what it hears is read by others.
+// A daemon of the membership that means harm: it proves who it is and says hello well on the peer
+// port, has a peer.sock with a link page of its own, and then says sense and nonsense on the link,
+// on the other daemon's peer.sock and in its page, from a seed. How a hello is said well is here
+// only (Introduction, Hello). One thread; what it hears is read by others.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@
 namespace ferry::testing {
 
 struct BadPeerOptions {
+  std::string secret;             // of the cluster
   std::string node;               // as whom it speaks; its name is smaller, so that it dials
   std::vector<uint64_t> devices;  // that node's
   std::vector<uint64_t> theirs;   // the other daemon's
@@ -40,6 +41,7 @@ class BadPeer {
  private:
   class Link;
 
+  peer::v1::PeerIntroduction Introduction();
   peer::v1::PeerHello Hello();
   void SayEvents();
   peer::v1::PeerEvent Event();

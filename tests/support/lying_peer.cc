@@ -56,6 +56,12 @@ peer::v1::PeerIntroduction IntroductionOf(const std::string& name) {
   return introduction;
 }
 
+std::string DiallersProof(const std::string& secret, const peer::v1::PeerIntroduction& ours,
+                          const peer::v1::PeerIntroduction& theirs) {
+  const PeerIntroduction dialler = Plain(ours), acceptor = Plain(theirs);
+  return PeerProof(secret, PeerSide::kDialler, {dialler, acceptor});
+}
+
 struct LyingCaller::Call {
   explicit Call(const std::string& address) : stub(StubOf(address)) {
     context.set_deadline(std::chrono::system_clock::now() + kSoon);
@@ -93,9 +99,8 @@ bool LyingCaller::Prove(const peer::v1::PeerIntroduction& introduction, const st
   if (!Say(first)) return false;
   const std::optional<peer::v1::Frame> answer = Hear();
   if (!answer.has_value() || !answer->has_introduction()) return false;
-  const PeerIntroduction ours = Plain(introduction), theirs = Plain(answer->introduction());
   peer::v1::Frame second;
-  second.set_proof(PeerProof(secret, PeerSide::kDialler, {ours, theirs}));
+  second.set_proof(DiallersProof(secret, introduction, answer->introduction()));
   second.mutable_hello()->set_features(15);
   for (const uint64_t device : devices) {
     second.mutable_hello()->add_devices()->set_global_device_id(device);

@@ -20,6 +20,10 @@ namespace ferry::testing {
 // An introduction as node `name` of this host might say it.
 peer::v1::PeerIntroduction IntroductionOf(const std::string& name);
 
+// The proof of who dialled as `ours` and was answered `theirs`.
+std::string DiallersProof(const std::string& secret, const peer::v1::PeerIntroduction& ours,
+                          const peer::v1::PeerIntroduction& theirs);
+
 // One PeerService.Link to the daemon at `address`.
 class LyingCaller {
  public:
