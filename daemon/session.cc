@@ -489,13 +489,6 @@ std::optional<absl::Status> Session::FindFailure(uint64_t sequence) const {
   return it->second;
 }
 
-uint64_t Session::AddWatcher(std::function<void()> notify) {
-  watchers_[next_watcher_] = std::move(notify);
-  return next_watcher_++;
-}
-
-void Session::RemoveWatcher(uint64_t id) { watchers_.erase(id); }
-
 void Session::NotifyWatchers() {
   for (const auto& [id, notify] : watchers_) notify();
 }

@@ -183,8 +183,11 @@ class Session {
   uint64_t next_event() const { return next_event_; }
   const EndedTransfer& event(uint64_t number) const { return events_[number - first_event()]; }
   // Called after endings were recorded; one per watch stream.
-  uint64_t AddWatcher(std::function<void()> notify);
-  void RemoveWatcher(uint64_t id);
+  uint64_t AddWatcher(std::function<void()> notify) {
+    watchers_[next_watcher_] = std::move(notify);
+    return next_watcher_++;
+  }
+  void RemoveWatcher(uint64_t id) { watchers_.erase(id); }
   void NotifyWatchers();
 
   uint64_t features = 0;     // that both know

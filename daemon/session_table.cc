@@ -495,10 +495,4 @@ void SessionTable::SetDraining(bool draining) {
   for (const auto& [connection, id] : by_connection_) hooks_.send(connection, notice, {});
 }
 
-std::vector<Session*> SessionTable::List() {
-  std::vector<Session*> all;
-  for (auto& [id, session] : sessions_) all.push_back(session.get());
-  return all;
-}
-
 }  // namespace ferry

@@ -119,7 +119,11 @@ class SessionTable {
   void SetDraining(bool draining);
   size_t open() const { return by_connection_.size(); }
   size_t size() const { return sessions_.size(); }
-  std::vector<Session*> List();
+  std::vector<Session*> List() {
+    std::vector<Session*> all;
+    for (auto& [id, session] : sessions_) all.push_back(session.get());
+    return all;
+  }
   // The sessions that hold most, of one device or of all, for RESOURCE_EXHAUSTED: "session 3
   // (trainer) 12884901888 bytes, ...".
   std::string LargestHolders(const LocalDevice* device = nullptr) const;

@@ -30,8 +30,7 @@ extern "C" {
 
 #define FERRY_API __attribute__((visibility("default")))
 
-/* ---- Status
- * ---------------------------------------------------------------------------------------- */
+/* ---- Status ---- */
 
 /* Codes are gRPC's: 0 OK, 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND,
  * 6 ALREADY_EXISTS, 7 PERMISSION_DENIED, 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED,
@@ -58,8 +57,7 @@ FERRY_API void ferry_status_free(ferry_status* status); /* NULL is fine */
 /* The library's version, "0.1.0". */
 FERRY_API const char* ferry_version(void);
 
-/* ---- Session
- * --------------------------------------------------------------------------------------- */
+/* ---- Session ---- */
 
 typedef struct ferry_session ferry_session;
 
@@ -124,8 +122,7 @@ typedef struct ferry_limits {
 /* What the session may hold. */
 FERRY_API ferry_limits ferry_session_limits(const ferry_session* session);
 
-/* ---- Memory
- * ---------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 /* One allocation that the daemon sees too. Buffers are ranges of arenas. */
 typedef struct ferry_arena ferry_arena;
@@ -165,8 +162,7 @@ FERRY_API ferry_status* ferry_arena_release(ferry_arena* arena);
  * Nothing that runs on a GPU may use its memory any more. NULL is fine. */
 FERRY_API void ferry_arena_free(ferry_arena* arena);
 
-/* ---- Transfers
- * ------------------------------------------------------------------------------------- */
+/* ---- Transfers ---- */
 
 /* Element types: XLA's, numbered as ferry.v1.DataType. */
 enum {
@@ -316,8 +312,7 @@ FERRY_API void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argume
 /* Forgets the handle; the transfers go on. A callback that was set still comes. NULL is fine. */
 FERRY_API void ferry_batch_free(ferry_batch* batch);
 
-/* ---- Prepared transfers
- * ------------------------------------------------------------------------- */
+/* ---- Prepared transfers ---- */
 
 /* A batch of transfers (of jobs: ferry_prepare_programs) that is checked, matched and routed once
  * and then carried out any number of times, each by a store to shared memory: no call, no message
@@ -363,8 +358,7 @@ FERRY_API ferry_status* ferry_prepared_release(ferry_prepared* prepared);
 /* Releases it first if that was not done. No other call on it may be going on. NULL is fine. */
 FERRY_API void ferry_prepared_free(ferry_prepared* prepared);
 
-/* ---- Programs
- * -------------------------------------------------------------------------------------- */
+/* ---- Programs ---- */
 
 /* A compute program (docs/programs.md) that the daemon has checked, planned and made ready. It is
  * not the session's alone: equal programs are one. */
@@ -461,8 +455,7 @@ FERRY_API ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t 
                                                const ferry_post_options* options,
                                                ferry_prepared** prepared);
 
-/* ---- Timelines
- * ------------------------------------------------------------------------------------- */
+/* ---- Timelines ---- */
 
 /* 'defined' counters are the application's, 0 to 63: transfers posted with has_defined_at start
  * once the value is reached. Values only grow; a smaller one is ignored. */
@@ -481,8 +474,7 @@ FERRY_API void ferry_over_failures(const ferry_session* session, uint32_t timeli
                                    uint64_t* first_failed);
 FERRY_API ferry_status* ferry_over_reset(ferry_session* session, uint32_t timeline);
 
-/* ---- Watch
- * ----------------------------------------------------------------------------------------- */
+/* ---- Watch ---- */
 
 /* Calls `ended` for every transfer of the session that ends, in order, from a thread of the
  * library: first for those that are over already (the daemon keeps the last 65,536), then as they

@@ -281,8 +281,8 @@ TEST(CodecTest, DataTypesAndRoutesHaveTheWiresNumbers) {
   EXPECT_EQ(int{FERRY_C128}, v1::DATA_TYPE_C128);
   EXPECT_EQ(int{FERRY_F4E2M1FN}, v1::DATA_TYPE_F4E2M1FN);
   EXPECT_EQ(int{FERRY_F4E2M1FN}, v1::DataType_MAX);
-  EXPECT_EQ(int{FERRY_ROUTE_NCCL}, v1::ROUTE_NCCL);
-  EXPECT_EQ(int{FERRY_ROUTE_NCCL}, v1::Route_MAX);
+  EXPECT_EQ(int{FERRY_ROUTE_TCP}, v1::ROUTE_TCP);
+  EXPECT_EQ(int{FERRY_ROUTE_TCP}, v1::Route_MAX);
 }
 
 TEST(CodecTest, LargeBatch) {
