@@ -66,6 +66,8 @@ absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report&
 absl::Status MeasureBlocks(const Settings& settings, const Nodes& nodes, Report& report);
 // 256 MiB over `ucx`; over TCP also 1,000 x 64 KiB.
 absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver over, Report& report);
+// 256 MiB, 1,000 x 64 KiB and 8 bytes over `tcp`; `nodes` have UCX over TCP beside it.
+absl::Status MeasureTcp(const Settings& settings, const Nodes& nodes, Report& report);
 // 8 bytes, posted by unary call, by stream and over the session socket.
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report);
 // 8 bytes prepared, and 1,024 x 4 KiB prepared against posted.

@@ -28,7 +28,7 @@ namespace ferry::bench {
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",   "blocks", "ucx-shm", "ucx-tcp", "latency",
+const std::vector<std::string> kCases = {"copies",   "blocks", "tcp", "ucx-shm", "ucx-tcp", "latency",
                                          "prepared", "jobs",   "rate",    "posted",  "fairness",
                                          "crowd",    "loss",   "limited"};
 
@@ -68,6 +68,10 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
     if (run("jobs")) RETURN_IF_ERROR(MeasureJobs(settings, nodes, report));
     if (run("rate")) RETURN_IF_ERROR(MeasureRate(settings, nodes, report));
     if (run("fairness")) RETURN_IF_ERROR(MeasureFairness(settings, nodes, report));
+  }
+  if (run("tcp")) {
+    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kTcp));
+    RETURN_IF_ERROR(MeasureTcp(settings, nodes, report));
   }
   if (run("ucx-tcp")) {
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kTcp));

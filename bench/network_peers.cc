@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <thread>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,8 +20,40 @@
 #include "base/status.h"
 #include "tools/ferryctl/bench_end.h"
 #include "tools/ferryctl/host_copy.h"
+#include "tools/ferryctl/statistics.h"
 
 namespace ferry::bench {
+namespace {
+
+absl::Status Failed(absl::string_view doing) {
+  return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal,
+                    absl::StrCat("raw TCP: ", doing), errno);
+}
+
+// Both ends of a connection over loopback.
+absl::StatusOr<std::pair<UniqueFd, UniqueFd>> Connect() {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener.get(), raw, size) != 0 || listen(listener.get(), 1) != 0 ||
+      getsockname(listener.get(), raw, &size) != 0) {
+    return Failed("listen");
+  }
+  UniqueFd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connect(first.get(), raw, size) != 0) return Failed("connect");
+  UniqueFd second(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!second.valid()) return Failed("accept");
+  const int one = 1;
+  for (const int socket : {first.get(), second.get()}) {
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  }
+  return std::make_pair(std::move(first), std::move(second));
+}
+
+}  // namespace
 
 double ParseUcxPerftest(absl::string_view output) {
   double found = 0;
@@ -69,6 +103,31 @@ absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_
   return failure;
 }
 
+absl::StatusOr<absl::Duration> BareTcpHalfRoundTrip(int times) {
+  ASSIGN_OR_RETURN(const auto connection, Connect());
+  const auto& [here, there] = connection;
+  std::thread echo([socket = there.get()] {
+    uint64_t word = 0;
+    while (recv(socket, &word, sizeof(word), MSG_WAITALL) == sizeof(word)) {
+      if (send(socket, &word, sizeof(word), MSG_NOSIGNAL) != sizeof(word)) return;
+    }
+  });
+  std::vector<absl::Duration> halves;
+  uint64_t word = 0;
+  for (int i = 0; i < times; ++i) {
+    const int64_t start = tools::MonotonicNanoseconds();
+    if (send(here.get(), &word, sizeof(word), MSG_NOSIGNAL) != sizeof(word) ||
+        recv(here.get(), &word, sizeof(word), MSG_WAITALL) != sizeof(word)) {
+      break;
+    }
+    halves.push_back(absl::Nanoseconds(tools::MonotonicNanoseconds() - start) / 2);
+  }
+  shutdown(here.get(), SHUT_RDWR);
+  echo.join();
+  if (halves.empty()) return Failed("ping");
+  return tools::Median(std::move(halves));
+}
+
 struct RawTcp::Buffers {
   explicit Buffers(uint64_t size) : bytes(size), from(size), to(size) {
     from.Fill();
@@ -83,25 +142,8 @@ RawTcp::RawTcp(uint64_t bytes) : buffers_(std::make_unique<Buffers>(bytes)) {}
 RawTcp::~RawTcp() = default;
 
 absl::StatusOr<absl::Duration> RawTcp::Run() {
-  const auto failed = [](absl::string_view doing) {
-    return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal,
-                      absl::StrCat("raw TCP: ", doing), errno);
-  };
-  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* raw = reinterpret_cast<sockaddr*>(&address);
-  if (bind(listener.get(), raw, size) != 0 || listen(listener.get(), 1) != 0 ||
-      getsockname(listener.get(), raw, &size) != 0) {
-    return failed("listen");
-  }
-  UniqueFd writer(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (connect(writer.get(), raw, size) != 0) return failed("connect");
-  UniqueFd reader(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!reader.valid()) return failed("accept");
-
+  ASSIGN_OR_RETURN(const auto connection, Connect());
+  const auto& [writer, reader] = connection;
   const uint64_t bytes = buffers_->bytes;
   const int64_t start = tools::MonotonicNanoseconds();
   std::thread sending([&] {
@@ -120,7 +162,7 @@ absl::StatusOr<absl::Duration> RawTcp::Run() {
   }
   const int64_t end = tools::MonotonicNanoseconds();
   sending.join();
-  if (at < bytes) return failed("receive");
+  if (at < bytes) return Failed("receive");
   return absl::Nanoseconds(end - start);
 }
 

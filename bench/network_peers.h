@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ferry's ucx route is measured against: UCX's own benchmark, and a bare TCP socket. One
+// What Ferry's tcp and ucx routes are measured against: UCX's own benchmark, and a bare TCP socket. One
 // thread.
 #pragma once
 
@@ -22,6 +22,10 @@ double ParseUcxPerftest(absl::string_view output);
 absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_t bytes,
                                           int iterations,
                                           const std::vector<std::string>& more = {});
+
+// The median of half of so many round trips of 8 bytes between two threads over loopback, both
+// asleep while they wait.
+absl::StatusOr<absl::Duration> BareTcpHalfRoundTrip(int times);
 
 // A stream of `bytes` through a TCP connection over loopback, from one thread to another, from the
 // first write to the last read.

@@ -54,8 +54,8 @@ std::string ConfigOf(int node, const std::string& runtime_dir, const std::vector
   }
   absl::StrAppend(&text, "peer: { listen: \"127.0.0.1:", ports[node], "\" }\n");
   absl::StrAppend(&text, "limits: { sessions: 4096, sessions_per_uid: 4096", limits, " }\n");
-  const bool tcp = over == UcxOver::kTcp;
-  absl::StrAppend(&text, "transfer:\n  ucx: { ", tcp ? "shm_tls: \"\", net_tls: \"" : "shm_tls: \"",
+  absl::StrAppend(&text, "transfer:\n  ucx: { ",
+                  over == UcxOver::kTcp ? "open_to: \"this bench\", net_tls: \"" : "shm_tls: \"",
                   UcxTransports(over), "\" }\n");
   return text;
 }

@@ -92,6 +92,23 @@ TEST_P(TcpPrepared, ManyOfAllSizesAreOneFiring) {
   }
 }
 
+// More than the sockets take at once: of a message the first transfers are over while the last ones
+// are not written yet.
+TEST_P(TcpPrepared, NineHundredOf64KiBAgainAndAgain) {
+  const std::vector<uint64_t> sizes(900, 65536);
+  Arm(1, receiver_.Prepare(900), sizes);
+  Arm(0, sender_.Prepare(900), sizes);
+  for (uint64_t n = 1; n <= 20; ++n) {
+    Change(n, 900 * 65536);
+    sender_.Fire(0, n);
+    receiver_.Fire(0, n);
+    receiver_.AwaitOver(0, n);
+    ASSERT_TRUE(Arrived(900 * 65536)) << n;
+    sender_.AwaitOver(0, n);
+  }
+  EXPECT_EQ(rig_->answers(0).count() + rig_->answers(1).count(), 0u);
+}
+
 TEST_P(TcpPrepared, BatchesMayBeCutDifferently) {
   PreparedBatch& send = sender_.Prepare(2);
   Arm(1, receiver_.Prepare(1), {4096});

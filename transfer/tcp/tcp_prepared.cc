@@ -88,9 +88,14 @@ void TcpTransport::Impl::OnWanted(Op& send, uint64_t firing) {
 }
 
 void TcpTransport::Impl::OnSaidArrived(Op& send, uint64_t firing) {
-  if (firing != send.firing || firing != send.fired + 1 || send.over != send.bytes()) {
+  if (firing != send.firing || firing != send.fired + 1 || send.cut != send.bytes() ||
+      send.copying > 0) {
     return End(send, OpError(absl::StatusCode::kInternal, Reason::kProtocolError, send.op,
                              "the peer says that what was not sent has arrived"));
+  }
+  // Of a message the first bytes may have arrived while the last ones are not written yet.
+  if (send.over < send.bytes()) {
+    for (const auto& connection : send.link->connections) LetGo(connection->out, send);
   }
   FiringOver(send);
 }

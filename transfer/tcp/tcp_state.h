@@ -225,7 +225,8 @@ struct TcpTransport::Impl : Poller {
   void TakeSends(FairQueue& queue, Outgoing& out);
   void TakeChunks(std::deque<std::unique_ptr<Chunk>>& ready, Outgoing& out);
   void Written(Outgoing& out);
-  // An op that ends gets its memory back: the message keeps copies of what is left of its bytes.
+  // An op that ends, or whose firing does, gets its memory back: the message keeps copies of what is
+  // left of its bytes.
   void LetGo(Outgoing& out, Op& send);
 
   // --- tcp_receive.cc
