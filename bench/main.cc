@@ -28,9 +28,9 @@ namespace ferry::bench {
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",   "blocks", "tcp", "ucx-shm", "ucx-tcp", "latency",
-                                         "prepared", "jobs",   "rate",    "posted",  "fairness",
-                                         "crowd",    "loss",   "limited"};
+const std::vector<std::string> kCases = {"copies",   "blocks",   "tcp",  "ucx-shm", "ucx-tcp",
+                                         "latency",  "prepared", "jobs", "rate",    "posted",
+                                         "fairness", "crowd",    "loss", "limited"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";

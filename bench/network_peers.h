@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ferry's tcp and ucx routes are measured against: UCX's own benchmark, and a bare TCP socket. One
-// thread.
+// What Ferry's tcp and ucx routes are measured against: UCX's own benchmark, and a bare TCP socket.
+// One thread.
 #pragma once
 
 #include <cstdint>

@@ -118,9 +118,10 @@ absl::Status Daemon::Impl::MakeDevices() {
                 control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
               }});
     }
-    if (has_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end()) {
-      RETURN_IF_ERROR(MakeTcp(*device, sink));
-    }
+    const bool tcp =
+        has_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end();
+    if (!host && (tcp || ucx != nullptr)) RETURN_IF_ERROR(MakeStaging(*device));
+    if (tcp) MakeTcp(*device, sink);
     if (ucx != nullptr) {
       absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);
       if (transport.ok()) {
@@ -161,18 +162,19 @@ std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device)
   };
 }
 
-absl::StatusOr<std::optional<GpuStaging>> Daemon::Impl::MakeStaging(LocalDevice& device) {
-  if (device.gpu == nullptr) return std::optional<GpuStaging>();
+absl::Status Daemon::Impl::MakeStaging(LocalDevice& device) {
   ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
                    device.gpu->MakeStaging(
                        2 * std::max<uint64_t>(config.transfer.staging, 2 * HostStaging::kSlot)));
-  return GpuStaging{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
-                    device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), memory,
-                    [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
+  device.staging = std::make_unique<GpuStaging>(
+      *device.lane,
+      GpuStaging::Parts{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
+                        device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), memory,
+                        [&cuda = *device.gpu] { cuda.MakeCurrent(); }});
+  return absl::OkStatus();
 }
 
-absl::Status Daemon::Impl::MakeTcp(LocalDevice& device, OpSink sink) {
-  ASSIGN_OR_RETURN(std::optional<GpuStaging> gpu, MakeStaging(device));
+void Daemon::Impl::MakeTcp(LocalDevice& device, OpSink sink) {
   TcpTransport::Options options;
   options.bulk_connections = config.transfer.tcp.connections;
   device.tcp = TcpTransport::Create(
@@ -181,8 +183,7 @@ absl::Status Daemon::Impl::MakeTcp(LocalDevice& device, OpSink sink) {
        [this](PeerId peer, uint64_t link, const absl::Status& status) {
          control.Post([this, peer, link, status] { peers->OnTcpOpened(peer, link, status); });
        }},
-      std::move(gpu));
-  return absl::OkStatus();
+      device.staging.get());
 }
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi& api,
@@ -198,8 +199,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
   options.shm_direct = settings.direct == UcxDirect::kOn;
   options.why_staged = settings.direct == UcxDirect::kOff ? "transfer.ucx.direct is off"
                                                           : "this host has no RDMA adapter";
-  ASSIGN_OR_RETURN(std::optional<GpuStaging> gpu, MakeStaging(device));
-  return UcxTransport::Create(api, options, *device.lane, std::move(sink), std::move(gpu));
+  return UcxTransport::Create(api, options, *device.lane, std::move(sink), device.staging.get());
 }
 
 void Daemon::Impl::MakeTables() {

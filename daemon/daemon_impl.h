@@ -65,9 +65,9 @@ struct Daemon::Impl {
   void OnResults(std::vector<OpResult> results);
   // For a GPU's copiers: tells the engine.
   std::function<void(absl::Time)> SmsBusyHook(GlobalDeviceId device);
-  // What a GPU's lane stages with; nothing of a host device.
-  absl::StatusOr<std::optional<GpuStaging>> MakeStaging(LocalDevice& device);
-  absl::Status MakeTcp(LocalDevice& device, OpSink sink);
+  // What a GPU's lane stages with.
+  absl::Status MakeStaging(LocalDevice& device);
+  void MakeTcp(LocalDevice& device, OpSink sink);
   absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,
                                                         OpSink sink);
   void MakeTables();

@@ -32,6 +32,7 @@ struct LocalDevice {
   std::unique_ptr<Lane> lane;
   std::unique_ptr<CopyTransport> copy;       // `local` and `mapped`
   std::unique_ptr<PreparedRunner> prepared;  // of the same, what is fired again and again
+  std::unique_ptr<GpuStaging> staging;       // of a GPU, for the next two
   std::unique_ptr<TcpTransport> tcp;    // null if there are no peers, or it is not in the order
   std::unique_ptr<UcxTransport> ucx;    // null if there is none; see Daemon::ucx_state
   std::unique_ptr<NcclTransport> nccl;  // null if there is none, or for a host device

@@ -93,13 +93,14 @@ struct Config {
   } limits;
 
   struct {
-    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kTcp, Route::kUcx,
+    // `ucx` is there only where there is RDMA, or by name.
+    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kTcp,
                                 Route::kNccl};
     // How a route is chosen: the first of `order`, or one measured to be clearly faster.
     RouteChoice choose = RouteChoice::kEstimate;
     absl::Duration deadline = absl::Seconds(60);  // of a transfer that names none
     // Memory of GPUs that `tcp` and `ucx` cannot take as it is goes by way of so many bytes of host
-    // memory for each GPU, direction and route (at least 8 MiB).
+    // memory for each GPU and direction (at least 8 MiB).
     uint64_t staging = uint64_t{32} << 20;
     struct {
       uint32_t connections = 2;  // of a pair of devices, for what is large; 1 to 15

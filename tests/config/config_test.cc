@@ -232,7 +232,7 @@ TEST(ConfigTest, LaunchesOfJobsAreBounded) {
 TEST(ConfigTest, PrintsTheDefaultsAsAValidFile) {
   const std::string printed = PrintConfig(*Load({}));
   EXPECT_THAT(printed, HasSubstr("limits:\n  session_bytes: 64GiB\n  session_arenas: 4096\n"));
-  EXPECT_THAT(printed, HasSubstr("transfer:\n  order: [local, mapped, tcp, ucx, nccl]\n"));
+  EXPECT_THAT(printed, HasSubstr("transfer:\n  order: [local, mapped, ucx, tcp, nccl]\n"));
   const absl::StatusOr<Config> again = LoadText(printed);
   ASSERT_TRUE(again.ok()) << again.status() << "\n" << printed;
   EXPECT_EQ(PrintConfig(*again), printed);

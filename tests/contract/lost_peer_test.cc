@@ -23,11 +23,10 @@ class LostPeer : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     const auto api = LoadUcx();
     ASSERT_TRUE(api.ok()) << api.status();
-    std::optional<GpuStaging> gpu;
     if (absl::EndsWith(GetParam(), "_gpu")) {
       gpu_ = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*FindGpus(FAKE_CUDA_LIBRARY))[0],
                                           std::vector<int>{0});
-      gpu = StagingOf(*gpu_);
+      staging_ = StagingOf(lane_, *gpu_);
       auto arena = gpu_->Map({MemoryKind::kCudaAllocate, kLarge}, {});
       ASSERT_TRUE(arena.ok()) << arena.status();
       arena_ = *std::move(arena);
@@ -37,7 +36,7 @@ class LostPeer : public ::testing::TestWithParam<const char*> {
       arena_ = *std::move(arena);
     }
     auto transport =
-        UcxTransport::Create(**api, OnlyKind(kind()), lane_, answers_.Sink(), std::move(gpu));
+        UcxTransport::Create(**api, OnlyKind(kind()), lane_, answers_.Sink(), staging_.get());
     ASSERT_TRUE(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
   }
@@ -95,8 +94,9 @@ class LostPeer : public ::testing::TestWithParam<const char*> {
   }
 
   Answers answers_;
-  Lane lane_{"test-lane", Lane::DefaultSpin()};
   std::unique_ptr<CudaDevice> gpu_;  // null: a host device
+  Lane lane_{"test-lane", Lane::DefaultSpin()};
+  std::unique_ptr<GpuStaging> staging_;  // of a GPU
   std::unique_ptr<DeviceMemory> arena_;
   std::unique_ptr<UcxTransport> transport_;
 };

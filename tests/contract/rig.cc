@@ -60,11 +60,12 @@ UniqueFd MakeArena(uint64_t bytes) {
   return fd;
 }
 
-GpuStaging StagingOf(CudaDevice& gpu) {
+std::unique_ptr<GpuStaging> StagingOf(Lane& lane, CudaDevice& gpu) {
   auto staging = gpu.MakeStaging(8 * HostStaging::kSlot);
   FERRY_CHECK(staging.ok());
-  return {gpu.MakeCopier(CopyUse::kStageOut), gpu.MakeCopier(CopyUse::kStageIn), *staging,
-          [&gpu] { gpu.MakeCurrent(); }};
+  return std::make_unique<GpuStaging>(
+      lane, GpuStaging::Parts{gpu.MakeCopier(CopyUse::kStageOut), gpu.MakeCopier(CopyUse::kStageIn),
+                              *staging, [&gpu] { gpu.MakeCurrent(); }});
 }
 
 void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed) {
@@ -95,7 +96,7 @@ Rig::Rig(uint64_t arena_bytes, Gpus gpus) {
     if (gpus[end]) {
       gpus_[end] =
           std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, found[end], std::vector<int>{0, 1});
-      staging_[end] = StagingOf(*gpus_[end]);
+      staging_[end] = StagingOf(*lanes_[end], *gpus_[end]);
       auto memory = gpus_[end]->Map({MemoryKind::kCudaAllocate, arena_bytes}, {});
       FERRY_CHECK(memory.ok());
       arenas_[end] = *std::move(memory);
@@ -239,7 +240,7 @@ UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes, Gpus gpus) : Rig(a
   FERRY_CHECK(api.ok());
   for (int end : {0, 1}) {
     auto transport = UcxTransport::Create(**api, OnlyKind(kind), lane(end), answers_[end].Sink(),
-                                          std::move(staging_[end]));
+                                          staging_[end].get());
     FERRY_CHECK(transport.ok());
     transports_[end] = *std::move(transport);
   }

@@ -97,9 +97,9 @@ class Rig {
   // Where end `from`'s arena is read by the other end.
   virtual const std::byte* RemoteView(int from) { return arena(from); }
 
-  std::unique_ptr<CudaDevice> gpus_[2];   // null: host devices
-  std::optional<GpuStaging> staging_[2];  // of GPUs
+  std::unique_ptr<CudaDevice> gpus_[2];  // null: host devices
   std::unique_ptr<Lane> lanes_[2];
+  std::unique_ptr<GpuStaging> staging_[2];  // of GPUs
   std::unique_ptr<DeviceMemory> arenas_[2];
   Answers answers_[2];
 };
@@ -144,7 +144,7 @@ class UcxRig : public Rig {
 };
 
 // What a GPU's lane stages with, which `gpu` has nothing of yet.
-GpuStaging StagingOf(CudaDevice& gpu);
+std::unique_ptr<GpuStaging> StagingOf(Lane& lane, CudaDevice& gpu);
 
 UniqueFd MakeArena(uint64_t bytes);
 void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed);

@@ -55,7 +55,7 @@ TcpRig::TcpRig(uint64_t arena_bytes, std::array<bool, 2> gpus) : Rig(arena_bytes
   for (int end : {0, 1}) {
     transports_[end] =
         TcpTransport::Create(lane(end), GlobalDeviceId(static_cast<uint64_t>(end)), {},
-                             {answers_[end].Sink(), nullptr}, std::move(staging_[end]));
+                             {answers_[end].Sink(), nullptr}, staging_[end].get());
   }
   door_ = std::make_unique<TcpDoor>(
       std::string(kTcpTestKey), [this](const TcpPreamble& preamble, UniqueFd socket) {

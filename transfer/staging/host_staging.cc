@@ -18,12 +18,11 @@ size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 }  // namespace
 
 HostStaging::HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
-                         absl::Span<std::byte> memory, OnOver over)
+                         absl::Span<std::byte> memory)
     : lane_(lane),
       direction_(direction),
       copier_(std::move(copier)),
       memory_(memory),
-      over_(std::move(over)),
       slots_(memory.size() / kSlot) {
   FERRY_CHECK(!slots_.empty());
   lane_.AddPoller(this);
@@ -118,8 +117,26 @@ void HostStaging::EndStep(const absl::Status& status) {
       message->cut = message->size;
     }
     if (--message->steps > 0 || message->cut < message->size) continue;
-    over_(*message);
+    message->over(*message);
   }
+}
+
+GpuStaging::GpuStaging(Lane& lane, Parts parts)
+    : lane_(lane), memory_(parts.memory), enter_(std::move(parts.enter)) {
+  lane_.RunAndWait([&] {
+    const size_t half = memory_.size() / 2;
+    out_ = std::make_unique<HostStaging>(lane_, HostStaging::Direction::kOut, std::move(parts.out),
+                                         memory_.first(half));
+    in_ = std::make_unique<HostStaging>(lane_, HostStaging::Direction::kIn, std::move(parts.in),
+                                        memory_.last(half));
+  });
+}
+
+GpuStaging::~GpuStaging() {
+  lane_.RunAndWait([this] {
+    out_->Finish();
+    in_->Finish();
+  });
 }
 
 }  // namespace ferry

@@ -23,14 +23,6 @@
 
 namespace ferry {
 
-// What a GPU's lane moves bytes by way of host memory with.
-struct GpuStaging {
-  std::unique_ptr<Copier> out;   // from the GPU to `memory`
-  std::unique_ptr<Copier> in;    // and back
-  absl::Span<std::byte> memory;  // pinned, half of it for each direction; outlives who uses it
-  std::function<void()> enter;   // makes the GPU's context current
-};
-
 class HostStaging : public Poller {
  public:
   static constexpr size_t kSlot = size_t{4} << 20;  // bytes
@@ -44,16 +36,17 @@ class HostStaging : public Poller {
     const Segment* segment = nullptr;
     size_t offset = 0;
     void* owner = nullptr;
+    // Called from Poll once it is over.
+    void (*over)(Message&) = nullptr;
 
     size_t cut = 0;       // bytes that are in a step, or were
     size_t steps = 0;     // under way, with bytes of it
     absl::Status status;  // once it is over
   };
-  using OnOver = std::function<void(Message&)>;
 
-  // `memory` has at least one slot. `over` is called from Poll.
+  // `memory` has at least one slot.
   HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
-              absl::Span<std::byte> memory, OnOver over);
+              absl::Span<std::byte> memory);
   // Waits until all copies are over, and tells them. The lane does not poll it any more.
   void Finish();
 
@@ -84,12 +77,44 @@ class HostStaging : public Poller {
   const Direction direction_;
   const std::unique_ptr<Copier> copier_;
   const absl::Span<std::byte> memory_;
-  const OnOver over_;
   std::vector<Slot> slots_;
   size_t open_ = 0;                // the slot that messages are put into, as long as they fit
   std::deque<Message*> waiting_;   // not cut to their end
   std::deque<Step> steps_;         // under way
   std::vector<CopyPiece> pieces_;  // kept for its memory
+};
+
+// Both directions of one GPU, for all routes that stage: whoever has taken memory gives it back,
+// and whoever got none asks again when the lane next polls it. Made and destroyed by any thread but
+// the lane's; all else is the lane's.
+class GpuStaging {
+ public:
+  struct Parts {
+    std::unique_ptr<Copier> out;   // from the GPU to `memory`
+    std::unique_ptr<Copier> in;    // and back
+    absl::Span<std::byte> memory;  // pinned, half of it for each direction; outlives this
+    std::function<void()> enter;   // makes the GPU's context current
+  };
+  GpuStaging(Lane& lane, Parts parts);
+  // Nobody has memory of it any more.
+  ~GpuStaging();
+
+  HostStaging& out() { return *out_; }
+  HostStaging& in() { return *in_; }
+  // A step of each.
+  void Poll() {
+    out_->Poll();
+    in_->Poll();
+  }
+  void Enter() const { enter_(); }
+  absl::Span<std::byte> memory() const { return memory_; }
+
+ private:
+  Lane& lane_;
+  const absl::Span<std::byte> memory_;
+  const std::function<void()> enter_;
+  std::unique_ptr<HostStaging> out_;
+  std::unique_ptr<HostStaging> in_;
 };
 
 }  // namespace ferry

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -198,19 +197,13 @@ bool TcpTransport::Impl::Settle(Connection& connection, Incoming::Part& part, bo
         OpError(absl::StatusCode::kInternal, Reason::kProtocolError, receive.op, objection));
     return true;
   }
-  if (staging_in != nullptr && part.entry.bytes > 0) {
-    if (!staging_in->CanTake(part.entry.bytes)) {
+  if (staging != nullptr && part.entry.bytes > 0) {
+    if (!staging->in().CanTake(part.entry.bytes)) {
       if (may_wait && !std::exchange(connection.waiting, true)) starved.push_back(&connection);
       return false;
     }
-    part.chunk = std::make_unique<Chunk>();
-    part.chunk->op = &receive;
-    part.chunk->link = &connection.link;
-    part.chunk->receives = true;
-    HostStaging::Message& message = part.chunk->message;
-    message.memory = staging_in->Take(part.entry.bytes);
-    message.size = part.entry.bytes;
-    std::tie(message.segment, message.offset) = receive.memory.Find(part.entry.at);
+    part.chunk = MakeChunk(connection.link, receive, part.entry.at, part.entry.bytes);
+    part.chunk->message.memory = staging->in().Take(part.entry.bytes);
   }
   receive.cut += part.entry.bytes;
   return part.known = true;

@@ -23,7 +23,7 @@ void TcpTransport::Impl::Enqueue(Op& send) {
   Link& link = *send.link;
   send.turn.emplace(send);
   link.queues[send.small()].Add(*send.turn);
-  staging_out != nullptr ? Want(link) : MarkDue(link, send.small());
+  staging != nullptr ? Want(link) : MarkDue(link, send.small());
 }
 
 void TcpTransport::Impl::Say(Link& link, TcpKind kind, const TcpEntry& entry) {
@@ -35,7 +35,7 @@ bool TcpTransport::Impl::HasMore(const Connection& connection) const {
   const Link& link = connection.link;
   const bool small = connection.index == 0;
   return !connection.out.idle() || (small && !link.said.empty()) ||
-         (staging_out != nullptr ? !link.ready[small].empty() : !link.queues[small].empty());
+         (staging != nullptr ? !link.ready[small].empty() : !link.queues[small].empty());
 }
 
 bool TcpTransport::Impl::Write(Connection& connection) {
@@ -80,7 +80,7 @@ bool TcpTransport::Impl::NextMessage(Connection& connection) {
   TcpKind kind = TcpKind::kBytes;
   if (small && !link.said.empty()) {
     kind = TakeSaid(link, out);
-  } else if (staging_out != nullptr) {
+  } else if (staging != nullptr) {
     TakeChunks(link.ready[small], out);
   } else {
     TakeSends(link.queues[small], out);

@@ -20,6 +20,24 @@ void TcpTransport::Impl::Want(Link& link) {
   if (!std::exchange(link.wanting, true)) wanting.push_back(&link);
 }
 
+std::unique_ptr<TcpTransport::Impl::Chunk> TcpTransport::Impl::MakeChunk(Link& link, Op& op,
+                                                                         uint64_t at, size_t size) {
+  auto chunk = std::make_unique<Chunk>();
+  chunk->owner = this;
+  chunk->op = &op;
+  chunk->link = &link;
+  chunk->receives = op.receive();
+  chunk->at = at;
+  HostStaging::Message& message = chunk->message;
+  message.size = size;
+  std::tie(message.segment, message.offset) = op.memory.Find(at);
+  message.owner = chunk.get();
+  message.over = [](HostStaging::Message& message) {
+    static_cast<Chunk*>(message.owner)->owner->Copied(message);
+  };
+  return chunk;
+}
+
 bool TcpTransport::Impl::Stage(Link& link) {
   bool any = false;
   for (const bool small : {true, false}) {
@@ -27,17 +45,12 @@ bool TcpTransport::Impl::Stage(Link& link) {
     while (!queue.empty()) {
       Op& send = static_cast<Turn*>(queue.Next())->op;
       const size_t size = std::min<uint64_t>(kTcpMessageBytes, send.bytes() - send.cut);
-      if (link.staged >= kStagedAtOnce || !staging_out->CanTake(size)) {
+      if (link.staged >= kStagedAtOnce || !staging->out().CanTake(size)) {
         Want(link);
         break;
       }
-      auto chunk = std::make_unique<Chunk>();
-      chunk->op = &send;
-      chunk->link = &link;
-      chunk->at = send.cut;
-      chunk->message.memory = staging_out->Take(size);
-      chunk->message.size = size;
-      std::tie(chunk->message.segment, chunk->message.offset) = send.memory.Find(send.cut);
+      std::unique_ptr<Chunk> chunk = MakeChunk(link, send, send.cut, size);
+      chunk->message.memory = staging->out().Take(size);
       send.cut += size;
       link.staged += size;
       queue.Serve(size);
@@ -51,9 +64,9 @@ bool TcpTransport::Impl::Stage(Link& link) {
 void TcpTransport::Impl::Copy(std::unique_ptr<Chunk> chunk) {
   ++chunk->op->copying;
   HostStaging::Message& message = chunk->message;
-  HostStaging& staging = chunk->receives ? *staging_in : *staging_out;
+  HostStaging& direction = chunk->receives ? staging->in() : staging->out();
   FERRY_CHECK(chunks.try_emplace(&message, std::move(chunk)).second);
-  staging.Copy(message);
+  direction.Copy(message);
 }
 
 void TcpTransport::Impl::Copied(HostStaging::Message& message) {
@@ -73,17 +86,9 @@ void TcpTransport::Impl::Copied(HostStaging::Message& message) {
 
 void TcpTransport::Impl::GiveBack(std::unique_ptr<Chunk> chunk) {
   if (chunk == nullptr) return;
-  if (!chunk->receives) {
-    staging_out->GiveBack(chunk->message.memory);
-    if (chunk->link != nullptr) chunk->link->staged -= chunk->message.size;
-    return;
-  }
-  staging_in->GiveBack(chunk->message.memory);
-  for (Connection* const connection : std::exchange(starved, {})) {
-    connection->waiting = false;
-    connection->readable = true;
-    MarkDue(*connection);
-  }
+  if (chunk->receives) return staging->in().GiveBack(chunk->message.memory);
+  staging->out().GiveBack(chunk->message.memory);
+  if (chunk->link != nullptr) chunk->link->staged -= chunk->message.size;
 }
 
 }  // namespace ferry

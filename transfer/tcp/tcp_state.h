@@ -78,6 +78,7 @@ struct TcpTransport::Impl : Poller {
   // Bytes of one op on their way by host memory: from its queue until they are written, or from
   // their entry's beginning until they are copied.
   struct Chunk {
+    Impl* owner = nullptr;
     Op* op = nullptr;  // null once it has ended
     Link* link = nullptr;
     bool receives = false;
@@ -165,11 +166,11 @@ struct TcpTransport::Impl : Poller {
     bool dials() const { return address.size > 0; }
   };
 
-  Impl(Lane& lane, GlobalDeviceId device, Options options, Hooks hooks)
-      : lane(lane), device(device), options(options), hooks(std::move(hooks)) {}
+  Impl(Lane& lane, GlobalDeviceId device, Options options, Hooks hooks, GpuStaging* staging)
+      : lane(lane), device(device), options(options), hooks(std::move(hooks)), staging(staging) {}
 
   // --- tcp_transport.cc
-  void SetUp(std::optional<GpuStaging> gpu);
+  void SetUp();
   void TakeDown();
   void Start(TransportOp op);
   void Refuse(const TransportOp& op, absl::Status why);
@@ -225,8 +226,8 @@ struct TcpTransport::Impl : Poller {
   void TakeSends(FairQueue& queue, Outgoing& out);
   void TakeChunks(std::deque<std::unique_ptr<Chunk>>& ready, Outgoing& out);
   void Written(Outgoing& out);
-  // An op that ends, or whose firing does, gets its memory back: the message keeps copies of what is
-  // left of its bytes.
+  // An op that ends, or whose firing does, gets its memory back: the message keeps copies of what
+  // is left of its bytes.
   void LetGo(Outgoing& out, Op& send);
 
   // --- tcp_receive.cc
@@ -258,11 +259,13 @@ struct TcpTransport::Impl : Poller {
 
   // --- tcp_staged.cc
   void Want(Link& link);
+  // A part of an op that is to be copied, without memory yet.
+  std::unique_ptr<Chunk> MakeChunk(Link& link, Op& op, uint64_t at, size_t size);
   // Copies what has memory; false if nothing has.
   bool Stage(Link& link);
   void Copy(std::unique_ptr<Chunk> chunk);
   void Copied(HostStaging::Message& message);
-  // Memory of a chunk, if there is one, and what waits for memory goes on.
+  // Memory of a chunk, if there is one.
   void GiveBack(std::unique_ptr<Chunk> chunk);
 
   // --- tcp_prepared.cc
@@ -280,7 +283,8 @@ struct TcpTransport::Impl : Poller {
   const GlobalDeviceId device;
   const Options options;
   const Hooks hooks;
-  UniqueFd epoll;  // connections, and the timer
+  GpuStaging* const staging;  // null: a host device
+  UniqueFd epoll;             // connections, and the timer
   UniqueFd timer;
   absl::Time timer_at = absl::InfiniteFuture();
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
@@ -294,9 +298,6 @@ struct TcpTransport::Impl : Poller {
   std::vector<std::unique_ptr<Group>> groups;
   size_t silent = 0;  // of these
   std::vector<OpResult> results;
-  // Of a GPU.
-  std::unique_ptr<HostStaging> staging_out;
-  std::unique_ptr<HostStaging> staging_in;
   absl::flat_hash_map<HostStaging::Message*, std::unique_ptr<Chunk>> chunks;  // being copied
   std::vector<iovec> pieces;                                                  // kept for its memory
   std::array<std::byte, 64 << 10> nowhere;  // where bytes go that nobody wants

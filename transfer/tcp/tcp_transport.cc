@@ -25,7 +25,7 @@ TcpTransport::Impl::Turn::Turn(Op& op)
 TcpTransport::Impl::Op::Op(TransportOp launched)
     : op(std::move(launched)), memory(absl::MakeConstSpan(op.segments)) {}
 
-void TcpTransport::Impl::SetUp(std::optional<GpuStaging> gpu) {
+void TcpTransport::Impl::SetUp() {
   epoll.Reset(epoll_create1(EPOLL_CLOEXEC));
   timer.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   FERRY_CHECK(epoll.valid() && timer.valid());
@@ -33,13 +33,6 @@ void TcpTransport::Impl::SetUp(std::optional<GpuStaging> gpu) {
   event.events = EPOLLIN;
   FERRY_CHECK(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer.get(), &event) == 0);
   lane.AddPoller(this);
-  if (!gpu) return;
-  const size_t half = gpu->memory.size() / 2;
-  const auto over = [this](HostStaging::Message& message) { Copied(message); };
-  staging_out = std::make_unique<HostStaging>(lane, HostStaging::Direction::kOut,
-                                              std::move(gpu->out), gpu->memory.first(half), over);
-  staging_in = std::make_unique<HostStaging>(lane, HostStaging::Direction::kIn, std::move(gpu->in),
-                                             gpu->memory.last(half), over);
 }
 
 void TcpTransport::Impl::TakeDown() {
@@ -49,9 +42,7 @@ void TcpTransport::Impl::TakeDown() {
     EndOps(*link, why);
     CloseSet(*link);
   }
-  for (HostStaging* const staging : {staging_out.get(), staging_in.get()}) {
-    if (staging != nullptr) staging->Finish();
-  }
+  while (!chunks.empty()) staging->Poll();
   lane.RemovePoller(this);
   FERRY_CHECK(ops.empty());
   Answer();
@@ -173,6 +164,11 @@ bool TcpTransport::Impl::Poll() {
     }
   }
   for (size_t i = 0; i < groups.size(); ++i) any |= Advance(*groups[i]);
+  for (Connection* const connection : std::exchange(starved, {})) {
+    connection->waiting = false;
+    connection->readable = true;
+    MarkDue(*connection);
+  }
   for (size_t left = wanting.size(); left > 0; --left) {
     Link& link = *wanting.front();
     wanting.pop_front();
@@ -196,9 +192,9 @@ bool TcpTransport::Impl::PrepareToPark() {
 
 std::unique_ptr<TcpTransport> TcpTransport::Create(Lane& lane, GlobalDeviceId device,
                                                    Options options, Hooks hooks,
-                                                   std::optional<GpuStaging> gpu) {
-  auto impl = std::make_unique<Impl>(lane, device, options, std::move(hooks));
-  lane.RunAndWait([&] { impl->SetUp(std::move(gpu)); });
+                                                   GpuStaging* staging) {
+  auto impl = std::make_unique<Impl>(lane, device, options, std::move(hooks), staging);
+  lane.RunAndWait([&] { impl->SetUp(); });
   return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(impl)));
 }
 

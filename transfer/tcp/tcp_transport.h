@@ -17,7 +17,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,9 +61,9 @@ class TcpTransport : public Transport {
   // What goes over the connection for small things.
   static constexpr uint64_t kSmallBytes = uint64_t{64} << 10;
 
-  // `device`: whose lane it is. `gpu`: if it is a GPU. Waits for the lane.
+  // `device`: whose lane it is. `staging`: of a GPU; outlives this. Waits for the lane.
   static std::unique_ptr<TcpTransport> Create(Lane& lane, GlobalDeviceId device, Options options,
-                                              Hooks hooks, std::optional<GpuStaging> gpu = {});
+                                              Hooks hooks, GpuStaging* staging = nullptr);
   // Answers everything, closes all connections; waits for the lane.
   ~TcpTransport() override;
 

@@ -88,8 +88,8 @@ void UcxTransport::Impl::Start(TransportOp op) {
   }
   state.op = std::move(op);
   state.direct = link.channel->direct && state.op.segments.size() == 1;
-  state.staged = in != nullptr && !state.direct;
-  if (state.direct) enter();
+  state.staged = staging != nullptr && !state.direct;
+  if (state.direct) staging->Enter();
   ++state.channel->ops;
   if (state.receive() && state.staged && !state.slots.empty()) {
     FERRY_CHECK(state.channel->arriving.try_emplace(state.op.tag, &state).second);
@@ -293,8 +293,8 @@ bool UcxTransport::Impl::Full(const Channel& channel, const Window& window) cons
   if (window.requests >= kSendsAtOnce) return true;
   // With room for one more, which may come.
   const size_t most =
-      out != nullptr
-          ? std::min(kStagedAtOnce, out->bytes() / (channel.open_windows + 1))
+      staging != nullptr
+          ? std::min(kStagedAtOnce, staging->out().bytes() / (channel.open_windows + 1))
           : std::min(kBytesAtOnce, kChannelBytesAtOnce / std::max<size_t>(channel.open_windows, 1));
   return window.bytes >= most;
 }
@@ -309,7 +309,7 @@ bool UcxTransport::Impl::PumpSends(Channel& channel) {
     if (!window.waiting) continue;
     channel.waiting.push_back(&window);
     Op& op = static_cast<Op&>(*window.sends.Next());
-    if (Full(channel, window) || (op.staged && !out->CanTake(op.slots[op.posted].size))) {
+    if (Full(channel, window) || (op.staged && !staging->out().CanTake(op.slots[op.posted].size))) {
       ++full;
       continue;
     }

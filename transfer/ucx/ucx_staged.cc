@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-void UcxTransport::Impl::SetUpGpu(GpuStaging gpu, const UcxOptions& options) {
+void UcxTransport::Impl::SetUpGpu(const UcxOptions& options) {
   size_t wanted = 0, direct = 0;
   for (const auto& channel : channels) {
     const bool wants = channel->worker->kind() == kUcxNet ? options.net_direct : options.shm_direct;
@@ -24,15 +24,7 @@ void UcxTransport::Impl::SetUpGpu(GpuStaging gpu, const UcxOptions& options) {
         : direct > 0              ? "direct between hosts, staged within one"
         : wanted > 0              ? "staged: this UCX handles no CUDA memory here"
                                   : absl::StrCat("staged: ", options.why_staged);
-  enter = std::move(gpu.enter);
-  const size_t half = gpu.memory.size() / 2;
-  out = std::make_unique<HostStaging>(lane, HostStaging::Direction::kOut, std::move(gpu.out),
-                                      gpu.memory.first(half),
-                                      [this](HostStaging::Message& message) { Copied(message); });
-  in = std::make_unique<HostStaging>(lane, HostStaging::Direction::kIn, std::move(gpu.in),
-                                     gpu.memory.last(half),
-                                     [this](HostStaging::Message& message) { Copied(message); });
-  for (const auto& channel : channels) channel->worker->Map(gpu.memory);
+  for (const auto& channel : channels) channel->worker->Map(staging->memory());
 }
 
 void UcxTransport::Impl::Stage(Slot& slot) {
@@ -52,6 +44,9 @@ void UcxTransport::Impl::Stage(Slot& slot) {
   slot.staged->segment = &segments[op.segment];
   slot.staged->offset = op.offset;
   slot.staged->owner = &slot;
+  slot.staged->over = [](HostStaging::Message& message) {
+    static_cast<Slot*>(message.owner)->op->owner->Copied(message);
+  };
   for (size_t left = slot.size; left > 0;) {
     skip();
     const size_t here = std::min(left, segments[op.segment].size - op.offset);
@@ -126,7 +121,7 @@ bool UcxTransport::Impl::TakeArrivals(Channel& channel, size_t most_ops) {
 
 bool UcxTransport::Impl::TakeArrival(Op& op) {
   Slot& slot = op.slots[op.posted];
-  if (!in->CanTake(slot.size)) return false;
+  if (!staging->in().CanTake(slot.size)) return false;
   const ucp_worker_h worker = op.channel->worker->get();
   ucp_tag_recv_info_t info = {};
   const ucp_tag_message_h message =

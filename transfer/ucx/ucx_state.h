@@ -140,11 +140,13 @@ struct UcxTransport::Impl {
     std::vector<Leaving> leaving;
   };
 
-  Impl(const UcxApi& api, Lane& lane, OpSink sink) : api(api), lane(lane), sink(std::move(sink)) {}
+  Impl(const UcxApi& api, Lane& lane, OpSink sink, GpuStaging* staging)
+      : api(api), lane(lane), sink(std::move(sink)), staging(staging) {}
 
   const UcxApi& api;
   Lane& lane;
   const OpSink sink;
+  GpuStaging* const staging;  // null: a host device
   std::vector<UcxAddressBlob> addresses;
   std::vector<std::unique_ptr<Channel>> channels;  // in the order of `addresses`
   // Bit i: channel i is draining, gone, or about to; nobody may be told of its address.
@@ -159,14 +161,11 @@ struct UcxTransport::Impl {
   std::vector<Link*> failed_links;
   // Of a GPU's lane only.
   std::string way;
-  std::function<void()> enter;
-  std::unique_ptr<HostStaging> out;
-  std::unique_ptr<HostStaging> in;
 
   // --- Set up and take down.
 
   absl::Status AddChannel(const std::string& kind, const UcxWorker::Settings& settings);
-  void SetUpGpu(GpuStaging gpu, const UcxOptions& options);
+  void SetUpGpu(const UcxOptions& options);
   void TakeDown();
 
   // --- Ops.
@@ -206,7 +205,7 @@ struct UcxTransport::Impl {
   // Memory for the op's next message, and where its bytes are.
   void Stage(Slot& slot);
   void Unstage(Slot& slot);
-  HostStaging& StagingOf(const Op& op) { return op.receive() ? *in : *out; }
+  HostStaging& StagingOf(const Op& op) { return op.receive() ? staging->in() : staging->out(); }
   void Copy(Slot& slot);
   // Of a receive that UCX is done with.
   void CopyOrUnstage(Slot& receive);

@@ -93,13 +93,10 @@ void UcxTransport::Impl::TakeDown() {
     for (const auto& channel : channels) {
       if (channel->worker != nullptr) channel->worker->Poll();
     }
-    for (HostStaging* const staging : {out.get(), in.get()}) {
-      if (staging != nullptr) staging->Poll();
-    }
+    if (staging != nullptr) staging->Poll();
   } while (outstanding() && MonotonicNow() < patience);
-  for (HostStaging* const staging : {out.get(), in.get()}) {
-    if (staging != nullptr) staging->Finish();
-  }
+  const auto copying = [](const auto& channel) { return channel->copying > 0; };
+  while (std::any_of(channels.begin(), channels.end(), copying)) staging->Poll();
   for (const auto& channel : channels) {
     if (channel->worker == nullptr) continue;
     lane.RemovePoller(channel->worker.get());
@@ -160,8 +157,8 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi& api,
                                                                    UcxOptions options, Lane& lane,
                                                                    OpSink sink,
-                                                                   std::optional<GpuStaging> gpu) {
-  auto impl = std::make_unique<Impl>(api, lane, std::move(sink));
+                                                                   GpuStaging* staging) {
+  auto impl = std::make_unique<Impl>(api, lane, std::move(sink), staging);
   absl::Status last = Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
                             "opening UCX: no transports are configured");
   lane.RunAndWait([&] {
@@ -171,14 +168,14 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi&
       FERRY_LOG(warn, "ucx.unavailable", "{}", std::string(added.message()));
       last = added;
     };
-    const bool with_gpu = gpu.has_value();
+    const bool with_gpu = staging != nullptr;
     if (!options.net_tls.empty()) {
       add(kUcxNet, NetSettings(options, with_gpu && options.net_direct));
     }
     if (!options.shm_tls.empty()) {
       add(kUcxShm, ShmSettings(options, with_gpu && options.shm_direct));
     }
-    if (with_gpu && !impl->channels.empty()) impl->SetUpGpu(*std::move(gpu), options);
+    if (with_gpu && !impl->channels.empty()) impl->SetUpGpu(options);
   });
   if (impl->channels.empty()) return last;
   return std::unique_ptr<UcxTransport>(new UcxTransport(std::move(impl)));

@@ -50,10 +50,10 @@ struct UcxAddressBlob {
 class UcxTransport : public Transport {
  public:
   // Makes context and workers on the lane's thread (this call waits for it) and registers the
-  // poller.
+  // poller. `staging`: of a GPU; outlives this.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxApi& api, UcxOptions options,
                                                               Lane& lane, OpSink sink,
-                                                              std::optional<GpuStaging> gpu = {});
+                                                              GpuStaging* staging = nullptr);
   // Cancels and answers everything, closes endpoints by force, waits for the lane.
   ~UcxTransport() override;
 
