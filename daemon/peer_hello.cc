@@ -324,6 +324,7 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
                                     absl::StrCat(link.config.node, " said hello twice")));
   }
   link.last_heard = control_.Now();
+  if (!frame.moved.empty()) OnMoved(link, std::move(frame.moved));
   if (frame.events() > 0) OnEvents(link, std::move(frame));
 }
 

@@ -67,9 +67,12 @@ struct PeerFrame : PeerEvents {
   std::optional<PeerHello> hello = {};
   std::optional<PeerIntroduction> introduction = {};
   std::string proof = {};
+  // After the hello: devices whose UCX addresses are others now; only id and addresses count.
+  std::vector<PeerDeviceInfo> moved = {};
 
   bool empty() const {
-    return !hello.has_value() && !introduction.has_value() && proof.empty() && events() == 0;
+    return !hello.has_value() && !introduction.has_value() && proof.empty() && moved.empty() &&
+           events() == 0;
   }
 };
 

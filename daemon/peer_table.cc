@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/peer_table.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -124,29 +122,8 @@ void PeerTable::GoUp(Link& link) {
   link.backoff = kBackoffMin;
   link.error = absl::OkStatus();
 
-  const bool same_user = link.hello.boot_id == boot_id_ && link.hello.uid == geteuid();
   std::string ucx_error;
-  bool ucx = false;
-  for (const auto& device : devices_.list) {
-    if (device->ucx == nullptr) continue;
-    for (const PeerDeviceInfo& theirs : link.hello.devices) {
-      // "shm" only works within one host and user; "net" works wherever there is a network.
-      const UcxAddressBlob* chosen = nullptr;
-      const auto has_kind = [&](const std::string& kind) {
-        const auto ours = device->ucx->addresses();
-        return std::any_of(ours.begin(), ours.end(),
-                           [&](const UcxAddressBlob& blob) { return blob.kind == kind; });
-      };
-      for (const UcxAddressBlob& blob : theirs.ucx_addresses) {
-        if (!has_kind(blob.kind) || (blob.kind == "shm" && !same_user)) continue;
-        if (chosen == nullptr || blob.kind == "shm") chosen = &blob;
-      }
-      if (chosen == nullptr) continue;
-      ucx = true;
-      device->lane->Post([transport = device->ucx.get(), peer = link.id, id = theirs.id,
-                          blob = *chosen] { transport->AddPeer(peer, id, blob); });
-    }
-  }
+  const bool ucx = AddUcxPeers(link);
   if (!ucx) {
     ucx_error = options_.ucx_version.empty()
                     ? options_.ucx_missing

@@ -131,6 +131,9 @@ class PeerTable {
   void OnDataConnection(const std::string& preamble, UniqueFd socket);
   void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
 
+  // --- From a lane: its UCX has other addresses now, of which peers must be told.
+  void OnUcxMoved(GlobalDeviceId device);
+
   // --- From peer.sock.
   void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                        PeerSocketRequest request);
@@ -196,6 +199,9 @@ class PeerTable {
   void SettleTcp(Link& link, std::string error);
   // Once both are known.
   void GoUp(Link& link);
+  // Tells lanes how to reach the peer's by UCX; whether any can.
+  bool AddUcxPeers(Link& link);
+  void OnMoved(Link& link, std::vector<PeerDeviceInfo> moved);
   void StartTcp(Link& link);
   void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);

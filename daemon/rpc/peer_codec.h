@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-// Whether `frame` can be appended to `last`: it says no hello, and no event between them took
+// Whether `frame` can be appended to `last`: it says nothing of its daemon, and no event between them took
 // another road.
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last);
 // Appends to `out`, which may hold events that still wait for the wire and that `frame` follows.

@@ -32,7 +32,8 @@ void UcxTransport::Impl::SetUpGpu(GpuStaging gpu, const UcxOptions& options) {
   in = std::make_unique<HostStaging>(lane, HostStaging::Direction::kIn, std::move(gpu.in),
                                      gpu.memory.last(half),
                                      [this](HostStaging::Message& message) { Copied(message); });
-  for (const auto& channel : channels) channel->worker->Map(gpu.memory);
+  staging = gpu.memory;
+  for (const auto& channel : channels) channel->worker->Map(staging);
 }
 
 void UcxTransport::Impl::Stage(Slot& slot) {

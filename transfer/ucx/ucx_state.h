@@ -4,7 +4,6 @@
 // ucx_links.cc opens and fails endpoints. Home: the lane.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "transfer/fair_queue.h"
 #include "transfer/staging/host_staging.h"
 #include "transfer/ucx/ucx_api.h"
@@ -82,6 +82,7 @@ struct UcxTransport::Impl {
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
     absl::Time leave_by = absl::InfiniteFuture();  // once it is stopped: when force is used
+    absl::Time drain_by = absl::InfiniteFuture();  // then: when the worker is thrown away
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
     bool complete() const {
@@ -92,8 +93,10 @@ struct UcxTransport::Impl {
   // The way to one device of a peer. Its endpoint is opened by the first op that needs it and
   // outlives the loss of the peer's link, and aborts: a peer that lives drops what it does not
   // take, so that all requests return. Closing an endpoint by force, under a peer that lives, is
-  // the last resort. UCX tells the peer by its keepalive only, and it pairs the endpoints of two
-  // workers by how many each has opened to the other: from then on they are out of step.
+  // the last resort but one. UCX tells the peer by its keepalive only, and it pairs the endpoints
+  // of two workers by how many each has opened to the other: from then on they are out of step, and
+  // a receive whose bytes came by an endpoint of the peer's may be held by none that we can close.
+  // The last resort is to throw the worker away.
   struct Link {
     Impl* owner = nullptr;
     LinkKey key;
@@ -117,6 +120,8 @@ struct UcxTransport::Impl {
 
   // A worker and what is on it.
   struct Channel {
+    std::string kind;
+    UcxWorker::Settings settings;
     std::unique_ptr<UcxWorker> worker;  // null once closed
     // Endpoints have error handling and can be closed by force. Not so in UCX's shared memory, old
     // and new (where asking for it makes ends that differ, and UCX fall over them): there only
@@ -134,21 +139,24 @@ struct UcxTransport::Impl {
     absl::btree_map<uint64_t, Op*> arriving;
     uint64_t looked_at = 0;  // of these, last
     bool draining = false;   // see Drain
-    bool drained() const { return receives_in_flight == 0 && copying == 0; }
+    bool drained() const { return copying == 0 && (forceable || receives_in_flight == 0); }
+    absl::Time drain_at = absl::InfiniteFuture();  // the first `drain_by` of its ops, or before
     std::vector<void*> closing;  // requests of endpoints that close
     std::deque<Stray> strays;
     std::vector<Leaving> leaving;
   };
 
-  Impl(const UcxApi& api, Lane& lane, OpSink sink) : api(api), lane(lane), sink(std::move(sink)) {}
+  Impl(const UcxApi& api, Lane& lane, OpSink sink, std::function<void()> moved)
+      : api(api), lane(lane), sink(std::move(sink)), moved(std::move(moved)) {}
 
   const UcxApi& api;
   Lane& lane;
   const OpSink sink;
-  std::vector<UcxAddressBlob> addresses;
-  std::vector<std::unique_ptr<Channel>> channels;  // in the order of `addresses`
-  // Bit i: channel i is draining, gone, or about to; nobody may be told of its address.
-  std::atomic<uint32_t> closed = 0;
+  const std::function<void()> moved;  // UcxOptions::moved
+  std::vector<std::unique_ptr<Channel>> channels;
+  // By channel; "" of one that is draining, gone, or about to: nobody may be told of its address.
+  mutable Mutex addresses_mutex;
+  std::vector<UcxAddressBlob> addresses ABSL_GUARDED_BY(addresses_mutex);
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
@@ -160,12 +168,14 @@ struct UcxTransport::Impl {
   // Of a GPU's lane only.
   std::string way;
   std::function<void()> enter;
+  absl::Span<std::byte> staging;
   std::unique_ptr<HostStaging> out;
   std::unique_ptr<HostStaging> in;
 
   // --- Set up and take down.
 
-  absl::Status AddChannel(const std::string& kind, const UcxWorker::Settings& settings);
+  absl::Status AddChannel(const std::string& kind, UcxWorker::Settings settings);
+  absl::Status OpenWorker(Channel& channel);
   void SetUpGpu(GpuStaging gpu, const UcxOptions& options);
   void TakeDown();
 
@@ -239,13 +249,17 @@ struct UcxTransport::Impl {
   void SetClosed(const Channel& channel, bool is_closed);
   // Closes what holds requests for too long.
   bool CloseOverdue(Channel& channel);
-  // Takes a channel down whose sends cannot be taken back otherwise: its peers are refused from
-  // here on, so that their transfers take another route. What UCX is reading for a receive it has
-  // to finish first.
+  // Drains the channel if that was not enough.
+  void DrainOverdue(Channel& channel);
+  // Throws the worker away, since it does not give requests back otherwise: its peers are refused
+  // until there is another one, so that their transfers take another route. Of shared memory there
+  // is none, and what UCX is reading for a receive it has to finish first.
   void Drain(Channel& channel);
   // As a task: a worker must not be destroyed from within its own progress.
   void PostFinishDraining(Channel& channel);
   void FinishDraining(Channel& channel);
+  // Another worker, with another address; endpoints to peers are opened anew.
+  void Reopen(Channel& channel);
   void DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
                 const absl::Status& why);
 
