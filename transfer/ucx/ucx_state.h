@@ -141,7 +141,7 @@ struct UcxTransport::Impl {
     bool draining = false;   // see Drain
     bool drained() const { return copying == 0 && (forceable || receives_in_flight == 0); }
     absl::Time drain_at = absl::InfiniteFuture();  // the first `drain_by` of its ops, or before
-    std::vector<void*> closing;  // requests of endpoints that close
+    std::vector<void*> closing;                    // requests of endpoints that close
     std::deque<Stray> strays;
     std::vector<Leaving> leaving;
   };

@@ -61,8 +61,7 @@ UcxWorker::Settings ShmSettings(const UcxOptions& options, bool with_gpu) {
 }
 }  // namespace
 
-absl::Status UcxTransport::Impl::AddChannel(const std::string& kind,
-                                            UcxWorker::Settings settings) {
+absl::Status UcxTransport::Impl::AddChannel(const std::string& kind, UcxWorker::Settings settings) {
   auto channel = std::make_unique<Channel>();
   channel->kind = kind;
   channel->settings = std::move(settings);
@@ -81,8 +80,8 @@ absl::Status UcxTransport::Impl::OpenWorker(Channel& channel) {
   if (!worker.ok()) return worker.status();
   channel.worker = *std::move(worker);
   channel.worker->SetHooks(
-      [this, &channel] { return AfterProgress(channel); }, [this, &channel] { return Busy(channel); },
-      [this, &channel] { return MayPark(channel); },
+      [this, &channel] { return AfterProgress(channel); },
+      [this, &channel] { return Busy(channel); }, [this, &channel] { return MayPark(channel); },
       [&channel] { return !channel.leaving.empty() || channel.drain_at < absl::InfiniteFuture(); });
   if (!staging.empty()) channel.worker->Map(staging);
   lane.AddPoller(channel.worker.get());
@@ -129,8 +128,8 @@ void UcxTransport::Impl::TakeDown() {
 
 bool UcxTransport::Impl::Busy(const Channel& channel) const {
   return channel.ops > 0 || !channel.closing.empty() || !channel.leaving.empty() ||
-         channel.drain_at < absl::InfiniteFuture() ||
-         !results.empty() || !finished_ops.empty() || !failed_ops.empty() || !failed_links.empty();
+         channel.drain_at < absl::InfiniteFuture() || !results.empty() || !finished_ops.empty() ||
+         !failed_ops.empty() || !failed_links.empty();
 }
 
 bool UcxTransport::Impl::MayPark(Channel& channel) {
