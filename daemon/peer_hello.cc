@@ -380,7 +380,9 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.state = State::kSettling;
   link.since = control_.Now();
   link.mapped_unsettled = true;
+  link.ucx_unsettled = true;
   StartTcp(link);
+  StartUcx(link);
   if (!Dials(link)) SayHello(link);
   if (link.socket.has_value()) return Settle(link, std::string(link.mapped_error));
   if (link.hello.boot_id != boot_id_) {

@@ -91,6 +91,7 @@ absl::Status UcxTransport::Impl::OpenWorker(Channel& channel) {
 void UcxTransport::Impl::TakeDown() {
   const absl::Status why =
       Error(absl::StatusCode::kAborted, Reason::kDraining, "ucx: the lane is being taken down");
+  for (const auto& probe : probes) StopProbe(*probe, why);
   for (auto& [key, link] : links) FailLink(*link, why, /*queued=*/true);
   const auto outstanding = [&] {
     return std::any_of(channels.begin(), channels.end(), [](const auto& channel) {
@@ -120,6 +121,7 @@ void UcxTransport::Impl::TakeDown() {
     }
     channel->worker.reset();
   }
+  probes.clear();
   // Without its worker a request that never returned touches nothing any more.
   for (auto& [key, op] : ops) results.push_back({key.first, key.second, std::move(op->status)});
   ops.clear();
@@ -129,7 +131,9 @@ void UcxTransport::Impl::TakeDown() {
 bool UcxTransport::Impl::Busy(const Channel& channel) const {
   return channel.ops > 0 || !channel.closing.empty() || !channel.leaving.empty() ||
          channel.drain_at < absl::InfiniteFuture() || !results.empty() || !finished_ops.empty() ||
-         !failed_ops.empty() || !failed_links.empty();
+         !failed_ops.empty() || !failed_links.empty() ||
+         std::any_of(probes.begin(), probes.end(),
+                     [](const auto& probe) { return probe->done != nullptr; });
 }
 
 bool UcxTransport::Impl::MayPark(Channel& channel) {
@@ -165,6 +169,7 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
   any |= DropStrays(channel, kStraysPerPoll);
   any |= CloseOverdue(channel);
   DrainOverdue(channel);
+  any |= AdvanceProbes(channel);
   if (channel.draining && channel.drained()) PostFinishDraining(channel);
   return Answer() || any;
 }
@@ -249,6 +254,7 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
 
 void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
   FERRY_CHECK(impl_->lane.IsCurrent());
+  impl_->StopProbes(peer, why);
   for (auto& [key, link] : impl_->links) {
     if (key.first != peer) continue;
     link->lost = true;
