@@ -324,6 +324,7 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
                                     absl::StrCat(link.config.node, " said hello twice")));
   }
   link.last_heard = control_.Now();
+  if (!frame.moved.empty()) OnMoved(link, std::move(frame.moved));
   if (frame.events() > 0) OnEvents(link, std::move(frame));
 }
 
@@ -379,7 +380,9 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.state = State::kSettling;
   link.since = control_.Now();
   link.mapped_unsettled = true;
+  link.ucx_unsettled = true;
   StartTcp(link);
+  StartUcx(link);
   if (!Dials(link)) SayHello(link);
   if (link.socket.has_value()) return Settle(link, std::string(link.mapped_error));
   if (link.hello.boot_id != boot_id_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of one link to another daemon; private to peer_table.cc, peer_hello.cc, peer_frames.cc,
-// peer_sockets.cc and peer_tcp.cc. Home: control.
+// peer_sockets.cc, peer_tcp.cc and peer_ucx.cc. Home: control.
 #pragma once
 
 #include <deque>
@@ -71,6 +71,10 @@ struct PeerTable::Link {
   std::string tcp_id;
   std::string tcp_error;
   bool tcp_unsettled = false;
+  // Route `ucx`: lanes know of the peer, why it cannot be taken, and as above.
+  bool ucx = false;
+  std::string ucx_error;
+  bool ucx_unsettled = false;
   // Their reading of ours: the page that tells them we lost the link, and what they may ask for.
   std::shared_ptr<LinkPage> our_page;
   absl::flat_hash_set<ArenaId> granted;

@@ -38,6 +38,8 @@ inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
 inline constexpr uint64_t kPeerFeatureGroups = 8;
 // Takes data connections of route `tcp` at its port.
 inline constexpr uint64_t kPeerFeatureTcp = 16;
+// Tries with the other one whether UCX reaches it before the link is up.
+inline constexpr uint64_t kPeerFeatureUcxProbe = 32;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {
@@ -54,7 +56,7 @@ struct PeerIntroduction {
 // What a daemon whose introduction is proven says of itself besides.
 struct PeerHello : PeerIntroduction {
   uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
-                      kPeerFeatureManyDescriptors | kPeerFeatureGroups;
+                      kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureUcxProbe;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;
@@ -67,9 +69,12 @@ struct PeerFrame : PeerEvents {
   std::optional<PeerHello> hello = {};
   std::optional<PeerIntroduction> introduction = {};
   std::string proof = {};
+  // After the hello: devices whose UCX addresses are others now; only id and addresses count.
+  std::vector<PeerDeviceInfo> moved = {};
 
   bool empty() const {
-    return !hello.has_value() && !introduction.has_value() && proof.empty() && events() == 0;
+    return !hello.has_value() && !introduction.has_value() && proof.empty() && moved.empty() &&
+           events() == 0;
   }
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/peer_table.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -118,54 +116,27 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
 }
 
 void PeerTable::GoUp(Link& link) {
-  if (link.mapped_unsettled || link.tcp_unsettled) return;
+  if (link.mapped_unsettled || link.tcp_unsettled || link.ucx_unsettled) return;
   link.state = State::kUp;
   link.since = control_.Now();
   link.backoff = kBackoffMin;
   link.error = absl::OkStatus();
 
-  const bool same_user = link.hello.boot_id == boot_id_ && link.hello.uid == geteuid();
-  std::string ucx_error;
-  bool ucx = false;
-  for (const auto& device : devices_.list) {
-    if (device->ucx == nullptr) continue;
-    for (const PeerDeviceInfo& theirs : link.hello.devices) {
-      // "shm" only works within one host and user; "net" works wherever there is a network.
-      const UcxAddressBlob* chosen = nullptr;
-      const auto has_kind = [&](const std::string& kind) {
-        const auto ours = device->ucx->addresses();
-        return std::any_of(ours.begin(), ours.end(),
-                           [&](const UcxAddressBlob& blob) { return blob.kind == kind; });
-      };
-      for (const UcxAddressBlob& blob : theirs.ucx_addresses) {
-        if (!has_kind(blob.kind) || (blob.kind == "shm" && !same_user)) continue;
-        if (chosen == nullptr || blob.kind == "shm") chosen = &blob;
-      }
-      if (chosen == nullptr) continue;
-      ucx = true;
-      device->lane->Post([transport = device->ucx.get(), peer = link.id, id = theirs.id,
-                          blob = *chosen] { transport->AddPeer(peer, id, blob); });
-    }
-  }
-  if (!ucx) {
-    ucx_error = options_.ucx_version.empty()
-                    ? options_.ucx_missing
-                    : absl::StrCat(link.config.node, " offers no UCX address we can use");
-  }
   RouteTable routes(kRoutes);
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   const PeerHello ours = MakeHello();
   routes[static_cast<int>(Route::kTcp)] = StagedBetween(ours, link.tcp_error, link.hello);
-  routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, ucx_error, link.hello);
+  routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, link.ucx_error, link.hello);
   routes[static_cast<int>(Route::kNccl)] = NcclBetween(ours, options_.nccl_missing, link.hello);
   FlightRecorder::Get().Record(
-      "peer.up", link.id.value(), link.mapped, ucx,
+      "peer.up", link.id.value(), link.mapped, link.ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
   FERRY_LOG(info, "peer.up",
             LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
             "mapped {}, tcp {}, ucx {}", link.mapped ? "yes" : link.mapped_error,
-            link.tcp_error.empty() ? "yes" : link.tcp_error, ucx ? "yes" : ucx_error);
+            link.tcp_error.empty() ? "yes" : link.tcp_error,
+            link.ucx_error.empty() ? "yes" : link.ucx_error);
   driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0,
                     GpusOf(link.hello));
   Deliver(link);
@@ -210,19 +181,12 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.order = FrameOrder();
   link.next_event = 1;
   link.ending.reset();
-  link.mapped_unsettled = link.tcp_unsettled = false;
+  link.mapped_unsettled = link.tcp_unsettled = link.ucx_unsettled = false;
   StopTcp(link, why);
+  StopUcx(link, why);
   link.retry_at = link.wanted ? control_.Now() + link.backoff : absl::InfiniteFuture();
   link.backoff = std::min(link.backoff * 2, kBackoffMax);
   CloseSockets(link);
-  if (established) {
-    for (const auto& device : devices_.list) {
-      if (device->ucx == nullptr) continue;
-      device->lane->Post([transport = device->ucx.get(), peer = link.id, why] {
-        transport->RemovePeer(peer, why);
-      });
-    }
-  }
   driver_->OnPeerLost(link.id, why, established);
   Tried(link);
 }
@@ -248,6 +212,8 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         if (link.state == State::kSettling && now >= link.since + kSocketTimeout) {
           Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
           SettleTcp(link, absl::StrCat("no data connection between the two daemons within ",
+                                       absl::FormatDuration(kSocketTimeout)));
+          SettleUcx(link, absl::StrCat("no message by UCX has come through within ",
                                        absl::FormatDuration(kSocketTimeout)));
         }
         if (now >= link.last_sent + kHeartbeat) {

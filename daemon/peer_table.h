@@ -3,7 +3,7 @@
 // closed or silent, and opens them again. The daemon whose node name is smaller dials; the other
 // one knocks. Each end proves who it is before anything counts that it says, and before it is told
 // more than who we say we are. A link is told to the driver as up once hellos are exchanged and it
-// is settled whether arenas can be mapped and `tcp` works. Home: control.
+// is settled whether arenas can be mapped, and `tcp` and `ucx` work. Home: control.
 #pragma once
 
 #include <functional>
@@ -131,6 +131,9 @@ class PeerTable {
   void OnDataConnection(const std::string& preamble, UniqueFd socket);
   void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
 
+  // --- From a lane: its UCX has other addresses now, of which peers must be told.
+  void OnUcxMoved(GlobalDeviceId device);
+
   // --- From peer.sock.
   void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                        PeerSocketRequest request);
@@ -191,11 +194,17 @@ class PeerTable {
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
-  // Whether arenas can be mapped, and whether `tcp` works, is known now: "", or why not.
+  // Whether arenas can be mapped, and whether `tcp` and `ucx` work, is known now: "", or why not.
   void Settle(Link& link, std::string mapped_error);
   void SettleTcp(Link& link, std::string error);
-  // Once both are known.
+  // Once all are known.
   void GoUp(Link& link);
+  // Tells lanes how to reach the peer's by UCX; whether any can.
+  bool AddUcxPeers(Link& link);
+  void StartUcx(Link& link);
+  void StopUcx(Link& link, const absl::Status& why);
+  void SettleUcx(Link& link, std::string error);
+  void OnMoved(Link& link, std::vector<PeerDeviceInfo> moved);
   void StartTcp(Link& link);
   void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);

@@ -161,7 +161,8 @@ void WriteEvent(const PeerMessage& message, pbf_writer& frame) {
 }
 
 std::string EncodeFrame(const PeerFrame& frame) {
-  if (frame.hello.has_value() || frame.introduction.has_value() || !frame.proof.empty()) {
+  if (frame.hello.has_value() || frame.introduction.has_value() || !frame.proof.empty() ||
+      !frame.moved.empty()) {
     peer::v1::Frame proto;
     Encode(frame, &proto);
     return proto.SerializeAsString();

@@ -311,6 +311,20 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   return hello;
 }
 
+void EncodeDevice(const PeerDeviceInfo& device, peer::v1::PeerDevice* out) {
+  out->set_global_device_id(device.id.value());
+  out->set_kind(device.gpu ? v1::Device::KIND_GPU : v1::Device::KIND_HOST);
+  out->set_ucx_way(device.ucx_way);
+  out->set_uuid(device.uuid);
+  out->set_name(device.name);
+  out->set_nccl_max_ctas(static_cast<uint32_t>(device.max_ctas));
+  for (const UcxAddressBlob& blob : device.ucx_addresses) {
+    peer::v1::UcxAddress* address = out->add_ucx_addresses();
+    address->set_kind(blob.kind);
+    address->set_address(blob.address);
+  }
+}
+
 void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntroduction* out) {
   out->set_protocol_min(introduction.protocol_min);
   out->set_protocol_max(introduction.protocol_max);
@@ -326,6 +340,7 @@ void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntr
 
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last) {
   return !frame.hello.has_value() && !frame.introduction.has_value() && frame.proof.empty() &&
+         frame.moved.empty() &&
          (frame.events() == 0 || last.events_size() == 0 ||
           last.first_event() + static_cast<uint64_t>(last.events_size()) == frame.first_event);
 }
@@ -339,20 +354,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     const PeerHello& hello = *frame.hello;
     peer::v1::PeerHello* proto = out->mutable_hello();
     proto->set_features(hello.features);
-    for (const PeerDeviceInfo& device : hello.devices) {
-      peer::v1::PeerDevice* entry = proto->add_devices();
-      entry->set_global_device_id(device.id.value());
-      entry->set_kind(device.gpu ? v1::Device::KIND_GPU : v1::Device::KIND_HOST);
-      entry->set_ucx_way(device.ucx_way);
-      entry->set_uuid(device.uuid);
-      entry->set_name(device.name);
-      entry->set_nccl_max_ctas(static_cast<uint32_t>(device.max_ctas));
-      for (const UcxAddressBlob& blob : device.ucx_addresses) {
-        peer::v1::UcxAddress* address = entry->add_ucx_addresses();
-        address->set_kind(blob.kind);
-        address->set_address(blob.address);
-      }
-    }
+    for (const PeerDeviceInfo& device : hello.devices) EncodeDevice(device, proto->add_devices());
     proto->set_ucx_version(hello.ucx_version);
     proto->set_daemon_version(hello.daemon_version);
     proto->set_nccl_version(hello.nccl_version);
@@ -361,6 +363,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     EncodeIntroduction(*frame.introduction, out->mutable_introduction());
   }
   if (!frame.proof.empty()) out->set_proof(frame.proof);
+  for (const PeerDeviceInfo& device : frame.moved) EncodeDevice(device, out->add_moved());
   if (out->events_size() == 0) out->set_first_event(frame.first_event);
   out->set_more(frame.more);  // as the last one says of those that are merged
   for (const PeerMessage& message : frame.messages) Encode(message, out->add_events());
@@ -482,6 +485,10 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
   }
   if (in.proof().size() > kPeerKeyBytes) return Broken("a proof out of bounds");
   frame.proof = in.proof();
+  if (in.moved_size() > kMaxDevices) return Broken("more devices than a hello may have");
+  for (const peer::v1::PeerDevice& device : in.moved()) {
+    ASSIGN_OR_RETURN(frame.moved.emplace_back(), DecodeDevice(device));
+  }
   if (in.events_size() > 0) frame.first_event = in.first_event();
   frame.more = in.more();
   frame.messages.reserve(in.events_size());

@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-// Whether `frame` can be appended to `last`: it says no hello, and no event between them took
-// another road.
+// Whether `frame` can be appended to `last`: it says nothing of its daemon, and no event between
+// them took another road.
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last);
 // Appends to `out`, which may hold events that still wait for the wire and that `frame` follows.
 void Encode(const PeerFrame& frame, peer::v1::Frame* out);

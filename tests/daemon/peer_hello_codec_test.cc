@@ -43,6 +43,21 @@ PeerHello SomeHello() {
   return hello;
 }
 
+TEST(PeerHelloCodec, AddressesThatHaveChangedArriveAsTheyWereSent) {
+  PeerFrame before;
+  before.moved = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2)}}}, {GlobalDeviceId(3), {}}};
+  EXPECT_FALSE(before.empty());
+  EXPECT_FALSE(Follows(before, peer::v1::Frame()));
+  const absl::StatusOr<PeerFrame> frame = SayOverTheWire(before);
+  ASSERT_THAT(frame, Is("OK"));
+  ASSERT_THAT(frame->moved, SizeIs(2));
+  EXPECT_EQ(frame->moved[0].id, GlobalDeviceId(2));
+  ASSERT_THAT(frame->moved[0].ucx_addresses, SizeIs(1));
+  EXPECT_EQ(frame->moved[0].ucx_addresses[0].address, std::string("\0\1", 2));
+  EXPECT_THAT(frame->moved[1].ucx_addresses, IsEmpty());
+  EXPECT_FALSE(frame->hello.has_value());
+}
+
 TEST(PeerHelloCodec, AHelloArrivesAsItWasSent) {
   const PeerHello before = SomeHello();
   const absl::StatusOr<PeerFrame> frame = SayOverTheWire({{}, before});

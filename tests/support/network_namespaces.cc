@@ -13,8 +13,9 @@
 namespace ferry::testing {
 namespace {
 
-// Documentation addresses (RFC 5737): nobody routes them.
+// Documentation addresses (RFC 5737, RFC 3849): nobody routes them.
 constexpr char kNet[] = "192.0.2.";
+constexpr char kNet6[] = "2001:db8::";
 constexpr char kCable[] = "cable";
 constexpr uint64_t kSeed = 1;  // of what happens to packets
 
@@ -47,6 +48,7 @@ std::unique_ptr<NetworkNamespaces> NetworkNamespaces::Create(Cable cable, std::s
   for (size_t i = 0; i < 2; ++i) {
     const std::string ip = absl::StrCat("ip -netns ", made->name(i));
     run(absl::StrCat(ip, " address add ", made->address(i), "/24 dev ", kCable));
+    run(absl::StrCat(ip, " address add ", made->address6(i), "/64 dev ", kCable, " nodad"));
     run(absl::StrCat(ip, " link set ", kCable, " up"));
     run(absl::StrCat(ip, " link set lo up"));
   }
@@ -71,6 +73,8 @@ NetworkNamespaces::~NetworkNamespaces() {
 }
 
 std::string NetworkNamespaces::address(size_t i) const { return absl::StrCat(kNet, i + 1); }
+
+std::string NetworkNamespaces::address6(size_t i) const { return absl::StrCat(kNet6, i + 1); }
 
 std::vector<std::string> NetworkNamespaces::launcher(size_t i) const {
   return {"/usr/bin/env", "ip", "netns", "exec", name(i)};

@@ -23,6 +23,7 @@ class NetworkNamespaces {
 
   // Of host i: 0 or 1.
   std::string address(size_t i) const;
+  std::string address6(size_t i) const;
   // Goes before a command line to run it there.
   std::vector<std::string> launcher(size_t i) const;
 

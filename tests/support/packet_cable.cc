@@ -13,16 +13,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
+#include <optional>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "tests/support/await.h"
+#include "tests/support/tcp_packet.h"
 
 namespace ferry::testing {
 namespace {
+
+// So much of what a connection's opener says first is kept.
+constexpr size_t kOpening = 8;
 
 // A thread that has no other use, for it does not come back from the namespace. The descriptor is
 // good in ours.
@@ -82,6 +86,29 @@ void PacketCable::Set(const PacketFaults& faults) {
   faults_ = faults;
 }
 
+void PacketCable::SetRule(Rule rule) {
+  std::lock_guard lock(mutex_);
+  rule_ = std::move(rule);
+}
+
+bool PacketCable::Apply(const Rule& rule, int from, std::string& packet) {
+  const std::optional<TcpPacket> tcp = TcpPacket::Of(packet);
+  if (!tcp.has_value()) return true;
+  auto ports = std::pair(tcp->source, tcp->destination);
+  if (from == 1) std::swap(ports.first, ports.second);
+  Connection& connection = connections_[ports];
+  if (tcp->opens) connection = {from, ""};
+  if (from == connection.opener && connection.opening.empty()) {
+    connection.opening = std::string(tcp->payload.substr(0, kOpening));
+  }
+  const Fate fate = rule == nullptr
+                        ? Fate::kCarried
+                        : rule({from, tcp->source, tcp->destination, connection.opening});
+  if (fate != Fate::kCarried) ++ruled_out_;
+  if (fate == Fate::kReset) packet = ResetInsteadOf(packet);
+  return fate != Fate::kLost;
+}
+
 void PacketCable::Run(uint64_t seed) {
   std::multimap<Clock::time_point, Packet> on_their_way;
   std::mt19937_64 random(seed);
@@ -96,13 +123,16 @@ void PacketCable::Run(uint64_t seed) {
       {ends_[0].get(), POLLIN, 0}, {ends_[1].get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   while (polled[2].revents == 0) {
     PacketFaults faults;
+    Rule rule;
     {
       std::lock_guard lock(mutex_);
       faults = faults_;
+      rule = rule_;
     }
     for (int from = 0; from < 2; ++from) {
       for (ssize_t got; (got = read(ends_[from].get(), buffer.data(), buffer.size())) > 0;) {
-        if (silent_[from]) continue;
+        std::string packet = buffer.substr(0, static_cast<size_t>(got));
+        if (!Apply(rule, from, packet) || silent_[from]) continue;
         if (chance(faults.lost)) {
           ++lost_;
           continue;
@@ -113,7 +143,7 @@ void PacketCable::Run(uint64_t seed) {
         for (int copies = twice ? 2 : 1; copies > 0; --copies) {
           auto due = Clock::now() + faults.delay;
           if (chance(faults.late)) due += up_to(faults.lateness);
-          on_their_way.emplace(due, Packet{1 - from, number, buffer.substr(0, size_t(got))});
+          on_their_way.emplace(due, Packet{1 - from, number, packet});
         }
       }
     }

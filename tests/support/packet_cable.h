@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cable between two network namespaces that carries packets by way of this process: what networks
 // do below TCP, by seeded dice: loss, doubles, disorder, delay, and silence in one direction or
-// both. A direction is named by the end that its packets come from. The settings are for any
-// thread; its own one carries the packets.
+// both; and, by a rule, what they do to the packets of some connections of TCP. A direction is
+// named by the end that its packets come from. The settings are for any thread; its own one carries
+// the packets.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/string_view.h"
 #include "base/fd.h"
 
 namespace ferry::testing {
@@ -28,6 +33,17 @@ struct PacketFaults {
 
 class PacketCable {
  public:
+  // A packet of TCP, as rules know it.
+  struct Segment {
+    int from = 0;
+    uint16_t source = 0;
+    uint16_t destination = 0;
+    absl::string_view
+        opening;  // what the connection's opener said first; "" if it has said nothing
+  };
+  enum class Fate { kCarried, kLost, kReset };  // kReset: its connection is reset in its stead
+  using Rule = std::function<Fate(const Segment&)>;
+
   // Makes `interface` in each of two namespaces that `ip netns` knows; they have no addresses and
   // are not up. Null, and why, where that cannot be done.
   static std::unique_ptr<PacketCable> Create(const std::string (&namespaces)[2],
@@ -40,26 +56,38 @@ class PacketCable {
   void Set(const PacketFaults& faults);
   // All that end `from` (0 or 1) sends is lost.
   void Silence(int from, bool silent) { silent_[from] = silent; }
+  // What becomes of packets of TCP, before anything else; on the cable's thread.
+  void SetRule(Rule rule);
 
-  // Packets so far. Lost: by the dice, not by silence.
+  // Packets so far. Lost: by the dice, not by silence. Ruled out: lost or reset by the rule.
   uint64_t carried() const { return carried_; }
   uint64_t lost() const { return lost_; }
   uint64_t doubled() const { return doubled_; }
   uint64_t overtaken() const { return overtaken_; }
+  uint64_t ruled_out() const { return ruled_out_; }
 
  private:
+  struct Connection {
+    int opener = 0;
+    std::string opening;
+  };
   PacketCable(UniqueFd first, UniqueFd second, uint64_t seed);
   void Run(uint64_t seed);
+  // Makes a reset of the packet if it is to be one; false if it is lost.
+  bool Apply(const Rule& rule, int from, std::string& packet);
 
   const UniqueFd ends_[2];
   const UniqueFd stop_;
-  std::mutex mutex_;  // guards faults_
+  std::mutex mutex_;  // guards faults_ and rule_
   PacketFaults faults_;
+  Rule rule_;
+  std::map<std::pair<uint16_t, uint16_t>, Connection> connections_;  // by their ports at both ends
   std::atomic<bool> silent_[2] = {false, false};
   std::atomic<uint64_t> carried_ = 0;
   std::atomic<uint64_t> lost_ = 0;
   std::atomic<uint64_t> doubled_ = 0;
   std::atomic<uint64_t> overtaken_ = 0;
+  std::atomic<uint64_t> ruled_out_ = 0;
   std::thread thread_;
 };
 

@@ -91,12 +91,10 @@ void UcxTransport::Impl::Watch(Link& link) {
 }
 
 void UcxTransport::Impl::SetClosed(const Channel& channel, bool is_closed) {
+  MutexLock lock(addresses_mutex);
   for (size_t i = 0; i < channels.size(); ++i) {
-    if (channels[i].get() != &channel) continue;
-    if (is_closed) {
-      closed.fetch_or(1u << i);
-    } else {
-      closed.fetch_and(~(1u << i));
+    if (channels[i].get() == &channel) {
+      addresses[i].address = is_closed ? "" : channel.worker->address();
     }
   }
 }
@@ -128,10 +126,33 @@ bool UcxTransport::Impl::CloseOverdue(Channel& channel) {
   return any;
 }
 
+void UcxTransport::Impl::DrainOverdue(Channel& channel) {
+  if (channel.drain_at == absl::InfiniteFuture()) return;
+  const absl::Time now = MonotonicNow();
+  if (channel.drain_at > now) return;
+  channel.drain_at = absl::InfiniteFuture();
+  for (const auto& [key, op] : ops) {
+    if (op->channel == &channel && op->in_flight > 0) {
+      channel.drain_at = std::min(channel.drain_at, op->drain_by);
+    }
+  }
+  if (channel.drain_at <= now && !channel.draining) Drain(channel);
+}
+
 void UcxTransport::Impl::CloseEndpoint(Link& link) {
   failed_links.erase(std::remove(failed_links.begin(), failed_links.end(), &link),
                      failed_links.end());
   link.error = UCS_OK;
+  if (link.channel != nullptr && link.channel->forceable) {
+    const absl::Time drain_by = MonotonicNow() + kTimeToLeave;
+    for (const auto& [key, op] : ops) {
+      if (!HoldsRequests(link, *op) || op->leave_by == absl::InfiniteFuture()) continue;
+      // What is not back after this is not the next endpoint's fault.
+      op->leave_by = absl::InfiniteFuture();
+      op->drain_by = drain_by;
+      link.channel->drain_at = std::min(link.channel->drain_at, drain_by);
+    }
+  }
   if (link.endpoint == nullptr) return;
   const ucp_ep_h endpoint = std::exchange(link.endpoint, nullptr);
   if (!link.channel->forceable) {
@@ -144,8 +165,6 @@ void UcxTransport::Impl::CloseEndpoint(Link& link) {
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t request = api.ucp_ep_close_nbx(endpoint, &param);
   if (UCS_PTR_IS_PTR(request)) link.channel->closing.push_back(request);
-  // What is not back after this is not the next endpoint's fault.
-  SetLeaveBy(link, absl::InfiniteFuture());
   // UCX closes the connection as it progresses, and the lane may be about to sleep.
   for (int i = 0; i < kRoundsToClose; ++i) link.channel->worker->Progress();
 }
@@ -156,13 +175,14 @@ void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queu
 }
 
 void UcxTransport::Impl::Drain(Channel& channel) {
-  FERRY_LOG(warn, "ucx.closed", "'{}' is off from here on: a lost peer holds sends of ours",
-            channel.worker->kind());
+  FERRY_LOG(warn, "ucx.closed", "'{}' {}: a lost peer holds requests of ours", channel.kind,
+            channel.forceable ? "begins anew" : "is off from here on");
   channel.draining = true;
   SetClosed(channel, true);
   const absl::Status why =
       Error(absl::StatusCode::kAborted, Reason::kCommAborted,
-            "ucx: shared memory was closed because a lost peer would not let go of its transfers");
+            absl::StrCat("ucx: '", channel.kind,
+                         "' was closed because a lost peer would not let go of its transfers"));
   std::vector<Op*> stopped;
   for (auto& [key, op] : ops) {
     if (op->channel == &channel) stopped.push_back(op.get());
@@ -173,6 +193,9 @@ void UcxTransport::Impl::Drain(Channel& channel) {
     window->waiting = false;
   }
   for (Op* op : stopped) StopOp(*op, why);
+  for (const auto& probe : probes) {
+    if (probe->channel == &channel) StopProbe(*probe, why);
+  }
   PostFinishDraining(channel);
 }
 
@@ -181,9 +204,10 @@ void UcxTransport::Impl::PostFinishDraining(Channel& channel) {
 }
 
 void UcxTransport::Impl::FinishDraining(Channel& channel) {
-  if (channel.worker == nullptr || !channel.drained()) return;
+  if (channel.worker == nullptr || !channel.draining || !channel.drained()) return;
   lane.RemovePoller(channel.worker.get());
   channel.worker.reset();
+  std::erase_if(probes, [&](const auto& probe) { return probe->channel == &channel; });
   channel.closing.clear();
   channel.strays.clear();
   channel.leaving.clear();
@@ -193,7 +217,28 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
     for (Slot& slot : op->slots) Unstage(slot);
     FinishIfComplete(*op);
   }
+  if (channel.forceable) Reopen(channel);
   Answer();
+}
+
+void UcxTransport::Impl::Reopen(Channel& channel) {
+  channel.windows.clear();
+  channel.open_windows = channel.receives_in_flight = 0;
+  const auto forget = [&](Link& link) {
+    if (link.channel != &channel) return;
+    link.endpoint = nullptr;
+    link.error = UCS_OK;
+    std::erase(failed_links, &link);
+  };
+  for (auto& [key, link] : links) forget(*link);
+  for (const auto& link : old_links) forget(*link);
+  if (const absl::Status opened = OpenWorker(channel); !opened.ok()) {
+    FERRY_LOG(warn, "ucx.unavailable", "{}", std::string(opened.message()));
+    return;
+  }
+  channel.draining = false;
+  SetClosed(channel, false);
+  if (moved) moved();
 }
 
 void UcxTransport::Impl::DropLink(

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The insides of UcxTransport, private to transfer/ucx: ucx_transport.cc sets up and takes down,
 // ucx_ops.cc moves the bytes of ops, ucx_staged.cc those that go by way of host memory,
-// ucx_links.cc opens and fails endpoints. Home: the lane.
+// ucx_links.cc opens and fails endpoints, ucx_probe.cc tries whether they reach. Home: the lane.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "transfer/fair_queue.h"
 #include "transfer/staging/host_staging.h"
 #include "transfer/ucx/ucx_api.h"
@@ -82,6 +82,7 @@ struct UcxTransport::Impl {
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
     absl::Time leave_by = absl::InfiniteFuture();  // once it is stopped: when force is used
+    absl::Time drain_by = absl::InfiniteFuture();  // then: when the worker is thrown away
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
     bool complete() const {
@@ -92,8 +93,10 @@ struct UcxTransport::Impl {
   // The way to one device of a peer. Its endpoint is opened by the first op that needs it and
   // outlives the loss of the peer's link, and aborts: a peer that lives drops what it does not
   // take, so that all requests return. Closing an endpoint by force, under a peer that lives, is
-  // the last resort. UCX tells the peer by its keepalive only, and it pairs the endpoints of two
-  // workers by how many each has opened to the other: from then on they are out of step.
+  // the last resort but one. UCX tells the peer by its keepalive only, and it pairs the endpoints
+  // of two workers by how many each has opened to the other: from then on they are out of step, and
+  // a receive whose bytes came by an endpoint of the peer's may be held by none that we can close.
+  // The last resort is to throw the worker away.
   struct Link {
     Impl* owner = nullptr;
     LinkKey key;
@@ -102,6 +105,28 @@ struct UcxTransport::Impl {
     ucp_ep_h endpoint = nullptr;
     ucs_status_t error = UCS_OK;  // of `endpoint`
     bool lost = false;            // takes no ops
+  };
+
+  // See UcxTransport::Probe. Kept until UCX has none of its requests.
+  struct Probe {
+    struct Receive {
+      Probe* probe = nullptr;
+      void* request = nullptr;  // while it can be cancelled
+      bool returned = false;
+      bool came = false;
+      std::vector<std::byte> bytes;
+    };
+    Impl* owner = nullptr;
+    Channel* channel = nullptr;
+    LinkKey key;
+    uint64_t tag = 0;                               // of the first message; the answer's is next
+    std::function<void(const absl::Status&)> done;  // null once called
+    Receive receives[2];                            // the other's message, and the answer to ours
+    size_t sent = 0;
+    size_t sending = 0;   // of these, those that UCX has
+    size_t requests = 0;  // with the receives
+    ucs_status_t error = UCS_OK;
+    std::vector<std::byte> bytes;
   };
 
   struct Stray {
@@ -117,6 +142,8 @@ struct UcxTransport::Impl {
 
   // A worker and what is on it.
   struct Channel {
+    std::string kind;
+    UcxWorker::Settings settings;
     std::unique_ptr<UcxWorker> worker;  // null once closed
     // Endpoints have error handling and can be closed by force. Not so in UCX's shared memory, old
     // and new (where asking for it makes ends that differ, and UCX fall over them): there only
@@ -134,23 +161,26 @@ struct UcxTransport::Impl {
     absl::btree_map<uint64_t, Op*> arriving;
     uint64_t looked_at = 0;  // of these, last
     bool draining = false;   // see Drain
-    bool drained() const { return receives_in_flight == 0 && copying == 0; }
-    std::vector<void*> closing;  // requests of endpoints that close
+    bool drained() const { return copying == 0 && (forceable || receives_in_flight == 0); }
+    absl::Time drain_at = absl::InfiniteFuture();  // the first `drain_by` of its ops, or before
+    std::vector<void*> closing;                    // requests of endpoints that close
     std::deque<Stray> strays;
     std::vector<Leaving> leaving;
   };
 
-  Impl(const UcxApi& api, Lane& lane, OpSink sink, GpuStaging* staging)
-      : api(api), lane(lane), sink(std::move(sink)), staging(staging) {}
+  Impl(const UcxApi& api, Lane& lane, OpSink sink, GpuStaging* staging,
+       std::function<void()> moved)
+      : api(api), lane(lane), sink(std::move(sink)), staging(staging), moved(std::move(moved)) {}
 
   const UcxApi& api;
   Lane& lane;
   const OpSink sink;
   GpuStaging* const staging;  // null: a host device
-  std::vector<UcxAddressBlob> addresses;
-  std::vector<std::unique_ptr<Channel>> channels;  // in the order of `addresses`
-  // Bit i: channel i is draining, gone, or about to; nobody may be told of its address.
-  std::atomic<uint32_t> closed = 0;
+  const std::function<void()> moved;  // UcxOptions::moved
+  std::vector<std::unique_ptr<Channel>> channels;
+  // By channel; "" of one that is draining, gone, or about to: nobody may be told of its address.
+  mutable Mutex addresses_mutex;
+  std::vector<UcxAddressBlob> addresses ABSL_GUARDED_BY(addresses_mutex);
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
@@ -159,12 +189,14 @@ struct UcxTransport::Impl {
   absl::Time held_since = absl::InfiniteFuture();  // the first of them, while others are under way
   std::vector<Op*> failed_ops;  // an error came by callback; stopped by the next Poll
   std::vector<Link*> failed_links;
+  std::vector<std::unique_ptr<Probe>> probes;
   // Of a GPU's lane only.
   std::string way;
 
   // --- Set up and take down.
 
-  absl::Status AddChannel(const std::string& kind, const UcxWorker::Settings& settings);
+  absl::Status AddChannel(const std::string& kind, UcxWorker::Settings settings);
+  absl::Status OpenWorker(Channel& channel);
   void SetUpGpu(const UcxOptions& options);
   void TakeDown();
 
@@ -238,15 +270,28 @@ struct UcxTransport::Impl {
   void SetClosed(const Channel& channel, bool is_closed);
   // Closes what holds requests for too long.
   bool CloseOverdue(Channel& channel);
-  // Takes a channel down whose sends cannot be taken back otherwise: its peers are refused from
-  // here on, so that their transfers take another route. What UCX is reading for a receive it has
-  // to finish first.
+  // Drains the channel if that was not enough.
+  void DrainOverdue(Channel& channel);
+  // Throws the worker away, since it does not give requests back otherwise: its peers are refused
+  // until there is another one, so that their transfers take another route. Of shared memory there
+  // is none, and what UCX is reading for a receive it has to finish first.
   void Drain(Channel& channel);
   // As a task: a worker must not be destroyed from within its own progress.
   void PostFinishDraining(Channel& channel);
   void FinishDraining(Channel& channel);
+  // Another worker, with another address; endpoints to peers are opened anew.
+  void Reopen(Channel& channel);
   void DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
                 const absl::Status& why);
+
+  // --- Probes.
+
+  void ReceiveProbe(Probe& probe, size_t round);
+  void SendProbe(Probe& probe);
+  bool AdvanceProbes(Channel& channel);
+  // Calls `done`, and cancels what has not come.
+  void StopProbe(Probe& probe, const absl::Status& status);
+  void StopProbes(PeerId peer, const absl::Status& why);
 
   // --- Progress.
 

@@ -61,26 +61,37 @@ UcxWorker::Settings ShmSettings(const UcxOptions& options, bool with_gpu) {
 }
 }  // namespace
 
-absl::Status UcxTransport::Impl::AddChannel(const std::string& kind,
-                                            const UcxWorker::Settings& settings) {
-  auto worker = UcxWorker::Create(api, kind, settings);
-  if (!worker.ok()) return worker.status();
+absl::Status UcxTransport::Impl::AddChannel(const std::string& kind, UcxWorker::Settings settings) {
   auto channel = std::make_unique<Channel>();
-  channel->worker = *std::move(worker);
+  channel->kind = kind;
+  channel->settings = std::move(settings);
   channel->forceable = kind != kUcxShm;
-  channel->worker->SetHooks([this, c = channel.get()] { return AfterProgress(*c); },
-                            [this, c = channel.get()] { return Busy(*c); },
-                            [this, c = channel.get()] { return MayPark(*c); },
-                            [c = channel.get()] { return !c->leaving.empty(); });
-  lane.AddPoller(channel->worker.get());
-  addresses.push_back({kind, channel->worker->address()});
+  if (absl::Status opened = OpenWorker(*channel); !opened.ok()) return opened;
+  {
+    MutexLock lock(addresses_mutex);
+    addresses.push_back({kind, channel->worker->address()});
+  }
   channels.push_back(std::move(channel));
+  return absl::OkStatus();
+}
+
+absl::Status UcxTransport::Impl::OpenWorker(Channel& channel) {
+  auto worker = UcxWorker::Create(api, channel.kind, channel.settings);
+  if (!worker.ok()) return worker.status();
+  channel.worker = *std::move(worker);
+  channel.worker->SetHooks(
+      [this, &channel] { return AfterProgress(channel); },
+      [this, &channel] { return Busy(channel); }, [this, &channel] { return MayPark(channel); },
+      [&channel] { return !channel.leaving.empty() || channel.drain_at < absl::InfiniteFuture(); });
+  if (!staging.empty()) channel.worker->Map(staging);
+  lane.AddPoller(channel.worker.get());
   return absl::OkStatus();
 }
 
 void UcxTransport::Impl::TakeDown() {
   const absl::Status why =
       Error(absl::StatusCode::kAborted, Reason::kDraining, "ucx: the lane is being taken down");
+  for (const auto& probe : probes) StopProbe(*probe, why);
   for (auto& [key, link] : links) FailLink(*link, why, /*queued=*/true);
   const auto outstanding = [&] {
     return std::any_of(channels.begin(), channels.end(), [](const auto& channel) {
@@ -107,6 +118,7 @@ void UcxTransport::Impl::TakeDown() {
     }
     channel->worker.reset();
   }
+  probes.clear();
   // Without its worker a request that never returned touches nothing any more.
   for (auto& [key, op] : ops) results.push_back({key.first, key.second, std::move(op->status)});
   ops.clear();
@@ -115,7 +127,10 @@ void UcxTransport::Impl::TakeDown() {
 
 bool UcxTransport::Impl::Busy(const Channel& channel) const {
   return channel.ops > 0 || !channel.closing.empty() || !channel.leaving.empty() ||
-         !results.empty() || !finished_ops.empty() || !failed_ops.empty() || !failed_links.empty();
+         channel.drain_at < absl::InfiniteFuture() || !results.empty() || !finished_ops.empty() ||
+         !failed_ops.empty() || !failed_links.empty() ||
+         std::any_of(probes.begin(), probes.end(),
+                     [](const auto& probe) { return probe->done != nullptr; });
 }
 
 bool UcxTransport::Impl::MayPark(Channel& channel) {
@@ -150,6 +165,8 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
   }
   any |= DropStrays(channel, kStraysPerPoll);
   any |= CloseOverdue(channel);
+  DrainOverdue(channel);
+  any |= AdvanceProbes(channel);
   if (channel.draining && channel.drained()) PostFinishDraining(channel);
   return Answer() || any;
 }
@@ -158,7 +175,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi&
                                                                    UcxOptions options, Lane& lane,
                                                                    OpSink sink,
                                                                    GpuStaging* staging) {
-  auto impl = std::make_unique<Impl>(api, lane, std::move(sink), staging);
+  auto impl = std::make_unique<Impl>(api, lane, std::move(sink), staging, options.moved);
   absl::Status last = Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
                             "opening UCX: no transports are configured");
   lane.RunAndWait([&] {
@@ -189,12 +206,19 @@ UcxTransport::~UcxTransport() {
 }
 
 std::vector<UcxAddressBlob> UcxTransport::addresses() const {
-  const uint32_t closed = impl_->closed.load();
+  MutexLock lock(impl_->addresses_mutex);
   std::vector<UcxAddressBlob> open;
-  for (size_t i = 0; i < impl_->addresses.size(); ++i) {
-    if ((closed >> i & 1) == 0) open.push_back(impl_->addresses[i]);
+  for (const UcxAddressBlob& blob : impl_->addresses) {
+    if (!blob.address.empty()) open.push_back(blob);
   }
   return open;
+}
+
+bool UcxTransport::Reaches(const std::string& kind) const {
+  MutexLock lock(impl_->addresses_mutex);
+  return std::any_of(impl_->addresses.begin(), impl_->addresses.end(), [&](const auto& blob) {
+    return blob.kind == kind && (kind != kUcxShm || !blob.address.empty());
+  });
 }
 
 const std::string& UcxTransport::way() const { return impl_->way; }
@@ -205,7 +229,8 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
   const auto old = impl_->links.find(key);
   if (old != impl_->links.end()) {
     Impl::Link& link = *old->second;
-    if (link.channel != nullptr && !link.channel->draining && link.address == address.address) {
+    if (link.channel != nullptr && (link.channel->forceable || !link.channel->draining) &&
+        link.address == address.address) {
       link.lost = false;
       return;
     }
@@ -217,7 +242,8 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
   link->key = key;
   link->address = address.address;
   for (const auto& channel : impl_->channels) {
-    if (channel->draining || channel->worker->kind() != address.kind) continue;
+    // One that begins anew in a moment takes its ops then.
+    if ((channel->draining && !channel->forceable) || channel->kind != address.kind) continue;
     link->channel = channel.get();
   }
   impl_->links.emplace(key, std::move(link));
@@ -225,6 +251,7 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
 
 void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
   FERRY_CHECK(impl_->lane.IsCurrent());
+  impl_->StopProbes(peer, why);
   for (auto& [key, link] : impl_->links) {
     if (key.first != peer) continue;
     link->lost = true;

@@ -40,6 +40,8 @@ struct UcxOptions {
   bool net_direct = true;
   bool shm_direct = true;
   std::string why_staged;  // if neither, for people
+  // addresses() are others from here on, and peers must be told; may be null. On the lane.
+  std::function<void()> moved = {};
 };
 
 struct UcxAddressBlob {
@@ -57,9 +59,12 @@ class UcxTransport : public Transport {
   // Cancels and answers everything, closes endpoints by force, waits for the lane.
   ~UcxTransport() override;
 
-  // Where peers reach this lane. Any thread. Shared memory that had to be closed (a lost peer held
-  // sends of ours) is not among them any more, so that the next hello agrees on something else.
+  // Where peers reach this lane. Any thread. What had to be closed (a lost peer held requests of
+  // ours) is not among them any more: shared memory for good, so that the next hello agrees on
+  // something else; all else until it has begun anew.
   std::vector<UcxAddressBlob> addresses() const;
+  // Whether peers of that kind can be reached, now or when it has begun anew. Any thread.
+  bool Reaches(const std::string& kind) const;
   // How this lane's memory gets to UCX, for people: "direct", "staged: ..." and why. Any thread.
   const std::string& way() const;
 
@@ -67,15 +72,22 @@ class UcxTransport : public Transport {
   // How to reach a device of a peer. Called when a link comes up, before any op names it. What was
   // opened to the same address before serves again.
   void AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address);
+  // Whether messages go to a device of a peer and come back, if both ends ask with one tag, at
+  // about one time: `done`, on the lane, once it is known, or with RemovePeer. Of the tag,
+  // kProbeTag must be set, and the lowest bit must not.
+  static constexpr uint64_t kProbeTag = uint64_t{1} << 63;
+  void Probe(PeerId peer, GlobalDeviceId device, uint64_t tag,
+             std::function<void(const absl::Status&)> done);
   // Ends every op with this peer (ABORTED/PEER_UNREACHABLE); each is answered once its requests
-  // have returned. An endpoint that holds them for longer than 250 ms is closed by force; of shared
-  // memory, which cannot be, the whole worker.
+  // have returned. An endpoint that holds them for longer than 250 ms is closed by force; if that
+  // does not help within another 250 ms, or of shared memory, where it cannot be, the whole worker.
   void RemovePeer(PeerId peer, const absl::Status& why);
   void Launch(std::vector<TransportOp> ops) override;
   // A receive is cancelled, but for what is under way. A send cannot be taken back: it ends when
   // the peer has taken or dropped it. If either takes longer than 250 ms its endpoint is closed by
-  // force and what else was on it ends with ABORTED/COMM_ABORTED; the next op opens it again. Of
-  // shared memory it takes as long as it takes.
+  // force and what else was on it ends with ABORTED/COMM_ABORTED; the next op opens it again. If
+  // that takes longer than 250 ms the worker is thrown away, and what else was on it ends in the
+  // same way. Of shared memory it takes as long as it takes.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:

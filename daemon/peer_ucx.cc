@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// PeerTable's part of route `ucx`: lanes are told how to reach the peer's, a message that goes
+// there and back shows that the route can be taken, and peers are told when a lane is reached
+// otherwise than the hello has said.
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/hmac.h"
+#include "base/status.h"
+#include "daemon/peer_link.h"
+
+namespace ferry {
+
+bool PeerTable::AddUcxPeers(Link& link) {
+  const bool same_user = link.hello.boot_id == boot_id_ && link.hello.uid == geteuid();
+  bool any = false;
+  for (const auto& device : devices_.list) {
+    if (device->ucx == nullptr) continue;
+    for (const PeerDeviceInfo& theirs : link.hello.devices) {
+      // "shm" only works within one host and user; "net" works wherever there is a network.
+      const UcxAddressBlob* chosen = nullptr;
+      for (const UcxAddressBlob& blob : theirs.ucx_addresses) {
+        if (!device->ucx->Reaches(blob.kind) || (blob.kind == "shm" && !same_user)) continue;
+        if (chosen == nullptr || blob.kind == "shm") chosen = &blob;
+      }
+      if (chosen == nullptr) continue;
+      any = true;
+      device->lane->Post([transport = device->ucx.get(), peer = link.id, id = theirs.id,
+                          blob = *chosen] { transport->AddPeer(peer, id, blob); });
+    }
+  }
+  return any;
+}
+
+void PeerTable::StartUcx(Link& link) {
+  link.ucx = AddUcxPeers(link);
+  if (!link.ucx) {
+    return SettleUcx(link,
+                     options_.ucx_version.empty()
+                         ? options_.ucx_missing
+                         : absl::StrCat(link.config.node, " offers no UCX address we can use"));
+  }
+  if ((link.hello.features & kPeerFeatureUcxProbe) == 0) return SettleUcx(link, "");
+  // The other end chooses the same two.
+  const auto ours =
+      std::find_if(devices_.list.begin(), devices_.list.end(), [](const auto& device) {
+        return device->ucx != nullptr && !device->ucx->addresses().empty();
+      });
+  const auto theirs =
+      std::find_if(link.hello.devices.begin(), link.hello.devices.end(),
+                   [](const PeerDeviceInfo& device) { return !device.ucx_addresses.empty(); });
+  if (ours == devices_.list.end() || theirs == link.hello.devices.end()) {
+    return SettleUcx(link, "UCX begins anew");
+  }
+  // Of this link: what an older one has left behind is none of it.
+  uint64_t tag = 0;
+  memcpy(&tag, HmacSha256(link.key, "ferry ucx probe").data(), sizeof(tag));
+  tag = (tag | UcxTransport::kProbeTag) & ~uint64_t{1};
+  auto done = [this, peer = link.id, number = link.number](const absl::Status& status) {
+    control_.Post([this, peer, number, error = std::string(status.message())] {
+      Link& link = *links_[peer.value()];
+      if (link.number == number) SettleUcx(link, error);
+    });
+  };
+  (*ours)->lane->Post([transport = (*ours)->ucx.get(), peer = link.id, device = theirs->id, tag,
+                       done = std::move(done)] { transport->Probe(peer, device, tag, done); });
+}
+
+void PeerTable::StopUcx(Link& link, const absl::Status& why) {
+  if (!std::exchange(link.ucx, false)) return;
+  for (const auto& device : devices_.list) {
+    if (device->ucx == nullptr) continue;
+    device->lane->Post(
+        [ucx = device->ucx.get(), peer = link.id, why] { ucx->RemovePeer(peer, why); });
+  }
+}
+
+void PeerTable::SettleUcx(Link& link, std::string error) {
+  if (link.state != State::kSettling || !std::exchange(link.ucx_unsettled, false)) return;
+  link.ucx_error = std::move(error);
+  if (!link.ucx_error.empty()) {
+    StopUcx(link, Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable, link.ucx_error));
+  }
+  GoUp(link);
+}
+
+void PeerTable::OnUcxMoved(GlobalDeviceId device) {
+  const std::vector<UcxAddressBlob> addresses = devices_.Find(device)->ucx->addresses();
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->proven) continue;
+    // The dialler says hello as soon as both are proven, the dialled one when it has heard that.
+    if (link->state != State::kSettling && link->state != State::kUp && !Dials(*link)) continue;
+    PeerFrame frame;
+    frame.moved.push_back({device, addresses});
+    link->stream->Send(std::move(frame));
+  }
+}
+
+void PeerTable::OnMoved(Link& link, std::vector<PeerDeviceInfo> moved) {
+  if (link.hello.ucx_version != options_.ucx_version) return;
+  for (PeerDeviceInfo& now : moved) {
+    for (PeerDeviceInfo& device : link.hello.devices) {
+      if (device.id == now.id) device.ucx_addresses = std::move(now.ucx_addresses);
+    }
+  }
+  if (link.ucx) AddUcxPeers(link);
+}
+
+}  // namespace ferry

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Daemons take route `ucx` only if messages of UCX come through between them, and back.
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/network_namespaces.h"
+
+namespace ferry::testing {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+class UcxProbeTest : public ClusterTest {
+ protected:
+  void StartBetweenHosts(NetworkNamespaces::Cable cable, const std::string& transfer) {
+    std::string why;
+    hosts_ = NetworkNamespaces::Create(cable, &why);
+    if (hosts_ == nullptr) GTEST_SKIP() << "no network namespaces: " << why;
+    ClusterOptions options;
+    for (size_t i = 0; i < 2; ++i) {
+      options.hosts.push_back(hosts_->address(i));
+      options.launchers.push_back(hosts_->launcher(i));
+    }
+    options.transfer = transfer;
+    Start(options);
+  }
+  // One by `ucx` is refused, or moves its bytes; one by any route moves them.
+  Status TryUcx(End& source, End& destination, const std::string& key) {
+    PostOptions by_ucx;
+    by_ucx.route = FERRY_ROUTE_UCX;
+    by_ucx.deadline = seconds(10);
+    Batch receive = Receive(destination, source, key, {destination.arena.All()}, by_ucx);
+    Batch send = Send(source, destination, key, {source.arena.All()}, by_ucx);
+    EXPECT_EQ(receive.Wait(kSoon).ok(), send.Wait(kSoon).ok());
+    EXPECT_TRUE(send.over() && receive.over());
+    ExpectTransfer(source, destination, absl::StrCat(key, ", by any"));
+    return send.Wait();
+  }
+
+  std::unique_ptr<NetworkNamespaces> hosts_;
+};
+
+// On one host, but in network namespaces of their own: large messages of UCX's shared memory do not
+// reach, though small ones may.
+TEST_F(UcxProbeTest, SharedMemoryBetweenNetworkNamespacesIsTakenOnlyIfItReaches) {
+  StartBetweenHosts(NetworkNamespaces::kOfTheKernel, kUcxShmRoute.transfer);
+  if (hosts_ == nullptr) return;
+  End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
+  const Status status = TryUcx(source, destination, "by ucx");
+  if (absl::StrContains(node(0).Log(), "ucx yes")) {
+    EXPECT_THAT(status, IsOk());
+  } else {
+    EXPECT_THAT(status, Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
+  }
+}
+
+// A firewall between two hosts that lets the peer ports through, and nothing else.
+TEST_F(UcxProbeTest, APortThatIsClosedIsNotTaken) {
+  StartBetweenHosts(NetworkNamespaces::kOfPackets, kUcxTcpRoute.transfer);
+  if (hosts_ == nullptr) return;
+  hosts_->packets().SetRule([this](const PacketCable::Segment& segment) {
+    for (size_t i : {0, 1}) {
+      if (segment.source == nodes().port(i) || segment.destination == nodes().port(i)) {
+        return PacketCable::Fate::kCarried;
+      }
+    }
+    return PacketCable::Fate::kLost;
+  });
+  End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
+  EXPECT_THAT(TryUcx(source, destination, "by ucx"), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
+  EXPECT_THAT(node(0).Log(), HasSubstr("no message by UCX has come through"));
+  EXPECT_THAT(node(1).Log(), HasSubstr("no message by UCX has come through"));
+}
+
+}  // namespace
+}  // namespace ferry::testing
