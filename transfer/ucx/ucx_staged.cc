@@ -24,7 +24,6 @@ void UcxTransport::Impl::SetUpGpu(const UcxOptions& options) {
         : direct > 0              ? "direct between hosts, staged within one"
         : wanted > 0              ? "staged: this UCX handles no CUDA memory here"
                                   : absl::StrCat("staged: ", options.why_staged);
-  for (const auto& channel : channels) channel->worker->Map(staging->memory());
 }
 
 void UcxTransport::Impl::Stage(Slot& slot) {

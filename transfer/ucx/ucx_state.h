@@ -168,14 +168,13 @@ struct UcxTransport::Impl {
     std::vector<Leaving> leaving;
   };
 
-  Impl(const UcxApi& api, Lane& lane, OpSink sink, GpuStaging* staging,
-       std::function<void()> moved)
+  Impl(const UcxApi& api, Lane& lane, OpSink sink, GpuStaging* staging, std::function<void()> moved)
       : api(api), lane(lane), sink(std::move(sink)), staging(staging), moved(std::move(moved)) {}
 
   const UcxApi& api;
   Lane& lane;
   const OpSink sink;
-  GpuStaging* const staging;  // null: a host device
+  GpuStaging* const staging;          // null: a host device
   const std::function<void()> moved;  // UcxOptions::moved
   std::vector<std::unique_ptr<Channel>> channels;
   // By channel; "" of one that is draining, gone, or about to: nobody may be told of its address.

@@ -83,7 +83,7 @@ absl::Status UcxTransport::Impl::OpenWorker(Channel& channel) {
       [this, &channel] { return AfterProgress(channel); },
       [this, &channel] { return Busy(channel); }, [this, &channel] { return MayPark(channel); },
       [&channel] { return !channel.leaving.empty() || channel.drain_at < absl::InfiniteFuture(); });
-  if (!staging.empty()) channel.worker->Map(staging);
+  if (staging != nullptr) channel.worker->Map(staging->memory());
   lane.AddPoller(channel.worker.get());
   return absl::OkStatus();
 }
