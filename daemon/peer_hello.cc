@@ -81,6 +81,7 @@ PeerHello PeerTable::MakeHello() const {
   hello.ucx_version = options_.ucx_version;
   hello.daemon_version = FERRY_VERSION;
   hello.nccl_version = options_.nccl_version;
+  hello.network_namespace = ReadNetworkNamespace();
   for (const auto& device : devices_.list) {
     PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
     info.uuid = device->info().uuid;

@@ -61,6 +61,7 @@ struct PeerHello : PeerIntroduction {
   std::string ucx_version;
   std::string daemon_version;
   std::string nccl_version;
+  std::string network_namespace;  // ReadNetworkNamespace; "" of daemons that do not say
   // Not said: the address at which our stream has reached the daemon; "" if it has reached us.
   std::string reached_at = {};
 };

@@ -31,6 +31,8 @@ namespace ferry {
 
 // /proc/sys/kernel/random/boot_id: equal means the same host.
 std::string ReadBootId();
+// Where /proc/self/ns/net leads.
+std::string ReadNetworkNamespace();
 
 struct PeerConfig {
   std::string node;

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,16 +18,24 @@
 
 namespace ferry {
 
+std::string ReadNetworkNamespace() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/ns/net", ignored).string();
+}
+
 bool PeerTable::AddUcxPeers(Link& link) {
-  const bool same_user = link.hello.boot_id == boot_id_ && link.hello.uid == geteuid();
+  const std::string& space = link.hello.network_namespace;
+  const bool shares_memory = link.hello.boot_id == boot_id_ && link.hello.uid == geteuid() &&
+                             (space.empty() || space == ReadNetworkNamespace());
   bool any = false;
   for (const auto& device : devices_.list) {
     if (device->ucx == nullptr) continue;
     for (const PeerDeviceInfo& theirs : link.hello.devices) {
-      // "shm" only works within one host and user; "net" works wherever there is a network.
+      // "shm" only works within one host, user and network namespace, where UCX has the sockets by
+      // which it wakes others; "net" works wherever there is a network.
       const UcxAddressBlob* chosen = nullptr;
       for (const UcxAddressBlob& blob : theirs.ucx_addresses) {
-        if (!device->ucx->Reaches(blob.kind) || (blob.kind == "shm" && !same_user)) continue;
+        if (!device->ucx->Reaches(blob.kind) || (blob.kind == "shm" && !shares_memory)) continue;
         if (chosen == nullptr || blob.kind == "shm") chosen = &blob;
       }
       if (chosen == nullptr) continue;
@@ -39,10 +50,10 @@ bool PeerTable::AddUcxPeers(Link& link) {
 void PeerTable::StartUcx(Link& link) {
   link.ucx = AddUcxPeers(link);
   if (!link.ucx) {
-    return SettleUcx(link,
-                     options_.ucx_version.empty()
-                         ? options_.ucx_missing
-                         : absl::StrCat(link.config.node, " offers no UCX address we can use"));
+    return SettleUcx(
+        link, options_.ucx_version.empty()
+                  ? options_.ucx_missing
+                  : absl::StrCat(link.config.node, " offers no UCX address that we can reach"));
   }
   if ((link.hello.features & kPeerFeatureUcxProbe) == 0) return SettleUcx(link, "");
   // The other end chooses the same two.

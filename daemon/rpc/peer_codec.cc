@@ -296,7 +296,8 @@ absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device) 
 
 absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   if (in.devices_size() > kMaxDevices || in.ucx_version().size() > kMaxHelloText ||
-      in.daemon_version().size() > kMaxHelloText || in.nccl_version().size() > kMaxHelloText) {
+      in.daemon_version().size() > kMaxHelloText || in.nccl_version().size() > kMaxHelloText ||
+      in.network_namespace().size() > kMaxHelloText) {
     return Broken("a hello out of bounds");
   }
   PeerHello hello;
@@ -308,6 +309,7 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   hello.ucx_version = in.ucx_version();
   hello.daemon_version = in.daemon_version();
   hello.nccl_version = in.nccl_version();
+  hello.network_namespace = in.network_namespace();
   return hello;
 }
 
@@ -358,6 +360,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
     proto->set_ucx_version(hello.ucx_version);
     proto->set_daemon_version(hello.daemon_version);
     proto->set_nccl_version(hello.nccl_version);
+    proto->set_network_namespace(hello.network_namespace);
   }
   if (frame.introduction.has_value()) {
     EncodeIntroduction(*frame.introduction, out->mutable_introduction());

@@ -71,7 +71,12 @@ void UcxTransport::Impl::Start(TransportOp op) {
     if (op.role == LaunchRole::kReceive) AddStrays(*link.channel, op.tag, MessagesOf(bytes));
     Refuse(op, reason, why);
   };
-  if (link.lost) return refuse(Reason::kPeerUnreachable, "its link was lost");
+  if (!link.lost.ok()) {
+    // As RemovePeer was told: the link was lost, or the route is not taken.
+    const bool route = HasReason(link.lost, Reason::kRouteUnavailable);
+    return refuse(route ? Reason::kRouteUnavailable : Reason::kPeerUnreachable,
+                  link.lost.message());
+  }
   const absl::Status opened = OpenEndpoint(link);
   if (!opened.ok()) return refuse(Reason::kRouteUnavailable, opened.message());
   const auto [place, fresh] = ops.try_emplace(key, std::make_unique<Op>(op, bytes));

@@ -104,7 +104,7 @@ struct UcxTransport::Impl {
     Channel* channel = nullptr;
     ucp_ep_h endpoint = nullptr;
     ucs_status_t error = UCS_OK;  // of `endpoint`
-    bool lost = false;            // takes no ops
+    absl::Status lost;            // why it takes no ops
   };
 
   // See UcxTransport::Probe. Kept until UCX has none of its requests.

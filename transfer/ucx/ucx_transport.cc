@@ -231,7 +231,7 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
     Impl::Link& link = *old->second;
     if (link.channel != nullptr && (link.channel->forceable || !link.channel->draining) &&
         link.address == address.address) {
-      link.lost = false;
+      link.lost = absl::OkStatus();
       return;
     }
     impl_->DropLink(old, Error(absl::StatusCode::kAborted, Reason::kCommAborted,
@@ -254,7 +254,7 @@ void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
   impl_->StopProbes(peer, why);
   for (auto& [key, link] : impl_->links) {
     if (key.first != peer) continue;
-    link->lost = true;
+    link->lost = why;
     impl_->StopOps(*link, why, /*queued=*/true);
     if (link->channel == nullptr) continue;
     impl_->SetLeaveBy(*link, MonotonicNow() + Impl::kTimeToLeave);  // of those aborted before, too

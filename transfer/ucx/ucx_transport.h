@@ -78,9 +78,10 @@ class UcxTransport : public Transport {
   static constexpr uint64_t kProbeTag = uint64_t{1} << 63;
   void Probe(PeerId peer, GlobalDeviceId device, uint64_t tag,
              std::function<void(const absl::Status&)> done);
-  // Ends every op with this peer (ABORTED/PEER_UNREACHABLE); each is answered once its requests
-  // have returned. An endpoint that holds them for longer than 250 ms is closed by force; if that
-  // does not help within another 250 ms, or of shared memory, where it cannot be, the whole worker.
+  // Ends every op with this peer with `why`, for which others are refused until AddPeer; each is
+  // answered once its requests have returned. An endpoint that holds them for longer than 250 ms is
+  // closed by force; if that does not help within another 250 ms, or of shared memory, where it
+  // cannot be, the whole worker.
   void RemovePeer(PeerId peer, const absl::Status& why);
   void Launch(std::vector<TransportOp> ops) override;
   // A receive is cancelled, but for what is under way. A send cannot be taken back: it ends when
