@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What daemons say of themselves, to and from the wire: the parts of peer_codec.h that come before
+// any event. Pure. Home: any thread.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "daemon/peer_stream.h"
+#include "ferry/peer/v1/peer.pb.h"
+
+namespace ferry {
+
+// Of one daemon.
+inline constexpr int kMaxDevices = 65'536;
+
+// INVALID_ARGUMENT/PROTOCOL_ERROR: "peer link: ...".
+absl::Status Broken(const char* what);
+
+// Bounded: what is longer than it may be is Broken.
+absl::StatusOr<PeerIntroduction> DecodeIntroduction(const peer::v1::PeerIntroduction& in);
+absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in);
+absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device);
+void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntroduction* out);
+void EncodeHello(const PeerHello& hello, peer::v1::PeerHello* proto);
+void EncodeDevice(const PeerDeviceInfo& device, peer::v1::PeerDevice* out);
+
+}  // namespace ferry
