@@ -38,7 +38,8 @@ inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
 inline constexpr uint64_t kPeerFeatureGroups = 8;
 // Takes data connections of route `tcp` at its port.
 inline constexpr uint64_t kPeerFeatureTcp = 16;
-// Tries with the other one whether UCX reaches it before the link is up.
+// Tries with the other one whether UCX reaches it before the link is up. Nobody says it yet: after
+// a stop of seconds a message takes longer than a link may take to settle.
 inline constexpr uint64_t kPeerFeatureUcxProbe = 32;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
@@ -56,7 +57,7 @@ struct PeerIntroduction {
 // What a daemon whose introduction is proven says of itself besides.
 struct PeerHello : PeerIntroduction {
   uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
-                      kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureUcxProbe;
+                      kPeerFeatureManyDescriptors | kPeerFeatureGroups;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;

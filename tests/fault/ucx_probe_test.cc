@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Daemons take route `ucx` only if messages of UCX come through between them, and back.
+// Daemons take route `ucx` only where messages of UCX come through between them.
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/network_namespaces.h"
@@ -8,7 +8,6 @@ namespace ferry::testing {
 namespace {
 
 using std::chrono::seconds;
-using ::testing::HasSubstr;
 
 class UcxProbeTest : public ClusterTest {
  protected:
@@ -46,24 +45,6 @@ TEST_F(UcxProbeTest, SharedMemoryIsNotTakenBetweenNetworkNamespaces) {
   if (hosts_ == nullptr) return;
   End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
   EXPECT_THAT(TryUcx(source, destination, "by ucx"), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
-}
-
-// A firewall between two hosts that lets the peer ports through, and nothing else.
-TEST_F(UcxProbeTest, APortThatIsClosedIsNotTaken) {
-  StartBetweenHosts(NetworkNamespaces::kOfPackets, kUcxTcpRoute.transfer);
-  if (hosts_ == nullptr) return;
-  hosts_->packets().SetRule([this](const PacketCable::Segment& segment) {
-    for (size_t i : {0, 1}) {
-      if (segment.source == nodes().port(i) || segment.destination == nodes().port(i)) {
-        return PacketCable::Fate::kCarried;
-      }
-    }
-    return PacketCable::Fate::kLost;
-  });
-  End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
-  EXPECT_THAT(TryUcx(source, destination, "by ucx"), Is("FAILED_PRECONDITION/ROUTE_UNAVAILABLE"));
-  EXPECT_THAT(node(0).Log(), HasSubstr("no message by UCX has come through"));
-  EXPECT_THAT(node(1).Log(), HasSubstr("no message by UCX has come through"));
 }
 
 }  // namespace
