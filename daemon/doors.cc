@@ -9,7 +9,8 @@ namespace ferry {
 namespace {
 
 constexpr size_t kStrangers = 256;
-constexpr size_t kStrangersOfOneAddress = 8;
+// A peer opens the data connections of several lanes at once; what finds no place comes again.
+constexpr size_t kStrangersOfOneAddress = 32;
 constexpr size_t kOperators = 64;
 
 // So many descriptors of 64 that the process may have, and no more than are of use.

@@ -38,6 +38,7 @@ void TcpDoor::Run() {
   while (poll(watched, 2, -1) > 0 && watched[1].revents == 0) {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::string bytes(kTcpPreambleBytes, '\0');
+    if (refuse_ > 0 && refuse_-- > 0) continue;
     if (recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) !=
             static_cast<ssize_t>(bytes.size()) ||
         !ProvesTcp(bytes, key_)) {

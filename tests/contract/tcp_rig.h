@@ -3,6 +3,7 @@
 // the other one, a thread does here: it takes connections, checks their preamble and answers.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +25,8 @@ class TcpDoor {
   TcpDoor(std::string key, OnConnection on_connection);
   ~TcpDoor();
   TcpAddress address() const { return address_; }
+  // The next `count` connections are closed unanswered.
+  void Refuse(int count) { refuse_ = count; }
 
  private:
   void Run();
@@ -32,6 +35,7 @@ class TcpDoor {
   UniqueFd listener_;
   UniqueFd stop_;
   TcpAddress address_;
+  std::atomic<int> refuse_ = 0;
   std::thread thread_;
 };
 

@@ -357,6 +357,16 @@ TEST_F(TcpLiar, ASendToWhoDoesNotReadIsAbortedAtOnce) {
   }
 }
 
+// A daemon takes so many strangers at once: who finds no place comes again.
+TEST_F(TcpLiar, WhatIsNotTakenIsDialledAgain) {
+  door_.Refuse(5);
+  Launch(LaunchRole::kReceive, 1, 100);
+  const UniqueFd first = Next(), second = Next();
+  Say(first.get(), TcpKind::kBytes, {{1, 0, 100}}, 100);
+  const absl::Status status = answers_.Await(TransferId(1));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 // A stranger at the peer's address is told nothing of what is sent.
 TEST_F(TcpLiar, WhoDoesNotKnowTheKeyGetsNothing) {
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -23,6 +23,8 @@ namespace {
 // How long a peer may leave unanswered what was sent: the connection has ended then, whatever the
 // kernel still hopes for. The link of the two daemons mostly knows before.
 constexpr absl::Duration kUnanswered = absl::Seconds(10);
+// Until a connection that the peer has closed unproven is dialled again.
+constexpr absl::Duration kRedial = absl::Milliseconds(20);
 // Until a set that could not be opened is tried again.
 constexpr absl::Duration kRetry = absl::Seconds(1);
 
@@ -125,7 +127,8 @@ void TcpTransport::Accept(PeerId peer, const TcpPreamble& preamble, UniqueFd soc
     for (uint32_t i = 0; i < preamble.count; ++i) {
       link->connections.push_back(std::make_unique<Impl::Connection>(*link, i));
     }
-    impl_->SetTimer(*link, MonotonicNow() + impl_->options.open_deadline);
+    link->open_by = MonotonicNow() + impl_->options.open_deadline;
+    impl_->SetTimer(link->open_by);
   }
   if (link->state != Impl::Link::State::kOpening || preamble.index >= link->connections.size() ||
       link->connections[preamble.index]->state != Impl::Connection::State::kAbsent) {
@@ -141,7 +144,8 @@ void TcpTransport::Accept(PeerId peer, const TcpPreamble& preamble, UniqueFd soc
 
 void TcpTransport::Impl::OpenSet(Link& link) {
   link.state = Link::State::kOpening;
-  SetTimer(link, MonotonicNow() + options.open_deadline);
+  link.open_by = MonotonicNow() + options.open_deadline;
+  SetTimer(link.open_by);
   if (!link.dials()) return;  // the peer does
   ++link.serial;
   for (uint32_t i = 0; i <= options.bulk_connections; ++i) {
@@ -222,10 +226,7 @@ void TcpTransport::Impl::Prove(Connection& connection) {
     connection.readable = false;
     return;
   }
-  if (got <= 0) {
-    return FailOpening(link, Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-                                   "it closed the connection instead of answering"));
-  }
+  if (got <= 0) return Redial(connection);
   const auto bytes = static_cast<size_t>(got);
   if (!SameBytes(absl::string_view(answer, bytes),
                  absl::string_view(connection.answer).substr(0, bytes))) {
@@ -236,6 +237,14 @@ void TcpTransport::Impl::Prove(Connection& connection) {
   if (!connection.answer.empty()) return;
   connection.state = Connection::State::kOpen;
   OpenIfWhole(link);
+}
+
+void TcpTransport::Impl::Redial(Connection& connection) {
+  connection.socket.Reset();
+  connection.state = Connection::State::kAbsent;
+  connection.readable = connection.writable = connection.ended = false;
+  connection.link.redial_at = MonotonicNow() + kRedial;
+  SetTimer(connection.link.redial_at);
 }
 
 void TcpTransport::Impl::OpenIfWhole(Link& link) {
@@ -272,7 +281,7 @@ void TcpTransport::Impl::FailSet(Link& link, absl::string_view why) {
 
 void TcpTransport::Impl::CloseSet(Link& link) {
   link.state = Link::State::kClosed;
-  link.open_by = absl::InfiniteFuture();
+  link.open_by = link.redial_at = absl::InfiniteFuture();
   for (auto& connection : link.connections) {
     for (Outgoing::Part& part : connection->out.parts) GiveBack(std::move(part.chunk));
     for (Incoming::Part& part : connection->in.parts) GiveBack(std::move(part.chunk));
@@ -294,8 +303,7 @@ void TcpTransport::Impl::EndOps(Link& link, const absl::Status& status) {
   for (Op* const op : ending) End(*op, status);
 }
 
-void TcpTransport::Impl::SetTimer(Link& link, absl::Time at) {
-  link.open_by = at;
+void TcpTransport::Impl::SetTimer(absl::Time at) {
   if (at >= timer_at) return;
   timer_at = at;
   itimerspec when = {};
@@ -309,14 +317,21 @@ void TcpTransport::Impl::OnTimer() {
   const absl::Time now = MonotonicNow();
   timer_at = absl::InfiniteFuture();
   for (auto& [key, link] : links) {
-    if (link->open_by > now) {
-      if (link->open_by < absl::InfiniteFuture()) SetTimer(*link, link->open_by);
-      continue;
+    if (link->open_by <= now) {
+      FailOpening(*link,
+                  Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                        absl::StrCat(link->dials() ? "no answer at its port" : "it has not dialled",
+                                     " within ", absl::FormatDuration(options.open_deadline))));
+    } else if (link->redial_at <= now) {
+      link->redial_at = absl::InfiniteFuture();
+      for (size_t i = 0; i < link->connections.size(); ++i) {
+        if (link->connections[i]->state != Connection::State::kAbsent) continue;
+        const absl::Status connecting = Connect(*link->connections[i]);
+        if (!connecting.ok()) FailOpening(*link, connecting);  // then there is no connection left
+      }
     }
-    FailOpening(*link,
-                Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
-                      absl::StrCat(link->dials() ? "no answer at its port" : "it has not dialled",
-                                   " within ", absl::FormatDuration(options.open_deadline))));
+    const absl::Time next = std::min(link->open_by, link->redial_at);
+    if (next < absl::InfiniteFuture()) SetTimer(next);
   }
 }
 

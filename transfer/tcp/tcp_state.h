@@ -151,8 +151,9 @@ struct TcpTransport::Impl : Poller {
     enum class State { kClosed, kOpening, kOpen } state = State::kClosed;
     uint64_t serial = 0;
     std::vector<std::unique_ptr<Connection>> connections;
-    absl::Time open_by = absl::InfiniteFuture();  // ops wait for it to be open
-    absl::Time retry_at = absl::InfinitePast();   // until then `refused` is what ops are told
+    absl::Time open_by = absl::InfiniteFuture();    // ops wait for it to be open
+    absl::Time redial_at = absl::InfiniteFuture();  // connections that the peer has not taken
+    absl::Time retry_at = absl::InfinitePast();     // until then `refused` is what ops are told
     absl::Status refused;
     size_t ops = 0;
     // Sends, [0] large and [1] small ones; of GPUs also what is copied and can be written.
@@ -201,6 +202,8 @@ struct TcpTransport::Impl : Poller {
   void OnEvent(Connection& connection, uint32_t events);
   void OnConnected(Connection& connection);
   void Prove(Connection& connection);
+  // The peer takes no more strangers at once, or does not know the link yet: once more in a moment.
+  void Redial(Connection& connection);
   // All connections of the set are open.
   void OpenIfWhole(Link& link);
   // Of a set that is not open: its ops end so that another route may be tried.
@@ -209,7 +212,7 @@ struct TcpTransport::Impl : Poller {
   void FailSet(Link& link, absl::string_view why);
   void CloseSet(Link& link);
   void EndOps(Link& link, const absl::Status& status);
-  void SetTimer(Link& link, absl::Time at);
+  void SetTimer(absl::Time at);
   void OnTimer();
   Link* Find(PeerId peer, GlobalDeviceId device);
 
