@@ -38,9 +38,6 @@ inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
 inline constexpr uint64_t kPeerFeatureGroups = 8;
 // Takes data connections of route `tcp` at its port.
 inline constexpr uint64_t kPeerFeatureTcp = 16;
-// Tries with the other one whether UCX reaches it before the link is up. Nobody says it yet: after
-// a stop of seconds a message takes longer than a link may take to settle.
-inline constexpr uint64_t kPeerFeatureUcxProbe = 32;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {

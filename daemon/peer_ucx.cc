@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable's part of route `ucx`: lanes are told how to reach the peer's, a message that goes
-// there and back shows that the route can be taken, and peers are told when a lane is reached
-// otherwise than the hello has said.
-#include <string.h>
+// PeerTable's part of route `ucx`: lanes are told how to reach the peer's, and peers are told when
+// a lane is reached otherwise than the hello has said.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/hmac.h"
 #include "base/status.h"
 #include "daemon/peer_link.h"
 
@@ -55,30 +52,7 @@ void PeerTable::StartUcx(Link& link) {
                   ? options_.ucx_missing
                   : absl::StrCat(link.config.node, " offers no UCX address that we can reach"));
   }
-  if ((link.hello.features & kPeerFeatureUcxProbe) == 0) return SettleUcx(link, "");
-  // The other end chooses the same two.
-  const auto ours =
-      std::find_if(devices_.list.begin(), devices_.list.end(), [](const auto& device) {
-        return device->ucx != nullptr && !device->ucx->addresses().empty();
-      });
-  const auto theirs =
-      std::find_if(link.hello.devices.begin(), link.hello.devices.end(),
-                   [](const PeerDeviceInfo& device) { return !device.ucx_addresses.empty(); });
-  if (ours == devices_.list.end() || theirs == link.hello.devices.end()) {
-    return SettleUcx(link, "UCX begins anew");
-  }
-  // Of this link: what an older one has left behind is none of it.
-  uint64_t tag = 0;
-  memcpy(&tag, HmacSha256(link.key, "ferry ucx probe").data(), sizeof(tag));
-  tag = (tag | UcxTransport::kProbeTag) & ~uint64_t{1};
-  auto done = [this, peer = link.id, number = link.number](const absl::Status& status) {
-    control_.Post([this, peer, number, error = std::string(status.message())] {
-      Link& link = *links_[peer.value()];
-      if (link.number == number) SettleUcx(link, error);
-    });
-  };
-  (*ours)->lane->Post([transport = (*ours)->ucx.get(), peer = link.id, device = theirs->id, tag,
-                       done = std::move(done)] { transport->Probe(peer, device, tag, done); });
+  SettleUcx(link, "");
 }
 
 void PeerTable::StopUcx(Link& link, const absl::Status& why) {

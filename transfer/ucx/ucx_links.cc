@@ -193,9 +193,6 @@ void UcxTransport::Impl::Drain(Channel& channel) {
     window->waiting = false;
   }
   for (Op* op : stopped) StopOp(*op, why);
-  for (const auto& probe : probes) {
-    if (probe->channel == &channel) StopProbe(*probe, why);
-  }
   PostFinishDraining(channel);
 }
 
@@ -207,7 +204,6 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
   if (channel.worker == nullptr || !channel.draining || !channel.drained()) return;
   lane.RemovePoller(channel.worker.get());
   channel.worker.reset();
-  std::erase_if(probes, [&](const auto& probe) { return probe->channel == &channel; });
   channel.closing.clear();
   channel.strays.clear();
   channel.leaving.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The insides of UcxTransport, private to transfer/ucx: ucx_transport.cc sets up and takes down,
 // ucx_ops.cc moves the bytes of ops, ucx_staged.cc those that go by way of host memory,
-// ucx_links.cc opens and fails endpoints, ucx_probe.cc tries whether they reach. Home: the lane.
+// ucx_links.cc opens and fails endpoints. Home: the lane.
 #pragma once
 
 #include <deque>
@@ -107,28 +107,6 @@ struct UcxTransport::Impl {
     absl::Status lost;            // why it takes no ops
   };
 
-  // See UcxTransport::Probe. Kept until UCX has none of its requests.
-  struct Probe {
-    struct Receive {
-      Probe* probe = nullptr;
-      void* request = nullptr;  // while it can be cancelled
-      bool returned = false;
-      bool came = false;
-      std::vector<std::byte> bytes;
-    };
-    Impl* owner = nullptr;
-    Channel* channel = nullptr;
-    LinkKey key;
-    uint64_t tag = 0;                               // of the first message; the answer's is next
-    std::function<void(const absl::Status&)> done;  // null once called
-    Receive receives[2];                            // the other's message, and the answer to ours
-    size_t sent = 0;
-    size_t sending = 0;   // of these, those that UCX has
-    size_t requests = 0;  // with the receives
-    ucs_status_t error = UCS_OK;
-    std::vector<std::byte> bytes;
-  };
-
   struct Stray {
     uint64_t tag = 0;
     size_t messages = 0;  // that may still come
@@ -188,7 +166,6 @@ struct UcxTransport::Impl {
   absl::Time held_since = absl::InfiniteFuture();  // the first of them, while others are under way
   std::vector<Op*> failed_ops;  // an error came by callback; stopped by the next Poll
   std::vector<Link*> failed_links;
-  std::vector<std::unique_ptr<Probe>> probes;
   // Of a GPU's lane only.
   std::string way;
 
@@ -282,15 +259,6 @@ struct UcxTransport::Impl {
   void Reopen(Channel& channel);
   void DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
                 const absl::Status& why);
-
-  // --- Probes.
-
-  void ReceiveProbe(Probe& probe, size_t round);
-  void SendProbe(Probe& probe);
-  bool AdvanceProbes(Channel& channel);
-  // Calls `done`, and cancels what has not come.
-  void StopProbe(Probe& probe, const absl::Status& status);
-  void StopProbes(PeerId peer, const absl::Status& why);
 
   // --- Progress.
 

@@ -91,7 +91,6 @@ absl::Status UcxTransport::Impl::OpenWorker(Channel& channel) {
 void UcxTransport::Impl::TakeDown() {
   const absl::Status why =
       Error(absl::StatusCode::kAborted, Reason::kDraining, "ucx: the lane is being taken down");
-  for (const auto& probe : probes) StopProbe(*probe, why);
   for (auto& [key, link] : links) FailLink(*link, why, /*queued=*/true);
   const auto outstanding = [&] {
     return std::any_of(channels.begin(), channels.end(), [](const auto& channel) {
@@ -118,7 +117,6 @@ void UcxTransport::Impl::TakeDown() {
     }
     channel->worker.reset();
   }
-  probes.clear();
   // Without its worker a request that never returned touches nothing any more.
   for (auto& [key, op] : ops) results.push_back({key.first, key.second, std::move(op->status)});
   ops.clear();
@@ -128,9 +126,7 @@ void UcxTransport::Impl::TakeDown() {
 bool UcxTransport::Impl::Busy(const Channel& channel) const {
   return channel.ops > 0 || !channel.closing.empty() || !channel.leaving.empty() ||
          channel.drain_at < absl::InfiniteFuture() || !results.empty() || !finished_ops.empty() ||
-         !failed_ops.empty() || !failed_links.empty() ||
-         std::any_of(probes.begin(), probes.end(),
-                     [](const auto& probe) { return probe->done != nullptr; });
+         !failed_ops.empty() || !failed_links.empty();
 }
 
 bool UcxTransport::Impl::MayPark(Channel& channel) {
@@ -166,7 +162,6 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
   any |= DropStrays(channel, kStraysPerPoll);
   any |= CloseOverdue(channel);
   DrainOverdue(channel);
-  any |= AdvanceProbes(channel);
   if (channel.draining && channel.drained()) PostFinishDraining(channel);
   return Answer() || any;
 }
@@ -251,7 +246,6 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
 
 void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  impl_->StopProbes(peer, why);
   for (auto& [key, link] : impl_->links) {
     if (key.first != peer) continue;
     link->lost = why;

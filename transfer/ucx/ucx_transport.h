@@ -72,12 +72,6 @@ class UcxTransport : public Transport {
   // How to reach a device of a peer. Called when a link comes up, before any op names it. What was
   // opened to the same address before serves again.
   void AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address);
-  // Whether messages go to a device of a peer and come back, if both ends ask with one tag, at
-  // about one time: `done`, on the lane, once it is known, or with RemovePeer. Of the tag,
-  // kProbeTag must be set, and the lowest bit must not.
-  static constexpr uint64_t kProbeTag = uint64_t{1} << 63;
-  void Probe(PeerId peer, GlobalDeviceId device, uint64_t tag,
-             std::function<void(const absl::Status&)> done);
   // Ends every op with this peer with `why`, for which others are refused until AddPeer; each is
   // answered once its requests have returned. An endpoint that holds them for longer than 250 ms is
   // closed by force; if that does not help within another 250 ms, or of shared memory, where it

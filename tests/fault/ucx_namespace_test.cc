@@ -10,7 +10,7 @@ namespace {
 using std::chrono::seconds;
 using ::testing::AnyOf;
 
-class UcxProbeTest : public ClusterTest {
+class UcxNamespaceTest : public ClusterTest {
  protected:
   void StartBetweenHosts(NetworkNamespaces::Cable cable, const std::string& transfer) {
     std::string why;
@@ -41,7 +41,7 @@ class UcxProbeTest : public ClusterTest {
 };
 
 // On one host, but in network namespaces of their own: UCX's shared memory wakes nobody there.
-TEST_F(UcxProbeTest, SharedMemoryIsNotTakenBetweenNetworkNamespaces) {
+TEST_F(UcxNamespaceTest, SharedMemoryIsNotTakenBetweenNetworkNamespaces) {
   StartBetweenHosts(NetworkNamespaces::kOfTheKernel, kUcxShmRoute.transfer);
   if (hosts_ == nullptr) return;
   End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
