@@ -19,7 +19,12 @@ using testing::kClient;
 using testing::kNodeC;
 using testing::PeerRig;
 
+// Ten times what is promised. Under a sanitizer the same is done, and takes as long as it takes.
+#ifdef __SANITIZE_ADDRESS__
+constexpr absl::Duration kAllowed = absl::InfiniteDuration();
+#else
 constexpr absl::Duration kAllowed = absl::Milliseconds(10 * 5);
+#endif
 constexpr uint64_t kArenaBytes = uint64_t{64} << 20;
 
 class ControlTimeTest : public ::testing::Test {

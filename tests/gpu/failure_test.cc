@@ -261,7 +261,6 @@ TEST_F(GpuFaultTest, AnErrorThatStaysEndsTheDaemonAndItsClientsGoOnWithTheNext) 
 TEST_F(GpuFaultTest, AnArenaThatCannotBeMappedIsNotTriedByEveryTransfer) {
   if (!NeedFake()) return;
   StartNodes(2, 2, "", FakeWith("no_peer=1"));
-  if (!NeedUcx()) return;
   End source = Open(0, 0, kMiB), destination = Open(1, 0, kMiB);
   const auto fallbacks = [&] {
     const std::string log = node(1).Log();

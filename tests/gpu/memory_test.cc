@@ -36,7 +36,6 @@ TEST_F(GpuMemoryTest, MemoryOfCudaMallocIsImportedByItsHandle) {
 TEST_F(GpuMemoryTest, MemoryOfCudaMallocGoesToAnotherDaemon) {
   if (!Need(2)) return;
   StartNodes(2, 2);
-  if (!NeedUcx()) return;
   End other = Open(1, 0, 3 * kMiB);
   End end;
   end.device = nodes().Gpu(0);
