@@ -59,7 +59,7 @@ class TcpTransport : public Transport {
     std::function<void(PeerId, uint64_t link, const absl::Status&)> opened;
   };
   // What goes over the connection for small things.
-  static constexpr uint64_t kSmallBytes = uint64_t{64} << 10;
+  static constexpr uint64_t kSmallBytes = uint64_t{32} << 10;
 
   // `device`: whose lane it is. `staging`: of a GPU; outlives this. Waits for the lane.
   static std::unique_ptr<TcpTransport> Create(Lane& lane, GlobalDeviceId device, Options options,
