@@ -213,8 +213,6 @@ absl::Time PeerTable::OnTime(absl::Time now) {
           Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
           SettleTcp(link, absl::StrCat("no data connection between the two daemons within ",
                                        absl::FormatDuration(kSocketTimeout)));
-          SettleUcx(link, absl::StrCat("no message by UCX has come through within ",
-                                       absl::FormatDuration(kSocketTimeout)));
         }
         if (now >= link.last_sent + kHeartbeat) {
           link.stream->Send({});
