@@ -6,10 +6,15 @@
 #include <algorithm>
 #include <array>
 #include <dnnl.hpp>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace ferry::compute {
 namespace {
@@ -50,6 +55,17 @@ class OneThread {
   const int before_;
 };
 
+// Whether an implementation of the library's, by its name, is wrong for factors so deep. Those that
+// use AMX read a row of a tile in groups of 4 bytes; where the rest of the depth (beyond whole
+// tiles of 64 bytes) fills the last group of a tile but in part, oneDNN 2.6 keeps one tile
+// configuration for two sizes: with more than 32 rows results are wrong or the CPU refuses the
+// instruction.
+bool LosesTheLastGroup(absl::string_view implementation, DType type, int64_t depth) {
+  constexpr int64_t kTile = 64, kGroup = 4;  // bytes
+  const auto rest = static_cast<int64_t>(BytesOf(type, static_cast<uint64_t>(depth))) % kTile;
+  return absl::StrContains(implementation, "amx") && rest > kTile - kGroup;
+}
+
 class Matmul : public LibraryProduct {
  public:
   Matmul(const LibraryFactors& factors, DType result, bool packed, size_t parts, uint64_t launches)
@@ -88,10 +104,11 @@ class Matmul : public LibraryProduct {
                      of_matrices({columns, 1}, rows * columns));
       const dnnl::matmul::primitive_desc made(dnnl::matmul::desc(left, right_, out), attributes,
                                               engine_, true);
-      if (!made) {
+      if (!made || LosesTheLastGroup(made.impl_info_str(), factors.left_type, depth)) {
         parts_.clear();
         return;
       }
+      implementations_.insert(made.impl_info_str());
       right_ = made.weights_desc();
       parts_.push_back({dnnl::matmul(made), left, out, made.scratchpad_desc(),
                         static_cast<uint64_t>(first), static_cast<uint64_t>(some),
@@ -113,6 +130,8 @@ class Matmul : public LibraryProduct {
   }
 
   bool ok() const { return !parts_.empty(); }
+  // What the library calls the code that multiplies the parts.
+  const std::set<std::string>& implementations() const { return implementations_; }
   bool drops_small() const override;
   uint64_t scratch_bytes() const override { return scratch_ * std::min(at_once_, parts_.size()); }
   uint64_t packed_bytes() const override { return packed_bytes_; }
@@ -174,6 +193,7 @@ class Matmul : public LibraryProduct {
   dnnl::reorder reorder_;
   uint64_t packed_bytes_ = 0;
   std::vector<Part> parts_;
+  std::set<std::string> implementations_;
   uint64_t scratch_ = 0;  // of a part
 };
 
@@ -202,55 +222,89 @@ struct Trial {
   Left left;
   Right right;
   int64_t depth;
-  Sum sum;  // that it should come to
+  Sum sum;                          // that it should come to
+  int64_t rows = 37, columns = 45;  // parts of blocks too
 };
 
-// Of such factors, in order of memory or in the library's own.
+// Of such factors.
 template <typename Left, typename Right, typename Sum>
-bool ComesTo(const Trial<Left, Right, Sum>& trial, bool packed) {
-  constexpr int64_t kRows = 37, kColumns = 45;  // parts of blocks too
-  const LibraryFactors factors = {trial.left_type, trial.right_type, DenseView(kRows, trial.depth),
-                                  DenseView(kColumns, trial.depth)};
-  const auto product = MakeMatmul(factors, trial.sum_type, packed, 1, 1);
-  if (product == nullptr) return false;
-  const std::vector<Left> lhs(static_cast<size_t>(kRows * trial.depth), trial.left);
-  const std::vector<Right> rhs(static_cast<size_t>(kColumns * trial.depth), trial.right);
-  std::vector<Sum> sums(kRows * kColumns);
-  std::vector<std::byte> scratch(product->scratch_bytes() + kAlignment);
-  std::vector<std::byte> order(product->packed_bytes() + kAlignment);
+bool ComesTo(const Trial<Left, Right, Sum>& trial, const Matmul& product) {
+  const std::vector<Left> lhs(static_cast<size_t>(trial.rows * trial.depth), trial.left);
+  const std::vector<Right> rhs(static_cast<size_t>(trial.columns * trial.depth), trial.right);
+  std::vector<Sum> sums(static_cast<size_t>(trial.rows * trial.columns));
+  std::vector<std::byte> scratch(product.scratch_bytes() + kAlignment);
+  std::vector<std::byte> order(product.packed_bytes() + kAlignment);
   const auto* weights = reinterpret_cast<const std::byte*>(rhs.data());
-  if (product->packed_bytes() > 0) {
-    product->Pack(weights, AlignedIn(order.data()));
+  if (product.packed_bytes() > 0) {
+    product.Pack(weights, AlignedIn(order.data()));
     weights = AlignedIn(order.data());
   }
   RunControl control;
-  product->Run(reinterpret_cast<const std::byte*>(lhs.data()), weights,
-               reinterpret_cast<std::byte*>(sums.data()), AlignedIn(scratch.data()), nullptr,
-               control, [](uint64_t, uint64_t) {});
+  product.Run(reinterpret_cast<const std::byte*>(lhs.data()), weights,
+              reinterpret_cast<std::byte*>(sums.data()), AlignedIn(scratch.data()), nullptr,
+              control, [](uint64_t, uint64_t) {});
   return std::all_of(sums.begin(), sums.end(), [&](Sum sum) { return sum == trial.sum; });
 }
 
-// Whether integers are exact modulo 2^32 here: by trying, once, whatever the CPU says it has. CPUs
-// that have no instruction for it add two products as 16 bits first, and keep the largest of what
-// does not fit.
-bool AreIntegersExact(DType left_type) {
-  const auto find = []<typename Left>(DType type, std::array<Left, 2> most) {
-    // The sums of the last but one are more than an f32 holds, those of the last more than an i32.
-    for (const int64_t depth : {7, 64, 1051, 150001}) {
+template <typename Left, typename Right, typename Sum>
+std::unique_ptr<Matmul> MakeTrial(const Trial<Left, Right, Sum>& trial, bool packed) {
+  return MakeMatmul({trial.left_type, trial.right_type, DenseView(trial.rows, trial.depth),
+                     DenseView(trial.columns, trial.depth)},
+                    trial.sum_type, packed, 1, 1);
+}
+
+// Up to this depth every sum of products of 8-bit integers is an integer that an f32 holds.
+constexpr int64_t kFewProducts = 512;
+
+// Which sums of an implementation of the library's are exact modulo 2^32.
+struct Exact {
+  bool few = true;   // of at most kFewProducts
+  bool many = true;  // of more
+};
+using ExactBy = std::map<std::string, Exact>;  // by the implementation's name
+
+// Whether integers are exact here: by trying, once, whatever the CPU says it has. CPUs that have no
+// instruction for it add two products as 16 bits first, and keep the largest of what does not fit;
+// and oneDNN 2.6 has sums of some small products with VNNI go through f32.
+template <typename Left>
+ExactBy TryIntegers(DType type, std::array<Left, 2> most) {
+  ExactBy exact;
+  // The sums of the last but one are more than an f32 holds, those of the last more than an i32.
+  for (const int64_t depth :
+       {int64_t{7}, int64_t{64}, kFewProducts, int64_t{1051}, int64_t{150001}}) {
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{8, 8}, {37, 45}}) {
       for (const Left left : most) {
         for (const int8_t right : {-128, 127}) {
           const auto sum = static_cast<int32_t>(static_cast<uint32_t>(left * right * depth));
-          const Trial<Left, int8_t, int32_t> trial = {type,  DType::kI8, DType::kI32, left,
-                                                      right, depth,      sum};
-          if (!ComesTo(trial, false) || !ComesTo(trial, true)) return false;
+          const Trial<Left, int8_t, int32_t> trial = {type,  DType::kI8, DType::kI32, left,   right,
+                                                      depth, sum,        rows,        columns};
+          for (const bool packed : {false, true}) {
+            const auto product = MakeTrial(trial, packed);
+            if (product == nullptr) continue;
+            const bool right_sums = ComesTo(trial, *product);
+            for (const std::string& name : product->implementations()) {
+              bool& so_far = depth <= kFewProducts ? exact[name].few : exact[name].many;
+              so_far = so_far && right_sums;
+            }
+          }
         }
       }
     }
-    return true;
-  };
-  static const bool of_signed = find(DType::kI8, std::array<int8_t, 2>{-128, 127});
-  static const bool of_unsigned = find(DType::kU8, std::array<uint8_t, 2>{1, 255});
-  return left_type == DType::kI8 ? of_signed : of_unsigned;
+  }
+  return exact;
+}
+
+// An implementation that no trial met is not believed.
+bool IsExact(const Matmul& product, DType left_type, int64_t depth) {
+  static const ExactBy of_signed = TryIntegers(DType::kI8, std::array<int8_t, 2>{-128, 127});
+  static const ExactBy of_unsigned = TryIntegers(DType::kU8, std::array<uint8_t, 2>{1, 255});
+  const ExactBy& tried = left_type == DType::kI8 ? of_signed : of_unsigned;
+  const auto& names = product.implementations();
+  return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    const auto found = tried.find(name);
+    return found != tried.end() && found->second.few &&
+           (depth <= kFewProducts || found->second.many);
+  });
 }
 
 // Whether f32 below the least normal number count, as factors and as products: by trying, once.
@@ -262,7 +316,10 @@ bool AreSmallF32Exact() {
       for (const auto& [left, right] :
            {std::pair(0x1p-140f, 1.0f), {1.0f, 0x1p-140f}, {0x1p-70f, 0x1p-70f}}) {
         const Trial<float, float, float> trial = {kType, kType, kType, left, right, depth, sum};
-        if (!ComesTo(trial, false) || !ComesTo(trial, true)) return false;
+        for (const bool packed : {false, true}) {
+          const auto product = MakeTrial(trial, packed);
+          if (product == nullptr || !ComesTo(trial, *product)) return false;
+        }
       }
     }
     return true;
@@ -289,8 +346,9 @@ std::unique_ptr<LibraryProduct> LibraryProduct::Make(const LibraryFactors& facto
   // It divides by dimensions of 0.
   const auto empty = [](const View& view) { return ElementsOf(view) == 0; };
   if (empty(factors.left) || empty(factors.right)) return nullptr;
-  if (integers && !AreIntegersExact(left)) return nullptr;
-  return MakeMatmul(factors, result, packed, parts, launches);
+  auto made = MakeMatmul(factors, result, packed, parts, launches);
+  if (made == nullptr || (integers && !IsExact(*made, left, factors.left.dims[2]))) return nullptr;
+  return made;
 }
 
 const std::string& LibraryProblem() {

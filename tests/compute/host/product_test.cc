@@ -229,6 +229,28 @@ TEST(ProductTest, IntegersAreExactModuloTheirSum) {
   EXPECT_EQ(Difference(512, large), "");
 }
 
+// Depths that fill the last row of an AMX tile (64 bytes) all but to the end, with more rows than
+// two tiles have: oneDNN 2.6 has wrong results there, or ends the process.
+TEST(ProductTest, DepthsThatAlmostFillATileAreMultiplied) {
+  for (const int rows : {66, 74, 202}) {
+    for (const int depth : {95, 126, 127}) {
+      const auto text = [&](const std::string& type, const std::string& result) {
+        return absl::StrCat(
+            RandomValues("c", absl::StrCat(rows, ",", depth), 1),
+            RandomValues("d", absl::StrCat("405,", depth), 2), "%e = constant splat=200 : f32[",
+            rows, ",", depth, "]\n%f = constant splat=200 : f32[405,", depth,
+            "]\n%g = multiply %c, %e\n%h = multiply %d, %f\n%a = convert %g : ", type, "[", rows,
+            ",", depth, "]\n%b = convert %h : ", type, "[405,", depth,
+            "]\n%p = dot_general %a, %b lhs_contract=[1] rhs_contract=[1] : ", result, "[", rows,
+            ",405]\nstore @y, %p\n");
+      };
+      const uint64_t bytes = static_cast<uint64_t>(rows) * 405 * 4;
+      EXPECT_EQ(Difference(bytes, text("i8", "i32")), "") << rows << " " << depth;
+      EXPECT_EQ(Difference(bytes, text("bf16", "f32")), "") << rows << " " << depth;
+    }
+  }
+}
+
 // The order of sums of floats, as product_loops.h says it.
 template <typename T>
 T SumInOrder(const std::vector<T>& a, const T* b) {
