@@ -6,12 +6,17 @@
 #include <string.h>
 
 #include <memory>
+#include <utility>
 
 #include "client/arena.h"
+#include "client/handle.h"
 #include "client/session.h"
 
-struct ferry_session {
-  std::shared_ptr<ferry::client::Session> session;
+struct ferry_session : ferry::client::Handle<0x7365'7373'696f'6e01> {
+  explicit ferry_session(std::shared_ptr<ferry::client::Session> opened)
+      : session(std::move(opened)) {}
+
+  const std::shared_ptr<ferry::client::Session> session;
 };
 
 namespace ferry::client {

@@ -80,8 +80,7 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
   if (options.request_id == nullptr && options.request_id_bytes != 0) {
     violate("request_id", "is a null pointer");
   }
-  if (batch.transfers == nullptr && batch.count != 0) violate("buffers", "is a null pointer");
-  for (size_t i = 0; batch.transfers != nullptr && i < batch.count; ++i) {
+  for (size_t i = 0; i < batch.count; ++i) {
     const ferry_transfer& transfer = batch.transfers[i];
     const auto field = [&] { return "buffers[" + std::to_string(i) + "]"; };
     if (transfer.key == nullptr && transfer.key_bytes != 0) {
@@ -91,12 +90,12 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
       violate(field() + ".dims", "is a null pointer");
     }
     const auto check_arena = [&](const ferry_arena* arena, auto name) {
-      if (arena != nullptr && arena->session.get() == session) {
-        if (refused == nullptr) refused = CheckArena(*arena);
-        return;
+      if (const char* const why = WhyNotOf(session, arena)) {
+        violate(field() + name(),
+                arena == nullptr ? "has no arena" : "is of an arena that " + std::string(why));
+      } else if (refused == nullptr) {
+        refused = CheckArena(*arena);
       }
-      violate(field() + name(),
-              arena == nullptr ? "has no arena" : "is of an arena of another session");
     };
     if (transfer.strided != nullptr) {
       check_arena(transfer.strided->arena, [] { return ".strided"; });

@@ -9,10 +9,11 @@
 #include <mutex>
 
 #include "client/codec.h"
+#include "client/handle.h"
 #include "client/life.h"
 #include "client/session.h"
 
-struct ferry_batch {
+struct ferry_batch : ferry::client::Handle<0x6261'7463'6800'0003> {
   std::shared_ptr<ferry::client::Session> session;
   std::shared_ptr<const ferry::client::Life> life;  // in which it was posted
   size_t count = 0;

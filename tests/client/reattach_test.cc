@@ -158,7 +158,7 @@ TEST_F(ReattachTest, WaitersCallbacksAndUnpostedValuesEndOnceAndGoOn) {
   Session session = Open();
   auto pending = session.Receive(0, {Keyed("never")});
   std::promise<void> called, called_again;
-  pending->OnOver([&] { called.set_value(); });
+  ASSERT_OK(pending->OnOver([&] { called.set_value(); }));
   std::thread unposted([&] { EXPECT_EQ(session.WaitOver(9, 100).reason(), "DAEMON_LOST"); });
   Restart();
   unposted.join();
@@ -167,7 +167,7 @@ TEST_F(ReattachTest, WaitersCallbacksAndUnpostedValuesEndOnceAndGoOn) {
   ASSERT_OK(session.WaitAttached(kSoon));
   EXPECT_EQ(session.WaitOver(9, 100, Duration{1}).code_name(), "DEADLINE_EXCEEDED");
   auto receive = session.Receive(1, {Keyed("k", {}, 0)});
-  receive->OnOver([&] { called_again.set_value(); });
+  ASSERT_OK(receive->OnOver([&] { called_again.set_value(); }));
   PostOptions options;
   options.over_timeline = 1;
   Transfer later = Keyed("k");

@@ -148,7 +148,7 @@ TEST_F(SessionTest, NothingIsLeftBehind) {
     auto arena = session.CreateArena(0, 1 << 20);
     auto batch = session.Send(0, {Keyed("echo", {arena->All()})});
     ASSERT_OK(batch->Wait(kSoon));
-    batch->OnOver([] {});
+    ASSERT_OK(batch->OnOver([] {}));
     session.Close();
     daemon_->WaitForSessions(0);
   };

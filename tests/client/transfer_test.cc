@@ -363,7 +363,7 @@ TEST_P(TransferTest, CallbacksComeExactlyOnce) {
     options.over_timeline = static_cast<uint32_t>(i % 3);
     auto batch =
         session.Receive(1, {Keyed(std::string("k").append(std::to_string(i)), {}, 0)}, options);
-    batch->OnOver([&] { counter.Add(); });
+    ASSERT_OK(batch->OnOver([&] { counter.Add(); }));
     if (i % 2 == 0) receives.push_back(std::move(*batch));  // the others' handles are freed here
   }
   PostOptions options;
@@ -374,10 +374,10 @@ TEST_P(TransferTest, CallbacksComeExactlyOnce) {
   EXPECT_TRUE(counter.WaitFor(50));
   auto over = session.Send(0, {Keyed("echo")}, options);
   ASSERT_OK(over->Wait(kSoon));
-  over->OnOver([&] { counter.Add(); });  // at once
+  ASSERT_OK(over->OnOver([&] { counter.Add(); }));  // at once
   EXPECT_EQ(counter.count, 51);
   auto never = session.Receive(1, {Keyed("never")}, options);
-  never->OnOver([&] { counter.Add(); });
+  ASSERT_OK(never->OnOver([&] { counter.Add(); }));
   session.Close();  // ends it
   EXPECT_EQ(counter.count, 52);
 }
@@ -386,13 +386,13 @@ TEST_P(TransferTest, CallbacksMayUseTheLibrary) {
   Session session = Open();
   Counter counter;
   auto first = session.Receive(1, {Keyed("k", {}, 0)});
-  first->OnOver([&] {
+  ASSERT_OK(first->OnOver([&] {
     PostOptions options;
     options.over_timeline = 2;
     auto next = session.Send(0, {Keyed("fail")}, options);
     EXPECT_EQ(next->Wait(kSoon).reason(), "TRANSFER_MISMATCH");
-    next->OnOver([&] { counter.Add(); });
-  });
+    EXPECT_TRUE(next->OnOver([&] { counter.Add(); }).ok());
+  }));
   PostOptions options;
   options.over_timeline = 1;
   ASSERT_OK(session.Send(0, {Keyed("k")}, options));

@@ -69,15 +69,15 @@ TEST_F(ApiTest, CallbacksComeOnceForEveryEnding) {
   End destination = OpenEnd(1, 4096);
   std::atomic<int> good = 0, bad = 0, already = 0;
   Batch receive = Receive(destination, source, "good", {destination.arena.All()});
-  receive.OnOver([&] { ++good; });
+  EXPECT_THAT(receive.OnOver([&] { ++good; }), IsOk());
   PostOptions soon;
   soon.deadline = milliseconds(100);
   Batch lonely = Receive(destination, source, "lonely", {destination.arena.All()}, soon);
-  lonely.OnOver([&] { ++bad; });
+  EXPECT_THAT(lonely.OnOver([&] { ++bad; }), IsOk());
   Batch send = Send(source, destination, "good", {source.arena.All()});
   EXPECT_TRUE(Await([&] { return good == 1 && bad == 1; }));
   ASSERT_THAT(send.Wait(kSoon), IsOk());
-  send.OnOver([&] { ++already; });
+  EXPECT_THAT(send.OnOver([&] { ++already; }), IsOk());
   EXPECT_TRUE(Await([&] { return already == 1; }));
   std::future<Status> future = Send(source, destination, "future", {source.arena.All()}).Future();
   Batch last = Receive(destination, source, "future", {destination.arena.All()});

@@ -15,9 +15,15 @@
  * one thread of its own a session (it sees the daemon go and come), gRPC's, one for callbacks and
  * one for a watch. Fork: in a child of fork every call on an inherited session fails with FORKED,
  * and the parent's session is untouched; the child may open its own only after exec, or if no
- * session was opened before the fork. Errors: functions return NULL for success, else a
- * ferry_status that the caller frees. Structs: set `struct_size` to sizeof; zero means default for
- * every other field. */
+ * session was opened before the fork. Structs: set `struct_size` to sizeof; zero means default for
+ * every other field.
+ *
+ * Errors: functions return NULL for success, else a ferry_status that the caller frees. A pointer
+ * that is NULL and may not be, and a handle that was freed or closed, is FIELD_INVALID with the
+ * argument's name as the violation's field, and nothing was done; functions that return no status
+ * then do nothing and return 0, "", NULL or zeros. A handle after its end is told from others until
+ * some 64 more of its kind were freed. ferry_prepared_fire and ferry_prepared_wait look for NULL
+ * only. */
 #ifndef FERRY_FERRY_H_
 #define FERRY_FERRY_H_
 
@@ -290,7 +296,7 @@ FERRY_API uint64_t ferry_batch_first_value(const ferry_batch* batch);
  * or DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first (the batch goes on;
  * UINT64_MAX: no limit). */
 FERRY_API ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns);
-/* 1 if all of the batch is over. */
+/* 1 if all of the batch is over, and of what is no batch. */
 FERRY_API int ferry_batch_over(const ferry_batch* batch);
 /* How transfer `index` ended: NULL well, else its failure. FAILED_PRECONDITION while it is not
  * over. */
@@ -306,9 +312,9 @@ FERRY_API ferry_status* ferry_batch_cancel(ferry_batch* batch);
 FERRY_API ferry_status* ferry_batch_poison(ferry_batch* batch, const char* why);
 /* Calls `done(argument)` once when the batch is over, from a thread of the library (at once from
  * here if it is over already). No long blocking, no ferry_session_close in it. Set before the batch
- * is freed, once. */
-FERRY_API void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument),
-                                   void* argument);
+ * is freed, once. After an error it is never called. */
+FERRY_API ferry_status* ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument),
+                                            void* argument);
 /* Forgets the handle; the transfers go on. A callback that was set still comes. NULL is fine. */
 FERRY_API void ferry_batch_free(ferry_batch* batch);
 

@@ -12,7 +12,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <future>
 #include <memory>
 #include <optional>
@@ -22,78 +21,9 @@
 #include <vector>
 
 #include "ferry/ferry.h"
+#include "ferry/status.hpp"
 
 namespace ferry {
-
-// Success, or a code of gRPC's, a reason of the closed list and a text. Moves, does not copy.
-class [[nodiscard]] Status {
- public:
-  Status() = default;
-  explicit Status(ferry_status* owned) : status_(owned) {}
-
-  bool ok() const { return status_ == nullptr; }
-  int code() const { return ferry_status_code(status_.get()); }
-  std::string_view code_name() const { return ferry_status_code_name(status_.get()); }
-  std::string_view reason() const { return ferry_status_reason(status_.get()); }
-  std::string_view message() const { return ferry_status_message(status_.get()); }
-
-  struct Violation {
-    std::string_view field;
-    std::string_view text;
-  };
-  std::vector<Violation> violations() const {
-    std::vector<Violation> all(ferry_status_violations(status_.get()));
-    for (size_t i = 0; i < all.size(); ++i) {
-      all[i] = {ferry_status_violation_field(status_.get(), i),
-                ferry_status_violation_text(status_.get(), i)};
-    }
-    return all;
-  }
-
-  // After how long the same call is worth another try; zero if the daemon does not say.
-  std::chrono::nanoseconds retry_after() const {
-    return std::chrono::nanoseconds(ferry_status_retry_after_ns(status_.get()));
-  }
-
-  // "UNAVAILABLE/DAEMON_LOST: text" for people.
-  std::string ToString() const {
-    if (ok()) return "OK";
-    std::string text(code_name());
-    if (!reason().empty()) text.append("/").append(reason());
-    return text.append(": ").append(message());
-  }
-
- private:
-  struct Free {
-    void operator()(ferry_status* status) const { ferry_status_free(status); }
-  };
-  std::unique_ptr<ferry_status, Free> status_;
-};
-
-// A T, or why there is none. Looking at a value that is not there ends the program.
-template <typename T>
-class [[nodiscard]] Result {
- public:
-  Result(T value) : value_(std::move(value)) {}
-  Result(Status status) : status_(std::move(status)) {}
-
-  bool ok() const { return value_.has_value(); }
-  explicit operator bool() const { return ok(); }
-  const Status& status() const& { return status_; }
-  Status&& status() && { return std::move(status_); }
-  T& operator*() & { return Checked(); }
-  T&& operator*() && { return std::move(Checked()); }
-  T* operator->() { return &Checked(); }
-
- private:
-  T& Checked() {
-    if (!value_.has_value()) std::abort();
-    return *value_;
-  }
-
-  std::optional<T> value_;
-  Status status_;
-};
 
 using Duration = std::chrono::nanoseconds;
 inline constexpr Duration kForever = Duration::max();
@@ -222,17 +152,19 @@ class Batch {
   }
 
   // Calls `done()` once when the batch is over, on a thread of the library; at most one a batch,
-  // and not together with Future().
+  // and not together with Future(). After an error it is never called.
   template <typename Done>
-  void OnOver(Done done) {
-    auto* kept = new Done(std::move(done));
-    ferry_batch_on_over(
+  Status OnOver(Done done) {
+    auto kept = std::make_unique<Done>(std::move(done));
+    Status status(ferry_batch_on_over(
         batch_.get(),
         [](void* argument) {
           std::unique_ptr<Done> mine(static_cast<Done*>(argument));
           (*mine)();
         },
-        kept);
+        kept.get()));
+    if (status.ok()) static_cast<void>(kept.release());  // the callback's
+    return status;
   }
 
   // How the batch ended, as Wait() says; the future takes the batch along.
@@ -244,14 +176,18 @@ class Batch {
     auto pending = std::make_unique<Pending>();
     pending->batch = std::move(*this);
     std::future<Status> future = pending->promise.get_future();
-    ferry_batch* batch = pending->batch.get();
-    ferry_batch_on_over(
-        batch,
+    Status status(ferry_batch_on_over(
+        pending->batch.get(),
         [](void* argument) {
           std::unique_ptr<Pending> mine(static_cast<Pending*>(argument));
           mine->promise.set_value(mine->batch.Wait(Duration{0}));
         },
-        pending.release());
+        pending.get()));
+    if (status.ok()) {
+      static_cast<void>(pending.release());  // the callback's
+    } else {
+      pending->promise.set_value(std::move(status));
+    }
     return future;
   }
 

@@ -38,6 +38,7 @@ FakeDaemon::FakeDaemon(std::string dir, Behaviour behaviour)
   builder.AddListeningPort("unix:" + dir_ + "/client.sock", grpc::InsecureServerCredentials());
   builder.SetMaxReceiveMessageSize(8 << 20);
   builder.RegisterService(this);
+  builder.RegisterService(&compiler_);
   server_ = builder.BuildAndStart();
   Require(server_ != nullptr, "grpc server");
   std::lock_guard lock(mutex_);

@@ -4,8 +4,9 @@
 // tell it to misbehave:
 //   "echo..."  over at once, well           "fail..."  over at once, TRANSFER_MISMATCH
 //   "hang..."  the post is never answered   "bad..."   the batch is refused, this entry named
-// Prepared batches do not meet: of one whose first key is "echo..." a firing is over when the
-// doorbell rings, of all others never. Any thread.
+// Every program is the same one, and jobs are over at once. Prepared batches do not meet: of one
+// whose first key is "echo..." a firing is over when the doorbell rings, of all others never. Any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "ferry/v1/job.grpc.pb.h"
+#include "ferry/v1/job.pb.h"
 #include "ferry/v1/session.pb.h"
 #include "ferry/v1/transfer.grpc.pb.h"
 #include "ferry/v1/transfer.pb.h"
@@ -137,6 +140,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   template <typename Request, typename Response>
   void AnswerPost(Session* session, const Request& request, bool send, Response* posted,
                   v1::AttachResponse* response);
+  void Run(Session* session, const v1::RunRequest& request, v1::RunResponse* response);
   Session* Find(grpc::ServerContext* context);  // under mutex_
   template <typename Request>
   Posted Post(Session* session, const Request& request, bool send);
@@ -150,7 +154,18 @@ class FakeDaemon final : public v1::TransferService::Service {
   void Finish(Session* session, Transfer* transfer, google::rpc::Status status);
   grpc::Status Hang(grpc::ServerContext* context);
 
+  // Compiles whatever it is given to a program without buffers.
+  class Compiler final : public v1::ProgramService::Service {
+    grpc::Status Compile(grpc::ServerContext*, const v1::CompileRequest*,
+                         v1::CompileResponse* response) override {
+      response->mutable_program()->set_fingerprint(std::string(32, 'p'));
+      response->mutable_program()->set_plan("nothing");
+      return grpc::Status::OK;
+    }
+  };
+
   const std::string dir_;
+  Compiler compiler_;
   int listener_ = -1;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<size_t> stream_posts_{0};

@@ -134,6 +134,11 @@ v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest&
     AnswerPost(session, request.send(), true, response.mutable_send(), &response);
   } else if (request.has_receive()) {
     AnswerPost(session, request.receive(), false, response.mutable_receive(), &response);
+  } else if (request.has_run()) {
+    Run(session, request.run(), response.mutable_run());
+  } else if (request.has_release_prepared()) {
+    session->echoes[request.release_prepared().prepared_batch()] = false;
+    response.mutable_prepared_released();
   } else {
     *response.mutable_error() = MakeStatus(3, "PROTOCOL_ERROR", "what?");
   }
@@ -155,6 +160,26 @@ void FakeDaemon::AnswerPost(Session* session, const Request& request, bool send,
     response->Clear();
     ++hanging_;
     changed_.notify_all();
+  }
+}
+
+void FakeDaemon::Run(Session* session, const v1::RunRequest& request, v1::RunResponse* response) {
+  response->set_first_transfer_id(session->before + session->transfers.size() + 1);
+  const uint32_t timeline = request.options().over_timeline();
+  if (request.prepare()) {
+    response->set_prepared_batch(Prepare(session, true));
+  } else {
+    response->set_first_over_value(session->posted[timeline] + 1);
+  }
+  for (int i = 0; i < request.runs_size(); ++i) {
+    auto job = std::make_unique<Transfer>();
+    job->id = session->before + session->transfers.size() + 1;
+    job->timeline = timeline;
+    if (!request.prepare()) {
+      job->value = ++session->posted[timeline];
+      Finish(session, job.get(), {});
+    }
+    session->transfers.push_back(std::move(job));
   }
 }
 
