@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <fstream>
 #include <new>
 
@@ -28,7 +29,7 @@ std::string ProgramName() {
 
 StatusPtr OpenSession(const ferry_session_options* given, ferry_session** session) {
   ferry_session_options options;
-  FERRY_CLIENT_RETURN_IF_ERROR(Given(given, &options));
+  FERRY_CLIENT_RETURN_IF_ERROR(Given("ferry_session_options", given, &options));
   Session::Options wanted;
   const char* from_environment = secure_getenv("FERRY_CLIENT_DIR");
   wanted.client_dir = options.client_dir                      ? options.client_dir
@@ -75,6 +76,30 @@ StatusPtr ResetOver(Session* session, uint32_t timeline) {
 }
 
 }  // namespace
+
+StatusPtr CopyOptions(const char* type, const void* given, size_t size, void* options,
+                      size_t known) {
+  const auto bad = [&](const std::string& why) {
+    StatusPtr error =
+        Error(kInvalidArgument, kReasonFieldInvalid,
+              std::string(type) + ".struct_size is " + std::to_string(size) + ": " + why);
+    error->violations.emplace_back("options.struct_size", why);
+    return error;
+  };
+  constexpr size_t kMost = 4096;  // of any version; beyond it was never set
+  if (size < sizeof(size_t) || size > kMost) {
+    return bad("it must be sizeof(" + std::string(type) + "), which is " + std::to_string(known) +
+               " in version " FERRY_VERSION);
+  }
+  const char* const bytes = static_cast<const char*>(given);
+  if (std::any_of(bytes + std::min(size, known), bytes + size, [](char c) { return c != 0; })) {
+    return bad("libferry " FERRY_VERSION " knows " + std::to_string(known) +
+               " bytes of it, and an option behind these is set; update the library");
+  }
+  memcpy(options, given, std::min(size, known));
+  return nullptr;
+}
+
 }  // namespace ferry::client
 
 extern "C" {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "client/arena.h"
+#include "client/problems.h"
 
 namespace ferry::client {
 namespace {
@@ -68,56 +69,43 @@ bool Reached(const ferry_batch& batch, uint64_t value) {
 }  // namespace
 
 StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
-  StatusPtr error =
-      Error(kInvalidArgument, kReasonFieldInvalid, "posting a batch: arguments are not usable");
+  Problems problems("posting a batch");
   StatusPtr refused;  // by the daemon, when it came back
-  const auto violate = [&](std::string field, std::string why) {
-    error->violations.emplace_back(std::move(field), std::move(why));
-  };
-  const ferry_post_options& options = *batch.options;
-  if (options.domain == nullptr && options.domain_bytes != 0)
-    violate("domain", "is a null pointer");
-  if (options.request_id == nullptr && options.request_id_bytes != 0) {
-    violate("request_id", "is a null pointer");
-  }
+  problems.CheckOptions(*batch.options);
   for (size_t i = 0; i < batch.count; ++i) {
     const ferry_transfer& transfer = batch.transfers[i];
-    const auto field = [&] { return "buffers[" + std::to_string(i) + "]"; };
+    const auto entry = [&] {
+      return std::string(EntriesOf(batch.direction)) + "[" + std::to_string(i) + "].";
+    };
     if (transfer.key == nullptr && transfer.key_bytes != 0) {
-      violate("transfer_keys[" + std::to_string(i) + "]", "is a null pointer");
+      problems.Add(entry() + "key", "is a null pointer");
     }
     if (transfer.dims == nullptr && transfer.dim_count != 0) {
-      violate(field() + ".dims", "is a null pointer");
+      problems.Add(entry() + "dims", "is a null pointer");
     }
     const auto check_arena = [&](const ferry_arena* arena, auto name) {
       if (const char* const why = WhyNotOf(session, arena)) {
-        violate(field() + name(),
-                arena == nullptr ? "has no arena" : "is of an arena that " + std::string(why));
+        problems.Add(entry() + name(),
+                     arena == nullptr ? "has no arena" : "is of an arena that " + std::string(why));
       } else if (refused == nullptr) {
         refused = CheckArena(*arena);
       }
     };
     if (transfer.strided != nullptr) {
-      check_arena(transfer.strided->arena, [] { return ".strided"; });
+      check_arena(transfer.strided->arena, [] { return "strided"; });
     }
-    if (transfer.blocks != nullptr) {
-      check_arena(transfer.blocks->arena, [] { return ".blocks"; });
-      if (transfer.blocks->indices == nullptr && transfer.blocks->index_count != 0) {
-        violate(field() + ".blocks.indices", "is a null pointer");
-      }
+    if (const ferry_block_table* const blocks = transfer.blocks) {
+      check_arena(blocks->arena, [] { return "blocks"; });
+      problems.CheckList([&] { return entry() + "blocks."; }, "indices", blocks->indices,
+                         "index_count", blocks->index_count);
     }
-    if (transfer.ranges == nullptr && transfer.range_count != 0) {
-      violate(field() + ".ranges", "is a null pointer");
-      continue;
-    }
-    for (size_t j = 0; j < transfer.range_count; ++j) {
-      check_arena(transfer.ranges[j].arena, [j] { return ".ranges[" + std::to_string(j) + "]"; });
+    problems.CheckList(entry, "ranges", transfer.ranges, "range_count", transfer.range_count);
+    for (size_t j = 0; transfer.ranges != nullptr && j < transfer.range_count; ++j) {
+      check_arena(transfer.ranges[j].arena, [j] { return "ranges[" + std::to_string(j) + "]"; });
     }
   }
-  if (error->violations.empty()) return refused;
-  const auto& [name, why] = error->violations.front();
-  error->message += ": " + name + " " + why;
-  return error;
+  StatusPtr error = problems.Take();
+  return error != nullptr ? std::move(error) : std::move(refused);
 }
 
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,

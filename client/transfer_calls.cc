@@ -15,7 +15,7 @@ StatusPtr Post(ferry_session* session, Direction direction, uint64_t device,
                const ferry_transfer* transfers, size_t count, const ferry_post_options* given,
                ferry_batch** batch) {
   ferry_post_options options;
-  FERRY_CLIENT_RETURN_IF_ERROR(Given(given, &options));
+  FERRY_CLIENT_RETURN_IF_ERROR(Given("ferry_post_options", given, &options));
   std::unique_ptr<ferry_batch> made;
   FERRY_CLIENT_RETURN_IF_ERROR(PostTransfers(
       session->session, PostBatch{direction, device, transfers, count, &options}, &made));
@@ -27,7 +27,7 @@ StatusPtr Prepare(ferry_session* session, Direction direction, uint64_t device,
                   const ferry_transfer* transfers, size_t count, const ferry_post_options* given,
                   ferry_prepared** prepared) {
   ferry_post_options options;
-  FERRY_CLIENT_RETURN_IF_ERROR(Given(given, &options));
+  FERRY_CLIENT_RETURN_IF_ERROR(Given("ferry_post_options", given, &options));
   std::unique_ptr<ferry_prepared> made;
   FERRY_CLIENT_RETURN_IF_ERROR(PrepareTransfers(
       session->session, PostBatch{direction, device, transfers, count, &options, true}, &made));

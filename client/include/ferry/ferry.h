@@ -16,7 +16,7 @@
  * one for a watch. Fork: in a child of fork every call on an inherited session fails with FORKED,
  * and the parent's session is untouched; the child may open its own only after exec, or if no
  * session was opened before the fork. Structs: set `struct_size` to sizeof; zero means default for
- * every other field.
+ * every other field. A list without its count is refused, as is a count without its list.
  *
  * Errors: functions return NULL for success, else a ferry_status that the caller frees. A pointer
  * that is NULL and may not be, and a handle that was freed or closed, is FIELD_INVALID with the
@@ -49,8 +49,8 @@ FERRY_API const char* ferry_status_code_name(const ferry_status* status);
  */
 FERRY_API const char* ferry_status_reason(const ferry_status* status);
 FERRY_API const char* ferry_status_message(const ferry_status* status);
-/* Bad entries of a refused batch: how many, and for each its field ("buffers[3].ranges[0]") and
- * why. */
+/* What is wrong with arguments: how many problems, and for each the argument or its field
+ * ("sends[3].ranges[0]", "options.priority") and why. Of a refused batch all bad entries. */
 FERRY_API size_t ferry_status_violations(const ferry_status* status);
 FERRY_API const char* ferry_status_violation_field(const ferry_status* status, size_t index);
 FERRY_API const char* ferry_status_violation_text(const ferry_status* status, size_t index);
@@ -240,11 +240,11 @@ typedef struct ferry_transfer {
   const ferry_block_table* blocks;    /* or NULL */
   int data_type;                      /* compared if both ends say one */
   const int64_t* dims;                /* logical shape; NULL: not said */
-  size_t dim_count;
-  int has_defined_at;        /* 0: the bytes may be touched now */
-  uint32_t defined_timeline; /* else: once this 'defined' counter ... */
-  uint64_t defined_value;    /* ... has reached this */
-  uint64_t deadline_ns;      /* to the start, from posting; 0: the batch's */
+  size_t dim_count;                   /* 0 with `dims`: a scalar */
+  int has_defined_at;                 /* 0: the bytes may be touched now */
+  uint32_t defined_timeline;          /* else: once this 'defined' counter ... */
+  uint64_t defined_value;             /* ... has reached this */
+  uint64_t deadline_ns;               /* to the start, from posting; 0: the batch's */
 } ferry_transfer;
 
 typedef struct ferry_post_options {

@@ -33,6 +33,12 @@ inline uint64_t Nanoseconds(Duration duration) {
   return duration.count() > 0 ? static_cast<uint64_t>(duration.count()) : 0;
 }
 
+// A list as the C ABI takes it: null if nothing is in it.
+template <typename List>
+auto DataOrNull(const List& list) -> decltype(list.data()) {
+  return list.empty() ? nullptr : list.data();
+}
+
 using Range = ferry_range;
 using StridedRange = ferry_strided_range;
 
@@ -117,13 +123,13 @@ struct PostOptions {
   ferry_post_options Raw() const {  // points into this
     ferry_post_options raw = {};
     raw.struct_size = sizeof(raw);
-    raw.domain = domain.data();
+    raw.domain = DataOrNull(domain);
     raw.domain_bytes = domain.size();
     raw.over_timeline = over_timeline;
     raw.deadline_ns = Nanoseconds(deadline);
     raw.priority = priority;
     raw.route = route;
-    raw.request_id = request_id.data();
+    raw.request_id = DataOrNull(request_id);
     raw.request_id_bytes = request_id.size();
     return raw;
   }
@@ -404,12 +410,12 @@ class Session {
       to.remote_device = from.remote_device;
       to.key = from.key.data();
       to.key_bytes = from.key.size();
-      to.ranges = from.ranges.data();
+      to.ranges = DataOrNull(from.ranges);
       to.range_count = from.ranges.size();
       if (from.strided) to.strided = &*from.strided;
       if (from.blocks) {
         tables.push_back({from.blocks->arena, from.blocks->offset, from.blocks->block_bytes,
-                          from.blocks->indices.data(), from.blocks->indices.size()});
+                          DataOrNull(from.blocks->indices), from.blocks->indices.size()});
         to.blocks = &tables.back();
       }
       to.data_type = from.data_type;

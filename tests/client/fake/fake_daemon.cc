@@ -151,6 +151,13 @@ void FakeDaemon::set_memfd_short(bool on) {
   memfd_short_ = on;
 }
 
+void FakeDaemon::set_refusal(std::string message,
+                             std::vector<std::pair<std::string, std::string>> violations) {
+  std::lock_guard lock(mutex_);
+  refusal_ = std::move(message);
+  refused_ = std::move(violations);
+}
+
 void FakeDaemon::set_features(uint64_t features) {
   std::lock_guard lock(mutex_);
   behaviour_.features = features;

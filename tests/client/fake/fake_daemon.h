@@ -67,6 +67,9 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t stream_posts() const { return stream_posts_; }
   size_t unary_posts() const { return unary_posts_; }
   size_t socket_posts() const { return socket_posts_; }
+  // What posts with a "bad..." key are told, fields and texts.
+  void set_refusal(std::string message,
+                   std::vector<std::pair<std::string, std::string>> violations);
   void set_features(uint64_t features);  // those the daemon knows; all at first
   // Sends a packet to every session, as it is.
   void Say(const std::string& packet);
@@ -181,11 +184,14 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t hanging_ = 0;
   bool forget_ = false;
   bool memfd_short_ = false;
+  std::string refusal_ = "bad batch";
+  std::vector<std::pair<std::string, std::string>> refused_;  // empty: the entries
   Behaviour behaviour_;
   size_t hellos_ = 0;
   bool killed_ = false;
 };
 
 google::rpc::Status MakeStatus(int code, const std::string& reason, const std::string& text);
+grpc::Status ToGrpc(const google::rpc::Status& status);
 
 }  // namespace ferry::testing
