@@ -27,14 +27,19 @@ std::string ProgramName() {
   return name.empty() ? "unnamed" : name;
 }
 
+// Where the daemon's sockets for clients are, as far as nobody says.
+std::string ClientDir() {
+  if (const char* dir = secure_getenv("FERRY_CLIENT_DIR"); dir != nullptr && *dir != '\0')
+    return dir;
+  const char* const runtime = secure_getenv("FERRY_RUNTIME_DIR");
+  return std::string(runtime != nullptr && *runtime != '\0' ? runtime : "/run/ferry") + "/client";
+}
+
 StatusPtr OpenSession(const ferry_session_options* given, ferry_session** session) {
   ferry_session_options options;
   FERRY_CLIENT_RETURN_IF_ERROR(Given("ferry_session_options", given, &options));
   Session::Options wanted;
-  const char* from_environment = secure_getenv("FERRY_CLIENT_DIR");
-  wanted.client_dir = options.client_dir                      ? options.client_dir
-                      : from_environment && *from_environment ? from_environment
-                                                              : "/run/ferry/client";
+  wanted.client_dir = options.client_dir != nullptr ? options.client_dir : ClientDir();
   wanted.name = options.name ? options.name : ProgramName();
   wanted.timeout_ns = options.timeout_ns ? options.timeout_ns : kOpenTimeoutNs;
   wanted.post_by = options.post_by;

@@ -73,7 +73,8 @@ enum { FERRY_POST_BY_ANY = 0, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM };
 
 typedef struct ferry_session_options {
   size_t struct_size;
-  /* Directory with attach.sock and client.sock. NULL: $FERRY_CLIENT_DIR, else /run/ferry/client. */
+  /* Directory with attach.sock and client.sock. NULL: $FERRY_CLIENT_DIR, else `client` in the
+   * daemon's runtime directory, which is $FERRY_RUNTIME_DIR, else /run/ferry. */
   const char* client_dir;
   /* For people, in lists and logs: [A-Za-z0-9._-], at most 63 bytes. NULL: the program's name. */
   const char* name;

@@ -238,7 +238,7 @@ class Prepared {
 };
 
 struct SessionOptions {
-  std::string client_dir;  // empty: $FERRY_CLIENT_DIR, else /run/ferry/client
+  std::string client_dir;  // empty: as ferry_session_options says of NULL
   std::string name;        // empty: the program's
   Duration timeout{0};     // 0: 10 s
   int post_by = FERRY_POST_BY_ANY;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -60,7 +61,8 @@ class [[nodiscard]] Status {
   std::unique_ptr<ferry_status, Free> status_;
 };
 
-// A T, or why there is none. Looking at a value that is not there ends the program.
+// A T, or why there is none. Looking at a value that is not there says why not, and ends the
+// program.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -71,14 +73,23 @@ class [[nodiscard]] Result {
   explicit operator bool() const { return ok(); }
   const Status& status() const& { return status_; }
   Status&& status() && { return std::move(status_); }
-  T& operator*() & { return Checked(); }
-  T&& operator*() && { return std::move(Checked()); }
-  T* operator->() { return &Checked(); }
+  T& value() & { return Checked(*this); }
+  const T& value() const& { return Checked(*this); }
+  T&& value() && { return std::move(Checked(*this)); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
 
  private:
-  T& Checked() {
-    if (!value_.has_value()) std::abort();
-    return *value_;
+  template <typename Self>
+  static auto& Checked(Self& self) {
+    if (!self.value_.has_value()) {
+      std::fprintf(stderr, "ferry::Result has no value: %s\n", self.status_.ToString().c_str());
+      std::abort();
+    }
+    return *self.value_;
   }
 
   std::optional<T> value_;

@@ -88,8 +88,7 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
     transfer_.key_bytes = 4;
   }
   ~NullTest() override {
-    made_.Free();
-    living_.Free();
+    FreeLiving();
     close(memfd_);
     close(gpu_fd_);
   }
@@ -106,10 +105,17 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
     ok(ferry_program_compile(handles->session, 0, "text", 4, &handles->program));
   }
 
+  // What the function was given and what it made; streams must not need it any more.
+  void FreeLiving() {
+    EXPECT_CUDA(cuCtxSynchronize());
+    made_.Free();
+    living_.Free();
+    made_ = living_ = {};
+  }
+
   // Arguments that the function can do with; none if this does not know any for one of them.
   std::optional<Arguments> Valid() {
-    living_.Free();
-    living_ = {};
+    FreeLiving();
     Make(&living_);
     if (HasFatalFailure()) return std::nullopt;
     range_ = {living_.arena, 0, kBytes};
@@ -237,8 +243,6 @@ TEST_P(NullTest, ANullPointerIsRefusedByItsName) {
     } else if (outcome.is_status) {
       ASSERT_OK(outcome.status);
     }
-    made_.Free();
-    made_ = {};
   }
 }
 

@@ -101,6 +101,11 @@ size_t FakeDaemon::sessions() {
   return std::count_if(all_.begin(), all_.end(), [](const auto& s) { return s->open; });
 }
 
+size_t FakeDaemon::hellos() {
+  std::lock_guard lock(mutex_);
+  return hellos_;
+}
+
 v1::Hello FakeDaemon::last_hello() {
   std::lock_guard lock(mutex_);
   return last_hello_;

@@ -56,6 +56,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   void WaitForSessions(size_t count);  // until so many are open
   void WaitForHellos(size_t count);    // until so many came, refused or not
   size_t sessions();
+  size_t hellos();
   v1::Hello last_hello();
   size_t arenas();
   v1::RegisterArena last_arena();     // that was asked for
