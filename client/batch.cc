@@ -62,6 +62,17 @@ StatusPtr Resolve(ferry_batch* batch) {
   return nullptr;
 }
 
+// The batch being over: null, or its first failure.
+StatusPtr HowItEnded(ferry_batch* batch) {
+  std::lock_guard lock(batch->mutex);
+  FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
+  return batch->failures.empty() ? nullptr : Copy(batch->failures.begin()->second);
+}
+
+StatusPtr BadEntry(const char* function, size_t index, const char* why) {
+  return BadField(function, "batches[" + std::to_string(index) + "]", why);
+}
+
 bool Reached(const ferry_batch& batch, uint64_t value) {
   return batch.life->ended() || batch.session->timelines().Over(batch.timeline).value >= value;
 }
@@ -115,8 +126,14 @@ StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch
   return PostChecked(session, batch, made);
 }
 
-StatusPtr PostChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
+StatusPtr PostChecked(const std::shared_ptr<Session>& session, PostBatch batch,
                       std::unique_ptr<ferry_batch>* made) {
+  ferry_post_options options = *batch.options;
+  batch.options = &options;
+  if (session->FindDevice(batch.device) != nullptr) {
+    FERRY_CLIENT_RETURN_IF_ERROR(session->over_counters().Choose(
+        batch.device, options.over_timeline, &options.over_timeline));
+  }
   PostAnswer answer;
   std::shared_ptr<const Life> life;
   FERRY_CLIENT_RETURN_IF_ERROR(session->Post(batch, &answer, &life));
@@ -125,7 +142,7 @@ StatusPtr PostChecked(const std::shared_ptr<Session>& session, const PostBatch& 
   (*made)->life = std::move(life);
   (*made)->count = batch.count;
   (*made)->first_id = answer.first_transfer_id;
-  (*made)->timeline = batch.options->over_timeline;
+  (*made)->timeline = options.over_timeline;
   (*made)->first_value = answer.first_over_value;
   return nullptr;
 }
@@ -142,9 +159,59 @@ StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns) {
     case Timelines::Wait::kReached:
       break;
   }
-  std::lock_guard lock(batch->mutex);
-  FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
-  return batch->failures.empty() ? nullptr : Copy(batch->failures.begin()->second);
+  return HowItEnded(batch);
+}
+
+StatusPtr WaitAny(ferry_batch* const* batches, size_t count, uint64_t timeout_ns, size_t* index) {
+  Session* session = nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    const ferry_batch* const batch = batches[i];
+    if (batch == nullptr) continue;
+    if (!Usable(batch)) return BadEntry("ferry_wait_any", i, "was freed");
+    if (session == nullptr) session = batch->session.get();
+    if (const char* const why = WhyNotOf(session, batch)) return BadEntry("ferry_wait_any", i, why);
+  }
+  if (session == nullptr) return BadField("ferry_wait_any", "batches", "has none to wait for");
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
+  const uint64_t deadline = DeadlineAfter(timeout_ns);
+  while (true) {
+    // An advance after this look wakes.
+    const uint32_t seen = session->timelines().Events();
+    for (size_t i = 0; i < count; ++i) {
+      if (batches[i] == nullptr || !BatchOver(*batches[i])) continue;
+      *index = i;
+      return HowItEnded(batches[i]);
+    }
+    if (deadline != kForever && NowNs() >= deadline) break;
+    session->timelines().WaitEvents(seen, deadline);
+  }
+  return Error(kDeadlineExceeded, "",
+               "waiting for one of " + std::to_string(count) + " batches: none is over yet");
+}
+
+StatusPtr WaitAll(ferry_batch* const* batches, size_t count, uint64_t timeout_ns, size_t* index) {
+  for (size_t i = 0; i < count; ++i) {
+    if (batches[i] != nullptr && !Usable(batches[i])) {
+      return BadEntry("ferry_wait_all", i, "was freed");
+    }
+  }
+  const uint64_t deadline = DeadlineAfter(timeout_ns);
+  StatusPtr first;
+  for (size_t i = 0; i < count; ++i) {
+    if (batches[i] == nullptr) continue;
+    const uint64_t now = NowNs();
+    const uint64_t left = deadline == kForever ? kForever : deadline - std::min(now, deadline);
+    StatusPtr status = WaitBatch(batches[i], left);
+    if (status == nullptr) continue;
+    // As long as not all are over, that is what there is to say.
+    const bool over = BatchOver(*batches[i]);
+    if (first == nullptr || !over) {
+      if (index != nullptr) *index = i;
+      first = std::move(status);
+    }
+    if (!over) break;
+  }
+  return first;
 }
 
 bool BatchOver(const ferry_batch& batch) { return Reached(batch, batch.last_value()); }

@@ -49,12 +49,10 @@ void HandleMemory::Return(uint64_t word, void* handle) {
   AtRest().by_word[word].push_back(memory);
 }
 
-StatusPtr BadArgument(const char* function, const char* argument, bool null) {
-  const char* const why =
-      null ? "is a null pointer" : "was freed or closed, or is a handle of something else";
+StatusPtr BadField(const char* function, const std::string& field, const char* why) {
   StatusPtr error = Error(kInvalidArgument, kReasonFieldInvalid,
-                          std::string(function) + ": " + argument + " " + why);
-  error->violations.emplace_back(argument, why);
+                          std::string(function) + ": " + field + " " + why);
+  error->violations.emplace_back(field, why);
   return error;
 }
 

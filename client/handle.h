@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "client/status.h"
 
@@ -60,8 +61,13 @@ const char* WhyNotOf(const Session* session, const T* handle) {
   return handle->session.get() == session ? nullptr : "is of another session";
 }
 
-// INVALID_ARGUMENT/FIELD_INVALID, the argument being the one bad field.
-StatusPtr BadArgument(const char* function, const char* argument, bool null);
+// INVALID_ARGUMENT/FIELD_INVALID, the argument, or what is named of it, being the one bad field.
+StatusPtr BadField(const char* function, const std::string& field, const char* why);
+inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {
+  return BadField(
+      function, argument,
+      null ? "is a null pointer" : "was freed or closed, or is a handle of something else");
+}
 
 }  // namespace ferry::client
 

@@ -130,6 +130,19 @@ ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns) {
   return WaitBatch(batch, timeout_ns).release();
 }
 
+ferry_status* ferry_wait_any(ferry_batch* const* batches, size_t count, uint64_t timeout_ns,
+                             size_t* index) {
+  FERRY_CLIENT_NEEDS(batches);
+  FERRY_CLIENT_NEEDS(index);
+  return WaitAny(batches, count, timeout_ns, index).release();
+}
+
+ferry_status* ferry_wait_all(ferry_batch* const* batches, size_t count, uint64_t timeout_ns,
+                             size_t* index) {
+  if (count != 0) FERRY_CLIENT_NEEDS(batches);
+  return WaitAll(batches, count, timeout_ns, index).release();
+}
+
 int ferry_batch_over(const ferry_batch* batch) {
   return !Usable(batch) || BatchOver(*batch) ? 1 : 0;
 }

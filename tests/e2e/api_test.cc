@@ -53,6 +53,19 @@ TEST_F(ApiTest, ARepeatedRequestIdPostsNothingTwice) {
       IsOk());
 }
 
+TEST_F(ApiTest, ASessionPostsOnTwoDevicesWithoutACounterOfItsOwn) {
+  Start({.nodes = 1});
+  End end = OpenEnd(0, 4096);
+  Arena there = Must(end.session.CreateArena(1, 4096));
+  Batch receive = Must(end.session.Receive(1, {Transfer(0, "k", {there.All()})}));
+  Batch send = Must(end.session.Send(0, {Transfer(1, "k", {end.arena.All()})}));
+  EXPECT_NE(send.timeline(), receive.timeline());
+  EXPECT_THAT(WaitAll({&send, &receive}, kSoon), IsOk());
+  size_t index = 9;
+  EXPECT_THAT(WaitAny({nullptr, &send}, &index, kSoon), IsOk());
+  EXPECT_EQ(index, 1u);
+}
+
 TEST_F(ApiTest, TheSameIdMeansAnotherThingToSendsAndReceives) {
   Start({.nodes = 1});
   End end = OpenEnd(0, 4096);
@@ -217,8 +230,10 @@ TEST_F(ApiTest, AnOverCounterIsALowWaterMark) {
 TEST_F(ApiTest, AnOverCounterBelongsToTheDeviceOfItsFirstUse) {
   Start({.nodes = 1});
   Session session = nodes().Open(0);
-  Batch first = Must(session.Send(0, {Transfer(0, "a", {})}));
-  EXPECT_THAT(session.Send(1, {Transfer(0, "b", {})}),
+  PostOptions options;
+  options.over_timeline = 1;
+  Batch first = Must(session.Send(0, {Transfer(0, "a", {})}, options));
+  EXPECT_THAT(session.Send(1, {Transfer(0, "b", {})}, options),
               Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("bound to device 0")));
 }
 

@@ -30,38 +30,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ferry/ferry_status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define FERRY_API __attribute__((visibility("default")))
-
-/* ---- Status ---- */
-
-/* Codes are gRPC's: 0 OK, 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND,
- * 6 ALREADY_EXISTS, 7 PERMISSION_DENIED, 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED,
- * 11 OUT_OF_RANGE, 12 UNIMPLEMENTED, 13 INTERNAL, 14 UNAVAILABLE, 16 UNAUTHENTICATED. */
-typedef struct ferry_status ferry_status;
-
-FERRY_API int ferry_status_code(const ferry_status* status); /* 0 for NULL */
-FERRY_API const char* ferry_status_code_name(const ferry_status* status);
-/* The reason of the closed list (docs/errors.md), "" if there is none. Lives as long as the status.
- */
-FERRY_API const char* ferry_status_reason(const ferry_status* status);
-FERRY_API const char* ferry_status_message(const ferry_status* status);
-/* What is wrong with arguments: how many problems, and for each the argument or its field
- * ("sends[3].ranges[0]", "options.priority") and why. Of a refused batch all bad entries. */
-FERRY_API size_t ferry_status_violations(const ferry_status* status);
-FERRY_API const char* ferry_status_violation_field(const ferry_status* status, size_t index);
-FERRY_API const char* ferry_status_violation_text(const ferry_status* status, size_t index);
-/* What can pass by waiting (RESOURCE_EXHAUSTED, UNAVAILABLE): after how long the same call is worth
- * another try, as the daemon estimates it. 0 if it does not say: then waiting alone does not help.
- */
-FERRY_API uint64_t ferry_status_retry_after_ns(const ferry_status* status);
-FERRY_API void ferry_status_free(ferry_status* status); /* NULL is fine */
-
-/* The library's version, "0.1.0". */
-FERRY_API const char* ferry_version(void);
 
 /* ---- Session ---- */
 
@@ -252,7 +225,9 @@ typedef struct ferry_post_options {
   size_t struct_size;
   const void* domain; /* the job's secret name, at most 32 bytes; NULL: the uid's */
   size_t domain_bytes;
-  /* 'over' counter of these transfers; bound to the device of its first use at this daemon */
+  /* 'over' counter of these transfers, 1 to 63, bound to the device of its first use at this
+   * daemon; 0: any, one for each device (ferry_batch_timeline says which): counter 0 for the first
+   * device that posts so, for others from 63 down one that was not named before. */
   uint32_t over_timeline;
   uint64_t deadline_ns; /* for a transfer to start, a job to end; 0: the daemon's default, 60 s */
   int32_t priority;     /* -100 to 100: the session's own transfers that wait for a device go in its
@@ -297,6 +272,19 @@ FERRY_API uint64_t ferry_batch_first_value(const ferry_batch* batch);
  * or DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first (the batch goes on;
  * UINT64_MAX: no limit). */
 FERRY_API ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns);
+/* Waits until one of the session's batches is over: its place into `index`, and how it ended as
+ * ferry_batch_wait says. Of several the first in the list. DEADLINE_EXCEEDED without a reason if
+ * `timeout_ns` passed first; `index` is then left as it was, as it is after FIELD_INVALID. Entries
+ * that are NULL are passed over: whoever waits for all of them in turn makes those NULL that he
+ * has had. */
+FERRY_API ferry_status* ferry_wait_any(ferry_batch* const* batches, size_t count,
+                                       uint64_t timeout_ns, size_t* index);
+/* Waits until all of the batches, which may be of several sessions, are over. NULL: all went well.
+ * Else the failure of the first in the list that failed, and its place into `index` unless that is
+ * NULL; or DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first, and the place of one
+ * that is not over. Entries that are NULL are passed over. */
+FERRY_API ferry_status* ferry_wait_all(ferry_batch* const* batches, size_t count,
+                                       uint64_t timeout_ns, size_t* index);
 /* 1 if all of the batch is over, and of what is no batch. */
 FERRY_API int ferry_batch_over(const ferry_batch* batch);
 /* How transfer `index` ended: NULL well, else its failure. FAILED_PRECONDITION while it is not

@@ -114,8 +114,8 @@ struct Transfer {
 
 struct PostOptions {
   std::string domain;
-  uint32_t over_timeline = 0;
-  Duration deadline{0};  // 0: the daemon's default
+  uint32_t over_timeline = 0;  // 0: any, one for each device
+  Duration deadline{0};        // 0: the daemon's default
   int32_t priority = 0;
   int route = FERRY_ROUTE_ANY;
   std::string request_id;
@@ -205,6 +205,22 @@ class Batch {
   };
   std::unique_ptr<ferry_batch, Free> batch_;
 };
+
+// How one of them ended that is over, whose place `index` becomes; null ones are passed over. See
+// ferry_wait_any.
+inline Status WaitAny(const std::vector<Batch*>& batches, size_t* index,
+                      Duration timeout = kForever) {
+  std::vector<ferry_batch*> raw;
+  for (const Batch* batch : batches) raw.push_back(batch != nullptr ? batch->get() : nullptr);
+  return Status(ferry_wait_any(raw.data(), raw.size(), Nanoseconds(timeout), index));
+}
+// OK once all have ended well; else the first failure, and its place. See ferry_wait_all.
+inline Status WaitAll(const std::vector<Batch*>& batches, Duration timeout = kForever,
+                      size_t* index = nullptr) {
+  std::vector<ferry_batch*> raw;
+  for (const Batch* batch : batches) raw.push_back(batch != nullptr ? batch->get() : nullptr);
+  return Status(ferry_wait_all(raw.data(), raw.size(), Nanoseconds(timeout), index));
+}
 
 // A batch that is fired again and again: see ferry_prepared.
 class Prepared {

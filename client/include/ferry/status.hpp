@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "ferry/ferry.h"
+#include "ferry/ferry_status.h"
 
 namespace ferry {
 

@@ -37,6 +37,7 @@ const std::set<std::string> kMayBeNull = {
     "ferry_stream_wait_prepared.stream",
     "ferry_stream_fire.stream",
     "ferry_stream_fire.firing",
+    "ferry_wait_all.index",
     "ferry_over_failures.count",
     "ferry_over_failures.first_failed",
     "ferry_cuda_malloc.stream",
@@ -173,9 +174,11 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_transfer*", address(&transfer_)},
         {"ferry_run*", address(&run_)},
         {"ferry_range*", address(&range_)},
+        {"ferry_batch* const*", address(&living_.batch)},
         {"ferry_cuda_stream", 0},
         {"int*", address(&gpu_fd_)},
         {"uint64_t*", address(&bytes_)},
+        {"size_t*", address(&index_)},
         {"void*", 0},
     };
     const std::map<std::string, uint64_t> by_name = {
@@ -216,6 +219,7 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
   CUdeviceptr own_ = 0;
   char buffer_[16] = {};
   uint64_t bytes_ = kGranule;
+  size_t index_ = 0;
   ferry_transfer transfer_ = {};
   ferry_range range_ = {};
   ferry_run run_ = {};

@@ -135,6 +135,18 @@ size_t FakeDaemon::hanging() {
   return hanging_;
 }
 
+void FakeDaemon::WaitForEventWaiter() {
+  while (true) {
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& session : all_) {
+        if (std::atomic_ref(session->pages->signals.event_waiters).load() != 0) return;
+      }
+    }
+    std::this_thread::yield();
+  }
+}
+
 size_t FakeDaemon::prepared_waiters() {
   std::lock_guard lock(mutex_);
   size_t waiters = 0;

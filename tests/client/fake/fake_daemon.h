@@ -62,6 +62,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   v1::RegisterArena last_arena();     // that was asked for
   void WaitForHanging(size_t count);  // posts that will not be answered
   size_t hanging();
+  void WaitForEventWaiter();      // a thread of a client that sleeps until any counter advances
   size_t prepared_waiters();      // threads that sleep until a firing is over
   void set_forget(bool forget);   // statuses are not kept
   void set_memfd_short(bool on);  // welcome with a memfd of one page
