@@ -124,6 +124,7 @@ class Session {
   StatusPtr Compile(uint64_t device, std::string_view text, ProgramInfo* program);
   // Gives back number `number` of `life`, the batch of these transfers.
   StatusPtr ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id, uint64_t count);
+  StatusPtr ListClusterDevices(std::vector<ClusterDeviceInfo>* devices);
   StatusPtr Watch(Ended ended, void* argument);
 
  private:

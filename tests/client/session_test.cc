@@ -46,6 +46,29 @@ TEST_F(SessionTest, TheNameIsTheProgramsByDefault) {
   ferry_session_close(session);
 }
 
+TEST_F(SessionTest, TheClustersDevicesAreListed) {
+  Session session = Open();
+  Result<std::vector<ClusterDevice>> all = session.ClusterDevices();
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[0].name, "host0");
+  EXPECT_EQ((*all)[0].kind, 1);
+  EXPECT_TRUE((*all)[0].local);
+  EXPECT_EQ((*all)[1].global_device_id, 9u);
+  EXPECT_EQ((*all)[1].node, "node-b");
+  EXPECT_EQ((*all)[1].name, "");
+  EXPECT_EQ((*all)[1].kind, 0);
+  EXPECT_FALSE((*all)[1].local);
+
+  FakeDaemon::Behaviour older;
+  older.lists_devices = false;
+  Restart(older);
+  ASSERT_OK(session.WaitAttached(kSoon));
+  EXPECT_EQ(session.ClusterDevices().status().ToString(),
+            "FAILED_PRECONDITION/PROTOCOL_VERSION: listing the cluster's devices: this node's "
+            "daemon is older and does not tell");
+}
+
 TEST_F(SessionTest, TheEnvironmentSaysWhereTheDaemonIs) {
   std::filesystem::create_directory(dir_ + "/client");
   FakeDaemon other(dir_ + "/client");  // whose runtime directory dir_ is

@@ -66,6 +66,28 @@ TEST_F(ApiTest, ASessionPostsOnTwoDevicesWithoutACounterOfItsOwn) {
   EXPECT_EQ(index, 1u);
 }
 
+TEST_F(ApiTest, AClientLearnsOfEveryDeviceFromItsDaemon) {
+  Start();
+  const auto listed = [](Session& session) {
+    std::vector<std::string> named;
+    for (const ClusterDevice& one : Must(session.ClusterDevices())) {
+      named.push_back(absl::StrCat(one.global_device_id, " ", one.node, " '", one.name, "' ",
+                                   one.kind, one.local ? " local" : ""));
+    }
+    return named;
+  };
+  End source = OpenEnd(0, 4096);
+  End destination = OpenEnd(1, 4096);
+  // Membership has the ids; what else there is to say of a device its daemon says, once linked.
+  EXPECT_THAT(listed(source.session),
+              ::testing::ElementsAre("0 node-a 'host0' 1 local", "1 node-a 'host1' 1 local",
+                                     "2 node-b '' 0", "3 node-b '' 0"));
+  ExpectTransfer(source, destination, "k");
+  EXPECT_THAT(listed(source.session),
+              ::testing::ElementsAre("0 node-a 'host0' 1 local", "1 node-a 'host1' 1 local",
+                                     "2 node-b 'host0' 1", "3 node-b 'host1' 1"));
+}
+
 TEST_F(ApiTest, TheSameIdMeansAnotherThingToSendsAndReceives) {
   Start({.nodes = 1});
   End end = OpenEnd(0, 4096);

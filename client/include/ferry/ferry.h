@@ -91,6 +91,21 @@ typedef struct ferry_device {
 FERRY_API size_t ferry_session_devices(const ferry_session* session);
 FERRY_API ferry_device ferry_session_device(const ferry_session* session, size_t index);
 
+/* A device anywhere in the cluster, for `remote_device` and `global_device` of what is posted. */
+typedef struct ferry_cluster_device {
+  uint64_t global_device_id;
+  int kind;         /* 1 host, 2 GPU; 0: its daemon has not been heard of yet */
+  int local;        /* 1: of the session's own daemon */
+  const char* name; /* "gpu0"; "" as long as `kind` is 0; lives as long as the list */
+  const char* node; /* whose it is; lives as long as the list */
+} ferry_cluster_device;
+typedef struct ferry_device_list ferry_device_list;
+/* Those that the daemon knows now, by id: a call to it. PROTOCOL_VERSION from an older daemon. */
+FERRY_API ferry_status* ferry_cluster_devices(ferry_session* session, ferry_device_list** devices);
+FERRY_API size_t ferry_device_list_size(const ferry_device_list* devices);
+FERRY_API ferry_cluster_device ferry_device_list_at(const ferry_device_list* devices, size_t index);
+FERRY_API void ferry_device_list_free(ferry_device_list* devices); /* NULL is fine */
+
 typedef struct ferry_limits {
   size_t struct_size;
   uint64_t bytes; /* of all arenas */
@@ -272,17 +287,14 @@ FERRY_API uint64_t ferry_batch_first_value(const ferry_batch* batch);
  * or DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first (the batch goes on;
  * UINT64_MAX: no limit). */
 FERRY_API ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns);
-/* Waits until one of the session's batches is over: its place into `index`, and how it ended as
- * ferry_batch_wait says. Of several the first in the list. DEADLINE_EXCEEDED without a reason if
- * `timeout_ns` passed first; `index` is then left as it was, as it is after FIELD_INVALID. Entries
- * that are NULL are passed over: whoever waits for all of them in turn makes those NULL that he
- * has had. */
+/* Waits until one of these, all of one session, is over: its place into `index`, the lowest of
+ * several, and how it ended as ferry_batch_wait says. DEADLINE_EXCEEDED without a reason if
+ * `timeout_ns` passed first (`index` stays as it was). NULL entries are passed over, as below. */
 FERRY_API ferry_status* ferry_wait_any(ferry_batch* const* batches, size_t count,
                                        uint64_t timeout_ns, size_t* index);
-/* Waits until all of the batches, which may be of several sessions, are over. NULL: all went well.
- * Else the failure of the first in the list that failed, and its place into `index` unless that is
- * NULL; or DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first, and the place of one
- * that is not over. Entries that are NULL are passed over. */
+/* Waits until all of these, of whichever sessions, are over. NULL: all went well. Else the failure
+ * of the first that failed, its place into `index` unless that is NULL; or DEADLINE_EXCEEDED
+ * without a reason if `timeout_ns` passed first, and the place of one that is not over. */
 FERRY_API ferry_status* ferry_wait_all(ferry_batch* const* batches, size_t count,
                                        uint64_t timeout_ns, size_t* index);
 /* 1 if all of the batch is over, and of what is no batch. */

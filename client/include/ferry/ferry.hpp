@@ -262,6 +262,15 @@ struct SessionOptions {
   Duration reattach_timeout{0};  // 0: until it is closed
 };
 
+// A device anywhere in the cluster; see ferry_cluster_device.
+struct ClusterDevice {
+  uint64_t global_device_id = 0;
+  int kind = 0;
+  bool local = false;
+  std::string name;
+  std::string node;
+};
+
 // What ReceiveNew() made.
 struct NewBuffers {
   Arena arena;
@@ -301,6 +310,20 @@ class Session {
     std::vector<ferry_device> all(ferry_session_devices(session_.get()));
     for (size_t i = 0; i < all.size(); ++i) all[i] = ferry_session_device(session_.get(), i);
     return all;
+  }
+
+  // All that the daemon knows.
+  Result<std::vector<ClusterDevice>> ClusterDevices() {
+    ferry_device_list* list = nullptr;
+    Status status(ferry_cluster_devices(session_.get(), &list));
+    if (!status.ok()) return Result<std::vector<ClusterDevice>>(std::move(status));
+    std::vector<ClusterDevice> all(ferry_device_list_size(list));
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ferry_cluster_device one = ferry_device_list_at(list, i);
+      all[i] = {one.global_device_id, one.kind, one.local != 0, one.name, one.node};
+    }
+    ferry_device_list_free(list);
+    return Result<std::vector<ClusterDevice>>(std::move(all));
   }
 
   Result<Arena> CreateArena(uint64_t device, uint64_t bytes, unsigned flags = 0) {

@@ -57,6 +57,8 @@ struct Outcome {
       : none(device.global_device_id == 0 && device.kind == 0 && *device.name == '\0') {}
   explicit Outcome(const ferry_limits& limits)
       : none(limits.struct_size == sizeof(limits) && limits.bytes == 0 && limits.arenas == 0) {}
+  explicit Outcome(const ferry_cluster_device& device)
+      : none(device.global_device_id == 0 && *device.name == '\0' && *device.node == '\0') {}
   explicit Outcome(const ferry_program_buffer& buffer)
       : none(*buffer.name == '\0' && buffer.access == 0 && buffer.bytes == 0) {}
   explicit Outcome(const ferry_stream_counts&) {}

@@ -61,8 +61,10 @@ struct Handles {
   ferry_batch* batch = nullptr;
   ferry_prepared* prepared = nullptr;
   ferry_program* program = nullptr;
+  ferry_device_list* devices = nullptr;
 
   void Free() {
+    ferry_device_list_free(devices);
     ferry_prepared_free(prepared);
     ferry_batch_free(batch);
     ferry_program_free(program);
@@ -104,6 +106,7 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
     ok(ferry_cross_host_send(handles->session, kGpu, &transfer_, 1, nullptr, &handles->batch));
     ok(ferry_prepare_send(handles->session, kGpu, &transfer_, 1, nullptr, &handles->prepared));
     ok(ferry_program_compile(handles->session, 0, "text", 4, &handles->program));
+    ok(ferry_cluster_devices(handles->session, &handles->devices));
   }
 
   // What the function was given and what it made; streams must not need it any more.
@@ -164,11 +167,13 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_batch*", address(living_.batch)},
         {"ferry_prepared*", address(living_.prepared)},
         {"ferry_program*", address(living_.program)},
+        {"ferry_device_list*", address(living_.devices)},
         {"ferry_session**", address(&made_.session)},
         {"ferry_arena**", address(&made_.arena)},
         {"ferry_batch**", address(&made_.batch)},
         {"ferry_prepared**", address(&made_.prepared)},
         {"ferry_program**", address(&made_.program)},
+        {"ferry_device_list**", address(&made_.devices)},
         {"ferry_session_options*", 0},
         {"ferry_post_options*", 0},
         {"ferry_transfer*", address(&transfer_)},
@@ -259,11 +264,10 @@ TEST_P(NullTest, AHandleThatWasFreedIsRefusedByItsName) {
     ASSERT_TRUE(arguments.has_value());
     Handles dead;
     Make(&dead);
-    const std::map<std::string, const void*> handles = {{"ferry_session*", dead.session},
-                                                        {"ferry_arena*", dead.arena},
-                                                        {"ferry_batch*", dead.batch},
-                                                        {"ferry_prepared*", dead.prepared},
-                                                        {"ferry_program*", dead.program}};
+    const std::map<std::string, const void*> handles = {
+        {"ferry_session*", dead.session}, {"ferry_arena*", dead.arena},
+        {"ferry_batch*", dead.batch},     {"ferry_prepared*", dead.prepared},
+        {"ferry_program*", dead.program}, {"ferry_device_list*", dead.devices}};
     dead.Free();
     const auto handle = handles.find(type.rfind("const ", 0) == 0 ? type.substr(6) : type);
     if (handle == handles.end()) continue;

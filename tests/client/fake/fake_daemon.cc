@@ -39,6 +39,7 @@ FakeDaemon::FakeDaemon(std::string dir, Behaviour behaviour)
   builder.SetMaxReceiveMessageSize(8 << 20);
   builder.RegisterService(this);
   builder.RegisterService(&compiler_);
+  if (behaviour_.lists_devices) builder.RegisterService(&cluster_);
   server_ = builder.BuildAndStart();
   Require(server_ != nullptr, "grpc server");
   std::lock_guard lock(mutex_);

@@ -22,6 +22,7 @@
 
 #include "ferry/v1/job.grpc.pb.h"
 #include "ferry/v1/job.pb.h"
+#include "ferry/v1/session.grpc.pb.h"
 #include "ferry/v1/session.pb.h"
 #include "ferry/v1/transfer.grpc.pb.h"
 #include "ferry/v1/transfer.pb.h"
@@ -41,6 +42,7 @@ class FakeDaemon final : public v1::TransferService::Service {
     uint64_t gpus = 0;        // and these follow: those of tests/fake_cuda, in their order
     int draining_hellos = 0;  // so many are refused first
     std::string hangs = "hang";
+    bool lists_devices = true;  // of the cluster
   };
   explicit FakeDaemon(std::string dir) : FakeDaemon(std::move(dir), Behaviour()) {}
   FakeDaemon(std::string dir, Behaviour behaviour);
@@ -159,6 +161,22 @@ class FakeDaemon final : public v1::TransferService::Service {
   void Finish(Session* session, Transfer* transfer, google::rpc::Status status);
   grpc::Status Hang(grpc::ServerContext* context);
 
+  // Knows one device of another node beside its own, which it has not heard of.
+  class Cluster final : public v1::SessionService::Service {
+    grpc::Status ListClusterDevices(grpc::ServerContext*, const v1::ListClusterDevicesRequest*,
+                                    v1::ListClusterDevicesResponse* response) override {
+      auto* own = response->add_devices();
+      own->mutable_device()->set_global_device_id(0);
+      own->mutable_device()->set_kind(v1::Device::KIND_HOST);
+      own->mutable_device()->set_name("host0");
+      own->set_node("node-a");
+      own->set_local(true);
+      auto* other = response->add_devices();
+      other->mutable_device()->set_global_device_id(9);
+      other->set_node("node-b");
+      return grpc::Status::OK;
+    }
+  };
   // Compiles whatever it is given to a program without buffers.
   class Compiler final : public v1::ProgramService::Service {
     grpc::Status Compile(grpc::ServerContext*, const v1::CompileRequest*,
@@ -170,6 +188,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   };
 
   const std::string dir_;
+  Cluster cluster_;
   Compiler compiler_;
   int listener_ = -1;
   std::unique_ptr<grpc::Server> server_;
