@@ -3,29 +3,35 @@
 // options and arenas cross. Any thread.
 #pragma once
 
-#include <string.h>
+#include <stddef.h>
 
 #include <memory>
+#include <utility>
 
 #include "client/arena.h"
+#include "client/handle.h"
 #include "client/session.h"
 
-struct ferry_session {
-  std::shared_ptr<ferry::client::Session> session;
+struct ferry_session : ferry::client::Handle<0x7365'7373'696f'6e01> {
+  explicit ferry_session(std::shared_ptr<ferry::client::Session> opened)
+      : session(std::move(opened)) {}
+
+  const std::shared_ptr<ferry::client::Session> session;
 };
 
 namespace ferry::client {
 
-// The caller's struct, which may be an older, shorter or a newer, longer one.
+// `size` bytes of options at `given` into `known` bytes, zeroed, at `options`. `type` as the caller
+// spells it. (api.cc)
+StatusPtr CopyOptions(const char* type, const void* given, size_t size, void* options,
+                      size_t known);
+
+// The caller's options, which may be of an older, shorter or of a newer, longer type.
 template <typename T>
-StatusPtr Given(const T* given, T* options) {
+StatusPtr Given(const char* type, const T* given, T* options) {
   *options = T{};
   if (given != nullptr) {
-    if (given->struct_size < sizeof(given->struct_size)) {
-      return Error(kInvalidArgument, kReasonFieldInvalid, "options: struct_size is not set");
-    }
-    memcpy(static_cast<void*>(options), given,
-           given->struct_size < sizeof(T) ? given->struct_size : sizeof(T));
+    FERRY_CLIENT_RETURN_IF_ERROR(CopyOptions(type, given, given->struct_size, options, sizeof(T)));
   }
   options->struct_size = sizeof(T);
   return nullptr;

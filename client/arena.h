@@ -15,6 +15,7 @@
 #include "client/codec.h"
 #include "client/cuda_memory.h"
 #include "client/device_use.h"
+#include "client/handle.h"
 #include "client/include/ferry/ferry.h"
 #include "client/status.h"
 
@@ -22,7 +23,7 @@ namespace ferry::client {
 class Session;
 }  // namespace ferry::client
 
-struct ferry_arena {
+struct ferry_arena : ferry::client::Handle<0x6172'656e'6100'0002> {
   ferry_arena(std::shared_ptr<ferry::client::Session> in, uint64_t on, uint64_t length, bool own)
       : session(std::move(in)), device(on), bytes(length), imported(own), use(on) {}
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "client/arena.h"
+#include "client/problems.h"
 
 namespace ferry::client {
 namespace {
@@ -61,6 +62,17 @@ StatusPtr Resolve(ferry_batch* batch) {
   return nullptr;
 }
 
+// The batch being over: null, or its first failure.
+StatusPtr HowItEnded(ferry_batch* batch) {
+  std::lock_guard lock(batch->mutex);
+  FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
+  return batch->failures.empty() ? nullptr : Copy(batch->failures.begin()->second);
+}
+
+StatusPtr BadEntry(const char* function, size_t index, const char* why) {
+  return BadField(function, "batches[" + std::to_string(index) + "]", why);
+}
+
 bool Reached(const ferry_batch& batch, uint64_t value) {
   return batch.life->ended() || batch.session->timelines().Over(batch.timeline).value >= value;
 }
@@ -68,57 +80,43 @@ bool Reached(const ferry_batch& batch, uint64_t value) {
 }  // namespace
 
 StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
-  StatusPtr error =
-      Error(kInvalidArgument, kReasonFieldInvalid, "posting a batch: arguments are not usable");
+  Problems problems("posting a batch");
   StatusPtr refused;  // by the daemon, when it came back
-  const auto violate = [&](std::string field, std::string why) {
-    error->violations.emplace_back(std::move(field), std::move(why));
-  };
-  const ferry_post_options& options = *batch.options;
-  if (options.domain == nullptr && options.domain_bytes != 0)
-    violate("domain", "is a null pointer");
-  if (options.request_id == nullptr && options.request_id_bytes != 0) {
-    violate("request_id", "is a null pointer");
-  }
-  if (batch.transfers == nullptr && batch.count != 0) violate("buffers", "is a null pointer");
-  for (size_t i = 0; batch.transfers != nullptr && i < batch.count; ++i) {
+  problems.CheckOptions(*batch.options);
+  for (size_t i = 0; i < batch.count; ++i) {
     const ferry_transfer& transfer = batch.transfers[i];
-    const auto field = [&] { return "buffers[" + std::to_string(i) + "]"; };
+    const auto entry = [&] {
+      return std::string(EntriesOf(batch.direction)) + "[" + std::to_string(i) + "].";
+    };
     if (transfer.key == nullptr && transfer.key_bytes != 0) {
-      violate("transfer_keys[" + std::to_string(i) + "]", "is a null pointer");
+      problems.Add(entry() + "key", "is a null pointer");
     }
     if (transfer.dims == nullptr && transfer.dim_count != 0) {
-      violate(field() + ".dims", "is a null pointer");
+      problems.Add(entry() + "dims", "is a null pointer");
     }
     const auto check_arena = [&](const ferry_arena* arena, auto name) {
-      if (arena != nullptr && arena->session.get() == session) {
-        if (refused == nullptr) refused = CheckArena(*arena);
-        return;
+      if (const char* const why = WhyNotOf(session, arena)) {
+        problems.Add(entry() + name(),
+                     arena == nullptr ? "has no arena" : "is of an arena that " + std::string(why));
+      } else if (refused == nullptr) {
+        refused = CheckArena(*arena);
       }
-      violate(field() + name(),
-              arena == nullptr ? "has no arena" : "is of an arena of another session");
     };
     if (transfer.strided != nullptr) {
-      check_arena(transfer.strided->arena, [] { return ".strided"; });
+      check_arena(transfer.strided->arena, [] { return "strided"; });
     }
-    if (transfer.blocks != nullptr) {
-      check_arena(transfer.blocks->arena, [] { return ".blocks"; });
-      if (transfer.blocks->indices == nullptr && transfer.blocks->index_count != 0) {
-        violate(field() + ".blocks.indices", "is a null pointer");
-      }
+    if (const ferry_block_table* const blocks = transfer.blocks) {
+      check_arena(blocks->arena, [] { return "blocks"; });
+      problems.CheckList([&] { return entry() + "blocks."; }, "indices", blocks->indices,
+                         "index_count", blocks->index_count);
     }
-    if (transfer.ranges == nullptr && transfer.range_count != 0) {
-      violate(field() + ".ranges", "is a null pointer");
-      continue;
-    }
-    for (size_t j = 0; j < transfer.range_count; ++j) {
-      check_arena(transfer.ranges[j].arena, [j] { return ".ranges[" + std::to_string(j) + "]"; });
+    problems.CheckList(entry, "ranges", transfer.ranges, "range_count", transfer.range_count);
+    for (size_t j = 0; transfer.ranges != nullptr && j < transfer.range_count; ++j) {
+      check_arena(transfer.ranges[j].arena, [j] { return "ranges[" + std::to_string(j) + "]"; });
     }
   }
-  if (error->violations.empty()) return refused;
-  const auto& [name, why] = error->violations.front();
-  error->message += ": " + name + " " + why;
-  return error;
+  StatusPtr error = problems.Take();
+  return error != nullptr ? std::move(error) : std::move(refused);
 }
 
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
@@ -128,8 +126,14 @@ StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch
   return PostChecked(session, batch, made);
 }
 
-StatusPtr PostChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
+StatusPtr PostChecked(const std::shared_ptr<Session>& session, PostBatch batch,
                       std::unique_ptr<ferry_batch>* made) {
+  ferry_post_options options = *batch.options;
+  batch.options = &options;
+  if (session->FindDevice(batch.device) != nullptr) {
+    FERRY_CLIENT_RETURN_IF_ERROR(session->over_counters().Choose(
+        batch.device, options.over_timeline, &options.over_timeline));
+  }
   PostAnswer answer;
   std::shared_ptr<const Life> life;
   FERRY_CLIENT_RETURN_IF_ERROR(session->Post(batch, &answer, &life));
@@ -138,7 +142,7 @@ StatusPtr PostChecked(const std::shared_ptr<Session>& session, const PostBatch& 
   (*made)->life = std::move(life);
   (*made)->count = batch.count;
   (*made)->first_id = answer.first_transfer_id;
-  (*made)->timeline = batch.options->over_timeline;
+  (*made)->timeline = options.over_timeline;
   (*made)->first_value = answer.first_over_value;
   return nullptr;
 }
@@ -155,9 +159,59 @@ StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns) {
     case Timelines::Wait::kReached:
       break;
   }
-  std::lock_guard lock(batch->mutex);
-  FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
-  return batch->failures.empty() ? nullptr : Copy(batch->failures.begin()->second);
+  return HowItEnded(batch);
+}
+
+StatusPtr WaitAny(ferry_batch* const* batches, size_t count, uint64_t timeout_ns, size_t* index) {
+  Session* session = nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    const ferry_batch* const batch = batches[i];
+    if (batch == nullptr) continue;
+    if (!Usable(batch)) return BadEntry("ferry_wait_any", i, "was freed");
+    if (session == nullptr) session = batch->session.get();
+    if (const char* const why = WhyNotOf(session, batch)) return BadEntry("ferry_wait_any", i, why);
+  }
+  if (session == nullptr) return BadField("ferry_wait_any", "batches", "has none to wait for");
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
+  const uint64_t deadline = DeadlineAfter(timeout_ns);
+  while (true) {
+    // An advance after this look wakes.
+    const uint32_t seen = session->timelines().Events();
+    for (size_t i = 0; i < count; ++i) {
+      if (batches[i] == nullptr || !BatchOver(*batches[i])) continue;
+      *index = i;
+      return HowItEnded(batches[i]);
+    }
+    if (deadline != kForever && NowNs() >= deadline) break;
+    session->timelines().WaitEvents(seen, deadline);
+  }
+  return Error(kDeadlineExceeded, "",
+               "waiting for one of " + std::to_string(count) + " batches: none is over yet");
+}
+
+StatusPtr WaitAll(ferry_batch* const* batches, size_t count, uint64_t timeout_ns, size_t* index) {
+  for (size_t i = 0; i < count; ++i) {
+    if (batches[i] != nullptr && !Usable(batches[i])) {
+      return BadEntry("ferry_wait_all", i, "was freed");
+    }
+  }
+  const uint64_t deadline = DeadlineAfter(timeout_ns);
+  StatusPtr first;
+  for (size_t i = 0; i < count; ++i) {
+    if (batches[i] == nullptr) continue;
+    const uint64_t now = NowNs();
+    const uint64_t left = deadline == kForever ? kForever : deadline - std::min(now, deadline);
+    StatusPtr status = WaitBatch(batches[i], left);
+    if (status == nullptr) continue;
+    // As long as not all are over, that is what there is to say.
+    const bool over = BatchOver(*batches[i]);
+    if (first == nullptr || !over) {
+      if (index != nullptr) *index = i;
+      first = std::move(status);
+    }
+    if (!over) break;
+  }
+  return first;
 }
 
 bool BatchOver(const ferry_batch& batch) { return Reached(batch, batch.last_value()); }

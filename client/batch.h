@@ -9,10 +9,11 @@
 #include <mutex>
 
 #include "client/codec.h"
+#include "client/handle.h"
 #include "client/life.h"
 #include "client/session.h"
 
-struct ferry_batch {
+struct ferry_batch : ferry::client::Handle<0x6261'7463'6800'0003> {
   std::shared_ptr<ferry::client::Session> session;
   std::shared_ptr<const ferry::client::Life> life;  // in which it was posted
   size_t count = 0;
@@ -34,10 +35,13 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch);
 // Checks, posts, and makes the handle.
 StatusPtr PostTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                         std::unique_ptr<ferry_batch>* made);
-// The rest of it.
-StatusPtr PostChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
+// The rest of it: chooses the 'over' counter if none is named.
+StatusPtr PostChecked(const std::shared_ptr<Session>& session, PostBatch batch,
                       std::unique_ptr<ferry_batch>* made);
 StatusPtr WaitBatch(ferry_batch* batch, uint64_t timeout_ns);
+// As ferry_wait_any and ferry_wait_all.
+StatusPtr WaitAny(ferry_batch* const* batches, size_t count, uint64_t timeout_ns, size_t* index);
+StatusPtr WaitAll(ferry_batch* const* batches, size_t count, uint64_t timeout_ns, size_t* index);
 bool BatchOver(const ferry_batch& batch);
 StatusPtr TransferStatus(ferry_batch* batch, size_t index);
 // 0 if it is not known.

@@ -205,6 +205,14 @@ inline constexpr int kTransferMatched = 2;  // waits to be defined
 
 bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers);
 
+struct ClusterDeviceInfo {
+  DeviceInfo device;  // kind 0: only its id is known
+  std::string node;
+  bool local = false;
+};
+// ListClusterDevicesResponse; the request is empty.
+bool DecodeClusterDevices(std::string_view bytes, std::vector<ClusterDeviceInfo>* devices);
+
 struct WatchEvents {
   uint64_t first_event = 0;
   std::vector<TransferInfo> ended;

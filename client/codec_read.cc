@@ -151,6 +151,29 @@ void ReadLimits(pbf_reader reader, ferry_limits* limits) {
   }
 }
 
+DeviceInfo ReadDevice(pbf_reader reader) {
+  DeviceInfo device;
+  while (reader.next()) {
+    switch (reader.tag_and_type()) {
+      case Varint(1):
+        device.id = reader.get_uint64();
+        break;
+      case Varint(2):
+        device.kind = reader.get_enum();
+        break;
+      case Bytes(3):
+        device.name = Text(reader);
+        break;
+      case Bytes(4):
+        device.uuid = Text(reader);
+        break;
+      default:
+        reader.skip();
+    }
+  }
+  return device;
+}
+
 void ReadWelcome(pbf_reader reader, Welcome* welcome) {
   while (reader.next()) {
     switch (reader.tag_and_type()) {
@@ -172,30 +195,9 @@ void ReadWelcome(pbf_reader reader, Welcome* welcome) {
       case Bytes(6):
         welcome->node = Text(reader);
         break;
-      case Bytes(8): {
-        DeviceInfo device;
-        pbf_reader nested = reader.get_message();
-        while (nested.next()) {
-          switch (nested.tag_and_type()) {
-            case Varint(1):
-              device.id = nested.get_uint64();
-              break;
-            case Varint(2):
-              device.kind = nested.get_enum();
-              break;
-            case Bytes(3):
-              device.name = Text(nested);
-              break;
-            case Bytes(4):
-              device.uuid = Text(nested);
-              break;
-            default:
-              nested.skip();
-          }
-        }
-        welcome->devices.push_back(std::move(device));
+      case Bytes(8):
+        welcome->devices.push_back(ReadDevice(reader.get_message()));
         break;
-      }
       case Bytes(9):
         ReadLimits(reader.get_message(), &welcome->limits);
         break;
@@ -346,6 +348,31 @@ bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* trans
   return Decoded(bytes, [&](pbf_reader& reader) {
     while (reader.next(1, pbf_wire_type::length_delimited))
       transfers->push_back(ReadTransfer(reader.get_message()));
+  });
+}
+
+bool DecodeClusterDevices(std::string_view bytes, std::vector<ClusterDeviceInfo>* devices) {
+  return Decoded(bytes, [&](pbf_reader& reader) {
+    while (reader.next(1, pbf_wire_type::length_delimited)) {
+      pbf_reader nested = reader.get_message();
+      ClusterDeviceInfo device;
+      while (nested.next()) {
+        switch (nested.tag_and_type()) {
+          case Bytes(1):
+            device.device = ReadDevice(nested.get_message());
+            break;
+          case Bytes(2):
+            device.node = Text(nested);
+            break;
+          case Varint(3):
+            device.local = nested.get_bool();
+            break;
+          default:
+            nested.skip();
+        }
+      }
+      devices->push_back(std::move(device));
+    }
   });
 }
 

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "client/problems.h"
+
 namespace ferry::client {
 namespace {
 
@@ -107,7 +109,7 @@ StatusPtr Connection::ReleasePrepared(uint32_t number) {
 }
 
 StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answer) {
-  StatusPtr error = TryPost(batch, post_by, answer);
+  StatusPtr error = InApiWords(batch, TryPost(batch, post_by, answer));
   if (error == nullptr || error->code != kDeadlineExceeded) return error;
   // Nobody knows whether it was posted, and what would come of that: so all of the session ends.
   const std::string why = "the daemon did not answer a post for 30 s (stopped?)";

@@ -15,7 +15,7 @@ CudaAllocator& CudaAllocator::Get() {
 
 StatusPtr CudaAllocator::Session(ferry_session** session) {
   std::lock_guard lock(mutex_);
-  if (session_ == nullptr) {
+  if (!Usable(session_)) {  // none yet, or the application has closed it
     FERRY_CLIENT_RETURN_IF_ERROR(StatusPtr(ferry_session_open(nullptr, &session_)));
   }
   *session = session_;

@@ -14,18 +14,6 @@ namespace {
 
 thread_local StatusPtr last_allocation;
 
-StatusPtr ImportFds(const std::shared_ptr<Session>& session, uint64_t device, const int* fds,
-                    const uint64_t* segment_bytes, size_t count,
-                    std::unique_ptr<ferry_arena>* arena) {
-  if (count != 0 && (fds == nullptr || segment_bytes == nullptr)) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 "importing descriptors of a GPU's memory: a null pointer");
-  }
-  std::vector<CudaSegment> segments;
-  for (size_t i = 0; i < count; ++i) segments.push_back({fds[i], segment_bytes[i]});
-  return ImportCudaSegments(session, device, segments, arena);
-}
-
 }  // namespace
 }  // namespace ferry::client
 
@@ -33,11 +21,25 @@ extern "C" {
 
 using namespace ferry::client;  // NOLINT: the functions below are the boundary itself
 
-int ferry_arena_memory(const ferry_arena* arena) { return static_cast<int>(arena->memory); }
-int ferry_arena_cuda_device(const ferry_arena* arena) { return arena->cuda_device; }
+int ferry_arena_memory(const ferry_arena* arena) {
+  return Usable(arena) ? static_cast<int>(arena->memory) : 0;
+}
+int ferry_arena_cuda_device(const ferry_arena* arena) {
+  return Usable(arena) ? arena->cuda_device : -1;
+}
 
 ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device, void* pointer,
                                       uint64_t bytes, ferry_arena** arena) {
+  FERRY_CLIENT_NEEDS(session);
+  if (pointer == nullptr) {  // what ferry/dlpack.hpp passes for a tensor that is none of ours
+    StatusPtr error = BadArgument(__func__, "pointer", true);
+    error->message +=
+        ", not one to memory of a GPU. A tensor has one if it is in a CUDA GPU's own memory (not "
+        "pinned or managed) and compact: copy it there, make it contiguous, or import the tensor "
+        "that it is a view of and transfer strided ranges of that arena";
+    return error.release();
+  }
+  FERRY_CLIENT_NEEDS(arena);
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
                            return ImportCudaArena(session->session, device, pointer, bytes, made);
@@ -48,35 +50,47 @@ ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device, v
 ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t device, const int* fds,
                                           const uint64_t* segment_bytes, size_t count,
                                           ferry_arena** arena) {
+  FERRY_CLIENT_NEEDS(session);
+  FERRY_CLIENT_NEEDS(arena);
+  if (count != 0) {
+    FERRY_CLIENT_NEEDS(fds);
+    FERRY_CLIENT_NEEDS(segment_bytes);
+  }
+  std::vector<CudaSegment> segments;
+  for (size_t i = 0; i < count; ++i) segments.push_back({fds[i], segment_bytes[i]});
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
-                           return ImportFds(session->session, device, fds, segment_bytes, count,
-                                            made);
+                           return ImportCudaSegments(session->session, device, segments, made);
                          })
       .release();
 }
 
 ferry_status* ferry_stream_define(ferry_session* session, ferry_cuda_stream stream,
                                   uint32_t timeline, uint64_t value) {
+  FERRY_CLIENT_NEEDS(session);
   return DefineOnStream(*session->session, stream, timeline, value).release();
 }
 
 ferry_status* ferry_stream_wait_over(ferry_session* session, ferry_cuda_stream stream,
                                      uint32_t timeline, uint64_t value) {
+  FERRY_CLIENT_NEEDS(session);
   return WaitOverOnStream(session->session, stream, timeline, value).release();
 }
 
 ferry_status* ferry_stream_wait_batch(ferry_batch* batch, ferry_cuda_stream stream) {
+  FERRY_CLIENT_NEEDS(batch);
   return WaitOverOnStream(batch->session, stream, batch->timeline, batch->last_value()).release();
 }
 
 ferry_status* ferry_stream_fire(ferry_prepared* prepared, ferry_cuda_stream stream,
                                 uint64_t* firing) {
+  FERRY_CLIENT_NEEDS(prepared);
   return FireOnStream(prepared, stream, firing).release();
 }
 
 ferry_status* ferry_stream_wait_prepared(ferry_prepared* prepared, ferry_cuda_stream stream,
                                          uint64_t firing) {
+  FERRY_CLIENT_NEEDS(prepared);
   return WaitPreparedOnStream(prepared, stream, firing).release();
 }
 
@@ -102,6 +116,7 @@ void ferry_cuda_free(void* pointer, ssize_t, int, ferry_cuda_stream) {
 ferry_status* ferry_cuda_malloc_status(void) { return Copy(last_allocation).release(); }
 
 ferry_status* ferry_cuda_session(ferry_session** session) {
+  FERRY_CLIENT_NEEDS(session);
   return CudaAllocator::Get().Session(session).release();
 }
 

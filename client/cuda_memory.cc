@@ -147,14 +147,6 @@ void UnmapSegments(uint64_t address, const std::vector<CudaSegment>& segments) {
 
 StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const std::string& doing,
                           CudaPointer* described) {
-  if (pointer == nullptr) {  // what ferry/dlpack.hpp passes for a tensor that is none of ours
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 doing +
-                     ": there is no pointer to memory of a GPU. A tensor has one if it is in a "
-                     "CUDA GPU's own memory (not pinned or managed) and compact: copy it there, "
-                     "make it contiguous, or import the tensor that it is a view of and transfer "
-                     "strided ranges of that arena");
-  }
   Cuda* cuda;
   CUcontext context;
   FERRY_CLIENT_RETURN_IF_ERROR(ContextOf(device, doing, &cuda, &context));

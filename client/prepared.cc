@@ -202,8 +202,9 @@ StatusPtr KeptBatch::Join() {
     for (const ferry_binding& binding : bound_[i].bindings) {
       uint32_t number = ProgramRun::kNotJoined;
       if (binding.transfers != nullptr) {
-        const Place place = PlaceOf(*binding.transfers);
-        if (place.first_id == 0 || binding.transfers->released.load()) {
+        const bool there = Usable(binding.transfers) && !binding.transfers->released.load();
+        const Place place = there ? PlaceOf(*binding.transfers) : Place();
+        if (place.first_id == 0) {
           return Error(kFailedPrecondition, kReasonFieldInvalid,
                        "preparing jobs: what @" + std::string(binding.name) +
                            " is transferred by is not prepared");
@@ -219,13 +220,16 @@ StatusPtr KeptBatch::Join() {
 void KeptBatch::SetJoined(bool joined) const {
   for (const Bound& bound : bound_) {
     for (const ferry_binding& binding : bound.bindings) {
-      if (binding.transfers != nullptr) binding.transfers->joined.store(joined);
+      if (Usable(binding.transfers)) binding.transfers->joined.store(joined);
     }
   }
 }
 
 StatusPtr KeptBatch::CheckArenas() const {
-  const auto check = [](const ferry_arena* arena) { return CheckArena(*arena); };
+  const auto check = [](const ferry_arena* arena) {
+    if (Usable(arena)) return CheckArena(*arena);
+    return Error(kNotFound, kReasonIdStale, "an arena of the batch was freed");
+  };
   for (const ferry_transfer& transfer : transfers_) {
     for (size_t i = 0; i < transfer.range_count; ++i) {
       FERRY_CLIENT_RETURN_IF_ERROR(check(transfer.ranges[i].arena));
@@ -407,7 +411,7 @@ StatusPtr ReleasePrepared(ferry_prepared* prepared) {
 }
 
 void FreePrepared(ferry_prepared* prepared) {
-  if (prepared == nullptr || !prepared->session->Mine()) return;
+  if (!prepared->session->Mine()) return;
   {
     std::lock_guard lock(Living().mutex);
     Living().all.erase(prepared);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client/codec.h"
+#include "client/handle.h"
 #include "client/life.h"
 #include "client/session.h"
 
@@ -76,7 +77,7 @@ class KeptBatch {
 
 }  // namespace ferry::client
 
-struct ferry_prepared {
+struct ferry_prepared : ferry::client::Handle<0x7072'6570'6172'6504> {
   ferry_prepared(std::shared_ptr<ferry::client::Session> in, const ferry::client::PostBatch& batch)
       : session(std::move(in)), kept(batch) {}
 

@@ -8,70 +8,58 @@
 #include "client/api.h"
 #include "client/arena.h"
 #include "client/prepared.h"
+#include "client/problems.h"
 
 namespace ferry::client {
 namespace {
 
+void CheckBinding(const Session* session, const ferry_binding& binding, bool prepare,
+                  const std::string& name, Problems& problems, StatusPtr& refused) {
+  if (binding.name == nullptr) problems.Add(name, "has no name");
+  if (binding.transfers != nullptr) {
+    const char* const why = WhyNotOf(session, binding.transfers);
+    if (why != nullptr) problems.Add(name + ".transfers", why);
+    if (why == nullptr && !prepare) problems.Add(name + ".transfers", "is for prepared jobs");
+  }
+  const ferry_arena* const arena = binding.range.arena;
+  if (const char* const why = WhyNotOf(session, arena)) {
+    problems.Add(name,
+                 arena == nullptr ? "has no arena" : "is of an arena that " + std::string(why));
+  } else if (refused == nullptr) {
+    refused = CheckArena(*arena);
+  }
+}
+
 // What only the library can check: pointers, which it follows, and whose they are.
 StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBatch& batch) {
-  StatusPtr error =
-      Error(kInvalidArgument, kReasonFieldInvalid, "running programs: arguments are not usable");
+  Problems problems("running programs");
   StatusPtr refused;  // by the daemon, when it came back
-  const auto violate = [&](std::string field, std::string why) {
-    error->violations.emplace_back(std::move(field), std::move(why));
-  };
-  if (batch.options->request_id == nullptr && batch.options->request_id_bytes != 0) {
-    violate("request_id", "is a null pointer");
-  }
-  if (batch.options->domain == nullptr && batch.options->domain_bytes != 0) {
-    violate("domain", "is a null pointer");
-  }
-  if (runs == nullptr && batch.count != 0) violate("runs", "is a null pointer");
-  for (size_t i = 0; runs != nullptr && i < batch.count; ++i) {
+  problems.CheckOptions(*batch.options);
+  for (size_t i = 0; i < batch.count; ++i) {
     const ferry_run& run = runs[i];
-    const std::string field = "runs[" + std::to_string(i) + "]";
-    if (run.program == nullptr || run.program->session.get() != session) {
-      violate(field + ".program",
-              run.program == nullptr ? "is a null pointer" : "is of another session");
-    }
+    const std::string field = "runs[" + std::to_string(i) + "].";
+    const auto entry = [&] { return field; };
+    if (const char* const why = WhyNotOf(session, run.program))
+      problems.Add(field + "program", why);
     for (const ferry_batch* other : {run.after, run.feeds}) {
-      if (other != nullptr && other->session.get() != session) {
-        violate(field + (other == run.after ? ".after" : ".feeds"), "is of another session");
-      }
+      const char* const why = other != nullptr ? WhyNotOf(session, other) : nullptr;
+      if (why != nullptr) problems.Add(field + (other == run.after ? "after" : "feeds"), why);
     }
-    if (run.peers == nullptr && run.peer_count != 0) violate(field + ".peers", "is a null pointer");
+    problems.CheckList(entry, "peers", run.peers, "peer_count", run.peer_count);
     for (size_t j = 0; run.peers != nullptr && j < run.peer_count; ++j) {
       if (run.peers[j].name != nullptr) continue;
-      violate(field + ".peers[" + std::to_string(j) + "]", "has no name");
+      problems.Add(field + "peers[" + std::to_string(j) + "]", "has no name");
     }
-    if (run.key_suffix == nullptr && run.key_suffix_bytes != 0) {
-      violate(field + ".key_suffix", "is a null pointer");
-    }
-    if (run.bindings == nullptr && run.binding_count != 0) {
-      violate(field + ".bindings", "is a null pointer");
-      continue;
-    }
-    for (size_t j = 0; j < run.binding_count; ++j) {
-      const ferry_binding& binding = run.bindings[j];
-      const std::string name = field + ".bindings[" + std::to_string(j) + "]";
-      if (binding.name == nullptr) violate(name, "has no name");
-      if (binding.transfers != nullptr && binding.transfers->session.get() != session) {
-        violate(name + ".transfers", "are of another session");
-      } else if (binding.transfers != nullptr && !batch.prepare) {
-        violate(name + ".transfers", "are for prepared jobs");
-      }
-      const ferry_arena* arena = binding.range.arena;
-      if (arena == nullptr || arena->session.get() != session) {
-        violate(name, arena == nullptr ? "has no arena" : "is of an arena of another session");
-      } else if (refused == nullptr) {
-        refused = CheckArena(*arena);
-      }
+    problems.CheckList(entry, "key_suffix", run.key_suffix, "key_suffix_bytes",
+                       run.key_suffix_bytes);
+    problems.CheckList(entry, "bindings", run.bindings, "binding_count", run.binding_count);
+    for (size_t j = 0; run.bindings != nullptr && j < run.binding_count; ++j) {
+      CheckBinding(session, run.bindings[j], batch.prepare,
+                   field + "bindings[" + std::to_string(j) + "]", problems, refused);
     }
   }
-  if (error->violations.empty()) return refused;
-  const auto& [name, why] = error->violations.front();
-  error->message += ": " + name + " " + why;
-  return error;
+  StatusPtr error = problems.Take();
+  return error != nullptr ? std::move(error) : std::move(refused);
 }
 
 std::vector<ProgramRun> RunsOf(const ferry_run* given, size_t count) {
@@ -96,6 +84,7 @@ std::vector<ProgramRun> RunsOf(const ferry_run* given, size_t count) {
 
 StatusPtr CompileProgram(const std::shared_ptr<Session>& session, uint64_t device,
                          std::string_view text, std::unique_ptr<ferry_program>* made) {
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   auto program = std::make_unique<ferry_program>();
   FERRY_CLIENT_RETURN_IF_ERROR(session->Compile(device, text, &program->info));
   program->session = session;
@@ -138,44 +127,57 @@ extern "C" {
 
 using namespace ferry::client;  // NOLINT: the functions below are the boundary itself
 
+static constexpr unsigned char kNoFingerprint[FERRY_FINGERPRINT_BYTES] = {};
+
 ferry_status* ferry_program_compile(ferry_session* session, uint64_t device, const char* text,
                                     size_t text_bytes, ferry_program** program) {
+  FERRY_CLIENT_NEEDS(session);
+  FERRY_CLIENT_NEEDS(program);
+  if (text_bytes != 0) FERRY_CLIENT_NEEDS(text);
   std::unique_ptr<ferry_program> made;
-  StatusPtr error = CompileProgram(session->session, device,
-                                   std::string_view(text, text != nullptr ? text_bytes : 0), &made);
+  StatusPtr error =
+      CompileProgram(session->session, device, std::string_view(text, text_bytes), &made);
   if (error == nullptr) *program = made.release();
   return error.release();
 }
 
 const unsigned char* ferry_program_fingerprint(const ferry_program* program) {
-  return reinterpret_cast<const unsigned char*>(program->fingerprint().data());
+  return Usable(program) ? reinterpret_cast<const unsigned char*>(program->fingerprint().data())
+                         : kNoFingerprint;
 }
 
-const char* ferry_program_plan(const ferry_program* program) { return program->info.plan.c_str(); }
+const char* ferry_program_plan(const ferry_program* program) {
+  return Usable(program) ? program->info.plan.c_str() : "";
+}
 
 uint64_t ferry_program_scratch_bytes(const ferry_program* program) {
-  return program->info.scratch_bytes;
+  return Usable(program) ? program->info.scratch_bytes : 0;
 }
 
-size_t ferry_program_buffers(const ferry_program* program) { return program->info.buffers.size(); }
+size_t ferry_program_buffers(const ferry_program* program) {
+  return Usable(program) ? program->info.buffers.size() : 0;
+}
 
 ferry_program_buffer ferry_program_buffer_at(const ferry_program* program, size_t index) {
-  if (index >= program->info.buffers.size()) return {"", 0, 0, 0, 0};
+  if (index >= ferry_program_buffers(program)) return {"", 0, 0, 0, 0};
   const ProgramInfo::Buffer& buffer = program->info.buffers[index];
   return {buffer.name.c_str(), buffer.access, buffer.bytes, buffer.donated ? 1 : 0,
           buffer.constant ? 1 : 0};
 }
 
 void ferry_program_free(ferry_program* program) {
-  if (program == nullptr || !program->session->Mine()) return;
+  if (!Usable(program) || !program->session->Mine()) return;
   delete program;
 }
 
 ferry_status* ferry_run_programs(ferry_session* session, uint64_t device, const ferry_run* runs,
                                  size_t count, const ferry_post_options* given,
                                  ferry_batch** batch) {
+  FERRY_CLIENT_NEEDS(session);
+  if (count != 0) FERRY_CLIENT_NEEDS(runs);
+  FERRY_CLIENT_NEEDS(batch);
   ferry_post_options options;
-  if (StatusPtr error = Given(given, &options)) return error.release();
+  if (StatusPtr error = Given("ferry_post_options", given, &options)) return error.release();
   std::unique_ptr<ferry_batch> made;
   StatusPtr error = RunPrograms(
       session->session, runs, PostBatch{Direction::kRun, device, nullptr, count, &options}, &made);
@@ -186,8 +188,11 @@ ferry_status* ferry_run_programs(ferry_session* session, uint64_t device, const 
 ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t device, const ferry_run* runs,
                                      size_t count, const ferry_post_options* given,
                                      ferry_prepared** prepared) {
+  FERRY_CLIENT_NEEDS(session);
+  if (count != 0) FERRY_CLIENT_NEEDS(runs);
+  FERRY_CLIENT_NEEDS(prepared);
   ferry_post_options options;
-  if (StatusPtr error = Given(given, &options)) return error.release();
+  if (StatusPtr error = Given("ferry_post_options", given, &options)) return error.release();
   std::unique_ptr<ferry_prepared> made;
   StatusPtr error =
       PreparePrograms(session->session, runs,

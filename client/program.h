@@ -9,9 +9,10 @@
 
 #include "client/batch.h"
 #include "client/codec.h"
+#include "client/handle.h"
 #include "client/session.h"
 
-struct ferry_program {
+struct ferry_program : ferry::client::Handle<0x7072'6f67'7261'6d05> {
   std::shared_ptr<ferry::client::Session> session;
   uint64_t device = 0;
   std::string text;

@@ -22,7 +22,7 @@ constexpr int kMaxReceiveBytes = 16 << 20;
 constexpr size_t kCopyBelow = 4096;
 
 const RpcMethod& MethodOf(Method method) {
-  static const RpcMethod* const kMethods = new RpcMethod[8]{
+  static const RpcMethod* const kMethods = new RpcMethod[]{
       {"/ferry.v1.TransferService/CrossHostSend", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.TransferService/CrossHostReceive", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.TransferService/PostTransfers", RpcMethod::BIDI_STREAMING},
@@ -31,6 +31,7 @@ const RpcMethod& MethodOf(Method method) {
       {"/ferry.v1.TransferService/WatchTransfers", RpcMethod::SERVER_STREAMING},
       {"/ferry.v1.ProgramService/Compile", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.ProgramService/Run", RpcMethod::NORMAL_RPC},
+      {"/ferry.v1.SessionService/ListClusterDevices", RpcMethod::NORMAL_RPC},
   };
   return kMethods[static_cast<int>(method)];
 }

@@ -32,7 +32,7 @@
 
 namespace ferry::client {
 
-enum class Method { kSend, kReceive, kPost, kCancel, kGet, kWatch, kCompile, kRun };
+enum class Method { kSend, kReceive, kPost, kCancel, kGet, kWatch, kCompile, kRun, kListDevices };
 
 grpc::ByteBuffer ToBuffer(std::string bytes);
 std::string FromBuffer(const grpc::ByteBuffer& buffer);

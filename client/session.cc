@@ -307,6 +307,21 @@ StatusPtr Session::Compile(uint64_t device, std::string_view text, ProgramInfo* 
   return Error(kInternal, kReasonProtocol, "compiling a program: the daemon's answer is none");
 }
 
+StatusPtr Session::ListClusterDevices(std::vector<ClusterDeviceInfo>* devices) {
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
+  std::string response;
+  StatusPtr error = OrCause(*connection, connection->Call(Method::kListDevices, "", &response));
+  if (error != nullptr && error->code == kUnimplemented && error->reason.empty()) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "listing the cluster's devices: this node's daemon is older and does not tell");
+  }
+  if (error != nullptr) return error;
+  if (DecodeClusterDevices(response, devices)) return nullptr;
+  return Error(kInternal, kReasonProtocol,
+               "listing the cluster's devices: the daemon's answer is none");
+}
+
 StatusPtr Session::Call(const Life& life, Method method, std::string request,
                         std::string* response) {
   std::shared_ptr<Connection> connection;

@@ -30,6 +30,7 @@
 #include "client/fork.h"
 #include "client/life.h"
 #include "client/over_callbacks.h"
+#include "client/over_counters.h"
 #include "client/stream_book.h"
 #include "client/timelines.h"
 
@@ -82,6 +83,7 @@ class Session {
   int post_by() const { return options_.post_by; }
   Timelines& timelines() { return timelines_; }
   OverCallbacks& callbacks() { return callbacks_; }
+  OverCounters& over_counters() { return over_counters_; }
   StreamBook& streams() { return streams_; }
 
   // The connection as it is now; why there is none.
@@ -122,6 +124,7 @@ class Session {
   StatusPtr Compile(uint64_t device, std::string_view text, ProgramInfo* program);
   // Gives back number `number` of `life`, the batch of these transfers.
   StatusPtr ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id, uint64_t count);
+  StatusPtr ListClusterDevices(std::vector<ClusterDeviceInfo>* devices);
   StatusPtr Watch(Ended ended, void* argument);
 
  private:
@@ -148,6 +151,7 @@ class Session {
   Timelines timelines_;
   StreamBook streams_;
   OverCallbacks callbacks_;
+  OverCounters over_counters_;
   int stop_ = -1;  // eventfd: Close() to the session's thread
   bool closed_ = false;
   std::thread thread_;

@@ -158,10 +158,10 @@ Timelines::Wait Timelines::WaitFor(ferry_timeline_line& line, uint64_t value, ui
 
 uint32_t Timelines::Events() const { return Word(pages_->signals.events).load(); }
 
-void Timelines::WaitEvents(uint32_t seen) {
+void Timelines::WaitEvents(uint32_t seen, uint64_t deadline_ns) {
   sleepers_.fetch_add(1);
   Word(pages_->signals.event_waiters).fetch_add(1);
-  if (!Ended()) FutexWait(&pages_->signals.events, seen, kForever);
+  if (!Ended()) FutexWait(&pages_->signals.events, seen, deadline_ns);
   Word(pages_->signals.event_waiters).fetch_sub(1);
   sleepers_.fetch_sub(1);
 }

@@ -76,9 +76,9 @@ class Timelines {
   void PreparedBegan(uint32_t number);
   void PreparedGone(uint32_t number);
 
-  // Sleeps until any 'over' counter advances after `seen` was read, or End().
+  // Sleeps until any 'over' counter advances after `seen` was read, or End(), or the deadline.
   uint32_t Events() const;
-  void WaitEvents(uint32_t seen);
+  void WaitEvents(uint32_t seen, uint64_t deadline_ns = kForever);
 
   // Values up to `last` belong to transfers of this session. Not between End() and Begin().
   void Posted(uint32_t timeline, uint64_t last);

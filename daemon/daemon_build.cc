@@ -359,7 +359,7 @@ absl::Status Daemon::Impl::MakeServers() {
         health.SetServing("readiness", true);
         FERRY_LOG(info, "daemon.undrain", LogFields("node", config.node.name), "serves again");
       }});
-  services.push_back(MakeSessionService(*rpc));
+  services.push_back(MakeSessionService(*rpc, devices, *peers, config.node.name));
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeProgramService(*rpc));
   services.push_back(MakeAdminService(*admin));

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/rpc/admin_rows.h"
+#include "daemon/rpc/cluster_devices.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/status_proto.h"
 #include "daemon/rpc/stream_output.h"
@@ -99,20 +100,12 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                         pb::ListDevicesResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     core_.rpc.control.Post([this, reactor, response] {
-      for (const auto& device : core_.devices.list) SetOwn(*device, response->add_devices());
-      for (const PeerTable::Row& row : core_.peers.List()) {
-        for (const GlobalDeviceId id : row.devices) {
-          pb::ClusterDevice* out = response->add_devices();
-          out->mutable_device()->set_global_device_id(id.value());
-          out->set_node(row.node);
-          for (const DeviceInfo& told : row.told)
-            if (told.id == id) ToProto(told, out->mutable_device());
-        }
+      for (const ClusterDevice& device :
+           ListClusterDevices(core_.devices, core_.peers, core_.config.node.name)) {
+        pb::ClusterDevice* out = response->add_devices();
+        ToProto(device, out);
+        if (device.own != nullptr) SetOwn(*device.own, out);
       }
-      std::sort(response->mutable_devices()->begin(), response->mutable_devices()->end(),
-                [](const pb::ClusterDevice& a, const pb::ClusterDevice& b) {
-                  return a.device().global_device_id() < b.device().global_device_id();
-                });
       AskGpus(reactor, response, 0);
     });
     return reactor;
@@ -372,9 +365,6 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
   }
 
   void SetOwn(const LocalDevice& device, pb::ClusterDevice* out) {
-    ToProto(device.info(), out->mutable_device());
-    out->set_node(core_.config.node.name);
-    out->set_local(true);
     out->set_arenas(device.arenas);
     out->set_arena_bytes(device.arena_bytes);
     if (device.gpu == nullptr) return;

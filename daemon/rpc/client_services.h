@@ -6,13 +6,16 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <string>
 
+#include "daemon/rpc/cluster_devices.h"
 #include "daemon/rpc/core.h"
 
 namespace ferry {
 
-// `core` must outlive the server.
-std::unique_ptr<grpc::Service> MakeSessionService(RpcCore& core);
+// `core`, and what else is handed over, must outlive the server. `node`: this daemon's.
+std::unique_ptr<grpc::Service> MakeSessionService(RpcCore& core, const LocalDevices& devices,
+                                                  const PeerTable& peers, const std::string& node);
 std::unique_ptr<grpc::Service> MakeTransferService(RpcCore& core);
 std::unique_ptr<grpc::Service> MakeProgramService(RpcCore& core);
 

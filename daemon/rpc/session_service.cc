@@ -15,7 +15,9 @@ void SetUse(const SessionUse& use, v1::SessionLimits* out) {
 
 class SessionServiceImpl final : public v1::SessionService::CallbackService {
  public:
-  explicit SessionServiceImpl(RpcCore& core) : core_(core) {}
+  SessionServiceImpl(RpcCore& core, const LocalDevices& devices, const PeerTable& peers,
+                     const std::string& node)
+      : core_(core), devices_(devices), peers_(peers), node_(node) {}
 
   grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
                                        const v1::GetSessionRequest*,
@@ -44,6 +46,16 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
 
+  grpc::ServerUnaryReactor* ListClusterDevices(grpc::CallbackServerContext* context,
+                                               const v1::ListClusterDevicesRequest*,
+                                               v1::ListClusterDevicesResponse* response) override {
+    return WithSession(context, [this, response](Session&) {
+      for (const ClusterDevice& device : ferry::ListClusterDevices(devices_, peers_, node_)) {
+        ToProto(device, response->add_devices());
+      }
+    });
+  }
+
  private:
   template <typename F>
   grpc::ServerUnaryReactor* WithSession(grpc::CallbackServerContext* context, F fill) {
@@ -55,13 +67,18 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
     return reactor;
   }
+
   RpcCore& core_;
+  const LocalDevices& devices_;
+  const PeerTable& peers_;
+  const std::string& node_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSessionService(RpcCore& core) {
-  return std::make_unique<SessionServiceImpl>(core);
+std::unique_ptr<grpc::Service> MakeSessionService(RpcCore& core, const LocalDevices& devices,
+                                                  const PeerTable& peers, const std::string& node) {
+  return std::make_unique<SessionServiceImpl>(core, devices, peers, node);
 }
 
 }  // namespace ferry

@@ -93,7 +93,7 @@ TEST_F(LossTest, CallbacksComeAtLoss) {
   Session session = Open();
   std::promise<void> called;
   auto batch = session.Receive(0, {Keyed("never")});
-  batch->OnOver([&] { called.set_value(); });
+  ASSERT_OK(batch->OnOver([&] { called.set_value(); }));
   auto future = std::move(*session.Receive(0, {Keyed("never2")})).Future();
   daemon_->Kill();
   EXPECT_EQ(called.get_future().wait_for(kSoon), std::future_status::ready);
@@ -122,7 +122,7 @@ TEST_F(ForkTest, TheChildIsToldAndTheParentGoesOn) {
   auto arena = session.CreateArena(0, 4096);
   std::memset(arena->data(), 5, 4096);
   auto batch = session.Receive(1, {Keyed("k", {}, 0)});
-  batch->OnOver([] {});
+  ASSERT_OK(batch->OnOver([] {}));
   const pid_t child = Fork([&] {
     int bad = 0;
     const auto forked = [&](const Status& status) {
@@ -149,7 +149,7 @@ TEST_F(ForkTest, TheChildIsToldAndTheParentGoesOn) {
     options.client_dir = dir_;
     forked(Session::Open(options).status());
     session.Define(0, 1000);
-    batch->OnOver([] {});
+    forked(batch->OnOver([] {}));
     bad += static_cast<char*>(arena->data())[0] != 5;  // memory is readable
     *arena = Arena();                                  // these leak, and do not crash
     *batch = Batch();

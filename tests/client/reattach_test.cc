@@ -76,13 +76,14 @@ TEST_F(ReattachTest, HandlesMemoryCountersAndIdsGoOn) {
   auto pending = session.Receive(0, {Keyed("a"), Keyed("b")});
   ASSERT_OK(pending);
   session.Define(7, 70);
+  const uint32_t line = pending->timeline();
   const void* const memory = from->data();
   const uint64_t over = pending->first_value() + 1;
 
   daemon_.reset();
   AwaitLossForGood(session, *pending);
-  EXPECT_EQ(session.OverValue(0), over);
-  EXPECT_EQ(session.OverFailures(0).count, 3u);
+  EXPECT_EQ(session.OverValue(line), over);
+  EXPECT_EQ(session.OverFailures(line).count, 3u);
   EXPECT_THAT(std::string(session.Health().message()), HasSubstr("being re-attached"));
   EXPECT_EQ(session.Send(0, {Keyed("echo")}).status().code_name(), "UNAVAILABLE");
   EXPECT_EQ(session.WaitAttached(std::chrono::milliseconds(1)).code_name(), "DEADLINE_EXCEEDED");
@@ -94,13 +95,13 @@ TEST_F(ReattachTest, HandlesMemoryCountersAndIdsGoOn) {
   EXPECT_EQ(from->data(), memory);
   EXPECT_NE(from->id(), 0u);
   EXPECT_EQ(session.DefinedValue(7), 70u);
-  EXPECT_EQ(session.OverValue(0), over);
-  EXPECT_EQ(session.OverFailures(0).count, 3u);
+  EXPECT_EQ(session.OverValue(line), over);
+  EXPECT_EQ(session.OverFailures(line).count, 3u);
   const v1::Resume resumed = daemon_->last_hello().resume();
-  ASSERT_EQ(resumed.over_size(), 2);
-  EXPECT_EQ(resumed.over(0).value(), over);
-  EXPECT_EQ(resumed.over(0).failures(), 3u);
-  EXPECT_EQ(resumed.over(0).first_failed(), failed->first_value());
+  ASSERT_EQ(resumed.over_size(), static_cast<int>(line) + 1);
+  EXPECT_EQ(resumed.over(static_cast<int>(line)).value(), over);
+  EXPECT_EQ(resumed.over(static_cast<int>(line)).failures(), 3u);
+  EXPECT_EQ(resumed.over(static_cast<int>(line)).first_failed(), failed->first_value());
   EXPECT_EQ(resumed.next_transfer_id(), pending->first_id() + 2);
   EXPECT_EQ(resumed.incarnation(), 7u);
 
@@ -120,9 +121,9 @@ TEST_F(ReattachTest, HandlesMemoryCountersAndIdsGoOn) {
   auto fails = session.Send(0, {Keyed("echo"), Keyed("fail"), Keyed("echo")});
   EXPECT_EQ(fails->Wait(kSoon).reason(), "TRANSFER_MISMATCH");
   ASSERT_OK(fails->TransferStatus(2));
-  EXPECT_EQ(session.OverFailures(0).count, 4u);
-  ASSERT_OK(session.ResetOver(0));
-  EXPECT_EQ(session.OverFailures(0).count, 0u);
+  EXPECT_EQ(session.OverFailures(line).count, 4u);
+  ASSERT_OK(session.ResetOver(line));
+  EXPECT_EQ(session.OverFailures(line).count, 0u);
   ASSERT_OK(session.Send(0, {Keyed("echo")})->Wait(kSoon));
 }
 
@@ -158,7 +159,7 @@ TEST_F(ReattachTest, WaitersCallbacksAndUnpostedValuesEndOnceAndGoOn) {
   Session session = Open();
   auto pending = session.Receive(0, {Keyed("never")});
   std::promise<void> called, called_again;
-  pending->OnOver([&] { called.set_value(); });
+  ASSERT_OK(pending->OnOver([&] { called.set_value(); }));
   std::thread unposted([&] { EXPECT_EQ(session.WaitOver(9, 100).reason(), "DAEMON_LOST"); });
   Restart();
   unposted.join();
@@ -167,7 +168,7 @@ TEST_F(ReattachTest, WaitersCallbacksAndUnpostedValuesEndOnceAndGoOn) {
   ASSERT_OK(session.WaitAttached(kSoon));
   EXPECT_EQ(session.WaitOver(9, 100, Duration{1}).code_name(), "DEADLINE_EXCEEDED");
   auto receive = session.Receive(1, {Keyed("k", {}, 0)});
-  receive->OnOver([&] { called_again.set_value(); });
+  ASSERT_OK(receive->OnOver([&] { called_again.set_value(); }));
   PostOptions options;
   options.over_timeline = 1;
   Transfer later = Keyed("k");

@@ -46,6 +46,61 @@ TEST_F(SessionTest, TheNameIsTheProgramsByDefault) {
   ferry_session_close(session);
 }
 
+TEST_F(SessionTest, TheClustersDevicesAreListed) {
+  Session session = Open();
+  Result<std::vector<ClusterDevice>> all = session.ClusterDevices();
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[0].name, "host0");
+  EXPECT_EQ((*all)[0].kind, 1);
+  EXPECT_TRUE((*all)[0].local);
+  EXPECT_EQ((*all)[1].global_device_id, 9u);
+  EXPECT_EQ((*all)[1].node, "node-b");
+  EXPECT_EQ((*all)[1].name, "");
+  EXPECT_EQ((*all)[1].kind, 0);
+  EXPECT_FALSE((*all)[1].local);
+
+  FakeDaemon::Behaviour older;
+  older.lists_devices = false;
+  Restart(older);
+  ASSERT_OK(session.WaitAttached(kSoon));
+  EXPECT_EQ(session.ClusterDevices().status().ToString(),
+            "FAILED_PRECONDITION/PROTOCOL_VERSION: listing the cluster's devices: this node's "
+            "daemon is older and does not tell");
+}
+
+TEST_F(SessionTest, TheEnvironmentSaysWhereTheDaemonIs) {
+  std::filesystem::create_directory(dir_ + "/client");
+  FakeDaemon other(dir_ + "/client");  // whose runtime directory dir_ is
+  const auto open = [] { return Session::Open(); };
+  unsetenv("FERRY_CLIENT_DIR");
+  setenv("FERRY_RUNTIME_DIR", dir_.c_str(), 1);
+  ASSERT_OK(open());
+  EXPECT_EQ(daemon_->hellos(), 0u);
+  EXPECT_EQ(other.hellos(), 1u);
+  setenv("FERRY_CLIENT_DIR", dir_.c_str(), 1);  // says more
+  ASSERT_OK(open());
+  EXPECT_EQ(daemon_->hellos(), 1u);
+  setenv("FERRY_CLIENT_DIR", "", 1);
+  ASSERT_OK(open());
+  EXPECT_EQ(other.hellos(), 2u);
+  setenv("FERRY_RUNTIME_DIR", "/nowhere", 1);
+  EXPECT_THAT(std::string(open().status().message()), ::testing::HasSubstr("/nowhere/client"));
+  unsetenv("FERRY_RUNTIME_DIR");
+  unsetenv("FERRY_CLIENT_DIR");
+}
+
+TEST(ResultTest, AValueThatIsNotThereSaysWhy) {
+  Result<std::string> text(std::string("there"));
+  const Result<std::string>& same = text;
+  EXPECT_EQ(text.value(), "there");
+  EXPECT_EQ(same.value().size() + same->size(), 10u);
+  EXPECT_EQ(std::move(text).value(), "there");
+  ferry_session* session = nullptr;
+  const Result<int> none(Status(ferry_session_wait(session, 0)));
+  EXPECT_DEATH(static_cast<void>(none.value()), "no value: INVALID_ARGUMENT/FIELD_INVALID: ferry");
+}
+
 TEST_F(SessionTest, AnOlderShorterOptionsStructIsTaken) {
   ferry_session_options options;
   std::memset(static_cast<void*>(&options), 0xff, sizeof(options));
@@ -148,7 +203,7 @@ TEST_F(SessionTest, NothingIsLeftBehind) {
     auto arena = session.CreateArena(0, 1 << 20);
     auto batch = session.Send(0, {Keyed("echo", {arena->All()})});
     ASSERT_OK(batch->Wait(kSoon));
-    batch->OnOver([] {});
+    ASSERT_OK(batch->OnOver([] {}));
     session.Close();
     daemon_->WaitForSessions(0);
   };

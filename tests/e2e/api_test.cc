@@ -53,6 +53,41 @@ TEST_F(ApiTest, ARepeatedRequestIdPostsNothingTwice) {
       IsOk());
 }
 
+TEST_F(ApiTest, ASessionPostsOnTwoDevicesWithoutACounterOfItsOwn) {
+  Start({.nodes = 1});
+  End end = OpenEnd(0, 4096);
+  Arena there = Must(end.session.CreateArena(1, 4096));
+  Batch receive = Must(end.session.Receive(1, {Transfer(0, "k", {there.All()})}));
+  Batch send = Must(end.session.Send(0, {Transfer(1, "k", {end.arena.All()})}));
+  EXPECT_NE(send.timeline(), receive.timeline());
+  EXPECT_THAT(WaitAll({&send, &receive}, kSoon), IsOk());
+  size_t index = 9;
+  EXPECT_THAT(WaitAny({nullptr, &send}, &index, kSoon), IsOk());
+  EXPECT_EQ(index, 1u);
+}
+
+TEST_F(ApiTest, AClientLearnsOfEveryDeviceFromItsDaemon) {
+  Start();
+  const auto listed = [](Session& session) {
+    std::vector<std::string> named;
+    for (const ClusterDevice& one : Must(session.ClusterDevices())) {
+      named.push_back(absl::StrCat(one.global_device_id, " ", one.node, " '", one.name, "' ",
+                                   one.kind, one.local ? " local" : ""));
+    }
+    return named;
+  };
+  End source = OpenEnd(0, 4096);
+  End destination = OpenEnd(1, 4096);
+  // Membership has the ids; what else there is to say of a device its daemon says, once linked.
+  EXPECT_THAT(listed(source.session),
+              ::testing::ElementsAre("0 node-a 'host0' 1 local", "1 node-a 'host1' 1 local",
+                                     "2 node-b '' 0", "3 node-b '' 0"));
+  ExpectTransfer(source, destination, "k");
+  EXPECT_THAT(listed(source.session),
+              ::testing::ElementsAre("0 node-a 'host0' 1 local", "1 node-a 'host1' 1 local",
+                                     "2 node-b 'host0' 1", "3 node-b 'host1' 1"));
+}
+
 TEST_F(ApiTest, TheSameIdMeansAnotherThingToSendsAndReceives) {
   Start({.nodes = 1});
   End end = OpenEnd(0, 4096);
@@ -69,15 +104,15 @@ TEST_F(ApiTest, CallbacksComeOnceForEveryEnding) {
   End destination = OpenEnd(1, 4096);
   std::atomic<int> good = 0, bad = 0, already = 0;
   Batch receive = Receive(destination, source, "good", {destination.arena.All()});
-  receive.OnOver([&] { ++good; });
+  EXPECT_THAT(receive.OnOver([&] { ++good; }), IsOk());
   PostOptions soon;
   soon.deadline = milliseconds(100);
   Batch lonely = Receive(destination, source, "lonely", {destination.arena.All()}, soon);
-  lonely.OnOver([&] { ++bad; });
+  EXPECT_THAT(lonely.OnOver([&] { ++bad; }), IsOk());
   Batch send = Send(source, destination, "good", {source.arena.All()});
   EXPECT_TRUE(Await([&] { return good == 1 && bad == 1; }));
   ASSERT_THAT(send.Wait(kSoon), IsOk());
-  send.OnOver([&] { ++already; });
+  EXPECT_THAT(send.OnOver([&] { ++already; }), IsOk());
   EXPECT_TRUE(Await([&] { return already == 1; }));
   std::future<Status> future = Send(source, destination, "future", {source.arena.All()}).Future();
   Batch last = Receive(destination, source, "future", {destination.arena.All()});
@@ -217,8 +252,10 @@ TEST_F(ApiTest, AnOverCounterIsALowWaterMark) {
 TEST_F(ApiTest, AnOverCounterBelongsToTheDeviceOfItsFirstUse) {
   Start({.nodes = 1});
   Session session = nodes().Open(0);
-  Batch first = Must(session.Send(0, {Transfer(0, "a", {})}));
-  EXPECT_THAT(session.Send(1, {Transfer(0, "b", {})}),
+  PostOptions options;
+  options.over_timeline = 1;
+  Batch first = Must(session.Send(0, {Transfer(0, "a", {})}, options));
+  EXPECT_THAT(session.Send(1, {Transfer(0, "b", {})}, options),
               Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("bound to device 0")));
 }
 

@@ -135,12 +135,12 @@ TEST_F(BadInputTest, BlocksThatDoNotFit) {
   const std::string range = "INVALID_ARGUMENT/RANGE_INVALID";
   const uint64_t bytes = end_.arena.bytes();
   EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 1, bytes, 2); }),
-              Is(range, AllOf(HasSubstr("buffers[0].strided"), HasSubstr("are not inside"))));
+              Is(range, AllOf(HasSubstr("sends[0].strided"), HasSubstr("are not inside"))));
   EXPECT_THAT(sent([&](Transfer& t) { t.blocks = end_.arena.Blocks(1, 64, {bytes / 64 - 1}); }),
-              Is(range, AllOf(HasSubstr("buffers[0].blocks: block 0 (index 127): bytes"),
+              Is(range, AllOf(HasSubstr("sends[0].blocks: block 0 (index 127): bytes"),
                               HasSubstr("are not inside"))));
   EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 8, UINT64_MAX, 2); }),
-              Is(range, HasSubstr("buffers[0].strided: block 1 ends beyond 2^64")));
+              Is(range, HasSubstr("sends[0].strided: block 1 ends beyond 2^64")));
   EXPECT_THAT(sent([&](Transfer& t) { t.strided = end_.arena.Strided(0, 1, 0, 1048577); }),
               Is(range, HasSubstr("at most 1048576 blocks")));
   EXPECT_THAT(sent([&](Transfer& t) {
@@ -151,13 +151,13 @@ TEST_F(BadInputTest, BlocksThatDoNotFit) {
   EXPECT_THAT(sent([&](Transfer& t) {
                 t.strided = StridedRange{nullptr, 0, 1, 1, 1};
               }),
-              Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("buffers[0].strided has no arena")));
+              Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("sends[0].strided has no arena")));
 
   Transfer twice = Keyed("k");
   twice.blocks = end_.arena.Blocks(0, 64, {1, 2, 1});
   EXPECT_THAT(end_.session.Receive(end_.device, {twice}),
               Is("INVALID_ARGUMENT/RANGE_OVERLAP",
-                 HasSubstr("buffers[0].blocks: block 2 (index 1) writes bytes of")));
+                 HasSubstr("receives[0].blocks: block 2 (index 1) writes bytes of")));
 }
 
 TEST_F(BadInputTest, EveryBadEntryIsListed) {
@@ -175,8 +175,8 @@ TEST_F(BadInputTest, EveryBadEntryIsListed) {
     fields.emplace_back(violation.field);
     EXPECT_FALSE(violation.text.empty());
   }
-  EXPECT_THAT(fields, ::testing::UnorderedElementsAre("transfer_keys[7]", "transfer_keys[9]",
-                                                      "buffers[2].ranges[0]", "buffers[5]"));
+  EXPECT_THAT(fields, ::testing::UnorderedElementsAre("sends[7].key", "sends[9].key",
+                                                      "sends[2].ranges[0]", "sends[5]"));
   EXPECT_THAT(TextOf(refused), HasSubstr("4 problems in a batch of 10"));
 }
 
@@ -217,7 +217,7 @@ TEST_F(BadInputTest, UnknownDevices) {
   const Result<Batch> other = end_.session.Send(77, {Keyed("k", {end_.arena.All()})});
   EXPECT_THAT(other, Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("no node has device 77")));
   ASSERT_THAT(other.status().violations(), ::testing::SizeIs(1));
-  EXPECT_EQ(other.status().violations()[0].field, "device_id");
+  EXPECT_EQ(other.status().violations()[0].field, "device");
   EXPECT_THAT(end_.session.Receive(2, {Transfer(0, "k", {end_.arena.All()})}),
               Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("device 2 belongs to node-b")));
   EXPECT_THAT(bound.Cancel(), IsOk());
@@ -250,7 +250,7 @@ TEST_F(BadInputTest, OtherFieldsOutOfTheirBounds) {
   const std::string invalid = "INVALID_ARGUMENT/FIELD_INVALID";
   PostOptions options;
   options.domain = std::string(33, 'd');
-  EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid, HasSubstr("domain")));
+  EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid, HasSubstr("; options.domain: ")));
   options = {};
   options.over_timeline = 64;
   EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid));
@@ -259,10 +259,10 @@ TEST_F(BadInputTest, OtherFieldsOutOfTheirBounds) {
   EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid, HasSubstr("101")));
   options = {};
   options.request_id = std::string(65, 'r');
-  EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid, HasSubstr("request_id")));
+  EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid, HasSubstr("; options.request_id: ")));
   options = {};
   options.deadline = std::chrono::hours(24 * 400);
-  EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid, HasSubstr("deadline")));
+  EXPECT_THAT(TrySend({Keyed("k")}, options), Is(invalid, HasSubstr("; options.deadline_ns: ")));
   Transfer transfer = Keyed("k");
   transfer.defined_at = Transfer::DefinedAt{64, 1};
   EXPECT_THAT(TrySend({transfer}), Is(invalid));

@@ -54,6 +54,11 @@ void Decode(std::string_view bytes) {
     FERRY_CHECK(events.first_event == watch.first_event());
     FERRY_CHECK(events.ended.size() == static_cast<size_t>(watch.ended_size()));
   }
+  std::vector<ClusterDeviceInfo> devices;
+  v1::ListClusterDevicesResponse list;
+  if (DecodeClusterDevices(bytes, &devices) && Parse(bytes, list)) {
+    FERRY_CHECK(devices.size() == static_cast<size_t>(list.devices_size()));
+  }
   const StatusPtr status = DecodeStatus(bytes);
   FERRY_CHECK(status == nullptr || status->code != 0);
 }

@@ -183,11 +183,11 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
                          PostMoves(session.get(), own, End::kReceive, receives, bound, posting));
         ferry_run run = {};
         run.program = program.get();
-        run.bindings = bound.data();
+        run.bindings = bound.empty() ? nullptr : bound.data();
         run.binding_count = bound.size();
-        run.peers = peers.data();
+        run.peers = peers.empty() ? nullptr : peers.data();
         run.peer_count = peers.size();
-        run.key_suffix = given.key_suffix.data();
+        run.key_suffix = given.key_suffix.empty() ? nullptr : given.key_suffix.data();
         run.key_suffix_bytes = given.key_suffix.size();
         run.after = received.get();
         run.feeds = sent.get();

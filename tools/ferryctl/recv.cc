@@ -115,8 +115,9 @@ class RecvCommand : public Command {
       status = batch.status();
       if (!status.ok()) break;
       session.last = ferry_batch_first_id(batch->get()) + ferry_batch_size(batch->get()) - 1;
-      ferry_batch_on_over(batch->get(), NoteTime, &over[i - window.first]);
       batches.push_back(*std::move(batch));
+      status =
+          FromFerry(ferry_batch_on_over(batches.back().get(), NoteTime, &over[i - window.first]));
     }
     for (size_t i = 0; i < batches.size(); ++i) {
       // After a failure the rest is only waited for, since the callbacks point into this frame.

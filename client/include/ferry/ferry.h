@@ -15,47 +15,26 @@
  * one thread of its own a session (it sees the daemon go and come), gRPC's, one for callbacks and
  * one for a watch. Fork: in a child of fork every call on an inherited session fails with FORKED,
  * and the parent's session is untouched; the child may open its own only after exec, or if no
- * session was opened before the fork. Errors: functions return NULL for success, else a
- * ferry_status that the caller frees. Structs: set `struct_size` to sizeof; zero means default for
- * every other field. */
+ * session was opened before the fork. Structs: set `struct_size` to sizeof; zero means default for
+ * every other field. A list without its count is refused, as is a count without its list.
+ *
+ * Errors: functions return NULL for success, else a ferry_status that the caller frees. A pointer
+ * that is NULL and may not be, and a handle that was freed or closed, is FIELD_INVALID with the
+ * argument's name as the violation's field, and nothing was done; functions that return no status
+ * then do nothing and return 0, "", NULL or zeros. A handle after its end is told from others until
+ * some 64 more of its kind were freed. ferry_prepared_fire and ferry_prepared_wait look for NULL
+ * only. */
 #ifndef FERRY_FERRY_H_
 #define FERRY_FERRY_H_
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ferry/ferry_status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define FERRY_API __attribute__((visibility("default")))
-
-/* ---- Status ---- */
-
-/* Codes are gRPC's: 0 OK, 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND,
- * 6 ALREADY_EXISTS, 7 PERMISSION_DENIED, 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED,
- * 11 OUT_OF_RANGE, 12 UNIMPLEMENTED, 13 INTERNAL, 14 UNAVAILABLE, 16 UNAUTHENTICATED. */
-typedef struct ferry_status ferry_status;
-
-FERRY_API int ferry_status_code(const ferry_status* status); /* 0 for NULL */
-FERRY_API const char* ferry_status_code_name(const ferry_status* status);
-/* The reason of the closed list (docs/errors.md), "" if there is none. Lives as long as the status.
- */
-FERRY_API const char* ferry_status_reason(const ferry_status* status);
-FERRY_API const char* ferry_status_message(const ferry_status* status);
-/* Bad entries of a refused batch: how many, and for each its field ("buffers[3].ranges[0]") and
- * why. */
-FERRY_API size_t ferry_status_violations(const ferry_status* status);
-FERRY_API const char* ferry_status_violation_field(const ferry_status* status, size_t index);
-FERRY_API const char* ferry_status_violation_text(const ferry_status* status, size_t index);
-/* What can pass by waiting (RESOURCE_EXHAUSTED, UNAVAILABLE): after how long the same call is worth
- * another try, as the daemon estimates it. 0 if it does not say: then waiting alone does not help.
- */
-FERRY_API uint64_t ferry_status_retry_after_ns(const ferry_status* status);
-FERRY_API void ferry_status_free(ferry_status* status); /* NULL is fine */
-
-/* The library's version, "0.1.0". */
-FERRY_API const char* ferry_version(void);
 
 /* ---- Session ---- */
 
@@ -67,7 +46,8 @@ enum { FERRY_POST_BY_ANY = 0, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM };
 
 typedef struct ferry_session_options {
   size_t struct_size;
-  /* Directory with attach.sock and client.sock. NULL: $FERRY_CLIENT_DIR, else /run/ferry/client. */
+  /* Directory with attach.sock and client.sock. NULL: $FERRY_CLIENT_DIR, else `client` in the
+   * daemon's runtime directory, which is $FERRY_RUNTIME_DIR, else /run/ferry. */
   const char* client_dir;
   /* For people, in lists and logs: [A-Za-z0-9._-], at most 63 bytes. NULL: the program's name. */
   const char* name;
@@ -110,6 +90,21 @@ typedef struct ferry_device {
 
 FERRY_API size_t ferry_session_devices(const ferry_session* session);
 FERRY_API ferry_device ferry_session_device(const ferry_session* session, size_t index);
+
+/* A device anywhere in the cluster, for `remote_device` and `global_device` of what is posted. */
+typedef struct ferry_cluster_device {
+  uint64_t global_device_id;
+  int kind;         /* 1 host, 2 GPU; 0: its daemon has not been heard of yet */
+  int local;        /* 1: of the session's own daemon */
+  const char* name; /* "gpu0"; "" as long as `kind` is 0; lives as long as the list */
+  const char* node; /* whose it is; lives as long as the list */
+} ferry_cluster_device;
+typedef struct ferry_device_list ferry_device_list;
+/* Those that the daemon knows now, by id: a call to it. PROTOCOL_VERSION from an older daemon. */
+FERRY_API ferry_status* ferry_cluster_devices(ferry_session* session, ferry_device_list** devices);
+FERRY_API size_t ferry_device_list_size(const ferry_device_list* devices);
+FERRY_API ferry_cluster_device ferry_device_list_at(const ferry_device_list* devices, size_t index);
+FERRY_API void ferry_device_list_free(ferry_device_list* devices); /* NULL is fine */
 
 typedef struct ferry_limits {
   size_t struct_size;
@@ -234,18 +229,20 @@ typedef struct ferry_transfer {
   const ferry_block_table* blocks;    /* or NULL */
   int data_type;                      /* compared if both ends say one */
   const int64_t* dims;                /* logical shape; NULL: not said */
-  size_t dim_count;
-  int has_defined_at;        /* 0: the bytes may be touched now */
-  uint32_t defined_timeline; /* else: once this 'defined' counter ... */
-  uint64_t defined_value;    /* ... has reached this */
-  uint64_t deadline_ns;      /* to the start, from posting; 0: the batch's */
+  size_t dim_count;                   /* 0 with `dims`: a scalar */
+  int has_defined_at;                 /* 0: the bytes may be touched now */
+  uint32_t defined_timeline;          /* else: once this 'defined' counter ... */
+  uint64_t defined_value;             /* ... has reached this */
+  uint64_t deadline_ns;               /* to the start, from posting; 0: the batch's */
 } ferry_transfer;
 
 typedef struct ferry_post_options {
   size_t struct_size;
   const void* domain; /* the job's secret name, at most 32 bytes; NULL: the uid's */
   size_t domain_bytes;
-  /* 'over' counter of these transfers; bound to the device of its first use at this daemon */
+  /* 'over' counter of these transfers, 1 to 63, bound to the device of its first use at this
+   * daemon; 0: any, one for each device (ferry_batch_timeline says which): counter 0 for the first
+   * device that posts so, for others from 63 down one that was not named before. */
   uint32_t over_timeline;
   uint64_t deadline_ns; /* for a transfer to start, a job to end; 0: the daemon's default, 60 s */
   int32_t priority;     /* -100 to 100: the session's own transfers that wait for a device go in its
@@ -290,7 +287,17 @@ FERRY_API uint64_t ferry_batch_first_value(const ferry_batch* batch);
  * or DEADLINE_EXCEEDED without a reason if `timeout_ns` passed first (the batch goes on;
  * UINT64_MAX: no limit). */
 FERRY_API ferry_status* ferry_batch_wait(ferry_batch* batch, uint64_t timeout_ns);
-/* 1 if all of the batch is over. */
+/* Waits until one of these, all of one session, is over: its place into `index`, the lowest of
+ * several, and how it ended as ferry_batch_wait says. DEADLINE_EXCEEDED without a reason if
+ * `timeout_ns` passed first (`index` stays as it was). NULL entries are passed over, as below. */
+FERRY_API ferry_status* ferry_wait_any(ferry_batch* const* batches, size_t count,
+                                       uint64_t timeout_ns, size_t* index);
+/* Waits until all of these, of whichever sessions, are over. NULL: all went well. Else the failure
+ * of the first that failed, its place into `index` unless that is NULL; or DEADLINE_EXCEEDED
+ * without a reason if `timeout_ns` passed first, and the place of one that is not over. */
+FERRY_API ferry_status* ferry_wait_all(ferry_batch* const* batches, size_t count,
+                                       uint64_t timeout_ns, size_t* index);
+/* 1 if all of the batch is over, and of what is no batch. */
 FERRY_API int ferry_batch_over(const ferry_batch* batch);
 /* How transfer `index` ended: NULL well, else its failure. FAILED_PRECONDITION while it is not
  * over. */
@@ -306,9 +313,9 @@ FERRY_API ferry_status* ferry_batch_cancel(ferry_batch* batch);
 FERRY_API ferry_status* ferry_batch_poison(ferry_batch* batch, const char* why);
 /* Calls `done(argument)` once when the batch is over, from a thread of the library (at once from
  * here if it is over already). No long blocking, no ferry_session_close in it. Set before the batch
- * is freed, once. */
-FERRY_API void ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument),
-                                   void* argument);
+ * is freed, once. After an error it is never called. */
+FERRY_API ferry_status* ferry_batch_on_over(ferry_batch* batch, void (*done)(void* argument),
+                                            void* argument);
 /* Forgets the handle; the transfers go on. A callback that was set still comes. NULL is fine. */
 FERRY_API void ferry_batch_free(ferry_batch* batch);
 

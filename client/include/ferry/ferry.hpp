@@ -12,7 +12,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <future>
 #include <memory>
 #include <optional>
@@ -22,78 +21,9 @@
 #include <vector>
 
 #include "ferry/ferry.h"
+#include "ferry/status.hpp"
 
 namespace ferry {
-
-// Success, or a code of gRPC's, a reason of the closed list and a text. Moves, does not copy.
-class [[nodiscard]] Status {
- public:
-  Status() = default;
-  explicit Status(ferry_status* owned) : status_(owned) {}
-
-  bool ok() const { return status_ == nullptr; }
-  int code() const { return ferry_status_code(status_.get()); }
-  std::string_view code_name() const { return ferry_status_code_name(status_.get()); }
-  std::string_view reason() const { return ferry_status_reason(status_.get()); }
-  std::string_view message() const { return ferry_status_message(status_.get()); }
-
-  struct Violation {
-    std::string_view field;
-    std::string_view text;
-  };
-  std::vector<Violation> violations() const {
-    std::vector<Violation> all(ferry_status_violations(status_.get()));
-    for (size_t i = 0; i < all.size(); ++i) {
-      all[i] = {ferry_status_violation_field(status_.get(), i),
-                ferry_status_violation_text(status_.get(), i)};
-    }
-    return all;
-  }
-
-  // After how long the same call is worth another try; zero if the daemon does not say.
-  std::chrono::nanoseconds retry_after() const {
-    return std::chrono::nanoseconds(ferry_status_retry_after_ns(status_.get()));
-  }
-
-  // "UNAVAILABLE/DAEMON_LOST: text" for people.
-  std::string ToString() const {
-    if (ok()) return "OK";
-    std::string text(code_name());
-    if (!reason().empty()) text.append("/").append(reason());
-    return text.append(": ").append(message());
-  }
-
- private:
-  struct Free {
-    void operator()(ferry_status* status) const { ferry_status_free(status); }
-  };
-  std::unique_ptr<ferry_status, Free> status_;
-};
-
-// A T, or why there is none. Looking at a value that is not there ends the program.
-template <typename T>
-class [[nodiscard]] Result {
- public:
-  Result(T value) : value_(std::move(value)) {}
-  Result(Status status) : status_(std::move(status)) {}
-
-  bool ok() const { return value_.has_value(); }
-  explicit operator bool() const { return ok(); }
-  const Status& status() const& { return status_; }
-  Status&& status() && { return std::move(status_); }
-  T& operator*() & { return Checked(); }
-  T&& operator*() && { return std::move(Checked()); }
-  T* operator->() { return &Checked(); }
-
- private:
-  T& Checked() {
-    if (!value_.has_value()) std::abort();
-    return *value_;
-  }
-
-  std::optional<T> value_;
-  Status status_;
-};
 
 using Duration = std::chrono::nanoseconds;
 inline constexpr Duration kForever = Duration::max();
@@ -101,6 +31,12 @@ inline constexpr Duration kForever = Duration::max();
 inline uint64_t Nanoseconds(Duration duration) {
   if (duration == kForever) return UINT64_MAX;
   return duration.count() > 0 ? static_cast<uint64_t>(duration.count()) : 0;
+}
+
+// A list as the C ABI takes it: null if nothing is in it.
+template <typename List>
+auto DataOrNull(const List& list) -> decltype(list.data()) {
+  return list.empty() ? nullptr : list.data();
 }
 
 using Range = ferry_range;
@@ -178,8 +114,8 @@ struct Transfer {
 
 struct PostOptions {
   std::string domain;
-  uint32_t over_timeline = 0;
-  Duration deadline{0};  // 0: the daemon's default
+  uint32_t over_timeline = 0;  // 0: any, one for each device
+  Duration deadline{0};        // 0: the daemon's default
   int32_t priority = 0;
   int route = FERRY_ROUTE_ANY;
   std::string request_id;
@@ -187,13 +123,13 @@ struct PostOptions {
   ferry_post_options Raw() const {  // points into this
     ferry_post_options raw = {};
     raw.struct_size = sizeof(raw);
-    raw.domain = domain.data();
+    raw.domain = DataOrNull(domain);
     raw.domain_bytes = domain.size();
     raw.over_timeline = over_timeline;
     raw.deadline_ns = Nanoseconds(deadline);
     raw.priority = priority;
     raw.route = route;
-    raw.request_id = request_id.data();
+    raw.request_id = DataOrNull(request_id);
     raw.request_id_bytes = request_id.size();
     return raw;
   }
@@ -222,17 +158,19 @@ class Batch {
   }
 
   // Calls `done()` once when the batch is over, on a thread of the library; at most one a batch,
-  // and not together with Future().
+  // and not together with Future(). After an error it is never called.
   template <typename Done>
-  void OnOver(Done done) {
-    auto* kept = new Done(std::move(done));
-    ferry_batch_on_over(
+  Status OnOver(Done done) {
+    auto kept = std::make_unique<Done>(std::move(done));
+    Status status(ferry_batch_on_over(
         batch_.get(),
         [](void* argument) {
           std::unique_ptr<Done> mine(static_cast<Done*>(argument));
           (*mine)();
         },
-        kept);
+        kept.get()));
+    if (status.ok()) static_cast<void>(kept.release());  // the callback's
+    return status;
   }
 
   // How the batch ended, as Wait() says; the future takes the batch along.
@@ -244,14 +182,18 @@ class Batch {
     auto pending = std::make_unique<Pending>();
     pending->batch = std::move(*this);
     std::future<Status> future = pending->promise.get_future();
-    ferry_batch* batch = pending->batch.get();
-    ferry_batch_on_over(
-        batch,
+    Status status(ferry_batch_on_over(
+        pending->batch.get(),
         [](void* argument) {
           std::unique_ptr<Pending> mine(static_cast<Pending*>(argument));
           mine->promise.set_value(mine->batch.Wait(Duration{0}));
         },
-        pending.release());
+        pending.get()));
+    if (status.ok()) {
+      static_cast<void>(pending.release());  // the callback's
+    } else {
+      pending->promise.set_value(std::move(status));
+    }
     return future;
   }
 
@@ -263,6 +205,22 @@ class Batch {
   };
   std::unique_ptr<ferry_batch, Free> batch_;
 };
+
+// How one of them ended that is over, whose place `index` becomes; null ones are passed over. See
+// ferry_wait_any.
+inline Status WaitAny(const std::vector<Batch*>& batches, size_t* index,
+                      Duration timeout = kForever) {
+  std::vector<ferry_batch*> raw;
+  for (const Batch* batch : batches) raw.push_back(batch != nullptr ? batch->get() : nullptr);
+  return Status(ferry_wait_any(raw.data(), raw.size(), Nanoseconds(timeout), index));
+}
+// OK once all have ended well; else the first failure, and its place. See ferry_wait_all.
+inline Status WaitAll(const std::vector<Batch*>& batches, Duration timeout = kForever,
+                      size_t* index = nullptr) {
+  std::vector<ferry_batch*> raw;
+  for (const Batch* batch : batches) raw.push_back(batch != nullptr ? batch->get() : nullptr);
+  return Status(ferry_wait_all(raw.data(), raw.size(), Nanoseconds(timeout), index));
+}
 
 // A batch that is fired again and again: see ferry_prepared.
 class Prepared {
@@ -296,12 +254,21 @@ class Prepared {
 };
 
 struct SessionOptions {
-  std::string client_dir;  // empty: $FERRY_CLIENT_DIR, else /run/ferry/client
+  std::string client_dir;  // empty: as ferry_session_options says of NULL
   std::string name;        // empty: the program's
   Duration timeout{0};     // 0: 10 s
   int post_by = FERRY_POST_BY_ANY;
   bool reattach = true;          // outlive the daemon
   Duration reattach_timeout{0};  // 0: until it is closed
+};
+
+// A device anywhere in the cluster; see ferry_cluster_device.
+struct ClusterDevice {
+  uint64_t global_device_id = 0;
+  int kind = 0;
+  bool local = false;
+  std::string name;
+  std::string node;
 };
 
 // What ReceiveNew() made.
@@ -343,6 +310,20 @@ class Session {
     std::vector<ferry_device> all(ferry_session_devices(session_.get()));
     for (size_t i = 0; i < all.size(); ++i) all[i] = ferry_session_device(session_.get(), i);
     return all;
+  }
+
+  // All that the daemon knows.
+  Result<std::vector<ClusterDevice>> ClusterDevices() {
+    ferry_device_list* list = nullptr;
+    Status status(ferry_cluster_devices(session_.get(), &list));
+    if (!status.ok()) return Result<std::vector<ClusterDevice>>(std::move(status));
+    std::vector<ClusterDevice> all(ferry_device_list_size(list));
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ferry_cluster_device one = ferry_device_list_at(list, i);
+      all[i] = {one.global_device_id, one.kind, one.local != 0, one.name, one.node};
+    }
+    ferry_device_list_free(list);
+    return Result<std::vector<ClusterDevice>>(std::move(all));
   }
 
   Result<Arena> CreateArena(uint64_t device, uint64_t bytes, unsigned flags = 0) {
@@ -468,12 +449,12 @@ class Session {
       to.remote_device = from.remote_device;
       to.key = from.key.data();
       to.key_bytes = from.key.size();
-      to.ranges = from.ranges.data();
+      to.ranges = DataOrNull(from.ranges);
       to.range_count = from.ranges.size();
       if (from.strided) to.strided = &*from.strided;
       if (from.blocks) {
         tables.push_back({from.blocks->arena, from.blocks->offset, from.blocks->block_bytes,
-                          from.blocks->indices.data(), from.blocks->indices.size()});
+                          DataOrNull(from.blocks->indices), from.blocks->indices.size()});
         to.blocks = &tables.back();
       }
       to.data_type = from.data_type;

@@ -30,7 +30,7 @@ enum {
   FERRY_MEMORY_CUDA_IPC = 4  /* the application's cudaMalloc, by IPC handle */
 };
 FERRY_API int ferry_arena_memory(const ferry_arena* arena);
-/* The GPU's ordinal in this process, as cuDeviceGet numbers it; -1: host memory. */
+/* The GPU's ordinal in this process, as cuDeviceGet numbers it; -1: host memory, or no arena. */
 FERRY_API int ferry_arena_cuda_device(const ferry_arena* arena);
 
 /* `bytes` of the application's own device memory from `pointer`. It must be on `device`, and stays

@@ -99,7 +99,7 @@ class RawRuns {
       }
       ferry_run& raw = raw_[i];
       raw.program = runs[i].program;
-      raw.bindings = bindings_[i].data();
+      raw.bindings = DataOrNull(bindings_[i]);
       raw.binding_count = bindings_[i].size();
       if (runs[i].defined_at) {
         raw.has_defined_at = 1;
@@ -116,9 +116,9 @@ class RawRuns {
       for (const auto& [name, device] : runs[i].peers) {
         peers_[i].push_back({name.c_str(), device});
       }
-      raw.peers = peers_[i].data();
+      raw.peers = DataOrNull(peers_[i]);
       raw.peer_count = peers_[i].size();
-      raw.key_suffix = runs[i].key_suffix.data();
+      raw.key_suffix = DataOrNull(runs[i].key_suffix);
       raw.key_suffix_bytes = runs[i].key_suffix.size();
     }
   }

@@ -206,6 +206,31 @@ TEST(CodecTest, TransfersAreRead) {
   }
 }
 
+TEST(CodecTest, ClusterDevicesAreRead) {
+  v1::ListClusterDevicesResponse response;
+  auto* gpu = response.add_devices();
+  gpu->mutable_device()->set_global_device_id(1ull << 40);
+  gpu->mutable_device()->set_kind(v1::Device::KIND_GPU);
+  gpu->mutable_device()->set_name("gpu3");
+  gpu->mutable_device()->set_uuid(std::string(16, 'u'));
+  gpu->set_node("node-b");
+  gpu->set_local(true);
+  response.add_devices()->mutable_device()->set_global_device_id(7);
+  std::vector<ClusterDeviceInfo> devices;
+  ASSERT_TRUE(DecodeClusterDevices(response.SerializeAsString(), &devices));
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].device.id, 1ull << 40);
+  EXPECT_EQ(devices[0].device.kind, kGpuDevice);
+  EXPECT_EQ(devices[0].device.name, "gpu3");
+  EXPECT_EQ(devices[0].device.uuid, std::string(16, 'u'));
+  EXPECT_EQ(devices[0].node, "node-b");
+  EXPECT_TRUE(devices[0].local);
+  EXPECT_EQ(devices[1].device.id, 7u);
+  EXPECT_EQ(devices[1].device.kind, 0);
+  EXPECT_FALSE(devices[1].local);
+  EXPECT_FALSE(DecodeClusterDevices("\x0a\xff", &devices));
+}
+
 TEST(CodecTest, GarbageIsRefusedAndUnknownFieldsAreSkipped) {
   AttachResponse attach;
   EXPECT_FALSE(DecodeAttachResponse("\xff\xff\xff", &attach));

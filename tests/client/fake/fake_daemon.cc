@@ -38,6 +38,8 @@ FakeDaemon::FakeDaemon(std::string dir, Behaviour behaviour)
   builder.AddListeningPort("unix:" + dir_ + "/client.sock", grpc::InsecureServerCredentials());
   builder.SetMaxReceiveMessageSize(8 << 20);
   builder.RegisterService(this);
+  builder.RegisterService(&compiler_);
+  if (behaviour_.lists_devices) builder.RegisterService(&cluster_);
   server_ = builder.BuildAndStart();
   Require(server_ != nullptr, "grpc server");
   std::lock_guard lock(mutex_);
@@ -100,6 +102,11 @@ size_t FakeDaemon::sessions() {
   return std::count_if(all_.begin(), all_.end(), [](const auto& s) { return s->open; });
 }
 
+size_t FakeDaemon::hellos() {
+  std::lock_guard lock(mutex_);
+  return hellos_;
+}
+
 v1::Hello FakeDaemon::last_hello() {
   std::lock_guard lock(mutex_);
   return last_hello_;
@@ -129,6 +136,18 @@ size_t FakeDaemon::hanging() {
   return hanging_;
 }
 
+void FakeDaemon::WaitForEventWaiter() {
+  while (true) {
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& session : all_) {
+        if (std::atomic_ref(session->pages->signals.event_waiters).load() != 0) return;
+      }
+    }
+    std::this_thread::yield();
+  }
+}
+
 size_t FakeDaemon::prepared_waiters() {
   std::lock_guard lock(mutex_);
   size_t waiters = 0;
@@ -148,6 +167,13 @@ void FakeDaemon::set_forget(bool forget) {
 void FakeDaemon::set_memfd_short(bool on) {
   std::lock_guard lock(mutex_);
   memfd_short_ = on;
+}
+
+void FakeDaemon::set_refusal(std::string message,
+                             std::vector<std::pair<std::string, std::string>> violations) {
+  std::lock_guard lock(mutex_);
+  refusal_ = std::move(message);
+  refused_ = std::move(violations);
 }
 
 void FakeDaemon::set_features(uint64_t features) {

@@ -4,8 +4,9 @@
 // tell it to misbehave:
 //   "echo..."  over at once, well           "fail..."  over at once, TRANSFER_MISMATCH
 //   "hang..."  the post is never answered   "bad..."   the batch is refused, this entry named
-// Prepared batches do not meet: of one whose first key is "echo..." a firing is over when the
-// doorbell rings, of all others never. Any thread.
+// Every program is the same one, and jobs are over at once. Prepared batches do not meet: of one
+// whose first key is "echo..." a firing is over when the doorbell rings, of all others never. Any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,9 @@
 #include <thread>
 #include <vector>
 
+#include "ferry/v1/job.grpc.pb.h"
+#include "ferry/v1/job.pb.h"
+#include "ferry/v1/session.grpc.pb.h"
 #include "ferry/v1/session.pb.h"
 #include "ferry/v1/transfer.grpc.pb.h"
 #include "ferry/v1/transfer.pb.h"
@@ -38,6 +42,7 @@ class FakeDaemon final : public v1::TransferService::Service {
     uint64_t gpus = 0;        // and these follow: those of tests/fake_cuda, in their order
     int draining_hellos = 0;  // so many are refused first
     std::string hangs = "hang";
+    bool lists_devices = true;  // of the cluster
   };
   explicit FakeDaemon(std::string dir) : FakeDaemon(std::move(dir), Behaviour()) {}
   FakeDaemon(std::string dir, Behaviour behaviour);
@@ -53,17 +58,22 @@ class FakeDaemon final : public v1::TransferService::Service {
   void WaitForSessions(size_t count);  // until so many are open
   void WaitForHellos(size_t count);    // until so many came, refused or not
   size_t sessions();
+  size_t hellos();
   v1::Hello last_hello();
   size_t arenas();
   v1::RegisterArena last_arena();     // that was asked for
   void WaitForHanging(size_t count);  // posts that will not be answered
   size_t hanging();
+  void WaitForEventWaiter();      // a thread of a client that sleeps until any counter advances
   size_t prepared_waiters();      // threads that sleep until a firing is over
   void set_forget(bool forget);   // statuses are not kept
   void set_memfd_short(bool on);  // welcome with a memfd of one page
   size_t stream_posts() const { return stream_posts_; }
   size_t unary_posts() const { return unary_posts_; }
   size_t socket_posts() const { return socket_posts_; }
+  // What posts with a "bad..." key are told, fields and texts.
+  void set_refusal(std::string message,
+                   std::vector<std::pair<std::string, std::string>> violations);
   void set_features(uint64_t features);  // those the daemon knows; all at first
   // Sends a packet to every session, as it is.
   void Say(const std::string& packet);
@@ -137,6 +147,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   template <typename Request, typename Response>
   void AnswerPost(Session* session, const Request& request, bool send, Response* posted,
                   v1::AttachResponse* response);
+  void Run(Session* session, const v1::RunRequest& request, v1::RunResponse* response);
   Session* Find(grpc::ServerContext* context);  // under mutex_
   template <typename Request>
   Posted Post(Session* session, const Request& request, bool send);
@@ -150,7 +161,35 @@ class FakeDaemon final : public v1::TransferService::Service {
   void Finish(Session* session, Transfer* transfer, google::rpc::Status status);
   grpc::Status Hang(grpc::ServerContext* context);
 
+  // Knows one device of another node beside its own, which it has not heard of.
+  class Cluster final : public v1::SessionService::Service {
+    grpc::Status ListClusterDevices(grpc::ServerContext*, const v1::ListClusterDevicesRequest*,
+                                    v1::ListClusterDevicesResponse* response) override {
+      auto* own = response->add_devices();
+      own->mutable_device()->set_global_device_id(0);
+      own->mutable_device()->set_kind(v1::Device::KIND_HOST);
+      own->mutable_device()->set_name("host0");
+      own->set_node("node-a");
+      own->set_local(true);
+      auto* other = response->add_devices();
+      other->mutable_device()->set_global_device_id(9);
+      other->set_node("node-b");
+      return grpc::Status::OK;
+    }
+  };
+  // Compiles whatever it is given to a program without buffers.
+  class Compiler final : public v1::ProgramService::Service {
+    grpc::Status Compile(grpc::ServerContext*, const v1::CompileRequest*,
+                         v1::CompileResponse* response) override {
+      response->mutable_program()->set_fingerprint(std::string(32, 'p'));
+      response->mutable_program()->set_plan("nothing");
+      return grpc::Status::OK;
+    }
+  };
+
   const std::string dir_;
+  Cluster cluster_;
+  Compiler compiler_;
   int listener_ = -1;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<size_t> stream_posts_{0};
@@ -166,11 +205,14 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t hanging_ = 0;
   bool forget_ = false;
   bool memfd_short_ = false;
+  std::string refusal_ = "bad batch";
+  std::vector<std::pair<std::string, std::string>> refused_;  // empty: the entries
   Behaviour behaviour_;
   size_t hellos_ = 0;
   bool killed_ = false;
 };
 
 google::rpc::Status MakeStatus(int code, const std::string& reason, const std::string& text);
+grpc::Status ToGrpc(const google::rpc::Status& status);
 
 }  // namespace ferry::testing

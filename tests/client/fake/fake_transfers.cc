@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake daemon does with arenas and transfers, and its gRPC service.
+// What the fake daemon does with arenas and transfers, and its gRPC service as far as it posts;
+// the rest of that: fake_calls.cc.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -25,16 +26,17 @@ std::atomic_ref<T> Word(T& word) {
   return std::atomic_ref<T>(word);
 }
 
-grpc::Status ToGrpc(const google::rpc::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), status.message(),
-                      status.SerializeAsString());
-}
-
 const auto& Remotes(const v1::CrossHostSendRequest& r) { return r.dst_global_device_ids(); }
 const auto& Remotes(const v1::CrossHostReceiveRequest& r) { return r.src_global_device_ids(); }
 
 bool StartsWith(const std::string& text, const std::string& prefix) {
   return text.rfind(prefix, 0) == 0;
+}
+
+void AddViolation(google::rpc::BadRequest* bad, const std::string& field, const std::string& why) {
+  auto* violation = bad->add_field_violations();
+  violation->set_field(field);
+  violation->set_description(why);
 }
 
 uint64_t Length(const v1::Buffer& buffer) {
@@ -54,6 +56,11 @@ google::rpc::Status MakeStatus(int code, const std::string& reason, const std::s
   info.set_domain("ferry.example.org");
   status.add_details()->PackFrom(info);
   return status;
+}
+
+grpc::Status ToGrpc(const google::rpc::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), status.message(),
+                      status.SerializeAsString());
 }
 
 void FakeDaemon::Register(Session* session, const v1::RegisterArena& wanted,
@@ -134,6 +141,11 @@ v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest&
     AnswerPost(session, request.send(), true, response.mutable_send(), &response);
   } else if (request.has_receive()) {
     AnswerPost(session, request.receive(), false, response.mutable_receive(), &response);
+  } else if (request.has_run()) {
+    Run(session, request.run(), response.mutable_run());
+  } else if (request.has_release_prepared()) {
+    session->echoes[request.release_prepared().prepared_batch()] = false;
+    response.mutable_prepared_released();
   } else {
     *response.mutable_error() = MakeStatus(3, "PROTOCOL_ERROR", "what?");
   }
@@ -158,6 +170,26 @@ void FakeDaemon::AnswerPost(Session* session, const Request& request, bool send,
   }
 }
 
+void FakeDaemon::Run(Session* session, const v1::RunRequest& request, v1::RunResponse* response) {
+  response->set_first_transfer_id(session->before + session->transfers.size() + 1);
+  const uint32_t timeline = request.options().over_timeline();
+  if (request.prepare()) {
+    response->set_prepared_batch(Prepare(session, true));
+  } else {
+    response->set_first_over_value(session->posted[timeline] + 1);
+  }
+  for (int i = 0; i < request.runs_size(); ++i) {
+    auto job = std::make_unique<Transfer>();
+    job->id = session->before + session->transfers.size() + 1;
+    job->timeline = timeline;
+    if (!request.prepare()) {
+      job->value = ++session->posted[timeline];
+      Finish(session, job.get(), {});
+    }
+    session->transfers.push_back(std::move(job));
+  }
+}
+
 FakeDaemon::Session* FakeDaemon::Find(grpc::ServerContext* context) {
   const auto& metadata = context->client_metadata();
   const auto found = metadata.find("ferry-session-bin");
@@ -176,14 +208,16 @@ FakeDaemon::Posted FakeDaemon::Post(Session* session, const Request& request, bo
   for (int i = 0; i < request.transfer_keys_size(); ++i) {
     if (StartsWith(request.transfer_keys(i), behaviour_.hangs)) posted.hang = true;
     if (!StartsWith(request.transfer_keys(i), "bad")) continue;
-    auto* violation = bad.add_field_violations();
-    violation->set_field("buffers[" + std::to_string(i) + "]");
-    violation->set_description("its key says so");
+    AddViolation(&bad, "buffers[" + std::to_string(i) + "]", "its key says so");
+  }
+  if (bad.field_violations_size() != 0 && !refused_.empty()) {
+    bad.Clear();
+    for (const auto& [field, text] : refused_) AddViolation(&bad, field, text);
   }
   if (posted.hang) return posted;
   if (request.buffers_size() != request.transfer_keys_size() ||
       request.buffers_size() != Remotes(request).size() || bad.field_violations_size() != 0) {
-    posted.error = MakeStatus(3, "FIELD_INVALID", "bad batch");
+    posted.error = MakeStatus(3, "FIELD_INVALID", refusal_);
     posted.error.add_details()->PackFrom(bad);
     return posted;
   }
@@ -397,73 +431,6 @@ grpc::Status FakeDaemon::PostTransfers(
       response.set_first_over_value(posted.first_value);
     }
     stream->Write(response);
-  }
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeDaemon::CancelTransfers(grpc::ServerContext* context,
-                                         const v1::CancelTransfersRequest* request,
-                                         v1::CancelTransfersResponse* response) {
-  std::lock_guard lock(mutex_);
-  Session* session = Find(context);
-  if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
-  for (uint64_t id : request->transfer_ids()) {
-    Transfer* transfer = session->transfers.at(id - 1 - session->before).get();
-    if (transfer->over) {
-      response->set_over(response->over() + 1);
-      continue;
-    }
-    response->set_requested(response->requested() + 1);
-    Finish(session, transfer,
-           request->has_poison() ? MakeStatus(10, "POISONED", request->poison().message())
-                                 : MakeStatus(1, "CANCELLED", "cancelled"));
-  }
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeDaemon::GetTransfers(grpc::ServerContext* context,
-                                      const v1::GetTransfersRequest* request,
-                                      v1::GetTransfersResponse* response) {
-  std::lock_guard lock(mutex_);
-  Session* session = Find(context);
-  if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
-  for (uint64_t id : request->transfer_ids()) {
-    const uint64_t index = id - 1 - session->before;
-    if (index >= session->transfers.size()) {
-      return ToGrpc(MakeStatus(5, "TRANSFER_NOT_FOUND", "no such transfer"));
-    }
-    const Transfer& transfer = *session->transfers[index];
-    auto* out = response->add_transfers();
-    out->set_transfer_id(id);
-    out->set_state(transfer.over       ? v1::TRANSFER_STATE_OVER
-                   : Matched(transfer) ? v1::TRANSFER_STATE_MATCHED
-                                       : v1::TRANSFER_STATE_WAITING);
-    if (transfer.over) *out->mutable_status() = transfer.status;
-    if (forget_ && transfer.status.code() != 0) {
-      *out->mutable_status() = MakeStatus(5, "TRANSFER_NOT_FOUND", "how it ended is not known");
-    }
-  }
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeDaemon::WatchTransfers(grpc::ServerContext* context,
-                                        const v1::WatchTransfersRequest* request,
-                                        grpc::ServerWriter<v1::WatchTransfersResponse>* writer) {
-  uint64_t next = request->after_event();
-  std::unique_lock lock(mutex_);
-  Session* session = Find(context);
-  if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
-  while (!killed_ && session->open && !context->IsCancelled()) {
-    if (next == session->endings.size()) {
-      changed_.wait_for(lock, std::chrono::milliseconds(20));
-      continue;
-    }
-    v1::WatchTransfersResponse response;
-    response.set_first_event(next + 1);
-    for (; next < session->endings.size(); ++next) *response.add_ended() = session->endings[next];
-    lock.unlock();
-    writer->Write(response);
-    lock.lock();
   }
   return grpc::Status::OK;
 }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/handle.h"
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace ferry::client {
+namespace {
+
+// The process's. Never destroyed: handles may outlive every static.
+struct Resting {
+  std::mutex mutex;
+  std::map<uint64_t, std::deque<void*>> by_word;  // the longest first
+};
+Resting& AtRest() {
+  static Resting* const all = new Resting;
+  return *all;
+}
+
+std::atomic<uint64_t>& WordOf(void* memory) { return *static_cast<std::atomic<uint64_t>*>(memory); }
+
+}  // namespace
+
+void* HandleMemory::Take(uint64_t word, size_t bytes) {
+  void* memory = nullptr;
+  {
+    std::lock_guard lock(AtRest().mutex);
+    std::deque<void*>& resting = AtRest().by_word[word];
+    if (resting.size() > kResting) {
+      memory = resting.front();
+      resting.pop_front();
+    }
+  }
+  if (memory == nullptr) {
+    memory = ::operator new(kHead + bytes);
+    new (memory) std::atomic<uint64_t>;
+  }
+  WordOf(memory).store(word, std::memory_order_relaxed);
+  return static_cast<char*>(memory) + kHead;
+}
+
+void HandleMemory::Return(uint64_t word, void* handle) {
+  void* const memory = static_cast<char*>(handle) - kHead;
+  WordOf(memory).store(0, std::memory_order_relaxed);
+  std::lock_guard lock(AtRest().mutex);
+  AtRest().by_word[word].push_back(memory);
+}
+
+StatusPtr BadField(const char* function, const std::string& field, const char* why) {
+  StatusPtr error = Error(kInvalidArgument, kReasonFieldInvalid,
+                          std::string(function) + ": " + field + " " + why);
+  error->violations.emplace_back(field, why);
+  return error;
+}
+
+}  // namespace ferry::client

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the application holds: a session, an arena, a batch, a prepared batch or a program. A word
+// before each of them says what it is, and that it lives; the memory of one that was freed serves
+// later ones of its kind only, and not soon, so that a use of a handle after its end is told
+// instead of carried out. A look at the word is one load, without a lock, thus good in a forked
+// child too. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "client/status.h"
+
+namespace ferry::client {
+
+// The memory of one kind of handle. Never given back: there is as much as lived at once, and
+// kResting more.
+class HandleMemory {
+ public:
+  static constexpr size_t kResting = 64;  // freed ones that wait before they are used again
+  static constexpr size_t kHead = 16;     // bytes before a handle; the word is the first 8
+
+  static void* Take(uint64_t word, size_t bytes);
+  static void Return(uint64_t word, void* handle);
+};
+
+// Base of what the application holds as a `T*`; `kWord` is that kind's alone.
+template <uint64_t kWord>
+struct Handle {
+  static void* operator new(size_t bytes) { return HandleMemory::Take(kWord, bytes); }
+  static void operator delete(void* handle) { HandleMemory::Return(kWord, handle); }
+
+  // Of any address that a handle of whichever kind is, or was, at.
+  static bool Lives(const void* handle) {
+    const char* const word = static_cast<const char*>(handle) - HandleMemory::kHead;
+    return reinterpret_cast<const std::atomic<uint64_t>*>(word)->load(std::memory_order_relaxed) ==
+           kWord;
+  }
+};
+
+// Whether it can be used: of a handle that it lives, of other pointers that they are not null.
+template <typename T>
+bool Usable(const T* argument) {
+  if (argument == nullptr) return false;
+  if constexpr (requires { T::Lives(argument); }) return T::Lives(argument);
+  return true;
+}
+inline bool Usable(const void* argument) { return argument != nullptr; }
+template <typename Result, typename... Arguments>
+bool Usable(Result (*argument)(Arguments...)) {
+  return argument != nullptr;
+}
+
+// Null if it can be used and is the session's; else why not.
+template <typename Session, typename T>
+const char* WhyNotOf(const Session* session, const T* handle) {
+  if (handle == nullptr) return "is a null pointer";
+  if (!Usable(handle)) return "was freed";
+  return handle->session.get() == session ? nullptr : "is of another session";
+}
+
+// INVALID_ARGUMENT/FIELD_INVALID, the argument, or what is named of it, being the one bad field.
+StatusPtr BadField(const char* function, const std::string& field, const char* why);
+inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {
+  return BadField(
+      function, argument,
+      null ? "is a null pointer" : "was freed or closed, or is a handle of something else");
+}
+
+}  // namespace ferry::client
+
+// In a function of the C boundary that returns a status: the argument must be usable.
+#define FERRY_CLIENT_NEEDS(argument)                                                             \
+  do {                                                                                           \
+    if (!::ferry::client::Usable(argument)) [[unlikely]] {                                       \
+      return ::ferry::client::BadArgument(__func__, #argument, (argument) == nullptr).release(); \
+    }                                                                                            \
+  } while (false)
+// The same where firings pass, which look for null only.
+#define FERRY_CLIENT_NEEDS_SOME(argument)                                       \
+  do {                                                                          \
+    if ((argument) == nullptr) [[unlikely]] {                                   \
+      return ::ferry::client::BadArgument(__func__, #argument, true).release(); \
+    }                                                                           \
+  } while (false)

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How calls of libferry end: NULL is success, else a status, which the caller frees. Read by any
+ * thread; NULL is taken by every function here. */
+#ifndef FERRY_FERRY_STATUS_H_
+#define FERRY_FERRY_STATUS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FERRY_API __attribute__((visibility("default")))
+
+/* Codes are gRPC's: 0 OK, 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND,
+ * 6 ALREADY_EXISTS, 7 PERMISSION_DENIED, 8 RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED,
+ * 11 OUT_OF_RANGE, 12 UNIMPLEMENTED, 13 INTERNAL, 14 UNAVAILABLE, 16 UNAUTHENTICATED. */
+typedef struct ferry_status ferry_status;
+
+FERRY_API int ferry_status_code(const ferry_status* status); /* 0 for NULL */
+FERRY_API const char* ferry_status_code_name(const ferry_status* status);
+/* The reason of the closed list (docs/errors.md), "" if there is none. Lives as long as the status.
+ */
+FERRY_API const char* ferry_status_reason(const ferry_status* status);
+FERRY_API const char* ferry_status_message(const ferry_status* status);
+/* What is wrong with arguments: how many problems, and for each the argument or its field
+ * ("sends[3].ranges[0]", "options.priority") and why. Of a refused batch all bad entries. */
+FERRY_API size_t ferry_status_violations(const ferry_status* status);
+FERRY_API const char* ferry_status_violation_field(const ferry_status* status, size_t index);
+FERRY_API const char* ferry_status_violation_text(const ferry_status* status, size_t index);
+/* What can pass by waiting (RESOURCE_EXHAUSTED, UNAVAILABLE): after how long the same call is worth
+ * another try, as the daemon estimates it. 0 if it does not say: then waiting alone does not help.
+ */
+FERRY_API uint64_t ferry_status_retry_after_ns(const ferry_status* status);
+FERRY_API void ferry_status_free(ferry_status* status); /* NULL is fine */
+
+/* The library's version, "0.1.0". */
+FERRY_API const char* ferry_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FERRY_FERRY_STATUS_H_ */
