@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# symbols_test.sh LIBFERRY NM READELF SANITIZED: yes or no; if yes it needs the C++ library, and that of the sanitizers
+# symbols_test.sh LIBFERRY NM READELF SANITIZED: yes or no; if yes it needs the C++ library, Abseil and the sanitizers' library
 set -eu
 lib=$1 nm=$2 readelf=$3 sanitized=$4
 fail() {
