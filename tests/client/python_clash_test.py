@@ -4,7 +4,8 @@
 
 python_clash_test.py LIBFERRY DAEMON [ARGUMENT...]: runs the daemon with the arguments and a client directory
 (tests/client/fake's, which says "ready"), or, if FERRY_CLIENT_DIR is set, uses the daemon that is there.
-Exit status 77 (a skip) if grpcio or protobuf is not installed.
+Runs in the interpreter that tools/setup makes, .cache/venv, if it is there when the test begins: a build may have been
+configured before (tools/demo makes none). Exit status 77 (a skip) if grpcio or protobuf is not installed.
 """
 
 import ctypes
@@ -15,6 +16,8 @@ import sys
 import tempfile
 
 from ferry_ctypes import Ferry, Options, Range
+
+VENV = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".cache", "venv"))
 
 def ferry_transfers(library, directory):
     """Two sessions' worth of real transfers through the C ABI."""
@@ -87,6 +90,8 @@ def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--order":
         one_order(sys.argv[2].split(","), *sys.argv[3:6])
         return 0
+    if os.path.exists(VENV + "/bin/python3") and os.path.abspath(sys.prefix) != VENV:
+        os.execv(VENV + "/bin/python3", [VENV + "/bin/python3", "-B", *sys.argv])
     try:
         import google.protobuf  # noqa: F401
         import grpc

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// client_trap FAKE_DAEMON: a program whose dynamic symbols are all of gRPC's and Protobuf's
-// functions, each one a trap, plays a whole session. Every call that the library made through the
-// program would end here.
+// client_trap FAKE_DAEMON: a program whose dynamic symbols are all functions of gRPC,
+// Protobuf, Abseil, c-ares and zlib, each one a trap, plays a whole session. Every call that the
+// library made through the program would end here.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 extern "C" [[noreturn]] void ferry_trap_hit() {
   static const char kText[] =
-      "FAIL: libferry called a function of the program's gRPC or Protobuf\n";
+      "FAIL: libferry called a function of the program's gRPC, Abseil or Protobuf\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
   _exit(99);
 }
@@ -63,9 +63,10 @@ void PlaySession(const std::string& dir, int post_by) {
 int main(int argc, char** argv) {
   Require(argc == 2, "usage: client_trap FAKE_DAEMON");
   // The traps are where a library would find them.
-  for (const char* name : {"grpc_init", "grpc_call_start_batch", "gpr_malloc",
-                           "_ZN6google8protobuf11MessageLite15ParseFromStringERKNSt7__cxx1112basic_"
-                           "stringIcSt11char_traitsIcESaIcEEE"}) {
+  for (const char* name :
+       {"grpc_init", "grpc_call_start_batch", "gpr_malloc", "inflate", "ares_init",
+        "_ZN6google8protobuf11MessageLite15ParseFromStringERKNSt7__cxx1112basic_"
+        "stringIcSt11char_traitsIcESaIcEEE"}) {
     Require(dlsym(RTLD_DEFAULT, name) != nullptr, std::string(name) + " is not exported");
     Dl_info info;
     Require(dladdr(dlsym(RTLD_DEFAULT, name), &info) != 0 &&

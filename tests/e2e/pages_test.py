@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/first-program.md as a newcomer follows it: all commands of the page in one shell, one after the other, in the
-order of the page. What the page says that they print is what they print.
+"""Pages as a newcomer follows them: all commands of a page in one shell, one after the other, in the order of the page.
+What the page says that they print is what they print. Of README.md it is the programs, on the two daemons of its ten lines.
 
-first_program_test.py BIN: the folder of ferryd and ferryctl. --update writes into the page what they print.
+pages_test.py BIN: the folder of ferryd and ferryctl. --update writes into the pages what they print.
 
 A command is an indented line that begins with "$ "; its output is the indented lines after it. Where the output is
 different each time, as of `bench`, or has the time in it, only the shape is compared: numbers are. Daemons, files and
@@ -20,7 +20,8 @@ import tempfile
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-PAGE = os.path.join(ROOT, "docs", "first-program.md")
+FIRST_PROGRAM = os.path.join(ROOT, "docs", "first-program.md")
+README = os.path.join(ROOT, "README.md")
 UPDATE = "--update" in sys.argv
 BIN = [argument for argument in sys.argv[1:] if not argument.startswith("--")][0]
 VARYING = re.compile(r"program bench|program list")
@@ -40,6 +41,11 @@ def commands_of(page):
     return found
 
 
+def lines_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read().split("\n")
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -51,7 +57,7 @@ def shape(text):
     return [re.findall(r"[A-Z][A-Z/]+", line)[:6] for line in text[:1]]
 
 
-class FirstProgramTest(unittest.TestCase):
+class PagesTest(unittest.TestCase):
     def run_all(self, commands, home):
         examples = os.path.join(home, "two-nodes")
         shutil.copytree(os.path.join(ROOT, "examples", "two-nodes"), examples)
@@ -73,7 +79,10 @@ class FirstProgramTest(unittest.TestCase):
         script = ["trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
         for index, (_, command, _) in enumerate(commands):
             script += [f"echo; echo '=== {index}'", own(command), "status=$?; echo; echo \"--- $status\""]
-        done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=ROOT, stdout=subprocess.PIPE,
+        environment = dict(os.environ, HOME=home)
+        environment.pop("LD_LIBRARY_PATH", None)
+        environment.pop("PKG_CONFIG_PATH", None)
+        done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=150, check=False)
         parts = re.split(r"\n=== \d+\n", "\n" + done.stdout)[1:]
         self.assertEqual(len(parts), len(commands), done.stdout)
@@ -86,14 +95,15 @@ class FirstProgramTest(unittest.TestCase):
             outputs.append((output.rstrip("\n").split("\n") if output.strip() else [], int(status.split()[0])))
         return outputs
 
-    def test_the_page(self):
-        with open(PAGE, encoding="utf-8") as file:
-            page = file.read().split("\n")
-        commands = commands_of(page)
-        self.assertGreater(len(commands), 10)
+    def follow(self, path, commands, before=()):
+        """Runs `commands` of the page, behind the lines `before`, whose output is not looked at."""
+        page = lines_of(path)
+        before = [(-1, line, []) for line in before]
         with tempfile.TemporaryDirectory() as home:
-            outputs = self.run_all(commands, home)
-        for (number, command, said), (output, status) in reversed(list(zip(commands, outputs))):
+            outputs = self.run_all(before + commands, home)
+        for (_, command, _), (output, status) in zip(before, outputs):
+            self.assertEqual(status, 0, f"{command}: {output}")
+        for (number, command, said), (output, status) in reversed(list(zip(commands, outputs[len(before):]))):
             if UPDATE:
                 page[number + 1:number + 1 + len(said)] = ["    " + line if line else "" for line in output]
                 continue
@@ -104,8 +114,23 @@ class FirstProgramTest(unittest.TestCase):
                 else:
                     self.assertEqual(output, said)
         if UPDATE:
-            with open(PAGE, "w", encoding="utf-8") as file:
+            with open(path, "w", encoding="utf-8") as file:
                 file.write("\n".join(page))
+
+    def test_first_program(self):
+        commands = commands_of(lines_of(FIRST_PROGRAM))
+        self.assertGreater(len(commands), 10)
+        self.follow(FIRST_PROGRAM, commands)
+
+    def test_programs_of_the_readme(self):
+        page = lines_of(README)
+        begin, end = page.index("## In a program"), page.index("## Words")
+        commands = [command for command in commands_of(page) if begin < command[0] < end]
+        self.assertGreater(len(commands), 10)
+        ten = page[page.index("## File to file in ten lines"):begin]
+        daemons = [re.sub("&$", "2> /dev/null &", line[4:]) for line in ten if re.match(r"    (export PATH|ferryd|ferryctl .* health)", line)]
+        self.assertEqual(len(daemons), 5)
+        self.follow(README, commands, daemons)
 
 
 if __name__ == "__main__":
