@@ -7,6 +7,7 @@
 #include <array>
 #include <dnnl.hpp>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -256,10 +257,10 @@ std::unique_ptr<Matmul> MakeTrial(const Trial<Left, Right, Sum>& trial, bool pac
 // Up to this depth every sum of products of 8-bit integers is an integer that an f32 holds.
 constexpr int64_t kFewProducts = 512;
 
-// Which sums of an implementation of the library's are exact modulo 2^32.
+// Which sums of an implementation of the library's are exact modulo 2^32; empty: none was tried.
 struct Exact {
-  bool few = true;   // of at most kFewProducts
-  bool many = true;  // of more
+  std::optional<bool> few;   // of at most kFewProducts
+  std::optional<bool> many;  // of more
 };
 using ExactBy = std::map<std::string, Exact>;  // by the implementation's name
 
@@ -283,8 +284,9 @@ ExactBy TryIntegers(DType type, std::array<Left, 2> most) {
             if (product == nullptr) continue;
             const bool right_sums = ComesTo(trial, *product);
             for (const std::string& name : product->implementations()) {
-              bool& so_far = depth <= kFewProducts ? exact[name].few : exact[name].many;
-              so_far = so_far && right_sums;
+              std::optional<bool>& so_far =
+                  depth <= kFewProducts ? exact[name].few : exact[name].many;
+              so_far = so_far.value_or(true) && right_sums;
             }
           }
         }
@@ -294,7 +296,7 @@ ExactBy TryIntegers(DType type, std::array<Left, 2> most) {
   return exact;
 }
 
-// An implementation that no trial met is not believed.
+// What no trial of the implementation was like is not believed.
 bool IsExact(const Matmul& product, DType left_type, int64_t depth) {
   static const ExactBy of_signed = TryIntegers(DType::kI8, std::array<int8_t, 2>{-128, 127});
   static const ExactBy of_unsigned = TryIntegers(DType::kU8, std::array<uint8_t, 2>{1, 255});
@@ -302,8 +304,8 @@ bool IsExact(const Matmul& product, DType left_type, int64_t depth) {
   const auto& names = product.implementations();
   return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     const auto found = tried.find(name);
-    return found != tried.end() && found->second.few &&
-           (depth <= kFewProducts || found->second.many);
+    if (found == tried.end()) return false;
+    return (depth <= kFewProducts ? found->second.few : found->second.many) == true;
   });
 }
 
