@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -33,20 +34,28 @@ TcpDoor::~TcpDoor() {
   thread_.join();
 }
 
+void TcpDoor::SetKey(std::string key) {
+  MutexLock lock(mutex_);
+  key_ = std::move(key);
+}
+
 void TcpDoor::Run() {
   pollfd watched[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   while (poll(watched, 2, -1) > 0 && watched[1].revents == 0) {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::string bytes(kTcpPreambleBytes, '\0');
     if (refuse_ > 0 && refuse_-- > 0) continue;
-    if (recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) !=
-            static_cast<ssize_t>(bytes.size()) ||
-        !ProvesTcp(bytes, key_)) {
-      continue;
+    const bool whole = recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) ==
+                       static_cast<ssize_t>(bytes.size());
+    std::string key;
+    {
+      MutexLock lock(mutex_);
+      key = key_;
     }
+    if (!whole || !ProvesTcp(bytes, key)) continue;
     const auto preamble = DecodeTcpPreamble(bytes);
     if (!preamble.ok()) continue;
-    const std::string answer = TcpAnswer(bytes, key_);
+    const std::string answer = TcpAnswer(bytes, key);
     send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
     on_connection_(*preamble, std::move(socket));
   }
@@ -69,12 +78,14 @@ TcpRig::TcpRig(uint64_t arena_bytes, std::array<bool, 2> gpus) : Rig(arena_bytes
 }
 
 void TcpRig::Connect() {
+  key_ = absl::StrCat(kTcpTestKey, " of link ", ++links_);
+  door_->SetKey(key_);
   for (int end : {1, 0}) {
     const int other = 1 - end;
     TcpPeer peer;
     peer.id = PeerId(static_cast<uint32_t>(other));
     peer.name = end == 0 ? "node-b" : "node-a";
-    peer.key = std::string(kTcpTestKey);
+    peer.key = key_;
     if (end == 0) peer.address = door_->address();
     peer.devices = {GlobalDeviceId(static_cast<uint64_t>(other))};
     lane(end).RunAndWait([&] { transports_[end]->AddPeer(std::move(peer)); });

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "tests/contract/rig.h"
 #include "transfer/tcp/tcp_transport.h"
 
@@ -25,12 +26,15 @@ class TcpDoor {
   TcpDoor(std::string key, OnConnection on_connection);
   ~TcpDoor();
   TcpAddress address() const { return address_; }
+  // From here on.
+  void SetKey(std::string key);
   // The next `count` connections are closed unanswered.
   void Refuse(int count) { refuse_ = count; }
 
  private:
   void Run();
-  const std::string key_;
+  Mutex mutex_;
+  std::string key_ ABSL_GUARDED_BY(mutex_);
   const OnConnection on_connection_;
   UniqueFd listener_;
   UniqueFd stop_;
@@ -47,11 +51,16 @@ class TcpRig : public Rig {
   Transport& transport(int end) override { return *transports_[end]; }
   TcpTransport& tcp(int end) { return *transports_[end]; }
   void TakeDown(int end) override { transports_[end].reset(); }
+  // As a new link does, with a key of its own: what was dialled for the one before is nobody's.
   void Connect();
   void Disconnect(int end);
+  // Of the link that is up.
+  const std::string& key() const { return key_; }
 
  private:
   std::unique_ptr<TcpTransport> transports_[2];
+  std::string key_;
+  int links_ = 0;  // so many were up
   std::unique_ptr<TcpDoor> door_;
 };
 

@@ -196,6 +196,24 @@ TEST(TcpRelink, AgainAndAgain) {
   for (const int end : {0, 1}) rig.ExpectAnswered(end, launched[end]);
 }
 
+// The door proved it while the link was up, and the lane hears of it late.
+TEST(TcpRelink, AConnectionOfTheLinkBeforeIsClosed) {
+  TcpRig rig(kTcpArena);
+  const TcpPreamble late{TcpLinkId(rig.key()), GlobalDeviceId(0), GlobalDeviceId(1), 1, 0, 3};
+  for (const int end : {0, 1}) rig.Disconnect(end);
+  rig.Connect();
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd theirs(ends[0]);
+  rig.lane(1).RunAndWait([&] { rig.tcp(1).Accept(PeerId(0), late, UniqueFd(ends[1])); });
+  char byte;
+  EXPECT_EQ(recv(theirs.get(), &byte, 1, MSG_DONTWAIT), 0) << "it is closed";
+  const uint64_t size = kTcpArena / 2;
+  rig.Launch(0, {{1, {{0, size}}, {{size, size}}}});
+  const absl::Status status = rig.Await(0, 1);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 // --- A peer that knows the key and lies. It is dialled.
 
 class TcpLiar : public ::testing::Test {

@@ -86,6 +86,7 @@ void TcpTransport::AddPeer(TcpPeer peer) {
     link->number = peer.link;
     link->peer_name = peer.name;
     link->secret = peer.key;
+    link->id = TcpLinkId(peer.key);
     link->address = peer.address;
     impl_->links.emplace(key, std::move(link));
   }
@@ -117,7 +118,10 @@ void TcpTransport::Open(PeerId peer, GlobalDeviceId device) {
 void TcpTransport::Accept(PeerId peer, const TcpPreamble& preamble, UniqueFd socket) {
   FERRY_CHECK(impl_->lane.IsCurrent());
   Impl::Link* const link = impl_->Find(peer, preamble.from);
-  if (link == nullptr || link->dials() || preamble.serial < link->serial) return;
+  if (link == nullptr || link->dials() || preamble.link_id != link->id ||
+      preamble.serial < link->serial) {
+    return;
+  }
   if (preamble.serial > link->serial) {
     // The peer has given up the set before.
     if (link->state == Impl::Link::State::kOpen) impl_->FailSet(*link, "its connections ended");
@@ -202,7 +206,7 @@ void TcpTransport::Impl::OnConnected(Connection& connection) {
   socklen_t size = sizeof(error);
   getsockopt(connection.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   const std::string preamble =
-      EncodeTcpPreamble({TcpLinkId(link.secret), device, link.key.second, link.serial,
+      EncodeTcpPreamble({link.id, device, link.key.second, link.serial,
                          connection.index, static_cast<uint32_t>(link.connections.size())},
                         link.secret);
   // A new connection has room for so little.

@@ -147,6 +147,7 @@ struct TcpTransport::Impl : Poller {
     uint64_t number = 0;  // TcpPeer::link
     std::string peer_name;
     std::string secret;
+    std::string id;  // TcpLinkId of the secret
     TcpAddress address;
     enum class State { kClosed, kOpening, kOpen } state = State::kClosed;
     uint64_t serial = 0;
