@@ -199,7 +199,9 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
   options.shm_direct = settings.direct == UcxDirect::kOn;
   options.why_staged = settings.direct == UcxDirect::kOff ? "transfer.ucx.direct is off"
                                                           : "this host has no RDMA adapter";
-  options.moved = [this, id = device.id] { control.Post([this, id] { peers->OnUcxMoved(id); }); };
+  options.moved = [this, id = device.id](std::optional<PeerId> to) {
+    control.Post([this, id, to] { peers->OnUcxMoved(id, to); });
+  };
   return UcxTransport::Create(api, options, *device.lane, std::move(sink), device.staging.get());
 }
 

@@ -75,7 +75,7 @@ PeerIntroduction PeerTable::Introduce() const {
   return introduction;
 }
 
-PeerHello PeerTable::MakeHello() const {
+PeerHello PeerTable::MakeHello(PeerId to) const {
   PeerHello hello;
   static_cast<PeerIntroduction&>(hello) = Introduce();
   hello.ucx_version = options_.ucx_version;
@@ -89,7 +89,7 @@ PeerHello PeerTable::MakeHello() const {
     info.max_ctas = device->max_ctas;
     if (device->tcp != nullptr) hello.features |= kPeerFeatureTcp;
     if (device->ucx != nullptr) {
-      info.ucx_addresses = device->ucx->addresses();
+      info.ucx_addresses = device->ucx->addresses(to);
       info.ucx_way = device->ucx->way();
     }
     hello.devices.push_back(std::move(info));
@@ -100,7 +100,7 @@ PeerHello PeerTable::MakeHello() const {
 void PeerTable::SayHello(Link& link, std::string proof) {
   PeerFrame frame;
   frame.proof = std::move(proof);
-  frame.hello = MakeHello();
+  frame.hello = MakeHello(link.id);
   link.stream->Send(std::move(frame));
   link.last_sent = control_.Now();
 }

@@ -125,7 +125,7 @@ void PeerTable::GoUp(Link& link) {
   RouteTable routes(kRoutes);
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
-  const PeerHello ours = MakeHello();
+  const PeerHello ours = MakeHello(link.id);
   routes[static_cast<int>(Route::kTcp)] = StagedBetween(ours, link.tcp_error, link.hello);
   routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, link.ucx_error, link.hello);
   routes[static_cast<int>(Route::kNccl)] = NcclBetween(ours, options_.nccl_missing, link.hello);

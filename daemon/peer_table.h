@@ -134,7 +134,7 @@ class PeerTable {
   void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
 
   // --- From a lane: its UCX has other addresses now, of which peers must be told.
-  void OnUcxMoved(GlobalDeviceId device);
+  void OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to);
 
   // --- From peer.sock.
   void OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
@@ -177,7 +177,7 @@ class PeerTable {
   void Dial(Link& link);
   PeerStreamCallbacks CallbacksFor(PeerId peer, uint64_t number);
   PeerIntroduction Introduce() const;
-  PeerHello MakeHello() const;
+  PeerHello MakeHello(PeerId to) const;
   void SayHello(Link& link, std::string proof = "");
   absl::Status CheckIntroduction(const Link& link, const PeerIntroduction& introduction) const;
   absl::Status CheckDevices(const Link& link, const PeerHello& hello) const;

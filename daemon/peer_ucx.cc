@@ -37,8 +37,12 @@ bool PeerTable::AddUcxPeers(Link& link) {
       }
       if (chosen == nullptr) continue;
       any = true;
+      const auto closings = chosen->closings.find(device->id);
       device->lane->Post([transport = device->ucx.get(), peer = link.id, id = theirs.id,
-                          blob = *chosen] { transport->AddPeer(peer, id, blob); });
+                          blob = *chosen,
+                          closed = closings == chosen->closings.end() ? 0 : closings->second] {
+        transport->AddPeer(peer, id, blob, closed);
+      });
     }
   }
   return any;
@@ -73,14 +77,14 @@ void PeerTable::SettleUcx(Link& link, std::string error) {
   GoUp(link);
 }
 
-void PeerTable::OnUcxMoved(GlobalDeviceId device) {
-  const std::vector<UcxAddressBlob> addresses = devices_.Find(device)->ucx->addresses();
+void PeerTable::OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to) {
+  const UcxTransport& ucx = *devices_.Find(device)->ucx;
   for (const auto& link : links_) {
-    if (link == nullptr || !link->proven) continue;
+    if (link == nullptr || !link->proven || (to.has_value() && link->id != *to)) continue;
     // The dialler says hello as soon as both are proven, the dialled one when it has heard that.
     if (link->state != State::kSettling && link->state != State::kUp && !Dials(*link)) continue;
     PeerFrame frame;
-    frame.moved.push_back({device, addresses});
+    frame.moved.push_back({device, ucx.addresses(link->id)});
     link->stream->Send(std::move(frame));
   }
 }

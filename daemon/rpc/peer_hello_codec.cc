@@ -55,7 +55,13 @@ absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device) 
     if (address.kind().size() > kMaxHelloText || address.address().size() > kMaxUcxAddress) {
       return Broken("a UCX address out of bounds");
     }
-    info.ucx_addresses.push_back({address.kind(), address.address()});
+    UcxAddressBlob& blob = info.ucx_addresses.emplace_back();
+    blob.kind = address.kind();
+    blob.address = address.address();
+    if (address.closings_size() > kMaxDevices) return Broken("a UCX address out of bounds");
+    for (const auto& [device, closings] : address.closings()) {
+      blob.closings.emplace(GlobalDeviceId(device), closings);
+    }
   }
   return info;
 }
@@ -90,6 +96,9 @@ void EncodeDevice(const PeerDeviceInfo& device, peer::v1::PeerDevice* out) {
     peer::v1::UcxAddress* address = out->add_ucx_addresses();
     address->set_kind(blob.kind);
     address->set_address(blob.address);
+    for (const auto& [id, closings] : blob.closings) {
+      (*address->mutable_closings())[id.value()] = closings;
+    }
   }
 }
 

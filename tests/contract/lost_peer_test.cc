@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // UCX with a peer that is killed or stopped: whatever UCX itself sees of that, RemovePeer makes
 // every op come back, and the transport serves the next peer and can be taken down.
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "tests/contract/peer_process.h"
 #include "tests/contract/rig.h"
@@ -43,8 +45,8 @@ class LostPeer : public ::testing::TestWithParam<const char*> {
   std::string kind() const { return absl::StartsWith(GetParam(), "net") ? "net" : "shm"; }
 
   std::unique_ptr<PeerProcess> Join(uint32_t id) {
-    auto peer = std::make_unique<PeerProcess>(kind(), transport_->addresses()[0]);
-    lane_.RunAndWait([&] { transport_->AddPeer(PeerId(id), kDevice, peer->address()); });
+    auto peer = std::make_unique<PeerProcess>(kind(), transport_->addresses(PeerId(0))[0]);
+    lane_.RunAndWait([&] { transport_->AddPeer(PeerId(id), kDevice, peer->address(), 0); });
     return peer;
   }
   void Launch(uint32_t peer, LaunchRole role, uint64_t tag, uint64_t bytes) {
@@ -262,6 +264,52 @@ TEST(UcxNet, AbortedSendReopensTheConnection) {
     rig.Launch(0, {{id, {{0, 8}}, {{0, 8}}}});
     if (rig.Await(0, id).ok()) break;
   }
+}
+
+// A peer that hangs is given up, its endpoint is closed by force, and then it lives on. What comes
+// next does not go by its own endpoint, which has not heard of that.
+TEST(UcxNet, AnEndpointThatThePeerClosedByForceIsNotUsedAgain) {
+  UcxRig rig("net", kLarge);
+  uint64_t id = 0;
+  for (int round = 0; round < 5; ++round) {
+    const auto whole = [&](uint64_t move) {
+      return std::vector<Move>{{move, {{0, kLarge}}, {{0, kLarge}}}};
+    };
+    // The source hangs in the middle.
+    const uint64_t broken = ++id;
+    std::atomic_ref first(rig.arena(1)[0]);
+    first = ~rig.arena(0)[0];
+    const std::byte before = first;
+    rig.Launch(0, whole(broken));
+    while (first == before) std::this_thread::yield();
+    absl::Notification hangs, wakes;
+    rig.lane(0).Post([&] {
+      hangs.Notify();
+      wakes.WaitForNotification();
+    });
+    hangs.WaitForNotification();
+    rig.Disconnect(1);
+    const absl::Status given_up = rig.answers(1).Await(TransferId(broken));
+    EXPECT_TRUE(given_up.ok() || ReasonOf(given_up) == Reason::kPeerUnreachable) << given_up;
+    // One task: the source's lane does not look at its connections before the next transfer. A
+    // receive is launched when its sender's daemon has come back.
+    const uint64_t next = ++id;
+    FillRandom(rig.arena(0), kLarge, next);
+    rig.lane(0).Post([&] {
+      rig.DisconnectOnLane(0);
+      rig.ConnectOnLane(0);
+      rig.lane(1).RunAndWait([&] {
+        rig.ConnectOnLane(1);
+        rig.LaunchOnLane(1, 0, whole(next));
+      });
+      rig.LaunchOnLane(0, 0, whole(next));
+    });
+    wakes.Notify();
+    const absl::Status status = rig.Await(0, next);
+    ASSERT_TRUE(status.ok()) << "round " << round << ": " << status;
+    ASSERT_EQ(std::memcmp(rig.arena(0), rig.arena(1), kLarge), 0);
+  }
+  EXPECT_FALSE(rig.ucx(1).addresses(PeerId(0))[0].closings.empty()) << "nothing was closed";
 }
 
 // Links that are lost and back again and again, while both processes live: with nothing under way,

@@ -106,9 +106,9 @@ int RunPeer(const std::string& kind, int socket) {
   UcxAddressBlob theirs;
   theirs.kind = ReadString(socket);
   theirs.address = ReadString(socket);
-  lane.RunAndWait([&] { (*transport)->AddPeer(PeerId(0), GlobalDeviceId(0), theirs); });
-  WriteString(socket, (*transport)->addresses()[0].kind);
-  WriteString(socket, (*transport)->addresses()[0].address);
+  lane.RunAndWait([&] { (*transport)->AddPeer(PeerId(0), GlobalDeviceId(0), theirs, 0); });
+  WriteString(socket, (*transport)->addresses(PeerId(0))[0].kind);
+  WriteString(socket, (*transport)->addresses(PeerId(0))[0].address);
   CommandMessage command;
   while (ReadAll(socket, &command, sizeof(command))) {
     lane.RunAndWait([&] {

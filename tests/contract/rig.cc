@@ -148,40 +148,42 @@ void Rig::Launch(int from, const std::vector<Move>& moves) {
 }
 
 void Rig::LaunchHalf(int end, int from, const std::vector<Move>& moves) {
+  lane(end).RunAndWait([&] { LaunchOnLane(end, from, moves); });
+}
+
+void Rig::LaunchOnLane(int end, int from, const std::vector<Move>& moves) {
   const bool receive = end != from;
   const std::byte* const view = RemoteView(from);
-  lane(end).RunAndWait([&] {
-    std::vector<TransportOp> ops;
-    for (const Move& move : moves) {
-      TransportOp op;
-      op.transfer = TransferId(move.id);
-      op.attempt = 1;
-      op.priority = move.priority;
-      op.role =
-          !two_sided() ? LaunchRole::kCopy : (receive ? LaunchRole::kReceive : LaunchRole::kSend);
-      op.peer = PeerId(static_cast<uint32_t>(1 - end));
-      op.remote_device = GlobalDeviceId(static_cast<uint64_t>(1 - end));
-      op.tag = move.id;
-      absl::InlinedVector<const std::byte*, 1> read;
-      absl::InlinedVector<std::byte*, 1> own;
-      const Layout& layout = (receive ? move.destination : move.source).layout;
-      for (const Range& extent : layout.extents()) own.push_back(arena(end) + extent.offset);
-      if (two_sided()) {
-        op.layout = layout;
-        op.extents = std::move(own);
-        op.MakeSegments();
-      } else {
-        for (const Range& extent : move.source.layout.extents()) {
-          read.push_back(view + extent.offset);
-        }
-        op.copy.emplace(move.source.layout, std::move(read), layout, std::move(own));
+  std::vector<TransportOp> ops;
+  for (const Move& move : moves) {
+    TransportOp op;
+    op.transfer = TransferId(move.id);
+    op.attempt = 1;
+    op.priority = move.priority;
+    op.role =
+        !two_sided() ? LaunchRole::kCopy : (receive ? LaunchRole::kReceive : LaunchRole::kSend);
+    op.peer = PeerId(static_cast<uint32_t>(1 - end));
+    op.remote_device = GlobalDeviceId(static_cast<uint64_t>(1 - end));
+    op.tag = move.id;
+    absl::InlinedVector<const std::byte*, 1> read;
+    absl::InlinedVector<std::byte*, 1> own;
+    const Layout& layout = (receive ? move.destination : move.source).layout;
+    for (const Range& extent : layout.extents()) own.push_back(arena(end) + extent.offset);
+    if (two_sided()) {
+      op.layout = layout;
+      op.extents = std::move(own);
+      op.MakeSegments();
+    } else {
+      for (const Range& extent : move.source.layout.extents()) {
+        read.push_back(view + extent.offset);
       }
-      ops.push_back(std::move(op));
+      op.copy.emplace(move.source.layout, std::move(read), layout, std::move(own));
     }
-    answers_[end].BeginCall();
-    transport(end).Launch(std::move(ops));
-    answers_[end].EndCall();
-  });
+    ops.push_back(std::move(op));
+  }
+  answers_[end].BeginCall();
+  transport(end).Launch(std::move(ops));
+  answers_[end].EndCall();
 }
 
 void Rig::Abort(int end, uint64_t id, const absl::Status& why) {
@@ -247,24 +249,31 @@ UcxRig::UcxRig(const std::string& kind, uint64_t arena_bytes, Gpus gpus) : Rig(a
   Connect();
 }
 
+void UcxRig::ConnectOnLane(int end) {
+  const GlobalDeviceId own(static_cast<uint64_t>(end)), other(static_cast<uint64_t>(1 - end));
+  const UcxAddressBlob theirs =
+      transports_[1 - end]->addresses(PeerId(static_cast<uint32_t>(end)))[0];
+  const auto closings = theirs.closings.find(own);
+  transports_[end]->AddPeer(PeerId(static_cast<uint32_t>(1 - end)), other, theirs,
+                            closings == theirs.closings.end() ? 0 : closings->second);
+}
+
 void UcxRig::Connect() {
   for (int end : {0, 1}) {
     // A moment after a lost link there may be none.
-    while (transports_[1 - end]->addresses().empty()) lane(1 - end).RunAndWait([] {});
-    lane(end).RunAndWait([&] {
-      transports_[end]->AddPeer(PeerId(static_cast<uint32_t>(1 - end)),
-                                GlobalDeviceId(static_cast<uint64_t>(1 - end)),
-                                transports_[1 - end]->addresses()[0]);
-    });
+    while (transports_[1 - end]->addresses(PeerId(0)).empty()) lane(1 - end).RunAndWait([] {});
+    lane(end).RunAndWait([&] { ConnectOnLane(end); });
   }
 }
 
+void UcxRig::DisconnectOnLane(int end) {
+  transports_[end]->RemovePeer(
+      PeerId(static_cast<uint32_t>(1 - end)),
+      Error(absl::StatusCode::kAborted, Reason::kPeerUnreachable, "the link was lost"));
+}
+
 void UcxRig::Disconnect(int end) {
-  lane(end).RunAndWait([&] {
-    transports_[end]->RemovePeer(
-        PeerId(static_cast<uint32_t>(1 - end)),
-        Error(absl::StatusCode::kAborted, Reason::kPeerUnreachable, "the link was lost"));
-  });
+  lane(end).RunAndWait([&] { DisconnectOnLane(end); });
 }
 
 UcxRig::~UcxRig() {

@@ -45,7 +45,8 @@ PeerHello SomeHello() {
 
 TEST(PeerHelloCodec, AddressesThatHaveChangedArriveAsTheyWereSent) {
   PeerFrame before;
-  before.moved = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2)}}}, {GlobalDeviceId(3), {}}};
+  before.moved = {{GlobalDeviceId(2), {{"net", std::string("\0\1", 2), {{GlobalDeviceId(7), 3}}}}},
+                  {GlobalDeviceId(3), {}}};
   EXPECT_FALSE(before.empty());
   EXPECT_FALSE(Follows(before, peer::v1::Frame()));
   const absl::StatusOr<PeerFrame> frame = SayOverTheWire(before);
@@ -54,6 +55,8 @@ TEST(PeerHelloCodec, AddressesThatHaveChangedArriveAsTheyWereSent) {
   EXPECT_EQ(frame->moved[0].id, GlobalDeviceId(2));
   ASSERT_THAT(frame->moved[0].ucx_addresses, SizeIs(1));
   EXPECT_EQ(frame->moved[0].ucx_addresses[0].address, std::string("\0\1", 2));
+  EXPECT_THAT(frame->moved[0].ucx_addresses[0].closings,
+              ElementsAre(std::pair(GlobalDeviceId(7), uint64_t{3})));
   EXPECT_THAT(frame->moved[1].ucx_addresses, IsEmpty());
   EXPECT_FALSE(frame->hello.has_value());
 }

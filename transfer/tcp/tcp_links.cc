@@ -206,8 +206,8 @@ void TcpTransport::Impl::OnConnected(Connection& connection) {
   socklen_t size = sizeof(error);
   getsockopt(connection.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   const std::string preamble =
-      EncodeTcpPreamble({link.id, device, link.key.second, link.serial,
-                         connection.index, static_cast<uint32_t>(link.connections.size())},
+      EncodeTcpPreamble({link.id, device, link.key.second, link.serial, connection.index,
+                         static_cast<uint32_t>(link.connections.size())},
                         link.secret);
   // A new connection has room for so little.
   if (error == 0 && send(connection.socket.get(), preamble.data(), preamble.size(), MSG_NOSIGNAL) !=

@@ -74,8 +74,8 @@ class TcpTransport : public Transport {
   void RemovePeer(PeerId peer, const absl::Status& why);
   // Opens the set to a device of a peer that is dialled, if it is not open; Hooks::opened follows.
   void Open(PeerId peer, GlobalDeviceId device);
-  // A connection that the peer has dialled and proven to be of this lane's device. A connection that
-  // is not needed any more, or of a link that was lost since, is closed.
+  // A connection that the peer has dialled and proven to be of this lane's device. A connection
+  // that is not needed any more, or of a link that was lost since, is closed.
   void Accept(PeerId peer, const TcpPreamble& preamble, UniqueFd socket);
   void Launch(std::vector<TransportOp> ops) override;
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;

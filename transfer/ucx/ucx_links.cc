@@ -119,6 +119,7 @@ bool UcxTransport::Impl::CloseOverdue(Channel& channel) {
              Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                    "ucx: the connection was closed to end another transfer"),
              /*queued=*/false);
+    CountClosing(*link);
   }
   if (!channel.forceable && channel.leaving.empty() && !channel.draining) {
     SetClosed(channel, false);
@@ -172,6 +173,22 @@ void UcxTransport::Impl::CloseEndpoint(Link& link) {
 void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queued) {
   StopOps(link, why, queued);
   CloseEndpoint(link);
+}
+
+void UcxTransport::Impl::CountClosing(const Link& link) {
+  if (!link.channel->forceable) return;
+  {
+    MutexLock lock(addresses_mutex);
+    ++closings[link.key];
+  }
+  if (moved) moved(link.key.first);
+}
+
+bool UcxTransport::Impl::SetClosings(const LinkKey& key, uint64_t theirs) {
+  MutexLock lock(addresses_mutex);
+  if (theirs == 0) return false;
+  uint64_t& ours = closings[key];
+  return std::exchange(ours, std::max(ours, theirs)) < theirs;
 }
 
 void UcxTransport::Impl::Drain(Channel& channel) {
@@ -234,7 +251,7 @@ void UcxTransport::Impl::Reopen(Channel& channel) {
   }
   channel.draining = false;
   SetClosed(channel, false);
-  if (moved) moved();
+  if (moved) moved(std::nullopt);
 }
 
 void UcxTransport::Impl::DropLink(

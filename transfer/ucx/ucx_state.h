@@ -146,18 +146,21 @@ struct UcxTransport::Impl {
     std::vector<Leaving> leaving;
   };
 
-  Impl(const UcxApi& api, Lane& lane, OpSink sink, GpuStaging* staging, std::function<void()> moved)
+  Impl(const UcxApi& api, Lane& lane, OpSink sink, GpuStaging* staging,
+       std::function<void(std::optional<PeerId>)> moved)
       : api(api), lane(lane), sink(std::move(sink)), staging(staging), moved(std::move(moved)) {}
 
   const UcxApi& api;
   Lane& lane;
   const OpSink sink;
-  GpuStaging* const staging;          // null: a host device
-  const std::function<void()> moved;  // UcxOptions::moved
+  GpuStaging* const staging;                               // null: a host device
+  const std::function<void(std::optional<PeerId>)> moved;  // UcxOptions::moved
   std::vector<std::unique_ptr<Channel>> channels;
   // By channel; "" of one that is draining, gone, or about to: nobody may be told of its address.
   mutable Mutex addresses_mutex;
   std::vector<UcxAddressBlob> addresses ABSL_GUARDED_BY(addresses_mutex);
+  // Of links of workers that can be closed by force: see UcxAddressBlob.
+  absl::flat_hash_map<LinkKey, uint64_t> closings ABSL_GUARDED_BY(addresses_mutex);
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
@@ -233,6 +236,10 @@ struct UcxTransport::Impl {
   void CloseEndpoint(Link& link);
   // Both.
   void FailLink(Link& link, const absl::Status& why, bool queued);
+  // This end has closed the link's endpoint, and the peer is to close its own.
+  void CountClosing(const Link& link);
+  // The peer has counted so many; whether these are more than here.
+  bool SetClosings(const LinkKey& key, uint64_t closings);
   // Whether a stopped op is the link's, or that of one before it, and UCX may hold its requests. Of
   // what it receives by shared memory UCX lets go by itself.
   bool HoldsRequests(const Link& link, const Op& op) const;

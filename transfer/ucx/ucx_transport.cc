@@ -142,6 +142,7 @@ bool UcxTransport::Impl::AfterProgress(Channel& channel) {
              Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                    absl::StrCat("ucx: ", api.ucs_status_string(link->error))),
              /*queued=*/false);
+    CountClosing(*link);
   }
   for (Op* op : std::exchange(failed_ops, {})) StopOp(*op, op->status);
   any |= PumpSends(channel);
@@ -200,11 +201,17 @@ UcxTransport::~UcxTransport() {
   impl_->lane.RunAndWait([] {});  // what was posted for a draining channel
 }
 
-std::vector<UcxAddressBlob> UcxTransport::addresses() const {
+std::vector<UcxAddressBlob> UcxTransport::addresses(PeerId peer) const {
   MutexLock lock(impl_->addresses_mutex);
   std::vector<UcxAddressBlob> open;
   for (const UcxAddressBlob& blob : impl_->addresses) {
     if (!blob.address.empty()) open.push_back(blob);
+  }
+  for (const auto& [key, closings] : impl_->closings) {
+    if (key.first != peer) continue;
+    for (UcxAddressBlob& blob : open) {
+      if (blob.kind != kUcxShm) blob.closings.emplace(key.second, closings);
+    }
   }
   return open;
 }
@@ -218,14 +225,22 @@ bool UcxTransport::Reaches(const std::string& kind) const {
 
 const std::string& UcxTransport::way() const { return impl_->way; }
 
-void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address) {
+void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address,
+                           uint64_t closings) {
   FERRY_CHECK(impl_->lane.IsCurrent());
   const Impl::LinkKey key{peer, device};
+  const bool closed = impl_->SetClosings(key, closings);
   const auto old = impl_->links.find(key);
   if (old != impl_->links.end()) {
     Impl::Link& link = *old->second;
     if (link.channel != nullptr && (link.channel->forceable || !link.channel->draining) &&
         link.address == address.address) {
+      if (closed) {
+        impl_->FailLink(link,
+                        Error(absl::StatusCode::kAborted, Reason::kCommAborted,
+                              "ucx: the peer has closed the connection"),
+                        /*queued=*/false);
+      }
       link.lost = absl::OkStatus();
       return;
     }

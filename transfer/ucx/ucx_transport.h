@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "device/copier.h"
@@ -40,13 +41,19 @@ struct UcxOptions {
   bool net_direct = true;
   bool shm_direct = true;
   std::string why_staged;  // if neither, for people
-  // addresses() are others from here on, and peers must be told; may be null. On the lane.
-  std::function<void()> moved = {};
+  // addresses() say something else to this peer from here on, or to all of them, who must be told;
+  // may be null. On the lane.
+  std::function<void(std::optional<PeerId>)> moved = {};
 };
 
 struct UcxAddressBlob {
   std::string kind;  // "shm" or "net"
   std::string address;
+  // By a device of the peer that is told the address: how often this lane's endpoint to that device
+  // was closed by force while both daemons lived; what is not named, never. UCX pairs the endpoints
+  // of two workers by how many each has opened, so both ends close theirs equally often: the larger
+  // number holds, and the end that has the smaller one closes its own before it is used again.
+  absl::flat_hash_map<GlobalDeviceId, uint64_t> closings = {};
 };
 
 class UcxTransport : public Transport {
@@ -62,7 +69,8 @@ class UcxTransport : public Transport {
   // Where peers reach this lane. Any thread. What had to be closed (a lost peer held requests of
   // ours) is not among them any more: shared memory for good, so that the next hello agrees on
   // something else; all else until it has begun anew.
-  std::vector<UcxAddressBlob> addresses() const;
+  // What they say of closings is of `peer`.
+  std::vector<UcxAddressBlob> addresses(PeerId peer) const;
   // Whether peers of that kind can be reached, now or when it has begun anew. Any thread.
   bool Reaches(const std::string& kind) const;
   // How this lane's memory gets to UCX, for people: "direct", "staged: ..." and why. Any thread.
@@ -70,8 +78,10 @@ class UcxTransport : public Transport {
 
   // --- Lane only.
   // How to reach a device of a peer. Called when a link comes up, before any op names it. What was
-  // opened to the same address before serves again.
-  void AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address);
+  // opened to the same address before serves again, unless the peer has closed its end more often
+  // (`closings`, of UcxAddressBlob by our device): then what is on it ends (ABORTED/COMM_ABORTED).
+  void AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address,
+               uint64_t closings);
   // Ends every op with this peer with `why`, for which others are refused until AddPeer; each is
   // answered once its requests have returned. An endpoint that holds them for longer than 250 ms is
   // closed by force; if that does not help within another 250 ms, or of shared memory, where it
