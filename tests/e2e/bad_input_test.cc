@@ -22,6 +22,7 @@ class BadInputTest : public ClusterTest {
       options.over_timeline = 63;  // it becomes a device's with its first use
       ExpectTransfer(end_, destination, "before", options);
     }
+    AwaitCallConnection(end_.session);
     fds_ = node(0).process().OpenFds();
     mappings_ = node(0).process().MemfdMappings();
   }
@@ -330,10 +331,7 @@ TEST_F(QuotaTest, BytesArenasAndTransfers) {
   EXPECT_EQ(session.limits().bytes, kMiB);
   EXPECT_EQ(session.limits().arenas, 3u);
   EXPECT_EQ(session.limits().transfers_in_flight, 5u);
-  // Only after a call has come back has the daemon surely accepted the session's second connection.
-  Batch first = Must(session.Send(0, {Transfer(1, "first", {})}));
-  EXPECT_THAT(first.Cancel(), IsOk());
-  EXPECT_THAT(first.Wait(kSoon), Is("CANCELLED/CANCELLED"));
+  AwaitCallConnection(session);
   const size_t fds = node(0).process().OpenFds();
   const size_t mappings = node(0).process().MemfdMappings();
   Arena most = Must(session.CreateArena(0, 700 * 1024));

@@ -164,6 +164,7 @@ TEST_F(ExhaustionTest, SessionsThatComeAndGo) {
   Start({.nodes = 1});
   End one = OpenEnd(0, 4096), two = OpenEnd(0, 4096, 1);
   ExpectTransfer(one, two, "before");
+  for (End* end : {&one, &two}) AwaitCallConnection(end->session);
   const size_t fds = node(0).process().OpenFds();
   const size_t mappings = node(0).process().MemfdMappings();
   for (int i = 0; i < 200; ++i) {

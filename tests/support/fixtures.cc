@@ -89,6 +89,12 @@ void ClusterTest::ExpectTransfer(End& source, End& destination, const std::strin
   EXPECT_TRUE(Has(source.arena, 0, bytes, seed)) << key;
 }
 
+void AwaitCallConnection(Session& session) {
+  Batch batch = Must(session.Send(0, {Transfer(1, "for a call", {})}));
+  EXPECT_THAT(batch.Cancel(), IsOk());
+  EXPECT_THAT(batch.Wait(kSoon), Is("CANCELLED/CANCELLED"));
+}
+
 Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> ranges,
            const PostOptions& options) {
   return Must(

@@ -58,6 +58,9 @@ class ClusterTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
+// The daemon has accepted the session's connection for calls, which it may do after the session is
+// open: before its descriptors are counted. Sends to device 1, which nobody receives, and cancels.
+void AwaitCallConnection(Session& session);
 Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> ranges,
            const PostOptions& options = {});
 Batch Receive(End& to, const End& from, const std::string& key, std::vector<Range> ranges,
