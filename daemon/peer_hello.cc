@@ -381,7 +381,6 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.state = State::kSettling;
   link.since = control_.Now();
   link.mapped_unsettled = true;
-  link.ucx_unsettled = true;
   StartTcp(link);
   StartUcx(link);
   if (!Dials(link)) SayHello(link);

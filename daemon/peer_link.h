@@ -71,10 +71,9 @@ struct PeerTable::Link {
   std::string tcp_id;
   std::string tcp_error;
   bool tcp_unsettled = false;
-  // Route `ucx`: lanes know of the peer, why it cannot be taken, and as above.
+  // Route `ucx`: lanes know of the peer; why it cannot be taken.
   bool ucx = false;
   std::string ucx_error;
-  bool ucx_unsettled = false;
   // Their reading of ours: the page that tells them we lost the link, and what they may ask for.
   std::shared_ptr<LinkPage> our_page;
   absl::flat_hash_set<ArenaId> granted;

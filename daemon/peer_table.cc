@@ -116,7 +116,7 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
 }
 
 void PeerTable::GoUp(Link& link) {
-  if (link.mapped_unsettled || link.tcp_unsettled || link.ucx_unsettled) return;
+  if (link.mapped_unsettled || link.tcp_unsettled) return;
   link.state = State::kUp;
   link.since = control_.Now();
   link.backoff = kBackoffMin;
@@ -181,7 +181,7 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.order = FrameOrder();
   link.next_event = 1;
   link.ending.reset();
-  link.mapped_unsettled = link.tcp_unsettled = link.ucx_unsettled = false;
+  link.mapped_unsettled = link.tcp_unsettled = false;
   StopTcp(link, why);
   StopUcx(link, why);
   link.retry_at = link.wanted ? control_.Now() + link.backoff : absl::InfiniteFuture();

@@ -196,16 +196,15 @@ class PeerTable {
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
-  // Whether arenas can be mapped, and whether `tcp` and `ucx` work, is known now: "", or why not.
+  // Whether arenas can be mapped, and whether `tcp` works, is known now: "", or why not.
   void Settle(Link& link, std::string mapped_error);
   void SettleTcp(Link& link, std::string error);
-  // Once all are known.
+  // Once both are known.
   void GoUp(Link& link);
   // Tells lanes how to reach the peer's by UCX; whether any can.
   bool AddUcxPeers(Link& link);
   void StartUcx(Link& link);
   void StopUcx(Link& link, const absl::Status& why);
-  void SettleUcx(Link& link, std::string error);
   void OnMoved(Link& link, std::vector<PeerDeviceInfo> moved);
   void StartTcp(Link& link);
   void StopTcp(Link& link, const absl::Status& why);

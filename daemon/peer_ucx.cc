@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "daemon/peer_link.h"
 
 namespace ferry {
@@ -50,13 +49,13 @@ bool PeerTable::AddUcxPeers(Link& link) {
 
 void PeerTable::StartUcx(Link& link) {
   link.ucx = AddUcxPeers(link);
-  if (!link.ucx) {
-    return SettleUcx(
-        link, options_.ucx_version.empty()
-                  ? options_.ucx_missing
-                  : absl::StrCat(link.config.node, " offers no UCX address that we can reach"));
+  if (link.ucx) {
+    link.ucx_error.clear();
+  } else if (options_.ucx_version.empty()) {
+    link.ucx_error = options_.ucx_missing;
+  } else {
+    link.ucx_error = absl::StrCat(link.config.node, " offers no UCX address that we can reach");
   }
-  SettleUcx(link, "");
 }
 
 void PeerTable::StopUcx(Link& link, const absl::Status& why) {
@@ -66,15 +65,6 @@ void PeerTable::StopUcx(Link& link, const absl::Status& why) {
     device->lane->Post(
         [ucx = device->ucx.get(), peer = link.id, why] { ucx->RemovePeer(peer, why); });
   }
-}
-
-void PeerTable::SettleUcx(Link& link, std::string error) {
-  if (link.state != State::kSettling || !std::exchange(link.ucx_unsettled, false)) return;
-  link.ucx_error = std::move(error);
-  if (!link.ucx_error.empty()) {
-    StopUcx(link, Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable, link.ucx_error));
-  }
-  GoUp(link);
 }
 
 void PeerTable::OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to) {
