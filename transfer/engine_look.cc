@@ -58,7 +58,8 @@ std::string TransferEngine::Impl::WithinText(const Posted& half) const {
 std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   const bool send = half.spec.side == Side::kSend;
   if (half.withdrawn) {
-    return absl::StrCat("the answer of ", NodeName(half.peer), " to its withdrawal");
+    return absl::StrCat("the answer of ", NodeName(half.peer),
+                        send ? " to its withdrawal" : " what there is instead of the send");
   }
   if (MayFire(half)) return "both ends to fire it";
   if (IsArmed(half)) return half.aborted ? "its end" : "the end of a firing";

@@ -40,13 +40,14 @@ struct Posted {
   LaunchRole role = LaunchRole::kCopy;
   uint8_t tried = 0;  // routes launched, a bit each
   bool in_matcher = false;
-  bool timed = false;  // has an entry in the deadlines
+  bool searchable = false;  // is in the near misses
+  bool timed = false;       // has an entry in the deadlines
   bool watched = false;
   bool outstanding = false;  // a launch of ours was not answered yet
   bool aborted = false;      // and is being aborted
-  bool withdrawn = false;    // a send: Withdraw is out
+  bool withdrawn = false;    // a send: Withdraw is out; a receive: Seek, at its deadline
   bool late = false;         // its deadline has passed
-  // Why a launch was aborted, or a send withdrawn.
+  // Why a launch was aborted, or a half withdrawn.
   absl::Status why;
   // A launched receive: why one end wanted out when it was too late; of a prepared one that is
   // aborted what the source is told.
@@ -70,8 +71,9 @@ struct Posted {
   uint32_t chunks_out = 0;
   uint64_t cut = 0;
   uint64_t moved = 0;
-  RouteEstimate* estimate = nullptr;  // a receive's, which waits to be told how it went
-  uint64_t bundle = 0;                // prepared, on nccl: which it is in
+  RouteEstimate* estimate = nullptr;       // a receive's, which waits to be told how it went
+  int64_t look_nanos = Deadlines::kNever;  // when it is looked at: see engine_near.cc
+  uint64_t bundle = 0;                     // prepared, on nccl: which it is in
 };
 
 // A group of ours, from asking for our lane until its launch is answered.
@@ -102,10 +104,13 @@ struct GroupRecord {
 // A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
 // the matcher so that a receive posted later learns why at once. The latter also of our own sends.
 struct Offered {
+  ListPlace<Offered> place;  // among those that wait and are no graves
   PeerId peer;
   Offer offer;
+  absl::Time came;
   int64_t deadline_nanos = 0;
   bool in_matcher = false;
+  bool searchable = false;  // as Posted's
   bool timed = false;
   TransferId receive;  // ours, once matched
   absl::Status grave;

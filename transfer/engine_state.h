@@ -3,8 +3,8 @@
 // engine_pair.cc compares and launches pairs, engine_route.cc has their routes, engine_prepared.cc
 // has what only prepared ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of
 // pairs, engine_bundle.cc fires prepared ones in groups, engine_comm.cc has their communicators
-// opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_look.cc only
-// looks.
+// opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_near.cc knows
+// who waits for long and what there is instead of the other half, engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -35,6 +35,7 @@
 #include "transfer/engine.h"
 #include "transfer/engine_records.h"
 #include "transfer/group_leader.h"
+#include "transfer/near_misses.h"
 #include "transfer/peer_state.h"
 #include "transfer/placed_list.h"
 #include "transfer/rank.h"
@@ -75,6 +76,8 @@ struct TransferEngine::Impl {
   void StopTimer(Posted& half);
   void StopTimer(Offered& offered);
   void LeaveMatcher(Posted& half);
+  // The matcher has let go of it.
+  void OnMatcherLeft(Posted& half);
   void StopWatching(Posted& half);
   void Want(PeerId peer);
   void Send(PeerId peer, PeerMessage message) {
@@ -84,6 +87,8 @@ struct TransferEngine::Impl {
   void End(Posted& half, absl::Status status);
   // An offer or grave waits no more in the matcher.
   void ForgetWaiting(Offered& offered);
+  // It is a grave from here on, or waits no more.
+  void StopWaiting(Offered& offered);
   // Counts `bytes` for an offer or grave, instead of what was counted for it.
   void Keep(Offered& offered, uint64_t bytes);
   // Takes an offer or grave out of all tables.
@@ -162,7 +167,7 @@ struct TransferEngine::Impl {
   void EndBatches(absl::Time now);
 
   // --- engine_peer.cc: messages.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared,
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
                 absl::flat_hash_set<GlobalDeviceId> gpus);
   void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
@@ -309,6 +314,35 @@ struct TransferEngine::Impl {
   absl::Status ExecutingStatus(const Posted& half) const;
   absl::Status UnreachableStatus(const Posted& half, const absl::Status& why) const;
 
+  // --- engine_near.cc: who waits for long, and what there is instead of the other half.
+  // Of what was posted or came at least kYoung ago: it can be found, and is looked at when it has
+  // waited for long. At most `most`.
+  void NoticeOld(size_t most);
+  absl::Time NextNotice() const;
+  void Notice(Posted& half);
+  void Notice(Offered& offered);
+  void OnLooks(size_t most);
+  void SetLook(Posted& half, absl::Time when);
+  void StopLook(Posted& half);
+  // Whether there is time for one more search. If so, also who is young can be found.
+  bool MayLook();
+  // What there is here instead of the half of `side`, as NearMisses finds it.
+  NearTexts LookNear(Side side, const MatchKey& key,
+                     const NearMisses::Counts& counts = nullptr) const;
+  std::string NearText(Side side, const MatchKey& wanted, const NearMisses::Miss& miss) const;
+  // An unmatched half is over at its deadline.
+  void EndAlone(Posted& half, absl::Status why);
+  // An offer is withdrawn for that: what its source is told of receives here.
+  std::optional<NearTexts> NearOffer(const Offered& offered, const absl::Status& why);
+  // A receive that has asked is over.
+  void EndAsked(Posted& receive, std::optional<NearTexts> theirs);
+  // `why` with what there is here and at the other node, as far as anybody has looked.
+  absl::Status WithNear(const Posted& half, const absl::Status& why, std::optional<NearTexts> ours,
+                        std::optional<NearTexts> theirs) const;
+  bool OnSeek(PeerId peer, const Seek& seek);
+  bool OnSought(PeerId peer, Sought sought);
+  std::string WaitText(TransferId id);
+
   // --- engine_look.cc: texts and views.
   const std::string& NodeName(PeerId peer) const;
   // "the send of key 'k' from device 0 to device 2".
@@ -338,6 +372,14 @@ struct TransferEngine::Impl {
   std::deque<std::pair<SessionId, std::string>> ending_sessions;  // and why
   // Of what is posted here (and graves of ours) as our own, else as the peer's whose offer it is.
   Deadlines deadlines;
+  Deadlines looks;  // of halves posted here
+  // The oldest that were not noticed yet; null: all were.
+  Posted* young = nullptr;
+  Offered* young_offer = nullptr;
+  PlacedList<Offered, &Offered::place> waiting_in_order;  // offers
+  NearMisses near;
+  // Receives that have sent a Seek, as `withdrawn` says of them: what there is here.
+  absl::flat_hash_map<TransferId, NearTexts> asking;
   std::vector<Peer> peers;
   GroupLeader leader;
   LaneReservations lanes;

@@ -47,6 +47,9 @@ void NearMisses::Remove(Side side, const MatchKey& key) {
 }
 
 void NearMisses::Remember(absl::Time now, Side side, const MatchKey& key) {
+  BeginTurn(now);
+  if (memories_left_ == 0) return;
+  --memories_left_;
   while (!remembered_.empty() &&
          (remembered_.size() == kRemembered || remembered_.front().ended + kMemory <= now)) {
     ForgetOldest();
@@ -108,20 +111,24 @@ std::vector<NearMisses::Miss> NearMisses::Find(absl::Time now, Side side, const 
     const bool has_after = after != by_devices_.end() && near(*after);
     if (!has_before && !has_after) break;
     const bool forward =
-        has_after && (!has_before || InCommon(*after->key, wanted) >=
-                                         InCommon(*std::prev(before)->key, wanted));
+        has_after &&
+        (!has_before || InCommon(*after->key, wanted) >= InCommon(*std::prev(before)->key, wanted));
     const Entry& entry = forward ? *after++ : *--before;
     if (entry.key->key != wanted.key && entry.key->domain == wanted.domain) add(Kind::kKey, entry);
   }
   return found;
 }
 
+void NearMisses::BeginTurn(absl::Time now) {
+  if (now < turn_ends_) return;
+  turn_ends_ = now + kTurn;
+  searches_left_ = kSearches;
+  additions_left_ = kAdditions;
+  memories_left_ = kMemories;
+}
+
 bool NearMisses::TakeSearch(absl::Time now) {
-  if (now >= turn_ends_) {
-    turn_ends_ = now + kTurn;
-    searches_left_ = kSearches;
-    additions_left_ = kAdditions;
-  }
+  BeginTurn(now);
   return searches_left_ > 0 && searches_left_-- > 0;
 }
 

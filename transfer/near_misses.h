@@ -25,9 +25,11 @@ class NearMisses {
   static constexpr size_t kSteps = 64;         // entries that one search looks at in each set
   static constexpr size_t kRemembered = 1024;  // halves that have ended
   static constexpr absl::Duration kMemory = absl::Minutes(10);  // and for how long
-  // Searches in each time of kTurn, and halves that may be added for their sake.
+  // In each time of kTurn: searches, halves that may be added for their sake, and those that are
+  // remembered.
   static constexpr size_t kSearches = 64;
   static constexpr size_t kAdditions = 512;
+  static constexpr size_t kMemories = 64;
   static constexpr absl::Duration kTurn = absl::Milliseconds(10);
 
   // How it differs, the likeliest to be meant first.
@@ -43,7 +45,7 @@ class NearMisses {
   // A half waits; `key` stays as and where it is until Remove.
   void Add(Side side, const MatchKey& key);
   void Remove(Side side, const MatchKey& key);
-  // A half, removed before, has ended by its deadline.
+  // A half, removed before, has ended by its deadline. Of many in a turn the first ones.
   void Remember(absl::Time now, Side side, const MatchKey& key);
 
   // What there is of `side` instead of a half of `wanted`, at most kMost:
@@ -80,6 +82,7 @@ class NearMisses {
     MatchKey key;
     absl::Time ended;
   };
+  void BeginTurn(absl::Time now);
   void Insert(const Entry& entry);
   void ForgetOldest();
 
@@ -89,6 +92,7 @@ class NearMisses {
   absl::Time turn_ends_ = absl::InfinitePast();
   size_t searches_left_ = 0;
   size_t additions_left_ = 0;
+  size_t memories_left_ = 0;
 };
 
 }  // namespace ferry

@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 MatchKey Named(std::string key, uint64_t source = 0, uint64_t destination = 2,
-             std::string domain = "job") {
+               std::string domain = "job") {
   return {std::move(domain), GlobalDeviceId(source), GlobalDeviceId(destination), std::move(key)};
 }
 
@@ -59,9 +59,10 @@ TEST_F(NearMissesTest, WhatDiffersInOneRespectIsANearMissTheLikeliestFirst) {
   Add(Named("k", 0, 2, "their job"));
   Add(Named("k", 0, 2, "and another one"));
   Add(Named("k", 1, 2));
-  EXPECT_THAT(Find(Named("k")), ElementsAre(Waits(Kind::kDevices, Named("k", 1, 2)),
-                                          Waits(Kind::kDomain, Named("k", 0, 2, "and another one")),
-                                          Waits(Kind::kKey, Named("other"))));
+  EXPECT_THAT(Find(Named("k")),
+              ElementsAre(Waits(Kind::kDevices, Named("k", 1, 2)),
+                          Waits(Kind::kDomain, Named("k", 0, 2, "and another one")),
+                          Waits(Kind::kKey, Named("other"))));
 }
 
 TEST_F(NearMissesTest, WhatDiffersInTwoRespectsIsNone) {
@@ -96,7 +97,7 @@ TEST_F(NearMissesTest, WhoWaitsAgainWaits) {
   EXPECT_THAT(Find(Named("k")), ElementsAre(Waits(Kind::kKey, Named("again"))));
   // What was remembered before goes, and does not take along what waits.
   for (size_t i = 0; i < NearMisses::kRemembered; ++i) {
-    Remember(Named(absl::StrCat("k", i), 4, 5), now_);
+    Remember(Named(absl::StrCat("k", i), 4, 5), now_ + i * NearMisses::kTurn);
   }
   EXPECT_THAT(Find(Named("k")), ElementsAre(Waits(Kind::kKey, Named("again"))));
   misses_.Remove(Side::kSend, again);
@@ -105,10 +106,11 @@ TEST_F(NearMissesTest, WhoWaitsAgainWaits) {
 
 TEST_F(NearMissesTest, MemoryIsBounded) {
   for (size_t i = 0; i < 3 * NearMisses::kRemembered; ++i) {
-    Remember(Named(absl::StrCat("k", i)), now_);
-    Remember(Named("the same"), now_);
+    Remember(Named(absl::StrCat("k", i)), now_ + i * NearMisses::kTurn);
+    Remember(Named("the same"), now_ + i * NearMisses::kTurn);
   }
   EXPECT_LE(misses_.size(), NearMisses::kRemembered);
+  EXPECT_GT(misses_.size(), NearMisses::kRemembered / 3);
 }
 
 TEST_F(NearMissesTest, OnlyWhatCounts) {
@@ -128,6 +130,13 @@ TEST_F(NearMissesTest, ASearchLooksAtSoManyOnly) {
   }
   Add(Named("k-9"));
   EXPECT_THAT(Keys(Named("k-9x")), ElementsAre("k-9"));
+}
+
+TEST_F(NearMissesTest, OfManyThatEndAtOnceTheFirstAreRemembered) {
+  for (size_t i = 0; i < NearMisses::kRemembered; ++i) {
+    Remember(Named(absl::StrCat("k", i)), now_);
+  }
+  EXPECT_EQ(misses_.size(), NearMisses::kMemories);
 }
 
 TEST_F(NearMissesTest, SearchesAndAdditionsHaveTurns) {
