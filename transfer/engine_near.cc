@@ -97,7 +97,7 @@ void TransferEngine::Impl::OnLooks(size_t most) {
     half.look_nanos = kNever;
     if (half.withdrawn && half.spec.side == Side::kReceive) {  // the answer has not come
       EndAsked(half, std::nullopt);
-    } else if (Waits(half)) {
+    } else if (Waits(half) && clock < half.spec.deadline) {
       out.long_waits.push_back(half.id);
     }
   }

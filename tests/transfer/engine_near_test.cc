@@ -222,8 +222,7 @@ TEST_F(EngineNearTest, ASilentPeerIsNotWaitedForLong) {
   two_.b().OnTime(two_.now);
   two_.Take(kB);
   EXPECT_FALSE(two_.IsOver(kB, receive));
-  EXPECT_EQ(two_.b().Find(receive)->waits_for,
-            "the answer of node-a what there is instead of the send");
+  EXPECT_EQ(two_.b().Find(receive)->waits_for, "node-a to say what there is instead of the send");
   EXPECT_EQ(two_.b().NextDeadline(), two_.now + Milliseconds(100));
   two_.now += Milliseconds(100);
   two_.b().OnTime(two_.now);
@@ -325,6 +324,10 @@ TEST_F(EngineNearTest, AShortWaitIsNone) {
   EXPECT_THAT(LongWaits(kB), IsEmpty());
   two_.b().OnTime(two_.now += Milliseconds(1));
   EXPECT_THAT(LongWaits(kB), ElementsAre(longer));
+  // What is over is none either, though it is looked at only now.
+  two_.Post(Timed(Side::kReceive, "i", 0, 2, Seconds(2)));
+  two_.b().OnTime(two_.now += Seconds(3));
+  EXPECT_THAT(LongWaits(kB), IsEmpty());
 }
 
 TEST_F(EngineNearTest, DataThatIsNotDefinedIsALongWaitAndALaunchIsNone) {
