@@ -186,6 +186,21 @@ TEST_F(EngineNearTest, OfALongKeyThatIsToldWhichDiffers) {
               Has(absl::StrCat("a send of key ...'", std::string(25, 'x'), "step-42' wait")));
 }
 
+// A status on the wire has 1,024 bytes.
+TEST_F(EngineNearTest, TheLongestKeysFitIntoAStatus) {
+  two_.LinkUp();
+  const auto key = [](int last) {
+    return std::string(kMaxKeyBytes - 1, '\xff') + static_cast<char>(last);
+  };
+  for (int i = 0; i < 5; ++i) Send(key(i));
+  const TransferId receive = Receive(key(100));
+  ToDeadline();
+  const std::string text = TextOf(kB, receive);
+  EXPECT_LE(text.size(), 1024u);
+  EXPECT_THAT(text, Has("04 waits at node-a; a send of key ...0xff"));
+  EXPECT_THAT(text, Has("see `ferryctl flight diff`"));
+}
+
 // --- Who cannot, or does not, answer.
 
 TEST_F(EngineNearTest, AnOlderPeerIsNotAsked) {
