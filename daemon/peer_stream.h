@@ -38,6 +38,8 @@ inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
 inline constexpr uint64_t kPeerFeatureGroups = 8;
 // Takes data connections of route `tcp` at its port.
 inline constexpr uint64_t kPeerFeatureTcp = 16;
+// Answers a Seek.
+inline constexpr uint64_t kPeerFeatureSeek = 32;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {
@@ -54,7 +56,7 @@ struct PeerIntroduction {
 // What a daemon whose introduction is proven says of itself besides.
 struct PeerHello : PeerIntroduction {
   uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
-                      kPeerFeatureManyDescriptors | kPeerFeatureGroups;
+                      kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureSeek;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;

@@ -137,7 +137,9 @@ void PeerTable::GoUp(Link& link) {
             "mapped {}, tcp {}, ucx {}", link.mapped ? "yes" : link.mapped_error,
             link.tcp_error.empty() ? "yes" : link.tcp_error,
             link.ucx_error.empty() ? "yes" : link.ucx_error);
-  driver_->OnPeerUp(link.id, std::move(routes), (link.hello.features & kPeerFeaturePrepared) != 0,
+  driver_->OnPeerUp(link.id, std::move(routes),
+                    {.prepared = (link.hello.features & kPeerFeaturePrepared) != 0,
+                     .seeks = (link.hello.features & kPeerFeatureSeek) != 0},
                     GpusOf(link.hello));
   Deliver(link);
   Tried(link);

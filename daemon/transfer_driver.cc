@@ -136,9 +136,9 @@ void TransferDriver::EndPrepared(TransferId transfer, const absl::Status& why) {
   engine_.Cancel(control_.Now(), transfer, why);
 }
 
-void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, bool prepared,
+void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures features,
                               absl::flat_hash_set<GlobalDeviceId> gpus) {
-  engine_.OnPeerUp(control_.Now(), peer, std::move(routes), prepared, std::move(gpus));
+  engine_.OnPeerUp(control_.Now(), peer, std::move(routes), features, std::move(gpus));
 }
 
 void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {
@@ -282,6 +282,10 @@ void TransferDriver::Carry(Outbox outbox) {
         std::string(RouteName(fallback.from)),
         fallback.to == Route::kUnspecified ? "none" : std::string(RouteName(fallback.to)),
         fallback.why);
+  }
+  for (const TransferId transfer : outbox.long_waits) {
+    FERRY_LOG_LIMITED(warn, "transfer.waits", TransferFields(transfer), "{}",
+                      engine_.WaitText(control_.Now(), transfer));
   }
   for (const Fired& fired : outbox.fired) {
     FindPrepared(fired.transfer, fired.batch)->Over(fired.firing, 1);

@@ -94,7 +94,7 @@ class TransferDriver {
   void Over(const Ended& ended);
 
   // --- From the peer table.
-  void OnPeerUp(PeerId peer, RouteTable routes, bool prepared = true,
+  void OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures features = {},
                 absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages, bool more = false);

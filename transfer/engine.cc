@@ -126,6 +126,7 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
     const bool is_new = posted.Of(added.id).try_emplace(added.id, std::move(half)).second;
     FERRY_CHECK(is_new);
     in_order.Add(added);
+    if (young == nullptr) young = &added;
     per_session.find(session)->second.halves.Add(added);
     PostOne(now, added);
   }
@@ -154,7 +155,7 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
     if (spec.side == Side::kReceive) return Match(half, result.other);
     Posted* receive = Find(result.other.transfer);
     FERRY_CHECK(receive != nullptr);
-    receive->in_matcher = false;
+    OnMatcherLeft(*receive);
     return Match(*receive, own);
   }
   half.in_matcher = true;
@@ -206,8 +207,15 @@ void TransferEngine::Impl::StopTimer(Offered& offered) {
 
 void TransferEngine::Impl::LeaveMatcher(Posted& half) {
   if (!half.in_matcher) return;
-  half.in_matcher = false;
   matcher.Remove(half.spec.key, {half.spec.side, devices.self, half.id});
+  OnMatcherLeft(half);
+}
+
+void TransferEngine::Impl::OnMatcherLeft(Posted& half) {
+  half.in_matcher = false;
+  if (!half.searchable) return;
+  half.searchable = false;
+  near.Remove(half.spec.side, half.spec.key);
 }
 
 void TransferEngine::Impl::StopWatching(Posted& half) {
@@ -226,6 +234,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   LeaveMatcher(half);
   StopWatching(half);
   StopTimer(half);
+  StopLook(half);
   if (half.handed) TakeRest(half);
   EndEstimate(half, false);
   if (half.bundle != 0) LeaveBundle(half);
@@ -234,6 +243,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
                                half.peer.value(), static_cast<uint64_t>(status.code()),
                                status.ok() ? "" : ReasonName(ReasonOf(status)),
                                MatchFingerprint(half.spec.key));
+  if (young == &half) young = in_order.Next(half);
   in_order.Remove(half);
   auto session = per_session.find(SessionOf(half.id));
   OfSession& of_session = session->second;
@@ -267,7 +277,16 @@ void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
   Peer& peer = peers[offered.peer.value()];
   --peer.offers;
   peer.offers_gone.OnFreed(clock);
-  if (offered.grave.ok()) --waiting_offers;
+  if (offered.grave.ok()) StopWaiting(offered);
+}
+
+void TransferEngine::Impl::StopWaiting(Offered& offered) {
+  --waiting_offers;
+  if (young_offer == &offered) young_offer = waiting_in_order.Next(offered);
+  waiting_in_order.Remove(offered);
+  if (!offered.searchable) return;
+  offered.searchable = false;
+  near.Remove(Side::kSend, offered.offer.key);
 }
 
 void TransferEngine::Impl::Keep(Offered& offered, uint64_t bytes) {
@@ -322,10 +341,10 @@ void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_
   impl_->EndSession(now, session, why);
 }
 
-void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared,
+void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
                               absl::flat_hash_set<GlobalDeviceId> gpus) {
   impl_->clock = now;
-  impl_->OnPeerUp(now, peer, std::move(routes), prepared, std::move(gpus));
+  impl_->OnPeerUp(now, peer, std::move(routes), features, std::move(gpus));
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
@@ -415,11 +434,11 @@ void TransferEngine::OnTime(absl::Time now) {
 
 absl::Time TransferEngine::NextDeadline() const {
   if (!impl_->ending_sessions.empty()) return absl::InfinitePast();
-  int64_t nanos = impl_->deadlines.first();
+  int64_t nanos = std::min(impl_->deadlines.first(), impl_->looks.first());
   if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
   if (!impl_->open_timers.empty()) nanos = std::min(nanos, impl_->open_timers.begin()->first);
-  return std::min(nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-                  impl_->leader.NextDue());
+  return std::min({nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
+                   impl_->leader.NextDue(), impl_->NextNotice()});
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {

@@ -14,6 +14,9 @@
 // A link carries the messages in order; when it is lost, everything agreed on it ends on both
 // sides.
 //
+// At its deadline what was not matched asks the other node what waits there instead (Withdraw and
+// Done, Seek and Sought), so that its error can tell.
+//
 // Cancel, poison, deadline and a client's death end a transfer only before its launch. Afterwards a
 // send waits for Done (the destination says whether it was too late), and a deadline of a transfer
 // that hangs in its launch aborts it (EXECUTING).
@@ -222,11 +225,18 @@ struct Outbox {
   std::vector<Ended> ended;
   std::vector<Fired> fired;
   std::vector<Fallback> fallbacks;
+  std::vector<TransferId> long_waits;  // have waited for long, not launched yet; each once
   bool empty() const {
     return messages.empty() && launches.empty() && aborts.empty() && groups.empty() &&
            watches.empty() && unwatch.empty() && wanted_peers.empty() && ended.empty() &&
-           fired.empty() && fallbacks.empty();
+           fired.empty() && fallbacks.empty() && long_waits.empty();
   }
+};
+
+// What a peer knows besides what all do.
+struct PeerFeatures {
+  bool prepared = true;  // prepared transfers
+  bool seeks = true;     // Seek
 };
 
 class TransferEngine {
@@ -289,7 +299,7 @@ class TransferEngine {
 
   // A link is up; `routes` is what can be had with this peer. What waited for the link goes out,
   // but for prepared transfers if the peer does not know them. `gpus`: those of its devices.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared = true,
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features = {},
                 absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerRoutes(PeerId peer, RouteTable routes);
   // The link is lost (or, for a link never up, could not be opened: `established` false; then
@@ -367,6 +377,9 @@ class TransferEngine {
     absl::Time posted;
     std::string waits_for;  // "the receive at node-b", "its data (defined timeline 3 >= 7)", ...
   };
+  // Of one of `long_waits`: what waits for what, for how long, and what there is instead. "" if it
+  // is over.
+  std::string WaitText(absl::Time now, TransferId transfer);
   // At most `limit`, oldest first.
   std::vector<Row> List(size_t limit) const;
   std::optional<Row> Find(TransferId transfer) const;

@@ -28,7 +28,7 @@ bool TransferEngine::Impl::LeavesGrave(const absl::Status& why) {
 
 void TransferEngine::Impl::Bury(absl::Time now, Offered& offered, absl::Status why) {
   FERRY_CHECK(offered.in_matcher);
-  --waiting_offers;
+  StopWaiting(offered);
   offered.grave = std::move(why);
   offered.offer.layout = Layout();
   Keep(offered, KeptBytesOf(offered.offer.key, offered.offer.layout));
@@ -129,6 +129,8 @@ void TransferEngine::Impl::EndSome(absl::Time now, size_t most) {
 
 void TransferEngine::Impl::OnTime(absl::Time now) {
   EndSome(now, options.ends_at_once);
+  NoticeOld(options.ends_at_once);
+  OnLooks(options.ends_at_once);
   const int64_t nanos = absl::ToUnixNanos(now);
   for (size_t left = options.ends_at_once; left > 0; --left) {
     const std::optional<Due> due = deadlines.TakeDue(nanos);
@@ -177,6 +179,8 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
   }
   if (half.withdrawn) return;
   absl::Status status = DeadlineStatus(half);
+  const bool alone = half.stage < Stage::kMatched && HasReason(status, Reason::kWaitingForPeer);
+  if (alone && (!send || Ours(half))) return EndAlone(half, std::move(status));
   if (!send) {
     absl::Status theirs = ForOther(half, status);
     return EndPair(half, std::move(status), std::move(theirs));
@@ -184,7 +188,7 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
   if (Ours(half) && half.stage == Stage::kMatched) {
     return EndPair(*Find(half.partner), ForOther(half, status), status);
   }
-  if (Ours(half) || half.stage == Stage::kWaiting) return End(half, std::move(status));
+  if (half.stage == Stage::kWaiting) return End(half, std::move(status));
   StopWatching(half);
   half.withdrawn = true;
   half.why = status;

@@ -58,6 +58,8 @@ std::string TransferEngine::Impl::WithinText(const Posted& half) const {
 std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   const bool send = half.spec.side == Side::kSend;
   if (half.withdrawn) {
+    if (!send)
+      return absl::StrCat(NodeName(half.peer), " to say what there is instead of the send");
     return absl::StrCat("the answer of ", NodeName(half.peer), " to its withdrawal");
   }
   if (MayFire(half)) return "both ends to fire it";

@@ -50,7 +50,7 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
     }
     offered->receive = receive.id;
   } else {
-    send->in_matcher = false;
+    OnMatcherLeft(*send);
     send->stage = Stage::kMatched;
     send->partner = receive.id;
   }

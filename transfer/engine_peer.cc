@@ -24,7 +24,8 @@ absl::Status Failure(absl::Status status) {
 
 }  // namespace
 
-void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes, bool prepared,
+void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes,
+                                    PeerFeatures features,
                                     absl::flat_hash_set<GlobalDeviceId> gpus) {
   if (id.value() >= peers.size() || id == devices.self) return;
   Peer& peer = peers[id.value()];
@@ -33,7 +34,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
   for (auto& row : peer.estimates) {  // of another life, or network
     for (RouteEstimate& estimate : row) estimate.Forget();
   }
-  peer.prepared = prepared;
+  peer.features = features;
   peer.gpus = std::move(gpus);
   SetRoutes(peer, std::move(routes));
   for (Posted* send : Sorted([&](const Posted& half) {
@@ -71,6 +72,10 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   for (Offered* offered : theirs) Erase(*offered);
   GroupsPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
+    if (half->withdrawn && half->spec.side == Side::kReceive) {
+      EndAsked(*half, std::nullopt);
+      continue;
+    }
     absl::Status lost = UnreachableStatus(*half, why);
     half->slot = 0;  // of a page that is gone
     if (!half->outstanding) {
@@ -85,7 +90,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
 
 void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   const TransferSpec& spec = send.spec;
-  if (spec.prepared && !peers[send.peer.value()].prepared) {
+  if (spec.prepared && !peers[send.peer.value()].features.prepared) {
     return End(send, Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
                            absl::StrCat(NameOf(send), ": ", NodeName(send.peer),
                                         " does not know prepared transfers")));
@@ -131,6 +136,8 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage me
       bool operator()(OpenComm& m) { return impl.OnOpenComm(peer, std::move(m)); }
       bool operator()(WarmComm& m) { return impl.OnWarmComm(peer, m); }
       bool operator()(Fire& m) { return impl.OnFire(peer, m); }
+      bool operator()(Seek& m) { return impl.OnSeek(peer, m); }
+      bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
   }
@@ -197,7 +204,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     Posted* receive = Find(result.other.transfer);
     FERRY_CHECK(receive != nullptr);
-    receive->in_matcher = false;
+    OnMatcherLeft(*receive);
     Match(*receive, source);
     return true;
   }
@@ -211,6 +218,9 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
         from.offers_gone.For(now, 1));
   }
   offered.in_matcher = true;
+  offered.came = now;
+  waiting_in_order.Add(offered);
+  if (young_offer == nullptr) young_offer = &offered;
   ++waiting_offers;
   ++from.offers;
   SetTimer(offered);
@@ -235,12 +245,16 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
   absl::Status why = Failure(std::move(withdraw.status));
   Posted* receive = Find(offered->receive);
   if (receive == nullptr) {
-    Send(peer, Done{withdraw.transfer, why, Route::kUnspecified});
+    Done done{withdraw.transfer, why, Route::kUnspecified, NearOffer(*offered, why)};
     if (LeavesGrave(why)) {
       Bury(now, *offered, std::move(why));
     } else {
+      const bool alone = HasReason(why, Reason::kWaitingForPeer);
+      const MatchKey key = alone ? offered->offer.key : MatchKey();
       Erase(*offered);
+      if (alone) near.Remember(now, Side::kSend, key);
     }
+    Send(peer, std::move(done));
     return true;
   }
   absl::Status ours = Annotate(why, PlaceOf(Side::kSend, receive->spec.key));
@@ -359,6 +373,12 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   } else if (!status.ok()) {
     const bool echo = !send->why.ok() && ReasonOf(status) == ReasonOf(send->why);
     status = echo ? send->why : Annotate(status, PlaceOf(Side::kReceive, send->spec.key));
+    if (echo && HasReason(status, Reason::kWaitingForPeer) && send->stage == Stage::kOffered) {
+      std::optional<NearTexts> ours;
+      if (MayLook()) ours = LookNear(Side::kReceive, send->spec.key);
+      near.Remember(clock, Side::kSend, send->spec.key);
+      status = WithNear(*send, status, std::move(ours), std::move(done.near));
+    }
   }
   const bool same_launch = send->route == done.route;
   if (done.route != Route::kUnspecified) send->route = done.route;

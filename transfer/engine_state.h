@@ -3,8 +3,8 @@
 // engine_pair.cc compares and launches pairs, engine_route.cc has their routes, engine_prepared.cc
 // has what only prepared ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of
 // pairs, engine_bundle.cc fires prepared ones in groups, engine_comm.cc has their communicators
-// opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_look.cc only
-// looks.
+// opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_near.cc knows
+// who waits for long and what there is instead of the other half, engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -33,7 +33,9 @@
 #include "transfer/deadlines.h"
 #include "transfer/device_owners.h"
 #include "transfer/engine.h"
+#include "transfer/engine_records.h"
 #include "transfer/group_leader.h"
+#include "transfer/near_misses.h"
 #include "transfer/peer_state.h"
 #include "transfer/placed_list.h"
 #include "transfer/rank.h"
@@ -41,125 +43,6 @@
 #include "transfer/sharded_map.h"
 
 namespace ferry {
-
-enum class Stage : uint8_t {
-  kWaiting,  // unmatched; a send to a peer: not offered yet, the link is down
-  kOffered,  // a send to a peer: its Offer is out
-  kMatched,
-  kLaunched,  // its launch was ordered; a send that the peer copies stays kOffered or kMatched
-};
-
-// A half posted here.
-struct Posted {
-  ListPlace<Posted> place;             // among all
-  ListPlace<Posted> place_of_session;  // among its session's
-  TransferId id;
-  uint64_t number = 0;  // in order of posting, over all sessions
-  absl::Time posted;
-  TransferSpec spec;
-  PeerId peer;         // who owns the other end; ourselves for a pair within this daemon
-  TransferId partner;  // the other half, once matched: the source's id, or our own receive's
-  uint32_t attempt = 0;
-  Stage stage = Stage::kWaiting;
-  Route route = Route::kUnspecified;
-  LaunchRole role = LaunchRole::kCopy;
-  uint8_t tried = 0;  // routes launched, a bit each
-  bool in_matcher = false;
-  bool timed = false;  // has an entry in the deadlines
-  bool watched = false;
-  bool outstanding = false;  // a launch of ours was not answered yet
-  bool aborted = false;      // and is being aborted
-  bool withdrawn = false;    // a send: Withdraw is out
-  bool late = false;         // its deadline has passed
-  // Why a launch was aborted, or a send withdrawn.
-  absl::Status why;
-  // A launched receive: why one end wanted out when it was too late; of a prepared one that is
-  // aborted what the source is told.
-  absl::Status late_wish;
-  // Decided; it ends so when the launch is answered.
-  std::optional<absl::Status> outcome;
-  std::unique_ptr<Go> next_go;  // came while the launch before was not answered
-  // Prepared: the batch it was posted in, and a send's slot of the link page (0: none).
-  TransferId batch;
-  uint32_t batch_size = 0;
-  uint32_t slot = 0;
-  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose
-  // launch is not answered, that the destination has called it over.
-  uint64_t firings = 0;
-  bool wanted = false;
-  bool arrived = false;
-  // Route nccl: given to the leader, and not all of it cut yet; how much of it is in groups, in how
-  // many, and how much has arrived. `outstanding` means that some group is not over, `why` why a
-  // chunk failed.
-  bool handed = false;
-  uint32_t chunks_out = 0;
-  uint64_t cut = 0;
-  uint64_t moved = 0;
-  RouteEstimate* estimate = nullptr;  // a receive's, which waits to be told how it went
-  uint64_t bundle = 0;                // prepared, on nccl: which it is in
-};
-
-// A group of ours, from asking for our lane until its launch is answered.
-struct GroupRecord {
-  enum class Stage : uint8_t { kAsking, kGranting, kLaunched };  // kGranting: the follower's lane
-  struct Part {
-    TransferId half;      // ours; pinned
-    uint64_t bundle = 0;  // not 0: of its firing
-    Chunk chunk;
-  };
-  Clique clique;
-  PeerId peer;
-  bool leads = false;
-  Stage stage = Stage::kAsking;
-  uint32_t attempt = 0;
-  uint64_t number = 0;
-  std::vector<Part> parts;  // none yet while a leader asks
-  uint64_t bytes = 0;       // of these
-  std::vector<uint32_t> refused;
-  absl::Status why;  // of its attempt's abort
-  int64_t timer = std::numeric_limits<int64_t>::max();
-  absl::Time began;  // launched, and the first in its lane's queue
-  // For `group_deadline`, here; and at its follower, as that says.
-  bool late = false;
-  bool late_there = false;
-};
-
-// A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
-// the matcher so that a receive posted later learns why at once. The latter also of our own sends.
-struct Offered {
-  PeerId peer;
-  Offer offer;
-  int64_t deadline_nanos = 0;
-  bool in_matcher = false;
-  bool timed = false;
-  TransferId receive;  // ours, once matched
-  absl::Status grave;
-  uint64_t kept = 0;  // that its peer's account has for it
-};
-
-// The source's half of a pair as the destination sees it, wherever it was posted.
-struct SourceHalf {
-  const Layout* layout;
-  uint64_t bytes;
-  DataType data_type;
-  const Shape* shape;
-  Route route;
-  int32_t priority;
-  bool ready;
-  bool prepared;
-  uint32_t slot;
-};
-
-struct PickedRoute {
-  Route route = Route::kUnspecified;
-  absl::Duration missed;  // nccl, if its communicator were open, would be so much faster
-};
-inline uint8_t RouteBit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
-
-// Of memory: what needs no staging.
-inline bool InOnePiece(const Layout& layout) {
-  return layout.blocks() == nullptr && layout.extents().size() == 1;
-}
 
 inline constexpr int64_t kNever = Deadlines::kNever;
 
@@ -193,6 +76,8 @@ struct TransferEngine::Impl {
   void StopTimer(Posted& half);
   void StopTimer(Offered& offered);
   void LeaveMatcher(Posted& half);
+  // The matcher has let go of it.
+  void OnMatcherLeft(Posted& half);
   void StopWatching(Posted& half);
   void Want(PeerId peer);
   void Send(PeerId peer, PeerMessage message) {
@@ -202,6 +87,8 @@ struct TransferEngine::Impl {
   void End(Posted& half, absl::Status status);
   // An offer or grave waits no more in the matcher.
   void ForgetWaiting(Offered& offered);
+  // It is a grave from here on, or waits no more.
+  void StopWaiting(Offered& offered);
   // Counts `bytes` for an offer or grave, instead of what was counted for it.
   void Keep(Offered& offered, uint64_t bytes);
   // Takes an offer or grave out of all tables.
@@ -280,7 +167,7 @@ struct TransferEngine::Impl {
   void EndBatches(absl::Time now);
 
   // --- engine_peer.cc: messages.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, bool prepared,
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
                 absl::flat_hash_set<GlobalDeviceId> gpus);
   void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
@@ -427,6 +314,35 @@ struct TransferEngine::Impl {
   absl::Status ExecutingStatus(const Posted& half) const;
   absl::Status UnreachableStatus(const Posted& half, const absl::Status& why) const;
 
+  // --- engine_near.cc: who waits for long, and what there is instead of the other half.
+  // Of what was posted or came at least kYoung ago: it can be found, and is looked at when it has
+  // waited for long. At most `most`.
+  void NoticeOld(size_t most);
+  absl::Time NextNotice() const;
+  void Notice(Posted& half);
+  void Notice(Offered& offered);
+  void OnLooks(size_t most);
+  void SetLook(Posted& half, absl::Time when);
+  void StopLook(Posted& half);
+  // Whether there is time for one more search. If so, also who is young can be found.
+  bool MayLook();
+  // What there is here instead of the half of `side`, as NearMisses finds it.
+  NearTexts LookNear(Side side, const MatchKey& key,
+                     const NearMisses::Counts& counts = nullptr) const;
+  std::string NearText(Side side, const MatchKey& wanted, const NearMisses::Miss& miss) const;
+  // An unmatched half is over at its deadline.
+  void EndAlone(Posted& half, absl::Status why);
+  // An offer is withdrawn for that: what its source is told of receives here.
+  std::optional<NearTexts> NearOffer(const Offered& offered, const absl::Status& why);
+  // A receive that has asked is over.
+  void EndAsked(Posted& receive, std::optional<NearTexts> theirs);
+  // `why` with what there is here and at the other node, as far as anybody has looked.
+  absl::Status WithNear(const Posted& half, const absl::Status& why, std::optional<NearTexts> ours,
+                        std::optional<NearTexts> theirs) const;
+  bool OnSeek(PeerId peer, const Seek& seek);
+  bool OnSought(PeerId peer, Sought sought);
+  std::string WaitText(TransferId id);
+
   // --- engine_look.cc: texts and views.
   const std::string& NodeName(PeerId peer) const;
   // "the send of key 'k' from device 0 to device 2".
@@ -456,6 +372,14 @@ struct TransferEngine::Impl {
   std::deque<std::pair<SessionId, std::string>> ending_sessions;  // and why
   // Of what is posted here (and graves of ours) as our own, else as the peer's whose offer it is.
   Deadlines deadlines;
+  Deadlines looks;  // of halves posted here
+  // The oldest that were not noticed yet; null: all were.
+  Posted* young = nullptr;
+  Offered* young_offer = nullptr;
+  PlacedList<Offered, &Offered::place> waiting_in_order;  // offers
+  NearMisses near;
+  // Receives that have sent a Seek, as `withdrawn` says of them: what there is here.
+  absl::flat_hash_map<TransferId, NearTexts> asking;
   std::vector<Peer> peers;
   GroupLeader leader;
   LaneReservations lanes;

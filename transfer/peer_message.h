@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What two engines tell each other about one transfer or one group, as plain data: the meaning of
 // each step is in proto/ferry/peer/v1/peer.proto, which daemon/rpc/peer_codec codes these to and
-// from. `transfer` always is the source daemon's id of the send.
+// from. `transfer` is the source daemon's id of the send, but for Seek and Sought.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,10 +44,18 @@ struct Go {
   uint64_t tag = 0;  // prepared, on nccl: of its bundle's name the destination's id
   int32_t priority = 0;
 };
+// What waits at a node instead of a half that was not posted there, for people, the likeliest to be
+// meant first.
+using NearTexts = std::vector<std::string>;
+inline constexpr size_t kMostNearTexts = 3;
+inline constexpr size_t kMostNearBytes = 512;  // of each
+
 struct Done {
   TransferId transfer;
   absl::Status status;
   Route route = Route::kUnspecified;
+  // To a Withdraw at the deadline of what is not matched: if there was time to look.
+  std::optional<NearTexts> near = std::nullopt;
 };
 struct Withdraw {
   TransferId transfer;
@@ -56,6 +65,18 @@ struct SendFailed {
   TransferId transfer;
   uint32_t attempt = 0;
   absl::Status status;
+};
+
+// Destination to source, at the deadline of a receive: have you such a send, or one of its key to a
+// device that is not ours? `transfer` is the receive's id.
+struct Seek {
+  TransferId transfer;
+  MatchKey key;
+};
+// The answer, if there was time to look.
+struct Sought {
+  TransferId transfer;
+  std::optional<NearTexts> near;
 };
 
 // --- Groups (route nccl). The leader of a clique and its follower; `number` counts the clique's
@@ -134,7 +155,7 @@ struct Evict {
 
 using PeerMessage =
     std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver, TakeBack, Group,
-                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm, Fire>;
+                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm, Fire, Seek, Sought>;
 
 // What is said at once on a link, but for its hello.
 struct PeerEvents {

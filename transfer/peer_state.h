@@ -34,7 +34,7 @@ struct Peer {
   explicit Peer(uint64_t most_kept) : kept(most_kept) {}
 
   bool up = false;
-  bool prepared = false;  // it knows prepared transfers
+  PeerFeatures features;
   PreparedSlots slots;
   bool wanted = false;  // in this outbox already
   RouteTable routes;

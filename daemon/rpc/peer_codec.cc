@@ -82,6 +82,7 @@ struct EventEncoder {
     peer::v1::Done* out = event.mutable_done();
     if (!done.status.ok()) ToProto(done.status, {}, out->mutable_status());
     out->set_route(static_cast<v1::Route>(done.route));
+    if (done.near) SetNear(*done.near, out->mutable_near());
   }
   void operator()(const Withdraw& withdraw) {
     event.set_transfer(withdraw.transfer.value());
@@ -142,10 +143,26 @@ struct EventEncoder {
     out->set_priority(fire.priority);
     out->set_direct(fire.direct);
   }
+  void operator()(const Seek& seek) {
+    event.set_transfer(seek.transfer.value());
+    peer::v1::Seek* out = event.mutable_seek();
+    out->set_domain(seek.key.domain);
+    out->set_src_global_device_id(seek.key.source.value());
+    out->set_dst_global_device_id(seek.key.destination.value());
+    out->set_key(seek.key.key);
+  }
+  void operator()(const Sought& sought) {
+    event.set_transfer(sought.transfer.value());
+    event.mutable_sought();
+    if (sought.near) SetNear(*sought.near, event.mutable_sought()->mutable_near());
+  }
   void operator()(const WarmComm& warm) {
     SetClique(warm.clique, event.mutable_warm_comm()->mutable_name()->mutable_clique());
   }
 
+  static void SetNear(const NearTexts& texts, peer::v1::NearMisses* out) {
+    for (const std::string& text : texts) out->add_texts(BoundedText(text, kMostNearBytes));
+  }
   static void SetClique(const Clique& clique, peer::v1::Clique* out) {
     out->set_low_device_id(clique.low.value());
     out->set_high_device_id(clique.high.value());
@@ -224,6 +241,24 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   return offer;
 }
 
+absl::StatusOr<NearTexts> NearFrom(const peer::v1::NearMisses& near) {
+  if (static_cast<size_t>(near.texts_size()) > kMostNearTexts)
+    return Broken("too many near misses");
+  NearTexts texts;
+  for (const std::string& text : near.texts()) texts.push_back(BoundedText(text, kMostNearBytes));
+  return texts;
+}
+
+absl::StatusOr<Seek> DecodeSeek(const peer::v1::PeerEvent& event) {
+  const peer::v1::Seek& in = event.seek();
+  if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes) {
+    return Broken("a seek out of bounds");
+  }
+  return Seek{TransferId(event.transfer()),
+              {in.domain(), GlobalDeviceId(in.src_global_device_id()),
+               GlobalDeviceId(in.dst_global_device_id()), in.key()}};
+}
+
 // A failure must carry one: a peer that forgets it must not turn it into success.
 absl::Status FailureFrom(const google::rpc::Status& proto) {
   absl::Status status = FromProto(proto);
@@ -299,9 +334,12 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
     case peer::v1::PeerEvent::kDone: {
       const peer::v1::Done& done = event.done();
       if (done.route() < 0 || done.route() >= kRoutes) return Broken("a done out of bounds");
-      frame.messages.push_back(
-          Done{transfer, done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
-               static_cast<Route>(done.route())});
+      Done message{transfer, done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
+                   static_cast<Route>(done.route())};
+      if (done.has_near()) {
+        ASSIGN_OR_RETURN(message.near, NearFrom(done.near()));
+      }
+      frame.messages.push_back(std::move(message));
       break;
     }
     case peer::v1::PeerEvent::kWithdraw:
@@ -370,6 +408,19 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
                                     {fire.to_low(), TransferId(fire.batch()), fire.slot()},
                                     PriorityFrom(fire.priority()),
                                     fire.direct()});
+      break;
+    }
+    case peer::v1::PeerEvent::kSeek: {
+      ASSIGN_OR_RETURN(Seek seek, DecodeSeek(event));
+      frame.messages.push_back(std::move(seek));
+      break;
+    }
+    case peer::v1::PeerEvent::kSought: {
+      Sought sought{transfer, std::nullopt};
+      if (event.sought().has_near()) {
+        ASSIGN_OR_RETURN(sought.near, NearFrom(event.sought().near()));
+      }
+      frame.messages.push_back(std::move(sought));
       break;
     }
     case peer::v1::PeerEvent::STEP_NOT_SET:

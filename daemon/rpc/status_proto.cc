@@ -19,9 +19,9 @@ constexpr absl::Duration kRetryUnavailable = absl::Milliseconds(100);
 // What another daemon's word on that is taken for at most.
 constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
-// Texts come from clients too, and were cut to length on the way. A string field that is not UTF-8
-// cannot be parsed at the other end, and would take the whole link down with it.
-std::string Text(absl::string_view text, size_t max) {
+}  // namespace
+
+std::string BoundedText(absl::string_view text, size_t max) {
   std::string good;
   while (!text.empty()) {
     const size_t bytes = Utf8Bytes(text);
@@ -36,8 +36,6 @@ std::string Text(absl::string_view text, size_t max) {
   return good;
 }
 
-}  // namespace
-
 void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
   absl::Duration rest;
   out->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
@@ -49,12 +47,13 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
   out->Clear();
   if (status.ok()) return;
   out->set_code(static_cast<int>(status.code()));
-  out->set_message(Text(status.message(), kMaxMessageBytes));
+  out->set_message(BoundedText(status.message(), kMaxMessageBytes));
   google::rpc::ErrorInfo info;
   info.set_reason(std::string(ReasonName(ReasonOf(status))));
   info.set_domain(kErrorDomain);
   for (const auto& [key, value] : MetadataOf(status)) {
-    (*info.mutable_metadata())[Text(key, kMaxMessageBytes)] = Text(value, kMaxMessageBytes);
+    (*info.mutable_metadata())[BoundedText(key, kMaxMessageBytes)] =
+        BoundedText(value, kMaxMessageBytes);
   }
   if (!violations.empty())
     (*info.mutable_metadata())["violations"] = absl::StrCat(violations.size());
@@ -65,8 +64,9 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
     for (const Violation& violation : violations) {
       google::rpc::BadRequest::FieldViolation entry;
       entry.set_field(violation.field);
-      entry.set_description(absl::StrCat(ReasonName(ReasonOf(violation.status)), ": ",
-                                         Text(violation.status.message(), kMaxMessageBytes)));
+      entry.set_description(
+          absl::StrCat(ReasonName(ReasonOf(violation.status)), ": ",
+                       BoundedText(violation.status.message(), kMaxMessageBytes)));
       bytes += entry.ByteSizeLong() + 4;
       if (bytes > kMaxDetailBytes - 1024) {
         auto* rest = bad.add_field_violations();
@@ -115,7 +115,7 @@ absl::Status FromProto(const google::rpc::Status& proto) {
     }
   }
   absl::Status status = Error(static_cast<absl::StatusCode>(proto.code()), reason,
-                              Text(proto.message(), kMaxMessageBytes), metadata);
+                              BoundedText(proto.message(), kMaxMessageBytes), metadata);
   return after > absl::ZeroDuration() ? WithRetryAfter(std::move(status), after) : status;
 }
 

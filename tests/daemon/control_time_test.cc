@@ -215,6 +215,40 @@ TEST_F(ControlTimeTest, AHundredThousandTransfersAtTheEndOfTheirSession) {
   ExpectShort();
 }
 
+// What waits instead of so many is looked for in between: a hundred thousand wait here too.
+TEST_F(ControlTimeTest, ManyOffersAreWithdrawnAtTheirDeadline) {
+  rig_.NodeCUp();
+  constexpr size_t kMany = 100'000;
+  std::vector<std::string> keys(kMaxBatchTransfers);
+  for (size_t posted = 0; posted + keys.size() <= kMany; posted += keys.size()) {
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = absl::StrCat("step 41/", posted + i);
+    rig_.PostMany(Side::kReceive, arena_, 4096, keys);
+    AfterBatches();
+  }
+  for (size_t i = 0; i < kMany; ++i) {
+    std::vector<PeerMessage> offers;
+    offers.emplace_back(
+        PeerRig::OfferOfNodeC(i + 1, ArenaId(77), 4096, absl::StrCat("step 42/", i)));
+    rig_.driver->OnPeerMessages(kNodeC, std::move(offers));
+  }
+  AfterBatches();
+  rig_.control.Advance(absl::Seconds(1));
+  AfterBatches();
+  constexpr size_t kAtOnce = 512;  // as many as are taken at a time
+  for (size_t i = 0; i < kMany; i += kAtOnce) {
+    std::vector<PeerMessage> withdrawn;
+    for (size_t j = i; j < std::min(i + kAtOnce, kMany); ++j) {
+      withdrawn.emplace_back(Withdraw{TransferId(j + 1), Error(absl::StatusCode::kDeadlineExceeded,
+                                                               Reason::kWaitingForPeer, "alone")});
+    }
+    Timed([&] { rig_.driver->OnPeerMessages(kNodeC, std::move(withdrawn)); });
+    AfterBatches();
+    rig_.control.Advance(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(rig_.driver->engine().waiting_offers(), 0u);
+  ExpectShort();
+}
+
 TEST_F(ControlTimeTest, ManyDeadlinesAtOnce) {
   rig_.NodeCUp();
   std::vector<std::string> keys(kMaxBatchTransfers);
@@ -223,8 +257,11 @@ TEST_F(ControlTimeTest, ManyDeadlinesAtOnce) {
     Timed([&] { rig_.PostMany(Side::kReceive, arena_, 4096, keys); });
     AfterBatches();
   }
-  rig_.control.Advance(absl::Hours(2));
-  AfterBatches();
+  // Old enough to be found by who ends alone; late; and not answered by node-c.
+  for (const absl::Duration step : {absl::Seconds(2), absl::Hours(2), absl::Milliseconds(100)}) {
+    rig_.control.Advance(step);
+    AfterBatches();
+  }
   EXPECT_EQ(rig_.driver->engine().in_flight(), 0u);
   ExpectShort();
 }

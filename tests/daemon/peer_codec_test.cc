@@ -142,6 +142,46 @@ TEST(PeerCodec, EveryOtherMessageArrivesAsItWasSent) {
   EXPECT_THAT(failed.status, Is("ABORTED/POISONED"));
 }
 
+TEST(PeerCodec, WhatWaitsInsteadArrivesAsItWasSent) {
+  const absl::Status why =
+      Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer, "alone");
+  const auto done_with = [&](std::optional<NearTexts> near) {
+    return MessageOverTheWire(Done{kTransfer, why, Route::kUnspecified, std::move(near)}).near;
+  };
+  EXPECT_EQ(done_with(std::nullopt), std::nullopt);
+  EXPECT_EQ(done_with(NearTexts{}), NearTexts{});
+  EXPECT_EQ(done_with(NearTexts{"a", "b"}), (NearTexts{"a", "b"}));
+  const Seek seek = MessageOverTheWire(Seek{kTransfer, SomeOffer().key});
+  EXPECT_EQ(seek.transfer, kTransfer);
+  EXPECT_EQ(seek.key, SomeOffer().key);
+  const Sought sought = MessageOverTheWire(Sought{kTransfer, NearTexts{"a"}});
+  EXPECT_EQ(sought.transfer, kTransfer);
+  EXPECT_EQ(sought.near, NearTexts{"a"});
+  EXPECT_EQ(MessageOverTheWire(Sought{kTransfer, std::nullopt}).near, std::nullopt);
+}
+
+TEST(PeerCodec, WhatWaitsInsteadHasBounds) {
+  const Sought cut = MessageOverTheWire(
+      Sought{kTransfer, NearTexts{std::string(2 * kMostNearBytes, 'x'), "\xff"}});
+  EXPECT_EQ(cut.near, (NearTexts{std::string(kMostNearBytes, 'x'), "?"}));
+  peer::v1::Frame wire;
+  for (size_t i = 0; i <= kMostNearTexts; ++i) {
+    wire.mutable_events()->Clear();
+    peer::v1::NearMisses* const near = wire.add_events()->mutable_sought()->mutable_near();
+    for (size_t text = 0; text < i; ++text) near->add_texts("x");
+    EXPECT_THAT(Decode(wire), Is("OK"));
+  }
+  wire.mutable_events(0)->mutable_sought()->mutable_near()->add_texts("one too many");
+  EXPECT_THAT(Decode(wire), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "too many near misses"));
+  for (const auto& [key, domain] : std::vector<std::pair<size_t, size_t>>{
+           {0, 0}, {kMaxKeyBytes + 1, 0}, {1, kMaxDomainBytes + 1}}) {
+    peer::v1::Frame seek;
+    seek.add_events()->mutable_seek()->set_key(std::string(key, 'k'));
+    seek.mutable_events(0)->mutable_seek()->set_domain(std::string(domain, 'd'));
+    EXPECT_THAT(Decode(seek), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "a seek out of bounds"));
+  }
+}
+
 TEST(PeerCodec, EveryMessageOfGroupsArrivesAsItWasSent) {
   const Clique clique{GlobalDeviceId(3), GlobalDeviceId(1'000'000'000'000)};
   const absl::Status why = Error(absl::StatusCode::kAborted, Reason::kCommAborted, "it hung");

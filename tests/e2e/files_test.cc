@@ -94,6 +94,53 @@ TEST_F(FilesTest, EveryRouteCanBeAskedFor) {
   }
 }
 
+TEST_F(FilesTest, WhoWaitsForTheOtherEndSaysSo) {
+  Start();
+  WriteFile(directory_ / "in.bin", Bytes(5000));
+  StartReceiver(directory_ / "out.bin", {"--json"});
+  ASSERT_TRUE(Await([&] {
+    return absl::StrContains(Output(),
+                             "waits for the sender: key 'the-file' from device 0 at node-a to "
+                             "device 2 at node-b\n");
+  })) << Output();
+  SpawnOptions spawn;
+  spawn.arguments = {FerryctlProgram(),
+                     "--runtime-dir",
+                     node(0).runtime_dir(),
+                     "send",
+                     directory_ / "in.bin",
+                     "--to",
+                     "2",
+                     "--key",
+                     "another-file"};
+  spawn.output = directory_ / "send.out";
+  Process sender(spawn);
+  ASSERT_TRUE(Await([&] {
+    return absl::StrContains(Output(),
+                             "waits for the receiver: key 'another-file' from device 0 at node-a "
+                             "to device 2 at node-b\n");
+  })) << Output();
+  sender.Kill();
+  spawn.arguments.back() = "the-file";
+  EXPECT_EQ(Process(spawn).Wait(), std::optional<int>(0)) << Output();
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(0)) << Output();
+  EXPECT_TRUE(ReadFile(directory_ / "out.bin") == Bytes(5000));
+}
+
+TEST_F(FilesTest, AWrongKeyIsToldAtTheDeadline) {
+  Start();
+  WriteFile(directory_ / "in.bin", "bytes");
+  StartReceiver(directory_ / "out.bin", {"--deadline", "1s"});
+  const Finished sent = RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
+                                    "send", directory_ / "in.bin", "--to", "2", "--key",
+                                    "the-other-file", "--deadline", "1s"});
+  EXPECT_NE(sent.status, 0);
+  EXPECT_THAT(sent.output, HasSubstr("a receive of key 'the-file"));
+  EXPECT_THAT(sent.output, HasSubstr("see `ferryctl flight diff`"));
+  EXPECT_NE(receiver_->Wait(), std::optional<int>(0));
+  EXPECT_THAT(Output(), HasSubstr("a send of key 'the-other-file"));
+}
+
 std::string Safetensors(const std::string& header, const std::string& data) {
   std::string file(8, '\0');
   const uint64_t size = header.size();

@@ -12,6 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class WaitingTest : public RouteTest {
  protected:
@@ -64,6 +65,25 @@ TEST_P(WaitingTest, AMissingHalfEndsByItsDeadline) {
   EXPECT_THAT(late.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
   EXPECT_TRUE(Has(destination_.arena, 0, 4096, 2));
   ExpectTransfer(source_, destination_, "after", options());
+}
+
+// What `ferryctl flight diff` would say, told to each end.
+TEST_P(WaitingTest, BothEndsAreToldOfTheKeyThatWaitsInstead) {
+  StartEnds(4096);
+  PostOptions soon = options();
+  soon.deadline = milliseconds(300);
+  Batch receive = Receive(destination_, source_, "step-41", {destination_.arena.All()}, soon);
+  Batch send = Send(source_, destination_, "step-42", {source_.arena.All()}, soon);
+  const std::string destination = node(destination_node()).name();
+  EXPECT_THAT(receive.Wait(kSoon),
+              Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr("a send of key 'step-42' wait")));
+  const Status sent = send.Wait(kSoon);
+  EXPECT_THAT(sent, Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER",
+                       HasSubstr("a receive of key 'step-41' waited at " + destination)));
+  if (!GetParam().one_node) {
+    EXPECT_THAT(sent.message(), HasSubstr(destination + " has device 2"));
+    EXPECT_THAT(sent.message(), HasSubstr("see `ferryctl flight diff`"));
+  }
 }
 
 TEST_P(WaitingTest, ASendStartsWhenItsDataIsDefined) {
@@ -251,7 +271,10 @@ TEST_P(WaitingTest, DomainsNeverMeet) {
   theirs.deadline = milliseconds(300);
   Batch strange = Receive(destination_, source_, "k", {destination_.arena.All()}, theirs);
   Batch send = Send(source_, destination_, "k", {source_.arena.All()}, ours);
-  EXPECT_THAT(strange.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  EXPECT_THAT(strange.Wait(kSoon),
+              Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER",
+                 AllOf(HasSubstr("a send of this key waits at node-a in another domain"),
+                       Not(HasSubstr("job-1")))));
   EXPECT_FALSE(send.over());
   EXPECT_TRUE(Has(destination_.arena, 0, 4096, 2));
   // The secret is not shown, not even to operators.
@@ -290,6 +313,53 @@ TEST_F(PeerWaitTest, APeerThatComesBeforeTheDeadlineIsInTime) {
   EXPECT_THAT(receive.Wait(kSoon), IsOk());
   EXPECT_THAT(send.Wait(kSoon), IsOk());
   EXPECT_TRUE(Has(destination.arena, 0, 4096, 3));
+}
+
+TEST_F(PeerWaitTest, AWrongDeviceIsTold) {
+  Start();
+  End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
+  PostOptions soon;
+  soon.deadline = milliseconds(500);
+  const auto receive = [&](uint64_t from, const std::string& key, const PostOptions& options) {
+    return Must(
+        destination.session.Receive(2, {Transfer(from, key, {destination.arena.All()})}, options));
+  };
+  const auto waits = [](const std::string& what) {
+    return Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr(what));
+  };
+  // Of the source.
+  Batch send = Send(source, destination, "k", {source.arena.All()});
+  EXPECT_THAT(receive(1, "k", soon).Wait(kSoon),
+              waits("a send of this key from device 0 to device 2 waits at node-a"));
+  // Of the destination, which is the source's own: its node alone knows.
+  Batch within = Must(source.session.Send(0, {Transfer(1, "j", {source.arena.All()})}));
+  EXPECT_THAT(receive(0, "j", soon).Wait(kSoon),
+              waits("a send of this key from device 0 to device 1 waits at node-a"));
+  // Nobody's.
+  EXPECT_THAT(
+      destination.session.Receive(2, {Transfer(9, "k", {destination.arena.All()})}).status(),
+      Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("no node has device 9")));
+  EXPECT_THAT(within.Cancel(), IsOk());
+  EXPECT_THAT(receive(0, "k", soon).Wait(kSoon), IsOk());
+}
+
+// Once, in the log of whose half it is.
+TEST_F(PeerWaitTest, ALongWaitIsLogged) {
+  Start();
+  End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
+  PostOptions a_while;
+  a_while.deadline = milliseconds(2000);
+  Batch send = Send(source, destination, "step-42", {source.arena.All()}, a_while);
+  Batch receive = Receive(destination, source, "step-41", {destination.arena.All()}, a_while);
+  EXPECT_THAT(send.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  EXPECT_THAT(receive.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  const std::string log = node(1).Log();
+  const std::string line = "of 2s for the send at node-a; a send of key 'step-42' waits at node-a";
+  EXPECT_THAT(log,
+              HasSubstr("transfer.waits: the receive of key 'step-41' from device 0 to device"));
+  EXPECT_THAT(log, HasSubstr(line));
+  EXPECT_EQ(log.find("transfer.waits"), log.rfind("transfer.waits"));
+  EXPECT_THAT(node(0).Log(), HasSubstr("transfer.waits: the send of key 'step-42'"));
 }
 
 TEST_F(PeerWaitTest, RoutesThatCannotBeAreRefused) {

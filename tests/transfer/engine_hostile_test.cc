@@ -73,7 +73,7 @@ class NodeA {
   }
 
   void Up() {
-    engine_.OnPeerUp(now_, kNodeB, AllRoutes(), /*prepared=*/true, {GlobalDeviceId(2)});
+    engine_.OnPeerUp(now_, kNodeB, AllRoutes(), {}, {GlobalDeviceId(2)});
     Carry();
   }
   void Hear(PeerMessage message) {
@@ -214,6 +214,11 @@ Messages All(TransferId id, const Kind& kind) {
     add("hand over", HandOver{transfer, 0, true});
     add("take back", TakeBack{transfer});
   }
+  const NearTexts texts(100, std::string(1000, 'x'));
+  add("withdraw alone", Withdraw{id, Failed(Reason::kWaitingForPeer)});
+  add("done alone", Done{id, Failed(Reason::kWaitingForPeer), Route::kUnspecified, texts});
+  add("sought", Sought{id, texts});
+  add("seek", Seek{id, OfferOf(kind, true, 0).key});
   for (const uint32_t slot : {0u, 1u, kPreparedSlots}) {
     add(absl::StrCat("offer at slot ", slot), OfferOf(kind, slot == 1, slot));
   }

@@ -85,7 +85,10 @@ class TwoDaemons {
   TransferEngine& engine(int node) { return *daemons[node].engine; }
 
   void LinkUp(bool mapped = true, bool ucx = true, bool prepared = true) {
-    for (int i : {kA, kB}) engine(i).OnPeerUp(now, PeerId(1 - i), Routes(mapped, ucx), prepared);
+    LinkUp({.prepared = prepared}, mapped, ucx);
+  }
+  void LinkUp(PeerFeatures features, bool mapped = true, bool ucx = true) {
+    for (int i : {kA, kB}) engine(i).OnPeerUp(now, PeerId(1 - i), Routes(mapped, ucx), features);
     Run();
   }
   void LinkLost() {

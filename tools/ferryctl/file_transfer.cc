@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "base/status.h"
 #include "ferry/ferry_cuda.h"
 #include "tools/ferryctl/admin_client.h"
@@ -21,6 +22,22 @@ namespace {
 
 // Of what is on its way between a file and a GPU.
 constexpr uint64_t kStagingBytes = uint64_t{8} << 20;
+
+// Until then it may well be that the other end is just being started.
+constexpr absl::Duration kQuiet = absl::Seconds(2);
+
+// "device 2 at node-b".
+std::string DeviceText(ferry_session* session, uint64_t device) {
+  std::string text = absl::StrCat("device ", device);
+  ferry_device_list* list = nullptr;
+  if (!FromFerry(ferry_cluster_devices(session, &list)).ok()) return text;  // an older daemon
+  for (size_t i = 0; i < ferry_device_list_size(list); ++i) {
+    const ferry_cluster_device known = ferry_device_list_at(list, i);
+    if (known.global_device_id == device) absl::StrAppend(&text, " at ", known.node);
+  }
+  ferry_device_list_free(list);
+  return text;
+}
 
 bool OnHost(const ArenaPtr& arena) { return ferry_arena_cuda_device(arena.get()) < 0; }
 
@@ -63,6 +80,20 @@ absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Global
   opened.target.remote_device = flags.remote_device;
   opened.target.domain = flags.domain;
   return opened;
+}
+
+absl::Status AwaitOtherEnd(const FileFlags& flags, const FileSession& session,
+                           const BatchPtr& batch, absl::Time posted) {
+  const absl::Duration quiet = posted + kQuiet - absl::Now();
+  Wait(batch, std::max(quiet, absl::ZeroDuration())).IgnoreError();
+  if (ferry_batch_over(batch.get())) return Wait(batch);
+  const bool sends = session.target.end == End::kSend;
+  std::string own = DeviceText(session.session.get(), session.target.device);
+  std::string other = DeviceText(session.session.get(), session.target.remote_device);
+  if (!sends) std::swap(own, other);
+  std::fprintf(stderr, "waits for the %s: key '%s' from %s to %s\n", sends ? "receiver" : "sender",
+               Printable(flags.Key()).c_str(), own.c_str(), other.c_str());
+  return Wait(batch);
 }
 
 absl::StatusOr<FileLayout> LayOutFile(const FilePlan& plan, const ferry_session* session,

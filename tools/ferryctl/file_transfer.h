@@ -43,6 +43,11 @@ struct FileSession {
 absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Globals& globals,
                                             End end);
 
+// Waits for what only ends if the other end is there. If that takes until `posted` + 2 s, says on
+// stderr whom for, once.
+absl::Status AwaitOtherEnd(const FileFlags& flags, const FileSession& session,
+                           const BatchPtr& batch, absl::Time posted);
+
 // How much of a batch travels at once: enough that its call does not show, little enough that
 // reading, moving and writing a file overlap.
 inline constexpr uint64_t kFileBatchBytes = uint64_t{64} << 20;

@@ -89,7 +89,7 @@ class RecvCommand : public Command {
     const std::vector<Piece> pieces = {{std::move(key), 0, bytes, FERRY_UNSPECIFIED, {}}};
     ASSIGN_OR_RETURN(BatchPtr batch,
                      Post(session.session.get(), session.target, arena.get(), pieces));
-    RETURN_IF_ERROR(Wait(batch));
+    RETURN_IF_ERROR(AwaitOtherEnd(flags_, session, batch, absl::Now()));
     std::string received(bytes, '\0');
     RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena.get(), 0, received.data(), bytes)));
     return received;

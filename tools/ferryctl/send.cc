@@ -49,13 +49,13 @@ class SendCommand : public Command {
                      CreateArena(session.session.get(), session.target.device, head_bytes));
     ASSIGN_OR_RETURN(BatchPtr head_batch, PostHead(head, session, head_arena));
 
-    const absl::Time first_post = absl::Now();
+    first_post_ = absl::Now();
     Progress progress(absl::StrCat("send ", flags_.Key()), file.bytes(), !globals.json);
     uint64_t done = head_bytes;
     for (const FileWindow& window : layout.windows) {
       RETURN_IF_ERROR(SendWindow(file, *plan, layout, window, session, head_batch, progress, done));
     }
-    RETURN_IF_ERROR(Wait(head_batch));
+    RETURN_IF_ERROR(AwaitOtherEnd(flags_, session, head_batch, first_post_));
 
     FileSummary summary;
     summary.did = "sent";
@@ -63,7 +63,7 @@ class SendCommand : public Command {
     summary.tensors = plan->pieces.size();
     summary.bytes = file.bytes();
     summary.elapsed = absl::Now() - start;
-    summary.moving = absl::Now() - first_post;
+    summary.moving = absl::Now() - first_post_;
     if (flags_.checksum) {
       ASSIGN_OR_RETURN(summary.sha256, Sha256OfFile(flags_.file));
     }
@@ -105,7 +105,9 @@ class SendCommand : public Command {
     }
     const auto settle = [&](bool all) -> absl::Status {
       // The receiver asks for data only once it has the head: without that nothing here ends.
-      if (all || ferry_batch_over(head_batch.get())) RETURN_IF_ERROR(Wait(head_batch));
+      if (all || ferry_batch_over(head_batch.get())) {
+        RETURN_IF_ERROR(AwaitOtherEnd(flags_, session, head_batch, first_post_));
+      }
       while (!posted.empty() && (all || ferry_batch_over(posted.front().batch.get()))) {
         RETURN_IF_ERROR(Wait(posted.front().batch));
         done += posted.front().bytes;
@@ -125,6 +127,7 @@ class SendCommand : public Command {
 
   FileFlags flags_;
   bool raw_ = false;
+  absl::Time first_post_;
 };
 
 }  // namespace

@@ -65,8 +65,10 @@ void Simulation::TalkNonsense(int node, int peer) {
                             Evict{clique, 1},
                             OpenComm{clique, 1, "id"},
                             WarmComm{clique},
-                            Fire{clique, {true, nobody, 1}}};
-  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(16)]));
+                            Fire{clique, {true, nobody, 1}},
+                            Seek{nobody, {}},
+                            Sought{nobody, {}}};
+  EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(std::size(nonsense))]));
   if (EngineAt(node)->ignored_messages() != before + 1) {
     Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
   }

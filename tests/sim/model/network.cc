@@ -44,6 +44,10 @@ std::string Describe(const PeerMessage& message) {
       return absl::StrCat("SendFailed ", m.transfer.value(), " attempt ", m.attempt, " ",
                           m.status.ToString());
     }
+    std::string operator()(const Seek& m) {
+      return absl::StrCat("Seek ", m.transfer.value(), " ", PrintableKey(m.key.key));
+    }
+    std::string operator()(const Sought& m) { return absl::StrCat("Sought ", m.transfer.value()); }
     std::string operator()(const Fire& m) {
       return absl::StrCat("Fire ", m.bundle.transfer.value(), " ", Describe(m.clique));
     }
@@ -277,7 +281,7 @@ void Simulation::Arrive(int from, int to, Road road, uint64_t sequence, uint64_t
       // Both hellos say that there is NCCL; later it may be out of order for new transfers.
       RouteTable routes = RandomRoutes();
       routes[static_cast<size_t>(Route::kNccl)].available = true;
-      EngineAt(to)->OnPeerUp(now_, PeerId(from), std::move(routes), true, GpusOf(from));
+      EngineAt(to)->OnPeerUp(now_, PeerId(from), std::move(routes), {}, GpusOf(from));
       Touched(to);
     } else {
       PeerEvents frame = std::move(stream.window.extract(next).mapped());

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What TransferEngine keeps of each transfer, offer and group: plain records, private to
+// engine*.cc. Who owns them and what holds between them: transfer/engine_state.h.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "transfer/deadlines.h"
+#include "transfer/engine.h"
+#include "transfer/placed_list.h"
+
+namespace ferry {
+
+enum class Stage : uint8_t {
+  kWaiting,  // unmatched; a send to a peer: not offered yet, the link is down
+  kOffered,  // a send to a peer: its Offer is out
+  kMatched,
+  kLaunched,  // its launch was ordered; a send that the peer copies stays kOffered or kMatched
+};
+
+// A half posted here.
+struct Posted {
+  ListPlace<Posted> place;             // among all
+  ListPlace<Posted> place_of_session;  // among its session's
+  TransferId id;
+  uint64_t number = 0;  // in order of posting, over all sessions
+  absl::Time posted;
+  TransferSpec spec;
+  PeerId peer;         // who owns the other end; ourselves for a pair within this daemon
+  TransferId partner;  // the other half, once matched: the source's id, or our own receive's
+  uint32_t attempt = 0;
+  Stage stage = Stage::kWaiting;
+  Route route = Route::kUnspecified;
+  LaunchRole role = LaunchRole::kCopy;
+  uint8_t tried = 0;  // routes launched, a bit each
+  bool in_matcher = false;
+  bool searchable = false;  // is in the near misses
+  bool timed = false;       // has an entry in the deadlines
+  bool watched = false;
+  bool outstanding = false;  // a launch of ours was not answered yet
+  bool aborted = false;      // and is being aborted
+  bool withdrawn = false;    // a send: Withdraw is out; a receive: Seek, at its deadline
+  bool late = false;         // its deadline has passed
+  // Why a launch was aborted, or a half withdrawn.
+  absl::Status why;
+  // A launched receive: why one end wanted out when it was too late; of a prepared one that is
+  // aborted what the source is told.
+  absl::Status late_wish;
+  // Decided; it ends so when the launch is answered.
+  std::optional<absl::Status> outcome;
+  std::unique_ptr<Go> next_go;  // came while the launch before was not answered
+  // Prepared: the batch it was posted in, and a send's slot of the link page (0: none).
+  TransferId batch;
+  uint32_t batch_size = 0;
+  uint32_t slot = 0;
+  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose
+  // launch is not answered, that the destination has called it over.
+  uint64_t firings = 0;
+  bool wanted = false;
+  bool arrived = false;
+  // Route nccl: given to the leader, and not all of it cut yet; how much of it is in groups, in how
+  // many, and how much has arrived. `outstanding` means that some group is not over, `why` why a
+  // chunk failed.
+  bool handed = false;
+  uint32_t chunks_out = 0;
+  uint64_t cut = 0;
+  uint64_t moved = 0;
+  RouteEstimate* estimate = nullptr;       // a receive's, which waits to be told how it went
+  int64_t look_nanos = Deadlines::kNever;  // when it is looked at: see engine_near.cc
+  uint64_t bundle = 0;                     // prepared, on nccl: which it is in
+};
+
+// A group of ours, from asking for our lane until its launch is answered.
+struct GroupRecord {
+  enum class Stage : uint8_t { kAsking, kGranting, kLaunched };  // kGranting: the follower's lane
+  struct Part {
+    TransferId half;      // ours; pinned
+    uint64_t bundle = 0;  // not 0: of its firing
+    Chunk chunk;
+  };
+  Clique clique;
+  PeerId peer;
+  bool leads = false;
+  Stage stage = Stage::kAsking;
+  uint32_t attempt = 0;
+  uint64_t number = 0;
+  std::vector<Part> parts;  // none yet while a leader asks
+  uint64_t bytes = 0;       // of these
+  std::vector<uint32_t> refused;
+  absl::Status why;  // of its attempt's abort
+  int64_t timer = std::numeric_limits<int64_t>::max();
+  absl::Time began;  // launched, and the first in its lane's queue
+  // For `group_deadline`, here; and at its follower, as that says.
+  bool late = false;
+  bool late_there = false;
+};
+
+// A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
+// the matcher so that a receive posted later learns why at once. The latter also of our own sends.
+struct Offered {
+  ListPlace<Offered> place;  // among those that wait and are no graves
+  PeerId peer;
+  Offer offer;
+  absl::Time came;
+  int64_t deadline_nanos = 0;
+  bool in_matcher = false;
+  bool searchable = false;  // as Posted's
+  bool timed = false;
+  TransferId receive;  // ours, once matched
+  absl::Status grave;
+  uint64_t kept = 0;  // that its peer's account has for it
+};
+
+// The source's half of a pair as the destination sees it, wherever it was posted.
+struct SourceHalf {
+  const Layout* layout;
+  uint64_t bytes;
+  DataType data_type;
+  const Shape* shape;
+  Route route;
+  int32_t priority;
+  bool ready;
+  bool prepared;
+  uint32_t slot;
+};
+
+struct PickedRoute {
+  Route route = Route::kUnspecified;
+  absl::Duration missed;  // nccl, if its communicator were open, would be so much faster
+};
+inline uint8_t RouteBit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
+
+// Of memory: what needs no staging.
+inline bool InOnePiece(const Layout& layout) {
+  return layout.blocks() == nullptr && layout.extents().size() == 1;
+}
+
+}  // namespace ferry
