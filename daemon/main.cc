@@ -34,11 +34,13 @@ std::map<std::string, std::string> Environment() {
 int main(int argc, char** argv) {
   CLI::App app{"ferryd: the node's transfer daemon"};
   std::string config_file, runtime_dir, devices, gpus, cuda_library, log_level;
-  bool check = false, print = false;
+  bool check = false, print = false, explain = false;
   app.add_option("--config", config_file,
                  "Configuration file (YAML); none: one node, its GPUs and two host devices");
   app.add_flag("--check-config", check, "Check the configuration and exit: 0 good, 78 bad");
   app.add_flag("--print-config", print, "Print the configuration with all defaults and exit");
+  app.add_flag("--print-settings", explain,
+               "Print what can be set, as docs/configuration.md has it, and exit");
   app.add_option("--runtime-dir", runtime_dir, "Directory of the sockets (node.runtime_dir)");
   app.add_option("--devices", devices, "Host devices to own: host:N (devices.host)");
   app.add_option("--gpus", gpus, "GPUs to own: all, none, or indices and UUIDs (devices.gpus)");
@@ -54,6 +56,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (explain) {
+    printf("%s", ferry::ConfigReference().c_str());
+    return 0;
   }
 
   ferry::ConfigSources sources;
