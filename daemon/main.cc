@@ -12,10 +12,15 @@
 
 #include "absl/strings/match.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 
 extern char** environ;
+
+namespace ferry {
+extern const char kCommit[];  // made by cmake/commit.cmake
+}
 
 namespace {
 
@@ -32,6 +37,7 @@ std::map<std::string, std::string> Environment() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ferry::SetCommit(ferry::kCommit);
   CLI::App app{"ferryd: the node's transfer daemon"};
   std::string config_file, runtime_dir, devices, gpus, cuda_library, log_level;
   bool check = false, print = false, explain = false;
@@ -47,7 +53,7 @@ int main(int argc, char** argv) {
   app.add_option("--cuda-library", cuda_library,
                  "CUDA's driver library, name or path (devices.cuda_library)");
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off (log.level)");
-  app.set_version_flag("--version", "ferryd " FERRY_VERSION);
+  app.set_version_flag("--version", "ferryd " + ferry::Version());
   app.footer(
       "Every setting is also an environment variable: FERRY_SECTION__KEY, such as\n"
       "FERRY_LIMITS__SESSION_BYTES=1GiB; FERRY_RUNTIME_DIR and FERRY_LOG_LEVEL for short.\n"
