@@ -40,7 +40,7 @@ absl::Status RunPair(tools::BenchPair& pair, uint64_t count, uint64_t bytes, Rat
     ASSIGN_OR_RETURN(absl::Duration elapsed, (pair.*run)(count, bytes));
     rates.Add(rates.warm, total, elapsed);
   }
-  return pair.Compare(total);
+  return pair.Compare();
 }
 
 template <typename Copy>

@@ -91,8 +91,8 @@ absl::Status MeasureTcp(const Settings& settings, const Nodes& nodes, Report& re
     ASSIGN_OR_RETURN(const absl::Duration half, BareTcpHalfRoundTrip(kPings));
     bare.push_back(absl::ToDoubleMicroseconds(half));
   }
-  RETURN_IF_ERROR(by_tcp.Compare(kLarge));
-  RETURN_IF_ERROR(many.Compare(kTogether));
+  RETURN_IF_ERROR(by_tcp.Compare());
+  RETURN_IF_ERROR(many.Compare());
   AddRow(report, "256 MiB tcp", "GB/s", tcp.rates, "ucx over TCP", ucx.rates, 1.0);
   AddRow(report, "256 MiB tcp", "GB/s", tcp.rates, "raw TCP socket", socket, 1.2);
   AddRow(report, "both daemons' CPU by tcp", "s/GB", tcp.cpu_seconds, "ucx over TCP",

@@ -17,6 +17,7 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/version.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/runtime_dir.h"
 #include "daemon/secret_file.h"
@@ -34,6 +35,10 @@ void RaiseDescriptorLimit() {
 
 // Clients may ask for so long how theirs ended: the counters tell only that they failed.
 constexpr absl::Duration kFarewell = absl::Milliseconds(300);
+// What a peer has by then it has said: who has no partner then is alone.
+constexpr absl::Duration kPartner = absl::Milliseconds(250);
+// For peers to close their links: who does not is silent, or has much to read.
+constexpr absl::Duration kGoodbye = absl::Milliseconds(500);
 // Firings end without a word to control: how often a drain looks.
 constexpr absl::Duration kDrainLook = absl::Milliseconds(20);
 
@@ -66,7 +71,9 @@ int Daemon::peer_port() const { return impl_->peer_port; }
 
 absl::Status Daemon::Impl::Start() {
   RaiseDescriptorLimit();
-  ASSIGN_OR_RETURN(lock, TakeRuntimeDir(config.node.runtime_dir));
+  ASSIGN_OR_RETURN(const SocketAccess clients, SocketAccess::From(config.sockets.client));
+  ASSIGN_OR_RETURN(const SocketAccess operators, SocketAccess::From(config.sockets.admin));
+  ASSIGN_OR_RETURN(lock, TakeRuntimeDir(config.node.runtime_dir, clients, operators));
   if (!config.peer.secret_file.empty()) {
     ASSIGN_OR_RETURN(peer_secret, ReadSecretFile(config.peer.secret_file));
   }
@@ -82,7 +89,7 @@ absl::Status Daemon::Impl::Start() {
   FlightRecorder::Get().Record("daemon.start", devices.list.size(), 0, 0,
                                absl::StrCat(config.node.name, " ", incarnation.ToString()));
   FERRY_LOG(info, "daemon.start", LogFields("node", config.node.name, "incarnation", incarnation),
-            "version {} in {} with {} host devices, gpus {}, ucx {}, nccl {}", FERRY_VERSION,
+            "version {} in {} with {} host devices, gpus {}, ucx {}, nccl {}", Version(),
             config.node.runtime_dir, devices.list.size() - devices.gpus.size(),
             devices.gpus.empty() ? absl::StrCat("none: ", gpus_missing)
                                  : absl::StrCat(devices.gpus.size()),
@@ -95,7 +102,9 @@ absl::Time Daemon::Impl::AfterBatch() {
   const absl::Time now = control.Now();
   sessions->OnTime(now);
   absl::Time next = peers->OnTime(now);
-  if (!drain_waiters.empty()) next = std::min(next, EndIdlePrepared(now));
+  if (draining && !drain_waiters.empty()) {
+    next = std::min({next, EndIdlePrepared(now), EndUnmatched(now)});
+  }
   next = std::min({next, jobs->OnTime(now), peer_connections.CloseSilent(now)});
   do {
     next = std::min(next, driver->AfterBatch());
@@ -139,6 +148,20 @@ absl::Time Daemon::Impl::EndIdlePrepared(absl::Time now) {
   return drain_look = now + kDrainLook;
 }
 
+absl::Time Daemon::Impl::EndUnmatched(absl::Time now) {
+  if (now < drain_alone) return drain_alone;
+  const absl::Status why =
+      Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+            absl::StrCat(config.node.name, " drains, and the other half has not come"));
+  const bool just_begun = now < drain_began + kPartner;
+  const auto found = driver->CancelUnmatched(why, [&](GlobalDeviceId device) {
+    if (devices.Find(device) != nullptr) return false;
+    return just_begun || peers->MayBringOffers(device, kPartner);
+  });
+  if (found.asked > 0) drain_farewell = now + kFarewell;
+  return drain_alone = found.left > 0 ? now + kPartner : absl::InfiniteFuture();
+}
+
 void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done) {
   if (!std::exchange(draining, true)) {
     FERRY_LOG(info, "daemon.drain", LogFields("node", config.node.name),
@@ -154,6 +177,7 @@ void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_
   failed_at_deadline.reset();
   drain_deadline = control.Now() + timeout;
   drain_look = drain_farewell = absl::InfinitePast();
+  drain_began = drain_alone = control.Now();
   drain_waiters.push_back(std::move(done));
 }
 
@@ -179,12 +203,32 @@ uint64_t Daemon::Drain(absl::Duration timeout, const std::function<bool()>& inte
   return *cancelled;
 }
 
+void Daemon::Impl::SayGoodbye() {
+  Mutex mutex;
+  std::condition_variable_any changed;
+  bool gone = false;
+  control.Post([&] {
+    peers->SayGoodbye([&] {
+      MutexLock lock(mutex);
+      gone = true;
+      changed.notify_all();
+    });
+  });
+  {
+    MutexLock lock(mutex);
+    const auto patience = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(kGoodbye);
+    while (!gone && changed.wait_until(mutex, patience) == std::cv_status::no_timeout) {
+    }
+  }
+  control.RunAndWait([this] { peers->Stop(); });  // nobody calls back any more
+}
+
 void Daemon::Impl::Stop() {
+  if (peers != nullptr) SayGoodbye();
   // In reverse: nobody new, no calls, no links, no decisions, no copies; then the tables go.
   door.Stop();
   health.Shutdown();
   // Calls of ours before the servers: see Calls in daemon/rpc/peer_rpc.cc.
-  if (peers != nullptr) control.RunAndWait([this] { peers->Stop(); });
   if (dialer != nullptr) dialer->Stop();
   if (client_servers != nullptr) client_servers->Shutdown();
   for (auto* server : {&admin_server, &peer_server}) {

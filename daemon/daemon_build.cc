@@ -66,6 +66,13 @@ absl::Status Daemon::Impl::MakeDevices() {
   } else if (absl::StatusOr<const UcxApi*> api = LoadUcx(config.transfer.ucx.library); api.ok()) {
     ucx = *api;
     ucx_version = UcxVersion(*ucx);
+    const std::string why = config.transfer.ucx.library.empty() ? WhyHostsUcx() : "";
+    if (!why.empty() && HasRdmaAdapters()) {  // as it should be
+      FERRY_LOG(info, "ucx.other", "{} of the host is taken: {}", ucx_version, why);
+    } else if (!why.empty()) {
+      FERRY_LOG(warn, "ucx.other", "{} of the host is taken, not Ferry's own: {}", ucx_version,
+                why);
+    }
   } else {
     ucx_missing = std::string(api.status().message());
   }
@@ -368,20 +375,25 @@ absl::Status Daemon::Impl::MakeServers() {
   services.push_back(MakePeerService(control, *peers, [this](const std::string& connection) {
     peer_connections.Greeted(connection);
   }));
-  services.push_back(MakeReflectionService({"ferry.v1.SessionService", "ferry.v1.TransferService",
-                                            "ferry.v1.ProgramService", "grpc.health.v1.Health"}));
-  services.push_back(
-      MakeReflectionService({"ferry.admin.v1.AdminService", "grpc.health.v1.Health"}));
+  std::vector<grpc::Service*> for_clients = {services[0].get(), services[1].get(),
+                                             services[2].get(), &health};
+  std::vector<grpc::Service*> for_operators = {services[3].get(), &health};
+  const auto reflect = [this](std::vector<grpc::Service*>& served,
+                              const std::vector<std::string>& names) {
+    for (std::unique_ptr<grpc::Service>& reflection : MakeReflectionServices(names)) {
+      served.push_back(reflection.get());
+      services.push_back(std::move(reflection));
+    }
+  };
+  reflect(for_clients, {"ferry.v1.SessionService", "ferry.v1.TransferService",
+                        "ferry.v1.ProgramService", "grpc.health.v1.Health"});
+  reflect(for_operators, {"ferry.admin.v1.AdminService", "grpc.health.v1.Health"});
   GrpcServerOptions client_options;
   // More than a batch may have (convert refuses it), so that the refusal can say which and why.
   client_options.max_receive_bytes = 4 << 20;
   client_options.bytes = config.limits.rpc_bytes_per_uid;
-  ASSIGN_OR_RETURN(client_servers,
-                   UserServers::Create({services[0].get(), services[1].get(), services[2].get(),
-                                        services[5].get(), &health},
-                                       client_options));
-  ASSIGN_OR_RETURN(admin_server,
-                   GrpcServer::Create({services[3].get(), services[6].get(), &health}, {}));
+  ASSIGN_OR_RETURN(client_servers, UserServers::Create(std::move(for_clients), client_options));
+  ASSIGN_OR_RETURN(admin_server, GrpcServer::Create(for_operators, {}));
   if (!config.peer.listen.empty()) {
     GrpcServerOptions peer_options;
     peer_options.max_receive_bytes = kPeerMessageBytes;

@@ -77,13 +77,15 @@ absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
 absl::Status Daemon::Impl::OpenDoor() {
   const std::string attach_path = Path("client/attach.sock");
   const std::string peer_path = Path("peer/peer.sock");
+  ASSIGN_OR_RETURN(const SocketAccess clients, SocketAccess::From(config.sockets.client));
+  ASSIGN_OR_RETURN(const SocketAccess operators, SocketAccess::From(config.sockets.admin));
   ASSIGN_OR_RETURN(UniqueFd attach,
-                   ListenUnix(attach_path, SOCK_SEQPACKET, 0666, Descriptors::kTaken));
-  ASSIGN_OR_RETURN(UniqueFd client, ListenUnix(Path("client/client.sock"), SOCK_STREAM, 0666,
+                   ListenUnix(attach_path, SOCK_SEQPACKET, clients, Descriptors::kTaken));
+  ASSIGN_OR_RETURN(UniqueFd client, ListenUnix(Path("client/client.sock"), SOCK_STREAM, clients,
                                                Descriptors::kRefused));
-  ASSIGN_OR_RETURN(UniqueFd admin_socket,
-                   ListenUnix(Path("admin/admin.sock"), SOCK_STREAM, 0660, Descriptors::kRefused));
-  ASSIGN_OR_RETURN(UniqueFd metrics, ListenUnix(Path("admin/metrics.sock"), SOCK_STREAM, 0660,
+  ASSIGN_OR_RETURN(UniqueFd admin_socket, ListenUnix(Path("admin/admin.sock"), SOCK_STREAM,
+                                                     operators, Descriptors::kRefused));
+  ASSIGN_OR_RETURN(UniqueFd metrics, ListenUnix(Path("admin/metrics.sock"), SOCK_STREAM, operators,
                                                 Descriptors::kRefused));
   ASSIGN_OR_RETURN(UniqueFd peer_socket,
                    ListenUnix(peer_path, SOCK_SEQPACKET, config.peer.uids.empty() ? 0600 : 0666,

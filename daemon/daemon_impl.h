@@ -84,10 +84,13 @@ struct Daemon::Impl {
   }
   // While it drains: when it wants to be called again.
   absl::Time EndIdlePrepared(absl::Time now);
+  // The same, of transfers whose partner has not come.
+  absl::Time EndUnmatched(absl::Time now);
   void ExportComms(std::vector<prometheus::MetricFamily>& families);
   void ExportJobs(std::vector<prometheus::MetricFamily>& families);
   size_t in_flight() const { return driver->engine().in_flight() + jobs->in_flight(); }
   void StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done);
+  void SayGoodbye();
   void Stop();
 
   std::string Path(const char* name) const {
@@ -123,7 +126,9 @@ struct Daemon::Impl {
   std::vector<Task> later;
   bool draining = false;
   absl::Time drain_deadline;
-  absl::Time drain_look;                       // for prepared batches whose firing is over
+  absl::Time drain_look;  // for prepared batches whose firing is over
+  absl::Time drain_began;
+  absl::Time drain_alone;                      // for transfers whose partner has not come
   absl::Time drain_farewell;                   // clients may ask until then how theirs ended
   std::optional<uint64_t> failed_at_deadline;  // transfers, ever, when this drain's came
   std::vector<std::function<void(uint64_t)>> drain_waiters;

@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/mutex.h"
 #include "daemon/admission.h"
+#include "daemon/socket_access.h"
 
 namespace ferry {
 
@@ -43,11 +44,11 @@ absl::StatusOr<Visitor> VisitorOf(int socket);
 // Readable once the process at the other end has exited; invalid if the kernel cannot say.
 UniqueFd PeerPidFd(int socket, pid_t pid);
 
-// A listening Unix socket with `mode`; replaces a stale socket file. `type` SOCK_STREAM or
-// SOCK_SEQPACKET. Where no descriptors are to come the kernel refuses them to the sender (since
-// Linux 6.16); before, it closes them in whatever thread reads.
+// A listening Unix socket that is open to `access`; replaces a stale socket file. `type`
+// SOCK_STREAM or SOCK_SEQPACKET. Where no descriptors are to come the kernel refuses them to the
+// sender (since Linux 6.16); before, it closes them in whatever thread reads.
 enum class Descriptors { kTaken, kRefused };
-absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
+absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAccess access,
                                     Descriptors descriptors);
 // "127.0.0.1:7411", "[::1]:7411"; port 0 lets the kernel choose.
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/flight_recorder.h"
 #include "base/printable.h"
+#include "base/version.h"
 
 namespace ferry {
 namespace {
@@ -32,7 +33,7 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
                       const LocalDevices& devices, const PeerTable& peers, SessionTable& sessions,
                       const TransferEngine& engine, const JobTable& jobs) {
   Lines out;
-  out.Add("node ", node, " ", incarnation.ToString(), " version ", FERRY_VERSION);
+  out.Add("node ", node, " ", incarnation.ToString(), " version ", Version());
   out.Add("devices");
   for (const auto& device : devices.list) {
     std::string gpu;

@@ -12,10 +12,15 @@
 
 #include "absl/strings/match.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 
 extern char** environ;
+
+namespace ferry {
+extern const char kCommit[];  // made by cmake/commit.cmake
+}
 
 namespace {
 
@@ -32,20 +37,23 @@ std::map<std::string, std::string> Environment() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ferry::SetCommit(ferry::kCommit);
   CLI::App app{"ferryd: the node's transfer daemon"};
   std::string config_file, runtime_dir, devices, gpus, cuda_library, log_level;
-  bool check = false, print = false;
+  bool check = false, print = false, explain = false;
   app.add_option("--config", config_file,
                  "Configuration file (YAML); none: one node, its GPUs and two host devices");
   app.add_flag("--check-config", check, "Check the configuration and exit: 0 good, 78 bad");
   app.add_flag("--print-config", print, "Print the configuration with all defaults and exit");
+  app.add_flag("--print-settings", explain,
+               "Print what can be set, as docs/configuration.md has it, and exit");
   app.add_option("--runtime-dir", runtime_dir, "Directory of the sockets (node.runtime_dir)");
   app.add_option("--devices", devices, "Host devices to own: host:N (devices.host)");
   app.add_option("--gpus", gpus, "GPUs to own: all, none, or indices and UUIDs (devices.gpus)");
   app.add_option("--cuda-library", cuda_library,
                  "CUDA's driver library, name or path (devices.cuda_library)");
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off (log.level)");
-  app.set_version_flag("--version", "ferryd " FERRY_VERSION);
+  app.set_version_flag("--version", "ferryd " + ferry::Version());
   app.footer(
       "Every setting is also an environment variable: FERRY_SECTION__KEY, such as\n"
       "FERRY_LIMITS__SESSION_BYTES=1GiB; FERRY_RUNTIME_DIR and FERRY_LOG_LEVEL for short.\n"
@@ -54,6 +62,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (explain) {
+    printf("%s", ferry::ConfigReference().c_str());
+    return 0;
   }
 
   ferry::ConfigSources sources;

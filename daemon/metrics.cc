@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/version.h"
 
 namespace ferry {
 namespace {
@@ -104,6 +105,7 @@ void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
     size_.Observe(static_cast<double>(ended.bytes));
   } else {
     ++failed_;
+    ++failures_[{ReasonOf(ended.status), route}];
   }
   duration_[route].Observe(absl::ToDoubleSeconds(now - ended.posted));
 }
@@ -144,6 +146,15 @@ void TransferMetrics::Export(std::vector<MetricFamily>& families) const {
   families.push_back(std::move(total));
   families.push_back(std::move(bytes));
   families.push_back(std::move(duration));
+  MetricFamily failures =
+      Family("ferry_transfer_failures_total",
+             "Transfers that failed, by reason and the route launched last", MetricType::Counter);
+  for (const auto& [key, count] : failures_) {
+    AddSample(failures,
+              {{"reason", std::string(ReasonName(key.first))}, {"route", RouteLabel(key.second)}},
+              static_cast<double>(count));
+  }
+  families.push_back(std::move(failures));
   MetricFamily size = Family("ferry_transfer_size_bytes", "Sizes of transfers that ended well",
                              MetricType::Histogram);
   size.metric.emplace_back().histogram = size_.Export();
@@ -189,7 +200,7 @@ void AddSample(MetricFamily& family, std::vector<ClientMetric::Label> labels, do
 
 void ExportProcess(std::vector<MetricFamily>& families) {
   MetricFamily build = Family("ferry_build_info", "Always 1", MetricType::Gauge);
-  AddSample(build, {{"version", FERRY_VERSION}, {"compiler", __VERSION__}}, 1);
+  AddSample(build, {{"version", Version()}, {"compiler", __VERSION__}}, 1);
   families.push_back(std::move(build));
   MetricFamily logs = Family("ferry_log_messages_total", "Log lines written", MetricType::Counter);
   for (const char* level : {"trace", "debug", "info", "warning", "error", "critical"}) {

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <prometheus/metric_family.h>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/reason.h"
 #include "transfer/engine.h"
 
 namespace ferry {
@@ -50,8 +52,9 @@ class TransferMetrics {
   std::array<std::array<PerDirection, 2>, kRoutes> by_route_;
   std::vector<HistogramCounts> duration_;  // by route
   HistogramCounts size_;
-  std::map<std::string, uint64_t> fallbacks_;  // "from,to"
-  std::map<std::string, uint64_t> rejected_;   // by reason
+  std::map<std::string, uint64_t> fallbacks_;            // "from,to"
+  std::map<std::string, uint64_t> rejected_;             // by reason
+  std::map<std::pair<Reason, int>, uint64_t> failures_;  // by reason and route
   uint64_t ok_ = 0;
   uint64_t failed_ = 0;
   uint64_t bytes_received_ = 0;

@@ -167,7 +167,7 @@ absl::Status PeerTable::CheckDevices(const Link& link, const PeerHello& hello) c
 void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
                            std::function<void(absl::Status)> refuse,
                            PeerIntroduction introduction) {
-  if (stopped_) {
+  if (leaving_) {
     return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                         absl::StrCat("link to ", options_.node, ": it stops")));
   }
@@ -326,7 +326,12 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
   }
   link.last_heard = control_.Now();
   if (!frame.moved.empty()) OnMoved(link, std::move(frame.moved));
+  const bool goodbye = frame.goodbye;
   if (frame.events() > 0) OnEvents(link, std::move(frame));
+  if (!goodbye || link.number != number || link.stream == nullptr) return;
+  link.goodbye = true;
+  LoseOnceRead(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                           absl::StrCat(link.config.node, " stops")));
 }
 
 // What may be said before a link is up: the acceptor's introduction, then the hello.

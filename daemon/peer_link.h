@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/link_news.h"
 #include "daemon/peer_table.h"
 #include "transfer/frame_order.h"
 
@@ -45,6 +46,8 @@ struct PeerTable::Link {
   absl::Duration backoff = kBackoffMin;
   bool knocking = false;
   absl::Status error;
+  LinkNews news;
+  bool goodbye = false;  // they have said that they stop
   // WhenTried's, and when they are told whatever came of it.
   std::vector<std::function<void()>> awaiting;
   absl::Time awaiting_until;

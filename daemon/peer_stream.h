@@ -72,10 +72,11 @@ struct PeerFrame : PeerEvents {
   std::string proof = {};
   // After the hello: devices whose UCX addresses are others now; only id and addresses count.
   std::vector<PeerDeviceInfo> moved = {};
+  bool goodbye = false;  // who says it stops
 
   bool empty() const {
     return !hello.has_value() && !introduction.has_value() && proof.empty() && moved.empty() &&
-           events() == 0;
+           !goodbye && events() == 0;
   }
 };
 

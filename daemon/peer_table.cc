@@ -63,8 +63,39 @@ PeerTable::Link* PeerTable::FindByNode(const std::string& node) {
   return nullptr;
 }
 
+void PeerTable::SayGoodbye(std::function<void()> done) {
+  leaving_ = true;
+  gone_ = std::move(done);
+  for (const auto& link : links_) {
+    if (link == nullptr || link->stream == nullptr || !link->proven) continue;
+    PeerFrame frame;
+    frame.goodbye = true;
+    link->stream->Send(std::move(frame));
+  }
+  LookWhoIsLeft();
+}
+
+void PeerTable::LookWhoIsLeft() {
+  const bool left = std::any_of(links_.begin(), links_.end(), [](const auto& link) {
+    return link != nullptr && link->stream != nullptr && link->proven;
+  });
+  if (!left && gone_) std::exchange(gone_, nullptr)();
+}
+
+void PeerTable::Say(Link& link, const absl::Status& why, bool goodbye) {
+  const std::optional<LinkNews::Line> line = link.news.OnLost(control_.Now(), why, goodbye);
+  if (!line) return;
+  const LogFields fields("peer", link.config.node);
+  if (line->warn) {
+    FERRY_LOG(warn, "peer.lost", fields, "{}", line->text);
+  } else {
+    FERRY_LOG(info, "peer.lost", fields, "{}", line->text);
+  }
+}
+
 void PeerTable::Stop() {
-  stopped_ = true;
+  stopped_ = leaving_ = true;
+  gone_ = nullptr;
   const absl::Status why =
       Error(absl::StatusCode::kUnavailable, Reason::kDraining, "this daemon stops");
   while (!callers_.empty()) Refuse(callers_.begin(), why);
@@ -94,6 +125,27 @@ void PeerTable::WhenTried(GlobalDeviceId device, std::function<void()> done) {
   if (link.awaiting.empty()) link.awaiting_until = control_.Now() + kDialTimeout;
   link.awaiting.push_back(std::move(done));
   Want(link.id);
+}
+
+bool PeerTable::MayBringOffers(GlobalDeviceId device, absl::Duration settled) const {
+  for (const auto& link : links_) {
+    if (link == nullptr || std::find(link->config.devices.begin(), link->config.devices.end(),
+                                     device) == link->config.devices.end()) {
+      continue;
+    }
+    switch (link->state) {
+      case State::kIdle:
+        return link->wanted && link->error.ok();
+      case State::kConnecting:
+      case State::kSettling:
+        return true;
+      case State::kUp:
+        return control_.Now() < link->since + settled;
+      case State::kLost:
+        return false;
+    }
+  }
+  return false;
 }
 
 void PeerTable::Tried(Link& link) {
@@ -132,11 +184,11 @@ void PeerTable::GoUp(Link& link) {
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, link.ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
-  FERRY_LOG(info, "peer.up",
-            LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
-            "mapped {}, tcp {}, ucx {}", link.mapped ? "yes" : link.mapped_error,
-            link.tcp_error.empty() ? "yes" : link.tcp_error,
-            link.ucx_error.empty() ? "yes" : link.ucx_error);
+  FERRY_LOG(
+      info, "peer.up", LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
+      "{}mapped {}, tcp {}, ucx {}", link.news.OnUp(link.since),
+      link.mapped ? "yes" : link.mapped_error, link.tcp_error.empty() ? "yes" : link.tcp_error,
+      link.ucx_error.empty() ? "yes" : link.ucx_error);
   driver_->OnPeerUp(link.id, std::move(routes),
                     {.prepared = (link.hello.features & kPeerFeaturePrepared) != 0,
                      .seeks = (link.hello.features & kPeerFeatureSeek) != 0},
@@ -166,8 +218,7 @@ const PeerDeviceInfo* PeerTable::ToldOf(GlobalDeviceId device) const {
 void PeerTable::Lose(Link& link, const absl::Status& why) {
   const bool established = link.state == State::kUp;
   FlightRecorder::Get().Record("peer.lost", link.id.value(), established, 0, why.message());
-  FERRY_LOG(warn, "peer.lost", LogFields("peer", link.config.node), "{}",
-            std::string(why.message()));
+  Say(link, why, std::exchange(link.goodbye, false) || leaving_);
   // First of all: whoever still copies from our arenas must not believe what it reads from here on.
   if (link.our_page != nullptr) link.our_page->Revoke();
   link.our_page.reset();
@@ -191,10 +242,11 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   CloseSockets(link);
   driver_->OnPeerLost(link.id, why, established);
   Tried(link);
+  LookWhoIsLeft();
 }
 
 absl::Time PeerTable::OnTime(absl::Time now) {
-  if (stopped_) return absl::InfiniteFuture();
+  if (leaving_) return absl::InfiniteFuture();
   absl::Time next = DropLateCallers(now);
   for (const auto& entry : links_) {
     if (entry == nullptr) continue;
@@ -240,6 +292,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
               if (link.stream != nullptr) return;
               if (!status.ok()) {
                 link.error = Annotate(status, absl::StrCat("knock at ", link.config.node));
+                Say(link, link.error, leaving_);
                 driver_->OnPeerLost(peer, link.error, false);
                 Tried(link);
               }

@@ -92,7 +92,11 @@ class PeerTable {
   // Before anything else.
   void Connect(TransferDriver* driver, PeerDialer* dialer);
 
-  // Closes all links and opens none any more: the daemon stops.
+  // The daemon is about to stop: peers are told, who then close their links, so that a stop is no
+  // loss to them. No link is opened any more; `done` is called once none is left, or by nobody if
+  // Stop comes first.
+  void SayGoodbye(std::function<void()> done);
+  // Closes all links.
   void Stop();
 
   // --- From the driver.
@@ -115,6 +119,10 @@ class PeerTable {
   std::string UcxWay(GlobalDeviceId device) const;
   // What a peer whose link is up has said of a device of its; null if there is none.
   const PeerDeviceInfo* ToldOf(GlobalDeviceId device) const;
+
+  // Whether what waits here for a partner at `device` may still hear of one that is there already:
+  // the link is being opened, or is up for less than `settled`. False of our own.
+  bool MayBringOffers(GlobalDeviceId device, absl::Duration settled) const;
 
   // --- From operators: opens the link to the owner of `device` if it is not up, and calls `done`
   // once it is, or could not be opened, or after kDialTimeout. At once if there is no such link.
@@ -213,6 +221,9 @@ class PeerTable {
   void AskForArenas(Link& link);
   void CloseSockets(Link& link);
   void Tried(Link& link);
+  void LookWhoIsLeft();
+  // In the log, if there is news in it.
+  void Say(Link& link, const absl::Status& why, bool goodbye);
   Link* FindByNode(const std::string& node);
 
   Executor& control_;
@@ -224,7 +235,9 @@ class PeerTable {
   const std::string boot_id_;
   TransferDriver* driver_ = nullptr;
   PeerDialer* dialer_ = nullptr;
+  bool leaving_ = false;
   bool stopped_ = false;
+  std::function<void()> gone_;                // SayGoodbye's, as long as somebody is left
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
   uint64_t streams_ = 0;                      // so far, of links and callers
   Callers callers_;                           // by their streams' numbers, the oldest first

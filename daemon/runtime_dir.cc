@@ -34,7 +34,7 @@ absl::Status CheckOwner(int fd, const char* doing, const std::string& path) {
 
 // `name` in `parent`; `path` is for messages.
 absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::string& path,
-                                       mode_t mode) {
+                                       mode_t mode, gid_t group = SocketAccess::kOwnGroup) {
   constexpr char kDoing[] = "make the directory ";
   if (mkdirat(parent, name, mode) != 0 && errno != EEXIST) {
     return Refused(kDoing, path, strerror(errno));
@@ -46,6 +46,10 @@ absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::
                                                       : strerror(errno));
   }
   RETURN_IF_ERROR(CheckOwner(directory.get(), kDoing, path));
+  if (fchown(directory.get(), SocketAccess::kOwnUser, group) != 0) {
+    return Refused(absl::StrCat("give gid ", group, " the directory ").c_str(), path,
+                   strerror(errno));
+  }
   if (fchmod(directory.get(), mode) != 0) {
     return Refused("set the mode of the directory ", path, strerror(errno));
   }
@@ -70,7 +74,8 @@ absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path) {
+absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path, SocketAccess client,
+                                        SocketAccess admin) {
   const std::filesystem::path whole{std::string(absl::StripSuffix(path, "/"))};
   std::error_code error;
   std::filesystem::create_directories(whole.parent_path(), error);
@@ -82,11 +87,12 @@ absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path) {
   ASSIGN_OR_RETURN(UniqueFd lock, Lock(directory.get(), absl::StrCat(path, "/lock")));
   const struct {
     const char* name;
-    mode_t mode;
-  } parts[] = {{"client", 0755}, {"admin", 0750}, {"peer", 0755}};
-  for (const auto& [name, mode] : parts) {
-    RETURN_IF_ERROR(
-        MakeDirectory(directory.get(), name, absl::StrCat(path, "/", name), mode).status());
+    SocketAccess access;
+  } parts[] = {{"client", client}, {"admin", admin}, {"peer", 0666}};
+  for (const auto& [name, access] : parts) {
+    RETURN_IF_ERROR(MakeDirectory(directory.get(), name, absl::StrCat(path, "/", name),
+                                  access.directory_mode(), access.group)
+                        .status());
   }
   return lock;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
+#include "daemon/socket_access.h"
 
 namespace ferry {
 
@@ -15,6 +16,8 @@ namespace ferry {
 // the daemon lives, however it ends: two daemons must not take each other's sockets away.
 // PERMISSION_DENIED/CONFIG_INVALID if it is another user's, or a link; ALREADY_EXISTS if another
 // daemon has it.
-absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path);
+// `client` and `admin` are who their sockets are for.
+absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path, SocketAccess client,
+                                        SocketAccess admin);
 
 }  // namespace ferry

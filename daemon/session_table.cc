@@ -172,6 +172,13 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const Atta
     return Annotate(fit, "attach: resuming a session's timelines");
   }
   const bool same_daemon = resume.incarnation == options_.incarnation;
+  struct stat pages {};
+  if (same_daemon && fstat(fds[0].get(), &pages) == 0 &&
+      std::count(closed_by_operators_.begin(), closed_by_operators_.end(),
+                 std::pair(pages.st_dev, pages.st_ino)) > 0) {
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kSessionInvalid,
+                 "attach: an operator has closed this session; open another one");
+  }
   for (const auto& [id, session] : sessions_) {
     // It was given up while we were stopped, and what is still under way writes into its pages.
     if (same_daemon && IsSameFile(session->timelines().memfd(), fds[0].get())) {
@@ -343,63 +350,6 @@ void SessionTable::Refuse(Door::ConnectionId connection, uint64_t sequence, absl
   hooks_.send(connection, reply, {});
 }
 
-void SessionTable::OnClosed(Door::ConnectionId connection) {
-  before_hello_.erase(connection);
-  auto it = by_connection_.find(connection);
-  if (it == by_connection_.end()) return;
-  const SessionId id = it->second;
-  by_connection_.erase(it);
-  Session& session = *Find(id);
-  ++(session.use().transfers_in_flight > 0 ? counts_.lost : counts_.closed);
-  FlightRecorder::Get().Record("session.close", id.value(), session.use().transfers_in_flight);
-  if (session.logged) {
-    FERRY_LOG(info, "session.close", LogFields("session", id, "name", session.name()),
-              "with {} transfers in flight", session.use().transfers_in_flight);
-  }
-  by_token_.erase(session.token());
-  session.closing = true;
-  session.NotifyWatchers();
-  hooks_.ended(id);
-  if (Session* still = Find(id); still != nullptr) OnIdle(*still);
-}
-
-void SessionTable::OnIdle(Session& session) {
-  std::vector<std::unique_ptr<Arena>> unused = session.TakeUnusedArenas();
-  const bool room = !unused.empty();
-  for (std::unique_ptr<Arena>& arena : unused) LetGo(std::move(arena));
-  if (room) GrantJobMemory();
-  for (const PreparedRecord::Asker& asker : session.TakeReleased()) {
-    if (session.closing) continue;
-    if (hooks_.send(asker.connection,
-                    {asker.sequence, absl::OkStatus(), AttachPreparedReleased{}, {}}, {})) {
-      continue;
-    }
-    hooks_.close(asker.connection);  // as in OnPost
-    control_.Post([this, connection = asker.connection] { OnClosed(connection); });
-  }
-  if (!session.closing || session.use().transfers_in_flight > 0) return;
-  Destroy(session);
-}
-
-size_t SessionTable::SessionsOf(uid_t uid) const {
-  return static_cast<size_t>(
-      std::count_if(sessions_.begin(), sessions_.end(),
-                    [uid](const auto& entry) { return entry.second->credentials().uid == uid; }));
-}
-
-void SessionTable::Destroy(Session& session) {
-  for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
-  past_firings_ += session.prepared_firings();
-  RetirePages(devices_, session.TakeTimelines());
-  FlightRecorder::Get().Record("session.gone", session.id().value());
-  awaited_memory_.erase(session.id());
-  const uid_t uid = session.credentials().uid;
-  sessions_.erase(session.id());
-  if (SessionsOf(uid) == 0) kept_by_uid_.erase(uid);
-  sessions_closed_.OnFreed(control_.Now());
-  GrantJobMemory();
-}
-
 absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,
                                                     const Credentials& credentials,
                                                     int grpc_connection,
@@ -472,6 +422,19 @@ std::vector<TransferId> SessionTable::IdlePrepared() const {
   std::vector<TransferId> batches;
   for (const auto& [id, session] : sessions_) session->ListIdlePrepared(batches);
   return batches;
+}
+
+void SessionTable::Destroy(Session& session) {
+  for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
+  past_firings_ += session.prepared_firings();
+  RetirePages(devices_, session.TakeTimelines());
+  FlightRecorder::Get().Record("session.gone", session.id().value());
+  awaited_memory_.erase(session.id());
+  const uid_t uid = session.credentials().uid;
+  sessions_.erase(session.id());
+  if (SessionsOf(uid) == 0) kept_by_uid_.erase(uid);
+  sessions_closed_.OnFreed(control_.Now());
+  GrantJobMemory();
 }
 
 void SessionTable::OnTime(absl::Time now) {

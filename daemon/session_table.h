@@ -75,6 +75,10 @@ class SessionTable {
                  const absl::Status& why);
   void OnClosed(Door::ConnectionId connection);
 
+  // --- From operators: as if the client had died, but that it may not resume the session. Nothing
+  // happens to one that is closing already.
+  void CloseByOperator(SessionId id);
+
   // --- From gRPC. The session of `token` if the caller is the process that attached and uses the
   // session's one connection. `alive(n)` says whether gRPC connection n still is what it was.
   absl::StatusOr<Session*> Authenticate(const std::string& token, const Credentials& credentials,
@@ -210,6 +214,9 @@ class SessionTable {
   absl::node_hash_map<uid_t, KeptBytes> kept_by_uid_;  // of uids that have sessions
   absl::btree_map<SessionId, std::unique_ptr<Session>> sessions_;
   RetryAfter sessions_closed_;
+  // The pages of sessions that operators have closed, the oldest first, as fstat tells files.
+  static constexpr size_t kMostClosed = 1024;
+  std::deque<std::pair<dev_t, ino_t>> closed_by_operators_;
   absl::flat_hash_map<Door::ConnectionId, SessionId> by_connection_;
   absl::flat_hash_map<std::string, SessionId> by_token_;
   absl::flat_hash_map<ArenaId, Arena*> arenas_;

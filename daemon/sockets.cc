@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -71,7 +72,7 @@ UniqueFd PeerPidFd(int socket, pid_t pid) {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
-absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode,
+absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAccess access,
                                     Descriptors descriptors) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -108,7 +109,14 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mo
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return failed("bind");
   }
-  if (chmod(path.c_str(), mode) != 0) return failed("chmod");
+  if (lchown(path.c_str(), access.owner, access.group) != 0) {
+    return Error(
+        absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
+        absl::StrCat("change owner and group of ", path, ": ", strerror(errno),
+                     "; sockets.*.owner needs a daemon of root's, sockets.*.group one that "
+                     "is in the group"));
+  }
+  if (chmod(path.c_str(), access.mode) != 0) return failed("chmod");
   if (listen(listener.get(), 1024) != 0) return failed("listen");
   return listener;
 }

@@ -127,6 +127,22 @@ void TransferDriver::CancelAll(const absl::Status& why) {
   }
 }
 
+TransferDriver::Unmatched TransferDriver::CancelUnmatched(
+    const absl::Status& why, const std::function<bool(GlobalDeviceId)>& may_come) {
+  Unmatched found;
+  for (const TransferEngine::Row& row : engine_.List(engine_.in_flight())) {
+    // One that was offered may have a partner after all: then the peer answers that it is too late.
+    const absl::string_view state = row.state;
+    if (state != "waiting" && state != "offered") continue;
+    if (may_come(row.side == Side::kSend ? row.key.destination : row.key.source)) {
+      ++found.left;
+    } else if (engine_.Cancel(control_.Now(), row.transfer, why)) {
+      ++found.asked;
+    }
+  }
+  return found;
+}
+
 void TransferDriver::EndSession(SessionId session) {
   engine_.EndSession(control_.Now(), session, "the client's session ended");
 }
@@ -295,12 +311,12 @@ void TransferDriver::Carry(Outbox outbox) {
 
 void TransferDriver::OnEnded(Ended ended) {
   metrics_.OnEnded(ended, control_.Now());
-  if (!ended.status.ok()) {
-    FERRY_LOG(debug, "transfer.failed", TransferFields(ended.transfer), "{} {}: {}",
-              absl::StatusCodeToString(ended.status.code()),
-              std::string(ReasonName(ReasonOf(ended.status))), std::string(ended.status.message()));
-  }
+  if (!ended.status.ok()) SayFailed(failures_.OnFailed(control_.Now(), ended));
   Over(ended);
+}
+
+void TransferDriver::SayFailed(const std::optional<FailureLog::Line>& line) {
+  if (line) FERRY_LOG(info, "transfer.failed", TransferFields(line->transfer), "{}", line->text);
 }
 
 void TransferDriver::Over(const Ended& ended) {
@@ -404,7 +420,9 @@ absl::Time TransferDriver::AfterBatch() {
     FlushLanes();
     FlushSessions(now);
     if (to_peers_.empty()) {
-      return starting_.empty() ? std::min(engine_.NextDeadline(), comms) : absl::InfinitePast();
+      SayFailed(failures_.OnTime(now));
+      return starting_.empty() ? std::min({engine_.NextDeadline(), comms, failures_.next()})
+                               : absl::InfinitePast();
     }
     // Clients were first: who waits for an ending waits for nothing else, and to wake somebody
     // takes its time.

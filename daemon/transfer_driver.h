@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "absl/status/status.h"
 #include "base/executor.h"
 #include "daemon/comm_table.h"
+#include "daemon/failure_log.h"
 #include "daemon/local_devices.h"
 #include "daemon/metrics.h"
 #include "daemon/post.h"
@@ -84,6 +86,14 @@ class TransferDriver {
   bool draining() const { return draining_; }
   // Asks everything that is not launched to end.
   void CancelAll(const absl::Status& why);
+  // Asks what has no partner to end, unless `may_come` says of the other device that one may still
+  // come from there. How many were asked, and how many were left.
+  struct Unmatched {
+    size_t asked = 0;
+    size_t left = 0;
+  };
+  Unmatched CancelUnmatched(const absl::Status& why,
+                            const std::function<bool(GlobalDeviceId)>& may_come);
 
   // --- From the session table.
   void EndSession(SessionId session);
@@ -193,6 +203,7 @@ class TransferDriver {
   bool StopFetching(TransferId transfer, uint32_t* attempt);
   void Unpin(const std::vector<const DeviceMemory*>& pins);
   void OnEnded(Ended ended);
+  static void SayFailed(const std::optional<FailureLog::Line>& line);
   void DropMapping(std::unique_ptr<DeviceMemory> mapping);
   void FlushLanes();
   void FlushPeers(bool more);
@@ -206,6 +217,7 @@ class TransferDriver {
   TransferEngine engine_;
   CommTable comms_;
   TransferMetrics metrics_;
+  FailureLog failures_;
   PeerArenaTable peer_arenas_;
   bool draining_ = false;
   absl::flat_hash_map<TransferId, Running> running_;

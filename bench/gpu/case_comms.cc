@@ -135,7 +135,7 @@ absl::Status MeasureLife(const GpuSettings& settings, const GpuDriver& driver, R
     ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_NCCL));
     RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
     ASSIGN_OR_RETURN(back.emplace_back(), pair.Run(1, kFirst));
-    RETURN_IF_ERROR(pair.Compare(kFirst));
+    RETURN_IF_ERROR(pair.Compare());
   }
   Add(report, "device memory of a daemon's first communicator", "MiB", sizes[0]);
   Add(report, "device memory of staging and tables, and what else came with the first", "MiB",
@@ -211,7 +211,7 @@ absl::StatusOr<Loss> KillUnderGroup(const GpuSettings& settings, Nodes& nodes) {
   ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_NCCL));
   RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
   ASSIGN_OR_RETURN(loss.back, pair.Run(1, kFirst));
-  RETURN_IF_ERROR(pair.Compare(kFirst));
+  RETURN_IF_ERROR(pair.Compare());
   return loss;
 }
 
@@ -300,7 +300,7 @@ absl::StatusOr<Crossed> MeasureCrossed(const GpuSettings& settings, const std::s
     count = kSome * static_cast<uint64_t>(1 + kSeconds / absl::ToDoubleSeconds(some));
   }
   ASSIGN_OR_RETURN(const absl::Duration took, StreamAll(pairs, count, bytes));
-  for (tools::BenchPair& pair : pairs) RETURN_IF_ERROR(pair.Compare(bytes));
+  for (tools::BenchPair& pair : pairs) RETURN_IF_ERROR(pair.Compare());
   Crossed crossed;
   crossed.rate = tools::GigabytesPerSecond(pairs.size() * count * bytes, took);
   RETURN_IF_ERROR(LookAtComms(nodes, crossed));

@@ -72,7 +72,7 @@ absl::StatusOr<Took> Measure(const Case& what, const GpuSettings& settings,
     nccl.push_back(peer);
     by_parts.push_back(parts);
   }
-  if (!what.ping) RETURN_IF_ERROR(pair.Compare(all));
+  RETURN_IF_ERROR(pair.Compare());
   return Took{tools::Median(posted),   tools::Median(prepared), tools::Median(nccl),
               tools::Median(by_parts), tools::Median(first),    tools::Median(echoes)};
 }

@@ -120,7 +120,7 @@ class Bench {
       between_gpus.push_back(tools::GigabytesPerSecond(bytes, moved));
       between_hosts.push_back(tools::GigabytesPerSecond(bytes, peer));
     }
-    RETURN_IF_ERROR(gpus.Compare(bytes));
+    RETURN_IF_ERROR(gpus.Compare());
     Add(report, Named(tools::HumanSize(bytes)) + " TCP", "GB/s", tools::Median(between_gpus), false,
         0.9, "the same between host devices", tools::Median(between_hosts));
     return absl::OkStatus();
@@ -150,8 +150,8 @@ class Bench {
       peer_one.push_back(tools::GigabytesPerSecond(bytes, copied));
       peer_both.push_back(tools::GigabytesPerSecond(2 * kTimes * bytes, copied_both));
     }
-    RETURN_IF_ERROR(pair.Compare(bytes));
-    RETURN_IF_ERROR(back.Compare(bytes));
+    RETURN_IF_ERROR(pair.Compare());
+    RETURN_IF_ERROR(back.Compare());
     const std::string size = tools::HumanSize(bytes);
     Add(report, Named(size + " prepared"), "GB/s", tools::Median(prepared), false,
         local() ? 0.99 : 0.985, "cuMemcpyPeerAsync", tools::Median(peer_one));
@@ -282,7 +282,7 @@ class Bench {
     for (int round = 0; round < 4 * settings_.rounds; ++round) {
       ASSIGN_OR_RETURN(prepared.emplace_back(), pair.Fire());
     }
-    RETURN_IF_ERROR(pair.Compare(count * bytes));
+    RETURN_IF_ERROR(pair.Compare());
     const auto milliseconds = [](const std::vector<absl::Duration>& all) {
       return absl::ToDoubleMilliseconds(tools::Median(all));
     };
@@ -376,7 +376,7 @@ class Bench {
                      (*load)->RateWhile([&] { return peer.Copy(false, 20).status(); }));
     const std::optional<double> ucx =
         settings_.peers.ucx_large ? UcxBetweenGpus(kBytes, 40) : std::nullopt;
-    RETURN_IF_ERROR(large.Compare(kBytes));
+    RETURN_IF_ERROR(large.Compare());
     if (ucx) {
       Add(report, Named("256 MiB prepared, under load"), "GB/s",
           tools::GigabytesPerSecond(kBytes, busy.large), false, 1.35, "ucx_perftest, under load",

@@ -153,6 +153,18 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row[b.size()];
 }
 
+// What may stand in a section; empty if there is no such section.
+std::set<std::string> KeysOf(absl::string_view section) {
+  const std::string prefix = section.empty() ? "" : absl::StrCat(section, ".");
+  std::set<std::string> known;
+  for (const ConfigField& field : ConfigFields()) {
+    if (!absl::StartsWith(field.path, prefix)) continue;
+    const std::string rest = field.path.substr(prefix.size());
+    known.insert(rest.substr(0, rest.find('.')));
+  }
+  return known;
+}
+
 }  // namespace
 
 bool NamesTcp(const std::string& tls) {
@@ -181,28 +193,29 @@ void CheckConfig(ConfigDraft& draft) {
   }
 }
 
-std::string SuggestKey(absl::string_view section, absl::string_view key) {
+std::string NearestKey(absl::string_view section, absl::string_view key) {
   const std::string prefix = section.empty() ? "" : absl::StrCat(section, ".");
-  std::set<std::string> known;
   std::string elsewhere;
-  for (const ConfigField& field : ConfigFields()) {
-    if (absl::StartsWith(field.path, prefix)) {
-      const std::string rest = field.path.substr(prefix.size());
-      known.insert(rest.substr(0, rest.find('.')));
-    }
-    if (!key.empty() && absl::EndsWith(field.path, absl::StrCat(".", key))) elsewhere = field.path;
-  }
   std::string nearest;
   size_t distance = std::max<size_t>(2, key.size() / 3) + 1;
-  for (const std::string& candidate : known) {
+  for (const std::string& candidate : KeysOf(section)) {
     const size_t d = EditDistance(key, candidate);
     if (d < distance && d < candidate.size()) {
       distance = d;
       nearest = prefix + candidate;
     }
   }
-  if (nearest.empty()) nearest = elsewhere;
+  if (!nearest.empty() || key.empty()) return nearest;
+  for (const ConfigField& field : ConfigFields()) {
+    if (absl::EndsWith(field.path, absl::StrCat(".", key))) elsewhere = field.path;
+  }
+  return elsewhere;
+}
+
+std::string SuggestKey(absl::string_view section, absl::string_view key) {
+  const std::string nearest = NearestKey(section, key);
   if (!nearest.empty()) return absl::StrCat("did you mean ", nearest, "?");
+  const std::set<std::string> known = KeysOf(section);
   if (known.empty()) return SuggestKey("", "");  // the section is unknown as well
   return absl::StrCat("known here: ", absl::StrJoin(known, ", "));
 }

@@ -36,6 +36,18 @@ void ReadField(const ConfigField& field, const YAML::Node& key, const YAML::Node
   field.read(field.path, node, origin, draft);
 }
 
+// What an unknown key was meant for is not as it was wanted: nobody is to complain of that once
+// more.
+void MarkMeant(const std::string& section, const std::string& key, ConfigDraft& draft) {
+  const std::string meant = NearestKey(section, key);
+  if (meant.empty()) return;
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.path == meant || absl::StartsWith(field.path, absl::StrCat(meant, "."))) {
+      draft.broken.insert(field.path);
+    }
+  }
+}
+
 // A section is merged key by key; a field, lists among them, replaces what an earlier source said.
 void ReadSection(const std::string& section, const YAML::Node& map, const OriginOf& origin,
                  ConfigDraft& draft) {
@@ -60,6 +72,7 @@ void ReadSection(const std::string& section, const YAML::Node& map, const Origin
       ReadSection(path, entry.second, origin, draft);
     } else {
       problem(absl::StrCat("unknown key; ", SuggestKey(section, key)));
+      MarkMeant(section, key, draft);
     }
   }
 }
@@ -89,6 +102,15 @@ bool HasSecondDocument(const std::string& text) {
   return parser.HandleNextDocument(handler) && parser.HandleNextDocument(handler);
 }
 
+// Whether a tab is among what the line, counted from 1, begins with.
+bool IndentedByTab(const std::string& text, int line) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (line < 1 || static_cast<size_t>(line) > lines.size()) return false;
+  const absl::string_view at = lines[line - 1];
+  const absl::string_view indent = at.substr(0, at.find_first_not_of(" \t"));
+  return absl::StrContains(indent, '\t');
+}
+
 void ReadFile(const std::string& file, ConfigDraft& draft) {
   std::ifstream stream(file, std::ios::binary);
   std::error_code error;
@@ -116,8 +138,12 @@ void ReadFile(const std::string& file, ConfigDraft& draft) {
       ReadSection("", document, origin, draft);
     }
   } catch (const YAML::Exception& e) {
+    const int line = e.mark.line + 1;
     draft.problems.push_back(
-        absl::StrCat(file, ":", e.mark.line + 1, ":", e.mark.column + 1, ": is not YAML: ", e.msg));
+        IndentedByTab(text, line)
+            ? absl::StrCat(file, ":", line,
+                           ": is indented by a tab, which YAML does not take; use spaces")
+            : absl::StrCat(file, ":", line, ":", e.mark.column + 1, ": is not YAML: ", e.msg));
   }
 }
 
@@ -148,6 +174,7 @@ void ReadText(const std::string& path, const std::string& value, const std::stri
     const std::string what = IsConfigSection(path)
                                  ? absl::StrCat("is a section; ", SuggestKey(path, ""))
                                  : absl::StrCat("unknown key; ", SuggestKey(section, key));
+    MarkMeant(section, key, draft);
     draft.problems.push_back(absl::StrCat(origin_text, ": ", path, ": ", what));
     return;
   }
@@ -203,12 +230,12 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
   }
   for (const auto& [name, value] : sources.environment) {
     if (!absl::StartsWith(name, "FERRY_")) continue;
-    std::string path =
-        absl::StrReplaceAll(absl::AsciiStrToLower(name.substr(strlen("FERRY_"))), {{"__", "."}});
-    if (path == "runtime_dir") path = "node.runtime_dir";
-    if (path == "log_level") path = "log.level";
-    if (path == "nccl_library") path = "transfer.nccl.library";
-    if (path == "cuda_library" || path == "nvml_library") path = absl::StrCat("devices.", path);
+    const auto known = ShortEnvironmentNames().find(name);
+    const std::string path =
+        known != ShortEnvironmentNames().end()
+            ? known->second
+            : absl::StrReplaceAll(absl::AsciiStrToLower(name.substr(strlen("FERRY_"))),
+                                  {{"__", "."}});
     if (!absl::StrContains(path, ".")) continue;
     ReadText(path, value, absl::StrCat("environment ", name), draft);
   }

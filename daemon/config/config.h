@@ -31,6 +31,17 @@ struct Config {
     std::string runtime_dir = "/run/ferry";
   } node;
 
+  // Of a directory's sockets. Owner and group by name or number; empty: the daemon's.
+  struct SocketAccess {
+    std::string owner;
+    std::string group;
+    std::string mode;  // octal
+  };
+  struct {
+    SocketAccess client{"", "", "0666"};
+    SocketAccess admin{"", "", "0660"};
+  } sockets;
+
   struct {
     uint32_t host = 2;     // how many host devices; by default as many as membership gives ids for
     uint64_t base_id = 0;  // ids.base: global ids are base + index, unless membership lists them
@@ -161,9 +172,7 @@ struct ConfigSources {
   // FILE.d/*.yaml.
   std::optional<std::string> file;
   // All of the process's; only names that start with FERRY_ and have a "__" are settings, and
-  // the short ones: FERRY_RUNTIME_DIR (node.runtime_dir), FERRY_LOG_LEVEL (log.level),
-  // FERRY_CUDA_LIBRARY and FERRY_NVML_LIBRARY (devices), which libferry heeds too, and
-  // FERRY_NCCL_LIBRARY (transfer.nccl.library).
+  // the short ones (ShortEnvironmentNames), of which libferry heeds those of CUDA and NVML too.
   std::map<std::string, std::string> environment;
   std::vector<Override> overrides;
   std::string hostname;  // default of node.name; "": ask the system
@@ -179,5 +188,8 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources);
 
 // YAML with every setting; LoadConfig reads it back to the same configuration.
 std::string PrintConfig(const Config& config);
+
+// docs/configuration.md: what can be set, and how.
+std::string ConfigReference();
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of all settings: one row reads, checks and prints a setting, so that the three cannot
-// drift. Home: LoadConfig and PrintConfig, whatever thread calls them.
+// The table of all settings: one row reads, checks, prints and explains a setting, so that the four
+// cannot drift. Home: LoadConfig and PrintConfig, whatever thread calls them.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -36,6 +36,8 @@ using OriginOf = std::function<std::string(const YAML::Node&)>;
 struct ConfigField {
   enum class Kind { kText, kNumber, kList };
   std::string path;
+  std::string meaning;  // for people; empty: the setting is not supported
+  std::string type;     // what its value is, with its bounds
   Kind kind = Kind::kText;
   // Puts `node` into draft.config; what is wrong with it becomes a Problem. draft.origins[path] is
   // set.
@@ -44,6 +46,7 @@ struct ConfigField {
       read;
   // As YAML, on one line; or, starting with a line feed, on lines of its own.
   std::function<std::string(const Config&)> print;
+  std::string default_words = "";  // for people, where the default is no constant
 };
 
 // In the order in which they print: fields of one section are neighbours.
@@ -51,9 +54,16 @@ const std::vector<ConfigField>& ConfigFields();
 const ConfigField* FindConfigField(absl::string_view path);
 bool IsConfigSection(absl::string_view path);
 
+// The variable that sets it: FERRY_SECTION__KEY.
+std::string EnvironmentName(const ConfigField& field);
+// Settings that have a second, shorter one: {"FERRY_RUNTIME_DIR", "node.runtime_dir"}.
+const std::map<std::string, std::string>& ShortEnvironmentNames();
+
 // What else could be meant by an unknown key of `section` ("" is the top):
 // "did you mean limits.session_bytes?" or "known here: name, runtime_dir".
 std::string SuggestKey(absl::string_view section, absl::string_view key);
+// The setting or section that is meant, as far as can be told; "" if nothing is near.
+std::string NearestKey(absl::string_view section, absl::string_view key);
 
 // The checks that look at more than one setting.
 void CheckConfig(ConfigDraft& draft);

@@ -2,52 +2,24 @@
 #include "daemon/config/values.h"
 
 #include <arpa/inet.h>
+#include <grp.h>
 #include <netinet/in.h>
+#include <pwd.h>
 
-#include <limits>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace ferry {
 namespace {
 
-struct Unit {
-  absl::string_view name;
-  int shift;
-};
-constexpr Unit kUnits[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}};
+constexpr size_t kNameRoom = size_t{1} << 20;  // large groups of a directory service
 
 }  // namespace
-
-absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
-  size_t digits = 0;
-  while (digits < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[digits]))) {
-    ++digits;
-  }
-  const absl::string_view unit_name = absl::StripAsciiWhitespace(text.substr(digits));
-  uint64_t number = 0;
-  for (const Unit& unit : kUnits) {
-    if (unit_name != unit.name) continue;
-    if (!absl::SimpleAtoi(text.substr(0, digits), &number)) break;
-    if (number > std::numeric_limits<uint64_t>::max() >> unit.shift) {
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' does not fit 64 bits"));
-    }
-    return number << unit.shift;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", text, "' is not a size; a whole number and B, KiB, MiB, GiB or TiB, as 64GiB"));
-}
-
-std::string FormatSize(uint64_t bytes) {
-  for (const Unit& unit : kUnits) {
-    const uint64_t size = uint64_t{1} << unit.shift;
-    if (bytes >= size && bytes % size == 0) return absl::StrCat(bytes / size, unit.name);
-  }
-  return absl::StrCat(bytes, "B");
-}
 
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text) {
   absl::Duration duration;
@@ -103,6 +75,37 @@ bool IsLoopback(const HostPort& address) {
   if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
   in6_addr v6;
   return inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+std::optional<uint32_t> FindUser(const std::string& text) {
+  uint32_t uid = 0;
+  if (absl::SimpleAtoi(text, &uid)) return uid;
+  passwd entry;
+  passwd* found = nullptr;
+  std::vector<char> room(kNameRoom);
+  getpwnam_r(text.c_str(), &entry, room.data(), room.size(), &found);
+  return found != nullptr ? std::optional(entry.pw_uid) : std::nullopt;
+}
+
+std::optional<uint32_t> FindGroup(const std::string& text) {
+  uint32_t gid = 0;
+  if (absl::SimpleAtoi(text, &gid)) return gid;
+  group entry;
+  group* found = nullptr;
+  std::vector<char> room(kNameRoom);
+  getgrnam_r(text.c_str(), &entry, room.data(), room.size(), &found);
+  return found != nullptr ? std::optional(entry.gr_gid) : std::nullopt;
+}
+
+std::optional<uint32_t> ParseMode(absl::string_view text) {
+  const absl::string_view digits = text.size() == 4 ? absl::StripPrefix(text, "0") : text;
+  if (digits.size() != 3) return std::nullopt;
+  uint32_t mode = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '7') return std::nullopt;
+    mode = mode * 8 + static_cast<uint32_t>(c - '0');
+  }
+  return mode;
 }
 
 }  // namespace ferry

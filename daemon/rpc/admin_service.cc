@@ -12,9 +12,11 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/version.h"
 #include "daemon/rpc/admin_rows.h"
 #include "daemon/rpc/cluster_devices.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/operator_ends.h"
 #include "daemon/rpc/status_proto.h"
 #include "daemon/rpc/stream_output.h"
 #include "ferry/admin/v1/admin.grpc.pb.h"
@@ -72,7 +74,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     return OnControl(context, [this, response] {
       const TransferMetrics& metrics = core_.rpc.driver.metrics();
       response->set_node(core_.config.node.name);
-      response->set_version(FERRY_VERSION);
+      response->set_version(Version());
       response->set_incarnation(core_.incarnation.value());
       SetDuration(core_.rpc.control.Now() - core_.started, response->mutable_uptime());
       response->set_draining(core_.rpc.driver.draining());
@@ -290,6 +292,20 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                                  [this](auto& output) { PushFlight(output); });
   }
 
+  grpc::ServerUnaryReactor* CancelTransfers(grpc::CallbackServerContext* context,
+                                            const pb::CancelTransfersRequest* request,
+                                            pb::CancelTransfersResponse* response) override {
+    return OnControl(context,
+                     [this, request, response] { return Cancel(core_.rpc, *request, response); });
+  }
+
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
+                                         const pb::CloseSessionRequest* request,
+                                         pb::CloseSessionResponse* response) override {
+    return OnControl(context,
+                     [this, request, response] { return Close(core_.rpc, *request, response); });
+  }
+
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const pb::DrainRequest* request,
                                   pb::DrainResponse* response) override {
@@ -335,7 +351,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       if (rows % kPiece == 0) output.Push(std::exchange(piece, {}));
     };
     piece.set_node(core_.config.node.name);
-    piece.set_version(FERRY_VERSION);
+    piece.set_version(Version());
     piece.set_incarnation(core_.incarnation.value());
     SetTime(absl::Now(), piece.mutable_taken());
     for (const auto& device : core_.devices.list) piece.add_global_device_ids(device->id.value());

@@ -28,6 +28,19 @@ struct RpcCore {
   std::function<void(Task)> later;
 };
 
+// Asks transfers and jobs of a session to end. On control.
+inline TransferDriver::CancelCounts CancelOf(RpcCore& core, Session& session,
+                                             const std::vector<uint64_t>& ids,
+                                             const absl::Status& why) {
+  std::vector<uint64_t> transfers;
+  for (const uint64_t id : ids) {
+    if (!core.jobs.Cancel(MakeTransferId(session.id(), id), why)) transfers.push_back(id);
+  }
+  TransferDriver::CancelCounts counts = core.driver.Cancel(session, transfers, why);
+  counts.requested += static_cast<uint32_t>(ids.size() - transfers.size());
+  return counts;
+}
+
 // The caller of an RPC, found on gRPC's thread and authenticated on control.
 struct RpcCaller {
   std::optional<Caller> caller;

@@ -10,17 +10,29 @@
 
 #include "daemon/rpc/stream_output.h"
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 
 namespace ferry {
 namespace {
 
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
-using grpc::reflection::v1::ServerReflectionRequest;
-using grpc::reflection::v1::ServerReflectionResponse;
 
+// The names of the protocol's two packages, whose messages are alike.
+struct V1 {
+  using Request = grpc::reflection::v1::ServerReflectionRequest;
+  using Response = grpc::reflection::v1::ServerReflectionResponse;
+  using Service = grpc::reflection::v1::ServerReflection;
+};
+struct V1Alpha {
+  using Request = grpc::reflection::v1alpha::ServerReflectionRequest;
+  using Response = grpc::reflection::v1alpha::ServerReflectionResponse;
+  using Service = grpc::reflection::v1alpha::ServerReflection;
+};
+
+template <typename FileDescriptorResponse>
 void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>& seen,
-             grpc::reflection::v1::FileDescriptorResponse* out) {
+             FileDescriptorResponse* out) {
   if (!seen.insert(file).second) return;
   google::protobuf::FileDescriptorProto proto;
   file->CopyTo(&proto);
@@ -28,23 +40,24 @@ void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>& seen,
   for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), seen, out);
 }
 
-ServerReflectionResponse Answer(const ServerReflectionRequest& request,
-                                const std::vector<std::string>& services) {
-  ServerReflectionResponse response;
+template <typename Package>
+typename Package::Response Answer(const typename Package::Request& request,
+                                  const std::vector<std::string>& services) {
+  typename Package::Response response;
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
   const DescriptorPool* pool = DescriptorPool::generated_pool();
   const FileDescriptor* file = nullptr;
   switch (request.message_request_case()) {
-    case ServerReflectionRequest::kListServices:
+    case Package::Request::kListServices:
       for (const std::string& service : services) {
         response.mutable_list_services_response()->add_service()->set_name(service);
       }
       return response;
-    case ServerReflectionRequest::kFileByFilename:
+    case Package::Request::kFileByFilename:
       file = pool->FindFileByName(request.file_by_filename());
       break;
-    case ServerReflectionRequest::kFileContainingSymbol:
+    case Package::Request::kFileContainingSymbol:
       file = pool->FindFileContainingSymbol(request.file_containing_symbol());
       break;
     default:  // proto3 services have no extensions
@@ -60,20 +73,21 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request,
   return response;
 }
 
+template <typename Package>
 class Stream final
-    : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
+    : public grpc::ServerBidiReactor<typename Package::Request, typename Package::Response> {
  public:
-  using Output = StreamOutput<ServerReflectionResponse, grpc::Status>;
+  using Output = StreamOutput<typename Package::Response, grpc::Status>;
   explicit Stream(const std::vector<std::string>& services) : services_(services) {
     output_ = std::make_shared<Output>(
-        [this](const ServerReflectionResponse* message) { StartWrite(message); },
-        [this](grpc::Status status) { Finish(status); });
-    StartRead(&incoming_);
+        [this](const typename Package::Response* message) { this->StartWrite(message); },
+        [this](grpc::Status status) { this->Finish(status); });
+    this->StartRead(&incoming_);
   }
   void OnReadDone(bool ok) override {
     if (!ok) return output_->Finish(grpc::Status::OK);
-    output_->Push(Answer(incoming_, services_));
-    StartRead(&incoming_);
+    output_->Push(Answer<Package>(incoming_, services_));
+    this->StartRead(&incoming_);
   }
   void OnWriteDone(bool ok) override { output_->OnWriteDone(ok); }
   void OnCancel() override { output_->Finish(grpc::Status::CANCELLED); }
@@ -85,17 +99,19 @@ class Stream final
  private:
   const std::vector<std::string>& services_;
   std::shared_ptr<Output> output_;
-  ServerReflectionRequest incoming_;
+  typename Package::Request incoming_;
 };
 
-class ReflectionService final : public grpc::reflection::v1::ServerReflection::CallbackService {
+template <typename Package>
+class ReflectionService final : public Package::Service::CallbackService {
  public:
   explicit ReflectionService(std::vector<std::string> services) : services_(std::move(services)) {
-    services_.push_back(grpc::reflection::v1::ServerReflection::service_full_name());
+    services_.push_back(V1::Service::service_full_name());
+    services_.push_back(V1Alpha::Service::service_full_name());
   }
-  grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>* ServerReflectionInfo(
-      grpc::CallbackServerContext*) override {
-    return new Stream(services_);
+  grpc::ServerBidiReactor<typename Package::Request, typename Package::Response>*
+  ServerReflectionInfo(grpc::CallbackServerContext*) override {
+    return new Stream<Package>(services_);
   }
 
  private:
@@ -104,8 +120,12 @@ class ReflectionService final : public grpc::reflection::v1::ServerReflection::C
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> services) {
-  return std::make_unique<ReflectionService>(std::move(services));
+std::vector<std::unique_ptr<grpc::Service>> MakeReflectionServices(
+    const std::vector<std::string>& services) {
+  std::vector<std::unique_ptr<grpc::Service>> both;
+  both.push_back(std::make_unique<ReflectionService<V1>>(services));
+  both.push_back(std::make_unique<ReflectionService<V1Alpha>>(services));
+  return both;
 }
 
 }  // namespace ferry

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.reflection.v1.ServerReflection over the generated descriptors. Not the library's own, which
-// in this version is v1alpha, and adds itself to every server of a process that links it: the peer
-// port has none. Any thread.
+// grpc.reflection.v1.ServerReflection, and the same as v1alpha, over the generated descriptors. Not
+// the library's own, which adds itself to every server of a process that links it: the peer port
+// has none. Any thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,7 +12,8 @@
 
 namespace ferry {
 
-// Lists `services` (full names) and itself.
-std::unique_ptr<grpc::Service> MakeReflectionService(std::vector<std::string> services);
+// One for each version; both list `services` (full names) and themselves.
+std::vector<std::unique_ptr<grpc::Service>> MakeReflectionServices(
+    const std::vector<std::string>& services);
 
 }  // namespace ferry

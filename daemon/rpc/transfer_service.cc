@@ -278,13 +278,9 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
                       absl::StrCat("poisoned by its client: ",
                                    request->poison().message().substr(0, 256)))
               : Error(absl::StatusCode::kCancelled, Reason::kCancelled, "cancelled by the client");
-      std::vector<uint64_t> transfers;
-      for (const uint64_t id : request->transfer_ids()) {
-        if (!core_.jobs.Cancel(MakeTransferId(session.id(), id), why)) transfers.push_back(id);
-      }
-      const size_t jobs = static_cast<size_t>(request->transfer_ids_size()) - transfers.size();
-      const TransferDriver::CancelCounts counts = core_.driver.Cancel(session, transfers, why);
-      response->set_requested(static_cast<uint32_t>(counts.requested + jobs));
+      const TransferDriver::CancelCounts counts = CancelOf(
+          core_, session, {request->transfer_ids().begin(), request->transfer_ids().end()}, why);
+      response->set_requested(counts.requested);
       response->set_over(counts.over);
       return absl::OkStatus();
     });

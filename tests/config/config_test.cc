@@ -113,6 +113,7 @@ TEST(ConfigTest, AsksTheSystemForItsNameIfNobodySaysOne) {
 
 constexpr char kFull[] = R"(
 node: { name: node-b, runtime_dir: /run/ferry/b }
+sockets: { client: { owner: root, group: "17", mode: 0620 }, admin: { owner: 0, group: root, mode: "600" } }
 devices: { host: 3, ids: { base: 40 } }
 membership:
   provider: static
@@ -150,6 +151,12 @@ drain: { timeout: 2m }
 void ExpectFull(const Config& config) {
   EXPECT_EQ(config.node.name, "node-b");
   EXPECT_EQ(config.node.runtime_dir, "/run/ferry/b");
+  EXPECT_EQ(config.sockets.client.owner, "root");
+  EXPECT_EQ(config.sockets.client.group, "17");
+  EXPECT_EQ(config.sockets.client.mode, "0620");
+  EXPECT_EQ(config.sockets.admin.owner, "0");
+  EXPECT_EQ(config.sockets.admin.group, "root");
+  EXPECT_EQ(config.sockets.admin.mode, "600");
   EXPECT_EQ(config.devices.host, 3u);
   EXPECT_EQ(config.devices.base_id, 40u);
   EXPECT_EQ(config.membership.provider, "static");

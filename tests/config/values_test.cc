@@ -6,22 +6,21 @@
 namespace ferry {
 namespace {
 
-TEST(ConfigValuesTest, SizesNeedAUnitAndFit) {
-  EXPECT_EQ(*ParseSize("64GiB"), uint64_t{64} << 30);
-  EXPECT_EQ(*ParseSize("256 MiB"), uint64_t{256} << 20);
-  EXPECT_EQ(*ParseSize("5B"), 5u);
-  EXPECT_EQ(*ParseSize("16777215TiB"), uint64_t{16777215} << 40);
-  for (const char* wrong : {"", "5", "GiB", "-1GiB", "+1GiB", "1.5GiB", "1gib", "1G", "16777216TiB",
-                            "99999999999999999999B", "1GiBx"}) {
-    EXPECT_FALSE(ParseSize(wrong).ok()) << wrong;
+TEST(ConfigValuesTest, ModesAreOctal) {
+  EXPECT_EQ(*ParseMode("0660"), 0660u);
+  EXPECT_EQ(*ParseMode("666"), 0666u);
+  for (const char* wrong : {"", "rw", "0o660", "1777", "08", "0668", "00660"}) {
+    EXPECT_FALSE(ParseMode(wrong).has_value()) << wrong;
   }
 }
 
-TEST(ConfigValuesTest, SizesPrintInTheLargestUnitThatDividesThem) {
-  EXPECT_EQ(FormatSize(uint64_t{64} << 30), "64GiB");
-  EXPECT_EQ(FormatSize((uint64_t{1} << 30) + 1024), "1048577KiB");
-  EXPECT_EQ(FormatSize(1023), "1023B");
-  EXPECT_EQ(FormatSize(0), "0B");
+TEST(ConfigValuesTest, UsersAndGroupsAreNamesOrNumbers) {
+  EXPECT_EQ(FindUser("root"), 0u);
+  EXPECT_EQ(FindGroup("root"), 0u);
+  EXPECT_EQ(FindUser("4711"), 4711u);
+  EXPECT_EQ(FindGroup("4711"), 4711u);
+  EXPECT_EQ(FindUser("no such user"), std::nullopt);
+  EXPECT_EQ(FindGroup("-1"), std::nullopt);
 }
 
 TEST(ConfigValuesTest, DurationsArePositiveAndFinite) {

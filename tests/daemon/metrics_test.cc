@@ -50,6 +50,25 @@ TEST(HistogramCounts, ABucketCountsWhatIsNotMoreThanItsBound) {
   EXPECT_DOUBLE_EQ(histogram.sample_sum, 1e9 + 213);
 }
 
+TEST(TransferMetrics, FailuresAreCountedByReasonAndRoute) {
+  TransferMetrics metrics;
+  Ended ended;
+  ended.route = Route::kMapped;
+  ended.status = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "gone");
+  for (int i = 0; i < 3; ++i) metrics.OnEnded(ended, absl::Now());
+  ended.route = Route::kUnspecified;
+  metrics.OnEnded(ended, absl::Now());
+  ended.status = absl::OkStatus();
+  metrics.OnEnded(ended, absl::Now());
+  const std::string text = TextOf(metrics);
+  EXPECT_THAT(
+      text,
+      HasSubstr("ferry_transfer_failures_total{reason=\"PEER_UNREACHABLE\",route=\"mapped\"} 3\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("ferry_transfer_failures_total{reason=\"PEER_UNREACHABLE\",route=\"none\"} 1\n"));
+}
+
 TEST(TransferMetrics, EveryLabelSetIsThereBeforeAnythingHappened) {
   const std::string text = TextOf(TransferMetrics());
   for (const char* route : {"none", "local", "mapped", "ucx", "nccl"}) {

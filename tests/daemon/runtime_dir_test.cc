@@ -23,11 +23,16 @@ mode_t ModeOf(const std::string& path) {
   return info.st_mode & 07777;
 }
 
+absl::StatusOr<UniqueFd> Take(const std::string& path, SocketAccess client = 0666,
+                              SocketAccess admin = 0660) {
+  return TakeRuntimeDir(path, client, admin);
+}
+
 TEST(RuntimeDir, IsMadeWithItsModesWhateverWasThere) {
   Directory directory;
   const std::string path = directory / "run/ferry";
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(TakeRuntimeDir(path).status(), Is("OK"));
+    EXPECT_THAT(Take(path).status(), Is("OK"));
     EXPECT_EQ(ModeOf(path), 0755u);
     EXPECT_EQ(ModeOf(path + "/client"), 0755u);
     EXPECT_EQ(ModeOf(path + "/admin"), 0750u);
@@ -39,14 +44,30 @@ TEST(RuntimeDir, IsMadeWithItsModesWhateverWasThere) {
   }
 }
 
+TEST(RuntimeDirOwners, ItsPartsAreOpenToWhomTheirSocketsAreFor) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  Directory directory;
+  const std::string path = directory / "f";
+  SocketAccess client = 0660, admin = 0600;
+  client.group = 61235;
+  admin.owner = 61234;
+  EXPECT_THAT(Take(path, client, admin).status(), Is("OK"));
+  EXPECT_EQ(ModeOf(path + "/client"), 0750u);
+  EXPECT_EQ(ModeOf(path + "/admin"), 0701u) << "its owner is not the directory's";
+  struct stat info {};
+  ASSERT_EQ(stat((path + "/client").c_str(), &info), 0);
+  EXPECT_EQ(info.st_gid, 61235u);
+  EXPECT_EQ(info.st_uid, geteuid()) << "nobody else may put sockets there";
+}
+
 TEST(RuntimeDir, HasOneDaemon) {
   Directory directory;
-  absl::StatusOr<UniqueFd> first = TakeRuntimeDir(directory / "f");
+  absl::StatusOr<UniqueFd> first = Take(directory / "f");
   EXPECT_THAT(first.status(), Is("OK"));
-  EXPECT_THAT(TakeRuntimeDir(directory / "f").status(),
+  EXPECT_THAT(Take(directory / "f").status(),
               Is("ALREADY_EXISTS/CONFIG_INVALID", "another daemon"));
   first->Reset();
-  EXPECT_THAT(TakeRuntimeDir(directory / "f/").status(), Is("OK"));
+  EXPECT_THAT(Take(directory / "f/").status(), Is("OK"));
 }
 
 TEST(RuntimeDir, LinksAreNotFollowed) {
@@ -54,19 +75,19 @@ TEST(RuntimeDir, LinksAreNotFollowed) {
   const std::string path = directory / "f", elsewhere = directory / "elsewhere";
   ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
   ASSERT_EQ(symlink(elsewhere.c_str(), path.c_str()), 0);
-  EXPECT_THAT(TakeRuntimeDir(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", "a link"));
+  EXPECT_THAT(Take(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", "a link"));
   ASSERT_EQ(unlink(path.c_str()), 0);
   ASSERT_EQ(mkdir(path.c_str(), 0755), 0);
   for (const char* name : {"client", "admin", "peer"}) {
     const std::string part = path + "/" + name;
     ASSERT_EQ(symlink(elsewhere.c_str(), part.c_str()), 0);
-    EXPECT_THAT(TakeRuntimeDir(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", name));
+    EXPECT_THAT(Take(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", name));
     ASSERT_EQ(unlink(part.c_str()), 0);
   }
   const std::string lock = path + "/lock", other = elsewhere + "/made";
   unlink(lock.c_str());
   ASSERT_EQ(symlink(other.c_str(), lock.c_str()), 0);
-  EXPECT_THAT(TakeRuntimeDir(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", "lock"));
+  EXPECT_THAT(Take(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", "lock"));
   EXPECT_EQ(access(other.c_str(), F_OK), -1) << "nothing was made there";
   EXPECT_EQ(ModeOf(elsewhere), 0700u);
 }
@@ -77,14 +98,14 @@ TEST(RuntimeDir, WhatAnotherUserHasPreparedIsNotTaken) {
   const std::string path = directory / "f";
   constexpr uid_t kOther = 61234;
   for (const char* part : {"", "/client", "/admin", "/peer"}) {
-    EXPECT_THAT(TakeRuntimeDir(path).status(), Is("OK"));
+    EXPECT_THAT(Take(path).status(), Is("OK"));
     ASSERT_EQ(chown((path + part).c_str(), kOther, kOther), 0);
-    EXPECT_THAT(TakeRuntimeDir(path).status(),
+    EXPECT_THAT(Take(path).status(),
                 Is("PERMISSION_DENIED/CONFIG_INVALID", "it belongs to uid 61234"));
     ASSERT_EQ(chown((path + part).c_str(), 0, 0), 0);
   }
   ASSERT_EQ(chown((path + "/lock").c_str(), kOther, kOther), 0);
-  EXPECT_THAT(TakeRuntimeDir(path).status(),
+  EXPECT_THAT(Take(path).status(),
               Is("PERMISSION_DENIED/CONFIG_INVALID", "it belongs to uid 61234"));
 }
 

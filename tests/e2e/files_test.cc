@@ -192,7 +192,7 @@ TEST_F(FilesTest, ExitStatusesMeanSomething) {
   EXPECT_EQ(run({"send"}), 2);
   EXPECT_EQ(run({"send", directory_ / "none.bin", "--to", "1"}), 3);
   EXPECT_EQ(run({"send", directory_ / "in.bin", "--to", "55"}), 3);
-  EXPECT_EQ(run({"send", directory_ / "in.bin", "--to", "1", "--deadline", "100ms"}), 1);
+  EXPECT_EQ(run({"send", directory_ / "in.bin", "--to", "1", "--deadline", "100ms"}), 7);
   EXPECT_EQ(
       RunProgram({FerryctlProgram(), "--runtime-dir", directory_ / "nowhere", "status"}).status, 4);
   EXPECT_EQ(RunProgram({FerryctlProgram(), "--runtime-dir", directory_ / "nowhere", "send",

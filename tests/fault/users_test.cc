@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two daemons and two clients of four different users. As root only: becoming others takes that.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/other_user.h"
+#include "tests/support/raw_socket.h"
 
 namespace ferry::testing {
 namespace {
@@ -79,6 +82,32 @@ TEST_F(UsersTest, WithoutADomainUsersDoNotMeet) {
   EXPECT_THAT(destination.Tell("wait 0 10000"),
               ::testing::StartsWith("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
   EXPECT_EQ(source.Tell("over 0"), "OK 0");
+}
+
+TEST_F(UsersTest, SocketsAreForWhomTheConfigurationSays) {
+  ClusterOptions options;
+  options.nodes = 1;
+  options.more = absl::StrCat("sockets: { client: { group: ", kClients[0],
+                              ", mode: 0660 }, admin: { owner: ", kClients[1],
+                              ", group: ", kDaemons[0], ", mode: 0600 } }\n");
+  Start(options);
+  ClientProcess attached(node(0).client_dir(), "attached", kClients[0]);
+  EXPECT_EQ(attached.Tell("arena 0 4096"), "OK 0");
+  EXPECT_EQ(attached.Finish(), std::optional<int>(0));
+  const auto status_of = [&](const char* command, uid_t user) {
+    SpawnOptions spawn;
+    spawn.arguments = {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), command};
+    spawn.output = "/dev/null";
+    spawn.uid = user;
+    return Process(spawn).Wait();
+  };
+  EXPECT_EQ(status_of("status", kClients[1]), std::optional<int>(0));
+  for (const uid_t other : {kClients[0], kDaemons[0]}) {
+    EXPECT_EQ(status_of("status", other), std::optional<int>(5)) << other;
+  }
+  // The operator is no client.
+  const std::string attach = node(0).client_dir() + "/attach.sock";
+  AsUser(kClients[1], [&] { EXPECT_FALSE(RawSocket(attach, SOCK_SEQPACKET).connected()); });
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ TEST(FailureTest, ExitStatusesTellWhatKindOfFailure) {
   EXPECT_EQ(ExitStatusOf(absl::UnavailableError("")), kExitUnavailable);
   EXPECT_EQ(ExitStatusOf(absl::PermissionDeniedError("")), kExitDenied);
   EXPECT_EQ(ExitStatusOf(absl::UnauthenticatedError("")), kExitDenied);
+  EXPECT_EQ(ExitStatusOf(absl::DeadlineExceededError("")), kExitDeadline);
   EXPECT_EQ(ExitStatusOf(absl::AbortedError("")), kExitFailure);
   EXPECT_EQ(ExitStatusOf(Error(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown, "")),
             kExitNotFound);

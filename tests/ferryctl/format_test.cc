@@ -10,17 +10,6 @@
 namespace ferry::tools {
 namespace {
 
-TEST(FormatTest, ParsesSizes) {
-  EXPECT_EQ(*ParseSize("4096"), 4096u);
-  EXPECT_EQ(*ParseSize("64KiB"), 65536u);
-  EXPECT_EQ(*ParseSize("1.5 gib"), 1610612736u);
-  EXPECT_EQ(*ParseSize("1GB"), 1'000'000'000u);
-  EXPECT_EQ(*ParseSize("0"), 0u);
-  for (const char* bad : {"", "KiB", "12 parsecs", "-1", "1e30GB", "99999999999TiB"}) {
-    EXPECT_FALSE(ParseSize(bad).ok()) << bad;
-  }
-}
-
 TEST(FormatTest, ParsesDurations) {
   EXPECT_EQ(*ParseDuration("2"), absl::Seconds(2));
   EXPECT_EQ(*ParseDuration("250ms"), absl::Milliseconds(250));

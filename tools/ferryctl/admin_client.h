@@ -2,7 +2,6 @@
 // Calls on the daemon's admin.sock. One thread at a time per object.
 #pragma once
 
-#include <google/protobuf/message.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
@@ -18,6 +17,7 @@
 #include "ferry/admin/v1/admin.grpc.pb.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/message_json.h"
 
 namespace ferry::tools {
 
@@ -29,6 +29,10 @@ std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket);
 // UNAVAILABLE if there is no socket, PERMISSION_DENIED if it is not for us: gRPC tells neither
 // apart.
 absl::Status CheckSocket(const std::string& socket);
+// What both are told that find no socket, and that find one which a daemon has left.
+absl::Status NobodyListens(const std::string& socket);
+// As FromGrpc, of a call on the socket.
+absl::Status FromCall(const grpc::Status& status, const std::string& socket);
 
 class AdminClient {
  public:
@@ -39,7 +43,7 @@ class AdminClient {
   absl::Status Call(Function call, absl::Duration timeout) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    const absl::Status status = FromGrpc(call(*stub_, &context));
+    const absl::Status status = FromCall(call(*stub_, &context), socket_);
     if (!absl::IsDeadlineExceeded(status)) return status;
     return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
                  absl::StrCat("asking ", socket_, ": no answer in ", absl::FormatDuration(timeout),
@@ -56,12 +60,8 @@ class AdminClient {
   absl::Duration timeout_;
 };
 
-// The message as one JSON document, fields named as in the .proto; protobuf's mapping, so that
-// 64-bit integers are strings. Incarnations and fingerprints are in hexadecimal, as everywhere
-// people meet them.
-std::string MessageJson(const google::protobuf::Message& message);
-// Reads what MessageJson wrote; fields of a later version are left out. `what` begins the error.
-absl::Status FromMessageJson(const std::string& text, google::protobuf::Message* message,
-                             const std::string& what);
+// What was done, in words; or as JSON.
+void PrintAnswer(const Globals& globals, const google::protobuf::Message& response,
+                 const std::string& text);
 
 }  // namespace ferry::tools

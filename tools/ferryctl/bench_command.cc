@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -117,6 +118,10 @@ class BenchCommand : public Command {
     for (uint64_t i = 0; i < c.iterations; ++i) {
       result.warm.push_back(TimeMemcpy(to.data(), from.data(), bytes));
     }
+    if (std::memcmp(to.data(), from.data(), bytes) != 0) {
+      return Error(absl::StatusCode::kDataLoss, Reason::kInternal,
+                   "bench memcpy: the bytes copied are not those that were there");
+    }
     return result;
   }
 
@@ -155,7 +160,7 @@ class BenchCommand : public Command {
       ASSIGN_OR_RETURN(absl::Duration elapsed, once());
       result.warm.push_back(elapsed);
     }
-    RETURN_IF_ERROR(pair.Compare(rate ? std::min(arena, c.size * c.count) : arena));
+    RETURN_IF_ERROR(pair.Compare());
     result.route = pair.Route();
     return result;
   }
@@ -171,6 +176,7 @@ class BenchCommand : public Command {
       RETURN_IF_ERROR(pair.PreparePing(c.size));
       result.cold = made + absl::Nanoseconds(MonotonicNanoseconds() - start);
       ASSIGN_OR_RETURN(result.warm, pair.Ping(c.iterations));
+      RETURN_IF_ERROR(pair.Compare());
       result.route = pair.Route();
       return result;
     }
@@ -185,7 +191,7 @@ class BenchCommand : public Command {
       if (rate) elapsed *= static_cast<double>(c.count) / static_cast<double>(firings * batch);
       result.warm.push_back(elapsed);
     }
-    RETURN_IF_ERROR(pair.Compare(c.size * batch));
+    RETURN_IF_ERROR(pair.Compare());
     result.route = pair.Route();
     return result;
   }

@@ -29,6 +29,13 @@ std::vector<uint64_t> Shuffled(uint64_t key, uint64_t count) {
   return indices;
 }
 
+// Places are scattered, alike at both ends: neighbours would be copied as one.
+uint64_t StrideOf(uint64_t slots) {
+  uint64_t stride = 7919;
+  while (std::gcd(stride, slots) != 1) ++stride;
+  return stride;
+}
+
 }  // namespace
 
 int64_t MonotonicNanoseconds() {
@@ -56,20 +63,29 @@ absl::Status BenchEnd::MakeArena(uint64_t bytes, unsigned flags) {
   prepared_.clear();  // they use it
   for (PreparedPtr& ping : ping_) ping.reset();
   arena_.reset();
+  moved_slots_.clear();
+  moved_blocks_ = moved_ping_ = 0;
   ASSIGN_OR_RETURN(
       arena_, CreateArena(session_.get(), target_.device, std::max<uint64_t>(bytes, 1), flags));
   return absl::OkStatus();
 }
 
+uint64_t BenchEnd::Slots(uint64_t bytes) const {
+  return bytes == 0 ? 1 : ferry_arena_bytes(arena_.get()) / bytes;
+}
+
+void BenchEnd::Moved(uint64_t bytes, uint64_t end) {
+  uint64_t& slots = moved_slots_[bytes];
+  slots = std::max(slots, std::min(end, Slots(bytes)));
+}
+
 void BenchEnd::FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot) {
-  const uint64_t slots = bytes == 0 ? 1 : ferry_arena_bytes(arena_.get()) / bytes;
-  // Scattered, alike at both ends: neighbours would be copied as one.
-  uint64_t stride = 7919;
-  while (std::gcd(stride, slots) != 1) ++stride;
+  const uint64_t slots = Slots(bytes);
+  const uint64_t stride = StrideOf(slots);
   pieces_.resize(count);
   for (uint64_t i = 0; i < count; ++i) {
     pieces_[i].key = NumberKey(key + i);
-    pieces_[i].offset = (first_slot + i) % slots * stride % slots * bytes;
+    pieces_[i].offset = OffsetOf(first_slot + i, slots, stride, bytes);
     pieces_[i].bytes = bytes;
   }
 }
@@ -84,6 +100,7 @@ absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_
 }
 
 absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
+  Moved(bytes, count);
   for (uint64_t at = 0; at < count; at += kMostPerCall) {
     const uint64_t now = std::min(kMostPerCall, count - at);
     ASSIGN_OR_RETURN(BatchPtr batch, PostOne(key + at, now, bytes, at, kTimeline));
@@ -93,6 +110,7 @@ absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
 }
 
 absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
+  moved_blocks_ = std::max(moved_blocks_, count * bytes);
   const std::vector<uint64_t> indices = Shuffled(key, count);
   const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
   target_.over_timeline = kTimeline;
@@ -105,6 +123,7 @@ absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) 
 
 absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
   prepared_.clear();
+  Moved(bytes, count);
   for (uint64_t at = 0; at < count; at += kMostPrepared) {
     FillPieces(key + at, std::min(kMostPrepared, count - at), bytes, at);
     ASSIGN_OR_RETURN(PreparedPtr prepared,
@@ -117,6 +136,7 @@ absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
 
 absl::Status BenchEnd::PrepareBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
   prepared_.clear();
+  moved_blocks_ = std::max(moved_blocks_, count * bytes);
   const std::vector<uint64_t> indices = Shuffled(key, count);
   const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
   ASSIGN_OR_RETURN(PreparedPtr prepared,
@@ -142,6 +162,7 @@ absl::StatusOr<int64_t> BenchEnd::FireMany(uint64_t times) {
 }
 
 absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
+  moved_ping_ = bytes;
   // The key of a transfer is of its direction: the ends name them crosswise.
   const bool first = target_.end == End::kSend;
   for (const End end : {End::kSend, End::kReceive}) {
@@ -202,6 +223,7 @@ absl::StatusOr<int64_t> BenchEnd::Await() {
 
 absl::StatusOr<int64_t> BenchEnd::Stream(uint64_t key, uint64_t count, uint64_t bytes,
                                          uint64_t batch, uint64_t window) {
+  Moved(bytes, count);
   std::deque<BatchPtr> open;
   for (uint64_t at = 0; at < count; at += batch) {
     // A batch's slots are free again only when the batch that used them is over.
@@ -249,14 +271,35 @@ absl::Status BenchEnd::Fill(uint64_t bytes, uint64_t seed) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> BenchEnd::Sum(uint64_t bytes) const {
-  uint64_t sum = 0;
-  std::vector<uint64_t> words(kPortion / 8);
+absl::Status BenchEnd::AddSum(uint64_t offset, uint64_t bytes, uint64_t& sum) const {
+  std::vector<uint64_t> words(std::min(kPortion, bytes + 7) / 8);
   for (uint64_t at = 0; at < bytes; at += kPortion) {
     const uint64_t now = std::min(kPortion, bytes - at);
-    RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena_.get(), at, words.data(), now)));
-    for (uint64_t i = 0; i < now / 8; ++i) sum = (sum ^ words[i]) * 0x9e3779b97f4a7c15u + 1;
+    if (now % 8 != 0) words[now / 8] = 0;  // what the last word has beyond them
+    RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena_.get(), offset + at, words.data(), now)));
+    for (uint64_t i = 0; i < (now + 7) / 8; ++i) sum = (sum ^ words[i]) * 0x9e3779b97f4a7c15u + 1;
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> BenchEnd::SumOfMoved() const {
+  uint64_t sum = 0;
+  for (const auto& [bytes, count] : moved_slots_) {
+    const uint64_t slots = Slots(bytes);
+    const uint64_t stride = StrideOf(slots);
+    if (count == slots) {  // all of them: in one go
+      RETURN_IF_ERROR(AddSum(0, slots * bytes, sum));
+      continue;
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      RETURN_IF_ERROR(AddSum(OffsetOf(i, slots, stride, bytes), bytes, sum));
+    }
+  }
+  RETURN_IF_ERROR(AddSum(0, moved_blocks_, sum));
+  // What whoever began has sent lies in the other one's second half, and the other way round.
+  const bool began = target_.end == End::kSend;
+  RETURN_IF_ERROR(AddSum(began ? 0 : moved_ping_, moved_ping_, sum));
+  RETURN_IF_ERROR(AddSum(began ? moved_ping_ : 0, moved_ping_, sum));
   return sum;
 }
 

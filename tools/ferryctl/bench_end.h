@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -60,14 +61,24 @@ class BenchEnd {
   absl::Status Park(uint64_t key, uint64_t count, uint64_t bytes);
   absl::Status Unpark();
   // The arena's first `bytes`, on whatever device: contents that differ from page to page, so that
-  // a comparison means something; and what they add up to.
+  // a comparison means something.
   absl::Status Fill(uint64_t bytes, uint64_t seed);
-  absl::StatusOr<uint64_t> Sum(uint64_t bytes) const;
+  // What all bytes of the arena that were posted, prepared or streamed, and not parked, add up to,
+  // each once: the same at both ends if all has arrived.
+  absl::StatusOr<uint64_t> SumOfMoved() const;
 
  private:
   absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,
                                    uint64_t first_slot, uint32_t timeline);
   void FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot);
+  // How many pieces of `bytes` the arena has room for, and where the nth of a batch is.
+  uint64_t Slots(uint64_t bytes) const;
+  uint64_t OffsetOf(uint64_t slot, uint64_t slots, uint64_t stride, uint64_t bytes) const {
+    return slot % slots * stride % slots * bytes;
+  }
+  // The slots up to `end` were used, by pieces of `bytes`.
+  void Moved(uint64_t bytes, uint64_t end);
+  absl::Status AddSum(uint64_t offset, uint64_t bytes, uint64_t& sum) const;
   absl::Status Wait(const BatchPtr& batch) const { return tools::Wait(batch, patience_); }
   absl::Status Wait(ferry_prepared* prepared, uint64_t firing) const;
 
@@ -78,9 +89,12 @@ class BenchEnd {
   std::vector<BatchPtr> posted_;
   std::vector<BatchPtr> parked_;
   std::vector<PreparedPtr> prepared_;
-  PreparedPtr ping_[2];        // the send and the receive
-  uint64_t last_ = 0;          // transfer
-  std::vector<Piece> pieces_;  // kept for its capacity
+  PreparedPtr ping_[2];                       // the send and the receive
+  uint64_t last_ = 0;                         // transfer
+  std::vector<Piece> pieces_;                 // kept for its capacity
+  std::map<uint64_t, uint64_t> moved_slots_;  // how many, by the size of pieces
+  uint64_t moved_blocks_ = 0;                 // bytes, from the arena's begin
+  uint64_t moved_ping_ = 0;                   // bytes each way
 };
 
 }  // namespace ferry::tools

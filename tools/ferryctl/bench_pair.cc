@@ -255,15 +255,14 @@ absl::StatusOr<absl::Duration> BenchPair::KillReceiver() {
   return absl::Nanoseconds(MonotonicNanoseconds() - start);
 }
 
-absl::Status BenchPair::Compare(uint64_t bytes) {
+absl::Status BenchPair::Compare() {
   BenchOrder order;
   order.kind = BenchOrderKind::kSum;
-  order.bytes = bytes;
   ASSIGN_OR_RETURN(BenchAnswer answer, Ask(order));
-  ASSIGN_OR_RETURN(const uint64_t sum, sender_.Sum(bytes));
+  ASSIGN_OR_RETURN(const uint64_t sum, sender_.SumOfMoved());
   if (answer.value == sum) return absl::OkStatus();
   return Error(absl::StatusCode::kDataLoss, Reason::kInternal,
-               absl::StrCat("the ", bytes, " bytes received are not those that were sent"));
+               "the bytes received are not those that were sent");
 }
 
 }  // namespace ferry::tools

@@ -68,8 +68,8 @@ class BenchPair {
   // Kills the receiver's process under a firing of what Prepare has prepared: until that has ended
   // with an error here. Of the pair nothing can be used any more.
   absl::StatusOr<absl::Duration> KillReceiver();
-  // DATA_LOSS unless the first `bytes` of both arenas are the same.
-  absl::Status Compare(uint64_t bytes);
+  // DATA_LOSS unless all bytes that were moved since MakeArenas are the same at both ends.
+  absl::Status Compare();
 
  private:
   BenchPair(BenchEnd sender, ChildProcess receiver, UniqueFd socket)

@@ -81,7 +81,7 @@ absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAn
     case BenchOrderKind::kUnpark:
       return end->Unpark();
     case BenchOrderKind::kSum: {
-      ASSIGN_OR_RETURN(answer.value, end->Sum(order.bytes));
+      ASSIGN_OR_RETURN(answer.value, end->SumOfMoved());
       return absl::OkStatus();
     }
   }

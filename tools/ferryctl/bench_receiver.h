@@ -24,7 +24,7 @@ enum class BenchOrderKind : uint32_t {
             // end
   kPark,    // `count` receives that nobody will answer
   kUnpark,  // cancel them
-  kSum,     // checksum of the arena's first `bytes`
+  kSum,     // checksum of all bytes that were moved since the arena was made
 };
 
 struct BenchOrder {

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/version.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
@@ -73,14 +74,14 @@ int RunFerryctl(int argc, char** argv) {
       argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--json") == 0; });
 
   CLI::App app("Looks into ferryd, steers it and moves files through it.", "ferryctl");
-  app.set_version_flag("--version", std::string("ferryctl ") + FERRY_VERSION);
+  app.set_version_flag("--version", "ferryctl " + Version());
   app.add_option("--runtime-dir", globals.runtime_dir,
                  "ferryd's ($FERRY_RUNTIME_DIR or /run/ferry)");
   app.add_flag("--json", globals.json, "Print JSON for programs");
   AddParsed(app, "--timeout", globals.timeout, ParseDuration, "For one call, such as 10s or 250ms");
   app.footer(
       "Exit status: 0 ok, 1 failure, 2 usage, 3 not found, 4 unavailable, 5 denied,\n"
-      "6 drained but transfers were cut off, 8 unhealthy.");
+      "6 drained but transfers were cut off, 7 not in time, 8 unhealthy.");
 
   CommandList commands = AllCommands();
   Command* chosen = nullptr;

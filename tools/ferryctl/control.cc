@@ -15,11 +15,6 @@ namespace {
 
 namespace admin = ferry::admin::v1;
 
-void Say(const Globals& globals, const google::protobuf::Message& response,
-         const std::string& text) {
-  std::printf("%s\n", globals.json ? MessageJson(response).c_str() : text.c_str());
-}
-
 class DrainCommand : public Command {
  public:
   DrainCommand()
@@ -39,11 +34,11 @@ class DrainCommand : public Command {
         [&](auto& stub, auto* context) { return stub.Drain(context, request, &response); },
         patience + kAdminTimeout));
     const uint64_t cut = response.cancelled();
-    Say(globals, response,
-        cut == 0 ? "drained"
-                 : absl::StrCat("drained, but ", cut, cut == 1 ? " transfer" : " transfers",
-                                " did not end within ", absl::FormatDuration(patience),
-                                " and had to be cut off"));
+    PrintAnswer(globals, response,
+                cut == 0 ? "drained"
+                         : absl::StrCat("drained, but ", cut, cut == 1 ? " transfer" : " transfers",
+                                        " did not end within ", absl::FormatDuration(patience),
+                                        " and had to be cut off"));
     return cut == 0 ? kExitOk : kExitCutOff;
   }
 };
@@ -57,7 +52,7 @@ class UndrainCommand : public Command {
     RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
       return stub.Undrain(context, admin::UndrainRequest(), &response);
     }));
-    Say(globals, response, "serving");
+    PrintAnswer(globals, response, "serving");
     return kExitOk;
   }
 };
@@ -77,7 +72,7 @@ class LogLevelCommand : public Command {
     admin::SetLogLevelResponse response;
     RETURN_IF_ERROR(client.Call(
         [&](auto& stub, auto* context) { return stub.SetLogLevel(context, request, &response); }));
-    Say(globals, response, absl::StrCat("log level ", level_));
+    PrintAnswer(globals, response, absl::StrCat("log level ", level_));
     return kExitOk;
   }
 

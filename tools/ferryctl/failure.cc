@@ -148,6 +148,8 @@ int ExitStatusOf(const absl::Status& status) {
       return kExitNotFound;
     case absl::StatusCode::kUnavailable:
       return kExitUnavailable;
+    case absl::StatusCode::kDeadlineExceeded:
+      return kExitDeadline;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
       return kExitDenied;

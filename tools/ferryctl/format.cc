@@ -16,20 +16,6 @@
 namespace ferry::tools {
 namespace {
 
-struct Unit {
-  const char* name;
-  double factor;
-};
-constexpr Unit kUnits[] = {{"", 1},
-                           {"b", 1},
-                           {"kib", 1024.0},
-                           {"mib", 1048576.0},
-                           {"gib", 1073741824.0},
-                           {"tib", 1099511627776.0},
-                           {"kb", 1e3},
-                           {"mb", 1e6},
-                           {"gb", 1e9},
-                           {"tb", 1e12}};
 constexpr const char* kRoutes[] = {"any", "local", "mapped", "ucx", "nccl", "tcp"};
 
 absl::Status Invalid(absl::string_view text) {
@@ -37,23 +23,6 @@ absl::Status Invalid(absl::string_view text) {
 }
 
 }  // namespace
-
-absl::StatusOr<uint64_t> ParseSize(const std::string& text) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::string unit = absl::AsciiStrToLower(absl::StripAsciiWhitespace(text.substr(digits)));
-  double number = 0;
-  if (digits == 0 || !absl::SimpleAtod(text.substr(0, digits), &number)) {
-    return Invalid(absl::StrCat("'", text, "' is not a size, such as 4096, 64KiB or 1GB"));
-  }
-  for (const Unit& known : kUnits) {
-    if (unit != known.name) continue;
-    const double bytes = number * known.factor;
-    if (bytes >= 9.2e18) return Invalid(absl::StrCat("size '", text, "' is too large"));
-    return static_cast<uint64_t>(std::llround(bytes));
-  }
-  return Invalid(
-      absl::StrCat("size '", text, "': unknown unit '", unit, "'; use KiB, MiB, GiB, KB, MB, GB"));
-}
 
 absl::StatusOr<absl::Duration> ParseDuration(const std::string& text) {
   double seconds = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How numbers are read and shown to people: "256 MiB", "1.5s", and tables. Pure; any thread.
+// How numbers are read and shown to people: "256 MiB", "1.5s", and tables; sizes are read by
+// base/size. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/printable.h"
+#include "base/size.h"
 
 namespace ferry::tools {
 
-// "4096", "64KiB", "256 MiB", "1.5GiB", "1GB" (10^9). Case of the unit does not matter.
-absl::StatusOr<uint64_t> ParseSize(const std::string& text);
 // "10s", "250ms", "1m30s"; a bare number is seconds. Never negative.
 absl::StatusOr<absl::Duration> ParseDuration(const std::string& text);
 // The same, and never zero: what Ferry takes for "not said".

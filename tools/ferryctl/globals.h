@@ -35,6 +35,7 @@ enum ExitStatus {
   kExitUnavailable = 4,
   kExitDenied = 5,
   kExitCutOff = 6,
+  kExitDeadline = 7,
   kExitUnhealthy = 8,
 };
 

@@ -16,7 +16,7 @@
 namespace ferry::tools {
 namespace {
 
-absl::StatusOr<ServingStatus> Ask(::grpc::health::v1::Health::Stub& stub,
+absl::StatusOr<ServingStatus> Ask(::grpc::health::v1::Health::Stub& stub, const std::string& socket,
                                   const std::string& service, absl::Time deadline,
                                   bool wait_for_ready) {
   grpc::ClientContext context;
@@ -25,7 +25,7 @@ absl::StatusOr<ServingStatus> Ask(::grpc::health::v1::Health::Stub& stub,
   ::grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   ::grpc::health::v1::HealthCheckResponse response;
-  RETURN_IF_ERROR(FromGrpc(stub.Check(&context, request, &response)));
+  RETURN_IF_ERROR(FromCall(stub.Check(&context, request, &response), socket));
   return response.status();
 }
 
@@ -40,7 +40,7 @@ absl::StatusOr<ServingStatus> CheckHealth(const std::string& socket, const std::
                                           absl::Duration timeout) {
   RETURN_IF_ERROR(CheckSocket(socket));
   auto stub = ::grpc::health::v1::Health::NewStub(AdminChannel(socket));
-  auto answer = Ask(*stub, service, absl::Now() + timeout, /*wait_for_ready=*/false);
+  auto answer = Ask(*stub, socket, service, absl::Now() + timeout, /*wait_for_ready=*/false);
   if (absl::IsDeadlineExceeded(answer.status())) return NoAnswer(socket, timeout);
   return answer;
 }
@@ -50,7 +50,7 @@ absl::StatusOr<ServingStatus> AwaitServing(const std::string& socket, const std:
   const absl::Time deadline = absl::Now() + patience;
   auto stub = ::grpc::health::v1::Health::NewStub(AdminChannel(socket));
   while (true) {
-    auto answer = Ask(*stub, service, deadline, /*wait_for_ready=*/true);
+    auto answer = Ask(*stub, socket, service, deadline, /*wait_for_ready=*/true);
     if (answer.ok() && *answer == ::grpc::health::v1::HealthCheckResponse::SERVING) return answer;
     if (absl::Now() >= deadline) {
       if (absl::IsDeadlineExceeded(answer.status())) return NoAnswer(socket, patience);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that look: status, devices, sessions, transfers, route, dump.
+// Commands that look: status, devices, sessions, transfers, route, dump; and what is done to what
+// they show.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/ends.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/options.h"
@@ -210,7 +212,22 @@ std::string MemoryText(const admin::Session& session) {
 class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::ListSessionsResponse,
                                            &admin::AdminService::Stub::ListSessions> {
  public:
-  SessionsCommand() : ShowCommand("sessions", "The client processes of this daemon") {}
+  SessionsCommand()
+      : ShowCommand("sessions",
+                    "The client processes of this daemon; 'close N' ends one as if its process "
+                    "had died") {}
+  void Define(CLI::App& app) override {
+    CLI::Option* const action =
+        app.add_option("action", action_, "close")->check(CLI::IsMember({"close"}));
+    CLI::Option* const session =
+        app.add_option("session", session_, "Its number")->check(AtLeast<uint64_t>(0));
+    action->needs(session);
+  }
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    if (action_.empty()) return ShowCommand::Run(globals);
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    return CloseSession(client, globals, session_);
+  }
 
  protected:
   std::string Show(const admin::ListSessionsResponse& response) override {
@@ -235,6 +252,10 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
     }
     return table.ToString();
   }
+
+ private:
+  std::string action_;
+  uint64_t session_ = 0;
 };
 
 std::string RouteName(ferry::v1::Route route) {
@@ -245,11 +266,24 @@ class TransfersCommand
     : public ShowCommand<admin::ListTransfersRequest, admin::ListTransfersResponse,
                          &admin::AdminService::Stub::ListTransfers> {
  public:
-  TransfersCommand() : ShowCommand("transfers", "Transfers posted and not over, oldest first") {}
+  TransfersCommand()
+      : ShowCommand("transfers",
+                    "Transfers posted and not over, oldest first; 'cancel ID...' ends some that "
+                    "are not launched yet") {}
   void Define(CLI::App& app) override {
+    CLI::Option* const action =
+        app.add_option("action", action_, "cancel")->check(CLI::IsMember({"cancel"}));
+    CLI::Option* const ids = app.add_option(
+        "ids", ids_, "SESSION/ID, or the ID alone if only one session has such a transfer or job");
+    action->needs(ids);
     app.add_option_function<uint32_t>(
            "--limit", [this](uint32_t limit) { request_.set_limit(limit); }, "Show at most so many")
         ->check(AtLeast<uint32_t>(1));
+  }
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    if (action_.empty()) return ShowCommand::Run(globals);
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    return CancelTransfers(client, globals, ids_);
   }
 
  protected:
@@ -281,6 +315,10 @@ class TransfersCommand
     }
     return text;
   }
+
+ private:
+  std::string action_;
+  std::vector<std::string> ids_;
 };
 
 class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::ExplainRouteResponse,

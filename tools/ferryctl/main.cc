@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/version.h"
 #include "tools/ferryctl/cli.h"
 
-int main(int argc, char** argv) { return ferry::tools::RunFerryctl(argc, argv); }
+namespace ferry {
+extern const char kCommit[];  // made by cmake/commit.cmake
+}
+
+int main(int argc, char** argv) {
+  ferry::SetCommit(ferry::kCommit);
+  return ferry::tools::RunFerryctl(argc, argv);
+}

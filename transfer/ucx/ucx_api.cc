@@ -24,14 +24,11 @@ absl::Status Unavailable(const std::string& library, absl::string_view why) {
                absl::StrCat("opening ", library, ": ", why));
 }
 
-// Ours comes beside the program. On a host with RDMA the host's is taken instead: it has the
-// modules of its adapters, which ours has not.
-std::string DefaultLibrary() {
+// Ours comes beside the program.
+std::string OurLibrary() {
   std::error_code error;
-  const std::filesystem::path ours =
-      std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path() /
-      "lib/ferry/ucx" / kLibrary;
-  return !HasRdmaAdapters() && std::filesystem::exists(ours, error) ? ours.string() : kLibrary;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return program.parent_path().parent_path() / "lib/ferry/ucx" / kLibrary;
 }
 
 absl::StatusOr<UcxApi> Open(const std::string& path) {
@@ -72,7 +69,9 @@ absl::StatusOr<UcxApi> Open(const std::string& path) {
 
 absl::StatusOr<const UcxApi*> LoadUcx(const std::string& library) {
   static const absl::StatusOr<UcxApi>& api =
-      *new absl::StatusOr<UcxApi>(Open(library.empty() ? DefaultLibrary() : library));
+      *new absl::StatusOr<UcxApi>(Open(!library.empty()        ? library
+                                       : WhyHostsUcx().empty() ? OurLibrary()
+                                                               : kLibrary));
   if (!api.ok()) return api.status();
   return &*api;
 }
@@ -81,6 +80,13 @@ bool HasRdmaAdapters() {
   std::error_code error;
   const std::filesystem::path adapters("/sys/class/infiniband");
   return std::filesystem::exists(adapters, error) && !std::filesystem::is_empty(adapters, error);
+}
+
+std::string WhyHostsUcx() {
+  if (HasRdmaAdapters()) return "it has the modules of this host's RDMA adapters";
+  std::error_code error;
+  const std::string ours = OurLibrary();
+  return std::filesystem::exists(ours, error) ? "" : absl::StrCat("there is no ", ours);
 }
 
 std::string UcxVersion(const UcxApi& api) { return api.ucp_get_version_string(); }

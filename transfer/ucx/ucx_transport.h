@@ -29,6 +29,8 @@ struct UcxApi;  // the vendor table
 // Opened once a process: `library`, a name or a path; "": the one that comes with the program or
 // the host's. The error says why there is no UCX (ROUTE_UNAVAILABLE).
 absl::StatusOr<const UcxApi*> LoadUcx(const std::string& library = "");
+// Why the host's is opened, not Ferry's own, where no library is named; "": ours is.
+std::string WhyHostsUcx();
 std::string UcxVersion(const UcxApi& api);
 // Whether this host has any: without one UCX that is given a GPU's memory copies it itself, slowly.
 bool HasRdmaAdapters();

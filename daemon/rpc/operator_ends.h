@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operators end of others: transfers, jobs, sessions. On control.
+#pragma once
+
+#include "absl/status/status.h"
+#include "daemon/rpc/core.h"
+#include "ferry/admin/v1/admin.pb.h"
+
+namespace ferry {
+
+absl::Status Cancel(RpcCore& core, const admin::v1::CancelTransfersRequest& request,
+                    admin::v1::CancelTransfersResponse* response);
+absl::Status Close(RpcCore& core, const admin::v1::CloseSessionRequest& request,
+                   admin::v1::CloseSessionResponse* response);
+
+}  // namespace ferry

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operators end of others, and what logs and scripts are told.
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/support/fixtures.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class OperatorTest : public ClusterTest {
+ protected:
+  std::string Ferryctl(const std::string& command, int expected_status = 0) {
+    std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir",
+                                          node(0).runtime_dir()};
+    for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
+    const Finished finished = RunProgram(arguments);
+    EXPECT_EQ(finished.status, expected_status) << command << "\n" << finished.output;
+    return finished.output;
+  }
+  static std::vector<std::string> LinesWith(const std::string& log, const std::string& part) {
+    std::vector<std::string> lines;
+    for (absl::string_view line : absl::StrSplit(log, '\n')) {
+      if (absl::StrContains(line, part)) lines.emplace_back(line);
+    }
+    return lines;
+  }
+};
+
+TEST_F(OperatorTest, TransfersAreCancelledByTheirIds) {
+  Start();
+  Session one = nodes().Open(0), other = nodes().Open(0);
+  Batch first = Must(one.Send(0, {Transfer(2, "a", {}), Transfer(2, "b", {})}));
+  Batch second = Must(other.Receive(1, {Transfer(2, "c", {})}));
+  const auto& rows = node(0).admin().Transfers();
+  ASSERT_EQ(rows.transfers_size(), 3);
+  const uint64_t session = rows.transfers(0).session_id();
+  const uint64_t others = rows.transfers(2).session_id();
+  ASSERT_EQ(rows.transfers(2).transfer_id(), rows.transfers(0).transfer_id());
+  const uint64_t id = rows.transfers(0).transfer_id();
+  EXPECT_THAT(Ferryctl(absl::StrCat("transfers cancel ", id), 1),
+              HasSubstr(absl::StrCat("say which: ", session, "/", id, ", ", others, "/", id)));
+  EXPECT_THAT(Ferryctl("transfers cancel 3.4", 1), HasSubstr("'3.4' is not SESSION/ID"));
+  EXPECT_THAT(Ferryctl("transfers cancel 4711", 3), HasSubstr("TRANSFER_NOT_FOUND"));
+  // All or none.
+  EXPECT_THAT(Ferryctl(absl::StrCat("transfers cancel ", session, "/", id, " 99/1"), 3),
+              HasSubstr("there is no transfer 99/1"));
+  EXPECT_EQ(node(0).admin().Transfers().transfers_size(), 3);
+  EXPECT_EQ(Ferryctl(absl::StrCat("transfers cancel ", session, "/", id, " ", id + 1)),
+            "2 asked to end\n");
+  EXPECT_THAT(first.Wait(kSoon), Is("CANCELLED/CANCELLED", HasSubstr("cancelled by an operator")));
+  EXPECT_FALSE(second.over());
+  EXPECT_EQ(Ferryctl(absl::StrCat("--json transfers cancel ", session, "/", id)),
+            "{\"requested\":0,\"over\":1}\n");
+  EXPECT_EQ(Ferryctl(absl::StrCat("transfers cancel ", id)), "1 asked to end\n") << "the other's";
+  EXPECT_THAT(second.Wait(kSoon), Is("CANCELLED/CANCELLED"));
+}
+
+TEST_F(OperatorTest, AClosedSessionEndsAndIsNotResumed) {
+  Start();
+  SessionOptions options;
+  options.client_dir = node(0).client_dir();
+  options.reattach = true;
+  Session session = Must(Session::Open(options));
+  Arena arena = Must(session.CreateArena(0, 4096));
+  Batch send = Must(session.Send(0, {Transfer(2, "k", {arena.All()})}));
+  const uint64_t id = node(0).admin().Sessions().sessions(0).session_id();
+  EXPECT_THAT(Ferryctl(absl::StrCat("sessions close ", id + 1), 3), HasSubstr("ID_STALE"));
+  EXPECT_EQ(Ferryctl(absl::StrCat("sessions close ", id)),
+            absl::StrCat("session ", id, " closed, with 1 in flight\n"));
+  EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST"));
+  EXPECT_TRUE(node(0).AwaitIdle()) << "what it had is free";
+  // It tried, and was told.
+  ASSERT_TRUE(Await([&] {
+    return absl::StrContains(session.Send(0, {Transfer(2, "k", {})}).status().ToString(),
+                             "an operator has closed this session");
+  }));
+  EXPECT_EQ(node(0).admin().Sessions().sessions_size(), 0);
+  Session another = Must(Session::Open(options));  // the same process may come again
+}
+
+TEST_F(OperatorTest, ADrainTellsWhoHasNoPartnerAtOnce) {
+  ClusterOptions options;
+  options.more = "drain: { timeout: 1h }\n";
+  Start(options);
+  Session here = nodes().Open(0), there = nodes().Open(1);
+  Batch sent = Must(here.Send(0, {Transfer(2, "alone", {})}));
+  Batch received = Must(here.Receive(0, {Transfer(2, "alone too", {})}));
+  Transfer later(1, "pair", {});
+  later.defined_at = Transfer::DefinedAt{0, 1};
+  Batch pair_receive = Must(here.Receive(1, {Transfer(0, "pair", {})}));
+  Batch pair = Must(here.Send(0, {later}));
+  node(0).Signal(SIGTERM);
+  EXPECT_THAT(sent.Wait(kSoon),
+              Is("UNAVAILABLE/DRAINING", HasSubstr("the other half has not come")));
+  EXPECT_THAT(received.Wait(kSoon), Is("UNAVAILABLE/DRAINING"));
+  EXPECT_FALSE(pair.over()) << "it may yet end";
+  here.Define(0, 1);
+  EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0)) << "not after an hour";
+}
+
+TEST_F(OperatorTest, ACleanStopIsNoWarningAtEitherEnd) {
+  Start();
+  {
+    End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
+    ExpectTransfer(source, destination, "up");
+  }
+  node(1).Stop();
+  ASSERT_TRUE(Await([&] { return node(0).admin().PeerState("node-b") == "lost"; }));
+  ASSERT_TRUE(node(1).Start());
+  ASSERT_TRUE(Await([&] { return node(0).admin().PeerState("node-b") == "up"; }));
+  node(0).Stop();  // the one that dials
+  ASSERT_TRUE(Await([&] { return node(1).admin().PeerState("node-a") == "lost"; }));
+  for (size_t i : {0, 1}) {
+    EXPECT_THAT(node(i).Log(), Not(HasSubstr(" W "))) << i;
+    EXPECT_THAT(node(i).Log(), HasSubstr(" I peer.lost: ")) << i;
+  }
+  EXPECT_THAT(node(0).Log(), HasSubstr("node-b stops"));
+  EXPECT_THAT(node(1).Log(), HasSubstr("node-a stops"));
+  ASSERT_TRUE(node(0).Start());
+}
+
+TEST_F(OperatorTest, ADeadPeerIsOneWarningHoweverOftenItIsTried) {
+  Start();
+  {
+    End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
+    ExpectTransfer(source, destination, "up");
+  }
+  node(1).Kill();
+  ASSERT_TRUE(Await([&] { return LinesWith(node(0).admin().Dump(), " peer.lost").size() >= 4; }));
+  const std::vector<std::string> lines = LinesWith(node(0).Log(), " peer.lost: ");
+  ASSERT_EQ(lines.size(), 1u) << node(0).Log();
+  EXPECT_THAT(lines[0], HasSubstr(" W "));
+  ASSERT_TRUE(node(1).Start());
+  ASSERT_TRUE(Await([&] { return node(0).admin().PeerState("node-b") == "up"; }));
+  EXPECT_THAT(node(0).Log(), ContainsRegex("peer.up: after [0-9]+s and [0-9]+ attempts, mapped"));
+}
+
+TEST_F(OperatorTest, FailuresAreCountedAndOneLineASecond) {
+  Start({.nodes = 1});
+  Session session = nodes().Open(0);
+  std::vector<Transfer> many;
+  for (int i = 0; i < 100; ++i) many.emplace_back(1, absl::StrCat(i), std::vector<Range>{});
+  PostOptions soon;
+  soon.deadline = std::chrono::milliseconds(1);
+  EXPECT_THAT(Must(session.Send(0, many, soon)).Wait(kSoon),
+              Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  ASSERT_TRUE(Await([&] { return LinesWith(node(0).Log(), "transfer.failed").size() == 2; }));
+  const std::vector<std::string> lines = LinesWith(node(0).Log(), "transfer.failed");
+  EXPECT_THAT(lines[0], HasSubstr("send: DEADLINE_EXCEEDED WAITING_FOR_PEER: "));
+  EXPECT_THAT(lines[1], HasSubstr("(and 98 more since the last line)"));
+  EXPECT_THAT(
+      HttpGet(node(0).runtime_dir() + "/admin/metrics.sock", "/metrics"),
+      HasSubstr("ferry_transfer_failures_total{reason=\"WAITING_FOR_PEER\",route=\"none\"} 100\n"));
+}
+
+TEST(OtherUcxTest, ADaemonWithoutItsOwnSaysWhichItTook) {
+  TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "bin");
+  std::filesystem::copy(FerrydProgram(), directory / "bin/ferryd");
+  ReservedPort port;
+  WriteFile(directory / "config.yaml",
+            absl::StrCat("node: { name: a, runtime_dir: ", directory / "run",
+                         " }\nmembership: { nodes: [ { name: a, address: \"127.0.0.1:", port.port(),
+                         "\", ids: [0] }, { name: b, address: \"127.0.0.1:1\", ids: [1] } ] }\n",
+                         "peer: { listen: \"127.0.0.1:", port.port(), "\" }\n",
+                         "transfer: { ucx: { net_tls: tcp, open_to: tests } }\n"));
+  SpawnOptions spawn;
+  spawn.arguments = {directory / "bin/ferryd", "--config", directory / "config.yaml"};
+  spawn.output = directory / "log";
+  Process daemon(spawn);
+  ASSERT_TRUE(Await([&] { return absl::StrContains(ReadFile(spawn.output), "daemon.start"); }))
+      << ReadFile(spawn.output);
+  EXPECT_THAT(ReadFile(spawn.output),
+              ContainsRegex(" W ucx.other: [0-9.]+ of the host is taken, not Ferry's own: there is "
+                            "no .*/lib/ferry/ucx/libucp.so.0"));
+}
+
+TEST_F(OperatorTest, ScriptsTellFailuresApart) {
+  Start({.nodes = 1});
+  node(0).Signal(SIGSTOP);
+  EXPECT_THAT(Ferryctl("status --timeout 100ms", 7), HasSubstr("DEADLINE_EXCEEDED"));
+  node(0).Signal(SIGCONT);
+  EXPECT_THAT(Ferryctl("--json status"), ContainsRegex("\"sessions\":0,.*\"pid\":[1-9]"));
+  // A socket that a daemon has left, and none: for a user the same.
+  node(0).Kill();
+  ASSERT_TRUE(std::filesystem::exists(node(0).runtime_dir() + "/admin/admin.sock"));
+  for (const char* command : {"status", "health", "transfers"}) {
+    const std::string left = Ferryctl(command, 4);
+    std::filesystem::rename(node(0).runtime_dir() + "/admin/admin.sock",
+                            node(0).runtime_dir() + "/admin/other");
+    EXPECT_EQ(Ferryctl(command, 4), left);
+    EXPECT_THAT(left, HasSubstr("no daemon listens there (is ferryd running?"));
+    std::filesystem::rename(node(0).runtime_dir() + "/admin/other",
+                            node(0).runtime_dir() + "/admin/admin.sock");
+  }
+}
+
+}  // namespace
+}  // namespace ferry::testing
