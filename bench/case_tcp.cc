@@ -15,25 +15,18 @@ constexpr uint64_t kTogether = kTcpCount * kSmall;
 constexpr int kRuns = 4;     // of what takes a tenth of a second, a round
 constexpr int kPings = 500;  // a round
 
-// Of the two daemons together.
-absl::StatusOr<absl::Duration> DaemonsCpu(const Nodes& nodes) {
-  ASSIGN_OR_RETURN(const absl::Duration first, CpuTime(nodes.pid(0)));
-  ASSIGN_OR_RETURN(const absl::Duration second, CpuTime(nodes.pid(1)));
-  return first + second;
-}
-
 struct Large {
   std::vector<double> rates;        // GB/s
   std::vector<double> cpu_seconds;  // a GB, at both daemons
 };
 
 absl::Status RunLarge(const Nodes& nodes, tools::BenchPair& pair, Large& large) {
-  ASSIGN_OR_RETURN(const absl::Duration before, DaemonsCpu(nodes));
+  ASSIGN_OR_RETURN(const absl::Duration before, nodes.Cpu());
   for (int i = 0; i < kRuns; ++i) {
     ASSIGN_OR_RETURN(const absl::Duration elapsed, pair.Run(1, kLarge));
     large.rates.push_back(tools::GigabytesPerSecond(kLarge, elapsed));
   }
-  ASSIGN_OR_RETURN(const absl::Duration after, DaemonsCpu(nodes));
+  ASSIGN_OR_RETURN(const absl::Duration after, nodes.Cpu());
   large.cpu_seconds.push_back(absl::ToDoubleSeconds(after - before) / (kRuns * kLarge / 1e9));
   return absl::OkStatus();
 }

@@ -39,6 +39,7 @@ inline constexpr absl::Duration kOrderPatience = absl::Seconds(120);
 struct Settings {
   std::string self;  // this program, which is also the other ends
   std::string ferryd;
+  std::string ferryctl;
   int rounds = 5;
 };
 
@@ -78,6 +79,8 @@ absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& r
 absl::Status MeasureLimited(const Settings& settings, const Nodes& nodes, Report& report);
 // 100,000 x 4 KiB in batches of 1,024.
 absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& report);
+// 1 GB from file to file, by ferryctl over `mapped` and `tcp`.
+absl::Status MeasureFiles(const Settings& settings, const Nodes& nodes, Report& report);
 // A daemon is killed under 64 waiters of a client, and started again.
 absl::Status MeasureLoss(const Settings& settings, Nodes& nodes, Report& report);
 // 10,000 posted receives that nobody answers, and idle sessions.

@@ -28,9 +28,9 @@ namespace ferry::bench {
 
 namespace {
 
-const std::vector<std::string> kCases = {"copies",   "blocks",   "tcp",  "ucx-shm", "ucx-tcp",
-                                         "latency",  "prepared", "jobs", "rate",    "posted",
-                                         "fairness", "crowd",    "loss", "limited"};
+const std::vector<std::string> kCases = {"copies",   "blocks",   "tcp",   "ucx-shm", "ucx-tcp",
+                                         "latency",  "prepared", "jobs",  "rate",    "posted",
+                                         "fairness", "files",    "crowd", "loss",    "limited"};
 
 std::string MachineLine() {
   std::string model = "unknown processor";
@@ -68,6 +68,7 @@ absl::Status Measure(const Settings& settings, const std::set<std::string>& want
     if (run("jobs")) RETURN_IF_ERROR(MeasureJobs(settings, nodes, report));
     if (run("rate")) RETURN_IF_ERROR(MeasureRate(settings, nodes, report));
     if (run("fairness")) RETURN_IF_ERROR(MeasureFairness(settings, nodes, report));
+    if (run("files")) RETURN_IF_ERROR(MeasureFiles(settings, nodes, report));
   }
   if (run("tcp")) {
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kTcp));
@@ -118,12 +119,15 @@ int Run(int argc, char** argv) {
   settings.self = "/proc/self/exe";
   const std::string program = argv[0];
   const size_t slash = program.find_last_of('/');
-  settings.ferryd =
-      absl::StrCat(slash == std::string::npos ? "" : program.substr(0, slash + 1), "ferryd");
+  const std::string beside = slash == std::string::npos ? "" : program.substr(0, slash + 1);
+  settings.ferryd = beside + "ferryd";
+  settings.ferryctl = beside + "ferryctl";
   std::string json;
   std::vector<std::string> cases = kCases;
   CLI::App app("Measures Ferry against what the machine can do.", "ferry_bench");
   app.add_option("--ferryd", settings.ferryd, "The daemon's program (the one beside this)")
+      ->check(CLI::ExistingFile);
+  app.add_option("--ferryctl", settings.ferryctl, "The tool's program (the one beside this)")
       ->check(CLI::ExistingFile);
   app.add_option("--rounds", settings.rounds, "Alternations of each case (5)")
       ->check(CLI::Range(1, 1000));
@@ -141,7 +145,8 @@ int Run(int argc, char** argv) {
   const std::string machine = MachineLine();
   std::printf("command: %s\nmachine: %s\n", command.c_str(), machine.c_str());
   std::printf(
-      "medians of %d alternations; cold: with the making and first touch of the destination\n\n",
+      "medians of %d alternations (of files the best of them); cold: with the making and first "
+      "touch of the destination\n\n",
       settings.rounds);
   Report report;
   const absl::Status status = Measure(settings, {cases.begin(), cases.end()}, report);

@@ -146,6 +146,15 @@ absl::StatusOr<uint64_t> ResidentBytes(pid_t pid) {
                absl::StrCat("no VmRSS of process ", pid));
 }
 
+absl::StatusOr<absl::Duration> Nodes::Cpu() const {
+  absl::Duration sum;
+  for (const tools::ChildProcess& daemon : daemons_) {
+    ASSIGN_OR_RETURN(const absl::Duration one, CpuTime(daemon.pid()));
+    sum += one;
+  }
+  return sum;
+}
+
 absl::StatusOr<absl::Duration> CpuTime(pid_t pid) {
   const std::string stat = ReadText(absl::StrCat("/proc/", pid, "/stat"));
   // After the command's name, which may hold anything: field 3 on; utime and stime are 14 and 15.

@@ -46,6 +46,8 @@ class Nodes {
   // The global id of a node's first host device, and of its GPU, counted from 0.
   int64_t Host(int node) const { return Gpu(node, 0) - 2; }
   int64_t Gpu(int node, int index) const;
+  // What all daemons together have taken.
+  absl::StatusOr<absl::Duration> Cpu() const;
   pid_t pid(int node) const { return daemons_[node].pid(); }
   // Another life of a daemon that was killed; does not wait until it serves.
   absl::Status Restart(int node);

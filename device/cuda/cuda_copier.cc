@@ -26,14 +26,19 @@ constexpr size_t kBatchFrom = 3;
 
 void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   FERRY_CHECK(begun_ - over_ < CudaEngine::kSteps);
-  const CudaApi& api = device_.api_;
-  CudaEngine& engine = *device_.engines_[engine_];
-  device_.MakeCurrent();
   steps_.resize(CudaEngine::kSteps);
   Step& step = steps_[begun_ % CudaEngine::kSteps];
   step = {};
   step.begun = MonotonicNow();
   if (begun_ == over_) size_.OnFirst(step.begun);
+  step.empty = pieces.empty();
+  if (step.empty) {
+    ++begun_;
+    return;
+  }
+  const CudaApi& api = device_.api_;
+  CudaEngine& engine = *device_.engines_[engine_];
+  device_.MakeCurrent();
   for (const CopyPiece& piece : pieces) step.bytes += piece.size;
   step.refused = StartPieces(pieces, step);
   // Behind a refusal too: pieces before it are under way.
@@ -100,9 +105,10 @@ std::optional<absl::Status> CudaCopier::TakeOver() {
   if (over_ == begun_) return std::nullopt;
   const CudaApi& api = device_.api_;
   const size_t number = over_ % CudaEngine::kSteps;
-  const CUresult result = api.cuEventQuery(device_.engines_[engine_]->events[number]);
-  if (result == CUDA_ERROR_NOT_READY) return std::nullopt;
   const Step& step = steps_[number];
+  const CUresult result =
+      step.empty ? CUDA_SUCCESS : api.cuEventQuery(device_.engines_[engine_]->events[number]);
+  if (result == CUDA_ERROR_NOT_READY) return std::nullopt;
   const absl::Time now = MonotonicNow();
   if (step.timed) {
     const absl::Time known = choice_.sms().busy_until();

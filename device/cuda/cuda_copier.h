@@ -34,6 +34,7 @@ class CudaCopier : public Copier {
   struct Step {
     absl::Status refused;  // what a call said when it was begun
     bool timed = false;    // the kernel's, with the stream to itself: it tells of the SMs
+    bool empty = false;    // no pieces: the GPU, whose context nothing may hold, is not asked
     size_t bytes = 0;
     absl::Time begun;
   };

@@ -1,76 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl send and recv: files through two daemons, and what goes wrong with them.
-#include <signal.h>
+// ferryctl send and recv: files through two daemons, what they cost, and what ferryctl says to bad
+// usage.
+#include <sys/stat.h>
 
 #include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/support/fixtures.h"
+#include "tests/e2e/files_fixture.h"
+#include "tools/ferryctl/file_protocol.h"
 
 namespace ferry::testing {
 namespace {
 
-using ::testing::AnyOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-class FilesTest : public ClusterTest {
- protected:
-  // ferryctl send on the first node to device 2 and recv on the second from device 0, both at once.
-  void Move(const std::string& from, const std::string& to, std::vector<std::string> more = {}) {
-    const auto options = [&](size_t i, const char* verb, const std::string& file) {
-      SpawnOptions spawn;
-      spawn.arguments = {FerryctlProgram(),
-                         "--runtime-dir",
-                         node(i).runtime_dir(),
-                         verb,
-                         file,
-                         i == 0 ? "--to" : "--from",
-                         i == 0 ? "2" : "0",
-                         "--key",
-                         "the-file"};
-      spawn.arguments.insert(spawn.arguments.end(), more.begin(), more.end());
-      spawn.output = directory_ / absl::StrCat(verb, ".out");
-      return spawn;
-    };
-    std::filesystem::remove(directory_ / "send.out");
-    std::filesystem::remove(directory_ / "recv.out");
-    Process receiver(options(1, "recv", to));
-    Process sender(options(0, "send", from));
-    sent_ = sender.Wait();
-    if (sent_ != 0) receiver.Signal(SIGTERM);
-    received_ = receiver.Wait();
-  }
-  // ferryctl recv on the second node from device 0.
-  void StartReceiver(const std::string& to, const std::vector<std::string>& more = {},
-                     std::vector<std::string> by = {}) {
-    SpawnOptions spawn;
-    spawn.arguments = std::move(by);
-    const std::vector<std::string> receive = {
-        FerryctlProgram(), "--runtime-dir", node(1).runtime_dir(), "recv", to, "--from", "0",
-        "--key",           "the-file"};
-    spawn.arguments.insert(spawn.arguments.end(), receive.begin(), receive.end());
-    spawn.arguments.insert(spawn.arguments.end(), more.begin(), more.end());
-    spawn.output = directory_ / "recv.out";
-    receiver_.emplace(spawn);
-  }
-  std::string Output() const {
-    return ReadFile(directory_ / "send.out") + ReadFile(directory_ / "recv.out");
-  }
-  std::string Bytes(uint64_t count) {
-    std::string bytes(count, '\0');
-    FillPattern(bytes.data(), count, count);
-    return bytes;
-  }
-  TemporaryDirectory directory_;
-  std::optional<int> sent_, received_;
-  std::optional<Process> receiver_;
-};
+using tools::kChunkBytes;
+using tools::kFirstStreamBytes;
+using tools::kPieceBytes;
 
 TEST_F(FilesTest, AnyFileArrivesAsItWas) {
   Start();
-  for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{70'001}, 9 * kMiB + 3}) {
+  constexpr uint64_t kRing = 4 * kChunkBytes;
+  for (const uint64_t size :
+       {uint64_t{0}, uint64_t{1}, uint64_t{70'001}, kChunkBytes - 1, kChunkBytes, kChunkBytes + 1,
+        kRing - 1, kRing, kRing + 1, 2 * kRing + 3}) {
     const std::string bytes = Bytes(size);
     WriteFile(directory_ / "in.bin", bytes);
     Move(directory_ / "in.bin", directory_ / "out.bin");
@@ -78,6 +33,98 @@ TEST_F(FilesTest, AnyFileArrivesAsItWas) {
     ASSERT_EQ(received_, std::optional<int>(0)) << size << "\n" << Output();
     EXPECT_TRUE(ReadFile(directory_ / "out.bin") == bytes) << size;
   }
+}
+
+// "-" is standard input and output, and what ferryctl says is not in it.
+TEST_F(FilesTest, StreamsArriveAsTheyWere) {
+  Start();
+  const std::string in = directory_ / "in.bin", out = directory_ / "out.bin";
+  for (const uint64_t size : {uint64_t{0}, uint64_t{1}, kFirstStreamBytes - 1, kFirstStreamBytes,
+                              kFirstStreamBytes + 1, 3 * kFirstStreamBytes, 5 * kChunkBytes + 3}) {
+    const std::string bytes = Bytes(size);
+    WriteFile(in, bytes);
+    StartReceiver("-", {}, {"/bin/sh", "-c", absl::StrCat("exec \"$@\" > ", out), "sh"});
+    StartSender("-", {}, {"/bin/sh", "-c", absl::StrCat("cat ", in, " | \"$@\""), "sh"});
+    ASSERT_EQ(sender_->Wait(), std::optional<int>(0)) << size << "\n" << Output();
+    ASSERT_EQ(receiver_->Wait(), std::optional<int>(0)) << size << "\n" << Output();
+    EXPECT_TRUE(ReadFile(out) == bytes) << size;
+    EXPECT_THAT(Output(), HasSubstr("received -, device 0 to device 2"));
+  }
+}
+
+TEST_F(FilesTest, NamedPipesAreStreams) {
+  Start();
+  const std::string bytes = Bytes(300'000);
+  const std::string in = directory_ / "in", out = directory_ / "out", got = directory_ / "got";
+  ASSERT_EQ(mkfifo(in.c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo(out.c_str(), 0600), 0);
+  WriteFile(directory_ / "in.bin", bytes);
+  Process writer({{"/bin/sh", "-c", absl::StrCat("cat ", directory_ / "in.bin", " > ", in)}});
+  Process reader({{"/bin/sh", "-c", absl::StrCat("cat ", out, " > ", got)}});
+  Move(in, out);
+  EXPECT_EQ(sent_, std::optional<int>(0)) << Output();
+  EXPECT_EQ(received_, std::optional<int>(0)) << Output();
+  EXPECT_EQ(reader.Wait(), std::optional<int>(0));
+  EXPECT_TRUE(ReadFile(got) == bytes);
+}
+
+TEST_F(FilesTest, TheChecksumIsOfWhatMoved) {
+  Start();
+  const std::string in = directory_ / "in.safetensors";
+  WriteFile(in, Safetensors(R"({"a":{"dtype":"U8","shape":[300000],"data_offsets":[0,300000]}})",
+                            Bytes(300'000)));
+  const Finished sum = RunProgram({"/usr/bin/sha256sum", in});
+  ASSERT_EQ(sum.status, 0);
+  const std::string says = absl::StrCat("\nsha256 ", sum.output.substr(0, 64), "\n");
+  for (const char* raw : {"--checksum", "--raw"}) {
+    StartReceiver(directory_ / "out.safetensors", {"--checksum"});
+    StartSender(in, {"--checksum", raw});
+    ASSERT_EQ(sender_->Wait(), std::optional<int>(0)) << Output();
+    ASSERT_EQ(receiver_->Wait(), std::optional<int>(0)) << Output();
+    EXPECT_THAT(ReadFile(directory_ / "send.out"), EndsWith(says));
+    EXPECT_THAT(ReadFile(directory_ / "recv.out"), EndsWith(says));
+  }
+  StartReceiver("/dev/null", {"--checksum"});
+  StartSender("-", {"--checksum"}, {"/bin/sh", "-c", absl::StrCat("cat ", in, " | \"$@\""), "sh"});
+  ASSERT_EQ(sender_->Wait(), std::optional<int>(0)) << Output();
+  ASSERT_EQ(receiver_->Wait(), std::optional<int>(0)) << Output();
+  EXPECT_THAT(ReadFile(directory_ / "send.out"), EndsWith(says));
+  EXPECT_THAT(ReadFile(directory_ / "recv.out"), EndsWith(says));
+}
+
+// Several times what an end may have.
+TEST_F(FilesTest, MemoryDoesNotGrowWithTheFile) {
+  Start();
+  constexpr uint64_t kBytes = uint64_t{1} << 30;
+  const std::string raw = directory_ / "in.bin", tensors = directory_ / "in.safetensors";
+  WriteFile(raw, "");
+  std::filesystem::resize_file(raw, kBytes);
+  const std::string header = Safetensors(absl::StrCat(R"({"a":{"dtype":"U8","shape":[)", kBytes,
+                                                      R"(],"data_offsets":[0,)", kBytes, "]}}"),
+                                         "");
+  WriteFile(tensors, header);
+  std::filesystem::resize_file(tensors, header.size() + kBytes);
+  for (const std::string& file : {raw, tensors}) {
+    StartReceiver("/dev/null");
+    StartSender(file);
+    ASSERT_EQ(sender_->Wait(), std::optional<int>(0)) << Output();
+    ASSERT_EQ(receiver_->Wait(), std::optional<int>(0)) << Output();
+    EXPECT_LE(sender_->PeakMemory(), 320 * kMiB) << file;
+    EXPECT_LE(receiver_->PeakMemory(), 320 * kMiB) << file;
+  }
+}
+
+// A ring of four such chunks would be more.
+TEST_F(FilesTest, ASmallQuotaIsEnough) {
+  ClusterOptions options;
+  options.limits = absl::StrCat("session_bytes: ", kChunkBytes + 4096, "B");
+  Start(options);
+  const std::string bytes = Bytes(2 * kChunkBytes + 1);
+  WriteFile(directory_ / "in.bin", bytes);
+  Move(directory_ / "in.bin", directory_ / "out.bin");
+  ASSERT_EQ(sent_, std::optional<int>(0)) << Output();
+  ASSERT_EQ(received_, std::optional<int>(0)) << Output();
+  EXPECT_TRUE(ReadFile(directory_ / "out.bin") == bytes);
 }
 
 TEST_F(FilesTest, EveryRouteCanBeAskedFor) {
@@ -141,13 +188,6 @@ TEST_F(FilesTest, AWrongKeyIsToldAtTheDeadline) {
   EXPECT_THAT(Output(), HasSubstr("a send of key 'the-other-file"));
 }
 
-std::string Safetensors(const std::string& header, const std::string& data) {
-  std::string file(8, '\0');
-  const uint64_t size = header.size();
-  memcpy(file.data(), &size, 8);
-  return file + header + data;
-}
-
 TEST_F(FilesTest, ACheckpointTravelsTensorByTensor) {
   Start();
   const std::string file = Safetensors(
@@ -159,8 +199,23 @@ TEST_F(FilesTest, ACheckpointTravelsTensorByTensor) {
   ASSERT_EQ(sent_, std::optional<int>(0)) << Output();
   ASSERT_EQ(received_, std::optional<int>(0)) << Output();
   EXPECT_TRUE(ReadFile(directory_ / "out.safetensors") == file);
-  // Preamble, header and three tensors at each end.
-  EXPECT_EQ(node(0).admin().Status().transfers_ok(), 5u);
+  // Preamble, header, three tensors and two promises at each end.
+  EXPECT_EQ(node(0).admin().Status().transfers_ok(), 7u);
+}
+
+TEST_F(FilesTest, ALongTensorIsCut) {
+  Start();
+  const uint64_t bytes = kPieceBytes + 5;
+  const std::string file = Safetensors(
+      absl::StrCat(
+          R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[)",
+          bytes, R"(],"data_offsets":[3,)", 3 + bytes, "]}}"),
+      Bytes(3 + bytes));
+  WriteFile(directory_ / "in.safetensors", file);
+  Move(directory_ / "in.safetensors", directory_ / "out.safetensors");
+  ASSERT_EQ(sent_, std::optional<int>(0)) << Output();
+  ASSERT_EQ(received_, std::optional<int>(0)) << Output();
+  EXPECT_TRUE(ReadFile(directory_ / "out.safetensors") == file);
 }
 
 TEST_F(FilesTest, AMalformedHeaderIsRefusedBeforeAnythingIsPosted) {
@@ -277,12 +332,12 @@ TEST_F(FilesTest, ErrorsSpeakOfTheFileAndAreToldOnce) {
   EXPECT_NE(said, std::string::npos) << refused.output;
   EXPECT_EQ(refused.output.find("no node has device 55", said + 1), std::string::npos);
   EXPECT_THAT(refused.output, HasSubstr("'in.bin'"));
-  EXPECT_THAT(refused.output, Not(HasSubstr("#preamble")));
+  EXPECT_THAT(refused.output, Not(HasSubstr("#")));
   const Finished late =
       RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
                   directory_ / "in.bin", "--to", "1", "--deadline", "100ms"});
   EXPECT_THAT(late.output, HasSubstr("'in.bin'"));
-  EXPECT_THAT(late.output, Not(HasSubstr("#preamble")));
+  EXPECT_THAT(late.output, Not(HasSubstr("#")));
   const Finished bench = RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
                                      "bench", "latency", "--to", "77"});
   EXPECT_THAT(bench.output, HasSubstr("NOT_FOUND DEVICE_UNKNOWN: receiver: device 77"));
@@ -309,95 +364,6 @@ TEST_F(FilesTest, ABenchThatAsksForTooMuchSaysOfWhat) {
   EXPECT_THAT(
       bench({"memcpy", "--size", "2097152TiB"}),
       HasSubstr("RESOURCE_EXHAUSTED DEVICE_MEMORY: bench memcpy: map 2305843009213693952 "));
-}
-
-// Neither waits for its deadline: the head's end is the data's too.
-TEST_F(FilesTest, EndsThatInsistOnDifferentRoutesHearItAtOnce) {
-  Start();
-  WriteFile(directory_ / "in.bin", Bytes(1000));
-  StartReceiver(directory_ / "out.bin", {"--route", "tcp"});
-  const Finished sent =
-      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
-                  directory_ / "in.bin", "--to", "2", "--key", "the-file", "--route", "mapped"});
-  EXPECT_EQ(sent.status, 1);
-  EXPECT_THAT(sent.output, HasSubstr("ROUTE_UNAVAILABLE"));
-  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
-  EXPECT_THAT(Output(), HasSubstr("ROUTE_UNAVAILABLE"));
-}
-
-TEST_F(FilesTest, AReceiverThatCannotWriteDoesNotWaitForTheSender) {
-  Start();
-  StartReceiver(directory_ / "nowhere/out.bin");
-  EXPECT_EQ(receiver_->Wait(), std::optional<int>(3));
-  StartReceiver(directory_.path());
-  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
-  EXPECT_THAT(Output(), HasSubstr("not a regular file"));
-}
-
-// The sender would wait for what nobody asks for.
-TEST_F(FilesTest, ASenderHearsThatTheReceiversDiskIsFull) {
-  Start();
-  WriteFile(directory_ / "in.bin", Bytes(300'000));
-  const std::string small = directory_ / "small";
-  std::filesystem::create_directory(small);
-  StartReceiver(small + "/out.bin", {},
-                {"/usr/bin/unshare", "-m", "/bin/sh", "-c",
-                 absl::StrCat("mount -t tmpfs -o size=64k none ", small, " && exec \"$@\""), "sh"});
-  const Finished sent =
-      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
-                  directory_ / "in.bin", "--to", "2", "--key", "the-file"});
-  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
-  EXPECT_EQ(sent.status, 1) << sent.output << "\nthe receiver: " << Output();
-  EXPECT_THAT(sent.output, HasSubstr("POISONED")) << "the receiver: " << Output();
-  EXPECT_THAT(sent.output, HasSubstr("the receiver gave up: reserve 300000 bytes for "));
-  EXPECT_THAT(Output(), HasSubstr("RESOURCE_EXHAUSTED: reserve 300000 bytes for "));
-}
-
-TEST_F(FilesTest, AnInterruptedReceiverLeavesNothing) {
-  Start();
-  WriteFile(directory_ / "out.bin", "what was there");
-  StartReceiver(directory_ / "out.bin");
-  ASSERT_TRUE(Await([&] { return node(1).admin().Count("waiting") == 1; }));
-  receiver_->Kill();
-  std::vector<std::string> left;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
-    left.push_back(entry.path().filename());
-  }
-  EXPECT_THAT(left, ::testing::UnorderedElementsAre("out.bin", "recv.out"));
-  EXPECT_EQ(ReadFile(directory_ / "out.bin"), "what was there");
-}
-
-// While it still reads its file: what it posted is poisoned.
-TEST_F(FilesTest, ASenderThatDiesEarlyIsTold) {
-  Start();
-  WriteFile(directory_ / "in.bin", "");
-  std::filesystem::resize_file(directory_ / "in.bin", 256 * kMiB);  // reading takes a while
-  StartReceiver(directory_ / "out.bin");
-  SpawnOptions spawn;
-  spawn.arguments = {FerryctlProgram(),
-                     "--runtime-dir",
-                     node(0).runtime_dir(),
-                     "send",
-                     directory_ / "in.bin",
-                     "--to",
-                     "2",
-                     "--key",
-                     "the-file"};
-  spawn.output = directory_ / "send.out";
-  Process sender(spawn);
-  ASSERT_TRUE(Await([&] {
-    const auto rows = node(0).admin().Transfers();
-    for (const auto& row : rows.transfers()) {
-      if (absl::StrContains(row.key(), "the-file'")) return true;
-    }
-    return false;
-  }));
-  // Of a sender that dies before its node has a link nobody else can know.
-  ASSERT_TRUE(nodes().AwaitLink(0, 1));
-  sender.Kill();
-  EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
-  // Matched by then, or not yet.
-  EXPECT_THAT(Output(), AnyOf(HasSubstr("POISONED"), HasSubstr("PEER_CLIENT_GONE")));
 }
 
 // One daemon, two of its devices.

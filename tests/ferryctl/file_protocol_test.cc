@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tools/ferryctl/make_checkpoint.h"
 
@@ -45,8 +47,9 @@ TEST(PreambleTest, RefusesWhatNoSenderSends) {
   other[8] = 9;
   EXPECT_THAT(why(other), HasSubstr("has version 9"));
   other = good;
-  other[12] = 3;
-  EXPECT_THAT(why(other), HasSubstr("unknown kind 3"));
+  other[12] = 4;
+  EXPECT_THAT(why(other), HasSubstr("unknown kind 4"));
+  EXPECT_THAT(why(EncodePreamble({FileKind::kStream, 0, 1})), HasSubstr("a stream of 1 bytes"));
   EXPECT_THAT(why(EncodePreamble({FileKind::kRaw, 1, 10})), HasSubstr("a header of 1 bytes"));
   EXPECT_THAT(why(EncodePreamble({FileKind::kSafetensors, 11, 10})),
               HasSubstr("of 11 bytes in a file of 10"));
@@ -67,14 +70,6 @@ TEST(TransferKeyTest, LongNamesAreHashed) {
   EXPECT_NE(hashed, TransferKeyOf(just + "z"));
   EXPECT_NE(PreambleKey(just), HeaderKey(just));
   EXPECT_LE(PreambleKey(just).size(), kTransferKeyBytes);
-}
-
-TEST(PlanFileTest, ARawFileIsOneBufferUnderItsKey) {
-  auto plan = PlanFile({FileKind::kRaw, 0, 99}, "", "notes.txt");
-  ASSERT_TRUE(plan.ok());
-  ASSERT_EQ(plan->pieces.size(), 1u);
-  EXPECT_EQ(plan->pieces[0].key, "notes.txt");
-  EXPECT_EQ(plan->pieces[0].bytes, 99u);
 }
 
 TEST(PlanFileTest, BothEndsOfACheckpointPlanTheSame) {
@@ -135,29 +130,90 @@ TEST(ReadFileHeadTest, AMalformedFileIsRefused) {
   unlink(path.c_str());
 }
 
-TEST(CutTest, BatchesAreBoundedByCountAndBytes) {
-  std::vector<Piece> pieces;
+TEST(PlanFileTest, ALongTensorIsCutIntoPartsWithoutAType) {
+  const uint64_t bytes = 2 * kPieceBytes + 2;
+  const std::string json = absl::StrCat(
+      R"({"t":{"dtype":"BF16","shape":[)", bytes / 2, R"(],"data_offsets":[0,)", bytes,
+      R"(]},"u":{"dtype":"U8","shape":[1],"data_offsets":[)", bytes, ",", bytes + 1, "]}}");
+  std::string header(8, '\0');
+  header[0] = static_cast<char>(json.size());
+  header += json;
+  auto plan =
+      PlanFile({FileKind::kSafetensors, header.size(), header.size() + bytes + 1}, header, "f");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->pieces.size(), 4u);
+  EXPECT_EQ(plan->pieces[0].key, "t#0");
+  EXPECT_EQ(plan->pieces[0].bytes, kPieceBytes);
+  EXPECT_EQ(plan->pieces[2].key, "t#2");
+  EXPECT_EQ(plan->pieces[2].bytes, 2u);
+  EXPECT_EQ(plan->pieces[2].data_type, FERRY_UNSPECIFIED);
+  EXPECT_EQ(plan->pieces[3].key, "u");
+  EXPECT_EQ(plan->pieces[3].offset, header.size() + bytes);
+  EXPECT_EQ(LongestChunk(*plan), kPieceBytes);
+}
+
+// All chunks of a plan that has a last one.
+std::vector<FileChunk> ChunksOf(const FilePlan& plan, size_t max_pieces) {
+  std::vector<FileChunk> chunks;
+  ChunkCutter cutter(plan, max_pieces);
+  while (std::optional<FileChunk> chunk = cutter.Next()) chunks.push_back(*std::move(chunk));
+  return chunks;
+}
+
+TEST(ChunkCutterTest, ARawFileIsCutEvenly) {
+  FilePlan plan{{FileKind::kRaw, 0, 0}, "f", {}};
+  EXPECT_TRUE(ChunksOf(plan, 1).empty());
+  plan.preamble.file_bytes = kChunkBytes;
+  EXPECT_EQ(ChunksOf(plan, 1).size(), 1u);
+  plan.preamble.file_bytes = 2 * kChunkBytes + 1;
+  const std::vector<FileChunk> chunks = ChunksOf(plan, 1);
+  ASSERT_EQ(chunks.size(), 3u);
+  EXPECT_EQ(chunks[1].offset, kChunkBytes);
+  EXPECT_EQ(chunks[1].pieces[0].key, "f#1");
+  EXPECT_EQ(chunks[1].pieces[0].bytes, kChunkBytes);
+  EXPECT_EQ(chunks[2].bytes, 1u);
+  EXPECT_EQ(LongestChunk(plan), kChunkBytes);
+}
+
+TEST(ChunkCutterTest, TheChunksOfAStreamGrow) {
+  const FilePlan plan{{FileKind::kStream, 0, 0}, "f", {}};
+  ChunkCutter cutter(plan, 1);
+  uint64_t offset = 0, bytes = kFirstStreamBytes;
+  for (int i = 0; i < 100; ++i) {
+    const std::optional<FileChunk> chunk = cutter.Next();
+    ASSERT_TRUE(chunk.has_value());
+    EXPECT_EQ(chunk->offset, offset);
+    EXPECT_EQ(chunk->bytes, bytes);
+    EXPECT_EQ(chunk->pieces[0].bytes, bytes + kTrailerBytes);
+    offset += bytes;
+    bytes = std::min(2 * bytes, kChunkBytes);
+  }
+}
+
+TEST(ChunkCutterTest, TensorsAreTakenTogetherByCountAndBytes) {
+  FilePlan plan{{FileKind::kSafetensors, 100, 0}, "f", {}};
   uint64_t at = 100;
-  for (uint64_t bytes : {10, 10, 10, 50, 0, 10}) {
-    pieces.push_back({"k", at, bytes, 0, {}});
+  for (uint64_t bytes : {uint64_t{10}, uint64_t{10}, uint64_t{10}, kChunkBytes + 1, uint64_t{0}}) {
+    plan.pieces.push_back({"k", at, bytes, 0, {}});
     at += bytes;
   }
-  const std::vector<FileBatch> batches = CutBatches(pieces, 2, 25);
-  ASSERT_EQ(batches.size(), 4u);
-  EXPECT_EQ(batches[0].last, 2u);
-  EXPECT_EQ(batches[0].offset, 100u);
-  EXPECT_EQ(batches[1].bytes, 10u);
-  EXPECT_EQ(batches[2].bytes, 50u);  // longer than the bound, so alone
-  EXPECT_EQ(batches[3].first, 4u);
-  EXPECT_EQ(batches[3].bytes, 10u);
+  const std::vector<FileChunk> chunks = ChunksOf(plan, 2);
+  ASSERT_EQ(chunks.size(), 4u);
+  EXPECT_EQ(chunks[0].pieces.size(), 2u);
+  EXPECT_EQ(chunks[0].offset, 100u);
+  EXPECT_EQ(chunks[0].pieces[1].offset, 10u);  // in the chunk
+  EXPECT_EQ(chunks[1].bytes, 10u);
+  EXPECT_EQ(chunks[2].bytes, kChunkBytes + 1);  // longer than a chunk, so alone
+  EXPECT_EQ(chunks[2].offset, 130u);
+  EXPECT_EQ(chunks[3].bytes, 0u);
+}
 
-  auto windows = CutWindows(batches, 60);
-  ASSERT_TRUE(windows.ok());
-  ASSERT_EQ(windows->size(), 2u);
-  EXPECT_EQ((*windows)[0].bytes, 30u);
-  EXPECT_EQ((*windows)[1].offset, 130u);
-  EXPECT_EQ((*windows)[1].bytes, 60u);
-  EXPECT_TRUE(HasReason(CutWindows(batches, 49).status(), Reason::kQuotaBytes));
+TEST(TrailerTest, SaysHowMuchOfAChunkThereIs) {
+  auto bytes = DecodeTrailer(EncodeTrailer(70'000), 70'000);
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ(*bytes, 70'000u);
+  EXPECT_TRUE(
+      HasReason(DecodeTrailer(EncodeTrailer(70'001), 70'000).status(), Reason::kProtocolError));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -104,7 +105,9 @@ std::optional<int> Process::Wait(std::chrono::milliseconds patience) {
   pollfd ended{pidfd_.get(), POLLIN, 0};
   if (poll(&ended, 1, static_cast<int>(patience.count())) <= 0) return std::nullopt;
   int status = 0;
-  FERRY_CHECK(waitpid(pid_, &status, 0) == pid_);
+  rusage used;
+  FERRY_CHECK(wait4(pid_, &status, 0, &used) == pid_);
+  peak_memory_ = static_cast<uint64_t>(used.ru_maxrss) << 10;
   status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return status_;
 }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class Process {
   // Its exit status, 128 + the signal that ended it, or nothing if it still runs after `patience`.
   std::optional<int> Wait(std::chrono::milliseconds patience = kSoon);
   bool Running() { return !Wait(std::chrono::milliseconds(0)).has_value(); }
+  // Of one that has ended: the most memory that was resident at a time, bytes.
+  uint64_t PeakMemory() const { return peak_memory_; }
   // SIGKILL, and until it is gone.
   void Kill();
   int input() const { return input_.get(); }    // what we write it reads
@@ -52,6 +55,7 @@ class Process {
   UniqueFd input_;
   UniqueFd output_;
   std::optional<int> status_;
+  uint64_t peak_memory_ = 0;
 };
 
 // Runs a program to its end: its exit status, and what it printed on both streams.

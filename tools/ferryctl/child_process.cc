@@ -64,10 +64,10 @@ void ChildProcess::Kill() {
   Wait();
 }
 
-int ChildProcess::Wait() {
+int ChildProcess::Wait(rusage* used) {
   if (pid_ < 0) return 0;
   int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  while (wait4(pid_, &status, 0, used) < 0 && errno == EINTR) {
   }
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

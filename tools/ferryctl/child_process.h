@@ -3,6 +3,7 @@
 // time.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <string>
@@ -30,8 +31,9 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  // Waits for its end: its exit status, or 128 + the signal.
-  int Wait();
+  // Waits for its end: its exit status, or 128 + the signal. `used`, unless it is null, gets what
+  // it took.
+  int Wait(rusage* used = nullptr);
 
  private:
   explicit ChildProcess(pid_t pid) : pid_(pid) {}

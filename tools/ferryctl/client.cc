@@ -71,9 +71,10 @@ struct RawPieces {
       transfer.remote_device = target.remote_device;
       transfer.key = piece.key.data();
       transfer.key_bytes = piece.key.size();
-      transfer.ranges = &ranges[i];
-      transfer.range_count = 1;
+      transfer.ranges = piece.bytes == 0 ? nullptr : &ranges[i];
+      transfer.range_count = piece.bytes == 0 ? 0 : 1;
       transfer.has_defined_at = target.defined_at != 0;
+      transfer.defined_timeline = target.defined_timeline;
       transfer.defined_value = target.defined_at;
       transfer.data_type = piece.data_type;
       if (piece.data_type != FERRY_UNSPECIFIED) {

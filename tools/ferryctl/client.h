@@ -54,7 +54,7 @@ inline std::byte* DataOf(const ArenaPtr& arena) {
 
 enum class End { kSend, kReceive };
 
-// One transfer: a contiguous range of the arena the batch is on.
+// One transfer: a contiguous range of the arena the batch is on, which one without bytes lacks.
 struct Piece {
   std::string key;
   uint64_t offset = 0;
@@ -71,7 +71,8 @@ struct PostTarget {
   int route = FERRY_ROUTE_ANY;
   absl::Duration deadline = absl::ZeroDuration();  // zero: the daemon's default
   uint32_t over_timeline = 0;
-  uint64_t defined_at = 0;  // once 'defined' counter 0 has reached this; 0: the bytes are there
+  uint32_t defined_timeline = 0;
+  uint64_t defined_at = 0;  // once that 'defined' counter has reached this; 0: the bytes are there
 };
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,

@@ -99,7 +99,7 @@ absl::StatusOr<int> CancelTransfers(AdminClient& client, const Globals& globals,
   return kExitOk;
 }
 
-absl::StatusOr<int> CloseSession(AdminClient& client, const Globals& globals, uint64_t session) {
+absl::StatusOr<int> EndSession(AdminClient& client, const Globals& globals, uint64_t session) {
   admin::CloseSessionRequest request;
   request.set_session_id(session);
   admin::CloseSessionResponse response;

@@ -15,6 +15,6 @@ namespace ferry::tools {
 // it in flight and no other.
 absl::StatusOr<int> CancelTransfers(AdminClient& client, const Globals& globals,
                                     const std::vector<std::string>& ids);
-absl::StatusOr<int> CloseSession(AdminClient& client, const Globals& globals, uint64_t session);
+absl::StatusOr<int> EndSession(AdminClient& client, const Globals& globals, uint64_t session);
 
 }  // namespace ferry::tools

@@ -21,6 +21,22 @@ namespace {
 // The kernel moves at most 2 GiB a call; smaller pieces let a signal through.
 constexpr size_t kMostPerCall = size_t{256} << 20;
 
+absl::Status CannotReplace(const std::string& path, absl::string_view why) {
+  return Error(
+      absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+      absl::StrCat("create ", path, ": it ", why,
+                   "; what is written takes the place of a regular file, or is a new one"));
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "./" : path.substr(0, slash + 1);
+}
+
+constexpr int kMostLinks = 40;  // the kernel's own bound
+
+}  // namespace
+
 absl::Status FileError(absl::string_view doing, const std::string& path, int error) {
   absl::StatusCode code = absl::StatusCode::kInternal;
   Reason reason = Reason::kInternal;
@@ -39,22 +55,6 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
   }
   return ErrnoError(code, reason, absl::StrCat(doing, " ", path), error);
 }
-
-absl::Status CannotReplace(const std::string& path, absl::string_view why) {
-  return Error(
-      absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-      absl::StrCat("create ", path, ": it ", why,
-                   "; what is written takes the place of a regular file, or is a new one"));
-}
-
-std::string DirectoryOf(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  return slash == std::string::npos ? "./" : path.substr(0, slash + 1);
-}
-
-constexpr int kMostLinks = 40;  // the kernel's own bound
-
-}  // namespace
 
 absl::StatusOr<std::string> ReadToEnd(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));

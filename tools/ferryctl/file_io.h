@@ -10,9 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/fd.h"
 
 namespace ferry::tools {
+
+// `error`, of errno, as an error that says what was done with which file.
+absl::Status FileError(absl::string_view doing, const std::string& path, int error);
 
 // All that comes from a file or a pipe.
 absl::StatusOr<std::string> ReadToEnd(const std::string& path);

@@ -18,7 +18,7 @@ namespace {
 
 // magic(8) version(4) kind(4) header_bytes(8) file_bytes(8), little-endian.
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'F', 'I', 'L'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kMaxDims = 8;  // of a transfer's shape
 
 void PutInteger(std::string& out, uint64_t value, int bytes) {
@@ -54,7 +54,7 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes) {
     return Refused(absl::StrCat("has version ", version, ", this ferryctl knows ", kVersion));
   }
   const uint64_t kind = GetInteger(bytes, 12, 4);
-  if (kind != 1 && kind != 2) return Refused(absl::StrCat("has the unknown kind ", kind));
+  if (kind < 1 || kind > 3) return Refused(absl::StrCat("has the unknown kind ", kind));
   Preamble preamble{static_cast<FileKind>(kind), GetInteger(bytes, 16, 8),
                     GetInteger(bytes, 24, 8)};
   if (preamble.file_bytes > INT64_MAX) {
@@ -64,7 +64,10 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes) {
     return Refused(absl::StrCat("tells of a header of ", preamble.header_bytes,
                                 " bytes in a file of ", preamble.file_bytes));
   }
-  const bool raw = preamble.kind == FileKind::kRaw;
+  if (preamble.kind == FileKind::kStream && preamble.file_bytes != 0) {
+    return Refused(absl::StrCat("tells of a stream of ", preamble.file_bytes, " bytes"));
+  }
+  const bool raw = preamble.kind != FileKind::kSafetensors;
   if ((raw && preamble.header_bytes != 0) ||
       preamble.header_bytes > kSafetensorsLengthBytes + kSafetensorsMaxHeaderBytes ||
       (!raw && preamble.header_bytes < kSafetensorsLengthBytes)) {
@@ -73,20 +76,42 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes) {
   return preamble;
 }
 
+std::string EncodeTrailer(uint64_t bytes) {
+  std::string out;
+  PutInteger(out, bytes, kTrailerBytes);
+  return out;
+}
+
+absl::StatusOr<uint64_t> DecodeTrailer(absl::string_view trailer, uint64_t chunk_bytes) {
+  const uint64_t bytes = GetInteger(trailer, 0, kTrailerBytes);
+  if (bytes <= chunk_bytes) return bytes;
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+               absl::StrCat("receive file: the sender tells of ", bytes, " bytes in a chunk of ",
+                            chunk_bytes));
+}
+
 std::string TransferKeyOf(absl::string_view name) {
   return name.size() <= kTransferKeyBytes ? std::string(name) : Sha256Of(name);
 }
 std::string PreambleKey(absl::string_view file_key) {
-  return TransferKeyOf(absl::StrCat(file_key, "#preamble"));
+  return TransferKeyOf(absl::StrCat(file_key, "#file"));
 }
 std::string HeaderKey(absl::string_view file_key) {
   return TransferKeyOf(absl::StrCat(file_key, "#header"));
 }
+std::string SentKey(absl::string_view file_key) {
+  return TransferKeyOf(absl::StrCat(file_key, "#sent"));
+}
+std::string ReceivedKey(absl::string_view file_key) {
+  return TransferKeyOf(absl::StrCat(file_key, "#received"));
+}
 
 absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key) {
   const auto said = [&](absl::string_view text) {
-    return absl::StrReplaceAll(
-        text, {{PreambleKey(file_key), file_key}, {HeaderKey(file_key), file_key}});
+    return absl::StrReplaceAll(text, {{PreambleKey(file_key), file_key},
+                                      {HeaderKey(file_key), file_key},
+                                      {SentKey(file_key), file_key},
+                                      {ReceivedKey(file_key), file_key}});
   };
   absl::Status told(status.code(), said(status.message()));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
@@ -95,14 +120,27 @@ absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_ke
   return told;
 }
 
+namespace {
+
+// A tensor that is longer than it may be, in parts.
+void CutTensor(const Piece& whole, absl::string_view name, std::vector<Piece>& pieces) {
+  for (uint64_t at = 0; at < whole.bytes; at += kPieceBytes) {
+    Piece part;
+    part.key = TransferKeyOf(absl::StrCat(name, "#", at / kPieceBytes));
+    part.offset = whole.offset + at;
+    part.bytes = std::min(kPieceBytes, whole.bytes - at);
+    pieces.push_back(std::move(part));
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view header,
                                   absl::string_view file_key) {
   FilePlan plan;
   plan.preamble = preamble;
-  if (preamble.kind == FileKind::kRaw) {
-    plan.pieces.push_back({TransferKeyOf(file_key), 0, preamble.file_bytes, FERRY_UNSPECIFIED, {}});
-    return plan;
-  }
+  plan.key = std::string(file_key);
+  if (preamble.kind != FileKind::kSafetensors) return plan;
   ASSIGN_OR_RETURN(uint64_t length, ParseSafetensorsLength(header, preamble.file_bytes));
   if (length + kSafetensorsLengthBytes != header.size()) {
     return Refused(absl::StrCat("tells of a header of ", header.size(),
@@ -111,16 +149,12 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
   ASSIGN_OR_RETURN(SafetensorsHeader parsed,
                    ParseSafetensorsHeader(header.substr(kSafetensorsLengthBytes),
                                           preamble.file_bytes - preamble.header_bytes));
-  absl::flat_hash_set<std::string> taken = {PreambleKey(file_key), HeaderKey(file_key)};
+  absl::flat_hash_set<std::string> taken = {PreambleKey(file_key), HeaderKey(file_key),
+                                            SentKey(file_key), ReceivedKey(file_key)};
   for (const SafetensorsTensor& tensor : parsed.tensors) {
+    const size_t first = plan.pieces.size();
     Piece piece;
     piece.key = TransferKeyOf(tensor.name);
-    if (!taken.insert(piece.key).second) {
-      return Error(
-          absl::StatusCode::kInvalidArgument, Reason::kKeyInUse,
-          absl::StrCat("plan file: tensor '", tensor.name,
-                       "' has the key of another transfer of this file; choose another --key"));
-    }
     piece.offset = preamble.header_bytes + tensor.begin;
     piece.bytes = tensor.end - tensor.begin;
     // A shape that a transfer cannot say is left out; the bytes are compared anyway.
@@ -128,7 +162,18 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
       piece.data_type = tensor.type->data_type;
       piece.dims = tensor.shape;
     }
-    plan.pieces.push_back(std::move(piece));
+    if (piece.bytes > kPieceBytes) {
+      CutTensor(piece, tensor.name, plan.pieces);
+    } else {
+      plan.pieces.push_back(std::move(piece));
+    }
+    for (size_t i = first; i < plan.pieces.size(); ++i) {
+      if (taken.insert(plan.pieces[i].key).second) continue;
+      return Error(
+          absl::StatusCode::kInvalidArgument, Reason::kKeyInUse,
+          absl::StrCat("plan file: tensor '", tensor.name,
+                       "' has the key of another transfer of this file; choose another --key"));
+    }
   }
   return plan;
 }
@@ -149,34 +194,55 @@ absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view p
   return head;
 }
 
-std::vector<FileBatch> CutBatches(absl::Span<const Piece> pieces, size_t max_pieces,
-                                  uint64_t max_bytes) {
-  std::vector<FileBatch> batches;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const bool fits = !batches.empty() && i - batches.back().first < max_pieces &&
-                      batches.back().bytes + pieces[i].bytes <= max_bytes;
-    if (!fits) batches.push_back({i, i, pieces[i].offset, 0});
-    batches.back().last = i + 1;
-    batches.back().bytes += pieces[i].bytes;
+ChunkCutter::ChunkCutter(const FilePlan& plan, size_t max_pieces)
+    : plan_(plan), max_pieces_(max_pieces), offset_(plan.preamble.header_bytes) {}
+
+std::optional<FileChunk> ChunkCutter::Next() {
+  if (plan_.preamble.kind == FileKind::kSafetensors) return NextOfTensors();
+  const bool stream = plan_.preamble.kind == FileKind::kStream;
+  FileChunk chunk;
+  chunk.offset = offset_;
+  if (stream) {
+    chunk.bytes = number_ < 32 ? std::min(kFirstStreamBytes << number_, kChunkBytes) : kChunkBytes;
+  } else {
+    chunk.bytes = std::min(plan_.preamble.file_bytes - offset_, kChunkBytes);
+    if (chunk.bytes == 0) return std::nullopt;
   }
-  return batches;
+  Piece piece;
+  piece.key = TransferKeyOf(absl::StrCat(plan_.key, "#", number_));
+  piece.bytes = chunk.bytes + (stream ? kTrailerBytes : 0);
+  chunk.pieces.push_back(std::move(piece));
+  offset_ += chunk.bytes;
+  ++number_;
+  return chunk;
 }
 
-absl::StatusOr<std::vector<FileWindow>> CutWindows(absl::Span<const FileBatch> batches,
-                                                   uint64_t max_bytes) {
-  std::vector<FileWindow> windows;
-  for (size_t i = 0; i < batches.size(); ++i) {
-    if (batches[i].bytes > max_bytes) {
-      return Error(absl::StatusCode::kResourceExhausted, Reason::kQuotaBytes,
-                   absl::StrCat("plan file: one buffer has ", batches[i].bytes,
-                                " bytes, the session may hold ", max_bytes));
-    }
-    const bool fits = !windows.empty() && windows.back().bytes + batches[i].bytes <= max_bytes;
-    if (!fits) windows.push_back({i, i, batches[i].offset, 0});
-    windows.back().last = i + 1;
-    windows.back().bytes += batches[i].bytes;
+std::optional<FileChunk> ChunkCutter::NextOfTensors() {
+  FileChunk chunk;
+  chunk.offset = offset_;
+  while (number_ < plan_.pieces.size() && chunk.pieces.size() < max_pieces_) {
+    const Piece& next = plan_.pieces[number_];
+    if (!chunk.pieces.empty() && chunk.bytes + next.bytes > kChunkBytes) break;
+    chunk.pieces.push_back(next);
+    chunk.pieces.back().offset = chunk.bytes;
+    chunk.bytes += next.bytes;
+    ++number_;
   }
-  return windows;
+  offset_ += chunk.bytes;
+  if (chunk.pieces.empty()) return std::nullopt;
+  return chunk;
+}
+
+std::optional<uint64_t> BytesOf(const FilePlan& plan) {
+  if (plan.preamble.kind == FileKind::kStream) return std::nullopt;
+  return plan.preamble.file_bytes;
+}
+
+uint64_t LongestChunk(const FilePlan& plan) {
+  if (plan.preamble.kind == FileKind::kStream) return kChunkBytes + kTrailerBytes;
+  uint64_t longest = std::min(plan.preamble.file_bytes - plan.preamble.header_bytes, kChunkBytes);
+  for (const Piece& piece : plan.pieces) longest = std::max(longest, piece.bytes);
+  return longest;
 }
 
 }  // namespace ferry::tools

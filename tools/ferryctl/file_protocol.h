@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// How `ferryctl send` and `ferryctl recv` move a file with nothing but transfers. The receiver does
-// not know any size beforehand, so three rounds under keys made of the file's key (here "F"):
+// How `ferryctl send` and `ferryctl recv` move a file with nothing but transfers, under keys made
+// of the file's key (here "F"):
 //
-//   1. "F#preamble", always kPreambleBytes: what kind of file, how long, and how long its header
-//   is.
-//   2. "F#header" (if it is not empty): the first `header_bytes` of the file as they are. For a
-//      .safetensors file these are its length and its JSON, from which both ends compute the rest.
-//   3. The data. A raw file: one transfer "F" of all its bytes. A .safetensors file: one transfer a
-//      tensor, keyed by the tensor's name, with its dtype and shape, so that any other program can
-//      take part with just the names.
+//   "F#sent", "F#received": what each end promises the other, see file_promises.h.
+//   "F#file", always kPreambleBytes: what kind of file, how long, and how long its header is.
+//   "F#header" (if it is not empty): the first `header_bytes` of the file as they are. For a
+//     .safetensors file these are its length and its JSON, from which both ends compute the rest.
+//   The data, in order, through a ring of buffers at each end (FileRing), so that a file of any
+//   size
+//     takes the same memory. A raw file: chunks of kChunkBytes (the last one shorter) as "F#0",
+//     "F#1", ... A .safetensors file: a transfer a tensor, keyed by the tensor's name, with its
+//     dtype and shape; one of more than kPieceBytes is cut, into "name#0", "name#1", ... without a
+//     type. A stream, whose length nobody knows: chunks as of a raw file, the first ones shorter,
+//     each followed by kTrailerBytes that say how many bytes of it are the stream's. The first one
+//     that is not full is the last.
 //
 // Bytes of the file are header then data, both in order, so the receiver rebuilds it bit for bit. A
 // key that would be longer than a transfer key may be is replaced by its SHA-256 in hexadecimal.
@@ -16,23 +21,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "tools/ferryctl/client.h"
 #include "tools/ferryctl/file_io.h"
 
 namespace ferry::tools {
 
-enum class FileKind : uint32_t { kRaw = 1, kSafetensors = 2 };
+enum class FileKind : uint32_t { kRaw = 1, kSafetensors = 2, kStream = 3 };
 
 struct Preamble {
   FileKind kind = FileKind::kRaw;
   uint64_t header_bytes = 0;
-  uint64_t file_bytes = 0;
+  uint64_t file_bytes = 0;  // of a stream 0
   bool operator==(const Preamble&) const = default;
 };
 inline constexpr size_t kPreambleBytes = 32;
@@ -44,14 +49,25 @@ inline constexpr size_t kTransferKeyBytes = 64;
 std::string TransferKeyOf(absl::string_view name);
 std::string PreambleKey(absl::string_view file_key);
 std::string HeaderKey(absl::string_view file_key);
+std::string SentKey(absl::string_view file_key);
+std::string ReceivedKey(absl::string_view file_key);
 
-// An error of any round told as one of the file: who asked for "F" never heard of "F#preamble".
+// An error of any round told as one of the file: who asked for "F" never heard of "F#file".
 absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key);
 
-// The transfers of round 3, in the order of the file; offsets are within the file and without
-// holes.
+// How much of a file moves at once: enough that its call does not show, little enough that it stays
+// in the caches between reading, moving and writing.
+inline constexpr uint64_t kChunkBytes = uint64_t{8} << 20;
+// The longest tensor that is not cut.
+inline constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
+// Of a stream's first chunk; each is twice as long as the one before, up to kChunkBytes.
+inline constexpr uint64_t kFirstStreamBytes = uint64_t{64} << 10;
+inline constexpr uint64_t kTrailerBytes = 8;
+
 struct FilePlan {
   Preamble preamble;
+  std::string key;
+  // Of a .safetensors file, in its order; offsets are within the file and without holes.
   std::vector<Piece> pieces;
 };
 absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view header,
@@ -65,26 +81,38 @@ struct FileHead {
 };
 absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view path, bool raw);
 
-// Pieces [first, last) that are posted in one call; a contiguous part of the file.
-struct FileBatch {
-  size_t first = 0;
-  size_t last = 0;
-  uint64_t offset = 0;  // in the file
-  uint64_t bytes = 0;
+// What is posted in one call; a contiguous part of the file.
+struct FileChunk {
+  uint64_t offset = 0;        // in the file
+  uint64_t bytes = 0;         // of the file; of a stream at most
+  std::vector<Piece> pieces;  // offsets are within the chunk
 };
-// At most `max_pieces` and, unless one piece alone is longer, `max_bytes` a batch.
-std::vector<FileBatch> CutBatches(absl::Span<const Piece> pieces, size_t max_pieces,
-                                  uint64_t max_bytes);
 
-// Batches [first, last) that share one arena at a time.
-struct FileWindow {
-  size_t first = 0;
-  size_t last = 0;
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
+// What follows a stream's chunk: how many bytes of it, from its start, are the stream's.
+std::string EncodeTrailer(uint64_t bytes);
+// Refuses more than the chunk has.
+absl::StatusOr<uint64_t> DecodeTrailer(absl::string_view trailer, uint64_t chunk_bytes);
+
+// Cuts a file, chunk by chunk.
+class ChunkCutter {
+ public:
+  // `plan` must outlive it. `max_pieces`: at most so many in one call.
+  ChunkCutter(const FilePlan& plan, size_t max_pieces);
+  // Nothing after the last one; a stream has no last one.
+  std::optional<FileChunk> Next();
+
+ private:
+  std::optional<FileChunk> NextOfTensors();
+  const FilePlan& plan_;
+  const size_t max_pieces_;
+  uint64_t offset_;
+  uint64_t number_ = 0;  // of chunks before; of a .safetensors file of pieces before
 };
-// At most `max_bytes` a window; RESOURCE_EXHAUSTED if one batch is longer.
-absl::StatusOr<std::vector<FileWindow>> CutWindows(absl::Span<const FileBatch> batches,
-                                                   uint64_t max_bytes);
+
+// All of the file; nothing for a stream.
+std::optional<uint64_t> BytesOf(const FilePlan& plan);
+
+// The memory that the longest chunk takes, with its trailer.
+uint64_t LongestChunk(const FilePlan& plan);
 
 }  // namespace ferry::tools

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/ferryctl/file_transfer.h"
 
+#include <errno.h>
+#include <sys/eventfd.h>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -9,9 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "base/status.h"
-#include "ferry/ferry_cuda.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/failure.h"
 #include "tools/ferryctl/format.h"
@@ -19,12 +20,6 @@
 
 namespace ferry::tools {
 namespace {
-
-// Of what is on its way between a file and a GPU.
-constexpr uint64_t kStagingBytes = uint64_t{8} << 20;
-
-// Until then it may well be that the other end is just being started.
-constexpr absl::Duration kQuiet = absl::Seconds(2);
 
 // "device 2 at node-b".
 std::string DeviceText(ferry_session* session, uint64_t device) {
@@ -39,12 +34,33 @@ std::string DeviceText(ferry_session* session, uint64_t device) {
   return text;
 }
 
-bool OnHost(const ArenaPtr& arena) { return ferry_arena_cuda_device(arena.get()) < 0; }
+void SayWhomFor(const FileSession& session, const std::string& file_key) {
+  const bool sends = session.target.end == End::kSend;
+  std::string source = DeviceText(session.session.get(), session.target.device);
+  std::string destination = DeviceText(session.session.get(), session.target.remote_device);
+  if (!sends) std::swap(source, destination);
+  std::fprintf(stderr, "waits for the %s: key '%s' from %s to %s\n", sends ? "receiver" : "sender",
+               Printable(file_key).c_str(), source.c_str(), destination.c_str());
+}
+
+const char* KindText(FileKind kind) {
+  switch (kind) {
+    case FileKind::kRaw:
+      return "raw";
+    case FileKind::kSafetensors:
+      return "safetensors";
+    case FileKind::kStream:
+      return "stream";
+  }
+  return "unknown";
+}
 
 }  // namespace
 
 void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
-  app.add_option("file", file, "The file")->required();
+  app.add_option("file", file,
+                 "The file; - for standard input or output, which pipes and devices also are")
+      ->required();
   app.add_option(remote, remote_device, "The other end's global device id")
       ->required()
       ->check(AtLeast<uint64_t>(0));
@@ -56,9 +72,10 @@ void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
         return text.size() <= 32 ? "" : absl::StrCat("at most 32 bytes, not ", text.size());
       });
   AddParsed(app, "--route", route, ParseRoute, "Insist on local, mapped, ucx or nccl");
-  AddParsed(app, "--deadline", deadline, ParseDeadline, "How long to wait for the other end (60s)");
+  AddParsed(app, "--deadline", deadline, ParseDeadline,
+            "How long to wait for the other end to come (60s)");
   app.add_option("--name", name, "What the session is called in lists (ferryctl)");
-  app.add_flag("--checksum", checksum, "Print the file's SHA-256, read once more for it");
+  app.add_flag("--checksum", checksum, "Print the SHA-256 of what was sent or received");
 }
 
 std::string FileFlags::Key() const {
@@ -76,72 +93,39 @@ absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Global
   options.timeout = globals.timeout.value_or(absl::Seconds(10));
   ASSIGN_OR_RETURN(opened.session, OpenSession(options));
   opened.target.end = end;
+  opened.stop = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  if (!opened.stop.valid()) return absl::ErrnoToStatus(errno, "make an eventfd");
   ASSIGN_OR_RETURN(opened.target.device, OwnDevice(opened.session.get(), flags.own_device));
   opened.target.remote_device = flags.remote_device;
   opened.target.domain = flags.domain;
   return opened;
 }
 
-absl::Status AwaitOtherEnd(const FileFlags& flags, const FileSession& session,
-                           const BatchPtr& batch, absl::Time posted) {
-  const absl::Duration quiet = posted + kQuiet - absl::Now();
-  Wait(batch, std::max(quiet, absl::ZeroDuration())).IgnoreError();
-  if (ferry_batch_over(batch.get())) return Wait(batch);
-  const bool sends = session.target.end == End::kSend;
-  std::string own = DeviceText(session.session.get(), session.target.device);
-  std::string other = DeviceText(session.session.get(), session.target.remote_device);
-  if (!sends) std::swap(own, other);
-  std::fprintf(stderr, "waits for the %s: key '%s' from %s to %s\n", sends ? "receiver" : "sender",
-               Printable(flags.Key()).c_str(), own.c_str(), other.c_str());
-  return Wait(batch);
+size_t FileSession::BatchTransfers() const {
+  const uint32_t most = ferry_session_limits(session.get()).batch_transfers;
+  return most == 0 ? 1024 : std::min<size_t>(most, 1024);
 }
 
-absl::StatusOr<FileLayout> LayOutFile(const FilePlan& plan, const ferry_session* session,
-                                      uint64_t reserved) {
-  ferry_limits limits = ferry_session_limits(session);
-  // 0 would mean that the daemon names no limit.
-  const uint64_t quota = limits.bytes == 0 ? UINT64_MAX : limits.bytes;
-  const size_t count =
-      limits.batch_transfers == 0 ? 1024 : std::min<size_t>(limits.batch_transfers, 1024);
-  FileLayout layout;
-  layout.batches = CutBatches(plan.pieces, count, kFileBatchBytes);
-  // Arenas are whole pages.
-  const uint64_t slack = reserved + (uint64_t{1} << 16);
-  ASSIGN_OR_RETURN(layout.windows, CutWindows(layout.batches, quota > slack ? quota - slack : 0));
-  return layout;
+absl::Status SendBytes(const FileSession& session, FilePromises& promises, const std::string& key,
+                       absl::string_view bytes) {
+  ASSIGN_OR_RETURN(ArenaPtr arena,
+                   CreateArena(session.session.get(), session.target.device, bytes.size()));
+  RETURN_IF_ERROR(FromFerry(ferry_arena_write(arena.get(), 0, bytes.data(), bytes.size())));
+  ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), session.target, arena.get(),
+                                        {{key, 0, bytes.size(), FERRY_UNSPECIFIED, {}}}));
+  return promises.Wait(batch, [&] { SayWhomFor(session, promises.file_key()); });
 }
 
-std::vector<Piece> PiecesInWindow(const FilePlan& plan, const FileBatch& batch,
-                                  const FileWindow& window) {
-  std::vector<Piece> pieces(plan.pieces.begin() + batch.first, plan.pieces.begin() + batch.last);
-  for (Piece& piece : pieces) piece.offset -= window.offset;
-  return pieces;
-}
-
-absl::Status ReadBatch(const InputFile& file, const FileBatch& batch, const FileWindow& window,
-                       const ArenaPtr& arena) {
-  const uint64_t at = batch.offset - window.offset;
-  if (OnHost(arena)) return file.Read(batch.offset, DataOf(arena) + at, batch.bytes);
-  std::vector<std::byte> staging(std::min(batch.bytes, kStagingBytes));
-  for (uint64_t done = 0; done < batch.bytes; done += staging.size()) {
-    const uint64_t now = std::min<uint64_t>(staging.size(), batch.bytes - done);
-    RETURN_IF_ERROR(file.Read(batch.offset + done, staging.data(), now));
-    RETURN_IF_ERROR(FromFerry(ferry_arena_write(arena.get(), at + done, staging.data(), now)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WriteBatch(const OutputFile& file, const FileBatch& batch, const FileWindow& window,
-                        const ArenaPtr& arena) {
-  const uint64_t at = batch.offset - window.offset;
-  if (OnHost(arena)) return file.Write(batch.offset, DataOf(arena) + at, batch.bytes);
-  std::vector<std::byte> staging(std::min(batch.bytes, kStagingBytes));
-  for (uint64_t done = 0; done < batch.bytes; done += staging.size()) {
-    const uint64_t now = std::min<uint64_t>(staging.size(), batch.bytes - done);
-    RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena.get(), at + done, staging.data(), now)));
-    RETURN_IF_ERROR(file.Write(batch.offset + done, staging.data(), now));
-  }
-  return absl::OkStatus();
+absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, FilePromises& promises,
+                                         const std::string& key, uint64_t bytes) {
+  ASSIGN_OR_RETURN(ArenaPtr arena,
+                   CreateArena(session.session.get(), session.target.device, bytes));
+  ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), session.target, arena.get(),
+                                        {{key, 0, bytes, FERRY_UNSPECIFIED, {}}}));
+  RETURN_IF_ERROR(promises.Wait(batch, [&] { SayWhomFor(session, promises.file_key()); }));
+  std::string received(bytes, '\0');
+  RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena.get(), 0, received.data(), bytes)));
+  return received;
 }
 
 void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSession& session,
@@ -149,47 +133,47 @@ void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSess
   const bool sends = session.target.end == End::kSend;
   const uint64_t source = sends ? session.target.device : session.target.remote_device;
   const uint64_t destination = sends ? session.target.remote_device : session.target.device;
+  std::FILE* const out = !sends && flags.file == "-" ? stderr : stdout;
   const std::string route = RouteTaken(session.session.get(), session.last);
   const double seconds = absl::ToDoubleSeconds(summary.elapsed);
   const double rate = GigabytesPerSecond(summary.bytes, summary.elapsed);
   const double moving_rate = GigabytesPerSecond(summary.bytes, summary.moving);
   if (globals.json) {
-    nlohmann::ordered_json result = {
-        {"did", summary.did},
-        {"file", flags.file},
-        {"kind", summary.kind == FileKind::kRaw ? "raw" : "safetensors"},
-        {"source", source},
-        {"destination", destination},
-        {"buffers", summary.tensors},
-        {"bytes", summary.bytes},
-        {"seconds", seconds},
-        {"gb_per_second", rate},
-        {"transfer_seconds", absl::ToDoubleSeconds(summary.moving)},
-        {"transfer_gb_per_second", moving_rate},
-        {"route", route}};
+    nlohmann::ordered_json result = {{"did", summary.did},
+                                     {"file", flags.file},
+                                     {"kind", KindText(summary.kind)},
+                                     {"source", source},
+                                     {"destination", destination},
+                                     {"buffers", summary.buffers},
+                                     {"bytes", summary.bytes},
+                                     {"seconds", seconds},
+                                     {"gb_per_second", rate},
+                                     {"transfer_seconds", absl::ToDoubleSeconds(summary.moving)},
+                                     {"transfer_gb_per_second", moving_rate},
+                                     {"route", route}};
     result["sha256"] = summary.sha256.empty() ? nlohmann::ordered_json(nullptr)
                                               : nlohmann::ordered_json(summary.sha256);
-    std::printf(
-        "%s\n",
+    std::fprintf(
+        out, "%s\n",
         result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
     return;
   }
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{summary.kind == FileKind::kRaw ? "BUFFERS" : "TENSORS", kRight},
+  Table table({{summary.kind == FileKind::kSafetensors ? "TENSORS" : "BUFFERS", kRight},
                {"BYTES", kRight},
                {"SECONDS", kRight},
                {"GB/s", kRight},
                {"TRANSFER s", kRight},
                {"GB/s", kRight},
                {"ROUTE"}});
-  table.AddRow({HumanCount(summary.tensors), HumanCount(summary.bytes),
+  table.AddRow({HumanCount(summary.buffers), HumanCount(summary.bytes),
                 absl::StrFormat("%.3f", seconds), absl::StrFormat("%.2f", rate),
                 absl::StrFormat("%.3f", absl::ToDoubleSeconds(summary.moving)),
                 absl::StrFormat("%.2f", moving_rate), route});
-  std::printf("%s %s, device %lu to device %lu\n%s", summary.did, Printable(flags.file).c_str(),
-              static_cast<unsigned long>(source), static_cast<unsigned long>(destination),
-              table.ToString().c_str());
-  if (!summary.sha256.empty()) std::printf("sha256 %s\n", summary.sha256.c_str());
+  std::fprintf(out, "%s %s, device %lu to device %lu\n%s", summary.did,
+               Printable(flags.file).c_str(), static_cast<unsigned long>(source),
+               static_cast<unsigned long>(destination), table.ToString().c_str());
+  if (!summary.sha256.empty()) std::fprintf(out, "sha256 %s\n", summary.sha256.c_str());
 }
 
 }  // namespace ferry::tools

@@ -6,9 +6,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/fd.h"
 #include "tools/ferryctl/client.h"
-#include "tools/ferryctl/file_io.h"
+#include "tools/ferryctl/file_promises.h"
 #include "tools/ferryctl/file_protocol.h"
 #include "tools/ferryctl/globals.h"
 
@@ -23,7 +25,8 @@ struct FileFlags {
   std::string key;  // empty: the file's base name
   std::string domain;
   int route = FERRY_ROUTE_ANY;
-  absl::Duration deadline = absl::ZeroDuration();  // the daemon's default
+  // Until the other end is there; zero: the daemon's default.
+  absl::Duration deadline = absl::ZeroDuration();
   std::string name;
   bool checksum = false;
   int64_t own_device = -1;
@@ -36,50 +39,33 @@ struct FileFlags {
 
 // An open session and where its transfers go.
 struct FileSession {
+  UniqueFd stop;  // an eventfd that the session writes to (FilePromises::SignalEnd)
   SessionPtr session;
   PostTarget target;
   uint64_t last = 0;  // transfer of the file's bytes that was posted
+
+  size_t BatchTransfers() const;  // at most so many in one call
 };
 absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Globals& globals,
                                             End end);
 
-// Waits for what only ends if the other end is there. If that takes until `posted` + 2 s, says on
-// stderr whom for, once.
-absl::Status AwaitOtherEnd(const FileFlags& flags, const FileSession& session,
-                           const BatchPtr& batch, absl::Time posted);
-
-// How much of a batch travels at once: enough that its call does not show, little enough that
-// reading, moving and writing a file overlap.
-inline constexpr uint64_t kFileBatchBytes = uint64_t{64} << 20;
-
-// The batches of a file and the arenas they share one after the other.
-struct FileLayout {
-  std::vector<FileBatch> batches;
-  std::vector<FileWindow> windows;
-};
-// `reserved`: bytes of the session's quota that other arenas hold.
-absl::StatusOr<FileLayout> LayOutFile(const FilePlan& plan, const ferry_session* session,
-                                      uint64_t reserved);
-// The pieces of `batch` as ranges of an arena that begins at `window`'s first byte.
-std::vector<Piece> PiecesInWindow(const FilePlan& plan, const FileBatch& batch,
-                                  const FileWindow& window);
-
-// Between the file and the same bytes of an arena that begins at `window`'s first byte, on whatever
-// device that is.
-absl::Status ReadBatch(const InputFile& file, const FileBatch& batch, const FileWindow& window,
-                       const ArenaPtr& arena);
-absl::Status WriteBatch(const OutputFile& file, const FileBatch& batch, const FileWindow& window,
-                        const ArenaPtr& arena);
+// A transfer of `bytes` bytes of host memory under `key`, sent or received: until it is over, or
+// the other end gives up or is gone.
+absl::Status SendBytes(const FileSession& session, FilePromises& promises, const std::string& key,
+                       absl::string_view bytes);
+absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, FilePromises& promises,
+                                         const std::string& key, uint64_t bytes);
 
 struct FileSummary {
   const char* did = "";
   FileKind kind = FileKind::kRaw;
-  uint64_t tensors = 0;
+  uint64_t buffers = 0;  // of a .safetensors file its tensors, or their parts; else its chunks
   uint64_t bytes = 0;
   absl::Duration elapsed;  // file to file: memory, reading and writing included
   absl::Duration moving;   // from the first data transfer posted to the last over
   std::string sha256;      // empty: not asked for
 };
+// On stdout, or on stderr if that has what was received.
 void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSession& session,
                   const FileSummary& summary);
 

@@ -226,7 +226,7 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
   absl::StatusOr<int> Run(const Globals& globals) override {
     if (action_.empty()) return ShowCommand::Run(globals);
     ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
-    return CloseSession(client, globals, session_);
+    return EndSession(client, globals, session_);
   }
 
  protected:

@@ -2,23 +2,47 @@
 // ferryctl send: a file goes to a device where `ferryctl recv` takes it. See file_protocol.h.
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "tools/ferryctl/checksum.h"
 #include "tools/ferryctl/failure.h"
+#include "tools/ferryctl/file_io.h"
+#include "tools/ferryctl/file_ring.h"
 #include "tools/ferryctl/file_transfer.h"
 #include "tools/ferryctl/progress.h"
+#include "tools/ferryctl/stream_io.h"
 
 namespace ferry::tools {
 namespace {
 
-struct Posted {
-  BatchPtr batch;
-  uint64_t bytes = 0;
+// What is sent: a regular file, or a stream.
+struct Source {
+  std::optional<InputFile> file;
+  std::optional<InputStream> stream;
+  std::optional<Sha256> sum;  // if it is asked for
+
+  // How much of the chunk there is; of a file all. Adds it to the sum.
+  absl::StatusOr<uint64_t> ReadInto(const FileRing& ring, uint64_t number, const FileChunk& chunk) {
+    uint64_t have = 0;
+    RETURN_IF_ERROR(ring.Fill(number, chunk.bytes,
+                              [&](uint64_t done, std::byte* to, size_t bytes) -> absl::Status {
+                                if (have < done) return absl::OkStatus();  // the stream has ended
+                                size_t got = bytes;
+                                if (stream) {
+                                  ASSIGN_OR_RETURN(got, stream->Read(to, bytes));
+                                } else {
+                                  RETURN_IF_ERROR(file->Read(chunk.offset + done, to, bytes));
+                                }
+                                if (sum) sum->Add({reinterpret_cast<const char*>(to), got});
+                                have += got;
+                                return absl::OkStatus();
+                              }));
+    return have;
+  }
 };
 
 class SendCommand : public Command {
@@ -26,7 +50,7 @@ class SendCommand : public Command {
   SendCommand() : Command("send", "Send a file; .safetensors as one buffer per tensor") {}
   void Define(CLI::App& app) override {
     flags_.Define(app, "--from", "--to");
-    app.add_flag("--raw", raw_, "One buffer, whatever the file's name");
+    app.add_flag("--raw", raw_, "As bytes, whatever the file's name");
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
@@ -36,98 +60,107 @@ class SendCommand : public Command {
 
  private:
   absl::Status Send(const Globals& globals) {
-    ASSIGN_OR_RETURN(InputFile file, InputFile::Open(flags_.file));
-    ASSIGN_OR_RETURN(FileHead head, ReadFileHead(file, flags_.file, raw_));
+    Source source;
+    FileHead head;
+    if (IsStream(flags_.file)) {
+      ASSIGN_OR_RETURN(source.stream, InputStream::Open(flags_.file));
+      head.preamble.kind = FileKind::kStream;
+    } else {
+      ASSIGN_OR_RETURN(source.file, InputFile::Open(flags_.file));
+      ASSIGN_OR_RETURN(head, ReadFileHead(*source.file, flags_.file, raw_));
+    }
+    if (flags_.checksum) source.sum.emplace().Add(head.header);
     absl::StatusOr<FilePlan> plan = PlanFile(head.preamble, head.header, flags_.Key());
     if (!plan.ok()) return Annotate(plan.status(), flags_.file);
     ASSIGN_OR_RETURN(FileSession session, OpenFileSession(flags_, globals, End::kSend));
-    const absl::Time start = absl::Now();
-
-    const uint64_t head_bytes = kPreambleBytes + head.header.size();
-    ASSIGN_OR_RETURN(FileLayout layout, LayOutFile(*plan, session.session.get(), head_bytes));
-    ASSIGN_OR_RETURN(ArenaPtr head_arena,
-                     CreateArena(session.session.get(), session.target.device, head_bytes));
-    ASSIGN_OR_RETURN(BatchPtr head_batch, PostHead(head, session, head_arena));
-
-    first_post_ = absl::Now();
-    Progress progress(absl::StrCat("send ", flags_.Key()), file.bytes(), !globals.json);
-    uint64_t done = head_bytes;
-    for (const FileWindow& window : layout.windows) {
-      RETURN_IF_ERROR(SendWindow(file, *plan, layout, window, session, head_batch, progress, done));
-    }
-    RETURN_IF_ERROR(AwaitOtherEnd(flags_, session, head_batch, first_post_));
-
     FileSummary summary;
     summary.did = "sent";
     summary.kind = head.preamble.kind;
-    summary.tensors = plan->pieces.size();
-    summary.bytes = file.bytes();
-    summary.elapsed = absl::Now() - start;
-    summary.moving = absl::Now() - first_post_;
-    if (flags_.checksum) {
-      ASSIGN_OR_RETURN(summary.sha256, Sha256OfFile(flags_.file));
+    const absl::Time start = absl::Now();
+
+    ASSIGN_OR_RETURN(FilePromises promises,
+                     FilePromises::Make(session.session.get(), session.target, flags_.Key()));
+    const absl::Status sent = SendAll(globals, head, *plan, source, session, promises, summary);
+    if (!sent.ok()) {
+      promises.Break(sent);
+      return sent;
     }
+    summary.elapsed = absl::Now() - start;
+    if (source.sum) summary.sha256 = source.sum->Finish();
     PrintSummary(flags_, globals, session, summary);
     return absl::OkStatus();
   }
 
-  absl::StatusOr<BatchPtr> PostHead(const FileHead& head, const FileSession& session,
-                                    const ArenaPtr& arena) {
-    const std::string preamble = EncodePreamble(head.preamble);
-    RETURN_IF_ERROR(FromFerry(ferry_arena_write(arena.get(), 0, preamble.data(), preamble.size())));
-    RETURN_IF_ERROR(FromFerry(
-        ferry_arena_write(arena.get(), kPreambleBytes, head.header.data(), head.header.size())));
-    std::vector<Piece> pieces = {
-        {PreambleKey(flags_.Key()), 0, kPreambleBytes, FERRY_UNSPECIFIED, {}}};
-    if (!head.header.empty()) {
-      pieces.push_back(
-          {HeaderKey(flags_.Key()), kPreambleBytes, head.header.size(), FERRY_UNSPECIFIED, {}});
+  absl::Status SendAll(const Globals& globals, const FileHead& head, const FilePlan& plan,
+                       Source& source, FileSession& session, FilePromises& promises,
+                       FileSummary& summary) {
+    RETURN_IF_ERROR(
+        SendBytes(session, promises, PreambleKey(flags_.Key()), EncodePreamble(head.preamble)));
+    // From here on the other end is there.
+    session.target.deadline = kAsLongAsBothLive;
+    RETURN_IF_ERROR(promises.Ask());
+    if (source.stream) {
+      RETURN_IF_ERROR(promises.SignalEnd(session.stop.get()));
+      source.stream->StopAt(session.stop.get());
     }
-    return Post(session.session.get(), session.target, arena.get(), pieces);
+    if (!head.header.empty()) {
+      RETURN_IF_ERROR(SendBytes(session, promises, HeaderKey(flags_.Key()), head.header));
+    }
+    summary.bytes = head.header.size();
+    RETURN_IF_ERROR(SendData(globals, plan, source, session, promises, summary));
+    promises.Keep();
+    return promises.WaitForOther();
   }
 
-  // Posts all batches of the window, then reads one after the other into one arena and says that it
-  // is there: the daemon moves one while the next is read, and if we die, the receiver hears of it.
-  // The arena's pages are first touched by the reads themselves.
-  absl::Status SendWindow(const InputFile& file, const FilePlan& plan, const FileLayout& layout,
-                          const FileWindow& window, FileSession& session,
-                          const BatchPtr& head_batch, Progress& progress, uint64_t& done) {
-    ASSIGN_OR_RETURN(ArenaPtr arena,
-                     CreateArena(session.session.get(), session.target.device,
-                                 std::max<uint64_t>(window.bytes, 1), FERRY_ARENA_NO_POPULATE));
+  // Reads one chunk after the other while those before it move. Posted only when it is there: if we
+  // die, the receiver hears of it by our promise.
+  absl::Status SendData(const Globals& globals, const FilePlan& plan, Source& source,
+                        FileSession& session, FilePromises& promises, FileSummary& summary) {
+    ASSIGN_OR_RETURN(const FileRing ring,
+                     FileRing::Create(session.session.get(), session.target.device, plan));
+    Progress progress(absl::StrCat("send ", flags_.Key()), BytesOf(plan), !globals.json);
+    const absl::Time first_post = absl::Now();
+    ChunkCutter cutter(plan, session.BatchTransfers());
+    struct Posted {
+      BatchPtr batch;
+      uint64_t bytes = 0;
+    };
     std::deque<Posted> posted;
-    for (size_t i = window.first; i < window.last; ++i) {
-      session.target.defined_at = i + 1;
-      ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), session.target, arena.get(),
-                                            PiecesInWindow(plan, layout.batches[i], window)));
-      session.last = ferry_batch_first_id(batch.get()) + ferry_batch_size(batch.get()) - 1;
-      posted.push_back({std::move(batch), layout.batches[i].bytes});
-    }
-    const auto settle = [&](bool all) -> absl::Status {
-      // The receiver asks for data only once it has the head: without that nothing here ends.
-      if (all || ferry_batch_over(head_batch.get())) {
-        RETURN_IF_ERROR(AwaitOtherEnd(flags_, session, head_batch, first_post_));
-      }
-      while (!posted.empty() && (all || ferry_batch_over(posted.front().batch.get()))) {
-        RETURN_IF_ERROR(Wait(posted.front().batch));
-        done += posted.front().bytes;
-        progress.Show(done);
+    // Waits until at most so many are not over.
+    const auto settle = [&](size_t left) -> absl::Status {
+      while (posted.size() > left) {
+        RETURN_IF_ERROR(promises.Wait(posted.front().batch));
+        summary.bytes += posted.front().bytes;
+        progress.Show(summary.bytes);
         posted.pop_front();
       }
       return absl::OkStatus();
     };
-    for (size_t i = window.first; i < window.last; ++i) {
-      const FileBatch& batch = layout.batches[i];
-      RETURN_IF_ERROR(ReadBatch(file, batch, window, arena));
-      ferry_define(session.session.get(), 0, i + 1);
-      RETURN_IF_ERROR(settle(false));
+    bool ended = false;
+    for (uint64_t number = 0; !ended; ++number) {
+      const std::optional<FileChunk> chunk = cutter.Next();
+      if (!chunk) break;
+      RETURN_IF_ERROR(settle(ring.slots() - 1));
+      absl::StatusOr<uint64_t> bytes = source.ReadInto(ring, number, *chunk);
+      if (absl::IsCancelled(bytes.status())) return promises.WaitForOther();
+      RETURN_IF_ERROR(bytes.status());
+      if (source.stream) {
+        RETURN_IF_ERROR(ring.SetTrailer(number, *chunk, *bytes));
+        ended = *bytes < chunk->bytes;
+      }
+      ASSIGN_OR_RETURN(BatchPtr batch,
+                       ring.Post(session.session.get(), session.target, number, *chunk));
+      session.last = ferry_batch_first_id(batch.get()) + ferry_batch_size(batch.get()) - 1;
+      summary.buffers += chunk->pieces.size();
+      posted.push_back({std::move(batch), *bytes});
     }
-    return settle(true);
+    RETURN_IF_ERROR(settle(0));
+    summary.moving = absl::Now() - first_post;
+    return absl::OkStatus();
   }
 
   FileFlags flags_;
   bool raw_ = false;
-  absl::Time first_post_;
 };
 
 }  // namespace

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two ends of a file promise each other: each posts, before anything else of the file, a
+// send without bytes whose data is defined only once it has done its part ("F#sent": all was sent,
+// "F#received": all was written), and receives the other's. So an end that cannot go on says why by
+// poisoning its promise, and of one that dies its daemon tells, at once, whatever the other end
+// waits for then. A send leaves a note, so the other end hears it also if it asks only later.
+// Single-threaded.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/ferryctl/client.h"
+
+namespace ferry::tools {
+
+// For as long as both ends live: as long as a deadline may be, but for what clocks differ.
+inline constexpr absl::Duration kAsLongAsBothLive = absl::Hours(24 * 300);
+
+// Until then it may well be that the other end is just being started.
+inline constexpr absl::Duration kQuiet = absl::Seconds(2);
+
+class FilePromises {
+ public:
+  // Posts ours, as the end that `target` is. The session outlives the object.
+  static absl::StatusOr<FilePromises> Make(ferry_session* session, const PostTarget& target,
+                                           const std::string& file_key);
+  // Asks for the other end's. Only once something has come of the other end that it posted after
+  // its promise: a note of an earlier end has then made place for that.
+  absl::Status Ask();
+  // Makes `eventfd` readable once the other end's promise is over, however; it must outlive the
+  // session. Once, after Ask.
+  absl::Status SignalEnd(int eventfd);
+
+  // Until `batch` is over. If the other end gives up or is gone first, that is the error, also
+  // where it is why the batch failed. Before Ask nobody knows whether there is another end: `quiet`
+  // is called once if it has not been heard of for kQuiet.
+  absl::Status Wait(const BatchPtr& batch, const std::function<void()>& quiet = nullptr);
+  // Until the other end has kept its promise.
+  absl::Status WaitForOther();
+  // We have done our part.
+  void Keep();
+  // Until the other end, which has kept its own, knows that, or is gone, which is no error any
+  // more.
+  void WaitUntilTold();
+  // We cannot go on.
+  void Break(const absl::Status& why);
+  const std::string& file_key() const { return key_; }
+
+ private:
+  FilePromises(ferry_session* session, const PostTarget& target, const std::string& file_key);
+  // How the other end's promise ended, if badly, for people.
+  absl::Status Told(const absl::Status& status) const;
+
+  ferry_session* session_;
+  PostTarget target_;
+  std::string key_;  // the file's
+  BatchPtr ours_;
+  BatchPtr theirs_;  // null before Ask, and once it was kept
+  bool asked_ = false;
+};
+
+}  // namespace ferry::tools
