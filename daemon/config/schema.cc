@@ -28,7 +28,7 @@ void AddNode(Fields& fields) {
   fields.push_back(
       TextField("node.runtime_dir",
                 "Directory of the sockets; the daemon makes it and holds a lock on it. "
-                "`ferryctl` looks where `FERRY_RUNTIME_DIR` says, too",
+                "`ferryctl` and `libferry` look where `FERRY_RUNTIME_DIR` says, too",
                 MEMBER(node.runtime_dir), PathProblem));
 }
 

@@ -29,14 +29,6 @@ using ::testing::Not;
 
 class OperationsTest : public ClusterTest {
  protected:
-  std::string Ferryctl(const std::string& command, int expected_status = 0) {
-    std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir",
-                                          node(0).runtime_dir()};
-    for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
-    const Finished finished = RunProgram(arguments);
-    EXPECT_EQ(finished.status, expected_status) << command << "\n" << finished.output;
-    return finished.output;
-  }
   // A pair whose data is not there yet: it may end, but does not by itself. Receives are forgotten.
   static Batch PostUndefined(End& end) {
     Transfer later(1, "never", {});

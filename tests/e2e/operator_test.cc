@@ -16,14 +16,6 @@ using ::testing::Not;
 
 class OperatorTest : public ClusterTest {
  protected:
-  std::string Ferryctl(const std::string& command, int expected_status = 0) {
-    std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir",
-                                          node(0).runtime_dir()};
-    for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
-    const Finished finished = RunProgram(arguments);
-    EXPECT_EQ(finished.status, expected_status) << command << "\n" << finished.output;
-    return finished.output;
-  }
   static std::vector<std::string> LinesWith(const std::string& log, const std::string& part) {
     std::vector<std::string> lines;
     for (absl::string_view line : absl::StrSplit(log, '\n')) {

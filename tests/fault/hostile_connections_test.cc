@@ -90,7 +90,9 @@ TEST_F(HostileConnectionsTest, UnfinishedMessagesOnClientSock) {
 #else
     constexpr uint64_t kFreedAndKept = 0;
 #endif
-    EXPECT_LT(ResidentBytes(pid), before + 256 * kMiB + kFreedAndKept);
+    // Without a bound these are 1.6 GiB. With one of 64 MiB the daemon had 140 to 210 MiB more than
+    // before in 24 runs beside a load, and once, elsewhere, over 400: gRPC does not count all.
+    EXPECT_LT(ResidentBytes(pid), before + 640 * kMiB + kFreedAndKept);
     // Who shares nothing with them is served as before.
     ExpectTransfer(source, destination, "meanwhile");
     EXPECT_EQ(node(0).admin().Health("liveness"), "SERVING");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace ferry::testing {
 namespace {
@@ -87,6 +88,14 @@ void ClusterTest::ExpectTransfer(End& source, End& destination, const std::strin
   EXPECT_THAT(receive.Wait(kSoon), IsOk()) << key;
   EXPECT_TRUE(Has(destination.arena, 0, bytes, seed)) << key;
   EXPECT_TRUE(Has(source.arena, 0, bytes, seed)) << key;
+}
+
+std::string ClusterTest::Ferryctl(const std::string& command, int expected_status) {
+  std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir()};
+  for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
+  const Finished finished = RunProgram(arguments);
+  EXPECT_EQ(finished.status, expected_status) << command << "\n" << finished.output;
+  return finished.output;
 }
 
 void AwaitCallConnection(Session& session) {

@@ -55,7 +55,7 @@ class BenchCommand : public Command {
         ->check(AtLeast<int64_t>(0));
     app.add_option("--to", to_, "Destination device (the first of the peer, the last of the same)")
         ->check(AtLeast<int64_t>(0));
-    AddParsed(app, "--route", route_, ParseRoute, "Insist on local, mapped, ucx or nccl");
+    AddParsed(app, "--route", route_, ParseRoute, "Insist on local, mapped, tcp, ucx or nccl");
     AddParsed(app, "--size", size_, ParseSize, "Of one buffer");
     app.add_option("--count", count_, "Buffers at once")->check(AtLeast<uint64_t>(1));
     app.add_option("--iterations", iterations_, "Measurements")->check(AtLeast<uint64_t>(1));

@@ -19,8 +19,8 @@ class DrainCommand : public Command {
  public:
   DrainCommand()
       : Command("drain",
-                "Take no new work and wait for what is in flight (--timeout, 120s), then cut it "
-                "off; exit status 6 if it had to") {}
+                "Take no new work, end what waits for its other half, and wait for the rest (the "
+                "global --timeout, 120s), then cut it off; exit status 6 if it had to") {}
   absl::StatusOr<int> Run(const Globals& globals) override {
     ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
     const absl::Duration patience = globals.timeout.value_or(absl::Seconds(120));

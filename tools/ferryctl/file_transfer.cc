@@ -71,7 +71,7 @@ void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
       ->check([](const std::string& text) {
         return text.size() <= 32 ? "" : absl::StrCat("at most 32 bytes, not ", text.size());
       });
-  AddParsed(app, "--route", route, ParseRoute, "Insist on local, mapped, ucx or nccl");
+  AddParsed(app, "--route", route, ParseRoute, "Insist on local, mapped, tcp, ucx or nccl");
   AddParsed(app, "--deadline", deadline, ParseDeadline,
             "How long to wait for the other end to come (60s)");
   app.add_option("--name", name, "What the session is called in lists (ferryctl)");
