@@ -73,7 +73,8 @@ std::vector<NearMisses::Miss> NearMisses::Find(absl::Time now, Side side, const 
   const Entry probe{side, &wanted};
   const auto add = [&](Kind kind, const Entry& entry) {
     const bool waits = entry.ended == absl::InfiniteFuture();
-    if (!waits && entry.ended + kMemory <= now) return false;
+    const bool alike = kind != Kind::kKey || 2 * InCommon(*entry.key, wanted) >= wanted.key.size();
+    if (!waits && entry.ended + (alike ? kMemory : kRecent) <= now) return false;
     if (counts && !counts(*entry.key)) return false;
     found.push_back({kind, *entry.key, waits ? std::nullopt : std::make_optional(entry.ended)});
     return true;

@@ -91,6 +91,15 @@ TEST_F(NearMissesTest, WhoHasEndedIsRememberedForAWhile) {
   EXPECT_THAT(misses_.Find(now_ + NearMisses::kMemory, Side::kSend, Named("k")), IsEmpty());
 }
 
+// Who ended minutes ago under a key of something else is no help.
+TEST_F(NearMissesTest, OfKeysThatDoNotBeginAlikeOnlyRecentOnesAreRemembered) {
+  const absl::Duration recent = NearMisses::kRecent;
+  Remember(Named("step-41"), now_ - recent);
+  Remember(Named("weights"), now_ - recent);
+  Remember(Named("gradients"), now_ - recent + absl::Milliseconds(1));
+  EXPECT_THAT(Keys(Named("step-42")), ElementsAre("step-41", "gradients"));
+}
+
 TEST_F(NearMissesTest, WhoWaitsAgainWaits) {
   Remember(Named("again"), now_ - absl::Seconds(1));
   const MatchKey& again = Add(Named("again"));
