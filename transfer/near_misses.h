@@ -25,7 +25,8 @@ class NearMisses {
   static constexpr size_t kSteps = 64;         // entries that one search looks at in each set
   static constexpr size_t kRemembered = 1024;  // halves that have ended
   static constexpr absl::Duration kMemory = absl::Minutes(10);  // and for how long
-  // So long under another key, if half of the wanted key is not in common from the beginning.
+  // A half that has ended under another key is told for this time only, if that key has less than
+  // half of the wanted key in common with it, counted from the beginning.
   static constexpr absl::Duration kRecent = absl::Minutes(1);
   // In each time of kTurn: searches, halves that may be added for their sake, and those that are
   // remembered.

@@ -80,6 +80,7 @@ class Rig {
   // Launches both halves, or only one of them.
   void Launch(int from, const std::vector<Move>& moves);
   void LaunchHalf(int end, int from, const std::vector<Move>& moves);
+  // One half, called on the lane of `end`.
   void LaunchOnLane(int end, int from, const std::vector<Move>& moves);
   void Abort(int end, uint64_t id, const absl::Status& why);
   // OK, or the first error of the halves.
@@ -138,6 +139,7 @@ class UcxRig : public Rig {
   UcxTransport& ucx(int end) { return *transports_[end]; }
   void Connect();
   void Disconnect(int end);
+  // The same for one end, called on its lane.
   void ConnectOnLane(int end);
   void DisconnectOnLane(int end);
   void TakeDown(int end) override { transports_[end].reset(); }

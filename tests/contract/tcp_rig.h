@@ -51,7 +51,8 @@ class TcpRig : public Rig {
   Transport& transport(int end) override { return *transports_[end]; }
   TcpTransport& tcp(int end) { return *transports_[end]; }
   void TakeDown(int end) override { transports_[end].reset(); }
-  // As a new link does, with a key of its own: what was dialled for the one before is nobody's.
+  // Tells both ends of a new link. It has a key of its own, so a connection that was dialled for an
+  // earlier link belongs to nobody.
   void Connect();
   void Disconnect(int end);
   // Of the link that is up.

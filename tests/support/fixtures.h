@@ -60,8 +60,9 @@ class ClusterTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
-// The daemon has accepted the session's connection for calls, which it may do after the session is
-// open: before its descriptors are counted. Sends to device 1, which nobody receives, and cancels.
+// Waits until the daemon has accepted the session's connection for calls. The daemon may do that
+// after the session is open, so a test calls this before it counts the daemon's descriptors. Posts
+// a send to device 1 and cancels it.
 void AwaitCallConnection(Session& session);
 Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> ranges,
            const PostOptions& options = {});
