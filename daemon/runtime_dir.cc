@@ -3,15 +3,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/executor.h"
 #include "base/status.h"
 
 namespace ferry {
@@ -32,6 +35,11 @@ absl::Status CheckOwner(int fd, const char* doing, const std::string& path) {
   return Refused(doing, path, absl::StrCat("it belongs to uid ", info.st_uid));
 }
 
+gid_t GroupOf(int fd) {
+  struct stat info;
+  return fstat(fd, &info) == 0 ? info.st_gid : SocketAccess::kOwnGroup;
+}
+
 // `name` in `parent`; `path` is for messages.
 absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::string& path,
                                        mode_t mode, gid_t group = SocketAccess::kOwnGroup) {
@@ -46,7 +54,8 @@ absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::
                                                       : strerror(errno));
   }
   RETURN_IF_ERROR(CheckOwner(directory.get(), kDoing, path));
-  if (fchown(directory.get(), SocketAccess::kOwnUser, group) != 0) {
+  if (group != SocketAccess::kOwnGroup && GroupOf(directory.get()) != group &&
+      fchown(directory.get(), SocketAccess::kOwnUser, group) != 0) {
     return Refused(absl::StrCat("give gid ", group, " the directory ").c_str(), path,
                    strerror(errno));
   }
@@ -57,13 +66,22 @@ absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::
 }
 
 // Only this user may lock it: to open it is enough for that.
-absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path) {
+absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path,
+                              const LockPatience& patience) {
   UniqueFd lock(
       openat(directory, "lock", O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
   if (!lock.valid()) return Refused("open ", path, strerror(errno));
   RETURN_IF_ERROR(CheckOwner(lock.get(), "lock ", path));
   if (fchmod(lock.get(), 0600) != 0) return Refused("set the mode of ", path, strerror(errno));
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  constexpr int kLookMilliseconds = 10;  // nobody tells when a lock is free within a time
+  const absl::Time give_up = MonotonicNow() + patience.most;
+  bool told = false;
+  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (MonotonicNow() < give_up) {
+      if (!std::exchange(told, true) && patience.waits) patience.waits(path);
+      poll(nullptr, 0, kLookMilliseconds);
+      continue;
+    }
     return Error(
         absl::StatusCode::kAlreadyExists, Reason::kConfigInvalid,
         absl::StrCat("lock ", path,
@@ -75,7 +93,7 @@ absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path, SocketAccess client,
-                                        SocketAccess admin) {
+                                        SocketAccess admin, const LockPatience& patience) {
   const std::filesystem::path whole{std::string(absl::StripSuffix(path, "/"))};
   std::error_code error;
   std::filesystem::create_directories(whole.parent_path(), error);
@@ -84,7 +102,7 @@ absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path, SocketAccess cl
   if (!parent.valid()) return Refused("open the directory above ", path, strerror(errno));
   ASSIGN_OR_RETURN(const UniqueFd directory,
                    MakeDirectory(parent.get(), whole.filename().c_str(), path, 0755));
-  ASSIGN_OR_RETURN(UniqueFd lock, Lock(directory.get(), absl::StrCat(path, "/lock")));
+  ASSIGN_OR_RETURN(UniqueFd lock, Lock(directory.get(), absl::StrCat(path, "/lock"), patience));
   const struct {
     const char* name;
     SocketAccess access;

@@ -155,6 +155,11 @@ struct Config {
     absl::Duration timeout = absl::Seconds(120);  // then what is still in flight is ended
   } drain;
 
+  struct {
+    // For the lock on the runtime directory, which a daemon that was killed holds until it is gone.
+    absl::Duration lock_wait = absl::Seconds(10);
+  } start;
+
   // The global ids of this node's devices, by index, host devices before GPUs: membership's, else
   // base + index for `gpus` GPUs.
   std::vector<GlobalDeviceId> OwnIds(size_t gpus) const;

@@ -271,6 +271,11 @@ void AddOperation(Fields& fields) {
   fields.push_back(DurationField("drain.timeout",
                                  "How long a drain waits for what is in flight; then that is ended",
                                  MEMBER(drain.timeout)));
+  fields.push_back(DurationField(
+      "start.lock_wait",
+      "How long a start waits for a daemon that still holds the lock on `node.runtime_dir`: one "
+      "that was killed does until its memory is taken apart, with GPUs for seconds",
+      MEMBER(start.lock_wait)));
 }
 
 #undef MEMBER

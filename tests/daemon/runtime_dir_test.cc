@@ -24,8 +24,8 @@ mode_t ModeOf(const std::string& path) {
 }
 
 absl::StatusOr<UniqueFd> Take(const std::string& path, SocketAccess client = 0666,
-                              SocketAccess admin = 0660) {
-  return TakeRuntimeDir(path, client, admin);
+                              SocketAccess admin = 0660, const LockPatience& patience = {}) {
+  return TakeRuntimeDir(path, client, admin, patience);
 }
 
 TEST(RuntimeDir, IsMadeWithItsModesWhateverWasThere) {
@@ -68,6 +68,28 @@ TEST(RuntimeDir, HasOneDaemon) {
               Is("ALREADY_EXISTS/CONFIG_INVALID", "another daemon"));
   first->Reset();
   EXPECT_THAT(Take(directory / "f/").status(), Is("OK"));
+}
+
+TEST(RuntimeDir, TheEndOfADaemonThatStillHoldsItIsWaitedFor) {
+  Directory directory;
+  absl::StatusOr<UniqueFd> first = Take(directory / "f");
+  ASSERT_THAT(first.status(), Is("OK"));
+  std::string file;
+  int told = 0;
+  const LockPatience ends{absl::InfiniteDuration(), [&](const std::string& held) {
+                            file = held;
+                            ++told;
+                            first->Reset();
+                          }};
+  absl::StatusOr<UniqueFd> second = Take(directory / "f", 0666, 0660, ends);
+  EXPECT_THAT(second.status(), Is("OK"));
+  EXPECT_EQ(file, directory / "f/lock");
+  EXPECT_EQ(told, 1);
+  // Who does not end is not waited for for ever.
+  const LockPatience short_one{absl::Milliseconds(30), [&](const std::string&) { ++told; }};
+  EXPECT_THAT(Take(directory / "f", 0666, 0660, short_one).status(),
+              Is("ALREADY_EXISTS/CONFIG_INVALID", "another daemon"));
+  EXPECT_EQ(told, 2);
 }
 
 TEST(RuntimeDir, LinksAreNotFollowed) {
