@@ -57,8 +57,8 @@ size_t JobThreads(const Config& config) {
   return std::clamp<size_t>(cores, 2, kMost + 1) - 1;
 }
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config) {
-  auto impl = std::make_unique<Impl>(std::move(config));
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config, GivenSockets given) {
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(given));
   absl::Status started = impl->Start();
   auto daemon = std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
   RETURN_IF_ERROR(started);
@@ -69,11 +69,37 @@ Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Daemon::~Daemon() { impl_->Stop(); }
 int Daemon::peer_port() const { return impl_->peer_port; }
 
+Daemon::Vitals Daemon::Look() {
+  Vitals vitals;
+  vitals.devices = impl_->devices.list.size();
+  vitals.sessions = impl_->sessions_seen;
+  vitals.in_flight = impl_->in_flight_seen;
+  vitals.silent = impl_->pulse.Beat();
+  return vitals;
+}
+
+void Daemon::Impl::StartPulse() {
+  pulse.Add("control", control, [this] {
+    sessions_seen = sessions->size();
+    in_flight_seen = in_flight();
+  });
+  for (const auto& device : devices.list) {
+    pulse.Add(absl::StrCat("lane ", device->id.value()), *device->lane);
+  }
+}
+
 absl::Status Daemon::Impl::Start() {
   RaiseDescriptorLimit();
   ASSIGN_OR_RETURN(const SocketAccess clients, SocketAccess::From(config.sockets.client));
   ASSIGN_OR_RETURN(const SocketAccess operators, SocketAccess::From(config.sockets.admin));
-  ASSIGN_OR_RETURN(lock, TakeRuntimeDir(config.node.runtime_dir, clients, operators));
+  ASSIGN_OR_RETURN(lock, TakeRuntimeDir(config.node.runtime_dir, clients, operators,
+                                        {config.start.lock_wait, [this](const std::string& file) {
+                                           FERRY_LOG(warn, "daemon.wait",
+                                                     "another daemon still holds {}; waiting for "
+                                                     "its end, at most {} (start.lock_wait)",
+                                                     file,
+                                                     absl::FormatDuration(config.start.lock_wait));
+                                         }}));
   if (!config.peer.secret_file.empty()) {
     ASSIGN_OR_RETURN(peer_secret, ReadSecretFile(config.peer.secret_file));
   }
@@ -83,6 +109,7 @@ absl::Status Daemon::Impl::Start() {
   RETURN_IF_ERROR(MakeServers());
   control.SetAfterBatch([this] { return AfterBatch(); });
   RETURN_IF_ERROR(OpenDoor());
+  StartPulse();
   for (const char* service : {"", "startup", "readiness", "liveness", "ferry.v1.TransferService"}) {
     health.SetServing(service, true);
   }
@@ -239,11 +266,7 @@ void Daemon::Impl::Stop() {
   compute.Stop();
   if (driver != nullptr) driver->StopComms();
   devices.list.clear();
-  if (!lock.valid()) return;  // they are another daemon's
-  for (const char* socket : {"client/attach.sock", "client/client.sock", "admin/admin.sock",
-                             "admin/metrics.sock", "peer/peer.sock"}) {
-    unlink(Path(socket).c_str());
-  }
+  for (const std::string& socket : own_sockets) unlink(socket.c_str());
 }
 
 }  // namespace ferry

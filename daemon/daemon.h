@@ -7,17 +7,21 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "daemon/config/config.h"
+#include "daemon/supervisor.h"
 
 namespace ferry {
 
 class Daemon {
  public:
-  // Serving when it returns. Errors name what could not be had (socket, port, device).
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config);
+  // Serving when it returns. Errors name what could not be had (socket, port, device). What is in
+  // `given` is listened on instead of a socket of the daemon's own, and left where it is at the
+  // end.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config, GivenSockets given = {});
   // Stops without draining: clients see the daemon go.
   ~Daemon();
 
@@ -25,6 +29,16 @@ class Daemon {
   // rest. Returns how many transfers did not end well because of that. `interrupted` (any thread)
   // cuts the wait short.
   uint64_t Drain(absl::Duration timeout, const std::function<bool()>& interrupted);
+
+  // How it goes. The counts are as of the call before.
+  struct Vitals {
+    size_t devices = 0;
+    size_t sessions = 0;
+    size_t in_flight = 0;  // transfers and jobs
+    // Of control and the devices' lanes those that have done nothing since the call before.
+    std::vector<std::string> silent;
+  };
+  Vitals Look();
 
   // Of this daemon, also if the configuration said port 0. 0 if it does not listen.
   int peer_port() const;

@@ -74,22 +74,33 @@ absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
       Admission::Pass(credentials.uid));
 }
 
+absl::StatusOr<UniqueFd> Daemon::Impl::Listener(const char* name, const char* file, int type,
+                                                SocketAccess access, Descriptors descriptors) {
+  const std::string path = Path(file);
+  if (const auto found = given.find(name); found != given.end()) {
+    UniqueFd socket = std::move(found->second);
+    given.erase(found);
+    return AdoptUnix(std::move(socket), name, path, type, descriptors);
+  }
+  absl::StatusOr<UniqueFd> listener = ListenUnix(path, type, access, descriptors);
+  if (listener.ok()) own_sockets.push_back(path);
+  return listener;
+}
+
 absl::Status Daemon::Impl::OpenDoor() {
-  const std::string attach_path = Path("client/attach.sock");
-  const std::string peer_path = Path("peer/peer.sock");
   ASSIGN_OR_RETURN(const SocketAccess clients, SocketAccess::From(config.sockets.client));
   ASSIGN_OR_RETURN(const SocketAccess operators, SocketAccess::From(config.sockets.admin));
-  ASSIGN_OR_RETURN(UniqueFd attach,
-                   ListenUnix(attach_path, SOCK_SEQPACKET, clients, Descriptors::kTaken));
-  ASSIGN_OR_RETURN(UniqueFd client, ListenUnix(Path("client/client.sock"), SOCK_STREAM, clients,
-                                               Descriptors::kRefused));
-  ASSIGN_OR_RETURN(UniqueFd admin_socket, ListenUnix(Path("admin/admin.sock"), SOCK_STREAM,
-                                                     operators, Descriptors::kRefused));
-  ASSIGN_OR_RETURN(UniqueFd metrics, ListenUnix(Path("admin/metrics.sock"), SOCK_STREAM, operators,
-                                                Descriptors::kRefused));
+  ASSIGN_OR_RETURN(UniqueFd attach, Listener("attach", "client/attach.sock", SOCK_SEQPACKET,
+                                             clients, Descriptors::kTaken));
+  ASSIGN_OR_RETURN(UniqueFd client, Listener("client", "client/client.sock", SOCK_STREAM, clients,
+                                             Descriptors::kRefused));
+  ASSIGN_OR_RETURN(UniqueFd admin_socket, Listener("admin", "admin/admin.sock", SOCK_STREAM,
+                                                   operators, Descriptors::kRefused));
+  ASSIGN_OR_RETURN(UniqueFd metrics, Listener("metrics", "admin/metrics.sock", SOCK_STREAM,
+                                              operators, Descriptors::kRefused));
   ASSIGN_OR_RETURN(UniqueFd peer_socket,
-                   ListenUnix(peer_path, SOCK_SEQPACKET, config.peer.uids.empty() ? 0600 : 0666,
-                              Descriptors::kRefused));
+                   Listener("peer", "peer/peer.sock", SOCK_SEQPACKET,
+                            config.peer.uids.empty() ? 0600 : 0666, Descriptors::kRefused));
   UniqueFd peer_tcp, metrics_tcp;
   if (peer_server != nullptr) {
     ASSIGN_OR_RETURN(peer_tcp, ListenTcp(config.peer.listen));

@@ -3,6 +3,7 @@
 // in which they are built. Home: as each part says; what is marked control's is control's.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,12 +22,14 @@
 #include "daemon/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
+#include "daemon/pulse.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/connection_table.h"
 #include "daemon/rpc/core.h"
 #include "daemon/rpc/grpc_server.h"
 #include "daemon/rpc/health_service.h"
 #include "daemon/session_table.h"
+#include "daemon/supervisor.h"
 #include "daemon/transfer_driver.h"
 #include "device/cuda/nvml.h"
 #include "device/host/copy.h"
@@ -39,8 +42,9 @@ Incarnation NewIncarnation();
 size_t JobThreads(const Config& config);
 
 struct Daemon::Impl {
-  explicit Impl(Config c)
+  Impl(Config c, GivenSockets g)
       : config(std::move(c)),
+        given(std::move(g)),
         incarnation(NewIncarnation()),
         control("control"),
         compiler("compiler"),
@@ -72,7 +76,12 @@ struct Daemon::Impl {
                                                         OpSink sink);
   void MakeTables();
   absl::Status MakeServers();
+  // The listener of this name that was given, or one of our own, at `file` of the runtime
+  // directory.
+  absl::StatusOr<UniqueFd> Listener(const char* name, const char* file, int type,
+                                    SocketAccess access, Descriptors descriptors);
   absl::Status OpenDoor();
+  void StartPulse();
   // What a packet asks for.
   void ToControl(const Door::Packet& packet, Task task);
   absl::StatusOr<Door::ConnectionId> ConnectToPeer(PeerId peer, const std::string& path);
@@ -99,7 +108,9 @@ struct Daemon::Impl {
   bool has_peers() const { return config.membership.nodes.size() > 1; }
 
   const Config config;
-  UniqueFd lock;  // of the runtime directory
+  GivenSockets given;                    // that nobody has taken yet
+  std::vector<std::string> own_sockets;  // files, which go with the daemon
+  UniqueFd lock;                         // of the runtime directory
   const Incarnation incarnation;
   const absl::Time started = MonotonicNow();
   std::string ucx_version;  // "" if there is none
@@ -109,6 +120,8 @@ struct Daemon::Impl {
   std::string gpus_missing;    // why there are none, or fewer than the machine has
   std::unique_ptr<Nvml> nvml;  // null if there is none
   CopyHelper copy_helper;
+  Pulse pulse;
+  std::atomic<size_t> sessions_seen = 0, in_flight_seen = 0;  // by the pulse
   SerialExecutor control;
   SerialExecutor compiler;  // of programs
   JobRunner runner;         // runs them, on

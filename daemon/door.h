@@ -50,6 +50,11 @@ UniqueFd PeerPidFd(int socket, pid_t pid);
 enum class Descriptors { kTaken, kRefused };
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAccess access,
                                     Descriptors descriptors);
+// The same of a socket that whoever started this process listens on already, with the rights that
+// they gave it. INVALID_ARGUMENT/CONFIG_INVALID if it is of another type, or not at `path`, where
+// clients look. `name` is for messages.
+absl::StatusOr<UniqueFd> AdoptUnix(UniqueFd socket, const char* name, const std::string& path,
+                                   int type, Descriptors descriptors);
 // "127.0.0.1:7411", "[::1]:7411"; port 0 lets the kernel choose.
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);
 // The port a TCP listener got.

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferryd: flags, signals, exit codes; the daemon itself is daemon/daemon.h.
-// Exit codes: 0 drained, 1 could not start, 2 usage, 78 bad configuration.
+// Exit codes: 0 drained; 1 could not start, because of what may come back, such as a GPU; 2 usage;
+// 75 what is needed is another process's, such as a port; 78 bad configuration, as far as no
+// further try helps.
 #include <signal.h>
 #include <stdio.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
+#include "base/executor.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "base/version.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
+#include "daemon/reports.h"
+#include "daemon/supervisor.h"
 
 extern char** environ;
 
@@ -32,6 +40,59 @@ std::map<std::string, std::string> Environment() {
     if (equals != std::string::npos) all[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return all;
+}
+
+int ExitCode(const absl::Status& status) {
+  if (ferry::ReasonOf(status) != ferry::Reason::kConfigInvalid) return 1;
+  if (absl::IsAlreadyExists(status) || absl::IsUnavailable(status)) return EX_TEMPFAIL;
+  return absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ? EX_CONFIG : 1;
+}
+
+int Refuse(const absl::Status& status) {
+  fprintf(stderr, "ferryd: %s\n", std::string(status.message()).c_str());
+  return ExitCode(status);
+}
+
+// The first of `signals`, which all threads leave to this one. Tells the supervisor meanwhile.
+int AwaitSignal(const sigset_t& signals, ferry::Supervisor& supervisor, ferry::Reports& reports) {
+  int received = 0;
+  if (!supervisor.present()) {
+    sigwait(&signals, &received);
+    return received;
+  }
+  const timespec period = absl::ToTimespec(reports.period());
+  while ((received = sigtimedwait(&signals, nullptr, &period)) < 0) {
+    reports.Tell(ferry::MonotonicNow());
+  }
+  return received;
+}
+
+int Serve(ferry::Config config, ferry::Supervisor& supervisor) {
+  absl::StatusOr<ferry::GivenSockets> sockets = supervisor.TakeSockets();
+  if (!sockets.ok()) return Refuse(sockets.status());
+  // Before any thread starts, so that all of them leave these to this one.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  const absl::Duration drain_timeout = config.drain.timeout;
+  absl::StatusOr<std::unique_ptr<ferry::Daemon>> daemon =
+      ferry::Daemon::Start(std::move(config), *std::move(sockets));
+  if (!daemon.ok()) return Refuse(daemon.status());
+  ferry::Reports reports(**daemon, supervisor);
+  reports.Ready();
+  const int received = AwaitSignal(signals, supervisor, reports);
+  FERRY_LOG(info, "daemon.signal", "{}: draining; once more to stop now", strsignal(received));
+  reports.Stopping(ferry::MonotonicNow());
+  const uint64_t cancelled = (*daemon)->Drain(drain_timeout, [&] {
+    reports.Tell(ferry::MonotonicNow());
+    const timespec now{0, 0};
+    return sigtimedwait(&signals, nullptr, &now) > 0;
+  });
+  FERRY_LOG(info, "daemon.stop", "{} transfers ended unfinished", cancelled);
+  return 0;
 }
 
 }  // namespace
@@ -105,26 +166,6 @@ int main(int argc, char** argv) {
     return EX_CONFIG;
   }
 
-  // Before any thread starts, so that all of them leave these to sigwait below.
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-
-  const absl::Duration drain_timeout = config->drain.timeout;
-  absl::StatusOr<std::unique_ptr<ferry::Daemon>> daemon = ferry::Daemon::Start(*std::move(config));
-  if (!daemon.ok()) {
-    fprintf(stderr, "ferryd: %s\n", std::string(daemon.status().message()).c_str());
-    return 1;
-  }
-  int received = 0;
-  sigwait(&signals, &received);
-  FERRY_LOG(info, "daemon.signal", "{}: draining; once more to stop now", strsignal(received));
-  const uint64_t cancelled = (*daemon)->Drain(drain_timeout, [&signals] {
-    const timespec now{0, 0};
-    return sigtimedwait(&signals, nullptr, &now) > 0;
-  });
-  FERRY_LOG(info, "daemon.stop", "{} transfers ended unfinished", cancelled);
-  return 0;
+  ferry::Supervisor supervisor(sources.environment, getpid());
+  return Serve(*std::move(config), supervisor);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,8 +12,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "daemon/door.h"
 
@@ -23,6 +28,21 @@
 #endif
 
 namespace ferry {
+namespace {
+
+// Connections inherit it; older kernels say no.
+void RefuseDescriptors(int listener) {
+  const int off = 0;
+  setsockopt(listener, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
+}
+
+int SocketOption(int socket, int option) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  return getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
+}
+
+}  // namespace
 
 absl::StatusOr<Credentials> PeerCredentials(int socket) {
   ucred credentials{};
@@ -102,14 +122,13 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAcc
   unlink(path.c_str());
   UniqueFd listener(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return failed("socket");
-  if (descriptors == Descriptors::kRefused) {  // connections inherit it; older kernels say no
-    const int off = 0;
-    setsockopt(listener.get(), SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
-  }
+  if (descriptors == Descriptors::kRefused) RefuseDescriptors(listener.get());
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return failed("bind");
   }
-  if (lchown(path.c_str(), access.owner, access.group) != 0) {
+  const bool given_away =
+      access.owner != SocketAccess::kOwnUser || access.group != SocketAccess::kOwnGroup;
+  if (given_away && lchown(path.c_str(), access.owner, access.group) != 0) {
     return Error(
         absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
         absl::StrCat("change owner and group of ", path, ": ", strerror(errno),
@@ -119,6 +138,38 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAcc
   if (chmod(path.c_str(), access.mode) != 0) return failed("chmod");
   if (listen(listener.get(), 1024) != 0) return failed("listen");
   return listener;
+}
+
+absl::StatusOr<UniqueFd> AdoptUnix(UniqueFd given, const char* name, const std::string& path,
+                                   int type, Descriptors descriptors) {
+  const auto wrong = [&](absl::string_view why) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
+                 absl::StrCat("take the socket '", name, "' that was given: ", why));
+  };
+  sockaddr_un address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(given.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return wrong(strerror(errno));
+  }
+  if (address.sun_family != AF_UNIX || SocketOption(given.get(), SO_TYPE) != type ||
+      SocketOption(given.get(), SO_ACCEPTCONN) != 1) {
+    return wrong(absl::StrCat(
+        "it is not a Unix socket that listens for ",
+        type == SOCK_STREAM ? "streams (ListenStream=)" : "packets (ListenSequentialPacket=)"));
+  }
+  const std::string place(address.sun_path,
+                          strnlen(address.sun_path, size - offsetof(sockaddr_un, sun_path)));
+  std::error_code ignored;
+  if (place != path && !std::filesystem::equivalent(place, path, ignored)) {
+    return wrong(absl::StrCat("it is at ", Printable(place),
+                              ", and by node.runtime_dir who looks "
+                              "for it looks at ",
+                              path, "; make them the same"));
+  }
+  fcntl(given.get(), F_SETFD, FD_CLOEXEC);
+  fcntl(given.get(), F_SETFL, fcntl(given.get(), F_GETFL) | O_NONBLOCK);
+  if (descriptors == Descriptors::kRefused) RefuseDescriptors(given.get());
+  return given;
 }
 
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& text) {

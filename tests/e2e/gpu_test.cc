@@ -465,7 +465,7 @@ TEST_F(GpuTest, BelongsToOneDaemon) {
                        nodes().directory() / "second", "--gpus", gpus});
   };
   const Finished taken = second("0");
-  EXPECT_EQ(taken.status, 1);
+  EXPECT_EQ(taken.status, 75);
   EXPECT_THAT(taken.output, HasSubstr("another daemon has it"));
   const Finished missing = second("7");
   EXPECT_EQ(missing.status, 1);
@@ -491,7 +491,7 @@ TEST_F(GpuTest, ALockThatIsNotOursIsTaken) {
                   absl::StrCat("FERRY_FAKE_CUDA=devices=1;seed=", seed), FerrydProgram(),
                   "--runtime-dir", directory / "run", "--gpus", "0"});
   unlink(lock.c_str());
-  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(refused.status, 78);
   EXPECT_THAT(refused.output, HasSubstr("is taken or not ours"));
 }
 

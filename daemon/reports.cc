@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/reports.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+
+namespace ferry {
+namespace {
+
+constexpr absl::Duration kSeldom = absl::Seconds(5);
+// Looks in the time after which the supervisor ends the daemon: one that comes late does no harm.
+constexpr int kLooks = 4;
+// What a stop is given from each look on; far more than to the next one.
+constexpr absl::Duration kMore = absl::Seconds(60);
+
+std::string Count(size_t count, const char* one) {
+  return absl::StrCat(count, " ", one, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string Reports::Line(const Daemon::Vitals& vitals, bool stopping) {
+  return absl::StrCat(
+      vitals.silent.empty() ? ""
+                            : absl::StrCat(absl::StrJoin(vitals.silent, ", "), " stands still; "),
+      stopping ? "draining: " : "serving ", Count(vitals.devices, "device"), ", ",
+      Count(vitals.sessions, "session"), ", ", vitals.in_flight, " transfers and jobs");
+}
+
+absl::Duration Reports::period() const {
+  return std::min(kSeldom, supervisor_.watchdog() / kLooks);
+}
+
+void Reports::Ready() { supervisor_.Ready(Line(daemon_.Look(), false)); }
+
+void Reports::Tell(absl::Time now) {
+  if (!supervisor_.present() || now < next_) return;
+  next_ = now + period();
+  const Daemon::Vitals vitals = daemon_.Look();
+  const std::string silent = absl::StrJoin(vitals.silent, ", ");
+  if (silent != std::exchange(silent_, silent)) {
+    if (silent.empty()) {
+      FERRY_LOG(info, "daemon.alive", "everything goes on again");
+    } else {
+      FERRY_LOG(warn, "daemon.silent",
+                "{} has not gone on for {}; the supervisor is not told that the daemon lives, and "
+                "ends it after {}",
+                silent, absl::FormatDuration(period()),
+                absl::FormatDuration(supervisor_.watchdog()));
+    }
+  }
+  const std::string line = Line(vitals, stopping_);
+  if (!silent.empty()) {
+    supervisor_.Silent(line);
+  } else if (stopping_) {
+    supervisor_.Stopping(line, kMore);
+  } else {
+    supervisor_.Alive(line);
+  }
+}
+
+void Reports::Stopping(absl::Time now) {
+  stopping_ = true;
+  next_ = absl::InfinitePast();
+  Tell(now);
+}
+
+}  // namespace ferry
