@@ -72,6 +72,7 @@ endfunction()
 # ferry_relocatable(NAME RPATH): what is installed finds its libraries under RPATH of itself, and so do those
 # libraries theirs (which only the old kind of tag does): an installed tree may be moved, and carried elsewhere.
 function(ferry_relocatable name rpath)
-  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/${rpath}")
+  # The second is where packages have libraries that are nobody else's (deploy/debian/stage).
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/${rpath};$ORIGIN/${rpath}/ferry")
   target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
 endfunction()
