@@ -34,7 +34,7 @@ function(ferry_package component name depends section summary description)
   set(CPACK_COMPONENT_${upper}_DESCRIPTION "${summary}\n${description}" PARENT_SCOPE)
 endfunction()
 ferry_package(daemon ferryd "ferryctl (= ${PROJECT_VERSION}), ${FERRY_DEPENDS}" net
-  "the node's transfer daemon"
+  "transfer daemon of a node"
   "ferryd owns a node's devices, host memory and GPUs, and moves buffers between those\nof different hosts for its clients. This package has the daemon, its units for\nsystemd and the libraries it was built with.")
 ferry_package(tools ferryctl "${FERRY_DEPENDS}" net
   "command line of Ferry"
