@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one link to another daemon; private to peer_table.cc, peer_hello.cc, peer_frames.cc,
-// peer_sockets.cc, peer_tcp.cc and peer_ucx.cc. Home: control.
+// The state of one link to another daemon; private to peer_table.cc, peer_hello.cc,
+// peer_refusals.cc, peer_frames.cc, peer_sockets.cc, peer_tcp.cc and peer_ucx.cc. Home: control.
 #pragma once
 
 #include <deque>

@@ -99,6 +99,7 @@ void PeerTable::Stop() {
   const absl::Status why =
       Error(absl::StatusCode::kUnavailable, Reason::kDraining, "this daemon stops");
   while (!callers_.empty()) Refuse(callers_.begin(), why);
+  partings_.clear();
   for (const auto& link : links_) {
     if (link == nullptr) continue;
     if (link->stream != nullptr) Lose(*link, why);
@@ -247,7 +248,7 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
 
 absl::Time PeerTable::OnTime(absl::Time now) {
   if (leaving_) return absl::InfiniteFuture();
-  absl::Time next = DropLateCallers(now);
+  absl::Time next = std::min(DropLateCallers(now), DropLatePartings(now));
   for (const auto& entry : links_) {
     if (entry == nullptr) continue;
     Link& link = *entry;
@@ -291,10 +292,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
               link.knocking = false;
               if (link.stream != nullptr) return;
               if (!status.ok()) {
-                link.error = Annotate(status, absl::StrCat("knock at ", link.config.node));
-                Say(link, link.error, leaving_);
-                driver_->OnPeerLost(peer, link.error, false);
-                Tried(link);
+                OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
               }
               // Also after a good answer: the dial it promised may fail.
               link.retry_at = control_.Now() + link.backoff;
@@ -333,6 +331,7 @@ std::vector<PeerTable::Row> PeerTable::List() const {
     }
     rows.push_back(std::move(row));
   }
+  AddStrangers(rows);
   return rows;
 }
 
