@@ -18,6 +18,10 @@ class Daemon {
  public:
   // Serving when it returns. Errors name what could not be had (socket, port, device).
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config);
+  // What Start, by this user on this host, would refuse of a configuration that LoadConfig takes:
+  // files and addresses that it names. Not looked at is what may be in use, and GPUs. All problems,
+  // one a line.
+  static absl::Status Check(const Config& config);
   // Stops without draining: clients see the daemon go.
   ~Daemon();
 
