@@ -123,12 +123,12 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAcc
 
 namespace {
 
-struct TcpAddress {
+struct ListenAddress {
   sockaddr_storage address{};
   socklen_t size = 0;
 };
 
-absl::StatusOr<TcpAddress> ParseTcpAddress(const std::string& text) {
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   const size_t colon = text.rfind(':');
   int port = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 ||
@@ -140,7 +140,7 @@ absl::StatusOr<TcpAddress> ParseTcpAddress(const std::string& text) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
-  TcpAddress parsed;
+  ListenAddress parsed;
   auto* four = reinterpret_cast<sockaddr_in*>(&parsed.address);
   auto* six = reinterpret_cast<sockaddr_in6*>(&parsed.address);
   if (inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {
@@ -158,18 +158,18 @@ absl::StatusOr<TcpAddress> ParseTcpAddress(const std::string& text) {
   return parsed;
 }
 
-UniqueFd StreamSocket(const TcpAddress& to) {
+UniqueFd StreamSocket(const ListenAddress& to) {
   return UniqueFd(socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-bool Bind(const UniqueFd& socket, const TcpAddress& to) {
+bool Bind(const UniqueFd& socket, const ListenAddress& to) {
   return bind(socket.get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) == 0;
 }
 
 }  // namespace
 
 absl::Status CheckListen(const char* setting, const std::string& text) {
-  ASSIGN_OR_RETURN(const TcpAddress address, ParseTcpAddress(text));
+  ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
   const UniqueFd probe = StreamSocket(address);
   const int one = 1;
   setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -179,7 +179,7 @@ absl::Status CheckListen(const char* setting, const std::string& text) {
 }
 
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& text) {
-  ASSIGN_OR_RETURN(const TcpAddress address, ParseTcpAddress(text));
+  ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
   UniqueFd listener = StreamSocket(address);
   const int one = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));

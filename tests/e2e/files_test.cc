@@ -297,8 +297,8 @@ TEST_F(FilesTest, UsageErrorsNameWhatIsWrong) {
   } cases[] = {
       {{}, "a command is required"},
       {{"frobnicate"}, "there is no command 'frobnicate'"},
-      {{"trasfers"}, "there is no command 'trasfers'; did you mean 'transfers'?"},
-      {{"bench", "latncy"}, "there is no command 'bench latncy'; did you mean 'bench latency'?"},
+      {{"trasfers"}, "there is no command 'trasfers' (did you mean 'transfers'?)"},
+      {{"flight", "dmp"}, "there is no command 'flight dmp' (did you mean 'flight dump'?)"},
       {{"--frobnicate", "status"}, "--frobnicate"},
       {{"send", "f", "--to", "1", "--deadline", "0s"}, "--deadline"},
       {{"send", "f", "--to", "1", "--deadline", "soon"}, "--deadline"},

@@ -51,7 +51,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
     const std::string nearest = Nearest(rest.front(), known);
     return absl::StrCat(
         "there is no command '", command, rest.front(), "'",
-        nearest.empty() ? "" : absl::StrCat("; did you mean '", command, nearest, "'?"));
+        nearest.empty() ? "" : absl::StrCat(" (did you mean '", command, nearest, "'?)"));
   }
   return error.what();
 }
