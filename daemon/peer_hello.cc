@@ -67,7 +67,7 @@ PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer, uint64_t number) {
   return {[this, peer, number](PeerFrame frame) { OnFrame(peer, number, std::move(frame)); },
           [this, peer, number](absl::Status why) {
             callers_.erase(number);
-            partings_.erase(number);
+            if (const auto it = partings_.find(number); it != partings_.end()) EndParting(it);
             Link& link = *links_[peer.value()];
             if (link.number == number && link.stream != nullptr) {
               LoseOnceRead(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,

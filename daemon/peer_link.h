@@ -53,6 +53,10 @@ struct PeerTable::Link {
   absl::Time awaiting_until;
   FrameOrder order;                    // what they said; nothing is taken of it before we are up
   uint64_t next_event = 1;             // of what we say
+  // While connecting: our connection to their peer.sock has ended. Why it is lost, unless they say
+  // on the stream by then.
+  std::optional<absl::Status> unsaid;
+  absl::Time unsaid_until;
   std::optional<absl::Status> ending;  // it is lost once the door has read what came before its end
 
   // Our connection to their peer.sock, as long as the link is mapped: we ask for their arenas

@@ -18,14 +18,28 @@ void PeerTable::Reject(Link& link, const absl::Status& why) {
     PeerFrame frame;
     frame.refusal = why;
     link.stream->Send(std::move(frame));
-    partings_[link.number] = {std::move(link.stream), control_.Now()};
+    Parting& parting = partings_[link.number];
+    parting = {std::move(link.stream), control_.Now(), {}};
+    if (link.socket.has_value())
+      parting.sockets.push_back(*std::exchange(link.socket, std::nullopt));
+    for (auto it = socket_peers_.begin(); it != socket_peers_.end();) {
+      const auto at = it++;
+      if (at->second != link.id) continue;
+      parting.sockets.push_back(at->first);
+      socket_peers_.erase(at);
+    }
   }
   Lose(link, why);
 }
 
+void PeerTable::EndParting(Partings::iterator parting) {
+  for (const Door::ConnectionId socket : parting->second.sockets) hooks_.close(socket);
+  partings_.erase(parting);
+}
+
 absl::Time PeerTable::DropLatePartings(absl::Time now) {
   while (!partings_.empty() && partings_.begin()->second.since + kPartingTimeout <= now) {
-    partings_.erase(partings_.begin());
+    EndParting(partings_.begin());
   }
   return partings_.empty() ? absl::InfiniteFuture()
                            : partings_.begin()->second.since + kPartingTimeout;

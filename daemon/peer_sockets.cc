@@ -262,9 +262,11 @@ void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
     if (link == nullptr || link->socket != connection) continue;
     link->socket.reset();
     if (link->mapped_unsettled) return Settle(*link, "peer.sock closed");
-    if (link->state == State::kConnecting) {
-      return Reject(*link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                                 absl::StrCat(link->theirs.peer_socket, " closed")));
+    if (link->state == State::kConnecting) {  // if they refuse us, the stream's end says why
+      link->unsaid = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                           absl::StrCat(link->theirs.peer_socket, " closed"));
+      link->unsaid_until = control_.Now() + kPartingTimeout;
+      return;
     }
     // What we said there may not have arrived, and arenas that we asked for will not come.
     return LoseOnceRead(

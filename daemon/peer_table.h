@@ -189,7 +189,10 @@ class PeerTable {
   struct Parting {
     std::unique_ptr<PeerStream> stream;
     absl::Time since;
+    // On peer.sock, ours and theirs: their end would be heard before the refusal.
+    std::vector<Door::ConnectionId> sockets;
   };
+  using Partings = std::map<uint64_t, Parting>;
   // Who came under a name that membership.nodes does not have.
   struct Stranger {
     std::string node;  // printable
@@ -237,6 +240,7 @@ class PeerTable {
   void LoseOnceRead(Link& link, const absl::Status& why);
   // Loses a link that is not up, and has the other end told why.
   void Reject(Link& link, const absl::Status& why);
+  void EndParting(Partings::iterator parting);
   absl::Time DropLatePartings(absl::Time now);
   // The link cannot be opened, by what either end has found; one that is open is not touched.
   void OnRefused(Link& link, const absl::Status& why);
@@ -267,7 +271,7 @@ class PeerTable {
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
   uint64_t streams_ = 0;                      // so far, of links and callers
   Callers callers_;                           // by their streams' numbers, the oldest first
-  std::map<uint64_t, Parting> partings_;      // the same
+  Partings partings_;                         // the same
   std::vector<Stranger> strangers_;           // the latest last
   Frames frames_;
   // Which link an incoming peer.sock connection proved to be of.
