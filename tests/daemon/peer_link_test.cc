@@ -404,8 +404,9 @@ TEST(PeerHello, ComesFirst) {
   PeerFrame frame;
   frame.messages = {Ready{TransferId(1)}};
   stream->callbacks.on_frame(std::move(frame));
-  ASSERT_TRUE(stream->closed.has_value());
-  EXPECT_THAT(*stream->closed, Is("UNAVAILABLE/PROTOCOL_ERROR", "did not say hello first"));
+  ASSERT_TRUE(stream->sent.back().refusal.has_value());
+  EXPECT_THAT(*stream->sent.back().refusal,
+              Is("UNAVAILABLE/PROTOCOL_ERROR", "did not say hello first"));
 }
 
 TEST(PeerLink, MessagesThatComeBeforeItIsUpAreKeptInOrder) {

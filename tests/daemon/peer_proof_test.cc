@@ -122,9 +122,11 @@ TEST(PeerWithASecret, WhoAnswersOurDialWithoutItIsNotTold) {
     frame.introduction = rig.HelloOf(kNodeC);
     frame.proof = proof;
     stream->callbacks.on_frame(std::move(frame));
-    ASSERT_TRUE(stream->closed.has_value());
-    EXPECT_THAT(*stream->closed, Is("PERMISSION_DENIED/NOT_ALLOWED", "peer.secret_file"));
-    EXPECT_THAT(stream->sent, SizeIs(1)) << "our introduction, and neither proof nor hello";
+    ASSERT_THAT(stream->sent, SizeIs(2)) << "our introduction, and why it is refused";
+    ASSERT_TRUE(stream->sent[1].refusal.has_value());
+    EXPECT_THAT(*stream->sent[1].refusal, Is("PERMISSION_DENIED/NOT_ALLOWED", "peer.secret_file"));
+    EXPECT_EQ(stream->sent[1].proof, "");
+    EXPECT_FALSE(stream->sent[1].hello.has_value());
     EXPECT_THAT(rig.connects, IsEmpty());
   }
 }
