@@ -51,8 +51,8 @@ struct PeerTable::Link {
   // WhenTried's, and when they are told whatever came of it.
   std::vector<std::function<void()>> awaiting;
   absl::Time awaiting_until;
-  FrameOrder order;                    // what they said; nothing is taken of it before we are up
-  uint64_t next_event = 1;             // of what we say
+  FrameOrder order;         // what they said; nothing is taken of it before we are up
+  uint64_t next_event = 1;  // of what we say
   // While connecting: our connection to their peer.sock has ended. Why it is lost, unless they say
   // on the stream by then.
   std::optional<absl::Status> unsaid;
