@@ -310,6 +310,7 @@ void AttachSocket::ReadOne(std::unique_lock<std::mutex>* lock, int flags) {
     CloseAll(&packet.fds);
     return End(std::move(why));
   }
+  if (response.sequence == 0 && response.error != nullptr) told_ = std::move(response.error);
   const auto found = pending_.find(response.sequence);
   if (found == pending_.end()) return CloseAll(&packet.fds);  // a notice, or nobody waits any more
   Pending& pending = *found->second;
@@ -347,6 +348,11 @@ std::string AttachSocket::WaitForEnd(int stop) {
     }
   }
   return why_;
+}
+
+StatusPtr AttachSocket::told() {
+  std::lock_guard lock(mutex_);
+  return Copy(told_);
 }
 
 }  // namespace ferry::client

@@ -42,6 +42,8 @@ class AttachSocket {
   bool broken();
   // Why the socket ended, once it has; "" if `stop` was readable first. One thread.
   std::string WaitForEnd(int stop);
+  // Of one that has ended: why the daemon said it would close it; null if it said nothing.
+  StatusPtr told();
   // Closes the socket: the daemon takes everything back. Not during WaitForEnd().
   void Stop();
 
@@ -78,6 +80,7 @@ class AttachSocket {
   std::condition_variable unread_;  // reading_ is false
   bool closed_ = false;
   std::string why_;  // closed
+  StatusPtr told_;
 };
 
 }  // namespace ferry::client

@@ -35,6 +35,7 @@ class Connection {
   // On the session's thread: why the connection is lost, once it is; "" if `stop` was readable
   // first.
   std::string WaitForEnd(int stop) { return attach_.WaitForEnd(stop); }
+  StatusPtr told() { return attach_.told(); }
   // Ends all calls and closes the attach socket: the daemon takes everything back.
   void Close();
 

@@ -54,23 +54,26 @@ void Session::Run() {
   while (connection != nullptr) {
     const std::string why = connection->WaitForEnd(stop_);
     if (why.empty()) return;
-    const std::string loss = "the daemon of this session is lost: " + why;
+    const StatusPtr told = connection->told();
+    const std::string loss =
+        told != nullptr ? told->message : "the daemon of this session is lost: " + why;
+    const bool for_good = !options_.reattach || (told != nullptr && !WorthAnother(*told));
     {
       std::lock_guard lock(mutex_);
       if (over_) return;
-      over_ = !options_.reattach;
+      over_ = for_good;
       loss_ = Error(kUnavailable, kReasonDaemonLost, loss);
-      EndConnection(over_ ? Copy(loss_)
-                          : Error(kUnavailable, kReasonDaemonLost,
-                                  loss + "; it is being re-attached, try again when it is back "
-                                         "(ferry_session_wait)"));
+      EndConnection(for_good ? Copy(loss_)
+                             : Error(kUnavailable, kReasonDaemonLost,
+                                     loss + "; it is being re-attached, try again when it is back "
+                                            "(ferry_session_wait)"));
     }
     timelines_.End();
     ForgetEnded();
     connection->Close();
     last_transfer_id_ = connection->unheard().Finish();
     connection.reset();
-    if (options_.reattach) connection = Reattach(loss);
+    if (!for_good) connection = Reattach(loss);
   }
   EndStreams();
 }

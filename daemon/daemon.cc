@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
@@ -21,6 +22,7 @@
 #include "daemon/daemon_impl.h"
 #include "daemon/runtime_dir.h"
 #include "daemon/secret_file.h"
+#include "daemon/socket_access.h"
 
 namespace ferry {
 namespace {
@@ -63,6 +65,23 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config, GivenSocket
   auto daemon = std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
   RETURN_IF_ERROR(started);
   return daemon;
+}
+
+absl::Status Daemon::Check(const Config& config) {
+  std::vector<std::string> problems;
+  const auto note = [&](const absl::Status& status) {
+    if (!status.ok()) problems.emplace_back(status.message());
+  };
+  note(SocketAccess::From(config.sockets.client).status());
+  note(SocketAccess::From(config.sockets.admin).status());
+  if (!config.peer.secret_file.empty()) note(ReadSecretFile(config.peer.secret_file).status());
+  const bool has_peers = config.membership.nodes.size() > 1;
+  if (has_peers && !config.peer.listen.empty())
+    note(CheckListen("peer.listen", config.peer.listen));
+  if (!config.metrics.listen.empty()) note(CheckListen("metrics.listen", config.metrics.listen));
+  if (problems.empty()) return absl::OkStatus();
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,
+               absl::StrJoin(problems, "\n"));
 }
 
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -22,6 +22,10 @@ class Daemon {
   // `given` is listened on instead of a socket of the daemon's own, and left where it is at the
   // end.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config, GivenSockets given = {});
+  // What Start, by this user on this host, would refuse of a configuration that LoadConfig takes:
+  // files and addresses that it names. Not looked at is what may be in use, and GPUs. All problems,
+  // one a line.
+  static absl::Status Check(const Config& config);
   // Stops without draining: clients see the daemon go.
   ~Daemon();
 

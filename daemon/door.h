@@ -57,6 +57,9 @@ absl::StatusOr<UniqueFd> AdoptUnix(UniqueFd socket, const char* name, const std:
                                    int type, Descriptors descriptors);
 // "127.0.0.1:7411", "[::1]:7411"; port 0 lets the kernel choose.
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);
+// Whether the host has that address and this user may have the port, be it in use or not;
+// `setting` begins the error.
+absl::Status CheckListen(const char* setting, const std::string& address);
 // The port a TCP listener got.
 int BoundPort(int listener);
 

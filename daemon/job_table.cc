@@ -39,7 +39,8 @@ JobTable::JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, J
 absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
   const LocalDevice* device = devices_.Find(id);
   if (device == nullptr) {
-    return InvalidRun(absl::StrCat(id.ToString(), " is not a device of this daemon"),
+    return InvalidRun(absl::StrCat(id.ToString(), " is not a device of this daemon, which has ",
+                                   devices_.Shown()),
                       Reason::kDeviceUnknown);
   }
   if (device->gpu == nullptr) return absl::OkStatus();

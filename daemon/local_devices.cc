@@ -2,6 +2,7 @@
 #include "daemon/local_devices.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -54,6 +55,12 @@ absl::StatusOr<std::unique_ptr<DeviceMemory>> LocalDevice::Map(const MemoryShare
     }
   }
   return mapping;
+}
+
+std::string LocalDevices::Shown() const {
+  return absl::StrJoin(list, ", ", [](std::string* out, const auto& device) {
+    absl::StrAppend(out, device->id.value());
+  });
 }
 
 }  // namespace ferry

@@ -64,6 +64,7 @@ class LocalDevices {
     }
     return nullptr;
   }
+  std::string Shown() const;  // "0, 1", for people
 };
 
 }  // namespace ferry

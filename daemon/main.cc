@@ -158,6 +158,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (check) {
+    if (const absl::Status good = ferry::Daemon::Check(*config); !good.ok()) {
+      fprintf(stderr, "ferryd: bad configuration\n%s\n", std::string(good.message()).c_str());
+      return EX_CONFIG;
+    }
     printf("ferryd: the configuration is good\n");
     return 0;
   }

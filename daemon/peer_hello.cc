@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
@@ -32,6 +34,16 @@ constexpr char kMakeSecret[] =
 
 absl::Status NotProven(const std::string& what) {
   return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed, what);
+}
+
+// "0, 1, 2"; of many the first ones.
+std::string ShownIds(const std::vector<uint64_t>& sorted) {
+  constexpr size_t kShown = 16;
+  if (sorted.empty()) return "none";
+  const size_t shown = std::min(sorted.size(), kShown);
+  return absl::StrCat(
+      absl::StrJoin(absl::MakeConstSpan(sorted).first(shown), ", "),
+      sorted.size() > shown ? absl::StrCat(" and ", sorted.size() - shown, " more") : "");
 }
 
 absl::Status ProtocolError(const Reason reason, const std::string& what) {
@@ -55,6 +67,7 @@ PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer, uint64_t number) {
   return {[this, peer, number](PeerFrame frame) { OnFrame(peer, number, std::move(frame)); },
           [this, peer, number](absl::Status why) {
             callers_.erase(number);
+            if (const auto it = partings_.find(number); it != partings_.end()) EndParting(it);
             Link& link = *links_[peer.value()];
             if (link.number == number && link.stream != nullptr) {
               LoseOnceRead(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
@@ -127,8 +140,9 @@ absl::Status PeerTable::CheckIntroduction(const Link& link,
   };
   if (introduction.protocol_min > kPeerProtocol || introduction.protocol_max < kPeerProtocol) {
     return bad(Reason::kProtocolVersion,
-               absl::StrCat("it speaks versions ", introduction.protocol_min, " to ",
-                            introduction.protocol_max, ", this daemon speaks ", kPeerProtocol));
+               absl::StrCat(Printable(introduction.node), " speaks versions ",
+                            introduction.protocol_min, " to ", introduction.protocol_max, ", ",
+                            options_.node, " speaks ", kPeerProtocol));
   }
   if (introduction.node != link.config.node) {
     return bad(Reason::kConfigInvalid,
@@ -137,29 +151,48 @@ absl::Status PeerTable::CheckIntroduction(const Link& link,
   }
   if (!options_.secret.empty()) return absl::OkStatus();
   if (introduction.boot_id != boot_id_) {
-    return NotProven(absl::StrCat(between, "it is on another host, and without a shared secret ",
-                                  "only daemons of one host find each other; ", kMakeSecret));
+    return NotProven(absl::StrCat(between, link.config.node, " is on another host than ",
+                                  options_.node, ", and without a shared secret only daemons of ",
+                                  "one host find each other; ", kMakeSecret));
   }
   if (!TrustsUid(introduction.uid)) {
-    return NotProven(absl::StrCat(between, "it runs as uid ", introduction.uid,
-                                  ", which peer.uids does not list, and there is no shared secret; "
-                                  "list it, or ",
-                                  kMakeSecret));
+    return NotProven(absl::StrCat(
+        between, link.config.node, " runs as uid ", introduction.uid, ", which peer.uids of ",
+        options_.node, " does not list, and there is no shared secret; list it, or ", kMakeSecret));
   }
   return absl::OkStatus();
 }
 
+// Whether we have a link to the caller `node`, and it is us who dial it, or not us. Not if the two
+// daemons do not call each other by the same names.
+absl::Status PeerTable::CheckRole(const Link* link, const std::string& node, bool dials) {
+  if (link != nullptr && Dials(*link) == dials) return absl::OkStatus();
+  const std::string between =
+      absl::StrCat("link between ", options_.node, " and '", Printable(node), "': ");
+  if (link == nullptr) {
+    return RefuseStranger(
+        node, Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+                    absl::StrCat(between, "'", Printable(node),
+                                 "' is not among membership.nodes of ", options_.node)));
+  }
+  return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+               absl::StrCat(between, "of these names it is ", dials ? "the caller" : options_.node,
+                            " that dials, so the caller takes ", options_.node,
+                            " for another node; check membership.nodes on both"));
+}
+
 absl::Status PeerTable::CheckDevices(const Link& link, const PeerHello& hello) const {
-  std::vector<GlobalDeviceId> theirs;
-  for (const PeerDeviceInfo& device : hello.devices) theirs.push_back(device.id);
-  std::vector<GlobalDeviceId> expected = link.config.devices;
+  std::vector<uint64_t> theirs, expected;
+  for (const PeerDeviceInfo& device : hello.devices) theirs.push_back(device.id.value());
+  for (const GlobalDeviceId id : link.config.devices) expected.push_back(id.value());
   std::sort(theirs.begin(), theirs.end());
   std::sort(expected.begin(), expected.end());
   if (theirs == expected) return absl::OkStatus();
   return Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,
-               absl::StrCat("link between ", options_.node, " and ", link.config.node,
-                            ": its global device ids are not those of our membership.nodes; the "
-                            "lists must be the same"));
+               absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ",
+                            link.config.node, " has the global device ids ", ShownIds(theirs),
+                            ", and by membership.nodes of ", options_.node, " it would have ",
+                            ShownIds(expected), "; membership.nodes must be the same on both"));
 }
 
 // --- The side that is dialled.
@@ -172,17 +205,11 @@ void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamC
                         absl::StrCat("link to ", options_.node, ": it stops")));
   }
   Link* link = FindByNode(introduction.node);
-  if (link == nullptr || Dials(*link)) {
-    return refuse(
-        Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-              absl::StrCat("link to ", options_.node, ": '", Printable(introduction.node), "' ",
-                           link == nullptr ? "is not among its membership.nodes"
-                                           : "must be dialled, it knocks")));
-  }
-  if (absl::Status checked = CheckIntroduction(*link, introduction); !checked.ok()) {
-    FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link->config.node), "{}",
-                      std::string(checked.message()));
-    return refuse(checked);
+  absl::Status wrong = CheckRole(link, introduction.node, /*dials=*/false);
+  if (wrong.ok()) wrong = CheckIntroduction(*link, introduction);
+  if (!wrong.ok()) {
+    if (link != nullptr) OnRefused(*link, wrong);
+    return refuse(wrong);
   }
   if (callers_.size() == kMostCallers) {
     Refuse(callers_.begin(), Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
@@ -211,16 +238,18 @@ void PeerTable::OnCallerFrame(Callers::iterator it, PeerFrame frame) {
   Caller& caller = it->second;
   Link& link = *links_[caller.peer.value()];
   absl::Status proven =
-      NotProven(absl::StrCat("link to ", options_.node, ": the caller did not prove that it is ",
-                             link.config.node, "; peer.secret_file must be the same on all nodes"));
+      frame.refusal.has_value()
+          ? Unproven(link, *frame.refusal)
+          : NotProven(absl::StrCat("link between ", options_.node, " and ", link.config.node,
+                                   ": the caller did not prove that it is ", link.config.node,
+                                   "; peer.secret_file must be the same on all nodes"));
   if (!options_.secret.empty() &&
       SameBytes(frame.proof,
                 PeerProof(options_.secret, PeerSide::kDialler, {caller.theirs, caller.ours}))) {
     proven = TakeOver(it, options_.secret);
     if (proven.ok()) return OnFrame(link.id, link.number, std::move(frame));
   } else {
-    FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link.config.node), "{}",
-                      std::string(proven.message()));
+    OnRefused(link, proven);
   }
   Refuse(it, proven);
 }
@@ -285,10 +314,9 @@ absl::Time PeerTable::DropLateCallers(absl::Time now) {
 
 absl::Status PeerTable::OnKnock(const std::string& node) {
   Link* link = FindByNode(node);
-  if (link == nullptr || !Dials(*link)) {
-    return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-                 absl::StrCat("knock at ", options_.node, ": '", Printable(node),
-                              "' is not a node it dials"));
+  if (const absl::Status wrong = CheckRole(link, node, /*dials=*/true); !wrong.ok()) {
+    if (link != nullptr) OnRefused(*link, wrong);
+    return wrong;
   }
   // Once; who knocks does so again.
   if (link->stream == nullptr && control_.Now() >= link->knocked + kKnockPause) {
@@ -316,9 +344,13 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
   }
   Link& link = *links_[peer.value()];
   if (link.number != number || link.stream == nullptr) return;
+  if (frame.refusal.has_value()) {
+    return Lose(link, Error(frame.refusal->code(), ReasonOf(*frame.refusal),
+                            Printable(frame.refusal->message())));
+  }
   if (link.state == State::kConnecting) {
     if (frame.empty()) return;  // who has proven nothing does not live by that
-    if (absl::Status good = OnGreeting(link, frame); !good.ok()) return Lose(link, good);
+    if (absl::Status good = OnGreeting(link, frame); !good.ok()) return Reject(link, good);
     if (link.number != number) return;
   } else if (frame.introduction.has_value() || frame.hello.has_value()) {
     return Lose(link, ProtocolError(Reason::kProtocolError,
@@ -369,8 +401,8 @@ absl::Status PeerTable::OnIntroduction(Link& link, const PeerFrame& frame) {
   if (!SameBytes(frame.proof, PeerProof(options_.secret, PeerSide::kAcceptor, parties))) {
     return NotProven(absl::StrCat("link between ", options_.node, " and ", link.config.node,
                                   ": the daemon at ", link.config.address,
-                                  " did not prove that it has our secret; peer.secret_file must be "
-                                  "the same on all nodes"));
+                                  " did not prove that it has the secret of ", options_.node,
+                                  "; peer.secret_file must be the same on all nodes"));
   }
   Proven(link, options_.secret);
   SayHello(link, PeerProof(options_.secret, PeerSide::kDialler, parties));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one link to another daemon; private to peer_table.cc, peer_hello.cc, peer_frames.cc,
-// peer_sockets.cc, peer_tcp.cc and peer_ucx.cc. Home: control.
+// The state of one link to another daemon; private to peer_table.cc, peer_hello.cc,
+// peer_refusals.cc, peer_frames.cc, peer_sockets.cc, peer_tcp.cc and peer_ucx.cc. Home: control.
 #pragma once
 
 #include <deque>
@@ -51,8 +51,12 @@ struct PeerTable::Link {
   // WhenTried's, and when they are told whatever came of it.
   std::vector<std::function<void()>> awaiting;
   absl::Time awaiting_until;
-  FrameOrder order;                    // what they said; nothing is taken of it before we are up
-  uint64_t next_event = 1;             // of what we say
+  FrameOrder order;         // what they said; nothing is taken of it before we are up
+  uint64_t next_event = 1;  // of what we say
+  // While connecting: our connection to their peer.sock has ended. Why it is lost, unless they say
+  // on the stream by then.
+  std::optional<absl::Status> unsaid;
+  absl::Time unsaid_until;
   std::optional<absl::Status> ending;  // it is lost once the door has read what came before its end
 
   // Our connection to their peer.sock, as long as the link is mapped: we ask for their arenas

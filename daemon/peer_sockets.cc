@@ -193,8 +193,8 @@ void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds f
   if (link.proven) return Settle(link, std::string(mapped.message()));
   // Who listens there is a daemon of a uid that we trust, and says that this link is its own.
   if (welcome == nullptr || welcome->random.size() != kPeerKeyBytes) {
-    return Lose(link, mapped.ok()
-                          ? Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
+    return Reject(
+        link, mapped.ok() ? Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
                                   absl::StrCat(link.theirs.peer_socket, " did not prove who it is"))
                           : mapped);
   }
@@ -262,9 +262,11 @@ void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
     if (link == nullptr || link->socket != connection) continue;
     link->socket.reset();
     if (link->mapped_unsettled) return Settle(*link, "peer.sock closed");
-    if (link->state == State::kConnecting) {
-      return Lose(*link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                               absl::StrCat(link->theirs.peer_socket, " closed")));
+    if (link->state == State::kConnecting) {  // if they refuse us, the stream's end says why
+      link->unsaid = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                           absl::StrCat(link->theirs.peer_socket, " closed"));
+      link->unsaid_until = control_.Now() + kPartingTimeout;
+      return;
     }
     // What we said there may not have arrived, and arenas that we asked for will not come.
     return LoseOnceRead(

@@ -73,10 +73,12 @@ struct PeerFrame : PeerEvents {
   // After the hello: devices whose UCX addresses are others now; only id and addresses count.
   std::vector<PeerDeviceInfo> moved = {};
   bool goodbye = false;  // who says it stops
+  // The dialler's last: why there can be no link. Not said after it is up.
+  std::optional<absl::Status> refusal = {};
 
   bool empty() const {
     return !hello.has_value() && !introduction.has_value() && proof.empty() && moved.empty() &&
-           !goodbye && events() == 0;
+           !goodbye && !refusal.has_value() && events() == 0;
   }
 };
 

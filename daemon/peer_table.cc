@@ -99,6 +99,7 @@ void PeerTable::Stop() {
   const absl::Status why =
       Error(absl::StatusCode::kUnavailable, Reason::kDraining, "this daemon stops");
   while (!callers_.empty()) Refuse(callers_.begin(), why);
+  while (!partings_.empty()) EndParting(partings_.begin());
   for (const auto& link : links_) {
     if (link == nullptr) continue;
     if (link->stream != nullptr) Lose(*link, why);
@@ -234,6 +235,7 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.order = FrameOrder();
   link.next_event = 1;
   link.ending.reset();
+  link.unsaid.reset();
   link.mapped_unsettled = link.tcp_unsettled = false;
   StopTcp(link, why);
   StopUcx(link, why);
@@ -247,7 +249,7 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
 
 absl::Time PeerTable::OnTime(absl::Time now) {
   if (leaving_) return absl::InfiniteFuture();
-  absl::Time next = DropLateCallers(now);
+  absl::Time next = std::min(DropLateCallers(now), DropLatePartings(now));
   for (const auto& entry : links_) {
     if (entry == nullptr) continue;
     Link& link = *entry;
@@ -257,6 +259,8 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                          absl::StrCat(link.config.node, " at ", link.config.address,
                                       " was silent for ", absl::FormatDuration(patience))));
+      } else if (link.unsaid.has_value() && now >= link.unsaid_until) {
+        Reject(link, absl::Status(*link.unsaid));
       } else if (link.stream->waiting() > kMostWaiting) {
         Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                          absl::StrCat(link.config.node, " at ", link.config.address,
@@ -274,6 +278,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         }
         next = std::min({next, link.last_heard + patience, link.last_sent + kHeartbeat});
         if (link.state == State::kSettling) next = std::min(next, link.since + kSocketTimeout);
+        if (link.unsaid.has_value()) next = std::min(next, link.unsaid_until);
         AskForArenas(link);
         if (!link.unasked.empty()) next = std::min(next, now + kAskAgain);
       }
@@ -291,10 +296,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
               link.knocking = false;
               if (link.stream != nullptr) return;
               if (!status.ok()) {
-                link.error = Annotate(status, absl::StrCat("knock at ", link.config.node));
-                Say(link, link.error, leaving_);
-                driver_->OnPeerLost(peer, link.error, false);
-                Tried(link);
+                OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
               }
               // Also after a good answer: the dial it promised may fail.
               link.retry_at = control_.Now() + link.backoff;
@@ -333,6 +335,7 @@ std::vector<PeerTable::Row> PeerTable::List() const {
     }
     rows.push_back(std::move(row));
   }
+  AddStrangers(rows);
   return rows;
 }
 

@@ -74,6 +74,11 @@ class PeerTable {
   // vain.
   static constexpr uint64_t kMostBySocket = 1024;
   static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
+  // For the other end to take note of why a link is refused.
+  static constexpr absl::Duration kPartingTimeout = absl::Seconds(1);
+  // Callers of names that membership.nodes does not have, which List shows for so long.
+  static constexpr size_t kMostStrangers = 8;
+  static constexpr absl::Duration kStrangersKept = absl::Minutes(10);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
   static constexpr absl::Duration kAskAgain = absl::Milliseconds(5);  // what peer.sock did not take
   // Who has not proven yet who it is; beyond that the oldest is dropped.
@@ -159,7 +164,7 @@ class PeerTable {
 
   struct Row {
     std::string node;
-    std::string address;
+    std::string address;  // "" of a stranger
     std::string state;
     Incarnation incarnation;
     std::string error;
@@ -180,6 +185,20 @@ class PeerTable {
   struct Link;
   struct Caller;
   using Callers = std::map<uint64_t, Caller>;
+  // A stream that we have opened, whose other end we refuse.
+  struct Parting {
+    std::unique_ptr<PeerStream> stream;
+    absl::Time since;
+    // On peer.sock, ours and theirs: their end would be heard before the refusal.
+    std::vector<Door::ConnectionId> sockets;
+  };
+  using Partings = std::map<uint64_t, Parting>;
+  // Who came under a name that membership.nodes does not have.
+  struct Stranger {
+    std::string node;  // printable
+    std::string why;
+    absl::Time since;
+  };
 
   bool Dials(const Link& link) const;
   void Dial(Link& link);
@@ -188,6 +207,7 @@ class PeerTable {
   PeerHello MakeHello(PeerId to) const;
   void SayHello(Link& link, std::string proof = "");
   absl::Status CheckIntroduction(const Link& link, const PeerIntroduction& introduction) const;
+  absl::Status CheckRole(const Link* link, const std::string& node, bool dials);
   absl::Status CheckDevices(const Link& link, const PeerHello& hello) const;
   absl::Status OnIntroduction(Link& link, const PeerFrame& frame);
   absl::Status OnGreeting(Link& link, PeerFrame& frame);
@@ -218,6 +238,16 @@ class PeerTable {
   void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
+  // Loses a link that is not up, and has the other end told why.
+  void Reject(Link& link, const absl::Status& why);
+  void EndParting(Partings::iterator parting);
+  absl::Time DropLatePartings(absl::Time now);
+  // The link cannot be opened, by what either end has found; one that is open is not touched.
+  void OnRefused(Link& link, const absl::Status& why);
+  static absl::Status Unproven(const Link& link, const absl::Status& refusal);
+  // Remembers and logs it; `why`.
+  absl::Status RefuseStranger(const std::string& node, const absl::Status& why);
+  void AddStrangers(std::vector<Row>& rows) const;
   void AskForArenas(Link& link);
   void CloseSockets(Link& link);
   void Tried(Link& link);
@@ -241,6 +271,8 @@ class PeerTable {
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
   uint64_t streams_ = 0;                      // so far, of links and callers
   Callers callers_;                           // by their streams' numbers, the oldest first
+  Partings partings_;                         // the same
+  std::vector<Stranger> strangers_;           // the latest last
   Frames frames_;
   // Which link an incoming peer.sock connection proved to be of.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;

@@ -49,10 +49,11 @@ void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_i
   Session& session = *Find(session_id);
   LocalDevice* device = devices_.Find(request.device);
   if (device == nullptr) {
-    return Refuse(connection, sequence,
-                  Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
-                        absl::StrCat("register an arena: ", request.device.ToString(),
-                                     " is not a device of ", options_.node)));
+    return Refuse(
+        connection, sequence,
+        Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+              absl::StrCat("register an arena: ", request.device.ToString(), " is not a device of ",
+                           options_.node, ", which has ", devices_.Shown())));
   }
   const uint64_t held = HeldBytes(request.memory);
   if (absl::Status refused = CheckRegister(session, *device, request, fds); !refused.ok()) {

@@ -32,6 +32,11 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
   if (Session* still = Find(id); still != nullptr) OnIdle(*still);
 }
 
+absl::Status SessionTable::ClosedByOperator() {
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kSessionInvalid,
+               "an operator has closed this session (ferryctl sessions close); open another one");
+}
+
 void SessionTable::CloseByOperator(SessionId id) {
   const auto found = std::find_if(by_connection_.begin(), by_connection_.end(),
                                   [id](const auto& entry) { return entry.second == id; });
@@ -45,6 +50,7 @@ void SessionTable::CloseByOperator(SessionId id) {
   FERRY_LOG(info, "operator.close", LogFields("session", id, "name", session.name()),
             "with {} transfers in flight", session.use().transfers_in_flight);
   const Door::ConnectionId connection = found->first;
+  Refuse(connection, 0, ClosedByOperator());
   hooks_.close(connection);
   OnClosed(connection);
 }

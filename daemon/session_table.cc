@@ -176,8 +176,7 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const Atta
   if (same_daemon && fstat(fds[0].get(), &pages) == 0 &&
       std::count(closed_by_operators_.begin(), closed_by_operators_.end(),
                  std::pair(pages.st_dev, pages.st_ino)) > 0) {
-    return Error(absl::StatusCode::kFailedPrecondition, Reason::kSessionInvalid,
-                 "attach: an operator has closed this session; open another one");
+    return ClosedByOperator();
   }
   for (const auto& [id, session] : sessions_) {
     // It was given up while we were stopped, and what is still under way writes into its pages.

@@ -143,6 +143,8 @@ class SessionTable {
   void OnHello(Door::ConnectionId connection, const Credentials& credentials, uint64_t sequence,
                const AttachHello& hello, ReceivedFds fds);
   // What a session is told with: new pages, or those that its client kept.
+  // What its client is told, at once and when it tries to resume it.
+  static absl::Status ClosedByOperator();
   absl::StatusOr<std::unique_ptr<TimelinePages>> PagesFor(const AttachHello& hello,
                                                           ReceivedFds fds) const;
   void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,

@@ -172,7 +172,14 @@ absl::StatusOr<UniqueFd> AdoptUnix(UniqueFd given, const char* name, const std::
   return given;
 }
 
-absl::StatusOr<UniqueFd> ListenTcp(const std::string& text) {
+namespace {
+
+struct ListenAddress {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+};
+
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   const size_t colon = text.rfind(':');
   int port = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 ||
@@ -184,27 +191,50 @@ absl::StatusOr<UniqueFd> ListenTcp(const std::string& text) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
-  sockaddr_storage address{};
-  socklen_t size = 0;
-  auto* four = reinterpret_cast<sockaddr_in*>(&address);
-  auto* six = reinterpret_cast<sockaddr_in6*>(&address);
+  ListenAddress parsed;
+  auto* four = reinterpret_cast<sockaddr_in*>(&parsed.address);
+  auto* six = reinterpret_cast<sockaddr_in6*>(&parsed.address);
   if (inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {
     four->sin_family = AF_INET;
     four->sin_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(*four);
+    parsed.size = sizeof(*four);
   } else if (inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) == 1) {
     six->sin6_family = AF_INET6;
     six->sin6_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(*six);
+    parsed.size = sizeof(*six);
   } else {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
                  absl::StrCat("listen on '", text, "': '", host, "' is not an IP address"));
   }
-  UniqueFd listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return parsed;
+}
+
+UniqueFd StreamSocket(const ListenAddress& to) {
+  return UniqueFd(socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+bool Bind(const UniqueFd& socket, const ListenAddress& to) {
+  return bind(socket.get(), reinterpret_cast<const sockaddr*>(&to.address), to.size) == 0;
+}
+
+}  // namespace
+
+absl::Status CheckListen(const char* setting, const std::string& text) {
+  ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
+  const UniqueFd probe = StreamSocket(address);
+  const int one = 1;
+  setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  if (probe.valid() && (Bind(probe, address) || errno == EADDRINUSE)) return absl::OkStatus();
+  return ErrnoError(absl::StatusCode::kUnavailable, Reason::kConfigInvalid,
+                    absl::StrCat(setting, ": '", text, "' cannot be listened on"), errno);
+}
+
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& text) {
+  ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
+  UniqueFd listener = StreamSocket(address);
   const int one = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  if (!listener.valid() || bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      listen(listener.get(), 1024) != 0) {
+  if (!listener.valid() || !Bind(listener, address) || listen(listener.get(), 1024) != 0) {
     return ErrnoError(absl::StatusCode::kUnavailable, Reason::kConfigInvalid,
                       absl::StrCat("listen on ", text), errno);
   }

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "transfer/device_map.h"
 
 namespace ferry {
 namespace {
@@ -101,7 +102,7 @@ absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
   const auto owner = map_.owner.find(device);
   return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
                owner == map_.owner.end()
-                   ? absl::StrCat("no node has ", device.ToString())
+                   ? absl::StrCat("no node has ", device.ToString(), "; ", Shown(map_))
                    : absl::StrCat(device.ToString(), " belongs to ",
                                   map_.node_names[owner->second.value()], ", not to this daemon"));
 }

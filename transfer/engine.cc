@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
+#include "transfer/device_map.h"
 #include "transfer/engine_state.h"
 
 namespace ferry {
@@ -47,9 +48,9 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec) const {
   const MatchKey& key = spec.key;
   for (GlobalDeviceId device : {key.source, key.destination}) {
     if (!owners.Find(device).has_value()) {
-      return Error(
-          absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
-          absl::StrCat("transfer of ", Describe(key), ": no node has device ", device.value()));
+      return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+                   absl::StrCat("transfer of ", Describe(key), ": no node has device ",
+                                device.value(), "; ", Shown(devices)));
     }
   }
   const bool send = spec.side == Side::kSend;

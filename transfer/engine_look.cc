@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "transfer/device_map.h"
 #include "transfer/engine_state.h"
 
 namespace ferry {
@@ -168,9 +169,10 @@ absl::StatusOr<std::vector<TransferEngine::RouteOption>> TransferEngine::Explain
     absl::Time now, GlobalDeviceId source, GlobalDeviceId destination, uint64_t bytes) const {
   for (GlobalDeviceId device : {source, destination}) {
     if (!impl_->devices.owner.contains(device)) {
-      return Error(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
-                   absl::StrCat("routes from device ", source.value(), " to device ",
-                                destination.value(), ": no node has device ", device.value()));
+      return Error(
+          absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
+          absl::StrCat("routes from device ", source.value(), " to device ", destination.value(),
+                       ": no node has device ", device.value(), "; ", Shown(impl_->devices)));
     }
   }
   const PeerId self = impl_->devices.self;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/nearest.h"
 #include "daemon/config/schema.h"
 #include "daemon/config/values.h"
 
@@ -107,6 +108,23 @@ const char* MissingFor(const std::string& address, const ConfigDraft& draft) {
   return cluster && !secret ? kNeedsSecret : nullptr;
 }
 
+// Whether others dial the port on which this node listens.
+void CheckOwnPort(ConfigDraft& draft) {
+  const Config& config = draft.config;
+  const absl::StatusOr<HostPort> listen = ParseHostPort(config.peer.listen);
+  if (!listen.ok() || config.peer.forwarded) return;
+  for (size_t i = 0; i < config.membership.nodes.size(); ++i) {
+    const Config::Node& node = config.membership.nodes[i];
+    const absl::StatusOr<HostPort> address = ParseHostPort(node.address);
+    if (node.name != config.node.name || !address.ok() || address->port == listen->port) continue;
+    draft.Problem("peer.listen",
+                  absl::StrCat("'", config.peer.listen, "' has another port than ",
+                               NodePath(i, "address"), ", '", node.address,
+                               "', which the other nodes dial; if something forwards that to this "
+                               "one, set peer.forwarded: true"));
+  }
+}
+
 void CheckAddresses(ConfigDraft& draft) {
   const Config& config = draft.config;
   const bool cluster = config.membership.nodes.size() > 1;
@@ -135,22 +153,10 @@ void CheckAddresses(ConfigDraft& draft) {
   if (cluster && nodes_sound && config.peer.listen.empty()) {
     draft.Problem("peer.listen", "is needed with more than one node, as 127.0.0.1:7411");
   }
+  if (cluster && nodes_sound && draft.sound("node.name")) CheckOwnPort(draft);
   if (const char* const missing = MissingFor(config.peer.listen, draft); missing != nullptr) {
     draft.Problem("peer.listen", absl::StrCat("'", config.peer.listen, "' ", missing));
   }
-}
-
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
-    }
-  }
-  return row[b.size()];
 }
 
 // What may stand in a section; empty if there is no such section.
@@ -196,15 +202,9 @@ void CheckConfig(ConfigDraft& draft) {
 std::string NearestKey(absl::string_view section, absl::string_view key) {
   const std::string prefix = section.empty() ? "" : absl::StrCat(section, ".");
   std::string elsewhere;
-  std::string nearest;
-  size_t distance = std::max<size_t>(2, key.size() / 3) + 1;
-  for (const std::string& candidate : KeysOf(section)) {
-    const size_t d = EditDistance(key, candidate);
-    if (d < distance && d < candidate.size()) {
-      distance = d;
-      nearest = prefix + candidate;
-    }
-  }
+  const std::set<std::string> known = KeysOf(section);
+  std::string nearest = Nearest(key, {known.begin(), known.end()});
+  if (!nearest.empty()) nearest = prefix + nearest;
   if (!nearest.empty() || key.empty()) return nearest;
   for (const ConfigField& field : ConfigFields()) {
     if (absl::EndsWith(field.path, absl::StrCat(".", key))) elsewhere = field.path;

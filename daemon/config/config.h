@@ -68,6 +68,7 @@ struct Config {
   struct {
     std::string listen;          // host:port; "": nobody may dial this daemon
     bool insecure = false;       // plaintext beyond loopback was asked for by name
+    bool forwarded = false;      // the port of our address is not that of `listen`, by name
     std::string secret_file;     // by which daemons know each other; "": by uid, on one host
     std::vector<uint32_t> uids;  // besides its own, whose daemons may connect to peer.sock
   } peer;

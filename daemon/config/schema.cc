@@ -108,6 +108,10 @@ void AddPeer(Fields& fields) {
   fields.push_back(BoolField("peer.insecure",
                              "Links beyond loopback are wanted, although they are plaintext",
                              MEMBER(peer.insecure)));
+  fields.push_back(BoolField("peer.forwarded",
+                             "Something forwards this node's address in `membership.nodes` to "
+                             "`peer.listen`, so that their ports may differ",
+                             MEMBER(peer.forwarded)));
   fields.push_back(TextField(
       "peer.secret_file",
       "File of the secret by which daemons know each other, 16 to 4,096 bytes, alike on all "

@@ -444,7 +444,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     if (device == nullptr || device->gpu == nullptr) {
       reactor->Finish(
           ToGrpc(Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
-                       absl::StrCat("device ", id, " is not a GPU of ", core_.config.node.name))));
+                       absl::StrCat("device ", id, " is not a GPU of ", core_.config.node.name,
+                                    ", which has the devices ", core_.devices.Shown()))));
       return reactor;
     }
     device->memory->Post([this, reactor, device, act] {

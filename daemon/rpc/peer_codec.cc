@@ -286,7 +286,7 @@ absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
 
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last) {
   return !frame.hello.has_value() && !frame.introduction.has_value() && frame.proof.empty() &&
-         frame.moved.empty() && !frame.goodbye &&
+         frame.moved.empty() && !frame.goodbye && !frame.refusal.has_value() &&
          (frame.events() == 0 || last.events_size() == 0 ||
           last.first_event() + static_cast<uint64_t>(last.events_size()) == frame.first_event);
 }
@@ -303,6 +303,7 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
   if (!frame.proof.empty()) out->set_proof(frame.proof);
   for (const PeerDeviceInfo& device : frame.moved) EncodeDevice(device, out->add_moved());
   if (frame.goodbye) out->set_goodbye(true);
+  if (frame.refusal.has_value()) ToProto(*frame.refusal, {}, out->mutable_refusal());
   if (out->events_size() == 0) out->set_first_event(frame.first_event);
   out->set_more(frame.more);  // as the last one says of those that are merged
   for (const PeerMessage& message : frame.messages) Encode(message, out->add_events());
@@ -445,6 +446,7 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
     ASSIGN_OR_RETURN(frame.moved.emplace_back(), DecodeDevice(device));
   }
   frame.goodbye = in.goodbye();
+  if (in.has_refusal()) frame.refusal = FailureFrom(in.refusal());
   if (in.events_size() > 0) frame.first_event = in.first_event();
   frame.more = in.more();
   frame.messages.reserve(in.events_size());

@@ -16,6 +16,7 @@ using ::testing::IsEmpty;
 using testing::kNodeA;
 using testing::kNodeB;
 using testing::kNodeC;
+using testing::kReset;
 using testing::PeerRig;
 using ::testing::SizeIs;
 
@@ -240,18 +241,18 @@ const BadHello kBadHellos[] = {
     {"another node", [](PeerHello& hello) { hello.node = "node-x"; },
      "FAILED_PRECONDITION/CONFIG_INVALID", "is 'node-x'; check membership.nodes on both"},
     {"a device less", [](PeerHello& hello) { hello.devices.pop_back(); },
-     "FAILED_PRECONDITION/CONFIG_INVALID", "global device ids"},
+     "FAILED_PRECONDITION/CONFIG_INVALID", "membership.nodes must be the same on both"},
     {"a device more",
      [](PeerHello& hello) {
        hello.devices.push_back({GlobalDeviceId(9), {}});
      },
-     "FAILED_PRECONDITION/CONFIG_INVALID", "global device ids"},
+     "FAILED_PRECONDITION/CONFIG_INVALID", "membership.nodes must be the same on both"},
     {"another device", [](PeerHello& hello) { hello.devices[0].id = GlobalDeviceId(9); },
-     "FAILED_PRECONDITION/CONFIG_INVALID", "global device ids"},
+     "FAILED_PRECONDITION/CONFIG_INVALID", "membership.nodes must be the same on both"},
     {"a later version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 3; },
-     "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 3 to 3, this daemon speaks 2"},
+     "FAILED_PRECONDITION/PROTOCOL_VERSION", "speaks versions 3 to 3, node-b speaks 2"},
     {"an earlier version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 1; },
-     "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 1 to 1, this daemon speaks 2"},
+     "FAILED_PRECONDITION/PROTOCOL_VERSION", "speaks versions 1 to 1, node-b speaks 2"},
     {"no version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 0; },
      "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 0 to 0"},
 };
@@ -263,12 +264,84 @@ TEST(PeerHello, ABadOneEndsTheLinkThatWeDialled) {
     PeerHello hello = rig.HelloOf(kNodeC);
     bad.edit(hello);
     const auto stream = rig.GreetNodeC(hello);
-    ASSERT_TRUE(stream->closed.has_value());
-    EXPECT_THAT(*stream->closed, Is(bad.name, bad.text));
-    EXPECT_FALSE(stream->alive);
     EXPECT_EQ(rig.StateOf(kNodeC), "lost");
     EXPECT_THAT(rig.RowOf(kNodeC).error, HasSubstr(bad.text));
+    ASSERT_TRUE(stream->sent.back().refusal.has_value()) << "it is told why";
+    EXPECT_THAT(*stream->sent.back().refusal, Is(bad.name, bad.text));
+    EXPECT_TRUE(stream->alive) << "until it has read that";
+    stream->callbacks.on_closed(kReset);
+    EXPECT_FALSE(stream->alive);
+    EXPECT_THAT(rig.RowOf(kNodeC).error, HasSubstr(bad.text));
   }
+}
+
+TEST(PeerHello, WhoDoesNotEndARefusedLinkIsNotWaitedFor) {
+  PeerRig rig;
+  PeerHello hello = rig.HelloOf(kNodeC);
+  hello.devices.pop_back();
+  const auto stream = rig.GreetNodeC(hello);
+  stream->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
+  EXPECT_EQ(rig.StateOf(kNodeC), "lost") << "it is no link any more";
+  rig.Advance(PeerTable::kPartingTimeout - absl::Nanoseconds(1));
+  EXPECT_TRUE(stream->alive);
+  rig.Advance(absl::Nanoseconds(1));
+  EXPECT_FALSE(stream->alive);
+}
+
+TEST(PeerHello, WhoIsRefusedByTheDiallerSaysWhyInItsWords) {
+  const absl::Status why = Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,
+                                 "link between node-a and node-b: no\tway");
+  PeerRig rig;
+  PeerFrame refusal;
+  refusal.refusal = why;
+  auto stream = rig.CallAsNodeA(rig.HelloOf(kNodeA));
+  stream->callbacks.on_frame(refusal);
+  EXPECT_FALSE(stream->alive);
+  EXPECT_EQ(rig.RowOf(kNodeA).error,
+            "a caller that did not prove that it is node-a refused the link: link between node-a "
+            "and node-b: no\\x09way");
+  stream = rig.CallAsNodeA(rig.HelloOf(kNodeA));
+  PeerFrame proven = rig.ProofOfNodeA(*stream, rig.HelloOf(kNodeA));
+  stream->callbacks.on_frame(std::move(proven));
+  stream->callbacks.on_frame(refusal);
+  EXPECT_FALSE(stream->alive);
+  EXPECT_EQ(rig.StateOf(kNodeA), "lost");
+  EXPECT_EQ(rig.RowOf(kNodeA).error, "link between node-a and node-b: no\\x09way");
+}
+
+TEST(PeerHello, ARefusalByAStrangerDoesNotTouchTheLinkThatIsUp) {
+  PeerRig rig;
+  const auto stream = rig.AcceptNodeA();
+  const std::string state = rig.StateOf(kNodeA), error = rig.RowOf(kNodeA).error;
+  PeerFrame refusal;
+  refusal.refusal = kReset;
+  rig.CallAsNodeA(rig.HelloOf(kNodeA))->callbacks.on_frame(refusal);
+  EXPECT_TRUE(stream->alive);
+  EXPECT_EQ(rig.StateOf(kNodeA), state);
+  EXPECT_EQ(rig.RowOf(kNodeA).error, error);
+}
+
+TEST(PeerHello, StrangersAreShownForAWhile) {
+  PeerRig rig;
+  PeerHello hello = rig.HelloOf(kNodeA);
+  hello.node = "node-x\n";
+  rig.CallAsNodeA(hello);
+  EXPECT_FALSE(rig.peers->OnKnock("node-y").ok());
+  EXPECT_FALSE(rig.peers->OnKnock("node-y").ok()) << "once";
+  std::vector<PeerTable::Row> rows = rig.peers->List();
+  ASSERT_THAT(rows, SizeIs(4));
+  EXPECT_EQ(rows[2].node, "node-x\\x0a");
+  EXPECT_EQ(rows[2].state, "refused");
+  EXPECT_EQ(rows[2].error, rig.refused.message()) << "in the words that it was told";
+  EXPECT_EQ(rows[3].node, "node-y");
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(rig.peers->OnKnock(absl::StrCat("another-", i)).ok());
+  }
+  rows = rig.peers->List();
+  ASSERT_THAT(rows, SizeIs(2 + PeerTable::kMostStrangers));
+  EXPECT_EQ(rows.back().node, "another-19");
+  rig.Advance(PeerTable::kStrangersKept);
+  EXPECT_THAT(rig.peers->List(), SizeIs(2));
 }
 
 TEST(PeerHello, ABadOneIsNotAccepted) {
@@ -287,9 +360,10 @@ TEST(PeerHello, ABadOneIsNotAccepted) {
     }
     if (hello.node == "node-a") {
       EXPECT_THAT(rig.refused, Is(bad.name, bad.text));
+      EXPECT_THAT(rig.RowOf(kNodeA).error, HasSubstr(bad.text));
     } else {
-      EXPECT_THAT(rig.refused,
-                  Is("PERMISSION_DENIED/NOT_ALLOWED", "is not among its membership.nodes"));
+      EXPECT_THAT(rig.refused, Is("PERMISSION_DENIED/NOT_ALLOWED",
+                                  "'node-x' is not among membership.nodes of node-b"));
     }
     EXPECT_EQ(rig.StateOf(kNodeA), "idle");
   }
@@ -298,7 +372,8 @@ TEST(PeerHello, ABadOneIsNotAccepted) {
 TEST(PeerHello, OfOneThatWeDialIsNotAccepted) {
   PeerRig rig;
   EXPECT_EQ(rig.AcceptNodeA(rig.HelloOf(kNodeC)), nullptr);
-  EXPECT_THAT(rig.refused, Is("PERMISSION_DENIED/NOT_ALLOWED", "must be dialled, it knocks"));
+  EXPECT_THAT(rig.refused,
+              Is("PERMISSION_DENIED/NOT_ALLOWED", "of these names it is node-b that dials"));
 }
 
 TEST(PeerHello, ABadOneDoesNotTouchTheLinkThatIsUp) {
@@ -329,8 +404,9 @@ TEST(PeerHello, ComesFirst) {
   PeerFrame frame;
   frame.messages = {Ready{TransferId(1)}};
   stream->callbacks.on_frame(std::move(frame));
-  ASSERT_TRUE(stream->closed.has_value());
-  EXPECT_THAT(*stream->closed, Is("UNAVAILABLE/PROTOCOL_ERROR", "did not say hello first"));
+  ASSERT_TRUE(stream->sent.back().refusal.has_value());
+  EXPECT_THAT(*stream->sent.back().refusal,
+              Is("UNAVAILABLE/PROTOCOL_ERROR", "did not say hello first"));
 }
 
 TEST(PeerLink, MessagesThatComeBeforeItIsUpAreKeptInOrder) {

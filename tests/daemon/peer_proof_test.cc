@@ -122,9 +122,11 @@ TEST(PeerWithASecret, WhoAnswersOurDialWithoutItIsNotTold) {
     frame.introduction = rig.HelloOf(kNodeC);
     frame.proof = proof;
     stream->callbacks.on_frame(std::move(frame));
-    ASSERT_TRUE(stream->closed.has_value());
-    EXPECT_THAT(*stream->closed, Is("PERMISSION_DENIED/NOT_ALLOWED", "peer.secret_file"));
-    EXPECT_THAT(stream->sent, SizeIs(1)) << "our introduction, and neither proof nor hello";
+    ASSERT_THAT(stream->sent, SizeIs(2)) << "our introduction, and why it is refused";
+    ASSERT_TRUE(stream->sent[1].refusal.has_value());
+    EXPECT_THAT(*stream->sent[1].refusal, Is("PERMISSION_DENIED/NOT_ALLOWED", "peer.secret_file"));
+    EXPECT_EQ(stream->sent[1].proof, "");
+    EXPECT_FALSE(stream->sent[1].hello.has_value());
     EXPECT_THAT(rig.connects, IsEmpty());
   }
 }
@@ -306,7 +308,11 @@ TEST(PeerWithoutASecret, WhomWeDialMustProveIt) {
       [](PeerRig& rig) {
         rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(1), {MemoryKind::kMemfd, 1}});
       },
-      [](PeerRig& rig) { rig.peers->OnSocketClosed(rig.requests.back().connection); },
+      [](PeerRig& rig) {
+        rig.peers->OnSocketClosed(rig.requests.back().connection);
+        EXPECT_EQ(rig.StateOf(kNodeC), "connecting") << "the stream may say why";
+        rig.Advance(PeerTable::kPartingTimeout);
+      },
       [](PeerRig& rig) { rig.Advance(PeerTable::kDialTimeout); },
       [](PeerRig& rig) {
         rig.dialer.streams[0]->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
@@ -320,7 +326,7 @@ TEST(PeerWithoutASecret, WhomWeDialMustProveIt) {
     stream->callbacks.on_frame(std::move(frame));
     answer(rig);
     EXPECT_EQ(rig.StateOf(kNodeC), "lost");
-    EXPECT_THAT(stream->sent, SizeIs(1));
+    for (const PeerFrame& sent : stream->sent) EXPECT_FALSE(sent.hello.has_value());
   }
 }
 

@@ -46,7 +46,7 @@ TEST(SessionTableArenas, WhatCannotBeRegisteredCostsNothing) {
   SessionTableRig rig;
   Session* session = rig.Open(kConnection);
   EXPECT_THAT(rig.Register(kConnection, 4096, SealedMemfd(4096), /*device=*/3).error,
-              Is("NOT_FOUND/DEVICE_UNKNOWN", "device 3 is not a device of node-a"));
+              Is("NOT_FOUND/DEVICE_UNKNOWN", "device 3 is not a device of node-a, which has "));
   EXPECT_THAT(rig.Register(kConnection, 4096, SealedMemfd(4096, F_SEAL_SHRINK)).error,
               Is("INVALID_ARGUMENT/MEMFD_UNSEALED", "register an arena"));
   EXPECT_THAT(rig.Register(kConnection, 8192, SealedMemfd(4096)).error,

@@ -216,7 +216,8 @@ TEST_F(BadInputTest, UnknownDevices) {
   // is.
   Batch bound = Must(TrySend({Keyed("bound", {end_.arena.All()})}));
   const Result<Batch> other = end_.session.Send(77, {Keyed("k", {end_.arena.All()})});
-  EXPECT_THAT(other, Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("no node has device 77")));
+  EXPECT_THAT(other,
+              Is("NOT_FOUND/DEVICE_UNKNOWN", HasSubstr("no node has device 77; node-a has 0, 1")));
   ASSERT_THAT(other.status().violations(), ::testing::SizeIs(1));
   EXPECT_EQ(other.status().violations()[0].field, "device");
   EXPECT_THAT(end_.session.Receive(2, {Transfer(0, "k", {end_.arena.All()})}),

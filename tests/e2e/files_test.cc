@@ -148,7 +148,8 @@ TEST_F(FilesTest, WhoWaitsForTheOtherEndSaysSo) {
   ASSERT_TRUE(Await([&] {
     return absl::StrContains(Output(),
                              "waits for the sender: key 'the-file' from device 0 at node-a to "
-                             "device 2 at node-b\n");
+                             "device 2 at node-b, by `ferryctl send FILE --from 0 --to 2 --key "
+                             "the-file` there\n");
   })) << Output();
   SpawnOptions spawn;
   spawn.arguments = {FerryctlProgram(),
@@ -165,7 +166,8 @@ TEST_F(FilesTest, WhoWaitsForTheOtherEndSaysSo) {
   ASSERT_TRUE(Await([&] {
     return absl::StrContains(Output(),
                              "waits for the receiver: key 'another-file' from device 0 at node-a "
-                             "to device 2 at node-b\n");
+                             "to device 2 at node-b, by `ferryctl recv FILE --from 0 --to 2 --key "
+                             "another-file` there\n");
   })) << Output();
   sender.Kill();
   spawn.arguments.back() = "the-file";
@@ -231,6 +233,7 @@ TEST_F(FilesTest, AMalformedHeaderIsRefusedBeforeAnythingIsPosted) {
                                       "send", directory_ / "in.safetensors", "--to", "2"});
     EXPECT_EQ(sent.status, 1) << sent.output;
     EXPECT_THAT(sent.output, HasSubstr("malformed safetensors header"));
+    EXPECT_THAT(sent.output, HasSubstr("--raw sends it as bytes"));
   }
   EXPECT_EQ(node(0).admin().Status().transfers_failed(), 0u);
 }
@@ -294,6 +297,8 @@ TEST_F(FilesTest, UsageErrorsNameWhatIsWrong) {
   } cases[] = {
       {{}, "a command is required"},
       {{"frobnicate"}, "there is no command 'frobnicate'"},
+      {{"trasfers"}, "there is no command 'trasfers' (did you mean 'transfers'?)"},
+      {{"flight", "dmp"}, "there is no command 'flight dmp' (did you mean 'flight dump'?)"},
       {{"--frobnicate", "status"}, "--frobnicate"},
       {{"send", "f", "--to", "1", "--deadline", "0s"}, "--deadline"},
       {{"send", "f", "--to", "1", "--deadline", "soon"}, "--deadline"},

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -15,16 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class FlightTest : public ClusterTest {
- protected:
-  std::string Ferryctl(const std::string& command, int expected_status = 0) {
-    std::vector<std::string> arguments = {FerryctlProgram()};
-    for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
-    const Finished finished = RunProgram(arguments);
-    EXPECT_EQ(finished.status, expected_status) << command << "\n" << finished.output;
-    return finished.output;
-  }
-};
+using FlightTest = ClusterTest;
 
 TEST_F(FlightTest, DumpsOfTwoNodesTellWhoLacksWhat) {
   Start();
@@ -32,9 +22,7 @@ TEST_F(FlightTest, DumpsOfTwoNodesTellWhoLacksWhat) {
   const std::string dumps = node(0).runtime_dir();
   const auto diff = [&](int expected_status) {
     for (size_t i : {0, 1}) {
-      const std::string& directory = node(i).runtime_dir();
-      Ferryctl(
-          absl::StrCat("--runtime-dir ", directory, " flight dump -o ", dumps, "/", i, ".flight"));
+      Ferryctl(absl::StrCat("flight dump -o ", dumps, "/", i, ".flight"), 0, i);
     }
     return Ferryctl(absl::StrCat("flight diff ", dumps, "/0.flight ", dumps, "/1.flight"),
                     expected_status);

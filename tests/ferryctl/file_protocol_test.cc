@@ -16,6 +16,7 @@
 namespace ferry::tools {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string TempFile(const std::string& name, const std::string& contents) {
@@ -26,12 +27,14 @@ std::string TempFile(const std::string& name, const std::string& contents) {
 }
 
 TEST(PreambleTest, SurvivesItsEncoding) {
-  const Preamble preamble{FileKind::kSafetensors, 1234, uint64_t{5} << 32};
-  const std::string bytes = EncodePreamble(preamble);
-  ASSERT_EQ(bytes.size(), kPreambleBytes);
-  auto decoded = DecodePreamble(bytes);
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
-  EXPECT_EQ(*decoded, preamble);
+  for (const bool summed : {false, true}) {
+    const Preamble preamble{FileKind::kSafetensors, 1234, uint64_t{5} << 32, UINT64_MAX, summed};
+    const std::string bytes = EncodePreamble(preamble);
+    ASSERT_EQ(bytes.size(), kPreambleBytes);
+    auto decoded = DecodePreamble(bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(*decoded, preamble);
+  }
 }
 
 TEST(PreambleTest, RefusesWhatNoSenderSends) {
@@ -39,7 +42,7 @@ TEST(PreambleTest, RefusesWhatNoSenderSends) {
     return std::string(DecodePreamble(bytes).status().message());
   };
   std::string good = EncodePreamble({FileKind::kRaw, 0, 10});
-  EXPECT_THAT(why(good.substr(1)), HasSubstr("has 31 bytes"));
+  EXPECT_THAT(why(good.substr(1)), HasSubstr("has 47 bytes"));
   std::string other = good;
   other[0] = 'X';
   EXPECT_THAT(why(other), HasSubstr("is not ferryctl's"));
@@ -49,6 +52,9 @@ TEST(PreambleTest, RefusesWhatNoSenderSends) {
   other = good;
   other[12] = 4;
   EXPECT_THAT(why(other), HasSubstr("unknown kind 4"));
+  other = good;
+  other[40] = 2;
+  EXPECT_THAT(why(other), HasSubstr("is not one of this version"));
   EXPECT_THAT(why(EncodePreamble({FileKind::kStream, 0, 1})), HasSubstr("a stream of 1 bytes"));
   EXPECT_THAT(why(EncodePreamble({FileKind::kRaw, 1, 10})), HasSubstr("a header of 1 bytes"));
   EXPECT_THAT(why(EncodePreamble({FileKind::kSafetensors, 11, 10})),
@@ -68,7 +74,9 @@ TEST(TransferKeyTest, LongNamesAreHashed) {
   const std::string hashed = TransferKeyOf(just + "y");
   EXPECT_EQ(hashed.size(), 64u);
   EXPECT_NE(hashed, TransferKeyOf(just + "z"));
-  EXPECT_NE(PreambleKey(just), HeaderKey(just));
+  EXPECT_NE(PreambleKey(just), HeaderKey(just, 1));
+  EXPECT_NE(HeaderKey(just, 1), HeaderKey(just, 2));
+  EXPECT_LE(HeaderKey(just, 1).size(), kTransferKeyBytes);
   EXPECT_LE(PreambleKey(just).size(), kTransferKeyBytes);
 }
 
@@ -83,12 +91,13 @@ TEST(PlanFileTest, BothEndsOfACheckpointPlanTheSame) {
   auto head = ReadFileHead(*file, path, false);
   ASSERT_TRUE(head.ok()) << head.status();
   EXPECT_EQ(head->preamble.kind, FileKind::kSafetensors);
+  head->preamble.id = 0xabc;
   auto plan = PlanFile(head->preamble, head->header, "a");
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->pieces.size(), tensors.size());
   uint64_t at = head->preamble.header_bytes;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    EXPECT_EQ(plan->pieces[i].key, tensors[i].name);
+    EXPECT_EQ(plan->pieces[i].key, TransferKeyOf(tensors[i].name + "@0000000000000abc"));
     EXPECT_EQ(plan->pieces[i].offset, at);
     EXPECT_EQ(plan->pieces[i].data_type, FERRY_BF16);
     EXPECT_EQ(plan->pieces[i].dims, tensors[i].shape);
@@ -126,7 +135,7 @@ TEST(ReadFileHeadTest, AMalformedFileIsRefused) {
   auto file = InputFile::Open(path);
   ASSERT_TRUE(file.ok());
   EXPECT_THAT(std::string(ReadFileHead(*file, path, false).status().message()),
-              HasSubstr("fewer than the 8"));
+              AllOf(HasSubstr("fewer than the 8"), HasSubstr("--raw sends it as bytes")));
   unlink(path.c_str());
 }
 
@@ -142,12 +151,12 @@ TEST(PlanFileTest, ALongTensorIsCutIntoPartsWithoutAType) {
       PlanFile({FileKind::kSafetensors, header.size(), header.size() + bytes + 1}, header, "f");
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->pieces.size(), 4u);
-  EXPECT_EQ(plan->pieces[0].key, "t#0");
+  EXPECT_EQ(plan->pieces[0].key, "t#0@0000000000000000");
   EXPECT_EQ(plan->pieces[0].bytes, kPieceBytes);
-  EXPECT_EQ(plan->pieces[2].key, "t#2");
+  EXPECT_EQ(plan->pieces[2].key, "t#2@0000000000000000");
   EXPECT_EQ(plan->pieces[2].bytes, 2u);
   EXPECT_EQ(plan->pieces[2].data_type, FERRY_UNSPECIFIED);
-  EXPECT_EQ(plan->pieces[3].key, "u");
+  EXPECT_EQ(plan->pieces[3].key, "u@0000000000000000");
   EXPECT_EQ(plan->pieces[3].offset, header.size() + bytes);
   EXPECT_EQ(LongestChunk(*plan), kPieceBytes);
 }
@@ -169,7 +178,7 @@ TEST(ChunkCutterTest, ARawFileIsCutEvenly) {
   const std::vector<FileChunk> chunks = ChunksOf(plan, 1);
   ASSERT_EQ(chunks.size(), 3u);
   EXPECT_EQ(chunks[1].offset, kChunkBytes);
-  EXPECT_EQ(chunks[1].pieces[0].key, "f#1");
+  EXPECT_EQ(chunks[1].pieces[0].key, "f#1@0000000000000000");
   EXPECT_EQ(chunks[1].pieces[0].bytes, kChunkBytes);
   EXPECT_EQ(chunks[2].bytes, 1u);
   EXPECT_EQ(LongestChunk(plan), kChunkBytes);

@@ -51,5 +51,17 @@ TEST(MessageJsonTest, FingerprintsAreHexadecimalWhateverTheirType) {
   EXPECT_EQ(again.jobs(0).fingerprint(), jobs.jobs(0).fingerprint());
 }
 
+TEST(MessageJsonTest, WhatIsNotKnownIsNull) {
+  admin::v1::ListTransfersResponse transfers;
+  transfers.add_transfers();
+  transfers.add_transfers()->set_route(v1::ROUTE_TCP);
+  const std::string json = MessageJson(transfers);
+  EXPECT_THAT(json, HasSubstr("\"route\":null"));
+  EXPECT_THAT(json, HasSubstr("\"route\":\"ROUTE_TCP\""));
+  admin::v1::ListTransfersResponse again;
+  ASSERT_TRUE(FromMessageJson(json, &again, "transfers").ok());
+  EXPECT_EQ(again.SerializeAsString(), transfers.SerializeAsString());
+}
+
 }  // namespace
 }  // namespace ferry::tools

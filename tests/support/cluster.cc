@@ -68,7 +68,8 @@ std::string ConfigOf(int self, const ClusterOptions& options, const std::string&
     }
     absl::StrAppend(
         &text, "peer: { listen: \"", host(self), ":", ports[self].port(),
-        "\", insecure: ", options.hosts.empty() ? "false" : "true", ", uids: [",
+        "\", insecure: ", options.hosts.empty() ? "false" : "true",
+        ", forwarded: true, uids: [",  // proxies, and daemons that stand in for others
         absl::StrJoin(options.trusted_uids, ", "), "]",
         HasSecret(options) ? absl::StrCat(", secret_file: ", SecretFile(runtime_dir)) : "", " }\n");
   }

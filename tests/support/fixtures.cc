@@ -90,8 +90,9 @@ void ClusterTest::ExpectTransfer(End& source, End& destination, const std::strin
   EXPECT_TRUE(Has(source.arena, 0, bytes, seed)) << key;
 }
 
-std::string ClusterTest::Ferryctl(const std::string& command, int expected_status) {
-  std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir()};
+std::string ClusterTest::Ferryctl(const std::string& command, int expected_status, size_t node) {
+  std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir",
+                                        nodes()[node].runtime_dir()};
   for (absl::string_view word : absl::StrSplit(command, ' ')) arguments.emplace_back(word);
   const Finished finished = RunProgram(arguments);
   EXPECT_EQ(finished.status, expected_status) << command << "\n" << finished.output;

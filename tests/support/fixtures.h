@@ -53,8 +53,8 @@ class ClusterTest : public ::testing::Test {
   // One transfer with key `key` over all of both arenas must go well and bring the bytes.
   void ExpectTransfer(End& source, End& destination, const std::string& key,
                       const PostOptions& options = {});
-  // What ferryctl says of node 0; `command`'s words are parted by one space.
-  std::string Ferryctl(const std::string& command, int expected_status = 0);
+  // What ferryctl says of `node`; `command`'s words are parted by one space.
+  std::string Ferryctl(const std::string& command, int expected_status = 0, size_t node = 0);
   void TearDown() override;
 
   std::unique_ptr<Cluster> cluster_;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/nearest.h"
 #include "base/status.h"
 #include "base/version.h"
 #include "tools/ferryctl/failure.h"
@@ -43,7 +44,14 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> rest = app.remaining(true);
   const bool lacks = at == &app || at->get_require_subcommand_min() > 0;
   if (lacks && !rest.empty() && !absl::StartsWith(rest.front(), "-")) {
-    return absl::StrCat("there is no command '", command, rest.front(), "'");
+    std::vector<std::string> known;
+    for (const CLI::App* sub : at->get_subcommands([](const CLI::App*) { return true; })) {
+      if (!sub->get_group().empty()) known.push_back(sub->get_name());  // not what is hidden
+    }
+    const std::string nearest = Nearest(rest.front(), known);
+    return absl::StrCat(
+        "there is no command '", command, rest.front(), "'",
+        nearest.empty() ? "" : absl::StrCat(" (did you mean '", command, nearest, "'?)"));
   }
   return error.what();
 }

@@ -35,6 +35,32 @@ std::string DirectoryOf(const std::string& path) {
 
 constexpr int kMostLinks = 40;  // the kernel's own bound
 
+// What would let rename() fail over the file `target`, which `path` leads to.
+absl::Status CheckReplaceable(const std::string& path, const std::string& target,
+                              const struct stat& file) {
+  struct statx about {};
+  if (statx(AT_FDCWD, target.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &about) == 0) {
+    const uint64_t set = about.stx_attributes;
+    if ((set & STATX_ATTR_MOUNT_ROOT) != 0) return CannotReplace(path, "is a mount point");
+    if ((set & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) != 0) {
+      return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+                   absl::StrCat("create ", path,
+                                ": it is immutable or append-only; `chattr -i -a`"
+                                " lets it be replaced"));
+    }
+  }
+  struct stat directory {};
+  if (stat(DirectoryOf(target).c_str(), &directory) != 0) return FileError("create", path, errno);
+  const uid_t us = geteuid();
+  if ((directory.st_mode & S_ISVTX) != 0 && us != 0 && us != directory.st_uid &&
+      us != file.st_uid) {
+    return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+                 absl::StrCat("create ", path, ": it belongs to uid ", file.st_uid,
+                              ", and its directory lets only owners replace their files"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status FileError(absl::string_view doing, const std::string& path, int error) {
@@ -46,12 +72,18 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
   } else if (error == EACCES || error == EPERM || error == EROFS) {
     code = absl::StatusCode::kPermissionDenied;
     reason = Reason::kNotAllowed;
-  } else if (error == EISDIR) {
+  } else if (error == EISDIR || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG ||
+             error == EINVAL || error == EXDEV) {
     code = absl::StatusCode::kInvalidArgument;
     reason = Reason::kFieldInvalid;
-  } else if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+  } else if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE ||
+             error == ENFILE || error == ENOMEM) {
     // No quota of the daemon's, so none of its reasons.
     return absl::ResourceExhaustedError(absl::StrCat(doing, " ", path, ": ", strerror(error)));
+  } else if (error == EBUSY || error == ETXTBSY) {
+    return absl::FailedPreconditionError(absl::StrCat(doing, " ", path, ": ", strerror(error)));
+  } else if (error == EPIPE) {
+    return absl::AbortedError(absl::StrCat(doing, " ", path, ": ", strerror(error)));
   }
   return ErrnoError(code, reason, absl::StrCat(doing, " ", path), error);
 }
@@ -139,7 +171,10 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
         named.st_ino != info.st_ino) {
       return CannotReplace(path, "is a link to a file that has no name");
     }
+    RETURN_IF_ERROR(CheckReplaceable(path, file.target_, info));
     old = info;
+  } else if (errno != ENOENT) {
+    return FileError("create", path, errno);
   }
   RETURN_IF_ERROR(file.Open(old ? old->st_mode & 0777 : 0666));
   if (old) {
@@ -157,15 +192,24 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
 
 absl::Status OutputFile::Open(mode_t mode) {
   fd_ = UniqueFd(open(DirectoryOf(target_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, mode));
-  if (!fd_.valid() && (errno == EOPNOTSUPP || errno == EISDIR)) {  // not this file system
+  const bool nameable = !fd_.valid() || access(OwnPath().c_str(), F_OK) == 0;  // there is a /proc
+  if (!nameable || (!fd_.valid() && (errno == EOPNOTSUPP || errno == EISDIR))) {
     temporary_ = PartName();
     fd_ = UniqueFd(
         open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
+    if (!fd_.valid()) temporary_.clear();
   }
   return fd_.valid() ? absl::OkStatus() : FileError("create", path_, errno);
 }
 
-std::string OutputFile::PartName() const { return absl::StrCat(target_, ".part.", getpid()); }
+std::string OutputFile::OwnPath() const { return absl::StrCat("/proc/self/fd/", fd_.get()); }
+
+std::string OutputFile::PartName() const {
+  const std::string directory = DirectoryOf(target_);
+  const std::string suffix = absl::StrCat(".part.", getpid());
+  const size_t base = target_.find_last_of('/') == std::string::npos ? 0 : directory.size();
+  return absl::StrCat(directory, target_.substr(base, NAME_MAX - suffix.size()), suffix);
+}
 
 absl::Status OutputFile::Reserve(uint64_t bytes) const {
   if (bytes == 0) return absl::OkStatus();
@@ -191,9 +235,8 @@ absl::Status OutputFile::Write(uint64_t offset, const void* from, size_t size) c
 
 absl::Status OutputFile::Commit() {
   if (temporary_.empty()) {  // linkat takes nobody's place, rename does
-    const std::string us = absl::StrCat("/proc/self/fd/", fd_.get());
     const std::string part = PartName();
-    if (linkat(AT_FDCWD, us.c_str(), AT_FDCWD, part.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    if (linkat(AT_FDCWD, OwnPath().c_str(), AT_FDCWD, part.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       return FileError("link", part, errno);
     }
     temporary_ = part;

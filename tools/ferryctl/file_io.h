@@ -39,7 +39,8 @@ class InputFile {
 absl::StatusOr<std::string> FollowLinks(const std::string& path);
 
 // Takes the place of `path` on Commit: of the regular file that it is, or is a link to, whose mode
-// it keeps, and whose owner if it may; what is no regular file is refused (INVALID_ARGUMENT). Until
+// it keeps, and whose owner if it may; what is no regular file is refused (INVALID_ARGUMENT).
+// Whether it can do so Create finds out, as far as that can be known before. Until
 // then it has no name, where the file system can do that, so that nothing is left of it however we
 // end; else one beside the file, removed unless we are killed.
 class OutputFile {
@@ -55,6 +56,7 @@ class OutputFile {
 
  private:
   absl::Status Open(mode_t mode);
+  std::string OwnPath() const;  // by which a file without a name gets one
   std::string PartName() const;
   explicit OutputFile(std::string path) : path_(std::move(path)) {}
   std::string path_;       // as it was given, for errors

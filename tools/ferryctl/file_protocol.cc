@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/ferryctl/file_protocol.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -9,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "tools/ferryctl/checksum.h"
 #include "tools/ferryctl/safetensors.h"
@@ -16,9 +19,9 @@
 namespace ferry::tools {
 namespace {
 
-// magic(8) version(4) kind(4) header_bytes(8) file_bytes(8), little-endian.
+// magic(8) version(4) kind(4) header_bytes(8) file_bytes(8) id(8) summed(8), little-endian.
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'F', 'I', 'L'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kMaxDims = 8;  // of a transfer's shape
 
 void PutInteger(std::string& out, uint64_t value, int bytes) {
@@ -29,6 +32,11 @@ uint64_t GetInteger(absl::string_view in, size_t at, int bytes) {
   uint64_t value = 0;
   for (int i = bytes - 1; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(in[at + i]);
   return value;
+}
+
+// The key of what is of one sending.
+std::string OfSending(absl::string_view name, uint64_t id) {
+  return TransferKeyOf(absl::StrCat(name, "@", absl::Hex(id, absl::kZeroPad16)));
 }
 
 absl::Status Refused(absl::string_view why) {
@@ -44,6 +52,8 @@ std::string EncodePreamble(const Preamble& preamble) {
   PutInteger(out, static_cast<uint32_t>(preamble.kind), 4);
   PutInteger(out, preamble.header_bytes, 8);
   PutInteger(out, preamble.file_bytes, 8);
+  PutInteger(out, preamble.id, 8);
+  PutInteger(out, preamble.summed ? 1 : 0, 8);
   return out;
 }
 
@@ -55,8 +65,9 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes) {
   }
   const uint64_t kind = GetInteger(bytes, 12, 4);
   if (kind < 1 || kind > 3) return Refused(absl::StrCat("has the unknown kind ", kind));
-  Preamble preamble{static_cast<FileKind>(kind), GetInteger(bytes, 16, 8),
-                    GetInteger(bytes, 24, 8)};
+  Preamble preamble{static_cast<FileKind>(kind), GetInteger(bytes, 16, 8), GetInteger(bytes, 24, 8),
+                    GetInteger(bytes, 32, 8), GetInteger(bytes, 40, 8) == 1};
+  if (GetInteger(bytes, 40, 8) > 1) return Refused("is not one of this version");
   if (preamble.file_bytes > INT64_MAX) {
     return Refused(absl::StrCat("tells of a file of ", preamble.file_bytes, " bytes"));
   }
@@ -96,9 +107,6 @@ std::string TransferKeyOf(absl::string_view name) {
 std::string PreambleKey(absl::string_view file_key) {
   return TransferKeyOf(absl::StrCat(file_key, "#file"));
 }
-std::string HeaderKey(absl::string_view file_key) {
-  return TransferKeyOf(absl::StrCat(file_key, "#header"));
-}
 std::string SentKey(absl::string_view file_key) {
   return TransferKeyOf(absl::StrCat(file_key, "#sent"));
 }
@@ -106,10 +114,24 @@ std::string ReceivedKey(absl::string_view file_key) {
   return TransferKeyOf(absl::StrCat(file_key, "#received"));
 }
 
-absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key) {
+std::string HeaderKey(absl::string_view file_key, uint64_t id) {
+  return OfSending(absl::StrCat(file_key, "#header"), id);
+}
+std::string SumKey(absl::string_view file_key, uint64_t id) {
+  return OfSending(absl::StrCat(file_key, "#sum"), id);
+}
+
+uint64_t NewFileId() {
+  uint64_t id = 0;
+  while (id == 0) FERRY_CHECK(getrandom(&id, sizeof(id), 0) == sizeof(id));
+  return id;
+}
+
+absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key, uint64_t id) {
   const auto said = [&](absl::string_view text) {
     return absl::StrReplaceAll(text, {{PreambleKey(file_key), file_key},
-                                      {HeaderKey(file_key), file_key},
+                                      {HeaderKey(file_key, id), file_key},
+                                      {SumKey(file_key, id), file_key},
                                       {SentKey(file_key), file_key},
                                       {ReceivedKey(file_key), file_key}});
   };
@@ -123,10 +145,11 @@ absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_ke
 namespace {
 
 // A tensor that is longer than it may be, in parts.
-void CutTensor(const Piece& whole, absl::string_view name, std::vector<Piece>& pieces) {
+void CutTensor(const Piece& whole, absl::string_view name, uint64_t id,
+               std::vector<Piece>& pieces) {
   for (uint64_t at = 0; at < whole.bytes; at += kPieceBytes) {
     Piece part;
-    part.key = TransferKeyOf(absl::StrCat(name, "#", at / kPieceBytes));
+    part.key = OfSending(absl::StrCat(name, "#", at / kPieceBytes), id);
     part.offset = whole.offset + at;
     part.bytes = std::min(kPieceBytes, whole.bytes - at);
     pieces.push_back(std::move(part));
@@ -149,21 +172,21 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
   ASSIGN_OR_RETURN(SafetensorsHeader parsed,
                    ParseSafetensorsHeader(header.substr(kSafetensorsLengthBytes),
                                           preamble.file_bytes - preamble.header_bytes));
-  absl::flat_hash_set<std::string> taken = {PreambleKey(file_key), HeaderKey(file_key),
-                                            SentKey(file_key), ReceivedKey(file_key)};
+  absl::flat_hash_set<std::string> taken = {HeaderKey(file_key, preamble.id),
+                                            SumKey(file_key, preamble.id)};
   for (const SafetensorsTensor& tensor : parsed.tensors) {
     const size_t first = plan.pieces.size();
     Piece piece;
-    piece.key = TransferKeyOf(tensor.name);
+    piece.key = OfSending(tensor.name, preamble.id);
     piece.offset = preamble.header_bytes + tensor.begin;
     piece.bytes = tensor.end - tensor.begin;
-    // A shape that a transfer cannot say is left out; the bytes are compared anyway.
-    if (tensor.shape.size() <= kMaxDims) {
+    // A type or shape that a transfer cannot say is left out; the bytes are compared anyway.
+    if (tensor.type != nullptr && tensor.shape.size() <= kMaxDims) {
       piece.data_type = tensor.type->data_type;
       piece.dims = tensor.shape;
     }
     if (piece.bytes > kPieceBytes) {
-      CutTensor(piece, tensor.name, plan.pieces);
+      CutTensor(piece, tensor.name, preamble.id, plan.pieces);
     } else {
       plan.pieces.push_back(std::move(piece));
     }
@@ -178,6 +201,11 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
   return plan;
 }
 
+absl::Status NoSafetensors(const absl::Status& why, absl::string_view path) {
+  return Error(why.code(), ReasonOf(why),
+               absl::StrCat(path, ": ", why.message(), "; --raw sends it as bytes, as it is"));
+}
+
 absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view path, bool raw) {
   FileHead head;
   head.preamble.file_bytes = file.bytes();
@@ -186,7 +214,7 @@ absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view p
   head.header.resize(std::min<uint64_t>(kSafetensorsLengthBytes, file.bytes()));
   RETURN_IF_ERROR(file.Read(0, head.header.data(), head.header.size()));
   const absl::StatusOr<uint64_t> length = ParseSafetensorsLength(head.header, file.bytes());
-  if (!length.ok()) return Annotate(length.status(), path);
+  if (!length.ok()) return NoSafetensors(length.status(), path);
   head.header.resize(kSafetensorsLengthBytes + *length);
   RETURN_IF_ERROR(
       file.Read(kSafetensorsLengthBytes, head.header.data() + kSafetensorsLengthBytes, *length));
@@ -209,7 +237,7 @@ std::optional<FileChunk> ChunkCutter::Next() {
     if (chunk.bytes == 0) return std::nullopt;
   }
   Piece piece;
-  piece.key = TransferKeyOf(absl::StrCat(plan_.key, "#", number_));
+  piece.key = OfSending(absl::StrCat(plan_.key, "#", number_), plan_.preamble.id);
   piece.bytes = chunk.bytes + (stream ? kTrailerBytes : 0);
   chunk.pieces.push_back(std::move(piece));
   offset_ += chunk.bytes;

@@ -4,16 +4,20 @@
 //
 //   "F#sent", "F#received": what each end promises the other, see file_promises.h.
 //   "F#file", always kPreambleBytes: what kind of file, how long, and how long its header is.
-//   "F#header" (if it is not empty): the first `header_bytes` of the file as they are. For a
+//     It has a random id of this sending, "I", which is part of the key of all that follows: two
+//     files between two devices may have tensors of the same names, and of one whose end was killed
+//     something may be left.
+//   "F#header@I" (if it is not empty): the first `header_bytes` of the file as they are. For a
 //     .safetensors file these are its length and its JSON, from which both ends compute the rest.
 //   The data, in order, through a ring of buffers at each end (FileRing), so that a file of any
-//   size
-//     takes the same memory. A raw file: chunks of kChunkBytes (the last one shorter) as "F#0",
-//     "F#1", ... A .safetensors file: a transfer a tensor, keyed by the tensor's name, with its
-//     dtype and shape; one of more than kPieceBytes is cut, into "name#0", "name#1", ... without a
-//     type. A stream, whose length nobody knows: chunks as of a raw file, the first ones shorter,
-//     each followed by kTrailerBytes that say how many bytes of it are the stream's. The first one
-//     that is not full is the last.
+//     size takes the same memory. A raw file: chunks of kChunkBytes (the last one shorter) as
+//     "F#0@I", "F#1@I", ... A .safetensors file: a transfer a tensor, keyed by the tensor's name,
+//     as "name@I", with its dtype and shape; one of more than kPieceBytes is cut, into "name#0@I",
+//     "name#1@I", ... without a type. A stream, whose length nobody knows: chunks as of a raw file,
+//     the first ones shorter, each followed by kTrailerBytes that say how many bytes of it are the
+//     stream's. The first one that is not full is the last.
+//   "F#sum@I" (if the sender was asked for it): the SHA-256 of the file in hexadecimal, which the
+//     receiver compares.
 //
 // Bytes of the file are header then data, both in order, so the receiver rebuilds it bit for bit. A
 // key that would be longer than a transfer key may be is replaced by its SHA-256 in hexadecimal.
@@ -38,9 +42,11 @@ struct Preamble {
   FileKind kind = FileKind::kRaw;
   uint64_t header_bytes = 0;
   uint64_t file_bytes = 0;  // of a stream 0
+  uint64_t id = 0;          // of this sending, random
+  bool summed = false;      // the file's sum follows it
   bool operator==(const Preamble&) const = default;
 };
-inline constexpr size_t kPreambleBytes = 32;
+inline constexpr size_t kPreambleBytes = 48;
 std::string EncodePreamble(const Preamble& preamble);
 // Refuses what no ferryctl sends: another magic, version or kind, a header longer than the file.
 absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes);
@@ -48,12 +54,17 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes);
 inline constexpr size_t kTransferKeyBytes = 64;
 std::string TransferKeyOf(absl::string_view name);
 std::string PreambleKey(absl::string_view file_key);
-std::string HeaderKey(absl::string_view file_key);
 std::string SentKey(absl::string_view file_key);
 std::string ReceivedKey(absl::string_view file_key);
+// Of what is of this sending alone.
+std::string HeaderKey(absl::string_view file_key, uint64_t id);
+std::string SumKey(absl::string_view file_key, uint64_t id);
+inline constexpr size_t kSumBytes = 64;
+uint64_t NewFileId();
 
-// An error of any round told as one of the file: who asked for "F" never heard of "F#file".
-absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key);
+// An error of any round told as one of the file: who asked for "F" never heard of "F#file". `id`: 0
+// as long as it is not known.
+absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key, uint64_t id);
 
 // How much of a file moves at once: enough that its call does not show, little enough that it stays
 // in the caches between reading, moving and writing.
@@ -73,12 +84,14 @@ struct FilePlan {
 absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view header,
                                   absl::string_view file_key);
 
-// What the sender reads off its file: the preamble and the header's bytes. `raw`: whatever its
-// name.
+// What the sender reads off its file: the preamble, but for what is of this sending, and the
+// header's bytes. `raw`: whatever its name.
 struct FileHead {
   Preamble preamble;
   std::string header;
 };
+// Why a file that is called one is not sent as one.
+absl::Status NoSafetensors(const absl::Status& why, absl::string_view path);
 absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view path, bool raw);
 
 // What is posted in one call; a contiguous part of the file.

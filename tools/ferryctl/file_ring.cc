@@ -11,8 +11,6 @@
 namespace ferry::tools {
 namespace {
 
-// One is read or written while another moves; two more, so that neither waits for the other.
-constexpr size_t kSlots = 4;
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kStagingBytes = uint64_t{8} << 20;
 
@@ -25,6 +23,8 @@ absl::StatusOr<FileRing> FileRing::Create(ferry_session* session, uint64_t devic
   FileRing ring;
   ring.slot_bytes_ = std::max(Pages(LongestChunk(plan)), kPage);
   ring.slots_ = kSlots;
+  const uint64_t in_flight = ferry_session_limits(session).transfers_in_flight;
+  if (in_flight != 0) ring.slots_ = std::clamp<uint64_t>(InFlight(in_flight), 1, ring.slots_);
   if (plan.preamble.kind != FileKind::kStream) {
     const uint64_t chunks = plan.preamble.file_bytes / ring.slot_bytes_ + 1;
     ring.slots_ = std::min<uint64_t>(ring.slots_, chunks);

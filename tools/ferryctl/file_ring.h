@@ -17,7 +17,13 @@ namespace ferry::tools {
 
 class FileRing {
  public:
-  // On `device`, for chunks of `plan`: four slots, or fewer if the file or the session's quota is
+  // One is read or written while another moves; two more, so that neither waits for the other.
+  static constexpr size_t kSlots = 4;
+  // Of `limit` transfers that the session may have in flight, those that may be of chunks: beside
+  // them there are both promises, and one more.
+  static constexpr uint64_t InFlight(uint64_t limit) { return limit > 3 ? limit - 3 : 1; }
+
+  // On `device`, for chunks of `plan`: kSlots, or fewer if the file or the session's quota is
   // small.
   static absl::StatusOr<FileRing> Create(ferry_session* session, uint64_t device,
                                          const FilePlan& plan);

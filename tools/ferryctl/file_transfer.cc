@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/failure.h"
+#include "tools/ferryctl/file_ring.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/options.h"
 
@@ -39,8 +40,15 @@ void SayWhomFor(const FileSession& session, const std::string& file_key) {
   std::string source = DeviceText(session.session.get(), session.target.device);
   std::string destination = DeviceText(session.session.get(), session.target.remote_device);
   if (!sends) std::swap(source, destination);
-  std::fprintf(stderr, "waits for the %s: key '%s' from %s to %s\n", sends ? "receiver" : "sender",
-               Printable(file_key).c_str(), source.c_str(), destination.c_str());
+  const uint64_t own = session.target.device, remote = session.target.remote_device;
+  std::fprintf(stderr,
+               "waits for the %s: key '%s' from %s to %s, by `ferryctl %s FILE --from %lu --to %lu "
+               "--key %s`%s\n",
+               sends ? "receiver" : "sender", Printable(file_key).c_str(), source.c_str(),
+               destination.c_str(), sends ? "recv" : "send",
+               static_cast<unsigned long>(sends ? own : remote),
+               static_cast<unsigned long>(sends ? remote : own), Printable(file_key).c_str(),
+               own == remote ? " here (both ends are the same device)" : " there");
 }
 
 const char* KindText(FileKind kind) {
@@ -102,8 +110,13 @@ absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Global
 }
 
 size_t FileSession::BatchTransfers() const {
-  const uint32_t most = ferry_session_limits(session.get()).batch_transfers;
-  return most == 0 ? 1024 : std::min<size_t>(most, 1024);
+  const ferry_limits limits = ferry_session_limits(session.get());
+  uint64_t most = 1024;
+  if (limits.batch_transfers != 0) most = std::min<uint64_t>(most, limits.batch_transfers);
+  if (limits.transfers_in_flight != 0) {
+    most = std::min(most, FileRing::InFlight(limits.transfers_in_flight) / FileRing::kSlots);
+  }
+  return std::max<uint64_t>(most, 1);
 }
 
 absl::Status SendBytes(const FileSession& session, FilePromises& promises, const std::string& key,

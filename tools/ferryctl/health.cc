@@ -17,7 +17,10 @@ namespace {
 
 class HealthCommand : public Command {
  public:
-  HealthCommand() : Command("health", "Whether the daemon serves; exit status 8 if it does not") {}
+  HealthCommand()
+      : Command("health",
+                "Whether the daemon serves; exit status 8 if it says that it does not, 4 if nobody "
+                "answers") {}
   void Define(CLI::App& app) override {
     app.add_option("--service", service_, "'' (the daemon), startup, readiness or liveness");
     AddParsed(app, "--wait", wait_, ParseDuration,

@@ -29,6 +29,8 @@ absl::StatusOr<ServingStatus> Ask(::grpc::health::v1::Health::Stub& stub, const 
   return response.status();
 }
 
+constexpr absl::Duration kLastTry = absl::Milliseconds(100);
+
 absl::Status NoAnswer(const std::string& socket, absl::Duration patience) {
   return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
                absl::StrCat("health of ", socket, ": no answer within ", HumanDuration(patience)));
@@ -53,8 +55,11 @@ absl::StatusOr<ServingStatus> AwaitServing(const std::string& socket, const std:
     auto answer = Ask(*stub, socket, service, deadline, /*wait_for_ready=*/true);
     if (answer.ok() && *answer == ::grpc::health::v1::HealthCheckResponse::SERVING) return answer;
     if (absl::Now() >= deadline) {
-      if (absl::IsDeadlineExceeded(answer.status())) return NoAnswer(socket, patience);
-      return answer;
+      if (!absl::IsDeadlineExceeded(answer.status())) return answer;
+      // Nobody listens, as every other command says it, or somebody who does not answer.
+      const auto last = CheckHealth(socket, service, kLastTry);
+      return HasReason(last.status(), Reason::kNotReady) ? last.status()
+                                                         : NoAnswer(socket, patience);
     }
     // It answers but does not serve yet, or has just gone: ask again soon.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

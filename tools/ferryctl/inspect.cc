@@ -276,6 +276,13 @@ class TransfersCommand
     CLI::Option* const ids = app.add_option(
         "ids", ids_, "SESSION/ID, or the ID alone if only one session has such a transfer or job");
     action->needs(ids);
+    app.footer(
+        "STATE: waiting (a receive: for its send; a send: for the link to the other node), "
+        "offered\n"
+        "(the other node knows of the send and waits for the receive), matched (both halves are\n"
+        "there, their bytes wait for what WAITS FOR says), launched (the bytes move), armed "
+        "(matched\n"
+        "and prepared: the bytes move whenever both ends have fired).");
     app.add_option_function<uint32_t>(
            "--limit", [this](uint32_t limit) { request_.set_limit(limit); }, "Show at most so many")
         ->check(AtLeast<uint32_t>(1));

@@ -34,6 +34,8 @@ Json ToPeople(const FieldDescriptor& field, const std::string& text) {
   int64_t with_sign = 0;
   std::string bytes;
   switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_ENUM:  // what people are shown nothing of
+      return absl::EndsWith(text, "_UNSPECIFIED") ? Json(nullptr) : Json(text);
     case FieldDescriptor::CPPTYPE_UINT64:
       if (!absl::SimpleAtoi(text, &number)) return text;
       if (!IsIncarnation(field)) return number;

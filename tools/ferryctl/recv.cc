@@ -39,20 +39,20 @@ class RecvCommand : public Command {
 
   absl::StatusOr<int> Run(const Globals& globals) override {
     const absl::Status done = Receive(globals);
-    return done.ok() ? absl::StatusOr<int>(kExitOk) : InTermsOfFile(done, flags_.Key());
+    return done.ok() ? absl::StatusOr<int>(kExitOk) : InTermsOfFile(done, flags_.Key(), id_);
   }
 
  private:
   absl::Status Receive(const Globals& globals) {
     Sink sink;
-    if (IsStream(flags_.file)) {
-      ASSIGN_OR_RETURN(sink.stream, OutputStream::Open(flags_.file));
-    } else {
-      ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(flags_.file));
-      sink.file.emplace(std::move(file));
+    const absl::Status opened = OpenSink(sink);
+    absl::StatusOr<FileSession> attached = OpenFileSession(flags_, globals, End::kReceive);
+    if (!opened.ok()) {
+      if (attached.ok()) TellSender(*attached, opened);
+      return opened;
     }
-    if (flags_.checksum) sink.sum.emplace();
-    ASSIGN_OR_RETURN(FileSession session, OpenFileSession(flags_, globals, End::kReceive));
+    RETURN_IF_ERROR(attached.status());
+    FileSession& session = *attached;
     FileSummary summary;
     summary.did = "received";
 
@@ -63,9 +63,29 @@ class RecvCommand : public Command {
       promises.Break(received);
       return received;
     }
-    if (sink.sum) summary.sha256 = sink.sum->Finish();
     PrintSummary(flags_, globals, session, summary);
     return absl::OkStatus();
+  }
+
+  absl::Status OpenSink(Sink& sink) const {
+    if (IsStream(flags_.file)) {
+      ASSIGN_OR_RETURN(sink.stream, OutputStream::Open(flags_.file));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(flags_.file));
+    sink.file.emplace(std::move(file));
+    return absl::OkStatus();
+  }
+
+  // A sender that waits already hears why there is no receiver.
+  void TellSender(FileSession& session, const absl::Status& why) const {
+    session.target.deadline = kMeeting;
+    absl::StatusOr<FilePromises> promises =
+        FilePromises::Make(session.session.get(), session.target, flags_.Key());
+    if (!promises.ok()) return;
+    if (ReceiveBytes(session, *promises, PreambleKey(flags_.Key()), kPreambleBytes).ok()) {
+      promises->Break(why);
+    }
   }
 
   absl::Status ReceiveAll(const Globals& globals, Sink& sink, FileSession& session,
@@ -77,10 +97,12 @@ class RecvCommand : public Command {
     session.target.deadline = kAsLongAsBothLive;
     RETURN_IF_ERROR(promises.Ask());
     ASSIGN_OR_RETURN(const Preamble preamble, DecodePreamble(preamble_bytes));
+    id_ = preamble.id;
+    if (flags_.checksum || preamble.summed) sink.sum.emplace();
     std::string header;
     if (preamble.header_bytes > 0) {
-      ASSIGN_OR_RETURN(
-          header, ReceiveBytes(session, promises, HeaderKey(flags_.Key()), preamble.header_bytes));
+      ASSIGN_OR_RETURN(header, ReceiveBytes(session, promises, HeaderKey(flags_.Key(), id_),
+                                            preamble.header_bytes));
     }
     ASSIGN_OR_RETURN(const FilePlan plan, PlanFile(preamble, header, flags_.Key()));
     if (sink.file) RETURN_IF_ERROR(sink.file->Reserve(preamble.file_bytes));
@@ -88,12 +110,26 @@ class RecvCommand : public Command {
     summary.kind = preamble.kind;
     summary.bytes = header.size();
     RETURN_IF_ERROR(ReceiveData(globals, plan, sink, session, promises, summary));
+    if (sink.sum)
+      RETURN_IF_ERROR(CheckSum(preamble, sink.sum->Finish(), session, promises, summary));
     RETURN_IF_ERROR(promises.WaitForOther());
     if (sink.file) RETURN_IF_ERROR(sink.file->Commit());
     summary.elapsed = absl::Now() - start;
     promises.Keep();
     promises.WaitUntilTold();
     return absl::OkStatus();
+  }
+
+  absl::Status CheckSum(const Preamble& preamble, const std::string& sum, FileSession& session,
+                        FilePromises& promises, FileSummary& summary) {
+    if (flags_.checksum) summary.sha256 = sum;
+    if (!preamble.summed) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::string theirs,
+                     ReceiveBytes(session, promises, SumKey(flags_.Key(), id_), kSumBytes));
+    if (theirs == sum) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat("receive ", flags_.file,
+                                            ": the SHA-256 of what came is ", sum,
+                                            ", that of what was sent is ", theirs));
   }
 
   // Writes one chunk after the other while those behind it come.
@@ -145,7 +181,10 @@ class RecvCommand : public Command {
     return absl::OkStatus();
   }
 
+  // How long a sender that is there takes to be met.
+  static constexpr absl::Duration kMeeting = absl::Seconds(1);
   FileFlags flags_;
+  uint64_t id_ = 0;  // of the sending; 0 until it is known
 };
 
 }  // namespace

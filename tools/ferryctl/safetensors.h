@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the header of a .safetensors file, strictly: 8 bytes little-endian length, that many bytes
-// of JSON ({"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__": {...}}), then the
-// tensors' bytes without holes. Everything a header claims is checked against the file before
-// anybody believes it. Pure; any thread.
+// Reads the header of a .safetensors file as the format's own library does: 8 bytes little-endian
+// length, that many bytes of JSON ({"name": {"dtype", "shape", "data_offsets"}, ...,
+// "__metadata__": {...}}), then the tensors' bytes without holes. Everything a header claims is
+// checked against the file before anybody believes it. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ const SafetensorsType* FindSafetensorsType(absl::string_view name);
 
 struct SafetensorsTensor {
   std::string name;
-  const SafetensorsType* type = nullptr;
+  const SafetensorsType* type = nullptr;  // null if it is not known
   std::vector<int64_t> shape;
   uint64_t begin = 0;  // within the data, which starts right after the header
   uint64_t end = 0;

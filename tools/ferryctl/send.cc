@@ -55,7 +55,7 @@ class SendCommand : public Command {
 
   absl::StatusOr<int> Run(const Globals& globals) override {
     const absl::Status done = Send(globals);
-    return done.ok() ? absl::StatusOr<int>(kExitOk) : InTermsOfFile(done, flags_.Key());
+    return done.ok() ? absl::StatusOr<int>(kExitOk) : InTermsOfFile(done, flags_.Key(), id_);
   }
 
  private:
@@ -70,8 +70,10 @@ class SendCommand : public Command {
       ASSIGN_OR_RETURN(head, ReadFileHead(*source.file, flags_.file, raw_));
     }
     if (flags_.checksum) source.sum.emplace().Add(head.header);
+    head.preamble.id = id_;
+    head.preamble.summed = flags_.checksum;
     absl::StatusOr<FilePlan> plan = PlanFile(head.preamble, head.header, flags_.Key());
-    if (!plan.ok()) return Annotate(plan.status(), flags_.file);
+    if (!plan.ok()) return NoSafetensors(plan.status(), flags_.file);
     ASSIGN_OR_RETURN(FileSession session, OpenFileSession(flags_, globals, End::kSend));
     FileSummary summary;
     summary.did = "sent";
@@ -86,7 +88,6 @@ class SendCommand : public Command {
       return sent;
     }
     summary.elapsed = absl::Now() - start;
-    if (source.sum) summary.sha256 = source.sum->Finish();
     PrintSummary(flags_, globals, session, summary);
     return absl::OkStatus();
   }
@@ -104,10 +105,14 @@ class SendCommand : public Command {
       source.stream->StopAt(session.stop.get());
     }
     if (!head.header.empty()) {
-      RETURN_IF_ERROR(SendBytes(session, promises, HeaderKey(flags_.Key()), head.header));
+      RETURN_IF_ERROR(SendBytes(session, promises, HeaderKey(flags_.Key(), id_), head.header));
     }
     summary.bytes = head.header.size();
     RETURN_IF_ERROR(SendData(globals, plan, source, session, promises, summary));
+    if (source.sum) {
+      summary.sha256 = source.sum->Finish();
+      RETURN_IF_ERROR(SendBytes(session, promises, SumKey(flags_.Key(), id_), summary.sha256));
+    }
     promises.Keep();
     return promises.WaitForOther();
   }
@@ -161,6 +166,7 @@ class SendCommand : public Command {
 
   FileFlags flags_;
   bool raw_ = false;
+  const uint64_t id_ = NewFileId();
 };
 
 }  // namespace

@@ -221,7 +221,7 @@ typedef struct ferry_block_table {
  * other end may be laid out differently; only the number of bytes must agree. */
 typedef struct ferry_transfer {
   uint64_t remote_device; /* global id: destination of a send, source of a receive */
-  const void* key;        /* transfer key, 1 to 64 bytes */
+  const void* key;        /* transfer key, 1 to 64 bytes; says also of which step or attempt */
   size_t key_bytes;
   const ferry_range* ranges; /* in order; none, and neither of the next two: zero bytes */
   size_t range_count;

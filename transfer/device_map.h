@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceMap for people. Pure; any thread.
+#pragma once
+
+#include <string>
+
+#include "transfer/engine.h"
+
+namespace ferry {
+
+// "node-a has 0, 1; node-b has 2, 3"; of many the first ones.
+std::string Shown(const DeviceMap& map);
+
+}  // namespace ferry
