@@ -238,6 +238,7 @@ void TransferDriver::Carry(Outbox outbox) {
   for (size_t i = 0; i < outbox.messages.size();) {
     const PeerId peer = outbox.messages[i].first;
     std::vector<PeerMessage>& batch = to_peers_[peer];
+    if (batch.empty()) batch.reserve(outbox.messages.size() - i);
     for (; i < outbox.messages.size() && outbox.messages[i].first == peer; ++i) {
       batch.push_back(std::move(outbox.messages[i].second));
     }
@@ -307,10 +308,10 @@ void TransferDriver::Carry(Outbox outbox) {
   for (const Fired& fired : outbox.fired) {
     FindPrepared(fired.transfer, fired.batch)->Over(fired.firing, 1);
   }
-  for (Ended& ended : outbox.ended) OnEnded(std::move(ended));
+  for (const Ended& ended : outbox.ended) OnEnded(ended);
 }
 
-void TransferDriver::OnEnded(Ended ended) {
+void TransferDriver::OnEnded(const Ended& ended) {
   metrics_.OnEnded(ended, control_.Now());
   if (!ended.status.ok()) SayFailed(failures_.OnFailed(control_.Now(), ended));
   Over(ended);

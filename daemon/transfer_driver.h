@@ -183,7 +183,7 @@ class TransferDriver {
   // Our part of each chunk of a group.
   std::vector<GroupPart> PartsOf(const GroupLaunch& launch);
   void ArmInBundle(const Launch& launch);
-  void Start(Launch launch);
+  void Start(Launch&& launch);
   // Whose lane runs it: ours that is a GPU, if either end is, for only those can touch its memory.
   LocalDevice& RunnerOf(const Launch& launch);
   // False, and the launch is kept, if the memory of a host device has to be registered with the GPU
@@ -194,15 +194,16 @@ class TransferDriver {
   void StartSoon(std::vector<Launch> launches, const absl::Status& status);
   void StartSome();
   // The launch's memory, or ROUTE_UNAVAILABLE; false if a peer's arena must be fetched first.
-  absl::StatusOr<bool> Resolve(const Launch& launch, const LocalDevice& runner, TransportOp& op,
-                               std::vector<const DeviceMemory*>& pins);
+  absl::StatusOr<bool> Resolve(const Launch& launch, const LocalDevice& runner, TransportOp& op);
+  // The peer's arenas that a lane is about to read, until Unpin.
+  std::vector<const DeviceMemory*> PinRemote(const Launch& launch);
   // What fires an armed launch, or ROUTE_UNAVAILABLE.
   absl::StatusOr<PreparedEnds> ResolveEnds(const Launch& launch);
   PreparedBatch* FindPrepared(TransferId transfer, uint32_t batch);
   // Takes out a launch that waits for its memory; false if none does.
   bool StopFetching(TransferId transfer, uint32_t* attempt);
   void Unpin(const std::vector<const DeviceMemory*>& pins);
-  void OnEnded(Ended ended);
+  void OnEnded(const Ended& ended);
   static void SayFailed(const std::optional<FailureLog::Line>& line);
   void DropMapping(std::unique_ptr<DeviceMemory> mapping);
   void FlushLanes();

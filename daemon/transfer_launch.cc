@@ -82,8 +82,7 @@ void TransferDriver::StartSome() {
 }
 
 absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDevice& runner,
-                                             TransportOp& op,
-                                             std::vector<const DeviceMemory*>& pins) {
+                                             TransportOp& op) {
   op.transfer = launch.transfer;
   op.attempt = launch.attempt;
   op.role = launch.role;
@@ -147,18 +146,22 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     remote.push_back(mapping->data() + extent.offset);
   }
   RETURN_IF_ERROR(reached);
-  if (launch.route == Route::kMapped) {
-    std::optional<ArenaId> pinned;
-    for (const Range& extent : launch.remote_layout.extents()) {
-      if (pinned == extent.arena) continue;
-      pinned = extent.arena;
-      pins.push_back(peer_arenas_.Pin(launch.peer, extent.arena));
-    }
-  }
   op.copy.emplace(launch.remote_layout, std::move(remote), launch.layout, std::move(own));
   op.copy->SetByEngine(by_engine);
   op.copy->SetSlowRoad(slow_road);
   return true;
+}
+
+std::vector<const DeviceMemory*> TransferDriver::PinRemote(const Launch& launch) {
+  std::vector<const DeviceMemory*> pins;
+  if (launch.route != Route::kMapped || launch.role != LaunchRole::kCopy) return pins;
+  std::optional<ArenaId> last;
+  for (const Range& extent : launch.remote_layout.extents()) {
+    if (last == extent.arena) continue;
+    last = extent.arena;
+    pins.push_back(peer_arenas_.Pin(launch.peer, extent.arena));
+  }
+  return pins;
 }
 
 PreparedBatch* TransferDriver::FindPrepared(TransferId transfer, uint32_t batch) {
@@ -209,13 +212,12 @@ bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
   return stop(fetching_) || stop(pinning_);
 }
 
-void TransferDriver::Start(Launch launch) {
+void TransferDriver::Start(Launch&& launch) {
   if (launch.route == Route::kNccl) return ArmInBundle(launch);
   LocalDevice& runner = RunnerOf(launch);
   if (!Pinned(launch, runner)) return;
   TransportOp op;
-  std::vector<const DeviceMemory*> pins;
-  const absl::StatusOr<bool> resolved = Resolve(launch, runner, op, pins);
+  const absl::StatusOr<bool> resolved = Resolve(launch, runner, op);
   if (!resolved.ok()) {
     engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, resolved.status());
     return;
@@ -240,7 +242,6 @@ void TransferDriver::Start(Launch launch) {
     }
     absl::Status status;
     if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
-    Unpin(pins);
     engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
     return;
   }
@@ -256,7 +257,7 @@ void TransferDriver::Start(Launch launch) {
               absl::StrCat("this daemon has not opened ", RouteName(launch.route))));
     return;
   }
-  running_[launch.transfer] = {device, way, launch.attempt, std::move(pins)};
+  running_[launch.transfer] = {device, way, launch.attempt, PinRemote(launch)};
   lane_work_[device].ops[way].push_back(std::move(op));
 }
 

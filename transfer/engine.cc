@@ -44,7 +44,8 @@ Offered* TransferEngine::Impl::FindOffer(PeerId peer, TransferId id) const {
   return entry == offers.end() ? nullptr : entry->second.get();
 }
 
-absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec) const {
+absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
+                                            const HashedKey& hashed) const {
   const MatchKey& key = spec.key;
   for (GlobalDeviceId device : {key.source, key.destination}) {
     if (!owners.Find(device).has_value()) {
@@ -69,7 +70,7 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec) const {
                                 ": ", WhyNot(spec.route, key.source, key.destination)));
     }
   }
-  std::optional<Half> waiting = matcher.Find(key);
+  std::optional<Half> waiting = matcher.Find(hashed);
   if (waiting && waiting->side == spec.side && Find(waiting->transfer) != nullptr) {
     return Error(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
                  absl::StrCat("transfer of ", Describe(key), ": a ", send ? "send" : "receive",
@@ -81,17 +82,12 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec) const {
 std::vector<TransferEngine::EntryError> TransferEngine::Impl::Check(
     absl::Span<const TransferSpec> batch) const {
   std::vector<EntryError> errors;
-  struct SameKey {
-    bool operator()(const MatchKey* a, const MatchKey* b) const { return *a == *b; }
-  };
-  struct HashKey {
-    size_t operator()(const MatchKey* key) const { return absl::Hash<MatchKey>()(*key); }
-  };
-  absl::flat_hash_set<const MatchKey*, HashKey, SameKey> keys;
+  absl::flat_hash_set<HashedKey> keys;
   if (batch.size() > 1) keys.reserve(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
-    absl::Status status = CheckOne(batch[i]);
-    if (status.ok() && batch.size() > 1 && !keys.insert(&batch[i].key).second) {
+    const HashedKey key(batch[i].key);
+    absl::Status status = CheckOne(batch[i], key);
+    if (status.ok() && batch.size() > 1 && !keys.insert(key).second) {
       status = Error(
           absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
           absl::StrCat("transfer of ", Describe(batch[i].key), ": the batch has this key twice"));
@@ -142,14 +138,15 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
                            spec.defined_timeline, spec.defined_value});
   }
   const Half own{spec.side, devices.self, half.id};
-  TransferMatcher::Result result = matcher.Add(spec.key, own);
+  const HashedKey key(spec.key);
+  TransferMatcher::Result result = matcher.Add(key, own);
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
     Offered* grave = FindOffer(result.other.peer, result.other.transfer);
     if (grave == nullptr || grave->grave.ok()) {  // Check was not asked, or not listened to
-      return End(half, CheckOne(spec));
+      return End(half, CheckOne(spec, key));
     }
     Erase(*grave);
-    result = matcher.Add(spec.key, own);
+    result = matcher.Add(key, own);
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     SetTimer(half);
@@ -251,7 +248,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   if (of_session.ending == &half) of_session.ending = of_session.halves.Next(half);
   of_session.halves.Remove(half);
   if (--of_session.count == 0) per_session.erase(session);
-  Ended ended;
+  Ended& ended = out.ended.emplace_back();
   ended.transfer = half.id;
   ended.side = half.spec.side;
   ended.over_timeline = half.spec.over_timeline;
@@ -269,7 +266,6 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.posted = half.posted;
   ended.layout = std::move(half.spec.layout);
   ended.kept = half.spec.kept;
-  out.ended.push_back(std::move(ended));
   posted.Of(half.id).erase(half.id);
 }
 
@@ -360,7 +356,7 @@ void TransferEngine::OnPeerLost(absl::Time now, PeerId peer, const absl::Status&
   impl_->OnPeerLost(peer, why, established);
 }
 
-void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage message) {
+void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage&& message) {
   impl_->clock = now;
   impl_->OnMessage(now, peer, std::move(message));
 }

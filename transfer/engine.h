@@ -306,7 +306,7 @@ class TransferEngine {
   // nothing ends, transfers wait for their deadline and tell `why`).
   void OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why, bool established);
   // Messages that make no sense (unknown ids after a cancel, wrong state) are ignored and counted.
-  void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
+  void OnMessage(absl::Time now, PeerId peer, PeerMessage&& message);
   // Whether more of the peer's messages follow in a moment (PeerEvents::more): groups with it wait
   // for them, not longer than the batcher's age. Before what came with it.
   void OnMore(absl::Time now, PeerId peer, bool more);

@@ -2,6 +2,8 @@
 // Pairs, from match to launch to the launch's answer. The destination decides (by which route:
 // engine_route.cc); the source's half of a launch (kSend) is here too, because it is answered the
 // same way.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
@@ -24,7 +26,7 @@ SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
             &spec.shape,  spec.route,    spec.priority,
             spec.defined, spec.prepared, 0};
   }
-  const Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
+  const Offer& offer = receive.offered->offer;
   return {&offer.layout,
           offer.bytes,
           offer.data_type,
@@ -49,6 +51,7 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
       return End(receive, std::move(why));
     }
     offered->receive = receive.id;
+    receive.offered = offered;
   } else {
     OnMatcherLeft(*send);
     send->stage = Stage::kMatched;
@@ -136,7 +139,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   ++receive.attempt;
   FlightRecorder::Get().Record(armed ? "arm" : "launch", receive.id, receive.peer.value(),
                                receive.spec.bytes);
-  Launch launch;
+  Launch& launch = out.launches.emplace_back();
   if (armed) {
     StopTimer(receive);
     launch.armed.emplace();
@@ -186,7 +189,6 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   } else if (!bundled) {
     launch.remote_layout = *source.layout;
   }
-  out.launches.push_back(std::move(launch));
 }
 
 void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
@@ -297,7 +299,7 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   send.role = LaunchRole::kSend;
   send.outstanding = true;
   send.aborted = false;
-  Launch launch;
+  Launch& launch = out.launches.emplace_back();
   launch.transfer = send.id;
   launch.attempt = go.attempt;
   launch.route = go.route;
@@ -313,7 +315,6 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   launch.priority = go.priority;
   launch.bytes = send.spec.bytes;
   launch.layout = send.spec.layout;
-  out.launches.push_back(std::move(launch));
 }
 
 void TransferEngine::Impl::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) {
@@ -322,7 +323,7 @@ void TransferEngine::Impl::EndPair(Posted& receive, absl::Status ours, absl::Sta
       Posted& send = *Find(receive.partner);
       End(send, std::move(theirs));
     } else {
-      Erase(*FindOffer(receive.peer, receive.partner));
+      Erase(*std::exchange(receive.offered, nullptr));
       Send(receive.peer, Done{receive.partner, std::move(theirs), receive.route});
     }
   }

@@ -36,6 +36,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
   }
   peer.features = features;
   peer.gpus = std::move(gpus);
+  last_ends.reset();
   SetRoutes(peer, std::move(routes));
   for (Posted* send : Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
@@ -72,6 +73,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   for (Offered* offered : theirs) Erase(*offered);
   GroupsPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
+    half->offered = nullptr;
     if (half->withdrawn && half->spec.side == Side::kReceive) {
       EndAsked(*half, std::nullopt);
       continue;
@@ -96,7 +98,8 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
                                         " does not know prepared transfers")));
   }
   send.stage = Stage::kOffered;
-  Offer offer;
+  Offer& offer =
+      std::get<Offer>(out.messages.emplace_back(send.peer, std::in_place_type<Offer>).second);
   offer.prepared = spec.prepared;
   if (spec.prepared) offer.slot = TakeSlot(send);
   offer.transfer = send.id;
@@ -109,10 +112,9 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   offer.deadline = spec.deadline - now;
   offer.priority = spec.priority;
   offer.route = spec.route;
-  Send(send.peer, std::move(offer));
 }
 
-void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage message) {
+void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& message) {
   bool sense = false;
   if (peer.value() < peers.size() && peers[peer.value()].up) {
     struct Visitor {
@@ -146,12 +148,8 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage me
 
 // --- At the destination.
 
-bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
+bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   const TransferId id = offer.transfer;
-  auto owned_by = [&](GlobalDeviceId device, PeerId owner) {
-    auto entry = devices.owner.find(device);
-    return entry != devices.owner.end() && entry->second == owner;
-  };
   auto refuse = [&](absl::StatusCode code, Reason reason, absl::string_view cause,
                     absl::Duration retry_after = absl::ZeroDuration()) {
     absl::Status status =
@@ -162,7 +160,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer offer) {
     Send(peer, Done{id, std::move(status), Route::kUnspecified});
     return true;
   };
-  if (!owned_by(offer.key.source, peer) || !owned_by(offer.key.destination, devices.self)) {
+  if (owners.Find(offer.key.source) != peer || owners.Find(offer.key.destination) != devices.self) {
     return refuse(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
                   absl::StrCat("not from a device of ", NodeName(peer), " to one of ",
                                NodeName(devices.self)));

@@ -54,7 +54,7 @@ void TransferEngine::Impl::OnWanted(Posted& half) {
 }
 
 bool TransferEngine::Impl::FireByGo(Posted& receive) {
-  Offer& offer = FindOffer(receive.peer, receive.partner)->offer;
+  Offer& offer = receive.offered->offer;
   if (receive.stage != Stage::kMatched || !receive.wanted || !offer.ready) return false;
   offer.ready = false;  // of this firing
   LaunchPair(receive, receive.route);

@@ -24,6 +24,8 @@ enum class Stage : uint8_t {
   kLaunched,  // its launch was ordered; a send that the peer copies stays kOffered or kMatched
 };
 
+struct Offered;
+
 // A half posted here.
 struct Posted {
   ListPlace<Posted> place;             // among all
@@ -34,6 +36,8 @@ struct Posted {
   TransferSpec spec;
   PeerId peer;         // who owns the other end; ourselves for a pair within this daemon
   TransferId partner;  // the other half, once matched: the source's id, or our own receive's
+  // A receive's, once matched with a peer's send; null again if that was lost with its link.
+  Offered* offered = nullptr;
   uint32_t attempt = 0;
   Stage stage = Stage::kWaiting;
   Route route = Route::kUnspecified;

@@ -26,9 +26,15 @@ constexpr absl::Duration kLateGroup = absl::Milliseconds(1);
 
 }  // namespace
 
-PeerId TransferEngine::Impl::PeerOf(GlobalDeviceId source, GlobalDeviceId destination) const {
+const TransferEngine::Impl::Ends& TransferEngine::Impl::EndsOf(GlobalDeviceId source,
+                                                               GlobalDeviceId destination) const {
+  if (last_ends && last_ends->source == source && last_ends->destination == destination) {
+    return *last_ends;
+  }
   const PeerId from = OwnerOf(source);
-  return from == devices.self ? OwnerOf(destination) : from;
+  return last_ends.emplace(Ends{source, destination,
+                                from == devices.self ? OwnerOf(destination) : from, IsGpu(source),
+                                IsGpu(destination)});
 }
 
 bool TransferEngine::Impl::IsGpu(GlobalDeviceId device) const {
@@ -37,14 +43,14 @@ bool TransferEngine::Impl::IsGpu(GlobalDeviceId device) const {
   return !gpus.empty() && gpus.contains(device);
 }
 
-std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source,
-                                              GlobalDeviceId destination) const {
-  const RouteTable& routes = peers[PeerOf(source, destination).value()].routes;
-  if (const size_t index = static_cast<size_t>(route); index < routes.size()) {
-    const auto why = routes[index].except.find(CliqueOf(source, destination));
+absl::string_view TransferEngine::Impl::KindsObject(Route route, const Ends& ends) const {
+  const RouteTable& routes = peers[ends.peer.value()].routes;
+  const size_t index = static_cast<size_t>(route);
+  if (index < routes.size() && !routes[index].except.empty()) {
+    const auto why = routes[index].except.find(CliqueOf(ends.source, ends.destination));
     if (why != routes[index].except.end()) return why->second;
   }
-  if (route == Route::kMapped && IsGpu(source) && !IsGpu(destination)) {
+  if (route == Route::kMapped && ends.source_gpu && !ends.destination_gpu) {
     return "the destination copies, and a host device has no copy engine to read another daemon's "
            "GPU with";
   }
@@ -52,24 +58,26 @@ std::string TransferEngine::Impl::KindsObject(Route route, GlobalDeviceId source
 }
 
 bool TransferEngine::Impl::MakesGroups(PeerId peer, const Clique& clique) const {
-  return peers[peer.value()].groups && KindsObject(Route::kNccl, clique.low, clique.high).empty();
+  return peers[peer.value()].groups &&
+         KindsObject(Route::kNccl, EndsOf(clique.low, clique.high)).empty();
 }
 
 const RouteEstimate& TransferEngine::Impl::EstimateOf(Route route, GlobalDeviceId source,
                                                       GlobalDeviceId destination) const {
-  const bool gpu = IsGpu(source) || IsGpu(destination);
-  return peers[PeerOf(source, destination).value()].estimates[gpu][static_cast<size_t>(route)];
+  const Ends& ends = EndsOf(source, destination);
+  const bool gpu = ends.source_gpu || ends.destination_gpu;
+  return peers[ends.peer.value()].estimates[gpu][static_cast<size_t>(route)];
 }
 
 bool TransferEngine::Impl::Available(Route route, GlobalDeviceId source,
                                      GlobalDeviceId destination) const {
-  const PeerId peer = PeerOf(source, destination);
-  if (peer == devices.self) return route == Route::kLocal;
+  const Ends& ends = EndsOf(source, destination);
+  if (ends.peer == devices.self) return route == Route::kLocal;
   if (route == Route::kLocal) return false;
-  const Peer& state = peers[peer.value()];
+  const Peer& state = peers[ends.peer.value()];
   const size_t index = static_cast<size_t>(route);
   return state.up && index < state.routes.size() && state.routes[index].available &&
-         KindsObject(route, source, destination).empty();
+         KindsObject(route, ends).empty();
 }
 
 std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
@@ -92,12 +100,13 @@ std::string TransferEngine::Impl::WhyNot(Route route, GlobalDeviceId source,
   }
   const size_t index = static_cast<size_t>(route);
   if (index >= peer.routes.size()) return absl::StrCat(NodeName(other), " does not know it");
-  if (std::string kinds = KindsObject(route, source, destination); !kinds.empty()) return kinds;
+  const absl::string_view kinds = KindsObject(route, EndsOf(source, destination));
+  if (!kinds.empty()) return std::string(kinds);
   return peer.routes[index].why;
 }
 
 bool TransferEngine::Impl::IsUnmapped(const MatchKey& key, const Layout& source) const {
-  const Peer& peer = peers[PeerOf(key.source, key.destination).value()];
+  const Peer& peer = peers[EndsOf(key.source, key.destination).peer.value()];
   return peer.unmapped.Contains(clock, CliqueOf(key), source);
 }
 
@@ -179,9 +188,10 @@ std::optional<RouteTime> TransferEngine::Impl::TimeOf(absl::Time now, Route rout
 
 const RoutePrior* TransferEngine::Impl::PriorOf(Route route, GlobalDeviceId source,
                                                 GlobalDeviceId destination) const {
-  const RouteTable& routes = peers[PeerOf(source, destination).value()].routes;
+  const Ends& ends = EndsOf(source, destination);
+  const RouteTable& routes = peers[ends.peer.value()].routes;
   const size_t index = static_cast<size_t>(route);
-  if (index >= routes.size() || !IsGpu(source) || !IsGpu(destination)) return nullptr;
+  if (index >= routes.size() || !ends.source_gpu || !ends.destination_gpu) return nullptr;
   return routes[index].prior ? &*routes[index].prior : nullptr;
 }
 

@@ -53,7 +53,7 @@ struct TransferEngine::Impl {
 
   // --- engine.cc: posting and the tables.
   std::vector<EntryError> Check(absl::Span<const TransferSpec> batch) const;
-  absl::Status CheckOne(const TransferSpec& spec) const;
+  absl::Status CheckOne(const TransferSpec& spec, const HashedKey& key) const;
   void Post(absl::Time now, SessionId session, uint64_t first_sequence,
             absl::Span<TransferSpec> batch);
   void PostOne(absl::Time now, Posted& half);
@@ -80,7 +80,8 @@ struct TransferEngine::Impl {
   void OnMatcherLeft(Posted& half);
   void StopWatching(Posted& half);
   void Want(PeerId peer);
-  void Send(PeerId peer, PeerMessage message) {
+  template <typename Message>
+  void Send(PeerId peer, Message message) {
     out.messages.emplace_back(peer, std::move(message));
   }
   // The only way a posted half leaves. `half` is gone afterwards.
@@ -134,11 +135,20 @@ struct TransferEngine::Impl {
   absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
                        const absl::Status& last_failure) const;
   bool Available(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
-  // The other end's daemon; ourselves if both ends are ours.
-  PeerId PeerOf(GlobalDeviceId source, GlobalDeviceId destination) const;
+  // What is the same for all transfers between two devices.
+  struct Ends {
+    GlobalDeviceId source;
+    GlobalDeviceId destination;
+    PeerId peer;  // the other end's daemon; ourselves if both ends are ours
+    bool source_gpu = false;
+    bool destination_gpu = false;
+  };
+  // Valid until it is asked for other devices, or a link is up.
+  const Ends& EndsOf(GlobalDeviceId source, GlobalDeviceId destination) const;
   bool IsGpu(GlobalDeviceId device) const;
-  // Why these two devices cannot take a route between their daemons; "" if they can.
-  std::string KindsObject(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
+  // Why these two devices cannot take a route between their daemons; "" if they can. Valid until
+  // the peer's routes are told anew.
+  absl::string_view KindsObject(Route route, const Ends& ends) const;
   // Of transfers that we receive.
   const RouteEstimate& EstimateOf(Route route, GlobalDeviceId source,
                                   GlobalDeviceId destination) const;
@@ -171,10 +181,10 @@ struct TransferEngine::Impl {
                 absl::flat_hash_set<GlobalDeviceId> gpus);
   void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
-  void OnMessage(absl::Time now, PeerId peer, PeerMessage message);
+  void OnMessage(absl::Time now, PeerId peer, PeerMessage&& message);
   void SendOffer(absl::Time now, Posted& send);
   // Each is false for a message that makes no sense.
-  bool OnOffer(absl::Time now, PeerId peer, Offer offer);
+  bool OnOffer(absl::Time now, PeerId peer, Offer&& offer);
   bool OnReady(PeerId peer, const Ready& ready);
   bool OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw);
   bool OnSendFailed(PeerId peer, SendFailed failed);
@@ -389,6 +399,7 @@ struct TransferEngine::Impl {
   absl::btree_set<std::pair<int64_t, Clique>> open_timers;
   absl::btree_map<uint64_t, Bundle> bundles;
   absl::flat_hash_map<std::pair<Clique, PairName>, uint64_t> bundle_names;
+  mutable std::optional<Ends> last_ends;  // a batch has the same again and again
   absl::btree_map<GlobalDeviceId, absl::Time> sms_busy_until;  // of our GPUs, as lanes say
   uint64_t next_bundle = 1;
   uint64_t next_group = 1;

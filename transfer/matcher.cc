@@ -3,7 +3,7 @@
 
 namespace ferry {
 
-TransferMatcher::Result TransferMatcher::Add(const MatchKey& key, Half half) {
+TransferMatcher::Result TransferMatcher::Add(const HashedKey& key, Half half) {
   auto& waiting = waiting_.Of(key);
   auto [entry, added] = waiting.try_emplace(key, half);
   if (added) return {Outcome::kWaiting, {}};
@@ -13,14 +13,14 @@ TransferMatcher::Result TransferMatcher::Add(const MatchKey& key, Half half) {
   return {Outcome::kMatched, other};
 }
 
-std::optional<Half> TransferMatcher::Find(const MatchKey& key) const {
+std::optional<Half> TransferMatcher::Find(const HashedKey& key) const {
   const auto& waiting = waiting_.Of(key);
   auto entry = waiting.find(key);
   if (entry == waiting.end()) return std::nullopt;
   return entry->second;
 }
 
-bool TransferMatcher::Remove(const MatchKey& key, Half half) {
+bool TransferMatcher::Remove(const HashedKey& key, Half half) {
   auto& waiting = waiting_.Of(key);
   auto entry = waiting.find(key);
   if (entry == waiting.end() || !(entry->second == half)) return false;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/frame_codec.h"
 
+#include <string.h>
+
+#include <algorithm>
 #include <array>
-#include <protozero/buffer_fixed.hpp>
-#include <protozero/pbf_reader.hpp>
+#include <protozero/exception.hpp>
 #include <protozero/pbf_writer.hpp>
+#include <protozero/varint.hpp>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -15,9 +18,6 @@
 namespace ferry {
 namespace {
 
-using protozero::data_view;
-using protozero::fixed_size_buffer_adaptor;
-using protozero::pbf_reader;
 using protozero::pbf_wire_type;
 using protozero::pbf_writer;
 
@@ -30,34 +30,51 @@ constexpr size_t kMostRanges = 8;
 
 // --- Writing. Zero is not said, as proto3 has it.
 
-// Room for the largest plain event, protozero's own included: 50 bytes are more than a range, a
-// deadline, a dimension or three numbers take.
+// Room for the largest plain event: 50 bytes are more than a range, a deadline, a dimension or
+// three numbers take.
 constexpr size_t kMostPlain = kMaxDomainBytes + kMaxKeyBytes + 50 * (kMostDims + kMostRanges + 4);
+// Before it: its own tag and length.
+constexpr size_t kMostHeader = 1 + protozero::max_varint_length;
 
-using PlainWriter = protozero::basic_pbf_writer<fixed_size_buffer_adaptor>;
+// Fields one behind the other into memory that has room for them. By hand, since the half of what a
+// batch costs here would be protozero's parts of a field.
+class EventWriter {
+ public:
+  explicit EventWriter(char* to) : at_(to) {}
 
-struct EventWriter : PlainWriter {
-  explicit EventWriter(fixed_size_buffer_adaptor& to) : PlainWriter(to), out(to) {}
-  EventWriter(EventWriter& parent, uint32_t field) : PlainWriter(parent, field), out(parent.out) {}
+  char* at() const { return at_; }
+  void Varint(uint64_t value) { at_ += protozero::add_varint_to_buffer(at_, value); }
   template <typename T>
   void Number(uint32_t field, T value) {
-    if (value != T{}) add_uint64(field, static_cast<uint64_t>(value));
+    if (value == T{}) return;
+    Tag(field, pbf_wire_type::varint);
+    Varint(static_cast<uint64_t>(value));
   }
   void Text(uint32_t field, const std::string& text) {
-    if (!text.empty()) add_bytes(field, text);
+    if (text.empty()) return;
+    Tag(field, pbf_wire_type::length_delimited);
+    Varint(text.size());
+    at_ = std::copy(text.begin(), text.end(), at_);
   }
-  // A message; protozero leaves it out if it is empty, but it is said.
+  // A message, also if it is empty.
   template <typename Write>
   void Message(uint32_t field, Write write) {
-    const size_t before = out.size();
-    {
-      EventWriter nested(*this, field);
-      write(nested);
-    }
-    if (out.size() == before) add_message(field, "", 0);
+    Tag(field, pbf_wire_type::length_delimited);
+    char* const length = at_++;  // most need one byte for it
+    write(*this);
+    const auto size = static_cast<size_t>(at_ - length - 1);
+    const auto more = static_cast<size_t>(protozero::length_of_varint(size)) - 1;
+    if (more > 0) memmove(length + 1 + more, length + 1, size);
+    protozero::add_varint_to_buffer(length, size);
+    at_ += more;
   }
 
-  fixed_size_buffer_adaptor& out;
+ private:
+  void Tag(uint32_t field, pbf_wire_type type) {
+    *at_++ = static_cast<char>(field << 3 | static_cast<uint32_t>(type));
+  }
+
+  char* at_;
 };
 
 bool IsPlain(const Offer& offer) {
@@ -73,7 +90,11 @@ void WriteOffer(const Offer& offer, EventWriter& out) {
   out.Text(4, offer.key.key);
   out.Number(5, offer.bytes);
   out.Number(6, offer.data_type);
-  out.add_packed_int64(7, offer.shape.dims.begin(), offer.shape.dims.end());
+  if (!offer.shape.dims.empty()) {
+    out.Message(7, [&](EventWriter& part) {
+      for (const int64_t dim : offer.shape.dims) part.Varint(static_cast<uint64_t>(dim));
+    });
+  }
   out.Number(8, offer.shape.given);
   for (const Range& range : offer.layout.extents()) {
     out.Message(9, [&](EventWriter& part) {
@@ -94,21 +115,24 @@ void WriteOffer(const Offer& offer, EventWriter& out) {
   out.Number(13, offer.route);
 }
 
-// `out` is one field of what `write` writes as a message, or several.
+// Appends what `write` writes as a message.
 template <typename Write>
-void AddPlain(pbf_writer& out, uint32_t field, Write write) {
-  std::array<char, kMostPlain> room;
-  fixed_size_buffer_adaptor buffer(room);
-  EventWriter part(buffer);
+void AddPlain(std::string& out, uint32_t field, Write write) {
+  std::array<char, kMostHeader + kMostPlain> room;
+  EventWriter part(room.data() + kMostHeader);
   write(part);
-  out.add_message(field, buffer.data(), buffer.size());
+  const auto size = static_cast<size_t>(part.at() - room.data()) - kMostHeader;
+  const auto header = 1 + static_cast<size_t>(protozero::length_of_varint(size));
+  char* const begin = room.data() + kMostHeader - header;
+  *begin = static_cast<char>(field << 3 | static_cast<uint32_t>(pbf_wire_type::length_delimited));
+  protozero::add_varint_to_buffer(begin + 1, size);
+  out.append(begin, header + size);
 }
 
-void WriteGroup(const Group& group, pbf_writer& frame) {
+void WriteGroup(const Group& group, std::string& frame) {
   std::string bytes;
   bytes.reserve(64 + group.chunks.size() * 32);
-  pbf_writer out(bytes);
-  AddPlain(out, 1, [&](EventWriter& name) {
+  AddPlain(bytes, 1, [&](EventWriter& name) {
     name.Message(1, [&](EventWriter& clique) {
       clique.Number(1, group.clique.low.value());
       clique.Number(2, group.clique.high.value());
@@ -117,7 +141,7 @@ void WriteGroup(const Group& group, pbf_writer& frame) {
     name.Number(3, group.number);
   });
   for (const Chunk& chunk : group.chunks) {
-    AddPlain(out, 2, [&](EventWriter& part) {
+    AddPlain(bytes, 2, [&](EventWriter& part) {
       part.Number(1, chunk.pair.transfer.value());
       part.Number(2, chunk.pair.to_low);
       part.Number(3, chunk.offset);
@@ -127,10 +151,10 @@ void WriteGroup(const Group& group, pbf_writer& frame) {
   }
   std::string event;
   pbf_writer(event).add_message(12, bytes);
-  frame.add_message(2, event);
+  pbf_writer(frame).add_message(2, event);
 }
 
-void WriteEvent(const PeerMessage& message, pbf_writer& frame) {
+void WriteEvent(const PeerMessage& message, std::string& frame) {
   const auto* offer = std::get_if<Offer>(&message);
   const auto* done = std::get_if<Done>(&message);
   if (offer != nullptr && IsPlain(*offer)) {
@@ -157,7 +181,7 @@ void WriteEvent(const PeerMessage& message, pbf_writer& frame) {
   if (const auto* group = std::get_if<Group>(&message)) return WriteGroup(*group, frame);
   peer::v1::PeerEvent proto;
   Encode(message, &proto);
-  frame.add_message(2, proto.SerializeAsString());
+  pbf_writer(frame).add_message(2, proto.SerializeAsString());
 }
 
 std::string EncodeFrame(const PeerFrame& frame) {
@@ -170,8 +194,8 @@ std::string EncodeFrame(const PeerFrame& frame) {
   std::string bytes;
   // As a plain offer of a short key and domain has it, so that most are not moved as they grow.
   bytes.reserve(frame.messages.size() * 96);
+  for (const PeerMessage& message : frame.messages) WriteEvent(message, bytes);
   pbf_writer out(bytes);
-  for (const PeerMessage& message : frame.messages) WriteEvent(message, out);
   for (const ArenaId arena : frame.arenas_gone) {
     peer::v1::PeerEvent event;
     event.mutable_arena_gone()->set_arena_id(arena.value());
@@ -185,47 +209,64 @@ std::string EncodeFrame(const PeerFrame& frame) {
 // --- Reading: what is said as above, its fields in their order. All else stays unread, or
 // protozero throws at it, and is left to protoc's code.
 
-// Whether `field` is next, its tag in the one byte that it needs. If so, its value is to be read.
-bool Next(pbf_reader& in, uint32_t field, pbf_wire_type type) {
-  const data_view rest = in.data();
-  return !rest.empty() &&
-         *rest.data() == static_cast<char>(field << 3 | static_cast<uint32_t>(type)) && in.next();
-}
+// Each takes a field if it is next, its tag in the one byte that it needs.
+class FieldReader {
+ public:
+  explicit FieldReader(absl::string_view bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
 
-// 0 if it is not said.
-uint64_t Number(pbf_reader& in, uint32_t field) {
-  return Next(in, field, pbf_wire_type::varint) ? in.get_uint64() : 0;
-}
+  bool AtEnd() const { return at_ == end_; }
+  // 0 if it is not said.
+  uint64_t Number(uint32_t field) {
+    return Next(field, pbf_wire_type::varint) ? protozero::decode_varint(&at_, end_) : 0;
+  }
+  // One of `count`, from 0.
+  template <typename T>
+  T OneOf(uint32_t field, uint64_t count) {
+    const char* const before = at_;
+    const uint64_t value = Number(field);
+    if (value < count) return static_cast<T>(value);
+    at_ = before;
+    return T{};
+  }
+  // False also for what does not fit: protoc's code takes its lower half.
+  bool Number32(uint32_t field, uint32_t& number) {
+    const uint64_t value = Number(field);
+    number = static_cast<uint32_t>(value);
+    return value == number;
+  }
+  // Its length in no more bytes than it needs.
+  std::optional<absl::string_view> Bytes(uint32_t field) {
+    const char* const before = at_;
+    if (!Next(field, pbf_wire_type::length_delimited)) return std::nullopt;
+    const char* const length = at_;
+    const uint64_t size = protozero::decode_varint(&at_, end_);
+    if (at_ - length != protozero::length_of_varint(size) ||
+        size > static_cast<uint64_t>(end_ - at_)) {
+      at_ = before;
+      return std::nullopt;
+    }
+    return absl::string_view(std::exchange(at_, at_ + size), size);
+  }
+  // Empty if it is not said.
+  std::string Text(uint32_t field) {
+    return std::string(Bytes(field).value_or(absl::string_view()));
+  }
 
-// One of `count`, from 0.
-template <typename T>
-T OneOf(pbf_reader& in, uint32_t field, uint64_t count) {
-  pbf_reader after = in;
-  const uint64_t value = Number(after, field);
-  if (value >= count) return T{};
-  in = after;
-  return static_cast<T>(value);
-}
+ private:
+  bool Next(uint32_t field, pbf_wire_type type) {
+    if (at_ == end_ || *at_ != static_cast<char>(field << 3 | static_cast<uint32_t>(type))) {
+      return false;
+    }
+    ++at_;
+    return true;
+  }
 
-// If it is next, its length in no more bytes than it needs: of a longer one protozero takes 32
-// bits.
-std::optional<data_view> Bytes(pbf_reader& in, uint32_t field) {
-  pbf_reader after = in;
-  if (!Next(after, field, pbf_wire_type::length_delimited)) return std::nullopt;
-  const data_view bytes = after.get_view();
-  const auto header = bytes.data() - in.data().data();
-  if (header != 1 + protozero::length_of_varint(bytes.size())) return std::nullopt;
-  in = after;
-  return bytes;
-}
+  const char* at_;
+  const char* end_;
+};
 
-// Empty if it is not said.
-std::string Text(pbf_reader& in, uint32_t field) {
-  return Bytes(in, field).value_or(data_view("", 0)).to_string();
-}
-
-bool ReadDims(pbf_reader& in, Shape& shape) {
-  const data_view bytes = Bytes(in, 7).value_or(data_view());
+bool ReadDims(FieldReader& in, Shape& shape) {
+  const absl::string_view bytes = in.Bytes(7).value_or(absl::string_view());
   const char* at = bytes.data();
   for (const char* const end = at + bytes.size(); at != end;) {
     const auto dim = static_cast<int64_t>(protozero::decode_varint(&at, end));
@@ -236,117 +277,111 @@ bool ReadDims(pbf_reader& in, Shape& shape) {
 }
 
 // Ranges that make up `bytes`.
-bool ReadLayout(pbf_reader& in, uint64_t bytes, Layout& layout) {
+bool ReadLayout(FieldReader& in, uint64_t bytes, Layout& layout) {
   std::vector<Range> ranges;
-  while (const std::optional<data_view> said = Bytes(in, 9)) {
-    pbf_reader part(*said);
+  while (const std::optional<absl::string_view> said = in.Bytes(9)) {
+    FieldReader part(*said);
     Range& range = ranges.emplace_back();
-    range.arena = ArenaId(Number(part, 1));
-    range.offset = Number(part, 2);
-    range.length = Number(part, 3);
-    if (part || range.length > bytes || ranges.size() > kMostRanges) return false;
+    range.arena = ArenaId(part.Number(1));
+    range.offset = part.Number(2);
+    range.length = part.Number(3);
+    if (!part.AtEnd() || range.length > bytes || ranges.size() > kMostRanges) return false;
     bytes -= range.length;
   }
   layout = Layout::Merged(std::move(ranges));
   return bytes == 0;
 }
 
-bool ReadOffer(pbf_reader in, Offer& offer) {
-  offer.key.domain = Text(in, 1);
-  offer.key.source = GlobalDeviceId(Number(in, 2));
-  offer.key.destination = GlobalDeviceId(Number(in, 3));
-  offer.key.key = Text(in, 4);
+bool ReadOffer(FieldReader in, Offer& offer) {
+  offer.key.domain = in.Text(1);
+  offer.key.source = GlobalDeviceId(in.Number(2));
+  offer.key.destination = GlobalDeviceId(in.Number(3));
+  offer.key.key = in.Text(4);
   if (offer.key.domain.size() > kMaxDomainBytes || offer.key.key.empty() ||
       offer.key.key.size() > kMaxKeyBytes) {
     return false;
   }
-  offer.bytes = Number(in, 5);
-  offer.data_type = OneOf<DataType>(in, 6, kDataTypes);
+  offer.bytes = in.Number(5);
+  offer.data_type = in.OneOf<DataType>(6, kDataTypes);
   if (!ReadDims(in, offer.shape)) return false;
-  offer.shape.given = OneOf<bool>(in, 8, 2);
+  offer.shape.given = in.OneOf<bool>(8, 2);
   if (!ReadLayout(in, offer.bytes, offer.layout)) return false;
-  offer.ready = OneOf<bool>(in, 10, 2);
-  if (const std::optional<data_view> said = Bytes(in, 11)) {
-    pbf_reader part(*said);
-    const auto seconds = static_cast<int64_t>(Number(part, 1));
-    const auto nanos = static_cast<int32_t>(Number(part, 2));
-    if (part) return false;
+  offer.ready = in.OneOf<bool>(10, 2);
+  if (const std::optional<absl::string_view> said = in.Bytes(11)) {
+    FieldReader part(*said);
+    const auto seconds = static_cast<int64_t>(part.Number(1));
+    const auto nanos = static_cast<int32_t>(part.Number(2));
+    if (!part.AtEnd()) return false;
     offer.deadline = absl::Seconds(seconds) + absl::Nanoseconds(nanos);
   }
-  offer.priority = static_cast<int32_t>(Number(in, 12));
-  offer.route = OneOf<Route>(in, 13, kRoutes);
-  return !in && offer.priority >= -kMaxPriority && offer.priority <= kMaxPriority;
+  offer.priority = static_cast<int32_t>(in.Number(12));
+  offer.route = in.OneOf<Route>(13, kRoutes);
+  return in.AtEnd() && offer.priority >= -kMaxPriority && offer.priority <= kMaxPriority;
 }
 
-// False also for what does not fit: protoc's code takes its lower half.
-bool ReadNumber(pbf_reader& in, uint32_t field, uint32_t& number) {
-  const uint64_t value = Number(in, field);
-  number = static_cast<uint32_t>(value);
-  return value == number;
-}
-
-bool ReadGroup(pbf_reader in, Group& group) {
-  const std::optional<data_view> said = Bytes(in, 1);
+bool ReadGroup(FieldReader in, Group& group) {
+  const std::optional<absl::string_view> said = in.Bytes(1);
   if (!said.has_value()) return false;
-  pbf_reader name(*said);
-  const std::optional<data_view> devices = Bytes(name, 1);
+  FieldReader name(*said);
+  const std::optional<absl::string_view> devices = name.Bytes(1);
   if (!devices.has_value()) return false;
-  pbf_reader clique(*devices);
-  group.clique.low = GlobalDeviceId(Number(clique, 1));
-  group.clique.high = GlobalDeviceId(Number(clique, 2));
-  if (clique || !ReadNumber(name, 2, group.attempt)) return false;
-  group.number = Number(name, 3);
-  if (name) return false;
-  while (const std::optional<data_view> chunk = Bytes(in, 2)) {
+  FieldReader clique(*devices);
+  group.clique.low = GlobalDeviceId(clique.Number(1));
+  group.clique.high = GlobalDeviceId(clique.Number(2));
+  if (!clique.AtEnd() || !name.Number32(2, group.attempt)) return false;
+  group.number = name.Number(3);
+  if (!name.AtEnd()) return false;
+  while (const std::optional<absl::string_view> chunk = in.Bytes(2)) {
     if (group.chunks.size() == kMaxGroupChunks) return false;
-    pbf_reader part(*chunk);
+    FieldReader part(*chunk);
     Chunk& to = group.chunks.emplace_back();
-    to.pair.transfer = TransferId(Number(part, 1));
-    to.pair.to_low = OneOf<bool>(part, 2, 2);
-    to.offset = Number(part, 3);
-    to.bytes = Number(part, 4);
-    if (!ReadNumber(part, 5, to.pair.slot) || part) return false;
+    to.pair.transfer = TransferId(part.Number(1));
+    to.pair.to_low = part.OneOf<bool>(2, 2);
+    to.offset = part.Number(3);
+    to.bytes = part.Number(4);
+    if (!part.Number32(5, to.pair.slot) || !part.AtEnd()) return false;
   }
-  return !in;
+  return in.AtEnd();
 }
 
 // Whether the event is a plain one; if not, `message` is anything.
-bool ReadPlain(data_view bytes, PeerMessage& message) try {
-  pbf_reader event(bytes);
-  const TransferId transfer(Number(event, 1));
-  if (const std::optional<data_view> said = Bytes(event, 2)) {
+bool ReadPlain(absl::string_view bytes, PeerMessage& message) try {
+  FieldReader event(bytes);
+  const TransferId transfer(event.Number(1));
+  if (const std::optional<absl::string_view> said = event.Bytes(2)) {
     auto& offer = message.emplace<Offer>();
     offer.transfer = transfer;
-    return ReadOffer(pbf_reader(*said), offer) && !event;
+    return ReadOffer(FieldReader(*said), offer) && event.AtEnd();
   }
-  if (const std::optional<data_view> said = Bytes(event, 6)) {
-    pbf_reader step(*said);
-    message = Done{transfer, absl::OkStatus(), OneOf<Route>(step, 2, kRoutes)};
-    return !step && !event;
+  if (const std::optional<absl::string_view> said = event.Bytes(6)) {
+    FieldReader step(*said);
+    message = Done{transfer, absl::OkStatus(), step.OneOf<Route>(2, kRoutes)};
+    return step.AtEnd() && event.AtEnd();
   }
-  if (const std::optional<data_view> said = Bytes(event, 10)) {
-    pbf_reader step(*said);
+  if (const std::optional<absl::string_view> said = event.Bytes(10)) {
+    FieldReader step(*said);
     HandOver& hand_over = message.emplace<HandOver>();
     hand_over.transfer = transfer;
-    hand_over.priority = static_cast<int32_t>(Number(step, 1));
-    hand_over.direct = OneOf<bool>(step, 2, 2);
-    return !step && !event && hand_over.priority >= -kMaxPriority &&
+    hand_over.priority = static_cast<int32_t>(step.Number(1));
+    hand_over.direct = step.OneOf<bool>(2, 2);
+    return step.AtEnd() && event.AtEnd() && hand_over.priority >= -kMaxPriority &&
            hand_over.priority <= kMaxPriority;
   }
-  const std::optional<data_view> said = Bytes(event, 12);
-  return transfer == TransferId() && said.has_value() && !event &&
-         ReadGroup(pbf_reader(*said), message.emplace<Group>());
+  const std::optional<absl::string_view> said = event.Bytes(12);
+  return transfer == TransferId() && said.has_value() && event.AtEnd() &&
+         ReadGroup(FieldReader(*said), message.emplace<Group>());
 } catch (const protozero::exception&) {
   return false;
 }
 
 // Whether the frame is said as above.
-bool ReadFrame(absl::string_view bytes, std::vector<data_view>& events, PeerFrame& frame) try {
-  pbf_reader in(bytes.data(), bytes.size());
-  while (const std::optional<data_view> event = Bytes(in, 2)) events.push_back(*event);
-  frame.first_event = Number(in, 3);
-  frame.more = OneOf<bool>(in, 4, 2);
-  return !in && !events.empty();
+bool ReadFrame(absl::string_view bytes, std::vector<absl::string_view>& events,
+               PeerFrame& frame) try {
+  FieldReader in(bytes);
+  while (const std::optional<absl::string_view> event = in.Bytes(2)) events.push_back(*event);
+  frame.first_event = in.Number(3);
+  frame.more = in.OneOf<bool>(4, 2);
+  return in.AtEnd() && !events.empty();
 } catch (const protozero::exception&) {
   return false;
 }
@@ -369,17 +404,17 @@ std::string EncodeFramePacket(uint64_t sequence, const PeerFrame& frame) {
 }
 
 std::optional<FramePacket> FindFrame(absl::string_view packet) try {
-  pbf_reader in(packet.data(), packet.size());
-  const uint64_t sequence = Number(in, 1);
-  const std::optional<data_view> frame = Bytes(in, 4);
-  if (sequence == 0 || !frame.has_value() || in) return std::nullopt;
-  return FramePacket{sequence, {frame->data(), frame->size()}};
+  FieldReader in(packet);
+  const uint64_t sequence = in.Number(1);
+  const std::optional<absl::string_view> frame = in.Bytes(4);
+  if (sequence == 0 || !frame.has_value() || !in.AtEnd()) return std::nullopt;
+  return FramePacket{sequence, *frame};
 } catch (const protozero::exception&) {
   return std::nullopt;
 }
 
 absl::StatusOr<PeerFrame> DecodeFrame(absl::string_view bytes) {
-  std::vector<data_view> events;
+  std::vector<absl::string_view> events;
   PeerFrame frame;
   if (!ReadFrame(bytes, events, frame)) {
     peer::v1::Frame proto;
@@ -387,7 +422,7 @@ absl::StatusOr<PeerFrame> DecodeFrame(absl::string_view bytes) {
     return Decode(proto);
   }
   frame.messages.reserve(events.size());
-  for (const data_view event : events) {
+  for (const absl::string_view event : events) {
     if (ReadPlain(event, frame.messages.emplace_back())) continue;
     frame.messages.pop_back();
     peer::v1::PeerEvent proto;

@@ -235,7 +235,7 @@ TEST_F(EnginePreparedTest, AFiringThatIsOverAfterAWithdrawalIsNotFollowedByAnoth
   EXPECT_THAT(two_.daemons[kA].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kB].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kA].watches, SizeIs(1));
-  two_.b().OnMessage(two_.now, PeerId(kA), withdraw);
+  two_.b().OnMessage(two_.now, PeerId(kA), PeerMessage(withdraw));
   two_.Run();
   EXPECT_THAT(two_.StatusOf(kA, send_), Fails(absl::StatusCode::kAborted, Reason::kPeerClientGone));
   EXPECT_TRUE(two_.IsOver(kB, receive_));

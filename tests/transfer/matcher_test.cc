@@ -3,14 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <string>
+#include <utility>
+
 namespace ferry {
 namespace {
 
 using Outcome = TransferMatcher::Outcome;
 
-MatchKey Key(std::string key, std::string domain = "job", uint64_t source = 0,
-             uint64_t destination = 2) {
-  return {std::move(domain), GlobalDeviceId(source), GlobalDeviceId(destination), std::move(key)};
+// Stays where it is, as the keys of halves that wait do. Another one each time.
+const MatchKey& Key(std::string key, std::string domain = "job", uint64_t source = 0,
+                    uint64_t destination = 2) {
+  static std::deque<MatchKey> keys;
+  return keys.emplace_back(MatchKey{std::move(domain), GlobalDeviceId(source),
+                                    GlobalDeviceId(destination), std::move(key)});
 }
 Half Send(uint64_t id, uint32_t peer = 0) { return {Side::kSend, PeerId(peer), TransferId(id)}; }
 Half Receive(uint64_t id) { return {Side::kReceive, PeerId(1), TransferId(id)}; }
