@@ -34,6 +34,15 @@ std::map<std::string, std::string> Environment() {
   return all;
 }
 
+// Whether the signal stops the daemon. The others have their line in the log.
+bool Stops(int signal) {
+  if (signal == SIGTERM || signal == SIGINT) return true;
+  FERRY_LOG(info, "daemon.signal",
+            "{}: nothing is reopened or read again yet; a restart takes another configuration",
+            strsignal(signal));
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -105,12 +114,14 @@ int main(int argc, char** argv) {
     return EX_CONFIG;
   }
 
-  // Before any thread starts, so that all of them leave these to sigwait below.
+  // Before any thread starts, so that all of them leave these to sigwait below, and that no library
+  // gets them whatever handlers it has. Each would end the daemon with its peers undrained.
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
+  // Instead of these the call fails, and says why.
+  for (const int refused : {SIGPIPE, SIGXFSZ}) signal(refused, SIG_IGN);
 
   const absl::Duration drain_timeout = config->drain.timeout;
   absl::StatusOr<std::unique_ptr<ferry::Daemon>> daemon = ferry::Daemon::Start(*std::move(config));
@@ -119,11 +130,16 @@ int main(int argc, char** argv) {
     return 1;
   }
   int received = 0;
-  sigwait(&signals, &received);
+  do {
+    sigwait(&signals, &received);
+  } while (!Stops(received));
   FERRY_LOG(info, "daemon.signal", "{}: draining; once more to stop now", strsignal(received));
   const uint64_t cancelled = (*daemon)->Drain(drain_timeout, [&signals] {
     const timespec now{0, 0};
-    return sigtimedwait(&signals, nullptr, &now) > 0;
+    for (int more; (more = sigtimedwait(&signals, nullptr, &now)) > 0;) {
+      if (Stops(more)) return true;
+    }
+    return false;
   });
   FERRY_LOG(info, "daemon.stop", "{} transfers ended unfinished", cancelled);
   return 0;
