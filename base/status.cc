@@ -6,6 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/limit_text.h"
 
 namespace ferry {
 namespace {
@@ -111,7 +112,7 @@ absl::Status Annotate(const absl::Status& status, absl::string_view prefix) {
 }
 
 absl::Status ErrnoError(absl::StatusCode code, Reason reason, absl::string_view doing, int error) {
-  return Error(code, reason, absl::StrCat(doing, ": ", strerror(error)));
+  return Error(code, reason, absl::StrCat(doing, ": ", strerror(error), LimitText(error)));
 }
 
 }  // namespace ferry

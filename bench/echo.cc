@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "absl/strings/str_cat.h"
+#include "base/grpc_target.h"
 #include "base/status.h"
 #include "tools/ferryctl/bench_end.h"
 #include "tools/ferryctl/failure.h"
@@ -79,7 +79,7 @@ int RunEchoServer(const std::string& socket) {
   SmallEcho small;
   BatchEcho batches;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());
+  builder.AddListeningPort(UnixTarget(socket), grpc::InsecureServerCredentials());
   builder.RegisterService(&small);
   builder.RegisterCallbackGenericService(&batches);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
@@ -98,8 +98,8 @@ absl::StatusOr<EchoClient> EchoClient::Start(const std::string& self) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
-  client.channel_ = grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
-                                              grpc::InsecureChannelCredentials(), arguments);
+  client.channel_ =
+      grpc::CreateCustomChannel(UnixTarget(socket), grpc::InsecureChannelCredentials(), arguments);
   if (!client.channel_->WaitForConnected(std::chrono::system_clock::now() +
                                          std::chrono::seconds(10))) {
     return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,

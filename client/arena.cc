@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +65,12 @@ int SealedMemfd(uint64_t bytes, const char** step) {
   }
   if (fd < 0) return -1;
   *step = "ftruncate";
+  rlimit limit{};  // beyond it the call is a SIGXFSZ, which is the application's
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+    close(fd);
+    errno = EFBIG;
+    return -1;
+  }
   bool done = ftruncate(fd, static_cast<off_t>(bytes)) == 0;
   if (done) {
     *step = "sealing";

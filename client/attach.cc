@@ -21,6 +21,10 @@ namespace {
 // How long a reader sleeps before it looks at its own deadline again.
 constexpr timeval kReadPatience{1, 0};
 
+// How often the daemon is asked whether it is well, and how long it has for the answer.
+constexpr int kPingEveryMs = 5000;
+constexpr uint64_t kPingPatienceNs = 10ull * 1000000000;
+
 // Waits until `fd` is ready for `events` or `deadline_ns` passed (false). Looks once at least.
 bool Ready(int fd, short events, uint64_t deadline_ns) {
   while (true) {
@@ -332,10 +336,22 @@ void AttachSocket::End(std::string why) {
   for (auto& [sequence, pending] : pending_) pending->changed.notify_one();
 }
 
-std::string AttachSocket::WaitForEnd(int stop) {
+void AttachSocket::Ping() {
+  const uint64_t sequence = NextSequence();
+  AttachResponse response;
+  const StatusPtr error = Request(sequence, EncodePing(sequence), {},
+                                  DeadlineAfter(kPingPatienceNs), &response, nullptr);
+  if (error != nullptr && error->code == kDeadlineExceeded) {
+    Break("the daemon has not answered for 10 s (stopped?)");
+  }
+}
+
+std::string AttachSocket::WaitForEnd(int stop, bool pings) {
   while (true) {
     pollfd entries[] = {{fd_, POLLRDHUP, 0}, {stop, POLLIN, 0}};
-    if (poll(entries, 2, -1) < 0) continue;
+    const int ready = poll(entries, 2, pings ? kPingEveryMs : -1);
+    if (ready == 0) Ping();
+    if (ready <= 0) continue;
     if (entries[1].revents != 0) return "";
     if (entries[0].revents != 0) break;
   }

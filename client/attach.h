@@ -40,8 +40,10 @@ class AttachSocket {
   void Break(const std::string& why);
   // True once it is broken, or the daemon has closed it.
   bool broken();
-  // Why the socket ended, once it has; "" if `stop` was readable first. One thread.
-  std::string WaitForEnd(int stop);
+  // Why the socket ended, once it has; "" if `stop` was readable first. One thread. `pings`: the
+  // daemon answers them; one that does not in time is lost, whether anybody else asks it or not.
+  // Break() interrupts it.
+  std::string WaitForEnd(int stop, bool pings);
   // Of one that has ended: why the daemon said it would close it; null if it said nothing.
   StatusPtr told();
   // Closes the socket: the daemon takes everything back. Not during WaitForEnd().
@@ -63,6 +65,7 @@ class AttachSocket {
     std::condition_variable changed;
   };
 
+  void Ping();
   StatusPtr Send(const std::string& packet, std::span<const int> fds, uint64_t deadline_ns);
   // Reads one packet, if one comes in time, and gives it to whom it is for.
   void ReadOne(std::unique_lock<std::mutex>* lock, int flags);

@@ -48,6 +48,7 @@ std::string EncodeRegisterArena(uint64_t sequence, const ArenaRequest& arena);
 std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena, bool freed);
 std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
 std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch);
+std::string EncodePing(uint64_t sequence);
 // What one packet may have, either way.
 inline constexpr size_t kMaxPacket = 131072;
 // Bit of Welcome::features: the daemon takes posts over attach.sock.
@@ -67,6 +68,8 @@ inline constexpr uint64_t kFeatureManyDescriptors = 64;
 inline constexpr size_t kMostFds = 250;
 // And words of prepared batches begin in a resumed session where the client says.
 inline constexpr uint64_t kFeaturePreparedFrom = 128;
+// And it answers a ping.
+inline constexpr uint64_t kFeaturePing = 256;
 
 struct DeviceInfo {
   uint64_t id = 0;
@@ -97,7 +100,8 @@ struct AttachResponse {
     kTimelineReset,
     kNotice,
     kPosted,
-    kPreparedReleased
+    kPreparedReleased,
+    kPong
   };
   uint64_t sequence = 0;
   StatusPtr error;

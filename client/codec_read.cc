@@ -307,6 +307,10 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
           response->kind = Kind::kPreparedReleased;
           reader.skip();
           break;
+        case Bytes(12):
+          response->kind = Kind::kPong;
+          reader.skip();
+          break;
         default:
           reader.skip();
       }

@@ -289,7 +289,7 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   hello.add_uint32(2, kProtocolVersion);
   hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas |
                           kFeaturePrograms | kFeaturePreparedJobs | kFeatureManyDescriptors |
-                          kFeaturePreparedFrom);
+                          kFeaturePreparedFrom | kFeaturePing);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));
@@ -337,6 +337,14 @@ std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch) {
   Writer writer(out);
   Varint(writer, 1, sequence);
   Nested(writer, 8, VarintField(batch), [&](Writer& request) { Varint(request, 1, batch); });
+  return out;
+}
+
+std::string EncodePing(uint64_t sequence) {
+  std::string out;
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  writer.add_message(10, "", 0);
   return out;
 }
 

@@ -46,11 +46,22 @@ void Connection::Close() {
   attach_.Stop();
 }
 
+StatusPtr Connection::GiveUp(StatusPtr error) {
+  // Only we say so: no daemon refuses what it has heard because it is not ready.
+  if (error == nullptr || error->code != kDeadlineExceeded || error->reason != kReasonNotReady) {
+    return error;
+  }
+  // Nobody knows whether it was done, and what would come of that: so all of the session ends.
+  const std::string why = "the daemon did not answer a call for 30 s (stopped?)";
+  attach_.Break(why);
+  return Error(kUnavailable, kReasonDaemonLost, why);
+}
+
 StatusPtr Connection::Ask(uint64_t sequence, const std::string& packet,
                           AttachResponse::Kind expected, AttachResponse* response,
                           std::span<const int> fds, int* received) {
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      attach_.Request(sequence, packet, fds, DeadlineAfter(kCallTimeoutNs), response, received));
+  FERRY_CLIENT_RETURN_IF_ERROR(GiveUp(
+      attach_.Request(sequence, packet, fds, DeadlineAfter(kCallTimeoutNs), response, received)));
   if (response->kind == expected) return nullptr;
   return Error(kInternal, kReasonProtocol, "asking the daemon: its answer is to another question");
 }
@@ -109,12 +120,7 @@ StatusPtr Connection::ReleasePrepared(uint32_t number) {
 }
 
 StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answer) {
-  StatusPtr error = InApiWords(batch, TryPost(batch, post_by, answer));
-  if (error == nullptr || error->code != kDeadlineExceeded) return error;
-  // Nobody knows whether it was posted, and what would come of that: so all of the session ends.
-  const std::string why = "the daemon did not answer a post for 30 s (stopped?)";
-  attach_.Break(why);
-  return Error(kUnavailable, kReasonDaemonLost, "posting a batch: " + why);
+  return InApiWords(batch, TryPost(batch, post_by, answer));
 }
 
 StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* answer) {
@@ -142,8 +148,8 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
         !run && (post_by == FERRY_POST_BY_STREAM ||
                  (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) == 0));
     FERRY_CLIENT_RETURN_IF_ERROR(
-        stream ? posts_.Post(batch, DeadlineAfter(kCallTimeoutNs), answer)
-               : PostUnary(&rpc_, batch, DeadlineAfter(kCallTimeoutNs), answer));
+        GiveUp(stream ? posts_.Post(batch, DeadlineAfter(kCallTimeoutNs), answer)
+                      : PostUnary(&rpc_, batch, DeadlineAfter(kCallTimeoutNs), answer)));
   } else {
     AttachResponse response;
     FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, packet, AttachResponse::Kind::kPosted, &response));
@@ -159,7 +165,8 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
 }
 
 StatusPtr Connection::Call(Method method, std::string request, std::string* response) {
-  return rpc_.Unary(method, std::move(request), DeadlineAfter(kCallTimeoutNs), response);
+  StatusPtr error = rpc_.Unary(method, std::move(request), DeadlineAfter(kCallTimeoutNs), response);
+  return method == Method::kCompile ? std::move(error) : GiveUp(std::move(error));
 }
 
 }  // namespace ferry::client

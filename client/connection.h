@@ -34,7 +34,9 @@ class Connection {
   bool broken() { return attach_.broken(); }
   // On the session's thread: why the connection is lost, once it is; "" if `stop` was readable
   // first.
-  std::string WaitForEnd(int stop) { return attach_.WaitForEnd(stop); }
+  std::string WaitForEnd(int stop) {
+    return attach_.WaitForEnd(stop, (welcome_.features & kFeaturePing) != 0);
+  }
   StatusPtr told() { return attach_.told(); }
   // Ends all calls and closes the attach socket: the daemon takes everything back.
   void Close();
@@ -45,6 +47,8 @@ class Connection {
   Rpc& rpc() { return rpc_; }
 
   // What the daemon answered; `fd`, of kCudaAllocate only, is the caller's.
+  // Of this and all that follow: if the daemon does not answer for 30 s the connection is given up
+  // as lost, so that no other call waits as long. But for Method::kCompile, which may take longer.
   struct RegisteredArena {
     uint64_t id = 0;
     uint64_t mapped_bytes = 0;
@@ -58,7 +62,6 @@ class Connection {
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr ReleasePrepared(uint32_t number);
   // `post_by`: FERRY_POST_BY_...
-  // If the daemon does not answer for 30 s the session is given up as lost.
   StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);
 
@@ -67,6 +70,8 @@ class Connection {
 
  private:
   StatusPtr TryPost(const PostBatch& batch, int post_by, PostAnswer* answer);
+  // `error`, or that the daemon is lost because it has not answered in time.
+  StatusPtr GiveUp(StatusPtr error);
   StatusPtr Ask(uint64_t sequence, const std::string& packet, AttachResponse::Kind expected,
                 AttachResponse* response, std::span<const int> fds = {}, int* received = nullptr);
 

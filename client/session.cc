@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <system_error>
 
+#include "base/limit_text.h"
+#include "base/thread_room.h"
 #include "client/parked_streams.h"
 #include "client/signals.h"
 
@@ -44,8 +48,17 @@ StatusPtr Session::Open(const Options& options, std::shared_ptr<Session>* sessio
                      "in such a child; call exec, or fork before the first session is opened");
   }
   SignalsBlocked blocked;  // gRPC starts threads too
+  static std::atomic<bool> grpc_has_its_threads{false};
+  if (!grpc_has_its_threads) {
+    if (const int error = RoomForThreads(kGrpcThreads)) {
+      return Error(kResourceExhausted, kReasonNotReady,
+                   "opening a session: starting its threads: " +
+                       std::generic_category().message(error) + ThreadLimitText());
+    }
+  }
   std::shared_ptr<Session> made(new Session(options));
   FERRY_CLIENT_RETURN_IF_ERROR(made->Start());
+  grpc_has_its_threads = true;
   {
     std::lock_guard lock(Opened().mutex);
     auto& all = Opened().all;
@@ -106,7 +119,9 @@ void Session::Close() {
       ended = EndConnection(Error(kCancelled, kReasonCancelled, "the session was closed"));
       if (ended != nullptr) ended->unheard().TakeAll();  // the watch's last call stands for them
     }
-    if (opening_ != nullptr) opening_->Break("the session was closed");
+    for (const auto& connection : {ended, opening_}) {  // which the session's thread may be asking
+      if (connection != nullptr) connection->Break("the session was closed");
+    }
     watch.swap(watch_);
   }
   if (thread_.joinable()) {

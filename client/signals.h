@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/limit_text.h"
 #include "client/status.h"
 
 namespace ferry::client {
@@ -36,8 +37,8 @@ inline StatusPtr StartThread(const char* name, std::function<void()> body, std::
   try {
     *thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    return Error(kResourceExhausted, kReasonInternal,
-                 std::string("starting thread ") + name + ": " + error.what());
+    return Error(kResourceExhausted, kReasonNotReady,
+                 std::string("starting thread ") + name + ": " + error.what() + ThreadLimitText());
   }
   pthread_setname_np(thread->native_handle(), name);
   return nullptr;

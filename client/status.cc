@@ -3,6 +3,8 @@
 
 #include <system_error>
 
+#include "base/limit_text.h"
+
 namespace ferry::client {
 
 StatusPtr Error(Code code, const char* reason, std::string message) {
@@ -10,7 +12,8 @@ StatusPtr Error(Code code, const char* reason, std::string message) {
 }
 
 StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error) {
-  return Error(code, reason, doing + ": " + std::generic_category().message(error));
+  return Error(code, reason,
+               doing + ": " + std::generic_category().message(error) + LimitText(error));
 }
 
 StatusPtr Copy(const StatusPtr& status) {

@@ -26,9 +26,10 @@ inline constexpr uint64_t kFeaturePrograms = 16;
 inline constexpr uint64_t kFeaturePreparedJobs = 32;
 inline constexpr uint64_t kFeatureManyDescriptors = 64;
 inline constexpr uint64_t kFeaturePreparedFrom = 128;
+inline constexpr uint64_t kFeaturePing = 256;
 inline constexpr uint64_t kAttachFeatures =
     kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpus | kFeaturePrograms |
-    kFeaturePreparedJobs | kFeatureManyDescriptors | kFeaturePreparedFrom;
+    kFeaturePreparedJobs | kFeatureManyDescriptors | kFeaturePreparedFrom | kFeaturePing;
 
 // What a client had when it lost its daemon.
 struct AttachResume {
@@ -62,10 +63,11 @@ struct AttachResetTimeline {
 struct AttachReleasePrepared {
   uint32_t batch = 0;
 };
+struct AttachPing {};
 struct AttachCommand {
   uint64_t sequence = 0;
   std::variant<AttachHello, AttachRegisterArena, AttachReleaseArena, AttachResetTimeline, PostBatch,
-               AttachReleasePrepared>
+               AttachReleasePrepared, AttachPing>
       body;
 };
 
@@ -106,6 +108,7 @@ struct AttachPosted {
   uint32_t prepared_batch = 0;
 };
 struct AttachPreparedReleased {};
+struct AttachPong {};
 struct AttachNotice {
   bool draining = false;
 };
@@ -113,7 +116,7 @@ struct AttachReply {
   uint64_t sequence = 0;
   absl::Status error;  // not OK: the body is not sent
   std::variant<AttachWelcome, AttachArenaRegistered, AttachArenaReleased, AttachTimelineReset,
-               AttachPosted, AttachPreparedReleased, AttachNotice>
+               AttachPosted, AttachPreparedReleased, AttachPong, AttachNotice>
       body;
   std::vector<Violation> violations = {};  // of a refused batch
 };

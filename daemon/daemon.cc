@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,8 +17,10 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
+#include "base/limit_text.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread_room.h"
 #include "base/version.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/runtime_dir.h"
@@ -35,14 +38,8 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Clients may ask for so long how theirs ended: the counters tell only that they failed.
-constexpr absl::Duration kFarewell = absl::Milliseconds(300);
-// What a peer has by then it has said: who has no partner then is alone.
-constexpr absl::Duration kPartner = absl::Milliseconds(250);
 // For peers to close their links: who does not is silent, or has much to read.
 constexpr absl::Duration kGoodbye = absl::Milliseconds(500);
-// Firings end without a word to control: how often a drain looks.
-constexpr absl::Duration kDrainLook = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -60,6 +57,14 @@ size_t JobThreads(const Config& config) {
 }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config, GivenSockets given) {
+  // Those of its parts, of gRPC's servers and of its calls to peers, and some more; a thread that
+  // is lacking later would end the daemon, or have it serve nothing.
+  const size_t threads = 8 + 3 * config.devices.host + JobThreads(config) + 2 * kGrpcThreads;
+  if (const int error = RoomForThreads(threads)) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kNotReady,
+                 absl::StrCat("start ", threads, " threads: ", strerror(error), ThreadLimitText(),
+                              " (systemd: TasksMax)"));
+  }
   auto impl = std::make_unique<Impl>(std::move(config), std::move(given));
   absl::Status started = impl->Start();
   auto daemon = std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
@@ -147,106 +152,13 @@ absl::Status Daemon::Impl::Start() {
 absl::Time Daemon::Impl::AfterBatch() {
   const absl::Time now = control.Now();
   sessions->OnTime(now);
-  absl::Time next = peers->OnTime(now);
-  if (draining && !drain_waiters.empty()) {
-    next = std::min({next, EndIdlePrepared(now), EndUnmatched(now)});
-  }
+  absl::Time next = std::min(peers->OnTime(now), EndWhatCannotEnd(now));
   next = std::min({next, jobs->OnTime(now), peer_connections.CloseSilent(now)});
   do {
     next = std::min(next, driver->AfterBatch());
   } while (jobs->Join());
   for (Task& task : std::exchange(later, {})) task();
-  next = std::min(next, sessions->NextTimer());
-  if (!drain_waiters.empty()) {
-    const size_t left = in_flight();
-    const uint64_t failed = driver->metrics().failed() + jobs->counts().failed;
-    if (left > 0 && now >= drain_deadline && !failed_at_deadline.has_value()) {
-      failed_at_deadline = failed;
-      const absl::Status why = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                                     "the daemon drained and its deadline came");
-      driver->CancelAll(why);
-      jobs->CancelAll(why);
-      // What is launched gets a moment to end; it is not waited for beyond that.
-      drain_deadline = now + absl::Seconds(2);
-      drain_farewell = now + kFarewell;
-      return now;
-    }
-    const absl::Time enough = left == 0 ? drain_farewell : drain_deadline;
-    if (now >= enough) {
-      // What was launched may have ended well after the deadline.
-      const uint64_t cut = failed_at_deadline.has_value() ? failed - *failed_at_deadline + left : 0;
-      for (auto& waiter : std::exchange(drain_waiters, {})) waiter(cut);
-    } else {
-      next = std::min(next, enough);
-    }
-  }
-  return next;
-}
-
-absl::Time Daemon::Impl::EndIdlePrepared(absl::Time now) {
-  if (now < drain_look) return drain_look;
-  for (const TransferId first : sessions->IdlePrepared()) {
-    EndPrepared(first, Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                             absl::StrCat(config.node.name, " drains, and ", first.ToString(),
-                                          " was not being fired")));
-    drain_farewell = now + kFarewell;
-  }
-  return drain_look = now + kDrainLook;
-}
-
-absl::Time Daemon::Impl::EndUnmatched(absl::Time now) {
-  if (now < drain_alone) return drain_alone;
-  const absl::Status why =
-      Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-            absl::StrCat(config.node.name, " drains, and the other half has not come"));
-  const bool just_begun = now < drain_began + kPartner;
-  const auto found = driver->CancelUnmatched(why, [&](GlobalDeviceId device) {
-    if (devices.Find(device) != nullptr) return false;
-    return just_begun || peers->MayBringOffers(device, kPartner);
-  });
-  if (found.asked > 0) drain_farewell = now + kFarewell;
-  return drain_alone = found.left > 0 ? now + kPartner : absl::InfiniteFuture();
-}
-
-void Daemon::Impl::StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done) {
-  if (!std::exchange(draining, true)) {
-    FERRY_LOG(info, "daemon.drain", LogFields("node", config.node.name),
-              "{} transfers and jobs in flight, at most {}", in_flight(),
-              absl::FormatDuration(timeout));
-    FlightRecorder::Get().Record("daemon.drain", in_flight());
-    health.SetServing("", false);
-    health.SetServing("readiness", false);
-    driver->SetDraining(true);
-    jobs->SetDraining(true);
-    sessions->SetDraining(true);
-  }
-  failed_at_deadline.reset();
-  drain_deadline = control.Now() + timeout;
-  drain_look = drain_farewell = absl::InfinitePast();
-  drain_began = drain_alone = control.Now();
-  drain_waiters.push_back(std::move(done));
-}
-
-uint64_t Daemon::Drain(absl::Duration timeout, const std::function<bool()>& interrupted) {
-  Mutex mutex;
-  std::condition_variable_any changed;
-  std::optional<uint64_t> cancelled;
-  auto done = [&](uint64_t count) {
-    MutexLock lock(mutex);
-    cancelled = count;
-    changed.notify_all();
-  };
-  impl_->control.Post([&] { impl_->StartDrain(timeout, done); });
-  bool cut_short = false;
-  MutexLock lock(mutex);
-  while (!cancelled.has_value()) {
-    changed.wait_for(mutex, std::chrono::milliseconds(50));
-    if (!cut_short && !cancelled.has_value() && interrupted()) {
-      cut_short = true;
-      impl_->control.Post([this] { impl_->drain_deadline = impl_->control.Now(); });
-    }
-  }
-  return *cancelled;
+  return std::min({next, sessions->NextTimer(), LookAtDrain(now)});
 }
 
 void Daemon::Impl::SayGoodbye() {

@@ -356,18 +356,11 @@ absl::Status Daemon::Impl::MakeServers() {
         return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
                          driver->engine(), *jobs);
       },
-      [this](absl::Duration timeout, std::function<void(uint64_t)> done) {
-        StartDrain(timeout, std::move(done));
+      [this](absl::Duration timeout, ferry::Drain::Done done) {
+        return StartDrain(timeout, false, std::move(done));
       },
-      [this] {
-        draining = false;
-        driver->SetDraining(false);
-        jobs->SetDraining(false);
-        sessions->SetDraining(false);
-        health.SetServing("", true);
-        health.SetServing("readiness", true);
-        FERRY_LOG(info, "daemon.undrain", LogFields("node", config.node.name), "serves again");
-      }});
+      [this](ferry::Drain::Caller caller) { return LeaveDrain(caller); },
+      [this] { return Undrain(); }});
   services.push_back(MakeSessionService(*rpc, devices, *peers, config.node.name));
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeProgramService(*rpc));

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "daemon/daemon.h"
 #include "daemon/door.h"
 #include "daemon/doors.h"
+#include "daemon/drain.h"
 #include "daemon/job_runner.h"
 #include "daemon/job_table.h"
 #include "daemon/local_devices.h"
@@ -59,7 +59,8 @@ struct Daemon::Impl {
                   [this, job, why = std::move(why)] { jobs->OnFiringFailed(job, why); });
             }),
         compute("compute", Lane::DefaultSpin()),
-        doors(config, connections, peer_connections) {}
+        doors(config, connections, peer_connections),
+        drain(config.node.name) {}
 
   absl::Status Start();
   absl::Status MakeGpus();
@@ -91,14 +92,22 @@ struct Daemon::Impl {
   void EndPrepared(TransferId first, const absl::Status& why) {
     if (!jobs->Cancel(first, why)) driver->EndPrepared(first, why);
   }
-  // While it drains: when it wants to be called again.
+  // While it drains: when it wants to be called again. Prepared batches that nobody fires, and
+  // transfers whose partner has not come.
+  absl::Time EndWhatCannotEnd(absl::Time now);
   absl::Time EndIdlePrepared(absl::Time now);
-  // The same, of transfers whose partner has not come.
   absl::Time EndUnmatched(absl::Time now);
+  // The same, of its deadline and its end.
+  absl::Time LookAtDrain(absl::Time now);
   void ExportComms(std::vector<prometheus::MetricFamily>& families);
   void ExportJobs(std::vector<prometheus::MetricFamily>& families);
   size_t in_flight() const { return driver->engine().in_flight() + jobs->in_flight(); }
-  void StartDrain(absl::Duration timeout, std::function<void(uint64_t)> done);
+  // As Drain's Join, Leave and TakeBack.
+  ferry::Drain::Caller StartDrain(absl::Duration timeout, bool stops, ferry::Drain::Done done);
+  bool LeaveDrain(ferry::Drain::Caller caller);
+  absl::Status Undrain();
+  // Clients, probes and peers are told how it stands.
+  void TellOfDrain();
   void SayGoodbye();
   void Stop();
 
@@ -137,14 +146,10 @@ struct Daemon::Impl {
   std::unique_ptr<PeerDialer> dialer;
   // Control's.
   std::vector<Task> later;
-  bool draining = false;
-  absl::Time drain_deadline;
-  absl::Time drain_look;  // for prepared batches whose firing is over
-  absl::Time drain_began;
-  absl::Time drain_alone;                      // for transfers whose partner has not come
-  absl::Time drain_farewell;                   // clients may ask until then how theirs ended
-  std::optional<uint64_t> failed_at_deadline;  // transfers, ever, when this drain's came
-  std::vector<std::function<void(uint64_t)>> drain_waiters;
+  ferry::Drain drain;
+  bool drain_told = false;  // to clients and probes
+  absl::Time drain_look;    // for prepared batches whose firing is over
+  absl::Time drain_alone;   // for transfers whose partner has not come
 
   std::unique_ptr<RpcCore> rpc;
   std::unique_ptr<AdminCore> admin;

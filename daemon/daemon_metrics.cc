@@ -79,8 +79,9 @@ void Daemon::Impl::ExportJobs(std::vector<prometheus::MetricFamily>& families) {
 std::string Daemon::Impl::MetricsPage() {
   std::vector<prometheus::MetricFamily> families;
   ExportProcess(families);
-  families.push_back(GaugeFamily("ferry_ready", "1 if new transfers are taken", draining ? 0 : 1));
-  families.push_back(GaugeFamily("ferry_draining", "1 while draining", draining ? 1 : 0));
+  families.push_back(
+      GaugeFamily("ferry_ready", "1 if new transfers are taken", drain.on() ? 0 : 1));
+  families.push_back(GaugeFamily("ferry_draining", "1 while draining", drain.on() ? 1 : 0));
   families.push_back(
       GaugeFamily("ferry_sessions", "Open sessions", static_cast<double>(sessions->open())));
   prometheus::MetricFamily total =

@@ -48,8 +48,8 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
   }
   out.Add("peers");
   for (const PeerTable::Row& row : peers.List()) {
-    out.Add("  ", row.node, " ", row.address, " ", row.state, " mapped ", row.mapped ? "yes" : "no",
-            row.error.empty() ? "" : " error: ", row.error);
+    out.Add("  ", row.node, " ", row.address, " ", row.state, row.drains_until ? " drains" : "",
+            " mapped ", row.mapped ? "yes" : "no", row.error.empty() ? "" : " error: ", row.error);
   }
   out.Add("sessions");
   for (const Session* session : sessions.List()) {

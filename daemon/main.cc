@@ -53,8 +53,17 @@ int Refuse(const absl::Status& status) {
   return ExitCode(status);
 }
 
-// The first of `signals`, which all threads leave to this one. Tells the supervisor meanwhile.
-int AwaitSignal(const sigset_t& signals, ferry::Supervisor& supervisor, ferry::Reports& reports) {
+// Whether the signal stops the daemon. The others have their line in the log.
+bool Stops(int signal) {
+  if (signal == SIGTERM || signal == SIGINT) return true;
+  FERRY_LOG(info, "daemon.signal",
+            "{}: nothing is reopened or read again yet; a restart takes another configuration",
+            strsignal(signal));
+  return false;
+}
+
+// The next of `signals`, which all threads leave to this one. Tells the supervisor meanwhile.
+int NextSignal(const sigset_t& signals, ferry::Supervisor& supervisor, ferry::Reports& reports) {
   int received = 0;
   if (!supervisor.present()) {
     sigwait(&signals, &received);
@@ -70,12 +79,14 @@ int AwaitSignal(const sigset_t& signals, ferry::Supervisor& supervisor, ferry::R
 int Serve(ferry::Config config, ferry::Supervisor& supervisor) {
   absl::StatusOr<ferry::GivenSockets> sockets = supervisor.TakeSockets();
   if (!sockets.ok()) return Refuse(sockets.status());
-  // Before any thread starts, so that all of them leave these to this one.
+  // Before any thread starts, so that all of them leave these to this one, and that no library gets
+  // them whatever handlers it has. Each would end the daemon with its peers undrained.
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
+  // Instead of these the call fails, and says why.
+  for (const int refused : {SIGPIPE, SIGXFSZ}) signal(refused, SIG_IGN);
 
   const absl::Duration drain_timeout = config.drain.timeout;
   absl::StatusOr<std::unique_ptr<ferry::Daemon>> daemon =
@@ -83,13 +94,19 @@ int Serve(ferry::Config config, ferry::Supervisor& supervisor) {
   if (!daemon.ok()) return Refuse(daemon.status());
   ferry::Reports reports(**daemon, supervisor);
   reports.Ready();
-  const int received = AwaitSignal(signals, supervisor, reports);
+  int received = 0;
+  do {
+    received = NextSignal(signals, supervisor, reports);
+  } while (!Stops(received));
   FERRY_LOG(info, "daemon.signal", "{}: draining; once more to stop now", strsignal(received));
   reports.Stopping(ferry::MonotonicNow());
   const uint64_t cancelled = (*daemon)->Drain(drain_timeout, [&] {
     reports.Tell(ferry::MonotonicNow());
     const timespec now{0, 0};
-    return sigtimedwait(&signals, nullptr, &now) > 0;
+    for (int more; (more = sigtimedwait(&signals, nullptr, &now)) > 0;) {
+      if (Stops(more)) return true;
+    }
+    return false;
   });
   FERRY_LOG(info, "daemon.stop", "{} transfers ended unfinished", cancelled);
   return 0;

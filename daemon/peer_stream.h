@@ -40,6 +40,8 @@ inline constexpr uint64_t kPeerFeatureGroups = 8;
 inline constexpr uint64_t kPeerFeatureTcp = 16;
 // Answers a Seek.
 inline constexpr uint64_t kPeerFeatureSeek = 32;
+// Takes a Draining.
+inline constexpr uint64_t kPeerFeatureDraining = 64;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {
@@ -56,7 +58,8 @@ struct PeerIntroduction {
 // What a daemon whose introduction is proven says of itself besides.
 struct PeerHello : PeerIntroduction {
   uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
-                      kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureSeek;
+                      kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureSeek |
+                      kPeerFeatureDraining;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;

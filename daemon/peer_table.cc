@@ -192,7 +192,8 @@ void PeerTable::GoUp(Link& link) {
       link.ucx_error.empty() ? "yes" : link.ucx_error);
   driver_->OnPeerUp(link.id, std::move(routes),
                     {.prepared = (link.hello.features & kPeerFeaturePrepared) != 0,
-                     .seeks = (link.hello.features & kPeerFeatureSeek) != 0},
+                     .seeks = (link.hello.features & kPeerFeatureSeek) != 0,
+                     .drains = (link.hello.features & kPeerFeatureDraining) != 0},
                     GpusOf(link.hello));
   Deliver(link);
   Tried(link);
@@ -329,6 +330,7 @@ std::vector<PeerTable::Row> PeerTable::List() const {
     row.error = link->state == State::kUp ? (link->mapped ? "" : "mapped: " + link->mapped_error)
                                           : std::string(link->error.message());
     row.mapped = link->mapped;
+    row.drains_until = driver_->engine().DrainsUntil(link->id);
     row.devices = link->config.devices;
     for (const PeerDeviceInfo& device : link->hello.devices) {
       row.told.push_back({device.id, device.name, device.gpu, device.uuid});

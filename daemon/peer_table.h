@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -169,6 +170,7 @@ class PeerTable {
     Incarnation incarnation;
     std::string error;
     bool mapped = false;
+    std::optional<absl::Time> drains_until;  // as it has told; none: it serves
     std::vector<GlobalDeviceId> devices;
     std::vector<DeviceInfo> told;  // of these, by its latest hello; empty before the first
   };

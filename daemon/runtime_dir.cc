@@ -27,10 +27,19 @@ absl::Status Refused(const char* doing, const std::string& path, const std::stri
                             geteuid(), " the right to this one"));
 }
 
+// What another runtime directory would not mend is not said to be its fault.
+absl::Status Failed(const char* doing, const std::string& path, int error) {
+  if (error != EMFILE && error != ENFILE && error != ENOMEM) {
+    return Refused(doing, path, strerror(error));
+  }
+  return ErrnoError(absl::StatusCode::kResourceExhausted, Reason::kNotReady,
+                    absl::StrCat(doing, path), error);
+}
+
 // It is what this user has made.
 absl::Status CheckOwner(int fd, const char* doing, const std::string& path) {
   struct stat info;
-  if (fstat(fd, &info) != 0) return Refused(doing, path, strerror(errno));
+  if (fstat(fd, &info) != 0) return Failed(doing, path, errno);
   if (info.st_uid == geteuid()) return absl::OkStatus();
   return Refused(doing, path, absl::StrCat("it belongs to uid ", info.st_uid));
 }
@@ -45,22 +54,20 @@ absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::
                                        mode_t mode, gid_t group = SocketAccess::kOwnGroup) {
   constexpr char kDoing[] = "make the directory ";
   if (mkdirat(parent, name, mode) != 0 && errno != EEXIST) {
-    return Refused(kDoing, path, strerror(errno));
+    return Failed(kDoing, path, errno);
   }
   UniqueFd directory(openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory.valid()) {
-    return Refused(kDoing, path,
-                   errno == ELOOP || errno == ENOTDIR ? "there is something else, or a link"
-                                                      : strerror(errno));
+    if (errno != ELOOP && errno != ENOTDIR) return Failed(kDoing, path, errno);
+    return Refused(kDoing, path, "there is something else, or a link");
   }
   RETURN_IF_ERROR(CheckOwner(directory.get(), kDoing, path));
   if (group != SocketAccess::kOwnGroup && GroupOf(directory.get()) != group &&
       fchown(directory.get(), SocketAccess::kOwnUser, group) != 0) {
-    return Refused(absl::StrCat("give gid ", group, " the directory ").c_str(), path,
-                   strerror(errno));
+    return Failed(absl::StrCat("give gid ", group, " the directory ").c_str(), path, errno);
   }
   if (fchmod(directory.get(), mode) != 0) {
-    return Refused("set the mode of the directory ", path, strerror(errno));
+    return Failed("set the mode of the directory ", path, errno);
   }
   return directory;
 }
@@ -70,9 +77,9 @@ absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path,
                               const LockPatience& patience) {
   UniqueFd lock(
       openat(directory, "lock", O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-  if (!lock.valid()) return Refused("open ", path, strerror(errno));
+  if (!lock.valid()) return Failed("open ", path, errno);
   RETURN_IF_ERROR(CheckOwner(lock.get(), "lock ", path));
-  if (fchmod(lock.get(), 0600) != 0) return Refused("set the mode of ", path, strerror(errno));
+  if (fchmod(lock.get(), 0600) != 0) return Failed("set the mode of ", path, errno);
   constexpr int kLookMilliseconds = 10;  // nobody tells when a lock is free within a time
   const absl::Time give_up = MonotonicNow() + patience.most;
   bool told = false;
@@ -99,7 +106,7 @@ absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path, SocketAccess cl
   std::filesystem::create_directories(whole.parent_path(), error);
   if (error) return Refused("make the directory ", path, error.message());
   const UniqueFd parent(open(whole.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!parent.valid()) return Refused("open the directory above ", path, strerror(errno));
+  if (!parent.valid()) return Failed("open the directory above ", path, errno);
   ASSIGN_OR_RETURN(const UniqueFd directory,
                    MakeDirectory(parent.get(), whole.filename().c_str(), path, 0755));
   ASSIGN_OR_RETURN(UniqueFd lock, Lock(directory.get(), absl::StrCat(path, "/lock"), patience));

@@ -112,6 +112,8 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
     Reply(connection, {command.sequence, absl::OkStatus(), AttachTimelineReset{}});
   } else if (auto* prepared = std::get_if<AttachReleasePrepared>(&command.body)) {
     OnReleasePrepared(connection, session, command.sequence, prepared->batch);
+  } else if (std::holds_alternative<AttachPing>(command.body)) {
+    Reply(connection, {command.sequence, absl::OkStatus(), AttachPong{}});
   } else if (auto* batch = std::get_if<PostBatch>(&command.body)) {
     OnPost(connection, session, command.sequence, std::move(*batch));
   }

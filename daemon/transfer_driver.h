@@ -81,8 +81,11 @@ class TransferDriver {
   };
   CancelCounts Cancel(Session& session, const std::vector<uint64_t>& sequences,
                       const absl::Status& why);
-  // Refuses new posts.
-  void SetDraining(bool draining) { draining_ = draining; }
+  // Refuses new posts, or takes them again; peers are told. As TransferEngine's.
+  void SetDraining(std::optional<absl::Time> until) {
+    draining_ = until.has_value();
+    engine_.SetDraining(control_.Now(), until);
+  }
   bool draining() const { return draining_; }
   // Asks everything that is not launched to end.
   void CancelAll(const absl::Status& why);

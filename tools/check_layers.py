@@ -57,6 +57,8 @@ FOLDERS = {
 SHARED_HEADERS = {
     "proto/ferry/v1/timeline_layout.h": ["device", "daemon", "daemon/rpc", "client", "tests", "bench"],
     "device/huge_pages.h": ["client"],
+    "base/limit_text.h": ["client"],
+    "base/thread_room.h": ["client"],
 }
 
 # Other people's headers: pattern, and the folders that may include them ("*" is everybody but the public

@@ -160,7 +160,8 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   SetTimer(half);
   if (Ours(half)) return;
   if (!peers[half.peer.value()].up) return Want(half.peer);
-  if (spec.side == Side::kSend) SendOffer(now, half);
+  if (spec.side == Side::kSend) return SendOffer(now, half);
+  if (peers[half.peer.value()].drains_until) EndOfDrain(half);
 }
 
 void TransferEngine::Impl::OnDefined(TransferId id) {

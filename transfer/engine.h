@@ -237,6 +237,7 @@ struct Outbox {
 struct PeerFeatures {
   bool prepared = true;  // prepared transfers
   bool seeks = true;     // Seek
+  bool drains = true;    // Draining
 };
 
 class TransferEngine {
@@ -295,6 +296,12 @@ class TransferEngine {
   // ends here, if not at once then by OnTime.
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
 
+  // This daemon drains, and ends what is in flight at `until` (infinite: nobody has said when);
+  // none: it serves. Nothing may be posted meanwhile. Peers are told: a receive there that waits
+  // for a send of ours, and a send that nobody here receives, end at once with
+  // UNAVAILABLE/DRAINING.
+  void SetDraining(absl::Time now, std::optional<absl::Time> until);
+
   // --- From peers.
 
   // A link is up; `routes` is what can be had with this peer. What waited for the link goes out,
@@ -311,6 +318,8 @@ class TransferEngine {
   // for them, not longer than the batcher's age. Before what came with it.
   void OnMore(absl::Time now, PeerId peer, bool more);
   bool HasMore(PeerId peer) const;
+  // Of a peer whose link is up: as it has given SetDraining.
+  std::optional<absl::Time> DrainsUntil(PeerId peer) const;
 
   // What a peer's offers, or our own graves, take now.
   uint64_t KeptFor(PeerId peer) const;

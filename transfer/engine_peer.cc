@@ -43,6 +43,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
        })) {
     SendOffer(now, *send);
   }
+  if (draining) SayDraining(id);
 }
 
 void TransferEngine::Impl::SetRoutes(Peer& peer, RouteTable routes) {
@@ -59,6 +60,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   peer.last_error = why;
   if (!established || !peer.up) return;
   peer.up = false;
+  peer.drains_until.reset();
   peer.groups = false;
   peer.more_until = absl::InfinitePast();
   peer.routes.clear();
@@ -140,6 +142,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(Fire& m) { return impl.OnFire(peer, m); }
       bool operator()(Seek& m) { return impl.OnSeek(peer, m); }
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
+      bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
   }
@@ -204,6 +207,11 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     FERRY_CHECK(receive != nullptr);
     OnMatcherLeft(*receive);
     Match(*receive, source);
+    return true;
+  }
+  if (draining) {  // and no receive may come
+    matcher.Remove(offered.offer.key, source);
+    RefuseOffer(offered);
     return true;
   }
   if (from.offers >= options.offers_per_peer) {

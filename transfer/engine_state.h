@@ -324,6 +324,17 @@ struct TransferEngine::Impl {
   absl::Status ExecutingStatus(const Posted& half) const;
   absl::Status UnreachableStatus(const Posted& half, const absl::Status& why) const;
 
+  // --- engine_drain.cc: daemons that drain.
+  void SetDraining(std::optional<absl::Time> until);
+  // `what`, which is not to be, since `node` drains.
+  absl::Status DrainStatus(const std::string& what, PeerId node, absl::Time until) const;
+  // One that no receive of ours waits for, while we drain.
+  void RefuseOffer(Offered& offered);
+  void SayDraining(PeerId peer);
+  bool OnDraining(PeerId peer, const Draining& message);
+  // A receive that is not matched, from a peer that drains.
+  void EndOfDrain(Posted& receive);
+
   // --- engine_near.cc: who waits for long, and what there is instead of the other half.
   // Of what was posted or came at least kYoung ago: it can be found, and is looked at when it has
   // waited for long. At most `most`.
@@ -407,6 +418,7 @@ struct TransferEngine::Impl {
   Outbox out;
   // Prepared batches of which a transfer has ended: why, and how many they are.
   absl::btree_map<TransferId, std::pair<uint32_t, absl::Status>> ended_batches;
+  std::optional<absl::Time> draining;  // ourselves: see SetDraining
   uint64_t next_number = 0;
   uint64_t next_tag = 1;
   uint64_t ignored = 0;

@@ -79,6 +79,13 @@ struct Sought {
   std::optional<NearTexts> near;
 };
 
+// The daemon takes no new posts, or does again. `left`: what is in flight there is ended after
+// that; infinite: nobody has said when.
+struct Draining {
+  bool on = false;
+  absl::Duration left = absl::InfiniteDuration();
+};
+
 // --- Groups (route nccl). The leader of a clique and its follower; `number` counts the clique's
 // groups, `attempt` the openings of its communicator.
 
@@ -153,9 +160,9 @@ struct Evict {
   bool busy = false;
 };
 
-using PeerMessage =
-    std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver, TakeBack, Group,
-                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm, Fire, Seek, Sought>;
+using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver,
+                                 TakeBack, Group, Granted, GroupFailed, AttemptOver, Evict,
+                                 OpenComm, WarmComm, Fire, Seek, Sought, Draining>;
 
 // What is said at once on a link, but for its hello.
 struct PeerEvents {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -37,6 +38,8 @@ struct Peer {
   PeerFeatures features;
   PreparedSlots slots;
   bool wanted = false;  // in this outbox already
+  // It has said that it drains, and what is in flight there is ended then.
+  std::optional<absl::Time> drains_until;
   RouteTable routes;
   bool groups = false;  // since it is up nccl was available once: its groups can be launched
   // It has said that more follows, which it would do until then.

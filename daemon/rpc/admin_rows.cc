@@ -24,13 +24,17 @@ std::string FingerprintText(uint64_t fingerprint) {
   return absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16));
 }
 
-void SetPeer(const PeerTable::Row& row, pb::Peer* out) {
+void SetPeer(const PeerTable::Row& row, absl::Time now, pb::Peer* out) {
   out->set_node(row.node);
   out->set_address(row.address);
   out->set_state(row.state);
   out->set_incarnation(row.incarnation.value());
   out->set_error(row.error);
   out->set_mapped(row.mapped);
+  out->set_draining(row.drains_until.has_value());
+  if (row.drains_until && *row.drains_until != absl::InfiniteFuture()) {
+    SetDuration(std::max(*row.drains_until - now, absl::ZeroDuration()), out->mutable_drains_for());
+  }
   for (const GlobalDeviceId id : row.devices) out->add_global_device_ids(id.value());
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/rpc/admin_rows.h"
 #include "daemon/rpc/cluster_devices.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/drain_call.h"
 #include "daemon/rpc/operator_ends.h"
 #include "daemon/rpc/status_proto.h"
 #include "daemon/rpc/stream_output.h"
@@ -83,7 +84,10 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       response->set_transfers_ok(metrics.ok());
       response->set_transfers_failed(metrics.failed());
       response->set_bytes_received(metrics.bytes_received());
-      for (const PeerTable::Row& row : core_.peers.List()) SetPeer(row, response->add_peers());
+      const absl::Time now = core_.rpc.control.Now();
+      for (const PeerTable::Row& row : core_.peers.List()) {
+        SetPeer(row, now, response->add_peers());
+      }
       response->set_ucx(core_.ucx);
       response->set_gpus(core_.gpus);
       response->set_nccl(core_.nccl);
@@ -306,30 +310,19 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                      [this, request, response] { return Close(core_.rpc, *request, response); });
   }
 
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
-                                  const pb::DrainRequest* request,
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext*, const pb::DrainRequest* request,
                                   pb::DrainResponse* response) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    absl::Duration deadline = core_.config.drain.timeout;
+    absl::Duration timeout = core_.config.drain.timeout;
     if (request->has_deadline()) {
-      deadline = absl::Seconds(request->deadline().seconds()) +
-                 absl::Nanoseconds(request->deadline().nanos());
+      timeout = absl::Seconds(request->deadline().seconds()) +
+                absl::Nanoseconds(request->deadline().nanos());
     }
-    core_.rpc.control.Post([this, reactor, response, deadline] {
-      core_.drain(deadline, [reactor, response](uint64_t cancelled) {
-        response->set_cancelled(cancelled);
-        reactor->Finish(grpc::Status::OK);
-      });
-    });
-    return reactor;
+    return new DrainCall(core_, timeout, response);
   }
 
   grpc::ServerUnaryReactor* Undrain(grpc::CallbackServerContext* context, const pb::UndrainRequest*,
                                     pb::UndrainResponse*) override {
-    return OnControl(context, [this] {
-      core_.undrain();
-      return absl::OkStatus();
-    });
+    return OnControl(context, [this] { return core_.undrain(); });
   }
 
   grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* context,
@@ -356,9 +349,9 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     SetTime(absl::Now(), piece.mutable_taken());
     for (const auto& device : core_.devices.list) piece.add_global_device_ids(device->id.value());
     const std::vector<PeerTable::Row> peers = core_.peers.List();
-    for (const PeerTable::Row& row : peers) SetPeer(row, piece.add_peers());
-    const TransferEngine& engine = core_.rpc.driver.engine();
     const absl::Time now = core_.rpc.control.Now();
+    for (const PeerTable::Row& row : peers) SetPeer(row, now, piece.add_peers());
+    const TransferEngine& engine = core_.rpc.driver.engine();
     size_t rows = 0;
     for (const TransferEngine::Row& row : engine.List(kAll)) {
       SetTransfer(row, now, core_.rpc.sessions, piece.add_transfers());

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "daemon/config/config.h"
+#include "daemon/drain.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/rpc/core.h"
@@ -29,9 +30,10 @@ struct AdminCore {
   std::string programs;               // what runs them on host devices
   const Nvml* nvml;                   // null if there is none
   std::function<std::string()> dump;  // on control
-  // On control: starts a drain; `done` gets the number of transfers cancelled at the deadline.
-  std::function<void(absl::Duration deadline, std::function<void(uint64_t)> done)> drain;
-  std::function<void()> undrain;
+  // On control: as Drain's Join, Leave and TakeBack.
+  std::function<Drain::Caller(absl::Duration timeout, Drain::Done done)> drain;
+  std::function<bool(Drain::Caller)> leave_drain;
+  std::function<absl::Status()> undrain;
 };
 
 // `core` must outlive the server.

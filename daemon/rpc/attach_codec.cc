@@ -105,6 +105,7 @@ struct AttachEncoder {
     }
   }
   void operator()(const AttachPreparedReleased&) { out.mutable_prepared_released(); }
+  void operator()(const AttachPong&) { out.mutable_pong(); }
   void operator()(const AttachNotice& notice) {
     out.mutable_notice()->set_draining(notice.draining);
   }
@@ -180,6 +181,9 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
       return command;
     case v1::AttachRequest::kReleasePrepared:
       command.body = AttachReleasePrepared{proto.release_prepared().prepared_batch()};
+      return command;
+    case v1::AttachRequest::kPing:
+      command.body = AttachPing{};
       return command;
     case v1::AttachRequest::REQUEST_NOT_SET:
       break;

@@ -156,6 +156,13 @@ struct EventEncoder {
     event.mutable_sought();
     if (sought.near) SetNear(*sought.near, event.mutable_sought()->mutable_near());
   }
+  void operator()(const Draining& draining) {
+    peer::v1::Draining* out = event.mutable_draining();
+    out->set_on(draining.on);
+    if (draining.left != absl::InfiniteDuration()) {
+      SetDuration(std::max(draining.left, absl::ZeroDuration()), out->mutable_left());
+    }
+  }
   void operator()(const WarmComm& warm) {
     SetClique(warm.clique, event.mutable_warm_comm()->mutable_name()->mutable_clique());
   }
@@ -247,6 +254,14 @@ absl::StatusOr<NearTexts> NearFrom(const peer::v1::NearMisses& near) {
   NearTexts texts;
   for (const std::string& text : near.texts()) texts.push_back(BoundedText(text, kMostNearBytes));
   return texts;
+}
+
+Draining DrainingFrom(const peer::v1::Draining& in) {
+  Draining draining{in.on(), absl::InfiniteDuration()};
+  if (in.has_left()) {
+    draining.left = absl::Seconds(in.left().seconds()) + absl::Nanoseconds(in.left().nanos());
+  }
+  return draining;
 }
 
 absl::StatusOr<Seek> DecodeSeek(const peer::v1::PeerEvent& event) {
@@ -425,6 +440,9 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
       frame.messages.push_back(std::move(sought));
       break;
     }
+    case peer::v1::PeerEvent::kDraining:
+      frame.messages.push_back(DrainingFrom(event.draining()));
+      break;
     case peer::v1::PeerEvent::STEP_NOT_SET:
       return Broken("an event without a step");
   }

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/grpc_target.h"
 #include "base/mutex.h"
 #include "base/printable.h"
 #include "base/status.h"
@@ -384,7 +385,8 @@ class GrpcPeerDialer final : public PeerDialer {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     arguments.SetMaxReceiveMessageSize(kPeerMessageBytes);
-    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    return grpc::CreateCustomChannel(HostTarget(address), grpc::InsecureChannelCredentials(),
+                                     arguments);
   }
   Executor& control_;
   Calls calls_;

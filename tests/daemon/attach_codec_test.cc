@@ -105,6 +105,8 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   EXPECT_EQ(CommandOf<AttachResetTimeline>(request).timeline, 63u);
   request.mutable_release_prepared()->set_prepared_batch(255);
   EXPECT_EQ(CommandOf<AttachReleasePrepared>(request).batch, 255u);
+  request.mutable_ping();
+  CommandOf<AttachPing>(request);
   request.mutable_run()->set_device_id(4);
   EXPECT_TRUE(CommandOf<PostBatch>(request).runs_programs);
 }
@@ -205,6 +207,7 @@ TEST(AttachCodec, EveryOtherReplyIsEncoded) {
   EXPECT_TRUE(Encoded({3, absl::OkStatus(), AttachArenaReleased{}}).has_arena_released());
   EXPECT_TRUE(Encoded({4, absl::OkStatus(), AttachTimelineReset{}}).has_timeline_reset());
   EXPECT_TRUE(Encoded({5, absl::OkStatus(), AttachPreparedReleased{}}).has_prepared_released());
+  EXPECT_TRUE(Encoded({6, absl::OkStatus(), AttachPong{}}).has_pong());
   EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{true}}).notice().draining());
   EXPECT_TRUE(Encoded({0, absl::OkStatus(), AttachNotice{false}}).has_notice());
 }

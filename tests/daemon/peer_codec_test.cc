@@ -151,6 +151,12 @@ TEST(PeerCodec, WhatWaitsInsteadArrivesAsItWasSent) {
   EXPECT_EQ(done_with(std::nullopt), std::nullopt);
   EXPECT_EQ(done_with(NearTexts{}), NearTexts{});
   EXPECT_EQ(done_with(NearTexts{"a", "b"}), (NearTexts{"a", "b"}));
+  for (const absl::Duration left : {absl::InfiniteDuration(), absl::Milliseconds(1500)}) {
+    const Draining draining = MessageOverTheWire(Draining{true, left});
+    EXPECT_TRUE(draining.on);
+    EXPECT_EQ(draining.left, left);
+  }
+  EXPECT_FALSE(MessageOverTheWire(Draining{}).on);
   const Seek seek = MessageOverTheWire(Seek{kTransfer, SomeOffer().key});
   EXPECT_EQ(seek.transfer, kTransfer);
   EXPECT_EQ(seek.key, SomeOffer().key);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a host does to a daemon: a log that takes nothing, no memory, a clock that jumps.
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -179,6 +180,26 @@ TEST_F(HostTest, TheClockIsStepped) {
     EXPECT_THAT(node(0).Log(), Not(HasSubstr("peer.lost")));
   }
   munmap(page, sizeof(int64_t));
+}
+
+TEST_F(HostTest, ARuntimeDirectoryMayHaveAnyName) {
+  for (const char* name : {"plain", "a%41b", "a#b", "a?b", "a b", "a%zz"}) {
+    TemporaryDirectory directory;
+    SpawnOptions spawn;
+    spawn.arguments = {FerrydProgram(), "--runtime-dir", directory / name};
+    spawn.output = directory / "log";
+    Process daemon(spawn);
+    std::string said;
+    EXPECT_TRUE(Await([&] {
+      const Finished status =
+          RunProgram({FerryctlProgram(), "--runtime-dir", directory / name, "status"});
+      said = status.output;
+      return status.status == 0;
+    })) << name
+        << ": " << said;
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(daemon.Wait(), std::optional<int>(0)) << name;
+  }
 }
 
 }  // namespace

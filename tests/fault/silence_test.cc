@@ -159,5 +159,42 @@ TEST_F(StoppedDaemonTest, APostEndsWithTheSession) {
   node(0).Signal(SIGCONT);
 }
 
+// Nobody calls: the session finds out by itself, all waits end, and nothing waits once more.
+TEST_F(StoppedDaemonTest, WhoOnlyWaitsIsToldAndWhatFollowsFailsAtOnce) {
+  constexpr std::chrono::minutes kLong{3};
+  Start();
+  End end = OpenEnd(0, 4096);
+  std::vector<Arena> arenas;  // if each waited 30 s, this test would not end in time
+  for (int i = 0; i < 200; ++i) arenas.push_back(Must(end.session.CreateArena(0, 4096)));
+  PostOptions options;
+  options.deadline = std::chrono::hours(1);
+  Batch batch =
+      Must(end.session.Receive(0, {Transfer(1, "never sent", {end.arena.All()})}, options));
+  node(0).Signal(SIGSTOP);
+  EXPECT_THAT(batch.Wait(kLong), Is("UNAVAILABLE/DAEMON_LOST", ::testing::HasSubstr("stopped?")));
+  EXPECT_THAT(end.session.Health(), Is("UNAVAILABLE/DAEMON_LOST"));
+  EXPECT_THAT(end.session.Receive(0, {Transfer(1, "new", {end.arena.All()})}),
+              Is("UNAVAILABLE/DAEMON_LOST"));
+  EXPECT_THAT(batch.Cancel(), Is("UNAVAILABLE/DAEMON_LOST"));
+  arenas.clear();
+  node(0).Signal(SIGCONT);
+  EXPECT_THAT(end.session.WaitAttached(kLong), IsOk());
+  End other = OpenEnd(0, 4096, 1);
+  ExpectTransfer(end, other, "well again");
+}
+
+// The calls of a teardown are the first that find the daemon silent.
+TEST_F(StoppedDaemonTest, ATeardownWaitsOnceInAll) {
+  Start();
+  Session session = nodes().Open(0);
+  std::vector<Arena> arenas;
+  for (int i = 0; i < 200; ++i) arenas.push_back(Must(session.CreateArena(0, 4096)));
+  Batch batch = Must(session.Receive(0, {Transfer(1, "k", {arenas[0].All()})}));
+  node(0).Signal(SIGSTOP);
+  arenas.clear();
+  EXPECT_THAT(batch.Cancel(), Is("UNAVAILABLE/DAEMON_LOST"));
+  node(0).Signal(SIGCONT);
+}
+
 }  // namespace
 }  // namespace ferry::testing

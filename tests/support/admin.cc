@@ -7,6 +7,7 @@
 
 #include <chrono>
 
+#include "base/grpc_target.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/support/grpc_channel.h"
 #include "tests/support/raw_socket.h"
@@ -34,7 +35,8 @@ std::shared_ptr<grpc::Channel> UnixChannel(const std::string& socket) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
-  return grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(UnixTarget(socket), grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 void SetDeadline(grpc::ClientContext& context, int timeout_ms) {

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/grpc_target.h"
 #include "tests/support/lying_peer.h"
 #include "tests/support/process.h"
 #include "transfer/mapped/link_page.h"
@@ -51,7 +52,7 @@ class BadPeer::Link {
   Link(const std::string& address, const std::string& secret,
        const peer::v1::PeerIntroduction& introduction, const peer::v1::PeerHello& hello)
       : stub_(peer::v1::PeerService::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+            grpc::CreateChannel(HostTarget(address), grpc::InsecureChannelCredentials()))) {
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
     stream_ = stub_->Link(&context_);
     peer::v1::LinkRequest request;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/grpc_target.h"
 #include "daemon/peer_proof.h"
 #include "ferry/peer/v1/peer.grpc.pb.h"
 #include "tests/support/raw_session.h"
@@ -22,8 +23,8 @@ std::unique_ptr<peer::v1::PeerService::Stub> StubOf(const std::string& address) 
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return peer::v1::PeerService::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  return peer::v1::PeerService::NewStub(grpc::CreateCustomChannel(
+      HostTarget(address), grpc::InsecureChannelCredentials(), arguments));
 }
 
 PeerIntroduction Plain(const peer::v1::PeerIntroduction& proto) {

@@ -218,6 +218,8 @@ Messages All(TransferId id, const Kind& kind) {
   add("withdraw alone", Withdraw{id, Failed(Reason::kWaitingForPeer)});
   add("done alone", Done{id, Failed(Reason::kWaitingForPeer), Route::kUnspecified, texts});
   add("sought", Sought{id, texts});
+  add("draining", Draining{true, absl::InfiniteDuration()});
+  add("serving", Draining{});
   add("seek", Seek{id, OfferOf(kind, true, 0).key});
   for (const uint32_t slot : {0u, 1u, kPreparedSlots}) {
     add(absl::StrCat("offer at slot ", slot), OfferOf(kind, slot == 1, slot));

@@ -7,10 +7,14 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/grpc_target.h"
+#include "base/limit_text.h"
 #include "base/status.h"
+#include "base/thread_room.h"
 
 namespace ferry::tools {
 
@@ -21,8 +25,8 @@ std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
-                                   grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(UnixTarget(socket), grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 absl::Status CheckSocket(const std::string& socket) {
@@ -50,6 +54,11 @@ absl::Status FromCall(const grpc::Status& status, const std::string& socket) {
 
 absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
   RETURN_IF_ERROR(CheckSocket(globals.AdminSocket()));
+  if (const int error = RoomForThreads(kGrpcThreads)) {
+    return Error(
+        absl::StatusCode::kResourceExhausted, Reason::kNotReady,
+        absl::StrCat("call the daemon: starting threads: ", strerror(error), ThreadLimitText()));
+  }
   AdminClient client;
   client.stub_ = ferry::admin::v1::AdminService::NewStub(AdminChannel(globals.AdminSocket()));
   client.socket_ = globals.AdminSocket();

@@ -33,6 +33,15 @@ absl::Duration FromProto(const google::protobuf::Duration& value) {
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
 }
 
+// "up", or "up, drains for 1m58s at most".
+std::string StateText(const admin::Peer& peer) {
+  if (!peer.draining()) return peer.state();
+  if (!peer.has_drains_for()) return absl::StrCat(peer.state(), ", drains");
+  return absl::StrCat(
+      peer.state(), ", drains for ",
+      absl::FormatDuration(absl::Ceil(FromProto(peer.drains_for()), absl::Seconds(1))), " at most");
+}
+
 // A command that is one unary call: subclasses say how to ask and how to show the answer to people.
 template <typename Request, typename Response,
           grpc::Status (admin::AdminService::Stub::*method)(grpc::ClientContext*, const Request&,
@@ -85,7 +94,7 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     if (s.peers().empty()) return text;
     Table peers({{"PEER"}, {"ADDRESS"}, {"STATE"}, {"MAPPED"}, {"DEVICES"}, {"ERROR"}});
     for (const admin::Peer& peer : s.peers()) {
-      peers.AddRow({peer.node(), peer.address(), peer.state(), peer.mapped() ? "yes" : "no",
+      peers.AddRow({peer.node(), peer.address(), StateText(peer), peer.mapped() ? "yes" : "no",
                     absl::StrJoin(peer.global_device_ids(), ","), peer.error()});
     }
     return absl::StrCat(text, "\n", peers.ToString());

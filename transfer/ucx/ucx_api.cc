@@ -32,11 +32,13 @@ std::string OurLibrary() {
 }
 
 absl::StatusOr<UcxApi> Open(const std::string& path) {
-  // UCX must not patch malloc and mmap of the process, nor install handlers for SIGSEGV and
-  // friends, nor talk on stdout: every error comes back as a status. What an operator has set
-  // stays.
+  // UCX must not install handlers: neither for SIGSEGV and friends nor, for what it calls its debug
+  // mode, for SIGHUP. Signals are the program's.
+  setenv("UCX_HANDLE_ERRORS", "none", /*overwrite=*/1);
+  setenv("UCX_DEBUG_SIGNO", "0", /*overwrite=*/1);
+  // Nor patch malloc and mmap of the process, nor talk on stdout: every error comes back as a
+  // status. What an operator has set of the rest stays.
   setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
-  setenv("UCX_HANDLE_ERRORS", "none", /*overwrite=*/0);
   setenv("UCX_LOG_LEVEL", "fatal", /*overwrite=*/0);
   // TCP reads this much of a socket at once. 256 MiB over loopback, GB/s: 64K (the default) 1.9,
   // 1M 3.8. A setting of a transport, which this UCX takes from the environment only.

@@ -135,6 +135,8 @@ TEST(CodecTest, OtherAttachResponsesAreRead) {
   EXPECT_EQ(decode(message).prepared_batch, 255u);
   message.mutable_prepared_released();
   EXPECT_EQ(decode(message).kind, Kind::kPreparedReleased);
+  message.mutable_pong();
+  EXPECT_EQ(decode(message).kind, Kind::kPong);
   message.set_sequence(0);
   message.mutable_notice()->set_draining(true);
   EXPECT_EQ(decode(message).kind, Kind::kNotice);

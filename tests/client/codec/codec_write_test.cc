@@ -96,6 +96,8 @@ TEST(CodecTest, AttachRequests) {
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleasePrepared(300, 255)));
   expected.mutable_release_prepared()->set_prepared_batch(0);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeReleasePrepared(300, 0)));
+  expected.mutable_ping();
+  EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodePing(300)));
 }
 
 struct Batch {

@@ -143,6 +143,8 @@ v1::AttachResponse FakeDaemon::Answer(Session* session, const v1::AttachRequest&
     AnswerPost(session, request.receive(), false, response.mutable_receive(), &response);
   } else if (request.has_run()) {
     Run(session, request.run(), response.mutable_run());
+  } else if (request.has_ping()) {
+    response.mutable_pong();
   } else if (request.has_release_prepared()) {
     session->echoes[request.release_prepared().prepared_batch()] = false;
     response.mutable_prepared_released();

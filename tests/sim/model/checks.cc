@@ -39,6 +39,32 @@ void Simulation::CheckNode(int index) {
     Fail(absl::StrCat("node-", index, " has ", engine.in_flight(), " in flight, not ",
                       nodes_[index].open));
   }
+  CheckDrains(index);
+}
+
+// Nobody waits for what cannot come: not at a node that drains, and not at one that knows that the
+// other one does.
+void Simulation::CheckDrains(int index) {
+  const TransferEngine& engine = *nodes_[index].engine;
+  if (nodes_[index].drains && engine.waiting_offers() > 0) {
+    Fail(absl::StrCat("node-", index, " drains, and ", engine.waiting_offers(), " offers wait"));
+  }
+  bool known = false;
+  for (uint32_t peer = 0; peer < nodes_.size(); ++peer) {
+    known = known || engine.DrainsUntil(PeerId(peer)).has_value();
+  }
+  if (!known) return;
+  for (const TransferEngine::Row& row : engine.List(engine.in_flight())) {
+    const PeerId source(static_cast<uint32_t>(OwnerOf(row.key.source)));
+    if (row.side != Side::kReceive || absl::string_view(row.state) != "waiting" ||
+        !engine.DrainsUntil(source)) {
+      continue;
+    }
+    const HalfModel* half = HalfAt(index, row.transfer);
+    if (half != nullptr && now_ >= half->spec.deadline) continue;  // it has asked there
+    Fail(absl::StrCat("node-", index, ": transfer ", row.transfer.value(), " waits for node-",
+                      source.value(), ", which drains"));
+  }
 }
 
 bool Simulation::AttemptFailed(const Scenario& scenario) const {
@@ -73,6 +99,9 @@ void Simulation::OnEnded(int node, const Ended& ended) {
     if (!scenario.queue_full) {
       Fail(absl::StrCat("was refused by a queue that was not full: ", NameOf(*half)));
     }
+  }
+  if (HasReason(ended.status, Reason::kDraining) && !scenario.drained) {
+    Fail(absl::StrCat("was ended by a drain of others: ", NameOf(*half)));
   }
   if (half->watched) Fail(absl::StrCat("ended and still watched: ", NameOf(*half)));
   if (half->copied_by_peer > 0 && !HasReason(ended.status, Reason::kPeerUnreachable)) {

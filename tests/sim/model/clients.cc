@@ -37,6 +37,11 @@ void Simulation::FaultStep() {
   }
   if (Chance(profile_.crash)) Crash(OwnerOf(RandomDevice()));
   if (Chance(profile_.evict)) EvictSome();
+  // By other dice than the seed's, whose stories stay what they are.
+  constexpr uint64_t kPause = 37;
+  if (options_.seed % 3 == 0 && ++fault_steps_ % kPause == 0) {
+    Drain(static_cast<int>(fault_steps_ / kPause % options_.daemons));
+  }
 }
 
 // Often one of the first few, so that lanes meet in rings also among many daemons.
@@ -177,6 +182,13 @@ void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_late
     scenarios_[scenario].disturbed = true;
     return;
   }
+  for (const GlobalDeviceId device : {spec.key.source, spec.key.destination}) {
+    const int at = OwnerOf(device);  // who may not have heard yet that it serves again
+    if (nodes_[at].drains || node.engine->DrainsUntil(PeerId(at)).has_value()) {
+      scenarios_[scenario].disturbed = scenarios_[scenario].drained = true;
+    }
+  }
+  if (node.drains) return;  // it takes none
   const uint64_t index = halves_.size();
   spec.layout = RandomLayout(ArenaId(index), spec.bytes);
   spec.deadline = now_ + (Chance(70) ? absl::Seconds(10) : absl::Milliseconds(20) + Delay(130));
@@ -301,6 +313,7 @@ void Simulation::Crash(int index) {
   node.engine = nullptr;
   ++node.life;
   node.pump_pending = false;
+  node.drains = false;
   node.timer = absl::InfiniteFuture();
   communicators_.Crash(index);
   for (auto& [ends, link] : links_) {
@@ -328,6 +341,45 @@ void Simulation::Crash(int index) {
     Say(absl::StrCat("node-", index, " starts again"));
     Start(index);
   });
+}
+
+// As a daemon does: peers are told, what has no partner ends. It is taken back after a while.
+void Simulation::Drain(int index) {
+  Node& node = nodes_[index];
+  if (node.engine == nullptr || node.drains) return;
+  ++count_.drains;
+  Say(absl::StrCat("node-", index, " drains"));
+  node.drains = true;
+  NoteDrain(index, -1);
+  node.engine->SetDraining(now_, now_ + absl::Seconds(1));
+  Touched(index);
+  After(absl::Milliseconds(10), [this, index, life = node.life] {
+    if (nodes_[index].life != life) return;
+    const absl::Status why =
+        Error(absl::StatusCode::kUnavailable, Reason::kDraining, "the other half has not come");
+    TransferEngine& engine = *nodes_[index].engine;
+    for (const TransferEngine::Row& row : engine.List(engine.in_flight())) {
+      const absl::string_view state = row.state;
+      if (state == "waiting" || state == "offered") engine.Cancel(now_, row.transfer, why);
+    }
+    Touched(index);
+  });
+  After(absl::Milliseconds(60), [this, index, life = node.life] {
+    if (nodes_[index].life != life) return;
+    Say(absl::StrCat("node-", index, " serves again"));
+    nodes_[index].drains = false;
+    nodes_[index].engine->SetDraining(now_, std::nullopt);
+    Touched(index);
+  });
+}
+
+void Simulation::NoteDrain(int draining, int other) {
+  for (size_t i = 1; i < halves_.size(); ++i) {
+    const HalfModel& half = halves_[i];
+    const std::set<int> ends = {OwnerOf(half.spec.key.source), OwnerOf(half.spec.key.destination)};
+    if (half.ended || !ends.contains(draining) || (other >= 0 && !ends.contains(other))) continue;
+    scenarios_[half.scenario].disturbed = scenarios_[half.scenario].drained = true;
+  }
 }
 
 // The cache is full: everything of this node that idles shall go, and some of what does not.

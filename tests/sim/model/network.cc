@@ -48,6 +48,9 @@ std::string Describe(const PeerMessage& message) {
       return absl::StrCat("Seek ", m.transfer.value(), " ", PrintableKey(m.key.key));
     }
     std::string operator()(const Sought& m) { return absl::StrCat("Sought ", m.transfer.value()); }
+    std::string operator()(const Draining& m) {
+      return absl::StrCat("Draining ", m.on ? "yes" : "no");
+    }
     std::string operator()(const Fire& m) {
       return absl::StrCat("Fire ", m.bundle.transfer.value(), " ", Describe(m.clique));
     }
@@ -322,6 +325,9 @@ void Simulation::Deliver(int from, int to) {
     }
     for (PeerMessage& message : events->messages) {
       if (const Offer* offer = std::get_if<Offer>(&message)) NoteOffer(from, to, *offer);
+      if (const auto* draining = std::get_if<Draining>(&message); draining && draining->on) {
+        NoteDrain(from, to);  // which may have been taken back meanwhile
+      }
       EngineAt(to)->OnMessage(now_, PeerId(from), std::move(message));
       CheckBounds(to);
     }

@@ -33,6 +33,7 @@ void SimulationCount::Add(const SimulationCount& other) {
   clients += other.clients;
   launches += other.launches;
   evictions += other.evictions;
+  drains += other.drains;
 }
 
 std::string SimulationCount::ToString() const {
@@ -43,9 +44,10 @@ std::string SimulationCount::ToString() const {
       "faults   %d in all: %d segments lost, %d doubled, %d reordered; %d frames early;\n"
       "         %d link resets, %d partitions, in %d groups of daemons;\n"
       "         %d daemons crashed; %d clients died, cancelled or poisoned;\n"
-      "         %d launches failed, refused, hung or late; %d communicators evicted",
+      "         %d launches failed, refused, hung or late; %d communicators evicted;\n"
+      "         %d drains that were taken back",
       posted, ended_ok, ended_badly, refused, fired, messages, groups, faults(), lost, doubled,
-      reordered, early, resets, partitions, splits, crashes, clients, launches, evictions);
+      reordered, early, resets, partitions, splits, crashes, clients, launches, evictions, drains);
 }
 
 Simulation::Simulation(SimulationOptions options)

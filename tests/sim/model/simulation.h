@@ -51,6 +51,7 @@ struct SimulationCount {
   uint64_t clients = 0;    // that died, cancelled or poisoned
   uint64_t launches = 0;   // that were made to fail, refuse, hang or be late
   uint64_t evictions = 0;  // of communicators, asked for
+  uint64_t drains = 0;     // of daemons, taken back
   uint64_t faults() const {
     return lost + doubled + reordered + early + resets + partitions + crashes + clients + launches +
            evictions;
@@ -108,6 +109,7 @@ class Simulation {
         false;  // cancelled, poisoned, a client died, a launch was made to fail or hang
     bool route_may_fail = false;
     bool queue_full = false;  // its offer came when there was no place for it
+    bool drained = false;     // one of its nodes drained between its posting and its end
     uint64_t goal = 0;        // prepared: so many firings
     absl::Time goal_by;
     bool key_taken = false;                     // by a later scenario
@@ -122,6 +124,7 @@ class Simulation {
     std::map<uint32_t, uint64_t> sequences;
     size_t open = 0;
     bool pump_pending = false;
+    bool drains = false;
     absl::Time timer = absl::InfiniteFuture();
   };
   // A link is one ordered stream that delivers each message once or breaks: this is what gRPC over
@@ -230,6 +233,9 @@ class Simulation {
   void KillSession();
   void TalkNonsense(int node, int peer);
   void Crash(int node);
+  void Drain(int node);
+  // What is in flight between the two may end by the drain of `draining`; of all nodes: -1.
+  void NoteDrain(int draining, int other);
   void EvictSome();
   int OwnerOf(GlobalDeviceId device) const { return static_cast<int>(device.value() / 2); }
 
@@ -264,6 +270,7 @@ class Simulation {
   // --- Checks (checks.cc).
   void CheckBounds(int node);
   void CheckNode(int node);
+  void CheckDrains(int node);
   void OnEnded(int node, const Ended& ended);
   void CheckEnd();
   void CheckNothingRemembered();
@@ -295,6 +302,7 @@ class Simulation {
   std::vector<std::string> failures_;
   std::vector<std::string> story_;
   SimulationCount count_;
+  uint64_t fault_steps_ = 0;
   bool calm_ = false;  // the clients are done: nothing new goes wrong
 };
 

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which limit of the process stands behind an errno: what a user can raise. Any thread. For the
+// client library too: nothing but the C and C++ libraries.
+#pragma once
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include <string>
+
+namespace ferry {
+
+// "; this process may have 8 descriptors (ulimit -n)", or "".
+inline std::string LimitText(int error) {
+  const auto of = [](auto resource, const char* what, const char* option) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::string();
+    return "; this process may have " + std::to_string(limit.rlim_cur) + " " + what + " (ulimit " +
+           option + ")";
+  };
+  switch (error) {
+    case EMFILE:
+      return of(RLIMIT_NOFILE, "descriptors", "-n");
+    case ENFILE:
+      return "; the host may have no more open files (fs.file-max)";
+    case ENOMEM:
+      return of(RLIMIT_AS, "bytes of address space", "-v");
+    case EFBIG:
+      return of(RLIMIT_FSIZE, "bytes in a file", "-f");
+    default:
+      return "";
+  }
+}
+
+// Of a thread that could not be started.
+inline std::string ThreadLimitText() {
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return "; its user may have " + (known ? std::to_string(limit.rlim_cur) : "any number of") +
+         " threads (ulimit -u), and its cgroup what pids.max says";
+}
+
+}  // namespace ferry

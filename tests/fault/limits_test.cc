@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits of a process, from too small to enough: daemon, ferryctl and a client work, or they end in
+// time with a text that names the limit.
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/support/fixtures.h"
+
+namespace ferry::testing {
+namespace {
+
+// Its threads are counted for itself.
+constexpr uid_t kUser = 61300;
+constexpr uint64_t kMib = 1 << 20;
+
+struct Limit {
+  const char* name;  // of prlimit
+  std::vector<uint64_t> values;
+};
+void PrintTo(const Limit& limit, std::ostream* out) { *out << limit.name; }
+
+class LimitsTest : public ::testing::TestWithParam<Limit> {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can become other users";
+    ASSERT_EQ(chown(directory_.path().c_str(), kUser, kUser), 0);
+  }
+  std::vector<std::string> Command(const std::string& program,
+                                   const std::vector<std::string>& more) const {
+    std::vector<std::string> command = {program, "--runtime-dir", directory_ / "run"};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  }
+  SpawnOptions Limited(uint64_t value, const std::vector<std::string>& command,
+                       const std::string& output) const {
+    SpawnOptions spawn;
+    spawn.arguments = {"/usr/bin/prlimit", absl::StrCat("--", GetParam().name, "=", value)};
+    spawn.arguments.insert(spawn.arguments.end(), command.begin(), command.end());
+    spawn.output = output;
+    spawn.uid = kUser;
+    return spawn;
+  }
+  // It has ended, though not by a signal, and says which limit it was.
+  static void ExpectNamed(int status, const std::string& output, uint64_t value) {
+    EXPECT_LT(status, 128) << value << ": " << output;
+    EXPECT_THAT(output, ::testing::HasSubstr("ulimit")) << value;
+  }
+  bool Serves() const { return RunProgram(Command(FerryctlProgram(), {"status"})).status == 0; }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_P(LimitsTest, ADaemonServesOrNamesIt) {
+  for (const uint64_t value : GetParam().values) {
+    const std::string output = directory_ / absl::StrCat("log", value);
+    Process daemon(Limited(value, Command(FerrydProgram(), {"--gpus", "none"}), output));
+    bool serves = false;
+    EXPECT_TRUE(Await([&] { return !daemon.Running() || (serves = Serves()); }))
+        << value << ": " << ReadFile(output);
+    if (serves) daemon.Signal(SIGTERM);
+    const std::optional<int> status = daemon.Wait();
+    ASSERT_TRUE(status.has_value()) << value << " does not end: " << ReadFile(output);
+    if (serves) {
+      EXPECT_EQ(*status, 0) << value << ": " << ReadFile(output);
+    } else {
+      ExpectNamed(*status, ReadFile(output), value);
+    }
+  }
+}
+
+// `send` is a session with an arena; nobody receives.
+TEST_P(LimitsTest, ToolsAndClientsWorkOrNameIt) {
+  SpawnOptions spawn;
+  spawn.arguments = Command(FerrydProgram(), {"--gpus", "none"});
+  spawn.output = directory_ / "log";
+  spawn.uid = kUser + 1;
+  ASSERT_EQ(chown(directory_.path().c_str(), kUser + 1, kUser + 1), 0);
+  Process daemon(spawn);
+  ASSERT_TRUE(Await([&] { return Serves(); })) << ReadFile(directory_ / "log");
+  std::filesystem::permissions(directory_ / "run/admin", std::filesystem::perms::all);
+  std::filesystem::permissions(directory_ / "run/admin/admin.sock", std::filesystem::perms::all);
+  WriteFile(directory_ / "file", std::string(kMib, 'x'));
+  const struct {
+    std::vector<std::string> arguments;
+    int well;
+  } calls[] = {{{"status"}, 0},
+               {{"--timeout", "1s", "send", directory_ / "file", "--to", "1", "--key", "k"}, 7}};
+  for (const auto& [arguments, well] : calls) {
+    for (const uint64_t value : GetParam().values) {
+      const std::string output =
+          directory_ / absl::StrCat("said", value, arguments.front() == "status" ? "" : "-send");
+      WriteFile(output, "");
+      ASSERT_EQ(chown(output.c_str(), kUser, kUser), 0);
+      Process call(Limited(value, Command(FerryctlProgram(), arguments), output));
+      const std::optional<int> status = call.Wait();
+      ASSERT_TRUE(status.has_value()) << value << " does not end: " << ReadFile(output);
+      if (*status != well) ExpectNamed(*status, ReadFile(output), value);
+    }
+  }
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), std::optional<int>(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Limits, LimitsTest,
+    ::testing::Values(Limit{"nofile", {6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128}},
+                      Limit{"nproc", {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64}},
+                      Limit{"fsize", {4096, 65536, kMib - 1, kMib, 1 << 30}},
+                      Limit{"as", {128 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 4096 * kMib}},
+                      Limit{"memlock", {0, 4096, kMib}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace ferry::testing

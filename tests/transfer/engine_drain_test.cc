@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// One of two daemons drains: what has no partner ends at both, what has one goes on.
+#include "tests/transfer/two_daemons.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class EngineDrainTest : public ::testing::Test {
+ protected:
+  void Drain(int node, absl::Duration left = absl::Seconds(118)) {
+    two_.engine(node).SetDraining(two_.now, two_.now + left);
+    two_.Run();
+  }
+  void Serve(int node) {
+    two_.engine(node).SetDraining(two_.now, std::nullopt);
+    two_.Run();
+  }
+  // How one has ended; OK, and a failure, if it has not.
+  absl::Status StatusOf(int node, TransferId id) {
+    for (const Ended& ended : two_.daemons[node].ended) {
+      if (ended.transfer == id) return ended.status;
+    }
+    ADD_FAILURE() << "not over: " << id;
+    return absl::OkStatus();
+  }
+  void ExpectDrained(int node, TransferId id, const std::string& who) {
+    const absl::Status status = StatusOf(node, id);
+    EXPECT_EQ(ReasonOf(status), Reason::kDraining) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(who + " drains, for at most 1m58s more"),
+                      HasSubstr("post again when it serves")));
+  }
+
+  TwoDaemons two_;
+};
+
+TEST_F(EngineDrainTest, WhoWaitsForAPeerThatDrainsIsToldAtOnce) {
+  two_.LinkUp();
+  const TransferId receive = two_.Receive("from a");
+  const TransferId send = two_.Post(SpecOf(Side::kSend, "to a", 2, 0));
+  two_.Run();
+  Drain(kA);
+  ExpectDrained(kB, receive, "node-a");
+  ExpectDrained(kB, send, "node-a");
+  EXPECT_EQ(two_.b().DrainsUntil(PeerId(kA)), two_.now + absl::Seconds(118));
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineDrainTest, NewOnesAreToldAtOnceUntilItServesAgain) {
+  two_.LinkUp();
+  Drain(kA);
+  const TransferId receive = two_.Receive("from a");
+  const TransferId send = two_.Post(SpecOf(Side::kSend, "to a", 2, 0));
+  two_.Run();
+  ExpectDrained(kB, receive, "node-a");
+  ExpectDrained(kB, send, "node-a");
+  Serve(kA);
+  EXPECT_EQ(two_.b().DrainsUntil(PeerId(kA)), std::nullopt);
+  const TransferId again = two_.Receive("from a");
+  const TransferId sent = two_.Send("from a");
+  two_.Run();
+  two_.Answer(kB);
+  EXPECT_TRUE(StatusOf(kB, again).ok());
+  EXPECT_TRUE(StatusOf(kA, sent).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineDrainTest, PairsGoOnAlsoThoseWhoseHalvesCross) {
+  two_.LinkUp();
+  TransferSpec later = SpecOf(Side::kSend, "matched", 0, 2);
+  later.defined = false;
+  const TransferId matched = two_.Post(later);
+  two_.Receive("matched");
+  // It waits at a when that begins to drain, and its partner has been posted already.
+  const TransferId crossing = two_.Post(SpecOf(Side::kReceive, "crossing", 2, 0));
+  two_.Run();
+  two_.Post(SpecOf(Side::kSend, "crossing", 2, 0));
+  two_.a().SetDraining(two_.now, two_.now + absl::Seconds(118));
+  two_.Run();
+  two_.Answer(kA);
+  EXPECT_TRUE(StatusOf(kA, crossing).ok());
+  EXPECT_FALSE(two_.IsOver(kA, matched));
+  two_.a().OnDefined(two_.now, matched);
+  two_.Run();
+  two_.Answer(kB);
+  EXPECT_TRUE(StatusOf(kA, matched).ok());
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineDrainTest, ALinkThatComesUpSaysIt) {
+  const TransferId send = two_.Post(SpecOf(Side::kSend, "to a", 2, 0));
+  const TransferId alone = two_.Receive("never sent");
+  const TransferId receive = two_.Receive("sent before");
+  two_.Send("sent before");
+  two_.a().SetDraining(two_.now, two_.now + absl::Seconds(118));
+  two_.LinkUp();
+  ExpectDrained(kB, send, "node-a");
+  ExpectDrained(kB, alone, "node-a");
+  two_.Answer(kB);
+  EXPECT_TRUE(StatusOf(kB, receive).ok()) << "it was offered first";
+  two_.LinkLost();
+  EXPECT_EQ(two_.b().DrainsUntil(PeerId(kA)), std::nullopt) << "nobody knows";
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineDrainTest, WithoutADeadlineNoneIsNamed) {
+  two_.LinkUp();
+  const TransferId receive = two_.Receive();
+  Drain(kA, absl::InfiniteDuration());
+  EXPECT_THAT(std::string(StatusOf(kB, receive).message()),
+              HasSubstr("node-a drains, and takes nothing new"));
+}
+
+TEST_F(EngineDrainTest, AnOlderPeerIsNotToldButItsOffersAreRefused) {
+  two_.LinkUp({.drains = false});
+  const TransferId receive = two_.Receive("from a");
+  const TransferId send = two_.Post(SpecOf(Side::kSend, "to a", 2, 0));
+  two_.Run();
+  Drain(kA);
+  ExpectDrained(kB, send, "node-a");
+  EXPECT_FALSE(two_.IsOver(kB, receive));
+  EXPECT_EQ(two_.b().ignored_messages(), 0u);
+}
+
+}  // namespace
+}  // namespace ferry
