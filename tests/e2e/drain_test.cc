@@ -140,13 +140,13 @@ TEST_F(DrainTest, WhoWaitsForAPeerIsToldThatItDrains) {
   Start();
   End here = OpenEnd(0, 4096), there = OpenEnd(1, 4096);
   ExpectTransfer(here, there, "up");
-  End one = OpenEnd(1, 4096, 1);
-  Batch pair = [&] {  // may yet end well
-    Transfer later(there.device, "pair", {here.arena.All()});
+  End one = OpenEnd(1, 4096, 1), paired = OpenEnd(1, 4096);  // a counter each: it waits in order
+  Batch pair = [&] {                                         // may yet end well
+    Transfer later(paired.device, "pair", {here.arena.All()});
     later.defined_at = Transfer::DefinedAt{0, 1};
     return Must(here.session.Send(0, {later}));
   }();
-  Batch pair_received = Receive(there, here, "pair", {there.arena.All()});
+  Batch pair_received = Receive(paired, here, "pair", {paired.arena.All()});
   ASSERT_TRUE(Await([&] { return node(0).admin().Count("matched") == 1; }));
   Batch send = Send(there, here, "never received", {there.arena.All()});
   Batch receive = Receive(one, here, "never sent", {one.arena.All()});
