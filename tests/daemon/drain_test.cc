@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
+const absl::Time kBegin = absl::FromUnixSeconds(1'000'000);
 
 class DrainTest : public ::testing::Test {
  protected:
@@ -45,7 +45,7 @@ class DrainTest : public ::testing::Test {
   }
 
   Drain drain_{"node-a"};
-  absl::Time now_ = kStart;
+  absl::Time now_ = kBegin;
   size_t left_ = 3;
   uint64_t failed_ = 7;
   std::vector<absl::StatusOr<uint64_t>> ends_;
@@ -56,7 +56,7 @@ TEST_F(DrainTest, EndsWhatIsInFlightAtItsDeadline) {
   EXPECT_TRUE(drain_.on());
   EXPECT_FALSE(CutsWithin(absl::Seconds(4)));
   EXPECT_TRUE(CutsWithin(absl::Seconds(1)));
-  EXPECT_EQ(now_, kStart + absl::Seconds(5));
+  EXPECT_EQ(now_, kBegin + absl::Seconds(5));
   left_ = 1;
   failed_ += 2;
   EXPECT_FALSE(CutsWithin(Drain::kMercy)) << "once";
@@ -94,7 +94,7 @@ TEST_F(DrainTest, OneThatWasTakenBackEndsNothing) {
 TEST_F(DrainTest, WhoGoesTakesTheDeadlineAlong) {
   const Drain::Caller early = Join(absl::Seconds(5));
   const Drain::Caller late = Join(absl::Seconds(60));
-  EXPECT_EQ(drain_.deadline(), kStart + absl::Seconds(5)) << "the earliest counts";
+  EXPECT_EQ(drain_.deadline(), kBegin + absl::Seconds(5)) << "the earliest counts";
   EXPECT_TRUE(drain_.Leave(early));
   EXPECT_FALSE(drain_.Leave(early));
   EXPECT_FALSE(CutsWithin(absl::Seconds(59)));
@@ -110,7 +110,7 @@ TEST_F(DrainTest, AStopIsNotTakenBackAndHurries) {
   const absl::Status refused = drain_.TakeBack();
   EXPECT_EQ(ReasonOf(refused), Reason::kDraining);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("node-a was told to stop"));
-  EXPECT_EQ(drain_.deadline(), kStart + absl::Minutes(2));
+  EXPECT_EQ(drain_.deadline(), kBegin + absl::Minutes(2));
   drain_.Hurry(signal, now_);
   EXPECT_TRUE(CutsWithin(absl::ZeroDuration()));
   left_ = 0;
@@ -145,7 +145,7 @@ TEST(DrainSimulation, InAnyOrderNothingIsEndedThatNobodyWaitsForAndEachCallerHea
     Plain plain;
     std::map<Drain::Caller, int> heard;
     std::vector<Drain::Caller> callers;
-    absl::Time now = kStart;
+    absl::Time now = kBegin;
     size_t left = below(4);
     uint64_t failed = 0;
     bool stops = false, cut = false;

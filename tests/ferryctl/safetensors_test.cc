@@ -133,13 +133,14 @@ INSTANTIATE_TEST_SUITE_P(
 // As the format's own library does.
 TEST(SafetensorsTest, ReadsWhatTheReferenceReads) {
   const std::string u8 = R"("dtype":"U8","shape":[1],"data_offsets":[0,1])";
-  for (const std::string& json : {
-           R"({"__metadata__":null,"a":{)" + u8 + "}}",
-           R"({"":{)" + u8 + "}}",
-           R"({"a":{)" + u8 + R"(,"x":{"y":[[[[1]]]],"y":2},"z":null}})",
-           R"({"a":{"dtype":"F8_E4M3FNUZ","shape":[7],"data_offsets":[0,1]}})",
-           "{\"a\":{" + u8 + "}} \n\t ",
-       }) {
+  const std::string headers[] = {
+      R"({"__metadata__":null,"a":{)" + u8 + "}}",
+      R"({"":{)" + u8 + "}}",
+      R"({"a":{)" + u8 + R"(,"x":{"y":[[[[1]]]],"y":2},"z":null}})",
+      R"({"a":{"dtype":"F8_E4M3FNUZ","shape":[7],"data_offsets":[0,1]}})",
+      "{\"a\":{" + u8 + "}} \n\t ",
+  };
+  for (const std::string& json : headers) {
     const auto header = ParseSafetensorsHeader(json, 1);
     ASSERT_TRUE(header.ok()) << json << header.status();
     EXPECT_EQ(header->tensors.size(), 1u) << json;
