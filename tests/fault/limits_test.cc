@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of a process, from too small to enough: daemon, ferryctl and a client work, or they end in
-// time with a text that names the limit.
+// Limits of the daemon's process, from too small to enough: it serves, or it ends in time with a
+// text that names the limit.
 #include <signal.h>
 #include <unistd.h>
 
-#include <filesystem>
-
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
 
@@ -72,43 +69,9 @@ TEST_P(LimitsTest, ADaemonServesOrNamesIt) {
   }
 }
 
-// `send` is a session with an arena; nobody receives.
-TEST_P(LimitsTest, ToolsAndClientsWorkOrNameIt) {
-  SpawnOptions spawn;
-  spawn.arguments = Command(FerrydProgram(), {"--gpus", "none"});
-  spawn.output = directory_ / "log";
-  spawn.uid = kUser + 1;
-  ASSERT_EQ(chown(directory_.path().c_str(), kUser + 1, kUser + 1), 0);
-  Process daemon(spawn);
-  ASSERT_TRUE(Await([&] { return Serves(); })) << ReadFile(directory_ / "log");
-  std::filesystem::permissions(directory_ / "run/admin", std::filesystem::perms::all);
-  std::filesystem::permissions(directory_ / "run/admin/admin.sock", std::filesystem::perms::all);
-  WriteFile(directory_ / "file", std::string(kMib, 'x'));
-  const struct {
-    std::vector<std::string> arguments;
-    int well;
-  } calls[] = {{{"status"}, 0},
-               {{"--timeout", "1s", "send", directory_ / "file", "--to", "1", "--key", "k"}, 7}};
-  for (const auto& [arguments, well] : calls) {
-    for (const uint64_t value : GetParam().values) {
-      const std::string output =
-          directory_ / absl::StrCat("said", value, arguments.front() == "status" ? "" : "-send");
-      WriteFile(output, "");
-      ASSERT_EQ(chown(output.c_str(), kUser, kUser), 0);
-      Process call(Limited(value, Command(FerryctlProgram(), arguments), output));
-      const std::optional<int> status = call.Wait();
-      ASSERT_TRUE(status.has_value()) << value << " does not end: " << ReadFile(output);
-      if (*status != well) ExpectNamed(*status, ReadFile(output), value);
-    }
-  }
-  daemon.Signal(SIGTERM);
-  EXPECT_EQ(daemon.Wait(), std::optional<int>(0));
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Limits, LimitsTest,
-    ::testing::Values(Limit{"nofile", {6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128}},
-                      Limit{"nproc", {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64}},
+    ::testing::Values(Limit{"nproc", {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64}},
                       Limit{"fsize", {4096, 65536, kMib - 1, kMib, 1 << 30}},
                       Limit{"as", {128 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 4096 * kMib}},
                       Limit{"memlock", {0, 4096, kMib}}),
