@@ -16,7 +16,7 @@ TEST_F(PostSocketTest, ADaemonThatDoesNotKnowItGetsTheStream) {
   auto batch = session.Send(0, {Keyed("echo")});
   ASSERT_OK(batch);
   ASSERT_OK(batch->Wait(kSoon));
-  EXPECT_EQ(daemon_->last_hello().features(), 255u);
+  EXPECT_EQ(daemon_->last_hello().features(), 511u);
   EXPECT_EQ(daemon_->socket_posts(), 0u);
   EXPECT_EQ(daemon_->stream_posts(), 1u);
 }

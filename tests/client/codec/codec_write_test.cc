@@ -35,9 +35,10 @@ TEST(CodecTest, Hello) {
   expected.set_sequence(1);
   expected.mutable_hello()->set_protocol_min(1);
   expected.mutable_hello()->set_protocol_max(1);
-  expected.mutable_hello()->set_features(
-      kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas |
-      kFeaturePrograms | kFeaturePreparedJobs | kFeatureManyDescriptors | kFeaturePreparedFrom);
+  expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeatureResume | kFeaturePrepared |
+                                         kFeatureGpuArenas | kFeaturePrograms |
+                                         kFeaturePreparedJobs | kFeatureManyDescriptors |
+                                         kFeaturePreparedFrom | kFeaturePing);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", nullptr)));
