@@ -82,7 +82,7 @@ TEST_F(FilesRightTest, TwoCheckpointsOfOneModelGoBetweenTwoDevicesAtATime) {
   ASSERT_TRUE(Await([&] {
     size_t waiting = 0;
     const auto rows = node(0).admin().Transfers();
-    for (const auto& row : rows.transfers()) waiting += row.key().starts_with("t") ? 1 : 0;
+    for (const auto& row : rows.transfers()) waiting += row.key().starts_with("'t") ? 1 : 0;
     return waiting > 0;
   }));
   Process second_recv = Ferryctl(1, "recv", directory_ / "2.out", "step-2", {"--checksum"});
@@ -93,8 +93,9 @@ TEST_F(FilesRightTest, TwoCheckpointsOfOneModelGoBetweenTwoDevicesAtATime) {
   fcntl(reader.get(), F_SETFL, 0);
   std::string got(first.size() + 1, '\0');
   size_t have = 0;
-  for (ssize_t more = 1; more > 0 && have<got.size(); have += more> 0 ? more : 0) {
+  for (ssize_t more = 1; more > 0 && have < got.size();) {
     more = read(reader.get(), got.data() + have, got.size() - have);
+    if (more > 0) have += more;
   }
   got.resize(have);
   EXPECT_TRUE(got == first);
