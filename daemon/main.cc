@@ -45,7 +45,9 @@ std::map<std::string, std::string> Environment() {
 int ExitCode(const absl::Status& status) {
   if (ferry::ReasonOf(status) != ferry::Reason::kConfigInvalid) return 1;
   if (absl::IsAlreadyExists(status) || absl::IsUnavailable(status)) return EX_TEMPFAIL;
-  return absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ? EX_CONFIG : 1;
+  const bool mistake = absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ||
+                       absl::IsNotFound(status);
+  return mistake ? EX_CONFIG : 1;
 }
 
 int Refuse(const absl::Status& status) {
