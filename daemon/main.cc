@@ -46,7 +46,7 @@ int ExitCode(const absl::Status& status) {
   if (ferry::ReasonOf(status) != ferry::Reason::kConfigInvalid) return 1;
   if (absl::IsAlreadyExists(status) || absl::IsUnavailable(status)) return EX_TEMPFAIL;
   const bool mistake = absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ||
-                       absl::IsNotFound(status);
+                       absl::IsFailedPrecondition(status);
   return mistake ? EX_CONFIG : 1;
 }
 
