@@ -58,13 +58,13 @@ class GpuModesTest : public ClusterTest {
     return finished.output;
   }
   // What a daemon with these GPUs of a fake CUDA of its own says, which does not start.
-  static std::string Refused(const std::string& gpus, const std::string& settings, int status = 1) {
+  static std::string Refused(const std::string& gpus, const std::string& settings) {
     const TemporaryDirectory directory;
     const Finished finished =
         RunProgram({"/usr/bin/env", absl::StrCat("FERRY_CUDA_LIBRARY=", FakeCudaLibrary()),
                     absl::StrCat("FERRY_FAKE_CUDA=seed=", getpid(), ";", settings), FerrydProgram(),
                     "--runtime-dir", directory / "run", "--gpus", gpus});
-    EXPECT_EQ(finished.status, status) << finished.output;
+    EXPECT_EQ(finished.status, 78) << finished.output;
     return finished.output;
   }
 
@@ -144,7 +144,7 @@ TEST_F(GpuModesTest, AGpuThatIsNamedTwiceIsNotTakenForAnotherDaemons) {
   const std::string bytes(reinterpret_cast<const char*>(&seed), sizeof(seed));
   const std::string uuid =
       absl::StrCat("GPU-66657272-792d-6661-6b65-2d", absl::BytesToHexString(bytes), "00");
-  EXPECT_THAT(Refused(absl::StrCat("0,", uuid), "devices=1", 78),
+  EXPECT_THAT(Refused(absl::StrCat("0,", uuid), "devices=1"),
               HasSubstr("devices.gpus names it twice"));
 }
 

@@ -70,7 +70,8 @@ TEST_F(OperatorTest, AClosedSessionEndsAndIsNotResumed) {
       "an operator has closed this session (ferryctl sessions close); open another one";
   EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST", why)) << "the first error";
   EXPECT_THAT(session.Send(0, {Transfer(2, "k", {})}).status(), Is("UNAVAILABLE/DAEMON_LOST", why));
-  EXPECT_THAT(session.WaitAttached(), Is("UNAVAILABLE/DAEMON_LOST", why)) << "it is not re-attached";
+  EXPECT_THAT(session.WaitAttached(), Is("UNAVAILABLE/DAEMON_LOST", why))
+      << "it is not re-attached";
   EXPECT_TRUE(node(0).AwaitIdle()) << "what it had is free";
   EXPECT_EQ(node(0).admin().Sessions().sessions_size(), 0);
   Session another = Must(Session::Open(options));  // the same process may come again
