@@ -273,7 +273,8 @@ TEST(PeerWithoutASecret, OfAnotherHostOrUserIsRefusedWithWhatHelps) {
   hello = rig.HelloOf(kNodeA);
   hello.uid = geteuid() + 1;
   EXPECT_EQ(rig.CallAsNodeA(hello), nullptr);
-  EXPECT_THAT(rig.refused, Is("PERMISSION_DENIED/NOT_ALLOWED", "which peer.uids of node-b does not list"));
+  EXPECT_THAT(rig.refused,
+              Is("PERMISSION_DENIED/NOT_ALLOWED", "which peer.uids of node-b does not list"));
   WithoutASecret trusting({geteuid() + 1});
   EXPECT_NE(trusting.CallAsNodeA(hello), nullptr);
 }
