@@ -152,6 +152,7 @@ std::string TransferEngine::Impl::NearText(Side side, const MatchKey& wanted,
 void TransferEngine::Impl::EndAlone(Posted& half, absl::Status why) {
   LeaveMatcher(half);
   near.Remember(clock, half.spec.side, half.spec.key);
+  LeaveTombstone(half.spec.side, half.peer, half.spec.key, why);
   const bool send = half.spec.side == Side::kSend;
   std::optional<NearTexts> ours;
   if (MayLook()) ours = LookNear(send ? Side::kReceive : Side::kSend, half.spec.key);
