@@ -279,7 +279,10 @@ absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view materia
   Caller& caller = it->second;
   Link& link = *links_[caller.peer.value()];
   const bool in_vain = link.stream != nullptr && link.dialled && !link.proven;
-  if (in_vain) Lose(link, link.error);  // our own dial, which has failed before
+  if (in_vain) {
+    Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                     absl::StrCat(link.config.node, " came while it was dialled")));
+  }
   if (link.stream != nullptr) {
     // The dialler of a link knows best: a second one from it means that the first is dead. But a
     // daemon that was started in its name by mistake does not know that.

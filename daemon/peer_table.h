@@ -30,7 +30,7 @@
 
 namespace ferry {
 
-// /proc/sys/kernel/random/boot_id: equal means the same host.
+// /proc/sys/kernel/random/boot_id: of one host it is the same. Copies of a host may share it too.
 std::string ReadBootId();
 // Where /proc/self/ns/net leads.
 std::string ReadNetworkNamespace();

@@ -25,7 +25,7 @@ PeerDeviceInfo Gpu(uint64_t id, char uuid) {
 
 TEST(NcclBetween, NeedsOneVersionAtBothEnds) {
   const PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
-  EXPECT_TRUE(NcclBetween(ours, "", HelloOf("node-b", "2.28.9", {Gpu(3, 'b')})).available);
+  EXPECT_TRUE(NcclBetween(ours, "", HelloOf("node-b", "2.28.9", {Gpu(3, 'b')}), false).available);
   const RouteState other = NcclBetween(ours, "", HelloOf("node-b", "2.27.3", {}), false);
   EXPECT_FALSE(other.available);
   EXPECT_EQ(other.why,
@@ -66,7 +66,7 @@ TEST(UcxBetween, NeedsOneVersionAtBothEnds) {
 TEST(NcclBetween, OnlyBetweenGpusThatAreTwo) {
   const RouteState state =
       NcclBetween(HelloOf("node-a", "2.28.9", {Host(0), Gpu(1, 'a')}), "",
-                  HelloOf("node-b", "2.28.9", {Host(2), Gpu(3, 'a'), Gpu(4, 'b')}));
+                  HelloOf("node-b", "2.28.9", {Host(2), Gpu(3, 'a'), Gpu(4, 'b')}), false);
   EXPECT_TRUE(state.available);
   const std::string host = "it moves memory of GPUs only";
   const auto clique = [](uint64_t low, uint64_t high) {
