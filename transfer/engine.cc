@@ -146,12 +146,7 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   }
   const Half own{spec.side, devices.self, half.id};
   const HashedKey key(spec.key);
-  if (!tombstones.empty()) {
-    const Side other = spec.side == Side::kSend ? Side::kReceive : Side::kSend;
-    if (auto tombstone = tombstones.Take(now, spec.side, key)) {
-      return End(half, Annotate(EndOf(*tombstone), PlaceOf(other, spec.key)));
-    }
-  }
+  if (!tombstones.empty() && TellOfTombstone(half, key)) return;
   const TransferMatcher::Result result = matcher.Add(key, own);
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
     return End(half, CheckOne(spec, key));  // Check was not asked, or not listened to
@@ -220,6 +215,7 @@ void TransferEngine::Impl::LeaveMatcher(Posted& half) {
 
 void TransferEngine::Impl::OnMatcherLeft(Posted& half) {
   half.in_matcher = false;
+  if (!to_tell.empty()) to_tell.erase(half.id);
   if (!half.searchable) return;
   half.searchable = false;
   near.Remove(half.spec.side, half.spec.key);

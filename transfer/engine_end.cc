@@ -24,6 +24,22 @@ void TransferEngine::Impl::LeaveTombstone(Side side, PeerId peer, const MatchKey
   }
 }
 
+bool TransferEngine::Impl::TellOfTombstone(Posted& half, const HashedKey& key) {
+  const bool send = half.spec.side == Side::kSend;
+  const auto tombstone = tombstones.Take(clock, half.spec.side, key);
+  if (!tombstone) return false;
+  absl::Status why =
+      Annotate(EndOf(*tombstone), PlaceOf(send ? Side::kReceive : Side::kSend, half.spec.key));
+  const Peer& peer = peers[half.peer.value()];
+  if (Ours(half) || !peer.up || !peer.features.seeks) {
+    End(half, std::move(why));
+    return true;
+  }
+  to_tell.emplace(half.id, std::move(why));
+  Send(half.peer, Seek{half.id, half.spec.key});
+  return false;
+}
+
 absl::Status TransferEngine::Impl::EndOf(const Tombstones::Tombstone& tombstone) const {
   const absl::Duration ago = absl::Trunc(clock - tombstone.ended, absl::Milliseconds(1));
   const std::string how_long =

@@ -223,10 +223,12 @@ bool TransferEngine::Impl::OnSeek(PeerId peer, const Seek& seek) {
 
 bool TransferEngine::Impl::OnSought(PeerId peer, Sought sought) {
   Posted* const half = Find(sought.transfer);
-  if (half == nullptr || half->spec.side != Side::kReceive || half->peer != peer ||
-      !half->withdrawn) {
-    return false;
+  if (half == nullptr || half->spec.side != Side::kReceive || half->peer != peer) return false;
+  if (auto told = to_tell.extract(half->id); !told.empty()) {
+    End(*half, std::move(told.mapped()));
+    return true;
   }
+  if (!half->withdrawn) return false;
   EndAsked(*half, std::move(sought.near));
   return true;
 }

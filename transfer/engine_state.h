@@ -312,6 +312,10 @@ struct TransferEngine::Impl {
   // An unmatched half, which is out of the matcher, has ended with `why`: a partner that is posted
   // later is told, if it is the half's own doing.
   void LeaveTombstone(Side side, PeerId peer, const MatchKey& key, const absl::Status& why);
+  // Ends a half that is being posted if its partner has ended before. Of a receive whose partner
+  // was a peer's it asks the peer first: its answer comes after the offer of a successor that was
+  // posted there before. True if the half is gone.
+  bool TellOfTombstone(Posted& half, const HashedKey& key);
   // What that partner is told; whoever tells it adds the place.
   absl::Status EndOf(const Tombstones::Tombstone& tombstone) const;
   // `why` of one half as its other half, if that is ours too, is told. A peer adds the place
@@ -398,6 +402,9 @@ struct TransferEngine::Impl {
   Offered* young_offer = nullptr;
   PlacedList<Offered, &Offered::place> waiting_in_order;  // offers
   NearMisses near;
+  // Receives that have sent a Seek when they were posted, and wait: what they are told if it brings
+  // no successor.
+  absl::flat_hash_map<TransferId, absl::Status> to_tell;
   // Receives that have sent a Seek, as `withdrawn` says of them: what there is here.
   absl::flat_hash_map<TransferId, NearTexts> asking;
   std::vector<Peer> peers;

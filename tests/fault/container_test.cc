@@ -29,8 +29,9 @@ class ContainerTest : public ClusterTest {
     for (int i = 0; i < options.nodes; ++i) {
       if (options.launchers.size() == static_cast<size_t>(i)) options.launchers.emplace_back();
       for (const std::string& word :
-           {std::string("unshare"), std::string("--mount"), std::string("--ipc"), std::string("sh"),
-            std::string("-ec"), absl::StrCat(first, " exec \"$@\""), std::string("container")}) {
+           {std::string("/usr/bin/unshare"), std::string("--mount"), std::string("--ipc"),
+            std::string("sh"), std::string("-ec"), absl::StrCat(first, " exec \"$@\""),
+            std::string("container")}) {
         options.launchers[static_cast<size_t>(i)].push_back(word);
       }
     }

@@ -401,6 +401,21 @@ TEST_F(EngineEndTest, AReceiveThatTimedOutOrWhoseClientDiedIsToldToTheSend) {
   EXPECT_THAT(two_.StatusOf(kA, orphan), Fails(StatusCode::kAborted, Reason::kPeerClientGone));
 }
 
+// The successor of a cancelled send is on its way when the receive is posted.
+TEST_F(EngineEndTest, ASuccessorThatWasPostedBeforeAndComesLaterIsMatched) {
+  two_.LinkUp();
+  two_.a().Cancel(two_.now, two_.Send(), Cancelled());
+  two_.Run();
+  const TransferId from = two_.Send();  // its offer is not heard yet
+  const TransferId to = two_.Receive();
+  two_.Take(kB);
+  EXPECT_FALSE(two_.IsOver(kB, to));
+  two_.Run();
+  two_.Answer(kB);
+  EXPECT_TRUE(two_.StatusOf(kA, from).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, to).ok());
+}
+
 TEST_F(EngineEndTest, WithinADaemonToo) {
   for (const Side first : {Side::kSend, Side::kReceive}) {
     const TransferId id = two_.Post(Timed(first, 0, 1));
