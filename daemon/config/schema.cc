@@ -226,7 +226,7 @@ void AddLibraries(Fields& fields) {
   fields.push_back(TextField(
       "transfer.ucx.open_to",
       "Who reaches UCX's own TCP port, which obeys whoever does; in words, for people. Needed if "
-      "`net_tls` names tcp",
+      "`net_tls` or `shm_tls` names tcp, or all",
       MEMBER(transfer.ucx.open_to)));
   fields.push_back(
       TextField("transfer.ucx.net_devices", "`UCX_NET_DEVICES`", MEMBER(transfer.ucx.net_devices)));
