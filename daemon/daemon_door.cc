@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/closer.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
@@ -50,6 +51,9 @@ absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
   ASSIGN_OR_RETURN(const Credentials credentials, PeerCredentials(socket.get()));
   if (!peers->TrustsUid(credentials.uid)) {
+    // They may have sent descriptors already.
+    shutdown(socket.get(), SHUT_RDWR);
+    Closer::Get().Close(credentials.uid, std::move(socket));
     return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
                  absl::StrCat("connect to ", Printable(path), ": uid ", credentials.uid,
                               " listens there, which peer.uids does not list"));
