@@ -115,25 +115,29 @@ absl::Status Daemon::Impl::OpenDoor() {
   }
 
   // Connections to gRPC: credentials are read here, the rest is gRPC's.
-  const auto to_grpc = [this](std::function<void(uid_t, int fd)> serve) {
-    return [this, serve = std::move(serve)](UniqueFd socket, Admission::Pass pass) {
+  const auto to_grpc = [this](std::function<void(uid_t, int fd)> serve, absl::Duration patience) {
+    return [this, serve = std::move(serve), patience](UniqueFd socket, Admission::Pass pass) {
       absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
       if (!credentials.ok()) return;
-      absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials, std::move(pass));
+      absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials, std::move(pass),
+                                                 control.Now() + patience);
       if (!fd.ok()) {
         FERRY_LOG_LIMITED(warn, "connection.refused",
                           LogFields("pid", credentials->pid, "uid", credentials->uid), "{}",
                           std::string(fd.status().message()));
         return;
       }
+      if (patience < absl::InfiniteDuration()) control.Post([] {});  // as below
       serve(credentials->uid, *fd);
     };
   };
-  door.Listen("client.sock", std::move(client),
-              to_grpc([this](uid_t user, int fd) { client_servers->Serve(user, fd); }),
-              &doors.client);
+  door.Listen(
+      "client.sock", std::move(client),
+      to_grpc([this](uid_t user, int fd) { client_servers->Serve(user, fd); }, Doors::kFirstCall),
+      &doors.client);
   door.Listen("admin.sock", std::move(admin_socket),
-              to_grpc([this](uid_t, int fd) { admin_server->Serve(fd); }), &doors.admin);
+              to_grpc([this](uid_t, int fd) { admin_server->Serve(fd); }, absl::InfiniteDuration()),
+              &doors.admin);
   if (peer_tcp.valid()) {
     PeerPortHooks hooks;
     hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
