@@ -167,7 +167,7 @@ absl::Status Daemon::Impl::OpenDoor() {
   const auto on_peer_socket = [this](UniqueFd socket, Admission::Pass pass) {
     absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
     if (!credentials.ok()) return;
-    door.AddPackets(
+    const Door::ConnectionId added = door.AddPackets(
         std::move(socket), UniqueFd(),
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
           absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
@@ -193,6 +193,7 @@ absl::Status Daemon::Impl::OpenDoor() {
           control.Post([this, connection] { peers->OnSocketClosed(connection); });
         },
         std::move(pass));
+    if (!peers->TrustsUid(credentials->uid)) door.MayGiveWay(added);  // none of the daemons'
   };
   door.Listen("peer.sock", std::move(peer_socket), on_peer_socket, &doors.peer_socket);
   const auto on_attach = [this](UniqueFd socket, Admission::Pass pass) {

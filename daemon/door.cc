@@ -167,10 +167,15 @@ Door::ConnectionId Door::AddStream(UniqueFd socket, absl::Duration patience,
   itimerspec when{};
   when.it_value = absl::ToTimespec(patience);
   timerfd_settime(entry->process.get(), 0, &when, nullptr);
-  Admission::Pass& place = entry->pass;  // only this thread, the door's, drops the entry
   const ConnectionId id = Add(std::move(entry));
-  place.MayGiveWay([this, id] { Close(id); });
+  MayGiveWay(id);
   return id;
+}
+
+void Door::MayGiveWay(ConnectionId id) {
+  if (const std::shared_ptr<Entry> entry = Find(id)) {
+    entry->pass.MayGiveWay([this, id] { Close(id); });
+  }
 }
 
 std::pair<UniqueFd, Admission::Pass> Door::Take(ConnectionId id) {

@@ -103,6 +103,8 @@ class Door {
   // close: the connection ends when too many of them wait (Closer::Clogged).
   ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet, OnClosed on_closed,
                           Admission::Pass pass = Admission::Pass());
+  // From here on it is closed when its place is needed (Admission). Of OnAccept.
+  void MayGiveWay(ConnectionId id);
   // Calls `readable` whenever the stream socket has data or was closed, and drops it once
   // `patience` is over, or when its place is needed (Admission); used for HTTP. Of OnAccept.
   ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
