@@ -224,8 +224,11 @@ TEST_F(HostilePeerTest, APeerSockOfAnotherUserCannotMakeTheDaemonWait) {
       pollfd state{listener.get(), POLLIN, 0};
       if (poll(&state, 1, 0) != 1) continue;
       sockets.emplace_back(UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
-      sockets.back().Send("x", {lingering[dialled].fd.get()});
-      lingering[dialled++].fd.Reset();
+      Lingering& next = lingering[dialled];
+      // If the daemon was quicker, ours is the only copy.
+      if (!sockets.back().Send("x", {next.fd.get()})) next.reader.Reset();
+      next.fd.Reset();
+      ++dialled;
     }
   });
   peer::v1::Frame answer = Introduction("node-b");
@@ -235,7 +238,7 @@ TEST_F(HostilePeerTest, APeerSockOfAnotherUserCannotMakeTheDaemonWait) {
   soon.deadline = milliseconds(3000);
   Batch send =
       Must(source.session.Send(0, {Transfer(2, "k", {source.arena.Range(0, kBytes)})}, soon));
-  EXPECT_TRUE(Await([&] { return dialled > 2; }));
+  EXPECT_TRUE(Await([&] { return dialled > 0; }));
   ExpectTransfer(source, destination, "meanwhile");
   EXPECT_THAT(send.Wait(), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   stop = true;
