@@ -153,7 +153,8 @@ absl::Time Daemon::Impl::AfterBatch() {
   const absl::Time now = control.Now();
   sessions->OnTime(now);
   absl::Time next = std::min(peers->OnTime(now), EndWhatCannotEnd(now));
-  next = std::min({next, jobs->OnTime(now), peer_connections.CloseSilent(now)});
+  next = std::min(
+      {next, jobs->OnTime(now), connections.CloseSilent(now), peer_connections.CloseSilent(now)});
   do {
     next = std::min(next, driver->AfterBatch());
   } while (jobs->Join());

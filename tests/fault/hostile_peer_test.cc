@@ -2,6 +2,7 @@
 // Who says on a peer port, a peer.sock or a port where a daemon should be that it is a daemon, and
 // is not: it hears nothing that is not for everybody, moves nothing, and no link is lost by it.
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,11 +10,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/lingering.h"
 #include "tests/support/lying_peer.h"
 #include "tests/support/raw_socket.h"
 #include "transfer/tcp/tcp_wire.h"
@@ -205,6 +210,44 @@ TEST_F(HostilePeerTest, APeerSockOfAnotherUserProvesNothing) {
   EXPECT_THAT(send.Wait(), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   EXPECT_THAT(node(0).Log(), HasSubstr("uid 1234 listens there"));
   EXPECT_NE(node(0).admin().PeerState("node-b"), "up");
+}
+
+// What it sends the moment it is connected to is in the queue of what the daemon then closes.
+TEST_F(HostilePeerTest, APeerSockOfAnotherUserCannotMakeTheDaemonWait) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become other users";
+  StartWith(/*secret=*/false);
+  End source = OpenEnd(0, kBytes), destination = OpenEnd(0, kBytes, 1);
+  node(1).Kill();
+  const std::string path = nodes().directory() / "liar.sock";
+  const UniqueFd listener = ListenAs(1234, path);
+  std::deque<Lingering> lingering(64);
+  std::atomic<bool> stop = false;
+  std::atomic<size_t> dialled = 0;
+  std::thread sender([&] {
+    std::vector<RawSocket> sockets;
+    while (!stop && dialled < lingering.size()) {
+      pollfd state{listener.get(), POLLIN, 0};
+      if (poll(&state, 1, 0) != 1) continue;
+      sockets.emplace_back(UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+      Lingering& next = lingering[dialled];
+      // If the daemon was quicker, ours is the only copy.
+      if (!sockets.back().Send("x", {next.fd.get()})) next.reader.Reset();
+      next.fd.Reset();
+      ++dialled;
+    }
+  });
+  peer::v1::Frame answer = Introduction("node-b");
+  answer.mutable_introduction()->set_peer_socket(path);
+  LyingListener liar(nodes().port(1), answer);
+  PostOptions soon;
+  soon.deadline = milliseconds(3000);
+  Batch send =
+      Must(source.session.Send(0, {Transfer(2, "k", {source.arena.Range(0, kBytes)})}, soon));
+  EXPECT_TRUE(Await([&] { return dialled > 0; }));
+  ExpectTransfer(source, destination, "meanwhile");
+  EXPECT_THAT(send.Wait(), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  stop = true;
+  sender.join();
 }
 
 // Two daemons were given one name. The first stays, and the log says so once.
