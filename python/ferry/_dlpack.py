@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DLPack without a compiled part: capsules of Ferry's memory for others, and what others' capsules say of theirs.
+
+A consumer may give a tensor back from any thread, and after the interpreter's end. Structs that are out then belong to
+the process (`_out` is never emptied by force), and at exit their deleter becomes a C function that does nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from typing import Any, NamedTuple, Optional
+
+CPU, CUDA = 1, 2
+
+
+class _Tensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+class _Managed(Structure):
+    _fields_ = [("tensor", _Tensor), ("manager", c_void_p), ("deleter", c_void_p)]
+
+
+_out: dict[int, tuple[Any, ...]] = {}
+_python = ctypes.pythonapi
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = [c_void_p, ctypes.c_char_p, c_void_p]
+_python.PyCapsule_GetPointer.restype = c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_python.PyCapsule_IsValid.argtypes = [c_void_p, ctypes.c_char_p]
+
+
+@ctypes.CFUNCTYPE(None, c_void_p)
+def _give_back(managed: int) -> None:
+    _out.pop(managed, None)
+
+
+# With the GIL held, while an exception may be set: PyObject is passed by its address.
+@ctypes.PYFUNCTYPE(None, c_void_p)
+def _capsule_gone(capsule: int) -> None:
+    if _python.PyCapsule_IsValid(capsule, b"dltensor"):  # nobody took it
+        _out.pop(_get_pointer(capsule, b"dltensor"), None)
+
+
+_get_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _python))
+
+
+@atexit.register
+def _leave() -> None:
+    nothing = ctypes.cast(ctypes.CDLL(None).getpid, c_void_p).value
+    for entry in list(_out.values()):
+        entry[0].deleter = nothing
+
+
+def capsule(address: int, device: tuple[int, int], shape: tuple[int, ...], dlpack: tuple[int, int], owner: Any) -> Any:
+    """A "dltensor" capsule of row-major memory at `address`, which `owner` keeps until it is given back."""
+    dims = (c_int64 * max(1, len(shape)))(*shape)
+    strides = (c_int64 * max(1, len(shape)))()
+    step = 1
+    for i in reversed(range(len(shape))):
+        strides[i] = step
+        step *= shape[i]
+    managed = _Managed()
+    tensor = managed.tensor
+    tensor.data, tensor.device_type, tensor.device_id = address, device[0], device[1]
+    tensor.ndim, tensor.code, tensor.bits, tensor.lanes = len(shape), dlpack[0], dlpack[1], 1
+    tensor.shape = ctypes.cast(dims, POINTER(c_int64))
+    tensor.strides = ctypes.cast(strides, POINTER(c_int64))
+    managed.deleter = ctypes.cast(_give_back, c_void_p).value
+    place = ctypes.addressof(managed)
+    _out[place] = (managed, dims, strides, owner)
+    return _python.PyCapsule_New(place, b"dltensor", ctypes.cast(_capsule_gone, c_void_p))
+
+
+class Described(NamedTuple):
+    """Memory of somebody else. `strides` in elements, None: row-major. `owner` keeps it."""
+
+    address: int
+    device: tuple[int, int]
+    shape: tuple[int, ...]
+    strides: Optional[tuple[int, ...]]
+    dlpack: tuple[int, int]
+    owner: Any
+
+
+def describe(tensor: Any) -> Described:
+    """What `tensor.__dlpack__()` says, without taking it."""
+    made = tensor.__dlpack__()
+    place = _python.PyCapsule_GetPointer(made, b"dltensor")
+    said = _Managed.from_address(place).tensor
+    shape = tuple(said.shape[i] for i in range(said.ndim))
+    strides = tuple(said.strides[i] for i in range(said.ndim)) if said.strides else None
+    return Described(
+        (said.data or 0) + said.byte_offset,
+        (said.device_type, said.device_id),
+        shape,
+        strides,
+        (said.code, said.bits * said.lanes),
+        made,
+    )

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory: arenas, tensors over them, and how arrays of others are described."""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import math
+import os
+import weakref
+from typing import Any, NamedTuple, Optional, Sequence, Union
+
+from ferry import _abi, _dlpack, _dtypes
+from ferry._dtypes import DType, dtype_of
+from ferry.errors import UnimplementedError, check, invalid
+
+Shape = Union[int, Sequence[int]]
+ALIGNMENT = 256
+
+
+def shape_of(shape: Shape) -> tuple[int, ...]:
+    dims = (shape,) if isinstance(shape, int) else tuple(int(dim) for dim in shape)
+    if any(dim < 0 for dim in dims):
+        raise invalid(f"shape {dims} has a negative dimension", "shape")
+    return dims
+
+
+class Arena:
+    """One allocation that the daemon sees too, freed with its last tensor. `address` is of this process."""
+
+    def __init__(self, session: Any, handle: int, device: int, nbytes: int) -> None:
+        lib = _abi.library()
+        self.session, self.handle, self.device, self.nbytes = session, handle, device, nbytes
+        self.address: int = lib.ferry_arena_data(handle) or 0
+        self._free, self._pid = lib.ferry_arena_free, os.getpid()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():  # in a child of fork the mapping is left as it is
+            self._free(self.handle)
+
+
+class ArenaMap:
+    """The arenas of a session by address, so that views which others made of them are found again."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._arenas: list[weakref.ref[Arena]] = []
+
+    def add(self, arena: Arena) -> None:
+        if not arena.nbytes:
+            return
+        dead = [i for i, known in enumerate(self._arenas) if known() is None]
+        for i in reversed(dead):
+            del self._starts[i], self._arenas[i]
+        place = bisect.bisect_left(self._starts, arena.address)
+        self._starts.insert(place, arena.address)
+        self._arenas.insert(place, weakref.ref(arena))
+
+    def find(self, address: int, nbytes: int) -> Optional[Arena]:
+        place = bisect.bisect_right(self._starts, address) - 1
+        arena = self._arenas[place]() if place >= 0 else None
+        if arena is None or address + nbytes > arena.address + arena.nbytes:
+            return None
+        return arena
+
+
+class Tensor:
+    """A row-major tensor in an arena: what `Session.empty` and `Session.recv` give.
+
+    ``numpy.asarray``, ``torch.from_dlpack``, ``jax.dlpack.from_dlpack`` and everything else that takes ``__dlpack__`` or
+    ``__array_interface__`` sees the same bytes, without a copy, and keeps the arena. `device` is Ferry's global id.
+    """
+
+    __slots__ = ("__weakref__", "_arena", "_dtype", "_offset", "nbytes", "shape")
+
+    def __init__(self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: DType) -> None:
+        self._arena, self._offset, self._dtype, self.shape = arena, offset, dtype, shape
+        self.nbytes = (math.prod(shape) * dtype.bits + 7) // 8
+
+    @property
+    def dtype(self) -> str:
+        """The element type's name, such as ``"bfloat16"``."""
+        return self._dtype.name
+
+    @property
+    def device(self) -> int:
+        return self._arena.device
+
+    @property
+    def address(self) -> int:
+        """Where the first byte is in this process."""
+        return self._arena.address + self._offset
+
+    def __repr__(self) -> str:
+        return f"ferry.Tensor(shape={self.shape}, dtype={self.dtype!r}, device={self.device})"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a scalar has no length")
+        return self.shape[0]
+
+    def __getitem__(self, rows: Union[int, slice]) -> Tensor:
+        """Rows along the first dimension, over the same bytes: an index, or a slice of step 1."""
+        row = self.nbytes // self.shape[0] if self.shape and self.shape[0] else 0
+        if not self.shape or (self._dtype.bits < 8 and row * 8 != math.prod(self.shape[1:]) * self._dtype.bits):
+            raise invalid(f"{self!r} has no rows of whole bytes", "index")
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(self.shape[0])
+            if step != 1:
+                raise invalid("rows of a tensor are taken by a step of 1; for others see ferry.Blocks", "index")
+            return Tensor(
+                self._arena, self._offset + start * row, (max(0, stop - start), *self.shape[1:]), self._dtype
+            )
+        index = range(self.shape[0])[rows]  # IndexError, as of a list
+        return Tensor(self._arena, self._offset + index * row, self.shape[1:], self._dtype)
+
+    def view(self, shape: Shape, dtype: Any = None, offset: int = 0) -> Tensor:
+        """`shape` of `dtype` (this one's if None) over the same bytes from byte `offset`."""
+        kind = self._dtype if dtype is None else dtype_of(dtype)
+        made = Tensor(self._arena, self._offset + offset, shape_of(shape), kind)
+        if offset < 0 or offset + made.nbytes > self.nbytes:
+            raise invalid(f"{made.nbytes} bytes from {offset} are not inside a tensor of {self.nbytes}", "offset")
+        return made
+
+    @property
+    def memory(self) -> memoryview:
+        """The bytes, writable; host devices only."""
+        self._host("memory")
+        raw = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
+        raw._owner = self  # type: ignore[attr-defined]
+        return memoryview(raw).cast("B")
+
+    def numpy(self) -> Any:
+        """The same bytes as a NumPy array; bfloat16, float8 and float4 by ml_dtypes."""
+        return self.__array__()
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        import numpy
+
+        kind = _dtypes.numpy_dtype(self._dtype)
+        if self._dtype.bits < 8:
+            raise UnimplementedError(f"NumPy has one {self.dtype} a byte, Ferry's are packed: use .memory")
+        made = numpy.frombuffer(self.memory, dtype=kind).reshape(self.shape)
+        if dtype is not None and numpy.dtype(dtype) != kind:
+            return made.astype(dtype)
+        return made.copy() if copy else made
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if not self._dtype.typestr or self._arena.session.is_gpu(self.device):
+            raise AttributeError("__array_interface__")
+        return self._interface()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if not self._dtype.typestr or not self._arena.session.is_gpu(self.device):
+            raise AttributeError("__cuda_array_interface__")
+        return self._interface()
+
+    def _interface(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self._dtype.typestr,
+            "data": (self.address, False),
+            "strides": None,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._host("DLPack")
+        return (_dlpack.CPU, 0)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Optional[tuple[int, int]] = None,
+        dl_device: Optional[tuple[int, int]] = None,
+        copy: Optional[bool] = None,
+    ) -> Any:
+        if self._dtype.dlpack is None:
+            raise BufferError(f"DLPack has no name for {self.dtype}")
+        if copy:
+            raise BufferError("Ferry gives its memory as it is, without a copy")
+        return _dlpack.capsule(self.address, self.__dlpack_device__(), self.shape, self._dtype.dlpack, self)
+
+    def _host(self, what: str) -> None:
+        if self._arena.session.is_gpu(self.device):
+            raise UnimplementedError(f"{what} of a GPU's tensor is not there yet; __cuda_array_interface__ is")
+
+
+class View(NamedTuple):
+    """An array of somebody else: `strides` in bytes, None for row-major. `owner` keeps it."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: Optional[tuple[int, ...]]
+    dtype: DType
+    owner: Any
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.bits // 8
+
+
+def view_of(array: Any) -> View:
+    """A Tensor, NumPy, JAX or torch array in host memory, or anything with ``__array_interface__`` or ``__dlpack__``."""
+    if isinstance(array, Tensor):
+        return View(array.address, array.shape, None, array._dtype, array)
+    interface = getattr(array, "__array_interface__", None)
+    if interface is not None:
+        kind = getattr(array, "dtype", None)
+        named = _dtypes.BY_NAME.get(getattr(kind, "name", "")) or _dtypes.BY_TYPESTR.get(interface["typestr"])
+        if named is None or interface["typestr"].startswith(">"):
+            raise invalid(f"elements of {kind or interface['typestr']} have no type of Ferry: convert the array", "tensor")
+        return View(interface["data"][0], tuple(interface["shape"]), interface.get("strides"), named, array)
+    if not hasattr(array, "__dlpack__"):
+        raise invalid(
+            f"a {type(array).__name__} is no tensor: it has neither __array_interface__ nor __dlpack__", "tensor"
+        )
+    if getattr(array, "requires_grad", False):
+        array = array.detach()
+    kind, ordinal = array.__dlpack_device__()
+    if kind != _dlpack.CPU:
+        raise UnimplementedError(
+            f"the tensor is on DLPack device {int(kind)}:{ordinal}; this package takes host memory only, so far: copy it"
+        )
+    said = _dlpack.describe(array)
+    dtype = _dtypes.BY_DLPACK.get(said.dlpack)
+    if dtype is None:
+        raise invalid(f"elements of DLPack type {said.dlpack} have no type of Ferry: convert the tensor", "tensor")
+    strides = None if said.strides is None else tuple(stride * dtype.bits // 8 for stride in said.strides)
+    return View(said.address, said.shape, strides, dtype, (array, said.owner))
+
+
+def blocks_of(view: View) -> tuple[int, int, int]:
+    """A view as (bytes of a block, bytes from the start of one to the next, blocks): one block if its elements follow
+    each other. FIELD_INVALID if it is neither that nor blocks of one stride."""
+    item = view.dtype.bits // 8
+    if view.strides is None or not math.prod(view.shape):
+        return view.nbytes, view.nbytes, 1
+    block, count, stride = item, 1, 0
+    for size, step in reversed(list(zip(view.shape, view.strides))):
+        if size == 1:
+            continue
+        if count == 1 and step == block:
+            block *= size
+        elif count == 1 and step > block:
+            count, stride = size, step
+        elif count > 1 and step == count * stride:
+            count *= size
+        else:
+            raise invalid(
+                f"the elements of shape {view.shape}, strides {view.strides} bytes neither follow each other nor are "
+                "blocks of one stride: make it contiguous (numpy.ascontiguousarray, .contiguous())",
+                "tensor",
+            )
+    return block, stride or block, count
+
+
+def make_arena(session: Any, device: int, nbytes: int) -> Arena:
+    handle = ctypes.c_void_p()
+    check(_abi.library().ferry_arena_create(session.handle, device, max(1, nbytes), 0, ctypes.byref(handle)))
+    assert handle.value is not None
+    arena = Arena(session, handle.value, device, max(1, nbytes))
+    session.arenas.add(arena)
+    return arena
+
+
+def make_tensors(session: Any, device: int, wanted: Sequence[tuple[tuple[int, ...], DType]]) -> list[Tensor]:
+    """New tensors in one arena, each at a multiple of 256 bytes."""
+    ends = 0
+    offsets = []
+    for shape, dtype in wanted:
+        offsets.append(ends)
+        nbytes = (math.prod(shape) * dtype.bits + 7) // 8
+        ends += -(-nbytes // ALIGNMENT) * ALIGNMENT
+    arena = make_arena(session, device, ends)
+    return [Tensor(arena, offset, shape, dtype) for offset, (shape, dtype) in zip(offsets, wanted)]
