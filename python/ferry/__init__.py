@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ferry for Python: tensors to another process or node, by key, through the node's daemon. docs/python.md.
 
-    import ferry
-    with ferry.Session() as session:
-        session.send(array, to="node-b/host0", key="weights").result()
+import ferry
+with ferry.Session() as session:
+    session.send(array, to="node-b/host0", key="weights").result()
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from ctypes import (
     c_char_p,
     c_int,
     c_int32,
-    c_int64,
     c_size_t,
     c_ubyte,
     c_uint,
@@ -156,6 +155,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ferry_device_list_free": (None, [_HANDLE]),
     "ferry_arena_create": (_STATUS, [_HANDLE, c_uint64, c_uint64, c_uint, _OUT]),
     "ferry_arena_data": (c_void_p, [_HANDLE]),
+    "ferry_arena_write": (_STATUS, [_HANDLE, c_uint64, c_void_p, c_uint64]),
+    "ferry_arena_read": (_STATUS, [_HANDLE, c_uint64, c_void_p, c_uint64]),
     "ferry_arena_free": (None, [_HANDLE]),
     "ferry_cross_host_send": (_STATUS, _POST),
     "ferry_cross_host_receive": (_STATUS, _POST),
@@ -177,6 +178,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ferry_prepared_fired": (c_uint64, [_HANDLE]),
     "ferry_prepared_over": (c_uint64, [_HANDLE]),
     "ferry_prepared_status": (_STATUS, [_HANDLE]),
+    "ferry_prepared_release": (_STATUS, [_HANDLE]),
     "ferry_prepared_free": (None, [_HANDLE]),
 }
 

@@ -58,7 +58,9 @@ class Columns:
         import numpy
 
         keys = numpy.ascontiguousarray(keys)
-        offsets, lengths = (_unsigned(numpy.asarray(column), name) for column, name in ((offsets, "offsets"), (lengths, "lengths")))
+        offsets, lengths = (
+            _unsigned(numpy.asarray(column), name) for column, name in ((offsets, "offsets"), (lengths, "lengths"))
+        )
         if keys.dtype.kind not in "Siu" or keys.ndim != 1 or not 1 <= keys.dtype.itemsize <= KEY_BYTES:
             raise invalid(f"keys are a column of bytes (S1 to S{KEY_BYTES}) or integers, not {keys.dtype}{keys.shape}", "keys")
         if not len(keys) == len(offsets) == len(lengths):
@@ -66,12 +68,17 @@ class Columns:
         if len(keys) and bool(((offsets > tensor.nbytes) | (lengths > tensor.nbytes - offsets)).any()):
             row = int(numpy.flatnonzero((offsets > tensor.nbytes) | (lengths > tensor.nbytes - offsets))[0])
             raise invalid(
-                f"row {row}: {lengths[row]} bytes from {offsets[row]} are not inside a tensor of {tensor.nbytes}", f"offsets[{row}]"
+                f"row {row}: {lengths[row]} bytes from {offsets[row]} are not inside a tensor of {tensor.nbytes}",
+                f"offsets[{row}]",
             )
         ranges = numpy.empty(len(keys), struct_dtype(_abi.Range))
-        ranges["arena"], ranges["offset"], ranges["length"] = tensor._arena.handle, offsets + numpy.uint64(tensor._offset), lengths
+        ranges["arena"], ranges["offset"], ranges["length"] = (
+            tensor._arena.handle,
+            offsets + numpy.uint64(tensor._offset),
+            lengths,
+        )
         rows = numpy.zeros(len(keys), struct_dtype(_abi.Transfer))
-        places = numpy.arange(len(keys), dtype="u8")
+        places: Any = numpy.arange(len(keys), dtype="u8")
         rows["remote_device"] = remote
         rows["key"] = places * numpy.uint64(keys.dtype.itemsize) + numpy.uint64(keys.ctypes.data)
         rows["key_bytes"] = numpy.char.str_len(keys) if keys.dtype.kind == "S" else keys.dtype.itemsize

@@ -35,7 +35,8 @@ class _Managed(Structure):
 
 
 _out: dict[int, tuple[Any, ...]] = {}
-_python = ctypes.pythonapi
+# Of our own: prototypes of ctypes.pythonapi are everybody's, and others set them too.
+_python = ctypes.PyDLL(None)
 _python.PyCapsule_New.restype = ctypes.py_object
 _python.PyCapsule_New.argtypes = [c_void_p, ctypes.c_char_p, c_void_p]
 _python.PyCapsule_GetPointer.restype = c_void_p
@@ -43,18 +44,18 @@ _python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _python.PyCapsule_IsValid.argtypes = [c_void_p, ctypes.c_char_p]
 
 
-@ctypes.CFUNCTYPE(None, c_void_p)
 def _give_back(managed: int) -> None:
     _out.pop(managed, None)
 
 
-# With the GIL held, while an exception may be set: PyObject is passed by its address.
-@ctypes.PYFUNCTYPE(None, c_void_p)
 def _capsule_gone(capsule: int) -> None:
     if _python.PyCapsule_IsValid(capsule, b"dltensor"):  # nobody took it
         _out.pop(_get_pointer(capsule, b"dltensor"), None)
 
 
+_deleter = ctypes.cast(ctypes.CFUNCTYPE(None, c_void_p)(_give_back), c_void_p)
+# With the GIL held, while an exception may be set: PyObject is passed by its address.
+_destructor = ctypes.cast(ctypes.PYFUNCTYPE(None, c_void_p)(_capsule_gone), c_void_p)
 _get_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _python))
 
 
@@ -79,10 +80,10 @@ def capsule(address: int, device: tuple[int, int], shape: tuple[int, ...], dlpac
     tensor.ndim, tensor.code, tensor.bits, tensor.lanes = len(shape), dlpack[0], dlpack[1], 1
     tensor.shape = ctypes.cast(dims, POINTER(c_int64))
     tensor.strides = ctypes.cast(strides, POINTER(c_int64))
-    managed.deleter = ctypes.cast(_give_back, c_void_p).value
+    managed.deleter = _deleter.value
     place = ctypes.addressof(managed)
     _out[place] = (managed, dims, strides, owner)
-    return _python.PyCapsule_New(place, b"dltensor", ctypes.cast(_capsule_gone, c_void_p))
+    return _python.PyCapsule_New(place, b"dltensor", _destructor)
 
 
 class Described(NamedTuple):

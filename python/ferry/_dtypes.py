@@ -38,12 +38,21 @@ ALL = (
     DType("float8_e4m3fn", 16, 8, "", (10, 8)),
     DType("float8_e5m2", 17, 8, "", (12, 8)),
     DType("float8_e8m0fnu", 18, 8, "", (14, 8)),
-    # ml_dtypes has one element a byte, so that the two ends agree on what a byte holds only if both say this type.
-    DType("float4_e2m1fn", 19, 8, "", None),
+    # Two elements a byte, the first in the lower half; ml_dtypes has one a byte.
+    DType("float4_e2m1fn", 19, 4, "", None),
 )
 BY_NAME = {dtype.name: dtype for dtype in ALL}
 BY_TYPESTR = {dtype.typestr: dtype for dtype in ALL if dtype.typestr}
 BY_DLPACK = {dtype.dlpack: dtype for dtype in ALL if dtype.dlpack}
+_FORMATS = {"?": "bool", "e": "float16", "f": "float32", "d": "float64", "Zf": "complex64", "Zd": "complex128", "c": "uint8"}
+_FORMATS |= {code: "int" for code in "bhilqn"} | {code: "uint" for code in "BHILQN"}
+# Of the buffer protocol, in native order.
+BY_FORMAT = {
+    (code, size): BY_NAME[name if name not in ("int", "uint") else f"{name}{8 * size}"]
+    for code, name in _FORMATS.items()
+    for size in (1, 2, 4, 8, 16)
+    if (BY_NAME[name].bits == 8 * size if name not in ("int", "uint") else size <= 8)
+}
 _SCALARS: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Generator, Generic, Optional, Sequence, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, Optional, TypeVar
 
 from ferry import _abi
 from ferry.errors import FerryError, WaitTimeoutError, check, take
@@ -37,10 +39,11 @@ class Post:
 
     def __init__(self, session: Any, handle: int, keys: Sequence[bytes], kept: Any) -> None:
         self.session, self.handle, self.keys, self.kept = session, handle, keys, kept
-        self._free = _abi.library().ferry_batch_free
+        self._free, self._pid = _abi.library().ferry_batch_free, os.getpid()
 
     def __del__(self) -> None:
-        self._free(self.handle)
+        if self._pid == os.getpid():  # in a child of fork nothing is touched
+            self._free(self.handle)
 
     def over(self) -> bool:
         return bool(_abi.library().ferry_batch_over(self.handle))
@@ -56,7 +59,8 @@ class Post:
             if error.code != "DEADLINE_EXCEEDED":
                 return error  # such as FORKED
             raise WaitTimeoutError(
-                f"{len(self.keys)} transfers, the first of key {self.keys[0]!r}, are not over after {timeout} s; they go on"
+                f"{len(self.keys)} transfers, the first of key {self.keys[0]!r}, are not over after {timeout} s; they go on: "
+                "wait again, or cancel() them. `ferryctl transfers` says what they wait for"
             )
         first = lib.ferry_batch_first_id(self.handle)
         failed = []
@@ -88,9 +92,7 @@ class Future(Generic[T]):
     def transfer_ids(self) -> tuple[int, ...]:
         """As ``ferryctl transfers`` and the logs have them."""
         lib = _abi.library()
-        return tuple(
-            lib.ferry_batch_first_id(post.handle) + i for post in self._posts for i in range(len(post.keys))
-        )
+        return tuple(lib.ferry_batch_first_id(post.handle) + i for post in self._posts for i in range(len(post.keys)))
 
     def done(self) -> bool:
         """True if all is over, well or not."""
@@ -163,7 +165,7 @@ class Future(Generic[T]):
         try:
             callback(self)
         except Exception as error:
-            sys.unraisablehook(_Unraisable(error, callback))
+            sys.unraisablehook(_Unraisable(error, callback))  # type: ignore[arg-type]
 
     def __await__(self) -> Generator[Any, None, T]:
         """Cancelling the task that awaits cancels the transfers."""
@@ -204,14 +206,17 @@ class Prepared:
     """Transfers that are checked, matched and routed once and then fired any number of times, each by a store.
 
     Both ends are prepared. `value` is what ``recv`` would give: the same tensors each time. The bytes must be there, and
-    free to be overwritten, from ``fire`` until ``wait`` returns.
+    free to be overwritten, from ``fire`` until ``wait`` returns. When one of the transfers ends, all of them do: every
+    call then raises why.
     """
 
     def __init__(self, session: Any, handles: Sequence[int], kept: Any, value: Any) -> None:
-        self._session, self._handles, self._kept, self.value = session, list(handles), kept, value
+        lib = _abi.library()
+        self._session, self._handles, self._kept, self.value = session, tuple(handles), kept, value
         self._fired = ctypes.c_uint64()
         self._firing = ctypes.byref(self._fired)
-        self._fire = _abi.library().ferry_prepared_fire
+        self._fire, self._free, self._pid = lib.ferry_prepared_fire, lib.ferry_prepared_free, os.getpid()
+        self._released = False
 
     def fire(self) -> int:
         """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over."""
@@ -222,31 +227,28 @@ class Prepared:
         return self._fired.value
 
     def wait(self, firing: Optional[int] = None, timeout: Optional[float] = None) -> None:
-        """Waits until firing `firing` (the last one if None) is over; raises why the batch has ended, if it has."""
-        lib = _abi.library()
+        """Waits until firing `firing` (the last one if None) is over; raises why the batch has ended, if it has.
+        WaitTimeoutError after `timeout` seconds: the firing goes on."""
+        end = None if timeout is None else time.monotonic() + timeout
         for handle in self._handles:
-            number = lib.ferry_prepared_fired(handle) if firing is None else firing
-
-            def over(handle: int = handle, number: int = number) -> bool:
-                return bool(lib.ferry_prepared_over(handle) >= number)
-
-            error = take(
-                wait_in_slices(
-                    lambda ns, handle=handle, number=number: lib.ferry_prepared_wait(handle, number, ns),  # type: ignore[misc]
-                    timeout,
-                    over,
-                )
-            )
+            number = _abi.library().ferry_prepared_fired(handle) if firing is None else firing
+            error = _wait_firing(handle, number, None if end is None else max(0.0, end - time.monotonic()))
             if error is not None and error.code == "DEADLINE_EXCEEDED" and not error.reason:
-                raise WaitTimeoutError(f"firing {number} is not over after {timeout} s; it goes on")
+                raise WaitTimeoutError(
+                    f"firing {number} is not over after {timeout} s; it goes on, and may wait for the other end to fire: "
+                    "wait again, or release it"
+                )
             if error is not None:
                 raise error
 
     def release(self) -> None:
-        """Ends it, with CancelledError at the other ends. When this returns its memory is not touched any more."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            _abi.library().ferry_prepared_free(handle)
+        """Ends it, with CancelledError at the other ends. When this returns its memory is not touched any more. Twice is
+        once."""
+        released, self._released = self._released, True
+        if released or self._pid != os.getpid():
+            return
+        for handle in self._handles:
+            check(_abi.library().ferry_prepared_release(handle))
 
     def __enter__(self) -> Prepared:
         return self
@@ -255,4 +257,17 @@ class Prepared:
         self.release()
 
     def __del__(self) -> None:
-        self.release()
+        if self._pid == os.getpid():  # in a child of fork nothing is touched
+            for handle in self._handles:
+                self._free(handle)
+
+
+def _wait_firing(handle: int, number: int, timeout: Optional[float]) -> Optional[FerryError]:
+    lib = _abi.library()
+    return take(
+        wait_in_slices(
+            lambda ns: lib.ferry_prepared_wait(handle, number, ns),
+            timeout,
+            lambda: bool(lib.ferry_prepared_over(handle) >= number),
+        )
+    )

@@ -7,10 +7,12 @@ import bisect
 import ctypes
 import math
 import os
+import threading
 import weakref
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional, Union
 
-from ferry import _abi, _dlpack, _dtypes
+from ferry import _abi, _buffer, _dlpack, _dtypes
 from ferry._dtypes import DType, dtype_of
 from ferry.errors import UnimplementedError, check, invalid
 
@@ -43,22 +45,25 @@ class ArenaMap:
     """The arenas of a session by address, so that views which others made of them are found again."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._starts: list[int] = []
         self._arenas: list[weakref.ref[Arena]] = []
 
     def add(self, arena: Arena) -> None:
         if not arena.nbytes:
             return
-        dead = [i for i, known in enumerate(self._arenas) if known() is None]
-        for i in reversed(dead):
-            del self._starts[i], self._arenas[i]
-        place = bisect.bisect_left(self._starts, arena.address)
-        self._starts.insert(place, arena.address)
-        self._arenas.insert(place, weakref.ref(arena))
+        with self._lock:
+            dead = [i for i, known in enumerate(self._arenas) if known() is None]
+            for i in reversed(dead):
+                del self._starts[i], self._arenas[i]
+            place = bisect.bisect_left(self._starts, arena.address)
+            self._starts.insert(place, arena.address)
+            self._arenas.insert(place, weakref.ref(arena))
 
     def find(self, address: int, nbytes: int) -> Optional[Arena]:
-        place = bisect.bisect_right(self._starts, address) - 1
-        arena = self._arenas[place]() if place >= 0 else None
+        with self._lock:
+            place = bisect.bisect_right(self._starts, address) - 1
+            arena = self._arenas[place]() if place >= 0 else None
         if arena is None or address + nbytes > arena.address + arena.nbytes:
             return None
         return arena
@@ -108,9 +113,7 @@ class Tensor:
             start, stop, step = rows.indices(self.shape[0])
             if step != 1:
                 raise invalid("rows of a tensor are taken by a step of 1; for others see ferry.Blocks", "index")
-            return Tensor(
-                self._arena, self._offset + start * row, (max(0, stop - start), *self.shape[1:]), self._dtype
-            )
+            return Tensor(self._arena, self._offset + start * row, (max(0, stop - start), *self.shape[1:]), self._dtype)
         index = range(self.shape[0])[rows]  # IndexError, as of a list
         return Tensor(self._arena, self._offset + index * row, self.shape[1:], self._dtype)
 
@@ -126,22 +129,31 @@ class Tensor:
     def memory(self) -> memoryview:
         """The bytes, writable; host devices only."""
         self._host("memory")
+        if not self.nbytes:
+            return memoryview(bytearray())
         raw = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
         raw._owner = self  # type: ignore[attr-defined]
         return memoryview(raw).cast("B")
 
     def numpy(self) -> Any:
-        """The same bytes as a NumPy array; bfloat16, float8 and float4 by ml_dtypes."""
+        """The same bytes as a NumPy array, bfloat16 and float8 by ml_dtypes. Of float4, which NumPy has one a byte and
+        Ferry two, a copy."""
         return self.__array__()
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         import numpy
 
         kind = _dtypes.numpy_dtype(self._dtype)
+        other = dtype is not None and numpy.dtype(dtype) != kind
+        if copy is False and (other or self._dtype.bits < 8):
+            raise ValueError(f"{self!r} as an array of {dtype or kind} is a copy")
         if self._dtype.bits < 8:
-            raise UnimplementedError(f"NumPy has one {self.dtype} a byte, Ferry's are packed: use .memory")
-        made = numpy.frombuffer(self.memory, dtype=kind).reshape(self.shape)
-        if dtype is not None and numpy.dtype(dtype) != kind:
+            made = unpacked(self.memory, math.prod(self.shape)).view(kind).reshape(self.shape)
+        elif not self.nbytes:
+            made = numpy.empty(self.shape, kind)
+        else:
+            made = numpy.frombuffer(self.memory, dtype=kind).reshape(self.shape)
+        if other:
             return made.astype(dtype)
         return made.copy() if copy else made
 
@@ -190,40 +202,66 @@ class Tensor:
 
 
 class View(NamedTuple):
-    """An array of somebody else: `strides` in bytes, None for row-major. `owner` keeps it."""
+    """An array of somebody else: `strides` in bytes, None for row-major. `owner` keeps it. `unpacked`: one element of
+    4 bits a byte, as ml_dtypes has them."""
 
     address: int
     shape: tuple[int, ...]
     strides: Optional[tuple[int, ...]]
     dtype: DType
     owner: Any
+    unpacked: bool = False
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.bits // 8
+        """As it is sent."""
+        return (math.prod(self.shape) * self.dtype.bits + 7) // 8
+
+
+def packed(view: View) -> Any:
+    """The bytes of an unpacked view, two elements each, the first in the lower half."""
+    import numpy
+
+    each = numpy.ascontiguousarray(view.owner).view("u1").reshape(-1) & 15
+    if len(each) % 2:
+        each = numpy.append(each, numpy.uint8(0))
+    return each[0::2] | each[1::2] << 4
+
+
+def unpacked(memory: memoryview, elements: int) -> Any:
+    """The other way: `elements` bytes."""
+    import numpy
+
+    both = numpy.frombuffer(memory, "u1") if memory.nbytes else numpy.empty(0, "u1")
+    made: Any = numpy.empty(2 * len(both), "u1")
+    made[0::2], made[1::2] = both & 15, both >> 4
+    return made[:elements]
 
 
 def view_of(array: Any) -> View:
-    """A Tensor, NumPy, JAX or torch array in host memory, or anything with ``__array_interface__`` or ``__dlpack__``."""
+    """A Tensor, a NumPy, JAX or torch array in host memory, anything else with ``__array_interface__`` or ``__dlpack__``,
+    and bytes, memoryview and other contiguous buffers."""
     if isinstance(array, Tensor):
         return View(array.address, array.shape, None, array._dtype, array)
     interface = getattr(array, "__array_interface__", None)
-    if interface is not None:
+    if interface is not None and interface.get("data") is not None:
         kind = getattr(array, "dtype", None)
         named = _dtypes.BY_NAME.get(getattr(kind, "name", "")) or _dtypes.BY_TYPESTR.get(interface["typestr"])
         if named is None or interface["typestr"].startswith(">"):
-            raise invalid(f"elements of {kind or interface['typestr']} have no type of Ferry: convert the array", "tensor")
-        return View(interface["data"][0], tuple(interface["shape"]), interface.get("strides"), named, array)
+            raise invalid(
+                f"elements of {kind or interface['typestr']} have no type of Ferry: convert the array (.astype)", "tensor"
+            )
+        shape, strides = tuple(interface["shape"]), interface.get("strides")
+        return View(interface["data"][0], shape, strides, named, array, named.bits < 8)
     if not hasattr(array, "__dlpack__"):
-        raise invalid(
-            f"a {type(array).__name__} is no tensor: it has neither __array_interface__ nor __dlpack__", "tensor"
-        )
+        return _buffer_view(array)
     if getattr(array, "requires_grad", False):
         array = array.detach()
     kind, ordinal = array.__dlpack_device__()
     if kind != _dlpack.CPU:
         raise UnimplementedError(
-            f"the tensor is on DLPack device {int(kind)}:{ordinal}; this package takes host memory only, so far: copy it"
+            f"the tensor is on DLPack device {int(kind)}:{ordinal}; this package takes tensors of host memory only, so far: "
+            "copy it to the CPU (.cpu()), or make it on the GPU by Session.empty"
         )
     said = _dlpack.describe(array)
     dtype = _dtypes.BY_DLPACK.get(said.dlpack)
@@ -233,6 +271,21 @@ def view_of(array: Any) -> View:
     return View(said.address, said.shape, strides, dtype, (array, said.owner))
 
 
+def _buffer_view(array: Any) -> View:
+    try:
+        buffer = _buffer.Buffer(array)
+    except (TypeError, BufferError):
+        raise invalid(
+            f"a {type(array).__name__} is no tensor: it has neither __array_interface__ nor __dlpack__, nor is it a "
+            "contiguous buffer; give a NumPy, torch or JAX array, a tensor of Session.empty, or bytes",
+            "tensor",
+        ) from None
+    dtype = _dtypes.BY_FORMAT.get((buffer.format, buffer.itemsize))
+    if dtype is None:
+        raise invalid(f"elements of the format {buffer.format!r} have no type of Ferry: cast the memoryview", "tensor")
+    return View(buffer.address, buffer.shape, None, dtype, buffer)
+
+
 def blocks_of(view: View) -> tuple[int, int, int]:
     """A view as (bytes of a block, bytes from the start of one to the next, blocks): one block if its elements follow
     each other. FIELD_INVALID if it is neither that nor blocks of one stride."""
@@ -240,7 +293,7 @@ def blocks_of(view: View) -> tuple[int, int, int]:
     if view.strides is None or not math.prod(view.shape):
         return view.nbytes, view.nbytes, 1
     block, count, stride = item, 1, 0
-    for size, step in reversed(list(zip(view.shape, view.strides))):
+    for size, step in reversed(list(zip(view.shape, view.strides, strict=True))):
         if size == 1:
             continue
         if count == 1 and step == block:
@@ -276,4 +329,4 @@ def make_tensors(session: Any, device: int, wanted: Sequence[tuple[tuple[int, ..
         nbytes = (math.prod(shape) * dtype.bits + 7) // 8
         ends += -(-nbytes // ALIGNMENT) * ALIGNMENT
     arena = make_arena(session, device, ends)
-    return [Tensor(arena, offset, shape, dtype) for offset, (shape, dtype) in zip(offsets, wanted)]
+    return [Tensor(arena, offset, shape, dtype) for offset, (shape, dtype) in zip(offsets, wanted, strict=True)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, Iterable, NamedTuple, Optional, Sequence, Union
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Optional, Union
 
 from ferry import _abi
 from ferry._dtypes import DType
-from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, make_arena, view_of
+from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, make_arena, packed, view_of
 from ferry.errors import check, invalid
 
 _TRANSFER = struct.Struct("@QQQQQQQi4xQQiIQQ")
@@ -20,19 +21,23 @@ _CALL_BYTES = 900_000
 _ENTRY_BYTES, _PIECE_BYTES = 160, 32
 
 
-class Ranges(NamedTuple):
+class Ranges:
     """Tensors whose bytes, in this order, are one transfer. Their type and shape are not compared."""
 
-    tensors: Sequence[Any]
+    __slots__ = ("tensors",)
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        self.tensors = tuple(tensors)
 
 
-class Blocks(NamedTuple):
+class Blocks:
     """Blocks of equal size picked by index, as in a paged KV cache: block i is the `block_bytes` from
     ``i * block_bytes`` of `tensor`; None: a row of its first dimension. Indices are integers below 2^64, in order."""
 
-    tensor: Any
-    indices: Iterable[int]
-    block_bytes: Optional[int] = None
+    __slots__ = ("block_bytes", "indices", "tensor")
+
+    def __init__(self, tensor: Any, indices: Iterable[int], block_bytes: Optional[int] = None) -> None:
+        self.tensor, self.indices, self.block_bytes = tensor, indices, block_bytes
 
 
 class Strided(NamedTuple):
@@ -42,7 +47,7 @@ class Strided(NamedTuple):
     offset: int
     block: int
     stride: int
-    count: int
+    blocks: int
 
 
 class Table(NamedTuple):
@@ -79,7 +84,9 @@ def arena_of(where: Where) -> Arena:
 
 
 def place_of(session: Any, view: View) -> Optional[Where]:
-    """Where a view lies in the session's arenas; None if in none of them."""
+    """Where a view lies in the session's arenas; None if in none of them, or not as it is sent."""
+    if view.unpacked:
+        return None
     block, stride, count = blocks_of(view)
     owner = view.owner
     reach = stride * (count - 1) + block
@@ -137,10 +144,11 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
                 continue
             if not copies:
                 raise invalid(
-                    "the memory to receive into is in no arena of this session: make it by Session.empty, or give like=",
+                    f"the memory of key {key!r} is in no arena of this session, and only a send copies: make it by "
+                    "Session.empty, or have it made by like= or shape=",
                     "into",
                 )
-            if blocks_of(view)[2] != 1:
+            if not view.unpacked and blocks_of(view)[2] != 1:
                 raise invalid(
                     f"the tensor of key {key!r} is not contiguous and in no arena: make it contiguous "
                     "(numpy.ascontiguousarray, .contiguous()), or make it by Session.empty",
@@ -159,7 +167,9 @@ def _stage(session: Any, device: int, staged: list[tuple[int, bytes, View]], ite
     offset = 0
     for place, key, view in staged:
         if view.nbytes:
-            ctypes.memmove(arena.address + offset, view.address, view.nbytes)
+            halves = packed(view) if view.unpacked else None
+            source = view.address if halves is None else halves.ctypes.data
+            check(_abi.library().ferry_arena_write(arena.handle, offset, source, view.nbytes))
         items[place] = Item(key, [(arena, offset, view.nbytes)], view.dtype, view.shape)
         offset += -(-view.nbytes // ALIGNMENT) * ALIGNMENT
 
@@ -212,10 +222,8 @@ def coded(items: Sequence[Item], remote: int) -> tuple[Any, list[Any]]:
 
 def _piece(where: Union[Strided, Table]) -> Any:
     if isinstance(where, Strided):
-        return _abi.StridedRange(where.arena.handle, where.offset, where.block, where.stride, where.count)
-    return _abi.BlockTable(
-        where.arena.handle, where.offset, where.block, ctypes.addressof(where.indices), len(where.indices)
-    )
+        return _abi.StridedRange(where.arena.handle, where.offset, where.block, where.stride, where.blocks)
+    return _abi.BlockTable(where.arena.handle, where.offset, where.block, ctypes.addressof(where.indices), len(where.indices))
 
 
 def post(call: Any, session: Any, device: int, made: Any, count: int, options: Any) -> int:

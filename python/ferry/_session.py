@@ -7,7 +7,8 @@ import atexit
 import ctypes
 import os
 import weakref
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional, Union
 
 from ferry import _abi, _columns
 from ferry._dtypes import dtype_of
@@ -95,9 +96,7 @@ class Session:
         node = self.node
         self.devices: tuple[Device, ...] = tuple(
             Device(found.global_device_id, _KINDS.get(found.kind, ""), found.name.decode(), node, True)
-            for found in (
-                lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle))
-            )
+            for found in (lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle)))
         )
         self._gpus = {device.id for device in self.devices if device.kind == "gpu"}
         _open.add(self)
@@ -207,7 +206,7 @@ class Session:
             arena, offset, length = where[0]
             return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}"
         assert not hasattr(where, "indices")
-        return f"zero-copy: {where.count} blocks, one every {where.stride} bytes, of an arena on device {where.arena.device}"
+        return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {where.arena.device}"
 
     # ---- Transfers
 
@@ -252,12 +251,19 @@ class Session:
         return Future(self._post("ferry_cross_host_receive", items, frm, self._options(deadline, priority, route)), value)
 
     def prepare_send(
-        self, tensor: Any, *, to: DeviceLike, key: Key, deadline: Optional[float] = None, route: str = "any"
+        self,
+        tensor: Any,
+        *,
+        to: DeviceLike,
+        key: Key,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
     ) -> Prepared:
         """As `send`, but fired any number of times; the tensors are in arenas. `deadline`: until the other end is
         prepared too."""
         items = items_of(self, keyed(tensor, key)[0], 0, copies=False)
-        return self._prepare("ferry_prepare_send", items, to, self._options(deadline, 0, route), tensor)
+        return self._prepare("ferry_prepare_send", items, to, self._options(deadline, priority, route), tensor)
 
     def prepare_recv(
         self,
@@ -270,24 +276,45 @@ class Session:
         into: Any = None,
         device: Optional[DeviceLike] = None,
         deadline: Optional[float] = None,
+        priority: int = 0,
         route: str = "any",
     ) -> Prepared:
         """As `recv`, but fired any number of times: the same memory each time."""
         items, value = self._receives(like, shape, dtype, into, key, device)
-        return self._prepare("ferry_prepare_receive", items, frm, self._options(deadline, 0, route), value)
+        return self._prepare("ferry_prepare_receive", items, frm, self._options(deadline, priority, route), value)
 
     def send_many(
-        self, tensor: Tensor, *, to: DeviceLike, keys: Any, offsets: Any, lengths: Any, deadline: Optional[float] = None
+        self,
+        tensor: Tensor,
+        *,
+        to: DeviceLike,
+        keys: Any,
+        offsets: Any,
+        lengths: Any,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
     ) -> Future[None]:
         """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" or an integer type, `offsets` and
         `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared."""
-        return self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), deadline, None)
+        options = self._options(deadline, priority, route)
+        return self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), options, None)
 
     def recv_many(
-        self, tensor: Tensor, *, frm: DeviceLike, keys: Any, offsets: Any, lengths: Any, deadline: Optional[float] = None
+        self,
+        tensor: Tensor,
+        *,
+        frm: DeviceLike,
+        keys: Any,
+        offsets: Any,
+        lengths: Any,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
     ) -> Future[Tensor]:
         """The other end of `send_many`: into `tensor`, which is the future's result."""
-        return self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), deadline, tensor)
+        options = self._options(deadline, priority, route)
+        return self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), options, tensor)
 
     # ---- How
 
@@ -338,16 +365,17 @@ class Session:
         return posts
 
     def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
-        made = Prepared(self, [], items, value)
-        for handle, _ in self._calls(name, items, remote, options):
-            made._handles.append(handle)
-        return made
+        handles: list[int] = []
+        try:
+            for handle, _ in self._calls(name, items, remote, options):
+                handles.append(handle)
+        except BaseException:
+            Prepared(self, handles, items, None).release()  # a half of a tree is of no use to anybody
+            raise
+        return Prepared(self, handles, items, value)
 
-    def _many(
-        self, name: str, tensor: Tensor, remote: DeviceLike, columns: Any, deadline: Optional[float], value: Any
-    ) -> Future[Any]:
+    def _many(self, name: str, tensor: Tensor, remote: DeviceLike, columns: Any, options: Any, value: Any) -> Future[Any]:
         call, there = getattr(_abi.library(), name), self.device_id(remote)
-        options = self._options(deadline, 0, "any")
         if not isinstance(tensor, Tensor) or tensor._arena.session is not self:
             raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
         table = _columns.Columns(tensor, there, *columns)
@@ -367,6 +395,7 @@ _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
+    """Of this process; those of before a fork are the parent's."""
     for session in list(_open):
         session.close()

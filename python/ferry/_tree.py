@@ -8,7 +8,8 @@ bytes of a key the end is replaced by a hash of the whole, alike at both ends.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Union
+from collections.abc import Callable
+from typing import Any, Union
 
 from ferry.errors import invalid
 
@@ -44,7 +45,7 @@ def flatten(tree: Any) -> tuple[list[tuple[tuple[str, ...], Any]], Callable[[lis
             return lambda values: {name: part(values) for name, part in parts.items()}
         if isinstance(node, (list, tuple)):
             names = getattr(node, "_fields", None) or range(len(node))
-            made = [walk(child, (*path, str(name))) for name, child in zip(names, node)]
+            made = [walk(child, (*path, str(name))) for name, child in zip(names, node, strict=True)]
             if hasattr(node, "_fields"):
                 return lambda values: type(node)(*(part(values) for part in made))
             return lambda values: type(node)(part(values) for part in made)

@@ -10,16 +10,21 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any, Optional
 
 from ferry import _abi
-from ferry.errors import check
+from ferry.errors import ForkedError, check
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SEM_BYTES = 32
 _NONE = 2**64 - 1
 # A callback that was set comes even when its batch is forgotten: semaphores stay.
 _semaphores: list[Any] = []
+
+
+def _nothing() -> None:
+    """Instead of what somebody else has called."""
 
 
 class Waiter:
@@ -36,8 +41,15 @@ class Waiter:
         _libc.sem_init(self._semaphore, 0, 0)
 
     def add(self, post: Any, done: Callable[[], None]) -> None:
-        """Calls `done` once, when the batch of `post`, which has a handle, is over."""
+        """Calls `done` once, when the batch of `post`, which has a handle, is over. ForkedError in a child of fork."""
         lib = _abi.library()
+        if self._pid != os.getpid():
+            raise ForkedError("the future is of the process that forked this one, which alone can wait for it", "FORKED")
+        with self._lock:
+            closed = self._closing
+        if closed:  # with its session, so that all is over
+            done()
+            return
         with self._lock:
             if not self._free:
                 more = (ctypes.c_void_p * (2 * len(self._slots)))(*self._slots)
@@ -55,6 +67,10 @@ class Waiter:
         except Exception:
             self._take(slot)
             raise
+        with self._lock:
+            late = self._waiting.pop(slot, None) if self._closing else None
+        if late is not None:
+            done()
 
     def close(self) -> None:
         """Every batch is over: runs what is left, and ends the thread."""
@@ -67,9 +83,12 @@ class Waiter:
 
     def _take(self, slot: int) -> Callable[[], None]:
         with self._lock:
+            taken = self._waiting.pop(slot, None)
+            if taken is None:
+                return _nothing
             self._slots[slot] = None
             self._free.append(slot)
-            return self._waiting.pop(slot)[1]
+            return taken[1]
 
     def _run(self) -> None:
         lib = _abi.library()
@@ -83,5 +102,9 @@ class Waiter:
                 if index.value == _NONE:
                     break
                 self._take(index.value)()
-            if self._closing:
+            if self._closing:  # every batch is over
+                with self._lock:
+                    left, self._waiting = list(self._waiting.values()), {}
+                for _, done in left:
+                    done()
                 return

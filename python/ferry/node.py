@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import ctypes
 import os
 import shutil
 import signal
@@ -20,10 +19,25 @@ import threading
 import time
 from typing import Any, Optional
 
-from ferry._session import Session
+from ferry._session import Session, close_all
 from ferry.errors import FerryError, UnavailableError
 
-_PR_SET_PDEATHSIG = 1
+# Has the daemon get SIGTERM when the thread that started it ends. In a process of its own, since this one may have threads,
+# with which nothing but exec is safe behind fork.
+_BIND = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def _bound_to_us() -> list[str]:
+    """In front of a command: it ends with this process; nothing where the thread may end before the process does."""
+    if threading.current_thread() is not threading.main_thread() or not sys.executable:
+        return []
+    return [sys.executable, "-I", "-S", "-c", _BIND, str(os.getpid())]
 
 
 def program() -> str:
@@ -58,35 +72,24 @@ class LocalNode:
             file.write(
                 f"node: {{ name: {name}, runtime_dir: {self.runtime_dir} }}\n"
                 f"devices: {{ host: {host_devices}, gpus: none }}\n"
+                "drain: { timeout: 1s }\n"
             )
-        prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-        # The signal comes when the thread that started the daemon ends, which may be before the process does.
-        bound = threading.current_thread() is threading.main_thread()
-
-        def end_with_parent() -> None:
-            if bound:
-                prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
-
         # Of the environment only what is no setting of another daemon.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("FERRY_")}
         with open(self._log, "wb") as log:
             self._process: Optional[subprocess.Popen[bytes]] = subprocess.Popen(
-                [command, "--config", config],
+                [*_bound_to_us(), command, "--config", config],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
                 start_new_session=True,  # Ctrl-C is for the program: the daemon ends after it
-                preexec_fn=end_with_parent,  # noqa: PLW1509
             )
-        atexit.register(self.close)
+        atexit.register(self._close_at_exit)
         self._await(timeout)
 
     def session(self, **options: Any) -> Session:
-        """A session with it; `options` are Session's."""
+        """A session with it; `options` are those of `Session`."""
         return Session(self.client_dir, **options)
 
     @property
@@ -105,11 +108,11 @@ class LocalNode:
             return file.read()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Ends the daemon, which drains first. Twice is once."""
+        """Ends the daemon; what is in flight has a second to end. Twice is once."""
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
         process.terminate()
         try:
             process.wait(timeout)
@@ -117,6 +120,10 @@ class LocalNode:
             process.kill()
             process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _close_at_exit(self) -> None:
+        close_all()  # so that the daemon has nothing to wait for
+        self.close()
 
     def __enter__(self) -> LocalNode:
         return self
