@@ -58,25 +58,19 @@ class Columns:
         import numpy
 
         keys = numpy.ascontiguousarray(keys)
-        offsets, lengths = (
-            _unsigned(numpy.asarray(column), name) for column, name in ((offsets, "offsets"), (lengths, "lengths"))
-        )
+        offsets, lengths = _unsigned(offsets, "offsets"), _unsigned(lengths, "lengths")
         if keys.dtype.kind not in "Siu" or keys.ndim != 1 or not 1 <= keys.dtype.itemsize <= KEY_BYTES:
             raise invalid(f"keys are a column of bytes (S1 to S{KEY_BYTES}) or integers, not {keys.dtype}{keys.shape}", "keys")
         if not len(keys) == len(offsets) == len(lengths):
             raise invalid(f"columns of {len(keys)} keys, {len(offsets)} offsets, {len(lengths)} lengths", "keys")
-        if len(keys) and bool(((offsets > tensor.nbytes) | (lengths > tensor.nbytes - offsets)).any()):
-            row = int(numpy.flatnonzero((offsets > tensor.nbytes) | (lengths > tensor.nbytes - offsets))[0])
-            raise invalid(
-                f"row {row}: {lengths[row]} bytes from {offsets[row]} are not inside a tensor of {tensor.nbytes}",
-                f"offsets[{row}]",
-            )
+        outside = (offsets > tensor.nbytes) | (lengths > tensor.nbytes - offsets)
+        if outside.any():
+            row = int(numpy.flatnonzero(outside)[0])
+            text = f"row {row}: {lengths[row]} bytes from {offsets[row]} are not inside a tensor of {tensor.nbytes}"
+            raise invalid(text, f"offsets[{row}]")
         ranges = numpy.empty(len(keys), struct_dtype(_abi.Range))
-        ranges["arena"], ranges["offset"], ranges["length"] = (
-            tensor._arena.handle,
-            offsets + numpy.uint64(tensor._offset),
-            lengths,
-        )
+        ranges["arena"], ranges["length"] = tensor._arena.handle, lengths
+        ranges["offset"] = offsets + numpy.uint64(tensor._offset)
         rows = numpy.zeros(len(keys), struct_dtype(_abi.Transfer))
         places: Any = numpy.arange(len(keys), dtype="u8")
         rows["remote_device"] = remote
@@ -96,6 +90,9 @@ class Columns:
 
 
 def _unsigned(column: Any, name: str) -> Any:
+    import numpy
+
+    column = numpy.asarray(column)
     if column.ndim != 1 or column.dtype.kind not in "iu" or (column.dtype.kind == "i" and len(column) and column.min() < 0):
         raise invalid(f"{name} are a column of integers from 0, not {column.dtype}{column.shape}", name)
     return column.astype("u8", copy=False)

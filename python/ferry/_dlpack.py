@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple, Optional
 
 CPU, CUDA = 1, 2
@@ -34,6 +34,20 @@ class _Managed(Structure):
     _fields_ = [("tensor", _Tensor), ("manager", c_void_p), ("deleter", c_void_p)]
 
 
+class _Versioned(Structure):
+    """Of DLPack 1.0; `flags` 0: it may be written to, and is no copy."""
+
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("manager", c_void_p),
+        ("deleter", c_void_p),
+        ("flags", c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+_NAMES = (b"dltensor", b"dltensor_versioned")
 _out: dict[int, tuple[Any, ...]] = {}
 # Of our own: prototypes of ctypes.pythonapi are everybody's, and others set them too.
 _python = ctypes.PyDLL(None)
@@ -49,13 +63,17 @@ def _give_back(managed: int) -> None:
 
 
 def _capsule_gone(capsule: int) -> None:
-    if _python.PyCapsule_IsValid(capsule, b"dltensor"):  # nobody took it
-        _out.pop(_get_pointer(capsule, b"dltensor"), None)
+    for name in _NAMES:
+        if _python.PyCapsule_IsValid(capsule, name):  # nobody took it
+            _out.pop(_get_pointer(capsule, name), None)
 
 
-_deleter = ctypes.cast(ctypes.CFUNCTYPE(None, c_void_p)(_give_back), c_void_p)
+# From any thread, without the GIL.
+_give_back_c = ctypes.CFUNCTYPE(None, c_void_p)(_give_back)
+_deleter = ctypes.cast(_give_back_c, c_void_p)
 # With the GIL held, while an exception may be set: PyObject is passed by its address.
-_destructor = ctypes.cast(ctypes.PYFUNCTYPE(None, c_void_p)(_capsule_gone), c_void_p)
+_capsule_gone_c = ctypes.PYFUNCTYPE(None, c_void_p)(_capsule_gone)
+_destructor = ctypes.cast(_capsule_gone_c, c_void_p)
 _get_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _python))
 
 
@@ -66,15 +84,18 @@ def _leave() -> None:
         entry[0].deleter = nothing
 
 
-def capsule(address: int, device: tuple[int, int], shape: tuple[int, ...], dlpack: tuple[int, int], owner: Any) -> Any:
-    """A "dltensor" capsule of row-major memory at `address`, which `owner` keeps until it is given back."""
+def capsule(
+    address: int, device: tuple[int, int], shape: tuple[int, ...], dlpack: tuple[int, int], owner: Any, versioned: bool
+) -> Any:
+    """A capsule of row-major memory at `address`, which `owner` keeps until it is given back. Consumers of DLPack 1.0 ask
+    for a `versioned` one; what comes without a version NumPy takes to be read-only."""
     dims = (c_int64 * max(1, len(shape)))(*shape)
     strides = (c_int64 * max(1, len(shape)))()
     step = 1
     for i in reversed(range(len(shape))):
         strides[i] = step
         step *= shape[i]
-    managed = _Managed()
+    managed: Any = _Versioned(major=1) if versioned else _Managed()
     tensor = managed.tensor
     tensor.data, tensor.device_type, tensor.device_id = address, device[0], device[1]
     tensor.ndim, tensor.code, tensor.bits, tensor.lanes = len(shape), dlpack[0], dlpack[1], 1
@@ -83,7 +104,7 @@ def capsule(address: int, device: tuple[int, int], shape: tuple[int, ...], dlpac
     managed.deleter = _deleter.value
     place = ctypes.addressof(managed)
     _out[place] = (managed, dims, strides, owner)
-    return _python.PyCapsule_New(place, b"dltensor", _destructor)
+    return _python.PyCapsule_New(place, _NAMES[versioned], _destructor)
 
 
 class Described(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, Optional, TypeVar
 
 from ferry import _abi
-from ferry.errors import FerryError, WaitTimeoutError, check, take
+from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, take
 
 T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C and other signals are handled.
@@ -48,8 +48,8 @@ class Post:
     def over(self) -> bool:
         return bool(_abi.library().ferry_batch_over(self.handle))
 
-    def wait(self, timeout: Optional[float]) -> Optional[FerryError]:
-        """None if all went well, else the first failure, with ids and keys of all that failed."""
+    def wait(self, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
+        """`said`: the timeout that the message has. None if all went well, else the first failure, with ids and keys of all that failed."""
         lib = _abi.library()
         status = wait_in_slices(lambda ns: lib.ferry_batch_wait(self.handle, ns), timeout, self.over)
         error = take(status)
@@ -57,9 +57,9 @@ class Post:
             return None
         if not self.over():
             if error.code != "DEADLINE_EXCEEDED":
-                return error  # such as FORKED
+                raise error  # of the wait, such as FORKED
             raise WaitTimeoutError(
-                f"{len(self.keys)} transfers, the first of key {self.keys[0]!r}, are not over after {timeout} s; they go on: "
+                f"{len(self.keys)} transfers, the first of key {self.keys[0]!r}, are not over after {said} s; they go on: "
                 "wait again, or cancel() them. `ferryctl transfers` says what they wait for"
             )
         first = lib.ferry_batch_first_id(self.handle)
@@ -105,8 +105,8 @@ class Future(Generic[T]):
             error: Optional[FerryError] = None
             for post in self._posts:
                 left = None if end is None else max(0.0, end - time.monotonic())
-                said = post.wait(left)
-                error = error or said
+                failed = post.wait(left, timeout)
+                error = error or failed
             self._error, self._over = error, True
         return self._error
 
@@ -139,6 +139,9 @@ class Future(Generic[T]):
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
         not block for long. What it raises goes to ``sys.unraisablehook``."""
+        for post in self._posts:
+            if post.session.waiter.forked() and not self._over:
+                raise ForkedError("the future is of the process that forked this one, which alone can wait for it", "FORKED")
         with self._lock:
             if self._callbacks is not None and self._pending:
                 self._callbacks.append(callback)

@@ -7,6 +7,7 @@ import bisect
 import ctypes
 import math
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -194,7 +195,8 @@ class Tensor:
             raise BufferError(f"DLPack has no name for {self.dtype}")
         if copy:
             raise BufferError("Ferry gives its memory as it is, without a copy")
-        return _dlpack.capsule(self.address, self.__dlpack_device__(), self.shape, self._dtype.dlpack, self)
+        versioned = max_version is not None and max_version >= (1, 0)
+        return _dlpack.capsule(self.address, self.__dlpack_device__(), self.shape, self._dtype.dlpack, self, versioned)
 
     def _host(self, what: str) -> None:
         if self._arena.session.is_gpu(self.device):
@@ -243,8 +245,11 @@ def view_of(array: Any) -> View:
     and bytes, memoryview and other contiguous buffers."""
     if isinstance(array, Tensor):
         return View(array.address, array.shape, None, array._dtype, array)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.generic):
+        array = numpy.asarray(array)  # the interface of a scalar is that of memory which is gone at once
     interface = getattr(array, "__array_interface__", None)
-    if interface is not None and interface.get("data") is not None:
+    if interface is not None and isinstance(interface.get("data"), tuple):
         kind = getattr(array, "dtype", None)
         named = _dtypes.BY_NAME.get(getattr(kind, "name", "")) or _dtypes.BY_TYPESTR.get(interface["typestr"])
         if named is None or interface["typestr"].startswith(">"):

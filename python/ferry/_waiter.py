@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from ferry import _abi
-from ferry.errors import ForkedError, check
+from ferry.errors import check
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SEM_BYTES = 32
@@ -40,11 +40,13 @@ class Waiter:
         _semaphores.append(self._semaphore)
         _libc.sem_init(self._semaphore, 0, 0)
 
+    def forked(self) -> bool:
+        """True in a child of fork, where there is no thread to call anything."""
+        return self._pid != os.getpid()
+
     def add(self, post: Any, done: Callable[[], None]) -> None:
-        """Calls `done` once, when the batch of `post`, which has a handle, is over. ForkedError in a child of fork."""
+        """Calls `done` once, when the batch of `post`, which has a handle, is over."""
         lib = _abi.library()
-        if self._pid != os.getpid():
-            raise ForkedError("the future is of the process that forked this one, which alone can wait for it", "FORKED")
         with self._lock:
             closed = self._closing
         if closed:  # with its session, so that all is over

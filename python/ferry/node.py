@@ -44,6 +44,8 @@ def program() -> str:
     """ferryd: $FERRY_DAEMON, else of the package ferry-transfer-node, else of PATH."""
     named = os.environ.get("FERRY_DAEMON")
     if named:
+        if not os.access(named, os.X_OK):
+            raise FileNotFoundError(f"FERRY_DAEMON: {named} is no program that can be run")
         return named
     try:
         import ferry_node
