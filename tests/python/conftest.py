@@ -48,7 +48,8 @@ class Nodes:
             with open(config, "w") as file:
                 file.write(
                     f"node: {{ name: node-{name}, runtime_dir: {runtime} }}\n{HOST_DEVICES}membership:\n  nodes:\n{members}"
-                    f'peer: {{ listen: "127.0.0.1:{port}" }}\ndrain: {{ timeout: 1s }}\nlimits: {{ transfers_in_flight: {IN_FLIGHT} }}\n'
+                    f'peer: {{ listen: "127.0.0.1:{port}" }}\ndrain: {{ timeout: 1s }}\n'
+                    f"limits: {{ transfers_in_flight: {IN_FLIGHT} }}\n"
                 )
             with open(runtime + ".log", "wb") as log:
                 self.processes.append(subprocess.Popen([program(), "--config", config], stdout=log, stderr=log))
