@@ -49,7 +49,8 @@ class Post:
         return bool(_abi.library().ferry_batch_over(self.handle))
 
     def wait(self, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
-        """`said`: the timeout that the message has. None if all went well, else the first failure, with ids and keys of all that failed."""
+        """None if all went well, else the first failure, with ids and keys of all that failed. `said`: as the text has
+        the timeout."""
         lib = _abi.library()
         status = wait_in_slices(lambda ns: lib.ferry_batch_wait(self.handle, ns), timeout, self.over)
         error = take(status)

@@ -13,8 +13,9 @@ import sys
 import tempfile
 import threading
 
-import ferry
 import pytest
+
+import ferry
 
 IN_FLIGHT = 20000
 HOST_DEVICES = "devices: { host: 2, gpus: none }\n"

@@ -5,8 +5,9 @@ import asyncio
 import threading
 import time
 
-import ferry
 import pytest
+
+import ferry
 
 
 def receive(session, key, **how):

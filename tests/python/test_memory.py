@@ -3,10 +3,11 @@
 
 import gc
 
-import ferry
 import ml_dtypes
 import numpy as np
 import pytest
+
+import ferry
 from ferry import _dlpack
 
 NUMPY_TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]

@@ -6,9 +6,10 @@ import pickle
 import subprocess
 import sys
 
-import ferry
 import numpy as np
 import pytest
+
+import ferry
 from ferry import errors
 
 

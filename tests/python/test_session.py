@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 
-import ferry
 import pytest
+
+import ferry
 
 
 def test_import_brings_neither_numpy_nor_threads_nor_the_library(run):

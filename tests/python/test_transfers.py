@@ -3,9 +3,10 @@
 
 from typing import NamedTuple
 
-import ferry
 import numpy as np
 import pytest
+
+import ferry
 
 
 class Pair(NamedTuple):
