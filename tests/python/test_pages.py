@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 
-import ferry
 import pytest
+
+import ferry
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 EXAMPLES = {

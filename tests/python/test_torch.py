@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 
-import ferry
 import pytest
+
+import ferry
 
 PROGRAM = """
 import ferry, os, torch
@@ -50,7 +51,9 @@ kept = (seen, back, torch.from_dlpack(a.empty(4)))  # to the interpreter's end
 
 def interpreter_with_torch():
     for path in (sys.executable, "/usr/bin/python3"):
-        if os.path.exists(path) and subprocess.run([path, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+        if not os.path.exists(path):
+            continue
+        if subprocess.run([path, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
             return path
     pytest.skip("there is no PyTorch: tools/setup --torch installs Debian's")
 
