@@ -58,6 +58,8 @@ class Columns:
         import numpy
 
         keys = numpy.ascontiguousarray(keys)
+        if keys.dtype.kind in "iu":
+            keys = numpy.ascontiguousarray(_unsigned(keys, "keys"))  # as of a key that is an int
         offsets, lengths = _unsigned(offsets, "offsets"), _unsigned(lengths, "lengths")
         if keys.dtype.kind not in "Siu" or keys.ndim != 1 or not 1 <= keys.dtype.itemsize <= KEY_BYTES:
             raise invalid(f"keys are a column of bytes (S1 to S{KEY_BYTES}) or integers, not {keys.dtype}{keys.shape}", "keys")

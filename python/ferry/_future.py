@@ -22,7 +22,7 @@ _SLICE_NS = 50_000_000
 
 def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], over: Callable[[], bool]) -> Any:
     """`wait(nanoseconds)` until it says something else than that its time has passed: that status, or None."""
-    end = None if timeout is None else time.monotonic_ns() + int(max(0.0, timeout) * 1e9)
+    end = None if timeout is None or timeout > 1e9 else time.monotonic_ns() + int(max(0.0, timeout) * 1e9)
     while True:
         left = _SLICE_NS if end is None else min(_SLICE_NS, max(0, end - time.monotonic_ns()))
         status = wait(left)

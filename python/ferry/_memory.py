@@ -6,6 +6,7 @@ from __future__ import annotations
 import bisect
 import ctypes
 import math
+import operator
 import os
 import sys
 import threading
@@ -22,7 +23,10 @@ ALIGNMENT = 256
 
 
 def shape_of(shape: Shape) -> tuple[int, ...]:
-    dims = (shape,) if isinstance(shape, int) else tuple(int(dim) for dim in shape)
+    try:
+        dims = (operator.index(shape),) if hasattr(shape, "__index__") else tuple(operator.index(dim) for dim in shape)
+    except TypeError:
+        raise invalid(f"a shape is an integer or a sequence of them, not {shape!r}", "shape") from None
     if any(dim < 0 for dim in dims):
         raise invalid(f"shape {dims} has a negative dimension", "shape")
     return dims
@@ -107,6 +111,8 @@ class Tensor:
 
     def __getitem__(self, rows: Union[int, slice]) -> Tensor:
         """Rows along the first dimension, over the same bytes: an index, or a slice of step 1."""
+        if not isinstance(rows, slice) and not hasattr(rows, "__index__"):
+            raise invalid(f"a tensor is indexed along its first dimension alone, not by {rows!r}: see .numpy()", "index")
         row = self.nbytes // self.shape[0] if self.shape and self.shape[0] else 0
         if not self.shape or (self._dtype.bits < 8 and row * 8 != math.prod(self.shape[1:]) * self._dtype.bits):
             raise invalid(f"{self!r} has no rows of whole bytes", "index")

@@ -144,6 +144,8 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
             if found is not None:
                 items.append(Item(key, found, view.dtype, view.shape))
                 continue
+            if isinstance(leaf, Tensor) and leaf._arena.session.is_gpu(leaf.device):
+                raise invalid(f"the tensor of key {key!r} is a GPU's, of another session: use that one", "tensor")
             if not copies:
                 raise invalid(
                     f"the memory of key {key!r} is in no arena of this session, and only a send copies: make it by "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import operator
 import os
 import weakref
 from collections.abc import Sequence
@@ -167,10 +168,13 @@ class Session:
         """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device."""
         if device is None:
             return self.devices[0].id
-        if isinstance(device, int):
-            return device
         if isinstance(device, Device):
             return device.id
+        if not isinstance(device, str):
+            try:
+                return operator.index(device)
+            except TypeError:
+                raise invalid(f"a device is its number, its name or a ferry.Device, not {device!r}", "device") from None
         name = device if "/" in device else f"{self.node}/{device}"
         if name not in self._cluster:
             self.cluster_devices()
@@ -337,8 +341,8 @@ class Session:
     def _options(self, deadline: Optional[float], priority: int, route: str) -> Any:
         if route not in _abi.ROUTES:
             raise invalid(f"no route is called {route!r}; known: {', '.join(_abi.ROUTES)}", "route")
-        if deadline is not None and not deadline > 0:
-            raise invalid(f"a deadline is a time in seconds from now, not {deadline}", "deadline")
+        if deadline is not None and not 0 < deadline <= 365 * 86400:
+            raise invalid(f"a deadline is a time in seconds from now, at most a year, not {deadline}", "deadline")
         options = _abi.PostOptions(struct_size=ctypes.sizeof(_abi.PostOptions))
         if self._domain:
             options.domain = ctypes.cast(ctypes.c_char_p(self._domain), ctypes.c_void_p)

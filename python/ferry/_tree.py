@@ -8,6 +8,7 @@ bytes of a key the end is replaced by a hash of the whole, alike at both ends.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable
 from typing import Any, Union
 
@@ -19,7 +20,15 @@ KEY_BYTES = 64
 
 def key_of(key: Key) -> bytes:
     """A transfer's key: text as UTF-8, an integer as 8 bytes in little-endian order."""
-    made = key.encode() if isinstance(key, str) else key.to_bytes(8, "little") if isinstance(key, int) else bytes(key)
+    if isinstance(key, str):
+        made = key.encode()
+    elif isinstance(key, (bytes, bytearray, memoryview)):
+        made = bytes(key)
+    else:
+        try:
+            made = operator.index(key).to_bytes(8, "little")
+        except (TypeError, OverflowError):
+            raise invalid(f"a key is text, bytes, or an integer from 0 and below 2^64, not {key!r}", "key") from None
     if not 1 <= len(made) <= KEY_BYTES:
         raise invalid(f"a key has 1 to {KEY_BYTES} bytes, not {len(made)}", "key")
     return made

@@ -99,8 +99,14 @@ def test_arguments_that_do_not_do(a, key):
     for call, said in (
         (lambda: a.send(tensor, to=2, key=""), "a key has 1 to 64 bytes, not 0"),
         (lambda: a.send(tensor, to=2, key="k" * 65), "a key has 1 to 64 bytes, not 65"),
+        (lambda: a.send(tensor, to=2, key=-1), "a key is text, bytes, or an integer from 0 and below 2.64, not -1"),
+        (lambda: a.send(tensor, to=2, key=None), "a key is text, bytes, or an integer"),
+        (lambda: a.send(tensor, to=2.5, key=key), "a device is its number, its name or a ferry.Device, not 2.5"),
+        (lambda: a.send(tensor, to=2, key=key, deadline=float("inf")), "at most a year, not inf"),
+        (lambda: a.empty("4"), "a shape is an integer or a sequence of them, not '4'"),
+        (lambda: a.empty((4, 4))[1, 2], r"indexed along its first dimension alone, not by \(1, 2\): see .numpy"),
         (lambda: a.send(tensor, to=2, key=key, route="rdma"), "no route is called 'rdma'; known: any, local"),
-        (lambda: a.send(tensor, to=2, key=key, deadline=0), "a deadline is a time in seconds from now, not 0"),
+        (lambda: a.send(tensor, to=2, key=key, deadline=0), "a deadline is a time in seconds from now, at most a year, not 0"),
         (lambda: a.send(tensor, to=2, key=key, priority=101), "priority"),
         (lambda: a.recv(frm=2, key=key), "one of like=, shape= and into="),
         (lambda: a.recv(tensor, shape=4, frm=2, key=key), "one of like=, shape= and into="),
@@ -114,6 +120,7 @@ def test_arguments_that_do_not_do(a, key):
         with pytest.raises(ferry.FerryError, match=said) as failed:
             call()
         assert failed.value.message in str(failed.value)
+        assert failed.value.reason
     with pytest.raises(ValueError):
         a.send(tensor, to=2, key="")
 

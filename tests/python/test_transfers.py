@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees, batches, columns, ranges and blocks, prepared transfers; between two nodes, and at one."""
 
+import concurrent.futures
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +64,31 @@ def test_columns_go_without_an_object_each(a, b, key, kind):
     got = b.recv_many(target, frm=0, keys=keys[::-1], offsets=places * 16, lengths=np.full(count, 16)).result(30)
     sent.result(30)
     assert got is target and (target.numpy() == source.numpy()[::-1]).all()
+
+
+def test_a_column_of_integers_has_the_keys_of_integers(a, b, key):
+    tensor = a.empty(4, "uint8")
+    tensor.memory[:] = b"abcd"
+    number = int.from_bytes(os.urandom(7), "little")
+    sent = a.send_many(tensor, to=2, keys=np.array([number]), offsets=np.array([1], "i4"), lengths=np.array([2], "u2"))
+    got = b.recv(shape=2, dtype="uint8", frm=0, key=np.uint64(number)).result(20)
+    assert bytes(got.memory) == b"bc" and sent.result(20) is None
+
+
+def test_threads_share_a_session(a, b, key):
+    def work(rank):
+        for step in range(50):
+            sent = a.send(b"%02d" % rank, to=2, key=f"{key}/{rank}/{step}")
+            got = b.recv(shape=2, dtype="uint8", frm=0, key=f"{key}/{rank}/{step}")
+            got.add_done_callback(lambda future: called.append(future))
+            assert bytes(got.result(20).memory) == b"%02d" % rank
+            sent.result(20)
+
+    called = []
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    b.close()
+    assert len(called) == 200
 
 
 def test_columns_that_do_not_fit_are_refused(a):
