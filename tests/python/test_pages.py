@@ -15,6 +15,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 EXAMPLES = {
     "weight_sync.py": "engine 0: 3 steps, 311296 bytes each",
     "kv_blocks.py": "request 3: 13 pages of 4 layers",
+    "jax_arrays.py": "bfloat16 132.0 6.0",
     "checkpoint.py": "reader 2 has checkpoint-1200: 64000000 bytes",
 }
 
@@ -36,6 +37,8 @@ def test_the_first_transfer_of_a_page(run, page):
 def test_an_example(example):
     path = os.path.join(ROOT, "examples", "python", example)
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stderr)
     assert (done.returncode, done.stderr) == (0, "")
     assert EXAMPLES[example] in done.stdout.splitlines()
 
