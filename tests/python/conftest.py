@@ -30,6 +30,16 @@ def free_ports(count):
         return [probe.getsockname()[1] for probe in probes]
 
 
+def interpreter_with(module):
+    """This interpreter, or Debian's, whichever has `module`; else the test is skipped."""
+    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    for path in (sys.executable, "/usr/bin/python3"):
+        if os.path.exists(path) and subprocess.run([path, "-c", look], check=False).returncode == 0:
+            return path
+    how = "tools/setup --torch installs Debian's" if module == "torch" else f"pip install {module}"
+    pytest.skip(f"there is no {module}: {how}")
+
+
 class Nodes:
     """`a` and `b`: the client directories."""
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import interpreter_with
 
 import ferry
 
@@ -31,6 +32,21 @@ def test_the_first_transfer_of_a_page(run, page):
     assert len(blocks) == 1
     assert len(blocks[0].splitlines()) <= 6
     assert run(blocks[0]) == "[0. 1. 2. 3. 4. 5. 6. 7. 8. 9.]\n"
+
+
+COMING_FROM = {"torch-distributed": ("torch", "True\n"), "jax": ("jax", "bfloat16 15\n"), "nixl": ("numpy", "[5 0 3]\n")}
+
+
+@pytest.mark.parametrize("page", COMING_FROM)
+def test_what_a_page_for_who_comes_from_elsewhere_shows(page):
+    module, said = COMING_FROM[page]
+    python = interpreter_with(module)
+    (block,) = blocks_of(f"docs/from-{page}.md")
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(ferry.__file__)), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [python, "-W", "ignore", "-c", block], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", said)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

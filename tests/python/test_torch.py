@@ -3,9 +3,8 @@
 
 import os
 import subprocess
-import sys
 
-import pytest
+from conftest import interpreter_with
 
 import ferry
 
@@ -49,19 +48,10 @@ kept = (seen, back, torch.from_dlpack(a.empty(4)))  # to the interpreter's end
 """
 
 
-def interpreter_with_torch():
-    for path in (sys.executable, "/usr/bin/python3"):
-        if not os.path.exists(path):
-            continue
-        if subprocess.run([path, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
-            return path
-    pytest.skip("there is no PyTorch: tools/setup --torch installs Debian's")
-
-
 def test_torch_tensors(nodes):
     environment = {**os.environ, "A": nodes.a, "B": nodes.b, "PYTHONPATH": os.path.dirname(os.path.dirname(ferry.__file__))}
     done = subprocess.run(
-        [interpreter_with_torch(), "-W", "ignore", "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60
+        [interpreter_with("torch"), "-W", "ignore", "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split("\n") == ["state dict", "types", "zero-copy", "contiguous", ""]
