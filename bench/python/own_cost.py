@@ -5,10 +5,9 @@ By the time that the thread itself runs: what others do on the machine, and what
 round posts and receives the same batch three ways, one after the other: by columns (`send_many`), one object each
 (`send` of a list of tensors), and straight by the C ABI with structs that were made before. Medians of the rounds; "own" is
 the difference to the C ABI, divided by 1,000. Of prepared ones a firing of Python's against one of the C ABI, and the
-same for firing and waiting. Host devices, one daemon, both ends in this process. A state dict: 300 tensors, 1 GB, two
-daemons, both ends in one process; GB/s from posting both ends to the end of both.
+same for firing and waiting. Host devices, one daemon, both ends in this process.
 
-    python bench/python/own_cost.py [--rounds 41] [--state-dict]     # with the wheels of tools/wheel installed
+    python bench/python/own_cost.py [--rounds 41]     # with the wheels of tools/wheel installed
 """
 
 from __future__ import annotations
@@ -114,32 +113,10 @@ def firings(session: ferry.Session, rounds: int) -> None:
     print(f"a prepared fire: {whole:.2f} us, the call by ctypes alone {call:.2f} us")
 
 
-def state_dict(rounds: int) -> None:
-    """Between two nodes: $A and $B are their client directories."""
-    import os
-
-    with ferry.Session(os.environ["A"]) as a, ferry.Session(os.environ["B"]) as b:
-        like = {f"layer.{i}": numpy.empty(1_000_000_000 // 300, "u1") for i in range(300)}
-        source, target = a.empty_like(like), b.empty_like(like)
-        del like
-        rates = []
-        for _ in range(rounds):
-            begin = time.perf_counter()
-            got, sent = b.recv(into=target, frm=0, key="state"), a.send(source, to=2, key="state")
-            got.result(60)
-            sent.result(60)
-            rates.append(1.0 / (time.perf_counter() - begin))
-        print(f"state dict of 300 tensors, 1 GB, by {sent.routes()[0]}: {statistics.median(rates):.2f} GB/s")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--state-dict", action="store_true", help="between the daemons of $A and $B")
     given = parser.parse_args()
-    if given.state_dict:
-        state_dict(given.rounds)
-        return 0
     with ferry.local_node() as node, node.session() as session:
         posts(session, given.rounds)
         firings(session, given.rounds)

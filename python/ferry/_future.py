@@ -20,18 +20,16 @@ T = TypeVar("T")
 _SLICE_NS = 50_000_000
 
 
-def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], over: Callable[[], bool]) -> Any:
-    """`wait(nanoseconds)` until it says something else than that its time has passed: that status, or None."""
+def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], what: Callable[[], str]) -> Optional[FerryError]:
+    """`wait(nanoseconds)` until it says how it ended: None, or the error. WaitTimeoutError with `what()` after `timeout`
+    seconds. That a slice has passed is never an end, even of what is over a moment later."""
     end = None if timeout is None or timeout > 1e9 else time.monotonic_ns() + int(max(0.0, timeout) * 1e9)
     while True:
-        left = _SLICE_NS if end is None else min(_SLICE_NS, max(0, end - time.monotonic_ns()))
-        status = wait(left)
-        lib = _abi.library()
-        if not status or lib.ferry_status_code(status) != 4 or lib.ferry_status_reason(status) or over():
-            return status
+        error = take(wait(_SLICE_NS if end is None else min(_SLICE_NS, max(0, end - time.monotonic_ns()))))
+        if error is None or error.code != "DEADLINE_EXCEEDED" or error.reason:
+            return error
         if end is not None and time.monotonic_ns() >= end:
-            return status
-        lib.ferry_status_free(status)
+            raise WaitTimeoutError(what())
 
 
 class Post:
@@ -52,23 +50,24 @@ class Post:
         """None if all went well, else the first failure, with ids and keys of all that failed. `said`: as the text has
         the timeout."""
         lib = _abi.library()
-        status = wait_in_slices(lambda ns: lib.ferry_batch_wait(self.handle, ns), timeout, self.over)
-        error = take(status)
-        if error is None:
-            return None
-        if not self.over():
-            if error.code != "DEADLINE_EXCEEDED":
-                raise error  # of the wait, such as FORKED
-            raise WaitTimeoutError(
+
+        def what() -> str:
+            return (
                 f"{len(self.keys)} transfers, the first of key {self.keys[0]!r}, are not over after {said} s; they go on: "
                 "wait again, or cancel() them. `ferryctl transfers` says what they wait for"
             )
+
+        error = wait_in_slices(lambda ns: lib.ferry_batch_wait(self.handle, ns), timeout, what)
+        if error is None:
+            return None
+        if not self.over():
+            raise error  # of the wait, such as FORKED
         first = lib.ferry_batch_first_id(self.handle)
         failed = []
         for i in range(len(self.keys)):
-            said = lib.ferry_batch_transfer_status(self.handle, i)
-            if said:
-                lib.ferry_status_free(said)
+            status = lib.ferry_batch_transfer_status(self.handle, i)
+            if status:
+                lib.ferry_status_free(status)
                 failed.append(i)
         error.transfer_ids = tuple(first + i for i in failed)
         error.keys = tuple(self.keys[i] for i in failed)
@@ -236,12 +235,7 @@ class Prepared:
         end = None if timeout is None else time.monotonic() + timeout
         for handle in self._handles:
             number = _abi.library().ferry_prepared_fired(handle) if firing is None else firing
-            error = _wait_firing(handle, number, None if end is None else max(0.0, end - time.monotonic()))
-            if error is not None and error.code == "DEADLINE_EXCEEDED" and not error.reason:
-                raise WaitTimeoutError(
-                    f"firing {number} is not over after {timeout} s; it goes on, and may wait for the other end to fire: "
-                    "wait again, or release it"
-                )
+            error = _wait_firing(handle, number, None if end is None else max(0.0, end - time.monotonic()), timeout)
             if error is not None:
                 raise error
 
@@ -266,12 +260,11 @@ class Prepared:
                 self._free(handle)
 
 
-def _wait_firing(handle: int, number: int, timeout: Optional[float]) -> Optional[FerryError]:
-    lib = _abi.library()
-    return take(
-        wait_in_slices(
-            lambda ns: lib.ferry_prepared_wait(handle, number, ns),
-            timeout,
-            lambda: bool(lib.ferry_prepared_over(handle) >= number),
+def _wait_firing(handle: int, number: int, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
+    def what() -> str:
+        return (
+            f"firing {number} is not over after {said} s; it goes on, and may wait for the other end to fire: wait again, "
+            "or release it"
         )
-    )
+
+    return wait_in_slices(lambda ns: _abi.library().ferry_prepared_wait(handle, number, ns), timeout, what)

@@ -143,9 +143,13 @@ class Session:
         check(_abi.library().ferry_session_health(self.handle))
 
     def wait_daemon(self, timeout: Optional[float] = None) -> None:
-        """Waits until the session has its daemon again; at once if it is there."""
+        """Waits until the session has its daemon again; at once if it is there. WaitTimeoutError after `timeout` seconds,
+        DaemonLostError if it is lost for good."""
         lib, handle = _abi.library(), self.handle
-        check(wait_in_slices(lambda ns: lib.ferry_session_wait(handle, ns), timeout, lambda: False))
+        what = f"the daemon is not back after {timeout} s: wait again"
+        error = wait_in_slices(lambda ns: lib.ferry_session_wait(handle, ns), timeout, lambda: what)
+        if error is not None:
+            raise error
 
     # ---- Devices
 

@@ -8,6 +8,8 @@ import time
 import pytest
 
 import ferry
+from ferry import _abi
+from ferry._future import wait_in_slices
 
 
 def receive(session, key, **how):
@@ -25,6 +27,16 @@ def test_a_wait_that_takes_too_long_leaves_the_transfer(a, b, key):
         got.exception(timeout=0)
     a.send(b"late", to=2, key=key).result(20)
     assert bytes(got.result(20).memory) == b"late" and got.done() and got.exception() is None
+
+
+def test_what_is_over_just_behind_a_slice_of_a_wait_has_gone_well(a, b, key):
+    lib = _abi.library()
+    got = receive(b, key)
+    handle = got._posts[0].handle
+    said = [lib.ferry_batch_wait(handle, 0)]  # that its time has passed
+    a.send(b"four", to=2, key=key).result(20)
+    lib.ferry_status_free(lib.ferry_batch_wait(handle, 20 * 10**9))
+    assert wait_in_slices(lambda ns: said.pop() if said else lib.ferry_batch_wait(handle, ns), None, str) is None
 
 
 def test_awaiting(a, b, key):
