@@ -49,9 +49,14 @@ def two_nodes() -> Iterator[list[str]]:
         yield directories
 
 
+def tensors(session: ferry.Session) -> dict[str, ferry.Tensor]:
+    whole = session.empty((TENSORS, BYTES), "uint8")
+    return {f"layer.{i}": whole[i] for i in range(TENSORS)}
+
+
 def receive(directory: str, asked: Connection) -> None:
     with ferry.Session(os.path.join(directory, "client")) as session:
-        into = {f"layer.{i}": session.empty(BYTES, "uint8") for i in range(TENSORS)}
+        into = tensors(session)
         while (step := asked.recv()) is not None:
             got = session.recv(into=into, frm=0, key=step)
             asked.send("posted")
@@ -80,7 +85,7 @@ def main() -> int:
         ask, asked = multiprocessing.get_context("spawn").Pipe()
         receiver = multiprocessing.get_context("spawn").Process(target=receive, args=(directories[1], asked), daemon=True)
         receiver.start()
-        state = {f"layer.{i}": session.empty(BYTES, "uint8") for i in range(TENSORS)}
+        state = tensors(session)
         for step in range(given.rounds * 5):
             ask.send(f"step-{step}")
             ask.recv()
