@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 from ferry import _abi, _columns
+from ferry._counters import Counters
 from ferry._dtypes import dtype_of
 from ferry._future import Future, Post, Prepared, wait_in_slices
 from ferry._memory import ArenaMap, Shape, Tensor, make_tensors, shape_of, view_of
@@ -99,6 +100,7 @@ class Session:
             Device(found.global_device_id, _KINDS.get(found.kind, ""), found.name.decode(), node, True)
             for found in (lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle)))
         )
+        self._counters = Counters(self.handle, len(self.devices))
         self._gpus = {device.id for device in self.devices if device.kind == "gpu"}
         _open.add(self)
 
@@ -353,19 +355,27 @@ class Session:
             options.domain_bytes = len(self._domain)
         options.deadline_ns = 0 if deadline is None else max(1, int(deadline * 1e9))
         options.priority, options.route = priority, _abi.ROUTES.index(route)
-        return ctypes.byref(options)
+        return options
 
-    def _calls(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any) -> Any:
-        """(handle, items) of each call, of which each is all or nothing."""
-        call, there = getattr(_abi.library(), name), self.device_id(remote)
-        for device, some in split(items, self._limits.batch_transfers):
-            made, _kept = coded(some, there)
-            yield post(call, self, device, made, len(some), options), some
+    def _call(self, name: str, device: int, made: Any, count: int, options: Any) -> int:
+        """The handle of one call, all or nothing, told by a counter of its own."""
+        lib, counter = _abi.library(), self._counters.take(device)
+        options.over_timeline = counter.number
+        try:
+            handle = post(getattr(lib, name), self, device, made, count, ctypes.byref(options))
+        except BaseException:
+            self._counters.refused(counter)
+            raise
+        self._counters.posted(counter, lib.ferry_batch_first_value(handle) + count - 1)
+        return handle
 
     def _post(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any) -> list[Post]:
+        there = self.device_id(remote)
         posts: list[Post] = []
         try:
-            for handle, some in self._calls(name, items, remote, options):
+            for device, some in split(items, self._limits.batch_transfers):
+                made, _kept = coded(some, there)
+                handle = self._call(name, device, made, len(some), options)
                 posts.append(Post(self, handle, [item.key for item in some], some))
         except BaseException:
             Future(posts, None).cancel()  # a half of a tree is of no use to anybody
@@ -373,24 +383,25 @@ class Session:
         return posts
 
     def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
+        call, there = getattr(_abi.library(), name), self.device_id(remote)
         handles: list[int] = []
         try:
-            for handle, _ in self._calls(name, items, remote, options):
-                handles.append(handle)
+            for device, some in split(items, self._limits.batch_transfers):
+                made, _kept = coded(some, there)
+                handles.append(post(call, self, device, made, len(some), ctypes.byref(options)))
         except BaseException:
             Prepared(self, handles, items, None).release()  # a half of a tree is of no use to anybody
             raise
         return Prepared(self, handles, items, value)
 
     def _many(self, name: str, tensor: Tensor, remote: DeviceLike, columns: Any, options: Any, value: Any) -> Future[Any]:
-        call, there = getattr(_abi.library(), name), self.device_id(remote)
         if not isinstance(tensor, Tensor) or tensor._arena.session is not self:
             raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
-        table = _columns.Columns(tensor, there, *columns)
+        table = _columns.Columns(tensor, self.device_id(remote), *columns)
         posts: list[Post] = []
         try:
             for rows, keys in table.calls(self._limits.batch_transfers):
-                handle = post(call, self, tensor.device, rows, len(keys), options)
+                handle = self._call(name, tensor.device, rows, len(keys), options)
                 posts.append(Post(self, handle, keys, tensor))
         except BaseException:
             Future(posts, None).cancel()

@@ -39,6 +39,20 @@ def test_what_is_over_just_behind_a_slice_of_a_wait_has_gone_well(a, b, key):
     assert wait_in_slices(lambda ns: said.pop() if said else lib.ferry_batch_wait(handle, ns), None, str) is None
 
 
+@pytest.mark.parametrize("waiting", [1, 50])
+def test_what_was_posted_before_and_still_waits_holds_up_nobody(a, b, key, waiting):
+    """An 'over' counter goes on in the order of posting: each call has one of its own."""
+    held = [receive(b, f"{key}/never/{i}") for i in range(waiting)]
+    held += [a.send(b"four", to=2, key=f"{key}/nobody/{i}") for i in range(waiting)]
+    for i in range(100):
+        sent = a.send(b"four", to=2, key=f"{key}/{i}")
+        receive(b, f"{key}/{i}").result(5)
+        sent.result(5)
+    assert not any(future.done() for future in held)
+    for future in held:
+        future.cancel()
+
+
 def test_awaiting(a, b, key):
     async def main():
         got = [receive(b, f"{key}/{i}") for i in range(100)]
