@@ -162,6 +162,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ferry_cross_host_receive": (_STATUS, _POST),
     "ferry_batch_size": (c_size_t, [_HANDLE]),
     "ferry_batch_first_id": (c_uint64, [_HANDLE]),
+    "ferry_batch_timeline": (c_uint32, [_HANDLE]),
     "ferry_batch_first_value": (c_uint64, [_HANDLE]),
     "ferry_over_value": (c_uint64, [_HANDLE, c_uint32]),
     "ferry_batch_wait": (_STATUS, [_HANDLE, c_uint64]),

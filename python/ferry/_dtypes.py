@@ -43,6 +43,7 @@ ALL = (
 )
 BY_NAME = {dtype.name: dtype for dtype in ALL}
 BY_TYPESTR = {dtype.typestr: dtype for dtype in ALL if dtype.typestr}
+_BY_CODE = {typestr[1:]: dtype for typestr, dtype in BY_TYPESTR.items()}  # such as "f4"
 BY_DLPACK = {dtype.dlpack: dtype for dtype in ALL if dtype.dlpack}
 _FORMATS = {"?": "bool", "e": "float16", "f": "float32", "d": "float64", "Zf": "complex64", "Zd": "complex128", "c": "uint8"}
 _FORMATS |= {code: "int" for code in "bhilqn"} | {code: "uint" for code in "BHILQN"}
@@ -69,7 +70,7 @@ def dtype_of(value: Any) -> DType:
     else:
         name = getattr(value, "name", None) or str(value)
     name = name.rpartition(".")[2]
-    found = BY_NAME.get(name) or BY_TYPESTR.get(name)
+    found = BY_NAME.get(name) or BY_TYPESTR.get(name) or _BY_CODE.get(name)
     if found is None:
         raise invalid(f"no element type is called {name!r}; known: {', '.join(BY_NAME)}", "dtype")
     return found

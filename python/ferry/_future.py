@@ -33,10 +33,11 @@ def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], what: C
 
 
 class Post:
-    """A batch of the library's: transfers of one call, with their keys. Forgotten when nobody waits for it."""
+    """A batch of the library's: transfers of one call, with their keys. Forgotten when nobody waits for it. `end`: the counter
+    and value at which it is over."""
 
-    def __init__(self, session: Any, handle: int, keys: Sequence[bytes], kept: Any) -> None:
-        self.session, self.handle, self.keys, self.kept = session, handle, keys, kept
+    def __init__(self, session: Any, handle: int, keys: Sequence[bytes], kept: Any, end: tuple[int, int]) -> None:
+        self.session, self.handle, self.keys, self.kept, self.end = session, handle, keys, kept, end
         self._free, self._pid = _abi.library().ferry_batch_free, os.getpid()
 
     def __del__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ferry import _abi
 from ferry._dtypes import DType
-from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, make_arena, packed, view_of
+from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, packed, view_of
 from ferry.errors import check, invalid
 
 _TRANSFER = struct.Struct("@QQQQQQQi4xQQiIQQ")
@@ -119,8 +119,11 @@ def _table(session: Any, blocks: Blocks) -> Table:
     return Table(arena, offset, size, made)
 
 
-def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> list[Item]:
-    """What each (key, leaf) is. A leaf that is in no arena is copied into one on `device` if `copies`, else refused."""
+def items_of(
+    session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool
+) -> tuple[list[Item], Optional[Arena]]:
+    """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, of the
+    session's stage, which is given too."""
     items: list[Optional[Item]] = []
     staged: list[tuple[int, bytes, View]] = []
     for key, leaf in leaves:
@@ -160,14 +163,13 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
                 )
             staged.append((len(items), key, view))
             items.append(None)
-    if staged:
-        _stage(session, device, staged, items)
-    return [item for item in items if item is not None]
+    arena = _copy(session, device, staged, items) if staged else None
+    return [item for item in items if item is not None], arena
 
 
-def _stage(session: Any, device: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]) -> None:
+def _copy(session: Any, device: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]) -> Arena:
     total = sum(-(-view.nbytes // ALIGNMENT) * ALIGNMENT for _, _, view in staged)
-    arena = make_arena(session, device, total)
+    arena: Arena = session.stage.take(session, device, max(1, total))
     offset = 0
     for place, key, view in staged:
         if view.nbytes:
@@ -176,6 +178,7 @@ def _stage(session: Any, device: int, staged: list[tuple[int, bytes, View]], ite
             check(_abi.library().ferry_arena_write(arena.handle, offset, source, view.nbytes))
         items[place] = Item(key, [(arena, offset, view.nbytes)], view.dtype, view.shape)
         offset += -(-view.nbytes // ALIGNMENT) * ALIGNMENT
+    return arena
 
 
 def split(items: Sequence[Item], most: int) -> Iterable[tuple[int, list[Item]]]:

@@ -17,6 +17,7 @@ from ferry._dtypes import dtype_of
 from ferry._future import Future, Post, Prepared, wait_in_slices
 from ferry._memory import ArenaMap, Shape, Tensor, make_tensors, shape_of, view_of
 from ferry._post import Item, coded, items_of, place_of, post, split
+from ferry._stage import Stage
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
 from ferry.errors import FailedPreconditionError, NotFoundError, check, invalid
@@ -92,7 +93,7 @@ class Session:
         check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
         self._handle = handle.value
         self._pid = os.getpid()
-        self.arenas, self.waiter = ArenaMap(), Waiter()
+        self.arenas, self.stage, self.waiter = ArenaMap(), Stage(), Waiter()
         self._limits = lib.ferry_session_limits(self.handle)
         self._cluster: dict[str, Device] = {}
         node = self.node
@@ -128,6 +129,7 @@ class Session:
         if handle is None or self._pid != os.getpid():
             return
         _open.discard(self)
+        self.stage.clear()
         _abi.library().ferry_session_close(handle)
         self.waiter.close()
 
@@ -238,8 +240,12 @@ class Session:
         deadline: seconds for each transfer to start; None: the daemon's default. priority: -100 to 100.
         route: insists on one ("local", "tcp", ...).
         """
-        items = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
-        return Future(self._post("ferry_cross_host_send", items, to, self._options(deadline, priority, route)), None)
+        options = self._options(deadline, priority, route)
+        items, staged = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
+        posts = self._post("ferry_cross_host_send", items, to, options)
+        if staged is not None:
+            self.stage.give(staged, [post.end for post in posts])
+        return Future(posts, None)
 
     def recv(
         self,
@@ -272,7 +278,7 @@ class Session:
     ) -> Prepared:
         """As `send`, but fired any number of times; the tensors are in arenas. `deadline`: until the other end is
         prepared too."""
-        items = items_of(self, keyed(tensor, key)[0], 0, copies=False)
+        items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False)
         return self._prepare("ferry_prepare_send", items, to, self._options(deadline, priority, route), tensor)
 
     def prepare_recv(
@@ -342,7 +348,7 @@ class Session:
             into = self.empty(shape, dtype, device)
         elif into is None:
             into = self._new_like(keyed(like, key), self.device_id(device))
-        return items_of(self, keyed(into, key)[0], 0, copies=False), into
+        return items_of(self, keyed(into, key)[0], 0, copies=False)[0], into
 
     def _options(self, deadline: Optional[float], priority: int, route: str) -> Any:
         if route not in _abi.ROUTES:
@@ -357,8 +363,8 @@ class Session:
         options.priority, options.route = priority, _abi.ROUTES.index(route)
         return options
 
-    def _call(self, name: str, device: int, made: Any, count: int, options: Any) -> int:
-        """The handle of one call, all or nothing, told by a counter of its own."""
+    def _call(self, name: str, device: int, made: Any, count: int, options: Any) -> tuple[int, tuple[int, int]]:
+        """The handle of one call, all or nothing, told by a counter of its own, and the value at which it is over."""
         lib, counter = _abi.library(), self._counters.take(device)
         options.over_timeline = counter.number
         try:
@@ -366,8 +372,9 @@ class Session:
         except BaseException:
             self._counters.refused(counter)
             raise
-        self._counters.posted(counter, lib.ferry_batch_first_value(handle) + count - 1)
-        return handle
+        last = lib.ferry_batch_first_value(handle) + count - 1
+        self._counters.posted(counter, last)
+        return handle, (lib.ferry_batch_timeline(handle), last)
 
     def _post(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any) -> list[Post]:
         there = self.device_id(remote)
@@ -375,8 +382,8 @@ class Session:
         try:
             for device, some in split(items, self._limits.batch_transfers):
                 made, _kept = coded(some, there)
-                handle = self._call(name, device, made, len(some), options)
-                posts.append(Post(self, handle, [item.key for item in some], some))
+                handle, end = self._call(name, device, made, len(some), options)
+                posts.append(Post(self, handle, [item.key for item in some], some, end))
         except BaseException:
             Future(posts, None).cancel()  # a half of a tree is of no use to anybody
             raise
@@ -401,8 +408,8 @@ class Session:
         posts: list[Post] = []
         try:
             for rows, keys in table.calls(self._limits.batch_transfers):
-                handle = self._call(name, tensor.device, rows, len(keys), options)
-                posts.append(Post(self, handle, keys, tensor))
+                handle, end = self._call(name, tensor.device, rows, len(keys), options)
+                posts.append(Post(self, handle, keys, tensor, end))
         except BaseException:
             Future(posts, None).cancel()
             raise

@@ -141,6 +141,8 @@ def test_rows_and_views_of_a_tensor(a):
         tensor.view(5, "float64", offset=16)
 
 
-@pytest.mark.parametrize("name", ["float32", "torch.bfloat16", "<f4", np.float32, np.dtype("f4"), float, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    "name", ["float32", "torch.bfloat16", "<f4", "f4", np.float32, np.dtype("f4"), float, ml_dtypes.bfloat16]
+)
 def test_types_by_all_their_names(a, name):
     assert a.empty(2, name).dtype in ("float32", "bfloat16", "float64")

@@ -91,6 +91,25 @@ def test_threads_share_a_session(a, b, key):
     assert len(called) == 200
 
 
+def test_what_a_send_copied_stays_until_it_has_gone(a, b, key):
+    """Copies are made in memory that is used again: not while somebody still reads it."""
+    sizes = [3, 70_000, 1, 500_000, 2_000_000]
+    for turn in range(3):
+        sent = [a.send(np.full(size, turn * 10 + i, "u1"), to=2, key=f"{key}/{turn}/{i}") for i, size in enumerate(sizes * 6)]
+        for i in reversed(range(len(sent))):
+            size = sizes[i % len(sizes)]
+            got = b.recv(shape=size, dtype="uint8", frm=0, key=f"{key}/{turn}/{i}").result(20)
+            assert (got.numpy() == turn * 10 + i).all()
+            sent[i].result(20)
+    assert 1 <= len(a.stage._kept) <= 16
+    for i in range(40):
+        one = a.send(b"x", to=2, key=f"{key}/again/{i}")
+        b.recv(shape=1, dtype="uint8", frm=0, key=f"{key}/again/{i}").result(20)
+        one.result(20)
+        del one
+    assert len(a.stage._kept) <= 16
+
+
 def test_columns_that_do_not_fit_are_refused(a):
     tensor = a.empty(100, "uint8")
     for keys, offsets, lengths, why in (
