@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Python itself costs a transfer, over the same calls of the C ABI: posts of 1,000, and firings of prepared ones.
+
+By the time that the thread itself runs: what others do on the machine, and what it waits for the daemon, is not in it. Each
+round posts and receives the same batch three ways, one after the other: by columns (`send_many`), one object each
+(`send` of a list of tensors), and straight by the C ABI with structs that were made before. Medians of the rounds; "own" is
+the difference to the C ABI, divided by 1,000. Of prepared ones a firing of Python's against one of the C ABI, and the
+same for firing and waiting. Host devices, one daemon, both ends in this process.
+
+    python bench/python/own_cost.py [--rounds 41]     # with the wheels of tools/wheel installed
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+import ferry
+from ferry import _abi, _columns
+
+COUNT = 1000
+BYTES = 64
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """By this thread's own time, without that in which it sleeps, or others have the core."""
+    begin = time.thread_time_ns()
+    made = call()
+    return (time.thread_time_ns() - begin) / 1e9, made
+
+
+class Ends:
+    """A batch from host0 to host1: 1,000 rows of a tensor."""
+
+    def __init__(self, session: ferry.Session) -> None:
+        self.session = session
+        self.source = session.empty((COUNT, BYTES), "uint8")
+        self.target = session.empty((COUNT, BYTES), "uint8", device="host1")
+        self.keys = numpy.array([b"step/%06d" % i for i in range(COUNT)])
+        self.offsets = numpy.arange(COUNT, dtype="u8") * BYTES
+        self.lengths = numpy.full(COUNT, BYTES, "u8")
+        self.rows = [(f"{i:06}", self.source[i], self.target[i]) for i in range(COUNT)]
+        self.tree = ({name: row for name, row, _ in self.rows}, {name: row for name, _, row in self.rows})
+        columns = (self.keys, self.offsets, self.lengths)
+        self.made = [_columns.Columns(tensor, remote, *columns) for tensor, remote in ((self.source, 1), (self.target, 0))]
+        self.calls = [next(made.calls(COUNT)).rows for made in self.made]
+
+    def by_columns(self) -> tuple[Any, Any]:
+        how = {"keys": self.keys, "offsets": self.offsets, "lengths": self.lengths}
+        return self.session.recv_many(self.target, frm=0, **how), self.session.send_many(self.source, to=1, **how)
+
+    def by_objects(self) -> tuple[Any, Any]:
+        return self.session.recv(into=self.tree[1], frm=0, key="step"), self.session.send(self.tree[0], to=1, key="step")
+
+    def by_c(self) -> list[ctypes.c_void_p]:
+        lib, posted = _abi.library(), []
+        for call, device, rows in ((lib.ferry_cross_host_receive, 1, 1), (lib.ferry_cross_host_send, 0, 0)):
+            handle = ctypes.c_void_p()
+            status = call(self.session.handle, device, ctypes.addressof(self.calls[rows]), COUNT, None, ctypes.byref(handle))
+            assert not status
+            posted.append(handle)
+        return posted
+
+
+def posts(session: ferry.Session, rounds: int) -> None:
+    lib, ends = _abi.library(), Ends(session)
+    times: dict[str, list[float]] = {"columns": [], "objects": [], "C ABI": []}
+    for _ in range(rounds):
+        for name, call in (("columns", ends.by_columns), ("objects", ends.by_objects)):
+            took, futures = timed(call)
+            for future in futures:
+                future.result(30)
+            times[name].append(took)
+        took, handles = timed(ends.by_c)
+        for handle in handles:
+            assert not lib.ferry_batch_wait(handle, 30 * 10**9)
+            lib.ferry_batch_free(handle)
+        times["C ABI"].append(took)
+    plain = statistics.median(times["C ABI"])
+    print(f"C ABI, structs made before: {plain / 2 / COUNT * 1e6:.2f} us a transfer")
+    for name in ("columns", "objects"):
+        whole = statistics.median(times[name])
+        print(f"by {name}: {whole / 2 / COUNT * 1e6:.2f} us a transfer, own {(whole - plain) / 2 / COUNT * 1e6:.2f} us")
+
+
+def firings(session: ferry.Session, rounds: int) -> None:
+    lib = _abi.library()
+    tensor, into = session.empty(BYTES, "uint8"), session.empty(BYTES, "uint8", device="host1")
+    out = session.prepare_send(tensor, to="host1", key="fired")
+    back = session.prepare_recv(into=into, frm="host0", key="fired")
+    ours: list[float] = []
+    plain: list[float] = []
+    fired = ctypes.c_uint64()
+    for _ in range(rounds * 50):
+        ours.append(timed(out.fire)[0])
+        back.fire()
+        back.wait()
+        out.wait()
+        took, status = timed(lambda: lib.ferry_prepared_fire(out._handles[0], ctypes.byref(fired)))
+        assert not status
+        plain.append(took)
+        back.fire()
+        back.wait()
+        out.wait()
+    whole, call = statistics.median(ours) * 1e6, statistics.median(plain) * 1e6
+    print(f"a prepared fire: {whole:.2f} us, the call by ctypes alone {call:.2f} us")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=41)
+    given = parser.parse_args()
+    with ferry.local_node() as node, node.session() as session:
+        posts(session, given.rounds)
+        firings(session, given.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ferry for Python: tensors to another process or node, by key, through the node's daemon. docs/python.md.
+
+import ferry
+with ferry.Session() as session:
+    session.send(array, to="node-b/host0", key="weights").result()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferry._version import __version__
+
+if TYPE_CHECKING:
+    from ferry._future import Future, Prepared
+    from ferry._memory import Tensor
+    from ferry._post import Blocks, Ranges
+    from ferry._session import Device, Session
+    from ferry.errors import (
+        AbortedError,
+        AlreadyExistsError,
+        CancelledError,
+        DaemonLostError,
+        DeadlineExceededError,
+        FailedPreconditionError,
+        FerryError,
+        ForkedError,
+        InternalError,
+        InvalidArgumentError,
+        KeyInUseError,
+        MismatchError,
+        NotAllowedError,
+        NotFoundError,
+        OutOfRangeError,
+        PeerClientGoneError,
+        PoisonedError,
+        ResourceExhaustedError,
+        UnauthenticatedError,
+        UnavailableError,
+        UnimplementedError,
+        WaitTimeoutError,
+    )
+    from ferry.node import LocalNode, local_node
+
+_HOMES = {
+    "Future": "_future",
+    "Prepared": "_future",
+    "Tensor": "_memory",
+    "Blocks": "_post",
+    "Ranges": "_post",
+    "Device": "_session",
+    "Session": "_session",
+    "LocalNode": "node",
+    "local_node": "node",
+}
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "Blocks",
+    "CancelledError",
+    "DaemonLostError",
+    "DeadlineExceededError",
+    "Device",
+    "FailedPreconditionError",
+    "FerryError",
+    "ForkedError",
+    "Future",
+    "InternalError",
+    "InvalidArgumentError",
+    "KeyInUseError",
+    "LocalNode",
+    "MismatchError",
+    "NotAllowedError",
+    "NotFoundError",
+    "OutOfRangeError",
+    "PeerClientGoneError",
+    "PoisonedError",
+    "Prepared",
+    "Ranges",
+    "ResourceExhaustedError",
+    "Session",
+    "Tensor",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "WaitTimeoutError",
+    "__version__",
+    "local_node",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for the first time: importing the package alone is a matter of milliseconds."""
+    if name not in __all__:
+        raise AttributeError(f"module 'ferry' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"ferry.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What posting gives: something to wait for, in a thread, in asyncio, or by a callback."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, Optional, TypeVar
+
+from ferry import _abi
+from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, take
+
+T = TypeVar("T")
+# A wait returns to the interpreter this often, so that Ctrl-C and other signals are handled.
+_SLICE_NS = 50_000_000
+
+
+def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], what: Callable[[], str]) -> Optional[FerryError]:
+    """`wait(nanoseconds)` until it says how it ended: None, or the error. WaitTimeoutError with `what()` after `timeout`
+    seconds. That a slice has passed is never an end, even of what is over a moment later."""
+    end = None if timeout is None or timeout > 1e9 else time.monotonic_ns() + int(max(0.0, timeout) * 1e9)
+    while True:
+        error = take(wait(_SLICE_NS if end is None else min(_SLICE_NS, max(0, end - time.monotonic_ns()))))
+        if error is None or error.code != "DEADLINE_EXCEEDED" or error.reason:
+            return error
+        if end is not None and time.monotonic_ns() >= end:
+            raise WaitTimeoutError(what())
+
+
+class Post:
+    """A batch of the library's: transfers of one call, with their keys. Forgotten when nobody waits for it. `end`: the counter
+    and value at which it is over."""
+
+    def __init__(self, session: Any, handle: int, keys: Sequence[bytes], kept: Any, end: tuple[int, int]) -> None:
+        self.session, self.handle, self.keys, self.kept, self.end = session, handle, keys, kept, end
+        self._free, self._pid = _abi.library().ferry_batch_free, os.getpid()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():  # in a child of fork nothing is touched
+            self._free(self.handle)
+
+    def over(self) -> bool:
+        return bool(_abi.library().ferry_batch_over(self.handle))
+
+    def wait(self, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
+        """None if all went well, else the first failure, with ids and keys of all that failed. `said`: as the text has
+        the timeout."""
+        lib = _abi.library()
+
+        def what() -> str:
+            return (
+                f"{len(self.keys)} transfers, the first of key {self.keys[0]!r}, are not over after {said} s; they go on: "
+                "wait again, or cancel() them. `ferryctl transfers` says what they wait for"
+            )
+
+        error = wait_in_slices(lambda ns: lib.ferry_batch_wait(self.handle, ns), timeout, what)
+        if error is None:
+            return None
+        if not self.over():
+            raise error  # of the wait, such as FORKED
+        first = lib.ferry_batch_first_id(self.handle)
+        failed = []
+        for i in range(len(self.keys)):
+            status = lib.ferry_batch_transfer_status(self.handle, i)
+            if status:
+                lib.ferry_status_free(status)
+                failed.append(i)
+        error.transfer_ids = tuple(first + i for i in failed)
+        error.keys = tuple(self.keys[i] for i in failed)
+        return error
+
+
+class Future(Generic[T]):
+    """Transfers that are under way, and what they bring: of a receive its tensors, of a send None.
+
+    Wait by ``result()``, ``await``, or ``add_done_callback``. A future that is thrown away leaves its transfers going on.
+    """
+
+    def __init__(self, posts: Sequence[Post], value: T) -> None:
+        self._posts, self._value = tuple(posts), value
+        self._error: Optional[FerryError] = None
+        self._over = not posts
+        self._lock = threading.Lock()
+        self._callbacks: Optional[list[Callable[[Future[T]], object]]] = None
+        self._pending = 0
+
+    @property
+    def transfer_ids(self) -> tuple[int, ...]:
+        """As ``ferryctl transfers`` and the logs have them."""
+        lib = _abi.library()
+        return tuple(lib.ferry_batch_first_id(post.handle) + i for post in self._posts for i in range(len(post.keys)))
+
+    def done(self) -> bool:
+        """True if all is over, well or not."""
+        return self._over or all(post.over() for post in self._posts)
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[FerryError]:
+        """Waits; how it failed, or None. WaitTimeoutError if it is not over after `timeout` seconds, and goes on."""
+        if not self._over:
+            end = None if timeout is None else time.monotonic() + timeout
+            error: Optional[FerryError] = None
+            for post in self._posts:
+                left = None if end is None else max(0.0, end - time.monotonic())
+                failed = post.wait(left, timeout)
+                error = error or failed
+            self._error, self._over = error, True
+        return self._error
+
+    def result(self, timeout: Optional[float] = None) -> T:
+        """Waits; what came, or raises how it failed. Ctrl-C ends the wait, and the transfers go on."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._value
+
+    def cancel(self) -> None:
+        """Asks what is not launched yet to end: CancelledError, at both ends."""
+        for post in self._posts:
+            check(_abi.library().ferry_batch_cancel(post.handle))
+
+    def poison(self, why: str) -> None:
+        """The data will never be there, or never be taken: PoisonedError with `why`, at both ends."""
+        for post in self._posts:
+            check(_abi.library().ferry_batch_poison(post.handle, why.encode()))
+
+    def routes(self) -> tuple[str, ...]:
+        """What each transfer took, or takes: "local", "mapped", "tcp", "ucx", "nccl"; "any" while it has none."""
+        lib = _abi.library()
+        return tuple(
+            _abi.ROUTES[lib.ferry_transfer_route(post.session.handle, lib.ferry_batch_first_id(post.handle) + i)]
+            for post in self._posts
+            for i in range(len(post.keys))
+        )
+
+    def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
+        """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
+        not block for long. What it raises goes to ``sys.unraisablehook``."""
+        for post in self._posts:
+            if post.session.waiter.forked() and not self._over:
+                raise ForkedError("the future is of the process that forked this one, which alone can wait for it", "FORKED")
+        with self._lock:
+            if self._callbacks is not None and self._pending:
+                self._callbacks.append(callback)
+                return
+            first = self._callbacks is None and not self._over
+            if first:
+                self._callbacks, self._pending = [callback], len(self._posts)
+        if not first:
+            self._call(callback)
+            return
+        for post in self._posts:
+            post.session.waiter.add(post, self._one_over)
+
+    def _one_over(self) -> None:
+        with self._lock:
+            self._pending -= 1
+            if self._pending or self._callbacks is None:
+                return
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Future[T]], object]) -> None:
+        try:
+            callback(self)
+        except Exception as error:
+            sys.unraisablehook(_Unraisable(error, callback))  # type: ignore[arg-type]
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Cancelling the task that awaits cancels the transfers."""
+        if not self.done():
+            loop = asyncio.get_running_loop()
+            there = loop.create_future()
+
+            def wake() -> None:
+                if not there.done():
+                    there.set_result(None)
+
+            def over(_: Future[T]) -> None:
+                try:
+                    loop.call_soon_threadsafe(wake)
+                except RuntimeError:
+                    pass  # the loop was closed: nobody awaits any more
+
+            self.add_done_callback(over)
+            try:
+                yield from there
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return self.result()
+
+
+class _Unraisable:
+    """The argument of sys.unraisablehook."""
+
+    err_msg = "in a callback of ferry.Future"
+
+    def __init__(self, error: BaseException, callback: object) -> None:
+        self.exc_type, self.exc_value, self.exc_traceback = type(error), error, error.__traceback__
+        self.object = callback
+
+
+class Prepared:
+    """Transfers that are checked, matched and routed once and then fired any number of times, each by a store.
+
+    Both ends are prepared. `value` is what ``recv`` would give: the same tensors each time. The bytes must be there, and
+    free to be overwritten, from ``fire`` until ``wait`` returns. When one of the transfers ends, all of them do: every
+    call then raises why.
+    """
+
+    def __init__(self, session: Any, handles: Sequence[int], kept: Any, value: Any) -> None:
+        lib = _abi.library()
+        self._session, self._handles, self._kept, self.value = session, tuple(handles), kept, value
+        self._fired = ctypes.c_uint64()
+        self._firing = ctypes.byref(self._fired)
+        self._fire, self._free, self._pid = lib.ferry_prepared_fire, lib.ferry_prepared_free, os.getpid()
+        self._released = False
+
+    def fire(self) -> int:
+        """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over."""
+        for handle in self._handles:
+            status = self._fire(handle, self._firing)
+            if status:
+                check(status)
+        return self._fired.value
+
+    def wait(self, firing: Optional[int] = None, timeout: Optional[float] = None) -> None:
+        """Waits until firing `firing` (the last one if None) is over; raises why the batch has ended, if it has.
+        WaitTimeoutError after `timeout` seconds: the firing goes on."""
+        end = None if timeout is None else time.monotonic() + timeout
+        for handle in self._handles:
+            number = _abi.library().ferry_prepared_fired(handle) if firing is None else firing
+            error = _wait_firing(handle, number, None if end is None else max(0.0, end - time.monotonic()), timeout)
+            if error is not None:
+                raise error
+
+    def release(self) -> None:
+        """Ends it, with CancelledError at the other ends. When this returns its memory is not touched any more. Twice is
+        once."""
+        released, self._released = self._released, True
+        if released or self._pid != os.getpid():
+            return
+        for handle in self._handles:
+            check(_abi.library().ferry_prepared_release(handle))
+
+    def __enter__(self) -> Prepared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():  # in a child of fork nothing is touched
+            for handle in self._handles:
+                self._free(handle)
+
+
+def _wait_firing(handle: int, number: int, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
+    def what() -> str:
+        return (
+            f"firing {number} is not over after {said} s; it goes on, and may wait for the other end to fire: wait again, "
+            "or release it"
+        )
+
+    return wait_in_slices(lambda ns: _abi.library().ferry_prepared_wait(handle, number, ns), timeout, what)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From tensors and keys to the C structs of a call: where the bytes of each are, copied once if no arena has them."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Optional, Union
+
+from ferry import _abi
+from ferry._dtypes import DType
+from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, packed, view_of
+from ferry.errors import check, invalid
+
+_TRANSFER = struct.Struct("@QQQQQQQi4xQQiIQQ")
+_RANGE = struct.Struct("@QQQ")
+assert _TRANSFER.size == ctypes.sizeof(_abi.Transfer) and _RANGE.size == ctypes.sizeof(_abi.Range)
+# A call holds 1 MiB as it is coded; these are at least what an entry, and a range or an index, come to.
+_CALL_BYTES = 900_000
+_ENTRY_BYTES, _PIECE_BYTES = 160, 32
+
+
+class Ranges:
+    """Tensors whose bytes, in this order, are one transfer. Their type and shape are not compared."""
+
+    __slots__ = ("tensors",)
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        self.tensors = tuple(tensors)
+
+
+class Blocks:
+    """Blocks of equal size picked by index, as in a paged KV cache: block i is the `block_bytes` from
+    ``i * block_bytes`` of `tensor`; None: a row of its first dimension. Indices are integers below 2^64, in order."""
+
+    __slots__ = ("block_bytes", "indices", "tensor")
+
+    def __init__(self, tensor: Any, indices: Iterable[int], block_bytes: Optional[int] = None) -> None:
+        self.tensor, self.indices, self.block_bytes = tensor, indices, block_bytes
+
+
+class Strided(NamedTuple):
+    """Bytes of an arena as `count` blocks, their starts `stride` bytes apart."""
+
+    arena: Arena
+    offset: int
+    block: int
+    stride: int
+    blocks: int
+
+
+class Table(NamedTuple):
+    arena: Arena
+    offset: int
+    block: int
+    indices: Any  # of ctypes
+
+
+Where = Union[list[tuple[Arena, int, int]], Strided, Table]
+
+
+class Item(NamedTuple):
+    """One end of one transfer: its key, where its bytes are, its type and shape (None: not compared)."""
+
+    key: bytes
+    where: Where
+    dtype: Optional[DType]
+    shape: Optional[tuple[int, ...]]
+
+    @property
+    def device(self) -> int:
+        return arena_of(self.where).device
+
+    @property
+    def coded_bytes(self) -> int:
+        if isinstance(self.where, list):
+            return _ENTRY_BYTES + _PIECE_BYTES * len(self.where)
+        return _ENTRY_BYTES + (3 * len(self.where.indices) if isinstance(self.where, Table) else 0)
+
+
+def arena_of(where: Where) -> Arena:
+    return where[0][0] if isinstance(where, list) else where.arena
+
+
+def place_of(session: Any, view: View) -> Optional[Where]:
+    """Where a view lies in the session's arenas; None if in none of them, or not as it is sent."""
+    if view.unpacked:
+        return None
+    block, stride, count = blocks_of(view)
+    owner = view.owner
+    reach = stride * (count - 1) + block
+    arena = owner._arena if isinstance(owner, Tensor) else session.arenas.find(view.address, reach)
+    if arena is None or arena.session is not session:
+        return None
+    offset = view.address - arena.address
+    if count == 1 or stride == block:
+        return [(arena, offset, block * count)]
+    return Strided(arena, offset, block, stride, count)
+
+
+def _table(session: Any, blocks: Blocks) -> Table:
+    view = view_of(blocks.tensor)
+    where = place_of(session, view)
+    if not isinstance(where, list):
+        raise invalid("blocks are picked from a contiguous tensor in an arena: see Session.empty", "tensor")
+    arena, offset, nbytes = where[0]
+    size = blocks.block_bytes or (nbytes // view.shape[0] if view.shape and view.shape[0] else 0)
+    if not size:
+        raise invalid("blocks need block_bytes, or a tensor with rows", "block_bytes")
+    given: Any = blocks.indices
+    if getattr(getattr(given, "dtype", None), "name", "") == "uint64" and given.flags.c_contiguous:
+        made = (ctypes.c_uint64 * len(given)).from_buffer_copy(given)
+    else:
+        given = given.tolist() if hasattr(given, "tolist") else list(given)
+        if any(index < 0 for index in given):
+            raise invalid(f"a block index is negative: {min(given)}", "indices")
+        made = (ctypes.c_uint64 * len(given))(*given)
+    return Table(arena, offset, size, made)
+
+
+def items_of(
+    session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool
+) -> tuple[list[Item], Optional[Arena]]:
+    """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, of the
+    session's stage, which is given too."""
+    items: list[Optional[Item]] = []
+    staged: list[tuple[int, bytes, View]] = []
+    for key, leaf in leaves:
+        if type(leaf) is Tensor and leaf._arena.session is session:  # the many, made quick
+            items.append(Item(key, [(leaf._arena, leaf._offset, leaf.nbytes)], leaf._dtype, leaf.shape))
+        elif isinstance(leaf, Ranges):
+            pieces: list[tuple[Arena, int, int]] = []
+            for part in leaf.tensors:
+                where = place_of(session, view_of(part))
+                if not isinstance(where, list):
+                    raise invalid("ranges are contiguous tensors in arenas: see Session.empty", "tensors")
+                pieces += where
+            if len({arena.device for arena, _, _ in pieces}) != 1:
+                raise invalid("ranges of one transfer are on one device, and at least one", "tensors")
+            items.append(Item(key, pieces, None, None))
+        elif isinstance(leaf, Blocks):
+            items.append(Item(key, _table(session, leaf), None, None))
+        else:
+            view = view_of(leaf)
+            found = place_of(session, view)
+            if found is not None:
+                items.append(Item(key, found, view.dtype, view.shape))
+                continue
+            if isinstance(leaf, Tensor) and leaf._arena.session.is_gpu(leaf.device):
+                raise invalid(f"the tensor of key {key!r} is a GPU's, of another session: use that one", "tensor")
+            if not copies:
+                raise invalid(
+                    f"the memory of key {key!r} is in no arena of this session, and only a send copies: make it by "
+                    "Session.empty, or have it made by like= or shape=",
+                    "into",
+                )
+            if not view.unpacked and blocks_of(view)[2] != 1:
+                raise invalid(
+                    f"the tensor of key {key!r} is not contiguous and in no arena: make it contiguous "
+                    "(numpy.ascontiguousarray, .contiguous()), or make it by Session.empty",
+                    "tensor",
+                )
+            staged.append((len(items), key, view))
+            items.append(None)
+    arena = _copy(session, device, staged, items) if staged else None
+    return [item for item in items if item is not None], arena
+
+
+def _copy(session: Any, device: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]) -> Arena:
+    total = sum(-(-view.nbytes // ALIGNMENT) * ALIGNMENT for _, _, view in staged)
+    arena: Arena = session.stage.take(session, device, max(1, total))
+    offset = 0
+    for place, key, view in staged:
+        if view.nbytes:
+            halves = packed(view) if view.unpacked else None
+            source = view.address if halves is None else halves.ctypes.data
+            check(_abi.library().ferry_arena_write(arena.handle, offset, source, view.nbytes))
+        items[place] = Item(key, [(arena, offset, view.nbytes)], view.dtype, view.shape)
+        offset += -(-view.nbytes // ALIGNMENT) * ALIGNMENT
+    return arena
+
+
+def split(items: Sequence[Item], most: int) -> Iterable[tuple[int, list[Item]]]:
+    """(device, items) of each call: those of one device together, as many as a call holds."""
+    by_device: dict[int, list[Item]] = {}
+    for item in items:
+        by_device.setdefault(item.device, []).append(item)
+    for device, all_of_it in by_device.items():
+        begin, size = 0, 0
+        for i, item in enumerate(all_of_it):
+            if i > begin and (i - begin == most or size + item.coded_bytes > _CALL_BYTES):
+                yield device, all_of_it[begin:i]
+                begin, size = i, 0
+            size += item.coded_bytes
+        yield device, all_of_it[begin:]
+
+
+def coded(items: Sequence[Item], remote: int) -> tuple[Any, list[Any]]:
+    """The array of ferry_transfer, and what must live as long as it."""
+    keys = ctypes.create_string_buffer(b"".join(item.key for item in items))
+    flat = [piece for item in items if isinstance(item.where, list) for piece in item.where]
+    ranges = ctypes.create_string_buffer(max(1, _RANGE.size * len(flat)))
+    for i, (arena, offset, length) in enumerate(flat):
+        _RANGE.pack_into(ranges, i * _RANGE.size, arena.handle, offset, length)
+    sizes = [size for item in items if item.shape for size in item.shape]
+    dims = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+    made = ctypes.create_string_buffer(_TRANSFER.size * len(items))
+    kept: list[Any] = [keys, ranges, dims]
+    key_at, range_at, dim_at = ctypes.addressof(keys), ctypes.addressof(ranges), ctypes.addressof(dims)
+    for i, (key, where, dtype, shape) in enumerate(items):
+        pieces = range_place = strided = blocks = 0
+        if isinstance(where, list):
+            pieces, range_place = len(where), range_at
+            range_at += pieces * _RANGE.size
+        else:
+            one = _piece(where)
+            kept.append(one)
+            strided, blocks = (ctypes.addressof(one), 0) if isinstance(where, Strided) else (0, ctypes.addressof(one))
+        dim_count = len(shape) if shape else 0
+        _TRANSFER.pack_into(
+            made, i * _TRANSFER.size, remote, key_at, len(key), range_place, pieces, strided, blocks,
+            dtype.number if dtype else 0, dim_at if shape is not None else 0, dim_count, 0, 0, 0, 0,
+        )  # fmt: skip
+        key_at += len(key)
+        dim_at += 8 * dim_count
+    return made, kept
+
+
+def _piece(where: Union[Strided, Table]) -> Any:
+    if isinstance(where, Strided):
+        return _abi.StridedRange(where.arena.handle, where.offset, where.block, where.stride, where.blocks)
+    return _abi.BlockTable(where.arena.handle, where.offset, where.block, ctypes.addressof(where.indices), len(where.indices))
+
+
+def post(call: Any, session: Any, device: int, made: Any, count: int, options: Any) -> int:
+    """The handle that one of the library's posting functions gives."""
+    handle = ctypes.c_void_p()
+    check(call(session.handle, device, ctypes.addressof(made), count, options, ctypes.byref(handle)))
+    assert handle.value is not None
+    return handle.value

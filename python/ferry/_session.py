@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session: memory, sends and receives, devices."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import operator
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional, Union
+
+from ferry import _abi, _columns
+from ferry._counters import Counters
+from ferry._dtypes import dtype_of
+from ferry._future import Future, Post, Prepared, wait_in_slices
+from ferry._memory import ArenaMap, Shape, Tensor, make_tensors, shape_of, view_of
+from ferry._post import Item, coded, items_of, place_of, post, split
+from ferry._stage import Stage
+from ferry._tree import Key, keyed
+from ferry._waiter import Waiter
+from ferry.errors import FailedPreconditionError, NotFoundError, check, invalid
+
+DOMAIN_BYTES = 32
+
+
+class Device(NamedTuple):
+    """A device of the cluster. `id` is global; `kind` is "host" or "gpu", "" if its daemon was not heard of yet."""
+
+    id: int
+    kind: str
+    name: str
+    node: str
+    local: bool
+
+
+DeviceLike = Union[int, str, Device]
+_KINDS = {0: "", 1: "host", 2: "gpu"}
+
+
+def domain_of(domain: Union[str, bytes, None]) -> bytes:
+    """`domain`, else what the file that $FERRY_DOMAIN_FILE names holds, without the end of its line; b"": the uid's."""
+    if domain is None:
+        path = os.environ.get("FERRY_DOMAIN_FILE")
+        if not path:
+            return b""
+        try:
+            with open(path, "rb") as file:
+                made = file.read(4096).rstrip(b"\r\n")
+        except OSError as error:
+            raise invalid(f"FERRY_DOMAIN_FILE: {error}", "domain") from None
+        if not made:
+            raise invalid(f"FERRY_DOMAIN_FILE: {path} is empty; it holds the job's secret name", "domain")
+    else:
+        made = domain.encode() if isinstance(domain, str) else bytes(domain)
+    if len(made) > DOMAIN_BYTES:
+        raise invalid(f"a domain has at most {DOMAIN_BYTES} bytes, not {len(made)}", "domain")
+    return made
+
+
+class Session:
+    """A session with the node's daemon, and a context manager.
+
+    client_dir: the directory of the daemon's client sockets; None: $FERRY_CLIENT_DIR, else ``client`` in
+    $FERRY_RUNTIME_DIR, else in /run/ferry.
+    name: for people, in lists and logs; None: the program's.
+    domain: the job's secret name, at most 32 bytes; None: of the file that $FERRY_DOMAIN_FILE names, else the uid's.
+    timeout: seconds that opening may take.
+    reattach: whether it goes on with the next daemon when this one goes away.
+
+    UnavailableError if no daemon listens there, NotAllowedError if this user may not connect.
+    """
+
+    def __init__(
+        self,
+        client_dir: Union[str, os.PathLike[str], None] = None,
+        *,
+        name: Optional[str] = None,
+        domain: Union[str, bytes, None] = None,
+        timeout: float = 10.0,
+        reattach: bool = True,
+    ) -> None:
+        self._handle: Optional[int] = None
+        lib = _abi.library()
+        self._domain = domain_of(domain)
+        options = _abi.SessionOptions(struct_size=ctypes.sizeof(_abi.SessionOptions))
+        options.client_dir = None if client_dir is None else os.fsencode(client_dir)
+        options.name = None if name is None else name.encode()
+        options.timeout_ns = max(1, int(timeout * 1e9))
+        options.no_reattach = not reattach
+        handle = ctypes.c_void_p()
+        check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
+        self._handle = handle.value
+        self._pid = os.getpid()
+        self.arenas, self.stage, self.waiter = ArenaMap(), Stage(), Waiter()
+        self._limits = lib.ferry_session_limits(self.handle)
+        self._cluster: dict[str, Device] = {}
+        node = self.node
+        self.devices: tuple[Device, ...] = tuple(
+            Device(found.global_device_id, _KINDS.get(found.kind, ""), found.name.decode(), node, True)
+            for found in (lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle)))
+        )
+        self._counters = Counters(self.handle, len(self.devices))
+        self._gpus = {device.id for device in self.devices if device.kind == "gpu"}
+        _open.add(self)
+
+    # ---- The session itself
+
+    @property
+    def handle(self) -> int:
+        """ferry_session*, for the C ABI."""
+        if self._handle is None:
+            raise FailedPreconditionError("the session is closed", "FIELD_INVALID")
+        return self._handle
+
+    @property
+    def id(self) -> int:
+        """As the daemon's lists and logs have it."""
+        return int(_abi.library().ferry_session_id(self.handle))
+
+    @property
+    def node(self) -> str:
+        return str(_abi.library().ferry_session_node(self.handle).decode())
+
+    def close(self) -> None:
+        """Ends what is not launched and gives the memory back; tensors stay readable. Twice is once."""
+        handle, self._handle = self._handle, None
+        if handle is None or self._pid != os.getpid():
+            return
+        _open.discard(self)
+        self.stage.clear()
+        _abi.library().ferry_session_close(handle)
+        self.waiter.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def check_health(self) -> None:
+        """DaemonLostError while the daemon is away; the text says whether the session is being attached again."""
+        check(_abi.library().ferry_session_health(self.handle))
+
+    def wait_daemon(self, timeout: Optional[float] = None) -> None:
+        """Waits until the session has its daemon again; at once if it is there. WaitTimeoutError after `timeout` seconds,
+        DaemonLostError if it is lost for good."""
+        lib, handle = _abi.library(), self.handle
+        what = f"the daemon is not back after {timeout} s: wait again"
+        error = wait_in_slices(lambda ns: lib.ferry_session_wait(handle, ns), timeout, lambda: what)
+        if error is not None:
+            raise error
+
+    # ---- Devices
+
+    def cluster_devices(self) -> tuple[Device, ...]:
+        """The devices that the daemon knows now, of all nodes: a call to it."""
+        lib, listed = _abi.library(), ctypes.c_void_p()
+        check(lib.ferry_cluster_devices(self.handle, ctypes.byref(listed)))
+        try:
+            found = [lib.ferry_device_list_at(listed, i) for i in range(lib.ferry_device_list_size(listed))]
+            made = tuple(
+                Device(one.global_device_id, _KINDS.get(one.kind, ""), one.name.decode(), one.node.decode(), bool(one.local))
+                for one in found
+            )
+        finally:
+            lib.ferry_device_list_free(listed)
+        self._cluster = {f"{device.node}/{device.name}": device for device in made if device.name}
+        return made
+
+    def device_id(self, device: Optional[DeviceLike]) -> int:
+        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device."""
+        if device is None:
+            return self.devices[0].id
+        if isinstance(device, Device):
+            return device.id
+        if not isinstance(device, str):
+            try:
+                return operator.index(device)
+            except TypeError:
+                raise invalid(f"a device is its number, its name or a ferry.Device, not {device!r}", "device") from None
+        name = device if "/" in device else f"{self.node}/{device}"
+        if name not in self._cluster:
+            self.cluster_devices()
+        if name not in self._cluster:
+            known = ", ".join(sorted(self._cluster)) or "none"
+            raise NotFoundError(
+                f"no device is called {name!r} here; known: {known}. One of another node is known once its daemon was "
+                "heard of; its number always works",
+                "DEVICE_UNKNOWN",
+            )
+        return self._cluster[name].id
+
+    def is_gpu(self, device: int) -> bool:
+        return device in self._gpus
+
+    # ---- Memory
+
+    def empty(self, shape: Shape, dtype: Any = "float32", device: Optional[DeviceLike] = None) -> Tensor:
+        """A tensor in memory that the daemon sees, so that it moves without a copy; zeros at first."""
+        return make_tensors(self, self.device_id(device), [(shape_of(shape), dtype_of(dtype))])[0]
+
+    def empty_like(self, tree: Any, device: Optional[DeviceLike] = None) -> Any:
+        """A tree of tensors of the shapes and types of `tree`'s, in one arena."""
+        return self._new_like(keyed(tree, "-"), self.device_id(device))
+
+    def explain(self, tensor: Any) -> str:
+        """How a send would take this tensor: where it is, or that it is copied once, and why."""
+        view = view_of(tensor)
+        where = place_of(self, view)
+        if where is None:
+            return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
+        if isinstance(where, list):
+            arena, offset, length = where[0]
+            return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}"
+        assert not hasattr(where, "indices")
+        return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {where.arena.device}"
+
+    # ---- Transfers
+
+    def send(
+        self,
+        tensor: Any,
+        *,
+        to: DeviceLike,
+        key: Key,
+        device: Optional[DeviceLike] = None,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
+    ) -> Future[None]:
+        """Sends a tensor, or each of a tree under KEY/PATH, to device `to`.
+
+        What is in an arena is sent from where it is, and must stay as it is until the future is done. Anything else in
+        host memory, if contiguous, is copied once into an arena on `device` before this returns.
+        deadline: seconds for each transfer to start; None: the daemon's default. priority: -100 to 100.
+        route: insists on one ("local", "tcp", ...).
+        """
+        options = self._options(deadline, priority, route)
+        items, staged = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
+        posts = self._post("ferry_cross_host_send", items, to, options)
+        if staged is not None:
+            self.stage.give(staged, [post.end for post in posts])
+        return Future(posts, None)
+
+    def recv(
+        self,
+        like: Any = None,
+        *,
+        frm: DeviceLike,
+        key: Key,
+        shape: Optional[Shape] = None,
+        dtype: Any = "float32",
+        into: Any = None,
+        device: Optional[DeviceLike] = None,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
+    ) -> Future[Any]:
+        """Receives from device `frm` new tensors on `device`, `like` a tensor or a tree, or of one `shape` and `dtype`;
+        or `into` tensors in arenas. The future's result is the tensor, or the tree. The rest as of `send`."""
+        items, value = self._receives(like, shape, dtype, into, key, device)
+        return Future(self._post("ferry_cross_host_receive", items, frm, self._options(deadline, priority, route)), value)
+
+    def prepare_send(
+        self,
+        tensor: Any,
+        *,
+        to: DeviceLike,
+        key: Key,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
+    ) -> Prepared:
+        """As `send`, but fired any number of times; the tensors are in arenas. `deadline`: until the other end is
+        prepared too."""
+        items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False)
+        return self._prepare("ferry_prepare_send", items, to, self._options(deadline, priority, route), tensor)
+
+    def prepare_recv(
+        self,
+        like: Any = None,
+        *,
+        frm: DeviceLike,
+        key: Key,
+        shape: Optional[Shape] = None,
+        dtype: Any = "float32",
+        into: Any = None,
+        device: Optional[DeviceLike] = None,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
+    ) -> Prepared:
+        """As `recv`, but fired any number of times: the same memory each time."""
+        items, value = self._receives(like, shape, dtype, into, key, device)
+        return self._prepare("ferry_prepare_receive", items, frm, self._options(deadline, priority, route), value)
+
+    def send_many(
+        self,
+        tensor: Tensor,
+        *,
+        to: DeviceLike,
+        keys: Any,
+        offsets: Any,
+        lengths: Any,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
+    ) -> Future[None]:
+        """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" or an integer type, `offsets` and
+        `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared."""
+        options = self._options(deadline, priority, route)
+        return self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), options, None)
+
+    def recv_many(
+        self,
+        tensor: Tensor,
+        *,
+        frm: DeviceLike,
+        keys: Any,
+        offsets: Any,
+        lengths: Any,
+        deadline: Optional[float] = None,
+        priority: int = 0,
+        route: str = "any",
+    ) -> Future[Tensor]:
+        """The other end of `send_many`: into `tensor`, which is the future's result."""
+        options = self._options(deadline, priority, route)
+        return self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), options, tensor)
+
+    # ---- How
+
+    def _new_like(self, tree: Any, device: int) -> Any:
+        leaves, build = tree
+        views = [view_of(leaf) for _, leaf in leaves]
+        return build(make_tensors(self, device, [(view.shape, view.dtype) for view in views]))
+
+    def _receives(
+        self, like: Any, shape: Optional[Shape], dtype: Any, into: Any, key: Key, device: Optional[DeviceLike]
+    ) -> tuple[list[Item], Any]:
+        if sum(given is not None for given in (like, shape, into)) != 1:
+            raise invalid("a receive is told one of like=, shape= and into=", "like")
+        if into is None and shape is not None:
+            into = self.empty(shape, dtype, device)
+        elif into is None:
+            into = self._new_like(keyed(like, key), self.device_id(device))
+        return items_of(self, keyed(into, key)[0], 0, copies=False)[0], into
+
+    def _options(self, deadline: Optional[float], priority: int, route: str) -> Any:
+        if route not in _abi.ROUTES:
+            raise invalid(f"no route is called {route!r}; known: {', '.join(_abi.ROUTES)}", "route")
+        if deadline is not None and not 0 < deadline <= 365 * 86400:
+            raise invalid(f"a deadline is a time in seconds from now, at most a year, not {deadline}", "deadline")
+        options = _abi.PostOptions(struct_size=ctypes.sizeof(_abi.PostOptions))
+        if self._domain:
+            options.domain = ctypes.cast(ctypes.c_char_p(self._domain), ctypes.c_void_p)
+            options.domain_bytes = len(self._domain)
+        options.deadline_ns = 0 if deadline is None else max(1, int(deadline * 1e9))
+        options.priority, options.route = priority, _abi.ROUTES.index(route)
+        return options
+
+    def _call(self, name: str, device: int, made: Any, count: int, options: Any) -> tuple[int, tuple[int, int]]:
+        """The handle of one call, all or nothing, told by a counter of its own, and the value at which it is over."""
+        lib, counter = _abi.library(), self._counters.take(device)
+        options.over_timeline = counter.number
+        try:
+            handle = post(getattr(lib, name), self, device, made, count, ctypes.byref(options))
+        except BaseException:
+            self._counters.refused(counter)
+            raise
+        last = lib.ferry_batch_first_value(handle) + count - 1
+        self._counters.posted(counter, last)
+        return handle, (lib.ferry_batch_timeline(handle), last)
+
+    def _post(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any) -> list[Post]:
+        there = self.device_id(remote)
+        posts: list[Post] = []
+        try:
+            for device, some in split(items, self._limits.batch_transfers):
+                made, _kept = coded(some, there)
+                handle, end = self._call(name, device, made, len(some), options)
+                posts.append(Post(self, handle, [item.key for item in some], some, end))
+        except BaseException:
+            Future(posts, None).cancel()  # a half of a tree is of no use to anybody
+            raise
+        return posts
+
+    def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
+        call, there = getattr(_abi.library(), name), self.device_id(remote)
+        handles: list[int] = []
+        try:
+            for device, some in split(items, self._limits.batch_transfers):
+                made, _kept = coded(some, there)
+                handles.append(post(call, self, device, made, len(some), ctypes.byref(options)))
+        except BaseException:
+            Prepared(self, handles, items, None).release()  # a half of a tree is of no use to anybody
+            raise
+        return Prepared(self, handles, items, value)
+
+    def _many(self, name: str, tensor: Tensor, remote: DeviceLike, columns: Any, options: Any, value: Any) -> Future[Any]:
+        if not isinstance(tensor, Tensor) or tensor._arena.session is not self:
+            raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
+        table = _columns.Columns(tensor, self.device_id(remote), *columns)
+        posts: list[Post] = []
+        try:
+            for rows, keys in table.calls(self._limits.batch_transfers):
+                handle, end = self._call(name, tensor.device, rows, len(keys), options)
+                posts.append(Post(self, handle, keys, tensor, end))
+        except BaseException:
+            Future(posts, None).cancel()
+            raise
+        return Future(posts, value)
+
+
+# Sessions that are open at exit: what is in flight is ended, so that no thread waits for it.
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+@atexit.register
+def close_all() -> None:
+    """Of this process; those of before a fork are the parent's."""
+    for session in list(_open):
+        session.close()

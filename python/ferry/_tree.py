@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of tensors: dicts, lists, tuples and named tuples, however deep; every leaf has a key from its path.
+
+The key of a leaf is KEY/PATH, the parts of the path joined by "/"; of a tree that is a leaf it is KEY. Beyond the 64
+bytes of a key the end is replaced by a hash of the whole, alike at both ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable
+from typing import Any, Union
+
+from ferry.errors import invalid
+
+Key = Union[str, bytes, int]
+KEY_BYTES = 64
+
+
+def key_of(key: Key) -> bytes:
+    """A transfer's key: text as UTF-8, an integer as 8 bytes in little-endian order."""
+    if isinstance(key, str):
+        made = key.encode()
+    elif isinstance(key, (bytes, bytearray, memoryview)):
+        made = bytes(key)
+    else:
+        try:
+            made = operator.index(key).to_bytes(8, "little")
+        except (TypeError, OverflowError):
+            raise invalid(f"a key is text, bytes, or an integer from 0 and below 2^64, not {key!r}", "key") from None
+    if not 1 <= len(made) <= KEY_BYTES:
+        raise invalid(f"a key has 1 to {KEY_BYTES} bytes, not {len(made)}", "key")
+    return made
+
+
+def path_key(key: bytes, path: tuple[str, ...]) -> bytes:
+    whole = b"/".join([key, *(part.encode() for part in path)])
+    if len(whole) <= KEY_BYTES:
+        return whole
+    digest = hashlib.blake2b(whole, digest_size=10).hexdigest().encode()
+    return whole[: KEY_BYTES - 1 - len(digest)] + b"~" + digest
+
+
+def flatten(tree: Any) -> tuple[list[tuple[tuple[str, ...], Any]], Callable[[list[Any]], Any]]:
+    """The leaves with their paths, and what makes the tree of other leaves. None is no leaf."""
+    leaves: list[tuple[tuple[str, ...], Any]] = []
+
+    def walk(node: Any, path: tuple[str, ...]) -> Callable[[list[Any]], Any]:
+        if node is None:
+            return lambda values: None
+        if isinstance(node, dict):
+            parts = {name: walk(child, (*path, str(name))) for name, child in node.items()}
+            return lambda values: {name: part(values) for name, part in parts.items()}
+        if isinstance(node, (list, tuple)):
+            names = getattr(node, "_fields", None) or range(len(node))
+            made = [walk(child, (*path, str(name))) for name, child in zip(names, node, strict=True)]
+            if hasattr(node, "_fields"):
+                return lambda values: type(node)(*(part(values) for part in made))
+            return lambda values: type(node)(part(values) for part in made)
+        place = len(leaves)
+        leaves.append((path, node))
+        return lambda values: values[place]
+
+    return leaves, walk(tree, ())
+
+
+def keyed(tree: Any, key: Key) -> tuple[list[tuple[bytes, Any]], Callable[[list[Any]], Any]]:
+    """(key, leaf) of each leaf, and what makes the tree of other leaves."""
+    base = key_of(key)
+    leaves, build = flatten(tree)
+    made = [(path_key(base, path), leaf) for path, leaf in leaves]
+    seen: set[bytes] = set()
+    for name, _ in made:
+        if name in seen:
+            raise invalid(f"two leaves of the tree have the key {name!r}: rename one", "key")
+        seen.add(name)
+    return made, build

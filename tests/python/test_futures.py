@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting: result, await, callbacks; what other threads do meanwhile; cancelling, poisoning, deadlines."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import ferry
+from ferry import _abi
+from ferry._future import wait_in_slices
+
+
+def receive(session, key, **how):
+    return session.recv(shape=4, dtype="uint8", frm=0, key=key, **how)
+
+
+def test_a_wait_that_takes_too_long_leaves_the_transfer(a, b, key):
+    got = receive(b, key)
+    assert not got.done()
+    with pytest.raises(
+        ferry.WaitTimeoutError, match=r"of key b'test_a_wait.*are not over after 0.01 s; they go on: wait again"
+    ):
+        got.result(0.01)
+    with pytest.raises(TimeoutError):
+        got.exception(timeout=0)
+    a.send(b"late", to=2, key=key).result(20)
+    assert bytes(got.result(20).memory) == b"late" and got.done() and got.exception() is None
+
+
+def test_what_is_over_just_behind_a_slice_of_a_wait_has_gone_well(a, b, key):
+    lib = _abi.library()
+    got = receive(b, key)
+    handle = got._posts[0].handle
+    said = [lib.ferry_batch_wait(handle, 0)]  # that its time has passed
+    a.send(b"four", to=2, key=key).result(20)
+    lib.ferry_status_free(lib.ferry_batch_wait(handle, 20 * 10**9))
+    assert wait_in_slices(lambda ns: said.pop() if said else lib.ferry_batch_wait(handle, ns), None, str) is None
+
+
+@pytest.mark.parametrize("waiting", [1, 50])
+def test_what_was_posted_before_and_still_waits_holds_up_nobody(a, b, key, waiting):
+    """An 'over' counter goes on in the order of posting: each call has one of its own."""
+    held = [receive(b, f"{key}/never/{i}") for i in range(waiting)]
+    held += [a.send(b"four", to=2, key=f"{key}/nobody/{i}") for i in range(waiting)]
+    for i in range(100):
+        sent = a.send(b"four", to=2, key=f"{key}/{i}")
+        receive(b, f"{key}/{i}").result(5)
+        sent.result(5)
+    assert not any(future.done() for future in held)
+    for future in held:
+        future.cancel()
+
+
+def test_awaiting(a, b, key):
+    async def main():
+        got = [receive(b, f"{key}/{i}") for i in range(100)]
+        sent = [a.send(b"%04d" % i, to=2, key=f"{key}/{i}") for i in reversed(range(100))]
+        tensors = await asyncio.gather(*got)
+        assert await sent[0] is None
+        return [bytes(tensor.memory) for tensor in tensors]
+
+    assert asyncio.run(main()) == [b"%04d" % i for i in range(100)]
+
+
+def test_awaiting_with_a_timeout_cancels_both_ends(a, b, key):
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(receive(b, key), 0.05)
+
+    asyncio.run(main())
+    # Its half is gone: what is sent now meets a new one.
+    sent = a.send(b"next", to=2, key=key)
+    assert bytes(receive(b, key).result(20).memory) == b"next"
+    sent.result(20)
+
+
+def test_an_error_comes_out_of_an_await(b, key):
+    async def main():
+        with pytest.raises(ferry.DeadlineExceededError) as failed:
+            await receive(b, key, deadline=0.05)
+        return failed.value.reason
+
+    assert asyncio.run(main()) == "WAITING_FOR_PEER"
+
+
+def test_callbacks_come_once_and_in_any_state(a, b, key):
+    called, over = [], threading.Event()
+    got = receive(b, key)
+    got.add_done_callback(lambda future: called.append(future))
+    got.add_done_callback(lambda future: over.set())
+    a.send(b"four", to=2, key=key).result(20)
+    assert over.wait(20) and called == [got]
+    got.add_done_callback(lambda future: called.append(threading.current_thread()))
+    assert called[1:] == [threading.current_thread()]
+
+
+def test_a_callback_that_raises_disturbs_nobody(a, b, key, monkeypatch):
+    seen, over = [], threading.Event()
+    monkeypatch.setattr("sys.unraisablehook", lambda args: seen.append(args.exc_value))
+    got = receive(b, key)
+    got.add_done_callback(lambda future: 1 / 0)
+    got.add_done_callback(lambda future: over.set())
+    a.send(b"four", to=2, key=key).result(20)
+    assert over.wait(20) and isinstance(seen[0], ZeroDivisionError)
+
+
+def test_callbacks_of_what_ends_with_its_session(nodes, key):
+    over = threading.Event()
+    with ferry.Session(nodes.b) as session:
+        got = receive(session, key)
+        got.add_done_callback(lambda future: over.set())
+    assert over.is_set()
+    again = []
+    got.add_done_callback(again.append)
+    assert again == [got]
+    assert isinstance(got.exception(0), ferry.FerryError)
+
+
+@pytest.mark.parametrize("wait", ["result", "prepared", "daemon"])
+def test_the_interpreter_goes_on_while_one_waits(nodes, b, key, wait):
+    """Were it held in the wait, this thread could not count until that is over."""
+    counted, waiting = [], threading.Event()
+
+    def block():
+        waiting.set()
+        try:
+            if wait == "result":
+                receive(b, key).result(0.5)
+            elif wait == "prepared":
+                with b.prepare_recv(shape=4, dtype="uint8", frm=0, key=key) as prepared:
+                    prepared.fire()
+                    prepared.wait(timeout=0.5)
+            else:
+                ferry._abi.library().ferry_session_wait(b.handle, 0)
+                receive(b, key).exception(0.5)
+        except ferry.WaitTimeoutError:
+            counted.append("over")
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    waiting.wait(20)
+    before = 0
+    while not counted:
+        before += 1
+        time.sleep(0)
+    thread.join()
+    assert before > 10
+
+
+def test_cancelling_and_poisoning_are_told_at_the_other_end(a, b, key):
+    got, sent = receive(b, key), a.send(b"longer", to=2, key=key + "x")
+    got.cancel()
+    with pytest.raises(ferry.CancelledError):
+        got.result(20)
+    sent.poison("the step was aborted")
+    with pytest.raises(ferry.PoisonedError, match="the step was aborted"):
+        sent.result(20)
+
+
+def test_a_failure_names_what_failed(a, b, key):
+    leaves = {name: a.empty(4, "uint8") for name in "xyz"}
+    got = b.recv(leaves, frm=0, key=key, deadline=0.2)
+    a.send({"x": leaves["x"], "z": leaves["z"]}, to=2, key=key).result(20)
+    with pytest.raises(ferry.DeadlineExceededError) as failed:
+        got.result(20)
+    assert failed.value.keys == (f"{key}/y".encode(),)
+    assert failed.value.transfer_ids == (got.transfer_ids[1],)
+
+
+def test_a_future_that_is_thrown_away_leaves_its_transfers(a, b, key):
+    a.send(b"kept", to=2, key=key)
+    assert bytes(receive(b, key).result(20).memory) == b"kept"

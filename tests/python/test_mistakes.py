@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user gets wrong, and that the message says what to do."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import ferry
+from ferry import errors
+
+
+def test_no_daemon_is_running(tmp_path):
+    with pytest.raises(ferry.UnavailableError, match=f"{tmp_path}.*is ferryd running") as failed:
+        ferry.Session(tmp_path)
+    assert failed.value.reason == "NOT_READY" and isinstance(failed.value, ConnectionError)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_no_permission_on_the_socket(nodes):
+    program = (
+        "import os, sys, ferry\n"
+        "from ferry import _session, _abi; _abi.library()\n"  # while it may read what is installed
+        "os.setgid(65534); os.setgroups([]); os.setuid(65534)\n"
+        "try: ferry.Session(sys.argv[1])\n"
+        "except ferry.NotAllowedError as error: print(error.reason, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, nodes.a], capture_output=True, text=True, check=False)
+    assert "NOT_ALLOWED" in done.stdout and "ermission denied" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_other_half_was_never_posted(a, key):
+    with pytest.raises(ferry.DeadlineExceededError) as failed:
+        a.send(b"x", to=2, key=key, deadline=0.1).result(20)
+    assert failed.value.reason == "WAITING_FOR_PEER" and isinstance(failed.value, TimeoutError)
+    assert not isinstance(failed.value, ferry.WaitTimeoutError)
+    assert "receive" in failed.value.message and failed.value.keys == (key.encode(),)
+
+
+@pytest.mark.parametrize("mistake", ["key", "domain"])
+def test_the_other_half_has_another_key_or_domain(nodes, a, key, mistake):
+    with ferry.Session(nodes.b, domain="another job" if mistake == "domain" else None) as other:
+        wrong = other.recv(shape=1, dtype="uint8", frm=0, key=key if mistake == "domain" else key[:-1] + "?")
+        with pytest.raises(ferry.DeadlineExceededError, match=f"(?s)another {mistake}|{mistake} differs|{mistake}"):
+            a.send(b"x", to=2, key=key, deadline=0.5).result(20)
+        wrong.cancel()
+
+
+def test_type_shape_or_size_differ(a, b, key):
+    for sent, like, said in (
+        (np.zeros(4, "f4"), np.zeros(4, "i4"), ("F32", "S32")),
+        (np.zeros((2, 2), "f4"), np.zeros(4, "f4"), ("[2,2]", "[4]")),
+        (np.zeros(4, "u1"), np.zeros(5, "u1"), ("4", "5")),
+    ):
+        sending = a.send(sent, to=2, key=key)
+        with pytest.raises(ferry.MismatchError) as failed:
+            b.recv(like, frm=0, key=key).result(20)
+        assert all(word in failed.value.message.replace(" ", "") for word in said), failed.value.message
+        assert failed.value.reason == "TRANSFER_MISMATCH"
+        assert isinstance(sending.exception(20), ferry.MismatchError)
+
+
+def test_a_key_is_in_use(a, key):
+    first = a.send(b"x", to=2, key=key)
+    with pytest.raises(ferry.KeyInUseError):
+        a.send(b"x", to=2, key=key).result(20)
+    first.cancel()
+
+
+def test_tensors_that_do_not_do(a, key):
+    class OnGpu:
+        def __dlpack__(self, **_):
+            raise AssertionError("not asked")
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+    for tensor, said in (
+        (np.arange(12).reshape(3, 4).T, "make it contiguous"),
+        (np.zeros((4, 4))[:, ::2], "make it contiguous"),
+        (np.zeros(3, ">f4"), "convert the array"),
+        (np.zeros(3, "M8[s]"), "convert the array"),
+        (np.array(["text"]), "convert the array"),
+        ("text", "a str is no tensor"),
+        (5, "a int is no tensor"),
+        ({1, 2}, "a set is no tensor"),
+        (memoryview(bytes(8))[::2], "contiguous buffer"),
+        (OnGpu(), "copy it to the CPU"),
+    ):
+        with pytest.raises(ferry.FerryError, match=said.replace("(", r"\(")):
+            a.send(tensor, to=2, key=key)
+
+
+def test_arguments_that_do_not_do(a, key):
+    tensor = a.empty(4)
+    for call, said in (
+        (lambda: a.send(tensor, to=2, key=""), "a key has 1 to 64 bytes, not 0"),
+        (lambda: a.send(tensor, to=2, key="k" * 65), "a key has 1 to 64 bytes, not 65"),
+        (lambda: a.send(tensor, to=2, key=-1), "a key is text, bytes, or an integer from 0 and below 2.64, not -1"),
+        (lambda: a.send(tensor, to=2, key=None), "a key is text, bytes, or an integer"),
+        (lambda: a.send(tensor, to=2.5, key=key), "a device is its number, its name or a ferry.Device, not 2.5"),
+        (lambda: a.send(tensor, to=2, key=key, deadline=float("inf")), "at most a year, not inf"),
+        (lambda: a.empty("4"), "a shape is an integer or a sequence of them, not '4'"),
+        (lambda: a.empty((4, 4))[1, 2], r"indexed along its first dimension alone, not by \(1, 2\): see .numpy"),
+        (lambda: a.send(tensor, to=2, key=key, route="rdma"), "no route is called 'rdma'; known: any, local"),
+        (lambda: a.send(tensor, to=2, key=key, deadline=0), "a deadline is a time in seconds from now, at most a year, not 0"),
+        (lambda: a.send(tensor, to=2, key=key, priority=101), "priority"),
+        (lambda: a.recv(frm=2, key=key), "one of like=, shape= and into="),
+        (lambda: a.recv(tensor, shape=4, frm=2, key=key), "one of like=, shape= and into="),
+        (lambda: a.recv(into=np.zeros(4), frm=2, key=key), "make it by Session.empty"),
+        (lambda: a.empty(4, "float33"), "no element type is called 'float33'; known: bool, int8"),
+        (lambda: a.empty((4, -1)), "negative dimension"),
+        (lambda: a.empty(4, device=2), "DEVICE_UNKNOWN|device 2"),
+        (lambda: a.empty(1 << 60), "QUOTA_BYTES|DEVICE_MEMORY|memory|bytes"),
+        (lambda: a.send(tensor, to=17, key=key), "17"),
+    ):
+        with pytest.raises(ferry.FerryError, match=said) as failed:
+            call()
+        assert failed.value.message in str(failed.value)
+        assert failed.value.reason
+    with pytest.raises(ValueError):
+        a.send(tensor, to=2, key="")
+
+
+def test_a_refused_argument_is_named(a, key):
+    with pytest.raises(ferry.InvalidArgumentError) as failed:
+        a.send(a.empty(4), to=2, key=key, priority=101)
+    assert failed.value.violations[0][0] == "options.priority" and failed.value.code == "INVALID_ARGUMENT"
+    with pytest.raises(ferry.NotFoundError) as failed:
+        a.send(a.empty(4), to=17, key=key)
+    assert failed.value.reason == "DEVICE_UNKNOWN"
+
+
+def test_a_full_queue_says_when_to_try_again(nodes):
+    with ferry.Session(nodes.a) as session, pytest.raises(ferry.ResourceExhaustedError) as failed:
+        tensor = session.empty(4, "uint8")
+        for i in range(6):  # conftest.IN_FLIGHT
+            session.send([tensor] * 4096, to=2, key=f"full-{i}")
+    assert failed.value.reason == "QUEUE_FULL" and failed.value.retry_after > 0
+
+
+def test_what_dies_at_the_other_end_is_told_within_a_moment(nodes, a, key, run):
+    program = (
+        "import ferry, os, sys\n"
+        "session = ferry.Session(os.environ['B'])\n"
+        "with session.prepare_recv(shape=1, dtype='uint8', frm=0, key=sys.argv[1]):\n"
+        "    print('there', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    environment = {**os.environ, "B": nodes.b}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, key], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        other.stdout.readline()
+        out = a.prepare_send(a.empty(1, "uint8"), to=2, key=key)
+        out.fire()
+        other.kill()
+        with pytest.raises(ferry.PeerClientGoneError):
+            out.wait(timeout=20)
+
+
+ALL = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ferry.FerryError)]
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_errors_survive_pickling(kind):
+    error = kind("why", "REASON", (("field", "text"),), 0.5, (3, 4), (b"k",))
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind and str(back) == str(error) == f"{kind.code} REASON: why"
+    assert vars(back) == vars(error)
+    assert (back.reason, back.retry_after, back.transfer_ids, back.keys) == ("REASON", 0.5, (3, 4), (b"k",))

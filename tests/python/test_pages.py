@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages have, as it stands there; the examples."""
+
+import glob
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import interpreter_with
+
+import ferry
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+EXAMPLES = {
+    "weight_sync.py": "engine 0: 3 steps, 311296 bytes each",
+    "kv_blocks.py": "request 3: 13 pages of 4 layers",
+    "jax_arrays.py": "bfloat16 132.0 6.0",
+    "checkpoint.py": "reader 2 has checkpoint-1200: 64000000 bytes",
+}
+
+
+def blocks_of(page):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        return re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_first_transfer_of_a_page(run, page):
+    blocks = blocks_of(page)
+    assert len(blocks) == 1
+    assert len(blocks[0].splitlines()) <= 6
+    assert run(blocks[0]) == "[0. 1. 2. 3. 4. 5. 6. 7. 8. 9.]\n"
+
+
+COMING_FROM = {"torch-distributed": ("torch", "True\n"), "jax": ("jax", "bfloat16 15\n"), "nixl": ("numpy", "[5 0 3]\n")}
+
+
+@pytest.mark.parametrize("page", COMING_FROM)
+def test_what_a_page_for_who_comes_from_elsewhere_shows(page):
+    module, said = COMING_FROM[page]
+    python = interpreter_with(module)
+    (block,) = blocks_of(f"docs/from-{page}.md")
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(ferry.__file__)), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [python, "-W", "ignore", "-c", block], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", said)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example(example):
+    path = os.path.join(ROOT, "examples", "python", example)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert EXAMPLES[example] in done.stdout.splitlines()
+
+
+def test_no_example_is_forgotten():
+    assert {os.path.basename(path) for path in glob.glob(os.path.join(ROOT, "examples", "python", "*.py"))} == set(EXAMPLES)
+
+
+def test_the_page_has_every_name():
+    with open(os.path.join(ROOT, "docs", "python.md"), encoding="utf-8") as file:
+        page = file.read()
+    generic = {"FerryError", "OutOfRangeError", "InternalError", "UnauthenticatedError", "__version__"}
+    names = set(ferry.__all__) - generic - {"Future", "Prepared", "LocalNode"}
+    names |= {name for kind in (ferry.Session, ferry.Future) for name in vars(kind) if not name.startswith("_")}
+    missing = {name for name in names if name not in page} - {"handle", "id", "node", "close", "device_id", "is_gpu"}
+    assert not missing

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Importing, opening, devices, domains, two sessions, a daemon that goes away."""
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import ferry
+
+
+def test_import_brings_neither_numpy_nor_threads_nor_the_library(run):
+    said = run(
+        "import sys, threading, ferry\n"
+        "print('numpy' in sys.modules, 'ctypes' in sys.modules, threading.active_count(),"
+        " any('libferry' in line for line in open('/proc/self/maps')))"
+    )
+    assert said == "False False 1 False\n"
+
+
+def test_all_names_are_there():
+    for name in ferry.__all__:
+        assert getattr(ferry, name) is not None
+    assert ferry.__version__.count(".") == 2
+    with pytest.raises(AttributeError, match="no attribute 'Sessions'"):
+        _ = ferry.Sessions
+
+
+def test_a_library_that_is_none_of_ours_is_refused(run):
+    said = run(
+        "import ferry\ntry: ferry.Session()\nexcept ImportError as error: print(error)", env={"FERRY_LIBRARY": "libm.so.6"}
+    )
+    assert "libferry at libm.so.6 has no ferry_version; it is older than ferry" in said
+    said = run(
+        "import ferry\ntry: ferry.Session()\nexcept ImportError as error: print(error)", env={"FERRY_LIBRARY": "/nothing"}
+    )
+    assert "cannot open libferry at /nothing" in said and "install the wheel ferry-transfer" in said
+
+
+def test_a_session_knows_its_devices(a):
+    assert a.node == "node-a"
+    assert a.id > 0
+    assert [(device.id, device.kind, device.name, device.local) for device in a.devices] == [
+        (0, "host", "host0", True),
+        (1, "host", "host1", True),
+    ]
+
+
+def test_devices_of_the_cluster_have_names(a):
+    known = {f"{device.node}/{device.name}": device for device in a.cluster_devices()}
+    assert known["node-b/host1"].id == 3
+    assert not known["node-b/host1"].local
+    assert a.device_id("node-b/host1") == a.device_id(known["node-b/host1"]) == a.device_id(3) == 3
+    assert a.device_id("host1") == 1
+    assert a.device_id(None) == 0
+    with pytest.raises(ferry.NotFoundError, match=r"known: node-a/host0, node-a/host1, node-b/host0"):
+        a.device_id("node-c/host0")
+
+
+def test_two_sessions_of_a_process_do_not_mix(nodes, a, key):
+    with ferry.Session(nodes.a) as other:
+        assert other.id != a.id
+        tensor = other.empty(4)
+        with pytest.raises(ferry.InvalidArgumentError, match="in no arena of this session"):
+            a.recv(into=tensor, frm=1, key=key)
+    assert a.send(b"x", to=1, key=key).transfer_ids
+    with pytest.raises(ferry.FailedPreconditionError, match="the session is closed"):
+        other.empty(4)
+    assert bytes(tensor.memory) == bytes(16)  # readable after the session
+
+
+def test_the_domain_is_of_the_file(nodes, key, tmp_path, monkeypatch):
+    file = tmp_path / "domain"
+    file.write_text("job-17\n")
+    monkeypatch.setenv("FERRY_DOMAIN_FILE", str(file))
+    with ferry.Session(nodes.a) as sender, ferry.Session(nodes.b, domain="job-17") as receiver:
+        sent = sender.send(b"ferried", to=2, key=key)
+        assert bytes(receiver.recv(shape=7, dtype="uint8", frm=0, key=key).result(20).memory) == b"ferried"
+        sent.result(20)
+    for text, why in (("", "is empty"), ("x" * 33, "at most 32 bytes, not 33")):
+        file.write_text(text)
+        with pytest.raises(ferry.InvalidArgumentError, match=why):
+            ferry.Session(nodes.a)
+    monkeypatch.setenv("FERRY_DOMAIN_FILE", str(tmp_path / "nothing"))
+    with pytest.raises(ferry.InvalidArgumentError, match="FERRY_DOMAIN_FILE: .*No such file"):
+        ferry.Session(nodes.a)
+
+
+def test_a_local_node_is_all_that_a_first_transfer_needs():
+    with ferry.local_node() as node, node.session() as session:
+        sent = session.send(b"hello", to="host1", key="greeting")
+        got = session.recv(shape=5, dtype="uint8", frm="host0", key="greeting", device="host1").result(20)
+        assert bytes(got.memory) == b"hello"
+        sent.result(20)
+        node.close()
+        with pytest.raises(ferry.DaemonLostError) as lost:
+            session.send(b"hello", to="host1", key="greeting").result(20)
+        assert lost.value.reason == "DAEMON_LOST"
+    with pytest.raises(ProcessLookupError):
+        _ = node.pid
+
+
+def test_a_node_by_its_command():
+    command = [sys.executable, "-m", "ferry.node", "--host-devices", "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        assert line.startswith("export FERRY_CLIENT_DIR=")
+        directory = line.split("=", 1)[1].strip()
+        with ferry.Session(directory) as session:
+            assert len(session.devices) == 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    assert not os.path.exists(directory)
+
+
+def test_a_node_ends_with_the_process_that_started_it():
+    program = "import ferry, sys\nnode = ferry.local_node()\nprint(node.pid, node._directory, flush=True)\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        pid, directory = process.stdout.readline().split()
+        watched = os.pidfd_open(int(pid))
+        process.kill()
+        assert select.select([watched], [], [], 30)[0], "the daemon is still there"
+        os.close(watched)
+    shutil.rmtree(directory)
+
+
+def test_a_node_that_cannot_start_says_why(monkeypatch):
+    with pytest.raises(ferry.UnavailableError, match=r"ferryd did not start: (?s:.*)devices.host: '-1'"):
+        ferry.local_node(host_devices=-1)
+    monkeypatch.setenv("FERRY_DAEMON", "/nothing/ferryd")
+    with pytest.raises(FileNotFoundError, match="FERRY_DAEMON: /nothing/ferryd is no program"):
+        ferry.local_node()

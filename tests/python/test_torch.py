@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of PyTorch on the CPU, in an interpreter that has it: this one, or Debian's with python3-torch."""
+
+import os
+import subprocess
+
+from conftest import interpreter_with
+
+import ferry
+
+PROGRAM = """
+import ferry, os, torch
+a, b = ferry.Session(os.environ["A"]), ferry.Session(os.environ["B"])
+
+model, other = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+sent = a.send(model.state_dict(), to=2, key="torch/state")
+got = b.recv(other.state_dict(), frm=0, key="torch/state").result(20)
+sent.result(20)
+other.load_state_dict({name: torch.from_dlpack(tensor) for name, tensor in got.items()})
+assert torch.equal(other.weight, model.weight) and torch.equal(other.bias, model.bias)
+print("state dict")
+
+for kind in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.complex64):
+    tensor = torch.arange(12).reshape(3, 4).to(kind)
+    sent = a.send(tensor, to=2, key="torch/type")
+    back = torch.from_dlpack(b.recv(tensor, frm=0, key="torch/type").result(20))
+    assert back.dtype == kind and torch.equal(back, tensor), (back, tensor)
+    sent.result(20)
+print("types")
+
+arena = a.empty((6, 4), torch.bfloat16)
+seen = torch.from_dlpack(arena)
+seen[:] = torch.arange(24).reshape(6, 4)
+assert seen.data_ptr() == arena.address
+for piece in (seen, seen[1], seen[:, 1:3], seen.requires_grad_()):
+    assert a.explain(piece).startswith("zero-copy"), a.explain(piece)
+sent = a.send(seen[:, 1:3], to=2, key="torch/columns")
+back = torch.from_dlpack(b.recv(shape=(6, 2), dtype=torch.bfloat16, frm=0, key="torch/columns").result(20))
+assert torch.equal(back, seen[:, 1:3])
+print("zero-copy")
+
+try:
+    a.send(torch.zeros(3, 4).t(), to=2, key="torch/transposed")
+except ferry.InvalidArgumentError as error:
+    assert ".contiguous()" in str(error)
+    print("contiguous")
+kept = (seen, back, torch.from_dlpack(a.empty(4)))  # to the interpreter's end
+"""
+
+
+def test_torch_tensors(nodes):
+    environment = {**os.environ, "A": nodes.a, "B": nodes.b, "PYTHONPATH": os.path.dirname(os.path.dirname(ferry.__file__))}
+    done = subprocess.run(
+        [interpreter_with("torch"), "-W", "ignore", "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split("\n") == ["state dict", "types", "zero-copy", "contiguous", ""]

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees, batches, columns, ranges and blocks, prepared transfers; between two nodes, and at one."""
+
+import concurrent.futures
+import os
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import ferry
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+def test_a_state_dict_arrives_as_it_was(a, b, key):
+    names = [f"model.layers.{i}.self_attn.a_projection_with_a_long_name_of_its_own.weight" for i in range(40)]
+    state = {name: np.full((3, 5), i, "f4") for i, name in enumerate(names)}
+    sent = a.send(state, to=2, key=key)
+    got = b.recv(state, frm=0, key=key).result(20)
+    sent.result(20)
+    assert list(got) == names
+    assert all((got[name].numpy() == state[name]).all() for name in names)
+    assert len(sent.transfer_ids) == 40
+
+
+def test_trees_keep_their_form_and_their_keys(a, b, key):
+    tree = {"a": [np.int32(1), (np.int32(2), None)], "b": Pair(np.int32(3), {"c/d": np.int32(4)}), 5: np.int32(5)}
+    sent = a.send(tree, to=3, key=key)
+    like = {5: tree[5], "b": tree["b"], "a": tree["a"]}  # in any order
+    got = b.recv(like, frm=0, key=key, device=3).result(20)
+    sent.result(20)
+    assert [int(leaf.numpy()) for leaf in (got["a"][0], got["a"][1][0], got["b"].first, got["b"].second["c/d"], got[5])] == [
+        1, 2, 3, 4, 5,
+    ]  # fmt: skip
+    assert got["a"][1][1] is None and type(got["b"]) is Pair and isinstance(got["a"][1], tuple)
+    assert a.send([], to=2, key=key).result(0) is None
+
+
+def test_two_leaves_with_one_key_are_refused(a, key):
+    with pytest.raises(ferry.InvalidArgumentError, match="two leaves of the tree have the key b'k/a/b': rename one"):
+        a.send({"a": {"b": b"1"}, "a/b": b"2"}, to=2, key="k")
+
+
+def test_a_batch_is_as_long_as_it_is(a, b, key):
+    count = 5000  # more than a call holds
+    sent = a.send([np.int32(i) for i in range(count)], to=2, key=key)
+    got = b.recv([np.int32(0)] * count, frm=0, key=key).result(30)
+    sent.result(30)
+    assert [int(one.numpy()) for one in got] == list(range(count))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "integers"])
+def test_columns_go_without_an_object_each(a, b, key, kind):
+    count = 5000
+    source, target = a.empty((count, 16), "uint8"), b.empty((count, 16), "uint8")
+    source.numpy()[:] = np.arange(count * 16).reshape(count, 16) % 251
+    places = np.arange(count)
+    keys = places + (hash(key) & 0xFFFFFF) * 65536 if kind == "integers" else np.array([f"{key}/{i}" for i in places], "S")
+    sent = a.send_many(source, to=2, keys=keys, offsets=places * 16, lengths=np.full(count, 16))
+    got = b.recv_many(target, frm=0, keys=keys[::-1], offsets=places * 16, lengths=np.full(count, 16)).result(30)
+    sent.result(30)
+    assert got is target and (target.numpy() == source.numpy()[::-1]).all()
+
+
+def test_a_column_of_integers_has_the_keys_of_integers(a, b, key):
+    tensor = a.empty(4, "uint8")
+    tensor.memory[:] = b"abcd"
+    number = int.from_bytes(os.urandom(7), "little")
+    sent = a.send_many(tensor, to=2, keys=np.array([number]), offsets=np.array([1], "i4"), lengths=np.array([2], "u2"))
+    got = b.recv(shape=2, dtype="uint8", frm=0, key=np.uint64(number)).result(20)
+    assert bytes(got.memory) == b"bc" and sent.result(20) is None
+
+
+def test_threads_share_a_session(a, b, key):
+    def work(rank):
+        for step in range(50):
+            sent = a.send(b"%02d" % rank, to=2, key=f"{key}/{rank}/{step}")
+            got = b.recv(shape=2, dtype="uint8", frm=0, key=f"{key}/{rank}/{step}")
+            got.add_done_callback(lambda future: called.append(future))
+            assert bytes(got.result(20).memory) == b"%02d" % rank
+            sent.result(20)
+
+    called = []
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    b.close()
+    assert len(called) == 200
+
+
+def test_what_a_send_copied_stays_until_it_has_gone(a, b, key):
+    """Copies are made in memory that is used again: not while somebody still reads it."""
+    sizes = [3, 70_000, 1, 500_000, 2_000_000]
+    for turn in range(3):
+        sent = [a.send(np.full(size, turn * 10 + i, "u1"), to=2, key=f"{key}/{turn}/{i}") for i, size in enumerate(sizes * 6)]
+        for i in reversed(range(len(sent))):
+            size = sizes[i % len(sizes)]
+            got = b.recv(shape=size, dtype="uint8", frm=0, key=f"{key}/{turn}/{i}").result(20)
+            assert (got.numpy() == turn * 10 + i).all()
+            sent[i].result(20)
+    assert 1 <= len(a.stage._kept) <= 16
+    for i in range(40):
+        one = a.send(b"x", to=2, key=f"{key}/again/{i}")
+        b.recv(shape=1, dtype="uint8", frm=0, key=f"{key}/again/{i}").result(20)
+        one.result(20)
+        del one
+    assert len(a.stage._kept) <= 16
+
+
+def test_columns_that_do_not_fit_are_refused(a):
+    tensor = a.empty(100, "uint8")
+    for keys, offsets, lengths, why in (
+        (["k"], [0], [1], "keys are a column of bytes"),
+        ([b"k"], [0, 1], [1], "columns of 1 keys, 2 offsets, 1 lengths"),
+        ([b"k", b"l"], [0, 90], [1, 11], "row 1: 11 bytes from 90 are not inside a tensor of 100"),
+        ([b"k"], [-1], [1], "offsets are a column of integers from 0"),
+        ([b"k"], [0.5], [1], "offsets are a column of integers from 0"),
+        ([b"k"], [2**64 - 1], [2], "not inside"),
+        ([b"k" * 65], [0], [1], "S1 to S64"),
+    ):
+        with pytest.raises(ferry.InvalidArgumentError, match=why):
+            a.send_many(tensor, to=2, keys=np.array(keys), offsets=np.array(offsets), lengths=np.array(lengths))
+    with pytest.raises(ferry.InvalidArgumentError, match="a tensor that Session.empty has made"):
+        a.send_many(np.zeros(4), to=2, keys=np.array([1]), offsets=np.array([0]), lengths=np.array([1]))
+
+
+def test_ranges_and_blocks_are_laid_out_otherwise_at_the_other_end(a, b, key):
+    pages = a.empty((16, 64), "uint8")
+    pages.numpy()[:] = np.arange(16)[:, None]
+    sent = a.send([ferry.Blocks(pages, [5, 0, 3]), ferry.Ranges([pages[7:9], pages[1]])], to=2, key=key)
+    cache = b.empty((8, 64), "uint8")
+    table = ferry.Blocks(cache, np.array([7, 2, 6], "u8"))
+    got = b.recv(into=[table, ferry.Ranges([cache[0:2], cache[4]])], frm=0, key=key)
+    got.result(20)
+    sent.result(20)
+    assert cache.numpy()[:, 0].tolist() == [7, 8, 0, 0, 1, 0, 3, 5]
+    with pytest.raises(ferry.InvalidArgumentError, match="a block index is negative: -1"):
+        a.send(ferry.Blocks(pages, [1, -1]), to=2, key=key)
+    with pytest.raises(ferry.InvalidArgumentError, match="RANGE_INVALID"):
+        a.send(ferry.Blocks(pages, [1 << 40]), to=2, key=key)
+
+
+def test_prepared_transfers_are_fired_again_and_again(a, b, key):
+    source = {"x": a.empty(8, "int64"), "y": a.empty(2, "int64")}
+    with a.prepare_send(source, to=2, key=key) as out, b.prepare_recv(source, frm=0, key=key) as into:
+        for step in range(1, 20):
+            source["x"].numpy()[:] = step
+            assert into.fire() == out.fire() == step
+            into.wait(timeout=20)
+            out.wait(step, timeout=20)
+            assert (into.value["x"].numpy() == step).all()
+        into.fire()
+        with pytest.raises(ferry.FailedPreconditionError):
+            into.fire()
+        with pytest.raises(ferry.WaitTimeoutError, match="firing 20 is not over after 0 s; it goes on"):
+            into.wait(timeout=0)
+        out.release()
+        with pytest.raises(ferry.CancelledError):
+            into.wait(timeout=20)
+        with pytest.raises(ferry.FerryError):
+            out.fire()
+
+
+def test_a_receiver_may_read_its_data_by_ranges_of_another_sharding(a, b, key):
+    """Two senders have rows each, two receivers columns each."""
+    whole = np.arange(64, dtype="f4").reshape(8, 8)
+    shards = [a.empty((4, 8)) for _ in range(2)]
+    futures = []
+    for rank, shard in enumerate(shards):
+        shard.numpy()[:] = whole[4 * rank : 4 * rank + 4]
+        futures += [a.send(shard.numpy()[:, 4 * to : 4 * to + 4], to=2, key=f"{key}/{rank}/{to}") for to in range(2)]
+    for to in range(2):
+        mine = b.empty((8, 4))
+        parts = {f"{frm}/{to}": mine[4 * frm : 4 * frm + 4] for frm in range(2)}
+        futures += [b.recv(into=part, frm=0, key=f"{key}/{name}") for name, part in parts.items()]
+        for future in futures[-2:]:
+            future.result(20)
+        assert (mine.numpy() == whole[:, 4 * to : 4 * to + 4]).all()
+    for future in futures:
+        future.result(20)
+
+
+def test_routes_and_priorities_are_taken(a, b, key):
+    sent = a.send(b"x", to=1, key=key, priority=50, route="local")
+    got = a.recv(shape=1, dtype="uint8", frm=0, key=key, device=1, priority=-100, deadline=20)
+    assert got.result(20).device == 1 and sent.result(20) is None and sent.routes() == ("local",)
+    sent = a.send(b"x", to=2, key=key, route="tcp")
+    b.recv(shape=1, dtype="uint8", frm=0, key=key, route="tcp").result(20)
+    assert sent.result(20) is None and sent.routes() == ("tcp",)
