@@ -41,7 +41,7 @@ TEST_F(EngineEndTest, AReceiveThatNobodySendsToEndsAtItsDeadlineAndNotBefore) {
   EXPECT_THAT(two_.StatusOf(kB, to),
               Says("the send of key 'k' at node-a (device 0) was not posted"));
   EXPECT_THAT(two_.StatusOf(kB, to), Says("within 1m"));
-  EXPECT_EQ(two_.b().NextDeadline(), absl::InfiniteFuture());
+  EXPECT_EQ(two_.b().NextDeadline(), two_.now + Tombstones::kLife);
   two_.ExpectNothingLeft();
 }
 
@@ -236,9 +236,6 @@ TEST_F(EngineEndTest, AnOfferedSendEndsWhenItsWithdrawalIsAnswered) {
   two_.Run();
   EXPECT_EQ(two_.StatusOf(kA, from), Cancelled()) << "in its own words";
   two_.ExpectNothingLeft();
-  const TransferId to = two_.Receive();  // a cancel leaves no grave
-  two_.Run();
-  EXPECT_FALSE(two_.IsOver(kB, to));
 }
 
 TEST_F(EngineEndTest, CancellingOneEndOfAMatchedPairEndsBothAndSaysWhere) {
@@ -343,25 +340,6 @@ TEST_F(EngineEndTest, ANewSendReplacesTheMemoryOfAPoisonedOne) {
   EXPECT_TRUE(two_.StatusOf(kA, second).ok());
 }
 
-TEST_F(EngineEndTest, TheMemoryOfAPoisonedSendEndsAtItsDeadline) {
-  two_.LinkUp();
-  const TransferId from = two_.Post(Timed(Side::kSend));
-  const TransferId local = two_.Post(Timed(Side::kSend, 0, 1));
-  two_.Run();
-  two_.a().Cancel(two_.now, from, Poisoned());
-  two_.a().Cancel(two_.now, local, Poisoned());
-  two_.Run();
-  two_.Advance(Seconds(70));
-  const TransferId to = two_.Receive();
-  const TransferId to_local = two_.Post(SpecOf(Side::kReceive, "k", 0, 1));
-  two_.Run();
-  EXPECT_FALSE(two_.IsOver(kB, to));
-  EXPECT_FALSE(two_.IsOver(kA, to_local));
-  two_.Advance(Seconds(1));
-  two_.Advance(Seconds(59));
-  EXPECT_EQ(two_.b().NextDeadline(), absl::InfiniteFuture());
-}
-
 TEST_F(EngineEndTest, APoisonedLocalSendIsRememberedToo) {
   const TransferId from = two_.Post(Timed(Side::kSend, 0, 1));
   two_.a().Cancel(two_.now, from, Poisoned());
@@ -375,6 +353,123 @@ TEST_F(EngineEndTest, APoisonedLocalSendIsRememberedToo) {
   two_.Post(SpecOf(Side::kReceive, "k", 0, 1));
   two_.Take(kA);
   EXPECT_THAT(two_.daemons[kA].launches, SizeIs(1));
+}
+
+// --- A half that has ended leaves a tombstone.
+
+TEST_F(EngineEndTest, WhoComesWhenItsPartnerHasEndedIsToldAtOnceHow) {
+  two_.LinkUp();
+  const auto ends = [&](int at, TransferId id, absl::Status (*why)()) {
+    return [this, at, id, why] { two_.engine(at).Cancel(two_.now, id, why()); };
+  };
+  for (const Side first : {Side::kSend, Side::kReceive}) {
+    const int here = first == Side::kSend ? kA : kB;
+    const int there = first == Side::kSend ? kB : kA;
+    const Side second = first == Side::kSend ? Side::kReceive : Side::kSend;
+    for (absl::Status (*why)() : {Cancelled, Poisoned}) {
+      const TransferId id = two_.Post(Timed(first));
+      two_.Run();
+      ends(here, id, why)();
+      two_.Run();
+      two_.Advance(Seconds(3));
+      const TransferId late = two_.Post(Timed(second));
+      two_.Run();
+      ASSERT_TRUE(two_.IsOver(there, late));
+      EXPECT_THAT(two_.StatusOf(there, late), Fails(why().code(), ReasonOf(why())));
+      EXPECT_THAT(two_.StatusOf(there, late), Says("it ended 3s before this"));
+      EXPECT_THAT(two_.StatusOf(there, late),
+                  Says(first == Side::kSend ? "node-a (device 0)" : "node-b (device 2)"));
+      two_.ExpectNothingLeft();
+    }
+  }
+}
+
+TEST_F(EngineEndTest, AReceiveThatTimedOutOrWhoseClientDiedIsToldToTheSend) {
+  two_.LinkUp();
+  two_.Post(Timed(Side::kReceive));
+  two_.Advance(Seconds(1));
+  two_.Advance(Seconds(59));
+  const TransferId late = two_.Post(Timed(Side::kSend));
+  two_.Run();
+  EXPECT_THAT(two_.StatusOf(kA, late),
+              Fails(StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer));
+  two_.Post(Timed(Side::kReceive));
+  two_.b().EndSession(two_.now, kSession, "killed");
+  two_.Run();
+  const TransferId orphan = two_.Post(Timed(Side::kSend));
+  two_.Run();
+  EXPECT_THAT(two_.StatusOf(kA, orphan), Fails(StatusCode::kAborted, Reason::kPeerClientGone));
+}
+
+// The successor of a cancelled send is on its way when the receive is posted.
+TEST_F(EngineEndTest, ASuccessorThatWasPostedBeforeAndComesLaterIsMatched) {
+  two_.LinkUp();
+  two_.a().Cancel(two_.now, two_.Send(), Cancelled());
+  two_.Run();
+  const TransferId from = two_.Send();  // its offer is not heard yet
+  const TransferId to = two_.Receive();
+  two_.Take(kB);
+  EXPECT_FALSE(two_.IsOver(kB, to));
+  two_.Run();
+  two_.Answer(kB);
+  EXPECT_TRUE(two_.StatusOf(kA, from).ok());
+  EXPECT_TRUE(two_.StatusOf(kB, to).ok());
+}
+
+TEST_F(EngineEndTest, WithinADaemonToo) {
+  for (const Side first : {Side::kSend, Side::kReceive}) {
+    const TransferId id = two_.Post(Timed(first, 0, 1));
+    two_.a().Cancel(two_.now, id, Cancelled());
+    const TransferId late =
+        two_.Post(Timed(first == Side::kSend ? Side::kReceive : Side::kSend, 0, 1));
+    two_.Take(kA);
+    EXPECT_THAT(two_.StatusOf(kA, late), Fails(StatusCode::kCancelled, Reason::kCancelled));
+  }
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineEndTest, OneIsToldAndTheNextOneWaits) {
+  two_.LinkUp();
+  two_.b().Cancel(two_.now, two_.Receive(), Cancelled());
+  const TransferId told = two_.Send();
+  two_.Run();
+  EXPECT_TRUE(two_.IsOver(kA, told));
+  const TransferId waits = two_.Send();
+  two_.Run();
+  EXPECT_FALSE(two_.IsOver(kA, waits));
+}
+
+TEST_F(EngineEndTest, ASuccessorIsMatchedAsIfNothingHadBeen) {
+  two_.LinkUp();
+  for (const Side first : {Side::kSend, Side::kReceive}) {
+    const int here = first == Side::kSend ? kA : kB;
+    two_.engine(here).Cancel(two_.now, two_.Post(Timed(first)), Cancelled());
+    two_.Run();
+    const TransferId from = two_.Post(Timed(first));
+    two_.Run();
+    const TransferId to = two_.Post(Timed(first == Side::kSend ? Side::kReceive : Side::kSend));
+    two_.Run();
+    two_.Answer(kB);
+    EXPECT_TRUE(two_.StatusOf(here, from).ok());
+    EXPECT_TRUE(two_.StatusOf(here == kA ? kB : kA, to).ok());
+  }
+}
+
+TEST_F(EngineEndTest, ALostLinkAndTenMinutesForgetWhoHasEnded) {
+  two_.LinkUp();
+  two_.b().Cancel(two_.now, two_.Receive(), Cancelled());
+  two_.Run();
+  two_.LinkLost();
+  two_.LinkUp();
+  TransferId late = two_.Send();
+  two_.Run();
+  EXPECT_FALSE(two_.IsOver(kA, late));
+  two_.a().Cancel(two_.now, late, Cancelled());
+  two_.Run();
+  two_.Advance(Tombstones::kLife);
+  late = two_.Receive();
+  two_.Run();
+  EXPECT_FALSE(two_.IsOver(kB, late));
 }
 
 // --- A client's death.
