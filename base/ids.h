@@ -58,7 +58,7 @@ struct IncarnationTag {
 using Incarnation = Id<IncarnationTag>;
 
 // A client process of this daemon; counts up, and begins again after kMostSessionIds, long after
-// the last trace of the session that had the id before (a grave lives for ten minutes).
+// the last trace of the session that had the id before (a tombstone lives for ten minutes).
 struct SessionTag {
   static constexpr char kPrefix[] = "session ";
 };

@@ -124,7 +124,9 @@ void PeerTable::Dial(Link& link) {
   link.since = control_.Now();
   link.last_heard = link.last_sent = link.since;
   link.ours = Introduce();
+  link.ours.in_reverse = !Dials(link);
   link.theirs = PeerIntroduction();
+  link.dialled = true;
   link.stream = dialer_->Dial(link.config.address, CallbacksFor(link.id, link.number));
   PeerFrame frame;
   frame.introduction = link.ours;
@@ -205,8 +207,14 @@ void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamC
                         absl::StrCat("link to ", options_.node, ": it stops")));
   }
   Link* link = FindByNode(introduction.node);
-  absl::Status wrong = CheckRole(link, introduction.node, /*dials=*/false);
+  absl::Status wrong = CheckRole(link, introduction.node, introduction.in_reverse);
   if (wrong.ok()) wrong = CheckIntroduction(*link, introduction);
+  if (wrong.ok() && introduction.in_reverse && (link->proven || link->error.ok())) {
+    return refuse(
+        Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+              absl::StrCat("link between ", options_.node, " and ", link->config.node, ": ",
+                           options_.node, " dials, and its dials have not failed")));
+  }
   if (!wrong.ok()) {
     if (link != nullptr) OnRefused(*link, wrong);
     return refuse(wrong);
@@ -270,6 +278,11 @@ PeerTable::Callers::iterator PeerTable::FindCaller(const PeerSocketHello& hello)
 absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view material) {
   Caller& caller = it->second;
   Link& link = *links_[caller.peer.value()];
+  const bool in_vain = link.stream != nullptr && link.dialled && !link.proven;
+  if (in_vain) {
+    Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                     absl::StrCat(link.config.node, " came while it was dialled")));
+  }
   if (link.stream != nullptr) {
     // The dialler of a link knows best: a second one from it means that the first is dead. But a
     // daemon that was started in its name by mistake does not know that.
@@ -292,6 +305,7 @@ absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view materia
                      absl::StrCat(link.config.node, " opened a new link")));
   }
   link.number = it->first;
+  link.dialled = false;
   link.stream = std::move(caller.stream);
   link.stream->OnProven();
   link.ours = std::move(caller.ours);
@@ -331,8 +345,8 @@ void PeerTable::Proven(Link& link, absl::string_view material) {
   link.proven = true;
   link.wanted = true;  // also if the other one knocked: it will want it again
   link.knocked = absl::InfinitePast();
-  link.key = PeerLinkKey(material, Dials(link) ? PeerParties{link.ours, link.theirs}
-                                               : PeerParties{link.theirs, link.ours});
+  link.key = PeerLinkKey(material, link.dialled ? PeerParties{link.ours, link.theirs}
+                                                : PeerParties{link.theirs, link.ours});
   // Before the other one may come to our peer.sock for it.
   absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
   if (page.ok()) link.our_page = *std::move(page);
@@ -419,8 +433,7 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.since = control_.Now();
   link.mapped_unsettled = true;
   StartTcp(link);
-  StartUcx(link);
-  if (!Dials(link)) SayHello(link);
+  if (!link.dialled) SayHello(link);
   if (link.socket.has_value()) return Settle(link, std::string(link.mapped_error));
   if (link.hello.boot_id != boot_id_) {
     return Settle(link, absl::StrCat(link.config.node, " is on another host"));
@@ -435,6 +448,14 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
 }
 
 absl::Status PeerTable::ConnectSocket(Link& link) {
+  if (link.theirs.peer_socket == options_.peer_socket) {
+    return Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                 absl::StrCat("the peer.sock of ", link.config.node, ", ", options_.peer_socket,
+                              ", is here that of ", options_.node,
+                              " itself: they are in containers of their own, or on hosts with one "
+                              "boot id; to share memory, give each a runtime_dir of another name, "
+                              "mounted in both"));
+  }
   ASSIGN_OR_RETURN(link.socket, hooks_.connect(link.id, link.theirs.peer_socket));
   PeerSocketHello hello{options_.node, link.theirs.nonce, true};
   if (!link.proven) {

@@ -31,6 +31,7 @@ struct PeerTable::Link {
   bool wanted = false;
   uint64_t number = 0;  // of its stream among all; callbacks of older ones are ignored
   std::unique_ptr<PeerStream> stream;
+  bool dialled = false;           // by us; of no stream: the last one was
   PeerIntroduction ours, theirs;  // of this stream
   bool proven = false;            // each end knows that the other one is who it says
   // Once proven: 32 bytes that both ends share and nobody else knows.
@@ -45,6 +46,8 @@ struct PeerTable::Link {
   absl::Time retry_at = absl::InfiniteFuture();
   absl::Duration backoff = kBackoffMin;
   bool knocking = false;
+  // Of one that the other daemon should dial: knocks since that were taken and brought nothing.
+  int vain_knocks = 0;
   absl::Status error;
   LinkNews news;
   bool goodbye = false;  // they have said that they stop

@@ -14,7 +14,7 @@
 namespace ferry {
 
 void PeerTable::Reject(Link& link, const absl::Status& why) {
-  if (link.stream != nullptr && Dials(link)) {
+  if (link.stream != nullptr && link.dialled) {
     PeerFrame frame;
     frame.refusal = why;
     link.stream->Send(std::move(frame));

@@ -5,7 +5,8 @@
 
 namespace ferry {
 
-RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
+RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs,
+                       bool within_host) {
   RouteState state;
   if (ours.nccl_version.empty()) {
     state.why = missing;
@@ -20,7 +21,7 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
   } else {
     state.available = true;
   }
-  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kNcclWithinHost;
+  if (state.available && within_host) state.prior = kNcclWithinHost;
   for (const PeerDeviceInfo& own : ours.devices) {
     for (const PeerDeviceInfo& other : theirs.devices) {
       const Clique clique = CliqueOf(own.id, other.id);
@@ -34,20 +35,20 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
   return state;
 }
 
-RouteState StagedBetween(const PeerHello& ours, const std::string& missing,
-                         const PeerHello& theirs) {
+RouteState StagedBetween(const std::string& missing, bool within_host) {
   RouteState state{missing.empty(), missing};
-  if (state.available && ours.boot_id == theirs.boot_id) state.prior = kStagedWithinHost;
+  if (state.available && within_host) state.prior = kStagedWithinHost;
   return state;
 }
 
-RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs) {
+RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs,
+                      bool within_host) {
   if (!ours.ucx_version.empty() && !theirs.ucx_version.empty() &&
       ours.ucx_version != theirs.ucx_version) {
     return {false, absl::StrCat("UCX is ", ours.ucx_version, " here and ", theirs.ucx_version,
                                 " at ", theirs.node, ": its addresses are for one version")};
   }
-  return StagedBetween(ours, missing, theirs);
+  return StagedBetween(missing, within_host);
 }
 
 }  // namespace ferry

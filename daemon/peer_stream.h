@@ -53,6 +53,8 @@ struct PeerIntroduction {
   uint32_t uid = 0;
   std::string peer_socket;
   std::string nonce;  // random, of this link
+  // A caller's: by the names the other daemon dials, but its dials do not arrive here.
+  bool in_reverse = false;
 };
 
 // What a daemon whose introduction is proven says of itself besides.

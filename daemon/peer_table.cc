@@ -170,18 +170,21 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
 
 void PeerTable::GoUp(Link& link) {
   if (link.mapped_unsettled || link.tcp_unsettled) return;
+  StartUcx(link);
   link.state = State::kUp;
   link.since = control_.Now();
   link.backoff = kBackoffMin;
   link.error = absl::OkStatus();
+  link.vain_knocks = link.dialled && !Dials(link) ? kVainKnocks : 0;  // what to begin with, if lost
 
   RouteTable routes(kRoutes);
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   const PeerHello ours = MakeHello(link.id);
-  routes[static_cast<int>(Route::kTcp)] = StagedBetween(ours, link.tcp_error, link.hello);
-  routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, link.ucx_error, link.hello);
-  routes[static_cast<int>(Route::kNccl)] = NcclBetween(ours, options_.nccl_missing, link.hello);
+  routes[static_cast<int>(Route::kTcp)] = StagedBetween(link.tcp_error, link.mapped);
+  routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, link.ucx_error, link.hello, link.mapped);
+  routes[static_cast<int>(Route::kNccl)] =
+      NcclBetween(ours, options_.nccl_missing, link.hello, link.mapped);
   FlightRecorder::Get().Record(
       "peer.up", link.id.value(), link.mapped, link.ucx,
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
@@ -248,6 +251,22 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   LookWhoIsLeft();
 }
 
+void PeerTable::Knock(Link& link) {
+  link.knocking = true;
+  dialer_->Knock(link.config.address, options_.node, [this, peer = link.id](absl::Status status) {
+    Link& link = *links_[peer.value()];
+    link.knocking = false;
+    if (link.stream != nullptr) return;
+    if (status.ok()) {
+      ++link.vain_knocks;  // if the dial that it promised comes, that is forgotten
+    } else {
+      OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
+    }
+    link.retry_at = control_.Now() + link.backoff;
+    link.backoff = std::min(link.backoff * 2, kBackoffMax);
+  });
+}
+
 absl::Time PeerTable::OnTime(absl::Time now) {
   if (leaving_) return absl::InfiniteFuture();
   absl::Time next = std::min(DropLateCallers(now), DropLatePartings(now));
@@ -286,23 +305,12 @@ absl::Time PeerTable::OnTime(absl::Time now) {
     }
     if (link.stream == nullptr && !link.knocking && now >= link.retry_at) {
       link.retry_at = absl::InfiniteFuture();
-      if (Dials(link)) {
+      if (Dials(link) || link.vain_knocks >= kVainKnocks) {
+        link.vain_knocks = 0;
         Dial(link);
         next = std::min(next, now + kHeartbeat);
       } else {
-        link.knocking = true;
-        dialer_->Knock(
-            link.config.address, options_.node, [this, peer = link.id](absl::Status status) {
-              Link& link = *links_[peer.value()];
-              link.knocking = false;
-              if (link.stream != nullptr) return;
-              if (!status.ok()) {
-                OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
-              }
-              // Also after a good answer: the dial it promised may fail.
-              link.retry_at = control_.Now() + link.backoff;
-              link.backoff = std::min(link.backoff * 2, kBackoffMax);
-            });
+        Knock(link);
       }
     }
     if (link.stream == nullptr) next = std::min(next, link.retry_at);

@@ -30,7 +30,7 @@
 
 namespace ferry {
 
-// /proc/sys/kernel/random/boot_id: equal means the same host.
+// /proc/sys/kernel/random/boot_id: of one host it is the same. Copies of a host may share it too.
 std::string ReadBootId();
 // Where /proc/self/ns/net leads.
 std::string ReadNetworkNamespace();
@@ -88,6 +88,8 @@ class PeerTable {
   static constexpr absl::Duration kLives = absl::Seconds(2);
   // Knocks have a peer dialled at most so often: anybody may knock.
   static constexpr absl::Duration kKnockPause = absl::Seconds(1);
+  // So many that bring nothing, and who knocks dials itself.
+  static constexpr int kVainKnocks = 4;
   // Between dials that fail: doubled each time.
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 
@@ -202,8 +204,11 @@ class PeerTable {
     absl::Time since;
   };
 
+  // Whether of these two names it is ours that dials. The other daemon knocks, and dials itself if
+  // that brings nothing.
   bool Dials(const Link& link) const;
   void Dial(Link& link);
+  void Knock(Link& link);
   PeerStreamCallbacks CallbacksFor(PeerId peer, uint64_t number);
   PeerIntroduction Introduce() const;
   PeerHello MakeHello(PeerId to) const;

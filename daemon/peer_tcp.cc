@@ -31,7 +31,7 @@ void PeerTable::StartTcp(Link& link) {
   peer.name = link.config.node;
   peer.key = link.key;
   peer.devices = link.config.devices;
-  if (Dials(link)) {
+  if (link.dialled) {
     absl::StatusOr<TcpAddress> address = TcpAddress::Parse(link.hello.reached_at);
     if (!address.ok()) return SettleTcp(link, std::string(address.status().message()));
     peer.address = *address;
@@ -41,7 +41,7 @@ void PeerTable::StartTcp(Link& link) {
   for (const auto& device : devices_.list) {
     device->lane->Post([tcp = device->tcp.get(), peer] { tcp->AddPeer(peer); });
   }
-  if (!Dials(link)) return;
+  if (!link.dialled) return;
   const auto& first = devices_.list.front();
   first->lane->Post([tcp = first->tcp.get(), peer = link.id, device = link.config.devices.front()] {
     tcp->Open(peer, device);
@@ -73,7 +73,7 @@ void PeerTable::OnDataConnection(const std::string& bytes, UniqueFd socket) {
   Link& link = **found;
   const auto& theirs = link.config.devices;
   LocalDevice* const device = devices_.Find(preamble->to);
-  if (Dials(link) || !ProvesTcp(bytes, link.key) || device == nullptr ||
+  if (link.dialled || !ProvesTcp(bytes, link.key) || device == nullptr ||
       std::find(theirs.begin(), theirs.end(), preamble->from) == theirs.end()) {
     FERRY_LOG_LIMITED(warn, "tcp.refused", LogFields("peer", link.config.node),
                       "a data connection does not prove that it is the peer's; closed");

@@ -21,7 +21,8 @@ std::string ReadNetworkNamespace() {
 
 bool PeerTable::AddUcxPeers(Link& link) {
   const std::string& space = link.hello.network_namespace;
-  const bool shares_memory = link.hello.boot_id == boot_id_ && link.hello.uid == geteuid() &&
+  // Mapped: what only one kernel can pass has come from their peer.sock.
+  const bool shares_memory = link.mapped && link.hello.uid == geteuid() &&
                              (space.empty() || space == ReadNetworkNamespace());
   bool any = false;
   for (const auto& device : devices_.list) {
@@ -72,7 +73,7 @@ void PeerTable::OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to) {
   for (const auto& link : links_) {
     if (link == nullptr || !link->proven || (to.has_value() && link->id != *to)) continue;
     // The dialler says hello as soon as both are proven, the dialled one when it has heard that.
-    if (link->state != State::kSettling && link->state != State::kUp && !Dials(*link)) continue;
+    if (link->state != State::kSettling && link->state != State::kUp && !link->dialled) continue;
     PeerFrame frame;
     frame.moved.push_back({device, ucx.addresses(link->id)});
     link->stream->Send(std::move(frame));

@@ -20,16 +20,23 @@ void Grow(std::vector<T>& list, size_t by) {
   if (needed > list.capacity()) list.reserve(std::max(needed, 2 * list.capacity()));
 }
 
+size_t PeersIn(const DeviceMap& devices) {
+  uint32_t peers = devices.self.value() + 1;
+  for (const auto& [device, owner] : devices.owner) peers = std::max(peers, owner.value() + 1);
+  return std::max<size_t>(peers, devices.node_names.size());
+}
+
+// Of each peer's tombstones: records, keys and texts.
+constexpr uint64_t kTombstoneBytes = uint64_t{32} << 20;
+
 }  // namespace
 
 TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
-    : devices(std::move(devices_in)), options(std::move(options_in)), leader(options.batch) {
-  uint32_t peer_count = devices.self.value() + 1;
-  for (const auto& [device, owner] : devices.owner) {
-    peer_count = std::max(peer_count, owner.value() + 1);
-  }
-  peers.resize(std::max<size_t>(peer_count, devices.node_names.size()),
-               Peer(this->options.kept_per_peer));
+    : devices(std::move(devices_in)),
+      options(std::move(options_in)),
+      peers(PeersIn(devices), Peer(options.kept_per_peer)),
+      tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
+      leader(options.batch) {
   for (Peer& peer : peers) peer.last_error = absl::UnavailableError("no connection yet");
 }
 
@@ -139,14 +146,10 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   }
   const Half own{spec.side, devices.self, half.id};
   const HashedKey key(spec.key);
-  TransferMatcher::Result result = matcher.Add(key, own);
+  if (!tombstones.empty() && TellOfTombstone(half, key)) return;
+  const TransferMatcher::Result result = matcher.Add(key, own);
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
-    Offered* grave = FindOffer(result.other.peer, result.other.transfer);
-    if (grave == nullptr || grave->grave.ok()) {  // Check was not asked, or not listened to
-      return End(half, CheckOne(spec, key));
-    }
-    Erase(*grave);
-    result = matcher.Add(key, own);
+    return End(half, CheckOne(spec, key));  // Check was not asked, or not listened to
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     SetTimer(half);
@@ -212,6 +215,7 @@ void TransferEngine::Impl::LeaveMatcher(Posted& half) {
 
 void TransferEngine::Impl::OnMatcherLeft(Posted& half) {
   half.in_matcher = false;
+  if (!to_tell.empty()) to_tell.erase(half.id);
   if (!half.searchable) return;
   half.searchable = false;
   near.Remove(half.spec.side, half.spec.key);
@@ -274,11 +278,9 @@ void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
   offered.in_matcher = false;
   Peer& peer = peers[offered.peer.value()];
   --peer.offers;
+  const auto of_session = peer.offers_of.find(SessionOf(offered.offer.transfer));
+  if (--of_session->second == 0) peer.offers_of.erase(of_session);
   peer.offers_gone.OnFreed(clock);
-  if (offered.grave.ok()) StopWaiting(offered);
-}
-
-void TransferEngine::Impl::StopWaiting(Offered& offered) {
   --waiting_offers;
   if (young_offer == &offered) young_offer = waiting_in_order.Next(offered);
   waiting_in_order.Remove(offered);
@@ -330,13 +332,13 @@ bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Sta
   Posted* half = impl_->Find(transfer);
   if (half == nullptr) return false;
   impl_->clock = now;
-  impl_->CancelHalf(now, *half, why);
+  impl_->CancelHalf(*half, why);
   return true;
 }
 
 void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_view why) {
   impl_->clock = now;
-  impl_->EndSession(now, session, why);
+  impl_->EndSession(session, why);
 }
 
 void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
@@ -436,11 +438,11 @@ absl::Time TransferEngine::NextDeadline() const {
   if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
   if (!impl_->open_timers.empty()) nanos = std::min(nanos, impl_->open_timers.begin()->first);
   return std::min({nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-                   impl_->leader.NextDue(), impl_->NextNotice()});
+                   impl_->leader.NextDue(), impl_->NextNotice(), impl_->tombstones.NextExpiry()});
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {
-  impl_->EndBatches(impl_->clock);  // before their ends are told
+  impl_->EndBatches();  // before their ends are told
   // Here, so that what one batch of calls has matched can go together.
   if (cut_groups) impl_->RunGroups();
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;

@@ -249,6 +249,9 @@ class TransferEngine {
     // Offers of one peer that may wait here unmatched; more are answered
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 200'000;
+    // Unmatched halves that have ended, of which a later partner is told, of transfers with one
+    // peer. The oldest is forgotten.
+    size_t tombstones_per_peer = 65'536;
     // What the offers of one peer that are not over may take (KeptBytes).
     uint64_t kept_per_peer = uint64_t{512} << 20;
     // What is ended at a time of sessions that end, and of deadlines: a session may have a hundred
@@ -321,7 +324,7 @@ class TransferEngine {
   // Of a peer whose link is up: as it has given SetDraining.
   std::optional<absl::Time> DrainsUntil(PeerId peer) const;
 
-  // What a peer's offers, or our own graves, take now.
+  // What a peer's offers take now.
   uint64_t KeptFor(PeerId peer) const;
 
   // --- From lanes.
@@ -404,9 +407,10 @@ class TransferEngine {
   size_t in_flight() const;
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched
-  // What `offers_per_peer` bounds, of whom there is any: unmatched offers, and what is remembered
-  // of withdrawn ones. Counted anew, for tests.
+  // What `offers_per_peer` bounds, of whom there is any: unmatched offers. Counted anew, for tests.
   absl::btree_map<PeerId, size_t> OffersHeld() const;
+  // What `tombstones_per_peer` bounds.
+  size_t TombstonesHeld(PeerId peer) const;
   size_t waiting_pairs() const;  // for a group, in cliques that we lead
   size_t groups() const;         // that ask for a lane or run
   uint64_t ignored_messages() const;

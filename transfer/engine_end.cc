@@ -11,59 +11,45 @@
 #include "transfer/engine_state.h"
 
 namespace ferry {
-namespace {
-
-// A grave serves receives posted soon after; nobody waits for one without a deadline for ever.
-constexpr absl::Duration kGraveLife = absl::Minutes(10);
-
-}  // namespace
 
 absl::Status TransferEngine::Impl::ForOther(const Posted& half, const absl::Status& why) const {
   return Ours(half) ? Annotate(why, PlaceOf(half.spec.side, half.spec.key)) : why;
 }
 
-bool TransferEngine::Impl::LeavesGrave(const absl::Status& why) {
-  return HasReason(why, Reason::kPoisoned) || HasReason(why, Reason::kPeerClientGone);
+void TransferEngine::Impl::LeaveTombstone(Side side, PeerId peer, const MatchKey& key,
+                                          const absl::Status& why) {
+  for (const Reason own :
+       {Reason::kCancelled, Reason::kPoisoned, Reason::kPeerClientGone, Reason::kWaitingForPeer}) {
+    if (HasReason(why, own)) return tombstones.Put(peer, {key, side, why, clock});
+  }
 }
 
-void TransferEngine::Impl::Bury(absl::Time now, Offered& offered, absl::Status why) {
-  FERRY_CHECK(offered.in_matcher);
-  StopWaiting(offered);
-  offered.grave = std::move(why);
-  offered.offer.layout = Layout();
-  Keep(offered, KeptBytesOf(offered.offer.key, offered.offer.layout));
-  const int64_t latest = absl::ToUnixNanos(now + kGraveLife);
-  if (offered.deadline_nanos <= latest) return;
-  StopTimer(offered);
-  offered.deadline_nanos = latest;
-  SetTimer(offered);
+bool TransferEngine::Impl::TellOfTombstone(Posted& half, const HashedKey& key) {
+  const bool send = half.spec.side == Side::kSend;
+  const auto tombstone = tombstones.Take(clock, half.spec.side, key);
+  if (!tombstone) return false;
+  absl::Status why =
+      Annotate(EndOf(*tombstone), PlaceOf(send ? Side::kReceive : Side::kSend, half.spec.key));
+  const Peer& peer = peers[half.peer.value()];
+  if (Ours(half) || !peer.up || !peer.features.seeks) {
+    End(half, std::move(why));
+    return true;
+  }
+  to_tell.emplace(half.id, std::move(why));
+  Send(half.peer, Seek{half.id, half.spec.key});
+  return false;
 }
 
-void TransferEngine::Impl::Bury(absl::Time now, Posted& send, const absl::Status& why) {
-  LeaveMatcher(send);
-  StopTimer(send);  // the grave's goes by the same id
-  Peer& self = peers[devices.self.value()];
-  if (self.offers >= options.offers_per_peer) return;
-  const uint64_t kept = KeptBytesOf(send.spec.key, Layout());
-  if (!self.kept.Fits(kept)) return;
-  auto owned = std::make_unique<Offered>();
-  Offered& grave = *owned;
-  grave.peer = devices.self;
-  grave.offer.transfer = send.id;
-  grave.offer.key = send.spec.key;
-  grave.grave = why;
-  grave.deadline_nanos = absl::ToUnixNanos(std::min(send.spec.deadline, now + kGraveLife));
-  grave.in_matcher = true;
-  ++self.offers;
-  Keep(grave, kept);
-  const auto result =
-      matcher.Add(grave.offer.key, {Side::kSend, devices.self, grave.offer.transfer});
-  FERRY_CHECK(result.outcome == TransferMatcher::Outcome::kWaiting);
-  SetTimer(grave);
-  offers.emplace(std::make_pair(devices.self, send.id), std::move(owned));
+absl::Status TransferEngine::Impl::EndOf(const Tombstones::Tombstone& tombstone) const {
+  const absl::Duration ago = absl::Trunc(clock - tombstone.ended, absl::Milliseconds(1));
+  const std::string how_long =
+      ago > absl::ZeroDuration() ? absl::StrCat(absl::FormatDuration(ago), " ") : "";
+  return WithText(tombstone.why,
+                  absl::StrCat(tombstone.why.message(), "; it ended ", how_long, "before this ",
+                               tombstone.side == Side::kSend ? "receive" : "send", " was posted"));
 }
 
-void TransferEngine::Impl::CancelHalf(absl::Time now, Posted& half, absl::Status why) {
+void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {
   if (half.outcome || half.withdrawn) return;
   const bool send = half.spec.side == Side::kSend;
   if (half.stage == Stage::kLaunched && half.spec.prepared && (!send || Ours(half))) {
@@ -78,17 +64,16 @@ void TransferEngine::Impl::CancelHalf(absl::Time now, Posted& half, absl::Status
   }
   FlightRecorder::Get().Record("cancel", half.id, half.peer.value(),
                                static_cast<uint64_t>(why.code()));
+  if (half.stage < Stage::kMatched && (!send || Ours(half))) {
+    LeaveMatcher(half);
+    LeaveTombstone(half.spec.side, half.peer, half.spec.key, why);
+    return End(half, std::move(why));
+  }
   if (!send) {
     absl::Status theirs = ForOther(half, why);
     return EndPair(half, std::move(why), std::move(theirs));
   }
-  if (Ours(half)) {
-    if (half.stage == Stage::kMatched) {
-      return EndPair(*Find(half.partner), ForOther(half, why), why);
-    }
-    if (LeavesGrave(why)) Bury(now, half, why);
-    return End(half, std::move(why));
-  }
+  if (Ours(half)) return EndPair(*Find(half.partner), ForOther(half, why), why);
   if (half.stage == Stage::kWaiting) return End(half, std::move(why));
   StopWatching(half);
   half.withdrawn = true;
@@ -96,15 +81,15 @@ void TransferEngine::Impl::CancelHalf(absl::Time now, Posted& half, absl::Status
   Send(half.peer, Withdraw{half.id, std::move(why)});
 }
 
-void TransferEngine::Impl::EndSession(absl::Time now, SessionId session, absl::string_view why) {
+void TransferEngine::Impl::EndSession(SessionId session, absl::string_view why) {
   const auto entry = per_session.find(session);
   if (entry == per_session.end()) return;
   entry->second.ending = entry->second.halves.first();
   ending_sessions.emplace_back(session, why);
-  EndSome(now, options.ends_at_once);
+  EndSome(options.ends_at_once);
 }
 
-void TransferEngine::Impl::EndSome(absl::Time now, size_t most) {
+void TransferEngine::Impl::EndSome(size_t most) {
   while (!ending_sessions.empty()) {
     const auto& [session, why] = ending_sessions.front();
     const auto entry = per_session.find(session);
@@ -117,20 +102,20 @@ void TransferEngine::Impl::EndSome(absl::Time now, size_t most) {
     entry->second.ending = PlacedList<Posted, &Posted::place_of_session>::Next(*half);
     const bool send = half->spec.side == Side::kSend;
     const bool poisoned = send && !half->spec.defined;
-    CancelHalf(
-        now, *half,
-        Error(absl::StatusCode::kAborted, poisoned ? Reason::kPoisoned : Reason::kPeerClientGone,
-              absl::StrCat(
-                  NameOf(*half), ": the ", send ? "sending" : "receiving",
-                  poisoned ? " client died before it defined the data: " : " client is gone: ",
-                  why)));
+    CancelHalf(*half, Error(absl::StatusCode::kAborted,
+                            poisoned ? Reason::kPoisoned : Reason::kPeerClientGone,
+                            absl::StrCat(NameOf(*half), ": the ", send ? "sending" : "receiving",
+                                         poisoned ? " client died before it defined the data: "
+                                                  : " client is gone: ",
+                                         why)));
   }
 }
 
 void TransferEngine::Impl::OnTime(absl::Time now) {
-  EndSome(now, options.ends_at_once);
+  EndSome(options.ends_at_once);
   NoticeOld(options.ends_at_once);
   OnLooks(options.ends_at_once);
+  tombstones.Expire(now, options.ends_at_once);
   const int64_t nanos = absl::ToUnixNanos(now);
   for (size_t left = options.ends_at_once; left > 0; --left) {
     const std::optional<Due> due = deadlines.TakeDue(nanos);
@@ -144,13 +129,11 @@ void TransferEngine::Impl::OnTime(absl::Time now) {
     Offered* offered = FindOffer(due->peer, due->transfer);
     FERRY_CHECK(offered != nullptr);
     offered->timed = false;
-    if (offered->grave.ok()) {
-      Send(due->peer, Done{due->transfer,
-                           Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer,
-                                 absl::StrCat("offer of ", Describe(offered->offer.key),
-                                              ": the receive was not posted in time")),
-                           Route::kUnspecified});
-    }
+    Send(due->peer, Done{due->transfer,
+                         Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer,
+                               absl::StrCat("offer of ", Describe(offered->offer.key),
+                                            ": the receive was not posted in time")),
+                         Route::kUnspecified});
     Erase(*offered);
   }
 }

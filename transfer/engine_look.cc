@@ -121,7 +121,7 @@ std::vector<TransferEngine::WaitingOffer> TransferEngine::ListOffers(size_t limi
   std::vector<const Offered*> waiting;
   waiting.reserve(impl_->waiting_offers);
   for (const auto& [id, offered] : impl_->offers) {
-    if (offered->in_matcher && offered->grave.ok()) waiting.push_back(offered.get());
+    if (offered->in_matcher) waiting.push_back(offered.get());
   }
   const size_t count = std::min(limit, waiting.size());
   std::partial_sort(waiting.begin(), waiting.begin() + count, waiting.end(),
@@ -158,6 +158,8 @@ absl::btree_map<PeerId, size_t> TransferEngine::OffersHeld() const {
 uint64_t TransferEngine::KeptFor(PeerId peer) const {
   return impl_->peers[peer.value()].kept.bytes();
 }
+
+size_t TransferEngine::TombstonesHeld(PeerId peer) const { return impl_->tombstones.size(peer); }
 
 size_t TransferEngine::waiting_pairs() const { return impl_->leader.waiting(); }
 

@@ -152,6 +152,7 @@ std::string TransferEngine::Impl::NearText(Side side, const MatchKey& wanted,
 void TransferEngine::Impl::EndAlone(Posted& half, absl::Status why) {
   LeaveMatcher(half);
   near.Remember(clock, half.spec.side, half.spec.key);
+  LeaveTombstone(half.spec.side, half.peer, half.spec.key, why);
   const bool send = half.spec.side == Side::kSend;
   std::optional<NearTexts> ours;
   if (MayLook()) ours = LookNear(send ? Side::kReceive : Side::kSend, half.spec.key);
@@ -222,10 +223,12 @@ bool TransferEngine::Impl::OnSeek(PeerId peer, const Seek& seek) {
 
 bool TransferEngine::Impl::OnSought(PeerId peer, Sought sought) {
   Posted* const half = Find(sought.transfer);
-  if (half == nullptr || half->spec.side != Side::kReceive || half->peer != peer ||
-      !half->withdrawn) {
-    return false;
+  if (half == nullptr || half->spec.side != Side::kReceive || half->peer != peer) return false;
+  if (auto told = to_tell.extract(half->id); !told.empty()) {
+    End(*half, std::move(told.mapped()));
+    return true;
   }
+  if (!half->withdrawn) return false;
   EndAsked(*half, std::move(sought.near));
   return true;
 }

@@ -45,11 +45,6 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
     FERRY_CHECK(offered != nullptr);
     if (offered->in_matcher) ForgetWaiting(*offered);  // there first: the matcher has let go of it
     StopTimer(*offered);
-    if (!offered->grave.ok()) {
-      absl::Status why = Annotate(offered->grave, PlaceOf(Side::kSend, receive.spec.key));
-      Erase(*offered);
-      return End(receive, std::move(why));
-    }
     offered->receive = receive.id;
     receive.offered = offered;
   } else {

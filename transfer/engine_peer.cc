@@ -73,6 +73,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
     if (key.first == id) theirs.push_back(offered.get());
   }
   for (Offered* offered : theirs) Erase(*offered);
+  tombstones.Forget(id);
   GroupsPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
     half->offered = nullptr;
@@ -172,6 +173,12 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     return refuse(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                   "its layout does not add up to its bytes");
   }
+  if (!tombstones.empty()) {
+    if (auto tombstone = tombstones.Take(now, Side::kSend, offer.key)) {
+      Send(peer, Done{id, EndOf(*tombstone), Route::kUnspecified});
+      return true;
+    }
+  }
   Peer& from = peers[peer.value()];
   const uint64_t kept = KeptBytesOf(offer.key, offer.layout);
   if (!from.kept.Fits(kept)) {
@@ -190,17 +197,12 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   offered.offer = std::move(offer);
   Keep(offered, kept);
   const Half source{Side::kSend, peer, id};
-  TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
+  const TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
-    Offered* other = FindOffer(result.other.peer, result.other.transfer);
-    if (other == nullptr || other->grave.ok()) {
-      offer.key = std::move(offered.offer.key);
-      Erase(offered);
-      return refuse(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
-                    "a send of this key is waiting already");
-    }
-    Erase(*other);
-    result = matcher.Add(offered.offer.key, source);
+    offer.key = std::move(offered.offer.key);
+    Erase(offered);
+    return refuse(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
+                  "a send of this key is waiting already");
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     Posted* receive = Find(result.other.transfer);
@@ -214,14 +216,19 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     RefuseOffer(offered);
     return true;
   }
-  if (from.offers >= options.offers_per_peer) {
+  // No session may have more than what it leaves for others: one alone has half of all.
+  size_t& of_session = from.offers_of[SessionOf(id)];
+  if (from.offers + of_session >= options.offers_per_peer) {
+    const size_t own = of_session;
+    if (own == 0) from.offers_of.erase(SessionOf(id));
     matcher.Remove(offered.offer.key, source);
     offer.key = std::move(offered.offer.key);
     Erase(offered);
-    return refuse(
-        absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-        absl::StrCat(options.offers_per_peer, " offers of ", NodeName(peer), " wait here already"),
-        from.offers_gone.For(now, 1));
+    return refuse(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                  absl::StrCat(from.offers, " offers of ", NodeName(peer), " wait here already, ",
+                               own, " of them of the session; limits.offers_per_peer is ",
+                               options.offers_per_peer),
+                  from.offers_gone.For(now, 1));
   }
   offered.in_matcher = true;
   offered.came = now;
@@ -229,13 +236,14 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   if (young_offer == nullptr) young_offer = &offered;
   ++waiting_offers;
   ++from.offers;
+  ++of_session;
   SetTimer(offered);
   return true;
 }
 
 bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
   Offered* offered = FindOffer(peer, ready.transfer);
-  if (offered == nullptr || !offered->grave.ok() || offered->offer.ready) return false;
+  if (offered == nullptr || offered->offer.ready) return false;
   Posted* receive = Find(offered->receive);
   if (offered->offer.prepared && (receive == nullptr || !FiredByGo(receive->route))) {
     return false;
@@ -247,19 +255,15 @@ bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
 
 bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw) {
   Offered* offered = FindOffer(peer, withdraw.transfer);
-  if (offered == nullptr || !offered->grave.ok()) return false;
+  if (offered == nullptr) return false;
   absl::Status why = Failure(std::move(withdraw.status));
   Posted* receive = Find(offered->receive);
   if (receive == nullptr) {
     Done done{withdraw.transfer, why, Route::kUnspecified, NearOffer(*offered, why)};
-    if (LeavesGrave(why)) {
-      Bury(now, *offered, std::move(why));
-    } else {
-      const bool alone = HasReason(why, Reason::kWaitingForPeer);
-      const MatchKey key = alone ? offered->offer.key : MatchKey();
-      Erase(*offered);
-      if (alone) near.Remember(now, Side::kSend, key);
-    }
+    const MatchKey key = offered->offer.key;
+    Erase(*offered);
+    if (HasReason(why, Reason::kWaitingForPeer)) near.Remember(now, Side::kSend, key);
+    LeaveTombstone(Side::kSend, peer, key, why);
     Send(peer, std::move(done));
     return true;
   }

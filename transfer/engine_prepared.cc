@@ -84,13 +84,13 @@ void TransferEngine::Impl::Disarm(Posted& receive, absl::Status ours, absl::Stat
   Abort(receive, std::move(ours));
 }
 
-void TransferEngine::Impl::EndBatches(absl::Time now) {
+void TransferEngine::Impl::EndBatches() {
   while (!ended_batches.empty()) {
     const auto [first, batch] = *ended_batches.begin();
     ended_batches.erase(ended_batches.begin());
     for (uint32_t i = 0; i < batch.first; ++i) {
       Posted* half = Find(TransferId(first.value() + i));
-      if (half != nullptr) CancelHalf(now, *half, batch.second);
+      if (half != nullptr) CancelHalf(*half, batch.second);
     }
   }
 }

@@ -105,10 +105,9 @@ struct GroupRecord {
   bool late_there = false;
 };
 
-// A send offered by a peer, or what is left of one that was withdrawn (`grave` is not OK): kept in
-// the matcher so that a receive posted later learns why at once. The latter also of our own sends.
+// A send offered by a peer.
 struct Offered {
-  ListPlace<Offered> place;  // among those that wait and are no graves
+  ListPlace<Offered> place;  // among those that wait
   PeerId peer;
   Offer offer;
   absl::Time came;
@@ -117,8 +116,7 @@ struct Offered {
   bool searchable = false;  // as Posted's
   bool timed = false;
   TransferId receive;  // ours, once matched
-  absl::Status grave;
-  uint64_t kept = 0;  // that its peer's account has for it
+  uint64_t kept = 0;   // that its peer's account has for it
 };
 
 // The source's half of a pair as the destination sees it, wherever it was posted.

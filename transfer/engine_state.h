@@ -41,6 +41,7 @@
 #include "transfer/rank.h"
 #include "transfer/reservations.h"
 #include "transfer/sharded_map.h"
+#include "transfer/tombstones.h"
 
 namespace ferry {
 
@@ -86,13 +87,11 @@ struct TransferEngine::Impl {
   }
   // The only way a posted half leaves. `half` is gone afterwards.
   void End(Posted& half, absl::Status status);
-  // An offer or grave waits no more in the matcher.
+  // An offer waits no more in the matcher.
   void ForgetWaiting(Offered& offered);
-  // It is a grave from here on, or waits no more.
-  void StopWaiting(Offered& offered);
-  // Counts `bytes` for an offer or grave, instead of what was counted for it.
+  // Counts `bytes` for an offer, instead of what was counted for it.
   void Keep(Offered& offered, uint64_t bytes);
-  // Takes an offer or grave out of all tables.
+  // Takes an offer out of all tables.
   void Erase(Offered& offered);
 
   // --- engine_pair.cc: pairs, at the destination.
@@ -174,7 +173,7 @@ struct TransferEngine::Impl {
   void FiringOver(Posted& half);
   // Aborts an armed pair, which ends it.
   void Disarm(Posted& receive, absl::Status ours, absl::Status theirs);
-  void EndBatches(absl::Time now);
+  void EndBatches();
 
   // --- engine_peer.cc: messages.
   void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
@@ -306,15 +305,19 @@ struct TransferEngine::Impl {
   void StopOpenTimer(const Clique& clique, Rank& rank);
 
   // --- engine_end.cc: what ends early.
-  void CancelHalf(absl::Time now, Posted& half, absl::Status why);
-  void EndSession(absl::Time now, SessionId session, absl::string_view why);
+  void CancelHalf(Posted& half, absl::Status why);
+  void EndSession(SessionId session, absl::string_view why);
   // Goes on with sessions that end, at most `most` halves.
-  void EndSome(absl::Time now, size_t most);
-  // True if a receive posted later should learn that the send ended with `why`.
-  static bool LeavesGrave(const absl::Status& why);
-  // Leaves a grave of an unmatched send in the matcher; both are for the send's key.
-  void Bury(absl::Time now, Posted& send, const absl::Status& why);
-  void Bury(absl::Time now, Offered& offered, absl::Status why);
+  void EndSome(size_t most);
+  // An unmatched half, which is out of the matcher, has ended with `why`: a partner that is posted
+  // later is told, if it is the half's own doing.
+  void LeaveTombstone(Side side, PeerId peer, const MatchKey& key, const absl::Status& why);
+  // Ends a half that is being posted if its partner has ended before. Of a receive whose partner
+  // was a peer's it asks the peer first: its answer comes after the offer of a successor that was
+  // posted there before. True if the half is gone.
+  bool TellOfTombstone(Posted& half, const HashedKey& key);
+  // What that partner is told; whoever tells it adds the place.
+  absl::Status EndOf(const Tombstones::Tombstone& tombstone) const;
   // `why` of one half as its other half, if that is ours too, is told. A peer adds the place
   // itself.
   absl::Status ForOther(const Posted& half, const absl::Status& why) const;
@@ -391,7 +394,7 @@ struct TransferEngine::Impl {
   };
   absl::flat_hash_map<SessionId, OfSession> per_session;          // of those with halves
   std::deque<std::pair<SessionId, std::string>> ending_sessions;  // and why
-  // Of what is posted here (and graves of ours) as our own, else as the peer's whose offer it is.
+  // Of what is posted here as our own, else as the peer's whose offer it is.
   Deadlines deadlines;
   Deadlines looks;  // of halves posted here
   // The oldest that were not noticed yet; null: all were.
@@ -399,9 +402,13 @@ struct TransferEngine::Impl {
   Offered* young_offer = nullptr;
   PlacedList<Offered, &Offered::place> waiting_in_order;  // offers
   NearMisses near;
+  // Receives that have sent a Seek when they were posted, and wait: what they are told if it brings
+  // no successor.
+  absl::flat_hash_map<TransferId, absl::Status> to_tell;
   // Receives that have sent a Seek, as `withdrawn` says of them: what there is here.
   absl::flat_hash_map<TransferId, NearTexts> asking;
   std::vector<Peer> peers;
+  Tombstones tombstones;
   GroupLeader leader;
   LaneReservations lanes;
   Groups groups;
@@ -422,7 +429,7 @@ struct TransferEngine::Impl {
   uint64_t next_number = 0;
   uint64_t next_tag = 1;
   uint64_t ignored = 0;
-  size_t waiting_offers = 0;  // without graves
+  size_t waiting_offers = 0;
 };
 
 }  // namespace ferry

@@ -45,9 +45,10 @@ struct Peer {
   // It has said that more follows, which it would do until then.
   absl::Time more_until = absl::InfinitePast();
   absl::Status last_error;
-  size_t offers = 0;  // unmatched ones and graves: what the bound counts
+  size_t offers = 0;                                 // unmatched ones: what the bound counts
+  absl::flat_hash_map<SessionId, size_t> offers_of;  // these, of each of its sessions that has any
   RetryAfter offers_gone;
-  KeptBytes kept;                            // by its offers, and graves
+  KeptBytes kept;                            // by its offers
   absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
   UnmappedArenas unmapped;                   // until its routes are told anew
   // Of what we receive from it; the second row with a GPU at one end or both.

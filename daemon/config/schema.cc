@@ -152,9 +152,10 @@ void AddSessionLimits(Fields& fields) {
       "Of a user's calls that have arrived and are not done with, unfinished messages among "
       "them",
       MEMBER(limits.rpc_bytes_per_uid)));
-  fields.push_back(NumberField("limits.offers_per_peer",
-                               "Offers of a peer that wait here unmatched", 1, 10'000'000,
-                               MEMBER(limits.offers_per_peer)));
+  fields.push_back(
+      NumberField("limits.offers_per_peer",
+                  "Offers of a peer that wait here unmatched; of one session at most half", 1,
+                  10'000'000, MEMBER(limits.offers_per_peer)));
   fields.push_back(
       SizeField("limits.session_kept_bytes",
                 "What is kept of a session's transfers that are not over: records, keys, layouts",
@@ -230,8 +231,11 @@ void AddLibraries(Fields& fields) {
       "Who reaches UCX's own TCP port, which obeys whoever does; in words, for people. Needed if "
       "`net_tls` or `shm_tls` names tcp, or all",
       MEMBER(transfer.ucx.open_to)));
-  fields.push_back(
-      TextField("transfer.ucx.net_devices", "`UCX_NET_DEVICES`", MEMBER(transfer.ucx.net_devices)));
+  fields.push_back(TextField(
+      "transfer.ucx.net_devices",
+      "`UCX_NET_DEVICES`. Empty: as the environment says; else, without an RDMA adapter, the "
+      "interface that has this node's address, and with one all",
+      MEMBER(transfer.ucx.net_devices)));
   fields.push_back(ChoiceField(
       "transfer.ucx.direct",
       "Memory of GPUs is given to UCX as it is, if it can take it; `auto`: between hosts, where "

@@ -36,7 +36,8 @@ absl::StatusOr<PeerIntroduction> DecodeIntroduction(const peer::v1::PeerIntroduc
   }
   return PeerIntroduction{
       in.protocol_min(), in.protocol_max(), in.node(),        Incarnation(in.incarnation()),
-      in.boot_id(),      in.uid(),          in.peer_socket(), in.nonce()};
+      in.boot_id(),      in.uid(),          in.peer_socket(), in.nonce(),
+      in.in_reverse()};
 }
 
 absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device) {
@@ -111,6 +112,7 @@ void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntr
   out->set_uid(introduction.uid);
   out->set_peer_socket(introduction.peer_socket);
   out->set_nonce(introduction.nonce);
+  out->set_in_reverse(introduction.in_reverse);
 }
 
 void EncodeHello(const PeerHello& hello, peer::v1::PeerHello* proto) {

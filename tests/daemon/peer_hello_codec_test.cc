@@ -125,6 +125,7 @@ TEST(PeerHelloCodec, AnIntroductionArrivesAsItWasSent) {
   EXPECT_EQ(after.uid, before.uid);
   EXPECT_EQ(after.peer_socket, before.peer_socket);
   EXPECT_EQ(after.nonce, before.nonce);
+  EXPECT_EQ(after.in_reverse, before.in_reverse);
   EXPECT_EQ(frame->proof, sent.proof);
 }
 

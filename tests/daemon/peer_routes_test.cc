@@ -25,14 +25,15 @@ PeerDeviceInfo Gpu(uint64_t id, char uuid) {
 
 TEST(NcclBetween, NeedsOneVersionAtBothEnds) {
   const PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
-  EXPECT_TRUE(NcclBetween(ours, "", HelloOf("node-b", "2.28.9", {Gpu(3, 'b')})).available);
-  const RouteState other = NcclBetween(ours, "", HelloOf("node-b", "2.27.3", {}));
+  EXPECT_TRUE(NcclBetween(ours, "", HelloOf("node-b", "2.28.9", {Gpu(3, 'b')}), false).available);
+  const RouteState other = NcclBetween(ours, "", HelloOf("node-b", "2.27.3", {}), false);
   EXPECT_FALSE(other.available);
   EXPECT_EQ(other.why,
             "NCCL is 2.28.9 here and 2.27.3 at node-b: one communicator needs one version");
-  EXPECT_EQ(NcclBetween(ours, "", HelloOf("node-b", "", {})).why, "node-b has no NCCL open");
-  EXPECT_EQ(NcclBetween(HelloOf("node-a", "", {}), "opening libnccl.so.2: no such file", ours).why,
-            "opening libnccl.so.2: no such file");
+  EXPECT_EQ(NcclBetween(ours, "", HelloOf("node-b", "", {}), false).why, "node-b has no NCCL open");
+  EXPECT_EQ(
+      NcclBetween(HelloOf("node-a", "", {}), "opening libnccl.so.2: no such file", ours, false).why,
+      "opening libnccl.so.2: no such file");
 }
 
 // Those would hang in groups of ours, or we in theirs: they take another route, as they do with us.
@@ -42,7 +43,7 @@ TEST(NcclBetween, NotWithADaemonThatMakesOtherGroups) {
   for (const std::string version : {"2.28.9", ""}) {
     theirs.nccl_version = version;
     theirs.features = PeerHello().features & ~kPeerFeatureGroups;
-    const RouteState state = NcclBetween(ours, "", theirs);
+    const RouteState state = NcclBetween(ours, "", theirs, false);
     EXPECT_FALSE(state.available);
     EXPECT_EQ(state.why,
               "the ferryd of node-b is older and makes other groups: both must be of one kind");
@@ -53,19 +54,19 @@ TEST(UcxBetween, NeedsOneVersionAtBothEnds) {
   PeerHello ours = HelloOf("node-a", "", {Host(0)}), theirs = HelloOf("node-b", "", {Host(2)});
   ours.ucx_version = "1.22.0";
   theirs.ucx_version = "1.22.0";
-  EXPECT_TRUE(UcxBetween(ours, "", theirs).available);
+  EXPECT_TRUE(UcxBetween(ours, "", theirs, false).available);
   theirs.ucx_version = "1.17.0";
-  EXPECT_FALSE(UcxBetween(ours, "", theirs).available);
-  EXPECT_EQ(UcxBetween(ours, "", theirs).why,
+  EXPECT_FALSE(UcxBetween(ours, "", theirs, false).available);
+  EXPECT_EQ(UcxBetween(ours, "", theirs, false).why,
             "UCX is 1.22.0 here and 1.17.0 at node-b: its addresses are for one version");
   theirs.ucx_version = "";
-  EXPECT_EQ(UcxBetween(ours, "node-b offers none", theirs).why, "node-b offers none");
+  EXPECT_EQ(UcxBetween(ours, "node-b offers none", theirs, false).why, "node-b offers none");
 }
 
 TEST(NcclBetween, OnlyBetweenGpusThatAreTwo) {
   const RouteState state =
       NcclBetween(HelloOf("node-a", "2.28.9", {Host(0), Gpu(1, 'a')}), "",
-                  HelloOf("node-b", "2.28.9", {Host(2), Gpu(3, 'a'), Gpu(4, 'b')}));
+                  HelloOf("node-b", "2.28.9", {Host(2), Gpu(3, 'a'), Gpu(4, 'b')}), false);
   EXPECT_TRUE(state.available);
   const std::string host = "it moves memory of GPUs only";
   const auto clique = [](uint64_t low, uint64_t high) {
@@ -80,17 +81,15 @@ TEST(NcclBetween, OnlyBetweenGpusThatAreTwo) {
 }
 
 TEST(RoutesBetween, PriorsAreOfDaemonsOfOneHost) {
-  PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
-  PeerHello theirs = HelloOf("node-b", "2.28.9", {Gpu(3, 'b')});
-  ours.boot_id = theirs.boot_id = "host-1";
-  EXPECT_EQ(NcclBetween(ours, "", theirs).prior, kNcclWithinHost);
-  EXPECT_EQ(StagedBetween(ours, "", theirs).prior, kStagedWithinHost);
-  EXPECT_EQ(StagedBetween(ours, "no libucp", theirs).prior, std::nullopt);
-  EXPECT_EQ(StagedBetween(ours, "no libucp", theirs).why, "no libucp");
-  theirs.boot_id = "host-2";
-  EXPECT_EQ(NcclBetween(ours, "", theirs).prior, std::nullopt);
-  EXPECT_EQ(StagedBetween(ours, "", theirs).prior, std::nullopt);
-  EXPECT_TRUE(StagedBetween(ours, "", theirs).available);
+  const PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
+  const PeerHello theirs = HelloOf("node-b", "2.28.9", {Gpu(3, 'b')});
+  EXPECT_EQ(NcclBetween(ours, "", theirs, true).prior, kNcclWithinHost);
+  EXPECT_EQ(StagedBetween("", true).prior, kStagedWithinHost);
+  EXPECT_EQ(StagedBetween("no libucp", true).prior, std::nullopt);
+  EXPECT_EQ(StagedBetween("no libucp", true).why, "no libucp");
+  EXPECT_EQ(NcclBetween(ours, "", theirs, false).prior, std::nullopt);
+  EXPECT_EQ(StagedBetween("", false).prior, std::nullopt);
+  EXPECT_TRUE(StagedBetween("", false).available);
 }
 
 }  // namespace

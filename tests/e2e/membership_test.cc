@@ -71,6 +71,25 @@ TEST_F(MembershipTest, NamesByWhichBothWouldDialAreToldToBoth) {
   ExpectBothSay("link between node-0 and 'node-a': of these names it is node-0 that dials");
 }
 
+// Whichever it is. Bytes go both ways: who opened the link opens the data connections too.
+TEST_F(MembershipTest, OneThatCanDialIsEnough) {
+  for (const size_t cannot : {0, 1}) {
+    ClusterOptions options;
+    options.transfer = "order: [local, tcp]";
+    cluster_ = std::make_unique<Cluster>(options);
+    const size_t other = 1 - cannot;
+    const std::string before = ReadFile(node(cannot).config_file());
+    const std::string after = absl::StrReplaceAll(
+        before, {{absl::StrCat("127.0.0.1:", nodes().port(other)), "127.0.0.1:1"}});
+    ASSERT_NE(before, after);
+    WriteFile(node(cannot).config_file(), after);
+    ASSERT_TRUE(nodes().Start());
+    End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
+    ExpectTransfer(source, destination, "there");
+    ExpectTransfer(destination, source, "back");
+  }
+}
+
 TEST_F(MembershipTest, SecretsThatDifferAreToldToBoth) {
   ClusterOptions options;
   options.secret = true;

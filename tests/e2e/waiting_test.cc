@@ -165,15 +165,22 @@ TEST_P(WaitingTest, PoisonBeforeTheReceiveIsPosted) {
   ExpectTransfer(source_, destination_, "poisoned", options());
 }
 
-TEST_P(WaitingTest, CancelBeforeTheMatchConcernsOneEndOnly) {
+TEST_P(WaitingTest, CancelBeforeTheMatchConcernsOneEndUntilTheOtherComes) {
   StartEnds(4096);
+  ExpectTransfer(source_, destination_, "so that there is a link", options());
   Batch send = Send(source_, destination_, "c", {source_.arena.All()}, options());
   ASSERT_THAT(send.Cancel(), IsOk());
   EXPECT_THAT(send.Wait(kSoon), Is("CANCELLED/CANCELLED"));
   Batch receive = Receive(destination_, source_, "d", {destination_.arena.All()}, options());
   ASSERT_THAT(receive.Cancel(), IsOk());
   EXPECT_THAT(receive.Wait(kSoon), Is("CANCELLED/CANCELLED"));
-  // The keys are free again.
+  // Who comes now is told, once; then the keys are free again.
+  Batch late_receive = Receive(destination_, source_, "c", {destination_.arena.All()}, options());
+  EXPECT_THAT(late_receive.Wait(kSoon),
+              Is("CANCELLED/CANCELLED", HasSubstr("before this receive was posted")));
+  Batch late_send = Send(source_, destination_, "d", {source_.arena.All()}, options());
+  EXPECT_THAT(late_send.Wait(kSoon),
+              Is("CANCELLED/CANCELLED", HasSubstr("before this send was posted")));
   ExpectTransfer(source_, destination_, "c", options());
   ExpectTransfer(source_, destination_, "d", options());
 }

@@ -84,6 +84,8 @@ TEST_F(EngineLookTest, WaitingReceivesDoNotKeepMemoryOnceTheyAreOver) {
   }
   two_.Take(kB);
   two_.ExpectNothingLeft();
+  two_.Advance(Tombstones::kLife);
+  EXPECT_EQ(two_.b().TombstonesHeld(PeerId(kA)), 0u);
   EXPECT_EQ(two_.b().NextDeadline(), absl::InfiniteFuture());
 }
 

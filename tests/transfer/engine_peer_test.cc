@@ -245,12 +245,13 @@ TEST_F(EnginePeerTest, DoneForDataThatWasNeverDefinedIsNotBelieved) {
 class EnginePeerBoundTest : public EnginePeerTest {
  protected:
   EnginePeerBoundTest() : EnginePeerTest({.offers_per_peer = 2}) {}
+  static uint64_t OfAnotherSession(uint64_t id) { return MakeTransferId(SessionId(9), id).value(); }
 };
 
 TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
   two_.LinkUp();
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
-  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(2, "y"));
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(OfAnotherSession(2), "y"));
   const absl::Status refusal = Refusal(OfferOf(3, "z"));
   EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
   EXPECT_EQ(RetryAfterOf(refusal), RetryAfter::kUnknown);
@@ -292,20 +293,13 @@ TEST_F(EnginePeerKeptTest, OffersThatTakeMoreThanTheirPeersBytesAreRefused) {
   EXPECT_EQ(two_.b().waiting_offers(), 1u);
 }
 
-TEST_F(EnginePeerKeptTest, WhatIsMatchedCountsUntilItIsOverAndAGraveWithoutItsLayout) {
+TEST_F(EnginePeerKeptTest, WhatIsMatchedCountsUntilItIsOver) {
   two_.LinkUp();
   two_.Post(SpecOf(Side::kReceive, "z", 0, 2, 50));
   two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(1, "z", 50));
   const uint64_t matched = two_.b().KeptFor(PeerId(kA));
   EXPECT_GT(matched, 50 * sizeof(Range));
   two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("cut"), true);
-  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
-  two_.LinkUp();
-  two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(2, "y", 50));
-  two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(2), Poisoned()});
-  EXPECT_LT(two_.b().KeptFor(PeerId(kA)), matched - 50 * sizeof(Range) + 1);
-  EXPECT_GT(two_.b().KeptFor(PeerId(kA)), 0u);
-  two_.Advance(absl::Minutes(10));
   EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
 }
 
@@ -319,16 +313,46 @@ TEST_F(EnginePeerBoundTest, AnOfferThatIsMatchedAtOnceNeedsNoRoom) {
   EXPECT_THAT(two_.daemons[kB].launches, SizeIs(1));
 }
 
-TEST_F(EnginePeerBoundTest, GravesCountForThePeersBound) {
+TEST_F(EnginePeerBoundTest, WhatHasEndedTakesNoPlace) {
   two_.LinkUp();
-  for (uint64_t id = 1; id <= 2; ++id) {
+  for (uint64_t id = 1; id <= 5; ++id) {
     two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(id, absl::StrCat("x", id)));
     two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(id), Poisoned()});
   }
-  EXPECT_THAT(Refusal(OfferOf(3, "z")), Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
-  two_.Advance(absl::Minutes(10));  // a grave of an offer without a deadline
-  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(4, "z"));
+  EXPECT_EQ(two_.b().TombstonesHeld(PeerId(kA)), 5u);
+  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(6, "z"));
   EXPECT_EQ(two_.b().waiting_offers(), 1u);
+}
+
+class EnginePeerShareTest : public EnginePeerTest {
+ protected:
+  EnginePeerShareTest() : EnginePeerTest({.offers_per_peer = 12}) {}
+  // As many offers as the session may have: how many that are.
+  uint64_t Fill(uint32_t session) {
+    for (uint64_t i = 0;; ++i) {
+      const size_t before = two_.b().waiting_offers();
+      two_.b().OnMessage(two_.now, PeerId(kA),
+                         OfferOf(MakeTransferId(SessionId(session), i).value(),
+                                 absl::StrCat("key ", session, " ", i)));
+      if (two_.b().waiting_offers() == before) return i;
+    }
+  }
+};
+
+// Bound 12: the first one stops at 6, for 6 + 6 is 12; the second at 3, for 6 + 3 + 3 is 12.
+TEST_F(EnginePeerShareTest, EachSessionHasWhatItLeavesForOthers) {
+  two_.LinkUp();
+  EXPECT_EQ(Fill(1), 6u);
+  EXPECT_EQ(Fill(2), 3u);
+  EXPECT_EQ(Fill(3), 2u);
+  EXPECT_EQ(Fill(4), 1u);
+  const absl::Status refusal = Refusal(OfferOf(MakeTransferId(SessionId(1), 99).value(), "k"));
+  EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
+  EXPECT_THAT(refusal, Says("12 offers of node-a wait here already, 6 of them of the session"));
+  two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{MakeTransferId(SessionId(1), 0), Cancelled()});
+  EXPECT_EQ(two_.b().waiting_offers(), 11u);
+  EXPECT_EQ(Fill(5), 1u);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "transfer/engine.h"
+#include "transfer/tombstones.h"
 
 namespace ferry {
 

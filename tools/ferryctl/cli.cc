@@ -74,6 +74,7 @@ CommandList AllCommands() {
   AddInspectCommands(commands);
   AddFlightCommand(commands);
   AddHealthCommand(commands);
+  AddDoctorCommand(commands);
   AddCommsCommand(commands);
   AddControlCommands(commands);
   AddSendCommand(commands);

@@ -10,6 +10,9 @@ namespace {
 // From a deadline to the end, at most: a group that was launched before, and what runs ahead of it
 // on either lane, may take the engines' deadlines for groups.
 constexpr absl::Duration kLateness = absl::Seconds(8);
+// From when a half is posted whose partner has ended, and the destination knows, to its end.
+// Without being told it would wait for a deadline of 10 s.
+constexpr absl::Duration kToldWithin = absl::Seconds(8);
 
 }  // namespace
 
@@ -23,6 +26,12 @@ void Simulation::CheckBounds(int index) {
   }
   for (size_t peer = 0; peer < nodes_.size(); ++peer) {
     const uint64_t kept = engine.KeptFor(PeerId(static_cast<uint32_t>(peer)));
+    const size_t tombstones = engine.TombstonesHeld(PeerId(static_cast<uint32_t>(peer)));
+    if (tombstones > engine_options_.tombstones_per_peer) {
+      Fail(absl::StrCat("node-", index, " remembers ", tombstones,
+                        " halves of transfers with node-", peer, ", more than ",
+                        engine_options_.tombstones_per_peer));
+    }
     if (kept <= engine_options_.kept_per_peer) continue;
     Fail(absl::StrCat("node-", index, " keeps ", kept, " bytes for node-", peer, ", more than ",
                       engine_options_.kept_per_peer));
@@ -171,6 +180,7 @@ void Simulation::CheckEnd() {
   }
   if (!communicators_.empty()) Fail("a group was not answered");
   for (size_t i = 0; i < scenarios_.size(); ++i) CheckScenario(i, scenarios_[i]);
+  for (const Scenario& scenario : scenarios_) CheckTold(scenario);
   CheckNothingRemembered();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     TransferEngine& engine = *nodes_[i].engine;
@@ -204,8 +214,40 @@ void Simulation::CheckNothingRemembered() {
       Fail(absl::StrCat("remembered for ever: ", NameOf(halves_[i])));
     }
     engine.Cancel(now_, MakeTransferId(session, i),
-                  Error(absl::StatusCode::kCancelled, Reason::kCancelled, "only looked"));
+                  Error(absl::StatusCode::kUnavailable, Reason::kDraining, "only looked"));
     engine.TakeOutbox();
+  }
+}
+
+bool Simulation::Linked(const MatchKey& key) {
+  const int source = OwnerOf(key.source);
+  const int destination = OwnerOf(key.destination);
+  if (source == destination) return true;
+  const Link& link = LinkOf(source, destination);
+  return link.connected && link.up[0] && link.up[1];
+}
+
+// Whose partner ended by its own doing before it was posted is told at once.
+void Simulation::CheckTold(const Scenario& scenario) {
+  if (scenario.send == 0 || scenario.receive == 0 || scenario.key_taken || scenario.key_again)
+    return;
+  if (engine_options_.tombstones_per_peer != TransferEngine::Options().tombstones_per_peer) return;
+  const HalfModel* first = &halves_[scenario.send];
+  const HalfModel* second = &halves_[scenario.receive];
+  if (first->posted_at > second->posted_at) std::swap(first, second);
+  if (!first->linked || (first->node != second->node &&
+                         LinkOf(first->node, second->node).losses != scenario.losses)) {
+    return;  // what was not offered leaves nothing, and a lost link takes all away
+  }
+  const bool own = HasReason(first->status, Reason::kCancelled) ||
+                   HasReason(first->status, Reason::kPoisoned) ||
+                   HasReason(first->status, Reason::kPeerClientGone) ||
+                   HasReason(first->status, Reason::kWaitingForPeer);
+  if (!own || first->ended_at >= second->posted_at) return;
+  ++count_.told;
+  if (second->ended_at > second->posted_at + kToldWithin) {
+    Fail(absl::StrCat("was not told that its partner had ended: ", NameOf(*second), ": ",
+                      second->status.ToString()));
   }
 }
 

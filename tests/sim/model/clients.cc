@@ -87,11 +87,12 @@ void Simulation::PostScenario() {
   }
   // Sometimes the key of a pair that is over; only once, or scenarios would meet each other's
   // halves.
+  bool again = false;
   if (!scenarios_.empty() && Chance(40)) {
     Scenario& old = scenarios_[Random(scenarios_.size())];
     if (!old.disturbed && !old.key_taken && old.send != 0 && old.receive != 0 &&
         halves_[old.send].ended && halves_[old.receive].ended && halves_[old.send].status.ok()) {
-      old.key_taken = true;
+      old.key_taken = again = true;
       spec.key = halves_[old.send].spec.key;
     }
   }
@@ -100,6 +101,7 @@ void Simulation::PostScenario() {
   const uint64_t index = scenarios_.size();
   scenarios_.emplace_back();
   Scenario& scenario = scenarios_.back();
+  scenario.key_again = again;
   if (source != destination) {
     scenario.losses = LinkOf(source, destination).losses;
     if (LinkOf(source, destination).unaware > 0) scenario.disturbed = true;
@@ -207,6 +209,8 @@ void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_late
   half.spec = spec;
   half.scenario = scenario;
   half.defined = spec.defined;
+  half.posted_at = now_;
+  half.linked = Linked(spec.key);
   halves_.push_back(half);
   by_id_[{owner, half.id.value()}] = index;
   (spec.side == Side::kSend ? scenarios_[scenario].send : scenarios_[scenario].receive) = index;

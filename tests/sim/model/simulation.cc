@@ -34,11 +34,13 @@ void SimulationCount::Add(const SimulationCount& other) {
   launches += other.launches;
   evictions += other.evictions;
   drains += other.drains;
+  told += other.told;
 }
 
 std::string SimulationCount::ToString() const {
   return absl::StrFormat(
       "halves   %d posted, %d ended OK, %d with an error, %d of them by a full queue;\n"
+      "         %d after their partner had ended;\n"
       "         %d firings of prepared pairs that nobody disturbed\n"
       "traffic  %d messages, %d group launches\n"
       "faults   %d in all: %d segments lost, %d doubled, %d reordered; %d frames early;\n"
@@ -46,8 +48,9 @@ std::string SimulationCount::ToString() const {
       "         %d daemons crashed; %d clients died, cancelled or poisoned;\n"
       "         %d launches failed, refused, hung or late; %d communicators evicted;\n"
       "         %d drains that were taken back",
-      posted, ended_ok, ended_badly, refused, fired, messages, groups, faults(), lost, doubled,
-      reordered, early, resets, partitions, splits, crashes, clients, launches, evictions, drains);
+      posted, ended_ok, ended_badly, refused, told, fired, messages, groups, faults(), lost,
+      doubled, reordered, early, resets, partitions, splits, crashes, clients, launches, evictions,
+      drains);
 }
 
 Simulation::Simulation(SimulationOptions options)
@@ -83,6 +86,7 @@ Simulation::Simulation(SimulationOptions options)
   engine_options_.order = orders[std::min<uint64_t>(Random(10), 6)];
   // Bounds that are met; else they would be bounds of nothing.
   if (Chance(40)) engine_options_.offers_per_peer = 1 + Random(4);
+  if (Chance(20)) engine_options_.tombstones_per_peer = 1 + Random(4);
   // Sessions and deadlines end in parts.
   if (Chance(50)) engine_options_.ends_at_once = 1 + Random(3);
   const bool small_groups = Chance(30);

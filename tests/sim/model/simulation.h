@@ -44,6 +44,7 @@ struct SimulationCount {
   uint64_t messages = 0;  // of engines
   uint64_t fired = 0;     // firings of prepared pairs that nobody disturbed
   uint64_t refused = 0;   // offers, by a full queue
+  uint64_t told = 0;      // halves that came when their partner had ended
   // Faults: of segments below a link, of links, of daemons.
   uint64_t lost = 0, doubled = 0, reordered = 0, resets = 0, partitions = 0, crashes = 0;
   uint64_t splits = 0;     // partitions of groups of daemons; their links count as partitions
@@ -81,6 +82,8 @@ class Simulation {
     bool watched = false;
     bool ended = false;
     absl::Status status;
+    absl::Time posted_at;
+    bool linked = false;  // to its other end, when it was posted
     absl::Time ended_at;
     uint32_t attempt = 0;
     bool outstanding = false;
@@ -113,6 +116,7 @@ class Simulation {
     uint64_t goal = 0;        // prepared: so many firings
     absl::Time goal_by;
     bool key_taken = false;                     // by a later scenario
+    bool key_again = false;                     // from an earlier one
     uint64_t losses = 0;                        // of the link when the first half was posted
     std::set<HostCommunicators::Key> attempts;  // its groups were on
   };
@@ -274,6 +278,9 @@ class Simulation {
   void OnEnded(int node, const Ended& ended);
   void CheckEnd();
   void CheckNothingRemembered();
+  void CheckTold(const Scenario& scenario);
+  // Whether the daemons of both ends have the link.
+  bool Linked(const MatchKey& key);
   void CheckScenario(uint64_t index, const Scenario& scenario);
   bool AttemptFailed(const Scenario& scenario) const;
 
