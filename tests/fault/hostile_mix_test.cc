@@ -35,7 +35,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
-constexpr uid_t kEve = 61006;
+constexpr uid_t kOtherUser = 61006;
 
 // One who knows no secret, at a peer port and a peer.sock: says things, and stays for a while.
 class Stranger {
@@ -134,7 +134,7 @@ class HostileMixTest : public ClusterTest {
       const auto run = [&] {
         for (; !stop; ++steps) bad->Step();
       };
-      if (as_eve && geteuid() == 0) return AsUser(kEve, run);
+      if (as_eve && geteuid() == 0) return AsUser(kOtherUser, run);
       run();
     });
   }

@@ -15,7 +15,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAreArray;
 
-constexpr uint64_t kBytes = 3 * kMiB;
+constexpr uint64_t kMoved = 3 * kMiB;
 
 class ListenersTest : public ClusterTest {
  protected:
@@ -31,7 +31,7 @@ class ListenersTest : public ClusterTest {
   std::set<std::string> Listeners(size_t i) { return ListenersOf(node(i).process().pid()); }
   // There and back by each of these routes, so that all that they need is open.
   void Move(const std::vector<int>& routes) {
-    End source = OpenEnd(0, kBytes), destination = OpenEnd(1, kBytes);
+    End source = OpenEnd(0, kMoved), destination = OpenEnd(1, kMoved);
     for (const int route : routes) {
       PostOptions options;
       options.route = route;
@@ -45,7 +45,7 @@ TEST_F(ListenersTest, OfANodeThatIsAlone) {
   ClusterOptions options;
   options.nodes = 1;
   Start(options);
-  End source = OpenEnd(0, kBytes), destination = OpenEnd(0, kBytes, 1);
+  End source = OpenEnd(0, kMoved), destination = OpenEnd(0, kMoved, 1);
   ExpectTransfer(source, destination, "k");
   EXPECT_THAT(Listeners(0), UnorderedElementsAreArray(Named(0, {})));
 }

@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr uid_t kEve = 61005;
+constexpr uid_t kTaker = 61005;
 constexpr int kBadConfiguration = 78;
 
 class TakenDirTest : public ::testing::Test {
@@ -56,7 +56,7 @@ class TakenDirTest : public ::testing::Test {
     EXPECT_EQ(Everything(), before_);
   }
   static void AsEve(const std::function<bool()>& run) {
-    AsUser(kEve, [&] { EXPECT_TRUE(run()); });
+    AsUser(kTaker, [&] { EXPECT_TRUE(run()); });
   }
   static bool Link(const std::string& to, const std::string& at) {
     return symlink(to.c_str(), at.c_str()) == 0;
