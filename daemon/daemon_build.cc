@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the daemon's devices, tables and gRPC servers, in this order.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "compute/host/cpu.h"
@@ -13,6 +15,7 @@
 #include "daemon/daemon_impl.h"
 #include "daemon/domain_tag.h"
 #include "daemon/dump.h"
+#include "daemon/network_interface.h"
 #include "daemon/rpc/attach_codec.h"
 #include "daemon/rpc/client_services.h"
 #include "daemon/rpc/peer_rpc.h"
@@ -21,11 +24,32 @@
 namespace ferry {
 namespace {
 
-bool AllOnLoopback(const std::vector<Config::Node>& nodes) {
-  return std::all_of(nodes.begin(), nodes.end(), [](const Config::Node& node) {
+// The interface that has the address at which peers find this daemon; "" if it is not said.
+std::string LinksInterface(const Config& config) {
+  for (const Config::Node& node : config.membership.nodes) {
+    if (node.name != config.node.name) continue;
     const absl::StatusOr<HostPort> address = ParseHostPort(node.address);
-    return address.ok() && IsLoopback(*address);
-  });
+    if (address.ok()) return InterfaceOf(address->host);
+  }
+  return "";
+}
+
+// RDMA's devices are not the links' interface; of TCP's only that goes where the links go.
+std::string UcxDevicesOf(const Config& config) {
+  const std::string& said = config.transfer.ucx.net_devices;
+  const bool ours = said.empty() && getenv("UCX_NET_DEVICES") == nullptr && !HasRdmaAdapters();
+  return ours ? LinksInterface(config) : said;
+}
+
+// Of a UCX that is open, for people.
+std::string UcxText(const Config& config, const std::string& version, const std::string& of_gpus) {
+  std::string text = absl::StrCat(version, ", by ", UcxDevices(UcxDevicesOf(config)));
+  if (!of_gpus.empty()) absl::StrAppend(&text, ", memory of GPUs ", of_gpus);
+  const std::vector<std::string> not_taken = UcxNotTaken();
+  if (!not_taken.empty()) {
+    absl::StrAppend(&text, "; not taken from the environment: ", absl::StrJoin(not_taken, ", "));
+  }
+  return text;
 }
 
 }  // namespace
@@ -42,7 +66,7 @@ void Daemon::Impl::OpenNccl() {
     nccl.missing = "not opened: this node has no GPU";
   } else if (absl::StatusOr<const NcclApi*> api =
                  LoadNccl(config.transfer.nccl.library, config.transfer.nccl.environment,
-                          AllOnLoopback(config.membership.nodes));
+                          LinksInterface(config));
              api.ok()) {
     nccl.api = *api;
   } else {
@@ -200,7 +224,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
   UcxOptions options;
   options.shm_tls = settings.shm_tls;
   options.net_tls = settings.net_tls;
-  options.net_devices = settings.net_devices;
+  options.net_devices = UcxDevicesOf(config);
   options.net_direct = settings.direct == UcxDirect::kOn ||
                        (settings.direct == UcxDirect::kAuto && HasRdmaAdapters());
   options.shm_direct = settings.direct == UcxDirect::kOn;
@@ -342,9 +366,7 @@ absl::Status Daemon::Impl::MakeServers() {
                                           [this](Task task) { later.push_back(std::move(task)); }});
   admin = std::make_unique<AdminCore>(AdminCore{
       *rpc, config, devices, *peers, incarnation, started,
-      ucx_version.empty()   ? ucx_missing
-      : ucx_of_gpus.empty() ? ucx_version
-                            : absl::StrCat(ucx_version, ", memory of GPUs ", ucx_of_gpus),
+      ucx_version.empty() ? ucx_missing : UcxText(config, ucx_version, ucx_of_gpus),
       devices.gpus.empty()
           ? absl::StrCat("none: ", gpus_missing)
           : absl::StrCat(devices.gpus.size(), ", driver ",

@@ -68,7 +68,8 @@ struct SendFailed {
 };
 
 // Destination to source, at the deadline of a receive, or when it is posted and a send of its key
-// has ended: have you such a send, or one of its key to a device that is not ours? `transfer` is the receive's id.
+// has ended: have you such a send, or one of its key to a device that is not ours? `transfer` is
+// the receive's id.
 struct Seek {
   TransferId transfer;
   MatchKey key;

@@ -126,7 +126,7 @@ struct Config {
       // UCX's own TCP port obeys whoever reaches it: who that is besides the peers, for people.
       // Needed if `net_tls` names tcp.
       std::string open_to;
-      std::string net_devices = "all";
+      std::string net_devices;  // "": as the environment says, else see UcxOptions
       // Memory of GPUs is given to UCX as it is, if it can take it.
       UcxDirect direct = UcxDirect::kAuto;
     } ucx;

@@ -229,8 +229,11 @@ void AddLibraries(Fields& fields) {
       "Who reaches UCX's own TCP port, which obeys whoever does; in words, for people. Needed if "
       "`net_tls` names tcp",
       MEMBER(transfer.ucx.open_to)));
-  fields.push_back(
-      TextField("transfer.ucx.net_devices", "`UCX_NET_DEVICES`", MEMBER(transfer.ucx.net_devices)));
+  fields.push_back(TextField(
+      "transfer.ucx.net_devices",
+      "`UCX_NET_DEVICES`. Empty: as the environment says; else, without an RDMA adapter, the "
+      "interface that has this node's address, and with one all",
+      MEMBER(transfer.ucx.net_devices)));
   fields.push_back(ChoiceField(
       "transfer.ucx.direct",
       "Memory of GPUs is given to UCX as it is, if it can take it; `auto`: between hosts, where "

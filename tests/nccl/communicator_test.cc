@@ -37,13 +37,13 @@ TEST(LoadNcclTest, TheConfigurationsEnvironmentIsNcclsAndRasIsOff) {
 }
 
 // Whose sockets believe whoever connects.
-TEST(LoadNcclTest, ListensOnLoopbackIfAllPeersAreOnThisHost) {
+TEST(LoadNcclTest, ListensOnTheInterfaceOfTheLinks) {
   unsetenv("NCCL_SOCKET_IFNAME");
   ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {}).ok());
   EXPECT_EQ(getenv("NCCL_SOCKET_IFNAME"), nullptr);
-  ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {}, /*one_host=*/true).ok());
+  ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {}, "lo").ok());
   EXPECT_STREQ(getenv("NCCL_SOCKET_IFNAME"), "=lo");
-  ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {{"NCCL_SOCKET_IFNAME", "eth0"}}, true).ok());
+  ASSERT_TRUE(LoadNccl(FAKE_NCCL_LIBRARY, {{"NCCL_SOCKET_IFNAME", "eth0"}}, "lo").ok());
   EXPECT_STREQ(getenv("NCCL_SOCKET_IFNAME"), "eth0");
   unsetenv("NCCL_SOCKET_IFNAME");
 }

@@ -63,6 +63,7 @@ CommandList AllCommands() {
   AddInspectCommands(commands);
   AddFlightCommand(commands);
   AddHealthCommand(commands);
+  AddDoctorCommand(commands);
   AddCommsCommand(commands);
   AddControlCommands(commands);
   AddSendCommand(commands);

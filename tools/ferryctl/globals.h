@@ -66,6 +66,7 @@ void AddCommsCommand(CommandList& commands);  // comms
 void AddControlCommands(CommandList& commands);  // drain, undrain, loglevel
 void AddFlightCommand(CommandList& commands);
 void AddHealthCommand(CommandList& commands);
+void AddDoctorCommand(CommandList& commands);
 void AddSendCommand(CommandList& commands);
 void AddRecvCommand(CommandList& commands);
 void AddBenchCommands(CommandList& commands);

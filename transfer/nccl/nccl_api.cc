@@ -69,13 +69,15 @@ std::string NcclApi::version_text() const {
 
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& library,
                                         const std::map<std::string, std::string>& environment,
-                                        bool one_host) {
+                                        const std::string& interface) {
   static Mutex& mutex = *new Mutex();
   static auto& loaded = *new std::map<std::string, std::unique_ptr<NcclApi>>();
   MutexLock lock(mutex);
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   setenv("NCCL_RAS_ENABLE", "0", /*overwrite=*/0);
-  if (one_host) setenv("NCCL_SOCKET_IFNAME", "=lo", /*overwrite=*/0);
+  if (!interface.empty()) {
+    setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", interface).c_str(), /*overwrite=*/0);
+  }
   const std::string path = library.empty() ? kLibrary : library;
   std::unique_ptr<NcclApi>& api = loaded[path];
   if (api == nullptr) {
@@ -96,10 +98,15 @@ std::vector<std::string> NcclEnvironment() {
 
 absl::Status NcclError(const NcclApi& api, ncclResult_t result, absl::string_view doing) {
   const char* const last = api.GetLastError(nullptr);
+  const char* const interface = getenv("NCCL_SOCKET_IFNAME");
+  const bool of_network = result == kNcclSystemError || result == kNcclRemoteError;
   return Error(
       absl::StatusCode::kAborted, Reason::kCommAborted,
       absl::StrCat(doing, ": NCCL: ", api.GetErrorString(result),
-                   last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last));
+                   last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last,
+                   of_network && interface != nullptr
+                       ? absl::StrCat(" (NCCL_SOCKET_IFNAME is ", interface, ")")
+                       : ""));
 }
 
 int MaxCtas(int wanted, int version, int compute_major,

@@ -38,6 +38,8 @@ struct ncclConfig_t {
 namespace ferry {
 
 inline constexpr ncclResult_t kNcclSuccess = 0;
+inline constexpr ncclResult_t kNcclSystemError = 2;
+inline constexpr ncclResult_t kNcclRemoteError = 6;
 inline constexpr ncclResult_t kNcclInProgress = 7;
 inline constexpr ncclDataType_t kNcclBytes = 1;  // ncclUint8
 
@@ -66,12 +68,13 @@ struct NcclApi {
 
 // Sets the environment first, which NCCL reads when it is first used: what the configuration says
 // over what the process was given, and unless either says otherwise NCCL_RAS_ENABLE=0, because RAS
-// would have a thread and a port of its own, and, if all peers are on this host (`one_host`),
-// NCCL_SOCKET_IFNAME==lo, because NCCL's sockets believe whoever connects. ROUTE_UNAVAILABLE with
+// would have a thread and a port of its own, and NCCL_SOCKET_IFNAME==`interface` (if that is not
+// ""), so that its sockets, which believe whoever connects, are where the links are.
+// ROUTE_UNAVAILABLE with
 // what is missing. `library` "" means libnccl.so.2.
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& library,
                                         const std::map<std::string, std::string>& environment,
-                                        bool one_host = false);
+                                        const std::string& interface = "");
 
 // All NCCL_* of the process's environment, as "NAME=value", sorted: what an operator asks for
 // first.

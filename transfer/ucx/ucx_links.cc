@@ -15,6 +15,14 @@
 namespace ferry {
 namespace {
 
+// By which devices a worker of these settings goes, for people.
+std::string DevicesOf(const UcxWorker::Settings& settings) {
+  for (const auto& [name, value] : settings) {
+    if (name == "NET_DEVICES") return value;
+  }
+  return UcxDevices("");
+}
+
 // Progress that closing a connection takes.
 constexpr int kRoundsToClose = 8;
 // How often to ask whether requests have returned. Well below the time after which a lost link is
@@ -43,8 +51,11 @@ absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
   const ucs_status_t status = api.ucp_ep_create(worker, &params, &link.endpoint);
   if (status == UCS_OK) return absl::OkStatus();
   link.endpoint = nullptr;
-  return absl::UnavailableError(
-      absl::StrCat("opening an endpoint: ", api.ucs_status_string(status)));
+  return absl::UnavailableError(absl::StrCat(
+      "opening an endpoint: ", api.ucs_status_string(status),
+      link.channel->kind == kUcxNet ? absl::StrCat(" (by ", DevicesOf(link.channel->settings),
+                                                   ": UCX_NET_DEVICES, transfer.ucx.net_devices)")
+                                    : ""));
 }
 
 void UcxTransport::Impl::StopOps(Link& link, const absl::Status& why, bool queued) {

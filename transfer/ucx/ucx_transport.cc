@@ -24,14 +24,6 @@ constexpr absl::Duration kTakeDownPatience = absl::Seconds(1);
 constexpr size_t kArrivalsPerPoll = 256;
 constexpr size_t kStraysPerPoll = 64;
 
-// UCX's settings as pairs; what the operator has set in the environment stays.
-UcxWorker::Settings WithDefaults(UcxWorker::Settings settings, const UcxWorker::Settings& tuning) {
-  for (const auto& entry : tuning) {
-    if (getenv(("UCX_" + entry.first).c_str()) == nullptr) settings.push_back(entry);
-  }
-  return settings;
-}
-
 // With what moves GPUs' memory, if that is wanted; what this UCX does not have of it is left out.
 std::string Tls(const std::string& host, absl::string_view gpu, bool with_gpu) {
   return with_gpu ? absl::StrCat(host, ",", gpu) : host;
@@ -47,19 +39,42 @@ constexpr char kRendezvousFrom[] = "8K";
 // hears that the peer has closed the endpoint it came by, if that is not paired with one of ours.
 constexpr char kKeepalive[] = "1s";
 
+// Whatever the environment says of these: with other values of RNDV_THRESH and RNDV_SCHEME a
+// receive whose sender's daemon is killed may never end.
+constexpr const char* kSettled[] = {"UCX_RNDV_THRESH", "UCX_RNDV_SCHEME", "UCX_KEEPALIVE_INTERVAL"};
+
 UcxWorker::Settings NetSettings(const UcxOptions& options, bool with_gpu) {
-  return WithDefaults({{"TLS", Tls(options.net_tls, "cuda_copy,gdr_copy", with_gpu)},
-                       {"NET_DEVICES", options.net_devices}},
-                      {{"RNDV_THRESH", kRendezvousFrom}, {"KEEPALIVE_INTERVAL", kKeepalive}});
+  UcxWorker::Settings settings = {{"TLS", Tls(options.net_tls, "cuda_copy,gdr_copy", with_gpu)},
+                                  {"RNDV_SCHEME", "auto"},
+                                  {"RNDV_THRESH", kRendezvousFrom},
+                                  {"KEEPALIVE_INTERVAL", kKeepalive}};
+  if (!options.net_devices.empty()) settings.emplace_back("NET_DEVICES", options.net_devices);
+  return settings;
 }
 
 UcxWorker::Settings ShmSettings(const UcxOptions& options, bool with_gpu) {
   // The receiver reads: nobody but ourselves ever writes into our clients' memory, so that an op
   // whose requests have returned is really over, whatever the peer is doing.
-  return WithDefaults({{"TLS", Tls(options.shm_tls, "cuda_copy,cuda_ipc", with_gpu)}},
-                      {{"RNDV_SCHEME", "get_zcopy"}, {"RNDV_THRESH", kRendezvousFrom}});
+  return {{"TLS", Tls(options.shm_tls, "cuda_copy,cuda_ipc", with_gpu)},
+          {"RNDV_SCHEME", "get_zcopy"},
+          {"RNDV_THRESH", kRendezvousFrom}};
 }
+
 }  // namespace
+
+std::vector<std::string> UcxNotTaken() {
+  std::vector<std::string> found;
+  for (const char* name : kSettled) {
+    const char* const value = getenv(name);
+    if (value != nullptr) found.push_back(absl::StrCat(name, "=", value));
+  }
+  return found;
+}
+
+std::string UcxDevices(const std::string& given) {
+  const char* const said = getenv("UCX_NET_DEVICES");
+  return !given.empty() ? given : said != nullptr ? said : "all";
+}
 
 absl::Status UcxTransport::Impl::AddChannel(const std::string& kind, UcxWorker::Settings settings) {
   auto channel = std::make_unique<Channel>();

@@ -32,13 +32,19 @@ absl::StatusOr<const UcxApi*> LoadUcx(const std::string& library = "");
 // Why the host's is opened, not Ferry's own, where no library is named; "": ours is.
 std::string WhyHostsUcx();
 std::string UcxVersion(const UcxApi& api);
+// Those variables of the environment that UCX is not given, as "NAME=value": what they say is
+// settled, since transfers end at all only with it.
+std::vector<std::string> UcxNotTaken();
+// By which devices it goes if it is given these (UcxOptions::net_devices).
+std::string UcxDevices(const std::string& given);
 // Whether this host has any: without one UCX that is given a GPU's memory copies it itself, slowly.
 bool HasRdmaAdapters();
 
 struct UcxOptions {
   std::string shm_tls = "posix,sysv,cma,self";  // UCX_TLS of "shm" workers; "" turns them off
   std::string net_tls = "tcp,rc,ud,dc,self";    // UCX_TLS of "net" workers
-  std::string net_devices = "all";              // UCX_NET_DEVICES of "net" workers
+  // UCX_NET_DEVICES of "net" workers; "": as the environment says, else all.
+  std::string net_devices;
   // Of a GPU's lane: UCX is given the GPU's memory, if it can take it.
   bool net_direct = true;
   bool shm_direct = true;
