@@ -18,6 +18,8 @@ absl::Status TransferEngine::Impl::ForOther(const Posted& half, const absl::Stat
 
 void TransferEngine::Impl::LeaveTombstone(Side side, PeerId peer, const MatchKey& key,
                                           const absl::Status& why) {
+  // Who receives is started again more often than it is missed: it is waited for.
+  if (side == Side::kReceive && HasReason(why, Reason::kPeerClientGone)) return;
   for (const Reason own :
        {Reason::kCancelled, Reason::kPoisoned, Reason::kPeerClientGone, Reason::kWaitingForPeer}) {
     if (HasReason(why, own)) return tombstones.Put(peer, {key, side, why, clock});

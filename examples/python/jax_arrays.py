@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """JAX arrays between two processes, by DLPack: neither end copies what arrives.
 
-    python examples/python/jax_arrays.py     # needs jax; exit status 77 without it
+python examples/python/jax_arrays.py     # needs jax; exit status 77 without it
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ TEST_F(FlightTest, DumpsOfTwoNodesTellWhoLacksWhat) {
       Must(destination.session.Receive(2, {Transfer(0, "step-1", {destination.arena.All()})}));
   ASSERT_THAT(first.Cancel(), IsOk());
   ASSERT_THAT(first.Wait(), Not(IsOk()));
+  Batch told = Must(source.session.Send(0, {Transfer(2, "step-1", {source.arena.All()})}));
+  ASSERT_THAT(told.Wait(), Is("CANCELLED/CANCELLED"));
   Batch send = Must(source.session.Send(0, {Transfer(2, "step-1", {source.arena.All()})}));
   Batch receive =
       Must(destination.session.Receive(2, {Transfer(0, "step-2", {destination.arena.All()})}));

@@ -420,7 +420,7 @@ TEST(StartTest, ARuntimeDirectoryThatCannotBeHad) {
     return started.output;
   };
   EXPECT_THAT(refused(directory / "file/ferry"),
-              HasSubstr("make the directory " + directory / "file/ferry" + ": Not a directory"));
+              HasSubstr("open " + directory / "file" + ": it is no directory"));
   EXPECT_THAT(refused(directory / "taken"),
               HasSubstr("open " + directory / "taken/lock" + ": Is a directory"));
 }

@@ -78,8 +78,8 @@ TEST_P(WaitingTest, BothEndsAreToldOfTheKeyThatWaitsInstead) {
   EXPECT_THAT(receive.Wait(kSoon),
               Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr("a send of key 'step-42' wait")));
   const Status sent = send.Wait(kSoon);
-  EXPECT_THAT(sent, Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER",
-                       HasSubstr("a receive of key 'step-41' waited at " + destination)));
+  EXPECT_THAT(
+      sent, Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER", HasSubstr("a receive of key 'step-41' wait")));
   if (!GetParam().one_node) {
     EXPECT_THAT(sent.message(), HasSubstr(destination + " has device 2"));
     EXPECT_THAT(sent.message(), HasSubstr("see `ferryctl flight diff`"));

@@ -239,10 +239,10 @@ void Simulation::CheckTold(const Scenario& scenario) {
                          LinkOf(first->node, second->node).losses != scenario.losses)) {
     return;  // what was not offered leaves nothing, and a lost link takes all away
   }
-  const bool own = HasReason(first->status, Reason::kCancelled) ||
-                   HasReason(first->status, Reason::kPoisoned) ||
-                   HasReason(first->status, Reason::kPeerClientGone) ||
-                   HasReason(first->status, Reason::kWaitingForPeer);
+  const bool own =
+      HasReason(first->status, Reason::kCancelled) || HasReason(first->status, Reason::kPoisoned) ||
+      (HasReason(first->status, Reason::kPeerClientGone) && first->spec.side == Side::kSend) ||
+      HasReason(first->status, Reason::kWaitingForPeer);
   if (!own || first->ended_at >= second->posted_at) return;
   ++count_.told;
   if (second->ended_at > second->posted_at + kToldWithin) {
