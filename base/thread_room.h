@@ -4,7 +4,9 @@
 // but the C and C++ libraries.
 #pragma once
 
+#include <errno.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <latch>
@@ -15,7 +17,12 @@ namespace ferry {
 // What gRPC starts in a process whose calls are few, and some more.
 inline constexpr size_t kGrpcThreads = 12;
 
-// 0, or the errno of one of `count` threads that cannot run at once beside those that are there.
+// Of address space, what the C library reserves for a thread that allocates: where there is a limit
+// to it, gRPC's later threads otherwise find it used up by the earlier ones.
+inline constexpr size_t kThreadHeap = size_t{64} << 20;
+
+// 0, or the errno of one of `count` threads that cannot run and allocate at once beside those that
+// are there.
 inline int RoomForThreads(size_t count) {
   std::latch over(1);
   std::vector<pthread_t> threads(count);
@@ -30,6 +37,15 @@ inline int RoomForThreads(size_t count) {
         },
         &over);
     if (error == 0) ++started;
+  }
+  if (error == 0) {
+    void* const heaps = mmap(nullptr, count * kThreadHeap, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (heaps == MAP_FAILED) {
+      error = EAGAIN;  // as of a thread
+    } else {
+      munmap(heaps, count * kThreadHeap);
+    }
   }
   over.count_down();
   for (size_t i = 0; i < started; ++i) pthread_join(threads[i], nullptr);
