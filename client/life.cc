@@ -43,10 +43,12 @@ StatusPtr Life::StatusAtEnd(uint64_t transfer, uint32_t timeline, uint64_t value
     const bool exact = begin_[timeline].failures == 0;
     if (exact && own.failures == 1 && value > own.first_failed) return nullptr;
   }
-  return Error(
-      kNotFound, kReasonTransferNotFound,
-      "transfer " + std::to_string(transfer) +
-          " is over, but how it ended is not known: nobody asked before the session ended");
+  // Who hears this of a lost daemon does what is to be done about all that was lost with it.
+  const bool lost = cause_ != nullptr && cause_->reason == kReasonDaemonLost;
+  return Error(lost ? kUnavailable : kNotFound, lost ? kReasonDaemonLost : kReasonTransferNotFound,
+               "transfer " + std::to_string(transfer) +
+                   " is over, but how it ended is not known: nobody asked before " +
+                   (lost ? cause_->message : "the session ended"));
 }
 
 }  // namespace ferry::client

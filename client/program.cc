@@ -80,6 +80,18 @@ std::vector<ProgramRun> RunsOf(const ferry_run* given, size_t count) {
   return runs;
 }
 
+// `error` of a post: what its runs name is of a daemon that is gone, if the one that is there does
+// not know it for that.
+StatusPtr OrLost(const Session& session, const ferry_run* runs, size_t count, StatusPtr error) {
+  if (error == nullptr || error->reason != kReasonTransferNotFound) return error;
+  for (size_t i = 0; i < count; ++i) {
+    for (const ferry_batch* const named : {runs[i].after, runs[i].feeds}) {
+      if (named != nullptr && named->life->ended()) return session.LastLoss();
+    }
+  }
+  return error;
+}
+
 }  // namespace
 
 StatusPtr CompileProgram(const std::shared_ptr<Session>& session, uint64_t device,
@@ -102,14 +114,14 @@ StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* 
   batch.runs = runs.data();
   std::set<const ferry_program*> programs;
   for (size_t i = 0; i < batch.count; ++i) programs.insert(given[i].program);
-  StatusPtr error = PostChecked(session, batch, made);
+  StatusPtr error = OrLost(*session, given, batch.count, PostChecked(session, batch, made));
   if (error == nullptr || error->reason != kReasonIdStale) return error;
   // Forgotten, or this is another daemon. If it was not a program, the second refusal says so.
   for (const ferry_program* program : programs) {
     ProgramInfo again;
     FERRY_CLIENT_RETURN_IF_ERROR(session->Compile(program->device, program->text, &again));
   }
-  return PostChecked(session, batch, made);
+  return OrLost(*session, given, batch.count, PostChecked(session, batch, made));
 }
 
 StatusPtr PreparePrograms(const std::shared_ptr<Session>& session, const ferry_run* given,
@@ -118,7 +130,7 @@ StatusPtr PreparePrograms(const std::shared_ptr<Session>& session, const ferry_r
   FERRY_CLIENT_RETURN_IF_ERROR(CheckRuns(session.get(), given, batch));
   const std::vector<ProgramRun> runs = RunsOf(given, batch.count);
   batch.runs = runs.data();
-  return PrepareChecked(session, batch, made);
+  return OrLost(*session, given, batch.count, PrepareChecked(session, batch, made));
 }
 
 }  // namespace ferry::client

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many connections a door takes: of all, and of each visitor, who is a uid on a Unix socket and
-// an address on a TCP port; and how often a visitor may come. So nobody takes the descriptors, or
-// the time of the door's thread, that others need. Any thread.
+// an address on a TCP port (or a uid of this host); and how often a visitor may come. So nobody
+// takes the descriptors, or the time of the door's thread, that others need. Any thread.
 //
-// A connection counts until its Pass goes. Passes must not outlive their Admission.
+// A connection counts until its Pass goes. Of those that may give way, because nobody knows yet
+// that they are of use, the oldest does when a newcomer needs its place: who holds many of them
+// keeps nobody out, and who says what it comes for within the time that others need to fill a
+// visitor's share is not disturbed. One that gives way counts among all until it has gone.
 #pragma once
 
 #include <sys/types.h>
@@ -11,24 +14,27 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/mutex.h"
-#include "base/token_bucket.h"
 
 namespace ferry {
 
 struct Visitor {
-  std::string name;  // "uid 1000", "192.0.2.1", "2001:db8:0:1::/64"
+  std::string name;  // "uid 1000", "192.0.2.1", "127.0.0.1 of uid 1000", "2001:db8:0:1::/64"
   uid_t uid = geteuid();
 };
 
 class Admission {
+  class Book;
+
  public:
+  // Of one visitor, and an eighth of all: places that those who give way have until they have gone.
+  static constexpr size_t kLeaving = 32;
+
   struct Bounds {
     std::string door;  // its name, for messages
     size_t open = 0;   // of all
@@ -41,24 +47,25 @@ class Admission {
     Pass() = default;
     explicit Pass(uid_t uid) : uid_(uid) {}  // of nobody's admission: a connection of one's own
     Pass(Pass&& other) noexcept
-        : admission_(std::exchange(other.admission_, nullptr)),
-          name_(std::move(other.name_)),
-          uid_(other.uid_) {}
+        : book_(std::move(other.book_)), number_(other.number_), uid_(other.uid_) {}
     Pass& operator=(Pass&& other) noexcept {
-      std::swap(admission_, other.admission_);
-      std::swap(name_, other.name_);
+      std::swap(book_, other.book_);
+      std::swap(number_, other.number_);
       std::swap(uid_, other.uid_);
       return *this;
     }
-    ~Pass() {
-      if (admission_ != nullptr) admission_->Leave(name_);
-    }
+    ~Pass();
     uid_t uid() const { return uid_; }
+    // From here on `leave`, which ends the connection soon, may be called, once, by whoever admits
+    // another one. Called again it replaces the former.
+    void MayGiveWay(std::function<void()> leave);
+    // Not any more; also if it was asked to leave and does not.
+    void Stays();
 
    private:
     friend class Admission;
-    Admission* admission_ = nullptr;
-    std::string name_;
+    std::shared_ptr<Book> book_;
+    uint64_t number_ = 0;
     uid_t uid_ = geteuid();
   };
 
@@ -73,21 +80,8 @@ class Admission {
   size_t remembered() const;  // visitors
 
  private:
-  struct One {
-    size_t open = 0;
-    TokenBucket visits;
-  };
-  void Leave(const std::string& name);
-  bool Room(const std::string& name) const;
-  void ForgetQuiet(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  const Bounds bounds_;
   const std::function<void()> sweep_;
-  mutable Mutex mutex_;
-  absl::flat_hash_map<std::string, One> visitors_ ABSL_GUARDED_BY(mutex_);
-  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t forget_at_ ABSL_GUARDED_BY(mutex_) = 1024;
+  const std::shared_ptr<Book> book_;  // passes may outlive us
 };
 
 }  // namespace ferry

@@ -38,6 +38,30 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Below so many it would be refused what it needs to serve anybody, or end: gRPC takes the lack of
+// one for a fault of the program. Seen: 20 and 2 for each host device of one that is alone, 13 for
+// a link, and the data connections of a pair of devices; a session has 8 and its arenas. Each of
+// its 7 doors lets in 4 at the least (daemon/doors.cc).
+size_t DescriptorsNeeded(const Config& config) {
+  constexpr size_t kItsOwn = 20, kAtItsDoors = 7 * 4, kOfSessions = 6 * 8;
+  constexpr size_t kHostDevice = 2, kGpu = 32, kLink = 16;
+  const size_t peers = std::max<size_t>(config.membership.nodes.size(), 1) - 1;
+  return kItsOwn + kAtItsDoors + kOfSessions + kHostDevice * config.devices.host +
+         kGpu * config.devices.gpus.size() + (kLink + 1 + config.transfer.tcp.connections) * peers;
+}
+
+absl::Status CheckDescriptors(const Config& config) {
+  RaiseDescriptorLimit();
+  rlimit limit{};
+  const size_t needed = DescriptorsNeeded(config);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return absl::OkStatus();
+  return Error(
+      absl::StatusCode::kResourceExhausted, Reason::kNotReady,
+      absl::StrCat("start with ", limit.rlim_cur, " descriptors: this configuration needs ", needed,
+                   ", and some more for each session; set `ulimit -n ", needed,
+                   "` or more (systemd: LimitNOFILE)"));
+}
+
 // For peers to close their links: who does not is silent, or has much to read.
 constexpr absl::Duration kGoodbye = absl::Milliseconds(500);
 
@@ -57,6 +81,7 @@ size_t JobThreads(const Config& config) {
 }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config, GivenSockets given) {
+  RETURN_IF_ERROR(CheckDescriptors(config));
   // Those of its parts, of gRPC's servers and of its calls to peers, and some more; a thread that
   // is lacking later would end the daemon, or have it serve nothing.
   const size_t threads = 8 + 3 * config.devices.host + JobThreads(config) + 2 * kGrpcThreads;
@@ -113,7 +138,6 @@ void Daemon::Impl::StartPulse() {
 }
 
 absl::Status Daemon::Impl::Start() {
-  RaiseDescriptorLimit();
   ASSIGN_OR_RETURN(const SocketAccess clients, SocketAccess::From(config.sockets.client));
   ASSIGN_OR_RETURN(const SocketAccess operators, SocketAccess::From(config.sockets.admin));
   ASSIGN_OR_RETURN(lock, TakeRuntimeDir(config.node.runtime_dir, clients, operators,
@@ -153,7 +177,8 @@ absl::Time Daemon::Impl::AfterBatch() {
   const absl::Time now = control.Now();
   sessions->OnTime(now);
   absl::Time next = std::min(peers->OnTime(now), EndWhatCannotEnd(now));
-  next = std::min({next, jobs->OnTime(now), peer_connections.CloseSilent(now)});
+  next = std::min(
+      {next, jobs->OnTime(now), connections.CloseSilent(now), peer_connections.CloseSilent(now)});
   do {
     next = std::min(next, driver->AfterBatch());
   } while (jobs->Join());

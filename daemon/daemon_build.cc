@@ -285,7 +285,8 @@ void Daemon::Impl::MakeTables() {
             jobs->EndSession(session);
           },
           [this](ArenaId arena) { peers->OnArenaGone(arena); },
-          [this](TransferId transfer, const absl::Status& why) { EndPrepared(transfer, why); }});
+          [this](TransferId transfer, const absl::Status& why) { EndPrepared(transfer, why); },
+          [this](const Credentials& process, int by) { connections.OnSessions(process, by); }});
 
   PeerTable::Options peer_options;
   peer_options.node = config.node.name;

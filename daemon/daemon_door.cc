@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/closer.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
@@ -50,6 +51,9 @@ absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
   ASSIGN_OR_RETURN(const Credentials credentials, PeerCredentials(socket.get()));
   if (!peers->TrustsUid(credentials.uid)) {
+    // They may have sent descriptors already.
+    shutdown(socket.get(), SHUT_RDWR);
+    Closer::Get().Close(credentials.uid, std::move(socket));
     return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
                  absl::StrCat("connect to ", Printable(path), ": uid ", credentials.uid,
                               " listens there, which peer.uids does not list"));
@@ -111,25 +115,29 @@ absl::Status Daemon::Impl::OpenDoor() {
   }
 
   // Connections to gRPC: credentials are read here, the rest is gRPC's.
-  const auto to_grpc = [this](std::function<void(uid_t, int fd)> serve) {
-    return [this, serve = std::move(serve)](UniqueFd socket, Admission::Pass pass) {
+  const auto to_grpc = [this](std::function<void(uid_t, int fd)> serve, absl::Duration patience) {
+    return [this, serve = std::move(serve), patience](UniqueFd socket, Admission::Pass pass) {
       absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
       if (!credentials.ok()) return;
-      absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials, std::move(pass));
+      absl::StatusOr<int> fd = connections.Admit(std::move(socket), *credentials, std::move(pass),
+                                                 control.Now() + patience);
       if (!fd.ok()) {
         FERRY_LOG_LIMITED(warn, "connection.refused",
                           LogFields("pid", credentials->pid, "uid", credentials->uid), "{}",
                           std::string(fd.status().message()));
         return;
       }
+      if (patience < absl::InfiniteDuration()) control.Post([] {});  // as below
       serve(credentials->uid, *fd);
     };
   };
-  door.Listen("client.sock", std::move(client),
-              to_grpc([this](uid_t user, int fd) { client_servers->Serve(user, fd); }),
-              &doors.client);
+  door.Listen(
+      "client.sock", std::move(client),
+      to_grpc([this](uid_t user, int fd) { client_servers->Serve(user, fd); }, Doors::kFirstCall),
+      &doors.client);
   door.Listen("admin.sock", std::move(admin_socket),
-              to_grpc([this](uid_t, int fd) { admin_server->Serve(fd); }), &doors.admin);
+              to_grpc([this](uid_t, int fd) { admin_server->Serve(fd); }, absl::InfiniteDuration()),
+              &doors.admin);
   if (peer_tcp.valid()) {
     PeerPortHooks hooks;
     hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
@@ -159,7 +167,7 @@ absl::Status Daemon::Impl::OpenDoor() {
   const auto on_peer_socket = [this](UniqueFd socket, Admission::Pass pass) {
     absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
     if (!credentials.ok()) return;
-    door.AddPackets(
+    const Door::ConnectionId added = door.AddPackets(
         std::move(socket), UniqueFd(),
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
           absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
@@ -185,6 +193,7 @@ absl::Status Daemon::Impl::OpenDoor() {
           control.Post([this, connection] { peers->OnSocketClosed(connection); });
         },
         std::move(pass));
+    if (!peers->TrustsUid(credentials->uid)) door.MayGiveWay(added);  // none of the daemons'
   };
   door.Listen("peer.sock", std::move(peer_socket), on_peer_socket, &doors.peer_socket);
   const auto on_attach = [this](UniqueFd socket, Admission::Pass pass) {

@@ -136,8 +136,8 @@ struct Daemon::Impl {
   JobRunner runner;         // runs them, on
   Lane compute;
   Doors doors;
-  ConnectionTable connections;
-  ConnectionTable peer_connections;
+  ConnectionTable connections{ConnectionTable::Of::kClients};
+  ConnectionTable peer_connections{ConnectionTable::Of::kPeers};
   LocalDevices devices;
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;
@@ -153,7 +153,7 @@ struct Daemon::Impl {
 
   std::unique_ptr<RpcCore> rpc;
   std::unique_ptr<AdminCore> admin;
-  HealthService health;
+  HealthService health{[this](const std::string& connection) { connections.Called(connection); }};
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::unique_ptr<UserServers> client_servers;
   std::unique_ptr<GrpcServer> admin_server, peer_server;

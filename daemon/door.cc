@@ -13,9 +13,11 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/executor.h"
 #include "base/log.h"
+#include "base/status.h"
 
 namespace ferry {
 
@@ -33,9 +35,11 @@ struct Door::Entry {
   Admission* admission = nullptr;
   std::function<std::string(const absl::Status&)> farewell;
   Admission::Pass pass;
-  // Descriptors may be on their way in a socket's queue.
+  // Descriptors may be on their way in a socket's queue. It has its place until it is closed.
   ~Entry() {
-    if (kind != Kind::kListener) Closer::Get().Close(pass.uid(), std::move(fd));
+    if (kind == Kind::kListener || !fd.valid()) return;
+    const uid_t uid = pass.uid();
+    Closer::Get().Close(uid, std::move(fd), [place = std::move(pass)] {});
   }
 
   // What the connection did not take yet; if there is any, nothing is read from it.
@@ -163,7 +167,15 @@ Door::ConnectionId Door::AddStream(UniqueFd socket, absl::Duration patience,
   itimerspec when{};
   when.it_value = absl::ToTimespec(patience);
   timerfd_settime(entry->process.get(), 0, &when, nullptr);
-  return Add(std::move(entry));
+  const ConnectionId id = Add(std::move(entry));
+  MayGiveWay(id);
+  return id;
+}
+
+void Door::MayGiveWay(ConnectionId id) {
+  if (const std::shared_ptr<Entry> entry = Find(id)) {
+    entry->pass.MayGiveWay([this, id] { Close(id); });
+  }
 }
 
 std::pair<UniqueFd, Admission::Pass> Door::Take(ConnectionId id) {
@@ -173,6 +185,7 @@ std::pair<UniqueFd, Admission::Pass> Door::Take(ConnectionId id) {
   const std::shared_ptr<Entry> entry = std::move(found->second);
   entries_.erase(found);
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->fd.get(), nullptr);
+  entry->pass.Stays();
   return {std::move(entry->fd), std::move(entry->pass)};
 }
 
@@ -254,6 +267,8 @@ void Door::Run() {
 
 void Door::Accept(Entry& entry) {
   if (!spare_.valid()) return Rest(entry);  // as another listener does
+  // Each of these is a descriptor that no bound of open connections counts.
+  if (*closing_ >= kMostClosing) return Rest(entry);
   bool refused = false;
   for (int budget = kAcceptsAtOnce; budget > 0; --budget) {
     UniqueFd connection(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -278,27 +293,39 @@ bool Door::Welcome(Entry& listener, UniqueFd connection) {
     return true;
   }
   const absl::StatusOr<Visitor> visitor = VisitorOf(connection.get());
-  if (!visitor.ok()) return true;  // it has gone
-  absl::StatusOr<Admission::Pass> pass = listener.admission->Admit(*visitor, MonotonicNow());
+  if (!visitor.ok()) {  // it has gone
+    CloseRefused(geteuid(), std::move(connection));
+    return false;
+  }
+  absl::StatusOr<Admission::Pass> pass =
+      Closer::Get().Clogged(visitor->uid)
+          ? WithRetryAfter(
+                Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                      absl::StrCat("connect to ", listener.name, ": what ", visitor->name,
+                                   " has sent before still waits to be closed")),
+                absl::Seconds(1))
+          : listener.admission->Admit(*visitor, MonotonicNow());
   if (pass.ok()) {
     listener.on_accept(std::move(connection), *std::move(pass));
     return true;
   }
   FERRY_LOG_LIMITED(warn, "door.refused", "{}", std::string(pass.status().message()));
   if (listener.farewell) SendNow(connection.get(), listener.farewell(pass.status()), {});
-  shutdown(connection.get(), SHUT_RDWR);
-  Closer::Get().Close(visitor->uid, std::move(connection));
+  CloseRefused(visitor->uid, std::move(connection));
   return false;
+}
+
+void Door::CloseRefused(uid_t uid, UniqueFd connection) {
+  shutdown(connection.get(), SHUT_RDWR);
+  ++*closing_;
+  Closer::Get().Close(uid, std::move(connection), [closing = closing_] { --*closing; });
 }
 
 // Accepts with the spare descriptor and closes: the client gets an answer instead of a hang.
 void Door::RefuseForFds(Entry& listener) {
   spare_.Reset();
   UniqueFd refused(accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (refused.valid()) {
-    shutdown(refused.get(), SHUT_RDWR);
-    Closer::Get().Close(geteuid(), std::move(refused));
-  }
+  if (refused.valid()) CloseRefused(geteuid(), std::move(refused));
   const uint64_t count = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((count & (count - 1)) == 0) {
     FERRY_LOG(warn, "door.no_descriptors",

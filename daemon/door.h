@@ -39,7 +39,8 @@ struct Credentials {
   gid_t gid = static_cast<gid_t>(-1);
 };
 absl::StatusOr<Credentials> PeerCredentials(int socket);
-// Who that is to an Admission; of TCP the address, of IPv6 the network of 64 bits.
+// Who that is to an Admission; of TCP the address, of IPv6 the network of 64 bits, and of this
+// host's own the uid too.
 absl::StatusOr<Visitor> VisitorOf(int socket);
 // Readable once the process at the other end has exited; invalid if the kernel cannot say.
 UniqueFd PeerPidFd(int socket, pid_t pid);
@@ -68,6 +69,8 @@ class Door {
   using ConnectionId = uint64_t;
   static constexpr int kAcceptsAtOnce = 16;
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
+  // While so many that were refused are not closed yet none is accepted.
+  static constexpr size_t kMostClosing = 16;
   static constexpr size_t kMaxPacket = 128 * 1024;
   static constexpr int kMaxFds = 250;            // a packet; the kernel takes 253
   static constexpr size_t kMaxUnsent = 1 << 20;  // bytes kept for one connection
@@ -89,8 +92,9 @@ class Door {
 
   // Accepts on `listener` until Stop, a few connections at a time and after everything that has
   // arrived on others. Whom `admission` (outlives the door) refuses hears what `farewell` makes of
-  // why, if there is one, and is closed at once; so is everybody, and counted, while there is no
-  // free descriptor. When many are refused the listener rests for kRest.
+  // why, if there is one, and is closed at once; so is who has sent what is slow to close, and
+  // everybody, and counted, while there is no free descriptor. When many are refused the listener
+  // rests for kRest.
   void Listen(std::string name, UniqueFd listener, OnAccept on_accept,
               Admission* admission = nullptr,
               std::function<std::string(const absl::Status&)> farewell = nullptr);
@@ -99,12 +103,15 @@ class Door {
   // close: the connection ends when too many of them wait (Closer::Clogged).
   ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet, OnClosed on_closed,
                           Admission::Pass pass = Admission::Pass());
+  // From here on it is closed when its place is needed (Admission). Of OnAccept.
+  void MayGiveWay(ConnectionId id);
   // Calls `readable` whenever the stream socket has data or was closed, and drops it once
-  // `patience` is over; used for HTTP.
+  // `patience` is over, or when its place is needed (Admission); used for HTTP. Of OnAccept.
   ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
                          std::function<void(ConnectionId, int fd)> readable,
                          Admission::Pass pass = Admission::Pass());
-  // From `readable`: the door lets go of the stream, which goes on elsewhere.
+  // From `readable`: the door lets go of the stream, which goes on elsewhere, and does not give
+  // way any more.
   std::pair<UniqueFd, Admission::Pass> Take(ConnectionId id);
   // Sends one packet, in order, or keeps it until the connection takes it; one with descriptors is
   // not kept, since those stay the caller's. False if the connection is gone or will not take it (a
@@ -123,6 +130,7 @@ class Door {
   void Accept(Entry& entry);
   // False if it was refused.
   bool Welcome(Entry& listener, UniqueFd connection);
+  void CloseRefused(uid_t uid, UniqueFd connection);
   void RefuseForFds(Entry& listener);
   void Rest(Entry& listener);
   void EndRest();
@@ -138,6 +146,7 @@ class Door {
   absl::Time rest_ends_;
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> refused_ = 0;
+  const std::shared_ptr<std::atomic<size_t>> closing_ = std::make_shared<std::atomic<size_t>>(0);
   mutable Mutex mutex_;
   // Shared: a sender on another thread may hold an entry while the door drops it.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);

@@ -13,13 +13,18 @@ constexpr size_t kStrangers = 256;
 constexpr size_t kStrangersOfOneAddress = 32;
 constexpr size_t kOperators = 64;
 
-// So many descriptors of 64 that the process may have, and no more than are of use.
-size_t Share(size_t of_64, size_t most) {
+// How many connections take so many descriptors of 64 that the process may have, if each has
+// `each`; and no more than are of use.
+size_t Share(size_t of_64, size_t each, size_t most) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const size_t share = std::min<rlim_t>(limit.rlim_max, 1 << 20) / 64 * of_64;
+  const size_t share = std::min<rlim_t>(limit.rlim_max, 1 << 20) / 64 * of_64 / each;
   return std::clamp<size_t>(share, 4, std::max<size_t>(most, 4));
 }
+constexpr size_t kSocket = 1;
+constexpr size_t kSocketAndProcess = 2;
+constexpr size_t kSocketAndTimer = 2;
+constexpr size_t kScrape = 3;  // these, and the one that the answer goes to
 
 Admission::Bounds Bounds(const Config& config, const char* door, size_t open, size_t open_each) {
   const double rate = config.limits.connects_per_second;
@@ -30,21 +35,24 @@ Admission::Bounds Bounds(const Config& config, const char* door, size_t open, si
 
 // A session has one connection to attach.sock and one to client.sock; as many may be on their way.
 Doors::Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers)
-    : attach(Bounds(config, "attach.sock", Share(12, 2 * size_t{config.limits.sessions}),
+    : attach(Bounds(config, "attach.sock",
+                    Share(12, kSocketAndProcess, 2 * size_t{config.limits.sessions}),
                     2 * size_t{config.limits.sessions_per_uid})),
       client(Bounds(config, "client.sock",
-                    Share(12, std::max<size_t>(2 * size_t{config.limits.sessions},
-                                               config.limits.connections_per_uid)),
+                    Share(10, kSocket,
+                          std::max<size_t>(2 * size_t{config.limits.sessions},
+                                           config.limits.connections_per_uid)),
                     config.limits.connections_per_uid),
              [&clients] { clients.Sweep(); }),
-      admin(Bounds(config, "admin.sock", Share(2, kOperators), kOperators),
+      admin(Bounds(config, "admin.sock", Share(1, kSocket, kOperators), kOperators),
             [&clients] { clients.Sweep(); }),
-      metrics(Bounds(config, "metrics.sock", Share(1, kOperators), kOperators)),
-      metrics_port(Bounds(config, "the metrics port", Share(1, kOperators), kOperators)),
+      metrics(Bounds(config, "metrics.sock", Share(1, kScrape, kOperators), kOperators)),
+      metrics_port(Bounds(config, "the metrics port", Share(1, kScrape, kOperators), kOperators)),
       peer_socket(Bounds(config, "peer.sock",
-                         Share(2, 2 * config.membership.nodes.size() + kOperators),
+                         Share(2, kSocket, 2 * config.membership.nodes.size() + kOperators),
                          2 * config.membership.nodes.size() + kOperators)),
-      strangers(Bounds(config, "the peer port", Share(2, kStrangers), kStrangersOfOneAddress),
+      strangers(Bounds(config, "the peer port", Share(3, kSocketAndTimer, kStrangers),
+                       kStrangersOfOneAddress),
                 [&peers] { peers.Sweep(); }) {}
 
 }  // namespace ferry

@@ -71,10 +71,13 @@ Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::st
           if (line[0] != "GET") {
             return Answer(door, id, fd, Response("405 Method Not Allowed\r\nAllow: GET", ""));
           }
-          // The door may drop the connection while control works; this descriptor is our own.
-          auto own = std::make_shared<UniqueFd>(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-          control.Post(
-              [&door, id, own, text] { Answer(door, id, own->get(), Response("200 OK", text())); });
+          // The door may drop the connection while control works; this descriptor is our own, and
+          // control, which must not wait, may be the last to close it.
+          auto own = std::make_shared<ReceivedFds>();
+          own->Add(UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)));
+          control.Post([&door, id, own, text] {
+            Answer(door, id, (*own)[0].get(), Response("200 OK", text()));
+          });
         },
         std::move(pass)));
   };

@@ -3,16 +3,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
 #include <poll.h>
+#include <pwd.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/executor.h"
 #include "base/status.h"
@@ -97,18 +104,144 @@ absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path,
   return lock;
 }
 
+// The directories above the runtime directory, from the root on. Whoever may write in one of them
+// can put a directory of his own where the next one was, whatever is checked of that: so only root
+// and this process's user may, and each is opened by its name in the one before it.
+class PathAbove {
+ public:
+  // `path` is for messages.
+  explicit PathAbove(const std::string& path) : path_(path) {}
+
+  // The directory `above`, an absolute path, of which what is missing is made.
+  absl::StatusOr<UniqueFd> Open(const std::string& above) {
+    RETURN_IF_ERROR(EnterRoot());
+    Push(above);
+    while (!names_.empty()) {
+      const std::string name = std::move(names_.back());
+      names_.pop_back();
+      if (!name.empty() && name != ".") RETURN_IF_ERROR(Enter(name));
+    }
+    return std::move(at_);
+  }
+
+ private:
+  static constexpr int kMostLinks = 40;  // as the system itself follows
+
+  void Push(absl::string_view path) {
+    const std::vector<std::string> parts = absl::StrSplit(path, '/');
+    names_.insert(names_.end(), parts.rbegin(), parts.rend());
+  }
+
+  absl::Status Enter(const std::string& name) {
+    const std::string where = name == ".."
+                                  ? std::filesystem::path(where_).parent_path().string()
+                                  : absl::StrCat(absl::StripSuffix(where_, "/"), "/", name);
+    constexpr int kFlags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+    UniqueFd next(openat(at_.get(), name.c_str(), kFlags));
+    if (!next.valid() && errno == ENOENT) {
+      if (mkdirat(at_.get(), name.c_str(), 0755) != 0 && errno != EEXIST) {
+        return Failed("make the directory ", where, errno);
+      }
+      next.Reset(openat(at_.get(), name.c_str(), kFlags));
+    }
+    struct stat info;
+    if (!next.valid() || fstat(next.get(), &info) != 0) return Failed("open ", where, errno);
+    if (S_ISLNK(info.st_mode)) return Follow(next.get(), info, where);
+    if (!S_ISDIR(info.st_mode)) return Refused("open ", where, "it is no directory");
+    RETURN_IF_ERROR(CheckDirectory(next.get(), info, where));
+    at_ = std::move(next);
+    where_ = where;
+    return absl::OkStatus();
+  }
+
+  absl::Status EnterRoot() {
+    at_.Reset(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    where_ = "/";
+    struct stat info;
+    if (!at_.valid() || fstat(at_.get(), &info) != 0) return Failed("open ", where_, errno);
+    // Has all that is below it, whoever that is: in some containers it is not root.
+    owner_of_all_ = info.st_uid;
+    return CheckDirectory(at_.get(), info, where_);
+  }
+
+  absl::Status Follow(int link, const struct stat& info, const std::string& where) {
+    if (!Trusted(info.st_uid)) return Unsafe("the link ", where, BelongsTo(info.st_uid));
+    if (++links_ > kMostLinks) return Failed("open ", where, ELOOP);
+    char target[PATH_MAX];
+    const ssize_t size = readlinkat(link, "", target, sizeof(target));
+    if (size < 0) return Failed("read the link ", where, errno);
+    Push(absl::string_view(target, static_cast<size_t>(size)));
+    return size > 0 && target[0] == '/' ? EnterRoot() : absl::OkStatus();
+  }
+
+  absl::Status CheckDirectory(int directory, const struct stat& info, const std::string& where) {
+    if (!Trusted(info.st_uid)) return Unsafe("the directory ", where, BelongsTo(info.st_uid));
+    if ((info.st_mode & S_ISVTX) != 0) return absl::OkStatus();  // as /tmp: to each his own
+    const bool others = (info.st_mode & S_IWOTH) != 0;
+    if (!others && ((info.st_mode & S_IWGRP) == 0 || OwnersAlone(directory, info))) {
+      return absl::OkStatus();
+    }
+    return Unsafe("the directory ", where,
+                  absl::StrFormat("may be written by %s (its mode is %04o; chmod %s-w %s)",
+                                  others ? "everybody" : absl::StrCat("gid ", info.st_gid),
+                                  info.st_mode & 07777, others ? "go" : "g", where));
+  }
+
+  bool Trusted(uid_t owner) const {
+    return owner == 0 || owner == geteuid() || owner == owner_of_all_;
+  }
+
+  // Whether the group of a directory is that which distributions make for each user, with whom
+  // nobody else is in it: umask 002 is usual then. A list of rights may name anybody.
+  static bool OwnersAlone(int directory, const struct stat& info) {
+    const std::string by_number = absl::StrCat("/proc/self/fd/", directory);
+    if (getxattr(by_number.c_str(), "system.posix_acl_access", nullptr, 0) > 0) return false;
+    const passwd* const user = getpwuid(info.st_uid);
+    if (user == nullptr || user->pw_gid != info.st_gid) return false;
+    const std::string name = user->pw_name;
+    const group* const group = getgrgid(info.st_gid);
+    if (group == nullptr || name != group->gr_name) return false;
+    for (char** member = group->gr_mem; *member != nullptr; ++member) {
+      if (name != *member) return false;
+    }
+    return true;
+  }
+
+  static std::string BelongsTo(uid_t owner) {
+    const passwd* const user = getpwuid(owner);
+    return absl::StrCat("belongs to uid ", owner,
+                        user == nullptr ? "" : absl::StrCat(" (", user->pw_name, ")"));
+  }
+
+  absl::Status Unsafe(const char* kind, const std::string& where, const std::string& why) const {
+    return Error(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
+                 absl::StrCat("take the runtime directory ", path_, ": ", kind, where,
+                              " on the way to it ", why,
+                              ", who could put another one in its place; choose a "
+                              "node.runtime_dir (--runtime-dir) below directories in which only "
+                              "root and uid ",
+                              geteuid(), " may write, as in /run or /tmp"));
+  }
+
+  const std::string& path_;
+  UniqueFd at_;
+  std::string where_;
+  std::vector<std::string> names_;  // still to be entered, the next one last
+  int links_ = 0;
+  uid_t owner_of_all_ = 0;
+};
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path, SocketAccess client,
                                         SocketAccess admin, const LockPatience& patience) {
   const std::filesystem::path whole{std::string(absl::StripSuffix(path, "/"))};
-  std::error_code error;
-  std::filesystem::create_directories(whole.parent_path(), error);
-  if (error) return Refused("make the directory ", path, error.message());
-  const UniqueFd parent(open(whole.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!parent.valid()) return Failed("open the directory above ", path, errno);
-  ASSIGN_OR_RETURN(const UniqueFd directory,
-                   MakeDirectory(parent.get(), whole.filename().c_str(), path, 0755));
+  const std::string name = whole.filename();
+  if (!whole.is_absolute() || name.empty() || name == "." || name == "..") {
+    return Refused("take the runtime directory ", path, "it is not of the form /run/ferry");
+  }
+  ASSIGN_OR_RETURN(const UniqueFd parent, PathAbove(path).Open(whole.parent_path()));
+  ASSIGN_OR_RETURN(const UniqueFd directory, MakeDirectory(parent.get(), name.c_str(), path, 0755));
   ASSIGN_OR_RETURN(UniqueFd lock, Lock(directory.get(), absl::StrCat(path, "/lock"), patience));
   const struct {
     const char* name;

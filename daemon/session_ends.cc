@@ -28,6 +28,7 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
   by_token_.erase(session.token());
   session.closing = true;
   session.NotifyWatchers();
+  hooks_.sessions_changed(session.credentials(), -1);
   hooks_.ended(id);
   if (Session* still = Find(id); still != nullptr) OnIdle(*still);
 }

@@ -265,6 +265,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   std::vector<int> shown = {session->timelines().doorbell()};
   if (!hello.resume.has_value()) shown.insert(shown.begin(), session->timelines().memfd());
   sessions_[id] = std::move(session);
+  hooks_.sessions_changed(credentials, 1);
   ++counts_.opened;
   const char* const event = hello.resume.has_value() ? "session.resume" : "session.open";
   FlightRecorder::Get().Record(event, id.value(), credentials.uid, credentials.pid, hello.name);

@@ -55,6 +55,8 @@ class SessionTable {
     std::function<void(ArenaId)> arena_gone;
     // A prepared batch shall end, of which this is a transfer.
     std::function<void(TransferId, const absl::Status& why)> end_prepared;
+    // A process has a session (1), or one less (-1).
+    std::function<void(const Credentials&, int)> sessions_changed = [](const Credentials&, int) {};
   };
   // How long a connection may take to say hello.
   static constexpr absl::Duration kHelloTimeout = absl::Seconds(10);

@@ -2,6 +2,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
@@ -13,6 +16,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -42,6 +46,70 @@ int SocketOption(int socket, int option) {
   return getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
+struct End {
+  uint32_t address[4] = {};
+  uint16_t port = 0;  // as on the wire
+};
+End EndOf(const sockaddr_storage& from) {
+  End end;
+  if (from.ss_family == AF_INET) {
+    const auto& four = reinterpret_cast<const sockaddr_in&>(from);
+    end.address[0] = four.sin_addr.s_addr;
+    end.port = four.sin_port;
+  } else {
+    const auto& six = reinterpret_cast<const sockaddr_in6&>(from);
+    memcpy(end.address, &six.sin6_addr, sizeof(end.address));
+    end.port = six.sin6_port;
+  }
+  return end;
+}
+
+// Whose the other end of a TCP connection within this host and network namespace is; none: it is
+// elsewhere, has been closed, or the kernel does not say.
+std::optional<uid_t> UserOfThisHost(int socket, const sockaddr_storage& theirs) {
+  sockaddr_storage ours{};
+  socklen_t size = sizeof(ours);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&ours), &size) != 0) return std::nullopt;
+  const End here = EndOf(ours), there = EndOf(theirs);
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(there.address);
+  const bool loopback = theirs.ss_family == AF_INET && bytes[0] == 127;
+  if (!loopback && memcmp(here.address, there.address, sizeof(here.address)) != 0) {
+    return std::nullopt;
+  }
+  struct {
+    nlmsghdr header;
+    inet_diag_req_v2 body;
+  } ask{};
+  ask.header.nlmsg_len = sizeof(ask);
+  ask.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  ask.header.nlmsg_flags = NLM_F_REQUEST;
+  ask.body.sdiag_family = static_cast<uint8_t>(theirs.ss_family);
+  ask.body.sdiag_protocol = IPPROTO_TCP;
+  ask.body.idiag_states = ~0u;
+  // As the other end sees it.
+  ask.body.id.idiag_sport = there.port;
+  ask.body.id.idiag_dport = here.port;
+  memcpy(ask.body.id.idiag_src, there.address, sizeof(there.address));
+  memcpy(ask.body.id.idiag_dst, here.address, sizeof(here.address));
+  ask.body.id.idiag_cookie[0] = ask.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  const UniqueFd netlink(
+      ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG));
+  alignas(nlmsghdr) char answer[1024];
+  if (!netlink.valid() || send(netlink.get(), &ask, sizeof(ask), 0) != sizeof(ask)) {
+    return std::nullopt;
+  }
+  // It was answered while it was sent.
+  const ssize_t length = recv(netlink.get(), answer, sizeof(answer), 0);
+  const auto* const header = reinterpret_cast<const nlmsghdr*>(answer);
+  if (length < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) ||
+      header->nlmsg_type != SOCK_DIAG_BY_FAMILY) {
+    return std::nullopt;
+  }
+  const auto* const found = reinterpret_cast<const inet_diag_msg*>(NLMSG_DATA(header));
+  if (found->idiag_state != TCP_ESTABLISHED) return std::nullopt;  // nobody's any more
+  return found->idiag_uid;
+}
+
 }  // namespace
 
 absl::StatusOr<Credentials> PeerCredentials(int socket) {
@@ -68,6 +136,11 @@ absl::StatusOr<Visitor> VisitorOf(int socket) {
     visitor.name = absl::StrCat("uid ", credentials.uid);
     return visitor;
   }
+  // Users of this host have its addresses in common.
+  std::string whose;
+  if (const std::optional<uid_t> uid = UserOfThisHost(socket, address)) {
+    whose = absl::StrCat(" of uid ", *uid);
+  }
   char text[INET6_ADDRSTRLEN] = {};
   auto& six = *reinterpret_cast<sockaddr_in6*>(&address);
   if (address.ss_family == AF_INET) {
@@ -81,6 +154,7 @@ absl::StatusOr<Visitor> VisitorOf(int socket) {
     inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof(text));
     visitor.name = absl::StrCat(text, "/64");
   }
+  visitor.name += whose;
   return visitor;
 }
 

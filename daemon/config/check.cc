@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only several settings together can have wrong, and what to suggest for a key that is
 // unknown.
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -171,15 +174,47 @@ std::set<std::string> KeysOf(absl::string_view section) {
   return known;
 }
 
+void CheckUcx(ConfigDraft& draft) {
+  const auto& ucx = draft.config.transfer.ucx;
+  if (!ucx.open_to.empty() || !draft.sound("transfer.ucx.open_to")) return;
+  const struct {
+    const char* path;
+    const std::string& tls;
+  } settings[] = {{"transfer.ucx.net_tls", ucx.net_tls}, {"transfer.ucx.shm_tls", ucx.shm_tls}};
+  for (const auto& [path, tls] : settings) {
+    if (!NamesTcp(tls) || !draft.sound(path)) continue;
+    draft.Problem(path,
+                  absl::StrCat("'", tls,
+                               "' has UCX listen on TCP, on a port that obeys whoever reaches it: "
+                               "say who that is in transfer.ucx.open_to, as \"the hosts of rack "
+                               "7\", or leave it to route tcp"));
+  }
+}
+
 }  // namespace
 
+// As UCX 1.13 and 1.22 were seen to take it, and with what they do not take (patterns, spaces) read
+// as another version might: a word may have a `\` before it, which makes it no alias, and behind it
+// a `:` and what it is for.
 bool NamesTcp(const std::string& tls) {
-  if (tls.empty()) return false;
-  if (tls.front() == '^') return true;  // all but some
-  for (const absl::string_view name : absl::StrSplit(tls, ',')) {
-    if (name == "tcp" || name == "all") return true;
+  const auto name_of = [](absl::string_view word) {
+    word = absl::StripAsciiWhitespace(word);
+    absl::ConsumePrefix(&word, "\\");
+    return absl::AsciiStrToLower(word.substr(0, word.find(':')));
+  };
+  absl::string_view list = absl::StripAsciiWhitespace(tls);
+  if (list.empty()) return false;
+  const bool all_but = absl::ConsumePrefix(&list, "^");
+  for (const absl::string_view word : absl::StrSplit(list, ',')) {
+    // To leave out a part of TCP, or a pattern that means it, is not sure to leave it out.
+    if (all_but && (word == "tcp" || word == "\\tcp")) return false;
+    const std::string name = name_of(word);
+    if (!all_but &&
+        (name == "all" || absl::StartsWith(name, "^") || fnmatch(name.c_str(), "tcp", 0) == 0)) {
+      return true;
+    }
   }
-  return false;
+  return all_but;
 }
 
 void CheckConfig(ConfigDraft& draft) {
@@ -189,14 +224,7 @@ void CheckConfig(ConfigDraft& draft) {
     if (draft.sound("node.name")) CheckOwnNode(draft);
   }
   CheckAddresses(draft);
-  const auto& ucx = draft.config.transfer.ucx;
-  if (NamesTcp(ucx.net_tls) && ucx.open_to.empty() && draft.sound("transfer.ucx.net_tls")) {
-    draft.Problem("transfer.ucx.net_tls",
-                  absl::StrCat("'", ucx.net_tls,
-                               "' has UCX listen on TCP, on a port that obeys whoever reaches it: "
-                               "say who that is in transfer.ucx.open_to, as \"the hosts of rack "
-                               "7\", or leave it to route tcp"));
-  }
+  CheckUcx(draft);
 }
 
 std::string NearestKey(absl::string_view section, absl::string_view key) {

@@ -124,7 +124,7 @@ struct Config {
       std::string shm_tls;
       std::string net_tls = "rc,ud,dc,self";
       // UCX's own TCP port obeys whoever reaches it: who that is besides the peers, for people.
-      // Needed if `net_tls` names tcp.
+      // Needed if `net_tls` or `shm_tls` names tcp.
       std::string open_to;
       std::string net_devices;  // "": as the environment says, else see UcxOptions
       // Memory of GPUs is given to UCX as it is, if it can take it.
@@ -184,7 +184,7 @@ struct ConfigSources {
   std::string hostname;  // default of node.name; "": ask the system
 };
 
-// Whether a UCX_TLS has UCX listen on TCP.
+// Whether a UCX_TLS has UCX listen on TCP, or might.
 bool NamesTcp(const std::string& tls);
 
 // INVALID_ARGUMENT/CONFIG_INVALID with all problems of all sources, one a line:

@@ -25,11 +25,13 @@ void AddNode(Fields& fields) {
                 "host's name",
                 MEMBER(node.name), NameProblem));
   fields.back().default_words = "the host's name";
-  fields.push_back(
-      TextField("node.runtime_dir",
-                "Directory of the sockets; the daemon makes it and holds a lock on it. "
-                "`ferryctl` and `libferry` look where `FERRY_RUNTIME_DIR` says, too",
-                MEMBER(node.runtime_dir), PathProblem));
+  fields.push_back(TextField(
+      "node.runtime_dir",
+      "Directory of the sockets; the daemon makes it and holds a lock on it. In those above it "
+      "nobody but its user and root may write, as in `/run`, or each only what is its "
+      "own, as in `/tmp`. "
+      "`ferryctl` and `libferry` look where `FERRY_RUNTIME_DIR` says, too",
+      MEMBER(node.runtime_dir), PathProblem));
 }
 
 void AddSockets(Fields& fields) {
@@ -227,7 +229,7 @@ void AddLibraries(Fields& fields) {
   fields.push_back(TextField(
       "transfer.ucx.open_to",
       "Who reaches UCX's own TCP port, which obeys whoever does; in words, for people. Needed if "
-      "`net_tls` names tcp",
+      "`net_tls` or `shm_tls` names tcp, or all",
       MEMBER(transfer.ucx.open_to)));
   fields.push_back(TextField(
       "transfer.ucx.net_devices",

@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -89,38 +91,108 @@ absl::StatusOr<int> ConnectionTable::Admit(UniqueFd socket, const Credentials& c
   }
   next_fd_ = fd + 1;
   Entry& entry = by_fd_[fd];
-  entry = {{credentials, next_connection_++}, InodeOf(fd), std::move(pass), UniqueFd()};
+  const int connection = next_connection_++;
+  entry = {{credentials, connection, fd}, InodeOf(fd), std::move(pass)};
   if (greet_by < absl::InfiniteFuture()) {
-    entry.ungreeted = std::move(socket);
-    ungreeted_.push_back({greet_by, fd, entry.caller.connection});
-    any_ungreeted_ = true;
+    entry.may_be_strange = true;
+    strangers_.push_back({greet_by, fd, connection});
+    any_strangers_ = true;
+    if (of_ == Of::kPeers) look_at_ = absl::InfinitePast();
+    MayGiveWay(entry);
+    Settle({credentials.uid, credentials.pid});
   }
   return fd;
+}
+
+ConnectionTable::Entry* ConnectionTable::FindEntry(int fd, int connection) {
+  const auto it = by_fd_.find(fd);
+  return it != by_fd_.end() && it->second.caller.connection == connection ? &it->second : nullptr;
+}
+
+void ConnectionTable::MayGiveWay(Entry& entry) {
+  entry.pass.MayGiveWay([this, fd = entry.caller.fd, connection = entry.caller.connection] {
+    MutexLock lock(mutex_);
+    Entry* const found = FindEntry(fd, connection);
+    if (found == nullptr) return;
+    Settle(ProcessOf(*found));
+    if (found->caller.known) return found->pass.Stays();
+    ShutDown(*found);
+  });
+}
+
+// The newest of a process are known, because others may have ended without a word.
+void ConnectionTable::Settle(const Process& process) {
+  const auto sessions = sessions_.find(process);
+  if (sessions == sessions_.end()) return;
+  std::vector<Entry*> newest;
+  for (auto& [fd, entry] : by_fd_) {
+    if (entry.may_be_strange && ProcessOf(entry) == process) newest.push_back(&entry);
+  }
+  std::sort(newest.begin(), newest.end(), [](const Entry* one, const Entry* other) {
+    return one->caller.connection > other->caller.connection;
+  });
+  size_t left = 2 * sessions->second;
+  for (Entry* const entry : newest) {
+    const bool known = left > 0 && StillOpen(entry->caller.fd, *entry);
+    if (known) --left;
+    if (std::exchange(entry->caller.known, known) == known) continue;
+    if (known) {
+      entry->pass.Stays();
+    } else {
+      MayGiveWay(*entry);
+    }
+  }
+}
+
+void ConnectionTable::OnSessions(const Credentials& credentials, int by) {
+  const Process process(credentials.uid, credentials.pid);
+  MutexLock lock(mutex_);
+  sessions_[process] += static_cast<size_t>(by);
+  Settle(process);
+  if (sessions_[process] == 0) sessions_.erase(process);
+}
+
+// gRPC closes it, and then its place is free. Until we look the number may be something else's.
+void ConnectionTable::ShutDown(const Entry& entry) {
+  UniqueFd same(fcntl(entry.caller.fd, F_DUPFD_CLOEXEC, 3));
+  if (!same.valid()) return;
+  if (StillOpen(same.get(), entry)) shutdown(same.get(), SHUT_RDWR);
+  Closer::Get().Close(entry.pass.uid(), std::move(same));
 }
 
 void ConnectionTable::Greeted(absl::string_view grpc_peer) {
   MutexLock lock(mutex_);
   const auto it = by_fd_.find(NumberOf(grpc_peer));
   if (it == by_fd_.end()) return;
-  it->second.ungreeted.Reset();
+  it->second.caller.known = true;
   it->second.pass = Admission::Pass();
 }
 
-absl::Time ConnectionTable::CloseSilent(absl::Time now) {
-  if (!any_ungreeted_) return absl::InfiniteFuture();
+void ConnectionTable::Called(absl::string_view grpc_peer) {
   MutexLock lock(mutex_);
-  std::erase_if(ungreeted_, [&](const Ungreeted& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto it = by_fd_.find(one.fd);
-    if (it == by_fd_.end() || it->second.caller.connection != one.connection) return true;
-    UniqueFd& socket = it->second.ungreeted;
-    if (!socket.valid()) return true;
-    if (now < one.until && Said(socket.get()) <= kIntroduction) return false;
-    shutdown(socket.get(), SHUT_RDWR);
-    socket.Reset();
+  const auto it = by_fd_.find(NumberOf(grpc_peer));
+  if (it != by_fd_.end()) it->second.called = true;
+}
+
+absl::Time ConnectionTable::CloseSilent(absl::Time now) {
+  if (!any_strangers_) return absl::InfiniteFuture();
+  MutexLock lock(mutex_);
+  if (now < look_at_) return look_at_;
+  absl::flat_hash_set<Process> settled;
+  std::erase_if(strangers_, [&](const Stranger& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Entry* const entry = FindEntry(one.fd, one.connection);
+    if (entry == nullptr || entry->caller.known) return true;
+    if (of_ == Of::kClients && entry->called) return true;
+    const bool loud = of_ == Of::kPeers && Said(one.fd) > kIntroduction;
+    if (now < one.until && !loud) return false;
+    if (settled.insert(ProcessOf(*entry)).second) Settle(ProcessOf(*entry));
+    if (!entry->caller.known) ShutDown(*entry);
     return true;
   });
-  any_ungreeted_ = !ungreeted_.empty();
-  return ungreeted_.empty() ? absl::InfiniteFuture() : now + kLook;
+  any_strangers_ = !strangers_.empty();
+  if (strangers_.empty()) return absl::InfiniteFuture();
+  look_at_ = now + (of_ == Of::kPeers ? kLook : kLookAtClients);
+  return look_at_;
 }
 
 std::optional<Caller> ConnectionTable::Find(absl::string_view grpc_peer) const {

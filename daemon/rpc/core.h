@@ -46,10 +46,10 @@ struct RpcCaller {
   std::optional<Caller> caller;
   std::string token;
 
-  static RpcCaller Of(const grpc::CallbackServerContext& context,
-                      const ConnectionTable& connections) {
+  static RpcCaller Of(const grpc::CallbackServerContext& context, ConnectionTable& connections) {
     RpcCaller found;
     found.caller = connections.Find(context.peer());
+    if (found.caller.has_value() && !found.caller->known) connections.Called(context.peer());
     auto it = context.client_metadata().find("ferry-session-bin");
     if (it != context.client_metadata().end()) {
       found.token.assign(it->second.data(), it->second.size());

@@ -40,7 +40,8 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   std::shared_ptr<Output> output_;
 };
 
-HealthService::HealthService() {
+HealthService::HealthService(std::function<void(const std::string&)> called)
+    : called_(std::move(called)) {
   for (const char* service : {"", "startup", "readiness", "liveness", "ferry.v1.TransferService"}) {
     statuses_[service] = HealthCheckResponse::NOT_SERVING;
   }
@@ -74,6 +75,7 @@ void HealthService::Shutdown() {
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
                                                const HealthCheckRequest* request,
                                                HealthCheckResponse* response) {
+  Called(context);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   MutexLock lock(mutex_);
   auto it = statuses_.find(request->service());
@@ -90,6 +92,7 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* context,
                                               const grpc::health::v1::HealthListRequest*,
                                               grpc::health::v1::HealthListResponse* response) {
+  Called(context);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   MutexLock lock(mutex_);
   for (const auto& [service, status] : statuses_) {
@@ -100,7 +103,8 @@ grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* conte
 }
 
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext*, const HealthCheckRequest* request) {
+    grpc::CallbackServerContext* context, const HealthCheckRequest* request) {
+  Called(context);
   auto* watcher = new Watcher(*this);  // deletes itself
   const std::shared_ptr<Watcher::Output> output = watcher->output();
   Status status = HealthCheckResponse::SERVICE_UNKNOWN;

@@ -19,7 +19,8 @@ namespace ferry {
 
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
-  HealthService();
+  // `called` hears of each call, and of whose connection by ServerContext::peer().
+  explicit HealthService(std::function<void(const std::string&)> called = nullptr);
   ~HealthService() override;
   void SetServing(const std::string& service, bool serving);
   // Ends all watches, before the server shuts down.
@@ -38,6 +39,11 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  private:
   class Watcher;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
+  void Called(const grpc::CallbackServerContext* context) {
+    if (called_) called_(context->peer());
+  }
+
+  const std::function<void(const std::string&)> called_;
   Mutex mutex_;
   std::map<std::string, Status> statuses_ ABSL_GUARDED_BY(mutex_);
   std::map<Watcher*, std::string> watchers_ ABSL_GUARDED_BY(mutex_);

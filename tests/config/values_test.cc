@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "daemon/config/config.h"
+
 namespace ferry {
 namespace {
 
@@ -49,6 +51,21 @@ TEST(ConfigValuesTest, LoopbackIsKnownWithoutAskingAnyone) {
   }
   for (const char* beyond : {"0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1", "node-b:1"}) {
     EXPECT_FALSE(IsLoopback(*ParseHostPort(beyond))) << beyond;
+  }
+}
+
+// What UCX makes of each is looked at in tests/contract/ucx_listen_test.cc.
+TEST(ConfigValuesTest, WhatHasUcxListenOnTcpIsKnown) {
+  for (const char* tls :
+       {"tcp",        "all",   "\\tcp",       "rc,tcp",   "sm,\\tcp", "tcp:aux", "self,\\tcp:aux",
+        "posix, tcp", " all ", "TCP",         "t*",       "?cp",      "[t]cp",   "*",
+        "^sm",        "^",     "^posix, tcp", "^tcp:aux", "^t*",      "^all",    "posix,^sm",
+        "tcp,^tcp"}) {
+    EXPECT_TRUE(NamesTcp(tls)) << tls;
+  }
+  for (const char* tls : {"", "sm", "posix,sysv,cma,self", "rc,ud,dc,self", "ib,cuda", "rc,ud:aux",
+                          "\\rc", "tcpx", "^tcp", "^\\tcp", "^sm,tcp", "posix, sm", "r*"}) {
+    EXPECT_FALSE(NamesTcp(tls)) << tls;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/daemon/support.h"
@@ -65,6 +66,76 @@ TEST(Admission, MillionsOfVisitorsTakeNoMemory) {
     ASSERT_TRUE(admission.Admit({absl::StrCat(i)}, now).ok());
   }
   EXPECT_LE(admission.remembered(), 2048u);
+}
+
+// Connections that may give way, and which of them were asked to.
+struct Idle {
+  Idle(Admission& admission, const std::string& who, int count) {
+    for (int i = 0; i < count; ++i) {
+      passes.push_back(*admission.Admit({who}, kStart));
+      passes.back().MayGiveWay([this, i] { left.push_back(i); });
+    }
+  }
+  std::vector<int> left;
+  std::vector<Admission::Pass> passes;
+};
+
+TEST(Admission, TheOldestOfTheSameVisitorGivesWay) {
+  Admission admission({"a door", 100, 3, kOften, kOften});
+  Idle idle(admission, "a", 3), other(admission, "b", 3);
+  idle.passes[0].Stays();
+  for (int i = 0; i < 2; ++i) {
+    absl::StatusOr<Admission::Pass> pass = admission.Admit({"a"}, kStart);
+    EXPECT_THAT(pass.status(), Is("OK"));
+    idle.passes.push_back(*std::move(pass));
+  }
+  EXPECT_THAT(idle.left, ::testing::ElementsAre(1, 2));
+  EXPECT_THAT(admission.Admit({"a"}, kStart).status(), Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS"))
+      << "nobody of them may";
+  EXPECT_THAT(other.left, ::testing::IsEmpty());
+  EXPECT_EQ(admission.open(), 8u) << "these are not closed yet";
+  idle.passes.clear();
+  EXPECT_EQ(admission.open(), 3u);
+  Idle again(admission, "a", 3);
+  EXPECT_THAT(again.left, ::testing::IsEmpty());
+}
+
+TEST(Admission, WhoHasMostGivesWayWhereTheDoorIsAlmostFull) {
+  Admission admission({"a door", 80, 60, kOften, kOften});
+  Idle few(admission, "few", 10), many(admission, "many", 60);
+  absl::StatusOr<Admission::Pass> newcomer = admission.Admit({"new"}, kStart);
+  EXPECT_THAT(newcomer.status(), Is("OK"));
+  EXPECT_THAT(many.left, ::testing::ElementsAre(0));
+  EXPECT_THAT(few.left, ::testing::IsEmpty());
+}
+
+// Those that give way hold their descriptors until they are closed.
+TEST(Admission, ThereAreNeverMoreThanAllMayBe) {
+  Admission admission({"a door", 80, 60, kOften, kOften});
+  Idle many(admission, "many", 60), more(admission, "more", 20);
+  EXPECT_EQ(many.left.size(), 10u);
+  EXPECT_EQ(admission.open(), 80u);
+  EXPECT_THAT(admission.Admit({"new"}, kStart).status(),
+              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "80 of at most 80 of all"));
+  many.passes.erase(many.passes.begin());
+  EXPECT_THAT(admission.Admit({"new"}, kStart).status(), Is("OK"));
+}
+
+// A visitor who comes faster than those that give way are closed.
+TEST(Admission, AndOfAVisitorNotManyMoreThanItsShare) {
+  Admission admission({"a door", 1000, 8, kOften, kOften});
+  Idle idle(admission, "a", 8 + Admission::kLeaving);
+  EXPECT_FALSE(admission.Admit({"a"}, kStart).ok());
+  idle.passes.erase(idle.passes.begin());
+  EXPECT_TRUE(admission.Admit({"a"}, kStart).ok());
+}
+
+TEST(Admission, PassesMayOutliveIt) {
+  std::optional<Admission> admission(std::in_place, Admission::Bounds{"a door", 9, 9, 1, 9});
+  Admission::Pass pass = *admission->Admit({"a"}, kStart);
+  admission.reset();
+  pass.MayGiveWay([] { FAIL(); });
+  pass = Admission::Pass();
 }
 
 TEST(Admission, ASweepMakesRoomBeforeSomebodyIsRefused) {

@@ -40,7 +40,7 @@ UniqueFd Admit(ConnectionTable& table, const Credentials& who) {
 std::string GrpcPeer(int fd) { return absl::StrCat("fd:", fd); }
 
 TEST(ConnectionTable, AnAdmittedConnectionIsTheSameSocketUnderANumberOfItsOwn) {
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kClients);
   Pair pair;
   const int before = pair.ours.get();
   const absl::StatusOr<int> fd = table.Admit(std::move(pair.ours), kAlice, Admission::Pass());
@@ -56,7 +56,7 @@ TEST(ConnectionTable, AnAdmittedConnectionIsTheSameSocketUnderANumberOfItsOwn) {
 }
 
 TEST(ConnectionTable, GrpcsNameOfAPeerLeadsToItsCredentials) {
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kClients);
   const UniqueFd alice = Admit(table, kAlice);
   const UniqueFd bob = Admit(table, kBob);
   const std::optional<Caller> found = table.Find(GrpcPeer(bob.get()));
@@ -70,7 +70,7 @@ TEST(ConnectionTable, GrpcsNameOfAPeerLeadsToItsCredentials) {
 }
 
 TEST(ConnectionTable, NobodyElseIsFound) {
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kClients);
   const UniqueFd alice = Admit(table, kAlice);
   for (const std::string& peer :
        {std::string(""), std::string("fd:"), std::string("fd:x"),
@@ -81,7 +81,7 @@ TEST(ConnectionTable, NobodyElseIsFound) {
 }
 
 TEST(ConnectionTable, AConnectionIsAliveUntilItIsClosed) {
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kClients);
   UniqueFd fd = Admit(table, kAlice);
   const int connection = table.Find(GrpcPeer(fd.get()))->connection;
   EXPECT_TRUE(table.Alive(connection));
@@ -92,7 +92,7 @@ TEST(ConnectionTable, AConnectionIsAliveUntilItIsClosed) {
 }
 
 TEST(ConnectionTable, AnotherSocketUnderTheSameNumberIsNotTheConnection) {
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kClients);
   UniqueFd fd = Admit(table, kAlice);
   const int connection = table.Find(GrpcPeer(fd.get()))->connection;
   Pair other;
@@ -104,7 +104,7 @@ TEST(ConnectionTable, AnotherSocketUnderTheSameNumberIsNotTheConnection) {
 TEST(ConnectionTable, AConnectionHasItsPlaceUntilItIsClosed) {
   ConnectionTable* swept = nullptr;
   Admission admission({"a test", 2, 2, 1000, 1000}, [&swept] { swept->Sweep(); });
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kClients);
   swept = &table;
   const auto come = [&]() -> UniqueFd {
     absl::StatusOr<Admission::Pass> pass = admission.Admit({"uid 1000"}, MonotonicNow());
@@ -121,7 +121,7 @@ TEST(ConnectionTable, AConnectionHasItsPlaceUntilItIsClosed) {
 
 TEST(ConnectionTable, WhoIsNotGreetedInTimeIsShutDown) {
   Admission admission({"a test", 9, 9, 1000, 1000});
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kPeers);
   const absl::Time start = absl::UnixEpoch();
   Pair silent, known, gone;
   const auto admit = [&](Pair& pair, absl::Duration patience) {
@@ -147,8 +147,97 @@ TEST(ConnectionTable, WhoIsNotGreetedInTimeIsShutDown) {
   EXPECT_EQ(admission.open(), 1u) << "the first until it is closed";
 }
 
+// Connections of clients of which nobody knows what they are for.
+class Strangers : public ::testing::Test {
+ protected:
+  struct Connection {
+    Pair pair;
+    UniqueFd grpc;
+    bool Open() const {
+      char byte;
+      return recv(pair.theirs.get(), &byte, 1, MSG_DONTWAIT) == -1;
+    }
+  };
+  std::shared_ptr<Connection> Come(const Credentials& who = kAlice) {
+    auto connection = std::make_shared<Connection>();
+    absl::StatusOr<Admission::Pass> pass = admission_.Admit({"uid 1000"}, start_);
+    EXPECT_THAT(pass, Is("OK"));
+    if (!pass.ok()) return connection;
+    connection->grpc.Reset(*table_.Admit(std::move(connection->pair.ours), who, *std::move(pass),
+                                         start_ + Seconds(30)));
+    return connection;
+  }
+  static absl::Duration Seconds(int count) { return absl::Seconds(count); }
+
+  const absl::Time start_ = absl::UnixEpoch();
+  Admission admission_{{"a test", 64, 2, 1000, 1000}};
+  ConnectionTable table_{ConnectionTable::Of::kClients};
+};
+
+TEST_F(Strangers, TheOldestGivesWayAndWhoIsKnownDoesNot) {
+  const auto oldest = Come(kAlice), known = Come(kBob);
+  table_.OnSessions(kBob, 1);
+  EXPECT_EQ(admission_.open(), 2u) << "who is known keeps its place";
+  const auto third = Come(kAlice), fourth = Come(kAlice);
+  EXPECT_FALSE(oldest->Open());
+  EXPECT_FALSE(third->Open());
+  EXPECT_TRUE(known->Open());
+  EXPECT_TRUE(fourth->Open());
+  EXPECT_EQ(admission_.open(), 4u) << "until gRPC has closed them";
+  for (const auto& left : {oldest, third}) left->grpc.Reset();
+  table_.Sweep();
+  EXPECT_EQ(admission_.open(), 2u);
+  table_.OnSessions(kBob, -1);
+  const auto fifth = Come(kAlice);
+  EXPECT_FALSE(known->Open());
+  EXPECT_TRUE(fourth->Open());
+}
+
+// libferry makes one for each, and may not use it for long.
+TEST_F(Strangers, AProcessThatHasSessionsIsKnownByTwoConnectionsForEach) {
+  table_.OnSessions(kAlice, 1);
+  const auto first = Come(kAlice), second = Come(kAlice);
+  EXPECT_FALSE(admission_.Admit({"uid 1000"}, start_).ok()) << "both stay";
+  EXPECT_EQ(table_.CloseSilent(start_ + Seconds(30)), absl::InfiniteFuture());
+  EXPECT_TRUE(first->Open() && second->Open()) << "though nothing is called on them";
+  first->grpc.Reset();  // without a word
+  table_.Sweep();
+  const auto third = Come(kAlice);
+  EXPECT_TRUE(second->Open() && third->Open());
+  EXPECT_FALSE(admission_.Admit({"uid 1000"}, start_).ok());
+  table_.OnSessions(kAlice, -1);
+  const auto fourth = Come(kAlice);
+  EXPECT_FALSE(second->Open());
+  EXPECT_TRUE(third->Open());
+}
+
+TEST_F(Strangers, OnWhichNothingIsCalledAreShutDownInTime) {
+  const auto silent = Come(), watch = Come();
+  table_.Called(GrpcPeer(watch->grpc.get()));
+  EXPECT_LT(table_.CloseSilent(start_ + Seconds(29)), start_ + Seconds(31));
+  EXPECT_TRUE(silent->Open());
+  EXPECT_EQ(table_.CloseSilent(start_ + Seconds(30)), absl::InfiniteFuture());
+  EXPECT_FALSE(silent->Open());
+  EXPECT_TRUE(watch->Open());
+  const auto third = Come();
+  EXPECT_TRUE(watch->Open()) << "the silent one is the oldest";
+  const auto fourth = Come();
+  EXPECT_FALSE(watch->Open()) << "its process has no session";
+}
+
+// gRPC has closed it, and its number is another's.
+TEST_F(Strangers, NobodyElseIsShutDown) {
+  const auto gone = Come(), second = Come();
+  Pair other;
+  ASSERT_EQ(dup2(other.ours.get(), gone->grpc.get()), gone->grpc.get());
+  const auto third = Come();
+  char byte;
+  EXPECT_EQ(recv(other.theirs.get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_TRUE(second->Open());
+}
+
 TEST(ConnectionTable, NumbersAreNotDealtAgainAtOnce) {
-  ConnectionTable table;
+  ConnectionTable table(ConnectionTable::Of::kClients);
   std::set<int> seen;
   std::set<int> connections;
   for (int i = 0; i < 300; ++i) {

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/daemon/sockets.h"
 #include "tests/daemon/support.h"
 
@@ -129,6 +130,84 @@ TEST(RuntimeDir, WhatAnotherUserHasPreparedIsNotTaken) {
   ASSERT_EQ(chown((path + "/lock").c_str(), kOther, kOther), 0);
   EXPECT_THAT(Take(path).status(),
               Is("PERMISSION_DENIED/CONFIG_INVALID", "it belongs to uid 61234"));
+}
+
+TEST(RuntimeDir, DirectoriesAboveItAreMade) {
+  Directory directory;
+  EXPECT_THAT(Take(directory / "a/./b//c/../d/f/").status(), Is("OK"));
+  EXPECT_EQ(ModeOf(directory / "a/b/d"), 0755u);
+  EXPECT_EQ(ModeOf(directory / "a/b/d/f/lock"), 0600u);
+  EXPECT_THAT(Take(directory / "a/b/d/f/lock/more/f").status(),
+              Is("PERMISSION_DENIED/CONFIG_INVALID", "lock: it is no directory"));
+  for (const char* path : {"/", "f", "/run/..", "/run/ferry/."}) {
+    EXPECT_THAT(Take(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID", "of the form")) << path;
+  }
+}
+
+TEST(RuntimeDir, AboveItNobodyElseMayWrite) {
+  Directory directory;
+  const std::string above = directory / "above", path = above + "/run/f";
+  ASSERT_EQ(mkdir(above.c_str(), 0700), 0);
+  for (const mode_t open : {0777, 0707, 0702}) {
+    ASSERT_EQ(chmod(above.c_str(), open), 0);
+    EXPECT_THAT(Take(path).status(),
+                Is("PERMISSION_DENIED/CONFIG_INVALID",
+                   absl::StrCat("the directory ", above, " on the way to it may be written by ",
+                                "everybody")));
+    EXPECT_EQ(access((above + "/run").c_str(), F_OK), -1) << "nothing was made there";
+  }
+  ASSERT_EQ(chmod(above.c_str(), 01777), 0);
+  EXPECT_THAT(Take(path).status(), Is("OK")) << "as /tmp: each has what is its own";
+  ASSERT_EQ(chmod((above + "/run").c_str(), 0777), 0);
+  EXPECT_THAT(Take(path).status(),
+              Is("PERMISSION_DENIED/CONFIG_INVALID", absl::StrCat("chmod go-w ", above, "/run)")));
+}
+
+TEST(RuntimeDir, LinksAboveItAreFollowedLinkByLink) {
+  Directory directory;
+  ASSERT_EQ(mkdir((directory / "real").c_str(), 0755), 0);
+  ASSERT_EQ(mkdir((directory / "open").c_str(), 0755), 0);
+  ASSERT_EQ(chmod((directory / "open").c_str(), 0777), 0);
+  ASSERT_EQ(symlink("../real/./", (directory / "real/to").c_str()), 0);
+  ASSERT_EQ(symlink((directory / "real/to").c_str(), (directory / "link").c_str()), 0);
+  EXPECT_THAT(Take(directory / "link/run/f").status(), Is("OK"));
+  EXPECT_EQ(ModeOf(directory / "real/run/f/lock"), 0600u);
+  ASSERT_EQ(symlink("open/..", (directory / "by").c_str()), 0);
+  EXPECT_THAT(
+      Take(directory / "by/real/f").status(),
+      Is("PERMISSION_DENIED/CONFIG_INVALID", absl::StrCat("chmod go-w ", directory / "open")))
+      << "where a link leads by counts as well";
+  ASSERT_EQ(symlink("loop", (directory / "loop").c_str()), 0);
+  EXPECT_THAT(Take(directory / "loop/f").status(),
+              Is("PERMISSION_DENIED/CONFIG_INVALID", "Too many levels of symbolic links"));
+}
+
+TEST(RuntimeDir, AboveItIsNobodyElses) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  Directory directory;
+  const std::string above = directory / "eve", path = above + "/run/f";
+  constexpr uid_t kOther = 61234;
+  EXPECT_THAT(Take(path).status(), Is("OK"));
+  ASSERT_EQ(chown(above.c_str(), kOther, kOther), 0);
+  for (const mode_t mode : {0755, 01777}) {
+    ASSERT_EQ(chmod(above.c_str(), mode), 0);
+    EXPECT_THAT(Take(path).status(), Is("PERMISSION_DENIED/CONFIG_INVALID",
+                                        absl::StrCat("the directory ", above,
+                                                     " on the way to it belongs to uid 61234")));
+  }
+  ASSERT_EQ(chown(above.c_str(), 0, kOther), 0);
+  ASSERT_EQ(chmod(above.c_str(), 0775), 0);
+  EXPECT_THAT(Take(path).status(),
+              Is("PERMISSION_DENIED/CONFIG_INVALID", "may be written by gid 61234"));
+  ASSERT_EQ(chown(above.c_str(), 0, 0), 0);
+  EXPECT_THAT(Take(path).status(), Is("OK")) << "nobody else is in the group of root";
+  const std::string link = directory / "link";
+  ASSERT_EQ(symlink("eve", link.c_str()), 0);
+  EXPECT_THAT(Take(link + "/run/f").status(), Is("OK"));
+  ASSERT_EQ(lchown(link.c_str(), kOther, kOther), 0);
+  EXPECT_THAT(Take(link + "/run/f").status(),
+              Is("PERMISSION_DENIED/CONFIG_INVALID",
+                 absl::StrCat("the link ", link, " on the way to it belongs to uid 61234")));
 }
 
 }  // namespace

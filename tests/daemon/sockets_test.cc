@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 
 #include <string>
+#include <utility>
 
 #include "daemon/door.h"
 #include "tests/daemon/sockets.h"
 #include "tests/daemon/support.h"
+#include "tests/support/other_user.h"
 
 namespace ferry {
 namespace {
@@ -128,6 +130,39 @@ TEST(ListenTcp, AnIpv6AddressStandsInBrackets) {
     EXPECT_GT(BoundPort(listener->get()), 0);
   } else {
     EXPECT_THAT(listener, Is("UNAVAILABLE/CONFIG_INVALID", "listen on [::1]:0"));
+  }
+}
+
+// Both ends of a connection over loopback, and who the daemon takes the other one for.
+struct Loopback {
+  explicit Loopback(const char* address) : listener(*ListenTcp(address)) {}
+  void Connect() {
+    sockaddr_storage to{};
+    socklen_t size = sizeof(to);
+    auto* const name = reinterpret_cast<sockaddr*>(&to);
+    EXPECT_EQ(getsockname(listener.get(), name, &size), 0);
+    theirs.Reset(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(theirs.get(), name, size), 0);
+    ours.Reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  std::string Who() const {
+    const absl::StatusOr<Visitor> visitor = VisitorOf(ours.get());
+    return visitor.ok() ? visitor->name : std::string(visitor.status().message());
+  }
+  UniqueFd listener, ours, theirs;
+};
+
+TEST(VisitorOf, UsersOfThisHostAreToldApart) {
+  for (const auto& [listen, address] :
+       {std::pair("127.0.0.1:0", "127.0.0.1"), std::pair("[::1]:0", "::1")}) {
+    Loopback loopback(listen);
+    loopback.Connect();
+    EXPECT_EQ(loopback.Who(), absl::StrCat(address, " of uid ", geteuid()));
+    loopback.theirs.Reset();  // it has no owner now, which reads as root
+    EXPECT_EQ(loopback.Who(), address);
+    if (geteuid() != 0) continue;
+    testing::AsUser(testing::kHostileUser, [&] { loopback.Connect(); });
+    EXPECT_EQ(loopback.Who(), absl::StrCat(address, " of uid ", testing::kHostileUser));
   }
 }
 

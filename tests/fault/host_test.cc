@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/fd.h"
+#include "tests/support/cgroup.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/memory_cgroup.h"
 #include "tests/support/raw_socket.h"
 
 namespace ferry::testing {
@@ -119,7 +119,7 @@ TEST_F(HostTest, NoMemoryForAnArena) {
 // A client that fills an arena of more than its own cgroup may have pays for that itself.
 TEST_F(HostTest, AClientOverItsMemoryLimit) {
   std::string why;
-  const std::unique_ptr<MemoryCgroup> cgroup = MemoryCgroup::Create(64 * kMiB, &why);
+  const std::unique_ptr<Cgroup> cgroup = Cgroup::OfMemory(64 * kMiB, &why);
   if (cgroup == nullptr) GTEST_SKIP() << "no memory cgroups: " << why;
   Start();
   End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);

@@ -2,6 +2,7 @@
 // Another user of the node, or a stranger on a port, who connects and connects: memory, descriptors
 // and time of the daemon stay those of the others.
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -134,6 +135,62 @@ TEST_F(HostileConnectionsTest, IdleOnesOnThePeerPort) {
     char byte;
     EXPECT_LE(recv(fd.get(), &byte, 1, MSG_DONTWAIT), 4096);
   }
+}
+
+// Node a, which dials, starts while `rogue` keeps as many idle connections to node b's port as it
+// can, each of which it makes anew once it is closed, after `pause` ms.
+class IdleOnThePeerPortTest : public HostileConnectionsTest {
+ protected:
+  void StartBeside(uid_t rogue, int pause) {
+    StartOpen({.nodes = 2, .secret = true});
+    End destination = OpenEnd(1, 4096);
+    node(0).Kill();
+    std::atomic<bool> stop = false;
+    std::atomic<int> made = 0;
+    std::thread beside([&] {
+      AsUser(rogue, [&] {
+        std::vector<UniqueFd> idle(128);
+        for (size_t next = 0; !stop; next = (next + 1) % idle.size()) {
+          pollfd state{idle[next].get(), POLLRDHUP, 0};
+          if (idle[next].valid() && poll(&state, 1, 0) == 0) continue;
+          idle[next] = ConnectTcp(nodes().peer_port(1));
+          ++made;
+          poll(nullptr, 0, pause);
+        }
+      });
+    });
+    EXPECT_TRUE(Await([&] { return made > 200; }));
+    EXPECT_TRUE(node(0).Start());
+    End source = OpenEnd(0, 4096);
+    ExpectTransfer(source, destination, "meanwhile");
+    stop = true;
+    beside.join();
+  }
+};
+
+// Another user's are not counted as the daemon's own, though all have the same address.
+TEST_F(IdleOnThePeerPortTest, OfAnotherUserAsOftenAsItCan) { StartBeside(kHostileUser, 0); }
+
+// To the daemon they are as any others of the address are that its peer has. Who proves who it is
+// does so before it is the oldest of them, and none refuses it before.
+TEST_F(IdleOnThePeerPortTest, OfTheSameAddress) { StartBeside(geteuid(), 4); }
+
+TEST_F(HostileConnectionsTest, IdleOnesOfTwoUsersOnClientSock) {
+  StartOpen({.nodes = 1, .limits = "connects_per_second: 100000"});
+  Session early = nodes().Open(0);
+  AwaitCallConnection(early);
+  std::vector<UniqueFd> idle;
+  for (const uid_t user : {kHostileUser, kHostileUser + 1}) {
+    AsUser(user, [&] {
+      for (int i = 0; i < 1100; ++i) {
+        idle.push_back(ConnectClient(node(0).client_dir() + "/client.sock"));
+      }
+    });
+  }
+  Session late = nodes().Open(0);
+  AwaitCallConnection(late);
+  AwaitCallConnection(early);
+  EXPECT_EQ(node(0).admin().Health("liveness"), "SERVING");
 }
 
 // 0.9 ms became 4.5 to 7.5 s for those who were attached.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another user of the node hands the daemon descriptors that make who uses or closes them wait.
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -14,41 +14,19 @@
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/lingering.h"
 #include "tests/support/other_user.h"
 #include "tests/support/raw_session.h"
 
 namespace ferry::testing {
 namespace {
 
-// A socket whose close() waits until `reader` is closed.
-struct Lingering {
-  Lingering() {
-    const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* const to = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener.get(), to, size), 0);
-    EXPECT_EQ(listen(listener.get(), 1), 0);
-    EXPECT_EQ(getsockname(listener.get(), to, &size), 0);
-    fd.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(connect(fd.get(), to, size), 0);
-    reader.Reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    const std::vector<char> bytes(1 << 16);
-    while (send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
-    }
-    const linger wait{1, 3600};
-    EXPECT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)), 0);
-  }
-  UniqueFd fd, reader;
-};
-
 class HostileDescriptorsTest : public ClusterTest {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "only root can become other users";
-    Start({.nodes = 1});
+    // Few, so that who takes them all can do so soon.
+    Start({.nodes = 1, .launchers = {{"/usr/bin/prlimit", "--nofile=1024:1024"}}});
     chmod(nodes().directory().path().c_str(), 0755);
   }
   void TearDown() override {
@@ -183,6 +161,25 @@ TEST_F(HostileDescriptorsTest, InTheQueueOfAConnectionThatIsClosed) {
   EXPECT_TRUE(SendLingering(*socket, "garbage", 1, 8));
   EXPECT_TRUE(socket->AwaitClosed());
   ExpectServed("meanwhile");
+}
+
+// While it lingers, everything else of theirs is closed too, and nobody needs a descriptor for it.
+TEST_F(HostileDescriptorsTest, InConnectionsThatComeAndGoAllTheTime) {
+  const size_t before = node(0).process().OpenFds();
+  for (int i = 0; i < 8; ++i) {
+    const std::unique_ptr<RawSocket> socket = ConnectAsOther();
+    EXPECT_TRUE(SendLingering(*socket, "garbage", 1, 4));
+    EXPECT_TRUE(socket->AwaitClosed());
+  }
+  size_t most = 0;
+  for (int i = 0; i < 40; ++i) {
+    AsUser(kHostileUser, [&] {
+      for (int k = 0; k < 50; ++k) RawSocket(client_dir() + "/attach.sock", SOCK_SEQPACKET);
+    });
+    most = std::max(most, node(0).process().OpenFds());
+  }
+  EXPECT_LT(most, 512 + before);
+  EXPECT_TRUE(Await([&] { return node(0).process().OpenFds() <= before + 8; }));
 }
 
 // The kernel refuses them where none are to come.

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who says on a peer port, a peer.sock or a port where a daemon should be that it is a daemon, and
 // is not: it hears nothing that is not for everybody, moves nothing, and no link is lost by it.
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/lingering.h"
 #include "tests/support/lying_peer.h"
 #include "tests/support/raw_socket.h"
+#include "transfer/tcp/tcp_wire.h"
 
 namespace ferry::testing {
 namespace {
@@ -23,13 +31,15 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr uint64_t kBytes = 4096;
+constexpr uint64_t kAllFeatures = 127;
 constexpr char kDomain[] = "a job's secret name";
 
 class HostilePeerTest : public ClusterTest {
  protected:
-  void StartWith(bool secret) {
+  void StartWith(bool secret, const std::string& transfer = "") {
     ClusterOptions options;
     options.secret = secret;
+    options.transfer = transfer;
     Start(options);
   }
   std::string AddressOf(size_t i) { return absl::StrCat("127.0.0.1:", nodes().port(i)); }
@@ -202,6 +212,44 @@ TEST_F(HostilePeerTest, APeerSockOfAnotherUserProvesNothing) {
   EXPECT_NE(node(0).admin().PeerState("node-b"), "up");
 }
 
+// What it sends the moment it is connected to is in the queue of what the daemon then closes.
+TEST_F(HostilePeerTest, APeerSockOfAnotherUserCannotMakeTheDaemonWait) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become other users";
+  StartWith(/*secret=*/false);
+  End source = OpenEnd(0, kBytes), destination = OpenEnd(0, kBytes, 1);
+  node(1).Kill();
+  const std::string path = nodes().directory() / "liar.sock";
+  const UniqueFd listener = ListenAs(1234, path);
+  std::deque<Lingering> lingering(64);
+  std::atomic<bool> stop = false;
+  std::atomic<size_t> dialled = 0;
+  std::thread sender([&] {
+    std::vector<RawSocket> sockets;
+    while (!stop && dialled < lingering.size()) {
+      pollfd state{listener.get(), POLLIN, 0};
+      if (poll(&state, 1, 0) != 1) continue;
+      sockets.emplace_back(UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+      Lingering& next = lingering[dialled];
+      // If the daemon was quicker, ours is the only copy.
+      if (!sockets.back().Send("x", {next.fd.get()})) next.reader.Reset();
+      next.fd.Reset();
+      ++dialled;
+    }
+  });
+  peer::v1::Frame answer = Introduction("node-b");
+  answer.mutable_introduction()->set_peer_socket(path);
+  LyingListener liar(nodes().port(1), answer);
+  PostOptions soon;
+  soon.deadline = milliseconds(3000);
+  Batch send =
+      Must(source.session.Send(0, {Transfer(2, "k", {source.arena.Range(0, kBytes)})}, soon));
+  EXPECT_TRUE(Await([&] { return dialled > 0; }));
+  ExpectTransfer(source, destination, "meanwhile");
+  EXPECT_THAT(send.Wait(), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  stop = true;
+  sender.join();
+}
+
 // Two daemons were given one name. The first stays, and the log says so once.
 TEST_F(HostilePeerTest, ASecondDaemonOfANameIsRefusedWhileTheFirstLives) {
   StartWith(/*secret=*/true);
@@ -244,14 +292,23 @@ TEST_F(HostilePeerTest, ASecondDaemonOfANameIsRefusedWhileTheFirstLives) {
 class LiarTest : public HostilePeerTest {
  protected:
   // As node-a, whose daemon is down, to node-b.
-  void StartWithLiar() {
-    StartWith(/*secret=*/true);
+  void StartWithLiar(const peer::v1::PeerHello& hello = HelloOf({0, 1}),
+                     const std::string& transfer = "") {
+    StartWith(/*secret=*/true, transfer);
     node(0).Kill();
     liar_ = std::make_unique<LyingCaller>(AddressOf(1));
     peer::v1::PeerIntroduction introduction = IntroductionOf("node-a");
     introduction.set_boot_id("another host");
-    ASSERT_TRUE(liar_->Prove(introduction, Cluster::kSecret, {0, 1}));
+    ASSERT_TRUE(liar_->Prove(introduction, Cluster::kSecret, hello));
     ASSERT_TRUE(nodes().AwaitLink(1, 0));
+  }
+  void SayGo(uint64_t transfer, v1::Route route) {
+    peer::v1::PeerEvent go;
+    go.set_transfer(transfer);
+    go.mutable_go()->set_attempt(1);
+    go.mutable_go()->set_route(route);
+    go.mutable_go()->set_tag(5);
+    Say(go);
   }
   void Say(const peer::v1::PeerEvent& event) {
     peer::v1::Frame frame;
@@ -298,12 +355,7 @@ TEST_F(LiarTest, ToldToGoByNcclADaemonWithoutItDoesNot) {
   EXPECT_EQ(offer->offer().domain().size(), 15u);
   EXPECT_EQ(offer->SerializeAsString().find(kDomain), std::string::npos) << "it never travels";
   for (const v1::Route route : {v1::ROUTE_NCCL, v1::ROUTE_UCX, v1::ROUTE_LOCAL}) {
-    peer::v1::PeerEvent go;
-    go.set_transfer(offer->transfer());
-    go.mutable_go()->set_attempt(1);
-    go.mutable_go()->set_route(route);
-    go.mutable_go()->set_tag(5);
-    Say(go);
+    SayGo(offer->transfer(), route);
   }
   for (const uint64_t high : {2, 3}) {
     peer::v1::GroupName name;
@@ -322,6 +374,105 @@ TEST_F(LiarTest, ToldToGoByNcclADaemonWithoutItDoesNot) {
   EXPECT_TRUE(node(1).running());
   liar_.reset();
   EXPECT_THAT(prepared.Wait(uint64_t{1}), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+}
+
+// What the daemon at `port` answers to who begins a data connection so; nothing if it closes it.
+std::string AnswerTo(const std::string& preamble, int port) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  EXPECT_EQ(send(fd.get(), preamble.data(), preamble.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(preamble.size()));
+  std::string answer(kHmacBytes, '\0');
+  const ssize_t got = recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL);
+  answer.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return answer;
+}
+
+// To one that knows the key of the link, and only for devices of the two ends.
+TEST_F(LiarTest, DataConnectionsAreForWhoKnowsTheKeyOfTheLink) {
+  peer::v1::PeerHello hello = HelloOf({0, 1});
+  hello.set_features(kAllFeatures);
+  StartWithLiar(hello);
+  const std::string& key = liar_->key();
+  TcpPreamble preamble;
+  preamble.link_id = TcpLinkId(key);
+  preamble.from = GlobalDeviceId(0);
+  preamble.to = GlobalDeviceId(2);
+  preamble.serial = 1;
+  preamble.count = 2;
+  const std::string good = EncodeTcpPreamble(preamble, key);
+  const int port = nodes().port(1);
+  EXPECT_EQ(AnswerTo(EncodeTcpPreamble(preamble, "a guess"), port), "");
+  EXPECT_EQ(AnswerTo(good.substr(0, good.size() - 1) + static_cast<char>(good.back() ^ 1), port),
+            "");
+  std::string another = good;
+  another[another.size() - kHmacBytes - 1] ^= 1;  // what was proven is not what is said
+  EXPECT_EQ(AnswerTo(another, port), "");
+  EXPECT_EQ(AnswerTo(std::string(kTcpPreambleBytes, 'F'), port), "");
+  TcpPreamble wrong = preamble;
+  wrong.to = GlobalDeviceId(1);  // not node-b's
+  EXPECT_EQ(AnswerTo(EncodeTcpPreamble(wrong, key), port), "");
+  wrong = preamble;
+  wrong.from = GlobalDeviceId(3);  // not node-a's
+  EXPECT_EQ(AnswerTo(EncodeTcpPreamble(wrong, key), port), "");
+  EXPECT_EQ(AnswerTo(good, port), TcpAnswer(good, key));
+  AwaitHeard();
+  liar_.reset();
+  ASSERT_TRUE(Await([&] { return node(1).admin().PeerState("node-a") != "up"; }));
+  EXPECT_EQ(AnswerTo(good, port), "") << "the link is over";
+}
+
+// UCX ends its process for most addresses that it has not made.
+peer::v1::PeerDevice DeviceAtNoAddress(uint64_t id) {
+  peer::v1::PeerDevice device;
+  device.set_global_device_id(id);
+  for (const char* kind : {"net", "shm"}) {
+    for (const std::string& address : {std::string(200, '\xff'), std::string(1, '\0')}) {
+      peer::v1::UcxAddress* const there = device.add_ucx_addresses();
+      there->set_kind(kind);
+      there->set_address(address);
+    }
+  }
+  return device;
+}
+
+class LiarsUcxTest : public LiarTest, public ::testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(, LiarsUcxTest, ::testing::Values("", "0.1.0"), [](const auto& info) {
+  return *info.param == 0 ? "WithoutAVersion" : "OfAnotherVersion";
+});
+
+TEST_P(LiarsUcxTest, ItsAddressesAreNotGivenToOurs) {
+  peer::v1::PeerHello hello = HelloOf({});
+  hello.set_ucx_version(GetParam());
+  for (const uint64_t id : {0, 1}) *hello.add_devices() = DeviceAtNoAddress(id);
+  StartWithLiar(hello, kUcxTcpRoute.transfer);
+  End end = OpenEnd(1, kBytes);
+  for (const bool moved : {false, true}) {
+    peer::v1::Frame frame;
+    if (moved) {
+      for (const uint64_t id : {0, 1}) *frame.add_moved() = DeviceAtNoAddress(id);
+      ASSERT_TRUE(liar_->Say(frame));
+    }
+    AwaitHeard();
+    const admin::v1::ExplainRouteResponse explained = node(1).admin().Explain(2, 0);
+    for (const admin::v1::RouteOption& option : explained.options()) {
+      EXPECT_FALSE(option.route() == v1::ROUTE_UCX && option.available());
+    }
+    Batch send = Must(end.session.Send(
+        2, {Transfer(0, moved ? "moved" : "k", {end.arena.Range(0, kBytes)})}, OfTheJob()));
+    const std::optional<peer::v1::PeerEvent> offer = HearOffer();
+    ASSERT_TRUE(offer.has_value());
+    SayGo(offer->transfer(), v1::ROUTE_UCX);
+    AwaitHeard();
+    ASSERT_TRUE(node(1).running());
+    EXPECT_THAT(send.Cancel(), IsOk());
+  }
+  liar_.reset();
 }
 
 // The next life of a daemon is let in as soon as its last one is gone.

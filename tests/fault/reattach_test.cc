@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "ferry/program.hpp"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -119,6 +120,51 @@ TEST_F(ReattachTest, WhatIsReleasedOrPreparedMeanwhileIsThereOnceOrNotAtAll) {
   }
 }
 
+// The next daemon does not know what the run is to be after: the application hears what it hears of
+// that.
+TEST_F(ReattachTest, ARunAfterTransfersOfALostDaemonIsToldOfTheLoss) {
+  Start({.nodes = 1});
+  End end = OpenEnd(0, 4096);
+  constexpr char kText[] =
+      "program 1\nbuffer @x read 16\nbuffer @y write 16\n%x = input @x : f32[4]\n"
+      "%y = add %x, %x\nstore @y, %y\n";
+  const Program program = Must(Program::Compile(end.session, 0, kText));
+  Batch lost = Must(end.session.Receive(0, {Transfer(1, "k", {end.arena.Range(0, 16)})}));
+  node(0).Kill();
+  ASSERT_TRUE(AwaitLoss(end.session));
+  ASSERT_TRUE(node(0).Start());
+  ASSERT_THAT(end.session.WaitAttached(kSoon), IsOk());
+  const auto run = [&](const Batch* after, const Batch* feeds) {
+    ProgramRun run = program.Run({{"x", end.arena.Range(0, 16)}, {"y", end.arena.Range(64, 16)}});
+    run.after = after;
+    run.feeds = feeds;
+    Result<Batch> batch = RunPrograms(end.session, 0, {run});
+    return batch.ok() ? batch->Wait(kSoon) : std::move(batch).status();
+  };
+  EXPECT_THAT(run(&lost, nullptr), Is("UNAVAILABLE/DAEMON_LOST"));
+  EXPECT_THAT(run(nullptr, &lost), Is("UNAVAILABLE/DAEMON_LOST"));
+  EXPECT_THAT(run(nullptr, nullptr), IsOk());
+}
+
+// Some of what was over had failed, and nobody had asked which: nobody can say so now.
+TEST_F(ReattachTest, WhatWasOverAndNotAskedForIsToldAsTheLoss) {
+  Start({.nodes = 1});
+  End end = OpenEnd(0, 4096);
+  std::vector<Batch> batches;
+  for (const char* key : {"a", "b", "c"}) {
+    batches.push_back(Must(end.session.Receive(0, {Transfer(1, key, {end.arena.Range(0, 16)})})));
+  }
+  for (Batch& batch : batches) EXPECT_THAT(batch.Cancel(), IsOk());
+  ASSERT_TRUE(Await([&] { return batches[2].over(); }));
+  node(0).Kill();
+  ASSERT_TRUE(AwaitLoss(end.session));
+  ASSERT_TRUE(node(0).Start());
+  ASSERT_THAT(end.session.WaitAttached(kSoon), IsOk());
+  for (Batch& batch : batches) {
+    EXPECT_THAT(batch.Wait(kSoon), Is("UNAVAILABLE/DAEMON_LOST", HasSubstr("is not known")));
+  }
+}
+
 class ReattachLoadTest : public RouteTest {
  protected:
   // Transfers over and over, whatever happens to the daemons, until `stop`; counts those that went
@@ -157,9 +203,7 @@ class ReattachLoadTest : public RouteTest {
             ::testing::AnyOf("OK", "UNAVAILABLE/DAEMON_LOST", "UNAVAILABLE/PEER_UNREACHABLE",
                              "ABORTED/COMM_ABORTED", "ABORTED/PEER_CLIENT_GONE",
                              "ABORTED/PEER_UNREACHABLE", "DEADLINE_EXCEEDED/WAITING_FOR_PEER",
-                             "DEADLINE_EXCEEDED/EXECUTING",
-                             // Failed for the peer, and then the daemon died that knew why.
-                             "NOT_FOUND/TRANSFER_NOT_FOUND"))
+                             "DEADLINE_EXCEEDED/EXECUTING"))
             << status->ToString();
       }
       for (Session* session : {&source.session, &destination.session}) {

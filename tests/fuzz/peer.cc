@@ -41,7 +41,7 @@ TransferEngine Engine() {
   }
   map.node_names = {"node-a", "node-b", "node-c"};
   TransferEngine::Options options;
-  options.order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kNccl};
+  options.order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kTcp, Route::kNccl};
   options.offers_per_peer = 8;
   return TransferEngine(std::move(map), std::move(options));
 }

@@ -16,8 +16,12 @@ constexpr uint64_t kArenaBytes = 1 << 20;
 
 }  // namespace
 
-BadClient::BadClient(std::string client_dir, uint64_t device, uint64_t remote, uint64_t seed)
-    : client_dir_(std::move(client_dir)), device_(device), remote_(remote), nonsense_(seed) {}
+BadClient::BadClient(std::string client_dir, uint64_t device, uint64_t remote, uint64_t seed,
+                     bool lingers)
+    : client_dir_(std::move(client_dir)),
+      device_(device),
+      remote_(remote),
+      nonsense_(seed, lingers) {}
 
 void BadClient::Attach() {
   session_ = std::make_unique<RawSession>(client_dir_);

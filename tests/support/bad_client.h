@@ -13,8 +13,9 @@ namespace ferry::testing {
 
 class BadClient {
  public:
-  // `device`: one of the daemon's own, and of another daemon's.
-  BadClient(std::string client_dir, uint64_t device, uint64_t remote, uint64_t seed);
+  // `device`: one of the daemon's own, and of another daemon's. `lingers`: see Nonsense.
+  BadClient(std::string client_dir, uint64_t device, uint64_t remote, uint64_t seed,
+            bool lingers = false);
   // One thing that it says; now and then it goes away and comes back.
   void Step();
 

@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
@@ -32,6 +34,13 @@ std::string BootId() {
   return std::string(absl::StripSuffix(id, "\n"));
 }
 
+// Of host and port.
+uint16_t PortOf(const std::string& address) {
+  uint32_t port = 0;
+  FERRY_CHECK(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  return static_cast<uint16_t>(port);
+}
+
 UniqueFd ListenAt(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -46,7 +55,8 @@ UniqueFd ListenAt(const std::string& path) {
 
 }  // namespace
 
-// A stream to the peer port. What comes is read and dropped, but for the other end's nonce.
+// A stream to the peer port. Of what comes the other end's nonce is kept, and what its transfers
+// are called.
 class BadPeer::Link {
  public:
   Link(const std::string& address, const std::string& secret,
@@ -62,6 +72,7 @@ class BadPeer::Link {
         stream_->Write(request) && stream_->Read(&response) && response.frame().has_introduction();
     const peer::v1::PeerIntroduction theirs = response.frame().introduction();
     nonce_ = theirs.nonce();
+    key_ = DiallersKey(secret, introduction, theirs);
     request.Clear();
     request.mutable_frame()->set_proof(DiallersProof(secret, introduction, theirs));
     *request.mutable_frame()->mutable_hello() = hello;
@@ -69,7 +80,7 @@ class BadPeer::Link {
         up_ && stream_->Write(request) && stream_->Read(&response) && response.frame().has_hello();
     reader_ = std::thread([this] {
       peer::v1::LinkResponse said;
-      while (up_ && stream_->Read(&said)) continue;
+      while (up_ && stream_->Read(&said)) Keep(said.frame());
       up_ = false;
     });
   }
@@ -83,15 +94,39 @@ class BadPeer::Link {
 
   bool up() const { return up_; }
   const std::string& nonce() const { return nonce_; }
+  const std::string& key() const { return key_; }
+  // What it has offered, and tags that it has said to launch under; the last ones.
+  std::vector<peer::v1::PeerEvent> offers() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return offers_;
+  }
+  std::vector<uint64_t> tags() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return tags_;
+  }
   void Say(const peer::v1::LinkRequest& request) {
     if (!stream_->Write(request)) up_ = false;
   }
 
  private:
+  static constexpr size_t kMostKept = 32;
+  void Keep(const peer::v1::Frame& frame) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const peer::v1::PeerEvent& event : frame.events()) {
+      if (event.has_offer()) offers_.push_back(event);
+      if (event.has_go()) tags_.push_back(event.go().tag());
+    }
+    if (offers_.size() > kMostKept) offers_.erase(offers_.begin(), offers_.end() - kMostKept);
+    if (tags_.size() > kMostKept) tags_.erase(tags_.begin(), tags_.end() - kMostKept);
+  }
+
   std::unique_ptr<peer::v1::PeerService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<peer::v1::LinkRequest, peer::v1::LinkResponse>> stream_;
-  std::string nonce_;
+  std::string nonce_, key_;
+  std::mutex mutex_;
+  std::vector<peer::v1::PeerEvent> offers_;
+  std::vector<uint64_t> tags_;
   std::atomic<bool> up_{false};
   std::thread reader_;
 };
@@ -99,6 +134,7 @@ class BadPeer::Link {
 BadPeer::BadPeer(BadPeerOptions options, uint64_t seed)
     : options_(std::move(options)),
       nonsense_(seed),
+      data_(PortOf(options_.address), options_.devices, options_.theirs, nonsense_),
       listener_(ListenAt(options_.own_socket)),
       server_([this] { ServeOwnSocket(); }) {}
 
@@ -124,7 +160,7 @@ peer::v1::PeerIntroduction BadPeer::Introduction() {
 
 peer::v1::PeerHello BadPeer::Hello() {
   peer::v1::PeerHello hello;
-  hello.set_features(nonsense_.Below(16));
+  hello.set_features(nonsense_.Chance(80) ? 127 : nonsense_.Below(128));
   for (const uint64_t device : options_.devices) hello.add_devices()->set_global_device_id(device);
   hello.set_daemon_version("bad");
   return hello;
@@ -138,13 +174,16 @@ void BadPeer::Step() {
     const std::string secret = nonsense_.Chance(95) ? options_.secret : "a guess";
     link_ = std::make_unique<Link>(options_.address, secret, introduction, Hello());
     next_event_ = 1;
+    data_.OnLink(link_->key());
     return;
   }
   const uint64_t what = nonsense_.Below(100);
-  if (what < 70) {
+  if (what < 45) {
     SayEvents();
-  } else if (what < 96) {
+  } else if (what < 70) {
     SayOnSocket();
+  } else if (what < 97) {
+    data_.Step(link_->tags());
   } else {
     link_.reset();
   }
@@ -157,6 +196,15 @@ void BadPeer::FillOffer(peer::v1::Offer& offer) {
   offer.set_dst_global_device_id(options_.theirs[nonsense_.Below(options_.theirs.size())]);
   offer.set_key(absl::StrCat("k", nonsense_.Below(16), nonsense_.Below(4)));
   offer.set_ready(nonsense_.Chance(70));
+  const std::vector<peer::v1::PeerEvent> heard = link_->offers();
+  if (!heard.empty() && nonsense_.Chance(50)) {  // what others wait for
+    offer.set_domain(heard[nonsense_.Below(heard.size())].offer().domain());
+    offer.set_key(absl::StrCat("v", nonsense_.Below(8)));
+    offer.set_prepared(nonsense_.Chance(20));
+    offer.set_bytes(options_.bytes);
+    offer.add_ranges()->set_length(options_.bytes);
+    return;
+  }
   if (nonsense_.Chance(50)) {
     const uint64_t count = nonsense_.Chance(20) ? 1 << 20 : nonsense_.Below(1000);
     v1::StridedRange& strided = *offer.mutable_strided();
@@ -178,8 +226,28 @@ void BadPeer::FillOffer(peer::v1::Offer& offer) {
   offer.set_bytes(bytes);
 }
 
+// To something that the other end has offered: it is to be launched.
+peer::v1::PeerEvent BadPeer::Answer() {
+  const std::vector<peer::v1::PeerEvent> heard = link_->offers();
+  peer::v1::PeerEvent event;
+  event.set_transfer(heard.empty() ? nonsense_.Number()
+                                   : heard[nonsense_.Below(heard.size())].transfer());
+  if (nonsense_.Chance(20)) {
+    event.mutable_matched();
+  } else if (nonsense_.Chance(20)) {
+    event.mutable_done();
+  } else {
+    event.mutable_go()->set_attempt(nonsense_.Chance(80) ? 1 : nonsense_.Below(4));
+    event.mutable_go()->set_route(
+        nonsense_.Chance(80) ? v1::ROUTE_TCP : static_cast<v1::Route>(1 + nonsense_.Below(5)));
+    event.mutable_go()->set_tag(nonsense_.Below(64));
+  }
+  return event;
+}
+
 peer::v1::PeerEvent BadPeer::Event() {
   peer::v1::PeerEvent event;
+  if (nonsense_.Chance(15)) return Answer();
   if (nonsense_.Chance(50)) {
     event.set_transfer(++offers_);
     FillOffer(*event.mutable_offer());
@@ -189,6 +257,11 @@ peer::v1::PeerEvent BadPeer::Event() {
   // guess.
   nonsense_.Fill(event);
   if (event.has_offer()) event.mutable_withdraw()->mutable_status()->set_code(1);
+  // Most of these would be out of bounds, which ends the link.
+  if (event.has_seek() && nonsense_.Chance(95)) {
+    event.mutable_seek()->set_key(absl::StrCat("v", nonsense_.Below(8)));
+    event.mutable_seek()->set_domain(nonsense_.Text().substr(0, 32));
+  }
   event.set_transfer(nonsense_.Chance(50) ? nonsense_.Below(offers_ + 2)
                                           : (1 + nonsense_.Below(8)) << 40 | nonsense_.Below(64));
   return event;

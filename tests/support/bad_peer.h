@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A daemon of the membership that means harm: it proves who it is and says hello well on the peer
 // port, has a peer.sock with a link page of its own, and then says sense and nonsense on the link,
-// on the other daemon's peer.sock and in its page, from a seed. How a hello is said well is here
-// only (Introduction, Hello). One thread; what it hears is read by others.
+// on the other daemon's peer.sock, in its page and on data connections, from a seed. How a hello is
+// said well is here only (Introduction, Hello). One thread; what it hears is read by others.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "ferry/peer/v1/peer.grpc.pb.h"
 #include "ferry/peer/v1/peer_socket.pb.h"
+#include "tests/support/bad_data.h"
 #include "tests/support/nonsense.h"
 #include "tests/support/raw_socket.h"
 
@@ -26,6 +27,7 @@ struct BadPeerOptions {
   std::string address;            // of the other daemon's peer port
   std::string their_socket;       // its peer.sock
   std::string own_socket;         // where ours is to be
+  uint64_t bytes = 0;             // of each of what others receive from it, with keys v0 to v7
 };
 
 class BadPeer {
@@ -45,6 +47,7 @@ class BadPeer {
   peer::v1::PeerHello Hello();
   void SayEvents();
   peer::v1::PeerEvent Event();
+  peer::v1::PeerEvent Answer();
   void FillOffer(peer::v1::Offer& offer);
   void SayOnSocket();
   void ServeOwnSocket();
@@ -53,6 +56,7 @@ class BadPeer {
   Nonsense nonsense_;
   std::unique_ptr<Link> link_;
   std::unique_ptr<RawSocket> socket_;  // to their peer.sock
+  BadData data_;
   uint64_t sequence_ = 0;
   uint64_t next_event_ = 1;
   uint64_t offers_ = 0;

@@ -57,10 +57,23 @@ peer::v1::PeerIntroduction IntroductionOf(const std::string& name) {
   return introduction;
 }
 
+peer::v1::PeerHello HelloOf(const std::vector<uint64_t>& devices) {
+  peer::v1::PeerHello hello;
+  hello.set_features(15);
+  for (const uint64_t device : devices) hello.add_devices()->set_global_device_id(device);
+  return hello;
+}
+
 std::string DiallersProof(const std::string& secret, const peer::v1::PeerIntroduction& ours,
                           const peer::v1::PeerIntroduction& theirs) {
   const PeerIntroduction dialler = Plain(ours), acceptor = Plain(theirs);
   return PeerProof(secret, PeerSide::kDialler, {dialler, acceptor});
+}
+
+std::string DiallersKey(const std::string& secret, const peer::v1::PeerIntroduction& ours,
+                        const peer::v1::PeerIntroduction& theirs) {
+  const PeerIntroduction dialler = Plain(ours), acceptor = Plain(theirs);
+  return PeerLinkKey(secret, {dialler, acceptor});
 }
 
 struct LyingCaller::Call {
@@ -94,18 +107,16 @@ std::optional<peer::v1::Frame> LyingCaller::Hear() {
 }
 
 bool LyingCaller::Prove(const peer::v1::PeerIntroduction& introduction, const std::string& secret,
-                        const std::vector<uint64_t>& devices) {
+                        const peer::v1::PeerHello& hello) {
   peer::v1::Frame first;
   *first.mutable_introduction() = introduction;
   if (!Say(first)) return false;
   const std::optional<peer::v1::Frame> answer = Hear();
   if (!answer.has_value() || !answer->has_introduction()) return false;
+  key_ = DiallersKey(secret, introduction, answer->introduction());
   peer::v1::Frame second;
   second.set_proof(DiallersProof(secret, introduction, answer->introduction()));
-  second.mutable_hello()->set_features(15);
-  for (const uint64_t device : devices) {
-    second.mutable_hello()->add_devices()->set_global_device_id(device);
-  }
+  *second.mutable_hello() = hello;
   if (!Say(second)) return false;
   while (const std::optional<peer::v1::Frame> frame = Hear()) {
     if (frame->has_hello()) return true;

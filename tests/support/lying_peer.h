@@ -20,9 +20,16 @@ namespace ferry::testing {
 // An introduction as node `name` of this host might say it.
 peer::v1::PeerIntroduction IntroductionOf(const std::string& name);
 
+// The hello of a daemon that has these devices.
+peer::v1::PeerHello HelloOf(const std::vector<uint64_t>& devices);
+
 // The proof of who dialled as `ours` and was answered `theirs`.
 std::string DiallersProof(const std::string& secret, const peer::v1::PeerIntroduction& ours,
                           const peer::v1::PeerIntroduction& theirs);
+
+// The key of their link.
+std::string DiallersKey(const std::string& secret, const peer::v1::PeerIntroduction& ours,
+                        const peer::v1::PeerIntroduction& theirs);
 
 // One PeerService.Link to the daemon at `address`.
 class LyingCaller {
@@ -32,17 +39,19 @@ class LyingCaller {
   bool Say(const peer::v1::Frame& frame);
   // The next frame; nothing once the daemon has ended the stream.
   std::optional<peer::v1::Frame> Hear();
-  // Introduces itself as `introduction` and proves it, as one that has the secret; says a hello
-  // with these devices in the same frame, and hears the daemon's. False if the daemon does not say
-  // one.
+  // Introduces itself as `introduction` and proves it, as one that has the secret; says `hello` in
+  // the same frame, and hears the daemon's. False if the daemon does not say one.
   bool Prove(const peer::v1::PeerIntroduction& introduction, const std::string& secret,
-             const std::vector<uint64_t>& devices);
+             const peer::v1::PeerHello& hello);
+  // Of the link, once that is proven.
+  const std::string& key() const { return key_; }
   // Hears until the daemon ends the stream, and how it did: "PERMISSION_DENIED/NOT_ALLOWED".
   std::string AwaitEnd();
 
  private:
   struct Call;
   const std::unique_ptr<Call> call_;
+  std::string key_;
 };
 
 // How a knock was answered, as AwaitEnd.

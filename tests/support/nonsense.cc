@@ -2,6 +2,7 @@
 #include "tests/support/nonsense.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -132,7 +133,31 @@ std::string Nonsense::Broken(std::string bytes) {
   return bytes;
 }
 
+// For a second, or until there are so many later ones.
+UniqueFd Nonsense::Lingering() {
+  constexpr size_t kMost = 16;
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const to = reinterpret_cast<sockaddr*>(&address);
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (bind(listener.get(), to, size) != 0 || listen(listener.get(), 1) != 0 ||
+      getsockname(listener.get(), to, &size) != 0 || connect(fd.get(), to, size) != 0) {
+    return UniqueFd();
+  }
+  unread_.emplace_back(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (unread_.size() > kMost) unread_.pop_front();
+  const std::string bytes(1 << 16, 'x');
+  while (send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
+  const linger wait{1, 1};
+  setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait));
+  return fd;
+}
+
 UniqueFd Nonsense::Descriptor() {
+  if (lingers_ && Chance(10)) return Lingering();
   switch (Below(7)) {
     case 0:
       return MakeMemfd(4096 * (1 + Below(4)), ArenaSeals());

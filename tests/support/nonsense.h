@@ -6,6 +6,7 @@
 #include <google/protobuf/message.h>
 
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <random>
 #include <string>
@@ -17,7 +18,9 @@ namespace ferry::testing {
 
 class Nonsense {
  public:
-  explicit Nonsense(uint64_t seed) : random_(seed) {}
+  // `lingers`: among the descriptors are sockets whose close() waits. Whoever leaves many of these
+  // to a daemon is not served any more, nor is anybody of its uid.
+  explicit Nonsense(uint64_t seed, bool lingers = false) : random_(seed), lingers_(lingers) {}
 
   uint64_t Below(uint64_t end) { return random_() % end; }
   bool Chance(int percent) { return Below(100) < static_cast<uint64_t>(percent); }
@@ -30,11 +33,16 @@ class Nonsense {
   void Fill(google::protobuf::Message& message, int depth = 0);
   // Of a message: cut, a byte changed, or something behind it.
   std::string Broken(std::string bytes);
-  // Of any kind: memfds with and without seals, pipes, eventfds, files, sockets, directories.
+  // Of any kind: memfds with and without seals, pipes, eventfds, files, sockets, directories; now
+  // and then a socket whose close() waits.
   UniqueFd Descriptor();
 
  private:
+  UniqueFd Lingering();
+
   std::mt19937_64 random_;
+  const bool lingers_;
+  std::deque<UniqueFd> unread_;  // the other ends of what lingers
 };
 
 }  // namespace ferry::testing

@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/limit_text.h"
 #include "base/status.h"
 
 extern char** environ;
@@ -41,6 +43,11 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const SpawnOptions& options) {
   const int error =
       posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
+  if (error == EAGAIN) {
+    return Error(
+        absl::StatusCode::kResourceExhausted, Reason::kNotReady,
+        absl::StrCat("start ", options.arguments[0], ": ", strerror(error), ThreadLimitText()));
+  }
   if (error != 0) {
     return ErrnoError(error == ENOENT ? absl::StatusCode::kNotFound : absl::StatusCode::kInternal,
                       Reason::kInternal, absl::StrCat("start ", options.arguments[0]), error);

@@ -13,6 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/descriptor_room.h"
+#include "base/limit_text.h"
 #include "base/nearest.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -23,6 +25,15 @@
 
 namespace ferry::tools {
 namespace {
+
+// Without some gRPC ends the process, and says nothing that would help.
+absl::Status CheckDescriptors() {
+  const int error = RoomForDescriptors(kGrpcDescriptors);
+  if (error == 0) return absl::OkStatus();
+  return Error(absl::StatusCode::kResourceExhausted, Reason::kNotReady,
+               absl::StrCat("open ", kGrpcDescriptors, " descriptors, as many as a call may need: ",
+                            strerror(error), LimitText(error)));
+}
 
 int UsageError(const Globals& globals, const std::string& text) {
   const std::string failure = DescribeFailure(
@@ -111,7 +122,8 @@ int RunFerryctl(int argc, char** argv) {
     return UsageError(globals, bad);
   }
 
-  absl::StatusOr<int> result = chosen->Run(globals);
+  const absl::Status room = CheckDescriptors();
+  absl::StatusOr<int> result = room.ok() ? chosen->Run(globals) : room;
   // What nobody could read was not done.
   errno = 0;
   if (result.ok() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {

@@ -33,8 +33,8 @@ TEST(LifeTest, WhatTheDaemonHadToldCountsAndTheRestIsLost) {
   life.End(Lost(), Lines({5, 3, 1}));
   EXPECT_TRUE(life.ended());
   EXPECT_EQ(ReasonAtEnd(life, 2), "OK");
-  EXPECT_EQ(ReasonAtEnd(life, 3), kReasonTransferNotFound);  // it failed, nobody knows why
-  EXPECT_EQ(ReasonAtEnd(life, 4), "OK");                     // the only failure was 3
+  EXPECT_EQ(ReasonAtEnd(life, 3), kReasonDaemonLost);  // it failed, nobody knows why
+  EXPECT_EQ(ReasonAtEnd(life, 4), "OK");               // the only failure was 3
   EXPECT_EQ(ReasonAtEnd(life, 6), kReasonDaemonLost);
 }
 
@@ -42,7 +42,15 @@ TEST(LifeTest, AfterSeveralFailuresOnlyWhatWasBeforeThemIsKnown) {
   Life life({});
   life.End(Lost(), Lines({5, 3, 2}));
   EXPECT_EQ(ReasonAtEnd(life, 2), "OK");
+  EXPECT_EQ(ReasonAtEnd(life, 4), kReasonDaemonLost);
+}
+
+TEST(LifeTest, OfAClosedSessionWhatIsNotKnownIsNotFound) {
+  Life life({});
+  life.End(Error(kCancelled, kReasonCancelled, "closed"), Lines({5, 3, 2}));
+  EXPECT_EQ(ReasonAtEnd(life, 2), "OK");
   EXPECT_EQ(ReasonAtEnd(life, 4), kReasonTransferNotFound);
+  EXPECT_EQ(ReasonAtEnd(life, 6), kReasonCancelled);
 }
 
 TEST(LifeTest, FailuresOfOlderLivesAreNotItsOwn) {
@@ -56,8 +64,8 @@ TEST(LifeTest, FailuresOfOlderLivesAreNotItsOwn) {
   // One of its own failed: the line does not say which, so nothing of it is known.
   Life failed(Lines(begin));
   failed.End(Lost(), Lines({20, 4, 7}));
-  EXPECT_EQ(ReasonAtEnd(failed, 11), kReasonTransferNotFound);
-  EXPECT_EQ(ReasonAtEnd(failed, 20), kReasonTransferNotFound);
+  EXPECT_EQ(ReasonAtEnd(failed, 11), kReasonDaemonLost);
+  EXPECT_EQ(ReasonAtEnd(failed, 20), kReasonDaemonLost);
 }
 
 TEST(LifeTest, AfterAResetTheFieldsSpeakOfWhatCameLater) {
@@ -66,9 +74,9 @@ TEST(LifeTest, AfterAResetTheFieldsSpeakOfWhatCameLater) {
   EXPECT_FALSE(life.AllWell(0, {18, 0, 0}, 15, 16));
   EXPECT_TRUE(life.AllWell(0, {18, 0, 0}, 16, 18));
   life.End(Lost(), Lines({18, 17, 1}));
-  EXPECT_EQ(ReasonAtEnd(life, 15), kReasonTransferNotFound);
+  EXPECT_EQ(ReasonAtEnd(life, 15), kReasonDaemonLost);
   EXPECT_EQ(ReasonAtEnd(life, 16), "OK");
-  EXPECT_EQ(ReasonAtEnd(life, 17), kReasonTransferNotFound);
+  EXPECT_EQ(ReasonAtEnd(life, 17), kReasonDaemonLost);
   EXPECT_EQ(ReasonAtEnd(life, 18), "OK");
 }
 
