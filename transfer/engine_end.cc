@@ -44,11 +44,13 @@ bool TransferEngine::Impl::TellOfTombstone(Posted& half, const HashedKey& key) {
 
 absl::Status TransferEngine::Impl::EndOf(const Tombstones::Tombstone& tombstone) const {
   const absl::Duration ago = absl::Trunc(clock - tombstone.ended, absl::Milliseconds(1));
+  const bool send = tombstone.side == Side::kSend;
   const std::string how_long =
       ago > absl::ZeroDuration() ? absl::StrCat(absl::FormatDuration(ago), " ") : "";
-  return WithText(tombstone.why,
-                  absl::StrCat(tombstone.why.message(), "; it ended ", how_long, "before this ",
-                               tombstone.side == Side::kSend ? "receive" : "send", " was posted"));
+  return WithText(
+      tombstone.why,
+      absl::StrCat(tombstone.why.message(), "; that ", send ? "send" : "receive", " ended ",
+                   how_long, "before this ", send ? "receive" : "send", " was posted"));
 }
 
 void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {

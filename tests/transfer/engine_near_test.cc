@@ -88,7 +88,7 @@ TEST_F(EngineNearTest, AHalfThatCameAfterTheOtherHadEndedIsTold) {
   two_.Advance(Seconds(2));
   const TransferId receive = Receive("k");
   two_.Run();  // at once
-  EXPECT_THAT(TextOf(kB, receive), Has("it ended 2s before this receive was posted"));
+  EXPECT_THAT(TextOf(kB, receive), Has("that send ended 2s before this receive was posted"));
 }
 
 TEST_F(EngineNearTest, AnotherSourceIsTold) {

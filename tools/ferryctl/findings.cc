@@ -126,8 +126,11 @@ void LookAtPeer(const admin::Peer& peer, Findings& findings) {
     finding.advice = "the text says which of the two configurations to mend";
   } else if (peer.state() == "lost" || (peer.state() != "up" && !peer.error().empty())) {
     finding.severity = Severity::kWrong;
-    finding.advice = absl::StrCat("is its daemon up, and ", peer.address(),
-                                  " reached from here? its own `ferryctl doctor`");
+    // Whom it reached, and who was refused, is told what to do by the error.
+    if (!absl::StrContains(peer.error(), "link between ")) {
+      finding.advice = absl::StrCat("is its daemon up, and ", peer.address(),
+                                    " reached from here? its own `ferryctl doctor`");
+    }
   } else if (peer.state() != "up") {
     finding.severity = Severity::kNote;
     finding.advice =
