@@ -36,8 +36,9 @@ inline std::string LimitText(int error) {
 inline std::string ThreadLimitText() {
   rlimit limit{};
   const bool known = getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return "; its user may have " + (known ? std::to_string(limit.rlim_cur) : "any number of") +
-         " threads (ulimit -u), and its cgroup what pids.max says" + LimitText(ENOMEM);
+  return LimitText(ENOMEM) + "; its user may have " +
+         (known ? std::to_string(limit.rlim_cur) : "any number of") +
+         " threads (ulimit -u), and its cgroup what pids.max says";
 }
 
 }  // namespace ferry

@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -55,6 +58,28 @@ class FileIoTest : public ::testing::Test {
 
   fs::path folder_;
 };
+
+TEST_F(FileIoTest, AnEmptyPathIsRefusedBeforeAByteIsWritten) {
+  ExpectRefused(OutputFile::Create("").status(), "an empty path names no file");
+}
+
+TEST_F(FileIoTest, AFileThatIsLargerThanTheLimitNamesTheLimit) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto file = OutputFile::Create(Path("out"));
+    const absl::Status status = file.ok() ? file->Reserve(8192) : file.status();
+    _exit(status.code() == absl::StatusCode::kResourceExhausted &&
+                  absl::StrContains(status.message(), "4096 bytes in a file (ulimit -f)")
+              ? 0
+              : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
 
 TEST_F(FileIoTest, OutputAppearsOnlyOnCommit) {
   Put("out", "old");

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/limit_text.h"
 #include "base/status.h"
 
 namespace ferry::tools {
@@ -79,7 +80,8 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
   } else if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE ||
              error == ENFILE || error == ENOMEM) {
     // No quota of the daemon's, so none of its reasons.
-    return absl::ResourceExhaustedError(absl::StrCat(doing, " ", path, ": ", strerror(error)));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(doing, " ", path, ": ", strerror(error), LimitText(error)));
   } else if (error == EBUSY || error == ETXTBSY) {
     return absl::FailedPreconditionError(absl::StrCat(doing, " ", path, ": ", strerror(error)));
   } else if (error == EPIPE) {
@@ -159,6 +161,10 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+  if (path.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 "write '': an empty path names no file");
+  }
   OutputFile file(path);
   ASSIGN_OR_RETURN(file.target_, FollowLinks(path));
   std::optional<struct stat> old;
