@@ -22,6 +22,11 @@ absl::Status Failure(absl::Status status) {
   return Error(absl::StatusCode::kInternal, Reason::kProtocolError, "no reason was given");
 }
 
+absl::Status OfferError(const Offer& offer, absl::StatusCode code, Reason reason,
+                        absl::string_view cause) {
+  return Error(code, reason, absl::StrCat("offer of ", Describe(offer.key), ": ", cause));
+}
+
 }  // namespace
 
 void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes,
@@ -152,40 +157,31 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
 
 // --- At the destination.
 
-bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
-  const TransferId id = offer.transfer;
-  auto refuse = [&](absl::StatusCode code, Reason reason, absl::string_view cause,
-                    absl::Duration retry_after = absl::ZeroDuration()) {
-    absl::Status status =
-        Error(code, reason, absl::StrCat("offer of ", Describe(offer.key), ": ", cause));
-    if (retry_after > absl::ZeroDuration()) {
-      status = WithRetryAfter(std::move(status), retry_after);
-    }
-    Send(peer, Done{id, std::move(status), Route::kUnspecified});
-    return true;
-  };
+absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const Offer& offer) {
   if (owners.Find(offer.key.source) != peer || owners.Find(offer.key.destination) != devices.self) {
-    return refuse(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
-                  absl::StrCat("not from a device of ", NodeName(peer), " to one of ",
-                               NodeName(devices.self)));
+    return OfferError(offer, absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
+                      absl::StrCat("not from a device of ", NodeName(peer), " to one of ",
+                                   NodeName(devices.self)));
   }
   if (offer.layout.bytes() != offer.bytes) {
-    return refuse(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                  "its layout does not add up to its bytes");
+    return OfferError(offer, absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                      "its layout does not add up to its bytes");
   }
   if (!tombstones.empty()) {
-    if (auto tombstone = tombstones.Take(now, Side::kSend, offer.key)) {
-      Send(peer, Done{id, EndOf(*tombstone), Route::kUnspecified});
-      return true;
-    }
+    const auto tombstone = tombstones.Take(now, Side::kSend, offer.key);
+    if (tombstone) return EndOf(*tombstone);
   }
-  Peer& from = peers[peer.value()];
-  const uint64_t kept = KeptBytesOf(offer.key, offer.layout);
-  if (!from.kept.Fits(kept)) {
-    Send(peer, Done{id,
-                    from.kept.Full(now, kept, absl::StrCat("offer of ", Describe(offer.key)),
-                                   NodeName(peer), "limits.peer_kept_bytes"),
-                    Route::kUnspecified});
+  const KeptBytes& kept = peers[peer.value()].kept;
+  const uint64_t bytes = KeptBytesOf(offer.key, offer.layout);
+  if (kept.Fits(bytes)) return absl::OkStatus();
+  return kept.Full(now, bytes, absl::StrCat("offer of ", Describe(offer.key)), NodeName(peer),
+                   "limits.peer_kept_bytes");
+}
+
+bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
+  const TransferId id = offer.transfer;
+  if (absl::Status why = RefusalOf(now, peer, offer); !why.ok()) {
+    Send(peer, Done{id, std::move(why), Route::kUnspecified});
     return true;
   }
   auto owned = std::make_unique<Offered>();
@@ -195,14 +191,17 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   offered.peer = peer;
   offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
   offered.offer = std::move(offer);
-  Keep(offered, kept);
+  Keep(offered, KeptBytesOf(offered.offer.key, offered.offer.layout));
+  const auto refuse = [&](absl::Status why) {
+    Erase(offered);
+    Send(peer, Done{id, std::move(why), Route::kUnspecified});
+    return true;
+  };
   const Half source{Side::kSend, peer, id};
   const TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
-    offer.key = std::move(offered.offer.key);
-    Erase(offered);
-    return refuse(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
-                  "a send of this key is waiting already");
+    return refuse(OfferError(offered.offer, absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
+                             "a send of this key is waiting already"));
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     Posted* receive = Find(result.other.transfer);
@@ -217,18 +216,18 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     return true;
   }
   // No session may have more than what it leaves for others: one alone has half of all.
+  Peer& from = peers[peer.value()];
   size_t& of_session = from.offers_of[SessionOf(id)];
   if (from.offers + of_session >= options.offers_per_peer) {
     const size_t own = of_session;
     if (own == 0) from.offers_of.erase(SessionOf(id));
     matcher.Remove(offered.offer.key, source);
-    offer.key = std::move(offered.offer.key);
-    Erase(offered);
-    return refuse(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-                  absl::StrCat(from.offers, " offers of ", NodeName(peer), " wait here already, ",
-                               own, " of them of the session; limits.offers_per_peer is ",
-                               options.offers_per_peer),
-                  from.offers_gone.For(now, 1));
+    return refuse(WithRetryAfter(
+        OfferError(offered.offer, absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                   absl::StrCat(from.offers, " offers of ", NodeName(peer), " wait here already, ",
+                                own, " of them of the session; limits.offers_per_peer is ",
+                                options.offers_per_peer)),
+        from.offers_gone.For(now, 1)));
   }
   offered.in_matcher = true;
   offered.came = now;

@@ -184,6 +184,8 @@ struct TransferEngine::Impl {
   void SendOffer(absl::Time now, Posted& send);
   // Each is false for a message that makes no sense.
   bool OnOffer(absl::Time now, PeerId peer, Offer&& offer);
+  // Why an offer is answered before it is kept; OK if it is not. Takes the tombstone of its key.
+  absl::Status RefusalOf(absl::Time now, PeerId peer, const Offer& offer);
   bool OnReady(PeerId peer, const Ready& ready);
   bool OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw);
   bool OnSendFailed(PeerId peer, SendFailed failed);
