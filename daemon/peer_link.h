@@ -31,7 +31,7 @@ struct PeerTable::Link {
   bool wanted = false;
   uint64_t number = 0;  // of its stream among all; callbacks of older ones are ignored
   std::unique_ptr<PeerStream> stream;
-  bool dialled = false;           // by us; of no stream: the last one was
+  bool dialled = false;           // we have opened `stream`, or, while there is none, the last one
   PeerIntroduction ours, theirs;  // of this stream
   bool proven = false;            // each end knows that the other one is who it says
   // Once proven: 32 bytes that both ends share and nobody else knows.
@@ -46,7 +46,7 @@ struct PeerTable::Link {
   absl::Time retry_at = absl::InfiniteFuture();
   absl::Duration backoff = kBackoffMin;
   bool knocking = false;
-  // Of one that the other daemon should dial: knocks since that were taken and brought nothing.
+  // Of a link that the other daemon should dial: how many knocks it has taken and not followed.
   int vain_knocks = 0;
   absl::Status error;
   LinkNews news;

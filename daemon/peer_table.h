@@ -88,7 +88,7 @@ class PeerTable {
   static constexpr absl::Duration kLives = absl::Seconds(2);
   // Knocks have a peer dialled at most so often: anybody may knock.
   static constexpr absl::Duration kKnockPause = absl::Seconds(1);
-  // So many that bring nothing, and who knocks dials itself.
+  // After so many knocks that were taken and brought no dial, the daemon that knocks dials itself.
   static constexpr int kVainKnocks = 4;
   // Between dials that fail: doubled each time.
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
