@@ -2,65 +2,29 @@
 #include "daemon/daemon.h"
 
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
-#include "base/limit_text.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/thread_room.h"
 #include "base/version.h"
 #include "daemon/daemon_impl.h"
+#include "daemon/process_limits.h"
 #include "daemon/runtime_dir.h"
 #include "daemon/secret_file.h"
 #include "daemon/socket_access.h"
 
 namespace ferry {
 namespace {
-
-// Each session needs a few descriptors, so take all the limit allows.
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// Below so many it would be refused what it needs to serve anybody, or end: gRPC takes the lack of
-// one for a fault of the program. Seen: 20 and 2 for each host device of one that is alone, 13 for
-// a link, and the data connections of a pair of devices; a session has 8 and its arenas. Each of
-// its 7 doors lets in 4 at the least (daemon/doors.cc).
-size_t DescriptorsNeeded(const Config& config) {
-  constexpr size_t kItsOwn = 20, kAtItsDoors = 7 * 4, kOfSessions = 6 * 8;
-  constexpr size_t kHostDevice = 2, kGpu = 32, kLink = 16;
-  const size_t peers = std::max<size_t>(config.membership.nodes.size(), 1) - 1;
-  return kItsOwn + kAtItsDoors + kOfSessions + kHostDevice * config.devices.host +
-         kGpu * config.devices.gpus.size() + (kLink + 1 + config.transfer.tcp.connections) * peers;
-}
-
-absl::Status CheckDescriptors(const Config& config) {
-  RaiseDescriptorLimit();
-  rlimit limit{};
-  const size_t needed = DescriptorsNeeded(config);
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return absl::OkStatus();
-  return Error(
-      absl::StatusCode::kResourceExhausted, Reason::kNotReady,
-      absl::StrCat("start with ", limit.rlim_cur, " descriptors: this configuration needs ", needed,
-                   ", and some more for each session; set `ulimit -n ", needed,
-                   "` or more (systemd: LimitNOFILE)"));
-}
 
 // For peers to close their links: who does not is silent, or has much to read.
 constexpr absl::Duration kGoodbye = absl::Milliseconds(500);
@@ -73,23 +37,8 @@ Incarnation NewIncarnation() {
   return Incarnation(value);
 }
 
-size_t JobThreads(const Config& config) {
-  constexpr size_t kMost = 16;  // all are woken for each large step
-  if (config.limits.job_threads > 0) return config.limits.job_threads;
-  const size_t cores = std::thread::hardware_concurrency();
-  return std::clamp<size_t>(cores, 2, kMost + 1) - 1;
-}
-
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config, GivenSockets given) {
-  RETURN_IF_ERROR(CheckDescriptors(config));
-  // Those of its parts, of gRPC's servers and of its calls to peers, and some more; a thread that
-  // is lacking later would end the daemon, or have it serve nothing.
-  const size_t threads = 8 + 3 * config.devices.host + JobThreads(config) + 2 * kGrpcThreads;
-  if (const int error = RoomForThreads(threads)) {
-    return Error(absl::StatusCode::kResourceExhausted, Reason::kNotReady,
-                 absl::StrCat("start ", threads, " threads: ", strerror(error), ThreadLimitText(),
-                              " (systemd: TasksMax)"));
-  }
+  RETURN_IF_ERROR(PrepareProcessLimits(config));
   auto impl = std::make_unique<Impl>(std::move(config), std::move(given));
   absl::Status started = impl->Start();
   auto daemon = std::unique_ptr<Daemon>(new Daemon(std::move(impl)));

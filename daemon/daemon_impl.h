@@ -22,6 +22,7 @@
 #include "daemon/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
+#include "daemon/process_limits.h"
 #include "daemon/pulse.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/connection_table.h"
@@ -38,8 +39,6 @@
 namespace ferry {
 
 Incarnation NewIncarnation();
-// That run jobs.
-size_t JobThreads(const Config& config);
 
 struct Daemon::Impl {
   Impl(Config c, GivenSockets g)

@@ -23,7 +23,7 @@ constexpr uint64_t kMib = 1 << 20;
 struct Limit {
   const char* name;    // of prlimit; "pids": a cgroup's
   const char* option;  // what a text that names it has in it
-  std::vector<uint64_t> of_daemon, of_client;
+  std::vector<uint64_t> of_daemon, of_client, of_file;
 };
 void PrintTo(const Limit& limit, std::ostream* out) { *out << limit.name; }
 
@@ -69,14 +69,26 @@ class LimitsTest : public ::testing::TestWithParam<Limit> {
     EXPECT_THAT(output, HasSubstr(limit.option)) << value;
   }
   bool Serves() const { return RunProgram(Command(FerryctlProgram(), {"status"})).status == 0; }
-  // Runs a daemon until it serves or ends; whether it served, and what it said.
+  // A client without limits of its own.
+  SpawnOptions Free(const std::vector<std::string>& command) const {
+    SpawnOptions spawn;
+    spawn.arguments = command;
+    spawn.output = directory_ / "free";
+    if (!InCgroup(GetParam())) spawn.uid = kUser;
+    return spawn;
+  }
+  // Runs a daemon until it serves a session or ends; whether it served, and what it said.
   std::pair<bool, std::string> RunDaemon(const Limit& limit, uint64_t value) {
     const std::string output = directory_ / absl::StrCat("log", value);
     Process daemon(Limited(limit, value, Command(FerrydProgram(), {"--gpus", "none"}), output));
     bool serves = false;
     EXPECT_TRUE(Await([&] { return !daemon.Running() || (serves = Serves()); }))
         << value << ": " << ReadFile(output);
-    if (serves) daemon.Signal(SIGTERM);
+    if (serves) {
+      Process session(Free(Command(FerryctlProgram(), {"bench", "latency", "--iterations", "2"})));
+      EXPECT_EQ(session.Wait(), std::optional<int>(0)) << value << ": " << ReadFile(output);
+      daemon.Signal(SIGTERM);
+    }
     const std::optional<int> status = daemon.Wait();
     EXPECT_TRUE(status.has_value()) << value << " does not end: " << ReadFile(output);
     if (serves) {
@@ -126,30 +138,73 @@ TEST_P(LimitsTest, AClientDoesItsWorkOrNamesIt) {
   EXPECT_EQ(daemon.Wait(), std::optional<int>(0));
 }
 
+// A file goes from one end to the other, or the end that cannot says so.
+TEST_P(LimitsTest, AnEndOfAFileDoesItsWorkOrNamesIt) {
+  SpawnOptions spawn = Free(Command(FerrydProgram(), {"--gpus", "none"}));
+  spawn.output = directory_ / "log";
+  Process daemon(spawn);
+  ASSERT_TRUE(Await([&] { return Serves(); })) << ReadFile(spawn.output);
+  const std::string in = directory_ / "in.bin", out = directory_ / "out.bin";
+  std::string content(3 * kMib, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 31 + i / 509);
+  WriteFile(in, content);
+  for (const char* const end : {"send", "recv"}) {
+    const bool sends = strcmp(end, "send") == 0;
+    std::optional<int> status;
+    for (const uint64_t value : GetParam().of_file) {
+      const std::string key = absl::StrCat(end, value);
+      const auto send = Command(FerryctlProgram(), {"send", in, "--to", "1", "--key", key});
+      const auto recv =
+          Command(FerryctlProgram(), {"recv", out, "--from", "0", "--to", "1", "--key", key});
+      Process other(Free(sends ? recv : send));
+      const std::string output = directory_ / key;
+      Process limited(Limited(GetParam(), value, sends ? send : recv, output));
+      status = limited.Wait();
+      ASSERT_TRUE(status.has_value()) << key << " does not end: " << ReadFile(output);
+      if (*status != 0) {
+        ExpectNamed(*status, ReadFile(output), GetParam(), value);
+      } else {
+        EXPECT_EQ(other.Wait(), std::optional<int>(0)) << key;
+        EXPECT_EQ(ReadFile(out), content) << key;
+      }
+      ASSERT_FALSE(HasFailure()) << end;
+    }
+    EXPECT_EQ(status, std::optional<int>(0)) << "the last one is enough for " << end;
+  }
+}
+
 // With fewer for a client the dynamic loader ends it, in words of its own.
 const Limit kDescriptors = {"nofile",
                             "ulimit -n",
                             {6, 8, 12, 16, 20, 24, 32, 48, 64, 99, 100, 128},
-                            {8, 10, 12, 16, 20, 22, 24, 32}};
+                            {8, 10, 12, 16, 20, 22, 24, 32},
+                            {16, 24, 32, 48}};
 
 INSTANTIATE_TEST_SUITE_P(
     Limits, LimitsTest,
-    ::testing::Values(
-        kDescriptors,
-        Limit{"nproc",
-              "ulimit -u",
-              {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64},
-              {1, 4, 8, 16, 24, 32, 40, 48, 64, 96}},
-        Limit{"pids",
-              "pids.max",
-              {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64},
-              {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}},
-        Limit{"fsize", "ulimit -f", {4096, 65536, kMib - 1, kMib, 1 << 30}, {4096, kMib}},
-        Limit{"as",
-              "ulimit -v",
-              {128 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 4096 * kMib},
-              {128 * kMib, 192 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 2048 * kMib}},
-        Limit{"memlock", "ulimit -l", {0, 4096, kMib}, {0, 4096, kMib}}),
+    ::testing::Values(kDescriptors,
+                      Limit{"nproc",
+                            "ulimit -u",
+                            {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64},
+                            {1, 4, 8, 16, 24, 32, 40, 48, 64, 96},
+                            {16, 32, 48, 64, 128}},
+                      Limit{"pids",
+                            "pids.max",
+                            {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64},
+                            {1, 2, 3, 4, 6, 8, 12, 16, 24, 32},
+                            {2, 4, 8, 16, 64}},
+                      Limit{"fsize",
+                            "ulimit -f",
+                            {1024, 4096, 65536, 68 << 10, kMib - 1, kMib, 1 << 30},
+                            {4096, kMib},
+                            {4096, kMib, 4 * kMib, 1 << 30}},
+                      Limit{"as",
+                            "ulimit -v",
+                            {128 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 4096 * kMib},
+                            {128 * kMib, 192 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib,
+                             2048 * kMib},
+                            {256 * kMib, 512 * kMib, 1024 * kMib, 4096 * kMib}},
+                      Limit{"memlock", "ulimit -l", {0, 4096, kMib}, {0, 4096, kMib}, {0, kMib}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 class DescriptorLimitTest : public LimitsTest {};
