@@ -17,7 +17,7 @@ namespace ferry::bench {
 // "memory" comes before anything has used the daemons; "comms" and "cliques" are of `nccl`.
 inline const std::vector<std::string> kGpuCases = {
     "memory", "large", "latency", "many", "sharing", "load", "loss", "comms", "cliques", "peers"};
-inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "ucx", "nccl"};
+inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "tcp", "ucx", "nccl"};
 
 struct GpuSettings {
   std::string self = "/proc/self/exe";

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry_gpu_bench: starts two daemons with GPUs, measures what `local` and `mapped` do between two
-// of them beside the driver's own copy, `ucx` over TCP beside itself between host devices and
-// `nccl` beside NCCL, prints the table. Exit status: 0 all targets met, 1 it could not measure, 2
-// usage, 8 some target missed, 77 there are no two GPUs. Also is the processes at the other ends.
+// of them beside the driver's own copy, `tcp` and `ucx` over TCP beside themselves between host
+// devices and `nccl` beside NCCL, prints the table. Exit status: 0 all targets met, 1 it could not
+// measure, 2 usage, 8 some target missed, 77 there are no two GPUs. Also is the processes at the
+// other ends.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -50,6 +51,7 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
   } kRoutes[] = {
       {"local", FERRY_ROUTE_LOCAL, UcxOver::kSharedMemory, {{0, 1}, {}}},
       {"mapped", FERRY_ROUTE_MAPPED, UcxOver::kSharedMemory, {{0}, {1}}},
+      {"tcp", FERRY_ROUTE_TCP, UcxOver::kSharedMemory, {{0}, {1}}},
       {"ucx", FERRY_ROUTE_UCX, UcxOver::kTcp, {{0}, {1}}},
       {"nccl", FERRY_ROUTE_NCCL, UcxOver::kSharedMemory, {{0}, {1}}},
   };

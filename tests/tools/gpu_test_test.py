@@ -101,7 +101,7 @@ class GpuTestTest(unittest.TestCase):
 
     def test_a_filter_that_fits_nothing_fails(self):
         self.assertEqual(self.run_with("pass pass", "bench", "misspelt"), (1, ["failed"]))
-        self.assertIn("nccl or local,mapped,ucx", self.steps[0]["note"])
+        self.assertIn("nccl or local,mapped,tcp,ucx", self.steps[0]["note"])
 
     def test_an_option_without_its_value_is_said(self):
         done = subprocess.run([os.path.join(ROOT, "tools", "gpu-test"), "--part"], capture_output=True, text=True,
