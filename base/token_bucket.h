@@ -20,6 +20,12 @@ class TokenBucket {
     tokens_ -= 1;
     return true;
   }
+  // From now on; what is left stays, up to the new most.
+  void Set(double per_second, double most) {
+    per_second_ = per_second;
+    most_ = most;
+    tokens_ = std::min(tokens_, most);
+  }
   // Nothing was taken for long enough: as good as new.
   bool Full(absl::Time now) {
     Fill(now);

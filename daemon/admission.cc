@@ -22,6 +22,13 @@ class Admission::Book {
   // And, if it is one, who has to leave for it.
   absl::StatusOr<std::pair<uint64_t, std::function<void()>>> Enter(const Visitor& visitor,
                                                                    absl::Time now);
+  void SetBounds(Bounds bounds) {
+    MutexLock lock(mutex_);
+    bounds_ = std::move(bounds);
+    for (auto& [name, one] : visitors_) {
+      one.visits.Set(bounds_.per_second_each, bounds_.at_once_each);
+    }
+  }
   void Leave(uint64_t number);
   void MayGiveWay(uint64_t number, std::function<void()> leave);
   void Stays(uint64_t number);
@@ -48,7 +55,9 @@ class Admission::Book {
     TokenBucket visits;
   };
   // Beyond so many the oldest gives way, if there is one.
-  size_t most_staying() const { return bounds_.open - bounds_.open / 8; }
+  size_t most_staying() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return bounds_.open - bounds_.open / 8;
+  }
   One& Of(const Visitor& visitor, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   One* OneOfMany() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::function<void()> LetLeave(One& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -63,8 +72,8 @@ class Admission::Book {
                           retry);
   }
 
-  const Bounds bounds_;
   mutable Mutex mutex_;
+  Bounds bounds_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, One> visitors_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::string> here_ ABSL_GUARDED_BY(mutex_);  // by number, whose
   absl::flat_hash_set<uint64_t> leaving_ ABSL_GUARDED_BY(mutex_);
@@ -174,6 +183,7 @@ absl::StatusOr<Admission::Pass> Admission::Admit(const Visitor& visitor, absl::T
   return pass;
 }
 
+void Admission::SetBounds(Bounds bounds) { book_->SetBounds(std::move(bounds)); }
 size_t Admission::open() const { return book_->open(); }
 uint64_t Admission::refused() const { return book_->refused(); }
 size_t Admission::remembered() const { return book_->remembered(); }

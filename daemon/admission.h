@@ -75,6 +75,8 @@ class Admission {
 
   // RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS with what is too much and when to try again.
   absl::StatusOr<Pass> Admit(const Visitor& visitor, absl::Time now);
+  // From now on; who is connected stays so, also if that is more.
+  void SetBounds(Bounds bounds);
   size_t open() const;
   uint64_t refused() const;
   size_t remembered() const;  // visitors

@@ -75,6 +75,9 @@ class CommTable {
   void Stop();
 
   const CommCache& cache() const { return cache_; }
+  void SetBounds(uint64_t bytes_per_gpu, absl::Duration idle) {
+    cache_.SetBounds(bytes_per_gpu, idle);
+  }
   // Of the clique's communicators that have not ended: `attempt`, or, if that is 0, the only one.
   // NOT_FOUND; INVALID_ARGUMENT if there are several, such as one that closes and the next.
   absl::StatusOr<uint32_t> Named(const Clique& clique, uint32_t attempt) const;

@@ -37,9 +37,10 @@ Incarnation NewIncarnation() {
   return Incarnation(value);
 }
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config, GivenSockets given) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Config config, GivenSockets given,
+                                                      std::function<void()> ask_reload) {
   RETURN_IF_ERROR(PrepareProcessLimits(config));
-  auto impl = std::make_unique<Impl>(std::move(config), std::move(given));
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(given), std::move(ask_reload));
   absl::Status started = impl->Start();
   auto daemon = std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
   RETURN_IF_ERROR(started);

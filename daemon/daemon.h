@@ -21,7 +21,10 @@ class Daemon {
   // Serving when it returns. Errors name what could not be had (socket, port, device). What is in
   // `given` is listened on instead of a socket of the daemon's own, and left where it is at the
   // end.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config, GivenSockets given = {});
+  // `ask_reload` (any thread) is called when an operator asks for a reload: then Reload is to be
+  // called soon. Null: operators are refused that.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config, GivenSockets given = {},
+                                                       std::function<void()> ask_reload = nullptr);
   // What Start, by this user on this host, would refuse of a configuration that LoadConfig takes:
   // files and addresses that it names. Not looked at is what may be in use, and GPUs. All problems,
   // one a line.
@@ -33,6 +36,14 @@ class Daemon {
   // rest. Returns how many transfers did not end well because of that. `interrupted` (any thread)
   // cuts the wait short.
   uint64_t Drain(absl::Duration timeout, const std::function<bool()>& interrupted);
+
+  // Goes over to what `load` returns, or stays as it was and says why, in the log and to the
+  // operators who asked. What a reload takes, and what only a restart: daemon/config/config.h.
+  void Reload(const std::function<absl::StatusOr<Config>()>& load);
+  // From now on operators who ask for a reload are told that the daemon stops.
+  void RefuseReloads();
+  // As the configuration has it now.
+  absl::Duration drain_timeout() const;
 
   // How it goes. The counts are as of the call before.
   struct Vitals {

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "compute/host/cpu.h"
 #include "daemon/config/values.h"
+#include "daemon/configured.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/domain_tag.h"
 #include "daemon/dump.h"
@@ -253,19 +254,9 @@ void Daemon::Impl::MakeTables() {
     if (device->gpu != nullptr) map.gpus.insert(device->id);
   }
 
-  SessionTable::Options session_options;
+  SessionTable::Options session_options = SessionLimitsOf(config);
   session_options.node = config.node.name;
   session_options.incarnation = incarnation;
-  session_options.quota = {config.limits.session_bytes, config.limits.session_arenas,
-                           config.limits.transfers_in_flight, kMaxBatchTransfers};
-  session_options.default_deadline = config.transfer.deadline;
-  session_options.failures_kept = config.limits.session_failures;
-  session_options.sessions = config.limits.sessions;
-  session_options.sessions_per_uid = config.limits.sessions_per_uid;
-  session_options.session_kept_bytes = config.limits.session_kept_bytes;
-  session_options.uid_kept_bytes = config.limits.uid_kept_bytes;
-  session_options.gpu_bytes = config.limits.gpu_bytes;
-  session_options.job_memory = config.limits.job_memory;
   session_options.domain_key = DomainKey(peer_secret, ReadBootId());
   sessions = std::make_unique<SessionTable>(
       control, devices, session_options,
@@ -321,10 +312,6 @@ void Daemon::Impl::MakeTables() {
 
   TransferEngine::Options engine_options;
   engine_options.order = config.transfer.order;
-  engine_options.by_estimate = config.transfer.choose == RouteChoice::kEstimate;
-  engine_options.offers_per_peer = config.limits.offers_per_peer;
-  engine_options.kept_per_peer = config.limits.peer_kept_bytes;
-  engine_options.group_time = config.transfer.nccl.group_time;
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), engine_options,
       TransferDriver::Hooks{
@@ -345,9 +332,7 @@ void Daemon::Impl::MakeTables() {
           [this](const Ended& ended) { jobs->OnOver(ended); }},
       nccl);
   jobs = std::make_unique<JobTable>(
-      JobTable::Homes{control, compiler, compute, runner}, devices, *sessions,
-      JobLimits{config.limits.job_bytes, config.limits.job_flops, JobThreads(config),
-                config.limits.launch_flops},
+      JobTable::Homes{control, compiler, compute, runner}, devices, *sessions, JobLimitsOf(config),
       JobTable::Hooks{
           [this](const Ended& ended) { driver->Over(ended); },
           [this](TransferId id) { return driver->engine().Find(id).has_value(); },
@@ -357,6 +342,7 @@ void Daemon::Impl::MakeTables() {
             driver->PostOfJobs(posted, first, std::move(specs));
           },
           [this](TransferId id) { driver->Define(id); }});
+  driver->SetBounds(EngineBoundsOf(config));
   compute.Post([this] { compute.AddPoller(&runner); });
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
@@ -383,7 +369,8 @@ absl::Status Daemon::Impl::MakeServers() {
         return StartDrain(timeout, false, std::move(done));
       },
       [this](ferry::Drain::Caller caller) { return LeaveDrain(caller); },
-      [this] { return Undrain(); }});
+      [this] { return Undrain(); }, [this](const ReloadQueue::Done& done) { reloads.Ask(done); },
+      [this] { return reloads.generation(); }});
   services.push_back(MakeSessionService(*rpc, devices, *peers, config.node.name));
   services.push_back(MakeTransferService(*rpc));
   services.push_back(MakeProgramService(*rpc));

@@ -24,6 +24,7 @@
 #include "daemon/peer_table.h"
 #include "daemon/process_limits.h"
 #include "daemon/pulse.h"
+#include "daemon/reload_queue.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/connection_table.h"
 #include "daemon/rpc/core.h"
@@ -41,7 +42,7 @@ namespace ferry {
 Incarnation NewIncarnation();
 
 struct Daemon::Impl {
-  Impl(Config c, GivenSockets g)
+  Impl(Config c, GivenSockets g, std::function<void()> ask_reload)
       : config(std::move(c)),
         given(std::move(g)),
         incarnation(NewIncarnation()),
@@ -59,7 +60,8 @@ struct Daemon::Impl {
             }),
         compute("compute", Lane::DefaultSpin()),
         doors(config, connections, peer_connections),
-        drain(config.node.name) {}
+        drain(config.node.name),
+        reloads(std::move(ask_reload)) {}
 
   absl::Status Start();
   absl::Status MakeGpus();
@@ -105,6 +107,8 @@ struct Daemon::Impl {
   ferry::Drain::Caller StartDrain(absl::Duration timeout, bool stops, ferry::Drain::Done done);
   bool LeaveDrain(ferry::Drain::Caller caller);
   absl::Status Undrain();
+  // On control. Nothing is taken over unless all is.
+  absl::StatusOr<Reloaded> GoOverTo(const Config& loaded);
   // Clients, probes and peers are told how it stands.
   void TellOfDrain();
   void SayGoodbye();
@@ -115,7 +119,9 @@ struct Daemon::Impl {
   }
   bool has_peers() const { return config.membership.nodes.size() > 1; }
 
-  const Config config;
+  // Written by control when a reload is taken over, while the main thread waits; other threads read
+  // only what takes a restart.
+  Config config;
   GivenSockets given;                    // that nobody has taken yet
   std::vector<std::string> own_sockets;  // files, which go with the daemon
   UniqueFd lock;                         // of the runtime directory
@@ -149,6 +155,7 @@ struct Daemon::Impl {
   bool drain_told = false;  // to clients and probes
   absl::Time drain_look;    // for prepared batches whose firing is over
   absl::Time drain_alone;   // for transfers whose partner has not come
+  ReloadQueue reloads;
 
   std::unique_ptr<RpcCore> rpc;
   std::unique_ptr<AdminCore> admin;

@@ -82,6 +82,13 @@ std::string Daemon::Impl::MetricsPage() {
   families.push_back(
       GaugeFamily("ferry_ready", "1 if new transfers are taken", drain.on() ? 0 : 1));
   families.push_back(GaugeFamily("ferry_draining", "1 while draining", drain.on() ? 1 : 0));
+  families.push_back(GaugeFamily("ferry_config_generation",
+                                 "1 at the start, one more after each reload that was taken over",
+                                 static_cast<double>(reloads.generation())));
+  families.push_back(
+      GaugeFamily("ferry_config_last_reload_successful",
+                  "0 if the last reload was refused, and the daemon goes on as it was",
+                  reloads.last_ok() ? 1 : 0));
   families.push_back(
       GaugeFamily("ferry_sessions", "Open sessions", static_cast<double>(sessions->open())));
   prometheus::MetricFamily total =

@@ -31,28 +31,60 @@ Admission::Bounds Bounds(const Config& config, const char* door, size_t open, si
   return {door, open, std::min(open, open_each), rate, 2 * rate};
 }
 
+// A session has one connection to attach.sock and one to client.sock; as many may be on their way.
+Admission::Bounds OfAttach(const Config& config) {
+  return Bounds(config, "attach.sock",
+                Share(12, kSocketAndProcess, 2 * size_t{config.limits.sessions}),
+                2 * size_t{config.limits.sessions_per_uid});
+}
+
+Admission::Bounds OfClient(const Config& config) {
+  return Bounds(config, "client.sock",
+                Share(10, kSocket,
+                      std::max<size_t>(2 * size_t{config.limits.sessions},
+                                       config.limits.connections_per_uid)),
+                config.limits.connections_per_uid);
+}
+
+Admission::Bounds OfAdmin(const Config& config) {
+  return Bounds(config, "admin.sock", Share(1, kSocket, kOperators), kOperators);
+}
+
+Admission::Bounds OfMetrics(const Config& config, const char* door) {
+  return Bounds(config, door, Share(1, kScrape, kOperators), kOperators);
+}
+
+Admission::Bounds OfPeerSocket(const Config& config) {
+  const size_t most = 2 * config.membership.nodes.size() + kOperators;
+  return Bounds(config, "peer.sock", Share(2, kSocket, most), most);
+}
+
+Admission::Bounds OfStrangers(const Config& config) {
+  return Bounds(config, "the peer port", Share(3, kSocketAndTimer, kStrangers),
+                kStrangersOfOneAddress);
+}
+
+constexpr char kMetricsSocket[] = "metrics.sock", kMetricsPort[] = "the metrics port";
+
 }  // namespace
 
-// A session has one connection to attach.sock and one to client.sock; as many may be on their way.
 Doors::Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers)
-    : attach(Bounds(config, "attach.sock",
-                    Share(12, kSocketAndProcess, 2 * size_t{config.limits.sessions}),
-                    2 * size_t{config.limits.sessions_per_uid})),
-      client(Bounds(config, "client.sock",
-                    Share(10, kSocket,
-                          std::max<size_t>(2 * size_t{config.limits.sessions},
-                                           config.limits.connections_per_uid)),
-                    config.limits.connections_per_uid),
-             [&clients] { clients.Sweep(); }),
-      admin(Bounds(config, "admin.sock", Share(1, kSocket, kOperators), kOperators),
-            [&clients] { clients.Sweep(); }),
-      metrics(Bounds(config, "metrics.sock", Share(1, kScrape, kOperators), kOperators)),
-      metrics_port(Bounds(config, "the metrics port", Share(1, kScrape, kOperators), kOperators)),
-      peer_socket(Bounds(config, "peer.sock",
-                         Share(2, kSocket, 2 * config.membership.nodes.size() + kOperators),
-                         2 * config.membership.nodes.size() + kOperators)),
-      strangers(Bounds(config, "the peer port", Share(3, kSocketAndTimer, kStrangers),
-                       kStrangersOfOneAddress),
-                [&peers] { peers.Sweep(); }) {}
+    : attach(OfAttach(config)),
+      client(OfClient(config), [&clients] { clients.Sweep(); }),
+      admin(OfAdmin(config), [&clients] { clients.Sweep(); }),
+      metrics(OfMetrics(config, kMetricsSocket)),
+      metrics_port(OfMetrics(config, kMetricsPort)),
+      peer_socket(OfPeerSocket(config)),
+      strangers(OfStrangers(config), [&peers] { peers.Sweep(); }) {}
+
+void Doors::Configure(const Config& config) {
+  attach.SetBounds(OfAttach(config));
+  client.SetBounds(OfClient(config));
+  admin.SetBounds(OfAdmin(config));
+  metrics.SetBounds(OfMetrics(config, kMetricsSocket));
+  metrics_port.SetBounds(OfMetrics(config, kMetricsPort));
+  peer_socket.SetBounds(OfPeerSocket(config));
+  strangers.SetBounds(OfStrangers(config));
+}
 
 }  // namespace ferry

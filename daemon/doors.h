@@ -19,6 +19,9 @@ struct Doors {
   // `clients` has the connections to client.sock and admin.sock, `peers` those to the peer port.
   Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers);
 
+  // With other limits from now on. Any thread.
+  void Configure(const Config& config);
+
   Admission attach, client, admin, metrics, metrics_port, peer_socket;
   Admission strangers;  // on the peer port, until they are known
 };

@@ -60,8 +60,9 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
   }
   if (!refused.status.ok()) return done(std::move(refused));
   ++compiling_;
-  homes_.compiler.Post([this, source = std::move(source), keep, done = std::move(done)]() mutable {
-    CompileResult result = CompileProgram(source, limits_);
+  homes_.compiler.Post([this, source = std::move(source), limits = limits_, keep,
+                        done = std::move(done)]() mutable {
+    CompileResult result = CompileProgram(source, limits);
     homes_.control.Post([this, keep, result = std::move(result), done = std::move(done)]() mutable {
       --compiling_;
       ++(result.status.ok() ? counts_.compiled : counts_.refused_programs);

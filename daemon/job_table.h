@@ -85,6 +85,8 @@ class JobTable {
   // --- From the session table.
   void EndSession(SessionId session);
 
+  // For programs that are compiled from then on.
+  void SetLimits(const JobLimits& limits) { limits_ = limits; }
   // Refuses new jobs.
   void SetDraining(bool draining) { draining_ = draining; }
   // Ends them all, those that run before their next launch.
@@ -238,7 +240,7 @@ class JobTable {
   const Homes homes_;
   LocalDevices& devices_;
   SessionTable& sessions_;
-  const JobLimits limits_;
+  JobLimits limits_;
   const Hooks hooks_;
   bool draining_ = false;
   size_t compiling_ = 0;

@@ -55,13 +55,25 @@ int Refuse(const absl::Status& status) {
   return ExitCode(status);
 }
 
-// Whether the signal stops the daemon. The others have their line in the log.
+// Whether the signal stops the daemon. SIGHUP has it reload; the others have their line in the log.
 bool Stops(int signal) {
   if (signal == SIGTERM || signal == SIGINT) return true;
-  FERRY_LOG(info, "daemon.signal",
-            "{}: nothing is reopened or read again yet; a restart takes another configuration",
-            strsignal(signal));
+  if (signal != SIGHUP) {
+    FERRY_LOG(info, "daemon.signal", "{}: does nothing; SIGHUP has the configuration read again",
+              strsignal(signal));
+  }
   return false;
+}
+
+// All signals that this program has something to say to, which its threads leave to the main one.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // Instead of these the call fails, and says why.
+  for (const int refused : {SIGPIPE, SIGXFSZ}) signal(refused, SIG_IGN);
+  return signals;
 }
 
 // The next of `signals`, which all threads leave to this one. Tells the supervisor meanwhile.
@@ -78,39 +90,46 @@ int NextSignal(const sigset_t& signals, ferry::Supervisor& supervisor, ferry::Re
   return received;
 }
 
-int Serve(ferry::Config config, ferry::Supervisor& supervisor) {
-  absl::StatusOr<ferry::GivenSockets> sockets = supervisor.TakeSockets();
-  if (!sockets.ok()) return Refuse(sockets.status());
-  // Before any thread starts, so that all of them leave these to this one, and that no library gets
-  // them whatever handlers it has. Each would end the daemon with its peers undrained.
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // Instead of these the call fails, and says why.
-  for (const int refused : {SIGPIPE, SIGXFSZ}) signal(refused, SIG_IGN);
-
-  const absl::Duration drain_timeout = config.drain.timeout;
-  absl::StatusOr<std::unique_ptr<ferry::Daemon>> daemon =
-      ferry::Daemon::Start(std::move(config), *std::move(sockets));
-  if (!daemon.ok()) return Refuse(daemon.status());
-  ferry::Reports reports(**daemon, supervisor);
+void Reload(const ferry::ConfigSources& sources, ferry::Daemon& daemon, ferry::Reports& reports) {
+  reports.Reloading();
+  daemon.Reload([&] { return ferry::LoadConfig(sources); });
   reports.Ready();
-  int received = 0;
-  do {
-    received = NextSignal(signals, supervisor, reports);
-  } while (!Stops(received));
-  FERRY_LOG(info, "daemon.signal", "{}: draining; once more to stop now", strsignal(received));
+}
+
+// Waits for what is in flight, up to the configuration's time, or until a second signal stops it.
+void Drain(const sigset_t& signals, ferry::Daemon& daemon, ferry::Reports& reports) {
   reports.Stopping(ferry::MonotonicNow());
-  const uint64_t cancelled = (*daemon)->Drain(drain_timeout, [&] {
+  daemon.RefuseReloads();
+  const uint64_t cancelled = daemon.Drain(daemon.drain_timeout(), [&] {
     reports.Tell(ferry::MonotonicNow());
     const timespec now{0, 0};
     for (int more; (more = sigtimedwait(&signals, nullptr, &now)) > 0;) {
       if (Stops(more)) return true;
+      if (more == SIGHUP) FERRY_LOG(info, "daemon.signal", "{}: it stops", strsignal(more));
     }
     return false;
   });
   FERRY_LOG(info, "daemon.stop", "{} transfers ended unfinished", cancelled);
+}
+
+int Serve(ferry::Config config, const ferry::ConfigSources& sources,
+          ferry::Supervisor& supervisor) {
+  absl::StatusOr<ferry::GivenSockets> sockets = supervisor.TakeSockets();
+  if (!sockets.ok()) return Refuse(sockets.status());
+  // Before any thread starts, so that all of them leave these to this one, and that no library gets
+  // them whatever handlers it has. Each would end the daemon with its peers undrained.
+  const sigset_t signals = BlockSignals();
+  absl::StatusOr<std::unique_ptr<ferry::Daemon>> daemon =
+      ferry::Daemon::Start(std::move(config), *std::move(sockets), [] { kill(getpid(), SIGHUP); });
+  if (!daemon.ok()) return Refuse(daemon.status());
+  ferry::Reports reports(**daemon, supervisor);
+  reports.Ready();
+  int received = 0;
+  while (!Stops(received = NextSignal(signals, supervisor, reports))) {
+    if (received == SIGHUP) Reload(sources, **daemon, reports);
+  }
+  FERRY_LOG(info, "daemon.signal", "{}: draining; once more to stop now", strsignal(received));
+  Drain(signals, **daemon, reports);
   return 0;
 }
 
@@ -190,5 +209,5 @@ int main(int argc, char** argv) {
   }
 
   ferry::Supervisor supervisor(sources.environment, getpid());
-  return Serve(*std::move(config), supervisor);
+  return Serve(*std::move(config), sources, supervisor);
 }

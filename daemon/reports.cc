@@ -37,6 +37,8 @@ absl::Duration Reports::period() const {
 
 void Reports::Ready() { supervisor_.Ready(Line(daemon_.Look(), false)); }
 
+void Reports::Reloading() { supervisor_.Reloading("reads its configuration again"); }
+
 void Reports::Tell(absl::Time now) {
   if (!supervisor_.present() || now < next_) return;
   next_ = now + period();

@@ -17,6 +17,8 @@ class Reports {
   Reports(Daemon& daemon, Supervisor& supervisor) : daemon_(daemon), supervisor_(supervisor) {}
 
   void Ready();
+  // Until Ready is called again.
+  void Reloading();
   // At most so long between two calls of Tell.
   absl::Duration period() const;
   // Does nothing before it is time again.

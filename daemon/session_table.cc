@@ -453,6 +453,18 @@ absl::Time SessionTable::NextTimer() const {
   return before_hello_.empty() ? absl::InfiniteFuture() : before_hello_.begin()->second.deadline;
 }
 
+void SessionTable::SetLimits(const Options& options) {
+  options_.quota = options.quota;
+  options_.default_deadline = options.default_deadline;
+  options_.failures_kept = options.failures_kept;
+  options_.sessions = options.sessions;
+  options_.sessions_per_uid = options.sessions_per_uid;
+  options_.session_kept_bytes = options.session_kept_bytes;
+  options_.uid_kept_bytes = options.uid_kept_bytes;
+  options_.gpu_bytes = options.gpu_bytes;
+  for (auto& [uid, kept] : kept_by_uid_) kept.SetMost(options.uid_kept_bytes);
+}
+
 void SessionTable::SetDraining(bool draining) {
   draining_ = draining;
   AttachReply notice;

@@ -123,6 +123,9 @@ class SessionTable {
   std::vector<TransferId> IdlePrepared() const;
 
   void SetDraining(bool draining);
+  // Takes from `options` what is of sessions that attach from now on, and the bounds of all
+  // sessions, of a uid's and of a GPU's arenas; what else is in it stays as it was.
+  void SetLimits(const Options& options);
   size_t open() const { return by_connection_.size(); }
   size_t size() const { return sessions_.size(); }
   std::vector<Session*> List() {
@@ -212,7 +215,7 @@ class SessionTable {
 
   Executor& control_;
   LocalDevices& devices_;
-  const Options options_;
+  Options options_;  // constant but for what SetLimits sets
   const Hooks hooks_;
   bool draining_ = false;
   absl::node_hash_map<uid_t, KeptBytes> kept_by_uid_;  // of uids that have sessions

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/executor.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
@@ -82,6 +83,11 @@ absl::StatusOr<GivenSockets> Supervisor::TakeSockets() {
 }
 
 void Supervisor::Ready(absl::string_view status) { Send("READY=1\n", status); }
+void Supervisor::Reloading(absl::string_view status) {
+  // systemd tells by the time which of several reloads this is of.
+  Send(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", absl::ToUnixMicros(MonotonicNow()), "\n"),
+       status);
+}
 void Supervisor::Alive(absl::string_view status) { Send("WATCHDOG=1\n", status); }
 void Supervisor::Silent(absl::string_view status) { Send("", status); }
 void Supervisor::Stopping(absl::string_view status, absl::Duration more) {

@@ -37,6 +37,8 @@ class Supervisor {
 
   // Never waits; what cannot be sent is lost. `status` is one line for people.
   void Ready(absl::string_view status);
+  // It reads its configuration again, until Ready is called.
+  void Reloading(absl::string_view status);
   void Alive(absl::string_view status);
   // Something does not go on: a line, and no sign of life.
   void Silent(absl::string_view status);

@@ -137,6 +137,7 @@ class TransferDriver {
   absl::Time AfterBatch();
 
   const TransferEngine& engine() const { return engine_; }
+  void SetBounds(const TransferEngine::Bounds& bounds) { engine_.SetBounds(bounds); }
   const TransferMetrics& metrics() const { return metrics_; }
   CommTable& comms() { return comms_; }
 

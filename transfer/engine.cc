@@ -312,6 +312,15 @@ TransferEngine::TransferEngine(DeviceMap devices, Options options)
     : impl_(std::make_unique<Impl>(std::move(devices), std::move(options))) {}
 TransferEngine::~TransferEngine() = default;
 
+void TransferEngine::SetBounds(const Bounds& bounds) {
+  Options& options = impl_->options;
+  options.by_estimate = bounds.by_estimate;
+  options.offers_per_peer = bounds.offers_per_peer;
+  options.kept_per_peer = bounds.kept_per_peer;
+  options.group_time = bounds.group_time;
+  for (Peer& peer : impl_->peers) peer.kept.SetMost(bounds.kept_per_peer);
+}
+
 std::vector<TransferEngine::EntryError> TransferEngine::Check(
     absl::Span<const TransferSpec> batch) const {
   return impl_->Check(batch);

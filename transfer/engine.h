@@ -268,11 +268,21 @@ class TransferEngine {
     // How long a communicator may take to open.
     absl::Duration open_deadline = absl::Seconds(30);
   };
+  // Those of the options that may change while transfers are posted.
+  struct Bounds {
+    bool by_estimate = true;
+    size_t offers_per_peer = 200'000;
+    uint64_t kept_per_peer = uint64_t{512} << 20;
+    absl::Duration group_time = absl::Milliseconds(2);
+  };
 
   TransferEngine(DeviceMap devices, Options options);
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
+
+  // From now on. What is beyond a smaller bound stays, and nothing is added to it.
+  void SetBounds(const Bounds& bounds);
 
   // --- From sessions.
 

@@ -384,7 +384,7 @@ struct TransferEngine::Impl {
 
   const DeviceMap devices;
   const DeviceOwners owners{devices.owner};
-  const Options options;
+  Options options;  // constant but for what SetBounds sets
   TransferMatcher matcher;
   ShardedMap<TransferId, std::unique_ptr<Posted>> posted;
   absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;

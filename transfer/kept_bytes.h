@@ -24,6 +24,7 @@ class KeptBytes {
   explicit KeptBytes(uint64_t most) : most_(most) {}
 
   uint64_t bytes() const { return bytes_; }
+  void SetMost(uint64_t most) { most_ = most; }
   bool Fits(uint64_t more) const { return bytes_ <= most_ && more <= most_ - bytes_; }
   // RESOURCE_EXHAUSTED/QUEUE_FULL for `more` that do not fit, with when to try again, if that can
   // help. `doing`: "post 3 transfers"; `setting` is what says how many there may be.

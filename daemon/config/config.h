@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that can be set about ferryd, every bound among it. One value, made once at start-up
-// by LoadConfig and constant afterwards; any thread may read it. Pure but for reading the files
-// named.
+// Everything that can be set about ferryd, every bound among it. One value, made by LoadConfig at
+// start-up and again by each reload. Pure but for reading the files named; any thread.
 //
 // Precedence: flag over FERRY_SECTION__KEY over drop-ins over the file over the defaults written
 // here.
@@ -191,6 +190,29 @@ bool NamesTcp(const std::string& tls);
 // "/etc/ferry/ferryd.yaml:3:5: limits.session_bites: unknown key; did you mean
 // limits.session_bytes?".
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources);
+
+// When a running daemon whose configuration is loaded again takes a setting.
+enum class Taken {
+  kAtRestart,      // only when it is started again: a reload that changes the setting is refused
+  kByNewSessions,  // at the reload, for sessions that attach after it
+  kAtReload,
+};
+
+// A setting whose value differs, both values as PrintConfig has them.
+struct ConfigChange {
+  std::string setting;
+  std::string before, after;
+  Taken taken = Taken::kAtRestart;
+  // "limits.sessions: 8, now 16".
+  std::string ToString() const;
+};
+std::vector<ConfigChange> CompareConfigs(const Config& before, const Config& after);
+
+// Whether a daemon that runs with the first of the two configurations can go over to the second:
+// FAILED_PRECONDITION/CONFIG_INVALID with every setting that only a restart takes.
+absl::Status CheckReload(const std::vector<ConfigChange>& changes);
+// Of `running` makes the settings that a reload takes those of `loaded`.
+void TakeOver(const Config& loaded, Config& running);
 
 // YAML with every setting; LoadConfig reads it back to the same configuration.
 std::string PrintConfig(const Config& config);

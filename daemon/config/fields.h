@@ -25,6 +25,12 @@ std::string QuoteYaml(const std::string& text);
 std::string FlowList(const std::vector<std::string>& items);  // "[a, b]"
 bool IsDigits(absl::string_view text);
 
+// What a reload does with a setting's member.
+template <typename At>
+std::function<void(const Config&, Config&)> CopyOf(At at) {
+  return [=](const Config& from, Config& to) { at(to) = at(const_cast<Config&>(from)); };
+}
+
 // The text of a scalar; anything else is a problem of `path`.
 std::optional<std::string> ReadScalar(const std::string& path, const YAML::Node& node,
                                       ConfigDraft& draft);
@@ -47,7 +53,8 @@ ConfigField TextField(std::string path, std::string meaning, At at,
         if (!problem.empty()) return draft.Problem(where, problem);
         at(draft.config) = *text;
       },
-      [=](const Config& config) { return QuoteYaml(at(const_cast<Config&>(config))); }};
+      [=](const Config& config) { return QuoteYaml(at(const_cast<Config&>(config))); },
+      CopyOf(at)};
 }
 
 template <typename At>
@@ -63,7 +70,8 @@ ConfigField NumberField(std::string path, std::string meaning, uint64_t min, uin
         auto& member = at(draft.config);
         member = static_cast<std::decay_t<decltype(member)>>(*number);
       },
-      [=](const Config& config) { return absl::StrCat(at(const_cast<Config&>(config))); }};
+      [=](const Config& config) { return absl::StrCat(at(const_cast<Config&>(config))); },
+      CopyOf(at)};
 }
 
 template <typename At>
@@ -87,7 +95,8 @@ ConfigField SizeField(std::string path, std::string meaning, At at) {
         }
         at(draft.config) = *size;
       },
-      [=](const Config& config) { return FormatSize(at(const_cast<Config&>(config))); }};
+      [=](const Config& config) { return FormatSize(at(const_cast<Config&>(config))); },
+      CopyOf(at)};
 }
 
 template <typename At>
@@ -104,7 +113,8 @@ ConfigField DurationField(std::string path, std::string meaning, At at) {
         if (!duration.ok()) return draft.Problem(where, duration.status().message());
         at(draft.config) = *duration;
       },
-      [=](const Config& config) { return absl::FormatDuration(at(const_cast<Config&>(config))); }};
+      [=](const Config& config) { return absl::FormatDuration(at(const_cast<Config&>(config))); },
+      CopyOf(at)};
 }
 
 template <typename At>
@@ -124,7 +134,8 @@ ConfigField BoolField(std::string path, std::string meaning, At at) {
       },
       [=](const Config& config) {
         return std::string(at(const_cast<Config&>(config)) ? "true" : "false");
-      }};
+      },
+      CopyOf(at)};
 }
 
 template <typename Value>
@@ -170,7 +181,8 @@ ConfigField ChoiceField(std::string path, std::string meaning, Choices<Value> ch
         if (!text) return;
         if (auto value = Choose(where, *text, choices, draft)) at(draft.config) = *value;
       },
-      [=](const Config& config) { return ChoiceName(choices, at(const_cast<Config&>(config))); }};
+      [=](const Config& config) { return ChoiceName(choices, at(const_cast<Config&>(config))); },
+      CopyOf(at)};
 }
 
 // A list; `item(path, node, draft)` reads one entry, which also may turn out to be a problem.

@@ -32,8 +32,18 @@ The later goes over the earlier:
 
 An unknown key is an error, as is a bad value: no setting is passed over. Without any of them a node is alone, with all of its GPUs and two host devices.
 
-No setting is taken by a reload: `ferryd` reads its configuration once, when it starts, and to change it is to
-restart it (clients [outlive that](failures.md)). Of a running daemon `ferryctl loglevel` sets the log's level, until its next start.
+## Reload
+
+`ferryctl reload`, or SIGHUP, has a running daemon read all of that again; flags and environment are those of its start. The last
+column says what it makes of a setting that has changed:
+
+- *reload*: it holds from then on. What is beyond a limit that was lowered stays as it is, and nothing is added to it;
+- *new sessions*: it holds for clients that attach from then on;
+- *restart*: only a restart takes it ([clients outlive that](failures.md)). A reload that would change such a setting is refused, and so
+  is one whose configuration is bad: nothing of it is taken over, and the error names every such setting.
+
+The generation of the configuration, in `ferryctl status` and as `ferry_config_generation`, is 1 at the start, and one more after each
+reload that was taken over. `ferryctl loglevel` sets the log's level until the next reload or start.
 
 ## How values are written
 
@@ -63,6 +73,18 @@ std::string Environment(const ConfigField& field) {
   return absl::StrJoin(names, ", ");
 }
 
+const char* TakenBy(Taken taken) {
+  switch (taken) {
+    case Taken::kAtRestart:
+      return "restart";
+    case Taken::kByNewSessions:
+      return "new sessions";
+    case Taken::kAtReload:
+      return "reload";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string ConfigReference() {
@@ -73,12 +95,13 @@ std::string ConfigReference() {
     const std::string section = field.path.substr(0, field.path.find('.'));
     if (section != open) {
       open = section;
-      absl::StrAppend(
-          &text, "\n## ", section,
-          "\n\n| setting | value | default | meaning | environment |\n|---|---|---|---|---|\n");
+      absl::StrAppend(&text, "\n## ", section,
+                      "\n\n| setting | value | default | meaning | environment | taken by |\n"
+                      "|---|---|---|---|---|---|\n");
     }
     absl::StrAppend(&text, "| `", field.path, "` | ", Cell(field.type), " | ", Cell(Default(field)),
-                    " | ", Cell(field.meaning), " | ", Environment(field), " |\n");
+                    " | ", Cell(field.meaning), " | ", Environment(field), " | ",
+                    TakenBy(field.taken), " |\n");
   }
   return text;
 }

@@ -272,7 +272,8 @@ void AddOperation(Fields& fields) {
     levels.emplace_back(level, level);
   }
   fields.push_back(ChoiceField(
-      "log.level", "The least that is logged; `ferryctl loglevel` sets it until the next start",
+      "log.level",
+      "The least that is logged; `ferryctl loglevel` sets it until the next reload or start",
       levels, MEMBER(log.level)));
   fields.push_back(
       ChoiceField("log.format", "One event a line, for people or for programs",
@@ -290,11 +291,43 @@ void AddOperation(Fields& fields) {
 
 #undef MEMBER
 
+// What is not here takes a restart.
+constexpr std::pair<absl::string_view, Taken> kTaken[] = {
+    {"limits.session_bytes", Taken::kByNewSessions},
+    {"limits.session_arenas", Taken::kByNewSessions},
+    {"limits.transfers_in_flight", Taken::kByNewSessions},
+    {"limits.session_failures", Taken::kByNewSessions},
+    {"limits.sessions", Taken::kAtReload},
+    {"limits.sessions_per_uid", Taken::kAtReload},
+    {"limits.connections_per_uid", Taken::kAtReload},
+    {"limits.connects_per_second", Taken::kAtReload},
+    {"limits.offers_per_peer", Taken::kAtReload},
+    {"limits.session_kept_bytes", Taken::kByNewSessions},
+    {"limits.uid_kept_bytes", Taken::kAtReload},
+    {"limits.peer_kept_bytes", Taken::kAtReload},
+    {"limits.gpu_bytes", Taken::kAtReload},
+    {"limits.job_bytes", Taken::kAtReload},
+    {"limits.job_flops", Taken::kAtReload},
+    {"limits.launch_flops", Taken::kAtReload},
+    {"limits.comm_bytes_per_gpu", Taken::kAtReload},
+    {"transfer.choose", Taken::kAtReload},
+    {"transfer.deadline", Taken::kByNewSessions},
+    {"transfer.nccl.idle", Taken::kAtReload},
+    {"transfer.nccl.group_time", Taken::kAtReload},
+    {"log.level", Taken::kAtReload},
+    {"drain.timeout", Taken::kAtReload},
+};
+
 Fields MakeFields() {
   Fields fields;
   for (const auto add : {AddNode, AddSockets, AddDevices, AddMembership, AddPeer, AddSessionLimits,
                          AddDeviceLimits, AddTransfer, AddLibraries, AddOperation}) {
     add(fields);
+  }
+  for (ConfigField& field : fields) {
+    const auto* const row = std::find_if(std::begin(kTaken), std::end(kTaken),
+                                         [&](const auto& row) { return row.first == field.path; });
+    if (row != std::end(kTaken)) field.taken = row->second;
   }
   return fields;
 }

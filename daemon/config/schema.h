@@ -46,7 +46,10 @@ struct ConfigField {
       read;
   // As YAML, on one line; or, starting with a line feed, on lines of its own.
   std::function<std::string(const Config&)> print;
+  // Makes the setting of `to` that of `from`.
+  std::function<void(const Config& from, Config& to)> copy = nullptr;
   std::string default_words = "";  // for people, where the default is no constant
+  Taken taken = Taken::kAtRestart;
 };
 
 // In the order in which they print: fields of one section are neighbours.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,17 @@ template <typename Response>
 absl::Status SetAttempt(const absl::StatusOr<uint32_t>& attempt, Response& response) {
   if (attempt.ok()) response.set_attempt(*attempt);
   return attempt.status();
+}
+
+void SetReloaded(const Reloaded& reloaded, pb::ReloadResponse* response) {
+  response->set_generation(reloaded.generation);
+  for (const ConfigChange& change : reloaded.changes) {
+    pb::SettingChange* row = response->add_changes();
+    row->set_setting(change.setting);
+    row->set_before(change.before);
+    row->set_after(change.after);
+    row->set_by_new_sessions(change.taken == Taken::kByNewSessions);
+  }
 }
 
 // A stream of messages that `make` pushes, on control, before the first is written.
@@ -97,6 +109,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       }
       response->set_log_level(LogLevel());
       response->set_pid(static_cast<uint64_t>(getpid()));
+      response->set_config_generation(core_.config_generation());
       return absl::OkStatus();
     });
   }
@@ -312,7 +325,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
 
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext*, const pb::DrainRequest* request,
                                   pb::DrainResponse* response) override {
-    absl::Duration timeout = core_.config.drain.timeout;
+    std::optional<absl::Duration> timeout;
     if (request->has_deadline()) {
       timeout = absl::Seconds(request->deadline().seconds()) +
                 absl::Nanoseconds(request->deadline().nanos());
@@ -323,6 +336,22 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
   grpc::ServerUnaryReactor* Undrain(grpc::CallbackServerContext* context, const pb::UndrainRequest*,
                                     pb::UndrainResponse*) override {
     return OnControl(context, [this] { return core_.undrain(); });
+  }
+
+  grpc::ServerUnaryReactor* Reload(grpc::CallbackServerContext* context,
+                                   const pb::ReloadRequest* request,
+                                   pb::ReloadResponse* response) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (!request->wait()) {
+      core_.reload([](const absl::StatusOr<Reloaded>&) {});
+      reactor->Finish(grpc::Status::OK);
+      return reactor;
+    }
+    core_.reload([reactor, response](const absl::StatusOr<Reloaded>& outcome) {
+      if (outcome.ok()) SetReloaded(*outcome, response);
+      reactor->Finish(ToGrpc(outcome.status()));
+    });
+    return reactor;
   }
 
   grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* context,

@@ -12,6 +12,7 @@
 #include "daemon/drain.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
+#include "daemon/reload_queue.h"
 #include "daemon/rpc/core.h"
 #include "device/cuda/nvml.h"
 
@@ -34,6 +35,9 @@ struct AdminCore {
   std::function<Drain::Caller(absl::Duration timeout, Drain::Done done)> drain;
   std::function<bool(Drain::Caller)> leave_drain;
   std::function<absl::Status()> undrain;
+  // Any thread: as ReloadQueue's.
+  std::function<void(const ReloadQueue::Done&)> reload;
+  std::function<uint64_t()> config_generation;
 };
 
 // `core` must outlive the server.

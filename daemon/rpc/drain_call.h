@@ -5,6 +5,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "daemon/rpc/admin_service.h"
@@ -15,13 +17,16 @@ namespace ferry {
 
 class DrainCall final : public grpc::ServerUnaryReactor {
  public:
-  DrainCall(AdminCore& core, absl::Duration timeout, admin::v1::DrainResponse* response)
+  // Without a timeout the configuration's holds.
+  DrainCall(AdminCore& core, std::optional<absl::Duration> timeout,
+            admin::v1::DrainResponse* response)
       : core_(core) {
     core_.rpc.control.Post([this, timeout, response] {
-      caller_ = core_.drain(timeout, [this, response](const absl::StatusOr<uint64_t>& cut) {
-        if (cut.ok()) response->set_cancelled(*cut);
-        Finish(ToGrpc(cut.status()));
-      });
+      caller_ = core_.drain(timeout.value_or(core_.config.drain.timeout),
+                            [this, response](const absl::StatusOr<uint64_t>& cut) {
+                              if (cut.ok()) response->set_cancelled(*cut);
+                              Finish(ToGrpc(cut.status()));
+                            });
     });
   }
   // The operator has interrupted it, or its own deadline came.

@@ -57,6 +57,20 @@ TEST(Admission, WhoComesTooOftenWaits) {
   EXPECT_EQ(admission.open(), 0u) << "their passes went at once";
 }
 
+TEST(Admission, OtherBoundsHoldForWhoComesNext) {
+  Admission admission({"a door", 10, 3, 10, 20});
+  std::vector<Admission::Pass> passes;
+  for (int i = 0; i < 3; ++i) passes.push_back(*admission.Admit({"a"}, kStart));
+  admission.SetBounds({"a door", 10, 2, 1, 1});
+  EXPECT_EQ(admission.open(), 3u) << "who is there stays";
+  EXPECT_THAT(admission.Admit({"a"}, kStart).status(),
+              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "3 of at most 2 connections of a"));
+  EXPECT_THAT(admission.Admit({"a"}, kStart).status(),
+              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "more than 1 times a second"));
+  admission.SetBounds({"a door", 10, 4, 10, 20});
+  EXPECT_THAT(admission.Admit({"a"}, kStart + absl::Seconds(1)).status(), Is("OK"));
+}
+
 // Every visitor is remembered while it comes too often, and no longer.
 TEST(Admission, MillionsOfVisitorsTakeNoMemory) {
   Admission admission({"a door", 10, 10, 10, 20});

@@ -109,6 +109,18 @@ TEST_F(SupervisedTest, ItSaysThatItServesAndThatItEnds) {
   EXPECT_EQ(daemon->Wait(), std::optional<int>(0)) << ReadFile(log());
 }
 
+TEST_F(SupervisedTest, ItSaysThatItReloads) {
+  const auto daemon = Daemon("exec ");
+  EXPECT_THAT(Hear("READY=1"), HasSubstr("serving"));
+  for (int i = 0; i < 2; ++i) {
+    daemon->Signal(SIGHUP);
+    EXPECT_THAT(Hear("RELOADING=1"), HasSubstr("\nMONOTONIC_USEC="));
+    EXPECT_THAT(Hear("READY=1"), HasSubstr("STATUS=serving 2 devices"));
+  }
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(), std::optional<int>(0)) << ReadFile(log());
+}
+
 TEST_F(SupervisedTest, ARestartRefusesNobody) {
   const UniqueFd client = Listen("client/client.sock", SOCK_STREAM);
   const UniqueFd attach = Listen("client/attach.sock", SOCK_SEQPACKET);

@@ -130,6 +130,17 @@ TEST_F(CommCacheTest, BeyondItsBytesTheLeastRecentlyUsedIdleOneGoes) {
   (void)c;
 }
 
+TEST_F(CommCacheTest, OtherBoundsHoldFromTheNextLookOn) {
+  Opened(5);
+  Opened(6);
+  EXPECT_THAT(Evict(now_), IsEmpty());
+  cache_.SetBounds(50, absl::Minutes(10));
+  EXPECT_THAT(Evict(now_), ElementsAre(CliqueTo(5)));
+  cache_.SetBounds(100, absl::Minutes(1));
+  EXPECT_THAT(Evict(now_ + absl::Seconds(59)), IsEmpty());
+  EXPECT_THAT(Evict(now_ + absl::Minutes(2)), ElementsAre(CliqueTo(5), CliqueTo(6)));
+}
+
 TEST_F(CommCacheTest, OneThatIsBeingOpenedCounts) {
   Opened(5);
   Opened(6);

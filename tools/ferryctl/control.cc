@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that steer: drain, undrain, loglevel.
+// Commands that steer: drain, undrain, reload, loglevel.
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -57,9 +57,44 @@ class UndrainCommand : public Command {
   }
 };
 
+class ReloadCommand : public Command {
+ public:
+  ReloadCommand() : Command("reload", "Have the daemon read its configuration again") {}
+  void Define(CLI::App& app) override {
+    app.add_flag("--wait", wait_,
+                 "Wait until the new configuration holds, and say what it has changed; fails with "
+                 "the reason if it is refused. Without: only the daemon's log says how it went");
+  }
+  absl::StatusOr<int> Run(const Globals& globals) override {
+    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+    admin::ReloadRequest request;
+    request.set_wait(wait_);
+    admin::ReloadResponse response;
+    RETURN_IF_ERROR(client.Call(
+        [&](auto& stub, auto* context) { return stub.Reload(context, request, &response); }));
+    PrintAnswer(globals, response, wait_ ? Text(response) : "asked to reload; see the log");
+    return kExitOk;
+  }
+
+ private:
+  static std::string Text(const admin::ReloadResponse& response) {
+    std::string text = absl::StrCat("configuration ", response.generation(), ":",
+                                    response.changes().empty() ? " nothing has changed" : "");
+    for (const admin::SettingChange& change : response.changes()) {
+      absl::StrAppend(&text, "\n  ", change.setting(), ": ", change.before(), ", now ",
+                      change.after(),
+                      change.by_new_sessions() ? ", for clients that attach from now on" : "");
+    }
+    return text;
+  }
+
+  bool wait_ = false;
+};
+
 class LogLevelCommand : public Command {
  public:
-  LogLevelCommand() : Command("loglevel", "Set the daemon's log level until its next start") {}
+  LogLevelCommand()
+      : Command("loglevel", "Set the daemon's log level until its next reload or start") {}
   void Define(CLI::App& app) override {
     app.add_option("level", level_, "trace, debug, info, warn, error or off")
         ->required()
@@ -85,6 +120,7 @@ class LogLevelCommand : public Command {
 void AddControlCommands(CommandList& commands) {
   commands.push_back(std::make_unique<DrainCommand>());
   commands.push_back(std::make_unique<UndrainCommand>());
+  commands.push_back(std::make_unique<ReloadCommand>());
   commands.push_back(std::make_unique<LogLevelCommand>());
 }
 

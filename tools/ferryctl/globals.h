@@ -63,7 +63,7 @@ using CommandList = std::vector<std::unique_ptr<Command>>;
 void AddInspectCommands(
     CommandList& commands);                   // status, devices, sessions, transfers, route, dump
 void AddCommsCommand(CommandList& commands);  // comms
-void AddControlCommands(CommandList& commands);  // drain, undrain, loglevel
+void AddControlCommands(CommandList& commands);  // drain, undrain, reload, loglevel
 void AddFlightCommand(CommandList& commands);
 void AddHealthCommand(CommandList& commands);
 void AddDoctorCommand(CommandList& commands);

@@ -90,6 +90,7 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     }
     facts.AddRow({"programs", s.programs()});
     facts.AddRow({"log level", s.log_level()});
+    facts.AddRow({"configuration", absl::StrCat("generation ", s.config_generation())});
     std::string text = facts.ToString();
     if (s.peers().empty()) return text;
     Table peers({{"PEER"}, {"ADDRESS"}, {"STATE"}, {"MAPPED"}, {"DEVICES"}, {"ERROR"}});

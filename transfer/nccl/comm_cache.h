@@ -63,6 +63,12 @@ class CommCache {
   CommCache(uint64_t bytes_per_device, absl::Duration idle)
       : bytes_per_device_(bytes_per_device), idle_(idle) {}
 
+  // From the next look on.
+  void SetBounds(uint64_t bytes_per_device, absl::Duration idle) {
+    bytes_per_device_ = bytes_per_device;
+    idle_ = idle;
+  }
+
   // It waits until it is named by TakeToOpen.
   Id Open(absl::Time now, const CommRow& row);
   // What waits and has room, first come, first served on each GPU: it is being opened.
@@ -116,8 +122,8 @@ class CommCache {
   bool Believe(const Entry& entry, uint64_t went);
   // What each GPU's have, or will.
   absl::btree_map<GlobalDeviceId, uint64_t> Used() const;
-  const uint64_t bytes_per_device_;
-  const absl::Duration idle_;
+  uint64_t bytes_per_device_;
+  absl::Duration idle_;
   absl::btree_map<Id, Entry> entries_;
   Id next_ = 1;
   bool beyond_ = false;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A running daemon goes over to another configuration: all of it, or nothing.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "daemon/configured.h"
+#include "daemon/daemon_impl.h"
+
+namespace ferry {
+
+absl::StatusOr<Reloaded> Daemon::Impl::GoOverTo(const Config& loaded) {
+  std::vector<ConfigChange> changes = CompareConfigs(config, loaded);
+  RETURN_IF_ERROR(CheckReload(changes));
+  // Nothing is refused from here on.
+  TakeOver(loaded, config);
+  sessions->SetLimits(SessionLimitsOf(config));
+  driver->SetBounds(EngineBoundsOf(config));
+  driver->comms().SetBounds(config.limits.comm_bytes_per_gpu, config.transfer.nccl.idle);
+  jobs->SetLimits(JobLimitsOf(config));
+  doors.Configure(config);
+  FERRY_CHECK(SetLogLevel(config.log.level).ok());  // the table of settings has seen to that
+  return Reloaded{reloads.generation() + 1, std::move(changes)};
+}
+
+void Daemon::Reload(const std::function<absl::StatusOr<Config>()>& load) {
+  ReloadQueue& reloads = impl_->reloads;
+  // Who asks from now on may have changed the file after it was read.
+  const std::vector<ReloadQueue::Done> asked = reloads.Take();
+  const absl::StatusOr<Config> loaded = load();
+  absl::StatusOr<Reloaded> outcome = Reloaded();
+  if (loaded.ok()) {
+    impl_->control.RunAndWait([&] { outcome = impl_->GoOverTo(*loaded); });
+  } else {
+    outcome = loaded.status();
+  }
+  FlightRecorder::Get().Record("daemon.reload", outcome.ok() ? outcome->generation : 0);
+  if (!outcome.ok()) {
+    FERRY_LOG(warn, "daemon.reload", "refused, the daemon goes on as it was: {}",
+              std::string(outcome.status().message()));
+  } else {
+    FERRY_LOG(info, "daemon.reload", "generation {}: {}", outcome->generation,
+              outcome->changes.empty()
+                  ? "nothing has changed"
+                  : absl::StrJoin(outcome->changes, "; ",
+                                  [](std::string* out, const ConfigChange& change) {
+                                    out->append(change.ToString());
+                                  }));
+  }
+  reloads.Answer(asked, outcome);
+}
+
+void Daemon::RefuseReloads() {
+  impl_->reloads.RefuseAll(
+      Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+            absl::StrCat("reload: ", impl_->config.node.name, " was told to stop")));
+}
+
+absl::Duration Daemon::drain_timeout() const { return impl_->config.drain.timeout; }
+
+}  // namespace ferry

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits of sessions that change while there are some.
+#include <variant>
+
+#include "tests/daemon/session_table_rig.h"
+
+namespace ferry {
+namespace {
+
+using testing::Is;
+using testing::SessionTableRig;
+
+TEST(SessionLimits, OtherLimitsHoldForWhoAttachesNext) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  SessionTableRig rig(options);
+  const Session* const before = rig.Open(1);
+  const uint64_t bytes = before->limits().quota.bytes;
+  options.sessions = 2;
+  options.quota.bytes = bytes / 2;
+  options.node = "somebody else";
+  rig.table.SetLimits(options);
+  EXPECT_EQ(before->limits().quota.bytes, bytes);
+  const Session* const after = rig.Open(2);
+  ASSERT_NE(after, nullptr);
+  EXPECT_EQ(after->limits().quota.bytes, bytes / 2);
+  EXPECT_EQ(std::get<AttachWelcome>(rig.sent.back().reply.body).node, "node-a")
+      << "who the daemon is stays";
+  rig.table.OnConnected(3, {});
+  EXPECT_THAT(rig.Command(3, rig.Hello()).error,
+              Is("RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS", "2 of 2 sessions are open"));
+  options.sessions = 3;
+  rig.table.SetLimits(options);
+  EXPECT_NE(rig.Open(4), nullptr);
+}
+
+TEST(SessionLimits, WhatAUidKeepsIsBoundedAnewForSessionsThatAreThere) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  options.uid_kept_bytes = 1 << 20;
+  SessionTableRig rig(options);
+  Session* const session = rig.Open(1);
+  EXPECT_EQ(session->CheckPlaces(1, 4096, absl::UnixEpoch()), std::nullopt);
+  options.uid_kept_bytes = 1024;
+  rig.table.SetLimits(options);
+  EXPECT_TRUE(session->CheckPlaces(1, 4096, absl::UnixEpoch()).has_value());
+}
+
+}  // namespace
+}  // namespace ferry
