@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "base/command_pages.h"
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -137,15 +138,16 @@ int Serve(ferry::Config config, const ferry::ConfigSources& sources,
 
 int main(int argc, char** argv) {
   ferry::SetCommit(ferry::kCommit);
-  CLI::App app{"ferryd: the node's transfer daemon"};
+  CLI::App app{"The node's transfer daemon.", "ferryd"};
   std::string config_file, runtime_dir, devices, gpus, cuda_library, log_level;
-  bool check = false, print = false, explain = false;
+  bool check = false, print = false, explain = false, manual = false;
   app.add_option("--config", config_file,
                  "Configuration file (YAML); none: one node, its GPUs and two host devices");
   app.add_flag("--check-config", check, "Check the configuration and exit: 0 good, 78 bad");
   app.add_flag("--print-config", print, "Print the configuration with all defaults and exit");
   app.add_flag("--print-settings", explain,
                "Print what can be set, as docs/configuration.md has it, and exit");
+  app.add_flag("--print-manual", manual, "Print the manual page, for man, and exit");
   app.add_option("--runtime-dir", runtime_dir, "Directory of the sockets (node.runtime_dir)");
   app.add_option("--devices", devices, "Host devices to own: host:N (devices.host)");
   app.add_option("--gpus", gpus, "GPUs to own: all, none, or indices and UUIDs (devices.gpus)");
@@ -161,6 +163,15 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (manual) {
+    ferry::ManualPage::About about;
+    about.section = 8;
+    about.version = ferry::Version();
+    about.footer = app.get_footer();
+    about.see_also = "ferryctl(1)";
+    printf("%s", ferry::ManualPage::Print(ferry::CommandPage::Of(app, "ferryd"), about).c_str());
+    return 0;
   }
   if (explain) {
     printf("%s", ferry::ConfigReference().c_str());

@@ -82,6 +82,7 @@ CommandList AllCommands() {
   AddBenchCommands(commands);
   AddProgramCommand(commands);
   AddMakeCheckpointCommand(commands);
+  AddPagesCommands(commands);
   return commands;
 }
 

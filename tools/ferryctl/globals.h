@@ -72,6 +72,7 @@ void AddRecvCommand(CommandList& commands);
 void AddBenchCommands(CommandList& commands);
 void AddProgramCommand(CommandList& commands);
 void AddMakeCheckpointCommand(CommandList& commands);
+void AddPagesCommands(CommandList& commands);  // completion, manual
 CommandList AllCommands();
 
 }  // namespace ferry::tools
