@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's command line as others read it: its manual page, and what shells need to complete it.
 // Made from the CLI::App that parses it, so that neither can say anything else than the program
-// does. Only for main functions and what they are made of: CLI11 is in here. Pure; any thread.
+// does. Pure; any thread.
 #pragma once
-
-#include <CLI/CLI.hpp>
 
 #include <string>
 #include <vector>
@@ -33,12 +31,14 @@ struct CommandPage {
   std::vector<Option> options;
   std::vector<CommandPage> commands;
 
-  static CommandPage Of(const CLI::App& app, const std::string& path) {
+  // `App` is CLI::App, of which this folder knows nothing. `path`: the program's name.
+  template <typename App>
+  static CommandPage Of(const App& app, const std::string& path) {
     CommandPage page{path, app.get_name(), app.get_description(), {}, {}};
-    for (const CLI::Option* option : app.get_options()) {
+    for (const auto* option : app.get_options()) {
       if (!option->get_group().empty()) page.options.push_back(OptionOf(*option));
     }
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    for (const App* command : app.get_subcommands([](const App*) { return true; })) {
       if (command->get_group().empty()) continue;  // hidden
       page.commands.push_back(Of(*command, absl::StrCat(path, " ", command->get_name())));
     }
@@ -46,7 +46,8 @@ struct CommandPage {
   }
 
  private:
-  static Option OptionOf(const CLI::Option& option) {
+  template <typename CliOption>
+  static Option OptionOf(const CliOption& option) {
     Option page;
     for (const std::string& name : option.get_snames()) page.names.push_back("-" + name);
     for (const std::string& name : option.get_lnames()) page.names.push_back("--" + name);

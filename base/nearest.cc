@@ -21,6 +21,11 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row[b.size()];
 }
 
+absl::string_view LastName(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == path.npos ? path : path.substr(slash + 1);
+}
+
 }  // namespace
 
 std::string Nearest(absl::string_view word, const std::vector<std::string>& words) {
@@ -34,6 +39,19 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& word
     }
   }
   return nearest;
+}
+
+bool Alike(absl::string_view a, absl::string_view b) {
+  constexpr size_t kMostDiffer = 2;
+  const size_t longer = std::max(a.size(), b.size());
+  const auto begin = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  const size_t before = static_cast<size_t>(begin.first - a.begin());
+  if (2 * before >= longer) return true;
+  const absl::string_view rest_a = a.substr(before), rest_b = b.substr(before);
+  const auto end = std::mismatch(rest_a.rbegin(), rest_a.rend(), rest_b.rbegin(), rest_b.rend());
+  const size_t after = static_cast<size_t>(end.first - rest_a.rbegin());
+  if (longer - before - after <= std::min(kMostDiffer, longer / 4)) return true;
+  return !LastName(a).empty() && LastName(a) == LastName(b);
 }
 
 }  // namespace ferry

@@ -266,6 +266,7 @@ class RunTransfers {
     spec.shape.dims.assign(transfer.type.dims.begin(), transfer.type.dims.end());
     spec.route = batch_.specs[run_].route;
     spec.priority = batch_.specs[run_].priority;
+    spec.uid = batch_.specs[run_].uid;
     spec.deadline = batch_.specs[run_].deadline;
     spec.defined = false;
     spec.kept = KeptBytesOf(spec.key, spec.layout);

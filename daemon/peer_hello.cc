@@ -118,13 +118,14 @@ void PeerTable::SayHello(Link& link, std::string proof) {
   link.last_sent = control_.Now();
 }
 
-void PeerTable::Dial(Link& link) {
+void PeerTable::Dial(Link& link, bool visiting) {
   link.number = ++streams_;
   link.state = State::kConnecting;
   link.since = control_.Now();
   link.last_heard = link.last_sent = link.since;
   link.ours = Introduce();
   link.ours.in_reverse = !Dials(link);
+  link.visiting = link.ours.visiting = visiting;
   link.theirs = PeerIntroduction();
   link.dialled = true;
   link.stream = dialer_->Dial(link.config.address, CallbacksFor(link.id, link.number));
@@ -183,6 +184,15 @@ absl::Status PeerTable::CheckRole(const Link* link, const std::string& node, boo
                             " for another node; check membership.nodes on both"));
 }
 
+// Whether somebody here waits for a caller that has no use for the link itself. Who comes in vain
+// is not logged, nor listed as a stranger: each peer comes every few seconds.
+absl::Status PeerTable::CheckVisit(const Link* link, const std::string& node) const {
+  if (link != nullptr && link->wanted && !link->proven) return absl::OkStatus();
+  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+               absl::StrCat("link between ", options_.node, " and '", Printable(node),
+                            "': nobody at ", options_.node, " waits for it"));
+}
+
 absl::Status PeerTable::CheckDevices(const Link& link, const PeerHello& hello) const {
   std::vector<uint64_t> theirs, expected;
   for (const PeerDeviceInfo& device : hello.devices) theirs.push_back(device.id.value());
@@ -207,6 +217,10 @@ void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamC
                         absl::StrCat("link to ", options_.node, ": it stops")));
   }
   Link* link = FindByNode(introduction.node);
+  if (introduction.visiting) {
+    const absl::Status awaited = CheckVisit(link, introduction.node);
+    if (!awaited.ok()) return refuse(awaited);
+  }
   absl::Status wrong = CheckRole(link, introduction.node, introduction.in_reverse);
   if (wrong.ok()) wrong = CheckIntroduction(*link, introduction);
   if (wrong.ok() && introduction.in_reverse && (link->proven || link->error.ok())) {
@@ -332,6 +346,9 @@ absl::Status PeerTable::OnKnock(const std::string& node) {
     if (link != nullptr) OnRefused(*link, wrong);
     return wrong;
   }
+  if (link->visiting) {
+    EndVisit(*link, absl::CancelledError("the other daemon wants the link after all"));
+  }
   // Once; who knocks does so again.
   if (link->stream == nullptr && control_.Now() >= link->knocked + kKnockPause) {
     link->retry_at = link->knocked = control_.Now();
@@ -364,6 +381,7 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
   }
   if (link.state == State::kConnecting) {
     if (frame.empty()) return;  // who has proven nothing does not live by that
+    link.visiting = false;      // it is let in: a link as any other
     if (absl::Status good = OnGreeting(link, frame); !good.ok()) return Reject(link, good);
     if (link.number != number) return;
   } else if (frame.introduction.has_value() || frame.hello.has_value()) {

@@ -33,7 +33,10 @@ struct PeerTable::Link {
   std::unique_ptr<PeerStream> stream;
   bool dialled = false;           // we have opened `stream`, or, while there is none, the last one
   PeerIntroduction ours, theirs;  // of this stream
-  bool proven = false;            // each end knows that the other one is who it says
+  // `stream` is opened for the other end's sake only, which has not answered yet.
+  bool visiting = false;
+  absl::Time visit_at;  // the next time, as long as nobody here wants the link
+  bool proven = false;  // each end knows that the other one is who it says
   // Once proven: 32 bytes that both ends share and nobody else knows.
   std::string key;
   std::string random;   // without a shared secret, before that: our share of the key

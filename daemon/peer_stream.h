@@ -55,6 +55,8 @@ struct PeerIntroduction {
   std::string nonce;  // random, of this link
   // A caller's: by the names the other daemon dials, but its dials do not arrive here.
   bool in_reverse = false;
+  // A caller's: nobody there waits for the link; it comes in case that somebody here does.
+  bool visiting = false;
 };
 
 // What a daemon whose introduction is proven says of itself besides.

@@ -43,6 +43,9 @@ PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& ses
     links_.back()->id = PeerId(static_cast<uint32_t>(i));
     links_.back()->config = std::move(peers[i]);
   }
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (links_[i] != nullptr) links_[i]->visit_at = control_.Now() + VisitPause() + i * kVisitGap;
+  }
   MutexLock lock(pages_mutex_);
   pages_.resize(links_.size());
 }
@@ -111,6 +114,9 @@ void PeerTable::Want(PeerId peer) {
   Link& link = *links_[peer.value()];
   if (link.wanted) return;
   link.wanted = true;
+  if (link.visiting) {
+    EndVisit(link, absl::CancelledError("somebody wants the link after all"));
+  }
   if (link.state != State::kIdle && link.state != State::kLost) return;
   link.retry_at = control_.Now();
   control_.Post([] {});  // OnTime may have run already for this batch of tasks: have it run again
@@ -138,6 +144,7 @@ bool PeerTable::MayBringOffers(GlobalDeviceId device, absl::Duration settled) co
       case State::kIdle:
         return link->wanted && link->error.ok();
       case State::kConnecting:
+        return !link->visiting;
       case State::kSettling:
         return true;
       case State::kUp:
@@ -221,6 +228,7 @@ const PeerDeviceInfo* PeerTable::ToldOf(GlobalDeviceId device) const {
 }
 
 void PeerTable::Lose(Link& link, const absl::Status& why) {
+  if (link.visiting) return EndVisit(link, why);
   const bool established = link.state == State::kUp;
   FlightRecorder::Get().Record("peer.lost", link.id.value(), established, 0, why.message());
   Say(link, why, std::exchange(link.goodbye, false) || leaving_);
@@ -265,6 +273,28 @@ void PeerTable::Knock(Link& link) {
     link.retry_at = control_.Now() + link.backoff;
     link.backoff = std::min(link.backoff * 2, kBackoffMax);
   });
+}
+
+absl::Duration PeerTable::VisitPause() const {
+  return std::max(kVisitPause, links_.size() * kVisitGap);
+}
+
+absl::Time PeerTable::Visit(Link& link, absl::Time now) {
+  if (link.stream != nullptr || link.wanted || link.knocking) return absl::InfiniteFuture();
+  if (now < link.visit_at) return link.visit_at;
+  Dial(link, /*visiting=*/true);
+  return now + kHeartbeat;
+}
+
+void PeerTable::EndVisit(Link& link, const absl::Status& why) {
+  link.visiting = false;
+  link.stream->Close(why);
+  link.stream.reset();
+  link.number = ++streams_;
+  link.state = link.error.ok() ? State::kIdle : State::kLost;
+  link.since = control_.Now();
+  link.visit_at = link.since + VisitPause();
+  if (link.wanted) link.retry_at = link.since;
 }
 
 absl::Time PeerTable::OnTime(absl::Time now) {
@@ -313,6 +343,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         Knock(link);
       }
     }
+    next = std::min(next, Visit(link, now));
     if (link.stream == nullptr) next = std::min(next, link.retry_at);
     if (!link.awaiting.empty()) {
       if (now >= link.awaiting_until) {
@@ -333,7 +364,7 @@ std::vector<PeerTable::Row> PeerTable::List() const {
     Row row;
     row.node = link->config.node;
     row.address = link->config.address;
-    row.state = kNames[static_cast<int>(link->state)];
+    row.state = kNames[static_cast<int>(link->visiting ? State::kIdle : link->state)];
     if (link->state == State::kUp) row.incarnation = link->hello.incarnation;
     row.error = link->state == State::kUp ? (link->mapped ? "" : "mapped: " + link->mapped_error)
                                           : std::string(link->error.message());

@@ -90,6 +90,10 @@ class PeerTable {
   static constexpr absl::Duration kKnockPause = absl::Seconds(1);
   // After so many knocks that were taken and brought no dial, the daemon that knocks dials itself.
   static constexpr int kVainKnocks = 4;
+  // A link that nobody here wants is dialled so often all the same, in case that the other daemon
+  // wants it and cannot dial. Of many peers less often: kVisitGap apart.
+  static constexpr absl::Duration kVisitPause = absl::Seconds(5);
+  static constexpr absl::Duration kVisitGap = absl::Milliseconds(100);
   // Between dials that fail: doubled each time.
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 
@@ -207,7 +211,12 @@ class PeerTable {
   // Whether of these two names it is ours that dials. The other daemon knocks, and dials itself if
   // that brings nothing.
   bool Dials(const Link& link) const;
-  void Dial(Link& link);
+  void Dial(Link& link, bool visiting = false);
+  // When to visit next, if nobody here wants the link; does so if it is time.
+  absl::Time Visit(Link& link, absl::Time now);
+  // The visit was for nothing, which is no failure: the link is as it was before.
+  void EndVisit(Link& link, const absl::Status& why);
+  absl::Duration VisitPause() const;
   void Knock(Link& link);
   PeerStreamCallbacks CallbacksFor(PeerId peer, uint64_t number);
   PeerIntroduction Introduce() const;
@@ -215,6 +224,7 @@ class PeerTable {
   void SayHello(Link& link, std::string proof = "");
   absl::Status CheckIntroduction(const Link& link, const PeerIntroduction& introduction) const;
   absl::Status CheckRole(const Link* link, const std::string& node, bool dials);
+  absl::Status CheckVisit(const Link* link, const std::string& node) const;
   absl::Status CheckDevices(const Link& link, const PeerHello& hello) const;
   absl::Status OnIntroduction(Link& link, const PeerFrame& frame);
   absl::Status OnGreeting(Link& link, PeerFrame& frame);

@@ -263,6 +263,7 @@ std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time no
   uint64_t kept = batch.extents.size() * sizeof(Range);
   for (TransferSpec& spec : batch.specs) {
     spec.key.domain = batch.domain;
+    spec.uid = credentials_.uid;
     spec.kept = KeptBytesOf(spec.key, spec.layout);
     kept += spec.kept;
   }

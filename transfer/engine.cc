@@ -277,9 +277,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
 void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
   offered.in_matcher = false;
   Peer& peer = peers[offered.peer.value()];
-  --peer.offers;
-  const auto of_session = peer.offers_of.find(SessionOf(offered.offer.transfer));
-  if (--of_session->second == 0) peer.offers_of.erase(of_session);
+  peer.offers.Give(offered.offer.uid, SessionOf(offered.offer.transfer));
   peer.offers_gone.OnFreed(clock);
   --waiting_offers;
   if (young_offer == &offered) young_offer = waiting_in_order.Next(offered);

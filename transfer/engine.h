@@ -248,7 +248,7 @@ class TransferEngine {
     bool by_estimate = true;
     // Offers of one peer that may wait here unmatched; more are answered
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
-    size_t offers_per_peer = 200'000;
+    size_t offers_per_peer = 400'000;
     // Unmatched halves that have ended, of which a later partner is told, of transfers with one
     // peer. The oldest is forgotten.
     size_t tombstones_per_peer = 65'536;

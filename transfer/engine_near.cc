@@ -145,6 +145,10 @@ std::string TransferEngine::Impl::NearText(Side side, const MatchKey& wanted,
       return absl::StrCat(a, " of this key", waits, " in another domain");
     case NearMisses::Kind::kKey:
       return absl::StrCat(a, " of key ", ShownKey(miss.key.key, wanted.key), waits);
+    case NearMisses::Kind::kOtherKeys:
+      if (miss.others == 1 && !miss.at_least) return absl::StrCat(a, " of another key", waits);
+      return absl::StrCat(miss.at_least ? "at least " : "", miss.others,
+                          send ? " sends" : " receives", " of other keys wait at ", node);
   }
   return "";
 }

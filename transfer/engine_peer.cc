@@ -120,6 +120,7 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   offer.deadline = spec.deadline - now;
   offer.priority = spec.priority;
   offer.route = spec.route;
+  offer.uid = spec.uid;
 }
 
 void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& message) {
@@ -215,17 +216,16 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     RefuseOffer(offered);
     return true;
   }
-  // No session may have more than what it leaves for others: one alone has half of all.
   Peer& from = peers[peer.value()];
-  size_t& of_session = from.offers_of[SessionOf(id)];
-  if (from.offers + of_session >= options.offers_per_peer) {
-    const size_t own = of_session;
-    if (own == 0) from.offers_of.erase(SessionOf(id));
+  const uint32_t uid = offered.offer.uid;
+  if (!from.offers.Fits(options.offers_per_peer, uid, SessionOf(id))) {
     matcher.Remove(offered.offer.key, source);
     return refuse(WithRetryAfter(
         OfferError(offered.offer, absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-                   absl::StrCat(from.offers, " offers of ", NodeName(peer), " wait here already, ",
-                                own, " of them of the session; limits.offers_per_peer is ",
+                   absl::StrCat(from.offers.all(), " offers of ", NodeName(peer),
+                                " wait here already, ", from.offers.OfUser(uid), " of them of uid ",
+                                uid, ", ", from.offers.OfSession(uid, SessionOf(id)),
+                                " of these of the session; limits.offers_per_peer is ",
                                 options.offers_per_peer)),
         from.offers_gone.For(now, 1)));
   }
@@ -234,8 +234,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   waiting_in_order.Add(offered);
   if (young_offer == nullptr) young_offer = &offered;
   ++waiting_offers;
-  ++from.offers;
-  ++of_session;
+  from.offers.Take(uid, SessionOf(id));
   SetTimer(offered);
   return true;
 }

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/nearest.h"
+
 namespace ferry {
 namespace {
 
@@ -13,11 +15,10 @@ bool SameDevices(const MatchKey& a, const MatchKey& b) {
   return a.source == b.source && a.destination == b.destination;
 }
 
-// Of two keys: bytes from their beginning.
-size_t InCommon(const MatchKey& a, const MatchKey& b) {
-  const size_t shorter = std::min(a.key.size(), b.key.size());
-  const auto ends = std::mismatch(a.key.begin(), a.key.begin() + shorter, b.key.begin());
-  return static_cast<size_t>(ends.first - a.key.begin());
+// Bytes from their beginning.
+size_t InCommon(absl::string_view a, absl::string_view b) {
+  const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<size_t>(ends.first - a.begin());
 }
 
 }  // namespace
@@ -73,8 +74,7 @@ std::vector<NearMisses::Miss> NearMisses::Find(absl::Time now, Side side, const 
   const Entry probe{side, &wanted};
   const auto add = [&](Kind kind, const Entry& entry) {
     const bool waits = entry.ended == absl::InfiniteFuture();
-    const bool alike = kind != Kind::kKey || 2 * InCommon(*entry.key, wanted) >= wanted.key.size();
-    if (!waits && entry.ended + (alike ? kMemory : kRecent) <= now) return false;
+    if (!waits && entry.ended + kMemory <= now) return false;
     if (counts && !counts(*entry.key)) return false;
     found.push_back({kind, *entry.key, waits ? std::nullopt : std::make_optional(entry.ended)});
     return true;
@@ -100,24 +100,44 @@ std::vector<NearMisses::Miss> NearMisses::Find(absl::Time now, Side side, const 
        ++entry) {
     if (entry->key->domain != wanted.domain && add(Kind::kDomain, *entry)) break;
   }
-  steps = kSteps;
-  const auto first = by_devices_.lower_bound(probe);
+  FindKeys(now, side, wanted, counts, found);
+  return found;
+}
+
+void NearMisses::FindKeys(absl::Time now, Side side, const MatchKey& wanted, const Counts& counts,
+                          std::vector<Miss>& found) const {
+  const auto first = by_devices_.lower_bound({side, &wanted});
   auto before = first, after = first;
-  // The farther from where it would be, the less they have in common: either way.
   const auto near = [&](const Entry& entry) {
     return entry.side == side && SameDevices(*entry.key, wanted);
   };
-  while (found.size() < kMost && steps-- > 0) {
+  bool named = false;
+  Miss others{Kind::kOtherKeys, wanted, std::nullopt};
+  const auto look = [&](const Entry& entry) {
+    const MatchKey& key = *entry.key;
+    const bool waits = entry.ended == absl::InfiniteFuture();
+    if (key.key == wanted.key || key.domain != wanted.domain) return;
+    if ((!waits && entry.ended + kMemory <= now) || (counts && !counts(key))) return;
+    if (Alike(key.key, wanted.key)) {
+      found.push_back({Kind::kKey, key, waits ? std::nullopt : std::make_optional(entry.ended)});
+      named = true;
+    } else if (waits) {
+      ++others.others;
+    }
+  };
+  // The farther from where it would be, the less they begin alike: either way.
+  for (size_t steps = kSteps; found.size() < kMost; --steps) {
     const bool has_before = before != by_devices_.begin() && near(*std::prev(before));
     const bool has_after = after != by_devices_.end() && near(*after);
     if (!has_before && !has_after) break;
+    others.at_least = steps == 0;
+    if (others.at_least) break;
     const bool forward =
-        has_after &&
-        (!has_before || InCommon(*after->key, wanted) >= InCommon(*std::prev(before)->key, wanted));
-    const Entry& entry = forward ? *after++ : *--before;
-    if (entry.key->key != wanted.key && entry.key->domain == wanted.domain) add(Kind::kKey, entry);
+        has_after && (!has_before || InCommon(after->key->key, wanted.key) >=
+                                         InCommon(std::prev(before)->key->key, wanted.key));
+    look(forward ? *after++ : *--before);
   }
-  return found;
+  if (!named && others.others > 0 && found.size() < kMost) found.push_back(std::move(others));
 }
 
 void NearMisses::BeginTurn(absl::Time now) {

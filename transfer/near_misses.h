@@ -25,9 +25,6 @@ class NearMisses {
   static constexpr size_t kSteps = 64;         // entries that one search looks at in each set
   static constexpr size_t kRemembered = 1024;  // halves that have ended
   static constexpr absl::Duration kMemory = absl::Minutes(10);  // and for how long
-  // A half that has ended under another key is told for this time only, if that key has less than
-  // half of the wanted key in common with it, counted from the beginning.
-  static constexpr absl::Duration kRecent = absl::Minutes(1);
   // In each time of kTurn: searches, halves that may be added for their sake, and those that are
   // remembered.
   static constexpr size_t kSearches = 64;
@@ -36,11 +33,14 @@ class NearMisses {
   static constexpr absl::Duration kTurn = absl::Milliseconds(10);
 
   // How it differs, the likeliest to be meant first.
-  enum class Kind { kNothing, kDevices, kDomain, kKey };
+  enum class Kind { kNothing, kDevices, kDomain, kKey, kOtherKeys };
   struct Miss {
     Kind kind = Kind::kNothing;
     MatchKey key;
     std::optional<absl::Time> ended;  // by its deadline; none: it waits
+    // kOtherKeys: how many wait; that many at least if the search has not seen all.
+    size_t others = 0;
+    bool at_least = false;
     bool operator==(const Miss&) const = default;
   };
   using Counts = std::function<bool(const MatchKey&)>;
@@ -55,8 +55,10 @@ class NearMisses {
   //  - this half itself, which has ended or came too late;
   //  - of the same domain and key, with another device at one end;
   //  - of the same devices and key, in another domain: one;
-  //  - of the same domain and devices, under another key: the nearer the longer the keys are the
-  //    same from their beginning.
+  //  - of the same domain and devices, under a key that may be meant (base/nearest.h): the nearer
+  //  the longer
+  //    the keys are the same from their beginning;
+  //  - if there is none: how many wait there under keys of something else.
   // If given, only what `counts`.
   std::vector<Miss> Find(absl::Time now, Side side, const MatchKey& wanted,
                          const Counts& counts = nullptr) const;
@@ -85,6 +87,8 @@ class NearMisses {
     MatchKey key;
     absl::Time ended;
   };
+  void FindKeys(absl::Time now, Side side, const MatchKey& wanted, const Counts& counts,
+                std::vector<Miss>& found) const;
   void BeginTurn(absl::Time now);
   void Insert(const Entry& entry);
   void ForgetOldest();

@@ -30,6 +30,7 @@ struct Offer {
   Route route = Route::kUnspecified;
   bool prepared = false;
   uint32_t slot = 0;  // prepared: of the link page, 0 if none was left
+  uint32_t uid = 0;   // of its client there; 0 also of daemons that do not say so
 };
 struct Matched {
   TransferId transfer;

@@ -15,6 +15,7 @@
 #include "base/retry_after.h"
 #include "transfer/engine.h"
 #include "transfer/kept_bytes.h"
+#include "transfer/offer_shares.h"
 #include "transfer/route_estimate.h"
 #include "transfer/unmapped_arenas.h"
 
@@ -45,8 +46,7 @@ struct Peer {
   // It has said that more follows, which it would do until then.
   absl::Time more_until = absl::InfinitePast();
   absl::Status last_error;
-  size_t offers = 0;                                 // unmatched ones: what the bound counts
-  absl::flat_hash_map<SessionId, size_t> offers_of;  // these, of each of its sessions that has any
+  OfferShares offers;  // unmatched ones: what the bound counts
   RetryAfter offers_gone;
   KeptBytes kept;                            // by its offers
   absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices

@@ -127,6 +127,8 @@ struct TransferSpec {
   uint64_t over_value = 0;
   // What the daemon keeps for it, as its session counts it.
   uint64_t kept = 0;
+  // Of its client: at a peer the offers of one user have a share.
+  uint32_t uid = 0;
 };
 
 }  // namespace ferry

@@ -85,7 +85,7 @@ struct Config {
     uint32_t connects_per_second = 500;
     // Of calls of a uid that have arrived and are not done with, unfinished messages among them.
     uint64_t rpc_bytes_per_uid = uint64_t{256} << 20;
-    uint32_t offers_per_peer = 200'000;  // of a peer, waiting here unmatched
+    uint32_t offers_per_peer = 400'000;  // of a peer, waiting here unmatched
     // What the daemon keeps of transfers that are not over: records, keys, layouts.
     uint64_t session_kept_bytes = uint64_t{256} << 20;
     uint64_t uid_kept_bytes = uint64_t{1} << 30;     // for all sessions of a uid

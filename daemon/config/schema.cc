@@ -152,10 +152,10 @@ void AddSessionLimits(Fields& fields) {
       "Of a user's calls that have arrived and are not done with, unfinished messages among "
       "them",
       MEMBER(limits.rpc_bytes_per_uid)));
-  fields.push_back(
-      NumberField("limits.offers_per_peer",
-                  "Offers of a peer that wait here unmatched; of one session at most half", 1,
-                  10'000'000, MEMBER(limits.offers_per_peer)));
+  fields.push_back(NumberField("limits.offers_per_peer",
+                               "Offers of a peer that wait here unmatched; of one user at most "
+                               "half, of one session a quarter",
+                               1, 10'000'000, MEMBER(limits.offers_per_peer)));
   fields.push_back(
       SizeField("limits.session_kept_bytes",
                 "What is kept of a session's transfers that are not over: records, keys, layouts",

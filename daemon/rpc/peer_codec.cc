@@ -60,6 +60,7 @@ struct EventEncoder {
     out->set_route(static_cast<v1::Route>(offer.route));
     out->set_prepared(offer.prepared);
     out->set_slot(offer.slot);
+    out->set_uid(offer.uid);
   }
   void operator()(const Matched& matched) {
     event.set_transfer(matched.transfer.value());
@@ -245,6 +246,7 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   offer.route = static_cast<Route>(in.route());
   offer.prepared = in.prepared();
   offer.slot = in.slot();
+  offer.uid = in.uid();
   return offer;
 }
 

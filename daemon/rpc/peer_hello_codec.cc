@@ -37,7 +37,7 @@ absl::StatusOr<PeerIntroduction> DecodeIntroduction(const peer::v1::PeerIntroduc
   return PeerIntroduction{
       in.protocol_min(), in.protocol_max(), in.node(),        Incarnation(in.incarnation()),
       in.boot_id(),      in.uid(),          in.peer_socket(), in.nonce(),
-      in.in_reverse()};
+      in.in_reverse(),   in.visiting()};
 }
 
 absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device) {
@@ -113,6 +113,7 @@ void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntr
   out->set_peer_socket(introduction.peer_socket);
   out->set_nonce(introduction.nonce);
   out->set_in_reverse(introduction.in_reverse);
+  out->set_visiting(introduction.visiting);
 }
 
 void EncodeHello(const PeerHello& hello, peer::v1::PeerHello* proto) {

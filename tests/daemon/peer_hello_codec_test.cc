@@ -126,6 +126,7 @@ TEST(PeerHelloCodec, AnIntroductionArrivesAsItWasSent) {
   EXPECT_EQ(after.peer_socket, before.peer_socket);
   EXPECT_EQ(after.nonce, before.nonce);
   EXPECT_EQ(after.in_reverse, before.in_reverse);
+  EXPECT_EQ(after.visiting, before.visiting);
   EXPECT_EQ(frame->proof, sent.proof);
 }
 

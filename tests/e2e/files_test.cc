@@ -180,14 +180,38 @@ TEST_F(FilesTest, AWrongKeyIsToldAtTheDeadline) {
   Start();
   WriteFile(directory_ / "in.bin", "bytes");
   StartReceiver(directory_ / "out.bin", {"--deadline", "1s"});
-  const Finished sent = RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
-                                    "send", directory_ / "in.bin", "--to", "2", "--key",
-                                    "the-other-file", "--deadline", "1s"});
+  const Finished sent =
+      RunProgram({FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "send",
+                  directory_ / "in.bin", "--to", "2", "--key", "the-file-2", "--deadline", "1s"});
   EXPECT_NE(sent.status, 0);
   EXPECT_THAT(sent.output, HasSubstr("a receive of key 'the-file"));
   EXPECT_THAT(sent.output, HasSubstr("see `ferryctl flight diff`"));
   EXPECT_NE(receiver_->Wait(), std::optional<int>(0));
-  EXPECT_THAT(Output(), HasSubstr("a send of key 'the-other-file"));
+  EXPECT_THAT(Output(), HasSubstr("a send of key 'the-file-2"));
+}
+
+// Files that somebody sent, and nobody has received, are no help to who waits for another one.
+TEST_F(FilesTest, FilesOfSomethingElseAreNotNamed) {
+  Start();
+  WriteFile(directory_ / "in.bin", "bytes");
+  SpawnOptions spawn;
+  spawn.arguments = {FerryctlProgram(),
+                     "--runtime-dir",
+                     node(0).runtime_dir(),
+                     "send",
+                     directory_ / "in.bin",
+                     "--to",
+                     "2",
+                     "--key",
+                     "old-weights"};
+  spawn.output = directory_ / "old.log";
+  Process old(spawn);
+  ASSERT_TRUE(Await([&] { return node(0).admin().Count("offered") > 1; }));
+  StartReceiver(directory_ / "out.bin", {"--deadline", "2s"});
+  EXPECT_NE(receiver_->Wait(), std::optional<int>(0));
+  EXPECT_THAT(Output(), Not(HasSubstr("old-weights")));
+  EXPECT_THAT(Output(), HasSubstr("other keys wait at node-a"));
+  old.Kill();
 }
 
 TEST_F(FilesTest, ACheckpointTravelsTensorByTensor) {

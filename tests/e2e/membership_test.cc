@@ -90,6 +90,33 @@ TEST_F(MembershipTest, OneThatCanDialIsEnough) {
   }
 }
 
+// Though whoever can has nothing to do there. Who cannot says why, until the other one comes.
+TEST_F(MembershipTest, OneThatCanDialComesForTheOthersWork) {
+  for (const size_t cannot : {0, 1}) {
+    ClusterOptions options;
+    options.transfer = "order: [local, tcp]";
+    cluster_ = std::make_unique<Cluster>(options);
+    const std::string before = ReadFile(node(cannot).config_file());
+    const std::string after = absl::StrReplaceAll(
+        before, {{absl::StrCat("127.0.0.1:", nodes().port(1 - cannot)), "127.0.0.1:1"}});
+    ASSERT_NE(before, after);
+    WriteFile(node(cannot).config_file(), after);
+    ASSERT_TRUE(nodes().Start());
+    Session session = nodes().Open(cannot);
+    Batch send = Must(session.Send(2 * cannot, {Transfer(2 - 2 * cannot, "k", {})}));
+    for (const size_t i : {cannot, 1 - cannot}) {
+      std::string peers;
+      EXPECT_TRUE(Await([&] {
+        peers = Ferryctl("peers", 0, i);
+        return absl::StrContains(peers, " up ");
+      })) << "node "
+          << i << " says\n"
+          << peers << node(cannot).Log();
+    }
+    EXPECT_THAT(node(cannot).Log(), HasSubstr("127.0.0.1:1"));
+  }
+}
+
 TEST_F(MembershipTest, SecretsThatDifferAreToldToBoth) {
   ClusterOptions options;
   options.secret = true;

@@ -145,6 +145,16 @@ TEST_F(FlightDiffTest, SaysWhenTheRecorderDoesNotReachBack) {
               HasSubstr("the recorder of node-b goes back 10 s only"));
 }
 
+TEST_F(FlightDiffTest, KeysOfSomethingElseAreCountedAndNotNamed) {
+  Add(a, "send", {.key = "model"});
+  Add(b, "receive", {.key = "weights"});
+  const auto hints = [&] { return CompareFlights(a, b).lacks.at(0).hints; };
+  EXPECT_THAT(hints(), Contains("a receive of another key waits at node-b"));
+  Add(b, "receive", {.key = "logs"});
+  EXPECT_THAT(hints(), Contains("2 receives of other keys wait at node-b"));
+  EXPECT_THAT(hints(), Not(Contains(HasSubstr("logs"))));
+}
+
 TEST_F(FlightDiffTest, NearMissesNameWhatDiffers) {
   Add(a, "send", {.key = "layer.1"});
   Add(b, "receive", {.key = "layer.l"});

@@ -76,6 +76,23 @@ std::string NetworkNamespaces::address(size_t i) const { return absl::StrCat(kNe
 
 std::string NetworkNamespaces::address6(size_t i) const { return absl::StrCat(kNet6, i + 1); }
 
+void NetworkNamespaces::AddAddress(size_t i, const std::string& address) {
+  EXPECT_EQ(Run(absl::StrCat("ip -netns ", name(i), " address add ", address, " dev ", kCable)),
+            "");
+}
+
+void NetworkNamespaces::AddInterface(size_t i, const std::string& interface,
+                                     const std::string& address) {
+  const std::string ip = absl::StrCat("ip -netns ", name(i));
+  EXPECT_EQ(
+      Run(absl::StrCat(ip, " link add ", interface, " type veth peer name ", interface, "-end")),
+      "");
+  EXPECT_EQ(Run(absl::StrCat(ip, " address add ", address, " dev ", interface)), "");
+  for (const char* end : {"", "-end"}) {
+    EXPECT_EQ(Run(absl::StrCat(ip, " link set ", interface, end, " up")), "");
+  }
+}
+
 std::vector<std::string> NetworkNamespaces::launcher(size_t i) const {
   return {"/usr/bin/env", "ip", "netns", "exec", name(i)};
 }

@@ -24,6 +24,10 @@ class NetworkNamespaces {
   // Of host i: 0 or 1.
   std::string address(size_t i) const;
   std::string address6(size_t i) const;
+  // One more of host i, "192.0.2.101/24", on the cable.
+  void AddAddress(size_t i, const std::string& address);
+  // A further interface of host i, with this address, that leads nowhere.
+  void AddInterface(size_t i, const std::string& name, const std::string& address);
   // Goes before a command line to run it there.
   std::vector<std::string> launcher(size_t i) const;
 

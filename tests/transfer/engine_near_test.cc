@@ -138,13 +138,13 @@ TEST_F(EngineNearTest, AReceiveAtTheWrongNodeIsTold) {
 TEST_F(EngineNearTest, AnotherDomainIsToldAndNothingOfIt) {
   two_.LinkUp();
   const TransferId send = Send("k");
-  Receive("ours");
+  Receive("k2");
   InDomain("their secret", Timed(Side::kReceive, "k"));
   InDomain("their secret", Timed(Side::kReceive, "their key"));
   ToDeadline();
   const std::string text = TextOf(kA, send);
   EXPECT_THAT(text, Has("; a receive of this key waited at node-b until now in another domain; a "
-                        "receive of key 'ours'"));
+                        "receive of key 'k2'"));
   EXPECT_THAT(text, Not(Has("their")));
 }
 
@@ -155,9 +155,9 @@ TEST_F(EngineNearTest, WithinOneNodeAllIsKnownAtOnce) {
             "the send of key 'k' from device 0 to device 1: the receive of key 'k' at node-a "
             "(device 1) was not posted within 1m; nothing like it waits there");
   const TransferId again = Send("k", 0, 1);
-  const TransferId receive = Receive("j", 0, 1);
+  const TransferId receive = Receive("k2", 0, 1);
   ToDeadline();
-  EXPECT_THAT(TextOf(kA, again), Has("a receive of key 'j' waits at node-a"));
+  EXPECT_THAT(TextOf(kA, again), Has("a receive of key 'k2' waits at node-a"));
   EXPECT_THAT(TextOf(kA, receive), Has("a send of key 'k' waited at node-a until now"));
 }
 
@@ -175,6 +175,24 @@ TEST_F(EngineNearTest, AtMostThreeAreTold) {
       AllOf(Has("to device 4 waits at node-a; a send of key 'k0' waits at node-a; a send of "
                 "key 'k1' waits at node-a; see"),
             Not(Has("k2"))));
+}
+
+// As of files that nobody has received yet.
+TEST_F(EngineNearTest, WhatWaitsUnderKeysOfSomethingElseIsCounted) {
+  two_.LinkUp();
+  Send("data.bin");
+  const TransferId receive = Receive("model");
+  two_.Run();
+  two_.now += Seconds(1);
+  two_.b().OnTime(two_.now);
+  EXPECT_THAT(two_.b().WaitText(two_.now, receive), Has("; a send of another key waits at node-a"));
+  Send("weights.bin");
+  two_.Run();
+  two_.now += Seconds(59);
+  two_.b().OnTime(two_.now);
+  two_.Run();
+  EXPECT_THAT(TextOf(kB, receive),
+              AllOf(Has("; 2 sends of other keys wait at node-a; see"), Not(Has(".bin"))));
 }
 
 TEST_F(EngineNearTest, OfALongKeyThatIsToldWhichDiffers) {
@@ -231,7 +249,7 @@ TEST_F(EngineNearTest, AnOlderPeersDoneSaysNothingOfWhatWaits) {
 
 TEST_F(EngineNearTest, ASilentPeerIsNotWaitedForLong) {
   two_.LinkUp();
-  Send("near");
+  Send("k2");
   two_.Run();
   const TransferId receive = Receive("k");
   two_.now += Seconds(60);
@@ -243,7 +261,7 @@ TEST_F(EngineNearTest, ASilentPeerIsNotWaitedForLong) {
   two_.now += Milliseconds(100);
   two_.b().OnTime(two_.now);
   two_.Take(kB);
-  EXPECT_THAT(TextOf(kB, receive), Has("a send of key 'near' waits at node-a"));
+  EXPECT_THAT(TextOf(kB, receive), Has("a send of key 'k2' waits at node-a"));
   // The answer comes too late.
   two_.b().OnMessage(two_.now, PeerId(kA), Sought{receive, {}});
   EXPECT_EQ(two_.b().ignored_messages(), 1u);
@@ -304,7 +322,7 @@ TEST_F(EngineNearTest, OfManyThatEndAtOnceSomeAreTold) {
 TEST_F(EngineNearTest, AQuarterOfTheDeadlineIsALongWaitOnce) {
   two_.LinkUp();
   const TransferId receive = Receive("k");
-  Send("j");
+  Send("k2");
   two_.Run();
   two_.Advance(Seconds(14));
   two_.now += Seconds(1) - Milliseconds(1);
@@ -316,7 +334,7 @@ TEST_F(EngineNearTest, AQuarterOfTheDeadlineIsALongWaitOnce) {
   EXPECT_THAT(LongWaits(kB), ElementsAre(receive));
   EXPECT_EQ(two_.b().WaitText(two_.now, receive),
             "the receive of key 'k' from device 0 to device 2 has waited 15s of 1m for the send at "
-            "node-a; a send of key 'j' waits at node-a");
+            "node-a; a send of key 'k2' waits at node-a");
   two_.now += Seconds(20);
   two_.b().OnTime(two_.now);
   EXPECT_THAT(LongWaits(kB), IsEmpty());

@@ -251,7 +251,9 @@ class EnginePeerBoundTest : public EnginePeerTest {
 TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
   two_.LinkUp();
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
-  two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(OfAnotherSession(2), "y"));
+  Offer of_another_user = OfferOf(OfAnotherSession(2), "y");
+  of_another_user.uid = 1000;
+  two_.b().OnMessage(two_.now, PeerId(kA), std::move(of_another_user));
   const absl::Status refusal = Refusal(OfferOf(3, "z"));
   EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
   EXPECT_EQ(RetryAfterOf(refusal), RetryAfter::kUnknown);
@@ -327,32 +329,56 @@ TEST_F(EnginePeerBoundTest, WhatHasEndedTakesNoPlace) {
 
 class EnginePeerShareTest : public EnginePeerTest {
  protected:
-  EnginePeerShareTest() : EnginePeerTest({.offers_per_peer = 12}) {}
+  EnginePeerShareTest() : EnginePeerTest({.offers_per_peer = 24}) { two_.LinkUp(); }
+  static Offer OfferOfUser(uint32_t uid, uint32_t session, uint64_t i) {
+    Offer offer = OfferOf(MakeTransferId(SessionId(session), i).value(),
+                          absl::StrCat("key ", session, " ", i));
+    offer.uid = uid;
+    return offer;
+  }
   // As many offers as the session may have: how many that are.
-  uint64_t Fill(uint32_t session) {
+  uint64_t Fill(uint32_t uid, uint32_t session) {
     for (uint64_t i = 0;; ++i) {
       const size_t before = two_.b().waiting_offers();
-      two_.b().OnMessage(two_.now, PeerId(kA),
-                         OfferOf(MakeTransferId(SessionId(session), i).value(),
-                                 absl::StrCat("key ", session, " ", i)));
+      two_.b().OnMessage(two_.now, PeerId(kA), OfferOfUser(uid, session, i));
       if (two_.b().waiting_offers() == before) return i;
     }
   }
 };
 
-// Bound 12: the first one stops at 6, for 6 + 6 is 12; the second at 3, for 6 + 3 + 3 is 12.
-TEST_F(EnginePeerShareTest, EachSessionHasWhatItLeavesForOthers) {
-  two_.LinkUp();
-  EXPECT_EQ(Fill(1), 6u);
-  EXPECT_EQ(Fill(2), 3u);
-  EXPECT_EQ(Fill(3), 2u);
-  EXPECT_EQ(Fill(4), 1u);
-  const absl::Status refusal = Refusal(OfferOf(MakeTransferId(SessionId(1), 99).value(), "k"));
+// Of 24 a user has 12 at most, and its first session 6 of them.
+TEST_F(EnginePeerShareTest, EachSessionHasWhatItLeavesForOthersOfItsUser) {
+  EXPECT_EQ(Fill(1000, 1), 6u);
+  EXPECT_EQ(Fill(1000, 2), 3u);
+  EXPECT_EQ(Fill(1000, 3), 2u);
+  EXPECT_EQ(Fill(1000, 4), 1u);
+  const absl::Status refusal = Refusal(OfferOfUser(1000, 1, 99));
   EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
-  EXPECT_THAT(refusal, Says("12 offers of node-a wait here already, 6 of them of the session"));
+  EXPECT_THAT(refusal, Says("12 offers of node-a wait here already, 12 of them of uid 1000, 6 of "
+                            "these of the session"));
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{MakeTransferId(SessionId(1), 0), Cancelled()});
   EXPECT_EQ(two_.b().waiting_offers(), 11u);
-  EXPECT_EQ(Fill(5), 1u);
+  EXPECT_EQ(Fill(1000, 5), 1u);
+}
+
+TEST_F(EnginePeerShareTest, HoweverManySessionsAUserHasOthersHaveRoom) {
+  for (uint32_t session = 1; session <= 40; ++session) Fill(1000, session);
+  EXPECT_EQ(two_.b().waiting_offers(), 12u);
+  EXPECT_EQ(Fill(1001, 41), 3u);
+  for (uint32_t session = 42; session <= 80; ++session) Fill(1001, session);
+  EXPECT_EQ(two_.b().waiting_offers(), 18u);
+  // Their places come back, whichever user they are of.
+  two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("cut"), true);
+  two_.LinkUp();
+  EXPECT_EQ(Fill(1001, 1), 6u);
+}
+
+TEST_F(EnginePeerShareTest, AnOfferSaysWhoseItIs) {
+  TransferSpec spec = SpecOf(Side::kSend, "k", 0, 2);
+  spec.uid = 1000;
+  two_.Post(spec);
+  two_.Take(kA);
+  EXPECT_EQ(LastMessage<Offer>(two_, kA).uid, 1000u);
 }
 
 }  // namespace

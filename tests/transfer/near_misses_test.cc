@@ -41,6 +41,9 @@ class NearMissesTest : public testing::Test {
     return keys;
   }
   static Miss Waits(Kind kind, MatchKey key) { return {kind, std::move(key), std::nullopt}; }
+  static Miss OtherKeys(MatchKey wanted, size_t count) {
+    return {Kind::kOtherKeys, std::move(wanted), std::nullopt, count};
+  }
 
   NearMisses misses_;
   std::deque<MatchKey> keys_;
@@ -50,19 +53,39 @@ class NearMissesTest : public testing::Test {
 TEST_F(NearMissesTest, TheNearestKeysAreThoseThatBeginAlikeTheLongest) {
   for (const char* key : {"a", "step-1/w", "step-41", "step-42/b", "step-5", "z"}) Add(Named(key));
   EXPECT_THAT(Keys(Named("step-42")), ElementsAre("step-42/b", "step-41", "step-5"));
-  EXPECT_THAT(Keys(Named("0")), ElementsAre("a", "step-1/w", "step-41"));
-  EXPECT_THAT(Keys(Named("zz")), ElementsAre("z", "step-5", "step-42/b"));
+  EXPECT_THAT(Keys(Named("step-1")), ElementsAre("step-1/w", "step-41", "step-42/b"));
+}
+
+TEST_F(NearMissesTest, KeysOfSomethingElseAreCountedAndNotNamed) {
+  for (const char* key : {"data.bin", "logs", "weights.bin"}) Add(Named(key));
+  EXPECT_THAT(Find(Named("model")), ElementsAre(OtherKeys(Named("model"), 3)));
+  Add(Named("model-2"));
+  EXPECT_THAT(Keys(Named("model")), ElementsAre("model-2"));
+}
+
+TEST_F(NearMissesTest, WhoHasEndedUnderAnotherKeyIsNotCounted) {
+  Remember(Named("data.bin"), now_ - absl::Milliseconds(1));
+  EXPECT_THAT(Find(Named("model")), IsEmpty());
+}
+
+TEST_F(NearMissesTest, OfVeryManyAtLeastThoseThatItLooksAtAreCounted) {
+  for (size_t i = 0; i < NearMisses::kSteps; ++i) Add(Named(absl::StrCat("other-", i)));
+  EXPECT_THAT(Find(Named("k")), ElementsAre(OtherKeys(Named("k"), NearMisses::kSteps)));
+  Add(Named("one more"));
+  Miss more = OtherKeys(Named("k"), NearMisses::kSteps);
+  more.at_least = true;
+  EXPECT_THAT(Find(Named("k")), ElementsAre(more));
 }
 
 TEST_F(NearMissesTest, WhatDiffersInOneRespectIsANearMissTheLikeliestFirst) {
-  Add(Named("other"));
-  Add(Named("k", 0, 2, "their job"));
-  Add(Named("k", 0, 2, "and another one"));
-  Add(Named("k", 1, 2));
-  EXPECT_THAT(Find(Named("k")),
-              ElementsAre(Waits(Kind::kDevices, Named("k", 1, 2)),
-                          Waits(Kind::kDomain, Named("k", 0, 2, "and another one")),
-                          Waits(Kind::kKey, Named("other"))));
+  Add(Named("key 2"));
+  Add(Named("key", 0, 2, "their job"));
+  Add(Named("key", 0, 2, "and another one"));
+  Add(Named("key", 1, 2));
+  EXPECT_THAT(Find(Named("key")),
+              ElementsAre(Waits(Kind::kDevices, Named("key", 1, 2)),
+                          Waits(Kind::kDomain, Named("key", 0, 2, "and another one")),
+                          Waits(Kind::kKey, Named("key 2"))));
 }
 
 TEST_F(NearMissesTest, WhatDiffersInTwoRespectsIsNone) {
@@ -76,39 +99,30 @@ TEST_F(NearMissesTest, WhatDiffersInTwoRespectsIsNone) {
 }
 
 TEST_F(NearMissesTest, WhoHasLeftIsNone) {
-  const MatchKey& left = Add(Named("left"));
-  Add(Named("stays"));
+  const MatchKey& left = Add(Named("k-left"));
+  Add(Named("k-"));
   misses_.Remove(Side::kSend, left);
-  EXPECT_THAT(Keys(Named("k")), ElementsAre("stays"));
+  EXPECT_THAT(Keys(Named("k")), ElementsAre("k-"));
 }
 
 TEST_F(NearMissesTest, WhoHasEndedIsRememberedForAWhile) {
-  Remember(Named("ended"), now_ - absl::Seconds(1));
+  Remember(Named("k2"), now_ - absl::Seconds(1));
   Remember(Named("k"), now_ - absl::Seconds(2));
   EXPECT_THAT(Find(Named("k")),
               ElementsAre(Miss{Kind::kNothing, Named("k"), now_ - absl::Seconds(2)},
-                          Miss{Kind::kKey, Named("ended"), now_ - absl::Seconds(1)}));
+                          Miss{Kind::kKey, Named("k2"), now_ - absl::Seconds(1)}));
   EXPECT_THAT(misses_.Find(now_ + NearMisses::kMemory, Side::kSend, Named("k")), IsEmpty());
 }
 
-// Who ended minutes ago under a key of something else is no help.
-TEST_F(NearMissesTest, OfKeysThatDoNotBeginAlikeOnlyRecentOnesAreRemembered) {
-  const absl::Duration recent = NearMisses::kRecent;
-  Remember(Named("step-41"), now_ - recent);
-  Remember(Named("weights"), now_ - recent);
-  Remember(Named("gradients"), now_ - recent + absl::Milliseconds(1));
-  EXPECT_THAT(Keys(Named("step-42")), ElementsAre("step-41", "gradients"));
-}
-
 TEST_F(NearMissesTest, WhoWaitsAgainWaits) {
-  Remember(Named("again"), now_ - absl::Seconds(1));
-  const MatchKey& again = Add(Named("again"));
-  EXPECT_THAT(Find(Named("k")), ElementsAre(Waits(Kind::kKey, Named("again"))));
+  Remember(Named("again 1"), now_ - absl::Seconds(1));
+  const MatchKey& again = Add(Named("again 1"));
+  EXPECT_THAT(Find(Named("again")), ElementsAre(Waits(Kind::kKey, Named("again 1"))));
   // What was remembered before goes, and does not take along what waits.
   for (size_t i = 0; i < NearMisses::kRemembered; ++i) {
     Remember(Named(absl::StrCat("k", i), 4, 5), now_ + i * NearMisses::kTurn);
   }
-  EXPECT_THAT(Find(Named("k")), ElementsAre(Waits(Kind::kKey, Named("again"))));
+  EXPECT_THAT(Find(Named("again")), ElementsAre(Waits(Kind::kKey, Named("again 1"))));
   misses_.Remove(Side::kSend, again);
   EXPECT_EQ(misses_.size(), NearMisses::kRemembered);
 }

@@ -9,8 +9,10 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/nearest.h"
 #include "tools/ferryctl/format.h"
 
 namespace ferry::tools {
@@ -119,36 +121,45 @@ std::string LinkText(const Node& from, const Node& to) {
                       peer->error().empty() ? "" : absl::StrCat(": ", peer->error()));
 }
 
-// What waits at `node` instead of the missing half: alike in all but one respect.
+// "a send of key 'k' waits at node-a: the key differs"
+std::string WaitsText(const TransferRow& other, const Node& node, absl::string_view differs) {
+  return absl::StrCat("a ", other.side(), " of ", KeyText(other), " waits at ", node.name(),
+                      ": the ", differs, " differ", absl::EndsWith(differs, "s") ? "" : "s");
+}
+
+// What waits at `node` instead of the missing half: alike in all but one respect. Of keys of
+// something else, only how many.
 std::vector<std::string> NearMisses(const TransferRow& row, const Node& node) {
   constexpr size_t kMost = 3;
   const absl::string_view side = OtherSide(row.side());
-  std::vector<std::string> same_devices, same_key;
+  std::vector<std::string> near, same_devices;
+  size_t others = 0;
   for (const TransferRow& other : node.flight().transfers()) {
     if (other.side() != side || other.fingerprint() == row.fingerprint()) continue;
+    if (other.state() != "waiting" && other.state() != "offered") continue;  // has found its half
     const bool devices = other.src_global_device_id() == row.src_global_device_id() &&
                          other.dst_global_device_id() == row.dst_global_device_id();
     const bool domain = other.domain_fingerprint() == row.domain_fingerprint();
-    const bool key = other.key() == row.key();
-    if (other.state() != "waiting" && other.state() != "offered") continue;  // has found its half
-    const std::string text =
-        absl::StrCat("a ", side, " of ", KeyText(other), " waits at ", node.name(),
-                     devices && key ? ": the domain differs"
-                     : key          ? ": the devices differ"
-                                    : ": the key differs");
-    if (key && devices != domain) {
-      same_key.push_back(text);
-    } else if (!key && devices && domain) {
-      same_devices.push_back(text);
+    if (other.key() == row.key()) {
+      if (devices != domain) near.push_back(WaitsText(other, node, devices ? "domain" : "devices"));
+    } else if (devices && domain && Alike(other.key(), row.key())) {
+      same_devices.push_back(WaitsText(other, node, "key"));
+    } else if (devices && domain) {
+      ++others;
     }
   }
-  same_key.insert(same_key.end(), same_devices.begin(), same_devices.end());
-  if (same_key.size() > kMost) {
-    const size_t more = same_key.size() - kMost;
-    same_key.resize(kMost);
-    same_key.push_back(absl::StrCat(more, " more such ", side, "s wait there"));
+  if (same_devices.empty() && others > 0) {
+    same_devices.push_back(
+        others == 1 ? absl::StrCat("a ", side, " of another key waits at ", node.name())
+                    : absl::StrCat(others, " ", side, "s of other keys wait at ", node.name()));
   }
-  return same_key;
+  near.insert(near.end(), same_devices.begin(), same_devices.end());
+  if (near.size() > kMost) {
+    const size_t more = near.size() - kMost;
+    near.resize(kMost);
+    near.push_back(absl::StrCat(more, " more such ", side, "s wait there"));
+  }
+  return near;
 }
 
 // `row` waits at `here`, its other half is not at `there`.

@@ -2,6 +2,8 @@
 // Commands that print what the command line is, for packages: completion, manual.
 #include "tools/ferryctl/pages.h"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>

@@ -109,6 +109,7 @@ void Simulation::PostScenario() {
   const uint64_t sizes[] = {0, 1, 4096, 30'000, 100'000, 1'000'000};
   spec.bytes = sizes[Random(6)];
   spec.priority = static_cast<int32_t>(Random(3));
+  spec.uid = static_cast<uint32_t>(index % 3);
   spec.data_type = Chance(50) ? DataType::kU8 : DataType::kUnspecified;
   if (Chance(50)) spec.shape = {true, {static_cast<int64_t>(spec.bytes)}};
   TransferSpec send = spec;

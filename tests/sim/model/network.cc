@@ -302,7 +302,7 @@ void Simulation::NoteOffer(int from, int to, const Offer& offer) {
   const auto theirs = held.find(PeerId(from));
   const HalfModel* send = HalfAt(from, offer.transfer);
   if (send == nullptr || theirs == held.end()) return;
-  if (2 * theirs->second >= engine_options_.offers_per_peer) {  // its session's may be all of them
+  if (4 * theirs->second >= engine_options_.offers_per_peer) {  // its session's may be all of them
     scenarios_[send->scenario].queue_full = true;
   }
 }

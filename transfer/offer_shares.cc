@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/offer_shares.h"
+
+#include "base/check.h"
+
+namespace ferry {
+namespace {
+
+template <typename Map, typename Key>
+size_t CountOf(const Map& map, const Key& key) {
+  const auto entry = map.find(key);
+  return entry == map.end() ? 0 : entry->second;
+}
+
+template <typename Map, typename Key>
+void GiveOne(Map& map, const Key& key) {
+  const auto entry = map.find(key);
+  FERRY_CHECK(entry != map.end());
+  if (--entry->second == 0) map.erase(entry);
+}
+
+}  // namespace
+
+size_t OfferShares::OfUser(uint32_t uid) const { return CountOf(of_user_, uid); }
+
+size_t OfferShares::OfSession(uint32_t uid, SessionId session) const {
+  return CountOf(of_session_, std::make_pair(uid, session));
+}
+
+bool OfferShares::Fits(size_t most, uint32_t uid, SessionId session) const {
+  // Of the places that other users leave, a user may have as many as stay free, which is half;
+  // and so may a session of this half.
+  const size_t user = OfUser(uid);
+  return all_ - user + 2 * (user + OfSession(uid, session)) < most;
+}
+
+void OfferShares::Take(uint32_t uid, SessionId session) {
+  ++all_;
+  ++of_user_[uid];
+  ++of_session_[{uid, session}];
+}
+
+void OfferShares::Give(uint32_t uid, SessionId session) {
+  --all_;
+  GiveOne(of_user_, uid);
+  GiveOne(of_session_, std::make_pair(uid, session));
+}
+
+}  // namespace ferry
