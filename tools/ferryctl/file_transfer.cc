@@ -71,9 +71,9 @@ void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
       ->required();
   app.add_option(remote, remote_device, "The other end's global device id")
       ->required()
-      ->check(AtLeast<uint64_t>(0));
+      ->check(IdFrom("ferryctl devices"));
   app.add_option(own, own_device, "A device of this daemon (the first one)")
-      ->check(AtLeast<int64_t>(0));
+      ->check(IdFrom<int64_t>("ferryctl devices"));
   app.add_option("--key", key, "What both ends call it (the file's base name)");
   app.add_option("--domain", domain, "The job's secret name, at most 32 bytes (the uid's)")
       ->check([](const std::string& text) {
