@@ -84,6 +84,7 @@ class RecvCommand : public Command {
     // Before this the sender may not have existed; from here on the clock runs, and it is there.
     const absl::Time start = absl::Now();
     session.target.deadline = kAsLongAsBothLive;
+    session.target.continues = promises.id();
     RETURN_IF_ERROR(promises.Ask());
     ASSIGN_OR_RETURN(const Preamble preamble, DecodePreamble(preamble_bytes));
     id_ = preamble.id;

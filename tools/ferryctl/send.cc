@@ -110,6 +110,7 @@ class SendCommand : public Command {
         SendBytes(session, promises, PreambleKey(flags_.Key()), EncodePreamble(head.preamble)));
     // From here on the other end is there.
     session.target.deadline = kAsLongAsBothLive;
+    session.target.continues = promises.id();
     RETURN_IF_ERROR(promises.Ask());
     if (source.stream) {
       RETURN_IF_ERROR(promises.SignalEnd(session.stop.get()));
