@@ -81,7 +81,8 @@ size_t OptionsSize(const ferry_post_options& options) {
   return VarintField(options.over_timeline) +
          (options.deadline_ns != 0 ? LengthField(DurationSize(options.deadline_ns)) : 0) +
          VarintField(static_cast<uint64_t>(static_cast<int64_t>(options.priority))) +
-         VarintField(static_cast<uint64_t>(static_cast<int64_t>(options.route)));
+         VarintField(static_cast<uint64_t>(static_cast<int64_t>(options.route))) +
+         VarintField(options.continues);
 }
 
 size_t PostSize(const PostBatch& batch) {
@@ -207,6 +208,7 @@ void WritePost(Writer& writer, const PostBatch& batch) {
       if (options.deadline_ns != 0) Duration(nested, 2, options.deadline_ns);
       if (options.priority != 0) nested.add_int32(3, options.priority);
       if (options.route != 0) nested.add_enum(4, options.route);
+      Varint(nested, 5, options.continues);
     });
   }
   Varint(writer, 8, batch.prepare ? 1 : 0);

@@ -82,6 +82,9 @@ absl::Time Daemon::Impl::EndIdlePrepared(absl::Time now) {
 }
 
 absl::Time Daemon::Impl::EndUnmatched(absl::Time now) {
+  if (std::exchange(drain_continued, driver->continued()) != driver->continued()) {
+    drain_alone = std::min(drain_alone, now + kPartner);
+  }
   if (now < drain_alone) return drain_alone;
   const absl::Status why =
       Error(absl::StatusCode::kUnavailable, Reason::kDraining,
@@ -98,9 +101,13 @@ absl::Time Daemon::Impl::EndUnmatched(absl::Time now) {
 absl::Time Daemon::Impl::LookAtDrain(absl::Time now) {
   if (drain.OnTime(now, in_flight(), driver->metrics().failed() + jobs->counts().failed)) {
     const absl::Status why = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                                   "the daemon drained and its deadline came");
+                                   absl::StrCat(config.node.name,
+                                                " drained, and its deadline came before this was "
+                                                "over; post again when it serves: after its next "
+                                                "start, or `ferryctl undrain` there"));
     driver->CancelAll(why);
     jobs->CancelAll(why);
+    TellOfDrain();
     return now;
   }
   return drain.next(in_flight());

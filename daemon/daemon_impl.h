@@ -152,9 +152,10 @@ struct Daemon::Impl {
   // Control's.
   std::vector<Task> later;
   ferry::Drain drain;
-  bool drain_told = false;  // to clients and probes
-  absl::Time drain_look;    // for prepared batches whose firing is over
-  absl::Time drain_alone;   // for transfers whose partner has not come
+  bool drain_told = false;       // to clients and probes
+  absl::Time drain_look;         // for prepared batches whose firing is over
+  absl::Time drain_alone;        // for transfers whose partner has not come
+  uint64_t drain_continued = 0;  // batches that were taken meanwhile, of which that may be said
   ReloadQueue reloads;
 
   std::unique_ptr<RpcCore> rpc;

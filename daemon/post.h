@@ -57,6 +57,7 @@ struct PostBatch {
   GlobalDeviceId device;
   uint32_t over_timeline = 0;
   bool prepare = false;
+  uint64_t continues = 0;  // a transfer of the session, or none
   // Without domain, absolute deadline and over value, which the session fills in; `defined` says
   // whether no defined_at was given.
   std::vector<TransferSpec> specs;

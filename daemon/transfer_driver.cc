@@ -33,12 +33,14 @@ TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, Session
 PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   if (std::optional<PostReply> before = session.FindRequest(batch)) return *std::move(before);
   PostReply reply;
-  if (draining_) {
+  const TransferId continued = ContinuedBy(session, batch);
+  if (draining_ && !(control_.Now() < draining_until_ && engine_.IsInFlight(continued))) {
     reply.status = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                          "post transfers: the daemon drains and takes no new ones");
     metrics_.OnRejected(reply.status);
     return reply;
   }
+  continued_ += draining_ ? 1 : 0;
   const absl::Time now = control_.Now();
   reply.violations = std::move(batch.violations);
   if (absl::Status own = CheckOwn(batch.device); !own.ok()) {
@@ -68,6 +70,7 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
               "{}s of {}", batch.specs.front().side == Side::kSend ? "send" : "receive",
               session.name());
   }
+  for (TransferSpec& spec : batch.specs) spec.continues = continued;
   // A prepared batch is one, of which the ends agree as a whole.
   const size_t part = batch.prepare ? batch.specs.size() : kPart;
   absl::Span<TransferSpec> left = absl::MakeSpan(batch.specs);
@@ -95,6 +98,11 @@ std::vector<TransferEngine::EntryError> TransferDriver::CheckOfJobs(
     }
   }
   return errors;
+}
+
+TransferId TransferDriver::ContinuedBy(const Session& session, const PostBatch& batch) {
+  if (batch.continues == 0 || batch.prepare || !session.IsKnown(batch.continues)) return {};
+  return MakeTransferId(session.id(), batch.continues);
 }
 
 absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
@@ -135,7 +143,8 @@ TransferDriver::Unmatched TransferDriver::CancelUnmatched(
     // One that was offered may have a partner after all: then the peer answers that it is too late.
     const absl::string_view state = row.state;
     if (state != "waiting" && state != "offered") continue;
-    if (may_come(row.side == Side::kSend ? row.key.destination : row.key.source)) {
+    if (engine_.Continues(row.transfer) ||
+        may_come(row.side == Side::kSend ? row.key.destination : row.key.source)) {
       ++found.left;
     } else if (engine_.Cancel(control_.Now(), row.transfer, why)) {
       ++found.asked;

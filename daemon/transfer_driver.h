@@ -81,16 +81,21 @@ class TransferDriver {
   };
   CancelCounts Cancel(Session& session, const std::vector<uint64_t>& sequences,
                       const absl::Status& why);
-  // Refuses new posts, or takes them again; peers are told. As TransferEngine's.
+  // Refuses new posts, or takes them again; peers are told. As TransferEngine's. What continues
+  // something that is in flight is taken until then.
   void SetDraining(std::optional<absl::Time> until) {
     draining_ = until.has_value();
+    draining_until_ = until.value_or(absl::InfinitePast());
     engine_.SetDraining(control_.Now(), until);
   }
   bool draining() const { return draining_; }
+  // Batches that were taken while it drained, ever.
+  uint64_t continued() const { return continued_; }
   // Asks everything that is not launched to end.
   void CancelAll(const absl::Status& why);
-  // Asks what has no partner to end, unless `may_come` says of the other device that one may still
-  // come from there. How many were asked, and how many were left.
+  // Asks what has no partner to end, unless it continues something that is in flight, or `may_come`
+  // says of the other device that one may still come from there. How many were asked, and how many
+  // were left.
   struct Unmatched {
     size_t asked = 0;
     size_t left = 0;
@@ -176,6 +181,8 @@ class TransferDriver {
   // Null if the device has none.
   static Transport* TransportOf(const LocalDevice& device, Way way);
 
+  // What a batch continues; none if that is not of its session, or the batch is prepared.
+  static TransferId ContinuedBy(const Session& session, const PostBatch& batch);
   // OK, or DEVICE_UNKNOWN with the node that has it.
   absl::Status CheckOwn(GlobalDeviceId device) const;
   void Carry(Outbox outbox);
@@ -225,6 +232,8 @@ class TransferDriver {
   FailureLog failures_;
   PeerArenaTable peer_arenas_;
   bool draining_ = false;
+  absl::Time draining_until_ = absl::InfinitePast();
+  uint64_t continued_ = 0;
   absl::flat_hash_map<TransferId, Running> running_;
   absl::flat_hash_map<TransferId, LocalDevice*> watching_;
   // Launches that wait for a peer's arena, by peer and arena.

@@ -164,7 +164,7 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   if (Ours(half)) return;
   if (!peers[half.peer.value()].up) return Want(half.peer);
   if (spec.side == Side::kSend) return SendOffer(now, half);
-  if (peers[half.peer.value()].drains_until) EndOfDrain(half);
+  if (peers[half.peer.value()].drains_until && !MayBeSent(half)) EndOfDrain(half);
 }
 
 void TransferEngine::Impl::OnDefined(TransferId id) {
@@ -452,6 +452,7 @@ Outbox TransferEngine::TakeOutbox(bool cut_groups) {
   impl_->EndBatches();  // before their ends are told
   // Here, so that what one batch of calls has matched can go together.
   if (cut_groups) impl_->RunGroups();
+  if (impl_->draining && !impl_->drained && impl_->posted.size() == 0) impl_->OnDrained();
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
   return std::exchange(impl_->out, Outbox());
 }

@@ -310,9 +310,10 @@ class TransferEngine {
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
 
   // This daemon drains, and ends what is in flight at `until` (infinite: nobody has said when);
-  // none: it serves. Nothing may be posted meanwhile. Peers are told: a receive there that waits
-  // for a send of ours, and a send that nobody here receives, end at once with
-  // UNAVAILABLE/DRAINING.
+  // none: it serves. Nothing may be posted meanwhile but what continues something that is in
+  // flight. Peers are told: a receive there that waits for a send of ours, and a send that nobody
+  // here receives, end at once with UNAVAILABLE/DRAINING; what continues something, once nothing
+  // is in flight here. Again at `until`.
   void SetDraining(absl::Time now, std::optional<absl::Time> until);
 
   // --- From peers.
@@ -415,6 +416,9 @@ class TransferEngine {
   // At most `limit`, by peer and id.
   std::vector<WaitingOffer> ListOffers(size_t limit) const;
   size_t in_flight() const;
+  bool IsInFlight(TransferId transfer) const;
+  // And so is what it continues.
+  bool Continues(TransferId transfer) const;
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched
   // What `offers_per_peer` bounds, of whom there is any: unmatched offers. Counted anew, for tests.

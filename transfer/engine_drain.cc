@@ -3,6 +3,9 @@
 // offered and that no receive of its waits for is refused by it, which knows; a receive ends where
 // it was posted as soon as its source has said that it drains, because all sends of the source were
 // offered before.
+//
+// But for what continues something that is in flight, such as the chunks of a file: of that the
+// other half may be posted while the daemon drains, as long as anything is in flight there.
 #include <utility>
 #include <vector>
 
@@ -29,6 +32,7 @@ absl::Status TransferEngine::Impl::DrainStatus(const std::string& what, PeerId n
 
 void TransferEngine::Impl::SetDraining(std::optional<absl::Time> until) {
   draining = until;
+  drained = posted.size() == 0;
   for (size_t peer = 0; peer < peers.size(); ++peer) {
     if (peers[peer].up) SayDraining(PeerId(static_cast<uint32_t>(peer)));
   }
@@ -36,9 +40,24 @@ void TransferEngine::Impl::SetDraining(std::optional<absl::Time> until) {
   std::vector<Offered*> alone;
   for (Offered* offered = waiting_in_order.first(); offered != nullptr;
        offered = waiting_in_order.Next(*offered)) {
-    alone.push_back(offered);
+    if (!MayBeReceived(*offered)) alone.push_back(offered);
   }
   for (Offered* offered : alone) RefuseOffer(*offered);
+}
+
+// Here, and not when the last half ends: that may be in the midst of a walk over others.
+void TransferEngine::Impl::OnDrained() { SetDraining(draining); }
+
+bool TransferEngine::Impl::MayBeReceived(const Offered& offered) const {
+  return offered.offer.continues && !drained && clock < *draining;
+}
+
+bool TransferEngine::Impl::Continues(const Posted& half) const {
+  return half.spec.continues != TransferId() && Find(half.spec.continues) != nullptr;
+}
+
+bool TransferEngine::Impl::MayBeSent(const Posted& receive) const {
+  return Continues(receive) && !peers[receive.peer.value()].drained;
 }
 
 void TransferEngine::Impl::RefuseOffer(Offered& offered) {
@@ -51,7 +70,8 @@ void TransferEngine::Impl::RefuseOffer(Offered& offered) {
 
 void TransferEngine::Impl::SayDraining(PeerId id) {
   if (!peers[id.value()].features.drains) return;
-  Send(id, Draining{draining.has_value(), draining ? *draining - clock : absl::ZeroDuration()});
+  Send(id, Draining{draining.has_value(), draining ? *draining - clock : absl::ZeroDuration(),
+                    draining && drained});
 }
 
 bool TransferEngine::Impl::OnDraining(PeerId id, const Draining& message) {
@@ -59,9 +79,11 @@ bool TransferEngine::Impl::OnDraining(PeerId id, const Draining& message) {
   FlightRecorder::Get().Record("peer.drains", id.value(), message.on);
   peer.drains_until =
       message.on ? std::optional<absl::Time>(clock + message.left) : std::optional<absl::Time>();
+  peer.drained = message.on && message.empty;
   if (!message.on) return true;
   for (Posted* half : Sorted([&](const Posted& half) {
-         return half.peer == id && half.spec.side == Side::kReceive && half.in_matcher;
+         return half.peer == id && half.spec.side == Side::kReceive && half.in_matcher &&
+                !MayBeSent(half);
        })) {
     EndOfDrain(*half);
   }
@@ -76,6 +98,15 @@ void TransferEngine::Impl::EndOfDrain(Posted& receive) {
 void TransferEngine::SetDraining(absl::Time now, std::optional<absl::Time> until) {
   impl_->clock = now;
   impl_->SetDraining(until);
+}
+
+bool TransferEngine::IsInFlight(TransferId transfer) const {
+  return impl_->Find(transfer) != nullptr;
+}
+
+bool TransferEngine::Continues(TransferId transfer) const {
+  const Posted* half = impl_->Find(transfer);
+  return half != nullptr && impl_->Continues(*half);
 }
 
 std::optional<absl::Time> TransferEngine::DrainsUntil(PeerId peer) const {

@@ -66,6 +66,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   if (!established || !peer.up) return;
   peer.up = false;
   peer.drains_until.reset();
+  peer.drained = false;
   peer.groups = false;
   peer.more_until = absl::InfinitePast();
   peer.routes.clear();
@@ -121,6 +122,7 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   offer.priority = spec.priority;
   offer.route = spec.route;
   offer.uid = spec.uid;
+  offer.continues = spec.continues != TransferId();
 }
 
 void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& message) {
@@ -211,7 +213,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     Match(*receive, source);
     return true;
   }
-  if (draining) {  // and no receive may come
+  if (draining && !MayBeReceived(offered)) {
     matcher.Remove(offered.offer.key, source);
     RefuseOffer(offered);
     return true;

@@ -335,10 +335,16 @@ struct TransferEngine::Impl {
   absl::Status DrainStatus(const std::string& what, PeerId node, absl::Time until) const;
   // One that no receive of ours waits for, while we drain.
   void RefuseOffer(Offered& offered);
+  bool MayBeReceived(const Offered& offered) const;
+  // While we drain: nothing is in flight any more.
+  void OnDrained();
+  // Whether what it continues is in flight.
+  bool Continues(const Posted& half) const;
   void SayDraining(PeerId peer);
   bool OnDraining(PeerId peer, const Draining& message);
   // A receive that is not matched, from a peer that drains.
   void EndOfDrain(Posted& receive);
+  bool MayBeSent(const Posted& receive) const;
 
   // --- engine_near.cc: who waits for long, and what there is instead of the other half.
   // Of what was posted or came at least kYoung ago: it can be found, and is looked at when it has
@@ -428,6 +434,7 @@ struct TransferEngine::Impl {
   // Prepared batches of which a transfer has ended: why, and how many they are.
   absl::btree_map<TransferId, std::pair<uint32_t, absl::Status>> ended_batches;
   std::optional<absl::Time> draining;  // ourselves: see SetDraining
+  bool drained = false;                // and peers know that nothing is in flight
   uint64_t next_number = 0;
   uint64_t next_tag = 1;
   uint64_t ignored = 0;

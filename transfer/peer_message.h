@@ -29,8 +29,9 @@ struct Offer {
   int32_t priority = 0;
   Route route = Route::kUnspecified;
   bool prepared = false;
-  uint32_t slot = 0;  // prepared: of the link page, 0 if none was left
-  uint32_t uid = 0;   // of its client there; 0 also of daemons that do not say so
+  uint32_t slot = 0;       // prepared: of the link page, 0 if none was left
+  uint32_t uid = 0;        // of its client there; 0 also of daemons that do not say so
+  bool continues = false;  // what is in flight at the source
 };
 struct Matched {
   TransferId transfer;
@@ -82,10 +83,11 @@ struct Sought {
 };
 
 // The daemon takes no new posts, or does again. `left`: what is in flight there is ended after
-// that; infinite: nobody has said when.
+// that; infinite: nobody has said when. `empty`: nothing is.
 struct Draining {
   bool on = false;
   absl::Duration left = absl::InfiniteDuration();
+  bool empty = false;
 };
 
 // --- Groups (route nccl). The leader of a clique and its follower; `number` counts the clique's

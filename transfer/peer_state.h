@@ -41,6 +41,7 @@ struct Peer {
   bool wanted = false;  // in this outbox already
   // It has said that it drains, and what is in flight there is ended then.
   std::optional<absl::Time> drains_until;
+  bool drained = false;  // and nothing is
   RouteTable routes;
   bool groups = false;  // since it is up nccl was available once: its groups can be launched
   // It has said that more follows, which it would do until then.

@@ -120,6 +120,9 @@ struct TransferSpec {
   // Stays after it is matched, and is fired again and again until it is ended. Its batch is one:
   // when one of its transfers ends, the others do.
   bool prepared = false;
+  // While this transfer is in flight here, the other half may come also if one end drains or both
+  // do: they are parts of one thing. 0: none.
+  TransferId continues;
   // The 'over' counter and the value that means over; 0: a job's, of which no counter says anything
   // (prepared: the number of the session's prepared batch). Carried for the session, not used by
   // the core.

@@ -245,6 +245,7 @@ BatchOptions ConvertOptions(const v1::PostOptions& given, PostBatch& batch) {
   } else {
     options.route = static_cast<Route>(given.route());
   }
+  batch.continues = given.continues();
   return options;
 }
 

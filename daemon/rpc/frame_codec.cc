@@ -78,9 +78,10 @@ class EventWriter {
 };
 
 bool IsPlain(const Offer& offer) {
-  return !offer.prepared && offer.slot == 0 && offer.layout.blocks() == nullptr &&
-         offer.layout.extents().size() <= kMostRanges && offer.shape.dims.size() <= kMostDims &&
-         offer.key.domain.size() <= kMaxDomainBytes && offer.key.key.size() <= kMaxKeyBytes;
+  return !offer.prepared && offer.slot == 0 && !offer.continues &&
+         offer.layout.blocks() == nullptr && offer.layout.extents().size() <= kMostRanges &&
+         offer.shape.dims.size() <= kMostDims && offer.key.domain.size() <= kMaxDomainBytes &&
+         offer.key.key.size() <= kMaxKeyBytes;
 }
 
 void WriteOffer(const Offer& offer, EventWriter& out) {

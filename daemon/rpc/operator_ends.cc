@@ -34,9 +34,10 @@ absl::Status Cancel(RpcCore& core, const admin::v1::CancelTransfersRequest& requ
   for (const admin::v1::TransferRef& ref : request.transfers()) {
     const Session* const session = FindSession(core, ref.session_id());
     if (session == nullptr || !session->IsKnown(ref.transfer_id())) {
-      return Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
-                   absl::StrCat("cancel: there is no transfer ", ref.session_id(), "/",
-                                ref.transfer_id(), "; ferryctl transfers lists those in flight"));
+      return Error(
+          absl::StatusCode::kNotFound, Reason::kTransferNotFound,
+          absl::StrCat("cancel: there is no transfer ", ref.session_id(), "/", ref.transfer_id(),
+                       " (session/id); ferryctl transfers lists those in flight"));
     }
     ids[session->id()].push_back(ref.transfer_id());
   }

@@ -61,6 +61,7 @@ struct EventEncoder {
     out->set_prepared(offer.prepared);
     out->set_slot(offer.slot);
     out->set_uid(offer.uid);
+    out->set_continues(offer.continues);
   }
   void operator()(const Matched& matched) {
     event.set_transfer(matched.transfer.value());
@@ -160,6 +161,7 @@ struct EventEncoder {
   void operator()(const Draining& draining) {
     peer::v1::Draining* out = event.mutable_draining();
     out->set_on(draining.on);
+    out->set_empty(draining.empty);
     if (draining.left != absl::InfiniteDuration()) {
       SetDuration(std::max(draining.left, absl::ZeroDuration()), out->mutable_left());
     }
@@ -247,6 +249,7 @@ absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
   offer.prepared = in.prepared();
   offer.slot = in.slot();
   offer.uid = in.uid();
+  offer.continues = in.continues();
   return offer;
 }
 
@@ -259,7 +262,7 @@ absl::StatusOr<NearTexts> NearFrom(const peer::v1::NearMisses& near) {
 }
 
 Draining DrainingFrom(const peer::v1::Draining& in) {
-  Draining draining{in.on(), absl::InfiniteDuration()};
+  Draining draining{in.on(), absl::InfiniteDuration(), in.empty()};
   if (in.has_left()) {
     draining.left = absl::Seconds(in.left().seconds()) + absl::Nanoseconds(in.left().nanos());
   }

@@ -119,6 +119,7 @@ class PostOptions(Structure):
         ("route", c_int),
         ("request_id", c_void_p),
         ("request_id_bytes", c_size_t),
+        ("continues", c_uint64),
     ]
 
 

@@ -222,6 +222,15 @@ TEST(Convert, ABuffersDeadlineGoesBeforeTheBatchs) {
       (std::vector<absl::Duration>{absl::Seconds(5), absl::Milliseconds(500), absl::Seconds(5)}));
 }
 
+TEST(Convert, WhatABatchContinuesIsTheSessions) {
+  v1::CrossHostSendRequest request = Sends(1);
+  EXPECT_EQ(Convert(request).continues, 0u);
+  request.mutable_options()->set_continues(UINT64_MAX);
+  const PostBatch batch = Convert(request);
+  EXPECT_THAT(batch.violations, IsEmpty());
+  EXPECT_EQ(batch.continues, UINT64_MAX);
+}
+
 TEST(Convert, PrioritiesAreWithin100) {
   v1::CrossHostSendRequest request = Sends(1);
   for (const int32_t priority : {-100, 0, 100}) {

@@ -76,6 +76,7 @@ Offer RandomOffer(Random& random) {
     offer.prepared = true;
     offer.slot = static_cast<uint32_t>(random() % (kPreparedSlots + 1));
   }
+  offer.continues = random() % 16 == 0;
   return offer;
 }
 

@@ -55,6 +55,7 @@ Offer SomeOffer() {
   offer.route = Route::kUcx;
   offer.prepared = true;
   offer.slot = kPreparedSlots;
+  offer.continues = true;
   return offer;
 }
 
@@ -73,6 +74,7 @@ TEST(PeerCodec, AnOfferArrivesAsItWasSent) {
   EXPECT_EQ(after.route, before.route);
   EXPECT_EQ(after.prepared, before.prepared);
   EXPECT_EQ(after.slot, before.slot);
+  EXPECT_EQ(after.continues, before.continues);
 }
 
 TEST(PeerCodec, LayoutsOfBlocksArriveAsTheyWereSent) {
@@ -152,9 +154,11 @@ TEST(PeerCodec, WhatWaitsInsteadArrivesAsItWasSent) {
   EXPECT_EQ(done_with(NearTexts{}), NearTexts{});
   EXPECT_EQ(done_with(NearTexts{"a", "b"}), (NearTexts{"a", "b"}));
   for (const absl::Duration left : {absl::InfiniteDuration(), absl::Milliseconds(1500)}) {
-    const Draining draining = MessageOverTheWire(Draining{true, left});
+    const bool empty = left < absl::InfiniteDuration();
+    const Draining draining = MessageOverTheWire(Draining{true, left, empty});
     EXPECT_TRUE(draining.on);
     EXPECT_EQ(draining.left, left);
+    EXPECT_EQ(draining.empty, empty);
   }
   EXPECT_FALSE(MessageOverTheWire(Draining{}).on);
   const Seek seek = MessageOverTheWire(Seek{kTransfer, SomeOffer().key});

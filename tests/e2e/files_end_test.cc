@@ -14,6 +14,7 @@
 namespace ferry::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kReceiverEnded[] =
@@ -81,6 +82,38 @@ TEST_F(FilesEndTest, AReceiverThatCannotWriteDoesNotWaitForTheSender) {
   StartReceiver(directory_.path());
   EXPECT_EQ(receiver_->Wait(), std::optional<int>(1));
   EXPECT_THAT(Output(), HasSubstr("not a regular file"));
+}
+
+// Whatever is wrong with its file, it is known before anything moves.
+TEST_F(FilesEndTest, AReceiverThatWaitsHearsWhatTheSenderRefuses) {
+  Start();
+  WriteFile(directory_ / "no.safetensors", "short");
+  WriteFile(directory_ / "bad.safetensors", Safetensors("{} x", ""));
+  WriteFile(directory_ / "shape.safetensors",
+            Safetensors(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}})", "1"));
+  const std::pair<const char*, const char*> files[] = {
+      {"nowhere.bin", "No such file or directory"},
+      {".", "is not a regular file"},
+      {"no.safetensors", "fewer than the 8 of its length; --raw sends it as bytes"},
+      {"bad.safetensors", "not valid JSON"},
+      {"shape.safetensors", "dtype and shape need 2"}};
+  for (const auto& [file, why] : files) {
+    StartReceiver(directory_ / "out.bin");
+    ASSERT_TRUE(Waits(1, "the-file#file"));
+    StartSender(directory_ / file);
+    EXPECT_NE(sender_->Wait(), std::optional<int>(0)) << Output();
+    EXPECT_EQ(receiver_->Wait(), std::optional<int>(1)) << Output();
+    EXPECT_THAT(ReadFile(directory_ / "send.out"), HasSubstr(why));
+    EXPECT_THAT(ReadFile(directory_ / "recv.out"),
+                AllOf(HasSubstr("POISONED"), HasSubstr("the sender gave up: "), HasSubstr(why)));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "out.bin"));
+  }
+}
+
+TEST_F(FilesEndTest, ASenderThatRefusesItsFileDoesNotWaitForAReceiver) {
+  Start();
+  StartSender(directory_ / "nowhere.bin");
+  EXPECT_EQ(sender_->Wait(), std::optional<int>(3)) << Output();
 }
 
 TEST_F(FilesEndTest, ASenderHearsThatTheReceiversDiskIsFull) {

@@ -10,6 +10,7 @@
 namespace ferry::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -38,8 +39,14 @@ TEST_F(OperatorTest, TransfersAreCancelledByTheirIds) {
   const uint64_t id = rows.transfers(0).transfer_id();
   EXPECT_THAT(Ferryctl(absl::StrCat("transfers cancel ", id), 1),
               HasSubstr(absl::StrCat("say which: ", session, "/", id, ", ", others, "/", id)));
-  EXPECT_THAT(Ferryctl("transfers cancel 3.4", 1), HasSubstr("'3.4' is not SESSION/ID"));
-  EXPECT_THAT(Ferryctl("transfers cancel 4711", 3), HasSubstr("TRANSFER_NOT_FOUND"));
+  for (const std::string bad : {"3.4", "3/", "/4", "3/4/5", "three/4"}) {
+    EXPECT_THAT(Ferryctl("transfers cancel " + bad, 1),
+                HasSubstr("'" + bad +
+                          "' is not an id, which is SESSION/ID, as 3/17: `ferryctl "
+                          "transfers` shows both"));
+  }
+  EXPECT_THAT(Ferryctl("transfers cancel 4711", 3),
+              AllOf(HasSubstr("TRANSFER_NOT_FOUND"), HasSubstr("an id is SESSION/ID, as 3/17")));
   // All or none.
   EXPECT_THAT(Ferryctl(absl::StrCat("transfers cancel ", session, "/", id, " 99/1"), 3),
               HasSubstr("there is no transfer 99/1"));
@@ -52,6 +59,19 @@ TEST_F(OperatorTest, TransfersAreCancelledByTheirIds) {
             "{\"requested\":0,\"over\":1}\n");
   EXPECT_EQ(Ferryctl(absl::StrCat("transfers cancel ", id)), "1 asked to end\n") << "the other's";
   EXPECT_THAT(second.Wait(kSoon), Is("CANCELLED/CANCELLED"));
+}
+
+TEST_F(OperatorTest, WhoNamesNothingOrNoIdIsToldWhatShowsThem) {
+  Start({.nodes = 1});
+  EXPECT_THAT(Ferryctl("transfers cancel", 2), HasSubstr("takes ids, SESSION/ID, as 3/17"));
+  EXPECT_THAT(Ferryctl("sessions close", 2), HasSubstr("`ferryctl sessions` shows them"));
+  EXPECT_THAT(Ferryctl("sessions close 3/17", 2), HasSubstr("`ferryctl sessions` shows them"));
+  EXPECT_THAT(Ferryctl("sessions close 4711", 3), HasSubstr("ferryctl sessions lists them"));
+  for (const char* command :
+       {"devices release", "devices release gpu0", "route node-a node-b", "comms warm gpu0 gpu1",
+        "send - --to node-b", "recv - --from node-a"}) {
+    EXPECT_THAT(Ferryctl(command, 2), HasSubstr("`ferryctl devices` shows them")) << command;
+  }
 }
 
 TEST_F(OperatorTest, AClosedSessionEndsAndIsNotResumed) {

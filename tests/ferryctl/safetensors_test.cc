@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ferry/ferry.h"
 
@@ -32,7 +33,7 @@ TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirBytes) {
   EXPECT_EQ(header->tensors[0].type->data_type, FERRY_BF16);
   EXPECT_EQ(header->tensors[1].name, "none");
   EXPECT_EQ(header->tensors[2].name, "b");
-  EXPECT_EQ(header->tensors[2].shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(header->tensors[2].shape, (std::vector<uint64_t>{2, 3}));
   EXPECT_EQ(header->tensors[3].name, "scalar");
   EXPECT_EQ(header->metadata.at("format"), "pt");
 }
@@ -105,9 +106,15 @@ INSTANTIATE_TEST_SUITE_P(
                   "a dimension of tensor 'a'"},
         Malformed{R"({"a":{"dtype":"U8","shape":[1.5],"data_offsets":[0,1]}})", 1,
                   "a dimension of tensor 'a'"},
+        Malformed{R"({"a":{"dtype":"U8","shape":[18446744073709551616,0],"data_offsets":[0,0]}})",
+                  0, "a dimension"},
         Malformed{R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1,
-                  "a dimension"},
+                  "overflows"},
+        Malformed{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551615]}})", 1,
+                  "but the file has 1 bytes of data"},
         Malformed{R"({"a":{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})",
+                  0, "overflows"},
+        Malformed{R"({"a":{"dtype":"U8","shape":[9223372036854775808,2,0],"data_offsets":[0,0]}})",
                   0, "overflows"},
         Malformed{R"({"a":{"dtype":"U8","shape":[1]}})", 1, "no data_offsets"},
         Malformed{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1,
@@ -144,6 +151,15 @@ TEST(SafetensorsTest, ReadsWhatTheReferenceReads) {
     const auto header = ParseSafetensorsHeader(json, 1);
     ASSERT_TRUE(header.ok()) << json << header.status();
     EXPECT_EQ(header->tensors.size(), 1u) << json;
+  }
+  // A product is refused only if it, or what of it comes before a 0, does not fit.
+  for (const char* const shape :
+       {"18446744073709551615,0", "0,18446744073709551615,18446744073709551615",
+        "4294967295,4294967297,0", "1,18446744073709551615,0,2"}) {
+    const std::string json =
+        absl::StrCat(R"({"a":{"dtype":"F64","shape":[)", shape, R"(],"data_offsets":[0,0]}})");
+    const auto header = ParseSafetensorsHeader(json, 0);
+    EXPECT_TRUE(header.ok()) << json << header.status();
   }
   const auto unknown =
       ParseSafetensorsHeader(R"({"a":{"dtype":"F128","shape":[1],"data_offsets":[0,16]}})", 16);

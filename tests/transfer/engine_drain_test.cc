@@ -125,5 +125,98 @@ TEST_F(EngineDrainTest, AnOlderPeerIsNotToldButItsOffersAreRefused) {
   EXPECT_EQ(two_.b().ignored_messages(), 0u);
 }
 
+// --- What continues something that is in flight, such as the chunks of a file.
+
+class EngineDrainContinuesTest : public EngineDrainTest {
+ protected:
+  EngineDrainContinuesTest() {
+    two_.LinkUp();
+    TransferSpec spec = SpecOf(Side::kSend, "under way", 0, 2);
+    spec.defined = false;
+    at_a_ = two_.Post(spec);
+    at_b_ = two_.Receive("under way");
+    two_.Run();
+  }
+  TransferId PostPart(Side side, const std::string& key, uint64_t source, uint64_t destination) {
+    TransferSpec spec = SpecOf(side, key, source, destination);
+    spec.continues = (side == Side::kSend ? source : destination) < 2 ? at_a_ : at_b_;
+    const TransferId posted = two_.Post(spec);
+    two_.Run();
+    return posted;
+  }
+  void EndWhatIsUnderWay() {
+    two_.a().OnDefined(two_.now, at_a_);
+    two_.Run();
+    two_.Answer(kB);
+    EXPECT_TRUE(StatusOf(kA, at_a_).ok());
+    EXPECT_TRUE(StatusOf(kB, at_b_).ok());
+  }
+
+  TransferId at_a_, at_b_;  // both halves of what is continued
+};
+
+TEST_F(EngineDrainContinuesTest, ItsOtherHalvesMayComeWhoeverDrains) {
+  const TransferId receive = PostPart(Side::kReceive, "before", 0, 2);
+  const TransferId offered = PostPart(Side::kSend, "to a, before", 2, 0);
+  Drain(kA);
+  Drain(kB);
+  const TransferId later = PostPart(Side::kReceive, "later", 0, 2);
+  const TransferId offered_later = PostPart(Side::kSend, "to a, later", 2, 0);
+  for (const TransferId id : {receive, offered, later, offered_later}) {
+    EXPECT_FALSE(two_.IsOver(kB, id)) << id;
+    EXPECT_TRUE(two_.b().Continues(id));
+  }
+  for (const char* key : {"before", "later"}) {
+    const TransferId send = PostPart(Side::kSend, key, 0, 2);
+    two_.Answer(kB);
+    EXPECT_TRUE(StatusOf(kA, send).ok()) << key;
+    const TransferId received = PostPart(Side::kReceive, std::string("to a, ") + key, 2, 0);
+    two_.Answer(kA);
+    EXPECT_TRUE(StatusOf(kA, received).ok()) << key;
+  }
+  EXPECT_TRUE(StatusOf(kB, later).ok());
+  EXPECT_TRUE(StatusOf(kB, offered_later).ok());
+  EndWhatIsUnderWay();
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineDrainContinuesTest, OnceNothingIsInFlightWhereItDrainsNoneComes) {
+  const TransferId receive = PostPart(Side::kReceive, "never", 0, 2);
+  const TransferId offered = PostPart(Side::kSend, "to a, never", 2, 0);
+  Drain(kA);
+  EXPECT_FALSE(two_.IsOver(kB, receive));
+  EXPECT_FALSE(two_.IsOver(kB, offered));
+  EndWhatIsUnderWay();
+  ExpectDrained(kB, receive, "node-a");
+  ExpectDrained(kB, offered, "node-a");
+  two_.ExpectNothingLeft();
+}
+
+TEST_F(EngineDrainContinuesTest, WhatContinuesSomethingThatIsOverIsAsAnyOther) {
+  EndWhatIsUnderWay();
+  const TransferId other = two_.Post(SpecOf(Side::kReceive, "keeps a busy", 3, 1));
+  two_.Run();
+  two_.Post(SpecOf(Side::kSend, "keeps a busy", 3, 1));
+  two_.Run();
+  Drain(kA);
+  ExpectDrained(kB, PostPart(Side::kReceive, "from a", 0, 2), "node-a");
+  EXPECT_FALSE(two_.b().IsInFlight(at_b_));
+  EXPECT_TRUE(two_.a().IsInFlight(other));
+}
+
+TEST_F(EngineDrainContinuesTest, AtTheDeadlineOffersOfItAreRefused) {
+  const TransferId offered = PostPart(Side::kSend, "to a", 2, 0);
+  two_.a().SetDraining(two_.now, two_.now + absl::Seconds(1));
+  two_.Run();
+  EXPECT_FALSE(two_.IsOver(kB, offered));
+  const absl::Time deadline = two_.now + absl::Seconds(1);
+  two_.Advance(absl::Seconds(1));
+  two_.a().SetDraining(two_.now, deadline);  // as its owner does then
+  two_.Run();
+  EXPECT_EQ(ReasonOf(StatusOf(kB, offered)), Reason::kDraining);
+  EXPECT_EQ(ReasonOf(StatusOf(kB, PostPart(Side::kSend, "to a, too late", 2, 0))),
+            Reason::kDraining);
+}
+
 }  // namespace
 }  // namespace ferry

@@ -52,9 +52,9 @@ class BenchCommand : public Command {
     app.add_option("--peer-runtime-dir", peer_, "The receiver's daemon (the same)")
         ->check(CheckRuntimeDir);
     app.add_option("--from", from_, "Source device (the first of this daemon)")
-        ->check(AtLeast<int64_t>(0));
+        ->check(IdFrom<int64_t>("ferryctl devices"));
     app.add_option("--to", to_, "Destination device (the first of the peer, the last of the same)")
-        ->check(AtLeast<int64_t>(0));
+        ->check(IdFrom<int64_t>("ferryctl devices"));
     AddParsed(app, "--route", route_, ParseRoute, "Insist on local, mapped, tcp, ucx or nccl");
     AddParsed(app, "--size", size_, ParseSize, "Of one buffer");
     app.add_option("--count", count_, "Buffers at once")->check(AtLeast<uint64_t>(1));

@@ -119,6 +119,7 @@ int RunFerryctl(int argc, char** argv) {
     return error.get_exit_code() == 0 ? app.exit(error) : UsageError(globals, Explain(app, error));
   }
   if (chosen == nullptr) return UsageError(globals, "a command is required");
+  if (const std::string lacks = chosen->Lacks(); !lacks.empty()) return UsageError(globals, lacks);
   if (const std::string bad = CheckRuntimeDir(globals.runtime_dir); !bad.empty()) {
     return UsageError(globals, bad);
   }

@@ -25,6 +25,7 @@ ferry_post_options OptionsOf(const PostTarget& target) {
   options.over_timeline = target.over_timeline;
   options.deadline_ns = ToFerry(target.deadline);
   options.route = target.route;
+  options.continues = target.continues;
   return options;
 }
 

@@ -73,6 +73,7 @@ struct PostTarget {
   uint32_t over_timeline = 0;
   uint32_t defined_timeline = 0;
   uint64_t defined_at = 0;  // once that 'defined' counter has reached this; 0: the bytes are there
+  uint64_t continues = 0;   // a transfer of the session, see ferry_post_options
 };
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,

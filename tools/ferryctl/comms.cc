@@ -55,7 +55,7 @@ class CommsCommand : public Command {
         ->check(CLI::IsMember({"list", "warm", "evict", "abort"}));
     app.add_option("devices", devices_, "Two global device ids, one of them this daemon's")
         ->expected(2)
-        ->check(AtLeast<uint64_t>(0));
+        ->check(IdFrom("ferryctl devices"));
     app.add_option("--attempt", attempt_, "abort: which one, where one closes and the next opens")
         ->check(AtLeast<uint32_t>(1));
   }
@@ -63,7 +63,9 @@ class CommsCommand : public Command {
     if ((action_ == "list") != devices_.empty()) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                    action_ == "list" ? "comms list takes no devices"
-                                     : absl::StrCat("comms ", action_, " takes two device ids"));
+                                     : absl::StrCat("comms ", action_,
+                                                    " takes two device ids; `ferryctl devices` "
+                                                    "shows them"));
     }
     if (attempt_ != 0 && action_ != "abort") {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,

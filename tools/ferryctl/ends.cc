@@ -56,7 +56,7 @@ absl::StatusOr<admin::CancelTransfersRequest> RequestFor(AdminClient& client,
     if (parts.size() > 2 || !absl::SimpleAtoi(parts.back(), &id) ||
         (parts.size() == 2 && !absl::SimpleAtoi(parts.front(), &session))) {
       return Bad(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("'", text, "' is not SESSION/ID, as 3/17, or an ID"));
+                 absl::StrCat("'", text, "' is not an id, which is ", kCancelledIds));
     }
     if (parts.size() == 1) {
       if (sessions.empty()) {
@@ -65,7 +65,8 @@ absl::StatusOr<admin::CancelTransfersRequest> RequestFor(AdminClient& client,
       const std::set<uint64_t>& of_id = sessions[id];
       if (of_id.empty()) {
         return Bad(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
-                   absl::StrCat("no transfer or job ", id, " is in flight"));
+                   absl::StrCat("no session has a transfer or job ", id, " in flight; an id is ",
+                                kCancelledIds));
       }
       if (of_id.size() > 1) {
         return Bad(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,

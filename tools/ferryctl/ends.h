@@ -11,6 +11,11 @@
 
 namespace ferry::tools {
 
+// How they are said, and what shows them.
+inline constexpr char kCancelledIds[] =
+    "SESSION/ID, as 3/17: `ferryctl transfers` shows both, and `ferryctl program list` those of "
+    "jobs";
+
 // `ids` as people say them: "SESSION/ID", or the id of a transfer or job alone, if one session has
 // it in flight and no other.
 absl::StatusOr<int> CancelTransfers(AdminClient& client, const Globals& globals,

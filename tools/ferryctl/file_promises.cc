@@ -61,6 +61,7 @@ absl::Status FilePromises::Ask() {
   promise.route = FERRY_ROUTE_ANY;
   promise.deadline = kAsLongAsBothLive;
   promise.over_timeline = kTheirs;
+  promise.continues = id();
   ASSIGN_OR_RETURN(theirs_, PostPromise(session_, promise, PromiseKey(Other(target_.end), key_)));
   return absl::OkStatus();
 }

@@ -49,6 +49,9 @@ class FilePromises {
   // We cannot go on.
   void Break(const absl::Status& why);
   const std::string& file_key() const { return key_; }
+  // Our promise, which is in flight for as long as the file is under way: what else is posted of it
+  // continues that (PostTarget::continues), so that a drain lets the file come to its end.
+  uint64_t id() const { return ferry_batch_first_id(ours_.get()); }
 
  private:
   FilePromises(ferry_session* session, const PostTarget& target, const std::string& file_key);

@@ -144,6 +144,11 @@ absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_ke
 
 namespace {
 
+bool CanBeSaid(const std::vector<uint64_t>& shape) {
+  return shape.size() <= kMaxDims &&
+         std::all_of(shape.begin(), shape.end(), [](uint64_t dim) { return dim <= INT64_MAX; });
+}
+
 // A tensor that is longer than it may be, in parts.
 void CutTensor(const Piece& whole, absl::string_view name, uint64_t id,
                std::vector<Piece>& pieces) {
@@ -181,9 +186,9 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
     piece.offset = preamble.header_bytes + tensor.begin;
     piece.bytes = tensor.end - tensor.begin;
     // A type or shape that a transfer cannot say is left out; the bytes are compared anyway.
-    if (tensor.type != nullptr && tensor.shape.size() <= kMaxDims) {
+    if (tensor.type != nullptr && CanBeSaid(tensor.shape)) {
       piece.data_type = tensor.type->data_type;
-      piece.dims = tensor.shape;
+      piece.dims.assign(tensor.shape.begin(), tensor.shape.end());
     }
     if (piece.bytes > kPieceBytes) {
       CutTensor(piece, tensor.name, preamble.id, plan.pieces);

@@ -19,6 +19,10 @@
 //   "F#sum@I" (if the sender was asked for it): the SHA-256 of the file in hexadecimal, which the
 //     receiver compares.
 //
+// An end that cannot begin, such as a sender without the file, meets the other with "F#file" all
+// the same, of an empty raw file, and breaks its promise (TellOther). What follows "F#file"
+// continues the promise of its end, so that daemons that drain take it.
+//
 // Bytes of the file are header then data, both in order, so the receiver rebuilds it bit for bit. A
 // key that would be longer than a transfer key may be is replaced by its SHA-256 in hexadecimal.
 // Pure; any thread.

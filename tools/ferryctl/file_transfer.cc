@@ -22,6 +22,9 @@
 namespace ferry::tools {
 namespace {
 
+// How long an end that waits takes to be met.
+constexpr absl::Duration kMeeting = absl::Seconds(1);
+
 // "device 2 at node-b".
 std::string DeviceText(ferry_session* session, uint64_t device) {
   std::string text = absl::StrCat("device ", device);
@@ -71,9 +74,9 @@ void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
       ->required();
   app.add_option(remote, remote_device, "The other end's global device id")
       ->required()
-      ->check(AtLeast<uint64_t>(0));
+      ->check(IdFrom("ferryctl devices"));
   app.add_option(own, own_device, "A device of this daemon (the first one)")
-      ->check(AtLeast<int64_t>(0));
+      ->check(IdFrom<int64_t>("ferryctl devices"));
   app.add_option("--key", key, "What both ends call it (the file's base name)");
   app.add_option("--domain", domain, "The job's secret name, at most 32 bytes (the uid's)")
       ->check([](const std::string& text) {
@@ -139,6 +142,20 @@ absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, FilePromise
   std::string received(bytes, '\0');
   RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena.get(), 0, received.data(), bytes)));
   return received;
+}
+
+void TellOther(FileSession& session, const std::string& file_key, const absl::Status& why) {
+  session.target.deadline = kMeeting;
+  absl::StatusOr<FilePromises> promises =
+      FilePromises::Make(session.session.get(), session.target, file_key);
+  if (!promises.ok()) return;
+  const std::string key = PreambleKey(file_key);
+  // No file is empty of which the promise is not kept, so the receiver takes this for none.
+  const absl::Status met =
+      session.target.end == End::kSend
+          ? SendBytes(session, *promises, key, EncodePreamble({.id = NewFileId()}))
+          : ReceiveBytes(session, *promises, key, kPreambleBytes).status();
+  if (met.ok()) promises->Break(why);
 }
 
 void PrintSummary(const FileFlags& flags, const Globals& globals, const FileSession& session,

@@ -56,6 +56,9 @@ absl::Status SendBytes(const FileSession& session, FilePromises& promises, const
 absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, FilePromises& promises,
                                          const std::string& key, uint64_t bytes);
 
+// We cannot begin, and `why`: an end that waits already hears it. Changes the session's target.
+void TellOther(FileSession& session, const std::string& file_key, const absl::Status& why);
+
 struct FileSummary {
   const char* did = "";
   FileKind kind = FileKind::kRaw;

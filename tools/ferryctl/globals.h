@@ -49,6 +49,8 @@ class Command {
   virtual bool hidden() const { return false; }
   // Adds the command's own flags; they are stored in the command.
   virtual void Define(CLI::App& app) { (void)app; }
+  // What is wrong with the flags that were given, taken together; "": nothing.
+  virtual std::string Lacks() const { return ""; }
   // The exit status, or why it failed.
   virtual absl::StatusOr<int> Run(const Globals& globals) = 0;
 

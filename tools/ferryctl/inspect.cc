@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -143,12 +144,15 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
                     "The devices of the cluster; 'release N' gives a GPU back, "
                     "'reclaim N' takes it again") {}
   void Define(CLI::App& app) override {
-    CLI::Option* const action = app.add_option("action", action_, "release or reclaim")
-                                    ->check(CLI::IsMember({"release", "reclaim"}));
-    CLI::Option* const device =
-        app.add_option("device", device_, "Global id of a GPU of this daemon")
-            ->check(AtLeast<uint64_t>(0));
-    action->needs(device);
+    app.add_option("action", action_, "release or reclaim")
+        ->check(CLI::IsMember({"release", "reclaim"}));
+    app.add_option("device", device_, "Global id of a GPU of this daemon")
+        ->check(IdFrom("ferryctl devices"));
+  }
+  std::string Lacks() const override {
+    if (action_.empty() || device_) return "";
+    return absl::StrCat("devices ", action_,
+                        " takes the id of a GPU; `ferryctl devices` shows them");
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
     if (action_.empty()) return ShowCommand::Run(globals);
@@ -157,16 +161,16 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
       if (action_ == "release") {
         admin::ReleaseDeviceRequest request;
         admin::ReleaseDeviceResponse response;
-        request.set_global_device_id(device_);
+        request.set_global_device_id(*device_);
         return stub.ReleaseDevice(context, request, &response);
       }
       admin::ReclaimDeviceRequest request;
       admin::ReclaimDeviceResponse response;
-      request.set_global_device_id(device_);
+      request.set_global_device_id(*device_);
       return stub.ReclaimDevice(context, request, &response);
     }));
     if (!globals.json)
-      Print(absl::StrCat("device ", device_, " ", action_ == "release" ? "released" : "reclaimed",
+      Print(absl::StrCat("device ", *device_, " ", action_ == "release" ? "released" : "reclaimed",
                          "\n"));
     return kExitOk;
   }
@@ -206,7 +210,7 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
 
  private:
   std::string action_;
-  uint64_t device_ = 0;
+  std::optional<uint64_t> device_;
 };
 
 // "2 memfd, 1 memfd imported, 1 cuda_ipc imported"
@@ -227,16 +231,17 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
                     "The client processes of this daemon; 'close N' ends one as if its process "
                     "had died") {}
   void Define(CLI::App& app) override {
-    CLI::Option* const action =
-        app.add_option("action", action_, "close")->check(CLI::IsMember({"close"}));
-    CLI::Option* const session =
-        app.add_option("session", session_, "Its number")->check(AtLeast<uint64_t>(0));
-    action->needs(session);
+    app.add_option("action", action_, "close")->check(CLI::IsMember({"close"}));
+    app.add_option("session", session_, "Its number")->check(IdFrom("ferryctl sessions"));
+  }
+  std::string Lacks() const override {
+    if (action_.empty() || session_) return "";
+    return "sessions close takes the number of one; `ferryctl sessions` shows them";
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
     if (action_.empty()) return ShowCommand::Run(globals);
     ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
-    return EndSession(client, globals, session_);
+    return EndSession(client, globals, *session_);
   }
 
  protected:
@@ -265,7 +270,7 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
 
  private:
   std::string action_;
-  uint64_t session_ = 0;
+  std::optional<uint64_t> session_;
 };
 
 std::string RouteName(ferry::v1::Route route) {
@@ -281,11 +286,9 @@ class TransfersCommand
                     "Transfers posted and not over, oldest first; 'cancel ID...' ends some that "
                     "are not launched yet") {}
   void Define(CLI::App& app) override {
-    CLI::Option* const action =
-        app.add_option("action", action_, "cancel")->check(CLI::IsMember({"cancel"}));
-    CLI::Option* const ids = app.add_option(
-        "ids", ids_, "SESSION/ID, or the ID alone if only one session has such a transfer or job");
-    action->needs(ids);
+    app.add_option("action", action_, "cancel")->check(CLI::IsMember({"cancel"}));
+    app.add_option("ids", ids_,
+                   "SESSION/ID, or the ID alone if only one session has such a transfer or job");
     app.footer(
         "STATE: waiting (a receive: for its send; a send: for the link to the other node), "
         "offered\n"
@@ -296,6 +299,10 @@ class TransfersCommand
     app.add_option_function<uint32_t>(
            "--limit", [this](uint32_t limit) { request_.set_limit(limit); }, "Show at most so many")
         ->check(AtLeast<uint32_t>(1));
+  }
+  std::string Lacks() const override {
+    if (action_.empty() || !ids_.empty()) return "";
+    return absl::StrCat("transfers cancel takes ids, ", kCancelledIds);
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
     if (action_.empty()) return ShowCommand::Run(globals);
@@ -347,12 +354,12 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
            "source", [this](uint64_t id) { request_.set_src_global_device_id(id); },
            "Global device id")
         ->required()
-        ->check(AtLeast<uint64_t>(0));
+        ->check(IdFrom("ferryctl devices"));
     app.add_option_function<uint64_t>(
            "destination", [this](uint64_t id) { request_.set_dst_global_device_id(id); },
            "Global device id")
         ->required()
-        ->check(AtLeast<uint64_t>(0));
+        ->check(IdFrom("ferryctl devices"));
     AddParsed(app, "--bytes", bytes_, ParseSize, "Of a transfer of this size (1MiB)");
   }
   absl::StatusOr<int> Run(const Globals& globals) override {

@@ -44,6 +44,15 @@ auto AtLeast(T least) {
   };
 }
 
+// An id, of which `lists` shows those there are.
+template <typename T = uint64_t>
+auto IdFrom(const char* lists) {
+  return [lists](const std::string& text) {
+    const std::string wrong = AtLeast<T>(0)(text);
+    return wrong.empty() ? wrong : absl::StrCat(wrong, "; `", lists, "` shows them");
+  };
+}
+
 // Of all sockets in it; "" or what is wrong.
 inline std::string CheckRuntimeDir(const std::string& path) {
   const size_t bytes = path.size() + std::strlen("/client/attach.sock");

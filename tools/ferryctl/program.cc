@@ -148,7 +148,7 @@ class ProgramCommand : public Command {
         app.add_subcommand("run", "Runs it over files, in this process or by the daemon");
     run->add_flag("--daemon", daemon_, "By the daemon, as a client's job");
     run->add_option("--device", by_daemon_.device, "The daemon's host device (its first one)")
-        ->check(AtLeast<int64_t>(0));
+        ->check(IdFrom<int64_t>("ferryctl devices"));
     run->add_option("--send", by_daemon_.sends,
                     "NAME=DEVICE:KEY: the daemon sends what a buffer becomes");
     run->add_option("--recv", by_daemon_.receives,

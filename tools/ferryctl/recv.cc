@@ -48,7 +48,7 @@ class RecvCommand : public Command {
     const absl::Status opened = OpenSink(sink);
     absl::StatusOr<FileSession> attached = OpenFileSession(flags_, globals, End::kReceive);
     if (!opened.ok()) {
-      if (attached.ok()) TellSender(*attached, opened);
+      if (attached.ok()) TellOther(*attached, flags_.Key(), opened);
       return opened;
     }
     RETURN_IF_ERROR(attached.status());
@@ -77,17 +77,6 @@ class RecvCommand : public Command {
     return absl::OkStatus();
   }
 
-  // A sender that waits already hears why there is no receiver.
-  void TellSender(FileSession& session, const absl::Status& why) const {
-    session.target.deadline = kMeeting;
-    absl::StatusOr<FilePromises> promises =
-        FilePromises::Make(session.session.get(), session.target, flags_.Key());
-    if (!promises.ok()) return;
-    if (ReceiveBytes(session, *promises, PreambleKey(flags_.Key()), kPreambleBytes).ok()) {
-      promises->Break(why);
-    }
-  }
-
   absl::Status ReceiveAll(const Globals& globals, Sink& sink, FileSession& session,
                           FilePromises& promises, FileSummary& summary) {
     ASSIGN_OR_RETURN(const std::string preamble_bytes,
@@ -95,6 +84,7 @@ class RecvCommand : public Command {
     // Before this the sender may not have existed; from here on the clock runs, and it is there.
     const absl::Time start = absl::Now();
     session.target.deadline = kAsLongAsBothLive;
+    session.target.continues = promises.id();
     RETURN_IF_ERROR(promises.Ask());
     ASSIGN_OR_RETURN(const Preamble preamble, DecodePreamble(preamble_bytes));
     id_ = preamble.id;
@@ -181,8 +171,6 @@ class RecvCommand : public Command {
     return absl::OkStatus();
   }
 
-  // How long a sender that is there takes to be met.
-  static constexpr absl::Duration kMeeting = absl::Seconds(1);
   FileFlags flags_;
   uint64_t id_ = 0;  // of the sending; 0 until it is known
 };

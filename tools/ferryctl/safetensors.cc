@@ -40,10 +40,6 @@ constexpr SafetensorsType kTypes[] = {
     {"F6_E3M2", FERRY_UNSPECIFIED, 6},
 };
 
-// Reading stops here: offsets and dimensions beyond 2^62 are nonsense and would only invite
-// overflow.
-constexpr uint64_t kMaxInteger = uint64_t{1} << 62;
-
 absl::Status Malformed(absl::string_view what) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                absl::StrCat("malformed safetensors header: ", what));
@@ -112,8 +108,8 @@ class Builder : public nlohmann::detail::json_sax_dom_parser<json> {
 };
 
 absl::StatusOr<uint64_t> Integer(const json& value, absl::string_view what) {
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > kMaxInteger) {
-    return Malformed(absl::StrCat(what, " is not an integer from 0 to 2^62"));
+  if (!value.is_number_unsigned()) {
+    return Malformed(absl::StrCat(what, " is not an integer from 0 to 2^64 - 1"));
   }
   return value.get<uint64_t>();
 }
@@ -135,14 +131,18 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const jso
   if (shape == entry.end() || !shape->is_array()) {
     return Malformed(absl::StrCat(which, " has no shape"));
   }
+  // As the format's own library does, in the order of the shape: a 0 makes up for what comes after
+  // it, and for what before it fits 64 bits.
+  const auto overflows = [](unsigned __int128 number) { return number >> 64 != 0; };
+  const auto overflow = [&] {
+    return Malformed(absl::StrCat("the shape of ", which, " overflows"));
+  };
   unsigned __int128 elements = 1;
   for (const json& value : *shape) {
     ASSIGN_OR_RETURN(uint64_t dim, Integer(value, absl::StrCat("a dimension of ", which)));
-    tensor.shape.push_back(static_cast<int64_t>(dim));
+    tensor.shape.push_back(dim);
     elements *= dim;
-    // A later 0 would make it small again, but no such file was ever meant.
-    if (elements > kMaxInteger)
-      return Malformed(absl::StrCat("the shape of ", which, " overflows"));
+    if (overflows(elements)) return overflow();
   }
 
   const auto offsets = entry.find("data_offsets");
@@ -160,7 +160,8 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const jso
                                   " bytes of data"));
   }
   if (tensor.type == nullptr) return tensor;  // how long an element is only its maker knows
-  const unsigned __int128 bits = elements * tensor.type->bits;
+  const unsigned __int128 bits = elements * static_cast<unsigned>(tensor.type->bits);
+  if (overflows(bits)) return overflow();
   if (bits % 8 != 0) {
     return Malformed(
         absl::StrCat(which, " of ", tensor.type->name, " is not a whole number of bytes"));

@@ -29,7 +29,7 @@ const SafetensorsType* FindSafetensorsType(absl::string_view name);
 struct SafetensorsTensor {
   std::string name;
   const SafetensorsType* type = nullptr;  // null if it is not known
-  std::vector<int64_t> shape;
+  std::vector<uint64_t> shape;
   uint64_t begin = 0;  // within the data, which starts right after the header
   uint64_t end = 0;
 };

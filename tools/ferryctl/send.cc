@@ -62,19 +62,14 @@ class SendCommand : public Command {
   absl::Status Send(const Globals& globals) {
     Source source;
     FileHead head;
-    if (IsStream(flags_.file)) {
-      ASSIGN_OR_RETURN(source.stream, InputStream::Open(flags_.file));
-      head.preamble.kind = FileKind::kStream;
-    } else {
-      ASSIGN_OR_RETURN(source.file, InputFile::Open(flags_.file));
-      ASSIGN_OR_RETURN(head, ReadFileHead(*source.file, flags_.file, raw_));
+    const absl::StatusOr<FilePlan> plan = OpenSource(source, head);
+    absl::StatusOr<FileSession> attached = OpenFileSession(flags_, globals, End::kSend);
+    if (!plan.ok()) {
+      if (attached.ok()) TellOther(*attached, flags_.Key(), plan.status());
+      return plan.status();
     }
-    if (flags_.checksum) source.sum.emplace().Add(head.header);
-    head.preamble.id = id_;
-    head.preamble.summed = flags_.checksum;
-    absl::StatusOr<FilePlan> plan = PlanFile(head.preamble, head.header, flags_.Key());
-    if (!plan.ok()) return NoSafetensors(plan.status(), flags_.file);
-    ASSIGN_OR_RETURN(FileSession session, OpenFileSession(flags_, globals, End::kSend));
+    RETURN_IF_ERROR(attached.status());
+    FileSession& session = *attached;
     FileSummary summary;
     summary.did = "sent";
     summary.kind = head.preamble.kind;
@@ -92,6 +87,22 @@ class SendCommand : public Command {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<FilePlan> OpenSource(Source& source, FileHead& head) const {
+    if (IsStream(flags_.file)) {
+      ASSIGN_OR_RETURN(source.stream, InputStream::Open(flags_.file));
+      head.preamble.kind = FileKind::kStream;
+    } else {
+      ASSIGN_OR_RETURN(source.file, InputFile::Open(flags_.file));
+      ASSIGN_OR_RETURN(head, ReadFileHead(*source.file, flags_.file, raw_));
+    }
+    if (flags_.checksum) source.sum.emplace().Add(head.header);
+    head.preamble.id = id_;
+    head.preamble.summed = flags_.checksum;
+    absl::StatusOr<FilePlan> plan = PlanFile(head.preamble, head.header, flags_.Key());
+    if (!plan.ok()) return NoSafetensors(plan.status(), flags_.file);
+    return plan;
+  }
+
   absl::Status SendAll(const Globals& globals, const FileHead& head, const FilePlan& plan,
                        Source& source, FileSession& session, FilePromises& promises,
                        FileSummary& summary) {
@@ -99,6 +110,7 @@ class SendCommand : public Command {
         SendBytes(session, promises, PreambleKey(flags_.Key()), EncodePreamble(head.preamble)));
     // From here on the other end is there.
     session.target.deadline = kAsLongAsBothLive;
+    session.target.continues = promises.id();
     RETURN_IF_ERROR(promises.Ask());
     if (source.stream) {
       RETURN_IF_ERROR(promises.SignalEnd(session.stop.get()));

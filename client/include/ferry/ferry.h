@@ -22,8 +22,7 @@
  * that is NULL and may not be, and a handle that was freed or closed, is FIELD_INVALID with the
  * argument's name as the violation's field, and nothing was done; functions that return no status
  * then do nothing and return 0, "", NULL or zeros. A handle after its end is told from others until
- * some 64 more of its kind were freed. ferry_prepared_fire and ferry_prepared_wait look for NULL
- * only. */
+ * some 64 more of its kind were freed. ferry_prepared_fire and _wait look for NULL only. */
 #ifndef FERRY_FERRY_H_
 #define FERRY_FERRY_H_
 
@@ -251,6 +250,8 @@ typedef struct ferry_post_options {
   int route;            /* insist on one */
   const void* request_id; /* at most 64 bytes; repeating it with the same batch changes nothing */
   size_t request_id_bytes;
+  uint64_t continues; /* a transfer of the session, or 0: as long as it is in flight a daemon that
+                       * drains takes these too. Means nothing to jobs and prepared transfers */
 } ferry_post_options;
 
 /* A posted batch: transfers with ids first_id, first_id + 1, ...; transfer i is over when the
@@ -258,8 +259,7 @@ typedef struct ferry_post_options {
 typedef struct ferry_batch ferry_batch;
 
 /* All or nothing. `device` is the daemon's device that the ranges are on. `options` may be NULL.
- * The arrays are read before the call returns; the bytes of a send must stay as they are until it
- * is over. */
+ * The arrays are read before it returns; a send's bytes must stay as they are until it is over. */
 FERRY_API ferry_status* ferry_cross_host_send(ferry_session* session, uint64_t device,
                                               const ferry_transfer* sends, size_t count,
                                               const ferry_post_options* options,

@@ -119,6 +119,7 @@ struct PostOptions {
   int32_t priority = 0;
   int route = FERRY_ROUTE_ANY;
   std::string request_id;
+  uint64_t continues = 0;  // a transfer of this session, or none
 
   ferry_post_options Raw() const {  // points into this
     ferry_post_options raw = {};
@@ -131,6 +132,7 @@ struct PostOptions {
     raw.route = route;
     raw.request_id = DataOrNull(request_id);
     raw.request_id_bytes = request_id.size();
+    raw.continues = continues;
     return raw;
   }
 };

@@ -152,6 +152,7 @@ struct Batch {
     options.route = FERRY_ROUTE_UCX;
     options.request_id = "\0id";
     options.request_id_bytes = 3;
+    options.continues = 1ull << 35;
   }
 
   PostBatch Post(Direction direction) const {
@@ -206,6 +207,7 @@ struct Batch {
     options->mutable_deadline()->set_nanos(999999999);
     options->set_priority(-100);
     options->set_route(v1::ROUTE_UCX);
+    options->set_continues(1ull << 35);
     request.set_prepare(true);
     return request;
   }
