@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libferry's C ABI (ferry/ferry.h, ferry/ferry_status.h) by ctypes: structs, prototypes, where the library is.
+"""libferry's C ABI (ferry.h, ferry_cuda.h, ferry_status.h) by ctypes: structs, prototypes, where the library is.
 
 The library is opened at the first use, not at import. Every function is called with the GIL released. No Python code
 runs on a thread of the library: what it calls back is ``sem_post`` of the C library (see ``_waiter``).
@@ -16,6 +16,7 @@ from ctypes import (
     c_int,
     c_int32,
     c_size_t,
+    c_ssize_t,
     c_ubyte,
     c_uint,
     c_uint32,
@@ -184,12 +185,26 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ferry_prepared_status": (_STATUS, [_HANDLE]),
     "ferry_prepared_release": (_STATUS, [_HANDLE]),
     "ferry_prepared_free": (None, [_HANDLE]),
+    "ferry_arena_cuda_device": (c_int, [_HANDLE]),
+    "ferry_arena_device": (c_uint64, [_HANDLE]),
+    "ferry_arena_bytes": (c_uint64, [_HANDLE]),
+    "ferry_arena_memory": (c_int, [_HANDLE]),
+    "ferry_arena_import_cuda": (_STATUS, [_HANDLE, c_uint64, c_void_p, c_uint64, _OUT]),
+    "ferry_stream_define": (_STATUS, [_HANDLE, c_void_p, c_uint32, c_uint64]),
+    "ferry_stream_wait_batch": (_STATUS, [_HANDLE, c_void_p]),
+    "ferry_stream_fire": (_STATUS, [_HANDLE, c_void_p, POINTER(c_uint64)]),
+    "ferry_stream_wait_prepared": (_STATUS, [_HANDLE, c_void_p, c_uint64]),
+    "ferry_cuda_malloc": (c_void_p, [c_ssize_t, c_int, c_void_p]),
+    "ferry_cuda_free": (None, [c_void_p, c_ssize_t, c_int, c_void_p]),
+    "ferry_cuda_malloc_status": (_STATUS, []),
+    "ferry_cuda_session": (_STATUS, [_OUT]),
+    "ferry_cuda_arena": (c_void_p, [c_void_p, POINTER(c_uint64)]),
 }
 
 _library: Optional[Any] = None
 
 
-def _path() -> str:
+def library_path() -> str:
     named = os.environ.get("FERRY_LIBRARY")
     if named:
         return named
@@ -202,7 +217,7 @@ def library() -> Any:
     global _library
     if _library is not None:
         return _library
-    path = _path()
+    path = library_path()
     try:
         opened = ctypes.CDLL(path)
     except OSError as error:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from ferry import _abi
 from ferry._memory import Tensor
+from ferry._streams import Defined
 from ferry._tree import KEY_BYTES
 from ferry.errors import invalid
 
@@ -54,7 +55,9 @@ class Call(NamedTuple):
 class Columns:
     """ferry_transfer of each row. Columns of other lengths, keys that are too long and ranges outside are refused."""
 
-    def __init__(self, tensor: Tensor, remote: int, keys: Any, offsets: Any, lengths: Any) -> None:
+    def __init__(
+        self, tensor: Tensor, remote: int, keys: Any, offsets: Any, lengths: Any, defined: Optional[Defined] = None
+    ) -> None:
         import numpy
 
         keys = numpy.ascontiguousarray(keys)
@@ -80,6 +83,8 @@ class Columns:
         rows["key_bytes"] = numpy.char.str_len(keys) if keys.dtype.kind == "S" else keys.dtype.itemsize
         rows["ranges"] = places * numpy.uint64(ranges.itemsize) + numpy.uint64(ranges.ctypes.data)
         rows["range_count"] = 1
+        if defined is not None:
+            rows["has_defined_at"], rows["defined_timeline"], rows["defined_value"] = 1, defined.timeline, defined.value
         self._keys, self._ranges, self._rows = keys, ranges, rows
 
     def calls(self, most: int) -> Iterator[Call]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, Optional, TypeVar
 
 from ferry import _abi
+from ferry._streams import on_stream, refuse_capture
 from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, take
 
 T = TypeVar("T")
@@ -34,10 +35,12 @@ def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], what: C
 
 class Post:
     """A batch of the library's: transfers of one call, with their keys. Forgotten when nobody waits for it. `end`: the counter
-    and value at which it is over."""
+    and value at which it is over. `ordinal`: of the GPU that it is on, -1 of a host device."""
 
-    def __init__(self, session: Any, handle: int, keys: Sequence[bytes], kept: Any, end: tuple[int, int]) -> None:
-        self.session, self.handle, self.keys, self.kept, self.end = session, handle, keys, kept, end
+    def __init__(
+        self, session: Any, handle: int, keys: Sequence[bytes], kept: Any, end: tuple[int, int], ordinal: int = -1
+    ) -> None:
+        self.session, self.handle, self.keys, self.kept, self.end, self.ordinal = session, handle, keys, kept, end, ordinal
         self._free, self._pid = _abi.library().ferry_batch_free, os.getpid()
 
     def __del__(self) -> None:
@@ -109,6 +112,8 @@ class Future(Generic[T]):
                 failed = post.wait(left, timeout)
                 error = error or failed
             self._error, self._over = error, True
+            for post in self._posts:
+                post.session.kept.over(post.end)
         return self._error
 
     def result(self, timeout: Optional[float] = None) -> T:
@@ -116,6 +121,16 @@ class Future(Generic[T]):
         error = self.exception(timeout)
         if error is not None:
             raise error
+        return self._value
+
+    def wait_stream(self, stream: Any = None) -> T:
+        """Has a CUDA stream wait, instead of the host: what is queued behind this call sees the bytes that came, and may
+        write to those that were sent. Returns what ``result`` would, at once. `stream`: torch's, None: the current one of the
+        GPU. It goes on when the transfers are over, well or not: ``exception`` says which."""
+        what = "a stream was to wait for a transfer"
+        for post in self._posts:
+            refuse_capture(what)
+            on_stream(stream, post.ordinal, what, lambda there, post=post: check(_wait_batch(post.handle, there)))
         return self._value
 
     def cancel(self) -> None:
@@ -196,6 +211,10 @@ class Future(Generic[T]):
         return self.result()
 
 
+def _wait_batch(handle: int, stream: Any) -> Any:
+    return _abi.library().ferry_stream_wait_batch(handle, stream)
+
+
 class _Unraisable:
     """The argument of sys.unraisablehook."""
 
@@ -214,8 +233,9 @@ class Prepared:
     call then raises why.
     """
 
-    def __init__(self, session: Any, handles: Sequence[int], kept: Any, value: Any) -> None:
+    def __init__(self, session: Any, handles: Sequence[int], kept: Any, value: Any, ordinal: int = -1) -> None:
         lib = _abi.library()
+        self._ordinal = ordinal
         self._session, self._handles, self._kept, self.value = session, tuple(handles), kept, value
         self._fired = ctypes.c_uint64()
         self._firing = ctypes.byref(self._fired)
@@ -229,6 +249,36 @@ class Prepared:
             if status:
                 check(status)
         return self._fired.value
+
+    def fire_stream(self, stream: Any = None) -> int:
+        """The next firing, when a CUDA stream gets there: behind the kernels queued so far. The firing before must be over
+        by then. `stream`: torch's, None: the current one of the GPU."""
+        what = "a stream was to fire"
+        refuse_capture(what)
+        for handle in self._handles:
+            on_stream(
+                stream,
+                self._ordinal,
+                what,
+                lambda there, handle=handle: check(_abi.library().ferry_stream_fire(handle, there, self._firing)),
+            )
+        return self._fired.value
+
+    def wait_stream(self, stream: Any = None, firing: Optional[int] = None) -> Any:
+        """Has a CUDA stream wait for firing `firing` (the last one if None), or the batch's end; `value`, at once."""
+        what = "a stream was to wait for a firing"
+        refuse_capture(what)
+        lib = _abi.library()
+        for handle in self._handles:
+            # A stream may have been told to fire what it has not fired yet.
+            number = max(lib.ferry_prepared_fired(handle), self._fired.value) if firing is None else firing
+            on_stream(
+                stream,
+                self._ordinal,
+                what,
+                lambda there, handle=handle, number=number: check(lib.ferry_stream_wait_prepared(handle, there, number)),
+            )
+        return self.value
 
     def wait(self, firing: Optional[int] = None, timeout: Optional[float] = None) -> None:
         """Waits until firing `firing` (the last one if None) is over; raises why the batch has ended, if it has.

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
 
-from ferry import _abi, _buffer, _dlpack, _dtypes
+from ferry import _abi, _buffer, _cuda, _dlpack, _dtypes
 from ferry._dtypes import DType, dtype_of
 from ferry.errors import UnimplementedError, check, invalid
 
@@ -33,17 +33,28 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
 
 
 class Arena:
-    """One allocation that the daemon sees too, freed with its last tensor. `address` is of this process."""
+    """One allocation that the daemon sees too, freed with its last tensor. `address` is of this process. `keeps`: whose handle
+    it is, if it is not this one's to free. `ordinal`: the GPU's in this process, -1 of host memory. `lane`: the stream that
+    copies into it, for which alone it may be used again; `events`: over when no stream uses it any more, None: unknown."""
 
-    def __init__(self, session: Any, handle: int, device: int, nbytes: int) -> None:
+    def __init__(self, session: Any, handle: int, device: int, nbytes: int, keeps: Any = None) -> None:
         lib = _abi.library()
-        self.session, self.handle, self.device, self.nbytes = session, handle, device, nbytes
+        self.session, self.handle, self.device, self.nbytes, self.keeps = session, handle, device, nbytes, keeps
         self.address: int = lib.ferry_arena_data(handle) or 0
-        self._free, self._pid = lib.ferry_arena_free, os.getpid()
+        self.ordinal: int = lib.ferry_arena_cuda_device(handle)
+        self.lane: Optional[int] = None
+        self.events: Optional[list[int]] = None
+        self._free, self._settle, self._pid = lib.ferry_arena_free, _cuda.settle, os.getpid()
+        self._ending = sys.is_finalizing
 
     def __del__(self) -> None:
-        if self._pid == os.getpid():  # in a child of fork the mapping is left as it is
-            self._free(self.handle)
+        if self._pid != os.getpid() or self.keeps is not None:  # in a child of fork the mapping is left as it is
+            return
+        if self.ordinal >= 0:
+            if self._ending():  # CUDA may be gone, and memory goes with the process
+                return
+            self._settle(self.ordinal, self.events)  # what streams still do with it must be over before it is unmapped
+        self._free(self.handle)
 
 
 class ArenaMap:
@@ -186,8 +197,8 @@ class Tensor:
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        self._host("DLPack")
-        return (_dlpack.CPU, 0)
+        ordinal = self._arena.ordinal
+        return (_dlpack.CPU, 0) if ordinal < 0 else (_dlpack.CUDA, ordinal)
 
     def __dlpack__(
         self,
@@ -206,12 +217,12 @@ class Tensor:
 
     def _host(self, what: str) -> None:
         if self._arena.session.is_gpu(self.device):
-            raise UnimplementedError(f"{what} of a GPU's tensor is not there yet; __cuda_array_interface__ is")
+            raise UnimplementedError(f"a GPU's tensor has no {what}: see it by torch.from_dlpack, or copy it to the host")
 
 
 class View(NamedTuple):
     """An array of somebody else: `strides` in bytes, None for row-major. `owner` keeps it. `unpacked`: one element of
-    4 bits a byte, as ml_dtypes has them."""
+    4 bits a byte, as ml_dtypes has them. `ordinal`: the GPU's in this process that it is on."""
 
     address: int
     shape: tuple[int, ...]
@@ -219,6 +230,7 @@ class View(NamedTuple):
     dtype: DType
     owner: Any
     unpacked: bool = False
+    ordinal: int = -1
 
     @property
     def nbytes(self) -> int:
@@ -247,10 +259,18 @@ def unpacked(memory: memoryview, elements: int) -> Any:
 
 
 def view_of(array: Any) -> View:
-    """A Tensor, a NumPy, JAX or torch array in host memory, anything else with ``__array_interface__`` or ``__dlpack__``,
-    and bytes, memoryview and other contiguous buffers."""
+    """A Tensor, a torch tensor of the CPU or a CUDA GPU, a NumPy or JAX array in host memory, anything else with
+    ``__array_interface__`` or ``__dlpack__``, and bytes, memoryview and other contiguous buffers."""
     if isinstance(array, Tensor):
-        return View(array.address, array.shape, None, array._dtype, array)
+        return View(array.address, array.shape, None, array._dtype, array, ordinal=array._arena.ordinal)
+    if getattr(array, "device_mesh", None) is not None and hasattr(array, "placements"):
+        raise invalid(
+            "a DTensor has its bytes in several processes: ferry.torch.send_shards and recv_shards move them, whatever the "
+            "placements of the other end; or give its to_local()",
+            "tensor",
+        )
+    if getattr(array, "is_cuda", False) and hasattr(array, "data_ptr"):
+        return _cuda_view(array)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.generic):
         array = numpy.asarray(array)  # the interface of a scalar is that of memory which is gone at once
@@ -271,8 +291,8 @@ def view_of(array: Any) -> View:
     kind, ordinal = array.__dlpack_device__()
     if kind != _dlpack.CPU:
         raise UnimplementedError(
-            f"the tensor is on DLPack device {int(kind)}:{ordinal}; this package takes tensors of host memory only, so far: "
-            "copy it to the CPU (.cpu()), or make it on the GPU by Session.empty"
+            f"the tensor is on DLPack device {int(kind)}:{ordinal}; this package takes tensors of host memory, and "
+            "PyTorch's of CUDA GPUs: torch.from_dlpack makes one of it, if it is on such a GPU; else copy it to the host"
         )
     said = _dlpack.describe(array)
     dtype = _dtypes.BY_DLPACK.get(said.dlpack)
@@ -280,6 +300,19 @@ def view_of(array: Any) -> View:
         raise invalid(f"elements of DLPack type {said.dlpack} have no type of Ferry: convert the tensor", "tensor")
     strides = None if said.strides is None else tuple(stride * dtype.bits // 8 for stride in said.strides)
     return View(said.address, said.shape, strides, dtype, (array, said.owner))
+
+
+def _cuda_view(tensor: Any) -> View:
+    """Of torch, as it is: nothing waits for a stream."""
+    if tensor.is_conj() or tensor.is_neg():
+        raise invalid("the tensor's bytes are not its values: .resolve_conj() or .resolve_neg() it first", "tensor")
+    if "strided" not in str(tensor.layout):
+        raise invalid(f"a tensor of layout {tensor.layout} is no bytes in a row: send what it is made of", "tensor")
+    size = tensor.element_size()
+    strides = tuple(stride * size for stride in tensor.stride())
+    return View(
+        tensor.data_ptr(), tuple(tensor.shape), strides, dtype_of(tensor.dtype), tensor, ordinal=tensor.device.index or 0
+    )
 
 
 def _buffer_view(array: Any) -> View:

@@ -8,8 +8,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
-from ferry import _abi
+from ferry import _abi, _cuda, _streams
 from ferry._dtypes import DType
+from ferry._imports import pool_place
 from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, packed, view_of
 from ferry.errors import check, invalid
 
@@ -61,16 +62,14 @@ Where = Union[list[tuple[Arena, int, int]], Strided, Table]
 
 
 class Item(NamedTuple):
-    """One end of one transfer: its key, where its bytes are, its type and shape (None: not compared)."""
+    """One end of one transfer: its key, where its bytes are, its type and shape (None: not compared). `owner` keeps them,
+    if they are in memory of somebody else."""
 
     key: bytes
     where: Where
     dtype: Optional[DType]
     shape: Optional[tuple[int, ...]]
-
-    @property
-    def device(self) -> int:
-        return arena_of(self.where).device
+    owner: Any = None
 
     @property
     def coded_bytes(self) -> int:
@@ -85,18 +84,34 @@ def arena_of(where: Where) -> Arena:
 
 def place_of(session: Any, view: View) -> Optional[Where]:
     """Where a view lies in the session's arenas; None if in none of them, or not as it is sent."""
+    return placed(session, view)[0]
+
+
+def placed(session: Any, view: View) -> tuple[Optional[Where], str]:
+    """The same; and of memory of a GPU that the session did not make what it is, or why it cannot be shared."""
     if view.unpacked:
-        return None
+        return None, ""
     block, stride, count = blocks_of(view)
     owner = view.owner
     reach = stride * (count - 1) + block
     arena = owner._arena if isinstance(owner, Tensor) else session.arenas.find(view.address, reach)
-    if arena is None or arena.session is not session:
-        return None
-    offset = view.address - arena.address
+    how = ""
+    if arena is not None and arena.session is session:
+        pieces = [(arena, view.address - arena.address, reach)]
+    elif view.ordinal < 0 or isinstance(owner, Tensor) or not view.nbytes:
+        return None, ""
+    else:
+        _streams.refuse_capture("a tensor of a GPU was to be sent or received")
+        pool = pool_place(session, view, reach)
+        found, how = (pool, "an allocation of ferry.torch.mem_pool") if pool else session.imports.place(session, view, reach)
+        if found is None:
+            return None, how
+        pieces = found
     if count == 1 or stride == block:
-        return [(arena, offset, block * count)]
-    return Strided(arena, offset, block, stride, count)
+        return pieces, how
+    if len(pieces) != 1:
+        return None, "its blocks are in several allocations: make it contiguous"
+    return Strided(pieces[0][0], pieces[0][1], block, stride, count), how
 
 
 def _table(session: Any, blocks: Blocks) -> Table:
@@ -104,6 +119,10 @@ def _table(session: Any, blocks: Blocks) -> Table:
     where = place_of(session, view)
     if not isinstance(where, list):
         raise invalid("blocks are picked from a contiguous tensor in an arena: see Session.empty", "tensor")
+    if len(where) != 1:
+        raise invalid(
+            f"blocks are picked from one arena, and the tensor is in {len(where)}: see ferry.torch.mem_pool", "tensor"
+        )
     arena, offset, nbytes = where[0]
     size = blocks.block_bytes or (nbytes // view.shape[0] if view.shape and view.shape[0] else 0)
     if not size:
@@ -119,11 +138,9 @@ def _table(session: Any, blocks: Blocks) -> Table:
     return Table(arena, offset, size, made)
 
 
-def items_of(
-    session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool
-) -> tuple[list[Item], Optional[Arena]]:
-    """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, of the
-    session's stage, which is given too."""
+def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], list[Arena]]:
+    """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, or on its
+    own GPU, of the session's stage, which are given too."""
     items: list[Optional[Item]] = []
     staged: list[tuple[int, bytes, View]] = []
     for key, leaf in leaves:
@@ -136,23 +153,23 @@ def items_of(
                 if not isinstance(where, list):
                     raise invalid("ranges are contiguous tensors in arenas: see Session.empty", "tensors")
                 pieces += where
-            if len({arena.device for arena, _, _ in pieces}) != 1:
-                raise invalid("ranges of one transfer are on one device, and at least one", "tensors")
-            items.append(Item(key, pieces, None, None))
+            if len({(arena.session, arena.device) for arena, _, _ in pieces}) != 1:
+                raise invalid("ranges of one transfer are on one device, in memory of one session, and at least one", "tensors")
+            items.append(Item(key, pieces, None, None, leaf))
         elif isinstance(leaf, Blocks):
-            items.append(Item(key, _table(session, leaf), None, None))
+            items.append(Item(key, _table(session, leaf), None, None, leaf))
         else:
             view = view_of(leaf)
-            found = place_of(session, view)
+            found, why = placed(session, view)
             if found is not None:
-                items.append(Item(key, found, view.dtype, view.shape))
+                items.append(Item(key, found, view.dtype, view.shape, leaf))
                 continue
             if isinstance(leaf, Tensor) and leaf._arena.session.is_gpu(leaf.device):
                 raise invalid(f"the tensor of key {key!r} is a GPU's, of another session: use that one", "tensor")
             if not copies:
                 raise invalid(
                     f"the memory of key {key!r} is in no arena of this session, and only a send copies: make it by "
-                    "Session.empty, or have it made by like= or shape=",
+                    f"Session.empty, or have it made by like= or shape={'. ' + why if why else ''}",
                     "into",
                 )
             if not view.unpacked and blocks_of(view)[2] != 1:
@@ -163,41 +180,69 @@ def items_of(
                 )
             staged.append((len(items), key, view))
             items.append(None)
-    arena = _copy(session, device, staged, items) if staged else None
-    return [item for item in items if item is not None], arena
+    return _copies(session, device, staged, items)
 
 
-def _copy(session: Any, device: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]) -> Arena:
+def _copies(
+    session: Any, device: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]
+) -> tuple[list[Item], list[Arena]]:
+    arenas = []
+    for ordinal in sorted({view.ordinal for _, _, view in staged}):
+        some = [entry for entry in staged if entry[2].ordinal == ordinal]
+        where = device if ordinal < 0 else session.gpu_of(ordinal)
+        if where is None:
+            raise invalid(
+                f"the tensor of key {some[0][1]!r} is on CUDA device {ordinal}, which is none of the GPUs of this node's "
+                "daemon: `ferryctl devices` lists them",
+                "tensor",
+            )
+        arenas.append(_copy(session, where, ordinal, some, items))
+    return [item for item in items if item is not None], arenas
+
+
+def _copy(session: Any, device: int, ordinal: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]) -> Arena:
+    """Of host memory now, of a GPU's by its current stream."""
     total = sum(-(-view.nbytes // ALIGNMENT) * ALIGNMENT for _, _, view in staged)
-    arena: Arena = session.stage.take(session, device, max(1, total))
+    lane = None if ordinal < 0 else _streams.current_handle(ordinal)
+    arena: Arena = session.stage.take(session, device, max(1, total), lane)
     offset = 0
     for place, key, view in staged:
-        if view.nbytes:
+        if view.nbytes and lane is None:
             halves = packed(view) if view.unpacked else None
             source = view.address if halves is None else halves.ctypes.data
             check(_abi.library().ferry_arena_write(arena.handle, offset, source, view.nbytes))
-        items[place] = Item(key, [(arena, offset, view.nbytes)], view.dtype, view.shape)
+        elif view.nbytes and lane is not None:
+            with _cuda.driver().current(ordinal):
+                _cuda.driver().copy(arena.address + offset, view.address, view.nbytes, lane)
+        items[place] = Item(key, [(arena, offset, view.nbytes)], view.dtype, view.shape, view.owner)
         offset += -(-view.nbytes // ALIGNMENT) * ALIGNMENT
+    if lane is not None:
+        with _cuda.driver().current(ordinal):
+            arena.events = _cuda.driver().event(lane, arena.events or ())
     return arena
 
 
-def split(items: Sequence[Item], most: int) -> Iterable[tuple[int, list[Item]]]:
-    """(device, items) of each call: those of one device together, as many as a call holds."""
-    by_device: dict[int, list[Item]] = {}
+def split(items: Sequence[Item], most: int) -> Iterable[tuple[Arena, list[Item]]]:
+    """(an arena, items) of each call: those of one device of one session together, as many as a call holds."""
+    by_home: dict[tuple[Any, int], list[Item]] = {}
     for item in items:
-        by_device.setdefault(item.device, []).append(item)
-    for device, all_of_it in by_device.items():
+        where = item.where
+        arena = where[0][0] if isinstance(where, list) else where.arena  # as arena_of, for the many
+        by_home.setdefault((arena.session, arena.device), []).append(item)
+    for all_of_it in by_home.values():
+        home = arena_of(all_of_it[0].where)
         begin, size = 0, 0
         for i, item in enumerate(all_of_it):
             if i > begin and (i - begin == most or size + item.coded_bytes > _CALL_BYTES):
-                yield device, all_of_it[begin:i]
+                yield home, all_of_it[begin:i]
                 begin, size = i, 0
             size += item.coded_bytes
-        yield device, all_of_it[begin:]
+        yield home, all_of_it[begin:]
 
 
-def coded(items: Sequence[Item], remote: int) -> tuple[Any, list[Any]]:
-    """The array of ferry_transfer, and what must live as long as it."""
+def coded(items: Sequence[Item], remote: int, defined: Optional[_streams.Defined] = None) -> tuple[Any, list[Any]]:
+    """The array of ferry_transfer, and what must live as long as it. `defined`: when the bytes may be touched; None: now."""
+    when = (0, 0, 0) if defined is None else (1, defined.timeline, defined.value)
     keys = ctypes.create_string_buffer(b"".join(item.key for item in items))
     flat = [piece for item in items if isinstance(item.where, list) for piece in item.where]
     ranges = ctypes.create_string_buffer(max(1, _RANGE.size * len(flat)))
@@ -208,7 +253,7 @@ def coded(items: Sequence[Item], remote: int) -> tuple[Any, list[Any]]:
     made = ctypes.create_string_buffer(_TRANSFER.size * len(items))
     kept: list[Any] = [keys, ranges, dims]
     key_at, range_at, dim_at = ctypes.addressof(keys), ctypes.addressof(ranges), ctypes.addressof(dims)
-    for i, (key, where, dtype, shape) in enumerate(items):
+    for i, (key, where, dtype, shape, _) in enumerate(items):
         pieces = range_place = strided = blocks = 0
         if isinstance(where, list):
             pieces, range_place = len(where), range_at
@@ -220,7 +265,7 @@ def coded(items: Sequence[Item], remote: int) -> tuple[Any, list[Any]]:
         dim_count = len(shape) if shape else 0
         _TRANSFER.pack_into(
             made, i * _TRANSFER.size, remote, key_at, len(key), range_place, pieces, strided, blocks,
-            dtype.number if dtype else 0, dim_at if shape is not None else 0, dim_count, 0, 0, 0, 0,
+            dtype.number if dtype else 0, dim_at if shape is not None else 0, dim_count, *when, 0,
         )  # fmt: skip
         key_at += len(key)
         dim_at += 8 * dim_count

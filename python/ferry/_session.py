@@ -11,13 +11,15 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
 
-from ferry import _abi, _columns
+from ferry import _abi, _columns, _cuda
 from ferry._counters import Counters
 from ferry._dtypes import dtype_of
 from ferry._future import Future, Post, Prepared, wait_in_slices
-from ferry._memory import ArenaMap, Shape, Tensor, make_tensors, shape_of, view_of
-from ferry._post import Item, coded, items_of, place_of, post, split
-from ferry._stage import Stage
+from ferry._imports import Imports
+from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of, view_of
+from ferry._post import Item, arena_of, coded, items_of, placed, post, split
+from ferry._stage import Kept, Stage
+from ferry._streams import Defined, Streams
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
 from ferry.errors import FailedPreconditionError, NotFoundError, check, invalid
@@ -82,8 +84,7 @@ class Session:
         reattach: bool = True,
     ) -> None:
         self._handle: Optional[int] = None
-        lib = _abi.library()
-        self._domain = domain_of(domain)
+        lib, self._domain = _abi.library(), domain_of(domain)
         options = _abi.SessionOptions(struct_size=ctypes.sizeof(_abi.SessionOptions))
         options.client_dir = None if client_dir is None else os.fsencode(client_dir)
         options.name = None if name is None else name.encode()
@@ -91,9 +92,14 @@ class Session:
         options.no_reattach = not reattach
         handle = ctypes.c_void_p()
         check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
-        self._handle = handle.value
-        self._pid = os.getpid()
+        assert handle.value is not None
+        self._begin(handle.value)
+        _open.add(self)
+
+    def _begin(self, handle: int) -> None:
+        lib, self._handle, self._pid = _abi.library(), handle, os.getpid()
         self.arenas, self.stage, self.waiter = ArenaMap(), Stage(), Waiter()
+        self.imports, self.kept, self.streams = Imports(), Kept(handle), Streams(handle)
         self._limits = lib.ferry_session_limits(self.handle)
         self._cluster: dict[str, Device] = {}
         node = self.node
@@ -102,8 +108,8 @@ class Session:
             for found in (lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle)))
         )
         self._counters = Counters(self.handle, len(self.devices))
-        self._gpus = {device.id for device in self.devices if device.kind == "gpu"}
-        _open.add(self)
+        found_devices = [lib.ferry_session_device(self.handle, i) for i in range(len(self.devices))]
+        self._gpus = {found.global_device_id: bytes(found.uuid) for found in found_devices if found.kind == 2}
 
     # ---- The session itself
 
@@ -132,6 +138,8 @@ class Session:
         self.stage.clear()
         _abi.library().ferry_session_close(handle)
         self.waiter.close()
+        self.kept.clear()
+        self.imports.clear()
 
     def __enter__(self) -> Session:
         return self
@@ -198,6 +206,22 @@ class Session:
     def is_gpu(self, device: int) -> bool:
         return device in self._gpus
 
+    def gpu_of(self, ordinal: int) -> Optional[int]:
+        """The global id of a GPU by its number in this process, as torch has it; None if the daemon has it not."""
+        uuids = _cuda.driver().uuids
+        uuid = uuids[ordinal] if 0 <= ordinal < len(uuids) else b""
+        return next((device for device, known in self._gpus.items() if known == uuid), None)
+
+    def _pool(self) -> Optional[Session]:
+        """The session of ferry_cuda_malloc's memory, which alone can post it; None if that is another daemon's."""
+        handle = ctypes.c_void_p()
+        check(_abi.library().ferry_cuda_session(ctypes.byref(handle)))
+        assert handle.value is not None
+        made = _pools.get(handle.value)
+        if made is None:
+            made = _pools.setdefault(handle.value, _Pool(handle.value))
+        return made if made.devices == self.devices else None
+
     # ---- Memory
 
     def empty(self, shape: Shape, dtype: Any = "float32", device: Optional[DeviceLike] = None) -> Tensor:
@@ -206,19 +230,25 @@ class Session:
 
     def empty_like(self, tree: Any, device: Optional[DeviceLike] = None) -> Any:
         """A tree of tensors of the shapes and types of `tree`'s, in one arena."""
-        return self._new_like(keyed(tree, "-"), self.device_id(device))
+        return self._new_like(keyed(tree, "-"), device)
 
     def explain(self, tensor: Any) -> str:
         """How a send would take this tensor: where it is, or that it is copied once, and why."""
         view = view_of(tensor)
-        where = place_of(self, view)
+        where, how = placed(self, view)
+        if where is None and view.ordinal >= 0:
+            return f"copied once, on the GPU: {how or 'it is in no memory that the daemon sees'}"
         if where is None:
             return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
-        if isinstance(where, list):
+        how = f" ({how})" if how else ""
+        if isinstance(where, list) and len(where) == 1:
             arena, offset, length = where[0]
-            return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}"
+            return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}{how}"
+        device = arena_of(where).device
+        if isinstance(where, list):
+            return f"zero-copy: {len(where)} ranges, of {len(where)} arenas on device {device}{how}"
         assert not hasattr(where, "indices")
-        return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {where.arena.device}"
+        return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {device}{how}"
 
     # ---- Transfers
 
@@ -235,16 +265,18 @@ class Session:
     ) -> Future[None]:
         """Sends a tensor, or each of a tree under KEY/PATH, to device `to`.
 
-        What is in an arena is sent from where it is, and must stay as it is until the future is done. Anything else in
-        host memory, if contiguous, is copied once into an arena on `device` before this returns.
+        What is in an arena, or on a GPU in memory that can be shared (`explain` says), is sent from where it is, and must stay
+        as it is until the future is done. Anything else, if contiguous, is copied once: of host memory into an arena on
+        `device` before this returns, of a GPU on the GPU. A GPU's bytes are sent behind the kernels that torch's current
+        stream has been given so far.
         deadline: seconds for each transfer to start; None: the daemon's default. priority: -100 to 100.
         route: insists on one ("local", "tcp", ...).
         """
         options = self._options(deadline, priority, route)
         items, staged = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
         posts = self._post("ferry_cross_host_send", items, to, options)
-        if staged is not None:
-            self.stage.give(staged, [post.end for post in posts])
+        for arena in staged:
+            self.stage.give(arena, [post.end for post in posts])
         return Future(posts, None)
 
     def recv(
@@ -262,9 +294,12 @@ class Session:
         route: str = "any",
     ) -> Future[Any]:
         """Receives from device `frm` new tensors on `device`, `like` a tensor or a tree, or of one `shape` and `dtype`;
-        or `into` tensors in arenas. The future's result is the tensor, or the tree. The rest as of `send`."""
+        or `into` tensors in arenas, or on a GPU in memory that can be shared, behind what torch's current stream has been given
+        so far. New ones like a tensor of a GPU are on that GPU, unless `device` says otherwise. The future's result is the
+        tensor, or the tree. The rest as of `send`."""
         items, value = self._receives(like, shape, dtype, into, key, device)
-        return Future(self._post("ferry_cross_host_receive", items, frm, self._options(deadline, priority, route)), value)
+        options = self._options(deadline, priority, route)
+        return Future(self._post("ferry_cross_host_receive", items, frm, options, ordered=into is not None), value)
 
     def prepare_send(
         self,
@@ -334,10 +369,19 @@ class Session:
 
     # ---- How
 
-    def _new_like(self, tree: Any, device: int) -> Any:
+    def _new_like(self, tree: Any, device: Optional[DeviceLike]) -> Any:
         leaves, build = tree
         views = [view_of(leaf) for _, leaf in leaves]
-        return build(make_tensors(self, device, [(view.shape, view.dtype) for view in views]))
+        homes = [
+            self.device_id(self.gpu_of(view.ordinal) if device is None and view.ordinal >= 0 else device) for view in views
+        ]
+        made: list[Any] = [None] * len(views)
+        for home in set(homes):
+            places = [i for i, one in enumerate(homes) if one == home]
+            wanted = [(views[i].shape, views[i].dtype) for i in places]
+            for i, tensor in zip(places, make_tensors(self, home, wanted), strict=True):
+                made[i] = tensor
+        return build(made)
 
     def _receives(
         self, like: Any, shape: Optional[Shape], dtype: Any, into: Any, key: Key, device: Optional[DeviceLike]
@@ -347,7 +391,7 @@ class Session:
         if into is None and shape is not None:
             into = self.empty(shape, dtype, device)
         elif into is None:
-            into = self._new_like(keyed(like, key), self.device_id(device))
+            into = self._new_like(keyed(like, key), device)
         return items_of(self, keyed(into, key)[0], 0, copies=False)[0], into
 
     def _options(self, deadline: Optional[float], priority: int, route: str) -> Any:
@@ -376,14 +420,21 @@ class Session:
         self._counters.posted(counter, last)
         return handle, (lib.ferry_batch_timeline(handle), last)
 
-    def _post(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any) -> list[Post]:
+    def _defined(self, home: Arena) -> Optional[Defined]:
+        """Behind the current stream, if it is memory of a GPU that torch uses too."""
+        return self.streams.define(home.ordinal) if home.ordinal >= 0 else None
+
+    def _post(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, ordered: bool = True) -> list[Post]:
         there = self.device_id(remote)
         posts: list[Post] = []
         try:
-            for device, some in split(items, self._limits.batch_transfers):
-                made, _kept = coded(some, there)
-                handle, end = self._call(name, device, made, len(some), options)
-                posts.append(Post(self, handle, [item.key for item in some], some, end))
+            for home, some in split(items, self._limits.batch_transfers):
+                owner = home.session  # which is another one for the memory of ferry.torch.mem_pool
+                made, _kept = coded(some, there, owner._defined(home) if ordered else None)
+                handle, end = owner._call(name, home.device, made, len(some), options)
+                posts.append(Post(owner, handle, [item.key for item in some], some, end, home.ordinal))
+                if home.ordinal >= 0:
+                    owner.kept.add(end, some)
         except BaseException:
             Future(posts, None).cancel()  # a half of a tree is of no use to anybody
             raise
@@ -392,29 +443,46 @@ class Session:
     def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
         call, there = getattr(_abi.library(), name), self.device_id(remote)
         handles: list[int] = []
+        ordinals = {arena_of(item.where).ordinal for item in items}
         try:
-            for device, some in split(items, self._limits.batch_transfers):
+            for home, some in split(items, self._limits.batch_transfers):
                 made, _kept = coded(some, there)
-                handles.append(post(call, self, device, made, len(some), ctypes.byref(options)))
+                handles.append(post(call, home.session, home.device, made, len(some), ctypes.byref(options)))
         except BaseException:
             Prepared(self, handles, items, None).release()  # a half of a tree is of no use to anybody
             raise
-        return Prepared(self, handles, items, value)
+        return Prepared(self, handles, items, value, max(ordinals, default=-1))
 
     def _many(self, name: str, tensor: Tensor, remote: DeviceLike, columns: Any, options: Any, value: Any) -> Future[Any]:
         if not isinstance(tensor, Tensor) or tensor._arena.session is not self:
             raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
-        table = _columns.Columns(tensor, self.device_id(remote), *columns)
+        keys, offsets, lengths = columns
+        table = _columns.Columns(tensor, self.device_id(remote), keys, offsets, lengths, self._defined(tensor._arena))
         posts: list[Post] = []
         try:
             for rows, keys in table.calls(self._limits.batch_transfers):
                 handle, end = self._call(name, tensor.device, rows, len(keys), options)
-                posts.append(Post(self, handle, keys, tensor, end))
+                posts.append(Post(self, handle, keys, tensor, end, tensor._arena.ordinal))
+                if tensor._arena.ordinal >= 0:
+                    self.kept.add(end, tensor)
         except BaseException:
             Future(posts, None).cancel()
             raise
         return Future(posts, value)
 
+
+class _Pool(Session):
+    """The library's own session, which ferry_cuda_malloc has opened: never closed."""
+
+    def __init__(self, handle: int) -> None:
+        self._domain = b""  # what is posted has that of the session whose call it was
+        self._begin(handle)
+
+    def close(self) -> None:
+        pass
+
+
+_pools: dict[int, _Pool] = {}
 
 # Sessions that are open at exit: what is in flight is ended, so that no thread waits for it.
 _open: weakref.WeakSet[Session] = weakref.WeakSet()

@@ -25,6 +25,7 @@ CUresult MapWhole(CUcontext context, std::shared_ptr<Physical> physical, bool ip
   mapping.bytes = physical->bytes;
   mapping.context = context;
   mapping.ipc = ipc;
+  mapping.buffer_id = state.next_handle++;
   mapping.physical = std::move(physical);
   state.mappings[address] = std::move(mapping);
   *pointer = address;

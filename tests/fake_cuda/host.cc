@@ -136,6 +136,10 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       *static_cast<int*>(data) = mapping != nullptr && !mapping->vmm && !mapping->ipc;
       return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      if (mapping == nullptr || mapping->vmm) return CUDA_ERROR_NOT_SUPPORTED;
+      *static_cast<uint64_t*>(data) = mapping->buffer_id;
+      return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
       *static_cast<CUdeviceptr*>(data) = base;

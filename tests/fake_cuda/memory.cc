@@ -261,6 +261,12 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
   if (const CUresult result = Ready(); result != CUDA_SUCCESS) return result;
   const Mapping* mapping = FindMapping(reinterpret_cast<uintptr_t>(address), nullptr);
   if (mapping == nullptr || !mapping->vmm) return CUDA_ERROR_INVALID_VALUE;
+  for (auto& [known, entry] : state.handles) {  // as long as there is one, it is that one
+    if (entry.first != mapping->physical) continue;
+    ++entry.second;
+    *handle = known;
+    return CUDA_SUCCESS;
+  }
   *handle = state.next_handle++;
   state.handles[*handle] = {mapping->physical, 1};
   return CUDA_SUCCESS;

@@ -118,6 +118,7 @@ struct Mapping {
   bool vmm = false;
   bool ipc = false;
   CUcontext context = nullptr;  // that goes with it; null if vmm
+  uint64_t buffer_id = 0;       // of no other allocation of the process; 0 if vmm
 };
 
 struct Registration {

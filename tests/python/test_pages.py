@@ -26,10 +26,13 @@ def blocks_of(page):
         return re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
-def test_the_first_transfer_of_a_page(run, page):
+# The others of docs/python.md need a GPU: tests/gpu/torch_tensors.py runs them.
+@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/python.md", 3)])
+def test_the_first_transfer_of_a_page(run, page, count):
     blocks = blocks_of(page)
-    assert len(blocks) == 1
+    assert len(blocks) == count
+    for block in blocks:
+        compile(block, page, "exec")
     assert len(blocks[0].splitlines()) <= 6
     assert run(blocks[0]) == "[0. 1. 2. 3. 4. 5. 6. 7. 8. 9.]\n"
 

@@ -46,6 +46,19 @@ esac
 """
 
 
+# In place of python3, for the tests and the bench of CUDA tensors.
+PYTHON = """#!/bin/sh
+case "$*" in
+  *' --list') echo one; echo expandable_segments ;;
+  *'--one one') [ -z "$PYTORCH_CUDA_ALLOC_CONF" ] || exit 1; outcome=${OUTCOMES#* } ;;
+  *'--one expandable_segments') [ "$PYTORCH_CUDA_ALLOC_CONF" = expandable_segments:True ] || exit 1 ;;
+  *gpu_tensors.py*) echo a table; outcome=${OUTCOMES% *} ;;
+esac
+[ "$outcome" != skip ] || { echo 'SKIPPED: no PyTorch'; exit 77; }
+[ "$outcome" != fail ]
+"""
+
+
 def runs(pid):
     """Whether a process is there and not dead: nobody may have reaped it yet."""
     try:
@@ -61,7 +74,8 @@ class GpuTestTest(unittest.TestCase):
             for name in ("gpu-test", "find-nccl"):
                 shutil.copy(os.path.join(ROOT, "tools", name), bundle)
             path = os.environ["PATH"]
-            programs = [("bin/ferry_gpu_tests", PROGRAM), ("bin/ferryd", "#!/bin/sh\necho ferryd 1\n")]
+            programs = [("bin/ferry_gpu_tests", PROGRAM), ("bin/ferryd", "#!/bin/sh\necho ferryd 1\n"), ("bin/python", PYTHON),
+                        ("share/ferry/tests/torch_tensors.py", ""), ("lib/libferry.so.0", "")]
             if mps is not None:
                 programs.append(("tools/nvidia-cuda-mps-control", MPS))
                 path = os.path.join(bundle, "tools") + ":" + path
@@ -75,7 +89,8 @@ class GpuTestTest(unittest.TestCase):
             mps_pid = os.path.join(bundle, "mps.pid")
             done = subprocess.run(
                 [os.path.join(bundle, "gpu-test"), "--output", output, "--part", part, "--filter", filter],
-                env=dict(os.environ, OUTCOMES=outcomes, PATH=path, MPS_PID=mps_pid, **(mps or {})),
+                env=dict(os.environ, OUTCOMES=outcomes, PATH=path, MPS_PID=mps_pid, **(mps or {}),
+                         FERRY_PYTHON=os.path.join(bundle, "bin", "python")),
                 capture_output=True, text=True, check=False)
             with open(os.path.join(output, f"results-{part}.json"), encoding="utf-8") as file:
                 self.steps = json.load(file)["steps"]
@@ -102,6 +117,14 @@ class GpuTestTest(unittest.TestCase):
     def test_a_filter_that_fits_nothing_fails(self):
         self.assertEqual(self.run_with("pass pass", "bench", "misspelt"), (1, ["failed"]))
         self.assertIn("nccl or local,mapped,tcp,ucx", self.steps[0]["note"])
+
+    def test_tensors_of_pytorch(self):
+        self.assertEqual(self.run_with("skip skip", "python", "*"), (0, ["skipped", "passed", "skipped"]))
+        self.assertEqual((self.names()[0], self.names()[2]), ("one", "gpu_tensors_bench"))
+        self.assertEqual(self.steps[0]["note"], "SKIPPED: no PyTorch")
+        self.assertEqual(self.run_with("fail pass", "python", "*"), (1, ["passed", "passed", "failed"]))
+        self.assertEqual(self.run_with("pass pass", "python", "on*"), (0, ["passed"]))
+        self.assertEqual(self.run_with("pass pass", "python", "misspelt"), (1, ["failed"]))
 
     def test_an_option_without_its_value_is_said(self):
         done = subprocess.run([os.path.join(ROOT, "tools", "gpu-test"), "--part"], capture_output=True, text=True,

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA tensors by the fake driver ($FERRY_TEST_CUDA): where they are, how they are shared, and the order with streams.
+Real GPUs and a real torch: tests/gpu/torch_tensors.py, by tools/gpu-test."""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import fake_torch
+import pytest
+
+import ferry
+
+HOST, GPU, OTHER = 0, 1, 2
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory):
+    """A daemon with two GPUs of the fake driver, which this process uses too: the driver, and the client directory."""
+    from ferry.node import program
+
+    path = os.environ.get("FERRY_TEST_CUDA")
+    if not path:
+        pytest.skip("FERRY_TEST_CUDA names no fake CUDA driver")
+    settings = {"FERRY_CUDA_LIBRARY": path, "FERRY_FAKE_CUDA": f"seed={os.getpid()}", "FERRY_NVML_LIBRARY": path}
+    folder = tmp_path_factory.mktemp("gpus")
+    runtime = folder / "run"
+    before = dict(os.environ)
+    os.environ.update(settings, FERRY_CLIENT_DIR=str(runtime / "client"))
+    config = folder / "node.yaml"
+    config.write_text(
+        f"node: {{ name: gpu, runtime_dir: {runtime} }}\ndevices: {{ host: 1, gpus: all }}\ndrain: {{ timeout: 1s }}\n"
+    )
+    with open(folder / "log", "wb") as log:
+        daemon = subprocess.Popen([program(), "--config", str(config)], stdout=log, stderr=log)
+    while True:
+        try:
+            ferry.Session().close()
+            break
+        except ferry.UnavailableError:
+            assert daemon.poll() is None, (folder / "log").read_text()
+    yield fake_torch.Driver(path)
+    gc.collect()
+    daemon.terminate()
+    assert daemon.wait(30) == 0, (folder / "log").read_text()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def torch(gpus, monkeypatch):
+    made = fake_torch.module(gpus)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    return made
+
+
+@pytest.fixture
+def session(gpus, torch):
+    with ferry.Session(name="cuda") as made:
+        yield made
+
+
+def pattern(nbytes, seed=1):
+    return bytes((i * 7 + seed) % 251 for i in range(min(nbytes, 4096))) * (-(-nbytes // 4096))
+
+
+def arrives(session, tensor, data, key):
+    """What is sent of `tensor` is `data`."""
+    got = session.recv(shape=tensor.shape, dtype="uint8", frm=GPU, key=key, device=HOST)
+    session.send(tensor, to=HOST, key=key).result(20)
+    assert bytes(got.result(20).memory) == data
+
+
+def test_a_segment_of_cudamalloc_is_imported_once(session, gpus, key):
+    segment = gpus.malloc(4 * MIB)
+    first = fake_torch.Tensor(segment + 512, (1000,)).fill(pattern(4096)[:1000])
+    second = fake_torch.Tensor(segment + MIB, (3, 1000)).fill(pattern(4096, 2)[:3000])
+    for tensor in (first, second):
+        assert "zero-copy: bytes" in session.explain(tensor) and "a segment of cudaMalloc" in session.explain(tensor)
+        arrives(session, tensor, tensor.bytes(), key)
+    assert len(session.imports._segments) == 1
+    # Into it, too.
+    sent = session.send(memoryview(b"x" * 3000).cast("B", (3, 1000)), to=GPU, key=key, device=HOST)
+    assert session.recv(into=second, frm=HOST, key=key).result(20) is second
+    assert second.bytes() == b"x" * 3000
+    sent.result(20)
+    session.imports.clear()
+    gpus.free(segment)
+
+
+def test_another_segment_where_one_was_is_another_import(session, gpus, key):
+    place = gpus.reserve(fake_torch.GRANULE)
+    for seed in range(2):
+        gpus.map(place, fake_torch.GRANULE)
+        tensor = fake_torch.Tensor(place, (5000,)).fill(pattern(8192, seed)[:5000])
+        arrives(session, tensor, tensor.bytes(), key)
+        gpus.unmap(place, fake_torch.GRANULE)
+
+
+def test_an_import_is_of_what_the_driver_says_is_there(session, gpus, key):
+    """The driver gives a place out again, and the id of the buffer is another one then."""
+    segment = gpus.malloc(4 * MIB)
+    tensor = fake_torch.Tensor(segment, (1000,)).fill(pattern(4096)[:1000])
+    arrives(session, tensor, tensor.bytes(), key)
+    (known,) = session.imports._segments.values()
+    session.imports._segments[known.base] = known._replace(buffer=known.buffer + 1)
+    arrives(session, tensor, tensor.bytes(), key)
+    (again,) = session.imports._segments.values()
+    assert again.arena is not known.arena and again.buffer == known.buffer
+    arrives(session, tensor, tensor.bytes(), key)
+    assert session.imports._segments[known.base].arena is again.arena
+    session.imports.clear()
+    gpus.free(segment)
+
+
+def test_a_tensor_over_an_expandable_segment(session, gpus, key):
+    place = gpus.reserve(6 * fake_torch.GRANULE)
+    for i in range(3):
+        gpus.map(place + i * fake_torch.GRANULE, fake_torch.GRANULE)
+    tensor = fake_torch.Tensor(place + 100, (2 * fake_torch.GRANULE,)).fill(pattern(2 * fake_torch.GRANULE))
+    assert "an expandable segment" in session.explain(tensor)
+    arrives(session, tensor, tensor.bytes(), key)
+    # It grows: what was imported stays, the rest comes to it.
+    for i in range(3, 6):
+        gpus.map(place + i * fake_torch.GRANULE, fake_torch.GRANULE)
+    longer = fake_torch.Tensor(place + 100, (5 * fake_torch.GRANULE,)).fill(pattern(5 * fake_torch.GRANULE, 3))
+    assert session.explain(longer).startswith("zero-copy: 2 ranges, of 2 arenas")
+    arrives(session, longer, longer.bytes(), key)
+    rows = fake_torch.Tensor(place + fake_torch.GRANULE, (4, fake_torch.GRANULE))
+    with pytest.raises(ferry.InvalidArgumentError, match="from one arena, and the tensor is in 2"):
+        session.send(ferry.Blocks(rows, [0]), to=HOST, key=key)
+    rows = fake_torch.Tensor(place, (2, fake_torch.GRANULE))
+    got = session.recv(shape=fake_torch.GRANULE, dtype="uint8", frm=GPU, key=key, device=HOST)
+    session.send(ferry.Blocks(rows, [1]), to=HOST, key=key).result(20)
+    assert bytes(got.result(20).memory) == rows.bytes()[fake_torch.GRANULE :]
+    session.imports.clear()
+    for i in range(6):
+        gpus.unmap(place + i * fake_torch.GRANULE, fake_torch.GRANULE)
+
+
+def test_what_cannot_be_shared_is_copied_on_the_gpu(session, gpus, torch, key):
+    place = gpus.reserve(fake_torch.GRANULE)
+    gpus.map(place, fake_torch.GRANULE, shareable=False)
+    tensor = fake_torch.Tensor(place, (3000,)).fill(pattern(4096)[:3000])
+    assert session.explain(tensor).startswith("copied once, on the GPU: INVALID_ARGUMENT")
+    arrives(session, tensor, tensor.bytes(), key)
+    with pytest.raises(ferry.InvalidArgumentError, match="only a send copies"):
+        session.recv(into=tensor, frm=HOST, key=key)
+    gpus.unmap(place, fake_torch.GRANULE)
+
+
+def test_memory_of_the_allocator_goes_as_it_is(session, gpus, key):
+    from ferry import _abi
+
+    lib = _abi.library()
+    address = lib.ferry_cuda_malloc(4 * MIB, 0, None)
+    tensor = fake_torch.Tensor(address + 256, (2 * MIB,)).fill(pattern(2 * MIB))
+    said = session.explain(tensor)
+    assert said.startswith("zero-copy: bytes 256 to") and "ferry.torch.mem_pool" in said
+    arrives(session, tensor, tensor.bytes(), key)
+    columns = fake_torch.Tensor(address, (4, 100), strides=(1000, 1))
+    got = session.recv(shape=(4, 100), dtype="uint8", frm=GPU, key=key, device=HOST)
+    session.send(columns, to=HOST, key=key).result(20)
+    assert bytes(got.result(20).memory) == b"".join(ctypes.string_at(address + 1000 * i, 100) for i in range(4))
+    assert not session.imports._segments
+    # A tree, of this memory, of the session's and of the host's.
+    mine = session.empty(1000, "uint8", device=GPU)
+    tree = {"pool": tensor, "own": mine, "host": b"abc"}
+    ctypes.memset(mine.address, 9, 1000)
+    got = session.recv(tree, frm=GPU, key=key, device=HOST)
+    session.send(tree, to=HOST, key=key, device=GPU).result(20)
+    came = got.result(20)
+    assert bytes(came["pool"].memory) == tensor.bytes() and bytes(came["own"].memory) == b"\t" * 1000
+    assert bytes(came["host"].memory) == b"abc"
+    with pytest.raises(ferry.InvalidArgumentError, match="memory of one session"):
+        session.send(ferry.Ranges([tensor, mine]), to=HOST, key=key)
+    lib.ferry_cuda_free(address, 4 * MIB, 0, None)
+
+
+def test_a_send_is_behind_what_the_stream_was_told(session, gpus, torch, key, monkeypatch):
+    control = gpus.library
+    segment = gpus.malloc(4 * MIB)
+    tensor = fake_torch.Tensor(segment, (MIB,)).fill(b"-" * MIB)
+    new = fake_torch.Tensor(segment + MIB, (MIB,)).fill(pattern(MIB))
+    got = session.recv(shape=MIB, dtype="uint8", frm=GPU, key=key, device=HOST)
+    control.fake_cuda_hold_copies(1)
+    try:
+        torch.cuda.current_stream(0).copy(tensor.address, new.address, MIB)
+        sent = session.send(tensor, to=HOST, key=key)
+        with pytest.raises(ferry.WaitTimeoutError):
+            sent.result(0.05)
+    finally:
+        control.fake_cuda_hold_copies(0)
+    sent.result(20)
+    assert bytes(got.result(20).memory) == new.bytes()
+    session.imports.clear()
+    gpus.free(segment)
+
+
+def test_a_stream_waits_in_place_of_the_host(session, gpus, torch, key):
+    segment = gpus.malloc(4 * MIB)
+    into = fake_torch.Tensor(segment, (MIB,)).fill(b"-" * MIB)
+    seen = fake_torch.Tensor(segment + MIB, (MIB,)).fill(b"-" * MIB)
+    future = session.recv(into=into, frm=HOST, key=key)
+    # Of the other end this process has the device, so that what waits here must not be all that it does.
+    stream = fake_torch.Stream(gpus, 0)
+    assert future.wait_stream(stream) is into
+    stream.copy(seen.address, into.address, MIB)
+    assert seen.bytes() == b"-" * MIB
+    session.send(pattern(MIB), to=GPU, key=key, device=HOST).result(20)
+    stream.synchronize()
+    assert seen.bytes() == pattern(MIB)
+    session.imports.clear()
+    gpus.free(segment)
+
+
+def test_more_streams_than_counters(session, gpus, torch, key):
+    segment = gpus.malloc(MIB)
+    tensor = fake_torch.Tensor(segment, (4096,)).fill(pattern(4096))
+    streams = [fake_torch.Stream(gpus, 0) for _ in range(66)]
+    for stream in streams:
+        with torch.use(stream):
+            arrives(session, tensor, tensor.bytes(), key)
+    assert len(session.streams._values) == 64
+    session.imports.clear()
+    gpus.free(segment)
+
+
+def test_nothing_is_posted_while_the_stream_is_captured(session, gpus, torch, key):
+    segment = gpus.malloc(MIB)
+    tensor = fake_torch.Tensor(segment, (1000,))
+    own = session.empty(1000, "uint8", device=GPU)
+    got = session.recv(shape=8, frm=GPU, key=key, device=GPU)
+    torch.cuda.current_stream(0).capturing = True
+    for call in (
+        lambda: session.send(tensor, to=HOST, key=key),
+        lambda: session.recv(into=tensor, frm=HOST, key=key),
+        lambda: session.send(own, to=HOST, key=key),
+        lambda: got.wait_stream(),
+    ):
+        with pytest.raises(ferry.FailedPreconditionError, match="captured into a CUDA graph"):
+            call()
+    torch.cuda.current_stream(0).capturing = False
+    got.cancel()
+    session.imports.clear()
+    gpus.free(segment)
+
+
+def test_prepared_transfers_are_fired_by_a_stream(session, gpus, torch, key):
+    source = session.empty(1000, "uint8", device=GPU)
+    there = session.empty(1000, "uint8", device=OTHER)
+    with session.prepare_send(source, to=OTHER, key=key) as send, session.prepare_recv(into=there, frm=GPU, key=key) as receive:
+        for step in range(1, 4):
+            ctypes.memset(source.address, step, 1000)
+            assert receive.fire_stream() == step and send.fire_stream() == step
+            assert receive.wait_stream() is there
+            torch.cuda.current_stream(1).synchronize()
+            assert ctypes.string_at(there.address, 1000) == bytes([step]) * 1000
+            send.wait(timeout=20)
+
+
+def test_new_tensors_are_on_the_gpu_of_those_they_are_like(session, gpus, key):
+    tensor = fake_torch.Tensor(gpus.malloc(MIB, 1), (10, 100), 1)
+    got = session.recv({"gpu": tensor, "host": b"abc"}, frm=HOST, key=key)
+    session.send({"gpu": pattern(1000)[:1000], "host": b"abc"}, to=OTHER, key=key, device=HOST, deadline=5)
+    assert got._value["gpu"].device == OTHER and got._value["host"].device == HOST
+    assert got._value["gpu"].__dlpack_device__() == (2, 1)
+    got.cancel()
+
+
+def test_memory_lives_until_its_transfers_are_over(session, gpus, torch, key):
+    tensor = session.empty(1000, "uint8", device=GPU)
+    ctypes.memset(tensor.address, 7, 1000)
+    session.send(tensor, to=HOST, key=key)
+    del tensor
+    gc.collect()
+    assert session.kept._kept
+    got = session.recv(shape=1000, dtype="uint8", frm=GPU, key=key, device=HOST)
+    assert bytes(got.result(20).memory) == b"\7" * 1000
+    while session.kept._kept:  # the other end may be told first
+        session.kept.sweep()
+    # The future takes its own away, and as many as come take away those of others.
+    tensor = session.empty(1000, "uint8", device=GPU)
+    for _ in range(40):
+        got = session.recv(shape=1000, dtype="uint8", frm=GPU, key=key, device=HOST)
+        session.send(tensor, to=HOST, key=key)
+        got.result(20)
+    assert len(session.kept._kept) < 40
+    future = session.send(tensor, to=HOST, key=key)
+    before = len(session.kept._kept)
+    session.recv(shape=1000, dtype="uint8", frm=GPU, key=key, device=HOST).result(20)
+    future.result(20)
+    assert len(session.kept._kept) == before - 1
+
+
+def test_from_threads_that_have_used_no_gpu(session, gpus, key):
+    segment = gpus.malloc(MIB)
+    tensor = fake_torch.Tensor(segment, (1000,)).fill(pattern(1000)[:1000])
+    failed = []
+
+    def work(i):
+        try:
+            arrives(session, tensor, tensor.bytes(), f"{key}-{i}")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    session.imports.clear()
+    gpus.free(segment)
