@@ -58,7 +58,7 @@ TEST_F(SupportTest, TheArchiveHasWhatTheNodeSaysAndNoKeyDomainOrSecret) {
     EXPECT_EQ(files.count(name), 1u) << name;
     EXPECT_THAT(said_, HasSubstr(absl::StrCat("  ", name, ", ")));
   }
-  EXPECT_THAT(files.at("status.json"), HasSubstr("\"node\": \"node-a\""));
+  EXPECT_THAT(files.at("status.json"), HasSubstr("\"node\":\"node-a\""));
   EXPECT_THAT(files.at("flight.json"), HasSubstr("\"transfers\""));
   EXPECT_THAT(files.at("metrics.txt"), HasSubstr("ferry_sessions 1"));
   EXPECT_EQ(files.count("missing.txt"), 0u);
