@@ -276,7 +276,7 @@ void PeerTable::Knock(Link& link) {
 }
 
 absl::Duration PeerTable::VisitPause() const {
-  return std::max(kVisitPause, links_.size() * kVisitGap);
+  return std::max(options_.visit_every, links_.size() * kVisitGap);
 }
 
 absl::Time PeerTable::Visit(Link& link, absl::Time now) {

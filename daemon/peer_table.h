@@ -54,6 +54,9 @@ class PeerTable {
     std::string nccl_version;            // "" if there is none
     std::string nccl_missing;            // why, then
     std::vector<Route> order;
+    // A link that nobody here wants is dialled so often all the same, in case that the other daemon
+    // wants it and cannot dial. Infinite: never.
+    absl::Duration visit_every = absl::Seconds(5);
   };
   struct Hooks {
     // False if the connection will not take it, or it does not fit a packet.
@@ -90,9 +93,7 @@ class PeerTable {
   static constexpr absl::Duration kKnockPause = absl::Seconds(1);
   // After so many knocks that were taken and brought no dial, the daemon that knocks dials itself.
   static constexpr int kVainKnocks = 4;
-  // A link that nobody here wants is dialled so often all the same, in case that the other daemon
-  // wants it and cannot dial. Of many peers less often: kVisitGap apart.
-  static constexpr absl::Duration kVisitPause = absl::Seconds(5);
+  // See Options::visit_every: visits of several peers are so far apart, and so less often of many.
   static constexpr absl::Duration kVisitGap = absl::Milliseconds(100);
   // Between dials that fail: doubled each time.
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);

@@ -99,6 +99,8 @@ TEST(PeerReverse, WhoSaysSoAndIsTheOneThatDialsIsRefused) {
 
 // --- Visits: dials of links that nobody wants here.
 
+constexpr absl::Duration kVisitEvery = absl::Seconds(5);
+
 class PeerVisit : public ::testing::Test {
  protected:
   // The visits to node-a, in reverse, and to node-c.
@@ -119,7 +121,7 @@ class PeerVisit : public ::testing::Test {
     hello.in_reverse = peer == kNodeC;
     return hello;
   }
-  PeerRig rig_;
+  PeerRig rig_{{}, PeerRig::kSecret, {1 << 20, 16, 1000, 4096}, kVisitEvery};
 };
 
 TEST_F(PeerVisit, WhoIsNotWantedIsVisitedNowAndThen) {
@@ -135,7 +137,7 @@ TEST_F(PeerVisit, WhoIsNotWantedIsVisitedNowAndThen) {
     EXPECT_EQ(RowOf(node).state, "idle");
     EXPECT_EQ(RowOf(node).error, "");
   }
-  rig_.Advance(PeerTable::kVisitPause - absl::Milliseconds(1));
+  rig_.Advance(kVisitEvery - absl::Milliseconds(1));
   EXPECT_THAT(rig_.dialer.streams, SizeIs(2));
   rig_.Advance(absl::Milliseconds(1));
   EXPECT_THAT(rig_.dialer.streams, SizeIs(4));

@@ -15,7 +15,8 @@ std::vector<PeerConfig> Nodes() {
 
 }  // namespace
 
-PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret, SessionUse quota) {
+PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret, SessionUse quota,
+                 absl::Duration visit_every) {
   SessionTable::Options session_options;
   session_options.node = "node-b";
   session_options.quota = quota;
@@ -49,6 +50,7 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret, 
   options.trusted_uids = std::move(trusted_uids);
   options.secret = secret;
   options.ucx_missing = "no UCX in this test";
+  options.visit_every = visit_every;
   peers = std::make_unique<PeerTable>(
       control, devices.table, *sessions, kNodeB, nodes, options,
       PeerTable::Hooks{

@@ -102,7 +102,8 @@ class PeerRig {
   // The cluster's secret, unless there is none.
   static constexpr char kSecret[] = "the secret of the rig";
   explicit PeerRig(std::vector<uint32_t> trusted_uids = {}, const std::string& secret = kSecret,
-                   SessionUse quota = {1 << 20, 16, 1000, 4096});
+                   SessionUse quota = {1 << 20, 16, 1000, 4096},
+                   absl::Duration visit_every = absl::InfiniteDuration());
 
   // What control does after each batch of tasks, until there is nothing left to do.
   void Turn();

@@ -93,7 +93,7 @@ TEST_F(FilesEndTest, AReceiverThatWaitsHearsWhatTheSenderRefuses) {
             Safetensors(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}})", "1"));
   const std::pair<const char*, const char*> files[] = {
       {"nowhere.bin", "No such file or directory"},
-      {".", "is not a regular file"},
+      {".", "not a regular file"},
       {"no.safetensors", "fewer than the 8 of its length; --raw sends it as bytes"},
       {"bad.safetensors", "not valid JSON"},
       {"shape.safetensors", "dtype and shape need 2"}};

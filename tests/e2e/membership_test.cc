@@ -105,13 +105,13 @@ TEST_F(MembershipTest, OneThatCanDialComesForTheOthersWork) {
     Session session = nodes().Open(cannot);
     Batch send = Must(session.Send(2 * cannot, {Transfer(2 - 2 * cannot, "k", {})}));
     for (const size_t i : {cannot, 1 - cannot}) {
-      std::string peers;
+      std::string status;
       EXPECT_TRUE(Await([&] {
-        peers = Ferryctl("peers", 0, i);
-        return absl::StrContains(peers, " up ");
+        status = Ferryctl("status", 0, i);
+        return absl::StrContains(status, " up ");
       })) << "node "
           << i << " says\n"
-          << peers << node(cannot).Log();
+          << status << node(cannot).Log();
     }
     EXPECT_THAT(node(cannot).Log(), HasSubstr("127.0.0.1:1"));
   }

@@ -75,6 +75,7 @@ CommandList AllCommands() {
   AddFlightCommand(commands);
   AddHealthCommand(commands);
   AddDoctorCommand(commands);
+  AddSupportCommand(commands);
   AddCommsCommand(commands);
   AddControlCommands(commands);
   AddSendCommand(commands);

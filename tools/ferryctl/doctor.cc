@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferryctl doctor: what is wrong with this node, or makes it slower than it could be, and what to
 // do.
+#include "tools/ferryctl/doctor.h"
+
 #include <sys/timex.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -13,9 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
 #include "tools/ferryctl/admin_client.h"
-#include "tools/ferryctl/findings.h"
 #include "tools/ferryctl/format.h"
-#include "tools/ferryctl/globals.h"
 
 namespace ferry::tools {
 namespace {
@@ -55,6 +54,53 @@ bool IsGpu(const admin::ClusterDevice& device) {
   return device.device().kind() == ferry::v1::Device::KIND_GPU;
 }
 
+// Between the first device of that kind here and the first one there, if there are such.
+absl::Status AskRoutes(AdminClient& client, const admin::ListDevicesResponse& devices,
+                       const std::string& peer, bool gpus, Findings& findings) {
+  std::optional<uint64_t> here, there;
+  for (const admin::ClusterDevice& device : devices.devices()) {
+    if (IsGpu(device) != gpus) continue;
+    const uint64_t id = device.device().global_device_id();
+    if (device.local() && !here) here = id;
+    if (device.node() == peer && !there) there = id;
+  }
+  if (!here || !there) return absl::OkStatus();
+  admin::ExplainRouteRequest request;
+  admin::ExplainRouteResponse routes;
+  request.set_src_global_device_id(*here);
+  request.set_dst_global_device_id(*there);
+  request.set_bytes(uint64_t{1} << 20);
+  RETURN_IF_ERROR(client.Call(
+      [&](auto& stub, auto* context) { return stub.ExplainRoute(context, request, &routes); }));
+  for (Finding& finding : RouteFindings(peer, gpus, routes)) {
+    findings.push_back(std::move(finding));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AskDaemon(const Globals& globals, admin::GetStatusResponse& status,
+                       Findings& findings) {
+  if (!CheckSocket(globals.AdminSocket()).ok()) return absl::OkStatus();  // is told already
+  ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+  admin::ListDevicesResponse devices;
+  RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+    return stub.GetStatus(context, admin::GetStatusRequest(), &status);
+  }));
+  RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+    return stub.ListDevices(context, admin::ListDevicesRequest(), &devices);
+  }));
+  for (Finding& finding : DaemonFindings(status, Version())) {
+    findings.push_back(std::move(finding));
+  }
+  for (const admin::Peer& peer : status.peers()) {
+    if (peer.state() != "up") continue;
+    for (const bool gpus : {false, true}) {
+      RETURN_IF_ERROR(AskRoutes(client, devices, peer.node(), gpus, findings));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class DoctorCommand : public Command {
  public:
   DoctorCommand()
@@ -63,23 +109,7 @@ class DoctorCommand : public Command {
                 "status 8 if something is wrong") {}
 
   absl::StatusOr<int> Run(const Globals& globals) override {
-    Findings findings = {
-        SocketFinding("attach.sock", globals.ClientDir() + "/attach.sock",
-                      "those that sockets.client (or the unit of the socket) lets attach"),
-        SocketFinding("client.sock", globals.ClientDir() + "/client.sock",
-                      "those that sockets.client (or the unit of the socket) lets attach"),
-        SocketFinding("admin.sock", globals.AdminSocket(),
-                      "the operators: root, and the group of sockets.admin")};
-    admin::GetStatusResponse status;
-    if (const absl::Status asked = AskDaemon(globals, status, findings); !asked.ok()) {
-      findings.push_back({Severity::kWrong, "daemon", std::string(asked.message()), ""});
-    }
-    const bool has_gpus = !status.gpus().empty() && absl::ascii_isdigit(status.gpus()[0]);
-    const bool has_ucx = !status.ucx().empty() && absl::ascii_isdigit(status.ucx()[0]);
-    for (Finding& finding : HostFindings("", status.pid(), has_gpus, has_ucx)) {
-      findings.push_back(std::move(finding));
-    }
-    findings.push_back(ClockFinding());
+    const Findings findings = Examine(globals);
     Show(globals, findings);
     const bool wrong = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
       return finding.severity == Severity::kWrong;
@@ -88,63 +118,9 @@ class DoctorCommand : public Command {
   }
 
  private:
-  static absl::Status AskDaemon(const Globals& globals, admin::GetStatusResponse& status,
-                                Findings& findings) {
-    if (!CheckSocket(globals.AdminSocket()).ok()) return absl::OkStatus();  // is told already
-    ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
-    admin::ListDevicesResponse devices;
-    RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
-      return stub.GetStatus(context, admin::GetStatusRequest(), &status);
-    }));
-    RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
-      return stub.ListDevices(context, admin::ListDevicesRequest(), &devices);
-    }));
-    for (Finding& finding : DaemonFindings(status, Version())) {
-      findings.push_back(std::move(finding));
-    }
-    for (const admin::Peer& peer : status.peers()) {
-      if (peer.state() != "up") continue;
-      for (const bool gpus : {false, true}) {
-        RETURN_IF_ERROR(AskRoutes(client, devices, peer.node(), gpus, findings));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // Between the first device of that kind here and the first one there, if there are such.
-  static absl::Status AskRoutes(AdminClient& client, const admin::ListDevicesResponse& devices,
-                                const std::string& peer, bool gpus, Findings& findings) {
-    std::optional<uint64_t> here, there;
-    for (const admin::ClusterDevice& device : devices.devices()) {
-      if (IsGpu(device) != gpus) continue;
-      const uint64_t id = device.device().global_device_id();
-      if (device.local() && !here) here = id;
-      if (device.node() == peer && !there) there = id;
-    }
-    if (!here || !there) return absl::OkStatus();
-    admin::ExplainRouteRequest request;
-    admin::ExplainRouteResponse routes;
-    request.set_src_global_device_id(*here);
-    request.set_dst_global_device_id(*there);
-    request.set_bytes(uint64_t{1} << 20);
-    RETURN_IF_ERROR(client.Call(
-        [&](auto& stub, auto* context) { return stub.ExplainRoute(context, request, &routes); }));
-    for (Finding& finding : RouteFindings(peer, gpus, routes)) {
-      findings.push_back(std::move(finding));
-    }
-    return absl::OkStatus();
-  }
-
   static void Show(const Globals& globals, const Findings& findings) {
     if (globals.json) {
-      nlohmann::ordered_json out = nlohmann::ordered_json::array();
-      for (const Finding& finding : findings) {
-        out.push_back({{"severity", NameOf(finding.severity)},
-                       {"check", Printable(finding.check)},
-                       {"found", Printable(finding.found)},
-                       {"advice", finding.advice}});
-      }
-      std::printf("%s\n", out.dump().c_str());
+      std::printf("%s\n", FindingsJson(findings).dump().c_str());
       return;
     }
     for (const Finding& finding : findings) {
@@ -163,6 +139,38 @@ class DoctorCommand : public Command {
 };
 
 }  // namespace
+
+Findings Examine(const Globals& globals) {
+  Findings findings = {
+      SocketFinding("attach.sock", globals.ClientDir() + "/attach.sock",
+                    "those that sockets.client (or the unit of the socket) lets attach"),
+      SocketFinding("client.sock", globals.ClientDir() + "/client.sock",
+                    "those that sockets.client (or the unit of the socket) lets attach"),
+      SocketFinding("admin.sock", globals.AdminSocket(),
+                    "the operators: root, and the group of sockets.admin")};
+  admin::GetStatusResponse status;
+  if (const absl::Status asked = AskDaemon(globals, status, findings); !asked.ok()) {
+    findings.push_back({Severity::kWrong, "daemon", std::string(asked.message()), ""});
+  }
+  const bool has_gpus = !status.gpus().empty() && absl::ascii_isdigit(status.gpus()[0]);
+  const bool has_ucx = !status.ucx().empty() && absl::ascii_isdigit(status.ucx()[0]);
+  for (Finding& finding : HostFindings("", status.pid(), has_gpus, has_ucx)) {
+    findings.push_back(std::move(finding));
+  }
+  findings.push_back(ClockFinding());
+  return findings;
+}
+
+nlohmann::ordered_json FindingsJson(const Findings& findings) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    out.push_back({{"severity", NameOf(finding.severity)},
+                   {"check", Printable(finding.check)},
+                   {"found", Printable(finding.found)},
+                   {"advice", finding.advice}});
+  }
+  return out;
+}
 
 void AddDoctorCommand(CommandList& commands) {
   commands.push_back(std::make_unique<DoctorCommand>());

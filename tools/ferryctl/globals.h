@@ -69,6 +69,7 @@ void AddControlCommands(CommandList& commands);  // drain, undrain, reload, logl
 void AddFlightCommand(CommandList& commands);
 void AddHealthCommand(CommandList& commands);
 void AddDoctorCommand(CommandList& commands);
+void AddSupportCommand(CommandList& commands);
 void AddSendCommand(CommandList& commands);
 void AddRecvCommand(CommandList& commands);
 void AddBenchCommands(CommandList& commands);
