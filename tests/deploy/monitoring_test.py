@@ -245,7 +245,7 @@ class Deployed:
     def move_bytes(self):
         for devices, route in (((0, 2), "mapped"), ((0, 2), "tcp"), ((1, 3), "nccl")):
             self.ferryctl("a", "bench", "latency", "--peer-runtime-dir", self.directory("b"), "--from", str(devices[0]),
-                          "--to", str(devices[1]), "--route", route, "--iterations", "5")
+                          "--to", str(devices[1]), "--route", route, "--iterations", "50")
         self.ferryctl("a", "recv", os.path.join(self.home, "never"), "--from", "2", "--key", "never", "--deadline", "100ms",
                       status=7)
         with open(os.path.join(self.home, "in"), "wb") as file:
