@@ -3,6 +3,7 @@
 """tools/fuzz --replay finds the target of an input, or says what it needs."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -21,7 +22,14 @@ class FuzzReplayTest(unittest.TestCase):
         shutil.copy(ROOT / "tools" / "fuzz", self.tree / "tools" / "fuzz")
         self.program("path/cmake", "exit 0")
         for target in ("attach", "peer"):
+            (self.tree / "tests/fuzz/corpus" / target).mkdir(parents=True)
             self.program(f"build/fuzz/bin/fuzz_{target}", f'echo "{target} reads $1"')
+
+    def test_every_target_has_a_corpus_by_which_it_is_known(self):
+        text = (ROOT / "tests/fuzz/CMakeLists.txt").read_text()
+        targets = re.findall(r"^ferry_fuzz\((\w+)", text, re.MULTILINE)
+        self.assertGreater(len(targets), 5)
+        self.assertEqual(sorted(targets), sorted(folder.name for folder in (ROOT / "tests/fuzz/corpus").iterdir()))
 
     def program(self, name, text):
         path = self.tree / name
