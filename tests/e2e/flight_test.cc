@@ -16,6 +16,26 @@ using ::testing::Not;
 
 using FlightTest = ClusterTest;
 
+TEST_F(FlightTest, ATraceOfTwoNodesHasBothEndsOfATransferAndAnArrow) {
+  Start();
+  End source = OpenEnd(0, 4096), destination = OpenEnd(1, 4096);
+  ExpectTransfer(source, destination, "k");
+  const std::string dumps = node(0).runtime_dir();
+  std::vector<std::string> files;
+  for (size_t i : {0, 1}) {
+    files.push_back(absl::StrCat(dumps, "/", i, ".flight"));
+    Ferryctl(absl::StrCat("flight dump -o ", files[i]), 0, i);
+  }
+  const std::string trace = Ferryctl(absl::StrCat("flight trace ", files[0], " ", files[1]));
+  for (const char* part : {"\"name\":\"send 1/1\"", "\"name\":\"receive 1/1\"",
+                           "\"name\":\"moves\"", "\"ph\":\"s\"", "\"ph\":\"f\"", "node-b"}) {
+    EXPECT_THAT(trace, HasSubstr(part));
+  }
+  EXPECT_THAT(Ferryctl("flight dump --trace"), HasSubstr("\"name\":\"send 1/1\""));
+  EXPECT_THAT(Ferryctl(absl::StrCat("flight trace ", files[0], " ", files[0]), 1),
+              HasSubstr("there is another dump of node-a before it"));
+}
+
 TEST_F(FlightTest, DumpsOfTwoNodesTellWhoLacksWhat) {
   Start();
   End source = OpenEnd(0, 4096, 0, "trainer"), destination = OpenEnd(1, 4096, 0, "server");

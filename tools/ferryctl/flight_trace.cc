@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/ferryctl/flight_trace.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace ferry::tools {
+namespace {
+
+namespace admin = ferry::admin::v1;
+using Json = nlohmann::ordered_json;
+
+int64_t NanosOf(const admin::FlightEvent& event) {
+  return event.time().seconds() * 1'000'000'000 + event.time().nanos();
+}
+
+// One end of a transfer, or a job, as the events have it. What a full recorder has overwritten is
+// missing at the beginning.
+struct Half {
+  uint64_t session = 0, id = 0;
+  std::string kind;         // "send", "receive", "job"; "": only its middle was seen
+  std::string fingerprint;  // known once it has ended
+  std::optional<int64_t> posted, matched, launched, ended;
+  uint64_t status = 0;  // of the end
+  std::string why;
+
+  int64_t begin() const { return posted.value_or(matched.value_or(launched.value_or(*ended))); }
+};
+using Halves = std::map<std::pair<uint64_t, uint64_t>, Half>;
+
+Half& HalfOf(Halves& halves, uint64_t session, uint64_t id) {
+  Half& half = halves[{session, id}];
+  half.session = session;
+  half.id = id;
+  return half;
+}
+
+Halves HalvesOf(const Flight& flight) {
+  constexpr uint64_t kMostOfOneBatch = 4096;
+  Halves halves;
+  for (const admin::FlightEvent& event : flight.events()) {
+    if (event.session_id() == 0) continue;
+    const std::string& what = event.what();
+    const int64_t at = NanosOf(event);
+    const uint64_t count =
+        absl::StartsWith(what, "post.") ? std::min(event.c(), kMostOfOneBatch) : 1;
+    for (uint64_t i = 0; i < count; ++i) {
+      // An offer is the other node's transfer, by its ids.
+      if (what == "offer") break;
+      Half& half = HalfOf(halves, event.session_id(), event.transfer_id() + i);
+      if (what == "post.send" || what == "post.receive") {
+        half.posted = at;
+        half.kind = what.substr(5);
+      } else if (what == "job.run") {
+        half.posted = half.posted.value_or(at);
+        half.launched = at;
+        half.kind = "job";
+      } else if (what == "match") {
+        half.matched = at;
+      } else if (what == "launch" || what == "arm") {
+        half.launched = at;
+      } else if (absl::StartsWith(what, "end.") || what == "job.over") {
+        half.ended = at;
+        half.kind = what == "job.over" ? "job" : what.substr(4);
+        half.fingerprint = event.fingerprint();
+        half.status = what == "job.over" ? event.b() : event.c();
+        half.why = event.text();
+      }
+    }
+  }
+  for (auto half = halves.begin(); half != halves.end();) {
+    const Half& one = half->second;
+    const bool seen = one.posted || one.matched || one.launched || one.ended;
+    seen ? ++half : half = halves.erase(half);
+  }
+  return halves;
+}
+
+// Sends of one node with the receives of the other that have the same fingerprint, in the order in
+// which they ended: a key may be used again and again.
+std::vector<std::pair<const Half*, const Half*>> Pairs(const Halves& from, const Halves& to) {
+  const auto by_fingerprint = [](const Halves& halves, const char* kind) {
+    std::map<std::string, std::vector<const Half*>> found;
+    for (const auto& [id, half] : halves) {
+      if (half.kind == kind && half.ended && !half.fingerprint.empty()) {
+        found[half.fingerprint].push_back(&half);
+      }
+    }
+    for (auto& [fingerprint, some] : found) {
+      std::sort(some.begin(), some.end(),
+                [](const Half* a, const Half* b) { return *a->ended < *b->ended; });
+    }
+    return found;
+  };
+  std::vector<std::pair<const Half*, const Half*>> pairs;
+  const auto sends = by_fingerprint(from, "send"), receives = by_fingerprint(to, "receive");
+  for (const auto& [fingerprint, some] : sends) {
+    const auto there = receives.find(fingerprint);
+    if (there == receives.end()) continue;
+    // Of what was overwritten the older is gone: they are paired from the last one.
+    for (size_t i = 1; i <= std::min(some.size(), there->second.size()); ++i) {
+      pairs.emplace_back(some[some.size() - i], there->second[there->second.size() - i]);
+    }
+  }
+  return pairs;
+}
+
+// What one transfer says of how far the receiver's clock is ahead of the sender's: in [least,
+// most].
+struct Ahead {
+  int64_t least = INT64_MIN, most = INT64_MAX;
+  void Narrow(int64_t at_least, int64_t at_most) {
+    least = std::max(least, at_least);
+    most = std::min(most, at_most);
+  }
+};
+
+// Slices that overlap do not fit one row of a trace: each gets the first row that is free.
+class Rows {
+ public:
+  size_t Take(int64_t begin, int64_t end) {
+    for (size_t i = 0; i < free_from_.size(); ++i) {
+      if (free_from_[i] <= begin) return Set(i, end);
+    }
+    free_from_.push_back(end);
+    return free_from_.size() - 1;
+  }
+  size_t size() const { return free_from_.size(); }
+
+ private:
+  size_t Set(size_t row, int64_t end) {
+    free_from_[row] = end;
+    return row;
+  }
+  std::vector<int64_t> free_from_;
+};
+
+class Trace {
+ public:
+  // `start`: the time that is 0.
+  explicit Trace(int64_t start) : start_(start) {}
+
+  // The node's clock is so much ahead of the trace's.
+  void AddNode(size_t pid, const Flight& flight, const Halves& halves, int64_t ahead) {
+    Meta(pid, 0, "process_name", flight.node());
+    Meta(pid, 0, "thread_name", "links, sessions, daemon");
+    std::vector<const Half*> in_order;
+    for (const auto& [id, half] : halves) in_order.push_back(&half);
+    std::stable_sort(in_order.begin(), in_order.end(),
+                     [](const Half* a, const Half* b) { return a->begin() < b->begin(); });
+    int64_t last = 0;
+    for (const admin::FlightEvent& event : flight.events()) last = std::max(last, NanosOf(event));
+    Rows rows;
+    for (const Half* half : in_order) {
+      const int64_t end = half->ended.value_or(last);
+      const size_t row = 1 + rows.Take(half->begin(), end);
+      places_[half] = {pid, row, ahead};
+      AddHalf(pid, row, *half, end, ahead);
+    }
+    for (size_t row = 1; row <= rows.size(); ++row) {
+      Meta(pid, row, "thread_name", absl::StrCat("transfers ", row));
+    }
+    for (const admin::FlightEvent& event : flight.events()) {
+      if (event.session_id() == 0) AddMark(pid, event, ahead);
+    }
+  }
+  void AddArrow(const Half& send, const Half& receive) {
+    const Place from = places_.at(&send), to = places_.at(&receive);
+    ++arrows_;
+    Json begin = Event("s", from.pid, from.row, send.begin() - from.ahead, "transfer");
+    Json end = Event("f", to.pid, to.row, *receive.ended - to.ahead, "transfer");
+    begin["id"] = end["id"] = arrows_;
+    end["bp"] = "e";
+    events_.push_back(std::move(begin));
+    events_.push_back(std::move(end));
+  }
+  std::string Take() {
+    Json trace = {{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events_)}};
+    return trace.dump();
+  }
+
+ private:
+  struct Place {
+    size_t pid = 0, row = 0;
+    int64_t ahead = 0;
+  };
+  Json Event(const char* phase, size_t pid, size_t row, int64_t at, const std::string& name) const {
+    return {{"ph", phase}, {"name", name}, {"cat", "ferry"},
+            {"pid", pid},  {"tid", row},   {"ts", static_cast<double>(at - start_) / 1000}};
+  }
+  void Meta(size_t pid, size_t row, const char* what, const std::string& name) {
+    events_.push_back(
+        {{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", row}, {"args", {{"name", name}}}});
+  }
+  void AddSlice(size_t pid, size_t row, int64_t begin, int64_t end, const std::string& name,
+                Json arguments = Json::object()) {
+    Json slice = Event("X", pid, row, begin, name);
+    slice["dur"] = static_cast<double>(end - begin) / 1000;
+    slice["args"] = std::move(arguments);
+    events_.push_back(std::move(slice));
+  }
+  void AddHalf(size_t pid, size_t row, const Half& half, int64_t end, int64_t ahead) {
+    Json about = {{"id", absl::StrCat(half.session, "/", half.id)}};
+    if (!half.fingerprint.empty()) about["fingerprint"] = half.fingerprint;
+    if (!half.ended) about["state"] = "not over";
+    if (half.status != 0) about["status"] = half.status;
+    if (!half.why.empty()) about["why"] = half.why;
+    const std::string name =
+        absl::StrCat(half.kind.empty() ? "transfer" : half.kind, " ", half.session, "/", half.id);
+    const int64_t begin = half.begin();
+    AddSlice(pid, row, begin - ahead, end - ahead, name, std::move(about));
+    const int64_t matched = half.matched.value_or(begin);
+    const int64_t launched = half.launched.value_or(matched);
+    if (matched > begin)
+      AddSlice(pid, row, begin - ahead, matched - ahead, "waits for the other half");
+    if (launched > matched)
+      AddSlice(pid, row, matched - ahead, launched - ahead, "waits to be launched");
+    if (half.launched && end > launched) {
+      AddSlice(pid, row, launched - ahead, end - ahead, half.kind == "job" ? "runs" : "moves");
+    }
+  }
+  void AddMark(size_t pid, const admin::FlightEvent& event, int64_t ahead) {
+    Json mark = Event("i", pid, 0, NanosOf(event) - ahead, event.what());
+    mark["s"] = "t";
+    mark["args"] = {
+        {"a", event.transfer_id()}, {"b", event.b()}, {"c", event.c()}, {"text", event.text()}};
+    events_.push_back(std::move(mark));
+  }
+
+  const int64_t start_;
+  uint64_t arrows_ = 0;
+  std::map<const Half*, Place> places_;
+  Json events_ = Json::array();
+};
+
+int64_t NanosAhead(const Halves& node, const Halves& other) {
+  Ahead ahead;
+  for (const auto& [send, receive] : Pairs(node, other)) {
+    ahead.Narrow(*receive->ended - *send->ended, *receive->ended - send->begin());
+  }
+  for (const auto& [send, receive] : Pairs(other, node)) {
+    ahead.Narrow(send->begin() - *receive->ended, *send->ended - *receive->ended);
+  }
+  const bool agrees = ahead.least <= 0 && ahead.most >= 0;
+  if (agrees || ahead.least == INT64_MIN) return 0;
+  return ahead.least + (ahead.most - ahead.least) / 2;
+}
+
+}  // namespace
+
+absl::Duration ClockAhead(const Flight& node, const Flight& other) {
+  return absl::Nanoseconds(NanosAhead(HalvesOf(node), HalvesOf(other)));
+}
+
+std::string FlightTrace(const std::vector<Flight>& flights) {
+  std::vector<Halves> halves;
+  std::vector<int64_t> ahead;
+  int64_t start = INT64_MAX;
+  for (const Flight& flight : flights) {
+    halves.push_back(HalvesOf(flight));
+    ahead.push_back(NanosAhead(halves.front(), halves.back()));
+    for (const admin::FlightEvent& event : flight.events()) {
+      start = std::min(start, NanosOf(event) - ahead.back());
+    }
+  }
+  Trace trace(start == INT64_MAX ? 0 : start);
+  for (size_t i = 0; i < flights.size(); ++i) {
+    trace.AddNode(i + 1, flights[i], halves[i], i == 0 ? 0 : ahead[i]);
+  }
+  for (const Halves& from : halves) {
+    for (const Halves& to : halves) {
+      for (const auto& [send, receive] : Pairs(from, to)) trace.AddArrow(*send, *receive);
+    }
+  }
+  return trace.Take();
+}
+
+}  // namespace ferry::tools
