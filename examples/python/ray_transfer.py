@@ -60,8 +60,10 @@ def main() -> int:
 
 def run(resources: dict[str, Any]) -> int:
     ray.init(include_dashboard=False, logging_level="warning")
-    producer = ray.remote(Producer).options(**resources).remote()
-    consumers = [ray.remote(Consumer).options(**resources).remote() for _ in range(2)]
+    # Whoever gets tensors needs a thread of Ray's for that, as whoever makes them does.
+    transports = ray.remote(enable_tensor_transport=True)
+    producer = transports(Producer).options(**resources).remote()
+    consumers = [transports(Consumer).options(**resources).remote() for _ in range(2)]
     for step in range(3):
         weights = producer.weights.remote(step)
         means = ray.get([consumer.mean.remote(weights) for consumer in consumers])

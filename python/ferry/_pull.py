@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Optional
 from ferry import errors
 from ferry._dtypes import BY_NAME
 from ferry._future import Future
-from ferry._memory import make_tensors, view_of
+from ferry._memory import Tensor, make_tensors, view_of
 from ferry._post import arena_of, place_of, placed
 from ferry._session import Session
 from ferry.errors import (
@@ -84,7 +84,10 @@ def describe(session: Session, tensors: Sequence[Any]) -> list[Leaf]:
     made = []
     for tensor in tensors:
         view = view_of(tensor)
-        where = place_of(session, view)
+        try:
+            where = place_of(session, view)
+        except errors.InvalidArgumentError:  # strides of which no transfer is made: a contiguous copy is sent
+            where = None
         if where is not None:
             device: Optional[int] = arena_of(where).device
         else:
@@ -299,14 +302,19 @@ def host_device_or_none(session: Session) -> Optional[int]:
 
 
 def part_of(session: Session, tensor: Any, offset: Optional[Sequence[int]], size: Optional[Sequence[int]]) -> Any:
-    """What `send` takes for a box of a tensor."""
-    if offset is None or size is None:
-        return tensor
+    """What `send` takes for a box of a tensor, None: for all of it. What is in no memory of the daemon's is made contiguous."""
     from ferry.torch import Region, _piece
 
+    if isinstance(tensor, Tensor) and offset is None:
+        return tensor
+    try:
+        shared = place_of(session, view_of(tensor)) is not None
+    except errors.InvalidArgumentError:  # strides of which no transfer is made
+        shared = False
+    if shared and (offset is None or size is None):
+        return tensor
     whole = Region((0,) * len(tensor.shape), tuple(tensor.shape))
-    shared = place_of(session, view_of(tensor)) is not None
-    return _piece(tensor, whole, Region(tuple(offset), tuple(size)), copies=not shared)
+    return _piece(tensor, whole, whole if offset is None or size is None else Region(tuple(offset), tuple(size)), copies=not shared)
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -465,6 +473,40 @@ class Pull:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class Presence:
+    """Lets a source know that a taker of an offer lives: it is failed unless `done` is called before it goes away."""
+
+    def __init__(self, address: Address, name: str, who: str, deadline: float = DEADLINE) -> None:
+        try:
+            self._connection = socket.create_connection(address[:2], min(deadline, _CONNECT_TIMEOUT))
+            keep_alive(self._connection)
+            request = {
+                "token": address.token,
+                "name": name,
+                "who": who,
+                "key": name,
+                "to": [],
+                "parts": [],
+                "deadline": deadline,
+            }
+            self._connection.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise UnavailableError(
+                f"the process that has {name!r} cannot be reached at {address.host}:{address.port} ({error})",
+                "PEER_UNREACHABLE",
+            ) from None
+
+    def done(self) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.sendall(b'{"done": true}\n')
+
+    def __enter__(self) -> Presence:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
 
 def described_device(session: Session, tensor: Any) -> int:

@@ -186,6 +186,13 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
     # ---- Where they are fetched
 
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: Any = None) -> FerryCommunicatorMetadata:
+        if getattr(dst_actor, "_ray_enable_tensor_transport", True) is False:
+            # Not raised: Ray calls this from C++ too, where an exception ends the process.
+            log.error(
+                "%s gets a tensor, and has no thread for that: it will wait until Ray's timeout. Make its class by "
+                "@ray.remote(enable_tensor_transport=True)",
+                dst_actor,
+            )
         return FerryCommunicatorMetadata()
 
     def fetch_multiple_tensors(

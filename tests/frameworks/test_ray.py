@@ -230,12 +230,19 @@ def test_the_manager_posts_all_fetches_first(monkeypatch, node):
     transport = ray.experimental.rdt.util.get_tensor_transport_manager("FERRY")
     fetch, wait = transport.fetch_multiple_tensors, transport.wait_fetch_complete
     monkeypatch.setattr(transport, "fetch_multiple_tensors", lambda *given: (calls.append("fetch"), fetch(*given))[1])
-    monkeypatch.setattr(transport, "wait_fetch_complete", lambda *given, **named: (calls.append("wait"), wait(*given, **named))[1])
+    monkeypatch.setattr(
+        transport, "wait_fetch_complete", lambda *given, **named: (calls.append("wait"), wait(*given, **named))[1]
+    )
     manager, names = RDTManager(), [f"object-{i}" for i in range(3)]
     fields = RDTMeta._fields
     for i, name in enumerate(names):
         meta = transport.extract_tensor_transport_metadata(name, [np.full(3, i)])
-        known = {"src_actor": None, "tensor_transport_backend": "FERRY", "tensor_transport_meta": meta, "sent_dest_actors": set()}
+        known = {
+            "src_actor": None,
+            "tensor_transport_backend": "FERRY",
+            "tensor_transport_meta": meta,
+            "sent_dest_actors": set(),
+        }
         manager.set_rdt_metadata(name, RDTMeta(**{field: known.get(field) for field in fields}))
     got = manager.fetch_and_get_rdt_objects(names)
     assert [int(got[name][0][0]) for name in names] == [0, 1, 2]

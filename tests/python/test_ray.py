@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import sys
 import threading
+import types
 
 import fake_ray
 import numpy as np
@@ -176,3 +177,11 @@ def test_a_timeout_of_rays_is_pythons(actors, monkeypatch, a):
 def test_what_is_no_tensor_is_refused(actors):
     with pytest.raises(ferry.InvalidArgumentError, match="a str is no tensor of PyTorch, NumPy, JAX or Ferry"):
         made(actors, ["text"])
+
+
+def test_an_actor_that_cannot_receive_is_told_before_it_hangs(actors, caplog):
+    with actors("a") as transport:
+        transport.get_communicator_metadata(None, types.SimpleNamespace(_ray_enable_tensor_transport=True), "FERRY")
+        assert not caplog.records
+        transport.get_communicator_metadata(None, types.SimpleNamespace(_ray_enable_tensor_transport=False), "FERRY")
+    assert "enable_tensor_transport=True" in caplog.text
