@@ -118,7 +118,9 @@ class Taken:
 
 class _Offer(NamedTuple):
     tensors: list[Any]
+    leaves: list[Leaf]
     taken: Taken
+    info: Any
 
 
 class Source:
@@ -140,11 +142,14 @@ class Source:
         self._thread = threading.Thread(target=self._serve, name="ferry-source", daemon=True)
         self._thread.start()
 
-    def offer(self, name: str, tensors: Sequence[Any]) -> list[Leaf]:
-        """Keeps the tensors, as they are, until `withdraw`. Under a name that is known: in its place."""
+    def offer(self, name: str, tensors: Sequence[Any], info: Any = None) -> list[Leaf]:
+        """Keeps the tensors, as they are, until `withdraw`. Under a name that is known: in its place. `info`, which JSON can
+        say, is for `ask`."""
         leaves = describe(self.session, tensors)
         with self._lock:
-            self._offers[name] = _Offer(list(tensors), Taken())
+            self._offers[name] = _Offer(list(tensors), leaves, Taken(), info)
+        with contextlib.suppress(OSError):
+            self._wake.send(b"!")  # whoever waits for it
         return leaves
 
     def taken(self, name: str) -> Taken:
@@ -182,7 +187,11 @@ class Source:
     def _serve(self) -> None:
         while True:
             for key, _ in self._selector.select():
-                if key.data is None:  # closed
+                if key.data is None:
+                    if self._woken.recv(4096):
+                        for asker in list(self._askers):
+                            asker.again()
+                        continue
                     for asker in list(self._askers):
                         asker.gone()
                     self._selector.close()
@@ -214,6 +223,7 @@ class _Asker:
         self._sends: list[Future[None]] = []
         self._taken: Optional[Taken] = None
         self.name, self._who = "", ""
+        self._parked = b""  # a request for what is not there yet
         keep_alive(connection)
         connection.settimeout(5.0)  # of an answer, which is short
 
@@ -234,6 +244,11 @@ class _Asker:
                 self.gone()
                 return
 
+    def again(self) -> None:
+        line, self._parked = self._parked, b""
+        if line and not self._said(line):
+            self.gone()
+
     def _said(self, line: bytes) -> bool:
         """False: the connection is of no more use."""
         try:
@@ -244,7 +259,14 @@ class _Asker:
                 return False
             if not hmac.compare_digest(str(said["token"]), self._source.address.token):
                 return False
-            answer = self._answer(said)
+            if said.get("ask"):
+                offer = self._source.find(str(said["name"]))
+                if offer is None:
+                    self._parked = line
+                    return True
+                answer = {"leaves": offer.leaves, "info": offer.info}
+            else:
+                answer = self._answer(said)
         except FerryError as error:
             answer = {"error": type(error).__name__, "reason": error.reason, "message": error.message}
         except Exception as error:
@@ -314,7 +336,9 @@ def part_of(session: Session, tensor: Any, offset: Optional[Sequence[int]], size
     if shared and (offset is None or size is None):
         return tensor
     whole = Region((0,) * len(tensor.shape), tuple(tensor.shape))
-    return _piece(tensor, whole, whole if offset is None or size is None else Region(tuple(offset), tuple(size)), copies=not shared)
+    return _piece(
+        tensor, whole, whole if offset is None or size is None else Region(tuple(offset), tuple(size)), copies=not shared
+    )
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -473,6 +497,32 @@ class Pull:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def ask(address: Address, name: str, timeout: float) -> tuple[list[Leaf], Any]:
+    """What an offer is made of, and its `info`; waits until it is made."""
+    what = f"the process that is to have {name!r}"
+    try:
+        with socket.create_connection(address[:2], min(timeout, _CONNECT_TIMEOUT)) as connection:
+            keep_alive(connection)
+            connection.settimeout(timeout)
+            connection.sendall(json.dumps({"token": address.token, "name": name, "ask": True}).encode() + b"\n")
+            line = bytearray()
+            while not line.endswith(b"\n"):
+                data = connection.recv(1 << 16)
+                if not data:
+                    raise PeerClientGoneError(f"{what} went away before it had it", "PEER_CLIENT_GONE")
+                line += data
+    except TimeoutError:
+        raise WaitTimeoutError(f"{what} has not after {timeout} s") from None
+    except ConnectionResetError:
+        raise PeerClientGoneError(f"{what} went away before it had it", "PEER_CLIENT_GONE") from None
+    except OSError as error:
+        raise UnavailableError(
+            f"{what} cannot be reached at {address.host}:{address.port} ({error})", "PEER_UNREACHABLE"
+        ) from None
+    said = json.loads(bytes(line))
+    return [Leaf(tuple(shape), *rest) for shape, *rest in said["leaves"]], said["info"]
 
 
 class Presence:

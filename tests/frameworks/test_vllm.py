@@ -173,7 +173,9 @@ def trainers(client, sources, **options):
 
     return [
         WeightTransferTrainerFactory.trainer_init(
-            backend.FerryTrainerInitInfo(rank=rank, gather=functools.partial(gather, rank), **options), client=client, source=source
+            backend.FerryTrainerInitInfo(rank=rank, gather=functools.partial(gather, rank), **options),
+            client=client,
+            source=source,
         )
         for rank, source in enumerate(sources)
     ]
@@ -252,7 +254,9 @@ def test_no_rank_sends_for_the_others(monkeypatch):
     for rank, engine in enumerate(engines):
         send = engine._session.send
         monkeypatch.setattr(
-            engine._session, "send", lambda tree, rank=rank, send=send, **to: (sent[rank].extend(tree.values()), send(tree, **to))[1]
+            engine._session,
+            "send",
+            lambda tree, rank=rank, send=send, **to: (sent[rank].extend(tree.values()), send(tree, **to))[1],
         )
     assert everybody(engines) == [None, None]
     assert [sum(part.numel() for part in parts) for parts in sent] in ([36 + 6, 36 + 32], [36, 36 + 6 + 32])
@@ -268,11 +272,13 @@ def test_a_worker_fetches_no_more_than_its_shard(monkeypatch):
 
     def resolve(model, names, dtypes, shapes, *, num_workers, shard_axis_size, allow_direct):
         assert num_workers == shard_axis_size == 2 and allow_direct
-        return [types.SimpleNamespace(name=name, tensor=model.live[name], direct=model.live[name] is not None) for name in names]
+        return [
+            types.SimpleNamespace(name=name, tensor=model.live[name], direct=model.live[name] is not None) for name in names
+        ]
 
     stand_in("vllm.distributed.weight_transfer.m2n_layout", resolve_parameter_destinations=resolve)
     workers = [worker(rank) for rank in range(2)]
-    for one, mine in zip(workers, live):
+    for one, mine in zip(workers, live, strict=True):
         one.model.live, one.parallel_config.tensor_parallel_size, one.model_config.quantization = mine, 2, None
     engines = trainers(Client(*workers), [Sharded(0), Sharded(1)])
     del sys.modules["vllm.distributed.weight_transfer.m2n_layout"]
