@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """verl's checkpoint engine by Ferry: ``checkpoint_engine.backend=ferry checkpoint_engine.custom_backend_module=ferry.verl``.
 
-Each actor rank keeps its share of the last version in host memory, 1/N of the model for N ranks, and every rollout fetches from all
-of them: no rank is the master, sending waits for nobody, and a rollout that joins later gets the last version. docs/python.md.
+Each actor rank keeps its share of the last version in host memory, 1/N of the model for N ranks, and every rollout fetches
+from all of them: no rank is the master, sending waits for nobody, and a rollout that joins later gets the last version.
+docs/python.md.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             yield one
 
     async def join(self, actors: list[dict[str, Any]]) -> AsyncIterator[tuple[str, Any]]:
-        """For a rollout that has joined: the last version, of actors whose `prepare` gave `actors`, without any other rollout."""
+        """For a rollout that has joined: the last version, of actors whose `prepare` gave `actors`, without the others."""
         self.prepare()
         last = min((one["sent"] for one in actors), default=0)
         if not last:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ferry.verl over verl's own base class and registry, with PyTorch's tensors of the CPU. Of verl the checkpoint engine's base
-alone is there, whose imports are stood in for; verl's manager, which needs Ray and workers, makes the calls that `Group` makes."""
+alone is there, whose imports are stood in for; `Group` makes the calls of verl's manager, which needs Ray and workers."""
 
 import asyncio
 import importlib.util
