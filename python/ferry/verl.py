@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verl's checkpoint engine by Ferry: ``checkpoint_engine.backend=ferry checkpoint_engine.custom_backend_module=ferry.verl``.
+
+Each actor rank keeps its share of the last version in host memory, 1/N of the model for N ranks, and every rollout fetches
+from all of them: no rank is the master, sending waits for nobody, and a rollout that joins later gets the last version.
+docs/python.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, Optional
+
+import torch
+from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
+
+from ferry._pull import DEADLINE, Address, Pull, Source, ask, host_device
+from ferry._session import Session
+from ferry.errors import FailedPreconditionError, FerryError
+
+log = logging.getLogger("ferry.verl")
+
+
+@CheckpointEngineRegistry.register("ferry")  # type: ignore[untyped-decorator, unused-ignore]
+class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
+    """In actors and rollouts. `engine_kwargs.ferry` may have host (the address of this node by which the others reach it),
+    client_dir and deadline."""
+
+    def __init__(
+        self,
+        bucket_size: int,
+        is_master: bool = False,
+        host: Optional[str] = None,
+        client_dir: Optional[str] = None,
+        deadline: float = DEADLINE,
+        **_: Any,
+    ) -> None:
+        self._bucket_size, self._host, self._deadline = bucket_size, host, deadline
+        self._client_dir = client_dir
+        self._session: Optional[Session] = None
+        self._source: Optional[Source] = None
+        self._rank, self._ranks, self._peers = -1, 0, []  # type: tuple[int, int, list[Any]]
+        self._sent, self._due = 0, 0
+        self._kept: list[str] = []  # the offers of the last version
+        self.routes: list[str] = []
+
+    def prepare(self) -> dict[str, Any]:
+        """Where this process is reached. The same each time, while it lives."""
+        if self._session is None:
+            self._session = Session(self._client_dir, name="verl")
+        if self._source is None:
+            self._source = Source(self._session, self._host or _address_of_node())
+        return {"address": list(self._source.address), "node": self._session.node, "sent": self._sent}
+
+    @classmethod
+    def build_topology(
+        cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
+    ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """Every actor rank sends its share to every rollout: each rollout is told all of them, and no rank is the master."""
+        actors = metadata[:actor_wg_world_size]
+        due = max((one["sent"] for one in actors), default=0) + 1
+        return (
+            {
+                "rank": list(range(actor_wg_world_size)),
+                "ranks": [actor_wg_world_size] * actor_wg_world_size,
+                "peers": [[]] * actor_wg_world_size,
+                "due": [due] * actor_wg_world_size,
+            },
+            {
+                "rank": [-1] * rollout_world_size,
+                "ranks": [actor_wg_world_size] * rollout_world_size,
+                "peers": [actors] * rollout_world_size,
+                "due": [due] * rollout_world_size,
+            },
+        )
+
+    def init_process_group(self, rank: int, ranks: int, peers: list[Any], due: int) -> None:
+        """No group: it costs nothing, and nothing has to be built again when a rollout comes or goes."""
+        self._rank, self._ranks, self._peers, self._due = rank, ranks, peers, due
+
+    def finalize(self) -> None:
+        """The last version stays where it is, for who joins."""
+
+    # ---- Actors
+
+    async def send_weights(self, weights: Any, global_steps: Optional[int] = None) -> None:
+        """Takes this rank's share of a version into host memory, bucket by bucket, and offers each as soon as it is there.
+        Returns when all is: the weights may change, whoever has not fetched them yet."""
+        if self._source is None or self._session is None or self._rank < 0:
+            raise FailedPreconditionError("prepare and init_process_group come before send_weights", "FIELD_INVALID")
+        before, self._kept = self._kept, []
+        bucket: list[tuple[str, Any]] = []
+        size = 0
+        index = 0
+        async for name, tensor in _each(weights):  # all of it: to gather it is the work of all ranks
+            mine, index = index % self._ranks == self._rank, index + 1
+            if not mine:
+                continue
+            if bucket and size + tensor.numel() * tensor.element_size() > self._bucket_size:
+                self._offer(bucket, global_steps, last=False)
+                bucket, size = [], 0
+            kept = self._session.empty(tuple(tensor.shape), tensor.dtype, host_device(self._session))
+            torch.from_dlpack(kept).copy_(tensor.detach())
+            bucket.append((name, kept))
+            size += tensor.numel() * tensor.element_size()
+        self._offer(bucket, global_steps, last=True)
+        self._sent = self._due
+        for offer in before:  # whoever fetches the version before still gets what it has asked for
+            self._source.withdraw(offer)
+
+    def _offer(self, bucket: list[tuple[str, Any]], global_steps: Optional[int], last: bool) -> None:
+        assert self._source is not None
+        name = _name(self._due, len(self._kept))
+        info = {"names": [name for name, _ in bucket], "step": global_steps, "last": last}
+        self._source.offer(name, [tensor for _, tensor in bucket], info)
+        self._kept.append(name)
+
+    # ---- Rollouts
+
+    async def receive_weights(self, global_steps: Optional[int] = None) -> AsyncIterator[tuple[str, Any]]:
+        """The version that is being sent, from all actor ranks at once; a failure is an exception, and what was yielded of such
+        a version must be discarded."""
+        async for one in self._received(self._due, global_steps):
+            yield one
+
+    async def join(self, actors: list[dict[str, Any]]) -> AsyncIterator[tuple[str, Any]]:
+        """For a rollout that has joined: the last version, of actors whose `prepare` gave `actors`, without the others."""
+        self.prepare()
+        last = min((one["sent"] for one in actors), default=0)
+        if not last:
+            raise FailedPreconditionError("no version of the weights was sent yet", "FIELD_INVALID")
+        self._peers = actors
+        async for one in self._received(last, None):
+            yield one
+
+    async def _received(self, version: int, step: Optional[int]) -> AsyncIterator[tuple[str, Any]]:
+        if self._session is None or not self._peers:
+            raise FailedPreconditionError("prepare and init_process_group come before receive_weights", "FIELD_INVALID")
+        tasks = {rank: asyncio.create_task(self._bucket(rank, version, 0, step)) for rank in range(len(self._peers))}
+        number = dict.fromkeys(tasks, 0)
+        try:
+            while tasks:
+                done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                for rank in [rank for rank, task in tasks.items() if task in done]:
+                    names, tensors, last = tasks.pop(rank).result()
+                    if not last:  # the next one comes while these are loaded
+                        number[rank] += 1
+                        tasks[rank] = asyncio.create_task(self._bucket(rank, version, number[rank], step))
+                    for name, tensor in zip(names, tensors, strict=True):
+                        yield name, torch.from_dlpack(tensor)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _bucket(self, rank: int, version: int, number: int, step: Optional[int]) -> tuple[list[str], list[Any], bool]:
+        assert self._session is not None
+        session, peer, name = self._session, self._peers[rank], _name(version, number)
+        address = Address(*peer["address"])
+        try:
+            leaves, info = await asyncio.to_thread(ask, address, name, self._deadline)
+            if step is not None and info["step"] is not None and info["step"] != step:
+                raise FailedPreconditionError(f"step {step} was to be received, and step {info['step']} was sent", "")
+            pull = Pull(
+                session, address, name, leaves, device=_device(session), who=f"{session.node}/rollout", deadline=self._deadline
+            )
+        except FerryError as error:
+            log.error("version %d of the weights has not come from actor rank %d: %s", version, rank, error)
+            raise
+        try:
+            tensors = await asyncio.to_thread(pull.wait, self._deadline)
+        except asyncio.CancelledError:
+            pull.cancel()
+            raise
+        routes = pull.routes()
+        if set(routes) - set(self.routes):
+            self.routes = sorted({*self.routes, *routes})
+            log.info("weights from actor rank %d on node %s come by route %s", rank, peer["node"], "+".join(routes))
+        return info["names"], tensors, info["last"]
+
+    def close(self) -> None:
+        source, self._source = self._source, None
+        session, self._session = self._session, None
+        if source is not None:
+            source.close()
+        if session is not None:
+            session.close()
+
+
+def _name(version: int, bucket: int) -> str:
+    return f"verl-{version}-{bucket}"
+
+
+def _device(session: Session) -> Optional[int]:
+    """The current GPU, where there is one; None: host memory."""
+    return session.gpu_of(torch.cuda.current_device()) if torch.cuda.is_available() else None
+
+
+def _address_of_node() -> str:
+    try:
+        import ray
+
+        return str(ray.util.get_node_ip_address())
+    except Exception:  # not in a worker of Ray's
+        return "127.0.0.1"
+
+
+async def _each(weights: Any) -> AsyncIterator[Any]:
+    if hasattr(weights, "__aiter__"):
+        async for one in weights:
+            yield one
+    else:
+        for one in weights:
+            yield one
+
+
+__all__ = ["FerryCheckpointEngine"]

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's weight transfer by Ferry: `--weight-transfer-config '{"backend": "ferry"}'`, and FerryTrainerInitInfo in the trainer.
+
+Each trainer rank offers what it owns, and each worker fetches what it needs from whoever has it: no rank gathers, and none
+sends for the others. The control plane is vLLM's own (its client, which trainer rank 0 drives). docs/python.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future as Call
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple, Optional
+
+import torch
+from vllm.distributed.weight_transfer.base import (
+    TrainerInitInfo,
+    TrainerWeightTransferEngine,
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+
+from ferry._dtypes import BY_NAME
+from ferry._memory import view_of
+from ferry._post import place_of
+from ferry._pull import DEADLINE, Address, Leaf, Part, Presence, Pull, Source, host_device
+from ferry._session import Session
+from ferry.errors import AbortedError, FailedPreconditionError
+from ferry.torch import Layout, Region, _common
+
+log = logging.getLogger("ferry.vllm")
+BUCKET = 256 << 20
+Gather = Callable[[Any], list[Any]]
+
+
+def register() -> None:
+    """The entry point of ``vllm.general_plugins``: makes the backend known to both of vLLM's factories. Twice is once."""
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
+
+    for factory, name in (
+        (WeightTransferEngineFactory, "FerryWeightTransferEngine"),
+        (WeightTransferTrainerFactory, "FerryTrainerWeightTransferEngine"),
+    ):
+        with contextlib.suppress(ValueError):  # there already
+            factory.register_engine("ferry", "ferry.vllm", name)
+
+
+@dataclass
+class FerryTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
+    """host: the address of this rank by which the workers reach it. gather: gives every rank's value to every rank, in order of
+    ranks; None: torch.distributed's, if there is a process group, else there is one trainer rank alone."""
+
+    backend: ClassVar[str] = "ferry"
+
+    host: str = "127.0.0.1"
+    client_dir: Optional[str] = None
+    deadline: float = DEADLINE
+    bucket_bytes: int = BUCKET
+    gather: Optional[Gather] = None
+
+
+@dataclass
+class FerryWeightTransferInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
+    """What the trainer tells the workers once: every parameter, who owns it, and how it is laid out."""
+
+    names: list[str]
+    dtype_names: list[str]
+    shapes: list[list[int]]
+    owners: list[Optional[list[int]]]
+    mesh_shapes: list[Optional[list[int]]]
+    placements: list[Optional[list[Optional[int]]]]
+    deadline: float = DEADLINE
+    bucket_bytes: int = BUCKET
+
+    def __post_init__(self) -> None:
+        for what in ("dtype_names", "shapes", "owners", "mesh_shapes", "placements"):
+            if len(getattr(self, what)) != len(self.names):
+                raise ValueError(
+                    f"`{what}` should be of the same size as `names`: {len(getattr(self, what))}, {len(self.names)}"
+                )
+
+
+@dataclass
+class FerryWeightTransferUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """A version: where each rank's parameters are. `sources`: by rank (address, node, {name: (place, leaf)})."""
+
+    version: int
+    offer: str
+    sources: list[Any]
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise ValueError("`sources` cannot be empty: no trainer rank offers anything")
+
+
+class _Wanted(NamedTuple):
+    """A part of a parameter that one trainer rank has: `region` of the whole parameter."""
+
+    parameter: int
+    rank: int
+    region: Region
+    part: Part
+    leaf: Leaf
+
+
+class _Parameter(NamedTuple):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: Optional[Layout]
+    owners: Optional[tuple[int, ...]]
+    home: Region  # what this worker needs
+    target: Any  # a live parameter, or None: for load_weights
+
+
+class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
+    """In the worker. Of what vLLM can load a shard directly, only that shard comes; of everything else the whole, for
+    ``load_weights``."""
+
+    init_info_cls = FerryWeightTransferInitInfo
+    update_info_cls = FerryWeightTransferUpdateInfo
+
+    def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
+        super().__init__(config, vllm_config, device, model)
+        self._session: Optional[Session] = None
+        self._parameters: list[_Parameter] = []
+        self._init: Optional[FerryWeightTransferInitInfo] = None
+        self.version: Optional[int] = None
+        self.routes: list[str] = []
+        self._arrived: Optional[int] = None
+        self._told: set[tuple[Any, ...]] = set()
+
+    def init_transfer_engine(self, init_info: FerryWeightTransferInitInfo) -> None:
+        self.shutdown()
+        rank = int(getattr(self.parallel_config, "rank", 0))
+        self._session = Session(name=f"vllm-worker-{rank}")
+        self._who = f"{self._session.node}/worker-{rank}-{secrets.token_hex(4)}"
+        self._init = init_info
+        self._parameters = self._plan(init_info, rank)
+
+    def _plan(self, info: FerryWeightTransferInitInfo, rank: int) -> list[_Parameter]:
+        shards, ranks = self._direct(info)
+        made = []
+        for i, (name, dtype, whole) in enumerate(zip(info.names, info.dtype_names, info.shapes, strict=True)):
+            shape, owners, placements = tuple(whole), info.owners[i], info.placements[i]
+            layout = None
+            if owners is not None and placements is not None:
+                layout = Layout(shape, _nested(owners, info.mesh_shapes[i] or [len(owners)]), placements)
+            home, target, dimension = Region((0,) * len(shape), shape), None, None
+            if name in shards:
+                target, dimension = shards[name]
+                if dimension is not None:
+                    home = Layout(shape, list(range(ranks)), [dimension]).region(rank % ranks)
+            made.append(_Parameter(name, dtype, shape, layout, None if owners is None else tuple(owners), home, target))
+        return made
+
+    def _direct(self, info: FerryWeightTransferInitInfo) -> tuple[dict[str, tuple[Any, Optional[int]]], int]:
+        """(live parameter, dimension that is sharded) of what needs no ``load_weights``, as vLLM's own M2N backend finds it."""
+        ranks = int(getattr(self.parallel_config, "tensor_parallel_size", 1) or 1)
+        single = getattr(self.parallel_config, "pipeline_parallel_size", 1) == 1
+        plain = getattr(self.model_config, "quantization", None) is None
+        try:
+            from vllm.distributed.weight_transfer.m2n_layout import resolve_parameter_destinations
+
+            found = resolve_parameter_destinations(
+                self.model,
+                info.names,
+                [getattr(torch, name) for name in info.dtype_names],
+                info.shapes,
+                num_workers=ranks,
+                shard_axis_size=ranks,
+                allow_direct=bool(single and plain),
+            )
+        except ImportError as error:
+            log.warning("every worker fetches whole parameters: vLLM's m2n_layout is not there (%s)", error)
+            return {}, 1
+        direct = {}
+        for one, shape in zip(found, info.shapes, strict=True):
+            if one.direct:
+                differs = [i for i, (a, b) in enumerate(zip(shape, one.tensor.shape, strict=True)) if a != b]
+                direct[one.name] = (one.tensor, differs[0] if differs else None)
+        return direct, ranks
+
+    # ---- One update
+
+    @property
+    def _loads(self) -> bool:
+        return any(parameter.target is None for parameter in self._parameters)
+
+    def start_weight_update(self) -> None:
+        self._arrived = None
+        if self._loads:
+            from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+            initialize_layerwise_reload(self.model)
+
+    def finish_weight_update(self) -> None:
+        """The version counts only from here on, and only if all of it has arrived."""
+        if self._arrived is None:
+            raise FailedPreconditionError("a weight update was finished, of which not all has arrived", "FIELD_INVALID")
+        if self._loads:
+            from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+            finalize_layerwise_reload(self.model, self.model_config)
+        self.version, self._arrived = self._arrived, None
+
+    def receive_weights(self, update_info: FerryWeightTransferUpdateInfo) -> None:
+        """Fetches a version. Any trainer rank that goes away meanwhile is an exception here, and one in its `send_weights`."""
+        if self._session is None or self._init is None:
+            raise RuntimeError("Ferry weight transfer not initialized. Call init_transfer_engine() first.")
+        self._arrived = None
+        sources = {rank: (Address(*address), node, leaves) for rank, (address, node, leaves) in enumerate(update_info.sources)}
+        with Presence(sources[0][0], update_info.offer, self._who, self._init.deadline) as here:
+            loaded = self._fetched(update_info.offer, sources)
+            if self._loads:
+                self.model.load_weights(loaded)
+            for _ in loaded:  # what load_weights has left, and what needs none
+                pass
+            here.done()
+        self._arrived = update_info.version
+
+    def _fetched(self, offer: str, sources: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+        """(name, whole tensor) of what ``load_weights`` takes; the others are written where they belong. The next bucket is on
+        its way while one is loaded."""
+        buckets = self._buckets(sources)
+        pulls: list[list[tuple[Pull, list[_Wanted]]]] = []
+        try:
+            for bucket in buckets:
+                pulls.append(self._pull(offer, sources, bucket))
+                if len(pulls) > 1:
+                    yield from self._landed(pulls.pop(0), sources)
+            while pulls:
+                yield from self._landed(pulls.pop(0), sources)
+        finally:
+            for some in pulls:
+                for pull, _ in some:
+                    pull.cancel()
+
+    def _buckets(self, sources: dict[int, Any]) -> Iterator[list[_Wanted]]:
+        assert self._init is not None
+        bucket: list[_Wanted] = []
+        size = 0
+        for index, parameter in enumerate(self._parameters):
+            wanted = list(self._pieces(index, parameter, sources))
+            nbytes = sum(math.prod(one.region.size) for one in wanted) * BY_NAME[parameter.dtype].bits // 8
+            if bucket and size + nbytes > self._init.bucket_bytes:
+                yield bucket
+                bucket, size = [], 0
+            bucket += wanted
+            size += nbytes
+        if bucket:
+            yield bucket
+
+    def _pieces(self, index: int, parameter: _Parameter, sources: dict[int, Any]) -> Iterator[_Wanted]:
+        """Who is asked for what. Of ranks that have the same, which one depends on the parameter and the worker."""
+        name, turn = parameter.name, index + hash_of(self._who)
+        owners = parameter.owners or tuple(sources)
+        holders: dict[Region, list[int]] = {}
+        for rank in owners:
+            region = parameter.layout.region(rank) if parameter.layout else Region((0,) * len(parameter.shape), parameter.shape)
+            holders.setdefault(region, []).append(rank)
+        for region, ranks in holders.items():
+            common = _common(region, parameter.home)
+            if common is None and parameter.shape:
+                continue
+            rank = ranks[turn % len(ranks)]
+            leaves = sources[rank][2] if rank in sources else {}
+            if name not in leaves:
+                raise FailedPreconditionError(f"trainer rank {rank} owns {name!r}, and has not offered it", "FIELD_INVALID")
+            place, leaf = leaves[name]
+            whole = common is None or common == region
+            part = Part(place) if whole else Part(place, _less(common.offset, region.offset), common.size)  # type: ignore[union-attr]
+            yield _Wanted(index, rank, common or region, part, Leaf(tuple(leaf[0]), *leaf[1:]))
+
+    def _pull(self, offer: str, sources: dict[int, Any], bucket: list[_Wanted]) -> list[tuple[Pull, list[_Wanted]]]:
+        assert self._session is not None and self._init is not None
+        by_rank: dict[int, list[_Wanted]] = {}
+        for wanted in bucket:
+            by_rank.setdefault(wanted.rank, []).append(wanted)
+        made = []
+        for rank, some in by_rank.items():
+            into = [self._into(one) for one in some]
+            made.append(
+                (
+                    Pull(
+                        self._session,
+                        sources[rank][0],
+                        offer,
+                        [one.leaf for one in some],
+                        [one.part for one in some],
+                        into=into,
+                        who=f"{self._who}: from rank {rank}",
+                        deadline=self._init.deadline,
+                    ),
+                    some,
+                )
+            )
+        return made
+
+    def _into(self, wanted: _Wanted) -> Any:
+        """The live parameter, if all of it comes in one piece and the daemon sees it; else new memory."""
+        assert self._session is not None
+        parameter = self._parameters[wanted.parameter]
+        target = parameter.target if wanted.region == parameter.home else None
+        if target is not None and place_of(self._session, view_of(target)) is not None:
+            return target
+        device = torch.device(self.device)
+        home = self._session.gpu_of(device.index or 0) if device.type == "cuda" else host_device(self._session)
+        return self._session.empty(wanted.region.size, parameter.dtype, home)
+
+    def _landed(self, pulls: list[tuple[Pull, list[_Wanted]]], sources: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+        arrived: dict[int, list[tuple[Region, Any]]] = {}
+        for pull, some in pulls:
+            tensors = pull.wait()
+            self._tell(pull, sources[some[0].rank][1])
+            for wanted, tensor in zip(some, tensors, strict=True):
+                arrived.setdefault(wanted.parameter, []).append((wanted.region, tensor))
+        for index in sorted(arrived):
+            parameter, parts = self._parameters[index], arrived[index]
+            seen = [(region, one if isinstance(one, torch.Tensor) else torch.from_dlpack(one)) for region, one in parts]
+            if len(seen) == 1 and seen[0][0] == parameter.home and parameter.target is None:
+                yield parameter.name, seen[0][1]
+                continue
+            target = parameter.target
+            if target is None:
+                target = torch.empty(parameter.shape, dtype=getattr(torch, parameter.dtype), device=self.device)
+            for region, tensor in seen:
+                if tensor is not target:
+                    box = zip(_less(region.offset, parameter.home.offset), region.size, strict=True)
+                    target[tuple(slice(begin, begin + size) for begin, size in box)].copy_(tensor)
+            if parameter.target is None:
+                yield parameter.name, target
+
+    def _tell(self, pull: Pull, node: str) -> None:
+        routes = pull.routes()
+        self.routes = sorted({*self.routes, *routes})
+        news = (node, tuple(routes), bool(pull.copied))
+        if news not in self._told:
+            self._told.add(news)
+            how = "which copied them first: they were in no memory that its daemon sees" if pull.copied else "without a copy"
+            log.info("weights from node %s come by route %s, %s", node, "+".join(routes), how)
+
+    def shutdown(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+def hash_of(text: str) -> int:
+    return sum(text.encode())
+
+
+def _less(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(first - second for first, second in zip(a, b, strict=True))
+
+
+def _nested(ranks: Sequence[int], shape: Sequence[int]) -> list[Any]:
+    if len(shape) <= 1:
+        return list(ranks)
+    each = len(ranks) // shape[0]
+    return [_nested(ranks[i * each : (i + 1) * each], shape[1:]) for i in range(shape[0])]
+
+
+class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ignore[misc]
+    """In every trainer rank. `send_weights` returns once every worker has everything, or raises on every rank."""
+
+    init_info_cls = FerryTrainerInitInfo
+
+    def __init__(self, *, client: Any, source: Any, info: FerryTrainerInitInfo) -> None:
+        super().__init__(client=client, source=source, is_sender=info.is_sender, rank=info.rank)
+        self._info, self._gather = info, info.gather or _gather
+        self._session = Session(info.client_dir, name=f"vllm-trainer-{info.rank}")
+        self._offers = Source(self._session, info.host)
+        self.version = 0
+
+    @classmethod
+    def trainer_init(cls, init_info: FerryTrainerInitInfo, *, client: Any, source: Any = None) -> Any:
+        if source is None:
+            raise ValueError("Ferry trainer weight transfer requires a WeightSource.")
+        engine = cls(client=client, source=source, info=init_info)
+        local = source.implements_iter_local()
+        if engine.is_sender:
+            metas = source.metadata
+            info = FerryWeightTransferInitInfo(
+                names=[meta.name for meta in metas],
+                dtype_names=[str(meta.dtype).rpartition(".")[2] for meta in metas],
+                shapes=[list(meta.shape) for meta in metas],
+                owners=[None if meta.owners is None else list(meta.owners) for meta in metas],
+                mesh_shapes=[None if meta.mesh_shape is None else list(meta.mesh_shape) for meta in metas],
+                placements=[
+                    [getattr(one, "dim", None) for one in meta.placements] if local and meta.placements else None
+                    for meta in metas
+                ],
+                deadline=init_info.deadline,
+                bucket_bytes=init_info.bucket_bytes,
+            )
+            client.init_weight_transfer_engine(asdict(info))
+        return engine
+
+    def send_weights(self) -> None:
+        """Every rank calls it. A worker that dies is PeerClientGoneError, on every rank, and the version is not finished."""
+        version, failed = self.version + 1, None
+        offer = ""
+        try:
+            offer, offered = self._offer(version)
+            sources = self._gather(offered)
+            if self.is_sender:
+                try:
+                    self._drive(version, sources[0][3], [one[:3] for one in sources])
+                except Exception as error:
+                    failed = error
+            outcome = self._gather(None if failed is None else f"{type(failed).__name__}: {failed}")[0]
+        finally:
+            if offer:
+                self._offers.withdraw(offer)
+        if failed is not None:
+            raise failed
+        if outcome is not None:
+            raise AbortedError(f"version {version} of the weights was not taken: {outcome}", "")
+        self.version = version
+
+    def _offer(self, version: int) -> tuple[str, Any]:
+        """Offers under a name that all ranks derive alike."""
+        source = self.source
+        pairs = list(source.iter_local() if source.implements_iter_local() else source.iter_full())
+        tensors = [tensor.detach() for _, tensor in pairs]
+        for ordinal in {tensor.device.index for tensor in tensors if tensor.is_cuda}:
+            torch.cuda.synchronize(ordinal)  # the sends are posted by another thread, which has another current stream
+        offer = f"vllm-{version}"
+        leaves = self._offers.offer(offer, tensors)
+        known = {name: (i, list(leaf)) for i, ((name, _), leaf) in enumerate(zip(pairs, leaves, strict=True))}
+        return offer, (list(self._offers.address), self._session.node, known, offer)
+
+    def _drive(self, version: int, offer: str, sources: list[Any]) -> None:
+        taken = self._offers.taken(offer)
+        update = asdict(FerryWeightTransferUpdateInfo(version=version, offer=offer, sources=sources))
+        self.client.start_weight_update()
+        call: Call[None] = Call()
+
+        def update_weights() -> None:
+            try:
+                self.client.update_weights(update)
+                call.set_result(None)
+            except BaseException as error:
+                call.set_exception(error)
+            with taken.changed:
+                taken.changed.notify_all()
+
+        # A daemon: a call to workers of which one is dead may never return, and nobody shall wait for it.
+        threading.Thread(target=update_weights, name="vllm-update", daemon=True).start()
+        with taken.changed:
+            taken.changed.wait_for(lambda: call.done() or taken.failed)
+        if not call.done():
+            lost = next(iter(taken.failed.values()))
+            try:
+                call.exception(0.5)  # what the worker says itself is better
+            except TimeoutError:
+                raise lost from None
+        call.result()
+        if taken.failed:
+            raise next(iter(taken.failed.values()))
+        self.client.finish_weight_update(str(version))
+
+    def shutdown(self) -> None:
+        self._offers.close()
+        self._session.close()
+
+
+def _gather(value: Any) -> list[Any]:
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [value]
+    made: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(made, value)
+    return made
+
+
+__all__ = [
+    "FerryTrainerInitInfo",
+    "FerryTrainerWeightTransferEngine",
+    "FerryWeightTransferEngine",
+    "FerryWeightTransferInitInfo",
+    "FerryWeightTransferUpdateInfo",
+    "register",
+]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ferry.vllm over stand-ins of vLLM's base classes: two trainer ranks on node a, workers on node b. With vLLM's own:
+tests/frameworks."""
+
+import dataclasses
+import functools
+import sys
+import threading
+import types
+
+import fake_torch_cpu
+import numpy as np
+import pytest
+
+import ferry
+
+VALUES = {
+    "a": np.arange(48, dtype="f4").reshape(8, 6),
+    "b": np.arange(24, dtype="f4").reshape(6, 4),
+    "c": np.float32([1, 2, 3]),
+}
+
+
+class Engine:
+    def __init__(self, config, vllm_config, device, model):
+        self.config, self.parallel_config, self.model_config = config, vllm_config.parallel_config, vllm_config.model_config
+        self.device, self.model = device, model
+
+
+class Trainer:
+    def __init__(self, *, client, source=None, is_sender=True, rank=0):
+        self.client, self.source, self.is_sender, self.rank = client, source, is_sender, rank
+
+
+@dataclasses.dataclass
+class Info:
+    rank: int = dataclasses.field(kw_only=True)
+
+    @property
+    def is_sender(self):
+        return self.rank == 0
+
+
+class Factory:
+    def __init__(self):
+        self.known = {}
+
+    def register_engine(self, name, module, kind):
+        if name in self.known:
+            raise ValueError("already registered")
+        self.known[name] = (module, kind)
+
+
+@pytest.fixture
+def backend(monkeypatch, nodes):
+    fake_torch_cpu.install(monkeypatch)
+    names = ["vllm", "vllm.distributed", "vllm.distributed.weight_transfer", "vllm.model_executor"]
+    names += [f"vllm.distributed.weight_transfer.{part}" for part in ("base", "factory", "m2n_layout")]
+    names += ["vllm.model_executor.model_loader", "vllm.model_executor.model_loader.reload"]
+    fake_torch_cpu.packages(monkeypatch, *names)
+    base, factory = (sys.modules[f"vllm.distributed.weight_transfer.{part}"] for part in ("base", "factory"))
+    base.TrainerInitInfo, base.TrainerWeightTransferEngine, base.WeightTransferEngine = Info, Trainer, Engine
+    base.WeightTransferInitInfo = base.WeightTransferUpdateInfo = object
+    factory.WeightTransferEngineFactory, factory.WeightTransferTrainerFactory = Factory(), Factory()
+    sys.modules["vllm.model_executor.model_loader.reload"].initialize_layerwise_reload = lambda model: None
+    sys.modules["vllm.model_executor.model_loader.reload"].finalize_layerwise_reload = lambda model, config: None
+    monkeypatch.setenv("FERRY_CLIENT_DIR", nodes.b)
+    sys.modules.pop("ferry.vllm", None)
+    import ferry.vllm
+
+    yield ferry.vllm
+    sys.modules.pop("ferry.vllm", None)
+    del ferry.__dict__["vllm"]
+
+
+class Source:
+    """Rows of a, columns of b; c is the second rank's alone."""
+
+    def __init__(self, rank):
+        self.rank, self.version = rank, 0
+        shard, both = (lambda dim: types.SimpleNamespace(dim=dim)), {"owners": (0, 1), "mesh_shape": (2,)}
+        meta = {name: {"name": name, "dtype": "torch.float32", "shape": value.shape} for name, value in VALUES.items()}
+        self.metadata = [
+            types.SimpleNamespace(**meta["a"], **both, placements=(shard(0),)),
+            types.SimpleNamespace(**meta["b"], **both, placements=(shard(1),)),
+            types.SimpleNamespace(**meta["c"], owners=(1,), mesh_shape=(1,), placements=None),
+        ]
+
+    def implements_iter_local(self):
+        return True
+
+    def iter_local(self):
+        yield "a", fake_torch_cpu.tensor(np.split(VALUES["a"] + self.version, 2, 0)[self.rank])
+        yield "b", fake_torch_cpu.tensor(np.split(VALUES["b"] + self.version, 2, 1)[self.rank])
+        if self.rank == 1:
+            yield "c", fake_torch_cpu.tensor(VALUES["c"] + self.version)
+
+
+class Model:
+    def __init__(self):
+        self.loaded = {}
+
+    def load_weights(self, weights):
+        self.loaded.update((name, np.array(tensor)) for name, tensor in weights)
+
+
+class Client:
+    def __init__(self, worker):
+        self.worker, self.finished = worker, []
+
+    def init_weight_transfer_engine(self, info):
+        self.worker.init_transfer_engine(self.worker.init_info_cls(**info))
+
+    def start_weight_update(self):
+        self.worker.start_weight_update()
+
+    def update_weights(self, info):
+        self.worker.receive_weights(self.worker.update_info_cls(**info))
+
+    def finish_weight_update(self, weight_version):
+        self.worker.finish_weight_update()
+        self.finished.append(weight_version)
+
+
+@pytest.fixture
+def made(backend, nodes):
+    """A worker, its client, two trainer ranks, and a call of send_weights on both."""
+    config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(rank=3), model_config=None)
+    worker = backend.FerryWeightTransferEngine(None, config, "cpu", Model())
+    client, barrier, shared = Client(worker), threading.Barrier(2), [None, None]
+
+    def gather(rank, value):
+        shared[rank] = value
+        barrier.wait(30)
+        both = list(shared)
+        barrier.wait(30)
+        return both
+
+    ranks = []
+    for rank in range(2):
+        info = backend.FerryTrainerInitInfo(
+            rank=rank, client_dir=nodes.a, gather=functools.partial(gather, rank), bucket_bytes=100
+        )
+        ranks.append(backend.FerryTrainerWeightTransferEngine.trainer_init(info, client=client, source=Source(rank)))
+
+    def send():
+        failed = [None, None]
+
+        def run(rank):
+            try:
+                ranks[rank].send_weights()
+            except Exception as error:
+                failed[rank] = error
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return failed
+
+    yield types.SimpleNamespace(worker=worker, client=client, ranks=ranks, send=send)
+    for engine in (worker, *ranks):
+        engine.shutdown()
+
+
+def test_it_registers_with_both_factories_once(backend):
+    backend.register()
+    backend.register()
+    factory = sys.modules["vllm.distributed.weight_transfer.factory"]
+    assert factory.WeightTransferEngineFactory.known == {"ferry": ("ferry.vllm", "FerryWeightTransferEngine")}
+    assert factory.WeightTransferTrainerFactory.known == {"ferry": ("ferry.vllm", "FerryTrainerWeightTransferEngine")}
+
+
+def test_shards_of_all_ranks_arrive_as_whole_parameters(made):
+    for version in (1, 2):
+        for engine in made.ranks:
+            engine.source.version = version
+        assert made.send() == [None, None]
+        assert all((made.worker.model.loaded[name] == value + version).all() for name, value in VALUES.items())
+        assert made.worker.version == version and made.client.finished[-1] == str(version)
+    assert made.worker.routes and "any" not in made.worker.routes
+
+
+def test_a_worker_that_goes_away_is_an_exception_on_every_rank(made):
+    held = threading.Event()
+
+    def dies(info):
+        presence = sys.modules["ferry.vllm"].Presence(ferry._pull.Address(*info["sources"][0][0]), info["offer"], "worker-3")
+        presence._connection.close()
+        held.wait(30)
+
+    made.client.update_weights = dies
+    first, second = made.send()
+    assert isinstance(first, ferry.PeerClientGoneError) and "worker-3 went away" in str(first)
+    assert isinstance(second, ferry.AbortedError) and "version 1 of the weights was not taken" in str(second)
+    assert made.client.finished == [] and all(engine.version == 0 for engine in made.ranks)
+    held.set()
+
+
+def test_what_has_not_arrived_is_not_finished(made):
+    made.worker.start_weight_update()
+    with pytest.raises(ferry.FailedPreconditionError, match="not all has arrived"):
+        made.worker.finish_weight_update()
