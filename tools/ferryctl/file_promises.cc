@@ -114,6 +114,15 @@ absl::Status FilePromises::WaitForOther() {
   return absl::OkStatus();
 }
 
+absl::Status FilePromises::CauseOf(const absl::Status& status) {
+  constexpr uint64_t kNews = 1'000'000'000;  // ns: what the daemon knows is soon known here
+  if (!asked_ || !HasReason(status, Reason::kDraining)) return status;
+  FromFerry(ferry_batch_wait(ours_.get(), kNews)).IgnoreError();
+  if (ferry_batch_over(ours_.get()) == 0) return status;
+  const absl::Status other = WaitForOther();
+  return other.ok() ? status : other;
+}
+
 void FilePromises::Keep() { ferry_define(session_, kDone, 1); }
 
 void FilePromises::WaitUntilTold() { tools::Wait(ours_).IgnoreError(); }

@@ -46,6 +46,9 @@ class FilePromises {
   // Until the other end, which has kept its own, knows that, or is gone, which is no error any
   // more.
   void WaitUntilTold();
+  // Why we cannot go on, if `status` says only that a daemon that drains took no more of the file:
+  // it does so once our promise, which that would continue, is over, as when the other end died.
+  absl::Status CauseOf(const absl::Status& status);
   // We cannot go on.
   void Break(const absl::Status& why);
   const std::string& file_key() const { return key_; }

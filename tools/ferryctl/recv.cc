@@ -58,7 +58,8 @@ class RecvCommand : public Command {
 
     ASSIGN_OR_RETURN(FilePromises promises,
                      FilePromises::Make(session.session.get(), session.target, flags_.Key()));
-    const absl::Status received = ReceiveAll(globals, sink, session, promises, summary);
+    const absl::Status received =
+        promises.CauseOf(ReceiveAll(globals, sink, session, promises, summary));
     if (!received.ok()) {
       promises.Break(received);
       return received;

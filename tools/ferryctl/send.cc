@@ -77,7 +77,8 @@ class SendCommand : public Command {
 
     ASSIGN_OR_RETURN(FilePromises promises,
                      FilePromises::Make(session.session.get(), session.target, flags_.Key()));
-    const absl::Status sent = SendAll(globals, head, *plan, source, session, promises, summary);
+    const absl::Status sent =
+        promises.CauseOf(SendAll(globals, head, *plan, source, session, promises, summary));
     if (!sent.ok()) {
       promises.Break(sent);
       return sent;
