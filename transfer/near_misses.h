@@ -55,9 +55,8 @@ class NearMisses {
   //  - this half itself, which has ended or came too late;
   //  - of the same domain and key, with another device at one end;
   //  - of the same devices and key, in another domain: one;
-  //  - of the same domain and devices, under a key that may be meant (base/nearest.h): the nearer
-  //  the longer
-  //    the keys are the same from their beginning;
+  //  - of the same domain and devices, under a key that may be meant (base/nearest.h): the longer
+  //    two keys are the same from their beginning, the nearer they are;
   //  - if there is none: how many wait there under keys of something else.
   // If given, only what `counts`.
   std::vector<Miss> Find(absl::Time now, Side side, const MatchKey& wanted,

@@ -22,7 +22,7 @@ using protozero::pbf_wire_type;
 using protozero::pbf_writer;
 
 // Fields are called by their numbers in ferry/peer/v1/peer.proto and ferry/v1/types.proto, as in
-// client/codec; all are below 16.
+// client/codec; all but an offer's uid are below 16, so that a tag has one byte.
 
 // More dimensions than this no shape has, and more ranges no plain offer.
 constexpr size_t kMostDims = 8;
@@ -71,7 +71,9 @@ class EventWriter {
 
  private:
   void Tag(uint32_t field, pbf_wire_type type) {
-    *at_++ = static_cast<char>(field << 3 | static_cast<uint32_t>(type));
+    const uint32_t tag = field << 3 | static_cast<uint32_t>(type);
+    if (field >= 16) return Varint(tag);
+    *at_++ = static_cast<char>(tag);
   }
 
   char* at_;
@@ -114,6 +116,7 @@ void WriteOffer(const Offer& offer, EventWriter& out) {
   }
   out.Number(12, offer.priority);
   out.Number(13, offer.route);
+  out.Number(18, offer.uid);
 }
 
 // Appends what `write` writes as a message.
@@ -210,7 +213,7 @@ std::string EncodeFrame(const PeerFrame& frame) {
 // --- Reading: what is said as above, its fields in their order. All else stays unread, or
 // protozero throws at it, and is left to protoc's code.
 
-// Each takes a field if it is next, its tag in the one byte that it needs.
+// Each takes a field if it is next, its tag in the one or two bytes that it needs.
 class FieldReader {
  public:
   explicit FieldReader(absl::string_view bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
@@ -255,9 +258,14 @@ class FieldReader {
 
  private:
   bool Next(uint32_t field, pbf_wire_type type) {
-    if (at_ == end_ || *at_ != static_cast<char>(field << 3 | static_cast<uint32_t>(type))) {
-      return false;
+    const uint32_t tag = field << 3 | static_cast<uint32_t>(type);
+    if (field >= 16) {
+      const char bytes[] = {static_cast<char>(tag | 0x80), static_cast<char>(tag >> 7)};
+      if (end_ - at_ < 2 || at_[0] != bytes[0] || at_[1] != bytes[1]) return false;
+      at_ += 2;
+      return true;
     }
+    if (at_ == end_ || *at_ != static_cast<char>(tag)) return false;
     ++at_;
     return true;
   }
@@ -317,7 +325,8 @@ bool ReadOffer(FieldReader in, Offer& offer) {
   }
   offer.priority = static_cast<int32_t>(in.Number(12));
   offer.route = in.OneOf<Route>(13, kRoutes);
-  return in.AtEnd() && offer.priority >= -kMaxPriority && offer.priority <= kMaxPriority;
+  return in.Number32(18, offer.uid) && in.AtEnd() && offer.priority >= -kMaxPriority &&
+         offer.priority <= kMaxPriority;
 }
 
 bool ReadGroup(FieldReader in, Group& group) {

@@ -77,6 +77,7 @@ Offer RandomOffer(Random& random) {
     offer.slot = static_cast<uint32_t>(random() % (kPreparedSlots + 1));
   }
   offer.continues = random() % 16 == 0;
+  if (random() % 4 != 0) offer.uid = static_cast<uint32_t>(Number(random));
   return offer;
 }
 
