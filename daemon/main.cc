@@ -134,6 +134,15 @@ int Serve(ferry::Config config, const ferry::ConfigSources& sources,
   return 0;
 }
 
+std::string Manual(const CLI::App& app) {
+  ferry::ManualPage::About about;
+  about.section = 8;
+  about.version = ferry::Version();
+  about.footer = app.get_footer();
+  about.see_also = "ferryctl(1)";
+  return ferry::ManualPage::Print(ferry::CommandPage::Of(app, "ferryd"), about);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,12 +174,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (manual) {
-    ferry::ManualPage::About about;
-    about.section = 8;
-    about.version = ferry::Version();
-    about.footer = app.get_footer();
-    about.see_also = "ferryctl(1)";
-    printf("%s", ferry::ManualPage::Print(ferry::CommandPage::Of(app, "ferryd"), about).c_str());
+    printf("%s", Manual(app).c_str());
     return 0;
   }
   if (explain) {
