@@ -271,7 +271,7 @@ class TransferEngine {
   // Those of the options that may change while transfers are posted.
   struct Bounds {
     bool by_estimate = true;
-    size_t offers_per_peer = 200'000;
+    size_t offers_per_peer = 400'000;
     uint64_t kept_per_peer = uint64_t{512} << 20;
     absl::Duration group_time = absl::Milliseconds(2);
   };
