@@ -43,8 +43,7 @@ struct Arena {
   uint64_t transfers = 0;  // that use it now: it is not unmapped before this is 0
   bool freed = false;      // its client has given it up, and knows it no more
   std::unique_ptr<DeviceMemory> mapping;
-  // Of a host device: whether a GPU has it registered, or was asked to.
-  enum class Pinned { kNo, kUnderWay, kTried } pinned = Pinned::kNo;
+  bool pin_tried = false;  // of a host device: a GPU was asked to register it, and has answered
 };
 
 // One transfer's ending, as kept for watchers and GetTransfers.

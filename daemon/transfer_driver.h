@@ -197,10 +197,26 @@ class TransferDriver {
   void Start(Launch&& launch);
   // Whose lane runs it: ours that is a GPU, if either end is, for only those can touch its memory.
   LocalDevice& RunnerOf(const Launch& launch);
-  // False, and the launch is kept, if the memory of a host device has to be registered with the GPU
-  // first.
-  bool Pinned(Launch& launch, LocalDevice& runner);
-  void OnPinned(ArenaId arena);
+  // An arena that a GPU has to be shown before it copies it fast: a host device's is registered,
+  // once for all GPUs (`gpu` is null), and what came by a legacy handle to another GPU is opened.
+  struct Showing {
+    std::optional<PeerId> peer;  // whose arena it is; none: ours
+    ArenaId arena;
+    CudaDevice* gpu = nullptr;
+    bool operator==(const Showing&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Showing& shown) {
+      return H::combine(std::move(h), shown.peer.has_value(), shown.peer.value_or(PeerId()),
+                        shown.arena, shown.gpu);
+    }
+  };
+  // The first such arena of the launch that nobody has tried yet.
+  std::optional<Showing> NextToShow(const Launch& launch, CudaDevice& gpu) const;
+  // False, and the launch is kept until it was tried, if there is one.
+  bool IsShown(Launch& launch, LocalDevice& runner);
+  void PinOn(ArenaId arena, CudaDevice& gpu);
+  void OpenOn(const Showing& shown);
+  void OnShown(const Showing& shown);
   // Those that waited for memory are started soon, or answered with `status`.
   void StartSoon(std::vector<Launch> launches, const absl::Status& status);
   void StartSome();
@@ -238,8 +254,8 @@ class TransferDriver {
   absl::flat_hash_map<TransferId, LocalDevice*> watching_;
   // Launches that wait for a peer's arena, by peer and arena.
   absl::flat_hash_map<std::pair<PeerId, ArenaId>, std::vector<Launch>> fetching_;
-  // Launches that wait until an arena of ours is registered with a GPU.
-  absl::flat_hash_map<ArenaId, std::vector<Launch>> pinning_;
+  // Launches that wait until a GPU was shown an arena.
+  absl::flat_hash_map<Showing, std::vector<Launch>> showing_;
   // Whose wait is over, with how.
   std::deque<std::pair<Launch, absl::Status>> starting_;
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;

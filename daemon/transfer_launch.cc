@@ -22,46 +22,93 @@ LocalDevice& TransferDriver::RunnerOf(const Launch& launch) {
   return other->gpu != nullptr ? *other : *own;
 }
 
-bool TransferDriver::Pinned(Launch& launch, LocalDevice& runner) {
-  if (runner.gpu == nullptr || launch.role != LaunchRole::kCopy) return true;
-  const auto host_arena = [&](const Layout& layout) -> Arena* {
+std::optional<TransferDriver::Showing> TransferDriver::NextToShow(const Launch& launch,
+                                                                  CudaDevice& gpu) const {
+  const auto of_ours = [&](const Layout& layout) -> std::optional<Showing> {
     for (const Range& extent : layout.extents()) {
-      Arena* const arena = sessions_.FindArena(extent.arena);
-      if (arena->kind == MemoryKind::kMemfd && arena->pinned != Arena::Pinned::kTried) return arena;
+      const Arena& arena = *sessions_.FindArena(extent.arena);
+      if (arena.kind == MemoryKind::kMemfd && !arena.pin_tried) {
+        return Showing{std::nullopt, arena.id, nullptr};
+      }
+      if (gpu.WantsOpening(*arena.mapping)) return Showing{std::nullopt, arena.id, &gpu};
     }
-    return nullptr;
+    return std::nullopt;
   };
-  Arena* arena = host_arena(launch.layout);
-  if (arena == nullptr && launch.route == Route::kLocal) arena = host_arena(launch.remote_layout);
-  if (arena == nullptr) return true;
-  pinning_[arena->id].push_back(std::move(launch));
-  if (std::exchange(arena->pinned, Arena::Pinned::kUnderWay) == Arena::Pinned::kUnderWay) {
-    return false;
+  if (auto own = of_ours(launch.layout)) return own;
+  if (launch.route == Route::kLocal) return of_ours(launch.remote_layout);
+  for (const Range& extent : launch.remote_layout.extents()) {
+    const DeviceMemory* const mapping = peer_arenas_.Find(launch.peer, extent.arena);
+    if (mapping != nullptr && gpu.WantsOpening(*mapping)) {
+      return Showing{launch.peer, extent.arena, &gpu};
+    }
   }
-  // On the memory thread of its own device, where it is unmapped too, so not before.
-  devices_.Find(arena->device)
-      ->memory->Post([this, id = arena->id, memory = arena->mapping.get(), gpu = runner.gpu] {
-        auto pin = gpu->Pin(*memory, /*read_only=*/false);
-        if (pin.ok()) {
-          memory->Keep(*std::move(pin));
-        } else {
-          FERRY_LOG_LIMITED(warn, "gpu.pin", LogFields("arena", id),
-                            "it is copied by way of the driver's buffers, which is slower: {}",
-                            std::string(pin.status().message()));
-        }
-        control_.Post([this, id] { OnPinned(id); });
-      });
+  return std::nullopt;
+}
+
+bool TransferDriver::IsShown(Launch& launch, LocalDevice& runner) {
+  if (runner.gpu == nullptr || launch.role != LaunchRole::kCopy) return true;
+  const std::optional<Showing> next = NextToShow(launch, *runner.gpu);
+  if (!next.has_value()) return true;
+  std::vector<Launch>& waiting = showing_[*next];
+  waiting.push_back(std::move(launch));
+  if (waiting.size() > 1) return false;
+  if (next->gpu != nullptr) {
+    OpenOn(*next);
+  } else {
+    PinOn(next->arena, *runner.gpu);
+  }
   return false;
 }
 
-void TransferDriver::OnPinned(ArenaId id) {
-  if (Arena* const arena = sessions_.FindArena(id); arena != nullptr) {
-    arena->pinned = Arena::Pinned::kTried;
+// Both on the memory thread where the memory is unmapped too, so not before; what a peer has is
+// held by a pin of ours.
+void TransferDriver::PinOn(ArenaId id, CudaDevice& gpu) {
+  Arena* const arena = sessions_.FindArena(id);
+  devices_.Find(arena->device)->memory->Post([this, id, memory = arena->mapping.get(), gpu = &gpu] {
+    auto pin = gpu->Pin(*memory, /*read_only=*/false);
+    if (pin.ok()) {
+      memory->Keep(*std::move(pin));
+    } else {
+      FERRY_LOG_LIMITED(warn, "gpu.pin", LogFields("arena", id),
+                        "it is copied by way of the driver's buffers, which is slower: {}",
+                        std::string(pin.status().message()));
+    }
+    control_.Post([this, id] {
+      if (Arena* const kept = sessions_.FindArena(id); kept != nullptr) kept->pin_tried = true;
+      OnShown({std::nullopt, id, nullptr});
+    });
+  });
+}
+
+void TransferDriver::OpenOn(const Showing& shown) {
+  const DeviceMemory* pinned = nullptr;
+  const DeviceMemory* memory = nullptr;
+  Executor* thread = devices_.list.front()->memory.get();
+  if (shown.peer.has_value()) {
+    memory = pinned = peer_arenas_.Pin(*shown.peer, shown.arena);
+  } else {
+    const Arena& arena = *sessions_.FindArena(shown.arena);
+    memory = arena.mapping.get();
+    thread = devices_.Find(arena.device)->memory.get();
   }
-  const auto waiting = pinning_.find(id);
-  if (waiting == pinning_.end()) return;
+  thread->Post([this, shown, memory, pinned] {
+    if (const absl::Status opened = shown.gpu->Open(*memory); !opened.ok()) {
+      FERRY_LOG_LIMITED(warn, "gpu.open", LogFields("arena", shown.arena),
+                        "what GPU {} copies of it goes by way of the host, which is slower: {}",
+                        shown.gpu->info().uuid_text(), std::string(opened.message()));
+    }
+    control_.Post([this, shown, pinned] {
+      if (pinned != nullptr) Unpin({pinned});
+      OnShown(shown);
+    });
+  });
+}
+
+void TransferDriver::OnShown(const Showing& shown) {
+  const auto waiting = showing_.find(shown);
+  if (waiting == showing_.end()) return;
   std::vector<Launch> launches = std::move(waiting->second);
-  pinning_.erase(waiting);
+  showing_.erase(waiting);
   StartSoon(std::move(launches), absl::OkStatus());
 }
 
@@ -94,19 +141,21 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   bool by_engine = false;
   bool slow_road = false;
   const auto reach = [&](const DeviceMemory& memory) {
-    if (runner.gpu == nullptr) return;
+    if (runner.gpu == nullptr) return memory.data();
     reached.Update(runner.gpu->CanReach(memory));
     by_engine |= !runner.gpu->KernelsCanReach(memory);
     slow_road |= !runner.gpu->IsNear(memory);
+    return runner.gpu->AddressOf(memory);
   };
   Arena* arena = nullptr;  // of the last extent
+  std::byte* begin = nullptr;
   const auto address = [&](const Range& extent) {
     if (arena == nullptr || arena->id != extent.arena) {
       arena = sessions_.FindArena(extent.arena);
       FERRY_CHECK(arena != nullptr);  // pinned since posting
-      reach(*arena->mapping);
+      begin = reach(*arena->mapping);
     }
-    return arena->mapping->data() + extent.offset;
+    return begin + extent.offset;
   };
   absl::InlinedVector<std::byte*, 1> own;
   for (const Range& extent : launch.layout.extents()) own.push_back(address(extent));
@@ -135,7 +184,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
       mapping = peer_arenas_.Find(launch.peer, extent.arena);
       if (mapping == nullptr) return false;
       mapped = extent.arena;
-      reach(*mapping);
+      begin = reach(*mapping);
     }
     if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
@@ -143,7 +192,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
                                 extent.offset, ", +", extent.length, ") outside ",
                                 extent.arena.ToString(), ", which has ", mapping->bytes()));
     }
-    remote.push_back(mapping->data() + extent.offset);
+    remote.push_back(begin + extent.offset);
   }
   RETURN_IF_ERROR(reached);
   op.copy.emplace(launch.remote_layout, std::move(remote), launch.layout, std::move(own));
@@ -209,13 +258,13 @@ bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
     starting_.erase(entry);
     return true;
   }
-  return stop(fetching_) || stop(pinning_);
+  return stop(fetching_) || stop(showing_);
 }
 
 void TransferDriver::Start(Launch&& launch) {
   if (launch.route == Route::kNccl) return ArmInBundle(launch);
   LocalDevice& runner = RunnerOf(launch);
-  if (!Pinned(launch, runner)) return;
+  if (!IsShown(launch, runner)) return;
   TransportOp op;
   const absl::StatusOr<bool> resolved = Resolve(launch, runner, op);
   if (!resolved.ok()) {

@@ -295,6 +295,20 @@ absl::StatusOr<std::unique_ptr<MemoryPin>> CudaDevice::Pin(const DeviceMemory& h
   return std::make_unique<CudaPin>(*this, host.data());
 }
 
+bool CudaDevice::WantsOpening(const DeviceMemory& memory) const {
+  const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
+  return gpu != nullptr && gpu->WantsOpening(info_.ordinal);
+}
+
+absl::Status CudaDevice::Open(const DeviceMemory& memory) {
+  return dynamic_cast<const CudaMemory&>(memory).OpenFor(*this);
+}
+
+std::byte* CudaDevice::AddressOf(const DeviceMemory& memory) const {
+  const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
+  return gpu == nullptr ? memory.data() : gpu->AddressFor(info_.ordinal);
+}
+
 absl::Status CudaDevice::CanReach(const DeviceMemory& memory) const {
   const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
   if (gpu == nullptr || gpu->ReachedBy(info_.ordinal)) return absl::OkStatus();

@@ -78,6 +78,12 @@ class CudaDevice {
                                                     std::vector<UniqueFd> fds, bool ours = true);
   // Registers host memory, so that copies of it need no staging, which would hold the lane.
   absl::StatusOr<std::unique_ptr<MemoryPin>> Pin(const DeviceMemory& host, bool read_only);
+  // Whether this GPU copies faster to and from the memory once Open was tried (CudaMemory says
+  // why). Any thread.
+  bool WantsOpening(const DeviceMemory& memory) const;
+  absl::Status Open(const DeviceMemory& memory);
+  // Where the memory begins for this GPU. Any thread.
+  std::byte* AddressOf(const DeviceMemory& memory) const;
   // Whether this GPU's copy engine can touch the memory; why not, if it cannot. Any thread.
   absl::Status CanReach(const DeviceMemory& memory) const;
   // Whether kernels of it can as well.

@@ -141,27 +141,33 @@ absl::Status CudaMemory::Import(const MemoryShare& share, std::vector<UniqueFd> 
   return MapHandles(doing);
 }
 
-absl::Status CudaMemory::OpenIpc(const MemoryShare& share, bool ours) {
-  const CudaApi& api = device_.api_;
-  const std::string doing = absl::StrCat("open an IPC handle on ", device_.Name());
+absl::Status CudaMemory::OpenHandle(const CudaDevice& device, const MemoryShare& share,
+                                    CUdeviceptr* base) {
+  const CudaApi& api = device.api_;
+  const std::string doing = absl::StrCat("open an IPC handle on ", device.Name());
   CUipcMemHandle handle;
   if (share.ipc_handle.size() != sizeof(handle)) {
     return Invalid(
         doing, absl::StrCat("it has ", share.ipc_handle.size(), " bytes, not ", sizeof(handle)));
   }
   memcpy(&handle, share.ipc_handle.data(), sizeof(handle));
+  const CUresult opened = api.cuIpcOpenMemHandle(base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  if (opened == CUDA_SUCCESS) return absl::OkStatus();
+  *base = 0;
+  const absl::Status why = HandleError(api, opened, doing);
+  if (ReasonOf(why) == Reason::kDeviceMemory) return why;
+  // Whatever the driver calls it: the handle is of no use here, now or later.
+  return Invalid(absl::StrCat("legacy IPC works between processes of one PID namespace and of one "
+                              "driver, while the owner keeps the memory; VMM descriptors have "
+                              "none of these limits"),
+                 why.message());
+}
+
+absl::Status CudaMemory::OpenIpc(const MemoryShare& share, bool ours) {
+  const CudaApi& api = device_.api_;
+  const std::string doing = absl::StrCat("open an IPC handle on ", device_.Name());
   CUdeviceptr base = 0;
-  const CUresult opened = api.cuIpcOpenMemHandle(&base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  if (opened != CUDA_SUCCESS) {
-    const absl::Status why = HandleError(api, opened, doing);
-    if (ReasonOf(why) == Reason::kDeviceMemory) return why;
-    // Whatever the driver calls it: the handle is of no use here, now or later.
-    return Invalid(
-        absl::StrCat("legacy IPC works between processes of one PID namespace and of one "
-                     "driver, while the owner keeps the memory; VMM descriptors have "
-                     "none of these limits"),
-        why.message());
-  }
+  RETURN_IF_ERROR(OpenHandle(device_, share, &base));
   address_ = base;
   share_ = share;
   CUdeviceptr start = 0;
@@ -174,7 +180,7 @@ absl::Status CudaMemory::OpenIpc(const MemoryShare& share, bool ours) {
   RETURN_IF_CUDA(api, api.cuPointerGetAttribute(&owner_, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base),
                  doing);
   RETURN_IF_ERROR(CheckOwner(owner_, ours));
-  // The driver copies between GPUs by itself where their contexts have the memory open.
+  // The driver copies between GPUs by itself, also where the handle is not open (WantsOpening).
   reached_by_.assign(device_.team_.begin(), device_.team_.end());
   Place(reinterpret_cast<std::byte*>(base + share.ipc_offset), share.bytes);
   return absl::OkStatus();
@@ -224,14 +230,55 @@ absl::Status CudaMemory::MapHandles(const std::string& doing) {
   return absl::OkStatus();
 }
 
+bool CudaMemory::WantsOpening(int ordinal) const {
+  if (share_.kind != MemoryKind::kCudaIpc || ordinal == device_.info().ordinal) return false;
+  if (!ReachedBy(ordinal)) return false;
+  MutexLock lock(mutex_);
+  return FindOpening(ordinal) == nullptr;
+}
+
+absl::Status CudaMemory::OpenFor(CudaDevice& other) const {
+  FERRY_CHECK(WantsOpening(other.info().ordinal));
+  Opening opening{&other};
+  absl::Status opened = other.Hold();
+  if (opened.ok()) {
+    opened = OpenHandle(other, share_, &opening.base);
+    if (!opened.ok()) other.Letgo();
+  }
+  MutexLock lock(mutex_);
+  openings_.push_back(opening);
+  return opened;
+}
+
+const CudaMemory::Opening* CudaMemory::FindOpening(int ordinal) const {
+  for (const Opening& opening : openings_) {
+    if (opening.device->info().ordinal == ordinal) return &opening;
+  }
+  return nullptr;
+}
+
+std::byte* CudaMemory::AddressFor(int ordinal) const {
+  if (share_.kind != MemoryKind::kCudaIpc || ordinal == device_.info().ordinal) return data();
+  MutexLock lock(mutex_);
+  const Opening* const opening = FindOpening(ordinal);
+  if (opening == nullptr || opening->base == 0) return data();
+  return reinterpret_cast<std::byte*>(opening->base + share_.ipc_offset);
+}
+
 CudaMemory::~CudaMemory() {
   const CudaApi& api = device_.api_;
-  device_.MakeCurrent();
   const auto expect = [&](CUresult result, const char* doing) {
     if (result == CUDA_SUCCESS) return;
     const absl::Status status = CudaError(api, result, absl::StrCat(doing, " ", device_.Name()));
     FERRY_LOG(warn, "cuda.unmap", "{}", std::string(status.message()));
   };
+  for (const Opening& opening : openings_) {
+    if (opening.base == 0) continue;
+    opening.device->MakeCurrent();
+    expect(api.cuIpcCloseMemHandle(opening.base), "close a further IPC handle of");
+    opening.device->Letgo();
+  }
+  device_.MakeCurrent();
   if (share_.kind == MemoryKind::kCudaIpc) {
     if (address_ != 0) expect(api.cuIpcCloseMemHandle(address_), "close an IPC handle on");
   } else {
@@ -259,8 +306,11 @@ bool CudaMemory::ReachedBy(int ordinal) const {
 }
 
 bool CudaMemory::KernelsReachIt(int ordinal) const {
-  return share_.kind == MemoryKind::kCudaIpc ? ordinal == device_.info().ordinal
-                                             : ReachedBy(ordinal);
+  if (share_.kind != MemoryKind::kCudaIpc) return ReachedBy(ordinal);
+  if (ordinal == device_.info().ordinal) return true;
+  MutexLock lock(mutex_);
+  const Opening* const opening = FindOpening(ordinal);
+  return opening != nullptr && opening->base != 0;
 }
 
 CudaPin::~CudaPin() {

@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -242,6 +244,85 @@ TEST_F(CudaDeviceTest, AHandleThatCannotWorkIsRefusedWithTheReason) {
   memcpy(share.ipc_handle.data() + 8, &nobody, sizeof(nobody));
   EXPECT_THAT(refused(), AllOf(HasSubstr("INVALID_VALUE"), HasSubstr("one PID namespace")));
   EXPECT_EQ(cuMemFree(own), CUDA_SUCCESS);
+}
+
+// cuMemAlloc of "another process": one that is forked off has the same descriptors, and so the fake
+// driver takes a handle that names it.
+class ForeignMemory {
+ public:
+  explicit ForeignMemory(uint64_t bytes) {
+    EXPECT_EQ(cuMemAlloc(&pointer_, bytes), CUDA_SUCCESS);
+    CUipcMemHandle handle;
+    EXPECT_EQ(cuIpcGetMemHandle(&handle, pointer_), CUDA_SUCCESS);
+    process_ = fork();
+    if (process_ == 0) {
+      for (;;) pause();
+    }
+    share_.bytes = bytes;
+    share_.ipc_handle.assign(handle.reserved, sizeof(handle.reserved));
+    memcpy(share_.ipc_handle.data() + 8, &process_, sizeof(process_));
+  }
+  ~ForeignMemory() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+    EXPECT_EQ(cuMemFree(pointer_), CUDA_SUCCESS);
+  }
+  const MemoryShare& share() const { return share_; }
+
+ private:
+  CUdeviceptr pointer_ = 0;
+  pid_t process_ = -1;
+  MemoryShare share_{MemoryKind::kCudaIpc};
+};
+
+TEST_F(CudaDeviceTest, OpensALegacyHandleForAnotherGpuToo) {
+  auto first = Allocate(0, kMiB);
+  auto second = Allocate(1, kMiB);
+  gpus_[0]->MakeCurrent();
+  ForeignMemory foreign(2 * kMiB);
+  MemoryShare share = foreign.share();
+  share.bytes = kMiB;
+  share.ipc_offset = kMiB;
+  auto memory = gpus_[0]->Map(share, {});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_FALSE(gpus_[0]->WantsOpening(**memory));
+  EXPECT_TRUE(gpus_[1]->WantsOpening(**memory));
+  EXPECT_FALSE(gpus_[1]->WantsOpening(*first)) << "a descriptor's memory has one address";
+  EXPECT_TRUE(gpus_[1]->CanReach(**memory).ok());
+  EXPECT_FALSE(gpus_[1]->KernelsCanReach(**memory));
+  EXPECT_EQ(gpus_[1]->AddressOf(**memory), (*memory)->data());
+
+  const uint64_t holds = gpus_[1]->usage().holds;
+  ASSERT_TRUE(gpus_[1]->Open(**memory).ok());
+  EXPECT_FALSE(gpus_[1]->WantsOpening(**memory));
+  EXPECT_TRUE(gpus_[1]->KernelsCanReach(**memory));
+  EXPECT_NE(gpus_[1]->AddressOf(**memory), (*memory)->data());
+  EXPECT_EQ(gpus_[0]->AddressOf(**memory), (*memory)->data());
+  EXPECT_EQ(gpus_[1]->usage().holds, holds + 1);
+  (*memory)->data()[7] = std::byte{42};
+  EXPECT_EQ(gpus_[1]->AddressOf(**memory)[7], std::byte{42});
+  memory->reset();
+  EXPECT_EQ(gpus_[1]->usage().holds, holds);
+  gpus_[0]->MakeCurrent();
+}
+
+TEST_F(CudaDeviceTest, AHandleThatCannotBeOpenedForAnotherGpuStaysAsItWas) {
+  auto first = Allocate(0, kMiB);
+  auto second = Allocate(1, kMiB);
+  gpus_[0]->MakeCurrent();
+  ForeignMemory foreign(kMiB);
+  auto memory = gpus_[0]->Map(foreign.share(), {});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const uint64_t holds = gpus_[1]->usage().holds;
+  fake_cuda_configure("unknown_handle=1");
+  EXPECT_EQ(ReasonOf(gpus_[1]->Open(**memory)), Reason::kFieldInvalid);
+  EXPECT_FALSE(gpus_[1]->WantsOpening(**memory)) << "it is tried once";
+  EXPECT_TRUE(gpus_[1]->CanReach(**memory).ok());
+  EXPECT_FALSE(gpus_[1]->KernelsCanReach(**memory));
+  EXPECT_EQ(gpus_[1]->AddressOf(**memory), (*memory)->data());
+  EXPECT_EQ(gpus_[1]->usage().holds, holds);
+  memory->reset();
+  gpus_[0]->MakeCurrent();
 }
 
 // Of a call of ours it would mean that the GPUs are lost.

@@ -30,6 +30,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.version = static_cast<int>(number);
     } else if (key == "no_peer") {
       settings.no_peer = number != 0;
+    } else if (key == "ipc_at_home") {
+      settings.ipc_at_home = number != 0;
     } else if (key == "no_vmm") {
       settings.no_vmm = number != 0;
     } else if (key == "no_rdma") {

@@ -8,6 +8,9 @@
 //   memory_mib=N     memory of each (default 1024); what one process may allocate of it
 //   version=N        of the driver (default 13000)
 //   no_peer=1        no GPU reaches another one's memory
+//   ipc_at_home=1    memory of an IPC handle is touched only by the GPU in whose context it is
+//   open;
+//                    else copies of others succeed, as by the real one's slow way through the host
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
 //   no_rdma=1        adapters do not reach its memory, and memory for them is refused
 //   no_flush=1       streams that wait cannot flush what adapters have written

@@ -166,6 +166,8 @@ bool MayTouch(int device, uintptr_t address, size_t bytes) {
     const Mapping* mapping = FindMapping(address, &base);
     if (mapping == nullptr) return false;
     if (mapping->vmm && mapping->access.count(physical_device) == 0) return false;
+    const bool elsewhere = mapping->ipc && mapping->context->device != device;
+    if (elsewhere && Get().settings.ipc_at_home) return false;
     address = base + mapping->bytes;
   }
   return true;

@@ -28,6 +28,7 @@ struct Settings {
   uint64_t memory = uint64_t{1} << 30;
   int version = 13000;
   bool no_peer = false;
+  bool ipc_at_home = false;
   bool no_vmm = false;
   bool no_rdma = false;
   bool no_flush = false;

@@ -20,11 +20,6 @@ constexpr uint64_t kEach = 16 * kMiB;
 constexpr uint64_t kCount = 12;
 constexpr uint64_t kBytes = kEach * kCount;
 
-// The fake's settings of the daemons, over this process's.
-std::vector<std::string> FakeWith(const std::string& more) {
-  return {absl::StrCat("FERRY_FAKE_CUDA=", getenv("FERRY_FAKE_CUDA"), ";", more)};
-}
-
 class GpuLossTest : public GpuTest, public ::testing::WithParamInterface<GpuCase> {
  protected:
   bool StartSlow() { return StartFor(GetParam(), FakeWith("copy_us=3000")); }

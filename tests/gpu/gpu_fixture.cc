@@ -72,6 +72,10 @@ bool GpuTest::Need(int gpus) {
   return false;
 }
 
+std::vector<std::string> FakeWith(const std::string& more) {
+  return {absl::StrCat("FERRY_FAKE_CUDA=", getenv("FERRY_FAKE_CUDA"), ";", more)};
+}
+
 void GpuTest::StartNodes(int nodes, int gpus, const std::string& transfer,
                          std::vector<std::string> environment) {
   ClusterOptions options;

@@ -31,6 +31,10 @@ inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_ca
 extern const GpuCase kGpuLocal, kGpuMapped, kGpuNccl, kGpuSelf, kGpuHostToGpu, kGpuToHost,
     kGpuHostToGpuMapped, kGpuTcp, kGpuHostToGpuTcp, kGpuToHostTcp, kGpuUcx, kGpuUcxShm, kGpuUcxTcp;
 
+// The fake's settings of the daemons, over this process's; for the environment of StartNodes. A
+// real driver knows none of them.
+std::vector<std::string> FakeWith(const std::string& more);
+
 class GpuTest : public ClusterTest {
  protected:
   void SetUp() override;

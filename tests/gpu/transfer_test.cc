@@ -380,9 +380,10 @@ TEST_F(MultiGpuByEngineTest, APeersHostMemoryThatAHostDeviceMappedFirst) {
   ExpectScattered(source, gpu, "scattered", FERRY_ROUTE_MAPPED);
 }
 
+// The fake refuses what the real driver would copy by way of the host.
 TEST_F(MultiGpuByEngineTest, MemoryOfCudaMallocOnTheOtherGpu) {
   if (!Need(2)) return;
-  StartNodes(1, 2);
+  StartNodes(1, 2, "", FakeWith("ipc_at_home=1"));
   End vmm = Open(0, 0, kMiB);
   End legacy;
   legacy.device = nodes().Gpu(0, 1);
