@@ -82,6 +82,18 @@ class End:
 
         return move
 
+    def prepared(self, tree: Any) -> Callable[[], None]:
+        if self.rank == 0:
+            pair = self.session.prepare_send(tree, to=self.peer, key="prepared")
+        else:
+            pair = self.session.prepare_recv(into=tree, frm=self.peer, key="prepared")
+
+        def move() -> None:
+            pair.fire()
+            pair.wait(timeout=120)
+
+        return move
+
     def by_torch(self, tree: dict[str, Any]) -> Callable[[], None]:
         def move() -> None:
             for tensor in tree.values():
@@ -114,7 +126,13 @@ class End:
             beside, by = self.say(f"{name}, torch.distributed", nbytes, self.measure(self.by_torch(state)), 0, ""), "that"
         else:
             beside, by = copy, "copy_"
-        self.say(f"{name}, Ferry", nbytes, self.measure(self.by_ferry(state)), beside, by)
+        self.say(f"{name}, Ferry, PyTorch's own memory", nbytes, self.measure(self.by_ferry(state)), beside, by)
+        del state
+        torch.cuda.empty_cache()
+        with torch.cuda.use_mem_pool(self.memory):
+            pooled = llama(torch, self.given.layers, self.device)
+        self.say(f"{name}, Ferry, the pool's", nbytes, self.measure(self.by_ferry(pooled)), beside, by)
+        self.say(f"{name}, Ferry, the pool's, prepared", nbytes, self.measure(self.prepared(pooled)), beside, by)
 
     def copy(self) -> float:
         source = self.torch.zeros(GIB, dtype=self.torch.uint8, device=self.device)
@@ -129,8 +147,8 @@ class End:
     def pool(self, copy: float) -> None:
         import ferry.torch
 
-        pool = ferry.torch.mem_pool()
-        with self.torch.cuda.use_mem_pool(pool):
+        self.memory = ferry.torch.mem_pool()
+        with self.torch.cuda.use_mem_pool(self.memory):
             tensor = self.torch.zeros(GIB, dtype=self.torch.uint8, device=self.device)
         self.say("1 GiB, of ferry.torch.mem_pool", GIB, self.measure(self.by_ferry(tensor)), copy, "copy_")
 

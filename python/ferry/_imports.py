@@ -153,14 +153,28 @@ class Imports:
             _cuda.driver().release(segment.handle)
 
 
-def pool_place(session: Any, view: View, reach: int) -> Optional[Pieces]:
-    """Where a view is in memory of ferry_cuda_malloc; None if it is not, or if that is another daemon's."""
-    lib, offset = _abi.library(), ctypes.c_uint64()
-    handle = lib.ferry_cuda_arena(view.address, ctypes.byref(offset))
-    if not handle:
-        return None
-    pool = session._pool()
-    nbytes = lib.ferry_arena_bytes(handle)
-    if pool is None or offset.value + reach > nbytes:
-        return None
-    return [(Arena(pool, handle, lib.ferry_arena_device(handle), nbytes, keeps=view.owner), offset.value, reach)]
+class PoolPlaces:
+    """Where tensors of one call are in memory of ferry_cuda_malloc."""
+
+    def __init__(self, session: Any) -> None:
+        self._lib, self._session = _abi.library(), session
+        self._offset = ctypes.c_uint64()
+        self._told = ctypes.byref(self._offset)
+        self._pool: Any = None
+        self._arenas: dict[int, Arena] = {}
+
+    def find(self, view: View, reach: int) -> Optional[Pieces]:
+        """None if it is in none of it, or if that is another daemon's."""
+        handle = self._lib.ferry_cuda_arena(view.address, self._told)
+        if not handle:
+            return None
+        arena = self._arenas.get(handle)
+        if arena is None:
+            self._pool = self._session._pool()
+            if self._pool is None:
+                return None
+            device, nbytes = self._lib.ferry_arena_device(handle), self._lib.ferry_arena_bytes(handle)
+            # The memory stays as long as the tensors in it, which their items keep.
+            arena = self._arenas[handle] = Arena(self._pool, handle, device, nbytes, keeps=view.owner)
+        begin = self._offset.value
+        return [(arena, begin, reach)] if begin + reach <= arena.nbytes else None

@@ -302,17 +302,23 @@ def view_of(array: Any) -> View:
     return View(said.address, said.shape, strides, dtype, (array, said.owner))
 
 
+_torch_dtypes: dict[Any, DType] = {}
+
+
 def _cuda_view(tensor: Any) -> View:
     """Of torch, as it is: nothing waits for a stream."""
     if tensor.is_conj() or tensor.is_neg():
         raise invalid("the tensor's bytes are not its values: .resolve_conj() or .resolve_neg() it first", "tensor")
-    if "strided" not in str(tensor.layout):
-        raise invalid(f"a tensor of layout {tensor.layout} is no bytes in a row: send what it is made of", "tensor")
-    size = tensor.element_size()
-    strides = tuple(stride * size for stride in tensor.stride())
-    return View(
-        tensor.data_ptr(), tuple(tensor.shape), strides, dtype_of(tensor.dtype), tensor, ordinal=tensor.device.index or 0
-    )
+    layout = tensor.layout
+    if layout is not getattr(sys.modules.get("torch"), "strided", None) and "strided" not in str(layout):
+        raise invalid(f"a tensor of layout {layout} is no bytes in a row: send what it is made of", "tensor")
+    strides = None  # as of most
+    if not tensor.is_contiguous():
+        size = tensor.element_size()
+        strides = tuple(stride * size for stride in tensor.stride())
+    kind = tensor.dtype
+    dtype = _torch_dtypes.get(kind) or _torch_dtypes.setdefault(kind, dtype_of(kind))
+    return View(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, ordinal=tensor.get_device())
 
 
 def _buffer_view(array: Any) -> View:

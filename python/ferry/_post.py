@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ferry import _abi, _cuda, _streams
 from ferry._dtypes import DType
-from ferry._imports import pool_place
+from ferry._imports import PoolPlaces
 from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, packed, view_of
 from ferry.errors import check, invalid
 
@@ -82,41 +82,65 @@ def arena_of(where: Where) -> Arena:
     return where[0][0] if isinstance(where, list) else where.arena
 
 
-def place_of(session: Any, view: View) -> Optional[Where]:
-    """Where a view lies in the session's arenas; None if in none of them, or not as it is sent."""
-    return placed(session, view)[0]
+class Places:
+    """Finds where the tensors of one call lie; what is the same for all of them is asked once."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self._pool: Optional[PoolPlaces] = None
+
+    def of(self, view: View) -> Optional[Where]:
+        """Where a view lies in the session's arenas; None if in none of them, or not as it is sent."""
+        return self.find(view)[0]
+
+    def find(self, view: View) -> tuple[Optional[Where], str]:
+        """The same; and of memory of a GPU that the session did not make what it is, or why it cannot be shared."""
+        if view.unpacked:
+            return None, ""
+        block, stride, count = blocks_of(view)
+        owner, session = view.owner, self.session
+        reach = stride * (count - 1) + block
+        arena = owner._arena if isinstance(owner, Tensor) else session.arenas.find(view.address, reach)
+        how = ""
+        if arena is not None and arena.session is session:
+            pieces = [(arena, view.address - arena.address, reach)]
+        elif view.ordinal < 0 or isinstance(owner, Tensor) or not view.nbytes:
+            return None, ""
+        else:
+            found, how = self._of_gpu(view, reach)
+            if found is None:
+                return None, how
+            pieces = found
+        if count == 1 or stride == block:
+            return pieces, how
+        if len(pieces) != 1:
+            return None, "its blocks are in several allocations: make it contiguous"
+        return Strided(pieces[0][0], pieces[0][1], block, stride, count), how
+
+    def _of_gpu(self, view: View, reach: int) -> tuple[Optional[list[tuple[Arena, int, int]]], str]:
+        if self._pool is None:
+            _streams.refuse_capture("a tensor of a GPU was to be sent or received")
+            self._pool = PoolPlaces(self.session)
+        pool = self._pool.find(view, reach)
+        if pool is not None:
+            return pool, "an allocation of ferry.torch.mem_pool"
+        place: tuple[Optional[list[tuple[Arena, int, int]]], str] = self.session.imports.place(self.session, view, reach)
+        return place
 
 
 def placed(session: Any, view: View) -> tuple[Optional[Where], str]:
-    """The same; and of memory of a GPU that the session did not make what it is, or why it cannot be shared."""
-    if view.unpacked:
-        return None, ""
-    block, stride, count = blocks_of(view)
-    owner = view.owner
-    reach = stride * (count - 1) + block
-    arena = owner._arena if isinstance(owner, Tensor) else session.arenas.find(view.address, reach)
-    how = ""
-    if arena is not None and arena.session is session:
-        pieces = [(arena, view.address - arena.address, reach)]
-    elif view.ordinal < 0 or isinstance(owner, Tensor) or not view.nbytes:
-        return None, ""
-    else:
-        _streams.refuse_capture("a tensor of a GPU was to be sent or received")
-        pool = pool_place(session, view, reach)
-        found, how = (pool, "an allocation of ferry.torch.mem_pool") if pool else session.imports.place(session, view, reach)
-        if found is None:
-            return None, how
-        pieces = found
-    if count == 1 or stride == block:
-        return pieces, how
-    if len(pieces) != 1:
-        return None, "its blocks are in several allocations: make it contiguous"
-    return Strided(pieces[0][0], pieces[0][1], block, stride, count), how
+    """Places.find, of one view."""
+    return Places(session).find(view)
 
 
-def _table(session: Any, blocks: Blocks) -> Table:
+def place_of(session: Any, view: View) -> Optional[Where]:
+    """Places.of, of one view."""
+    return Places(session).of(view)
+
+
+def _table(places: Places, blocks: Blocks) -> Table:
     view = view_of(blocks.tensor)
-    where = place_of(session, view)
+    where = places.of(view)
     if not isinstance(where, list):
         raise invalid("blocks are picked from a contiguous tensor in an arena: see Session.empty", "tensor")
     if len(where) != 1:
@@ -141,6 +165,7 @@ def _table(session: Any, blocks: Blocks) -> Table:
 def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], list[Arena]]:
     """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, or on its
     own GPU, of the session's stage, which are given too."""
+    places = Places(session)
     items: list[Optional[Item]] = []
     staged: list[tuple[int, bytes, View]] = []
     for key, leaf in leaves:
@@ -149,7 +174,7 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
         elif isinstance(leaf, Ranges):
             pieces: list[tuple[Arena, int, int]] = []
             for part in leaf.tensors:
-                where = place_of(session, view_of(part))
+                where = places.of(view_of(part))
                 if not isinstance(where, list):
                     raise invalid("ranges are contiguous tensors in arenas: see Session.empty", "tensors")
                 pieces += where
@@ -157,10 +182,10 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
                 raise invalid("ranges of one transfer are on one device, in memory of one session, and at least one", "tensors")
             items.append(Item(key, pieces, None, None, leaf))
         elif isinstance(leaf, Blocks):
-            items.append(Item(key, _table(session, leaf), None, None, leaf))
+            items.append(Item(key, _table(places, leaf), None, None, leaf))
         else:
             view = view_of(leaf)
-            found, why = placed(session, view)
+            found, why = places.find(view)
             if found is not None:
                 items.append(Item(key, found, view.dtype, view.shape, leaf))
                 continue

@@ -119,6 +119,7 @@ class Tensor:
     def __init__(self, address, shape, ordinal=0, strides=None):
         steps = [*itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1)]
         self.address, self.shape, self.strides = address, shape, tuple(reversed(steps)) if strides is None else strides
+        self.rows = tuple(reversed(steps))
         self.device = types.SimpleNamespace(index=ordinal)
 
     def is_conj(self):
@@ -128,6 +129,12 @@ class Tensor:
 
     def element_size(self):
         return 1
+
+    def get_device(self):
+        return self.device.index
+
+    def is_contiguous(self):
+        return self.strides == self.rows
 
     def data_ptr(self):
         return self.address
