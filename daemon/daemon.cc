@@ -68,12 +68,12 @@ Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Daemon::~Daemon() { impl_->Stop(); }
 int Daemon::peer_port() const { return impl_->peer_port; }
 
-Daemon::Vitals Daemon::Look() {
+Daemon::Vitals Daemon::Look(absl::Time now, absl::Duration patience) {
   Vitals vitals;
   vitals.devices = impl_->devices.list.size();
   vitals.sessions = impl_->sessions_seen;
   vitals.in_flight = impl_->in_flight_seen;
-  vitals.silent = impl_->pulse.Beat();
+  vitals.silent = impl_->pulse.Beat(now, patience);
   return vitals;
 }
 

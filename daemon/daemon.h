@@ -50,10 +50,11 @@ class Daemon {
     size_t devices = 0;
     size_t sessions = 0;
     size_t in_flight = 0;  // transfers and jobs
-    // Of control and the devices' lanes those that have done nothing since the call before.
+    // Of control and the devices' lanes those that were asked for a sign of life by a call of
+    // `patience` ago or earlier, and have given none.
     std::vector<std::string> silent;
   };
-  Vitals Look();
+  Vitals Look(absl::Time now, absl::Duration patience);
 
   // Of this daemon, also if the configuration said port 0. 0 if it does not listen.
   int peer_port() const;

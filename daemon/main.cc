@@ -94,7 +94,7 @@ int NextSignal(const sigset_t& signals, ferry::Supervisor& supervisor, ferry::Re
 void Reload(const ferry::ConfigSources& sources, ferry::Daemon& daemon, ferry::Reports& reports) {
   reports.Reloading();
   daemon.Reload([&] { return ferry::LoadConfig(sources); });
-  reports.Ready();
+  reports.Ready(ferry::MonotonicNow());
 }
 
 // Waits for what is in flight, up to the configuration's time, or until a second signal stops it.
@@ -124,7 +124,7 @@ int Serve(ferry::Config config, const ferry::ConfigSources& sources,
       ferry::Daemon::Start(std::move(config), *std::move(sockets), [] { kill(getpid(), SIGHUP); });
   if (!daemon.ok()) return Refuse(daemon.status());
   ferry::Reports reports(**daemon, supervisor);
-  reports.Ready();
+  reports.Ready(ferry::MonotonicNow());
   int received = 0;
   while (!Stops(received = NextSignal(signals, supervisor, reports))) {
     if (received == SIGHUP) Reload(sources, **daemon, reports);

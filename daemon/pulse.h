@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/executor.h"
 
 namespace ferry {
@@ -16,9 +17,9 @@ class Pulse {
  public:
   // Before the first Beat; `home` (not owned) outlives it. `answer` runs there each time.
   void Add(std::string name, Executor& home, std::function<void()> answer = nullptr);
-  // Those that have not answered what the Beat before asked; asks all others again. The first one
-  // finds nobody silent.
-  std::vector<std::string> Beat();
+  // Asks all that have answered. Those that were asked `patience` ago or earlier and have not
+  // answered: of two beats that follow each other at once, the second finds nobody silent.
+  std::vector<std::string> Beat(absl::Time now, absl::Duration patience);
 
  private:
   struct Home {
@@ -28,6 +29,7 @@ class Pulse {
     Executor* const executor;
     const std::function<void()> answer;  // the executor's
     std::atomic<bool> answered = true;
+    absl::Time asked;
   };
   std::deque<Home> homes_;  // tasks know where they are
 };

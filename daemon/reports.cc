@@ -35,14 +35,19 @@ absl::Duration Reports::period() const {
   return std::min(kSeldom, supervisor_.watchdog() / kLooks);
 }
 
-void Reports::Ready() { supervisor_.Ready(Line(daemon_.Look(), false)); }
+Daemon::Vitals Reports::Look(absl::Time now) {
+  // A look may come soon after the one before: at a reload, or when it stops.
+  return daemon_.Look(now, period() / 2);
+}
+
+void Reports::Ready(absl::Time now) { supervisor_.Ready(Line(Look(now), false)); }
 
 void Reports::Reloading() { supervisor_.Reloading("reads its configuration again"); }
 
 void Reports::Tell(absl::Time now) {
   if (!supervisor_.present() || now < next_) return;
   next_ = now + period();
-  const Daemon::Vitals vitals = daemon_.Look();
+  const Daemon::Vitals vitals = Look(now);
   const std::string silent = absl::StrJoin(vitals.silent, ", ");
   if (silent != std::exchange(silent_, silent)) {
     if (silent.empty()) {

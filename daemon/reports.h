@@ -16,7 +16,7 @@ class Reports {
   // Both outlive it.
   Reports(Daemon& daemon, Supervisor& supervisor) : daemon_(daemon), supervisor_(supervisor) {}
 
-  void Ready();
+  void Ready(absl::Time now);
   // Until Ready is called again.
   void Reloading();
   // At most so long between two calls of Tell.
@@ -30,6 +30,7 @@ class Reports {
   static std::string Line(const Daemon::Vitals& vitals, bool stopping);
 
  private:
+  Daemon::Vitals Look(absl::Time now);
   Daemon& daemon_;
   Supervisor& supervisor_;
   absl::Time next_ = absl::InfinitePast();

@@ -129,14 +129,27 @@ TEST(Pulse, SaysWhoHasNotGoneOn) {
   Pulse pulse;
   pulse.Add("control", control, [&] { ++answers; });
   pulse.Add("lane 1", lane);
-  EXPECT_THAT(pulse.Beat(), IsEmpty()) << "nobody was asked before";
+  absl::Time now = absl::UnixEpoch();
+  const auto beat = [&] { return pulse.Beat(now += absl::Seconds(5), absl::Seconds(2)); };
+  EXPECT_THAT(beat(), IsEmpty()) << "nobody was asked before";
   control.RunAll();
-  EXPECT_THAT(pulse.Beat(), ElementsAre("lane 1"));
-  EXPECT_THAT(pulse.Beat(), ElementsAre("control", "lane 1"));
+  EXPECT_THAT(beat(), ElementsAre("lane 1"));
+  EXPECT_THAT(beat(), ElementsAre("control", "lane 1"));
   EXPECT_EQ(lane.RunAll(), 1u) << "who stands still is not asked again and again";
   control.RunAll();
-  EXPECT_THAT(pulse.Beat(), IsEmpty());
+  EXPECT_THAT(beat(), IsEmpty());
   EXPECT_EQ(answers, 2);
+}
+
+// A reload, or a stop, looks at once, however soon that is after the look before.
+TEST(Pulse, NobodyStandsStillWhoWasAskedAMomentAgo) {
+  ManualExecutor lane;
+  Pulse pulse;
+  pulse.Add("lane 1", lane);
+  const absl::Time now = absl::UnixEpoch();
+  EXPECT_THAT(pulse.Beat(now, absl::Seconds(2)), IsEmpty());
+  EXPECT_THAT(pulse.Beat(now + absl::Milliseconds(1), absl::Seconds(2)), IsEmpty());
+  EXPECT_THAT(pulse.Beat(now + absl::Seconds(2), absl::Seconds(2)), ElementsAre("lane 1"));
 }
 
 TEST(Reports, AreALineForPeople) {
