@@ -186,16 +186,17 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                      pb::ListJobsResponse* response) override {
     const size_t limit = request->limit() == 0 ? 1000 : request->limit();
     return OnControl(context, [this, limit, response] {
-      const JobTable& jobs = core_.rpc.jobs;
-      const absl::Time now = core_.rpc.control.Now();
-      for (const JobTable::Row& row : jobs.List(limit)) SetJob(row, now, response->add_jobs());
-      response->set_total_jobs(jobs.in_flight());
-      const auto& programs = jobs.programs().programs();
-      for (const auto& program : programs) {
-        if (static_cast<size_t>(response->programs_size()) == limit) break;
-        SetProgram(*program, response->add_programs());
-      }
-      response->set_total_programs(programs.size());
+      SetJobs(core_.rpc.jobs, core_.rpc.control.Now(), limit, response);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* ListMembers(grpc::CallbackServerContext* context,
+                                        const pb::ListMembersRequest* request,
+                                        pb::ListMembersResponse* response) override {
+    const size_t limit = request->limit() == 0 ? 1000 : request->limit();
+    return OnControl(context, [this, limit, response] {
+      SetMembers(core_.rpc.driver, core_.rpc.control.Now(), limit, response);
       return absl::OkStatus();
     });
   }
