@@ -134,8 +134,8 @@ class Session {
   std::vector<std::unique_ptr<Arena>> TakeAllArenas();
   std::vector<const Arena*> ListArenas() const;
 
-  // What stands for a domain, by the name that its client gives; "": its uid's. Valid until the next
-  // call.
+  // What stands for a domain, by the name that its client gives; "": its uid's. Valid until the
+  // next call.
   const std::string& TagOf(const std::string& domain);
 
   // --- Posting.

@@ -122,6 +122,17 @@ void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
   }
 }
 
+void SetReloaded(const Reloaded& reloaded, pb::ReloadResponse* response) {
+  response->set_generation(reloaded.generation);
+  for (const ConfigChange& change : reloaded.changes) {
+    pb::SettingChange* row = response->add_changes();
+    row->set_setting(change.setting);
+    row->set_before(change.before);
+    row->set_after(change.after);
+    row->set_by_new_sessions(change.taken == Taken::kByNewSessions);
+  }
+}
+
 void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
   out->set_number(event.number);
   SetTime(absl::FromUnixNanos(event.realtime_nanos), out->mutable_time());

@@ -40,17 +40,6 @@ absl::Status SetAttempt(const absl::StatusOr<uint32_t>& attempt, Response& respo
   return attempt.status();
 }
 
-void SetReloaded(const Reloaded& reloaded, pb::ReloadResponse* response) {
-  response->set_generation(reloaded.generation);
-  for (const ConfigChange& change : reloaded.changes) {
-    pb::SettingChange* row = response->add_changes();
-    row->set_setting(change.setting);
-    row->set_before(change.before);
-    row->set_after(change.after);
-    row->set_by_new_sessions(change.taken == Taken::kByNewSessions);
-  }
-}
-
 // A stream of messages that `make` pushes, on control, before the first is written.
 template <typename Message>
 class MadeStream final : public grpc::ServerWriteReactor<Message> {
