@@ -82,9 +82,9 @@ bool TransferEngine::Impl::EndIfDeserted(Posted& half) {
       "came back";
   if (!place->last.empty()) {
     const absl::Duration ago = absl::Trunc(clock - place->left, absl::Milliseconds(1));
-    who = absl::StrCat(
-        "the last member of its domain there, '", PrintableKey(place->last), "', is gone",
-        ago > absl::ZeroDuration() ? absl::StrCat(" since ", absl::FormatDuration(ago)) : "");
+    who = absl::StrCat("the last member of its domain there, ", PrintableKey(place->last),
+                       ", is gone");
+    if (ago > absl::ZeroDuration()) absl::StrAppend(&who, " since ", absl::FormatDuration(ago));
   }
   CancelHalf(half, Error(absl::StatusCode::kAborted, Reason::kPeerClientGone,
                          absl::StrCat(NameOf(half), ": nobody is left to post ",

@@ -114,10 +114,10 @@ void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
     for (const Members::Member& member : place.members) {
       pb::Member* one = row->add_members();
       one->set_session_id(member.session.value());
-      one->set_name(PrintableKey(member.name));
+      one->set_name(Printable(member.name));
     }
     if (place.count > 0) continue;
-    row->set_last(PrintableKey(place.last));
+    row->set_last(Printable(place.last));
     SetDuration(now - place.left, row->mutable_left_ago());
   }
 }

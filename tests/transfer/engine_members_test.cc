@@ -52,7 +52,7 @@ TEST_F(EngineMembersTest, AReceiveEndsWhenTheLastMemberOfItsSourceIsGone) {
   two_.Run();
   Die(kA, kTrainer);
   for (const TransferId id : {before, receive}) {
-    ExpectGone(kB, id, "nobody is left to post the send at node-a, device 0");
+    ExpectGone(kB, id, "nobody is left to post the send of key");
     ExpectGone(kB, id, "'trainer-0', is gone");
   }
   EXPECT_FALSE(two_.IsOver(kB, other));
@@ -71,7 +71,7 @@ TEST_F(EngineMembersTest, ASendEndsWhenTheLastMemberOfItsDestinationIsGone) {
   two_.Run();
   Die(kB, kTrainer);
   for (const TransferId id : {send, later}) {
-    ExpectGone(kA, id, "nobody is left to post the receive at node-b, device 2");
+    ExpectGone(kA, id, "nobody is left to post the receive of key");
     ExpectGone(kA, id, "'engine-3', is gone");
   }
   two_.ExpectNothingLeft();
