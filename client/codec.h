@@ -217,6 +217,14 @@ struct ClusterDeviceInfo {
 // ListClusterDevicesResponse; the request is empty.
 bool DecodeClusterDevices(std::string_view bytes, std::vector<ClusterDeviceInfo>* devices);
 
+struct DomainMember {
+  std::string domain;  // empty: the uid's
+  uint64_t device = 0;
+  std::string name;
+};
+// JoinDomainRequest.
+std::string EncodeJoinDomain(const DomainMember& member);
+
 struct WatchEvents {
   uint64_t first_event = 0;
   std::vector<TransferInfo> ended;

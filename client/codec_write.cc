@@ -282,6 +282,15 @@ std::string Utf8(std::string_view text) {
   return out;
 }
 
+std::string EncodeJoinDomain(const DomainMember& member) {
+  std::string out;
+  Writer writer(out);
+  if (!member.domain.empty()) writer.add_bytes(1, member.domain);
+  Varint(writer, 2, member.device);
+  if (!member.name.empty()) writer.add_bytes(3, member.name);
+  return out;
+}
+
 std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume) {
   std::string out;
   Writer writer(out);

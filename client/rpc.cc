@@ -32,6 +32,7 @@ const RpcMethod& MethodOf(Method method) {
       {"/ferry.v1.ProgramService/Compile", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.ProgramService/Run", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.SessionService/ListClusterDevices", RpcMethod::NORMAL_RPC},
+      {"/ferry.v1.SessionService/JoinDomain", RpcMethod::NORMAL_RPC},
   };
   return kMethods[static_cast<int>(method)];
 }

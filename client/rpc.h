@@ -32,7 +32,18 @@
 
 namespace ferry::client {
 
-enum class Method { kSend, kReceive, kPost, kCancel, kGet, kWatch, kCompile, kRun, kListDevices };
+enum class Method {
+  kSend,
+  kReceive,
+  kPost,
+  kCancel,
+  kGet,
+  kWatch,
+  kCompile,
+  kRun,
+  kListDevices,
+  kJoin
+};
 
 grpc::ByteBuffer ToBuffer(std::string bytes);
 std::string FromBuffer(const grpc::ByteBuffer& buffer);

@@ -337,6 +337,27 @@ StatusPtr Session::ListClusterDevices(std::vector<ClusterDeviceInfo>* devices) {
                "listing the cluster's devices: the daemon's answer is none");
 }
 
+StatusPtr Session::JoinDomain(const DomainMember& member) {
+  std::shared_ptr<Connection> connection;
+  FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
+  const std::string request = EncodeJoinDomain(member);
+  std::string response;
+  StatusPtr error = OrCause(*connection, connection->Call(Method::kJoin, request, &response));
+  if (error != nullptr && error->code == kUnimplemented && error->reason.empty()) {
+    return Error(kFailedPrecondition, kReasonProtocolVersion,
+                 "joining a domain: this node's daemon is older and does not know members");
+  }
+  if (error != nullptr) return error;
+  std::lock_guard lock(joined_mutex_);
+  uint64_t& kept = joined_[{member.domain, member.device}];  // 0: it is the first time
+  if (kept != 0) Forget(kept);
+  kept = Keep([request](Connection& next) {
+    std::string ignored;  // a daemon that cannot take it has no members to tell of
+    next.Call(Method::kJoin, request, &ignored);
+  });
+  return nullptr;
+}
+
 StatusPtr Session::Call(const Life& life, Method method, std::string request,
                         std::string* response) {
   std::shared_ptr<Connection> connection;

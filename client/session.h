@@ -125,6 +125,8 @@ class Session {
   // Gives back number `number` of `life`, the batch of these transfers.
   StatusPtr ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id, uint64_t count);
   StatusPtr ListClusterDevices(std::vector<ClusterDeviceInfo>* devices);
+  // Again after each re-attach.
+  StatusPtr JoinDomain(const DomainMember& member);
   StatusPtr Watch(Ended ended, void* argument);
 
  private:
@@ -163,6 +165,10 @@ class Session {
   std::mutex kept_mutex_;  // guards kept_; held while one of them runs
   std::map<uint64_t, Again> kept_;
   uint64_t next_kept_ = 1;
+
+  std::mutex joined_mutex_;  // guards joined_
+  std::map<std::pair<std::string, uint64_t>, uint64_t>
+      joined_;  // domain and device: what Keep gave
 
   mutable std::mutex mutex_;                 // guards what follows
   mutable std::condition_variable changed_;  // connection_ or over_

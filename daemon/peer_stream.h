@@ -42,6 +42,8 @@ inline constexpr uint64_t kPeerFeatureTcp = 16;
 inline constexpr uint64_t kPeerFeatureSeek = 32;
 // Takes a Draining.
 inline constexpr uint64_t kPeerFeatureDraining = 64;
+// Takes a MembersTold.
+inline constexpr uint64_t kPeerFeatureMembers = 128;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {
@@ -63,7 +65,7 @@ struct PeerIntroduction {
 struct PeerHello : PeerIntroduction {
   uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
                       kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureSeek |
-                      kPeerFeatureDraining;
+                      kPeerFeatureDraining | kPeerFeatureMembers;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;

@@ -203,7 +203,8 @@ void PeerTable::GoUp(Link& link) {
   driver_->OnPeerUp(link.id, std::move(routes),
                     {.prepared = (link.hello.features & kPeerFeaturePrepared) != 0,
                      .seeks = (link.hello.features & kPeerFeatureSeek) != 0,
-                     .drains = (link.hello.features & kPeerFeatureDraining) != 0},
+                     .drains = (link.hello.features & kPeerFeatureDraining) != 0,
+                     .members = (link.hello.features & kPeerFeatureMembers) != 0},
                     GpusOf(link.hello));
   Deliver(link);
   Tried(link);

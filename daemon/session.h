@@ -133,6 +133,10 @@ class Session {
   std::vector<std::unique_ptr<Arena>> TakeAllArenas();
   std::vector<const Arena*> ListArenas() const;
 
+  // What stands for a domain, by the name that its client gives; "": its uid's. Valid until the
+  // next call.
+  const std::string& TagOf(const std::string& domain);
+
   // --- Posting.
   // The answer given before to the same request id, or a refusal if the content differs.
   std::optional<PostReply> FindRequest(const PostBatch& batch) const;
@@ -223,8 +227,6 @@ class Session {
     uint64_t hash = 0;
     PostReply reply;
   };
-  // By the name that its client gives; "": its uid's.
-  const std::string& TagOf(const std::string& domain);
   absl::flat_hash_map<std::string, std::string> domain_tags_;
   absl::flat_hash_map<std::string, Request> requests_;
   std::deque<std::string> request_order_;

@@ -115,6 +115,24 @@ absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
                                   map_.node_names[owner->second.value()], ", not to this daemon"));
 }
 
+absl::Status TransferDriver::Join(Session& session, const std::string& domain,
+                                  GlobalDeviceId device, const std::string& name) {
+  const auto invalid = [](absl::string_view what, size_t least, size_t most, size_t bytes) {
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                 absl::StrCat("join: ", what, " has ", least, " to ", most, " bytes, not ", bytes));
+  };
+  if (domain.size() > kMaxDomainBytes) {
+    return invalid("the domain's name", 0, kMaxDomainBytes, domain.size());
+  }
+  if (name.empty() || name.size() > Members::kMostName) {
+    return invalid("the member's name", 1, Members::kMostName, name.size());
+  }
+  if (absl::Status status = CheckOwn(device); !status.ok()) {
+    return WithText(status, absl::StrCat("join: ", status.message()));
+  }
+  return engine_.Join(control_.Now(), session.id(), session.TagOf(domain), device, name);
+}
+
 TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
                                                     const std::vector<uint64_t>& sequences,
                                                     const absl::Status& why) {

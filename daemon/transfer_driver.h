@@ -81,6 +81,10 @@ class TransferDriver {
   };
   CancelCounts Cancel(Session& session, const std::vector<uint64_t>& sequences,
                       const absl::Status& why);
+  // The session is a member of the domain, by its client's name for it, on our device: as
+  // TransferEngine's. NOT_FOUND/DEVICE_UNKNOWN, INVALID_ARGUMENT/FIELD_INVALID.
+  absl::Status Join(Session& session, const std::string& domain, GlobalDeviceId device,
+                    const std::string& name);
   // Refuses new posts, or takes them again; peers are told. As TransferEngine's. What continues
   // something that is in flight is taken until then.
   void SetDraining(std::optional<absl::Time> until) {
@@ -142,6 +146,7 @@ class TransferDriver {
   absl::Time AfterBatch();
 
   const TransferEngine& engine() const { return engine_; }
+  const std::string& NodeName(PeerId peer) const { return map_.node_names[peer.value()]; }
   void SetBounds(const TransferEngine::Bounds& bounds) { engine_.SetBounds(bounds); }
   const TransferMetrics& metrics() const { return metrics_; }
   CommTable& comms() { return comms_; }

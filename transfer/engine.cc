@@ -36,6 +36,7 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
       options(std::move(options_in)),
       peers(PeersIn(devices), Peer(options.kept_per_peer)),
       tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
+      members(devices.self),
       leader(options.batch) {
   for (Peer& peer : peers) peer.last_error = absl::UnavailableError("no connection yet");
 }
@@ -161,6 +162,7 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   }
   half.in_matcher = true;
   SetTimer(half);
+  if (members.any_deserted() && EndIfDeserted(half)) return;
   if (Ours(half)) return;
   if (!peers[half.peer.value()].up) return Want(half.peer);
   if (spec.side == Side::kSend) return SendOffer(now, half);
@@ -247,6 +249,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
                                status.ok() ? "" : ReasonName(ReasonOf(status)),
                                MatchFingerprint(half.spec.key));
   if (young == &half) young = in_order.Next(half);
+  if (swept == &half) swept = in_order.Next(half);
   in_order.Remove(half);
   auto session = per_session.find(SessionOf(half.id));
   OfSession& of_session = session->second;
@@ -445,7 +448,8 @@ absl::Time TransferEngine::NextDeadline() const {
   if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
   if (!impl_->open_timers.empty()) nanos = std::min(nanos, impl_->open_timers.begin()->first);
   return std::min({nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-                   impl_->leader.NextDue(), impl_->NextNotice(), impl_->tombstones.NextExpiry()});
+                   impl_->leader.NextDue(), impl_->NextNotice(), impl_->tombstones.NextExpiry(),
+                   impl_->NextMembers()});
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {

@@ -57,6 +57,7 @@
 #include "transfer/batcher.h"
 #include "transfer/group.h"
 #include "transfer/matcher.h"
+#include "transfer/members.h"
 #include "transfer/peer_message.h"
 #include "transfer/route_estimate.h"
 #include "transfer/types.h"
@@ -238,6 +239,7 @@ struct PeerFeatures {
   bool prepared = true;  // prepared transfers
   bool seeks = true;     // Seek
   bool drains = true;    // Draining
+  bool members = true;   // MembersTold
 };
 
 class TransferEngine {
@@ -308,6 +310,13 @@ class TransferEngine {
   // not launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still
   // ends here, if not at once then by OnTime.
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
+
+  // The session is a member of `domain` on our device `device` from now until it ends (Members): a
+  // half that waits for its other half from there ends with ABORTED/PEER_CLIENT_GONE when the last
+  // member is gone, here and at every peer; so does one that is posted later, until somebody joins
+  // again. RESOURCE_EXHAUSTED/QUEUE_FULL: the session has joined on too many devices.
+  absl::Status Join(absl::Time now, SessionId session, const std::string& domain,
+                    GlobalDeviceId device, absl::string_view name);
 
   // This daemon drains, and ends what is in flight at `until` (infinite: nobody has said when);
   // none: it serves. Nothing may be posted meanwhile but what continues something that is in
@@ -423,6 +432,8 @@ class TransferEngine {
   size_t waiting_offers() const;  // of peers, unmatched
   // What `offers_per_peer` bounds, of whom there is any: unmatched offers. Counted anew, for tests.
   absl::btree_map<PeerId, size_t> OffersHeld() const;
+  // Members of domains, ours and what peers have told.
+  const Members& members() const;
   // What `tombstones_per_peer` bounds.
   size_t TombstonesHeld(PeerId peer) const;
   size_t waiting_pairs() const;  // for a group, in cliques that we lead

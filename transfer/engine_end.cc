@@ -86,6 +86,7 @@ void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {
 }
 
 void TransferEngine::Impl::EndSession(SessionId session, absl::string_view why) {
+  LeaveAll(session);
   const auto entry = per_session.find(session);
   if (entry == per_session.end()) return;
   entry->second.ending = entry->second.halves.first();
@@ -120,6 +121,7 @@ void TransferEngine::Impl::OnTime(absl::Time now) {
   NoticeOld(options.ends_at_once);
   OnLooks(options.ends_at_once);
   tombstones.Expire(now, options.ends_at_once);
+  SweepDeserted(options.ends_at_once);
   const int64_t nanos = absl::ToUnixNanos(now);
   for (size_t left = options.ends_at_once; left > 0; --left) {
     const std::optional<Due> due = deadlines.TakeDue(nanos);

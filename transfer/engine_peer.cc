@@ -49,6 +49,8 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
     SendOffer(now, *send);
   }
   if (draining) SayDraining(id);
+  members.OnPeerUp(now, id);
+  SayAllMembers(id);
 }
 
 void TransferEngine::Impl::SetRoutes(Peer& peer, RouteTable routes) {
@@ -80,6 +82,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   }
   for (Offered* offered : theirs) Erase(*offered);
   tombstones.Forget(id);
+  members.OnPeerLost(id);
   GroupsPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
     half->offered = nullptr;
@@ -152,6 +155,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(Seek& m) { return impl.OnSeek(peer, m); }
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
       bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
+      bool operator()(MembersTold& m) { return impl.OnMembers(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
   }

@@ -4,7 +4,8 @@
 // has what only prepared ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of
 // pairs, engine_bundle.cc fires prepared ones in groups, engine_comm.cc has their communicators
 // opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_near.cc knows
-// who waits for long and what there is instead of the other half, engine_look.cc only looks.
+// who waits for long and what there is instead of the other half, engine_members.cc ends what waits
+// for devices whose members are gone, engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -35,6 +36,7 @@
 #include "transfer/engine.h"
 #include "transfer/engine_records.h"
 #include "transfer/group_leader.h"
+#include "transfer/members.h"
 #include "transfer/near_misses.h"
 #include "transfer/peer_state.h"
 #include "transfer/placed_list.h"
@@ -346,6 +348,23 @@ struct TransferEngine::Impl {
   void EndOfDrain(Posted& receive);
   bool MayBeSent(const Posted& receive) const;
 
+  // --- engine_members.cc: members of domains, and who waits where none is left.
+  absl::Status Join(SessionId session, const MemberPlace& place, absl::string_view name);
+  void LeaveAll(SessionId session);
+  // To all peers that take it, or to one of them.
+  void SayMembers(const MemberPlace& where);
+  void SayMembers(PeerId peer, const MemberPlace& where, const Members::Place& place);
+  void SayAllMembers(PeerId peer);
+  bool OnMembers(PeerId peer, const MembersTold& message);
+  // The place where the other half of `half` would be posted, if it is deserted; else null.
+  const Members::Place* DesertedFor(const Posted& half) const;
+  // Ends a half that waits for its other half, if nobody is left who could post that. True if the
+  // half is on its way out.
+  bool EndIfDeserted(Posted& half);
+  // Goes over what waits, at most `most` halves at a time, once a place was deserted.
+  void SweepDeserted(size_t most);
+  absl::Time NextMembers() const;
+
   // --- engine_near.cc: who waits for long, and what there is instead of the other half.
   // Of what was posted or came at least kYoung ago: it can be found, and is looked at when it has
   // waited for long. At most `most`.
@@ -417,6 +436,13 @@ struct TransferEngine::Impl {
   absl::flat_hash_map<TransferId, NearTexts> asking;
   std::vector<Peer> peers;
   Tombstones tombstones;
+  Members members;
+  // A place was deserted: what waits is gone over from `swept` on, or from its beginning at
+  // `sweep_at`. Not more often than each kSweepEvery, so that who joins and dies in a loop does not
+  // keep control busy.
+  Posted* swept = nullptr;
+  absl::Time sweep_at = absl::InfiniteFuture();
+  absl::Time last_sweep = absl::InfinitePast();
   GroupLeader leader;
   LaneReservations lanes;
   Groups groups;

@@ -90,6 +90,15 @@ struct Draining {
   bool empty = false;
 };
 
+// How many members a place, a domain on a device of the daemon that says it, has now (Members).
+// `last`: of a deserted one, who was the last to leave.
+struct MembersTold {
+  GlobalDeviceId device;
+  std::string domain;
+  uint32_t count = 0;
+  std::string last;
+};
+
 // --- Groups (route nccl). The leader of a clique and its follower; `number` counts the clique's
 // groups, `attempt` the openings of its communicator.
 
@@ -166,7 +175,7 @@ struct Evict {
 
 using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver,
                                  TakeBack, Group, Granted, GroupFailed, AttemptOver, Evict,
-                                 OpenComm, WarmComm, Fire, Seek, Sought, Draining>;
+                                 OpenComm, WarmComm, Fire, Seek, Sought, Draining, MembersTold>;
 
 // What is said at once on a link, but for its hello.
 struct PeerEvents {

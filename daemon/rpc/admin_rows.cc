@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/admin_rows.h"
-#include "base/printable.h"
 
 #include <map>
 #include <utility>
@@ -86,6 +85,51 @@ void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& s
     out->set_firings(view.firings);
     if (view.fired.has_value()) out->set_fired(*view.fired);
     out->set_waits_for(std::move(view.waits_for));
+  }
+}
+
+void SetJobs(const JobTable& jobs, absl::Time now, size_t limit, pb::ListJobsResponse* out) {
+  for (const JobTable::Row& row : jobs.List(limit)) SetJob(row, now, out->add_jobs());
+  out->set_total_jobs(jobs.in_flight());
+  const auto& programs = jobs.programs().programs();
+  for (const auto& program : programs) {
+    if (static_cast<size_t>(out->programs_size()) == limit) break;
+    SetProgram(*program, out->add_programs());
+  }
+  out->set_total_programs(programs.size());
+}
+
+void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
+                pb::ListMembersResponse* out) {
+  const Members::Places& places = driver.engine().members().places();
+  out->set_total_rows(places.size());
+  for (const auto& [where, place] : places) {
+    if (static_cast<size_t>(out->rows_size()) == limit) return;
+    pb::MembersRow* row = out->add_rows();
+    row->set_global_device_id(where.device.value());
+    row->set_node(driver.NodeName(place.owner));
+    row->set_domain_fingerprint(DomainFingerprint(where.domain));
+    row->set_count(place.count);
+    row->set_lost(place.lost);
+    for (const Members::Member& member : place.members) {
+      pb::Member* one = row->add_members();
+      one->set_session_id(member.session.value());
+      one->set_name(Printable(member.name));
+    }
+    if (place.count > 0) continue;
+    row->set_last(Printable(place.last));
+    SetDuration(now - place.left, row->mutable_left_ago());
+  }
+}
+
+void SetReloaded(const Reloaded& reloaded, pb::ReloadResponse* response) {
+  response->set_generation(reloaded.generation);
+  for (const ConfigChange& change : reloaded.changes) {
+    pb::SettingChange* row = response->add_changes();
+    row->set_setting(change.setting);
+    row->set_before(change.before);
+    row->set_after(change.after);
+    row->set_by_new_sessions(change.taken == Taken::kByNewSessions);
   }
 }
 

@@ -24,6 +24,11 @@ void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& s
                  admin::v1::TransferRow* out);
 void SetJob(const JobTable::Row& row, absl::Time now, admin::v1::JobRow* out);
 void SetProgram(const CompiledProgram& program, admin::v1::ProgramRow* out);
+// At most `limit` of each, and how many there are.
+void SetJobs(const JobTable& jobs, absl::Time now, size_t limit, admin::v1::ListJobsResponse* out);
+void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
+                admin::v1::ListMembersResponse* out);
+void SetReloaded(const Reloaded& reloaded, admin::v1::ReloadResponse* out);
 void SetEvent(const FlightRecorder::Event& event, admin::v1::FlightEvent* out);
 void SetComm(const CommRow& row, absl::Time now, admin::v1::Comm* out);
 

@@ -40,17 +40,6 @@ absl::Status SetAttempt(const absl::StatusOr<uint32_t>& attempt, Response& respo
   return attempt.status();
 }
 
-void SetReloaded(const Reloaded& reloaded, pb::ReloadResponse* response) {
-  response->set_generation(reloaded.generation);
-  for (const ConfigChange& change : reloaded.changes) {
-    pb::SettingChange* row = response->add_changes();
-    row->set_setting(change.setting);
-    row->set_before(change.before);
-    row->set_after(change.after);
-    row->set_by_new_sessions(change.taken == Taken::kByNewSessions);
-  }
-}
-
 // A stream of messages that `make` pushes, on control, before the first is written.
 template <typename Message>
 class MadeStream final : public grpc::ServerWriteReactor<Message> {
@@ -186,16 +175,17 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                      pb::ListJobsResponse* response) override {
     const size_t limit = request->limit() == 0 ? 1000 : request->limit();
     return OnControl(context, [this, limit, response] {
-      const JobTable& jobs = core_.rpc.jobs;
-      const absl::Time now = core_.rpc.control.Now();
-      for (const JobTable::Row& row : jobs.List(limit)) SetJob(row, now, response->add_jobs());
-      response->set_total_jobs(jobs.in_flight());
-      const auto& programs = jobs.programs().programs();
-      for (const auto& program : programs) {
-        if (static_cast<size_t>(response->programs_size()) == limit) break;
-        SetProgram(*program, response->add_programs());
-      }
-      response->set_total_programs(programs.size());
+      SetJobs(core_.rpc.jobs, core_.rpc.control.Now(), limit, response);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* ListMembers(grpc::CallbackServerContext* context,
+                                        const pb::ListMembersRequest* request,
+                                        pb::ListMembersResponse* response) override {
+    const size_t limit = request->limit() == 0 ? 1000 : request->limit();
+    return OnControl(context, [this, limit, response] {
+      SetMembers(core_.rpc.driver, core_.rpc.control.Now(), limit, response);
       return absl::OkStatus();
     });
   }

@@ -166,6 +166,13 @@ struct EventEncoder {
       SetDuration(std::max(draining.left, absl::ZeroDuration()), out->mutable_left());
     }
   }
+  void operator()(const MembersTold& told) {
+    peer::v1::Members* out = event.mutable_members();
+    out->set_domain(told.domain);
+    out->set_global_device_id(told.device.value());
+    out->set_count(told.count);
+    out->set_last(told.last);
+  }
   void operator()(const WarmComm& warm) {
     SetClique(warm.clique, event.mutable_warm_comm()->mutable_name()->mutable_clique());
   }
@@ -267,6 +274,13 @@ Draining DrainingFrom(const peer::v1::Draining& in) {
     draining.left = absl::Seconds(in.left().seconds()) + absl::Nanoseconds(in.left().nanos());
   }
   return draining;
+}
+
+absl::StatusOr<MembersTold> DecodeMembers(const peer::v1::Members& in) {
+  if (in.domain().size() > kMaxDomainBytes || in.last().size() > Members::kMostName) {
+    return Broken("members out of bounds");
+  }
+  return MembersTold{GlobalDeviceId(in.global_device_id()), in.domain(), in.count(), in.last()};
 }
 
 absl::StatusOr<Seek> DecodeSeek(const peer::v1::PeerEvent& event) {
@@ -448,6 +462,11 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
     case peer::v1::PeerEvent::kDraining:
       frame.messages.push_back(DrainingFrom(event.draining()));
       break;
+    case peer::v1::PeerEvent::kMembers: {
+      ASSIGN_OR_RETURN(MembersTold told, DecodeMembers(event.members()));
+      frame.messages.push_back(std::move(told));
+      break;
+    }
     case peer::v1::PeerEvent::STEP_NOT_SET:
       return Broken("an event without a step");
   }

@@ -56,14 +56,29 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
 
+  grpc::ServerUnaryReactor* JoinDomain(grpc::CallbackServerContext* context,
+                                       const v1::JoinDomainRequest* request,
+                                       v1::JoinDomainResponse*) override {
+    return TryWithSession(context, [this, request](Session& session) {
+      return core_.driver.Join(session, request->domain(), GlobalDeviceId(request->device_id()),
+                               request->name());
+    });
+  }
+
  private:
   template <typename F>
   grpc::ServerUnaryReactor* WithSession(grpc::CallbackServerContext* context, F fill) {
+    return TryWithSession(context, [fill](Session& session) {
+      fill(session);
+      return absl::OkStatus();
+    });
+  }
+  template <typename F>
+  grpc::ServerUnaryReactor* TryWithSession(grpc::CallbackServerContext* context, F serve) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    core_.control.Post([this, reactor, fill, caller = RpcCaller::Of(*context, core_.connections)] {
+    core_.control.Post([this, reactor, serve, caller = RpcCaller::Of(*context, core_.connections)] {
       absl::StatusOr<Session*> session = caller.Authenticate(core_);
-      if (session.ok()) fill(**session);
-      reactor->Finish(ToGrpc(session.status()));
+      reactor->Finish(ToGrpc(session.ok() ? serve(**session) : session.status()));
     });
     return reactor;
   }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libferry's C ABI (ferry.h, ferry_cuda.h, ferry_status.h) by ctypes: structs, prototypes, where the library is.
+"""libferry's C ABI (ferry.h, ferry_cluster.h, ferry_cuda.h, ferry_status.h) by ctypes: structs, prototypes, where the library is.
 
 The library is opened at the first use, not at import. Every function is called with the GIL released. No Python code
 runs on a thread of the library: what it calls back is ``sem_post`` of the C library (see ``_waiter``).
@@ -151,6 +151,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ferry_session_devices": (c_size_t, [_HANDLE]),
     "ferry_session_device": (Device, [_HANDLE, c_size_t]),
     "ferry_session_limits": (Limits, [_HANDLE]),
+    "ferry_domain_join": (_STATUS, [_HANDLE, c_char_p, c_size_t, c_uint64, c_char_p]),
     "ferry_cluster_devices": (_STATUS, [_HANDLE, _OUT]),
     "ferry_device_list_size": (c_size_t, [_HANDLE]),
     "ferry_device_list_at": (ClusterDevice, [_HANDLE, c_size_t]),

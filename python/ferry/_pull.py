@@ -14,6 +14,7 @@ import contextlib
 import hmac
 import json
 import math
+import os
 import secrets
 import selectors
 import socket
@@ -40,6 +41,15 @@ from ferry.errors import (
 _MOST_REQUEST = 64 << 20
 _CONNECT_TIMEOUT = 10.0
 DEADLINE = 60.0
+
+
+def open_session(name: str, client_dir: Optional[str] = None) -> Session:
+    """An adapter's session, as a member of the job's domain on every device of the node, if $FERRY_DOMAIN_FILE names a
+    domain. Not of the uid's own: in that programs post that have nothing to do with the adapter and do not join."""
+    session = Session(client_dir, name=name)
+    if os.environ.get("FERRY_DOMAIN_FILE"):
+        session.join(name[:64])
+    return session
 
 
 class Address(NamedTuple):

@@ -103,13 +103,12 @@ class Session:
         self._limits = lib.ferry_session_limits(self.handle)
         self._cluster: dict[str, Device] = {}
         node = self.node
+        found = [lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle))]
         self.devices: tuple[Device, ...] = tuple(
-            Device(found.global_device_id, _KINDS.get(found.kind, ""), found.name.decode(), node, True)
-            for found in (lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle)))
+            Device(one.global_device_id, _KINDS.get(one.kind, ""), one.name.decode(), node, True) for one in found
         )
         self._counters = Counters(self.handle, len(self.devices))
-        found_devices = [lib.ferry_session_device(self.handle, i) for i in range(len(self.devices))]
-        self._gpus = {found.global_device_id: bytes(found.uuid) for found in found_devices if found.kind == 2}
+        self._gpus = {one.global_device_id: bytes(one.uuid) for one in found if one.kind == 2}
 
     # ---- The session itself
 
@@ -162,6 +161,13 @@ class Session:
         error = wait_in_slices(lambda ns: lib.ferry_session_wait(handle, ns), timeout, lambda: what)
         if error is not None:
             raise error
+
+    def join(self, name: str, device: Optional[DeviceLike] = None) -> None:
+        """Member `name` of the session's domain on a device of the node (None: on each) until the session ends. What
+        waits for a device whose last member is gone ends with PEER_CLIENT_GONE within a second, at any node, and so
+        does what is posted later, until somebody joins again. Everybody who posts there must join."""
+        for number in [one.id for one in self.devices] if device is None else [self.device_id(device)]:
+            check(_abi.library().ferry_domain_join(self.handle, self._domain, len(self._domain), number, name.encode()))
 
     # ---- Devices
 

@@ -30,7 +30,7 @@ from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
 from ferry._memory import Tensor, view_of
 from ferry._post import place_of
-from ferry._pull import DEADLINE, Address, Leaf, Pull, Source
+from ferry._pull import DEADLINE, Address, Leaf, Pull, Source, open_session
 from ferry._session import Session
 from ferry.errors import FailedPreconditionError, FerryError, UnavailableError, WaitTimeoutError, invalid
 
@@ -90,7 +90,7 @@ def session() -> Session:
     global _session
     with _lock:
         if _session is None:
-            _session = Session(name=f"ray-{_actor() or 'driver'}-{os.getpid()}")
+            _session = open_session(f"ray-{_actor() or 'driver'}-{os.getpid()}")
         return _session
 
 

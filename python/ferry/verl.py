@@ -16,7 +16,7 @@ from typing import Any, Optional
 import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
-from ferry._pull import DEADLINE, Address, Pull, Source, ask, host_device
+from ferry._pull import DEADLINE, Address, Pull, Source, ask, host_device, open_session
 from ferry._session import Session
 from ferry.errors import FailedPreconditionError, FerryError
 
@@ -49,7 +49,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     def prepare(self) -> dict[str, Any]:
         """Where this process is reached. The same each time, while it lives."""
         if self._session is None:
-            self._session = Session(self._client_dir, name="verl")
+            self._session = open_session("verl", self._client_dir)
         if self._source is None:
             self._source = Source(self._session, self._host or _address_of_node())
         return {"address": list(self._source.address), "node": self._session.node, "sent": self._sent}

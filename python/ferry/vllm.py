@@ -29,7 +29,7 @@ from vllm.distributed.weight_transfer.base import (
 from ferry._dtypes import BY_NAME
 from ferry._memory import view_of
 from ferry._post import place_of
-from ferry._pull import DEADLINE, Address, Leaf, Part, Presence, Pull, Source, host_device
+from ferry._pull import DEADLINE, Address, Leaf, Part, Presence, Pull, Source, host_device, open_session
 from ferry._session import Session
 from ferry.errors import AbortedError, FailedPreconditionError
 from ferry.torch import Layout, Region, _common
@@ -139,7 +139,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     def init_transfer_engine(self, init_info: FerryWeightTransferInitInfo) -> None:
         self.shutdown()
         rank = int(getattr(self.parallel_config, "rank", 0))
-        self._session = Session(name=f"vllm-worker-{rank}")
+        self._session = open_session(f"vllm-worker-{rank}")
         self._who = f"{self._session.node}/worker-{rank}-{secrets.token_hex(4)}"
         self._init = init_info
         self._parameters = self._plan(init_info, rank)
@@ -375,7 +375,7 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
     def __init__(self, *, client: Any, source: Any, info: FerryTrainerInitInfo) -> None:
         super().__init__(client=client, source=source, is_sender=info.is_sender, rank=info.rank)
         self._info, self._gather = info, info.gather or _gather
-        self._session = Session(info.client_dir, name=f"vllm-trainer-{info.rank}")
+        self._session = open_session(f"vllm-trainer-{info.rank}", info.client_dir)
         self._offers = Source(self._session, info.host)
         self.version = 0
 

@@ -50,6 +50,22 @@ def test_a_session_knows_its_devices(a):
     ]
 
 
+def test_what_waits_for_a_device_whose_members_are_gone_ends_at_once(nodes, run):
+    with ferry.Session(nodes.a, domain="members") as engine:
+        engine.join("engine")
+        waiting = engine.recv(shape=4, dtype="uint8", frm="node-b/host1", key="of nobody", device="host0")
+        joined = "import ferry, os\nferry.Session(os.environ['B'], domain='members').join('trainer-0', 'host1')"
+        run(joined)
+        with pytest.raises(ferry.PeerClientGoneError, match="the last member of its domain there, 'trainer-0', is gone"):
+            waiting.result(timeout=20)
+        with pytest.raises(ferry.PeerClientGoneError, match="post again when it is back"):
+            engine.send(bytes(4), to="node-b/host1", key="later", device="host0").result(timeout=20)
+        with pytest.raises(ferry.InvalidArgumentError, match="the member's name has 1 to 64 bytes, not 0"):
+            engine.join("")
+        with pytest.raises(ferry.NotFoundError, match="join: .* belongs to node-b"):
+            engine.join("m", "node-b/host1")
+
+
 def test_devices_of_the_cluster_have_names(a):
     known = {f"{device.node}/{device.name}": device for device in a.cluster_devices()}
     assert known["node-b/host1"].id == 3

@@ -61,9 +61,10 @@ TEST(SimulationTest, TheSeedsTogetherHaveEveryKindOfFault) {
   SimulationCount count;
   for (uint64_t seed = 200; seed < 220; ++seed) count.Add(RunWell({.seed = seed, .daemons = 4}));
   SCOPED_TRACE(count.ToString());
-  for (uint64_t kind : {count.lost, count.doubled, count.reordered, count.early, count.resets,
-                        count.partitions, count.splits, count.crashes, count.clients,
-                        count.launches, count.evictions, count.refused, count.fired}) {
+  for (uint64_t kind :
+       {count.lost, count.doubled, count.reordered, count.early, count.resets, count.partitions,
+        count.splits, count.crashes, count.clients, count.launches, count.evictions, count.refused,
+        count.fired, count.deserted}) {
     EXPECT_GT(kind, 0u);
   }
   EXPECT_GT(count.groups, 100u);

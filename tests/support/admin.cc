@@ -85,6 +85,12 @@ admin::v1::ListCommsResponse Admin::Comms() {
       admin::v1::ListCommsRequest());
 }
 
+admin::v1::ListMembersResponse Admin::Members() {
+  return Ask<admin::v1::ListMembersResponse>(
+      [this](auto... all) { return stubs_->admin->ListMembers(all...); },
+      admin::v1::ListMembersRequest());
+}
+
 size_t Admin::CountComms(const std::string& state) {
   size_t count = 0;
   const admin::v1::ListCommsResponse all = Comms();

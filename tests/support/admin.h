@@ -22,6 +22,7 @@ class Admin {
   admin::v1::ExplainRouteResponse Explain(uint64_t source, uint64_t destination);
   std::string Dump();
   admin::v1::ListCommsResponse Comms();
+  admin::v1::ListMembersResponse Members();
   // How many of them stand at `state`.
   size_t CountComms(const std::string& state);
   void WarmComm(uint64_t device, uint64_t other);

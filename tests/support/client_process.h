@@ -17,6 +17,7 @@
 //   fire PREPARED TIMES                  each time waits until it is over; "OK FIRINGS" of its life
 //   wait BATCH TIMEOUT_MS                how it ended, and its text
 //   over BATCH                           "OK 1" if it is over
+//   join DOMAIN DEVICE NAME              a member of the domain on the device
 //   define TIMELINE VALUE | cancel BATCH | poison BATCH WHY | health
 //   scribble SEED                        random bytes over all of the session's timelines
 //   fork                                 how a child's use of the session ended; its exit is waited

@@ -223,6 +223,39 @@ std::string MemoryText(const admin::Session& session) {
       });
 }
 
+// "3: trainer-0 (session 7), trainer-1 (session 9)"; of another node's only how many.
+std::string MembersText(const admin::MembersRow& row) {
+  std::string text = HumanCount(row.count());
+  for (const admin::Member& member : row.members()) {
+    absl::StrAppend(&text, &member == &row.members(0) ? ": " : ", ", member.name(), " (session ",
+                    member.session_id(), ")");
+  }
+  return text;
+}
+
+class MembersCommand : public ShowCommand<admin::ListMembersRequest, admin::ListMembersResponse,
+                                          &admin::AdminService::Stub::ListMembers> {
+ public:
+  MembersCommand()
+      : ShowCommand("members",
+                    "Who has joined which domain on which device, here and at the peers") {}
+
+ protected:
+  std::string Show(const admin::ListMembersResponse& response) override {
+    Table table({{"DEVICE", kRight}, {"NODE"}, {"DOMAIN"}, {"MEMBERS"}, {"STATE"}});
+    for (const admin::MembersRow& row : response.rows()) {
+      std::string state = row.lost() ? "the link to it was lost" : "";
+      if (row.count() == 0) {
+        state = absl::StrCat("deserted ", HumanDuration(FromProto(row.left_ago())), " ago",
+                             row.last().empty() ? "" : " by ", row.last());
+      }
+      table.AddRow({absl::StrCat(row.global_device_id()), row.node(), row.domain_fingerprint(),
+                    MembersText(row), state});
+    }
+    return table.ToString();
+  }
+};
+
 class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::ListSessionsResponse,
                                            &admin::AdminService::Stub::ListSessions> {
  public:
@@ -430,6 +463,7 @@ void AddInspectCommands(CommandList& commands) {
   commands.push_back(std::make_unique<StatusCommand>());
   commands.push_back(std::make_unique<DevicesCommand>());
   commands.push_back(std::make_unique<SessionsCommand>());
+  commands.push_back(std::make_unique<MembersCommand>());
   commands.push_back(std::make_unique<TransfersCommand>());
   commands.push_back(std::make_unique<RouteCommand>());
   commands.push_back(std::make_unique<DumpCommand>());

@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ferry/ferry_cluster.h"
 #include "ferry/ferry_status.h"
 
 #ifdef __cplusplus
@@ -36,8 +37,6 @@ extern "C" {
 #endif
 
 /* ---- Session ---- */
-
-typedef struct ferry_session ferry_session;
 
 /* ANY takes the fastest that will do: the session's own socket for batches of up to 128 KiB, if the
  * daemon takes them there, else one open gRPC stream. The others are for comparison. */
@@ -89,21 +88,6 @@ typedef struct ferry_device {
 
 FERRY_API size_t ferry_session_devices(const ferry_session* session);
 FERRY_API ferry_device ferry_session_device(const ferry_session* session, size_t index);
-
-/* A device anywhere in the cluster, for `remote_device` and `global_device` of what is posted. */
-typedef struct ferry_cluster_device {
-  uint64_t global_device_id;
-  int kind;         /* 1 host, 2 GPU; 0: its daemon has not been heard of yet */
-  int local;        /* 1: of the session's own daemon */
-  const char* name; /* "gpu0"; "" as long as `kind` is 0; lives as long as the list */
-  const char* node; /* whose it is; lives as long as the list */
-} ferry_cluster_device;
-typedef struct ferry_device_list ferry_device_list;
-/* Those that the daemon knows now, by id: a call to it. PROTOCOL_VERSION from an older daemon. */
-FERRY_API ferry_status* ferry_cluster_devices(ferry_session* session, ferry_device_list** devices);
-FERRY_API size_t ferry_device_list_size(const ferry_device_list* devices);
-FERRY_API ferry_cluster_device ferry_device_list_at(const ferry_device_list* devices, size_t index);
-FERRY_API void ferry_device_list_free(ferry_device_list* devices); /* NULL is fine */
 
 typedef struct ferry_limits {
   size_t struct_size;

@@ -328,6 +328,12 @@ class Session {
     return Result<std::vector<ClusterDevice>>(std::move(all));
   }
 
+  // ferry_domain_join. `domain`: empty: the uid's.
+  Status JoinDomain(const std::string& domain, uint64_t device, const std::string& name) {
+    return Status(
+        ferry_domain_join(session_.get(), DataOrNull(domain), domain.size(), device, name.c_str()));
+  }
+
   Result<Arena> CreateArena(uint64_t device, uint64_t bytes, unsigned flags = 0) {
     return Made<Arena, ferry_arena>([&](ferry_arena** arena) {
       return ferry_arena_create(session_.get(), device, bytes, flags, arena);

@@ -158,6 +158,9 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_cuda_free.device", 0},
         {"ferry_program_compile.device", 0},
         {"ferry_program_compile.text", address("text")},
+        {"ferry_domain_join.domain", 0},
+        {"ferry_domain_join.domain_bytes", 0},
+        {"ferry_domain_join.name", address("trainer-0")},
         {"ferry_status_free.status", 0},
     };
     const std::map<std::string, uint64_t> by_type = {

@@ -181,6 +181,7 @@ void Simulation::CheckEnd() {
   if (!communicators_.empty()) Fail("a group was not answered");
   for (size_t i = 0; i < scenarios_.size(); ++i) CheckScenario(i, scenarios_[i]);
   for (const Scenario& scenario : scenarios_) CheckTold(scenario);
+  for (const MemberModel& member : members_) CheckMember(member);
   CheckNothingRemembered();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     TransferEngine& engine = *nodes_[i].engine;
@@ -248,6 +249,25 @@ void Simulation::CheckTold(const Scenario& scenario) {
   if (second->ended_at > second->posted_at + kToldWithin) {
     Fail(absl::StrCat("was not told that its partner had ended: ", NameOf(*second), ": ",
                       second->status.ToString()));
+  }
+}
+
+// Who waits for a device whose last member has died is told of it soon.
+void Simulation::CheckMember(const MemberModel& member) {
+  const Scenario& scenario = scenarios_[member.scenario];
+  const uint64_t index = scenario.send != 0 ? scenario.send : scenario.receive;
+  if (index == 0 || !member.died_at) return;  // it could not be posted, or a daemon crashed
+  const HalfModel& half = halves_[index];
+  const bool gone = HasReason(half.status, Reason::kPeerClientGone);
+  count_.deserted += gone ? 1 : 0;
+  if (gone && half.ended_at < *member.died_at) {
+    Fail(absl::StrCat("ended before the last member died: ", NameOf(half)));
+  }
+  if (scenario.disturbed || LinkOf(half.node, member.node).losses != scenario.losses) return;
+  const absl::Time since = std::max(*member.died_at, half.posted_at);
+  if (!gone || half.ended_at > since + kToldWithin) {
+    Fail(absl::StrCat("was not told that the last member is gone: ", NameOf(half), ": ",
+                      half.status.ToString()));
   }
 }
 

@@ -42,6 +42,44 @@ void Simulation::FaultStep() {
   if (options_.seed % 3 == 0 && ++fault_steps_ % kPause == 0) {
     Drain(static_cast<int>(fault_steps_ / kPause % options_.daemons));
   }
+  constexpr uint64_t kMemberPause = 11;
+  if (options_.seed % 5 == 2 && ++member_steps_ % kMemberPause == 0) {
+    MemberStep(member_steps_ / kMemberPause);
+  }
+}
+
+void Simulation::MemberStep(uint64_t number) {
+  const int node = static_cast<int>(number % options_.daemons);
+  const int other =
+      static_cast<int>((node + 1 + number % (options_.daemons - 1)) % options_.daemons);
+  if (EngineAt(node) == nullptr) return;
+  const SessionId session(100'000 + number);
+  const GlobalDeviceId device(2 * static_cast<uint64_t>(node));
+  const std::string domain = absl::StrCat("members-", number);
+  Say(absl::StrCat("node-", node, ": ", session.ToString(), " joins ", domain));
+  if (!EngineAt(node)->Join(now_, session, domain, device, "member").ok()) Fail("cannot join");
+  Touched(node);
+
+  const uint64_t scenario = scenarios_.size();
+  scenarios_.emplace_back();
+  scenarios_.back().losses = LinkOf(node, other).losses;
+  const size_t member = members_.size();
+  members_.push_back({scenario, node, std::nullopt});
+  TransferSpec spec;
+  spec.side = number % 2 == 0 ? Side::kSend : Side::kReceive;
+  spec.key = {domain, device, GlobalDeviceId(2 * static_cast<uint64_t>(other)), "of nobody"};
+  if (spec.side == Side::kSend) std::swap(spec.key.source, spec.key.destination);
+  spec.deadline = now_ + absl::Seconds(30);
+  // Before the member dies, or when it has died.
+  After(absl::Milliseconds(number % 3 == 0 ? 40 : 5),
+        [this, scenario, spec] { PostHalf(scenario, spec, /*define_later=*/false); });
+  After(absl::Milliseconds(20), [this, node, session, member, life = nodes_[node].life] {
+    if (nodes_[node].life != life || EngineAt(node) == nullptr) return;
+    Say(absl::StrCat("node-", node, ": ", session.ToString(), " dies, a member"));
+    members_[member].died_at = now_;
+    EngineAt(node)->EndSession(now_, session, "killed");
+    Touched(node);
+  });
 }
 
 // Often one of the first few, so that lanes meet in rings also among many daemons.
@@ -194,7 +232,9 @@ void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_late
   if (node.drains) return;  // it takes none
   const uint64_t index = halves_.size();
   spec.layout = RandomLayout(ArenaId(index), spec.bytes);
-  spec.deadline = now_ + (Chance(70) ? absl::Seconds(10) : absl::Milliseconds(20) + Delay(130));
+  if (spec.deadline == absl::InfiniteFuture()) {
+    spec.deadline = now_ + (Chance(70) ? absl::Seconds(10) : absl::Milliseconds(20) + Delay(130));
+  }
   spec.defined = !define_later;
   spec.defined_timeline = 1;
   spec.defined_value = index;

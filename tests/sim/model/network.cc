@@ -51,6 +51,9 @@ std::string Describe(const PeerMessage& message) {
     std::string operator()(const Draining& m) {
       return absl::StrCat("Draining ", m.on ? "yes" : "no");
     }
+    std::string operator()(const MembersTold& m) {
+      return absl::StrCat("Members ", m.device.value(), " ", m.count);
+    }
     std::string operator()(const Fire& m) {
       return absl::StrCat("Fire ", m.bundle.transfer.value(), " ", Describe(m.clique));
     }

@@ -35,12 +35,13 @@ void SimulationCount::Add(const SimulationCount& other) {
   evictions += other.evictions;
   drains += other.drains;
   told += other.told;
+  deserted += other.deserted;
 }
 
 std::string SimulationCount::ToString() const {
   return absl::StrFormat(
       "halves   %d posted, %d ended OK, %d with an error, %d of them by a full queue;\n"
-      "         %d after their partner had ended;\n"
+      "         %d after their partner had ended, %d where the last member was gone;\n"
       "         %d firings of prepared pairs that nobody disturbed\n"
       "traffic  %d messages, %d group launches\n"
       "faults   %d in all: %d segments lost, %d doubled, %d reordered; %d frames early;\n"
@@ -48,9 +49,9 @@ std::string SimulationCount::ToString() const {
       "         %d daemons crashed; %d clients died, cancelled or poisoned;\n"
       "         %d launches failed, refused, hung or late; %d communicators evicted;\n"
       "         %d drains that were taken back",
-      posted, ended_ok, ended_badly, refused, told, fired, messages, groups, faults(), lost,
-      doubled, reordered, early, resets, partitions, splits, crashes, clients, launches, evictions,
-      drains);
+      posted, ended_ok, ended_badly, refused, told, deserted, fired, messages, groups, faults(),
+      lost, doubled, reordered, early, resets, partitions, splits, crashes, clients, launches,
+      evictions, drains);
 }
 
 Simulation::Simulation(SimulationOptions options)

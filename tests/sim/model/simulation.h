@@ -53,6 +53,7 @@ struct SimulationCount {
   uint64_t launches = 0;   // that were made to fail, refuse, hang or be late
   uint64_t evictions = 0;  // of communicators, asked for
   uint64_t drains = 0;     // of daemons, taken back
+  uint64_t deserted = 0;   // halves that ended because the last member was gone
   uint64_t faults() const {
     return lost + doubled + reordered + early + resets + partitions + crashes + clients + launches +
            evictions;
@@ -119,6 +120,13 @@ class Simulation {
     bool key_again = false;                     // from an earlier one
     uint64_t losses = 0;                        // of the link when the first half was posted
     std::set<HostCommunicators::Key> attempts;  // its groups were on
+  };
+  // A session that is the only member of a domain on a device, dies before it has posted anything,
+  // and leaves one half at another daemon, that of `scenario`, without its other half.
+  struct MemberModel {
+    uint64_t scenario = 0;
+    int node = 0;
+    std::optional<absl::Time> died_at;  // none: its daemon crashed before
   };
   struct Node {
     uint64_t host = 0;
@@ -238,6 +246,7 @@ class Simulation {
   void TalkNonsense(int node, int peer);
   void Crash(int node);
   void Drain(int node);
+  void MemberStep(uint64_t number);
   // What is in flight between the two may end by the drain of `draining`; of all nodes: -1.
   void NoteDrain(int draining, int other);
   void EvictSome();
@@ -279,6 +288,7 @@ class Simulation {
   void CheckEnd();
   void CheckNothingRemembered();
   void CheckTold(const Scenario& scenario);
+  void CheckMember(const MemberModel& member);
   // Whether the daemons of both ends have the link.
   bool Linked(const MatchKey& key);
   void CheckScenario(uint64_t index, const Scenario& scenario);
@@ -298,6 +308,7 @@ class Simulation {
   std::map<std::pair<int, int>, Link> links_;
   std::vector<HalfModel> halves_;  // [0] is none; the index is the arena
   std::vector<Scenario> scenarios_;
+  std::vector<MemberModel> members_;
   std::map<std::pair<int, uint64_t>, uint64_t> by_id_;
   std::map<std::pair<int, uint64_t>, uint64_t> by_bundle_;
   std::map<std::pair<int, uint64_t>, Rendezvous> rendezvous_;
@@ -310,6 +321,7 @@ class Simulation {
   std::vector<std::string> story_;
   SimulationCount count_;
   uint64_t fault_steps_ = 0;
+  uint64_t member_steps_ = 0;
   bool calm_ = false;  // the clients are done: nothing new goes wrong
 };
 

@@ -258,6 +258,12 @@ class Client {
          Batch& batch = NextBatch(words);
          return Name(batch.Poison(Next<std::string>(words)));
        }},
+      {"join",
+       [this](std::istream& words) {
+         const std::string domain = Next<std::string>(words);
+         const uint64_t device = Next<uint64_t>(words);
+         return Name(session_.JoinDomain(domain, device, Next<std::string>(words)));
+       }},
       {"health", [this](std::istream&) { return Name(session_.Health()); }},
       {"scribble", [](std::istream& words) { return Scribble(Next<uint64_t>(words)); }},
       {"fork", [this](std::istream&) { return Fork(); }},

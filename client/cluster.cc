@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of the cluster as the daemon told them once; constant, any thread, the application's.
+// The C boundary of what a session sees of the other nodes (ferry_cluster.h). A list of devices is
+// as the daemon told it once: constant, any thread, the application's.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -34,6 +35,18 @@ ferry_cluster_device ferry_device_list_at(const ferry_device_list* devices, size
   const ClusterDeviceInfo& known = devices->devices[index];
   return {known.device.id, known.device.kind, known.local ? 1 : 0, known.device.name.c_str(),
           known.node.c_str()};
+}
+
+ferry_status* ferry_domain_join(ferry_session* session, const void* domain, size_t domain_bytes,
+                                uint64_t device, const char* name) {
+  FERRY_CLIENT_NEEDS(session);
+  FERRY_CLIENT_NEEDS(name);
+  DomainMember member{"", device, name};
+  if (domain_bytes != 0) {
+    FERRY_CLIENT_NEEDS(domain);
+    member.domain.assign(static_cast<const char*>(domain), domain_bytes);
+  }
+  return session->session->JoinDomain(member).release();
 }
 
 void ferry_device_list_free(ferry_device_list* devices) {
