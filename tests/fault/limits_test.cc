@@ -31,6 +31,10 @@ class LimitsTest : public ::testing::TestWithParam<Limit> {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "only root can become other users";
+#ifdef __SANITIZE_ADDRESS__
+    if (strcmp(GetParam().name, "as") == 0)
+      GTEST_SKIP() << "the sanitizer itself needs address space";
+#endif
     std::string why;
     if (InCgroup(GetParam()) && Cgroup::OfThreads(1, &why) == nullptr) GTEST_SKIP() << why;
     if (!InCgroup(GetParam())) {
