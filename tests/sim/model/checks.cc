@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold when a transfer ends, and when all is over.
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tests/sim/model/simulation.h"
@@ -258,12 +259,18 @@ void Simulation::CheckMember(const MemberModel& member) {
   const uint64_t index = scenario.send != 0 ? scenario.send : scenario.receive;
   if (index == 0 || !member.died_at) return;  // it could not be posted, or a daemon crashed
   const HalfModel& half = halves_[index];
-  const bool gone = HasReason(half.status, Reason::kPeerClientGone);
+  // Its own session may have been killed, which has the same reason.
+  const bool gone = HasReason(half.status, Reason::kPeerClientGone) &&
+                    absl::StrContains(half.status.message(), "nobody is left");
   count_.deserted += gone ? 1 : 0;
   if (gone && half.ended_at < *member.died_at) {
     Fail(absl::StrCat("ended before the last member died: ", NameOf(half)));
   }
-  if (scenario.disturbed || LinkOf(half.node, member.node).losses != scenario.losses) return;
+  if (scenario.disturbed || scenario.queue_full ||
+      LinkOf(half.node, member.node).losses != scenario.losses ||
+      nodes_[member.node].life != member.life) {  // who has forgotten its members tells of none
+    return;
+  }
   const absl::Time since = std::max(*member.died_at, half.posted_at);
   if (!gone || half.ended_at > since + kToldWithin) {
     Fail(absl::StrCat("was not told that the last member is gone: ", NameOf(half), ": ",

@@ -63,8 +63,9 @@ void Simulation::MemberStep(uint64_t number) {
   const uint64_t scenario = scenarios_.size();
   scenarios_.emplace_back();
   scenarios_.back().losses = LinkOf(node, other).losses;
+  if (LinkOf(node, other).unaware > 0) scenarios_.back().disturbed = true;
   const size_t member = members_.size();
-  members_.push_back({scenario, node, std::nullopt});
+  members_.push_back({scenario, node, nodes_[node].life, std::nullopt});
   TransferSpec spec;
   spec.side = number % 2 == 0 ? Side::kSend : Side::kReceive;
   spec.key = {domain, device, GlobalDeviceId(2 * static_cast<uint64_t>(other)), "of nobody"};

@@ -126,6 +126,7 @@ class Simulation {
   struct MemberModel {
     uint64_t scenario = 0;
     int node = 0;
+    uint64_t life = 0;                  // of the node
     std::optional<absl::Time> died_at;  // none: its daemon crashed before
   };
   struct Node {
