@@ -10,6 +10,7 @@
 #include "daemon/comm_table.h"
 #include "daemon/job_table.h"
 #include "daemon/peer_table.h"
+#include "daemon/reload_queue.h"
 #include "daemon/session_table.h"
 #include "ferry/admin/v1/admin.pb.h"
 #include "transfer/engine.h"
