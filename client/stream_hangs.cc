@@ -202,8 +202,7 @@ std::string Search::Firing(const std::vector<PreparedEnd>& ends, uint64_t firing
   for (const PreparedEnd& end : ends) {
     if (end.joined || end.place.first_id == 0 || end.place.life->ended()) continue;
     if (end.place.fired < firing) {
-      return (&end == &ends.front() ? "this end"
-                                    : "an other end of it, which is in this process,") +
+      return (&end == &ends.front() ? "this end" : "another end of it, which is in this process,") +
              std::string(" was fired ") + std::to_string(end.place.fired) + " times";
     }
     std::string why =

@@ -74,5 +74,6 @@ endfunction()
 function(ferry_relocatable name rpath)
   # The second is where packages have libraries that are nobody else's (deploy/debian/stage).
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/${rpath};$ORIGIN/${rpath}/ferry")
-  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+  # Bound at the start: nothing that decides where calls go stays writable.
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags -Wl,-z,now)
 endfunction()

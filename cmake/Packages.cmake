@@ -35,18 +35,23 @@ function(ferry_package component name depends section summary description)
 endfunction()
 ferry_package(daemon ferryd "ferryctl (= ${PROJECT_VERSION}), ${FERRY_DEPENDS}" net
   "transfer daemon of a node"
-  "ferryd owns a node's devices, host memory and GPUs, and moves buffers between those\nof different hosts for its clients. This package has the daemon, its units for\nsystemd and the libraries it was built with.")
+  "ferryd owns a node's devices, host memory and GPUs, and moves buffers between\nthose of different hosts for its clients. This package has the daemon, its\nunits for systemd and the libraries it was built with.")
 ferry_package(tools ferryctl "${FERRY_DEPENDS}" net
   "command line of Ferry"
-  "ferryctl shows what a ferryd does, drains it and moves files through it.")
+  "ferryctl shows what a ferryd does, says what is wrong with a node, drains it,\nand moves files from one node to another through it. This package has the\nlibraries it was built with, which ferryd needs too.")
 ferry_package(client libferry0 "libc6 (>= 2.34)" libs
   "client library of Ferry"
-  "libferry shares memory with the node's ferryd and posts sends and receives by key.\nIt needs the C library and nothing else.")
+  "libferry shares memory with the node's ferryd and posts sends and receives by\nkey. It needs the C library and nothing else.")
 ferry_package(client_dev libferry-dev "libferry0 (= ${PROJECT_VERSION})" libdevel
   "client library of Ferry, headers"
-  "Headers for C and C++, pkg-config and CMake files to build with libferry.")
+  "libferry shares memory with the node's ferryd and posts sends and receives by\nkey. This package has its headers for C and C++, and files for pkg-config and\nCMake to build with it.")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/debian/ferryd/conffiles
   ${PROJECT_SOURCE_DIR}/deploy/debian/ferryd/postinst ${PROJECT_SOURCE_DIR}/deploy/debian/ferryd/prerm
   ${PROJECT_SOURCE_DIR}/deploy/debian/ferryd/postrm)
-set(CPACK_DEBIAN_CLIENT_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/debian/libferry0/triggers)
+# What packages that are linked to it depend on: of 0.x only libraries of one minor version are the same (docs/versions.md).
+math(EXPR next_minor "${PROJECT_VERSION_MINOR} + 1")
+file(WRITE ${CMAKE_BINARY_DIR}/packages-control/shlibs "libferry ${PROJECT_VERSION_MAJOR} \
+libferry0 (>= ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}), libferry0 (<< ${PROJECT_VERSION_MAJOR}.${next_minor}~)\n")
+set(CPACK_DEBIAN_CLIENT_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/debian/libferry0/triggers
+  ${CMAKE_BINARY_DIR}/packages-control/shlibs)
 include(CPack)

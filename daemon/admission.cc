@@ -34,6 +34,10 @@ class Admission::Book {
   void Stays(uint64_t number);
   // Whether one more of that visitor would be neither refused nor instead of another.
   bool Room(const std::string& name) const;
+  bool BeingLeft() const {
+    MutexLock lock(mutex_);
+    return here_.size() >= bounds_.open && !leaving_.empty();
+  }
   size_t open() const {
     MutexLock lock(mutex_);
     return here_.size();
@@ -181,6 +185,12 @@ absl::StatusOr<Admission::Pass> Admission::Admit(const Visitor& visitor, absl::T
   pass.book_ = book_;
   pass.number_ = entered.first;
   return pass;
+}
+
+bool Admission::BeingLeft() const {
+  if (!book_->BeingLeft()) return false;
+  if (sweep_ != nullptr) sweep_();
+  return book_->BeingLeft();
 }
 
 void Admission::SetBounds(Bounds bounds) { book_->SetBounds(std::move(bounds)); }

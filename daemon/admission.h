@@ -75,6 +75,9 @@ class Admission {
 
   // RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS with what is too much and when to try again.
   absl::StatusOr<Pass> Admit(const Visitor& visitor, absl::Time now);
+  // Full, but somebody who was asked to leave has not gone yet: there will be a place soon, unless
+  // their closing takes long.
+  bool BeingLeft() const;
   // From now on; who is connected stays so, also if that is more.
   void SetBounds(Bounds bounds);
   size_t open() const;

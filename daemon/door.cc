@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -34,6 +35,7 @@ struct Door::Entry {
   std::function<void(ConnectionId, int)> readable;
   Admission* admission = nullptr;
   std::function<std::string(const absl::Status&)> farewell;
+  absl::Time being_left = absl::InfiniteFuture();  // since when its places are, of a listener
   Admission::Pass pass;
   // Descriptors may be on their way in a socket's queue. It has its place until it is closed.
   ~Entry() {
@@ -271,6 +273,7 @@ void Door::Accept(Entry& entry) {
   if (*closing_ >= kMostClosing) return Rest(entry);
   bool refused = false;
   for (int budget = kAcceptsAtOnce; budget > 0; --budget) {
+    if (WaitsForPlaces(entry)) return Rest(entry);
     UniqueFd connection(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.valid()) {
       refused |= !Welcome(entry, std::move(connection));
@@ -285,6 +288,17 @@ void Door::Accept(Entry& entry) {
   }
   // What is refused must not take the time of those that are connected.
   if (refused) Rest(entry);
+}
+
+// Closing is for other threads, which come to it later than the next newcomer comes to us.
+bool Door::WaitsForPlaces(Entry& listener) {
+  if (listener.admission == nullptr || !listener.admission->BeingLeft()) {
+    listener.being_left = absl::InfiniteFuture();
+    return false;
+  }
+  const absl::Time now = MonotonicNow();
+  listener.being_left = std::min(listener.being_left, now);
+  return now - listener.being_left < kLeaving;
 }
 
 bool Door::Welcome(Entry& listener, UniqueFd connection) {

@@ -69,6 +69,8 @@ class Door {
   using ConnectionId = uint64_t;
   static constexpr int kAcceptsAtOnce = 16;
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
+  // For so long nobody is refused for want of places that are being left.
+  static constexpr absl::Duration kLeaving = absl::Seconds(1);
   // While so many that were refused are not closed yet none is accepted.
   static constexpr size_t kMostClosing = 16;
   static constexpr size_t kMaxPacket = 128 * 1024;
@@ -128,6 +130,7 @@ class Door {
   uint64_t Add(std::unique_ptr<Entry> entry);
   void Run();
   void Accept(Entry& entry);
+  bool WaitsForPlaces(Entry& listener);
   // False if it was refused.
   bool Welcome(Entry& listener, UniqueFd connection);
   void CloseRefused(uid_t uid, UniqueFd connection);

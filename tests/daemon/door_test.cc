@@ -315,6 +315,61 @@ TEST(Door, AcceptedConnectionsKnowWhoIsThere) {
   EXPECT_TRUE(PeerPidFd(socket->get(), credentials->pid).valid());
 }
 
+// A door that is full, and of whose places one is being left: that has not been closed yet.
+struct FullDoor {
+  Directory directory;
+  Admission admission{{"test", 8, 8, 1e6, 1e6}};
+  Mailbox<Admission::Pass> passes;
+  Mailbox<Door::Packet> packets;
+  Door door;
+  std::vector<UniqueFd> clients;
+  std::vector<Admission::Pass> held;
+
+  FullDoor() {
+    auto listener = ListenUnix(directory / "s", SOCK_SEQPACKET, 0600, Descriptors::kTaken);
+    EXPECT_TRUE(listener.ok()) << listener.status();
+    door.Listen(
+        "test", *std::move(listener),
+        [this](UniqueFd socket, Admission::Pass pass) {
+          pass.MayGiveWay([] {});
+          door.AddPackets(
+              std::move(socket), UniqueFd(),
+              [this](Door::ConnectionId, Door::Packet packet) { packets.Put(std::move(packet)); },
+              [](Door::ConnectionId) {});
+          passes.Put(std::move(pass));
+        },
+        &admission);
+    for (int i = 0; i < 8; ++i) Come();
+    for (int i = 0; i < 8; ++i) held.push_back(*passes.Take());
+  }
+  void Come() { clients.push_back(ConnectUnix(directory / "s", SOCK_SEQPACKET)); }
+  // What the door did with those who came is done when it has heard who came before, twice.
+  void Settle() {
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(SendPacket(clients.front().get(), "here"));
+      EXPECT_TRUE(packets.Take().has_value());
+    }
+  }
+};
+
+TEST(Door, WhoComesWhileAPlaceIsBeingLeftGetsIt) {
+  FullDoor full;
+  full.Come();
+  full.Settle();
+  EXPECT_EQ(full.admission.refused(), 0u);
+  EXPECT_EQ(full.passes.size(), 0u);
+  full.held.front() = Admission::Pass();  // the oldest, which was asked to leave
+  EXPECT_TRUE(full.passes.Take().has_value());
+  EXPECT_EQ(full.admission.refused(), 0u);
+}
+
+TEST(Door, WhoComesWhileAPlaceIsLeftTooSlowlyIsRefused) {
+  FullDoor full;
+  full.Come();
+  EXPECT_EQ(ReceivePacket(full.clients.back().get()).size, 0);
+  EXPECT_EQ(full.admission.refused(), 1u);
+}
+
 // In a process of its own, because it takes all descriptors. 0 if all was well, else the line.
 int AcceptWithoutDescriptors() {
 #define REQUIRE(condition) \

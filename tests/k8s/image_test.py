@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pods of deploy/k8s in the image's root, by the stand-in for a kubelet beside this file. tools/k8s-test runs it.
 
-image_test.py TOOLS ROOT IMAGE.json DIRECTORY BUILD yes|no: the image's root and what buildah inspect says of it, a directory
-for the nodes' disks, a build whose e2e suite is run as well if that is wanted.
+image_test.py TOOLS ROOT IMAGE.json DIRECTORY BUILD part|all|no: the image's root and what buildah inspect says of it, a directory
+for the nodes' disks, a build of whose e2e suite a part, all, or nothing is run as well.
 """
 
 import glob
@@ -172,14 +172,21 @@ class Image(unittest.TestCase):
             self.assertEqual(pod.terminate(), 0, pod.container.output())
 
 
-# Of the suite what takes seconds. Not what needs a program that the image has not; nor the other one, whose hundred connections
-# at once are refused before the oldest of them are closed where the machine has much else to do.
+# Of the suite what takes seconds: all of it is a stage of tools/test --full.
 SUITES = "OperationsTest PostSocketTest PreparedJobTest ProgramTest ReloadTest StartTest FlightTest"
-NOT_HERE = "OperationsTest.PromtoolAcceptsTheMetrics:OperationsTest.ScrapesThatNeverEndHoldNothing"
+
+
+def not_here():
+    """The tests that need what the image has not, as NOT_IN_THE_IMAGE says with the reason for each."""
+    with open(f"{SOURCE}/tests/k8s/NOT_IN_THE_IMAGE", encoding="utf-8") as file:
+        entries = [line.split(": ", 1) for line in file if line.strip() and not line.startswith("#")]
+    if any(len(entry) != 2 or not entry[1].strip() for entry in entries):
+        raise ValueError("NOT_IN_THE_IMAGE has an entry without a reason")
+    return [name for name, _ in entries]
 
 
 class EndToEnd(unittest.TestCase):
-    """A part of the e2e suite, of a build, with the image's ferryd and ferryctl, as the DaemonSet's container would be run."""
+    """The e2e suite, of a build, with the image's ferryd and ferryctl, as the DaemonSet's container would be run."""
 
     def extra(self, directory):
         """What the suite needs and the image has not: its programs, beside ferryd, and their libraries."""
@@ -194,8 +201,7 @@ class EndToEnd(unittest.TestCase):
             if not path.startswith(BUILD) and not os.path.exists(f"{ROOT}{libraries}/{name}"):
                 shutil.copy(path, f"{directory}{libraries}/{name}")
 
-    @unittest.skipIf(E2E != "yes", "not wanted")
-    def test_the_suite(self):
+    def run_suite(self, chosen, at_least, seconds):
         node = Kubelet("node-a", "192.0.2.1", f"{DIRECTORY}/e2e", ROOT, image_config(), [])
         self.extra(node.make("extra"))
         node.image = f"{DIRECTORY}/e2e/extra:{ROOT}"
@@ -204,14 +210,22 @@ class EndToEnd(unittest.TestCase):
         tmp = node.make("tmp")
         os.chmod(tmp, 0o1777)
         # Each in a process of its own, as ctest has it: one that ends badly takes none along.
-        script = """cd /tmp; ferry_e2e_tests --gtest_filter="$0-$1" --gtest_list_tests | awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }' \\
-            | xargs -P 2 -I % sh -c 'timeout 60 ferry_e2e_tests --gtest_filter=% > /tmp/% 2>&1 || { tail -n 60 /tmp/%; echo "BAD %"; exit 1; }; tail -n 1 /tmp/%'"""
-        suites = ":".join(f"{suite}.*" for suite in SUITES.split())
-        declared = {**declared, "args": [], "env": [], "command": ["sh", "-c", script, suites, NOT_HERE],
+        script = """cd /tmp; ferry_e2e_tests --gtest_filter="$0-$1" --gtest_list_tests | awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }' > tests
+            xargs -P 2 -I % sh -c 'log=/tmp/$(echo % | tr / _); timeout 180 ferry_e2e_tests --gtest_filter=% > $log 2>&1 \
+                || { tail -n 60 $log; echo "BAD %"; exit 1; }; tail -n 1 $log; rm $log' < tests"""
+        declared = {**declared, "args": [], "env": [], "command": ["sh", "-c", script, chosen, ":".join(not_here())],
                     "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "source", "mountPath": SOURCE, "readOnly": True}]}
         container = Container(node, "e2e", node.config(template, declared, {"tmp": tmp, "source": SOURCE}))
-        self.assertEqual(container.wait(300), 0, container.output())
-        self.assertGreater(container.output().count("PASSED  ] 1 test."), 30, container.output())
+        self.assertEqual(container.wait(seconds), 0, container.output())
+        self.assertGreater(container.output().count("PASSED  ] 1 test."), at_least, container.output())
+
+    @unittest.skipIf(E2E != "part", "not wanted")
+    def test_a_part_of_the_suite(self):
+        self.run_suite(":".join(f"{suite}.*" for suite in SUITES.split()), 30, 300)
+
+    @unittest.skipIf(E2E != "all", "not wanted")
+    def test_the_suite(self):
+        self.run_suite("*", 400, 1800)
 
 
 if __name__ == "__main__":
