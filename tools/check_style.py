@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Taste that a program can check: tools/check_style.py FILE..., from the root of the tree.
+"""Taste that a program can check: tools/check_style.py FILE..., from the root of the tree, with all of its files.
 
 Exceptions stand in tools/check_allow with their reason; one that excuses nothing is a problem as well.
 """
@@ -8,6 +8,8 @@ Exceptions stand in tools/check_allow with their reason; one that excuses nothin
 import os
 import re
 import sys
+
+import check_names
 
 MAX_LINES = 500
 LIBRARIES = ("base/", "device/", "transfer/", "compute/", "daemon/", "client/")
@@ -81,23 +83,33 @@ def problems_of(path, lines):
         yield "dead", f"{path}: tests live under tests/"
 
 
-def main():
-    allowed = load_allowed()
-    used = set()
-    found = []
-    for path in sys.argv[1:]:
+def all_problems(paths):
+    """(rule, what it is of, text) of each problem of the tree."""
+    names = check_names.Names(paths)
+    for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
                 lines = file.readlines()
         except UnicodeDecodeError:
             continue
-        for rule, text in problems_of(path, lines):
-            if (rule, path) in allowed:
-                used.add((rule, path))
-            else:
-                found.append(f"{text} [{rule}]")
-    for rule, path in sorted(set(allowed) - used):
-        found.append(f"tools/check_allow: excuses nothing: {rule} {path}")
+        found = list(problems_of(path, lines))
+        if path.endswith(".md"):
+            found += check_names.problems_of_page(path, lines, names)
+        for rule, text in found:
+            yield rule, path, text
+
+
+def main():
+    allowed = load_allowed()
+    used = set()
+    found = []
+    for rule, what, text in all_problems(sys.argv[1:]):
+        if (rule, what) in allowed:
+            used.add((rule, what))
+        else:
+            found.append(f"{text} [{rule}]")
+    for rule, what in sorted(set(allowed) - used):
+        found.append(f"tools/check_allow: excuses nothing: {rule} {what}")
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 

@@ -26,9 +26,10 @@ class CheckStyleTest(unittest.TestCase):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
-    def run_on(self, path, text):
+    def run_on(self, path, text, *others):
+        """What it says of a tree that has this file, and `others` that were written before."""
         self.write(path, text)
-        done = subprocess.run([sys.executable, "-B", CHECK, path], cwd=self.root,
+        done = subprocess.run([sys.executable, "-B", CHECK, path, *others], cwd=self.root,
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1 if done.stdout else 0, done.stderr)
         return done.stdout
@@ -76,6 +77,39 @@ class CheckStyleTest(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("# reason", done.stderr)
+
+    def test_pages_name_what_there_is(self):
+        self.write("transfer/x.cc", SPDX + """
+void Engine::Impl::Match(Half& half) {
+  Compare(half);
+}
+namespace {
+Route Pick() { return {}; }
+}  // namespace
+""")
+        self.write("transfer/x.h", SPDX + "#pragma once\nclass Engine {\n  bool Compare();  // Gone() is no more\n};\n")
+        self.write("docs/y.md", "# Y\n\n## When it is `taken`: a case\n")
+        others = ("transfer/x.cc", "transfer/x.h", "docs/y.md")
+        good = ["`transfer/x.cc: Match`", "`transfer/x.cc: Engine::Impl::Match`", "`transfer/x.cc: Pick`",
+                "`transfer/x.h: Engine`", "`transfer/x.h: Engine::Compare`", "`transfer/x.cc`", "`transfer/`",
+                "`transfer/x.{cc,h}`", "`docs/*.md`", "`transfer/NAME/`", "`transfer/a.sock`", "`other/x.cc`",
+                "[y](y.md)", "[y](y.md#when-it-is-taken-a-case)", "[here](#top)", "[away](https://example.org/x)",
+                "```\n`transfer/gone.cc`\n```", "    `transfer/gone.cc`", "`[no](gone.md)`"]
+        self.assertEqual(self.run_on("docs/x.md", "# Top\n\n" + "\n\n".join(good) + "\n", *others), "")
+        for text, rule in [("`transfer/x.cc: Compare`", "place"), ("`transfer/x.cc: Impl`", "place"),
+                           ("`transfer/x.cc: Other::Match`", "place"), ("`transfer/x.h: Gone`", "place"),
+                           ("`transfer/gone.cc: Match`", "place"), ("- an item\n\n    `transfer/x.cc:\n    Gone`", "place"),
+                           ("`transfer/gone.cc`", "path"), ("`transfer/x.{cc,gone}`", "path"), ("`docs/*.txt`", "path"),
+                           ("[y](gone.md)", "link"), ("[y](y.md#when)", "link"), ("[here](#gone)", "link")]:
+            with self.subTest(text):
+                output = self.run_on("docs/x.md", "# Top\n\n" + text + "\n", *others)
+                self.assertRegex(output, rf"^docs/x\.md: .*\[{rule}\]\n$")
+
+    def test_pages_of_the_past_may_name_what_is_gone(self):
+        self.write("transfer/x.cc", SPDX)
+        for page in ("docs/decisions/x.md", "CHANGELOG.md"):
+            self.assertEqual(self.run_on(page, "`transfer/gone.cc: Match`, `transfer/gone.cc`\n", "transfer/x.cc"), "")
+            self.assertIn("[link]", self.run_on(page, "[y](gone.md)\n"))
 
 
 if __name__ == "__main__":
