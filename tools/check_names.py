@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what pages name exists: files, functions, links. For tools/check_style.py.
+"""Whether what pages name exists: files, functions, links; and whether they are wrapped. For tools/check_style.py.
 
 A page names a function as `path/file.cc: Name`, so that a reader finds it and this finds that it is gone. What is
 between back quotes and begins with a folder of the tree is a path of the tree. Decisions and the changelog tell of the
@@ -10,6 +10,7 @@ import fnmatch
 import os
 import re
 
+WIDTH = 120  # of pages
 # What is no code: comments, strings, preprocessor lines.
 TOKEN = re.compile(r"""
     //[^\n]*
@@ -104,9 +105,18 @@ def anchors_of(lines):
     return {slug(line.lstrip("#")) for _, line in prose_of(lines) if line.startswith("#")}
 
 
+def too_long(line):
+    """Tables, headings and what has no place to break are as long as they are."""
+    return len(line) > WIDTH and not line.startswith(("|", "#")) and " " in line.strip()[:WIDTH].lstrip("-*0123456789. ")
+
+
 def problems_of_page(path, lines, names):
     """(rule, text) of each problem of a Markdown page."""
     folder = os.path.dirname(path)
+    long_lines = [number for number, line in prose_of(lines) if too_long(line)]
+    if long_lines:
+        more = f", and {len(long_lines) - 1} more" if len(long_lines) > 1 else ""
+        yield "wrap", f"{path}:{long_lines[0]}: is longer than {WIDTH} columns{more}: pages are wrapped there"
     text = "\n".join(line for _, line in prose_of(lines))
     spoken = re.sub(r"`[^`]*`", "", text)
     for target in re.findall(r"\[[^\]]*\]\(([^()\s]+)\)", spoken):

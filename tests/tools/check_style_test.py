@@ -105,6 +105,18 @@ Route Pick() { return {}; }
                 output = self.run_on("docs/x.md", "# Top\n\n" + text + "\n", *others)
                 self.assertRegex(output, rf"^docs/x\.md: .*\[{rule}\]\n$")
 
+    def test_pages_are_wrapped(self):
+        long_line = "word " * 24 + "w\n"
+        for text in [long_line[:-2] + "\n", "| " + long_line, "# " + long_line, "    " + long_line,
+                     "```\n" + long_line + "```\n", "[here](" + "x" * 130 + ".md)\n"]:
+            with self.subTest(text):
+                self.assertNotIn("[wrap]", self.run_on("docs/x.md", text))
+        for text in [long_line, "- " + long_line, "- an item\n    " + long_line]:
+            with self.subTest(text):
+                output = self.run_on("docs/x.md", "# X\n\n" + text)
+                self.assertRegex(output, r"^docs/x\.md:[34]: .*\[wrap\]\n$")
+        self.assertIn(", and 1 more: ", self.run_on("docs/x.md", long_line * 2))
+
     def test_pages_of_the_past_may_name_what_is_gone(self):
         self.write("transfer/x.cc", SPDX)
         for page in ("docs/decisions/x.md", "CHANGELOG.md"):
