@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what pages name exists: files, functions, links; and whether they are wrapped. For tools/check_style.py.
+"""Whether what pages and comments name exists: files, functions, members, links; and whether pages are wrapped. For
+tools/check_style.py.
 
 A page names a function as `path/file.cc: Name`, so that a reader finds it and this finds that it is gone. What is
 between back quotes and begins with a folder of the tree is a path of the tree. Decisions and the changelog tell of the
@@ -10,17 +11,13 @@ import fnmatch
 import os
 import re
 
-WIDTH = 120  # of pages
-# What is no code: comments, strings, preprocessor lines.
-TOKEN = re.compile(r"""
-    //[^\n]*
-  | /\*.*?\*/
-  | R"(?P<mark>[^()\s\\]{0,16})\(.*?\)(?P=mark)"
-  | "(?:\\.|[^"\\\n])*"
-  | (?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'
-  | ^[ \t]*\#(?:\\\n|[^\n])*
-""", re.VERBOSE | re.DOTALL | re.MULTILINE)
+from check_functions import TOKEN
+
+WIDTH = 120
+SOURCES = (".cc", ".h", ".hpp", ".c", ".proto", ".cu", ".cuh")
 PAST = ("docs/decisions/", "CHANGELOG.md")
+NAMED_FILE = re.compile(r"(?<![\w./<*-])[\w-]+(?:/[\w-]+)*\.(?:md|cc|h|hpp|proto|py)\b(?!\.?\w)")
+MEMBER = re.compile(r"(?<![\w:])((?:[A-Z]\w*::)+)(~?\w+)")
 
 
 def is_past(path):
@@ -37,8 +34,10 @@ class Names:
             while "/" in path:
                 path = os.path.dirname(path)
                 self.folders.add(path)
+        self.base_names = {os.path.basename(path) for path in files}
         self.tops = {path.split("/")[0] for path in self.files if "/" in path and not path.startswith(".")}
         self.texts = {}
+        self.types = None  # as of_types says
 
     def text(self, path):
         if path not in self.texts:
@@ -67,6 +66,28 @@ class Names:
         parts = name.strip("/").split("/")
         placeholder = any(part.isupper() and not self.exists(name) for part in parts)
         return "/" in name and parts[0] in self.tops and not name.endswith(".sock") and not placeholder
+
+    def of_types(self):
+        """Type of the tree -> the text, without comments, of the sources that declare it or say `Type::`."""
+        if self.types is None:
+            declared, said = {}, {}
+            declaration = re.compile(r"\b(?:class|struct|enum|union|using|concept|message|service)\s+(?:class\s+)?"
+                                     r"(?:alignas\s*\([^()]*\)\s*)?(?:\w+::)*([A-Z]\w*)")
+            for path in sorted(self.files):
+                if path.endswith(SOURCES):
+                    code = TOKEN.sub(" ", self.text(path))
+                    for name in set(declaration.findall(code)):
+                        declared.setdefault(name, []).append(code)
+                    for name in set(re.findall(r"\b([A-Z]\w*)::", code)):
+                        said.setdefault(name, []).append(code)
+            self.types = {name: codes + said.get(name, []) for name, codes in declared.items()}
+        return self.types
+
+    def lacks_member(self, types, member):
+        """Whether the last type of `A::B` that is of the tree has no such member anywhere."""
+        known = [name for name in types if name in self.of_types()]
+        word = re.compile(rf"(?<!\w){re.escape(member)}\b")
+        return bool(known) and not any(word.search(code) for code in self.of_types()[known[-1]])
 
     def has_function(self, path, name):
         """Whether a file defines or declares `name`, a function or a type, which may be qualified."""
@@ -140,3 +161,27 @@ def problems_of_page(path, lines, names):
                 yield "place", f"{path}: names {code}: the file has no such function or type"
         elif re.fullmatch(r"[\w.][\w./{},*-]*/[\w./{},*-]*", code) and names.is_path(code) and not names.fits(code):
             yield "path", f"{path}: names {code}, which is not there"
+
+
+def comments_of(text):
+    """(line, text) of each comment of a C++ or proto file."""
+    for found in TOKEN.finditer(text):
+        if found[0].startswith(("//", "/*")):
+            yield text.count("\n", 0, found.start()) + 1, found[0]
+
+
+def problems_of_comments(path, lines, names):
+    """(rule, text) of what comments of a source name that is not there."""
+    folder = os.path.dirname(path)
+    for number, comment in comments_of("".join(lines)):
+        for name in re.findall(r"(?<![\w./<-])\w[\w.-]*(?:/[\w.-]+)+/?", comment):
+            name = name.rstrip("./")
+            if names.is_path(name) and not any(names.exists(name + end) for end in ("", ".h", ".cc", ".proto")):
+                if not names.exists(os.path.join(folder, name)):
+                    yield "path", f"{path}:{number}: a comment names {name}, which is not there"
+        for name in NAMED_FILE.findall(comment):
+            if os.path.basename(name) not in names.base_names:
+                yield "path", f"{path}:{number}: a comment names {name}, and no file is called so"
+        for types, member in MEMBER.findall(comment):
+            if names.lacks_member(types.rstrip(":").split("::"), member):
+                yield "member", f"{path}:{number}: a comment names {types}{member}, which is not there"

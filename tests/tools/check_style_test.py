@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/check_style.py finds what it forbids, where it forbids it."""
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +13,10 @@ import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 CHECK = os.path.join(ROOT, "tools", "check_style.py")
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(CHECK))
+
+import check_style  # noqa: E402
 SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
 
 
@@ -29,10 +35,16 @@ class CheckStyleTest(unittest.TestCase):
     def run_on(self, path, text, *others):
         """What it says of a tree that has this file, and `others` that were written before."""
         self.write(path, text)
-        done = subprocess.run([sys.executable, "-B", CHECK, path, *others], cwd=self.root,
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 1 if done.stdout else 0, done.stderr)
-        return done.stdout
+        output = io.StringIO()
+        before = os.getcwd()
+        os.chdir(self.root)
+        try:
+            with contextlib.redirect_stdout(output):
+                status = check_style.main([path, *others])
+        finally:
+            os.chdir(before)
+        self.assertEqual(status, 1 if output.getvalue() else 0)
+        return output.getvalue()
 
     def test_finds_each_rule(self):
         for rule, path, text in [
@@ -65,6 +77,76 @@ class CheckStyleTest(unittest.TestCase):
         ]:
             with self.subTest(path=path):
                 self.assertEqual(self.run_on(path, text), "")
+
+    def long_function(self, lines, begin="void Pair::Match(const Half& half) {\n"):
+        return begin + "  Look();\n" * (lines - 2) + "}\n"
+
+    def test_functions_have_70_lines(self):
+        for begin, name in [
+            ("void Pair::Match(const Half& half) {\n", "Pair::Match"),
+            ("static int Count() {\n", "Count"),
+            ("template <typename T>\nstd::vector<T> Pair<T>::All(int a = 3) const {\n", "Pair::All"),
+            ("Pair::Pair(int a, int b) : a_(a), b_{b}, c_(Make([] { return 1; })) {\n", "Pair::Pair"),
+            ("bool operator==(const Pair& a, const Pair& b) {\n", "operator=="),
+            ("int Of(const char* text = \"{\", char c = '{') {  // not {\n", "Of"),
+            ("const Table& Ops() {\n", "Ops"),
+        ]:
+            with self.subTest(begin):
+                lines = 71 + begin.count("\n") - 1
+                text = SPDX + "namespace ferry {\n" + self.long_function(lines, begin) + "}  // namespace ferry\n"
+                output = self.run_on("base/x.cc", text)
+                size = text.count("\n") - 3
+                self.assertEqual(output, f"base/x.cc:3: {name} has {size} lines, more than 70 [function]\n")
+        for path, text in [
+            ("base/x.cc", SPDX + self.long_function(70)),
+            ("tests/base/x.cc", SPDX + self.long_function(90)),
+            ("base/x.cc", SPDX + "namespace ferry {\n" + "int x;\n" * 90 + "}\n"),
+            ("base/x.h", SPDX + "#pragma once\nclass X {\n" + "  int Get() const { return 1; }\n" * 90 + "};\n"),
+            ("base/x.cc", SPDX + "const Row kRows[] = {\n" + "    {Of(1), {2}},\n" * 90 + "};\n"),
+            ("base/x.cc", SPDX + "// void F() {\n" + "int x;\n" * 90),
+            ("base/x.cc", SPDX + "#define BEGIN {\n" + "void F();\n" * 90),
+            ("base/x.cc", SPDX + 'const char kText[] = R"(void F() {\n' + "x\n" * 90 + ')";\n'),
+        ]:
+            with self.subTest(text[:80]):
+                self.assertEqual(self.run_on(path, text), "")
+        inside = SPDX + "#pragma once\nclass X {\n public:\n" + self.long_function(71, "  void Get() {\n") + "};\n"
+        self.assertIn("base/x.h:5: Get has 71 lines", self.run_on("base/x.h", inside))
+
+    def test_a_class_is_in_two_files(self):
+        for name in ("a", "b", "c"):
+            self.write(f"base/{name}.cc", SPDX + f"void Pair::Impl::Do{name}() {{}}\nint Other{name}() {{ return 1; }}\n")
+        self.assertEqual(self.run_on("base/d.cc", SPDX, "base/a.cc", "base/b.cc"), "")
+        self.assertEqual(self.run_on("base/d.cc", SPDX, "base/a.cc", "base/b.cc", "base/c.cc"),
+                         "base: Pair::Impl is in 3 .cc files, more than 2: base/a.cc, base/b.cc, base/c.cc [class]\n")
+        # Another folder's class of the same name is another class.
+        self.assertEqual(self.run_on("device/c.cc", SPDX + "void Pair::Impl::Do() {}\n", "base/a.cc", "base/b.cc"), "")
+
+    def test_comments_name_what_there_is(self):
+        self.write("base/pair.h", SPDX + "#pragma once\nclass Pair {\n  void Match();  // Gone() is no more\n  int left_;\n};\n")
+        self.write("base/pair.cc", SPDX + "void Pair::Match() {}\n")
+        self.write("base/sub/y.h", SPDX + "#pragma once\n")
+        self.write("docs/y.md", "# Y\n")
+        others = ("base/pair.h", "base/pair.cc", "base/sub/y.h", "docs/y.md")
+        good = ["base/pair.h", "base/pair", "pair.h", "sub/y.h", "docs/y.md", "y.md", "base/", "Pair::Match", "Pair::left_",
+                "ferry::Pair::Match()", "std::vector", "Foreign::Thing", "/base/gone", "x/base/gone", "base/sub/."]
+        for ending in (".cc", ".proto"):
+            self.assertEqual(self.run_on("base/x" + ending, SPDX + "".join(f"// See {one} here.\n" for one in good), *others), "")
+        self.assertEqual(self.run_on("base/x.cc", SPDX + 'const char* k = "base/gone.h";\nint Gone = Pair::Gone;\n', *others), "")
+        for name, rule in [("base/gone.h", "path"), ("base/gone", "path"), ("gone.h", "path"), ("docs/gone.md", "path"),
+                           ("gone.md", "path"), ("Pair::Gone", "member"), ("Pair::left", "member")]:
+            for comment in (f"// See {name}.\n", f"int x;  /* {name} */\n"):
+                with self.subTest(comment):
+                    output = self.run_on("base/x.cc", SPDX + comment, *others)
+                    self.assertRegex(output, rf"^base/x\.cc:2: .*\[{rule}\]\n")
+
+    def test_a_size_that_is_excused_does_not_grow(self):
+        self.write("tools/check_allow", "function base/x.cc:Pair::Match  # at most 80 lines: to be taken apart\n")
+        self.assertEqual(self.run_on("base/x.cc", SPDX + self.long_function(80)), "")
+        self.assertIn("Pair::Match has 81 lines", self.run_on("base/x.cc", SPDX + self.long_function(81)))
+        self.assertIn("excuses nothing: function base/x.cc:Pair::Match",
+                      self.run_on("base/x.cc", SPDX + self.long_function(70)))
+        self.write("tools/check_allow", "function base/x.cc:Pair::Match  # it is a table\n")
+        self.assertIn("Pair::Match has 80 lines", self.run_on("base/x.cc", SPDX + self.long_function(80)))
 
     def test_an_exception_needs_a_reason_and_a_use(self):
         text = SPDX + "std::shared_ptr<int> p;\n"
