@@ -137,7 +137,7 @@ def problems_of_page(path, lines, names):
     long_lines = [number for number, line in prose_of(lines) if too_long(line)]
     if long_lines:
         more = f", and {len(long_lines) - 1} more" if len(long_lines) > 1 else ""
-        yield "wrap", f"{path}:{long_lines[0]}: is longer than {WIDTH} columns{more}: pages are wrapped there"
+        yield "wrap", f"{path}:{long_lines[0]}: is longer than {WIDTH} columns{more}: tools/check --fix wraps pages"
     text = "\n".join(line for _, line in prose_of(lines))
     spoken = re.sub(r"`[^`]*`", "", text)
     for target in re.findall(r"\[[^\]]*\]\(([^()\s]+)\)", spoken):
