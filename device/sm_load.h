@@ -13,8 +13,8 @@ namespace ferry {
 
 class SmLoad {
  public:
-  // What a kernel waits for SMs that are busy: a time slice of the other process's (DESIGN 1, fact
-  // 1: 8 B by NCCL take 37 us and, beside matrix products, 1,877).
+  // What a kernel waits for SMs that are busy: a time slice of the other process's
+  // (docs/measured-facts.md, fact 1: 8 B by NCCL take 37 us and, beside matrix products, 1,877).
   static constexpr absl::Duration kSlice = absl::Milliseconds(2);
 
   bool busy(absl::Time now) const { return now < busy_until_; }

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks every #include of the tree against the layers: tools/check_layers.py [ROOT].
 
-The two tables below are the layers; docs/architecture.md shows the same to people. A folder that has no
-row of its own belongs to the nearest folder above it that has one.
+The two tables below are the layers; docs/architecture.md shows the arrows to people, each folder's README.md its row. A
+folder that has no row of its own belongs to the nearest folder above it that has one.
 """
 
 import os

@@ -1,15 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Taste that a program can check: tools/check_style.py FILE..., from the root of the tree.
+"""Taste that a program can check: tools/check_style.py FILE..., from the root of the tree, with all of its files.
 
-Exceptions stand in tools/check_allow with their reason; one that excuses nothing is a problem as well.
+Exceptions stand in tools/check_allow with their reason; one that excuses nothing is a problem as well. Of what has a
+size the reason begins with "at most N", and N never grows: so the list can only shrink.
 """
 
 import os
 import re
 import sys
 
+import check_functions
+import check_names
+
 MAX_LINES = 500
+MAX_FUNCTION_LINES = 70
+MAX_CLASS_FILES = 2
+PRODUCT = ("base/", "device/", "transfer/", "compute/", "daemon/", "client/", "tools/", "bench/", "examples/")
 LIBRARIES = ("base/", "device/", "transfer/", "compute/", "daemon/", "client/")
 CPP = (".cc", ".h", ".hpp", ".c")
 CODE = CPP + (".py", ".proto", ".cmake", "CMakeLists.txt")
@@ -31,7 +38,7 @@ WORDS = {
 
 
 def load_allowed():
-    """(rule, file) -> reason."""
+    """(rule, file, or what of it as FILE:NAME) -> reason."""
     allowed = {}
     with open("tools/check_allow", encoding="utf-8") as file:
         for line in file:
@@ -41,6 +48,12 @@ def load_allowed():
             elif line.strip() and not line.startswith("#"):
                 sys.exit(f"tools/check_allow: not 'RULE FILE  # reason': {line}")
     return allowed
+
+
+def excuses(reason, size):
+    """Whether a reason excuses what has this size (None: it has none)."""
+    most = re.match(r"at most (\d+)\b", reason)
+    return size is None or (most is not None and size <= int(most[1]))
 
 
 def is_script(path, first_line):
@@ -81,26 +94,60 @@ def problems_of(path, lines):
         yield "dead", f"{path}: tests live under tests/"
 
 
-def main():
-    allowed = load_allowed()
-    used = set()
-    found = []
-    for path in sys.argv[1:]:
+def sizes_of(sources):
+    """(rule, FILE:NAME, size, text) of functions that are too long and of classes in too many files."""
+    places = {}  # (top folder, class) -> files
+    for path, text in sources:
+        for name, first, last in check_functions.functions_of(text):
+            size = last - first + 1
+            if size > MAX_FUNCTION_LINES:
+                yield ("function", f"{path}:{name}", size,
+                       f"{path}:{first}: {name} has {size} lines, more than {MAX_FUNCTION_LINES}")
+            if path.endswith(".cc") and "::" in name:
+                places.setdefault((path.split("/")[0], name.rpartition("::")[0]), set()).add(path)
+    for (top, name), paths in sorted(places.items()):
+        if len(paths) > MAX_CLASS_FILES:
+            yield ("class", f"{top}:{name}", len(paths),
+                   f"{top}: {name} is in {len(paths)} .cc files, more than {MAX_CLASS_FILES}: {', '.join(sorted(paths))}")
+
+
+def all_problems(paths):
+    """(rule, what it is of, size or None, text) of each problem of the tree."""
+    names = check_names.Names(paths)
+    sources = []
+    for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
                 lines = file.readlines()
         except UnicodeDecodeError:
             continue
-        for rule, text in problems_of(path, lines):
-            if (rule, path) in allowed:
-                used.add((rule, path))
-            else:
-                found.append(f"{text} [{rule}]")
-    for rule, path in sorted(set(allowed) - used):
-        found.append(f"tools/check_allow: excuses nothing: {rule} {path}")
+        found = list(problems_of(path, lines))
+        if path.endswith(".md"):
+            found += check_names.problems_of_page(path, lines, names)
+        elif path.endswith(check_names.SOURCES):
+            found += check_names.problems_of_comments(path, lines, names)
+        for rule, text in found:
+            yield rule, path, None, text
+        if path.startswith(PRODUCT) and path.endswith(CPP):
+            sources.append((path, "".join(lines)))
+    yield from sizes_of(sources)
+
+
+def main(paths):
+    allowed = load_allowed()
+    used = set()
+    found = []
+    for rule, what, size, text in all_problems(paths):
+        reason = allowed.get((rule, what))
+        if reason is not None:
+            used.add((rule, what))
+        if reason is None or not excuses(reason, size):
+            found.append(f"{text} [{rule}]")
+    for rule, what in sorted(set(allowed) - used):
+        found.append(f"tools/check_allow: excuses nothing: {rule} {what}")
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -26,7 +26,7 @@ struct Rank {
   int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
   double bytes_per_second = 0;  // of groups that are not small; 0: there was none
   // One is opened for those that travel otherwise meanwhile when it would have saved them as much
-  // as an opening takes (DESIGN 1, fact 4); more after one that failed.
+  // as an opening takes (docs/measured-facts.md, fact 4); more after one that failed.
   static constexpr absl::Duration kWorthOpening = absl::Milliseconds(50);
   absl::Duration missed;
   absl::Duration worth_opening = kWorthOpening;

@@ -16,8 +16,8 @@ namespace {
 constexpr char kHead[] = R"(# Configuration
 
 What can be set about `ferryd`. `ferryd --print-settings` writes this page, out of the table by which it reads its
-configuration; `ferryd --print-config` shows what holds, `ferryd --check-config` whether it is good (exit status 78 if not,
-with every problem and where it stands).
+configuration; `ferryd --print-config` shows what holds, `ferryd --check-config` whether it is good (exit status 78 if
+not, with every problem and where it stands).
 
 ## Where settings come from
 
@@ -25,25 +25,27 @@ The later goes over the earlier:
 
 1. the defaults below;
 2. the file that `--config` names, YAML: sections and keys, as `limits: { sessions: 8 }` for `limits.sessions`;
-3. its drop-ins, files whose names end in `.yaml`: first those of `conf.d/` beside the file, then those of `FILE.d/`, each in the order of
-   their names. A drop-in merges sections; a list goes in place of the earlier list;
+3. its drop-ins, files whose names end in `.yaml`: first those of `conf.d/` beside the file, then those of `FILE.d/`,
+   each in the order of their names. A drop-in merges sections; a list goes in place of the earlier list;
 4. the environment: `FERRY_SECTION__KEY`, each named below;
 5. flags (`ferryd --help`).
 
-An unknown key is an error, as is a bad value: no setting is passed over. Without any of them a node is alone, with all of its GPUs and two host devices.
+An unknown key is an error, as is a bad value: no setting is passed over. Without any of them a node is alone, with all
+of its GPUs and two host devices.
 
 ## Reload
 
-`ferryctl reload`, or SIGHUP, has a running daemon read all of that again; flags and environment are those of its start. The last
-column says what it makes of a setting that has changed:
+`ferryctl reload`, or SIGHUP, has a running daemon read all of that again; flags and environment are those of its start.
+The last column says what it makes of a setting that has changed:
 
 - *reload*: it holds from then on. What is beyond a limit that was lowered stays as it is, and nothing is added to it;
 - *new sessions*: it holds for clients that attach from then on;
-- *restart*: only a restart takes it ([clients outlive that](failures.md)). A reload that would change such a setting is refused, and so
-  is one whose configuration is bad: nothing of it is taken over, and the error names every such setting.
+- *restart*: only a restart takes it ([clients outlive that](failures.md)). A reload that would change such a setting is
+  refused, and so is one whose configuration is bad: nothing of it is taken over, and the error names every such
+  setting.
 
-The generation of the configuration, in `ferryctl status` and as `ferry_config_generation`, is 1 at the start, and one more after each
-reload that was taken over. `ferryctl loglevel` sets the log's level until the next reload or start.
+The generation of the configuration, in `ferryctl status` and as `ferry_config_generation`, is 1 at the start, and one
+more after each reload that was taken over. `ferryctl loglevel` sets the log's level until the next reload or start.
 
 ## How values are written
 

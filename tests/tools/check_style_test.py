@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/check_style.py finds what it forbids, where it forbids it."""
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +13,10 @@ import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 CHECK = os.path.join(ROOT, "tools", "check_style.py")
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(CHECK))
+
+import check_style  # noqa: E402
 SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
 
 
@@ -26,12 +32,19 @@ class CheckStyleTest(unittest.TestCase):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
-    def run_on(self, path, text):
+    def run_on(self, path, text, *others):
+        """What it says of a tree that has this file, and `others` that were written before."""
         self.write(path, text)
-        done = subprocess.run([sys.executable, "-B", CHECK, path], cwd=self.root,
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 1 if done.stdout else 0, done.stderr)
-        return done.stdout
+        output = io.StringIO()
+        before = os.getcwd()
+        os.chdir(self.root)
+        try:
+            with contextlib.redirect_stdout(output):
+                status = check_style.main([path, *others])
+        finally:
+            os.chdir(before)
+        self.assertEqual(status, 1 if output.getvalue() else 0)
+        return output.getvalue()
 
     def test_finds_each_rule(self):
         for rule, path, text in [
@@ -65,6 +78,76 @@ class CheckStyleTest(unittest.TestCase):
             with self.subTest(path=path):
                 self.assertEqual(self.run_on(path, text), "")
 
+    def long_function(self, lines, begin="void Pair::Match(const Half& half) {\n"):
+        return begin + "  Look();\n" * (lines - 2) + "}\n"
+
+    def test_functions_have_70_lines(self):
+        for begin, name in [
+            ("void Pair::Match(const Half& half) {\n", "Pair::Match"),
+            ("static int Count() {\n", "Count"),
+            ("template <typename T>\nstd::vector<T> Pair<T>::All(int a = 3) const {\n", "Pair::All"),
+            ("Pair::Pair(int a, int b) : a_(a), b_{b}, c_(Make([] { return 1; })) {\n", "Pair::Pair"),
+            ("bool operator==(const Pair& a, const Pair& b) {\n", "operator=="),
+            ("int Of(const char* text = \"{\", char c = '{') {  // not {\n", "Of"),
+            ("const Table& Ops() {\n", "Ops"),
+        ]:
+            with self.subTest(begin):
+                lines = 71 + begin.count("\n") - 1
+                text = SPDX + "namespace ferry {\n" + self.long_function(lines, begin) + "}  // namespace ferry\n"
+                output = self.run_on("base/x.cc", text)
+                size = text.count("\n") - 3
+                self.assertEqual(output, f"base/x.cc:3: {name} has {size} lines, more than 70 [function]\n")
+        for path, text in [
+            ("base/x.cc", SPDX + self.long_function(70)),
+            ("tests/base/x.cc", SPDX + self.long_function(90)),
+            ("base/x.cc", SPDX + "namespace ferry {\n" + "int x;\n" * 90 + "}\n"),
+            ("base/x.h", SPDX + "#pragma once\nclass X {\n" + "  int Get() const { return 1; }\n" * 90 + "};\n"),
+            ("base/x.cc", SPDX + "const Row kRows[] = {\n" + "    {Of(1), {2}},\n" * 90 + "};\n"),
+            ("base/x.cc", SPDX + "// void F() {\n" + "int x;\n" * 90),
+            ("base/x.cc", SPDX + "#define BEGIN {\n" + "void F();\n" * 90),
+            ("base/x.cc", SPDX + 'const char kText[] = R"(void F() {\n' + "x\n" * 90 + ')";\n'),
+        ]:
+            with self.subTest(text[:80]):
+                self.assertEqual(self.run_on(path, text), "")
+        inside = SPDX + "#pragma once\nclass X {\n public:\n" + self.long_function(71, "  void Get() {\n") + "};\n"
+        self.assertIn("base/x.h:5: Get has 71 lines", self.run_on("base/x.h", inside))
+
+    def test_a_class_is_in_two_files(self):
+        for name in ("a", "b", "c"):
+            self.write(f"base/{name}.cc", SPDX + f"void Pair::Impl::Do{name}() {{}}\nint Other{name}() {{ return 1; }}\n")
+        self.assertEqual(self.run_on("base/d.cc", SPDX, "base/a.cc", "base/b.cc"), "")
+        self.assertEqual(self.run_on("base/d.cc", SPDX, "base/a.cc", "base/b.cc", "base/c.cc"),
+                         "base: Pair::Impl is in 3 .cc files, more than 2: base/a.cc, base/b.cc, base/c.cc [class]\n")
+        # Another folder's class of the same name is another class.
+        self.assertEqual(self.run_on("device/c.cc", SPDX + "void Pair::Impl::Do() {}\n", "base/a.cc", "base/b.cc"), "")
+
+    def test_comments_name_what_there_is(self):
+        self.write("base/pair.h", SPDX + "#pragma once\nclass Pair {\n  void Match();  // Gone() is no more\n  int left_;\n};\n")
+        self.write("base/pair.cc", SPDX + "void Pair::Match() {}\n")
+        self.write("base/sub/y.h", SPDX + "#pragma once\n")
+        self.write("docs/y.md", "# Y\n")
+        others = ("base/pair.h", "base/pair.cc", "base/sub/y.h", "docs/y.md")
+        good = ["base/pair.h", "base/pair", "pair.h", "sub/y.h", "docs/y.md", "y.md", "base/", "Pair::Match", "Pair::left_",
+                "ferry::Pair::Match()", "std::vector", "Foreign::Thing", "/base/gone", "x/base/gone", "base/sub/."]
+        for ending in (".cc", ".proto"):
+            self.assertEqual(self.run_on("base/x" + ending, SPDX + "".join(f"// See {one} here.\n" for one in good), *others), "")
+        self.assertEqual(self.run_on("base/x.cc", SPDX + 'const char* k = "base/gone.h";\nint Gone = Pair::Gone;\n', *others), "")
+        for name, rule in [("base/gone.h", "path"), ("base/gone", "path"), ("gone.h", "path"), ("docs/gone.md", "path"),
+                           ("gone.md", "path"), ("Pair::Gone", "member"), ("Pair::left", "member")]:
+            for comment in (f"// See {name}.\n", f"int x;  /* {name} */\n"):
+                with self.subTest(comment):
+                    output = self.run_on("base/x.cc", SPDX + comment, *others)
+                    self.assertRegex(output, rf"^base/x\.cc:2: .*\[{rule}\]\n")
+
+    def test_a_size_that_is_excused_does_not_grow(self):
+        self.write("tools/check_allow", "function base/x.cc:Pair::Match  # at most 80 lines: to be taken apart\n")
+        self.assertEqual(self.run_on("base/x.cc", SPDX + self.long_function(80)), "")
+        self.assertIn("Pair::Match has 81 lines", self.run_on("base/x.cc", SPDX + self.long_function(81)))
+        self.assertIn("excuses nothing: function base/x.cc:Pair::Match",
+                      self.run_on("base/x.cc", SPDX + self.long_function(70)))
+        self.write("tools/check_allow", "function base/x.cc:Pair::Match  # it is a table\n")
+        self.assertIn("Pair::Match has 80 lines", self.run_on("base/x.cc", SPDX + self.long_function(80)))
+
     def test_an_exception_needs_a_reason_and_a_use(self):
         text = SPDX + "std::shared_ptr<int> p;\n"
         self.write("tools/check_allow", "shared_ptr base/x.cc  # a library wants it\n")
@@ -76,6 +159,51 @@ class CheckStyleTest(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("# reason", done.stderr)
+
+    def test_pages_name_what_there_is(self):
+        self.write("transfer/x.cc", SPDX + """
+void Engine::Impl::Match(Half& half) {
+  Compare(half);
+}
+namespace {
+Route Pick() { return {}; }
+}  // namespace
+""")
+        self.write("transfer/x.h", SPDX + "#pragma once\nclass Engine {\n  bool Compare();  // Gone() is no more\n};\n")
+        self.write("docs/y.md", "# Y\n\n## When it is `taken`: a case\n")
+        others = ("transfer/x.cc", "transfer/x.h", "docs/y.md")
+        good = ["`transfer/x.cc: Match`", "`transfer/x.cc: Engine::Impl::Match`", "`transfer/x.cc: Pick`",
+                "`transfer/x.h: Engine`", "`transfer/x.h: Engine::Compare`", "`transfer/x.cc`", "`transfer/`",
+                "`transfer/x.{cc,h}`", "`docs/*.md`", "`transfer/NAME/`", "`transfer/a.sock`", "`other/x.cc`",
+                "[y](y.md)", "[y](y.md#when-it-is-taken-a-case)", "[here](#top)", "[away](https://example.org/x)",
+                "```\n`transfer/gone.cc`\n```", "    `transfer/gone.cc`", "`[no](gone.md)`"]
+        self.assertEqual(self.run_on("docs/x.md", "# Top\n\n" + "\n\n".join(good) + "\n", *others), "")
+        for text, rule in [("`transfer/x.cc: Compare`", "place"), ("`transfer/x.cc: Impl`", "place"),
+                           ("`transfer/x.cc: Other::Match`", "place"), ("`transfer/x.h: Gone`", "place"),
+                           ("`transfer/gone.cc: Match`", "place"), ("- an item\n\n    `transfer/x.cc:\n    Gone`", "place"),
+                           ("`transfer/gone.cc`", "path"), ("`transfer/x.{cc,gone}`", "path"), ("`docs/*.txt`", "path"),
+                           ("[y](gone.md)", "link"), ("[y](y.md#when)", "link"), ("[here](#gone)", "link")]:
+            with self.subTest(text):
+                output = self.run_on("docs/x.md", "# Top\n\n" + text + "\n", *others)
+                self.assertRegex(output, rf"^docs/x\.md: .*\[{rule}\]\n$")
+
+    def test_pages_are_wrapped(self):
+        long_line = "word " * 24 + "w\n"
+        for text in [long_line[:-2] + "\n", "| " + long_line, "# " + long_line, "    " + long_line,
+                     "```\n" + long_line + "```\n", "[here](" + "x" * 130 + ".md)\n"]:
+            with self.subTest(text):
+                self.assertNotIn("[wrap]", self.run_on("docs/x.md", text))
+        for text in [long_line, "- " + long_line, "- an item\n    " + long_line]:
+            with self.subTest(text):
+                output = self.run_on("docs/x.md", "# X\n\n" + text)
+                self.assertRegex(output, r"^docs/x\.md:[34]: .*\[wrap\]\n$")
+        self.assertIn(", and 1 more: ", self.run_on("docs/x.md", long_line * 2))
+
+    def test_pages_of_the_past_may_name_what_is_gone(self):
+        self.write("transfer/x.cc", SPDX)
+        for page in ("docs/decisions/x.md", "CHANGELOG.md"):
+            self.assertEqual(self.run_on(page, "`transfer/gone.cc: Match`, `transfer/gone.cc`\n", "transfer/x.cc"), "")
+            self.assertIn("[link]", self.run_on(page, "[y](gone.md)\n"))
 
 
 if __name__ == "__main__":
