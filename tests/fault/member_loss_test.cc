@@ -39,7 +39,8 @@ class MemberLossTest : public RouteTest {
   }
   // Members on a device, as a node knows it.
   uint32_t Count(size_t at, uint64_t device) {
-    for (const auto& row : node(at).admin().Members().rows()) {
+    const admin::v1::ListMembersResponse members = node(at).admin().Members();
+    for (const auto& row : members.rows()) {
       if (row.global_device_id() == device) return row.count();
     }
     return 0;
