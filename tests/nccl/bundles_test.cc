@@ -392,8 +392,8 @@ TEST_F(GatherAheadTest, OnlyWhatCanBeGatheredAheadIs) {
   two_.GatherAhead(0, 102, {Whole()});
   two_.GatherAhead(0, 103, {Whole()});  // one at a time
   EXPECT_EQ(Launches(), before + 1);
+  Fill(2);  // while the kernel that gathers it is held
   fake_cuda_hold_copies(0);
-  Fill(2);
   Fire(2);
   EXPECT_TRUE(Arrived());
 }
