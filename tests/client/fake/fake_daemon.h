@@ -163,6 +163,10 @@ class FakeDaemon final : public v1::TransferService::Service {
 
   // Knows one device of another node beside its own, which it has not heard of.
   class Cluster final : public v1::SessionService::Service {
+    grpc::Status JoinDomain(grpc::ServerContext*, const v1::JoinDomainRequest*,
+                            v1::JoinDomainResponse*) override {
+      return grpc::Status::OK;
+    }
     grpc::Status ListClusterDevices(grpc::ServerContext*, const v1::ListClusterDevicesRequest*,
                                     v1::ListClusterDevicesResponse* response) override {
       auto* own = response->add_devices();
