@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libferry's C ABI (ferry.h, ferry_cluster.h, ferry_cuda.h, ferry_status.h) by ctypes: structs, prototypes, where the library is.
+"""libferry's C ABI (ferry.h, ferry_cluster.h, ferry_cuda.h, ferry_status.h) by ctypes: structs, prototypes and where it is.
 
 The library is opened at the first use, not at import. Every function is called with the GIL released. No Python code
 runs on a thread of the library: what it calls back is ``sem_post`` of the C library (see ``_waiter``).
