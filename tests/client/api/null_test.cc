@@ -158,8 +158,8 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_cuda_free.device", 0},
         {"ferry_program_compile.device", 0},
         {"ferry_program_compile.text", address("text")},
-        {"ferry_domain_join.domain", 0},
-        {"ferry_domain_join.domain_bytes", 0},
+        {"ferry_domain_join.domain", address("job")},
+        {"ferry_domain_join.domain_bytes", 3},
         {"ferry_domain_join.name", address("trainer-0")},
         {"ferry_status_free.status", 0},
     };
