@@ -259,7 +259,8 @@ class TransferDriver {
   absl::flat_hash_map<TransferId, LocalDevice*> watching_;
   // Launches that wait for a peer's arena, by peer and arena.
   absl::flat_hash_map<std::pair<PeerId, ArenaId>, std::vector<Launch>> fetching_;
-  // Launches that wait until a GPU was shown an arena.
+  // Launches that wait until a GPU was shown an arena. An entry is there while that is under way,
+  // also if nobody waits any more.
   absl::flat_hash_map<Showing, std::vector<Launch>> showing_;
   // Whose wait is over, with how.
   std::deque<std::pair<Launch, absl::Status>> starting_;

@@ -12,6 +12,26 @@
 #include "daemon/transfer_driver.h"
 
 namespace ferry {
+namespace {
+
+// How the device that runs a launch gets at the memory of it.
+struct Reach {
+  const CudaDevice* gpu = nullptr;  // null: a host device
+  absl::Status reached;             // why it cannot touch some of it
+  bool by_engine = false;           // see CopyPiece, both
+  bool slow_road = false;
+
+  // Where a memory begins for this device.
+  std::byte* Begin(const DeviceMemory& memory) {
+    if (gpu == nullptr) return memory.data();
+    reached.Update(gpu->CanReach(memory));
+    by_engine |= !gpu->KernelsCanReach(memory);
+    slow_road |= !gpu->IsNear(memory);
+    return gpu->AddressOf(memory);
+  }
+};
+
+}  // namespace
 
 LocalDevice& TransferDriver::RunnerOf(const Launch& launch) {
   LocalDevice* const own = devices_.Find(launch.device);
@@ -49,9 +69,10 @@ bool TransferDriver::IsShown(Launch& launch, LocalDevice& runner) {
   if (runner.gpu == nullptr || launch.role != LaunchRole::kCopy) return true;
   const std::optional<Showing> next = NextToShow(launch, *runner.gpu);
   if (!next.has_value()) return true;
-  std::vector<Launch>& waiting = showing_[*next];
-  waiting.push_back(std::move(launch));
-  if (waiting.size() > 1) return false;
+  // An entry stays until it was tried, also when nobody waits for it any more.
+  const auto [waiting, first] = showing_.try_emplace(*next);
+  waiting->second.push_back(std::move(launch));
+  if (!first) return false;
   if (next->gpu != nullptr) {
     OpenOn(*next);
   } else {
@@ -137,23 +158,14 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   op.remote_device = launch.remote_device;
   op.priority = launch.priority;
   op.tag = launch.tag;
-  absl::Status reached;
-  bool by_engine = false;
-  bool slow_road = false;
-  const auto reach = [&](const DeviceMemory& memory) {
-    if (runner.gpu == nullptr) return memory.data();
-    reached.Update(runner.gpu->CanReach(memory));
-    by_engine |= !runner.gpu->KernelsCanReach(memory);
-    slow_road |= !runner.gpu->IsNear(memory);
-    return runner.gpu->AddressOf(memory);
-  };
+  Reach reach{runner.gpu};
   Arena* arena = nullptr;  // of the last extent
   std::byte* begin = nullptr;
   const auto address = [&](const Range& extent) {
     if (arena == nullptr || arena->id != extent.arena) {
       arena = sessions_.FindArena(extent.arena);
       FERRY_CHECK(arena != nullptr);  // pinned since posting
-      begin = reach(*arena->mapping);
+      begin = reach.Begin(*arena->mapping);
     }
     return begin + extent.offset;
   };
@@ -184,7 +196,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
       mapping = peer_arenas_.Find(launch.peer, extent.arena);
       if (mapping == nullptr) return false;
       mapped = extent.arena;
-      begin = reach(*mapping);
+      begin = reach.Begin(*mapping);
     }
     if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
@@ -194,10 +206,10 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     }
     remote.push_back(begin + extent.offset);
   }
-  RETURN_IF_ERROR(reached);
+  RETURN_IF_ERROR(reach.reached);
   op.copy.emplace(launch.remote_layout, std::move(remote), launch.layout, std::move(own));
-  op.copy->SetByEngine(by_engine);
-  op.copy->SetSlowRoad(slow_road);
+  op.copy->SetByEngine(reach.by_engine);
+  op.copy->SetSlowRoad(reach.slow_road);
   return true;
 }
 

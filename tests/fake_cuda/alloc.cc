@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "state.h"
 
@@ -110,6 +112,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr pointer) {
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle in, unsigned flags) {
   State& state = Get();
+  std::this_thread::sleep_for(std::chrono::microseconds(state.settings.open_us));
   std::lock_guard lock(state.mutex);
   CUcontext context = nullptr;
   if (const CUresult result = ReadyIn(&context); result != CUDA_SUCCESS) return result;

@@ -52,6 +52,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.prohibited = number != 0;
     } else if (key == "copy_us") {
       settings.copy_us = number;
+    } else if (key == "open_us") {
+      settings.open_us = number;
     } else if (key == "kernel_us") {
       settings.kernel_us = number;
     } else if (key == "gate") {

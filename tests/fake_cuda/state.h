@@ -39,6 +39,7 @@ struct Settings {
   bool exclusive = false;
   bool prohibited = false;
   uint64_t copy_us = 0;
+  uint64_t open_us = 0;
   uint64_t kernel_us = 0;  // before a kernel starts, as beside another process's
   std::string gate;
   uint64_t fail_copy = 0;

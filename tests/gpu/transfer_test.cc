@@ -380,24 +380,54 @@ TEST_F(MultiGpuByEngineTest, APeersHostMemoryThatAHostDeviceMappedFirst) {
   ExpectScattered(source, gpu, "scattered", FERRY_ROUTE_MAPPED);
 }
 
-// The fake refuses what the real driver would copy by way of the host.
-TEST_F(MultiGpuByEngineTest, MemoryOfCudaMallocOnTheOtherGpu) {
+// One GPU's memory is of an arena of ours, the other's of cudaMalloc. The fake refuses what the
+// real driver would copy by way of the host.
+class MultiGpuLegacyTest : public MultiGpuByEngineTest {
+ protected:
+  void StartEnds(const std::string& more = "") {
+    StartNodes(1, 2, "", FakeWith("ipc_at_home=1" + more));
+    vmm_ = Open(0, 0, kMiB);
+    legacy_.device = nodes().Gpu(0, 1);
+    legacy_.session = nodes().Open(0, "legacy");
+    ASSERT_CU(driver_->cuCtxSetCurrent(driver_->context(1)));
+    ASSERT_CU(driver_->cuMemAlloc(&own_, kMiB));
+    legacy_.arena = Must(
+        cuda::ImportArena(legacy_.session, legacy_.device, reinterpret_cast<void*>(own_), kMiB));
+    EXPECT_EQ(cuda::Memory(legacy_.arena), FERRY_MEMORY_CUDA_IPC);
+  }
+  void TearDown() override {
+    vmm_ = End();
+    legacy_.arena = Arena();
+    if (own_ != 0) EXPECT_CU(driver_->cuMemFree(own_));
+    legacy_ = End();
+    MultiGpuByEngineTest::TearDown();
+  }
+  End vmm_, legacy_;
+  CUdeviceptr own_ = 0;
+};
+
+TEST_F(MultiGpuLegacyTest, MemoryOfCudaMallocOnTheOtherGpu) {
   if (!Need(2)) return;
-  StartNodes(1, 2, "", FakeWith("ipc_at_home=1"));
-  End vmm = Open(0, 0, kMiB);
-  End legacy;
-  legacy.device = nodes().Gpu(0, 1);
-  legacy.session = nodes().Open(0, "legacy");
-  CUdeviceptr own = 0;
-  ASSERT_CU(driver_->cuCtxSetCurrent(driver_->context(1)));
-  ASSERT_CU(driver_->cuMemAlloc(&own, kMiB));
-  legacy.arena =
-      Must(cuda::ImportArena(legacy.session, legacy.device, reinterpret_cast<void*>(own), kMiB));
-  EXPECT_EQ(cuda::Memory(legacy.arena), FERRY_MEMORY_CUDA_IPC);
-  ExpectScattered(vmm, legacy, "to", FERRY_ROUTE_LOCAL);
-  ExpectScattered(legacy, vmm, "from", FERRY_ROUTE_LOCAL);
-  legacy.arena = Arena();
-  EXPECT_CU(driver_->cuMemFree(own));
+  StartEnds();
+  ExpectScattered(vmm_, legacy_, "to", FERRY_ROUTE_LOCAL);
+  ExpectScattered(legacy_, vmm_, "from", FERRY_ROUTE_LOCAL);
+}
+
+// The opening goes on when nobody waits for it any more, and is not begun a second time meanwhile.
+TEST_F(MultiGpuLegacyTest, WhoGivesUpWhileItIsOpenedIsFollowedByWhoDoesNot) {
+  if (!Need(2)) return;
+  StartEnds(";open_us=500000");
+  for (int i = 0; i < 2; ++i) {
+    const std::string key = absl::StrCat("given up ", i);
+    Prepared receive = Must(legacy_.session.PrepareReceive(
+        legacy_.device, {Transfer(vmm_.device, key, {legacy_.arena.All()})}));
+    Prepared send = Must(
+        vmm_.session.PrepareSend(vmm_.device, {Transfer(legacy_.device, key, {vmm_.arena.All()})}));
+    EXPECT_TRUE(Await([&] { return node(0).admin().Count("armed") == 2; }));
+    EXPECT_THAT(receive.Release(), IsOk());
+    EXPECT_THAT(send.Release(), IsOk());
+  }
+  ExpectScattered(vmm_, legacy_, "to", FERRY_ROUTE_LOCAL);
 }
 
 TEST_F(MultiGpuRouteTest, UcxSaysHowItGetsTheMemoryOfGpus) {
