@@ -19,7 +19,8 @@ constexpr absl::Duration kSweepEvery = absl::Milliseconds(100);
 
 absl::Status TransferEngine::Impl::Join(SessionId session, const MemberPlace& where,
                                         absl::string_view name) {
-  RETURN_IF_ERROR(members.Join(session, where, name));
+  ASSIGN_OR_RETURN(const bool more, members.Join(session, where, name));
+  if (!more) return absl::OkStatus();
   FlightRecorder::Get().Record("member.join", session.value(), where.device.value());
   SayMembers(where);
   return absl::OkStatus();

@@ -45,13 +45,14 @@ void Members::ForgetOldest(OfOwner& owner) {
   places_.erase(entry);
 }
 
-absl::Status Members::Join(SessionId session, const MemberPlace& where, absl::string_view name) {
+absl::StatusOr<bool> Members::Join(SessionId session, const MemberPlace& where,
+                                   absl::string_view name) {
   std::vector<MemberPlace>& joined = of_sessions_[session];
   if (absl::c_linear_search(joined, where)) {
     for (Member& member : places_.at(where).members) {
       if (member.session == session) member.name = std::string(name);
     }
-    return absl::OkStatus();
+    return false;
   }
   if (joined.size() >= kMostOfSession) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
@@ -67,7 +68,7 @@ absl::Status Members::Join(SessionId session, const MemberPlace& where, absl::st
   }
   Populate(place, place.count + 1);
   place.members.push_back({session, std::string(name)});
-  return absl::OkStatus();
+  return true;
 }
 
 std::vector<MemberPlace> Members::Leave(absl::Time now, SessionId session) {
@@ -135,6 +136,16 @@ const Members::Place* Members::FindDeserted(const std::string& domain,
   return found == places_.end() || found->second.count > 0 ? nullptr : &found->second;
 }
 
+bool Members::DesertLost(absl::Time now, PeerId peer) {
+  // Beforehand, since each that is deserted may have the oldest one forgotten.
+  std::vector<MemberPlace> lost;
+  for (const auto& [where, place] : places_) {
+    if (place.owner == peer && place.lost) lost.push_back(where);
+  }
+  for (const MemberPlace& where : lost) Desert(now, where, places_.at(where), "");
+  return !lost.empty();
+}
+
 bool Members::OnTime(absl::Time now) {
   if (now < next_time_) return false;
   bool any = false;
@@ -145,11 +156,7 @@ bool Members::OnTime(absl::Time now) {
     }
     if (owner.rejoin_until <= now) {
       owner.rejoin_until = absl::InfiniteFuture();
-      for (auto& [where, place] : places_) {
-        if (place.owner != peer || !place.lost) continue;
-        Desert(now, where, place, "");
-        any = true;
-      }
+      any |= DesertLost(now, peer);
     }
     next_time_ = std::min(next_time_, owner.rejoin_until);
     if (!owner.deserted.empty()) {

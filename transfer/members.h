@@ -24,7 +24,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
@@ -47,6 +47,7 @@ class Members {
   static constexpr size_t kMostDeserted = 65'536;
   static constexpr size_t kMostName = 64;                       // bytes of a member's name
   static constexpr absl::Duration kMemory = absl::Minutes(10);  // how long a place stays deserted
+  // How long the members of a peer's next life have to join again.
   static constexpr absl::Duration kRejoin = absl::Seconds(10);
 
   struct Member {
@@ -66,9 +67,10 @@ class Members {
 
   explicit Members(PeerId self) : self_(self) {}
 
-  // A session of this daemon joins, or has another name from now on. RESOURCE_EXHAUSTED/QUEUE_FULL
-  // if it has joined kMostOfSession places.
-  absl::Status Join(SessionId session, const MemberPlace& place, absl::string_view name);
+  // A session of this daemon joins, and the place has one member more: true. If the session was a
+  // member there already, it has another name from now on: false. RESOURCE_EXHAUSTED/QUEUE_FULL if
+  // the session has joined kMostOfSession places.
+  absl::StatusOr<bool> Join(SessionId session, const MemberPlace& place, absl::string_view name);
   // The session is over. The places that it had joined.
   std::vector<MemberPlace> Leave(absl::Time now, SessionId session);
 
@@ -101,6 +103,8 @@ class Members {
   };
   void Desert(absl::Time now, const MemberPlace& where, Place& place, absl::string_view last);
   void Populate(Place& place, uint32_t count);
+  // Deserts the places of a peer's former life. True if there was one.
+  bool DesertLost(absl::Time now, PeerId peer);
   // The oldest entry of `deserted`, and its place if it is deserted since then.
   void ForgetOldest(OfOwner& owner);
 

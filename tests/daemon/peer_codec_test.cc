@@ -161,6 +161,11 @@ TEST(PeerCodec, WhatWaitsInsteadArrivesAsItWasSent) {
     EXPECT_EQ(draining.empty, empty);
   }
   EXPECT_FALSE(MessageOverTheWire(Draining{}).on);
+  const MembersTold told = MessageOverTheWire(MembersTold{GlobalDeviceId(7), "tag", 3, "m"});
+  EXPECT_EQ(told.device, GlobalDeviceId(7));
+  EXPECT_EQ(told.domain, "tag");
+  EXPECT_EQ(told.count, 3u);
+  EXPECT_EQ(told.last, "m");
   const Seek seek = MessageOverTheWire(Seek{kTransfer, SomeOffer().key});
   EXPECT_EQ(seek.transfer, kTransfer);
   EXPECT_EQ(seek.key, SomeOffer().key);
@@ -168,6 +173,19 @@ TEST(PeerCodec, WhatWaitsInsteadArrivesAsItWasSent) {
   EXPECT_EQ(sought.transfer, kTransfer);
   EXPECT_EQ(sought.near, NearTexts{"a"});
   EXPECT_EQ(MessageOverTheWire(Sought{kTransfer, std::nullopt}).near, std::nullopt);
+}
+
+TEST(PeerCodec, MembersHaveBounds) {
+  peer::v1::Frame wire;
+  peer::v1::Members* const members = wire.add_events()->mutable_members();
+  members->set_domain(std::string(kMaxDomainBytes, 'x'));
+  members->set_last(std::string(Members::kMostName, 'x'));
+  EXPECT_THAT(Decode(wire), Is("OK"));
+  members->set_domain(std::string(kMaxDomainBytes + 1, 'x'));
+  EXPECT_THAT(Decode(wire), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "members out of bounds"));
+  members->set_domain("x");
+  members->set_last(std::string(Members::kMostName + 1, 'x'));
+  EXPECT_THAT(Decode(wire), Is("INVALID_ARGUMENT/PROTOCOL_ERROR", "members out of bounds"));
 }
 
 TEST(PeerCodec, WhatWaitsInsteadHasBounds) {

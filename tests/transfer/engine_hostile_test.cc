@@ -220,6 +220,12 @@ Messages All(TransferId id, const Kind& kind) {
   add("sought", Sought{id, texts});
   add("draining", Draining{true, absl::InfiniteDuration()});
   add("serving", Draining{});
+  for (const uint64_t device : {0u, 1u, 2u, 99u}) {
+    for (const uint32_t count : {0u, 1u, ~0u}) {
+      add(absl::StrCat("members ", device, " ", count),
+          MembersTold{GlobalDeviceId(device), "job", count, "m"});
+    }
+  }
   add("seek", Seek{id, OfferOf(kind, true, 0).key});
   for (const uint32_t slot : {0u, 1u, kPreparedSlots}) {
     add(absl::StrCat("offer at slot ", slot), OfferOf(kind, slot == 1, slot));

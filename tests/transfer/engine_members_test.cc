@@ -192,6 +192,15 @@ TEST_F(EngineMembersTest, TheMembersOfANewLifeHaveTimeToJoinAgain) {
   ExpectGone(kA, second, "has not joined again since the daemon came back");
 }
 
+// Or who joins again and again would have a daemon talk to all others all the time.
+TEST_F(EngineMembersTest, ANewNameIsNoNewsToPeers) {
+  two_.LinkUp();
+  Join(kA, kTrainer);
+  ASSERT_TRUE(two_.a().Join(two_.now, kTrainer, "job", GlobalDeviceId(0), "renamed").ok());
+  EXPECT_TRUE(two_.a().TakeOutbox().messages.empty());
+  EXPECT_EQ(two_.a().members().places().begin()->second.members[0].name, "renamed");
+}
+
 TEST_F(EngineMembersTest, APeerThatDoesNotKnowMembersIsToldNothing) {
   two_.LinkUp({.members = false});
   Join(kA, kTrainer);
@@ -234,7 +243,7 @@ TEST(MembersTest, ASessionHasABound) {
   for (size_t i = 0; i < Members::kMostOfSession; ++i) {
     ASSERT_TRUE(members.Join(kTrainer, {GlobalDeviceId(i), "d"}, "m").ok());
   }
-  EXPECT_THAT(members.Join(kTrainer, {GlobalDeviceId(1000), "d"}, "m"),
+  EXPECT_THAT(members.Join(kTrainer, {GlobalDeviceId(1000), "d"}, "m").status(),
               Fails(absl::StatusCode::kResourceExhausted, Reason::kQueueFull));
   EXPECT_TRUE(members.Join(kTrainer, {GlobalDeviceId(3), "d"}, "renamed").ok());
   EXPECT_EQ(members.places().at({GlobalDeviceId(3), "d"}).members[0].name, "renamed");
@@ -258,6 +267,25 @@ TEST(MembersTest, DesertedPlacesHaveABound) {
   members.OnTime(now + 2 * Members::kMemory);
   EXPECT_TRUE(members.places().empty());
   EXPECT_FALSE(members.any_deserted());
+}
+
+// The places of a peer's former life are deserted while the oldest deserted ones are forgotten.
+TEST(MembersTest, AsManyAsThereCanBeAreDesertedAtOnce) {
+  Members members(PeerId(0));
+  const absl::Time now = absl::UnixEpoch();
+  const auto told = [&](size_t number, uint32_t count) {
+    ASSERT_TRUE(members.OnTold(now, PeerId(1), {GlobalDeviceId(number), "d"}, count, ""));
+  };
+  // By turns among those that have members, so that what is forgotten lies beside what is deserted.
+  for (size_t i = 0; i < Members::kMostDeserted; ++i) told(2 * i, 0);
+  for (size_t i = 0; i < Members::kMostOfPeer; ++i) told(2 * i + 1, 1);
+  members.OnPeerLost(PeerId(1));
+  members.OnPeerUp(now, PeerId(1));
+  EXPECT_TRUE(members.OnTime(now + Members::kRejoin));
+  EXPECT_EQ(members.places().size(), Members::kMostDeserted);
+  for (size_t i = 0; i < Members::kMostOfPeer; ++i) {
+    ASSERT_NE(members.FindDeserted("d", GlobalDeviceId(2 * i + 1)), nullptr) << i;
+  }
 }
 
 }  // namespace
