@@ -4,10 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "state.h"
 
@@ -112,7 +110,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr pointer) {
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pointer, CUipcMemHandle in, unsigned flags) {
   State& state = Get();
-  std::this_thread::sleep_for(std::chrono::microseconds(state.settings.open_us));
+  AwaitOpenGate();
   std::lock_guard lock(state.mutex);
   CUcontext context = nullptr;
   if (const CUresult result = ReadyIn(&context); result != CUDA_SUCCESS) return result;

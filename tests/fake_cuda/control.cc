@@ -52,12 +52,12 @@ void Apply(Settings& settings, const std::string& text) {
       settings.prohibited = number != 0;
     } else if (key == "copy_us") {
       settings.copy_us = number;
-    } else if (key == "open_us") {
-      settings.open_us = number;
     } else if (key == "kernel_us") {
       settings.kernel_us = number;
     } else if (key == "gate") {
       settings.gate = value;
+    } else if (key == "open_gate") {
+      settings.open_gate = value;
     } else if (key == "fail_copy") {
       settings.fail_copy = number;
     } else if (key == "fail_import") {

@@ -22,8 +22,8 @@
 //   prohibited=1     prohibited mode: every process with a context is
 //   copy_us=N        what each copy of a stream takes at least
 //   kernel_us=N      what each kernel waits before it starts, as beside another process's
-//   open_us=N        what each opening of an IPC handle takes at least
 //   gate=PATH        while the file exists, copies of streams wait
+//   open_gate=PATH   while the file exists, openings of IPC handles wait
 //   fail_copy=N      the Nth copy or launch from now is refused by the call
 //                    (LAUNCH_OUT_OF_RESOURCES)
 //   fail_import=N    the Nth import of a descriptor from now is refused (OUT_OF_MEMORY)

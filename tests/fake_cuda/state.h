@@ -39,9 +39,9 @@ struct Settings {
   bool exclusive = false;
   bool prohibited = false;
   uint64_t copy_us = 0;
-  uint64_t open_us = 0;
   uint64_t kernel_us = 0;  // before a kernel starts, as beside another process's
   std::string gate;
+  std::string open_gate;
   uint64_t fail_copy = 0;
   uint64_t fail_import = 0;
   uint64_t unknown_handle = 0;
@@ -195,6 +195,7 @@ CUresult FindStream(CUstream stream, CUstream_st** found);
 void Enqueue(CUstream_st& stream, std::function<void()> work);
 // Until no test holds the copies back.
 void AwaitGate(const StreamQueue& queue);
+void AwaitOpenGate();
 void Drain(StreamQueue& queue);
 CUresult MakeStream(CUcontext context, unsigned flags, int priority, CUstream* stream);
 // Waits until streams may run although some are parked.

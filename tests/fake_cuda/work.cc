@@ -12,17 +12,25 @@ namespace fake_cuda {
 
 constexpr auto kLook = std::chrono::microseconds(20);
 
-void AwaitGate(const StreamQueue& queue) {
+// Whether the setting names a file that exists.
+bool Closed(std::string Settings::*gate) {
   State& state = Get();
-  while (!queue.dropped) {
-    std::string gate;
-    {
-      std::lock_guard lock(state.mutex);
-      gate = state.settings.gate;
-    }
-    if (!state.held && (gate.empty() || access(gate.c_str(), F_OK) != 0)) return;
+  std::string path;
+  {
+    std::lock_guard lock(state.mutex);
+    path = state.settings.*gate;
+  }
+  return !path.empty() && access(path.c_str(), F_OK) == 0;
+}
+
+void AwaitGate(const StreamQueue& queue) {
+  while (!queue.dropped && (Get().held || Closed(&Settings::gate))) {
     std::this_thread::sleep_for(kLook);
   }
+}
+
+void AwaitOpenGate() {
+  while (Closed(&Settings::open_gate)) std::this_thread::sleep_for(kLook);
 }
 
 namespace {

@@ -416,7 +416,10 @@ TEST_F(MultiGpuLegacyTest, MemoryOfCudaMallocOnTheOtherGpu) {
 // The opening goes on when nobody waits for it any more, and is not begun a second time meanwhile.
 TEST_F(MultiGpuLegacyTest, WhoGivesUpWhileItIsOpenedIsFollowedByWhoDoesNot) {
   if (!Need(2)) return;
-  StartEnds(";open_us=500000");
+  TemporaryDirectory directory;
+  const std::string gate = directory / "gate";
+  StartEnds(absl::StrCat(";open_gate=", gate));
+  WriteFile(gate, "");
   for (int i = 0; i < 2; ++i) {
     const std::string key = absl::StrCat("given up ", i);
     Prepared receive = Must(legacy_.session.PrepareReceive(
@@ -427,6 +430,7 @@ TEST_F(MultiGpuLegacyTest, WhoGivesUpWhileItIsOpenedIsFollowedByWhoDoesNot) {
     EXPECT_THAT(receive.Release(), IsOk());
     EXPECT_THAT(send.Release(), IsOk());
   }
+  std::filesystem::remove(gate);
   ExpectScattered(vmm_, legacy_, "to", FERRY_ROUTE_LOCAL);
 }
 
