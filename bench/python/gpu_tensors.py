@@ -24,6 +24,12 @@ from typing import Any
 GIB = 1 << 30
 
 
+def random_bytes(torch: Any, shape: Any, dtype: Any, device: str) -> Any:
+    made = torch.empty(shape, dtype=dtype, device=device)
+    made.view(torch.uint8).random_(256)
+    return made
+
+
 def llama(torch: Any, layers: int, device: str) -> dict[str, Any]:
     hidden, inner, heads, words = 4096, 14336, 1024, 128256
     shapes: dict[str, tuple[int, ...]] = {"embed": (words, hidden), "head": (words, hidden), "norm": (hidden,)}
@@ -33,7 +39,7 @@ def llama(torch: Any, layers: int, device: str) -> dict[str, Any]:
             "up": (inner, hidden), "down": (hidden, inner), "norm1": (hidden,), "norm2": (hidden,),
         }.items():  # fmt: skip
             shapes[f"layers.{i}.{name}"] = shape
-    return {name: torch.zeros(shape, dtype=torch.bfloat16, device=device) for name, shape in shapes.items()}
+    return {name: random_bytes(torch, shape, torch.bfloat16, device) for name, shape in shapes.items()}
 
 
 class End:
@@ -135,7 +141,7 @@ class End:
         self.say(f"{name}, Ferry, the pool's, prepared", nbytes, self.measure(self.prepared(pooled)), beside, by)
 
     def copy(self) -> float:
-        source = self.torch.zeros(GIB, dtype=self.torch.uint8, device=self.device)
+        source = random_bytes(self.torch, GIB, self.torch.uint8, self.device)
         to = self.torch.zeros(GIB, dtype=self.torch.uint8, device=f"cuda:{(1 - self.rank) % self.gpus}")
 
         def move() -> None:
@@ -149,11 +155,11 @@ class End:
 
         self.memory = ferry.torch.mem_pool()
         with self.torch.cuda.use_mem_pool(self.memory):
-            tensor = self.torch.zeros(GIB, dtype=self.torch.uint8, device=self.device)
+            tensor = random_bytes(self.torch, GIB, self.torch.uint8, self.device)
         self.say("1 GiB, of ferry.torch.mem_pool", GIB, self.measure(self.by_ferry(tensor)), copy, "copy_")
 
     def own(self, copy: float) -> None:
-        tensor = self.torch.zeros(GIB, dtype=self.torch.uint8, device=self.device)
+        tensor = random_bytes(self.torch, GIB, self.torch.uint8, self.device)
         shared = self.session.explain(tensor).startswith("zero-copy")
         if self.together(not shared):  # a receive needs what can be shared
             if self.rank == 0:
