@@ -202,8 +202,9 @@ class TransferDriver {
   void Start(Launch&& launch);
   // Whose lane runs it: ours that is a GPU, if either end is, for only those can touch its memory.
   LocalDevice& RunnerOf(const Launch& launch);
-  // An arena that a GPU has to be shown before it copies it fast: a host device's is registered,
-  // once for all GPUs (`gpu` is null), and what came by a legacy handle to another GPU is opened.
+  // An arena that a GPU has to be shown before it copies the arena's bytes fast. The memory of a
+  // host device is registered, once for all GPUs: `gpu` is null. Memory that came by a legacy
+  // handle to another GPU is opened for `gpu` too.
   struct Showing {
     std::optional<PeerId> peer;  // whose arena it is; none: ours
     ArenaId arena;

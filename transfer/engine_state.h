@@ -437,9 +437,10 @@ struct TransferEngine::Impl {
   std::vector<Peer> peers;
   Tombstones tombstones;
   Members members;
-  // A place was deserted: what waits is gone over from `swept` on, or from its beginning at
-  // `sweep_at`. Not more often than each kSweepEvery, so that who joins and dies in a loop does not
-  // keep control busy.
+  // After a place was deserted, all halves in the order of posting are gone over, and those that
+  // wait for that place end. `swept`: the next half of a sweep that is under way; null: none is.
+  // `sweep_at`: when the next sweep begins, kSweepEvery after the last one at the earliest, so that
+  // a client that joins and dies in a loop does not keep control busy.
   Posted* swept = nullptr;
   absl::Time sweep_at = absl::InfiniteFuture();
   absl::Time last_sweep = absl::InfinitePast();

@@ -90,13 +90,12 @@ struct Draining {
   bool empty = false;
 };
 
-// How many members a place, a domain on a device of the daemon that says it, has now (Members).
-// `last`: of a deserted one, who was the last to leave.
+// A daemon says how many members a domain has on one of its devices (transfer/members.h).
 struct MembersTold {
   GlobalDeviceId device;
   std::string domain;
-  uint32_t count = 0;
-  std::string last;
+  uint32_t count = 0;  // members now; 0: the last one is gone
+  std::string last;    // that one's name, if `count` is 0; "" if the daemon does not know it
 };
 
 // --- Groups (route nccl). The leader of a clique and its follower; `number` counts the clique's
