@@ -355,7 +355,8 @@ StatusPtr Session::JoinDomain(const DomainMember& member) {
     std::string ignored;  // a daemon that cannot take it has no members to tell of
     next.Call(Method::kJoin, request, &ignored);
   });
-  return nullptr;
+  // If the session has another connection by now, that was perhaps told before this was kept.
+  return IfCurrent(*connection, [] {});
 }
 
 StatusPtr Session::Call(const Life& life, Method method, std::string request,

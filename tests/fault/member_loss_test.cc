@@ -122,11 +122,15 @@ TEST_F(MembersRestartTest, AMemberOfADaemonThatRestartsIsStillOne) {
   EXPECT_THAT(engine.Tell("wait 0 10000"), StartsWith("UNAVAILABLE/"));
   ASSERT_TRUE(node(0).Start());
   ASSERT_TRUE(known(0, 1));
+  EXPECT_THAT(Ferryctl("members"), HasSubstr("1: trainer-0 (session "));
   ASSERT_EQ(engine.Tell("receive 2 0 second 0 0 4096 domain=job"), "OK 1");
   ASSERT_TRUE(known(1, 1));
   EXPECT_EQ(engine.Tell("over 1"), "OK 0");
   trainer.Kill();
   EXPECT_THAT(engine.Tell("wait 1 10000"), StartsWith("ABORTED/PEER_CLIENT_GONE"));
+  for (const size_t at : {0u, 1u}) {
+    EXPECT_THAT(Ferryctl("members", 0, at), ::testing::ContainsRegex("deserted .* by trainer-0"));
+  }
 }
 
 }  // namespace
