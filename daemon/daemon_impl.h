@@ -100,8 +100,14 @@ struct Daemon::Impl {
   absl::Time EndUnmatched(absl::Time now);
   // The same, of its deadline and its end.
   absl::Time LookAtDrain(absl::Time now);
+  // Parts of the page.
   void ExportComms(std::vector<prometheus::MetricFamily>& families);
+  void ExportDevices(std::vector<prometheus::MetricFamily>& families);
   void ExportJobs(std::vector<prometheus::MetricFamily>& families);
+  void ExportLimits(std::vector<prometheus::MetricFamily>& families);
+  void ExportPeers(std::vector<prometheus::MetricFamily>& families);
+  void ExportSessions(std::vector<prometheus::MetricFamily>& families);
+  void ExportTransfers(std::vector<prometheus::MetricFamily>& families);
   size_t in_flight() const { return driver->engine().in_flight() + jobs->in_flight(); }
   // As Drain's Join, Leave and TakeBack.
   ferry::Drain::Caller StartDrain(absl::Duration timeout, bool stops, ferry::Drain::Done done);

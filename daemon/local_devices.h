@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "daemon/attach.h"
+#include "daemon/lane_pulse.h"
 #include "device/cuda/cuda_device.h"
 #include "device/host/host_memory.h"
 #include "device/lane.h"
@@ -29,6 +30,7 @@ struct LocalDevice {
   CudaDevice* gpu = nullptr;  // null: a host device
   // In this order: transports die before their lane.
   std::unique_ptr<SerialExecutor> memory;  // for what blocks: map, unmap
+  LanePulse pulse;                         // of the lane
   std::unique_ptr<Lane> lane;
   std::unique_ptr<CopyTransport> copy;       // `local` and `mapped`
   std::unique_ptr<PreparedRunner> prepared;  // of the same, what is fired again and again

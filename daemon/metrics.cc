@@ -11,8 +11,10 @@
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -24,6 +26,11 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
+constexpr Reason kReasons[] = {
+#define FERRY_REASON_VALUE(name, text) Reason::name,
+    FERRY_REASONS(FERRY_REASON_VALUE)
+#undef FERRY_REASON_VALUE
+};
 constexpr const char* kDirections[] = {"send", "recv"};
 constexpr const char* kResults[] = {"ok", "error", "timeout", "aborted", "cancelled"};
 
@@ -53,6 +60,25 @@ MetricFamily Family(std::string name, std::string help, MetricType type) {
   family.help = std::move(help);
   family.type = type;
   return family;
+}
+
+// Since the epoch, in seconds. Asked once: by a clock that is set later it would be another time,
+// as if the process had begun anew.
+double StartTime() {
+  static const double start = [] {
+    // Behind the name, which may have spaces and parentheses in it, the twentieth is ours.
+    std::string stat;
+    std::getline(std::ifstream("/proc/self/stat"), stat);
+    const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')') + 1), ' ');
+    double ticks = 0;
+    timespec boot{};
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    const double up = static_cast<double>(boot.tv_sec) + 1e-9 * static_cast<double>(boot.tv_nsec);
+    const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+    if (fields.size() <= 20 || !absl::SimpleAtod(fields[20], &ticks)) return now;
+    return now - up + ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }();
+  return start;
 }
 
 size_t OpenDescriptors() {
@@ -92,7 +118,17 @@ TransferMetrics::TransferMetrics()
                                           2.5e-3, 5e-3,   1e-2, 2.5e-2, 5e-2,   0.1,  0.25,
                                           0.5,    1,      2.5,  5,      10,     60})),
       size_({4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864, 268435456,
-             1073741824, 4294967296}) {}
+             1073741824, 4294967296}) {
+  for (const Reason reason : kReasons) {
+    rejected_[std::string(ReasonName(reason))] = 0;
+    for (int route = 0; route < kRoutes; ++route) failures_[{reason, route}] = 0;
+  }
+  for (int from = 1; from < kRoutes; ++from) {
+    for (int to = 0; to < kRoutes; ++to) {
+      if (to != from) fallbacks_[absl::StrCat(RouteLabel(from), ",", RouteLabel(to))] = 0;
+    }
+  }
+}
 
 void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
   const int route = static_cast<int>(ended.route);
@@ -111,8 +147,8 @@ void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
 }
 
 void TransferMetrics::OnFallback(const Fallback& fallback) {
-  ++fallbacks_[absl::StrCat(RouteName(fallback.from), ",",
-                            fallback.to == Route::kUnspecified ? "none" : RouteName(fallback.to))];
+  ++fallbacks_[absl::StrCat(RouteLabel(static_cast<int>(fallback.from)), ",",
+                            RouteLabel(static_cast<int>(fallback.to)))];
 }
 
 void TransferMetrics::OnRejected(const absl::Status& status) {
@@ -175,6 +211,14 @@ void TransferMetrics::Export(std::vector<MetricFamily>& families) const {
   families.push_back(std::move(rejected));
 }
 
+MetricFamily Gauges(std::string name, std::string help) {
+  return Family(std::move(name), std::move(help), MetricType::Gauge);
+}
+
+MetricFamily Counters(std::string name, std::string help) {
+  return Family(std::move(name), std::move(help), MetricType::Counter);
+}
+
 MetricFamily GaugeFamily(std::string name, std::string help, double value) {
   MetricFamily family = Family(std::move(name), std::move(help), MetricType::Gauge);
   AddSample(family, {}, value);
@@ -219,6 +263,8 @@ void ExportProcess(std::vector<MetricFamily>& families) {
   };
   families.push_back(CounterFamily("process_cpu_seconds_total", "CPU time, user and system",
                                    seconds(usage.ru_utime) + seconds(usage.ru_stime)));
+  families.push_back(GaugeFamily("process_start_time_seconds",
+                                 "When the process began, since the epoch", StartTime()));
   long pages = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident;
   families.push_back(

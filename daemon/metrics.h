@@ -35,13 +35,21 @@ class HistogramCounts {
 
 class TransferMetrics {
  public:
+  // Everything that is counted is there from the start, at 0: what first appears with its first
+  // event has no rate that would show it.
   TransferMetrics();
   void OnEnded(const Ended& ended, absl::Time now);
   void OnFallback(const Fallback& fallback);
   void OnRejected(const absl::Status& status);
+  // A link to this node that was up.
+  void OnLinkLost(const std::string& node) { ++links_lost_[node]; }
   uint64_t ok() const { return ok_; }
   uint64_t failed() const { return failed_; }
   uint64_t bytes_received() const { return bytes_received_; }
+  uint64_t links_lost(const std::string& node) const {
+    const auto found = links_lost_.find(node);
+    return found == links_lost_.end() ? 0 : found->second;
+  }
   void Export(std::vector<prometheus::MetricFamily>& families) const;
 
  private:
@@ -55,12 +63,15 @@ class TransferMetrics {
   std::map<std::string, uint64_t> fallbacks_;            // "from,to"
   std::map<std::string, uint64_t> rejected_;             // by reason
   std::map<std::pair<Reason, int>, uint64_t> failures_;  // by reason and route
+  std::map<std::string, uint64_t> links_lost_;           // by node
   uint64_t ok_ = 0;
   uint64_t failed_ = 0;
   uint64_t bytes_received_ = 0;
 };
 
-// Makers of families, for what is counted elsewhere.
+// Makers of families, for what is counted elsewhere: to be given samples, or of one.
+prometheus::MetricFamily Gauges(std::string name, std::string help);
+prometheus::MetricFamily Counters(std::string name, std::string help);
 prometheus::MetricFamily GaugeFamily(std::string name, std::string help, double value);
 prometheus::MetricFamily CounterFamily(std::string name, std::string help, double value);
 void AddSample(prometheus::MetricFamily& family,

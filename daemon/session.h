@@ -19,6 +19,7 @@
 #include "base/retry_after.h"
 #include "daemon/attach.h"
 #include "daemon/door.h"
+#include "daemon/moved.h"
 #include "daemon/post.h"
 #include "device/memory.h"
 #include "device/timeline.h"
@@ -104,6 +105,9 @@ class Session {
   uint64_t kept_bytes() const { return kept_.bytes(); }
   uint64_t transfers_ok() const { return transfers_ok_; }
   uint64_t transfers_failed() const { return transfers_failed_; }
+  // By transfers that are over, whatever they were parts of.
+  const Moved& moved() const { return moved_; }
+  void OnMoved(const Moved& moved) { moved_ += moved; }
   TimelinePages& timelines() { return *timelines_; }
   std::unique_ptr<TimelinePages> TakeTimelines() { return std::move(timelines_); }
 
@@ -246,6 +250,7 @@ class Session {
   uint64_t places_freed_ = 0;
   uint64_t transfers_ok_ = 0;
   uint64_t transfers_failed_ = 0;
+  Moved moved_;
   absl::flat_hash_map<uint64_t, absl::Status> failures_;
   size_t failure_bytes_ = 0;
   std::deque<uint64_t> failure_order_;

@@ -186,6 +186,7 @@ void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures featu
 }
 
 void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {
+  if (established) metrics_.OnLinkLost(map_.node_names[peer.value()]);
   engine_.OnPeerLost(control_.Now(), peer, why, established);
   std::vector<Launch> orphans;
   for (auto it = fetching_.begin(); it != fetching_.end();) {
@@ -340,6 +341,9 @@ void TransferDriver::Carry(Outbox outbox) {
 
 void TransferDriver::OnEnded(const Ended& ended) {
   metrics_.OnEnded(ended, control_.Now());
+  const Moved moved = traffic_.OnEnded(
+      ended, ended.prepared ? FindPrepared(ended.transfer, ended.over_timeline)->firings() : 0);
+  sessions_.Find(SessionOf(ended.transfer))->OnMoved(moved);
   if (!ended.status.ok()) SayFailed(failures_.OnFailed(control_.Now(), ended));
   Over(ended);
 }

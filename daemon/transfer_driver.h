@@ -29,6 +29,7 @@
 #include "daemon/metrics.h"
 #include "daemon/post.h"
 #include "daemon/session_table.h"
+#include "daemon/traffic.h"
 #include "transfer/engine.h"
 #include "transfer/mapped/peer_arena_table.h"
 
@@ -149,6 +150,9 @@ class TransferDriver {
   const std::string& NodeName(PeerId peer) const { return map_.node_names[peer.value()]; }
   void SetBounds(const TransferEngine::Bounds& bounds) { engine_.SetBounds(bounds); }
   const TransferMetrics& metrics() const { return metrics_; }
+  Traffic::View LookAtTraffic(size_t oldest = 0) const {
+    return traffic_.Look(engine_, sessions_, oldest);
+  }
   CommTable& comms() { return comms_; }
 
  private:
@@ -251,6 +255,7 @@ class TransferDriver {
   TransferEngine engine_;
   CommTable comms_;
   TransferMetrics metrics_;
+  Traffic traffic_;
   FailureLog failures_;
   PeerArenaTable peer_arenas_;
   bool draining_ = false;

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -362,6 +363,17 @@ void Lane::RunAndWait(Task task) {
   }
   MutexLock lock(mutex);
   while (!done) done_cv.wait(mutex);
+}
+
+absl::Duration Lane::CpuTime() const {
+  clockid_t clock;
+  timespec taken{};
+  if (!impl_->thread.joinable() ||
+      pthread_getcpuclockid(impl_->thread.native_handle(), &clock) != 0 ||
+      clock_gettime(clock, &taken) != 0) {
+    return absl::ZeroDuration();
+  }
+  return absl::DurationFromTimespec(taken);
 }
 
 void Lane::AddPoller(Poller* poller) {

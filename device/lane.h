@@ -86,6 +86,8 @@ class Lane : public Executor {
   // Runs `task` on the lane and waits. Not from the lane. Once the lane has stopped, the caller
   // stands in for it, so that what lived on the lane can be taken down in any order.
   void RunAndWait(Task task);
+  // That its thread has taken so far, spinning too; zero once it has stopped. Not while Stop runs.
+  absl::Duration CpuTime() const;
 
   // --- Lane only.
   void AddPoller(Poller* poller);  // not owned; until RemovePoller

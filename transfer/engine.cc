@@ -259,6 +259,8 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   Ended& ended = out.ended.emplace_back();
   ended.transfer = half.id;
   ended.side = half.spec.side;
+  ended.source = half.spec.key.source;
+  ended.destination = half.spec.key.destination;
   ended.over_timeline = half.spec.over_timeline;
   ended.over_value = half.spec.over_value;
   ended.prepared = half.spec.prepared;

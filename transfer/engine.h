@@ -38,6 +38,7 @@
 // (OnFiringWanted, Fire) it is put into groups of its own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,6 +51,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -182,6 +184,7 @@ using GroupOrder =
 struct Ended {
   TransferId transfer;
   Side side = Side::kSend;
+  GlobalDeviceId source, destination;
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
   bool prepared = false;
@@ -401,7 +404,7 @@ class TransferEngine {
     Side side = Side::kSend;
     MatchKey key;
     uint64_t bytes = 0;
-    const char* state = "";  // "waiting", "offered", "matched", "launched", "armed"
+    const char* state = "";  // of kStateNames
     bool prepared = false;
     uint32_t batch = 0;  // of the session's prepared batches
     bool fires = false;  // prepared: nothing holds it up but the words of its two ends
@@ -414,6 +417,23 @@ class TransferEngine {
   std::string WaitText(absl::Time now, TransferId transfer);
   // At most `limit`, oldest first.
   std::vector<Row> List(size_t limit) const;
+  // A row without what has to be made for it.
+  enum class State : uint8_t { kWaiting, kOffered, kMatched, kLaunched, kArmed };
+  static constexpr std::array<const char*, 5> kStateNames = {"waiting", "offered", "matched",
+                                                             "launched", "armed"};
+  struct Brief {
+    TransferId transfer;
+    Side side = Side::kSend;
+    GlobalDeviceId source, destination;
+    uint64_t bytes = 0;
+    State state = State::kWaiting;
+    Route route = Route::kUnspecified;
+    bool prepared = false;
+    uint32_t batch = 0;  // as in Row
+    absl::Time posted;
+  };
+  // Of everything in flight, oldest first.
+  void Visit(absl::FunctionRef<void(const Brief&)> visit) const;
   std::optional<Row> Find(TransferId transfer) const;
   // A send that a peer has offered and whose receive was not posted here.
   struct WaitingOffer {

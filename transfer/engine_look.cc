@@ -10,22 +10,24 @@
 namespace ferry {
 namespace {
 
-const char* StateName(Stage stage) {
-  switch (stage) {
-    case Stage::kWaiting:
-      return "waiting";
-    case Stage::kOffered:
-      return "offered";
-    case Stage::kMatched:
-      return "matched";
-    case Stage::kLaunched:
-      return "launched";
-  }
-  return "";
-}
-
 // Once matched it has a route at once.
 bool IsArmed(const Posted& half) { return half.spec.prepared && half.stage >= Stage::kMatched; }
+
+TransferEngine::State StateOf(const Posted& half) {
+  using State = TransferEngine::State;
+  if (IsArmed(half)) return State::kArmed;
+  switch (half.stage) {
+    case Stage::kWaiting:
+      return State::kWaiting;
+    case Stage::kOffered:
+      return State::kOffered;
+    case Stage::kMatched:
+      return State::kMatched;
+    case Stage::kLaunched:
+      return State::kLaunched;
+  }
+  return State::kWaiting;
+}
 
 // On ucx a firing is a launch; on the other routes the lanes fire, unseen from here.
 bool MayFire(const Posted& half) {
@@ -88,7 +90,7 @@ TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half) const {
   row.side = half.spec.side;
   row.key = half.spec.key;
   row.bytes = half.spec.bytes;
-  row.state = IsArmed(half) ? "armed" : StateName(half.stage);
+  row.state = kStateNames[static_cast<size_t>(StateOf(half))];
   row.prepared = half.spec.prepared;
   row.batch = half.spec.prepared ? half.spec.over_timeline : 0;
   row.fires = MayFire(half);
@@ -109,6 +111,15 @@ std::vector<TransferEngine::Row> TransferEngine::Impl::List(size_t limit) const 
 
 std::vector<TransferEngine::Row> TransferEngine::List(size_t limit) const {
   return impl_->List(limit);
+}
+
+void TransferEngine::Visit(absl::FunctionRef<void(const Brief&)> visit) const {
+  for (const Posted* half = impl_->in_order.first(); half != nullptr;
+       half = impl_->in_order.Next(*half)) {
+    const TransferSpec& spec = half->spec;
+    visit({half->id, spec.side, spec.key.source, spec.key.destination, spec.bytes, StateOf(*half),
+           half->route, spec.prepared, spec.over_timeline, half->posted});
+  }
 }
 
 std::optional<TransferEngine::Row> TransferEngine::Find(TransferId transfer) const {

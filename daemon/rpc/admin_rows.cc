@@ -2,7 +2,10 @@
 #include "daemon/rpc/admin_rows.h"
 
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/printable.h"
@@ -11,6 +14,43 @@
 namespace ferry {
 
 namespace pb = admin::v1;
+
+void SetOwn(const LocalDevice& device, pb::ClusterDevice* out) {
+  out->set_arenas(device.arenas);
+  out->set_arena_bytes(device.arena_bytes);
+  if (device.gpu == nullptr) return;
+  const GpuInfo& info = device.gpu->info();
+  const CudaDevice::Usage usage = device.gpu->usage();
+  out->set_memory_bytes(info.bytes);
+  out->set_context(usage.context);
+  out->set_released(usage.released);
+  out->set_model(info.name);
+  out->set_pci(info.pci);
+  out->set_numa_node(info.numa);
+}
+
+void SetAsked(const LocalDevice& gpu, const LocalDevices& all, const Nvml* nvml,
+              pb::ClusterDevice* out) {
+  const std::optional<uint64_t> free = gpu.gpu->FreeBytes();
+  out->set_memory_known(free.has_value());
+  out->set_memory_free_bytes(free.value_or(0));
+  const std::string uuid = gpu.gpu->info().uuid_text();
+  std::vector<std::string> others;
+  for (const auto& other : all.list) {
+    if (other->gpu == nullptr || other->id == gpu.id) continue;
+    out->add_gpu_links()->set_global_device_id(other->id.value());
+    others.push_back(other->gpu->info().uuid_text());
+  }
+  std::vector<std::optional<int>> nvlinks(others.size());
+  if (nvml != nullptr) {
+    nvlinks = nvml->NvlinksTo(uuid, others);
+    // Drivers before CUDA 12.2 do not know where a GPU is.
+    if (out->numa_node() < 0) out->set_numa_node(nvml->NumaNodeOf(uuid).value_or(-1));
+  }
+  for (size_t i = 0; i < nvlinks.size(); ++i) {
+    out->mutable_gpu_links(static_cast<int>(i))->set_nvlinks(nvlinks[i].value_or(-1));
+  }
+}
 
 void SetTime(absl::Time time, google::protobuf::Timestamp* out) {
   const int64_t seconds = absl::ToUnixSeconds(time);

@@ -9,14 +9,21 @@
 #include "base/flight_recorder.h"
 #include "daemon/comm_table.h"
 #include "daemon/job_table.h"
+#include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/reload_queue.h"
 #include "daemon/session_table.h"
+#include "device/cuda/nvml.h"
 #include "ferry/admin/v1/admin.pb.h"
 #include "transfer/engine.h"
 
 namespace ferry {
 
+// Of an own device, what control knows; and what NVML or else the driver must be asked, on the
+// GPU's memory thread. `nvml`: null if there is none.
+void SetOwn(const LocalDevice& device, admin::v1::ClusterDevice* out);
+void SetAsked(const LocalDevice& gpu, const LocalDevices& all, const Nvml* nvml,
+              admin::v1::ClusterDevice* out);
 void SetTime(absl::Time time, google::protobuf::Timestamp* out);
 std::string FingerprintText(uint64_t fingerprint);
 void SetPeer(const PeerTable::Row& row, absl::Time now, admin::v1::Peer* out);

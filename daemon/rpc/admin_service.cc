@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
+#include "daemon/rpc/activity.h"
 #include "daemon/rpc/admin_rows.h"
 #include "daemon/rpc/cluster_devices.h"
 #include "daemon/rpc/convert.h"
@@ -151,6 +152,16 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       for (const Session* session : core_.rpc.sessions.List()) {
         SetSession(*session, now, response->add_sessions());
       }
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* GetActivity(grpc::CallbackServerContext* context,
+                                        const pb::GetActivityRequest* request,
+                                        pb::GetActivityResponse* response) override {
+    const size_t limit = request->limit() == 0 ? 1000 : request->limit();
+    return OnControl(context, [this, limit, response] {
+      SetActivity(core_, limit, response);
       return absl::OkStatus();
     });
   }
@@ -392,20 +403,6 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     output.Push(std::move(piece));
   }
 
-  void SetOwn(const LocalDevice& device, pb::ClusterDevice* out) {
-    out->set_arenas(device.arenas);
-    out->set_arena_bytes(device.arena_bytes);
-    if (device.gpu == nullptr) return;
-    const GpuInfo& info = device.gpu->info();
-    const CudaDevice::Usage usage = device.gpu->usage();
-    out->set_memory_bytes(info.bytes);
-    out->set_context(usage.context);
-    out->set_released(usage.released);
-    out->set_model(info.name);
-    out->set_pci(info.pci);
-    out->set_numa_node(info.numa);
-  }
-
   // What NVML or else the driver must be asked, on the memory threads, one after another. Finishes
   // with the last.
   void AskGpus(grpc::ServerUnaryReactor* reactor, pb::ListDevicesResponse* response, int next) {
@@ -414,38 +411,12 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       LocalDevice* device = core_.devices.Find(GlobalDeviceId(out->device().global_device_id()));
       if (device == nullptr || device->gpu == nullptr) continue;
       device->memory->Post([this, reactor, response, next, out, device] {
-        SetMemory(*device->gpu, out);
-        SetTopology(*device, out);
+        SetAsked(*device, core_.devices, core_.nvml, out);
         AskGpus(reactor, response, next + 1);
       });
       return;
     }
     reactor->Finish(grpc::Status::OK);
-  }
-
-  void SetMemory(CudaDevice& gpu, pb::ClusterDevice* out) {
-    const std::optional<uint64_t> free = gpu.FreeBytes();
-    out->set_memory_known(free.has_value());
-    out->set_memory_free_bytes(free.value_or(0));
-  }
-
-  void SetTopology(const LocalDevice& device, pb::ClusterDevice* out) {
-    const std::string uuid = device.gpu->info().uuid_text();
-    std::vector<std::string> others;
-    for (const auto& other : core_.devices.list) {
-      if (other->gpu == nullptr || other->id == device.id) continue;
-      out->add_gpu_links()->set_global_device_id(other->id.value());
-      others.push_back(other->gpu->info().uuid_text());
-    }
-    std::vector<std::optional<int>> nvlinks(others.size());
-    if (core_.nvml != nullptr) {
-      nvlinks = core_.nvml->NvlinksTo(uuid, others);
-      // Drivers before CUDA 12.2 do not know where a GPU is.
-      if (out->numa_node() < 0) out->set_numa_node(core_.nvml->NumaNodeOf(uuid).value_or(-1));
-    }
-    for (size_t i = 0; i < nvlinks.size(); ++i) {
-      out->mutable_gpu_links(static_cast<int>(i))->set_nvlinks(nvlinks[i].value_or(-1));
-    }
   }
 
   // What blocks: on the GPU's memory thread. A refusal names who holds it, which control knows.

@@ -85,6 +85,26 @@ TEST(TransferMetrics, EveryLabelSetIsThereBeforeAnythingHappened) {
                                              route, "\"} 0\n")));
   }
   EXPECT_THAT(text, HasSubstr("ferry_transfer_size_bytes_count 0\n"));
+  // A counter that appears with its first event has no increase() that would show it.
+  for (const char* reason : {"INTERNAL", "PEER_UNREACHABLE", "CONFIG_INVALID"}) {
+    for (const char* route : {"none", "local", "mapped", "ucx", "nccl", "tcp"}) {
+      EXPECT_THAT(text, HasSubstr(absl::StrCat("ferry_transfer_failures_total{reason=\"", reason,
+                                               "\",route=\"", route, "\"} 0\n")));
+    }
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("ferry_requests_rejected_total{reason=\"", reason,
+                                             "\"} 0\n")));
+  }
+  EXPECT_THAT(text, HasSubstr("ferry_fallbacks_total{from=\"tcp\",to=\"none\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("ferry_fallbacks_total{from=\"nccl\",to=\"tcp\"} 0\n"));
+  EXPECT_THAT(text, Not(HasSubstr("from=\"tcp\",to=\"tcp\"")));
+}
+
+TEST(TransferMetrics, LostLinksAreCountedByNode) {
+  TransferMetrics metrics;
+  metrics.OnLinkLost("node-b");
+  metrics.OnLinkLost("node-b");
+  EXPECT_EQ(metrics.links_lost("node-b"), 2u);
+  EXPECT_EQ(metrics.links_lost("node-c"), 0u);
 }
 
 TEST(TransferMetrics, EndingsAreCountedByRouteDirectionAndResult) {
@@ -140,11 +160,28 @@ TEST(Metrics, OfTheProcessAreThoseOfEveryPrometheusClient) {
   for (const char* level : {"trace", "debug", "info", "warning", "error", "critical"}) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat("ferry_log_messages_total{level=\"", level, "\"} ")));
   }
-  for (const char* name : {"process_cpu_seconds_total ", "process_resident_memory_bytes ",
-                           "process_open_fds ", "process_max_fds "}) {
+  for (const char* name :
+       {"process_start_time_seconds ", "process_cpu_seconds_total ",
+        "process_resident_memory_bytes ", "process_open_fds ", "process_max_fds "}) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", name)));
     EXPECT_THAT(text, Not(HasSubstr(absl::StrCat("\n", name, "0\n")))) << name;
   }
+}
+
+TEST(Metrics, TheStartOfTheProcessIsATimeThatStays) {
+  const auto start = [] {
+    std::vector<prometheus::MetricFamily> families;
+    ExportProcess(families);
+    for (const prometheus::MetricFamily& family : families) {
+      if (family.name == "process_start_time_seconds") return family.metric[0].gauge.value;
+    }
+    return -1.0;
+  };
+  const double first = start();
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  EXPECT_LE(first, now + 1);
+  EXPECT_GT(first, now - 3600 * 24) << "of this process, not of the host";
+  EXPECT_EQ(start(), first);
 }
 
 TEST(Metrics, OpenDescriptorsAreCountedOneByOne) {

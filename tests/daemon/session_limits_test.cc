@@ -2,6 +2,7 @@
 // Limits of sessions that change while there are some.
 #include <variant>
 
+#include "daemon/fullest.h"
 #include "tests/daemon/session_table_rig.h"
 
 namespace ferry {
@@ -42,6 +43,27 @@ TEST(SessionLimits, WhatAUidKeepsIsBoundedAnewForSessionsThatAreThere) {
   options.uid_kept_bytes = 1024;
   rig.table.SetLimits(options);
   EXPECT_TRUE(session->CheckPlaces(1, 4096, absl::UnixEpoch()).has_value());
+}
+
+TEST(SessionLimits, WhoIsNearestToThemIsKnown) {
+  SessionTableRig rig;
+  Fullest fullest = FullestOf(rig.table);
+  EXPECT_EQ(fullest.session.bytes, 0u);
+  EXPECT_EQ(fullest.sessions_of_uid, 0u);
+  Session* const first = rig.Open(testing::kConnection);
+  rig.Open(2);
+  rig.Open(3, testing::kBob);
+  const ArenaId arena = rig.RegisterGood(testing::kConnection, 8192);
+  const Ended ended = SessionTableRig::Start(*first, arena);
+  fullest = FullestOf(rig.table);
+  EXPECT_EQ(fullest.session.bytes, 8192u);
+  EXPECT_EQ(fullest.session.arenas, 1u);
+  EXPECT_EQ(fullest.session.transfers_in_flight, 1u);
+  EXPECT_EQ(fullest.kept_of_session, first->kept_bytes());
+  EXPECT_EQ(fullest.kept_of_uid, first->kept_bytes());
+  EXPECT_EQ(fullest.sessions_of_uid, 2u) << "of Alice";
+  first->OnEnded(ended);
+  EXPECT_EQ(FullestOf(rig.table).session.transfers_in_flight, 0u);
 }
 
 }  // namespace

@@ -355,5 +355,24 @@ TEST_P(LaneTest, StopRunsWhatWasPosted) {
   EXPECT_FALSE(lane_.IsCurrent());
 }
 
+TEST(LaneCpuTest, TimeThatTheThreadTakesIsCounted) {
+  Lane lane("test-lane", absl::ZeroDuration());
+  const absl::Duration before = lane.CpuTime();
+  lane.RunAndWait([&] {
+    // Its own clock says when it has taken so much, however little the machine gives it.
+    timespec now{};
+    const auto taken = [&] {
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+      return absl::DurationFromTimespec(now);
+    };
+    const absl::Duration end = taken() + absl::Milliseconds(5);
+    while (taken() < end) {
+    }
+  });
+  EXPECT_GE(lane.CpuTime() - before, absl::Milliseconds(5));
+  lane.Stop();
+  EXPECT_EQ(lane.CpuTime(), absl::ZeroDuration());
+}
+
 }  // namespace
 }  // namespace ferry

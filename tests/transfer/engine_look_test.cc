@@ -29,6 +29,33 @@ TEST_F(EngineLookTest, ListsTheOldestFirstUpToTheLimit) {
   EXPECT_FALSE(two_.a().Find(TransferId(1)).has_value());
 }
 
+TEST_F(EngineLookTest, AVisitSeesEverythingInFlightAsTheListHasIt) {
+  two_.LinkUp();
+  two_.Send("matched");
+  two_.Receive("matched");
+  two_.Send("alone");
+  two_.Run();
+  for (int node : {kA, kB}) {
+    const auto rows = two_.engine(node).List(100);
+    size_t seen = 0;
+    two_.engine(node).Visit([&](const TransferEngine::Brief& brief) {
+      ASSERT_LT(seen, rows.size());
+      const TransferEngine::Row& row = rows[seen++];
+      EXPECT_EQ(brief.transfer, row.transfer);
+      EXPECT_EQ(brief.side, row.side);
+      EXPECT_EQ(brief.source, row.key.source);
+      EXPECT_EQ(brief.destination, row.key.destination);
+      EXPECT_EQ(brief.bytes, row.bytes);
+      EXPECT_STREQ(TransferEngine::kStateNames[static_cast<size_t>(brief.state)], row.state);
+      EXPECT_EQ(brief.route, row.route);
+      EXPECT_EQ(brief.prepared, row.prepared);
+      EXPECT_EQ(brief.posted, row.posted);
+    });
+    EXPECT_EQ(seen, rows.size());
+    EXPECT_GT(seen, 0u);
+  }
+}
+
 TEST_F(EngineLookTest, ARowSaysWhatItWaitsFor) {
   TransferSpec send = SpecOf(Side::kSend, "k", 0, 2);
   send.defined = false;

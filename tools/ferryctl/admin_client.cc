@@ -44,6 +44,12 @@ absl::Status NobodyListens(const std::string& socket) {
                             "--runtime-dir or FERRY_RUNTIME_DIR says where)"));
 }
 
+absl::Status NoAnswer(const std::string& socket, absl::Duration timeout) {
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
+               absl::StrCat("asking ", socket, ": no answer in ", absl::FormatDuration(timeout),
+                            " (stopped, or busy?); --timeout says how long to wait"));
+}
+
 absl::Status FromCall(const grpc::Status& status, const std::string& socket) {
   // gRPC's own word, by which alone it tells this from a daemon's refusal.
   const bool refused = status.error_code() == grpc::StatusCode::UNAVAILABLE &&

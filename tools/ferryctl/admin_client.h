@@ -31,6 +31,8 @@ std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket);
 absl::Status CheckSocket(const std::string& socket);
 // What both are told that find no socket, and that find one which a daemon has left.
 absl::Status NobodyListens(const std::string& socket);
+// Of a call that was not answered in time.
+absl::Status NoAnswer(const std::string& socket, absl::Duration timeout);
 // As FromGrpc, of a call on the socket.
 absl::Status FromCall(const grpc::Status& status, const std::string& socket);
 
@@ -44,10 +46,7 @@ class AdminClient {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     const absl::Status status = FromCall(call(*stub_, &context), socket_);
-    if (!absl::IsDeadlineExceeded(status)) return status;
-    return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
-                 absl::StrCat("asking ", socket_, ": no answer in ", absl::FormatDuration(timeout),
-                              " (stopped, or busy?); --timeout says how long to wait"));
+    return absl::IsDeadlineExceeded(status) ? NoAnswer(socket_, timeout) : status;
   }
   template <typename Function>
   absl::Status Call(Function call) {

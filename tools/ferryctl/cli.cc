@@ -72,6 +72,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
 CommandList AllCommands() {
   CommandList commands;
   AddInspectCommands(commands);
+  AddTopCommand(commands);
   AddFlightCommand(commands);
   AddHealthCommand(commands);
   AddDoctorCommand(commands);

@@ -70,6 +70,7 @@ void AddFlightCommand(CommandList& commands);
 void AddHealthCommand(CommandList& commands);
 void AddDoctorCommand(CommandList& commands);
 void AddSupportCommand(CommandList& commands);
+void AddTopCommand(CommandList& commands);
 void AddSendCommand(CommandList& commands);
 void AddRecvCommand(CommandList& commands);
 void AddBenchCommands(CommandList& commands);

@@ -31,7 +31,7 @@ absl::StatusOr<ServingStatus> Ask(::grpc::health::v1::Health::Stub& stub, const 
 
 constexpr absl::Duration kLastTry = absl::Milliseconds(100);
 
-absl::Status NoAnswer(const std::string& socket, absl::Duration patience) {
+absl::Status NoHealth(const std::string& socket, absl::Duration patience) {
   return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
                absl::StrCat("health of ", socket, ": no answer within ", HumanDuration(patience)));
 }
@@ -43,7 +43,7 @@ absl::StatusOr<ServingStatus> CheckHealth(const std::string& socket, const std::
   RETURN_IF_ERROR(CheckSocket(socket));
   auto stub = ::grpc::health::v1::Health::NewStub(AdminChannel(socket));
   auto answer = Ask(*stub, socket, service, absl::Now() + timeout, /*wait_for_ready=*/false);
-  if (absl::IsDeadlineExceeded(answer.status())) return NoAnswer(socket, timeout);
+  if (absl::IsDeadlineExceeded(answer.status())) return NoHealth(socket, timeout);
   return answer;
 }
 
@@ -59,7 +59,7 @@ absl::StatusOr<ServingStatus> AwaitServing(const std::string& socket, const std:
       // Nobody listens, as every other command says it, or somebody who does not answer.
       const auto last = CheckHealth(socket, service, kLastTry);
       return HasReason(last.status(), Reason::kNotReady) ? last.status()
-                                                         : NoAnswer(socket, patience);
+                                                         : NoHealth(socket, patience);
     }
     // It answers but does not serve yet, or has just gone: ask again soon.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer to AdminService.GetActivity. On control.
+#pragma once
+
+#include <cstddef>
+
+#include "daemon/rpc/admin_service.h"
+#include "ferry/admin/v1/admin.pb.h"
+
+namespace ferry {
+
+// `limit`: of transfers.
+void SetActivity(const AdminCore& core, size_t limit, admin::v1::GetActivityResponse* out);
+
+}  // namespace ferry
