@@ -44,7 +44,7 @@ struct GlobalDeviceTag {
 };
 using GlobalDeviceId = Id<GlobalDeviceTag>;
 
-// A daemon, as an index into the membership's list of nodes. Local to one daemon.
+// A daemon, by its place in this one's tables: a node's name has the same for ever. Local to it.
 struct PeerTag {
   static constexpr char kPrefix[] = "peer ";
 };

@@ -59,7 +59,7 @@ void Daemon::Impl::OpenNccl() {
   const auto& order = config.transfer.order;
   nccl.bytes_per_gpu = config.limits.comm_bytes_per_gpu;
   nccl.idle = config.transfer.nccl.idle;
-  if (!has_peers()) {
+  if (!may_have_peers()) {
     nccl.missing = "not opened: this node is alone";
   } else if (std::find(order.begin(), order.end(), Route::kNccl) == order.end()) {
     nccl.missing = "not opened: transfer.order does not name nccl";
@@ -79,7 +79,7 @@ absl::Status Daemon::Impl::MakeDevices() {
   OpenNccl();
   const UcxApi* ucx = nullptr;
   const auto& order = config.transfer.order;
-  if (!has_peers()) {
+  if (!may_have_peers()) {
     ucx_missing = "not opened: this node is alone";
   } else if (std::find(order.begin(), order.end(), Route::kUcx) == order.end()) {
     ucx_missing = "not opened: transfer.order does not name ucx";
@@ -151,7 +151,7 @@ absl::Status Daemon::Impl::MakeDevices() {
               }});
     }
     const bool tcp =
-        has_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end();
+        may_have_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end();
     if (!host && (tcp || ucx != nullptr)) RETURN_IF_ERROR(MakeStaging(*device));
     if (tcp) MakeTcp(*device, sink);
     if (ucx != nullptr) {
@@ -238,7 +238,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
 }
 
 void Daemon::Impl::MakeTables() {
-  // PeerIds are positions in membership's list; a node that is alone is its only entry.
+  // PeerIds are positions in membership's list as it is now, to begin with.
   std::vector<PeerConfig> nodes;
   DeviceMap map;
   for (const Config::Node& node : config.membership.nodes)

@@ -115,6 +115,7 @@ struct Daemon::Impl {
   absl::Status Undrain();
   // On control. Nothing is taken over unless all is.
   absl::StatusOr<Reloaded> GoOverTo(const Config& loaded);
+  void GoOverTo(const MembershipChange& change);
   // Clients, probes and peers are told how it stands.
   void TellOfDrain();
   void SayGoodbye();
@@ -123,7 +124,10 @@ struct Daemon::Impl {
   std::string Path(const char* name) const {
     return absl::StrCat(config.node.runtime_dir, "/", name);
   }
-  bool has_peers() const { return config.membership.nodes.size() > 1; }
+  // Now, or after a reload.
+  bool may_have_peers() const {
+    return config.membership.nodes.size() > 1 || !config.peer.listen.empty();
+  }
 
   // Written by control when a reload is taken over, while the main thread waits; other threads read
   // only what takes a restart.

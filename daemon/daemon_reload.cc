@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A running daemon goes over to another configuration: all of it, or nothing.
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -10,12 +13,15 @@
 #include "base/status.h"
 #include "daemon/configured.h"
 #include "daemon/daemon_impl.h"
+#include "daemon/process_limits.h"
 
 namespace ferry {
 
 absl::StatusOr<Reloaded> Daemon::Impl::GoOverTo(const Config& loaded) {
-  std::vector<ConfigChange> changes = CompareConfigs(config, loaded);
+  std::vector<ConfigChange> changes = CompareConfigs(config, loaded, devices.gpus.size());
   RETURN_IF_ERROR(CheckReload(changes));
+  const MembershipChange members = CompareMembership(config, loaded);
+  if (!members.come.empty()) RETURN_IF_ERROR(CheckDescriptors(loaded));
   // Nothing is refused from here on.
   TakeOver(loaded, config);
   sessions->SetLimits(SessionLimitsOf(config));
@@ -23,8 +29,26 @@ absl::StatusOr<Reloaded> Daemon::Impl::GoOverTo(const Config& loaded) {
   driver->comms().SetBounds(config.limits.comm_bytes_per_gpu, config.transfer.nccl.idle);
   jobs->SetLimits(JobLimitsOf(config));
   doors.Configure(config);
+  GoOverTo(members);
   FERRY_CHECK(SetLogLevel(config.log.level).ok());  // the table of settings has seen to that
   return Reloaded{reloads.generation() + 1, std::move(changes)};
+}
+
+void Daemon::Impl::GoOverTo(const MembershipChange& change) {
+  const auto id_of = [this](const std::string& name) {
+    const std::vector<std::string>& names = driver->engine().devices().node_names;
+    return PeerId(
+        static_cast<uint32_t>(std::find(names.begin(), names.end(), name) - names.begin()));
+  };
+  // First of all, since their devices may be others' now.
+  for (const std::string& name : change.gone) {
+    const absl::Status why = peers->Remove(id_of(name));
+    driver->RemovePeer(id_of(name), why);
+  }
+  for (const Config::Node& node : change.come) {
+    peers->Add(driver->AddPeer(node.name, node.ids), {node.name, node.address, node.ids});
+  }
+  for (const Config::Node& node : change.moved) peers->Move(id_of(node.name), node.address);
 }
 
 void Daemon::Reload(const std::function<absl::StatusOr<Config>()>& load) {

@@ -10,7 +10,8 @@
 namespace ferry {
 
 void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages, bool more) {
-  Link& link = *links_[peer.value()];
+  if (Find(peer) == nullptr) return;
+  Link& link = *Find(peer);
   if (link.state != State::kUp)
     return;  // the engine hears of the loss and ends what this was about
   for (const PeerMessage& message : messages) {

@@ -68,7 +68,8 @@ PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer, uint64_t number) {
           [this, peer, number](absl::Status why) {
             callers_.erase(number);
             if (const auto it = partings_.find(number); it != partings_.end()) EndParting(it);
-            Link& link = *links_[peer.value()];
+            if (Find(peer) == nullptr) return;
+            Link& link = *Find(peer);
             if (link.number == number && link.stream != nullptr) {
               LoseOnceRead(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                                        absl::StrCat("the link to ", link.config.node,
@@ -258,7 +259,7 @@ void PeerTable::Refuse(Callers::iterator caller, const absl::Status& why) {
 void PeerTable::OnCallerFrame(Callers::iterator it, PeerFrame frame) {
   if (frame.empty()) return;  // a sign of life
   Caller& caller = it->second;
-  Link& link = *links_[caller.peer.value()];
+  Link& link = *Find(caller.peer);
   absl::Status proven =
       frame.refusal.has_value()
           ? Unproven(link, *frame.refusal)
@@ -291,7 +292,7 @@ PeerTable::Callers::iterator PeerTable::FindCaller(const PeerSocketHello& hello)
 // its name lives. If OK `it` is gone.
 absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view material) {
   Caller& caller = it->second;
-  Link& link = *links_[caller.peer.value()];
+  Link& link = *Find(caller.peer);
   const bool in_vain = link.stream != nullptr && link.dialled && !link.proven;
   if (in_vain) {
     Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
@@ -373,7 +374,8 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
   if (auto caller = callers_.find(number); caller != callers_.end()) {
     return OnCallerFrame(caller, std::move(frame));
   }
-  Link& link = *links_[peer.value()];
+  if (Find(peer) == nullptr) return;
+  Link& link = *Find(peer);
   if (link.number != number || link.stream == nullptr) return;
   if (frame.refusal.has_value()) {
     return Lose(link, Error(frame.refusal->code(), ReasonOf(*frame.refusal),

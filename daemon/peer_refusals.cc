@@ -14,12 +14,15 @@
 namespace ferry {
 
 void PeerTable::Reject(Link& link, const absl::Status& why) {
-  if (link.stream != nullptr && link.dialled) {
-    PeerFrame frame;
-    frame.refusal = why;
-    link.stream->Send(std::move(frame));
+  if (link.stream != nullptr) {
     Parting& parting = partings_[link.number];
-    parting = {std::move(link.stream), control_.Now(), {}};
+    parting.since = control_.Now();
+    if (link.dialled) {
+      PeerFrame frame;
+      frame.refusal = why;
+      link.stream->Send(std::move(frame));
+      parting.stream = std::move(link.stream);
+    }
     if (link.socket.has_value())
       parting.sockets.push_back(*std::exchange(link.socket, std::nullopt));
     for (auto it = socket_peers_.begin(); it != socket_peers_.end();) {
@@ -30,6 +33,13 @@ void PeerTable::Reject(Link& link, const absl::Status& why) {
     }
   }
   Lose(link, why);
+}
+
+bool PeerTable::IsParting(Door::ConnectionId socket) const {
+  return std::any_of(partings_.begin(), partings_.end(), [&](const auto& entry) {
+    const auto& sockets = entry.second.sockets;
+    return std::find(sockets.begin(), sockets.end(), socket) != sockets.end();
+  });
 }
 
 void PeerTable::EndParting(Partings::iterator parting) {

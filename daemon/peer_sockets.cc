@@ -21,7 +21,7 @@ void PeerTable::CloseSockets(Link& link) {
   link.unasked.clear();
   {
     MutexLock lock(pages_mutex_);
-    pages_[link.id.value()].reset();
+    pages_[link.id.value()].page.reset();
   }
   for (auto it = socket_peers_.begin(); it != socket_peers_.end();) {
     auto here = it++;
@@ -43,7 +43,7 @@ void PeerTable::OnArenaGone(ArenaId arena) {
   auto it = granted_to_.find(arena);
   if (it == granted_to_.end()) return;
   for (const PeerId peer : it->second) {
-    Link& link = *links_[peer.value()];
+    Link& link = *Find(peer);
     link.granted.erase(arena);
     if (link.last_granted == arena) link.last_granted = ArenaId();
     if (link.state == State::kUp) Tell(link, {{{}, {arena}}});
@@ -52,8 +52,8 @@ void PeerTable::OnArenaGone(ArenaId arena) {
 }
 
 void PeerTable::FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device) {
-  Link& link = *links_[peer.value()];
-  if (!link.socket.has_value() && !link.ending.has_value()) {
+  Link* const link = Find(peer);
+  if (link == nullptr || (!link->socket.has_value() && !link->ending.has_value())) {
     control_.Post([this, peer, arena] {
       driver_->OnPeerArena(peer, arena,
                            Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
@@ -61,9 +61,9 @@ void PeerTable::FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device) {
     });
     return;
   }
-  link.unasked.push_back({arena, devices_.Find(device)});
-  AskForArenas(link);
-  if (!link.unasked.empty()) control_.Post([] {});  // OnTime says when it is called again
+  link->unasked.push_back({arena, devices_.Find(device)});
+  AskForArenas(*link);
+  if (!link->unasked.empty()) control_.Post([] {});  // OnTime says when it is called again
 }
 
 // What the connection does not take waits: it is full of frames, or has ended, which the door is
@@ -79,22 +79,19 @@ void PeerTable::AskForArenas(Link& link) {
 
 absl::Status PeerTable::StillValid(PeerId peer) const {
   if (peer == self_) return absl::OkStatus();
-  std::shared_ptr<LinkPage> page;
-  {
-    MutexLock lock(pages_mutex_);
-    page = pages_[peer.value()];
-  }
+  MutexLock lock(pages_mutex_);
+  const auto& [node, page] = pages_[peer.value()];
   if (page != nullptr && !page->Revoked()) return absl::OkStatus();
-  return Error(
-      absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-      absl::StrCat(links_[peer.value()]->config.node, " gave up the link during the copy"));
+  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+               absl::StrCat(node, " gave up the link during the copy"));
 }
 
 std::shared_ptr<LinkPage> PeerTable::PageWithSlots(PeerId peer, bool ours) const {
-  std::shared_ptr<LinkPage> page = links_[peer.value()]->our_page;
+  if (Find(peer) == nullptr) return nullptr;
+  std::shared_ptr<LinkPage> page = Find(peer)->our_page;
   if (!ours) {
     MutexLock lock(pages_mutex_);
-    page = pages_[peer.value()];
+    page = pages_[peer.value()].page;
   }
   return page != nullptr && page->has_slots() ? page : nullptr;
 }
@@ -108,7 +105,7 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     response.error = std::move(why);
     socket_peers_.erase(connection);
     // What was read of a lost link before its connection was closed is nobody's fault.
-    if (!hooks_.send_response(connection, response, {})) return;
+    if (IsParting(connection) || !hooks_.send_response(connection, response, {})) return;
     FERRY_LOG_LIMITED(warn, "peer_socket.refused",
                       LogFields("pid", credentials.pid, "uid", credentials.uid), "{}", text);
     hooks_.close(connection);
@@ -121,7 +118,7 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
     Link* link = FindByNode(hello->node);
     const bool trusted = TrustsUid(credentials.uid);
     if (const auto caller = FindCaller(*hello); trusted && caller != callers_.end()) {
-      link = links_[caller->second.peer.value()].get();
+      link = Find(caller->second.peer);
       welcome.random = RandomBytes(kPeerKeyBytes);
       if (absl::Status taken = TakeOver(caller, hello->random + welcome.random); !taken.ok()) {
         Refuse(caller, taken);
@@ -147,7 +144,7 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
   auto it = socket_peers_.find(connection);
   if (it == socket_peers_.end())
     return refuse(Reason::kProtocolError, "peer.sock: say hello first");
-  Link& link = *links_[it->second.value()];
+  Link& link = *Find(it->second);
   if (auto* frame = std::get_if<PeerFrame>(&request.body)) return OnEvents(link, std::move(*frame));
   const ArenaId id = std::get<GetArena>(request.body).arena;
   Arena* arena = link.granted.contains(id) ? sessions_.FindArena(id) : nullptr;
@@ -188,7 +185,7 @@ void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds f
                         : LinkPage::Map(std::move(fds[0]), std::move(fds[1]), std::move(fds[2]));
     mapped = page.status();
     MutexLock lock(pages_mutex_);
-    if (page.ok()) pages_[link.id.value()] = *std::move(page);
+    if (page.ok()) pages_[link.id.value()].page = *std::move(page);
   }
   if (link.proven) return Settle(link, std::string(mapped.message()));
   // Who listens there is a daemon of a uid that we trust, and says that this link is its own.
@@ -205,7 +202,8 @@ void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds f
 
 void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
                                  PeerSocketResponse response, ReceivedFds fds) {
-  Link& link = *links_[peer.value()];
+  if (Find(peer) == nullptr) return;
+  Link& link = *Find(peer);
   if (link.socket != connection) return;
   if (link.mapped_unsettled || !link.proven) {
     return OnWelcome(link, std::move(response), std::move(fds));
@@ -241,7 +239,7 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
                         fds = fds.TakeAll(), number = link.number]() mutable {
     auto mapping = device->Map(memory, std::move(fds), /*ours=*/false);
     control_.Post([this, peer, arena, number, mapping = std::move(mapping)]() mutable {
-      if (links_[peer.value()]->number != number) {
+      if (Find(peer) == nullptr || Find(peer)->number != number) {
         // Of a link that is lost; nobody waits any more, or for an arena of the next link.
         if (mapping.ok()) devices_.list.front()->memory->Post([gone = *std::move(mapping)] {});
         return;
@@ -253,7 +251,7 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
 
 void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
   if (auto it = socket_peers_.find(connection); it != socket_peers_.end()) {
-    Link& link = *links_[it->second.value()];
+    Link& link = *Find(it->second);
     socket_peers_.erase(it);
     if (link.ending.has_value()) Lose(link, absl::Status(*link.ending));
     return;

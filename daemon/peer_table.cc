@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "daemon/peer_link.h"
 #include "daemon/peer_routes.h"
@@ -36,8 +37,10 @@ PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& ses
       options_(std::move(options)),
       hooks_(std::move(hooks)),
       boot_id_(ReadBootId()) {
+  MutexLock lock(pages_mutex_);
   for (size_t i = 0; i < peers.size(); ++i) {
     links_.push_back(nullptr);
+    pages_.push_back({peers[i].node, nullptr});
     if (PeerId(static_cast<uint32_t>(i)) == self_) continue;
     links_.back() = std::make_unique<Link>();
     links_.back()->id = PeerId(static_cast<uint32_t>(i));
@@ -46,8 +49,6 @@ PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& ses
   for (size_t i = 0; i < links_.size(); ++i) {
     if (links_[i] != nullptr) links_[i]->visit_at = control_.Now() + VisitPause() + i * kVisitGap;
   }
-  MutexLock lock(pages_mutex_);
-  pages_.resize(links_.size());
 }
 
 PeerTable::~PeerTable() = default;
@@ -111,7 +112,8 @@ void PeerTable::Stop() {
 }
 
 void PeerTable::Want(PeerId peer) {
-  Link& link = *links_[peer.value()];
+  if (Find(peer) == nullptr) return;
+  Link& link = *Find(peer);
   if (link.wanted) return;
   link.wanted = true;
   if (link.visiting) {
@@ -161,7 +163,8 @@ void PeerTable::Tried(Link& link) {
 }
 
 Incarnation PeerTable::IncarnationOf(PeerId peer) const {
-  return peer == self_ ? options_.incarnation : links_[peer.value()]->hello.incarnation;
+  if (peer == self_) return options_.incarnation;
+  return Find(peer) == nullptr ? Incarnation() : Find(peer)->hello.incarnation;
 }
 
 void PeerTable::Settle(Link& link, std::string mapped_error) {
@@ -263,7 +266,8 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
 void PeerTable::Knock(Link& link) {
   link.knocking = true;
   dialer_->Knock(link.config.address, options_.node, [this, peer = link.id](absl::Status status) {
-    Link& link = *links_[peer.value()];
+    if (Find(peer) == nullptr) return;
+    Link& link = *Find(peer);
     link.knocking = false;
     if (link.stream != nullptr) return;
     if (status.ok()) {
@@ -379,6 +383,70 @@ std::vector<PeerTable::Row> PeerTable::List() const {
   }
   AddStrangers(rows);
   return rows;
+}
+
+// --- Peers that come and leave by a reload. Of one that has left there is no link: what comes late
+// of it, from streams, sockets and lanes, finds none, or one whose numbers are others.
+
+void PeerTable::Add(PeerId peer, PeerConfig config) {
+  FERRY_CHECK(peer.value() <= links_.size() && peer != self_);
+  {
+    MutexLock lock(pages_mutex_);
+    if (peer.value() == pages_.size()) pages_.push_back({config.node, nullptr});
+  }
+  if (peer.value() == links_.size()) links_.emplace_back();
+  FERRY_CHECK(links_[peer.value()] == nullptr);
+  // It may have come before it was known.
+  const std::string name = Printable(config.node);
+  std::erase_if(strangers_, [&](const Stranger& stranger) { return stranger.node == name; });
+  FERRY_LOG(info, "peer.added", LogFields("peer", config.node), "to be found at {}",
+            config.address);
+  auto link = std::make_unique<Link>();
+  link->id = peer;
+  link->config = std::move(config);
+  links_[peer.value()] = std::move(link);
+  Link& added = *links_[peer.value()];
+  added.since = control_.Now();
+  added.visit_at = control_.Now() + VisitPause();
+}
+
+// What there is of a link ends, by our own will.
+void PeerTable::Part(Link& link, const absl::Status& why) {
+  if (link.visiting) EndVisit(link, why);
+  if (link.stream == nullptr) return;
+  link.goodbye = true;
+  link.proven ? Reject(link, why) : Lose(link, why);
+}
+
+absl::Status PeerTable::Remove(PeerId peer) {
+  Link& link = *Find(peer);
+  const absl::Status why = Error(
+      absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+      absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ",
+                   link.config.node, " is no longer among membership.nodes of ", options_.node));
+  for (auto it = callers_.begin(); it != callers_.end();) {
+    const auto caller = it++;
+    if (caller->second.peer == peer) Refuse(caller, why);
+  }
+  FERRY_LOG(info, "peer.removed", LogFields("peer", link.config.node), "{}",
+            std::string(why.message()));
+  link.wanted = false;
+  Part(link, why);
+  Tried(link);
+  links_[peer.value()].reset();
+  return why;
+}
+
+void PeerTable::Move(PeerId peer, const std::string& address) {
+  Link& link = *Find(peer);
+  link.config.address = address;
+  link.backoff = kBackoffMin;
+  link.vain_knocks = 0;
+  Part(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                   absl::StrCat("link between ", options_.node, " and ", link.config.node,
+                                ": by membership.nodes of ", options_.node, " ", link.config.node,
+                                " is at ", address, " now")));
+  if (link.wanted) link.retry_at = control_.Now();
 }
 
 }  // namespace ferry

@@ -112,7 +112,14 @@ class PeerTable {
   // Closes all links.
   void Stop();
 
-  // --- From the driver.
+  // --- From a reload. A further peer; `peer` is a new one, the next, or one that was removed.
+  void Add(PeerId peer, PeerConfig config);
+  // It is told and its link, if any, is lost; from here on it is a stranger. `why`.
+  absl::Status Remove(PeerId peer);
+  // It is to be found at another address: a link that there is, is lost and opened there.
+  void Move(PeerId peer, const std::string& address);
+
+  // --- From the driver; of peers that have left, nothing.
   void Want(PeerId peer);
   // `more`: as PeerEvents'.
   void Send(PeerId peer, std::vector<PeerMessage> messages, bool more = false);
@@ -194,11 +201,12 @@ class PeerTable {
   struct Link;
   struct Caller;
   using Callers = std::map<uint64_t, Caller>;
-  // A stream that we have opened, whose other end we refuse.
+  // Of a link whose other end we refuse.
   struct Parting {
-    std::unique_ptr<PeerStream> stream;
+    std::unique_ptr<PeerStream> stream;  // that we have opened; null: theirs, which has ended
     absl::Time since;
-    // On peer.sock, ours and theirs: their end would be heard before the refusal.
+    // On peer.sock, ours and theirs: their end would be heard before the refusal. What is said
+    // there counts no more.
     std::vector<Door::ConnectionId> sockets;
   };
   using Partings = std::map<uint64_t, Parting>;
@@ -256,8 +264,10 @@ class PeerTable {
   void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
-  // Loses a link that is not up, and has the other end told why.
+  // Loses a link, and has the other end told why.
   void Reject(Link& link, const absl::Status& why);
+  void Part(Link& link, const absl::Status& why);
+  bool IsParting(Door::ConnectionId socket) const;
   void EndParting(Partings::iterator parting);
   absl::Time DropLatePartings(absl::Time now);
   // The link cannot be opened, by what either end has found; one that is open is not touched.
@@ -273,6 +283,8 @@ class PeerTable {
   // In the log, if there is news in it.
   void Say(Link& link, const absl::Status& why, bool goodbye);
   Link* FindByNode(const std::string& node);
+  // Null: ourselves, or one that was removed, of whom nothing counts any more that comes late.
+  Link* Find(PeerId peer) const { return links_[peer.value()].get(); }
 
   Executor& control_;
   LocalDevices& devices_;
@@ -286,7 +298,7 @@ class PeerTable {
   bool leaving_ = false;
   bool stopped_ = false;
   std::function<void()> gone_;                // SayGoodbye's, as long as somebody is left
-  std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null for self
+  std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null: see Find
   uint64_t streams_ = 0;                      // so far, of links and callers
   Callers callers_;                           // by their streams' numbers, the oldest first
   Partings partings_;                         // the same
@@ -295,9 +307,13 @@ class PeerTable {
   // Which link an incoming peer.sock connection proved to be of.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;
   absl::flat_hash_map<ArenaId, std::vector<PeerId>> granted_to_;
-  // The peers' link pages, read by lanes.
+  // The peers' link pages, read by lanes; by PeerId.
+  struct Page {
+    std::string node;
+    std::shared_ptr<LinkPage> page;
+  };
   mutable Mutex pages_mutex_;
-  std::vector<std::shared_ptr<LinkPage>> pages_ ABSL_GUARDED_BY(pages_mutex_);
+  std::vector<Page> pages_ ABSL_GUARDED_BY(pages_mutex_);
 };
 
 }  // namespace ferry

@@ -58,8 +58,8 @@ void PeerTable::StopTcp(Link& link, const absl::Status& why) {
 }
 
 void PeerTable::OnTcpOpened(PeerId peer, uint64_t number, const absl::Status& status) {
-  Link& link = *links_[peer.value()];
-  if (link.number == number) SettleTcp(link, std::string(status.message()));
+  Link* const link = Find(peer);
+  if (link != nullptr && link->number == number) SettleTcp(*link, std::string(status.message()));
 }
 
 void PeerTable::OnDataConnection(const std::string& bytes, UniqueFd socket) {

@@ -41,15 +41,6 @@ size_t DescriptorsNeeded(const Config& config) {
          kGpu * config.devices.gpus.size() + (kLink + 1 + config.transfer.tcp.connections) * peers;
 }
 
-absl::Status CheckDescriptors(const Config& config) {
-  const rlim_t limit = Raised(RLIMIT_NOFILE);
-  const size_t needed = DescriptorsNeeded(config);
-  if (limit >= needed) return absl::OkStatus();
-  return TooSmall(absl::StrCat("start with ", limit, " descriptors: this configuration needs ",
-                               needed, ", and some more for each session; set `ulimit -n ", needed,
-                               "` or more (systemd: LimitNOFILE)"));
-}
-
 // What a session shares with the daemon, and a link with its peer, is a file in memory of fixed
 // size. Scratch memory of jobs is bounded by it too, but each job that asks for more is told so.
 absl::Status CheckFileSize() {
@@ -79,6 +70,15 @@ size_t JobThreads(const Config& config) {
   if (config.limits.job_threads > 0) return config.limits.job_threads;
   const size_t cores = std::thread::hardware_concurrency();
   return std::clamp<size_t>(cores, 2, kMost + 1) - 1;
+}
+
+absl::Status CheckDescriptors(const Config& config) {
+  const rlim_t limit = Raised(RLIMIT_NOFILE);
+  const size_t needed = DescriptorsNeeded(config);
+  if (limit >= needed) return absl::OkStatus();
+  return TooSmall(absl::StrCat("start with ", limit, " descriptors: this configuration needs ",
+                               needed, ", and some more for each session; set `ulimit -n ", needed,
+                               "` or more (systemd: LimitNOFILE)"));
 }
 
 absl::Status PrepareProcessLimits(const Config& config) {

@@ -17,5 +17,7 @@ size_t JobThreads(const Config& config);
 // limit that is too small says what it is, how much is needed, and how to set it. Called once, by
 // the main thread, before others are started.
 absl::Status PrepareProcessLimits(const Config& config);
+// The part of it that is about descriptors, also later: further peers need more of them.
+absl::Status CheckDescriptors(const Config& config);
 
 }  // namespace ferry

@@ -25,7 +25,6 @@ TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, Session
     : control_(control),
       devices_(devices),
       sessions_(sessions),
-      map_(map),
       hooks_(std::move(hooks)),
       engine_(std::move(map), std::move(options)),
       comms_(control, devices, std::move(nccl), CommHooks()) {}
@@ -107,12 +106,13 @@ TransferId TransferDriver::ContinuedBy(const Session& session, const PostBatch& 
 
 absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
   if (devices_.Find(device) != nullptr) return absl::OkStatus();
-  const auto owner = map_.owner.find(device);
+  const DeviceMap& map = engine_.devices();
+  const auto owner = map.owner.find(device);
   return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
-               owner == map_.owner.end()
-                   ? absl::StrCat("no node has ", device.ToString(), "; ", Shown(map_))
-                   : absl::StrCat(device.ToString(), " belongs to ",
-                                  map_.node_names[owner->second.value()], ", not to this daemon"));
+               owner == map.owner.end()
+                   ? absl::StrCat("no node has ", device.ToString(), "; ", Shown(map))
+                   : absl::StrCat(device.ToString(), " belongs to ", NodeName(owner->second),
+                                  ", not to this daemon"));
 }
 
 absl::Status TransferDriver::Join(Session& session, const std::string& domain,
@@ -235,7 +235,7 @@ void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
   }
   const absl::Status unavailable =
       Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-            absl::StrCat("map ", arena.ToString(), " of ", map_.node_names[peer.value()], ": ",
+            absl::StrCat("map ", arena.ToString(), " of ", NodeName(peer), ": ",
                          mapping.status().message()));
   StartSoon(std::move(launches), unavailable);
 }

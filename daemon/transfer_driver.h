@@ -116,6 +116,15 @@ class TransferDriver {
   // too, and the client with the next flush.
   void Over(const Ended& ended);
 
+  // --- From a reload; as TransferEngine's.
+  PeerId AddPeer(const std::string& name, absl::Span<const GlobalDeviceId> node_devices) {
+    return engine_.AddPeer(name, node_devices);
+  }
+  // Its link is lost already.
+  void RemovePeer(PeerId peer, const absl::Status& why) {
+    engine_.RemovePeer(control_.Now(), peer, why);
+  }
+
   // --- From the peer table.
   void OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures features = {},
                 absl::flat_hash_set<GlobalDeviceId> gpus = {});
@@ -147,7 +156,9 @@ class TransferDriver {
   absl::Time AfterBatch();
 
   const TransferEngine& engine() const { return engine_; }
-  const std::string& NodeName(PeerId peer) const { return map_.node_names[peer.value()]; }
+  const std::string& NodeName(PeerId peer) const {
+    return engine_.devices().node_names[peer.value()];
+  }
   void SetBounds(const TransferEngine::Bounds& bounds) { engine_.SetBounds(bounds); }
   const TransferMetrics& metrics() const { return metrics_; }
   Traffic::View LookAtTraffic(size_t oldest = 0) const {
@@ -250,7 +261,6 @@ class TransferDriver {
   Executor& control_;
   LocalDevices& devices_;
   SessionTable& sessions_;
-  const DeviceMap map_;
   const Hooks hooks_;
   TransferEngine engine_;
   CommTable comms_;

@@ -27,7 +27,10 @@ CommTable::Hooks TransferDriver::CommHooks() {
     engine_.EvictCommunicator(control_.Now(), clique, busy);
   };
   hooks.incarnation = [this](GlobalDeviceId device) {
-    return hooks_.incarnation(map_.owner.at(device));
+    const auto owner = engine_.devices().owner.find(device);
+    // Its node may have left since the opening was ordered, which ends it.
+    return owner == engine_.devices().owner.end() ? Incarnation()
+                                                  : hooks_.incarnation(owner->second);
   };
   hooks.max_ctas = hooks_.max_ctas;
   return hooks;

@@ -200,9 +200,9 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
     }
     if (extent.length > mapping->bytes() || extent.offset > mapping->bytes() - extent.length) {
       return Error(absl::StatusCode::kInternal, Reason::kProtocolError,
-                   absl::StrCat(map_.node_names[launch.peer.value()], " offered bytes [",
-                                extent.offset, ", +", extent.length, ") outside ",
-                                extent.arena.ToString(), ", which has ", mapping->bytes()));
+                   absl::StrCat(NodeName(launch.peer), " offered bytes [", extent.offset, ", +",
+                                extent.length, ") outside ", extent.arena.ToString(),
+                                ", which has ", mapping->bytes()));
     }
     remote.push_back(begin + extent.offset);
   }
@@ -240,8 +240,8 @@ absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
   if (launch.route == Route::kTcp) return ends;
   const auto unavailable = [&](absl::string_view why) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                 absl::StrCat("arm ", launch.transfer.ToString(), " with ",
-                              map_.node_names[launch.peer.value()], ": ", why));
+                 absl::StrCat("arm ", launch.transfer.ToString(), " with ", NodeName(launch.peer),
+                              ": ", why));
   };
   ends.slot = launch.armed->slot;
   if (ends.slot == 0) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which daemon owns a global device. Asked many times a transfer, so devices with small ids, which
-// almost all are, are found by index. Pure; constant after construction.
+// almost all are, are found by index. Pure. Home: control (owned by TransferEngine).
+//
+// A device whose node has left is known no more, but who had it last is: transfers with it may wait
+// for a lane's answer for as long as that takes, and texts name it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -17,33 +19,52 @@ namespace ferry {
 
 class DeviceOwners {
  public:
-  // `owners` outlives this.
-  explicit DeviceOwners(const absl::flat_hash_map<GlobalDeviceId, PeerId>& owners)
-      : owners_(owners) {
-    for (const auto& [device, owner] : owners) {
-      if (device.value() >= kByIndex) continue;
-      by_index_.resize(std::max<size_t>(by_index_.size(), device.value() + 1));
-      by_index_[device.value()] = owner;
-    }
+  explicit DeviceOwners(const absl::flat_hash_map<GlobalDeviceId, PeerId>& owners) {
+    for (const auto& [device, owner] : owners) Set(device, owner);
   }
 
-  std::optional<PeerId> Find(GlobalDeviceId device) const {
-    if (device.value() < by_index_.size()) return by_index_[device.value()];
-    const auto entry = owners_.find(device);
-    return entry == owners_.end() ? std::nullopt : std::make_optional(entry->second);
+  void Set(GlobalDeviceId device, PeerId owner) {
+    if (device.value() >= kByIndex) {
+      others_.insert_or_assign(device, Entry{owner, true});
+      return;
+    }
+    if (by_index_.size() <= device.value()) by_index_.resize(device.value() + 1);
+    by_index_[device.value()] = Entry{owner, true};
   }
-  // Of a known device.
+  // Its node has left.
+  void Drop(GlobalDeviceId device) { Look(device)->known = false; }
+
+  std::optional<PeerId> Find(GlobalDeviceId device) const {
+    const Entry* const entry = const_cast<DeviceOwners*>(this)->Look(device);
+    return entry == nullptr || !entry->known ? std::nullopt : std::make_optional(entry->owner);
+  }
+  // Of a device that is known, or was.
   PeerId operator[](GlobalDeviceId device) const {
-    const std::optional<PeerId> owner = Find(device);
-    FERRY_CHECK(owner.has_value());
-    return *owner;
+    const Entry* const entry = const_cast<DeviceOwners*>(this)->Look(device);
+    FERRY_CHECK(entry != nullptr);
+    return entry->owner;
   }
 
  private:
   static constexpr uint64_t kByIndex = 4096;
+  struct Entry {
+    PeerId owner;
+    bool known = true;
+  };
 
-  const absl::flat_hash_map<GlobalDeviceId, PeerId>& owners_;
-  std::vector<std::optional<PeerId>> by_index_;
+  // Null: nobody has had it.
+  Entry* Look(GlobalDeviceId device) {
+    if (device.value() < kByIndex) {
+      if (device.value() >= by_index_.size()) return nullptr;
+      std::optional<Entry>& entry = by_index_[device.value()];
+      return entry ? &*entry : nullptr;
+    }
+    const auto entry = others_.find(device);
+    return entry == others_.end() ? nullptr : &entry->second;
+  }
+
+  std::vector<std::optional<Entry>> by_index_;
+  absl::flat_hash_map<GlobalDeviceId, Entry> others_;
 };
 
 }  // namespace ferry

@@ -164,6 +164,8 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   SetTimer(half);
   if (members.any_deserted() && EndIfDeserted(half)) return;
   if (Ours(half)) return;
+  // A part of something longer, the beginning of which was checked before.
+  if (peers[half.peer.value()].left) return End(half, LeftStatus(half));
   if (!peers[half.peer.value()].up) return Want(half.peer);
   if (spec.side == Side::kSend) return SendOffer(now, half);
   if (peers[half.peer.value()].drains_until && !MayBeSent(half)) EndOfDrain(half);
@@ -352,6 +354,18 @@ void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_
   impl_->clock = now;
   impl_->EndSession(session, why);
 }
+
+PeerId TransferEngine::AddPeer(const std::string& name,
+                               absl::Span<const GlobalDeviceId> node_devices) {
+  return impl_->AddPeer(name, node_devices);
+}
+
+void TransferEngine::RemovePeer(absl::Time now, PeerId peer, const absl::Status& why) {
+  impl_->clock = now;
+  impl_->RemovePeer(peer, why);
+}
+
+const DeviceMap& TransferEngine::devices() const { return impl_->devices; }
 
 void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
                               absl::flat_hash_set<GlobalDeviceId> gpus) {

@@ -66,11 +66,11 @@
 
 namespace ferry {
 
-// Which daemon owns which device. Constant after construction.
+// Which daemon owns which device.
 struct DeviceMap {
   PeerId self;
   absl::flat_hash_map<GlobalDeviceId, PeerId> owner;
-  std::vector<std::string> node_names;            // by PeerId
+  std::vector<std::string> node_names;            // by PeerId, also of nodes that have left
   absl::flat_hash_set<GlobalDeviceId> gpus = {};  // of our own
 };
 
@@ -327,6 +327,16 @@ class TransferEngine {
   // here receives, end at once with UNAVAILABLE/DRAINING; what continues something, once nothing
   // is in flight here. Again at `until`.
   void SetDraining(absl::Time now, std::optional<absl::Time> until);
+
+  // --- From membership.
+
+  // A further node, with devices that no other one has. A PeerId is a node's name: who has left and
+  // comes again has the same one, and nobody else ever gets it.
+  PeerId AddPeer(const std::string& name, absl::Span<const GlobalDeviceId> node_devices);
+  // A peer has left, with its devices. What is posted with it ends with UNAVAILABLE/
+  // PEER_UNREACHABLE and `why`, at once or when the lane answers.
+  void RemovePeer(absl::Time now, PeerId peer, const absl::Status& why);
+  const DeviceMap& devices() const;
 
   // --- From peers.
 

@@ -201,7 +201,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   const bool armed = half->spec.prepared && !FiredByGo(half->route);
   if (half->route == Route::kNccl) LeaveBundle(*half);
   if (half->spec.side == Side::kReceive && !armed) {
-    EstimateOf(half->route, half->spec.key).OnDone(clock, half->spec.bytes, status.ok());
+    EstimateOf(*half).OnDone(clock, half->spec.bytes, status.ok());
   }
   if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });

@@ -34,6 +34,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
                                     absl::flat_hash_set<GlobalDeviceId> gpus) {
   if (id.value() >= peers.size() || id == devices.self) return;
   Peer& peer = peers[id.value()];
+  if (peer.left) return;
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
   for (auto& row : peer.estimates) {  // of another life, or network
@@ -404,6 +405,67 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   send->outcome = std::move(status);
   send->next_go.reset();
   return true;
+}
+
+// --- Peers that come and leave while the daemon runs: see
+// docs/decisions/2026-11-27-peers-come-and-leave.md. One that leaves is one whose link is lost and
+// that nobody may name any more; its place stays, for launches that lanes have not answered yet and
+// for its next coming.
+
+PeerId TransferEngine::Impl::AddPeer(const std::string& name,
+                                     absl::Span<const GlobalDeviceId> node_devices) {
+  std::vector<std::string>& names = devices.node_names;
+  const auto known = std::find(names.begin(), names.end(), name);
+  const PeerId id(static_cast<uint32_t>(known - names.begin()));
+  if (known == names.end()) {
+    FERRY_CHECK(names.size() == peers.size());
+    names.push_back(name);
+    peers.emplace_back(options.kept_per_peer);
+    tombstones.AddPeer();
+  } else {
+    FERRY_CHECK(id != devices.self && peers[id.value()].left);
+  }
+  Peer& peer = peers[id.value()];
+  peer.left = false;
+  peer.last_error = absl::UnavailableError("no connection yet");
+  for (const GlobalDeviceId device : node_devices) {
+    FERRY_CHECK(devices.owner.try_emplace(device, id).second);
+    owners.Set(device, id);
+  }
+  last_ends.reset();
+  FlightRecorder::Get().Record("peer.added", id.value(), node_devices.size(), 0, name);
+  return id;
+}
+
+void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
+  FERRY_CHECK(id != devices.self && id.value() < peers.size());
+  OnPeerLost(id, why, /*established=*/true);
+  Peer& peer = peers[id.value()];
+  peer.left = true;
+  peer.last_error = why;
+  // What waited for a link. What was under way on one that is lost has its outcome, and ends when
+  // its launch is answered.
+  for (Posted* half :
+       Sorted([&](const Posted& half) { return half.peer == id && !half.outstanding; })) {
+    End(*half, LeftStatus(*half));
+  }
+  tombstones.Forget(id);  // also those of halves that have only waited
+  members.Forget(id);
+  std::erase(out.wanted_peers, id);
+  peer.wanted = false;
+  absl::erase_if(devices.owner, [&](const auto& entry) {
+    if (entry.second != id) return false;
+    owners.Drop(entry.first);
+    return true;
+  });
+  last_ends.reset();
+  FlightRecorder::Get().Record("peer.removed", id.value(), 0, 0, NodeName(id));
+}
+
+absl::Status TransferEngine::Impl::LeftStatus(const Posted& half) const {
+  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+               absl::StrCat(NameOf(half), ": ",
+                            absl::string_view(peers[half.peer.value()].last_error.message())));
 }
 
 }  // namespace ferry

@@ -69,6 +69,16 @@ const RouteEstimate& TransferEngine::Impl::EstimateOf(Route route, GlobalDeviceI
   return peers[ends.peer.value()].estimates[gpu][static_cast<size_t>(route)];
 }
 
+RouteEstimate& TransferEngine::Impl::EstimateOf(const Posted& receive) {
+  const MatchKey& key = receive.spec.key;
+  const Ends& ends = EndsOf(key.source, key.destination);
+  if (ends.peer == receive.peer) return EstimateOf(receive.route, key);
+  // Its peer has left, and another one has the device now.
+  Peer& peer = peers[receive.peer.value()];
+  const bool gpu = ends.destination_gpu || peer.gpus.contains(key.source);
+  return peer.estimates[gpu][static_cast<size_t>(receive.route)];
+}
+
 bool TransferEngine::Impl::Available(Route route, GlobalDeviceId source,
                                      GlobalDeviceId destination) const {
   const Ends& ends = EndsOf(source, destination);

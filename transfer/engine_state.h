@@ -63,7 +63,8 @@ struct TransferEngine::Impl {
   void OnDefined(TransferId id);
   Posted* Find(TransferId id) const;
   Offered* FindOffer(PeerId peer, TransferId id) const;
-  PeerId OwnerOf(GlobalDeviceId device) const { return owners[device]; }  // of a known device
+  // Of a device that is known, or was when a transfer with it was posted.
+  PeerId OwnerOf(GlobalDeviceId device) const { return owners[device]; }
   bool Ours(const Posted& half) const { return half.peer == devices.self; }
   // In the order of posting.
   template <typename Wanted>
@@ -156,6 +157,8 @@ struct TransferEngine::Impl {
   RouteEstimate& EstimateOf(Route route, const MatchKey& key) {
     return const_cast<RouteEstimate&>(EstimateOf(route, key.source, key.destination));
   }
+  // The one that it was launched with.
+  RouteEstimate& EstimateOf(const Posted& receive);
   bool InOrder(Route route) const {
     return std::find(options.order.begin(), options.order.end(), route) != options.order.end();
   }
@@ -177,7 +180,10 @@ struct TransferEngine::Impl {
   void Disarm(Posted& receive, absl::Status ours, absl::Status theirs);
   void EndBatches();
 
-  // --- engine_peer.cc: messages.
+  // --- engine_peer.cc: messages, and peers that come and leave.
+  PeerId AddPeer(const std::string& name, absl::Span<const GlobalDeviceId> node_devices);
+  void RemovePeer(PeerId peer, const absl::Status& why);
+  absl::Status LeftStatus(const Posted& half) const;
   void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
                 absl::flat_hash_set<GlobalDeviceId> gpus);
   void SetRoutes(Peer& peer, RouteTable routes);
@@ -407,9 +413,9 @@ struct TransferEngine::Impl {
   std::vector<RouteOption> Explain(absl::Time now, GlobalDeviceId source,
                                    GlobalDeviceId destination, uint64_t bytes) const;
 
-  const DeviceMap devices;
-  const DeviceOwners owners{devices.owner};
-  Options options;  // constant but for what SetBounds sets
+  DeviceMap devices;
+  DeviceOwners owners{devices.owner};  // the same, and who had what before
+  Options options;                     // constant but for what SetBounds sets
   TransferMatcher matcher;
   ShardedMap<TransferId, std::unique_ptr<Posted>> posted;
   absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;
@@ -434,7 +440,7 @@ struct TransferEngine::Impl {
   absl::flat_hash_map<TransferId, absl::Status> to_tell;
   // Receives that have sent a Seek, as `withdrawn` says of them: what there is here.
   absl::flat_hash_map<TransferId, NearTexts> asking;
-  std::vector<Peer> peers;
+  std::deque<Peer> peers;  // by PeerId; they stay where they are
   Tombstones tombstones;
   Members members;
   // After a place was deserted, all halves in the order of posting are gone over, and those that

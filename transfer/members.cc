@@ -129,6 +129,16 @@ void Members::OnPeerUp(absl::Time now, PeerId peer) {
   }
 }
 
+void Members::Forget(PeerId peer) {
+  if (owners_.erase(peer) == 0) return;
+  for (auto entry = places_.begin(); entry != places_.end();) {
+    const auto here = entry++;
+    if (here->second.owner != peer) continue;
+    deserted_ -= here->second.count == 0 ? 1 : 0;
+    entry = places_.erase(here);
+  }
+}
+
 const Members::Place* Members::FindDeserted(const std::string& domain,
                                             GlobalDeviceId device) const {
   if (deserted_ == 0) return nullptr;

@@ -79,6 +79,8 @@ class Members {
               absl::string_view last);
   void OnPeerLost(PeerId peer);
   void OnPeerUp(absl::Time now, PeerId peer);
+  // The peer is none any more; its devices may be another one's.
+  void Forget(PeerId peer);
 
   // Null if the place is not deserted.
   const Place* FindDeserted(const std::string& domain, GlobalDeviceId device) const;

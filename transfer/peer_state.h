@@ -36,6 +36,7 @@ struct Peer {
   explicit Peer(uint64_t most_kept) : kept(most_kept) {}
 
   bool up = false;
+  bool left = false;  // it is no peer any more, until it comes again
   PeerFeatures features;
   PreparedSlots slots;
   bool wanted = false;  // in this outbox already
@@ -46,8 +47,8 @@ struct Peer {
   bool groups = false;  // since it is up nccl was available once: its groups can be launched
   // It has said that more follows, which it would do until then.
   absl::Time more_until = absl::InfinitePast();
-  absl::Status last_error;
-  OfferShares offers;  // unmatched ones: what the bound counts
+  absl::Status last_error;  // of a link that is not up; why it has left
+  OfferShares offers;       // unmatched ones: what the bound counts
   RetryAfter offers_gone;
   KeptBytes kept;                            // by its offers
   absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices

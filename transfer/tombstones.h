@@ -8,9 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <optional>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -24,10 +24,13 @@ class Tombstones {
  public:
   static constexpr absl::Duration kLife = absl::Minutes(10);
 
-  // For each peer at most `most` tombstones of `most_bytes` of keys and texts: the oldest is
-  // forgotten.
+  // Of the first `peers`. For each peer at most `most` tombstones of `most_bytes` of keys and
+  // texts: the oldest is forgotten.
   Tombstones(size_t peers, size_t most, uint64_t most_bytes)
       : most_(most), most_bytes_(most_bytes), of_peers_(peers) {}
+
+  // There is one peer more.
+  void AddPeer() { of_peers_.emplace_back(); }
 
   struct Tombstone {
     MatchKey key;
@@ -66,7 +69,7 @@ class Tombstones {
 
   const size_t most_;
   const uint64_t most_bytes_;
-  std::vector<OfPeer> of_peers_;
+  std::deque<OfPeer> of_peers_;
   absl::flat_hash_map<HashedKey, Place> by_key_;  // of the keys in the lists
   absl::Time next_expiry_ = absl::InfiniteFuture();
 };

@@ -206,7 +206,18 @@ struct ConfigChange {
   // "limits.sessions: 8, now 16".
   std::string ToString() const;
 };
-std::vector<ConfigChange> CompareConfigs(const Config& before, const Config& after);
+// Of `membership.nodes` one for each node that differs: "membership.nodes[node-c]"; that of this
+// node, which has `gpus` GPUs, takes a restart.
+std::vector<ConfigChange> CompareConfigs(const Config& before, const Config& after,
+                                         size_t gpus = 0);
+
+// How the other nodes of two configurations differ.
+struct MembershipChange {
+  std::vector<std::string> gone;    // names; who has other devices goes
+  std::vector<Config::Node> come;   // and comes
+  std::vector<Config::Node> moved;  // are at another address
+};
+MembershipChange CompareMembership(const Config& before, const Config& after);
 
 // Whether a daemon that runs with the first of the two configurations can go over to the second:
 // FAILED_PRECONDITION/CONFIG_INVALID with every setting that only a restart takes.

@@ -95,7 +95,9 @@ void AddMembership(Fields& fields) {
       "membership.nodes",
       "All nodes, this one among them, alike on each: its name, where its peers dial it "
       "(`host:port`, may be left out if it is alone), the global ids of its devices. Empty: "
-      "this node is alone"));
+      "this node is alone. A reload takes other nodes that come, leave or have another address, "
+      "and "
+      "not this node's own entry"));
 }
 
 void AddPeer(Fields& fields) {
@@ -293,6 +295,7 @@ void AddOperation(Fields& fields) {
 
 // What is not here takes a restart.
 constexpr std::pair<absl::string_view, Taken> kTaken[] = {
+    {"membership.nodes", Taken::kAtReload},
     {"limits.session_bytes", Taken::kByNewSessions},
     {"limits.session_arenas", Taken::kByNewSessions},
     {"limits.transfers_in_flight", Taken::kByNewSessions},

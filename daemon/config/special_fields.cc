@@ -75,10 +75,7 @@ std::string PrintNodes(const Config& config) {
   if (config.membership.nodes.empty()) return "[]";
   std::string out;
   for (const Config::Node& node : config.membership.nodes) {
-    std::vector<std::string> ids;
-    for (GlobalDeviceId id : node.ids) ids.push_back(absl::StrCat(id.value()));
-    absl::StrAppend(&out, "\n- { name: ", QuoteYaml(node.name),
-                    ", address: ", QuoteYaml(node.address), ", ids: ", FlowList(ids), " }");
+    absl::StrAppend(&out, "\n- { name: ", QuoteYaml(node.name), ", ", PrintRest(node), " }");
   }
   return out;
 }
@@ -169,6 +166,12 @@ std::string ModeProblem(const std::string& text) {
                          : absl::StrCat("'", text, "' is not a mode; three octal digits, as 0660");
 }
 
+std::string PrintRest(const Config::Node& node) {
+  std::vector<std::string> ids;
+  for (GlobalDeviceId id : node.ids) ids.push_back(absl::StrCat(id.value()));
+  return absl::StrCat("address: ", QuoteYaml(node.address), ", ids: ", FlowList(ids));
+}
+
 ConfigField GpusField(std::string path, std::string meaning) {
   return {
       std::move(path),          std::move(meaning), "`all`, `none`, or a list of UUIDs and indices",
@@ -187,7 +190,8 @@ ConfigField NodesField(std::string path, std::string meaning) {
                   return ReadNode(at, entry, origin, draft);
                 });
           },
-          PrintNodes};
+          PrintNodes,
+          [](const Config& from, Config& to) { to.membership.nodes = from.membership.nodes; }};
 }
 
 ConfigField UidsField(std::string path, std::string meaning) {

@@ -17,6 +17,9 @@ std::string UserProblem(const std::string& text);  // a user's name or number; e
 std::string GroupProblem(const std::string& text);
 std::string ModeProblem(const std::string& text);  // "0660"
 
+// Of a node all but its name, on one line.
+std::string PrintRest(const Config::Node& node);
+
 ConfigField GpusField(std::string path, std::string meaning);
 ConfigField NodesField(std::string path, std::string meaning);
 ConfigField UidsField(std::string path, std::string meaning);

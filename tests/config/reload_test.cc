@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/config/config.h"
 #include "daemon/config/schema.h"
@@ -12,6 +13,7 @@ namespace ferry {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -73,6 +75,80 @@ TEST(ReloadTest, WhatIsTakenOverIsWhatTheTableSays) {
   EXPECT_EQ(running.log.level, "debug");
   EXPECT_EQ(running.drain.timeout, absl::Seconds(5));
   EXPECT_EQ(running.devices.host, 2u) << "it takes a restart";
+}
+
+// testhost, node-b and node-c, unless they are listed otherwise.
+Config WithNodes(
+    const std::vector<std::string>& others,
+    const std::string& own = "{ name: testhost, address: '127.0.0.1:1', ids: [0, 1] }") {
+  std::string nodes = absl::StrCat("[", own);
+  for (const std::string& node : others) absl::StrAppend(&nodes, ", ", node);
+  return With({{"membership.nodes", nodes + "]", ""}, {"peer.listen", "127.0.0.1:1", ""}});
+}
+constexpr char kB[] = "{ name: node-b, address: '127.0.0.1:2', ids: [2, 3] }";
+constexpr char kC[] = "{ name: node-c, address: '127.0.0.1:3', ids: [4] }";
+
+TEST(ReloadTest, NodesThatComeAndLeaveAreTaken) {
+  const Config before = WithNodes({kB}), after = WithNodes({kC});
+  const std::vector<ConfigChange> changes = CompareConfigs(before, after);
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes[0].ToString(),
+            "membership.nodes[node-b]: { address: \"127.0.0.1:2\", ids: [2, 3] }, now none");
+  EXPECT_EQ(changes[1].ToString(),
+            "membership.nodes[node-c]: none, now { address: \"127.0.0.1:3\", ids: [4] }");
+  EXPECT_TRUE(CheckReload(changes).ok());
+  const MembershipChange change = CompareMembership(before, after);
+  EXPECT_THAT(change.gone, ElementsAre("node-b"));
+  ASSERT_EQ(change.come.size(), 1u);
+  EXPECT_EQ(change.come[0], after.membership.nodes[1]);
+  EXPECT_THAT(change.moved, IsEmpty());
+  Config running = before;
+  TakeOver(after, running);
+  EXPECT_EQ(running.membership.nodes, after.membership.nodes);
+}
+
+TEST(ReloadTest, TheOrderOfNodesAndOfTheirDevicesIsNoChange) {
+  const Config before = WithNodes({kB, kC});
+  const Config after = WithNodes({kC, "{ name: node-b, address: '127.0.0.1:2', ids: [3, 2] }"});
+  EXPECT_THAT(CompareConfigs(before, after), IsEmpty());
+  const MembershipChange change = CompareMembership(before, after);
+  EXPECT_THAT(change.gone, IsEmpty());
+  EXPECT_THAT(change.come, IsEmpty());
+  EXPECT_THAT(change.moved, IsEmpty());
+}
+
+TEST(ReloadTest, ANodeWithOtherDevicesLeavesAndComesAndOneElsewhereMoves) {
+  const Config before = WithNodes({kB, kC});
+  const Config after = WithNodes({"{ name: node-b, address: '127.0.0.1:2', ids: [2, 5] }",
+                                  "{ name: node-c, address: '127.0.0.1:9', ids: [4] }"});
+  const MembershipChange change = CompareMembership(before, after);
+  EXPECT_THAT(change.gone, ElementsAre("node-b"));
+  ASSERT_EQ(change.come.size(), 1u);
+  EXPECT_EQ(change.come[0].name, "node-b");
+  ASSERT_EQ(change.moved.size(), 1u);
+  EXPECT_EQ(change.moved[0].address, "127.0.0.1:9");
+}
+
+TEST(ReloadTest, ItsOwnEntryTakesARestart) {
+  const Config before = WithNodes({kB});
+  for (const char* const own : {"{ name: testhost, address: 'localhost:1', ids: [0, 1] }",
+                                "{ name: testhost, address: '127.0.0.1:1', ids: [1, 0] }"}) {
+    const absl::Status refused = CheckReload(CompareConfigs(before, WithNodes({kB, kC}, own)));
+    EXPECT_EQ(ReasonOf(refused), Reason::kConfigInvalid);
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("only a restart takes membership.nodes[testhost]: "),
+                      Not(HasSubstr("node-c"))));
+  }
+}
+
+TEST(ReloadTest, OneThatIsAloneGetsPeersIfItHasSaidWhereItIs) {
+  EXPECT_TRUE(CheckReload(CompareConfigs(WithNodes({}), WithNodes({kB}))).ok());
+  EXPECT_TRUE(CheckReload(CompareConfigs(WithNodes({kB}), WithNodes({}))).ok());
+  const Config silent = With({{"peer.listen", "127.0.0.1:1", ""}});
+  EXPECT_THAT(std::string(CheckReload(CompareConfigs(silent, WithNodes({kB}))).message()),
+              HasSubstr("membership.nodes[testhost]: { address: \"\", ids: [0, 1] }, now"));
+  EXPECT_THAT(std::string(CheckReload(CompareConfigs(silent, WithNodes({kB}), 1)).message()),
+              HasSubstr("ids: [0, 1, 2] }, now"));
 }
 
 TEST(ReloadTest, EverySettingThatAReloadTakesCanBeCopied) {

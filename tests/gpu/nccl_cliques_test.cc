@@ -66,6 +66,29 @@ TEST_F(MultiGpuCrossedNcclTest, PairsOfFourDaemonsWithRoomForTwoCommunicators) {
   }
 }
 
+TEST_F(MultiGpuNcclTest, ANodeThatLeavesByAReloadTakesItsCommunicatorsAlong) {
+  if (!StartDaemons(3)) return;
+  End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes), c = Open(2, 0, kNcclBytes);
+  ExpectMoves(a, b);
+  ExpectMoves(a, c);
+  EXPECT_EQ(node(0).admin().CountComms("open"), 2u);
+  const std::string whole = ReadFile(node(0).config_file());
+  const size_t line = whole.find("    - { name: node-c");
+  WriteFile(node(0).config_file(),
+            absl::StrCat(whole.substr(0, line), whole.substr(whole.find('\n', line) + 1)));
+  Batch waits = Receive(a, c, "nobody sends this", {a.arena.All()}, Nccl());
+  Ferryctl("reload --wait");
+  EXPECT_THAT(waits.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  for (const size_t i : {0, 2}) {
+    EXPECT_TRUE(Await([&] { return node(i).admin().CountComms("open") == (i == 0 ? 1 : 0); }));
+  }
+  ExpectMoves(a, b);
+  WriteFile(node(0).config_file(), whole);
+  Ferryctl("reload --wait");
+  ExpectMoves(c, a);
+  EXPECT_EQ(node(0).admin().CountComms("open"), 2u);
+}
+
 TEST_F(MultiGpuNcclTest, AnOpeningThatHangsHoldsUpNoOtherClique) {
   if (!StartWithFaults("hang_open=1", {}, "", 3)) return;
   End a = Open(0, 0, kNcclBytes), b = Open(1, 0, kNcclBytes), c = Open(2, 0, kNcclBytes);

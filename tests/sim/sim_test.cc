@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fixed seeds for every run; many, or any one with its story, by
-//   ferry_sim --seed=N [--seeds=K] [--daemons=M] [--steps=S] [--verbose]
+//   ferry_sim --seed=N [--seeds=K] [--daemons=M] [--steps=S] [--removals] [--verbose]
 // A seed that fails is run again, and what its two sides did and heard is printed.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 std::string Command(const SimulationOptions& options) {
   return absl::StrCat("ferry_sim --seed=", options.seed, " --daemons=", options.daemons,
-                      " --steps=", options.steps);
+                      " --steps=", options.steps, options.removals ? " --removals" : "");
 }
 
 SimulationCount RunWell(const SimulationOptions& options) {
@@ -55,6 +55,17 @@ TEST(SimulationTest, AThousandDaemonsArePartitionedInGroups) {
   SCOPED_TRACE(count.ToString());
   EXPECT_GT(count.splits, 0u);
   EXPECT_GT(count.partitions, 10 * count.splits);
+}
+
+TEST(SimulationTest, PeersComeAndLeave) {
+  const int daemons[] = {2, 3, 4, 6, 12};
+  SimulationCount count;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    count.Add(RunWell({.seed = seed, .daemons = daemons[seed % 5], .removals = true}));
+  }
+  SCOPED_TRACE(count.ToString());
+  EXPECT_GT(count.removals, 100u);
+  EXPECT_GT(count.ended_ok, count.posted / 4);
 }
 
 TEST(SimulationTest, TheSeedsTogetherHaveEveryKindOfFault) {
@@ -127,6 +138,8 @@ int main(int argc, char** argv) {
       good = absl::SimpleAtoi(flag, &options.daemons) && options.daemons >= 2;
     } else if (absl::ConsumePrefix(&flag, "--steps=")) {
       good = absl::SimpleAtoi(flag, &options.steps) && options.steps > 0;
+    } else if (flag == "--removals") {
+      options.removals = true;
     } else if (flag == "--verbose") {
       options.verbose = true;
     } else {

@@ -37,6 +37,10 @@ void Simulation::FaultStep() {
   }
   if (Chance(profile_.crash)) Crash(OwnerOf(RandomDevice()));
   if (Chance(profile_.evict)) EvictSome();
+  if (options_.removals && Chance(2)) {
+    const int node = OwnerOf(RandomDevice()), other = OwnerOf(RandomDevice());
+    if (node != other) Remove(node, other);
+  }
   // By other dice than the seed's, whose stories stay what they are.
   constexpr uint64_t kPause = 37;
   if (options_.seed % 3 == 0 && ++fault_steps_ % kPause == 0) {
@@ -386,6 +390,28 @@ void Simulation::Crash(int index) {
   After(Delay(200), [this, index] {
     Say(absl::StrCat("node-", index, " starts again"));
     Start(index);
+  });
+}
+
+// As a reload does. Who is a stranger now is told why, and goes on trying.
+void Simulation::Remove(int index, int other) {
+  Node& node = nodes_[index];
+  if (node.engine == nullptr || !node.strangers.insert(other).second) return;
+  ++count_.removals;
+  Say(absl::StrCat("node-", index, " has no node-", other, " on its list any more"));
+  Link& link = LinkOf(index, other);
+  if (link.connected) link.up[EndOf(index, other)] = false;  // else it hears of that loss later
+  node.engine->RemovePeer(now_, PeerId(other), absl::UnavailableError("it was taken off the list"));
+  BreakLink(index, other);
+  ++link.losses;  // also of what waits for a link
+  Pump(index);
+  After(Delay(300), [this, index, other, life = node.life] {
+    if (nodes_[index].life != life) return;  // whose list is whole
+    Say(absl::StrCat("node-", index, " has node-", other, " on its list again"));
+    nodes_[index].strangers.erase(other);
+    const PeerId id = nodes_[index].engine->AddPeer(
+        map_.node_names[other], {GlobalDeviceId(2 * other), GlobalDeviceId(2 * other + 1)});
+    if (id != PeerId(other)) Fail(absl::StrCat("node-", other, " has another id"));
   });
 }
 

@@ -110,9 +110,10 @@ void Simulation::Connect(int a, int b) {
                             link.to[1].roads[kStream].blocked_until) > now_;
   const bool split = split_.until > now_ && InSplit(a) != InSplit(b);
   const bool down = EngineAt(a) == nullptr || EngineAt(b) == nullptr;
-  if (down || cut || split || link.unaware > 0 || Chance(20)) {
+  const bool refused = nodes_[a].strangers.contains(b) || nodes_[b].strangers.contains(a);
+  if (down || refused || cut || split || link.unaware > 0 || Chance(20)) {
     for (const auto& [node, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
-      if (EngineAt(node) == nullptr) continue;
+      if (EngineAt(node) == nullptr || nodes_[node].strangers.contains(other)) continue;
       Say(absl::StrCat("node-", node, " cannot reach node-", other));
       // An end that does not know the loss yet still thinks that it has the old link.
       if (link.up[EndOf(node, other)]) continue;

@@ -34,6 +34,7 @@ void SimulationCount::Add(const SimulationCount& other) {
   launches += other.launches;
   evictions += other.evictions;
   drains += other.drains;
+  removals += other.removals;
   told += other.told;
   deserted += other.deserted;
 }
@@ -48,10 +49,10 @@ std::string SimulationCount::ToString() const {
       "         %d link resets, %d partitions, in %d groups of daemons;\n"
       "         %d daemons crashed; %d clients died, cancelled or poisoned;\n"
       "         %d launches failed, refused, hung or late; %d communicators evicted;\n"
-      "         %d drains that were taken back",
+      "         %d drains that were taken back; %d peers were taken off a list",
       posted, ended_ok, ended_badly, refused, told, deserted, fired, messages, groups, faults(),
       lost, doubled, reordered, early, resets, partitions, splits, crashes, clients, launches,
-      evictions, drains);
+      evictions, drains, removals);
 }
 
 Simulation::Simulation(SimulationOptions options)
@@ -115,6 +116,7 @@ void Simulation::Start(int index) {
   node.engine = std::make_unique<TransferEngine>(map_, engine_options_);
   node.sessions = {1, 2};
   node.sequences.clear();
+  node.strangers.clear();
 }
 
 uint64_t Simulation::Random(uint64_t below) {  // splitmix64

@@ -33,6 +33,8 @@ struct SimulationOptions {
   int daemons = 3;
   int steps = 300;  // of the clients
   bool verbose = false;
+  // Daemons are taken off others' lists of nodes, and put on them again.
+  bool removals = false;
   // Keeps what happens, so that Story can tell it.
   bool story = false;
 };
@@ -53,6 +55,7 @@ struct SimulationCount {
   uint64_t launches = 0;   // that were made to fail, refuse, hang or be late
   uint64_t evictions = 0;  // of communicators, asked for
   uint64_t drains = 0;     // of daemons, taken back
+  uint64_t removals = 0;   // of a daemon from the list of another one
   uint64_t deserted = 0;   // halves that ended because the last member was gone
   uint64_t faults() const {
     return lost + doubled + reordered + early + resets + partitions + crashes + clients + launches +
@@ -138,6 +141,7 @@ class Simulation {
     size_t open = 0;
     bool pump_pending = false;
     bool drains = false;
+    std::set<int> strangers;  // nodes that its list does not have now
     absl::Time timer = absl::InfiniteFuture();
   };
   // A link is one ordered stream that delivers each message once or breaks: this is what gRPC over
@@ -251,6 +255,8 @@ class Simulation {
   // What is in flight between the two may end by the drain of `draining`; of all nodes: -1.
   void NoteDrain(int draining, int other);
   void EvictSome();
+  // `other` is taken off the list of `node`, for a while.
+  void Remove(int node, int other);
   int OwnerOf(GlobalDeviceId device) const { return static_cast<int>(device.value() / 2); }
 
   // --- Lanes (lanes.cc).
