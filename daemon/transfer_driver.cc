@@ -186,7 +186,7 @@ void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures featu
 }
 
 void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {
-  if (established) metrics_.OnLinkLost(map_.node_names[peer.value()]);
+  if (established) metrics_.OnLinkLost(NodeName(peer));
   engine_.OnPeerLost(control_.Now(), peer, why, established);
   std::vector<Launch> orphans;
   for (auto it = fetching_.begin(); it != fetching_.end();) {
