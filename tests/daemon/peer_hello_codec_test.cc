@@ -12,6 +12,7 @@
 namespace ferry {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::Is;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
