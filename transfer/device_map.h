@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "transfer/engine.h"
+#include "transfer/route_table.h"
 
 namespace ferry {
 

@@ -34,11 +34,19 @@ constexpr uint64_t kTombstoneBytes = uint64_t{32} << 20;
 TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
     : devices(std::move(devices_in)),
       options(std::move(options_in)),
+      routes(devices, owners, options.order, options.by_estimate,
+             [this](const Clique& clique) -> const Rank* {
+               const auto rank = ranks.find(clique);
+               return rank == ranks.end() ? nullptr : &rank->second;
+             }),
       peers(PeersIn(devices), Peer(options.kept_per_peer)),
       tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
       members(devices.self),
       leader(options.batch) {
-  for (Peer& peer : peers) peer.last_error = absl::UnavailableError("no connection yet");
+  for (Peer& peer : peers) {
+    peer.last_error = absl::UnavailableError("no connection yet");
+    routes.AddPeer();
+  }
 }
 
 Posted* TransferEngine::Impl::Find(TransferId id) const {
@@ -72,10 +80,10 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
   }
   if (spec.route != Route::kUnspecified) {
     const bool local = OwnerOf(key.source) == OwnerOf(key.destination);
-    if (local != (spec.route == Route::kLocal) || !InOrder(spec.route)) {
+    if (local != (spec.route == Route::kLocal) || !routes.InOrder(spec.route)) {
       return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
                    absl::StrCat("transfer of ", Describe(key), ": route ", RouteName(spec.route),
-                                ": ", WhyNot(spec.route, key.source, key.destination)));
+                                ": ", routes.WhyNot(spec.route, key.source, key.destination)));
     }
   }
   std::optional<Half> waiting = matcher.Find(hashed);
@@ -320,6 +328,7 @@ TransferEngine::~TransferEngine() = default;
 void TransferEngine::SetBounds(const Bounds& bounds) {
   Options& options = impl_->options;
   options.by_estimate = bounds.by_estimate;
+  impl_->routes.SetByEstimate(bounds.by_estimate);
   options.offers_per_peer = bounds.offers_per_peer;
   options.kept_per_peer = bounds.kept_per_peer;
   options.group_time = bounds.group_time;
@@ -374,9 +383,7 @@ void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, Pe
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
-  if (peer.value() < impl_->peers.size()) {
-    impl_->SetRoutes(impl_->peers[peer.value()], std::move(routes));
-  }
+  if (peer.value() < impl_->peers.size()) impl_->routes.OnPeerRoutes(peer, std::move(routes));
 }
 
 void TransferEngine::OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why,
@@ -448,7 +455,7 @@ absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& cliq
 
 void TransferEngine::OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time until) {
   impl_->clock = now;
-  impl_->sms_busy_until[device] = until;
+  impl_->routes.OnSmsBusy(device, until);
 }
 
 void TransferEngine::OnTime(absl::Time now) {

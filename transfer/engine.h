@@ -61,30 +61,11 @@
 #include "transfer/matcher.h"
 #include "transfer/members.h"
 #include "transfer/peer_message.h"
-#include "transfer/route_estimate.h"
+#include "transfer/route_choice.h"
+#include "transfer/route_table.h"
 #include "transfer/types.h"
 
 namespace ferry {
-
-// Which daemon owns which device.
-struct DeviceMap {
-  PeerId self;
-  absl::flat_hash_map<GlobalDeviceId, PeerId> owner;
-  std::vector<std::string> node_names;            // by PeerId, also of nodes that have left
-  absl::flat_hash_set<GlobalDeviceId> gpus = {};  // of our own
-};
-
-// Which routes could be taken to or from a peer now; index by Route. A route that is not available
-// says why ("node-b is on another host").
-struct RouteState {
-  bool available = false;
-  std::string why;
-  // Pairs of devices that cannot take it all the same.
-  absl::flat_hash_map<Clique, std::string> except = {};
-  // Between GPUs, until it is measured; none: nothing is known that would justify a try.
-  std::optional<RoutePrior> prior = std::nullopt;
-};
-using RouteTable = std::vector<RouteState>;  // kRoutes entries
 
 // The half of a launch that this daemon's lane runs.
 enum class LaunchRole : uint8_t {
@@ -469,19 +450,7 @@ class TransferEngine {
   size_t waiting_pairs() const;  // for a group, in cliques that we lead
   size_t groups() const;         // that ask for a lane or run
   uint64_t ignored_messages() const;
-  struct RouteOption {
-    Route route = Route::kUnspecified;
-    bool available = false;
-    bool chosen = false;  // now, for transfers of so many bytes that name no route
-    std::string reason;   // why it is not available, or is chosen or not
-    // What was measured of transfers from the source, or `prior` is; only where the destination is
-    // ours.
-    std::optional<absl::Duration> time;  // of `bytes`
-    bool measured = false;               // `time` was
-    bool sms_busy = false;               // the route needs SMs, which are busy: `time` knows
-    std::optional<absl::Duration> latency;
-    std::optional<double> bytes_per_second;
-  };
+  using RouteOption = ferry::RouteOption;
   // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN, or neither device is ours.
   absl::StatusOr<std::vector<RouteOption>> Explain(absl::Time now, GlobalDeviceId source,
                                                    GlobalDeviceId destination,

@@ -18,7 +18,7 @@ Bundle* TransferEngine::Impl::FindBundle(uint64_t number) {
 
 bool TransferEngine::Impl::MayJoinBundle(const Posted& send, TransferId batch) const {
   const Clique clique = CliqueOf(send.spec.key);
-  if (send.bundle != 0 || !MakesGroups(send.peer, clique)) return false;
+  if (send.bundle != 0 || !routes.MakesGroups(send.peer, clique)) return false;
   const PairName name{send.spec.key.destination == clique.low, batch, send.slot};
   const auto known = bundle_names.find(std::make_pair(clique, name));
   if (known == bundle_names.end()) return true;

@@ -45,7 +45,7 @@ void TransferEngine::Impl::OnCommunicatorId(const Clique& clique, uint32_t attem
 }
 
 bool TransferEngine::Impl::OnOpenComm(PeerId peer, OpenComm message) {
-  if (!Leads(peer, message.clique, devices.self) || !MakesGroups(peer, message.clique) ||
+  if (!Leads(peer, message.clique, devices.self) || !routes.MakesGroups(peer, message.clique) ||
       message.unique_id.empty()) {
     return false;
   }
@@ -110,10 +110,10 @@ absl::Status TransferEngine::Impl::WarmCommunicator(const Clique& clique) {
                  absl::StrCat("warm ", Describe(clique),
                               ": one device must be ours, the other one a peer's"));
   }
-  if (!InOrder(Route::kNccl) || !Available(Route::kNccl, clique.low, clique.high)) {
+  if (!routes.InOrder(Route::kNccl) || !routes.Available(Route::kNccl, clique.low, clique.high)) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-                 absl::StrCat("warm ", Describe(clique),
-                              ": route nccl: ", WhyNot(Route::kNccl, clique.low, clique.high)));
+                 absl::StrCat("warm ", Describe(clique), ": route nccl: ",
+                              routes.WhyNot(Route::kNccl, clique.low, clique.high)));
   }
   if (low->second == devices.self) {
     leader.Warm(clique);
@@ -121,12 +121,6 @@ absl::Status TransferEngine::Impl::WarmCommunicator(const Clique& clique) {
     Send(low->second, WarmComm{clique});
   }
   return absl::OkStatus();
-}
-
-bool TransferEngine::Impl::HasCommunicator(const Clique& clique) const {
-  const auto rank = ranks.find(clique);
-  return rank != ranks.end() && rank->second.open && rank->second.ready &&
-         rank->second.failing.ok();
 }
 
 void TransferEngine::Impl::MissCommunicator(const Clique& clique, absl::Duration missed) {
@@ -142,7 +136,7 @@ void TransferEngine::Impl::MissCommunicator(const Clique& clique, absl::Duration
 }
 
 bool TransferEngine::Impl::OnWarmComm(PeerId peer, const WarmComm& message) {
-  if (!Leads(devices.self, message.clique, peer) || !MakesGroups(peer, message.clique))
+  if (!Leads(devices.self, message.clique, peer) || !routes.MakesGroups(peer, message.clique))
     return false;
   leader.Warm(message.clique);
   return true;

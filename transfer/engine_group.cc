@@ -44,7 +44,7 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   receive.handed = true;
-  receive.estimate = &EstimateOf(Route::kNccl, receive.spec.key);
+  receive.estimate = &routes.EstimateOf(receive.peer, Route::kNccl, receive.spec.key);
   receive.estimate->OnLaunch(clock);
   const SourceHalf source = SourceOf(receive);
   const int32_t priority = PriorityOf(receive, source);
@@ -64,7 +64,7 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
                                           send->route == Route::kNccl);
   if (send == nullptr || !send->spec.defined || send->spec.prepared || before) return false;
   const Clique clique = CliqueOf(send->spec.key);
-  if (!Leads(devices.self, clique, peer) || !MakesGroups(peer, clique)) return false;
+  if (!Leads(devices.self, clique, peer) || !routes.MakesGroups(peer, clique)) return false;
   LeaveMatcher(*send);
   send->stage = Stage::kMatched;
   send->handed = true;
@@ -86,9 +86,9 @@ void TransferEngine::Impl::OnMore(PeerId peer, bool more) {
 void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
   RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
   if (estimate == nullptr) return;
-  // A latency counts that SMs which are idle gave: TimeOf adds what busy ones take.
+  // A latency counts that SMs which are idle gave: RouteChoice adds what busy ones take.
   const bool late = receive.spec.bytes <= RouteEstimate::kLatencyBytes &&
-                    SmsBusy(clock, CliqueOf(receive.spec.key));
+                    routes.SmsBusy(clock, CliqueOf(receive.spec.key));
   estimate->OnDone(clock, receive.spec.bytes, moved && !late);
 }
 
@@ -278,7 +278,7 @@ TransferEngine::Impl::Groups::iterator TransferEngine::Impl::FindLed(PeerId foll
 }
 
 bool TransferEngine::Impl::OnGroup(PeerId peer, const Group& message) {
-  if (!Leads(peer, message.clique, devices.self) || !MakesGroups(peer, message.clique) ||
+  if (!Leads(peer, message.clique, devices.self) || !routes.MakesGroups(peer, message.clique) ||
       message.chunks.empty()) {
     return false;
   }

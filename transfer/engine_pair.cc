@@ -164,9 +164,9 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
     launch.armed->place = receive.partner.value();
   }
   // What is armed stays until it is aborted: it says nothing of the route's speed.
-  if (!armed) EstimateOf(route, receive.spec.key).OnLaunch(clock);
+  if (!armed) routes.EstimateOf(receive.peer, route, receive.spec.key).OnLaunch(clock);
   if (!armed && route == Route::kMapped) {
-    peers[receive.peer.value()].unmapped.OnTry(clock, CliqueOf(receive.spec.key), *source.layout);
+    routes.UnmappedOf(receive.peer).OnTry(clock, CliqueOf(receive.spec.key), *source.layout);
   }
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
@@ -201,7 +201,8 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   const bool armed = half->spec.prepared && !FiredByGo(half->route);
   if (half->route == Route::kNccl) LeaveBundle(*half);
   if (half->spec.side == Side::kReceive && !armed) {
-    EstimateOf(*half).OnDone(clock, half->spec.bytes, status.ok());
+    routes.EstimateOf(half->peer, half->route, half->spec.key)
+        .OnDone(clock, half->spec.bytes, status.ok());
   }
   if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });
@@ -222,8 +223,8 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   if (answer.ok() && prepared && !receive.aborted) return FiringOver(receive);
   if (answer.ok() && !prepared) {
     if (receive.route == Route::kMapped) {
-      Peer& peer = peers[receive.peer.value()];
-      peer.unmapped.OnReached(CliqueOf(receive.spec.key), *SourceOf(receive).layout);
+      routes.UnmappedOf(receive.peer)
+          .OnReached(CliqueOf(receive.spec.key), *SourceOf(receive).layout);
     }
     return EndPair(receive, absl::OkStatus(), absl::OkStatus());
   }
@@ -252,8 +253,9 @@ void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& sta
   const SourceHalf source = SourceOf(receive);
   // Armed ones also want for slots, which come free.
   if (receive.route == Route::kMapped && !receive.spec.prepared) {
-    peers[receive.peer.value()].unmapped.OnRefused(clock, CliqueOf(receive.spec.key),
-                                                   *source.layout, std::string(status.message()));
+    routes.UnmappedOf(receive.peer)
+        .OnRefused(clock, CliqueOf(receive.spec.key), *source.layout,
+                   std::string(status.message()));
   }
   const Route next = NextRoute(receive, source);
   out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});

@@ -29,7 +29,7 @@ absl::Status OfferError(const Offer& offer, absl::StatusCode code, Reason reason
 
 }  // namespace
 
-void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes,
+void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
                                     PeerFeatures features,
                                     absl::flat_hash_set<GlobalDeviceId> gpus) {
   if (id.value() >= peers.size() || id == devices.self) return;
@@ -37,13 +37,8 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
   if (peer.left) return;
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
-  for (auto& row : peer.estimates) {  // of another life, or network
-    for (RouteEstimate& estimate : row) estimate.Forget();
-  }
   peer.features = features;
-  peer.gpus = std::move(gpus);
-  last_ends.reset();
-  SetRoutes(peer, std::move(routes));
+  routes.OnPeerUp(id, std::move(table), std::move(gpus));
   for (Posted* send : Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
        })) {
@@ -54,26 +49,17 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable routes
   SayAllMembers(id);
 }
 
-void TransferEngine::Impl::SetRoutes(Peer& peer, RouteTable routes) {
-  peer.routes = std::move(routes);
-  peer.unmapped.Clear();
-  const size_t nccl = static_cast<size_t>(Route::kNccl);
-  peer.groups = peer.groups ||
-                (InOrder(Route::kNccl) && nccl < peer.routes.size() && peer.routes[nccl].available);
-}
-
 void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool established) {
   if (id.value() >= peers.size() || id == devices.self) return;
   Peer& peer = peers[id.value()];
   peer.last_error = why;
+  routes.SetLastError(id, why);
   if (!established || !peer.up) return;
   peer.up = false;
   peer.drains_until.reset();
   peer.drained = false;
-  peer.groups = false;
   peer.more_until = absl::InfinitePast();
-  peer.routes.clear();
-  peer.unmapped.Clear();
+  routes.OnPeerLost(id);
   peer.slots = PreparedSlots();
   // What was not taken yet must not go out over the next link.
   std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });
@@ -422,17 +408,19 @@ PeerId TransferEngine::Impl::AddPeer(const std::string& name,
     names.push_back(name);
     peers.emplace_back(options.kept_per_peer);
     tombstones.AddPeer();
+    routes.AddPeer();
   } else {
     FERRY_CHECK(id != devices.self && peers[id.value()].left);
   }
   Peer& peer = peers[id.value()];
   peer.left = false;
   peer.last_error = absl::UnavailableError("no connection yet");
+  routes.SetLastError(id, peer.last_error);
   for (const GlobalDeviceId device : node_devices) {
     FERRY_CHECK(devices.owner.try_emplace(device, id).second);
     owners.Set(device, id);
   }
-  last_ends.reset();
+  routes.OnDevicesChanged();
   FlightRecorder::Get().Record("peer.added", id.value(), node_devices.size(), 0, name);
   return id;
 }
@@ -443,6 +431,7 @@ void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
   Peer& peer = peers[id.value()];
   peer.left = true;
   peer.last_error = why;
+  routes.SetLastError(id, why);
   // What waited for a link. What was under way on one that is lost has its outcome, and ends when
   // its launch is answered.
   for (Posted* half :
@@ -458,7 +447,7 @@ void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
     owners.Drop(entry.first);
     return true;
   });
-  last_ends.reset();
+  routes.OnDevicesChanged();
   FlightRecorder::Get().Record("peer.removed", id.value(), 0, 0, NodeName(id));
 }
 

@@ -132,12 +132,6 @@ struct SourceHalf {
   uint32_t slot;
 };
 
-struct PickedRoute {
-  Route route = Route::kUnspecified;
-  absl::Duration missed;  // nccl, if its communicator were open, would be so much faster
-};
-inline uint8_t RouteBit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
-
 // Of memory: what needs no staging.
 inline bool InOnePiece(const Layout& layout) {
   return layout.blocks() == nullptr && layout.extents().size() == 1;

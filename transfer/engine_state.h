@@ -42,6 +42,7 @@
 #include "transfer/placed_list.h"
 #include "transfer/rank.h"
 #include "transfer/reservations.h"
+#include "transfer/route_choice.h"
 #include "transfer/sharded_map.h"
 #include "transfer/tombstones.h"
 
@@ -122,47 +123,10 @@ struct TransferEngine::Impl {
   bool IsUnmapped(const MatchKey& key, const Layout& source) const;
   // The route to try next, kUnspecified if there is none.
   Route NextRoute(Posted& receive, const SourceHalf& source);
-  // Of the routes from a peer that are available and not `excluded` (RouteBit each): the first in
-  // the configured order, or one that is clearly faster. `lasting`: for all firings of a prepared
-  // transfer.
-  PickedRoute PickRoute(absl::Time now, GlobalDeviceId source, GlobalDeviceId destination,
-                        uint64_t bytes, uint8_t excluded, bool lasting) const;
-  // By what was measured, the prior, and whether the SMs that the route needs are busy.
-  std::optional<RouteTime> TimeOf(absl::Time now, Route route, GlobalDeviceId source,
-                                  GlobalDeviceId destination, uint64_t bytes, bool lasting) const;
-  const RoutePrior* PriorOf(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
-  bool SmsBusy(absl::Time now, const Clique& clique) const;
   // A group is over: what its time says of the SMs of both ends, on which it has kernels.
   void ObserveSms(const GroupRecord& group);
   absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
                        const absl::Status& last_failure) const;
-  bool Available(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
-  // What is the same for all transfers between two devices.
-  struct Ends {
-    GlobalDeviceId source;
-    GlobalDeviceId destination;
-    PeerId peer;  // the other end's daemon; ourselves if both ends are ours
-    bool source_gpu = false;
-    bool destination_gpu = false;
-  };
-  // Valid until it is asked for other devices, or a link is up.
-  const Ends& EndsOf(GlobalDeviceId source, GlobalDeviceId destination) const;
-  bool IsGpu(GlobalDeviceId device) const;
-  // Why these two devices cannot take a route between their daemons; "" if they can. Valid until
-  // the peer's routes are told anew.
-  absl::string_view KindsObject(Route route, const Ends& ends) const;
-  // Of transfers that we receive.
-  const RouteEstimate& EstimateOf(Route route, GlobalDeviceId source,
-                                  GlobalDeviceId destination) const;
-  RouteEstimate& EstimateOf(Route route, const MatchKey& key) {
-    return const_cast<RouteEstimate&>(EstimateOf(route, key.source, key.destination));
-  }
-  // The one that it was launched with.
-  RouteEstimate& EstimateOf(const Posted& receive);
-  bool InOrder(Route route) const {
-    return std::find(options.order.begin(), options.order.end(), route) != options.order.end();
-  }
-  std::string WhyNot(Route route, GlobalDeviceId source, GlobalDeviceId destination) const;
 
   // --- engine_prepared.cc: what is fired again and again.
   // The slot that the batch of a send has on its link, or 0.
@@ -186,7 +150,6 @@ struct TransferEngine::Impl {
   absl::Status LeftStatus(const Posted& half) const;
   void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
                 absl::flat_hash_set<GlobalDeviceId> gpus);
-  void SetRoutes(Peer& peer, RouteTable routes);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnMessage(absl::Time now, PeerId peer, PeerMessage&& message);
   void SendOffer(absl::Time now, Posted& send);
@@ -238,8 +201,6 @@ struct TransferEngine::Impl {
   Groups::iterator FindLed(PeerId follower, const Clique& clique, uint64_t number,
                            GroupRecord::Stage stage);
   bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
-  // Whether groups between these two devices, one ours and one the peer's, could be launched here.
-  bool MakesGroups(PeerId peer, const Clique& clique) const;
   // Our half of a chunk, if it may go into a group.
   Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
   // False if the chunk may not go into the group.
@@ -290,7 +251,6 @@ struct TransferEngine::Impl {
   void OnCommunicatorOpened(const Clique& clique, uint32_t attempt);
   void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
   absl::Status WarmCommunicator(const Clique& clique);
-  bool HasCommunicator(const Clique& clique) const;
   // A transfer would have been so much faster on one.
   void MissCommunicator(const Clique& clique, absl::Duration missed);
   bool OnWarmComm(PeerId peer, const WarmComm& message);
@@ -410,12 +370,11 @@ struct TransferEngine::Impl {
   Row MakeRow(const Posted& half) const;
   std::string WaitsFor(const Posted& half) const;
   std::vector<Row> List(size_t limit) const;
-  std::vector<RouteOption> Explain(absl::Time now, GlobalDeviceId source,
-                                   GlobalDeviceId destination, uint64_t bytes) const;
 
   DeviceMap devices;
   DeviceOwners owners{devices.owner};  // the same, and who had what before
   Options options;                     // constant but for what SetBounds sets
+  RouteChoice routes;
   TransferMatcher matcher;
   ShardedMap<TransferId, std::unique_ptr<Posted>> posted;
   absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;
@@ -458,8 +417,6 @@ struct TransferEngine::Impl {
   absl::btree_set<std::pair<int64_t, Clique>> open_timers;
   absl::btree_map<uint64_t, Bundle> bundles;
   absl::flat_hash_map<std::pair<Clique, PairName>, uint64_t> bundle_names;
-  mutable std::optional<Ends> last_ends;  // a batch has the same again and again
-  absl::btree_map<GlobalDeviceId, absl::Time> sms_busy_until;  // of our GPUs, as lanes say
   uint64_t next_bundle = 1;
   uint64_t next_group = 1;
   absl::Time clock = absl::InfinitePast();  // of the last call

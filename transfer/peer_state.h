@@ -2,22 +2,18 @@
 // What the engine knows of one peer daemon and the link to it. Home: control.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/retry_after.h"
 #include "transfer/engine.h"
 #include "transfer/kept_bytes.h"
 #include "transfer/offer_shares.h"
-#include "transfer/route_estimate.h"
-#include "transfer/unmapped_arenas.h"
 
 namespace ferry {
 
@@ -43,18 +39,12 @@ struct Peer {
   // It has said that it drains, and what is in flight there is ended then.
   std::optional<absl::Time> drains_until;
   bool drained = false;  // and nothing is
-  RouteTable routes;
-  bool groups = false;  // since it is up nccl was available once: its groups can be launched
   // It has said that more follows, which it would do until then.
   absl::Time more_until = absl::InfinitePast();
   absl::Status last_error;  // of a link that is not up; why it has left
   OfferShares offers;       // unmatched ones: what the bound counts
   RetryAfter offers_gone;
-  KeptBytes kept;                            // by its offers
-  absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
-  UnmappedArenas unmapped;                   // until its routes are told anew
-  // Of what we receive from it; the second row with a GPU at one end or both.
-  std::array<std::array<RouteEstimate, kRoutes>, 2> estimates;
+  KeptBytes kept;  // by its offers
 };
 
 }  // namespace ferry
