@@ -44,7 +44,7 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   receive.handed = true;
-  receive.estimate = &routes.EstimateOf(receive.peer, Route::kNccl, receive.spec.key);
+  receive.estimate = &routes.EstimateOf(Route::kNccl, receive.spec.key);
   receive.estimate->OnLaunch(clock);
   const SourceHalf source = SourceOf(receive);
   const int32_t priority = PriorityOf(receive, source);

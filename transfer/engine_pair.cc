@@ -164,7 +164,10 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
     launch.armed->place = receive.partner.value();
   }
   // What is armed stays until it is aborted: it says nothing of the route's speed.
-  if (!armed) routes.EstimateOf(receive.peer, route, receive.spec.key).OnLaunch(clock);
+  if (!armed) {
+    receive.estimate = &routes.EstimateOf(route, receive.spec.key);
+    receive.estimate->OnLaunch(clock);
+  }
   if (!armed && route == Route::kMapped) {
     routes.UnmappedOf(receive.peer).OnTry(clock, CliqueOf(receive.spec.key), *source.layout);
   }
@@ -198,11 +201,9 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   Posted* half = Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
-  const bool armed = half->spec.prepared && !FiredByGo(half->route);
   if (half->route == Route::kNccl) LeaveBundle(*half);
-  if (half->spec.side == Side::kReceive && !armed) {
-    routes.EstimateOf(half->peer, half->route, half->spec.key)
-        .OnDone(clock, half->spec.bytes, status.ok());
+  if (RouteEstimate* const estimate = std::exchange(half->estimate, nullptr)) {
+    estimate->OnDone(clock, half->spec.bytes, status.ok());
   }
   if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });

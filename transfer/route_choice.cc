@@ -68,12 +68,8 @@ void RouteChoice::SetLastError(PeerId peer, absl::Status why) {
   peers_[peer.value()].last_error = std::move(why);
 }
 
-RouteEstimate& RouteChoice::EstimateOf(PeerId id, Route route, const MatchKey& key) {
-  const Ends& ends = EndsOf(key.source, key.destination);
-  OfPeer& peer = peers_[id.value()];
-  // If the peer has left, another one may have the device now.
-  const bool source_gpu = ends.peer == id ? ends.source_gpu : peer.gpus.contains(key.source);
-  return peer.estimates[source_gpu || ends.destination_gpu][static_cast<size_t>(route)];
+RouteEstimate& RouteChoice::EstimateOf(Route route, const MatchKey& key) {
+  return const_cast<RouteEstimate&>(Measured(route, key.source, key.destination));
 }
 
 bool RouteChoice::InOrder(Route route) const {

@@ -75,8 +75,10 @@ class RouteChoice {
   // started quickly there.
   void OnSmsBusy(GlobalDeviceId device, absl::Time until) { sms_busy_until_[device] = until; }
 
-  // What was measured of transfers that `peer` sends us, to tell of launches (OnLaunch, OnDone).
-  RouteEstimate& EstimateOf(PeerId peer, Route route, const MatchKey& key);
+  // What was measured of transfers like this one, to be told of a launch (OnLaunch) and of its end
+  // (OnDone). It stays where it is: by the end of the launch another peer may have the device, or
+  // the device be of another kind.
+  RouteEstimate& EstimateOf(Route route, const MatchKey& key);
   // Arenas of the peer's that `mapped` could not reach.
   UnmappedArenas& UnmappedOf(PeerId peer) { return peers_[peer.value()].unmapped; }
   const UnmappedArenas& UnmappedOf(PeerId peer) const { return peers_[peer.value()].unmapped; }

@@ -141,6 +141,24 @@ TEST_F(EngineNodesTest, ALaunchThatIsUnderWayEndsWhenItIsAnswered) {
   EXPECT_EQ(two_.a().in_flight(), 0u);
 }
 
+// What was measured of GPUs is apart from what was of host devices: the launch counts where it
+// began.
+TEST_F(EngineNodesTest, ADeviceThatIsOfAnotherKindWhenItsLaunchIsAnsweredEndsNothingElse) {
+  two_.LinkUp(/*mapped=*/false);
+  const TransferId to = two_.Post(SpecOf(Side::kReceive, "k", 2, 0));
+  two_.Post(SpecOf(Side::kSend, "k", 2, 0));
+  two_.Run();
+  ASSERT_THAT(two_.daemons[kA].launches, SizeIs(1));
+  const Launch launch = two_.daemons[kA].launches[0];
+  RemoveB();
+  ASSERT_EQ(two_.a().AddPeer("node-b", kDevicesOfB), PeerId(kB));
+  two_.a().OnPeerUp(two_.now, PeerId(kB), Routes(false, true), {}, {GlobalDeviceId(2)});
+  two_.a().OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::AbortedError("aborted"));
+  two_.Take(kA);
+  EXPECT_THAT(two_.StatusOf(kA, to), kLeft);
+  EXPECT_EQ(two_.a().in_flight(), 0u);
+}
+
 TEST_F(EngineNodesTest, WhoComesAgainIsAsNew) {
   two_.LinkUp();
   // Receives that were cancelled: who sends under their keys would be told.

@@ -42,7 +42,7 @@ class RouteChoiceTest : public testing::Test {
   void Measure(Route route, absl::Duration each, uint64_t bytes = kSmall,
                GlobalDeviceId from = kTheirHost, GlobalDeviceId to = kOurHost) {
     for (int i = 0; i < 8; ++i) {
-      RouteEstimate& estimate = choice_.EstimateOf(kPeer, route, {"", from, to, "k"});
+      RouteEstimate& estimate = choice_.EstimateOf(route, {"", from, to, "k"});
       estimate.OnLaunch(now_);
       now_ += each;
       estimate.OnDone(now_, bytes, true);
@@ -139,7 +139,7 @@ TEST_F(RouteChoiceTest, WhatWasGivenUpIsTriedAgainNowAndThen) {
   EXPECT_EQ(Picked(), Route::kMapped);
   EXPECT_EQ(Picked(kTheirHost, kOurHost, kSmall, 0, /*lasting=*/true), Route::kTcp)
       << "not by what stays on its route";
-  choice_.EstimateOf(kPeer, Route::kMapped, {"", kTheirHost, kOurHost, "k"}).OnLaunch(now_);
+  choice_.EstimateOf(Route::kMapped, {"", kTheirHost, kOurHost, "k"}).OnLaunch(now_);
   EXPECT_EQ(Picked(), Route::kTcp) << "one at a time";
 }
 
