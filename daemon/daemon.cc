@@ -55,9 +55,7 @@ absl::Status Daemon::Check(const Config& config) {
   note(SocketAccess::From(config.sockets.client).status());
   note(SocketAccess::From(config.sockets.admin).status());
   if (!config.peer.secret_file.empty()) note(ReadSecretFile(config.peer.secret_file).status());
-  const bool has_peers = config.membership.nodes.size() > 1;
-  if (has_peers && !config.peer.listen.empty())
-    note(CheckListen("peer.listen", config.peer.listen));
+  if (!config.peer.listen.empty()) note(CheckListen("peer.listen", config.peer.listen));
   if (!config.metrics.listen.empty()) note(CheckListen("metrics.listen", config.metrics.listen));
   if (problems.empty()) return absl::OkStatus();
   return Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,

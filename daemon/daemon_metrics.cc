@@ -155,7 +155,8 @@ void Daemon::Impl::ExportDevices(std::vector<prometheus::MetricFamily>& families
 
 // Only limits of which it is known how much of them is used.
 void Daemon::Impl::ExportLimits(std::vector<prometheus::MetricFamily>& families) {
-  prometheus::MetricFamily most = Gauges("ferry_limit", "Settings of limits.NAME");
+  prometheus::MetricFamily most = Gauges(
+      "ferry_limit", "Settings of limits.NAME; of a session, the one that it was opened with");
   prometheus::MetricFamily used =
       Gauges("ferry_limit_used", "Of a limit, the most that anybody has whom it bounds");
   const auto add = [&](const char* name, uint64_t limit, uint64_t use) {
@@ -165,11 +166,14 @@ void Daemon::Impl::ExportLimits(std::vector<prometheus::MetricFamily>& families)
   const Fullest fullest = FullestOf(*sessions);
   add("sessions", config.limits.sessions, sessions->open());
   add("sessions_per_uid", config.limits.sessions_per_uid, fullest.sessions_of_uid);
-  add("session_bytes", config.limits.session_bytes, fullest.session.bytes);
-  add("session_arenas", config.limits.session_arenas, fullest.session.arenas);
-  add("transfers_in_flight", config.limits.transfers_in_flight,
-      fullest.session.transfers_in_flight);
-  add("session_kept_bytes", config.limits.session_kept_bytes, fullest.kept_of_session);
+  const auto add_of_session = [&](const char* name, uint64_t limit, const LimitUse& use) {
+    add(name, use.limit == 0 ? limit : use.limit, use.used);
+  };
+  add_of_session("session_bytes", config.limits.session_bytes, fullest.bytes);
+  add_of_session("session_arenas", config.limits.session_arenas, fullest.arenas);
+  add_of_session("transfers_in_flight", config.limits.transfers_in_flight,
+                 fullest.transfers_in_flight);
+  add_of_session("session_kept_bytes", config.limits.session_kept_bytes, fullest.kept_bytes);
   add("uid_kept_bytes", config.limits.uid_kept_bytes, fullest.kept_of_uid);
   uint64_t on_gpu = 0, of_comms = 0;
   for (const auto& device : devices.list) {

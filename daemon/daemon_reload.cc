@@ -21,7 +21,12 @@ absl::StatusOr<Reloaded> Daemon::Impl::GoOverTo(const Config& loaded) {
   std::vector<ConfigChange> changes = CompareConfigs(config, loaded, devices.gpus.size());
   RETURN_IF_ERROR(CheckReload(changes));
   const MembershipChange members = CompareMembership(config, loaded);
-  if (!members.come.empty()) RETURN_IF_ERROR(CheckDescriptors(loaded));
+  if (!members.come.empty()) {
+    if (const absl::Status room = CheckDescriptors(loaded); !room.ok()) {
+      return Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,
+                   absl::StrCat(room.message(), "; only a restart takes more"));
+    }
+  }
   // Nothing is refused from here on.
   TakeOver(loaded, config);
   sessions->SetLimits(SessionLimitsOf(config));

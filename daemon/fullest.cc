@@ -9,6 +9,17 @@
 #include "daemon/session_table.h"
 
 namespace ferry {
+namespace {
+
+double ShareOf(const LimitUse& use) {
+  return use.limit == 0 ? 0 : static_cast<double>(use.used) / static_cast<double>(use.limit);
+}
+
+void Fuller(LimitUse& fullest, const LimitUse& use) {
+  if (fullest.limit == 0 || ShareOf(use) > ShareOf(fullest)) fullest = use;
+}
+
+}  // namespace
 
 Fullest FullestOf(SessionTable& sessions) {
   struct User {
@@ -19,11 +30,11 @@ Fullest FullestOf(SessionTable& sessions) {
   absl::flat_hash_map<uid_t, User> users;
   for (const Session* session : sessions.List()) {
     const SessionUse use = session->use();
-    SessionUse& most = fullest.session;
-    most.bytes = std::max(most.bytes, use.bytes);
-    most.arenas = std::max(most.arenas, use.arenas);
-    most.transfers_in_flight = std::max(most.transfers_in_flight, use.transfers_in_flight);
-    fullest.kept_of_session = std::max(fullest.kept_of_session, session->kept_bytes());
+    const SessionUse& quota = session->limits().quota;
+    Fuller(fullest.bytes, {use.bytes, quota.bytes});
+    Fuller(fullest.arenas, {use.arenas, quota.arenas});
+    Fuller(fullest.transfers_in_flight, {use.transfers_in_flight, quota.transfers_in_flight});
+    Fuller(fullest.kept_bytes, {session->kept_bytes(), session->limits().kept_bytes});
     User& user = users[session->credentials().uid];
     user.kept += session->kept_bytes();
     fullest.sessions_of_uid = std::max(fullest.sessions_of_uid, ++user.sessions);

@@ -5,16 +5,24 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/attach.h"
-
 namespace ferry {
 
 class SessionTable;
 
-// Of what limits bound, the most that any session has, or all sessions of any uid.
+// A limit, and what somebody whom it bounds has of it.
+struct LimitUse {
+  uint64_t used = 0;
+  uint64_t limit = 0;  // 0: there is nobody
+};
+
 struct Fullest {
-  SessionUse session;  // each of it of another one
-  uint64_t kept_of_session = 0;
+  // Of the session that is nearest to its own limit, one each: a session keeps the limits that it
+  // was opened with when a reload changes them.
+  LimitUse bytes;
+  LimitUse arenas;
+  LimitUse transfers_in_flight;
+  LimitUse kept_bytes;
+  // Of the uid that has most.
   size_t sessions_of_uid = 0;
   uint64_t kept_of_uid = 0;
 };

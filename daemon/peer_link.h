@@ -48,7 +48,7 @@ struct PeerTable::Link {
   absl::Time last_sent;
   absl::Time retry_at = absl::InfiniteFuture();
   absl::Duration backoff = kBackoffMin;
-  bool knocking = false;
+  uint64_t knock = 0;  // the number of the knock that was not answered yet; 0: there is none
   // Of a link that the other daemon should dial: how many knocks it has taken and not followed.
   int vain_knocks = 0;
   absl::Status error;

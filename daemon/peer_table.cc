@@ -264,20 +264,23 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
 }
 
 void PeerTable::Knock(Link& link) {
-  link.knocking = true;
-  dialer_->Knock(link.config.address, options_.node, [this, peer = link.id](absl::Status status) {
-    if (Find(peer) == nullptr) return;
-    Link& link = *Find(peer);
-    link.knocking = false;
-    if (link.stream != nullptr) return;
-    if (status.ok()) {
-      ++link.vain_knocks;  // if the dial that it promised comes, that is forgotten
-    } else {
-      OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
-    }
-    link.retry_at = control_.Now() + link.backoff;
-    link.backoff = std::min(link.backoff * 2, kBackoffMax);
-  });
+  link.knock = ++last_knock_;
+  dialer_->Knock(link.config.address, options_.node,
+                 [this, peer = link.id, knock = link.knock](absl::Status status) {
+                   // The node may have left, also come again, or be at another address, since it
+                   // was asked.
+                   if (Find(peer) == nullptr || Find(peer)->knock != knock) return;
+                   Link& link = *Find(peer);
+                   link.knock = 0;
+                   if (link.stream != nullptr) return;
+                   if (status.ok()) {
+                     ++link.vain_knocks;  // if the dial that it promised comes, that is forgotten
+                   } else {
+                     OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
+                   }
+                   link.retry_at = control_.Now() + link.backoff;
+                   link.backoff = std::min(link.backoff * 2, kBackoffMax);
+                 });
 }
 
 absl::Duration PeerTable::VisitPause() const {
@@ -285,7 +288,7 @@ absl::Duration PeerTable::VisitPause() const {
 }
 
 absl::Time PeerTable::Visit(Link& link, absl::Time now) {
-  if (link.stream != nullptr || link.wanted || link.knocking) return absl::InfiniteFuture();
+  if (link.stream != nullptr || link.wanted || link.knock != 0) return absl::InfiniteFuture();
   if (now < link.visit_at) return link.visit_at;
   Dial(link, /*visiting=*/true);
   return now + kHeartbeat;
@@ -338,7 +341,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         if (!link.unasked.empty()) next = std::min(next, now + kAskAgain);
       }
     }
-    if (link.stream == nullptr && !link.knocking && now >= link.retry_at) {
+    if (link.stream == nullptr && link.knock == 0 && now >= link.retry_at) {
       link.retry_at = absl::InfiniteFuture();
       if (Dials(link) || link.vain_knocks >= kVainKnocks) {
         link.vain_knocks = 0;
@@ -415,7 +418,11 @@ void PeerTable::Part(Link& link, const absl::Status& why) {
   if (link.visiting) EndVisit(link, why);
   if (link.stream == nullptr) return;
   link.goodbye = true;
-  link.proven ? Reject(link, why) : Lose(link, why);
+  if (link.proven) {
+    Reject(link, why);
+  } else {
+    Lose(link, why);
+  }
 }
 
 absl::Status PeerTable::Remove(PeerId peer) {
@@ -440,6 +447,7 @@ absl::Status PeerTable::Remove(PeerId peer) {
 void PeerTable::Move(PeerId peer, const std::string& address) {
   Link& link = *Find(peer);
   link.config.address = address;
+  link.knock = 0;
   link.backoff = kBackoffMin;
   link.vain_knocks = 0;
   Part(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,

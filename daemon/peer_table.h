@@ -300,9 +300,10 @@ class PeerTable {
   std::function<void()> gone_;                // SayGoodbye's, as long as somebody is left
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null: see Find
   uint64_t streams_ = 0;                      // so far, of links and callers
-  Callers callers_;                           // by their streams' numbers, the oldest first
-  Partings partings_;                         // the same
-  std::vector<Stranger> strangers_;           // the latest last
+  uint64_t last_knock_ = 0;
+  Callers callers_;                  // by their streams' numbers, the oldest first
+  Partings partings_;                // the same
+  std::vector<Stranger> strangers_;  // the latest last
   Frames frames_;
   // Which link an incoming peer.sock connection proved to be of.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;

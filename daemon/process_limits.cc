@@ -76,7 +76,7 @@ absl::Status CheckDescriptors(const Config& config) {
   const rlim_t limit = Raised(RLIMIT_NOFILE);
   const size_t needed = DescriptorsNeeded(config);
   if (limit >= needed) return absl::OkStatus();
-  return TooSmall(absl::StrCat("start with ", limit, " descriptors: this configuration needs ",
+  return TooSmall(absl::StrCat("run with ", limit, " descriptors: this configuration needs ",
                                needed, ", and some more for each session; set `ulimit -n ", needed,
                                "` or more (systemd: LimitNOFILE)"));
 }

@@ -12,6 +12,7 @@ using ::testing::IsEmpty;
 using testing::kNodeA;
 using testing::kNodeC;
 using testing::kReset;
+using ::testing::Not;
 using testing::PeerRig;
 using ::testing::SizeIs;
 
@@ -177,6 +178,37 @@ TEST(PeerNodes, AnotherAddressIsDialledAtOnce) {
               HasSubstr("node-c is at 10.0.0.33:7411 now"));
   EXPECT_EQ(rig.dialer.dialled.back(), "10.0.0.33:7411");
   EXPECT_EQ(rig.StateOf(kNodeC), "connecting");
+}
+
+// A place that drops what comes to it answers a knock after seconds: it holds nothing up.
+TEST(PeerNodes, AnotherAddressIsKnockedAtWhileTheFirstOneDoesNotAnswer) {
+  Nodes rig;
+  rig.peers->Want(kNodeA);
+  rig.Turn();
+  ASSERT_THAT(rig.dialer.knocks, SizeIs(1));
+  rig.peers->Move(kNodeA, "10.0.0.11:7411");
+  rig.Turn();
+  ASSERT_THAT(rig.dialer.knocks, SizeIs(2));
+  EXPECT_EQ(rig.dialer.knocks[1].address, "10.0.0.11:7411");
+  rig.dialer.knocks[0].done(absl::DeadlineExceededError("nobody answers at 10.0.0.1:7411"));
+  EXPECT_THAT(rig.RowOf(kNodeA).error, Not(HasSubstr("10.0.0.1:7411")));
+  rig.Advance(absl::Seconds(5));
+  EXPECT_THAT(rig.dialer.knocks, SizeIs(2)) << "the second one is not answered yet";
+}
+
+TEST(PeerNodes, AKnockAtOneThatHasLeftSaysNothingOfItsNextComing) {
+  Nodes rig;
+  rig.peers->Want(kNodeA);
+  rig.Turn();
+  rig.Leave(kNodeA);
+  ASSERT_EQ(rig.Come({"node-a", "10.0.0.1:7411", {GlobalDeviceId(1)}}), kNodeA);
+  rig.peers->Want(kNodeA);
+  rig.Turn();
+  ASSERT_THAT(rig.dialer.knocks, SizeIs(2));
+  rig.dialer.knocks[0].done(absl::DeadlineExceededError("nobody answers"));
+  rig.Advance(absl::Seconds(5));
+  EXPECT_THAT(rig.dialer.knocks, SizeIs(2)) << "the second one is not answered yet";
+  EXPECT_THAT(rig.RowOf(kNodeA).error, Not(HasSubstr("nobody answers")));
 }
 
 TEST(PeerNodes, AnotherAddressOfOneThatNobodyWantsIsOnlyNoted) {

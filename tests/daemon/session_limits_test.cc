@@ -48,7 +48,7 @@ TEST(SessionLimits, WhatAUidKeepsIsBoundedAnewForSessionsThatAreThere) {
 TEST(SessionLimits, WhoIsNearestToThemIsKnown) {
   SessionTableRig rig;
   Fullest fullest = FullestOf(rig.table);
-  EXPECT_EQ(fullest.session.bytes, 0u);
+  EXPECT_EQ(fullest.bytes.used, 0u);
   EXPECT_EQ(fullest.sessions_of_uid, 0u);
   Session* const first = rig.Open(testing::kConnection);
   rig.Open(2);
@@ -56,14 +56,33 @@ TEST(SessionLimits, WhoIsNearestToThemIsKnown) {
   const ArenaId arena = rig.RegisterGood(testing::kConnection, 8192);
   const Ended ended = SessionTableRig::Start(*first, arena);
   fullest = FullestOf(rig.table);
-  EXPECT_EQ(fullest.session.bytes, 8192u);
-  EXPECT_EQ(fullest.session.arenas, 1u);
-  EXPECT_EQ(fullest.session.transfers_in_flight, 1u);
-  EXPECT_EQ(fullest.kept_of_session, first->kept_bytes());
+  EXPECT_EQ(fullest.bytes.used, 8192u);
+  EXPECT_EQ(fullest.arenas.used, 1u);
+  EXPECT_EQ(fullest.transfers_in_flight.used, 1u);
+  EXPECT_EQ(fullest.kept_bytes.used, first->kept_bytes());
   EXPECT_EQ(fullest.kept_of_uid, first->kept_bytes());
   EXPECT_EQ(fullest.sessions_of_uid, 2u) << "of Alice";
   first->OnEnded(ended);
-  EXPECT_EQ(FullestOf(rig.table).session.transfers_in_flight, 0u);
+  EXPECT_EQ(FullestOf(rig.table).transfers_in_flight.used, 0u);
+}
+
+// A session keeps the limits that it was opened with, so its use is compared with those.
+TEST(SessionLimits, WhoIsNearestIsFoundByItsOwnLimit) {
+  SessionTable::Options options = SessionTableRig::DefaultOptions();
+  options.quota.bytes = 16384;
+  SessionTableRig rig(options);
+  rig.Open(1);
+  rig.RegisterGood(1, 12288);
+  options.quota.bytes = 4096;
+  rig.table.SetLimits(options);
+  rig.Open(2);
+  LimitUse nearest = FullestOf(rig.table).bytes;
+  EXPECT_EQ(nearest.used, 12288u);
+  EXPECT_EQ(nearest.limit, 16384u) << "its own, not the smaller one of now";
+  rig.RegisterGood(2, 4096);
+  nearest = FullestOf(rig.table).bytes;
+  EXPECT_EQ(nearest.used, 4096u) << "all of it, though the other one has more";
+  EXPECT_EQ(nearest.limit, 4096u);
 }
 
 }  // namespace

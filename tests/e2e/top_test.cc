@@ -83,7 +83,7 @@ class TopTest : public ClusterTest {
   }
   // In a shell, which says how it ends and then waits for a line.
   Pty& Begin(std::vector<std::string> more = {}) {
-    more.insert(more.end(), {"--interval", "50ms"});
+    more.insert(more.end(), {"--interval", "100ms"});
     terminal_.emplace(
         std::vector<std::string>{"/bin/sh", "-c",
                                  absl::StrCat("trap : INT; ", absl::StrJoin(Top(more), " "),
@@ -120,7 +120,7 @@ TEST_F(TopTest, APipeGetsScreensOfAllDaemons) {
   ExpectTransfer(source, destination, "k");
   Batch waiting = Must(source.session.Send(0, {Transfer(2, "lonely", {})}));
   const Finished done =
-      RunProgram(Top({node(1).runtime_dir(), "--iterations", "2", "--interval", "50ms"}));
+      RunProgram(Top({node(1).runtime_dir(), "--iterations", "2", "--interval", "100ms"}));
   EXPECT_EQ(done.status, 0);
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(done.output, "ferryctl top  ")).size(), 3u);
   EXPECT_THAT(done.output, ContainsRegex("node-a .* serving\n"));
@@ -138,7 +138,7 @@ TEST_F(TopTest, RatesAreOfWhatMovesMeanwhile) {
   End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);
   ExpectTransfer(source, destination, "before");
   Lines lines({FerryctlProgram(), "--json", "top", node(0).runtime_dir(), node(1).runtime_dir(),
-               "--interval", "50ms"});
+               "--interval", "100ms"});
   int n = 0;
   nlohmann::json seen;
   EXPECT_TRUE(lines.Await([&](const std::string& line) {
@@ -159,7 +159,7 @@ TEST_F(TopTest, RatesAreOfWhatMovesMeanwhile) {
 TEST_F(TopTest, ADaemonThatGoesIsSaidToBeGoneAndIsShownAgain) {
   Start();
   Lines lines({FerryctlProgram(), "--json", "top", node(0).runtime_dir(), node(1).runtime_dir(),
-               "--interval", "50ms"});
+               "--interval", "100ms"});
   std::string last;
   const auto state = [&](const std::string& line) {
     last = line;
@@ -185,7 +185,7 @@ TEST_F(TopTest, ADaemonThatGoesIsSaidToBeGoneAndIsShownAgain) {
 TEST_F(TopTest, AStoppedDaemonHoldsUpNobody) {
   Start();
   Lines lines({FerryctlProgram(), "--json", "top", node(0).runtime_dir(), node(1).runtime_dir(),
-               "--interval", "50ms"});
+               "--interval", "100ms"});
   const auto await = [&](const std::string& words) {
     return lines.Await([&](const std::string& line) { return line.find(words) != line.npos; });
   };
@@ -205,7 +205,7 @@ TEST_F(TopTest, WithoutAnyDaemonItSaysSoAndEnds) {
   EXPECT_EQ(done.status, 4);
   EXPECT_THAT(done.output, HasSubstr("no daemon listens there"));
   // With another one there is something to see.
-  done = RunProgram(Top({empty.path(), "-n", "1", "--interval", "10ms"}));
+  done = RunProgram(Top({empty.path(), "-n", "1", "--interval", "100ms"}));
   EXPECT_EQ(done.status, 0);
   EXPECT_THAT(done.output, AllOf(HasSubstr("node-a"), HasSubstr("gone for ")));
   EXPECT_THAT(Ferryctl("top --interval 0", 2), HasSubstr("interval"));
@@ -286,7 +286,7 @@ TEST_F(TopTest, AHeldTerminalKeepsNobodyFromEndingIt) {
 
 TEST_F(TopTest, ALostTerminalEndsIt) {
   Start({.nodes = 1});
-  Pty terminal(Top({"--interval", "50ms"}), 40, 160);
+  Pty terminal(Top({"--interval", "100ms"}), 40, 160);
   ASSERT_TRUE(AwaitScreen(terminal, "q quit")) << terminal.output();
   terminal.HangUp();
   const std::optional<int> status = terminal.Wait();
@@ -298,7 +298,7 @@ TEST_F(TopTest, AStopLeavesTheTerminalToTheShellAndComesBack) {
   terminal_.emplace(
       std::vector<std::string>{
           "/bin/bash", "--norc", "-mc",
-          absl::StrCat(absl::StrJoin(Top({"--interval", "50ms"}), " "),
+          absl::StrCat(absl::StrJoin(Top({"--interval", "100ms"}), " "),
                        "\nread -r line; echo \"read $line\"; fg; echo \"ended $?\"")},
       40, 160);
   Pty& terminal = *terminal_;

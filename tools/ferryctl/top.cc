@@ -33,13 +33,13 @@ namespace {
 
 // How long a terminal shows the answers before, while others are awaited.
 constexpr absl::Duration kPatience = absl::Milliseconds(250);
-constexpr absl::Duration kLeastInterval = absl::Milliseconds(10);
+constexpr absl::Duration kLeastInterval = absl::Milliseconds(100);
 
 absl::StatusOr<absl::Duration> ParseInterval(const std::string& text) {
   ASSIGN_OR_RETURN(const absl::Duration interval, ParseDuration(text));
   if (interval >= kLeastInterval && interval <= absl::Hours(1)) return interval;
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-               absl::StrCat("interval '", text, "' is not in 10ms to 1h"));
+               absl::StrCat("interval '", text, "' is not in 100ms to 1h"));
 }
 
 struct TopOptions {
