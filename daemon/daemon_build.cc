@@ -101,7 +101,8 @@ absl::Status Daemon::Impl::MakeDevices() {
   } else {
     ucx_missing = std::string(api.status().message());
   }
-  const std::vector<GlobalDeviceId> ids = config.OwnIds(devices.gpus.size());
+  std::vector<GlobalDeviceId> ids = config.OwnIds(devices.gpus.size());
+  ids.resize(config.devices.host + devices.gpus.size());  // without those of GPUs that are missing
   if (ids.empty()) {
     return Error(
         absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,
@@ -246,9 +247,14 @@ void Daemon::Impl::MakeTables() {
   if (nodes.empty()) nodes.push_back({config.node.name, "", config.OwnIds(devices.gpus.size())});
   for (size_t i = 0; i < nodes.size(); ++i) {
     const PeerId id(static_cast<uint32_t>(i));
-    if (nodes[i].node == config.node.name) map.self = id;
+    const bool self = nodes[i].node == config.node.name;
+    if (self) map.self = id;
     map.node_names.push_back(nodes[i].node);
-    for (const GlobalDeviceId device : nodes[i].devices) map.owner[device] = id;
+    for (const GlobalDeviceId device : nodes[i].devices) {
+      // Of GPUs of ours that are missing: nobody has them.
+      if (self && devices.Find(device) == nullptr) continue;
+      map.owner[device] = id;
+    }
   }
   for (const auto& device : devices.list) {
     if (device->gpu != nullptr) map.gpus.insert(device->id);

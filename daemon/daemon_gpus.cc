@@ -72,13 +72,21 @@ absl::Status Daemon::Impl::MakeGpus() {
     gpus_missing = "not looked for: the configuration has no place for them";
     return absl::OkStatus();
   }
-  const auto absent = [&](const absl::Status& why) {
-    gpus_missing = std::string(why.message());
-    const bool needed = !wanted.all_gpus || ids.value_or(0) > 0;
-    return needed ? Annotate(why, "find the GPUs that the configuration names") : absl::OkStatus();
-  };
   const absl::StatusOr<std::vector<GpuInfo>> found = FindGpus(wanted.cuda_library);
-  if (!found.ok()) return absent(found.status());
+  if (!found.ok()) {
+    if (!wanted.all_gpus) {
+      return Annotate(found.status(), "find the GPUs that the configuration names");
+    }
+    gpus_missing = std::string(found.status().message());
+    if (ids.value_or(0) > 0) {
+      FERRY_LOG(
+          error, "gpu.missing",
+          "membership.nodes has ids for {} GPUs of this node, which serves without them until "
+          "its next start: {}",
+          *ids, gpus_missing);
+    }
+    return absl::OkStatus();
+  }
   std::vector<GpuInfo> chosen;
   const auto take = [&](const GpuInfo& gpu) -> absl::Status {
     if (!gpu.unusable.empty()) {

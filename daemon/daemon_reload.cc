@@ -47,7 +47,10 @@ void Daemon::Impl::GoOverTo(const MembershipChange& change) {
   };
   // First of all, since their devices may be others' now.
   for (const std::string& name : change.gone) {
-    const absl::Status why = peers->Remove(id_of(name));
+    const bool comes_again =
+        std::any_of(change.come.begin(), change.come.end(),
+                    [&](const Config::Node& node) { return node.name == name; });
+    const absl::Status why = peers->Remove(id_of(name), comes_again);
     driver->RemovePeer(id_of(name), why);
   }
   for (const Config::Node& node : change.come) {

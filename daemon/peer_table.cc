@@ -425,12 +425,14 @@ void PeerTable::Part(Link& link, const absl::Status& why) {
   }
 }
 
-absl::Status PeerTable::Remove(PeerId peer) {
+absl::Status PeerTable::Remove(PeerId peer, bool comes_again) {
   Link& link = *Find(peer);
-  const absl::Status why = Error(
-      absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-      absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ",
-                   link.config.node, " is no longer among membership.nodes of ", options_.node));
+  const absl::Status why =
+      Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+            absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ",
+                         link.config.node,
+                         comes_again ? " has other devices now by" : " is no longer among",
+                         " membership.nodes of ", options_.node));
   for (auto it = callers_.begin(); it != callers_.end();) {
     const auto caller = it++;
     if (caller->second.peer == peer) Refuse(caller, why);

@@ -114,8 +114,9 @@ class PeerTable {
 
   // --- From a reload. A further peer; `peer` is a new one, the next, or one that was removed.
   void Add(PeerId peer, PeerConfig config);
-  // It is told and its link, if any, is lost; from here on it is a stranger. `why`.
-  absl::Status Remove(PeerId peer);
+  // It is told why, which is returned, and its link, if any, is lost; from here on it is a
+  // stranger. `comes_again`: Add follows, since it has other devices.
+  absl::Status Remove(PeerId peer, bool comes_again = false);
   // It is to be found at another address: a link that there is, is lost and opened there.
   void Move(PeerId peer, const std::string& address);
 

@@ -63,6 +63,16 @@ TEST(PeerNodes, WhoLeavesIsToldWhyAndItsLinkIsLost) {
   EXPECT_FALSE(stream->alive);
 }
 
+TEST(PeerNodes, WhoHasOtherDevicesIsToldThat) {
+  Nodes rig;
+  const auto stream = rig.NodeCUp();
+  EXPECT_THAT(rig.peers->Remove(kNodeC, /*comes_again=*/true),
+              Is("PERMISSION_DENIED/NOT_ALLOWED",
+                 "node-c has other devices now by membership.nodes of node-b"));
+  ASSERT_TRUE(stream->sent.back().refusal.has_value());
+  EXPECT_THAT(*stream->sent.back().refusal, Is("PERMISSION_DENIED/NOT_ALLOWED", "other devices"));
+}
+
 TEST(PeerNodes, WhoLeavesAndHasDialledUsIsToldByTheEndOfItsStream) {
   Nodes rig;
   const auto stream = rig.AcceptNodeA();

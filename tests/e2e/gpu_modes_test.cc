@@ -11,6 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "tests/support/await.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/raw_session.h"
@@ -166,6 +167,31 @@ TEST_F(GpuModesTest, WithoutNvmlTheDriverIsWhatItSaysItself) {
   options.launchers = {{"/usr/bin/env", "FERRY_NVML_LIBRARY=libnowhere.so"}};
   StartNode(1, "version=12080", std::move(options));
   EXPECT_EQ(node(0).admin().Status().gpus(), "1, driver of CUDA 12.8");
+}
+
+// Where devices.gpus names GPUs the start is refused instead (GpuTest.BelongsToOneDaemon).
+TEST_F(GpuModesTest, ANodeWhoseDriverIsMissingServesWithoutItsGpus) {
+  ClusterOptions options;
+  options.devices = 1;
+  options.gpus = 1;
+  options.launchers = {{"/usr/bin/env", "FERRY_CUDA_LIBRARY=libnowhere.so"}, {}};
+  cluster_ = std::make_unique<Cluster>(options);
+  const std::string named = ReadFile(node(0).config_file());
+  ASSERT_THAT(named, HasSubstr("gpus: [0]"));
+  WriteFile(node(0).config_file(), absl::StrReplaceAll(named, {{"gpus: [0]", "gpus: all"}}));
+  ASSERT_TRUE(nodes().Start());
+  EXPECT_THAT(node(0).Log(), HasSubstr("membership.nodes has ids for 1 GPUs of this node, which "
+                                       "serves without them"));
+  EXPECT_THAT(node(0).admin().Status().gpus(), HasSubstr("none: open libnowhere.so"));
+  End a = OpenEnd(0, 4096), b = OpenEnd(1, 4096);
+  ExpectTransfer(a, b, "between host devices");
+  // Whoever names the one that is missing is told so at once, there and at the peer.
+  EXPECT_EQ(NameOf(TryAllocate()), "NOT_FOUND/DEVICE_UNKNOWN");
+  Session session = nodes().Open(1);
+  Result<Batch> to_it =
+      session.Send(nodes().Device(1), {Transfer(nodes().Device(0, 1), "nobody has it", {})});
+  ASSERT_THAT(to_it.status(), IsOk());
+  EXPECT_THAT(to_it->Wait(kSoon), Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
 }
 
 TEST_F(GpuModesTest, WhatJoinsTheGpusIsShown) {
