@@ -229,8 +229,8 @@ ferry_status* ferry_over_wait(ferry_session* session, uint32_t timeline, uint64_
 
 void ferry_over_failures(const ferry_session* session, uint32_t timeline, uint64_t* count,
                          uint64_t* first_failed) {
-  if (!Usable(session)) return;
-  const auto line = session->session->timelines().Over(timeline);
+  CounterLine line;
+  if (Usable(session)) line = session->session->timelines().Over(timeline);
   if (count != nullptr) *count = line.failures;
   if (first_failed != nullptr) *first_failed = line.first_failed;
 }

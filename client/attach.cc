@@ -90,9 +90,9 @@ StatusPtr NoDaemon(const std::string& path, int error) {
     case ENOENT:
     case ECONNREFUSED:
       return Error(kUnavailable, kReasonNotReady,
-                   doing + ": " + cause +
-                       "; is ferryd running on this node, and is this its client directory "
-                       "(--runtime-dir of ferryd, plus /client)?");
+                   doing +
+                       ": no daemon listens there (is ferryd running on this node, and is this "
+                       "its client directory: its runtime directory, plus /client?)");
     case EACCES:
     case EPERM:
       return Error(kPermissionDenied, kReasonNotAllowed,

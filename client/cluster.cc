@@ -2,10 +2,12 @@
 // The C boundary of what a session sees of the other nodes (ferry_cluster.h). A list of devices is
 // as the daemon told it once: constant, any thread, the application's.
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "client/api.h"
+#include "client/problems.h"
 
 struct ferry_device_list : ferry::client::Handle<0x6465'7669'6365'7306> {
   std::vector<ferry::client::ClusterDeviceInfo> devices;
@@ -41,11 +43,11 @@ ferry_status* ferry_domain_join(ferry_session* session, const void* domain, size
                                 uint64_t device, const char* name) {
   FERRY_CLIENT_NEEDS(session);
   FERRY_CLIENT_NEEDS(name);
-  DomainMember member{"", device, name};
-  if (domain_bytes != 0) {
-    FERRY_CLIENT_NEEDS(domain);
-    member.domain.assign(static_cast<const char*>(domain), domain_bytes);
-  }
+  if (domain_bytes != 0) FERRY_CLIENT_NEEDS(domain);
+  Problems problems("joining a domain");
+  problems.CheckList([] { return std::string(); }, "domain", domain, "domain_bytes", domain_bytes);
+  if (StatusPtr error = problems.Take()) return error.release();
+  DomainMember member{std::string(static_cast<const char*>(domain), domain_bytes), device, name};
   return session->session->JoinDomain(member).release();
 }
 

@@ -78,10 +78,3 @@ inline StatusPtr BadArgument(const char* function, const char* argument, bool nu
       return ::ferry::client::BadArgument(__func__, #argument, (argument) == nullptr).release(); \
     }                                                                                            \
   } while (false)
-// The same where firings pass, which look for null only.
-#define FERRY_CLIENT_NEEDS_SOME(argument)                                       \
-  do {                                                                          \
-    if ((argument) == nullptr) [[unlikely]] {                                   \
-      return ::ferry::client::BadArgument(__func__, #argument, true).release(); \
-    }                                                                           \
-  } while (false)

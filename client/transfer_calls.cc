@@ -207,12 +207,12 @@ uint64_t ferry_prepared_first_id(const ferry_prepared* prepared) {
 }
 
 ferry_status* ferry_prepared_fire(ferry_prepared* prepared, uint64_t* firing) {
-  FERRY_CLIENT_NEEDS_SOME(prepared);
+  FERRY_CLIENT_NEEDS(prepared);
   return FirePrepared(prepared, firing).release();
 }
 
 ferry_status* ferry_prepared_wait(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns) {
-  FERRY_CLIENT_NEEDS_SOME(prepared);
+  FERRY_CLIENT_NEEDS(prepared);
   return WaitPrepared(prepared, firing, timeout_ns).release();
 }
 

@@ -167,7 +167,7 @@ class Session:
         waits for a device whose last member is gone ends with PEER_CLIENT_GONE within a second, at any node, and so
         does what is posted later, until somebody joins again. Everybody who posts there must join."""
         for number in [one.id for one in self.devices] if device is None else [self.device_id(device)]:
-            check(_abi.library().ferry_domain_join(self.handle, self._domain, len(self._domain), number, name.encode()))
+            check(_abi.library().ferry_domain_join(self.handle, self._domain or None, len(self._domain), number, name.encode()))
 
     # ---- Devices
 

@@ -79,6 +79,17 @@ TEST_F(BadArgumentTest, AListWithoutItsCountIsRefused) {
   ASSERT_OK(session.Send(0, {empty}, none));
 }
 
+// Else it would be a member of another domain than the one that it named, the uid's.
+TEST_F(BadArgumentTest, ADomainWithoutItsLengthIsNotJoined) {
+  Session session = Open();
+  const Status refused(ferry_domain_join(session.get(), "job", 0, 0, "trainer-0"));
+  EXPECT_EQ(refused.reason(), "FIELD_INVALID");
+  ASSERT_EQ(refused.violations().size(), 1u);
+  EXPECT_EQ(refused.violations()[0].field, "domain_bytes");
+  EXPECT_EQ(refused.violations()[0].text, "is 0, but domain is given");
+  ASSERT_OK(session.JoinDomain("", 0, "trainer-0"));
+}
+
 TEST_F(BadArgumentTest, OptionsOfAnotherSizeAreTakenOrToldApart) {
   struct {
     ferry_post_options known;

@@ -120,13 +120,14 @@ TEST_F(SessionTest, NoDaemonSaysWhatToCheck) {
   options.client_dir = dir_;
   auto refused = Session::Open(options);
   EXPECT_EQ(refused.status().code_name(), "UNAVAILABLE");
-  EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr("is ferryd running"));
+  // A socket that nobody has and one that is not there are one thing to who asks.
+  const auto says = ::testing::HasSubstr("no daemon listens there (is ferryd running");
+  EXPECT_THAT(std::string(refused.status().message()), says);
   options.client_dir = dir_ + "/nowhere";
   auto missing = Session::Open(options);
   EXPECT_EQ(missing.status().code_name(), "UNAVAILABLE");
   EXPECT_THAT(std::string(missing.status().message()),
-              ::testing::AllOf(::testing::HasSubstr(dir_ + "/nowhere/attach.sock"),
-                               ::testing::HasSubstr("No such file")));
+              ::testing::AllOf(::testing::HasSubstr(dir_ + "/nowhere/attach.sock"), says));
 }
 
 TEST_F(SessionTest, AnOverlongPathIsNamed) {

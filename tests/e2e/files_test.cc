@@ -329,6 +329,10 @@ TEST_F(FilesTest, UsageErrorsNameWhatIsWrong) {
       {{"send", "f", "--to", "1", "--deadline", "0s"}, "--deadline"},
       {{"send", "f", "--to", "1", "--deadline", "soon"}, "--deadline"},
       {{"send", "f", "--to", "1", "--route", "pigeon"}, "--route"},
+      {{"send", "f", "--to", "1", "--route", "maped"}, "(did you mean 'mapped'?)"},
+      {{"bench", "lateny"},
+       "'lateny' is none of latency, bandwidth, many-small, rate, memcpy (did you mean "
+       "'latency'?)"},
       {{"send", "f", "--to", "1", "--domain", std::string(33, 'd')}, "at most 32 bytes, not 33"},
       {{"recv", "f", "--from", "1", "--to", "-2"}, "0 to 9223372036854775807"},
       {{"bench", "latency", "--size", "large"}, "--size"},

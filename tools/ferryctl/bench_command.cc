@@ -48,7 +48,7 @@ class BenchCommand : public Command {
   void Define(CLI::App& app) override {
     app.add_option("case", case_, "latency, bandwidth, many-small, rate; memcpy needs no daemon")
         ->required()
-        ->check(CLI::IsMember({"latency", "bandwidth", "many-small", "rate", "memcpy"}));
+        ->check(OneOf({"latency", "bandwidth", "many-small", "rate", "memcpy"}));
     app.add_option("--peer-runtime-dir", peer_, "The receiver's daemon (the same)")
         ->check(CheckRuntimeDir);
     app.add_option("--from", from_, "Source device (the first of this daemon)")

@@ -52,7 +52,7 @@ class CommsCommand : public Command {
                 "NCCL's communicators: 'list'; 'warm', 'evict' or 'abort' that of two devices") {}
   void Define(CLI::App& app) override {
     app.add_option("action", action_, "list, warm, evict or abort")
-        ->check(CLI::IsMember({"list", "warm", "evict", "abort"}));
+        ->check(OneOf({"list", "warm", "evict", "abort"}));
     app.add_option("devices", devices_, "Two global device ids, one of them this daemon's")
         ->expected(2)
         ->check(IdFrom("ferryctl devices"));

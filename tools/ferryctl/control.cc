@@ -9,6 +9,7 @@
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
 namespace {
@@ -98,7 +99,7 @@ class LogLevelCommand : public Command {
   void Define(CLI::App& app) override {
     app.add_option("level", level_, "trace, debug, info, warn, error or off")
         ->required()
-        ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+        ->check(OneOf({"trace", "debug", "info", "warn", "error", "off"}));
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
     ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));

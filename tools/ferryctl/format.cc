@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -10,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/nearest.h"
 #include "base/status.h"
 #include "ferry/ferry.h"
 
@@ -50,7 +53,10 @@ absl::StatusOr<int> ParseRoute(const std::string& text) {
   for (int route = 0; route < static_cast<int>(std::size(kRoutes)); ++route) {
     if (text == kRoutes[route]) return route;
   }
-  return Invalid(absl::StrCat("'", text, "' is not a route: any, local, mapped, ucx or nccl"));
+  const std::vector<std::string> known(std::begin(kRoutes), std::end(kRoutes));
+  const std::string meant = Nearest(text, known);
+  return Invalid(absl::StrCat("'", text, "' is not a route: ", absl::StrJoin(known, ", "),
+                              meant.empty() ? "" : absl::StrCat(" (did you mean '", meant, "'?)")));
 }
 
 std::string RouteText(int route) {

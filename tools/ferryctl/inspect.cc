@@ -144,8 +144,7 @@ class DevicesCommand : public ShowCommand<admin::ListDevicesRequest, admin::List
                     "The devices of the cluster; 'release N' gives a GPU back, "
                     "'reclaim N' takes it again") {}
   void Define(CLI::App& app) override {
-    app.add_option("action", action_, "release or reclaim")
-        ->check(CLI::IsMember({"release", "reclaim"}));
+    app.add_option("action", action_, "release or reclaim")->check(OneOf({"release", "reclaim"}));
     app.add_option("device", device_, "Global id of a GPU of this daemon")
         ->check(IdFrom("ferryctl devices"));
   }
@@ -264,7 +263,7 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
                     "The client processes of this daemon; 'close N' ends one as if its process "
                     "had died") {}
   void Define(CLI::App& app) override {
-    app.add_option("action", action_, "close")->check(CLI::IsMember({"close"}));
+    app.add_option("action", action_, "close")->check(OneOf({"close"}));
     app.add_option("session", session_, "Its number")->check(IdFrom("ferryctl sessions"));
   }
   std::string Lacks() const override {
@@ -319,7 +318,7 @@ class TransfersCommand
                     "Transfers posted and not over, oldest first; 'cancel ID...' ends some that "
                     "are not launched yet") {}
   void Define(CLI::App& app) override {
-    app.add_option("action", action_, "cancel")->check(CLI::IsMember({"cancel"}));
+    app.add_option("action", action_, "cancel")->check(OneOf({"cancel"}));
     app.add_option("ids", ids_,
                    "SESSION/ID, or the ID alone if only one session has such a transfer or job");
     app.footer(

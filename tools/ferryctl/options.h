@@ -7,14 +7,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/nearest.h"
 
 namespace ferry::tools {
 
@@ -29,6 +34,20 @@ CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& value,
         const absl::StatusOr<T> parsed = parse(text);
         return parsed.ok() ? std::string() : std::string(parsed.status().message());
       });
+}
+
+// One of a few words; who misspells one is told which it may have been.
+inline CLI::Validator OneOf(std::vector<std::string> words) {
+  const std::string known = absl::StrJoin(words, ", ");
+  std::string shown = absl::StrCat("{", absl::StrJoin(words, ","), "}");
+  return CLI::Validator(
+      [words = std::move(words), known](const std::string& word) -> std::string {
+        if (std::find(words.begin(), words.end(), word) != words.end()) return "";
+        const std::string meant = Nearest(word, words);
+        return absl::StrCat("'", word, "' is none of ", known,
+                            meant.empty() ? "" : absl::StrCat(" (did you mean '", meant, "'?)"));
+      },
+      std::move(shown));
 }
 
 // CLI11's own range takes -3 for a large number where T has no sign.

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/version.h"
 #include "tools/ferryctl/globals.h"
+#include "tools/ferryctl/options.h"
 
 namespace ferry::tools {
 namespace {
@@ -190,7 +191,7 @@ class CompletionCommand : public Command {
     app_ = app.get_parent();
     app.add_option("shell", shell_, "bash, zsh or fish")
         ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+        ->check(OneOf({"bash", "zsh", "fish"}));
   }
   absl::StatusOr<int> Run(const Globals&) override {
     std::printf("%s", CompletionScript(CommandPage::Of(*app_, app_->get_name()), shell_).c_str());

@@ -22,7 +22,7 @@
  * that is NULL and may not be, and a handle that was freed or closed, is FIELD_INVALID with the
  * argument's name as the violation's field, and nothing was done; functions that return no status
  * then do nothing and return 0, "", NULL or zeros. A handle after its end is told from others until
- * some 64 more of its kind were freed. ferry_prepared_fire and _wait look for NULL only. */
+ * some 64 more of its kind were freed. */
 #ifndef FERRY_FERRY_H_
 #define FERRY_FERRY_H_
 
