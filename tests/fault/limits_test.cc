@@ -16,8 +16,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Its threads are counted for itself.
-constexpr uid_t kUser = 61300;
+// Of this process alone: the kernel counts a user's threads over all its processes, and another one
+// of these tests may run at the same time.
+uid_t User() { return 1'000'000 + static_cast<uid_t>(getpid()); }
 constexpr uint64_t kMib = 1 << 20;
 
 struct Limit {
@@ -38,7 +39,7 @@ class LimitsTest : public ::testing::TestWithParam<Limit> {
     std::string why;
     if (InCgroup(GetParam()) && Cgroup::OfThreads(1, &why) == nullptr) GTEST_SKIP() << why;
     if (!InCgroup(GetParam())) {
-      ASSERT_EQ(chown(directory_.path().c_str(), kUser, kUser), 0);
+      ASSERT_EQ(chown(directory_.path().c_str(), User(), User()), 0);
     }
   }
   static bool InCgroup(const Limit& limit) { return strcmp(limit.name, "pids") == 0; }
@@ -60,7 +61,7 @@ class LimitsTest : public ::testing::TestWithParam<Limit> {
       spawn.arguments = cgroup_->launcher();
     } else {
       spawn.arguments = {"/usr/bin/prlimit", absl::StrCat("--", limit.name, "=", value)};
-      spawn.uid = kUser;
+      spawn.uid = User();
     }
     spawn.arguments.insert(spawn.arguments.end(), command.begin(), command.end());
     spawn.output = output;
@@ -78,7 +79,7 @@ class LimitsTest : public ::testing::TestWithParam<Limit> {
     SpawnOptions spawn;
     spawn.arguments = command;
     spawn.output = directory_ / "free";
-    if (!InCgroup(GetParam())) spawn.uid = kUser;
+    if (!InCgroup(GetParam())) spawn.uid = User();
     return spawn;
   }
   // Runs a daemon until it serves a session or ends; whether it served, and what it said.
@@ -120,7 +121,7 @@ TEST_P(LimitsTest, AClientDoesItsWorkOrNamesIt) {
   SpawnOptions spawn;
   spawn.arguments = Command(FerrydProgram(), {"--gpus", "none"});
   spawn.output = directory_ / "log";
-  if (!InCgroup(GetParam())) spawn.uid = kUser;
+  if (!InCgroup(GetParam())) spawn.uid = User();
   Process daemon(spawn);
   ASSERT_TRUE(Await([&] { return Serves(); })) << ReadFile(spawn.output);
   // Calls for operators, and a session.
