@@ -22,7 +22,7 @@ SessionTable::Options SessionLimitsOf(const Config& config) {
 
 TransferEngine::Bounds EngineBoundsOf(const Config& config) {
   TransferEngine::Bounds bounds;
-  bounds.by_estimate = config.transfer.choose == RouteChoice::kEstimate;
+  bounds.by_estimate = config.transfer.choose == RouteChoosing::kEstimate;
   bounds.offers_per_peer = config.limits.offers_per_peer;
   bounds.kept_per_peer = config.limits.peer_kept_bytes;
   bounds.group_time = config.transfer.nccl.group_time;

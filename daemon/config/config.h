@@ -20,7 +20,7 @@
 
 namespace ferry {
 
-enum class RouteChoice { kOrder, kEstimate };
+enum class RouteChoosing { kOrder, kEstimate };
 // kAuto: between hosts, where there are RDMA adapters.
 enum class UcxDirect { kAuto, kOn, kOff };
 
@@ -108,7 +108,7 @@ struct Config {
     std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kTcp,
                                 Route::kNccl};
     // How a route is chosen: the first of `order`, or one measured to be clearly faster.
-    RouteChoice choose = RouteChoice::kEstimate;
+    RouteChoosing choose = RouteChoosing::kEstimate;
     absl::Duration deadline = absl::Seconds(60);  // of a transfer that names none
     // Memory of GPUs that `tcp` and `ucx` cannot take as it is goes by way of so many bytes of host
     // memory for each GPU and direction (at least 8 MiB).

@@ -202,7 +202,7 @@ void AddTransfer(Fields& fields) {
   fields.push_back(ChoiceField(
       "transfer.choose",
       "The first route of the order, or one that was measured to be clearly faster",
-      Choices<RouteChoice>{{"order", RouteChoice::kOrder}, {"estimate", RouteChoice::kEstimate}},
+      Choices<RouteChoosing>{{"order", RouteChoosing::kOrder}, {"estimate", RouteChoosing::kEstimate}},
       MEMBER(transfer.choose)));
   fields.push_back(DurationField("transfer.deadline", "Of a transfer that names none",
                                  MEMBER(transfer.deadline)));

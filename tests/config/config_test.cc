@@ -186,7 +186,7 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.limits.uid_kept_bytes, uint64_t{15} << 20);
   EXPECT_EQ(config.limits.peer_kept_bytes, uint64_t{16} << 20);
   EXPECT_THAT(config.transfer.order, ElementsAre(Route::kUcx, Route::kNccl, Route::kLocal));
-  EXPECT_EQ(config.transfer.choose, RouteChoice::kOrder);
+  EXPECT_EQ(config.transfer.choose, RouteChoosing::kOrder);
   EXPECT_EQ(config.transfer.deadline, absl::Milliseconds(1500));
   EXPECT_EQ(config.transfer.tcp.connections, 4u);
   EXPECT_EQ(config.transfer.ucx.shm_tls, "posix");
