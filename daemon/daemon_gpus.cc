@@ -80,7 +80,7 @@ absl::Status Daemon::Impl::MakeGpus() {
     gpus_missing = std::string(found.status().message());
     if (ids.value_or(0) > 0) {
       FERRY_LOG(
-          error, "gpu.missing",
+          err, "gpu.missing",
           "membership.nodes has ids for {} GPUs of this node, which serves without them until "
           "its next start: {}",
           *ids, gpus_missing);

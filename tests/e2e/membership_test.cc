@@ -127,5 +127,31 @@ TEST_F(MembershipTest, SecretsThatDifferAreToldToBoth) {
                              nodes().port(1), " did not prove that it has the secret of node-a"));
 }
 
+// A name server that is away, at the start too: each node serves what is its own, and says whom it
+// does not find.
+TEST_F(MembershipTest, NamesThatDoNotResolveAreSaidAndHoldNothingUp) {
+  ClusterOptions options;
+  options.secret = true;
+  cluster_ = std::make_unique<Cluster>(options);
+  for (const size_t i : {0, 1}) {
+    WriteFile(
+        node(i).config_file(),
+        absl::StrReplaceAll(
+            ReadFile(node(i).config_file()),
+            {{absl::StrCat("address: \"127.0.0.1:", nodes().port(0)), "address: \"a.invalid:1"},
+             {absl::StrCat("address: \"127.0.0.1:", nodes().port(1)), "address: \"b.invalid:2"},
+             {"insecure: false", "insecure: true"}}));
+  }
+  ASSERT_TRUE(nodes().Start());
+  End here = OpenEnd(0, 4096), other = OpenEnd(0, 4096, 1);
+  ExpectTransfer(here, other, "within the node");
+  Batch waits = Must(here.session.Send(0, {Transfer(2, "k", {})}));
+  EXPECT_TRUE(Await([&] {
+    const std::string status = Ferryctl("status");
+    return absl::StrContains(status, "b.invalid:2") && absl::StrContains(status, "lost");
+  })) << Ferryctl("status");
+  EXPECT_THAT(node(0).Log(), HasSubstr("b.invalid"));
+}
+
 }  // namespace
 }  // namespace ferry::testing

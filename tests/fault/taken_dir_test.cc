@@ -106,5 +106,34 @@ TEST_F(TakenDirTest, LinksInOnesOwnAreNotFollowed) {
   ExpectRefused(taken_, HasSubstr("open " + taken_ + "/lock"));
 }
 
+// Where nothing can be made: what, why and what to do, once.
+TEST_F(TakenDirTest, WhereNothingCanBeMadeIsSaid) {
+  const auto refused = [&](std::vector<std::string> command, const std::string& directory) {
+    command.insert(command.end(), {FerrydProgram(), "--runtime-dir", directory, "--devices",
+                                   "host:1", "--gpus", "none"});
+    const Finished finished = RunProgram(command);
+    EXPECT_EQ(finished.status, kBadConfiguration) << finished.output;
+    EXPECT_THAT(finished.output, HasSubstr("choose another node.runtime_dir (--runtime-dir), or "));
+    return finished.output;
+  };
+  const std::string mounted = directory_ / "mounted";
+  ASSERT_EQ(mkdir(mounted.c_str(), 0755), 0);
+  const std::vector<std::string> read_only = {
+      "/usr/bin/unshare",
+      "-m",
+      "/bin/sh",
+      "-c",
+      absl::StrCat("mount -t tmpfs -o ro none ", mounted, " && exec \"$@\""),
+      "sh"};
+  EXPECT_THAT(refused(read_only, mounted + "/run"), HasSubstr("Read-only file system"));
+  EXPECT_THAT(refused(read_only, mounted), HasSubstr("Read-only file system"));
+  ASSERT_EQ(chmod(mounted.c_str(), 0755), 0);
+  const std::vector<std::string> another_user = {
+      "/usr/bin/setpriv", absl::StrCat("--reuid=", kTaker), absl::StrCat("--regid=", kTaker),
+      "--clear-groups"};
+  EXPECT_THAT(refused(another_user, mounted + "/run"),
+              AllOf(HasSubstr("Permission denied"), HasSubstr("give uid 61005 the right")));
+}
+
 }  // namespace
 }  // namespace ferry::testing
