@@ -373,7 +373,10 @@ std::vector<PeerTable::Row> PeerTable::List() const {
     row.node = link->config.node;
     row.address = link->config.address;
     row.state = kNames[static_cast<int>(link->visiting ? State::kIdle : link->state)];
-    if (link->state == State::kUp) row.incarnation = link->hello.incarnation;
+    if (link->state == State::kUp) {
+      row.incarnation = link->hello.incarnation;
+      row.version = link->hello.daemon_version;
+    }
     row.error = link->state == State::kUp ? (link->mapped ? "" : "mapped: " + link->mapped_error)
                                           : std::string(link->error.message());
     row.mapped = link->mapped;

@@ -183,6 +183,7 @@ class PeerTable {
     std::string address;  // "" of a stranger
     std::string state;
     Incarnation incarnation;
+    std::string version;  // of its ferryd, while it is up
     std::string error;
     bool mapped = false;
     std::optional<absl::Time> drains_until;  // as it has told; none: it serves

@@ -68,6 +68,7 @@ void SetPeer(const PeerTable::Row& row, absl::Time now, pb::Peer* out) {
   out->set_address(row.address);
   out->set_state(row.state);
   out->set_incarnation(row.incarnation.value());
+  out->set_version(row.version);
   out->set_error(row.error);
   out->set_mapped(row.mapped);
   out->set_draining(row.drains_until.has_value());

@@ -94,6 +94,9 @@ TEST_F(FindingsTest, OfTheDaemonAndItsPeers) {
     peer->set_error(error);
   };
   add("up", "up", "mapped: node-c is on another host");
+  status.mutable_peers(0)->set_version("0.1.7");
+  add("older", "up", "");
+  status.mutable_peers(1)->set_version("0.0.9");
   add("idle", "idle", "");
   add("knocks", "idle", "knock at knocks: refused");
   add("lost", "lost", "was silent for 5s");
@@ -104,6 +107,8 @@ TEST_F(FindingsTest, OfTheDaemonAndItsPeers) {
                     Contains(Is(Severity::kOk, "ucx", "1.22.0")),
                     Contains(Is(Severity::kNote, "nccl", "no GPU")),
                     Contains(Is(Severity::kOk, "peer up", "up")),
+                    Contains(Is(Severity::kWarning, "peer older",
+                                "up, of version 0.0.9; this one is 0.1.0")),
                     Contains(Is(Severity::kNote, "peer idle", "idle")),
                     Contains(Is(Severity::kWrong, "peer knocks", "refused")),
                     Contains(Is(Severity::kWrong, "peer lost", "was silent for 5s")),

@@ -118,7 +118,12 @@ void LookAtGpus(const std::string& root, bool has_gpus, Findings& findings) {
 
 bool IsVersion(const std::string& text) { return !text.empty() && absl::ascii_isdigit(text[0]); }
 
-void LookAtPeer(const admin::Peer& peer, Findings& findings) {
+// Of other patch numbers they work together; what is "" is not known.
+bool SameMinor(const std::string& a, const std::string& b) {
+  return a.substr(0, a.rfind('.')) == b.substr(0, b.rfind('.'));
+}
+
+void LookAtPeer(const admin::Peer& peer, const std::string& version, Findings& findings) {
   Finding finding{Severity::kOk, absl::StrCat("peer ", peer.node()), peer.state(), ""};
   if (!peer.error().empty()) absl::StrAppend(&finding.found, ": ", peer.error());
   if (peer.state() == "refused") {
@@ -138,6 +143,10 @@ void LookAtPeer(const admin::Peer& peer, Findings& findings) {
   } else if (peer.draining()) {
     finding.severity = Severity::kNote;
     finding.found = "up, and drains";
+  } else if (!peer.version().empty() && !SameMinor(peer.version(), version)) {
+    finding.severity = Severity::kWarning;
+    finding.found = absl::StrCat("up, of version ", peer.version(), "; this one is ", version);
+    finding.advice = "install one minor version on all nodes (docs/versions.md)";
   } else {
     finding.found = "up";  // an error of one that is up is of `mapped`, which its routes tell
   }
@@ -180,7 +189,7 @@ Findings DaemonFindings(const admin::GetStatusResponse& status, const std::strin
                       HumanCount(status.transfers_ok()), " went well since the start"),
          "ferry_transfer_failures_total of the metrics, and the log, say why"});
   }
-  for (const admin::Peer& peer : status.peers()) LookAtPeer(peer, findings);
+  for (const admin::Peer& peer : status.peers()) LookAtPeer(peer, status.version(), findings);
   return findings;
 }
 
