@@ -170,8 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Routes, NodesOnRoute,
                                            "order: [local, ucx], ucx: { net_tls: \"tcp,self\", "
                                            "open_to: \"this test\" }"),
                          [](const auto& info) {
-                           constexpr const char* kNames[] = {"mapped", "tcp", "ucx"};
-                           return kNames[info.index];
+                           return info.index == 0 ? "mapped" : info.index == 1 ? "tcp" : "ucx";
                          });
 
 // Also where the one that leaves is who dials, or who must wait for the others' dial.
