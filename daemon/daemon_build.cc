@@ -53,6 +53,25 @@ std::string UcxText(const Config& config, const std::string& version, const std:
   return text;
 }
 
+// As membership says, but for GPUs of this node that are missing, which nobody has.
+DeviceMap MapOf(const std::vector<PeerConfig>& nodes, const std::string& self,
+                const LocalDevices& devices) {
+  DeviceMap map;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const PeerId id(static_cast<uint32_t>(i));
+    const bool own = nodes[i].node == self;
+    if (own) map.self = id;
+    map.node_names.push_back(nodes[i].node);
+    for (const GlobalDeviceId device : nodes[i].devices) {
+      if (!own || devices.Find(device) != nullptr) map.owner[device] = id;
+    }
+  }
+  for (const auto& device : devices.list) {
+    if (device->gpu != nullptr) map.gpus.insert(device->id);
+  }
+  return map;
+}
+
 }  // namespace
 
 void Daemon::Impl::OpenNccl() {
@@ -241,24 +260,10 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi
 void Daemon::Impl::MakeTables() {
   // PeerIds are positions in membership's list as it is now, to begin with.
   std::vector<PeerConfig> nodes;
-  DeviceMap map;
   for (const Config::Node& node : config.membership.nodes)
     nodes.push_back({node.name, node.address, node.ids});
   if (nodes.empty()) nodes.push_back({config.node.name, "", config.OwnIds(devices.gpus.size())});
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const PeerId id(static_cast<uint32_t>(i));
-    const bool self = nodes[i].node == config.node.name;
-    if (self) map.self = id;
-    map.node_names.push_back(nodes[i].node);
-    for (const GlobalDeviceId device : nodes[i].devices) {
-      // Of GPUs of ours that are missing: nobody has them.
-      if (self && devices.Find(device) == nullptr) continue;
-      map.owner[device] = id;
-    }
-  }
-  for (const auto& device : devices.list) {
-    if (device->gpu != nullptr) map.gpus.insert(device->id);
-  }
+  DeviceMap map = MapOf(nodes, config.node.name, devices);
 
   SessionTable::Options session_options = SessionLimitsOf(config);
   session_options.node = config.node.name;

@@ -65,6 +65,19 @@ const GpuInfo* FindGpu(const std::vector<GpuInfo>& found, const std::string& nam
 
 }  // namespace
 
+absl::Status Daemon::Impl::GoWithoutGpus(const absl::Status& why) {
+  if (!config.devices.all_gpus) return Annotate(why, "find the GPUs that the configuration names");
+  gpus_missing = std::string(why.message());
+  const size_t ids = config.GpuIds().value_or(0);
+  if (ids > 0) {
+    FERRY_LOG(err, "gpu.missing",
+              "membership.nodes has ids for {} GPUs of this node, which serves without them until "
+              "its next start: {}",
+              ids, gpus_missing);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::Impl::MakeGpus() {
   const auto& wanted = config.devices;
   const std::optional<size_t> ids = config.GpuIds();
@@ -73,20 +86,7 @@ absl::Status Daemon::Impl::MakeGpus() {
     return absl::OkStatus();
   }
   const absl::StatusOr<std::vector<GpuInfo>> found = FindGpus(wanted.cuda_library);
-  if (!found.ok()) {
-    if (!wanted.all_gpus) {
-      return Annotate(found.status(), "find the GPUs that the configuration names");
-    }
-    gpus_missing = std::string(found.status().message());
-    if (ids.value_or(0) > 0) {
-      FERRY_LOG(
-          err, "gpu.missing",
-          "membership.nodes has ids for {} GPUs of this node, which serves without them until "
-          "its next start: {}",
-          *ids, gpus_missing);
-    }
-    return absl::OkStatus();
-  }
+  if (!found.ok()) return GoWithoutGpus(found.status());
   std::vector<GpuInfo> chosen;
   const auto take = [&](const GpuInfo& gpu) -> absl::Status {
     if (!gpu.unusable.empty()) {

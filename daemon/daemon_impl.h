@@ -65,6 +65,8 @@ struct Daemon::Impl {
 
   absl::Status Start();
   absl::Status MakeGpus();
+  // There is no driver: OK if the configuration names no GPU of it.
+  absl::Status GoWithoutGpus(const absl::Status& why);
   void OpenNccl();
   absl::Status MakeDevices();
   // Of a lane.

@@ -41,7 +41,10 @@ PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& ses
   for (size_t i = 0; i < peers.size(); ++i) {
     links_.push_back(nullptr);
     pages_.push_back({peers[i].node, nullptr});
-    if (PeerId(static_cast<uint32_t>(i)) == self_) continue;
+    if (PeerId(static_cast<uint32_t>(i)) == self_) {
+      own_ids_ = peers[i].devices;
+      continue;
+    }
     links_.back() = std::make_unique<Link>();
     links_.back()->id = PeerId(static_cast<uint32_t>(i));
     links_.back()->config = std::move(peers[i]);

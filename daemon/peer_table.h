@@ -292,6 +292,7 @@ class PeerTable {
   LocalDevices& devices_;
   SessionTable& sessions_;
   const PeerId self_;
+  std::vector<GlobalDeviceId> own_ids_;  // by membership, also of GPUs that are missing
   const Options options_;
   const Hooks hooks_;
   const std::string boot_id_;

@@ -44,8 +44,7 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   receive.handed = true;
-  receive.estimate = &routes.EstimateOf(Route::kNccl, receive.spec.key);
-  receive.estimate->OnLaunch(clock);
+  BeginEstimate(receive, Route::kNccl);
   const SourceHalf source = SourceOf(receive);
   const int32_t priority = PriorityOf(receive, source);
   const bool direct = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
@@ -81,6 +80,11 @@ void TransferEngine::Impl::OnMore(PeerId peer, bool more) {
   for (const auto& [clique, rank] : ranks) {
     if (OwnerOf(clique.high) == peer) leader.Hold(clique, more);
   }
+}
+
+void TransferEngine::Impl::BeginEstimate(Posted& receive, Route route) {
+  receive.estimate = &routes.EstimateOf(route, receive.spec.key);
+  receive.estimate->OnLaunch(clock);
 }
 
 void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {

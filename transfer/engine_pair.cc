@@ -164,10 +164,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
     launch.armed->place = receive.partner.value();
   }
   // What is armed stays until it is aborted: it says nothing of the route's speed.
-  if (!armed) {
-    receive.estimate = &routes.EstimateOf(route, receive.spec.key);
-    receive.estimate->OnLaunch(clock);
-  }
+  if (!armed) BeginEstimate(receive, route);
   if (!armed && route == Route::kMapped) {
     routes.UnmappedOf(receive.peer).OnTry(clock, CliqueOf(receive.spec.key), *source.layout);
   }

@@ -173,6 +173,8 @@ struct TransferEngine::Impl {
   void HandOverPair(Posted& receive);
   // What is in no group yet shall not be.
   void TakeRest(Posted& receive);
+  // A receive is launched by a route, or given to the leader of its clique.
+  void BeginEstimate(Posted& receive, Route route);
   // Tells the route's estimate how the groups of a receive went.
   void EndEstimate(Posted& receive, bool moved);
   // The same, and the pair ends with `why` when the groups that carry it are over.

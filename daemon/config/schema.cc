@@ -199,11 +199,12 @@ void AddTransfer(Fields& fields) {
       "transfer.order",
       "The routes that may be taken, the first choice first. `ucx` is there only where there "
       "is RDMA, or by name (`transfer.ucx`)"));
-  fields.push_back(ChoiceField(
-      "transfer.choose",
-      "The first route of the order, or one that was measured to be clearly faster",
-      Choices<RouteChoosing>{{"order", RouteChoosing::kOrder}, {"estimate", RouteChoosing::kEstimate}},
-      MEMBER(transfer.choose)));
+  fields.push_back(
+      ChoiceField("transfer.choose",
+                  "The first route of the order, or one that was measured to be clearly faster",
+                  Choices<RouteChoosing>{{"order", RouteChoosing::kOrder},
+                                         {"estimate", RouteChoosing::kEstimate}},
+                  MEMBER(transfer.choose)));
   fields.push_back(DurationField("transfer.deadline", "Of a transfer that names none",
                                  MEMBER(transfer.deadline)));
   fields.push_back(SizeField(
