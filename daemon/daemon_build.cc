@@ -53,6 +53,13 @@ std::string UcxText(const Config& config, const std::string& version, const std:
   return text;
 }
 
+// Of the devices that there are: without those of GPUs that are missing.
+std::vector<GlobalDeviceId> IdsOf(const Config& config, size_t gpus) {
+  std::vector<GlobalDeviceId> ids = config.OwnIds(gpus);
+  ids.resize(config.devices.host + gpus);
+  return ids;
+}
+
 // As membership says, but for GPUs of this node that are missing, which nobody has.
 DeviceMap MapOf(const std::vector<PeerConfig>& nodes, const std::string& self,
                 const LocalDevices& devices) {
@@ -120,8 +127,7 @@ absl::Status Daemon::Impl::MakeDevices() {
   } else {
     ucx_missing = std::string(api.status().message());
   }
-  std::vector<GlobalDeviceId> ids = config.OwnIds(devices.gpus.size());
-  ids.resize(config.devices.host + devices.gpus.size());  // without those of GPUs that are missing
+  const std::vector<GlobalDeviceId> ids = IdsOf(config, devices.gpus.size());
   if (ids.empty()) {
     return Error(
         absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,

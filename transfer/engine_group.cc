@@ -82,20 +82,6 @@ void TransferEngine::Impl::OnMore(PeerId peer, bool more) {
   }
 }
 
-void TransferEngine::Impl::BeginEstimate(Posted& receive, Route route) {
-  receive.estimate = &routes.EstimateOf(route, receive.spec.key);
-  receive.estimate->OnLaunch(clock);
-}
-
-void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
-  RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
-  if (estimate == nullptr) return;
-  // A latency counts that SMs which are idle gave: RouteChoice adds what busy ones take.
-  const bool late = receive.spec.bytes <= RouteEstimate::kLatencyBytes &&
-                    routes.SmsBusy(clock, CliqueOf(receive.spec.key));
-  estimate->OnDone(clock, receive.spec.bytes, moved && !late);
-}
-
 void TransferEngine::Impl::TakeRest(Posted& half) {
   half.handed = false;
   const Clique clique = CliqueOf(half.spec.key);

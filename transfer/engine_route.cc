@@ -39,6 +39,20 @@ Route TransferEngine::Impl::NextRoute(Posted& receive, const SourceHalf& source)
   return choice.route;
 }
 
+void TransferEngine::Impl::BeginEstimate(Posted& receive, Route route) {
+  receive.estimate = &routes.EstimateOf(route, receive.spec.key);
+  receive.estimate->OnLaunch(clock);
+}
+
+void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
+  RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
+  if (estimate == nullptr) return;
+  // A latency counts that SMs which are idle gave: RouteChoice adds what busy ones take.
+  const bool late = receive.spec.bytes <= RouteEstimate::kLatencyBytes &&
+                    routes.SmsBusy(clock, CliqueOf(receive.spec.key));
+  estimate->OnDone(clock, receive.spec.bytes, moved && !late);
+}
+
 void TransferEngine::Impl::ObserveSms(const GroupRecord& group) {
   if (group.bytes > kTellingBytes) return;
   const std::optional<absl::Duration> usual = routes.UsualGroup(group.peer, group.clique);

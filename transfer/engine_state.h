@@ -123,6 +123,10 @@ struct TransferEngine::Impl {
   bool IsUnmapped(const MatchKey& key, const Layout& source) const;
   // The route to try next, kUnspecified if there is none.
   Route NextRoute(Posted& receive, const SourceHalf& source);
+  // A receive is launched by a route, or given to the leader of its clique.
+  void BeginEstimate(Posted& receive, Route route);
+  // Tells the route's estimate how the groups of a receive went.
+  void EndEstimate(Posted& receive, bool moved);
   // A group is over: what its time says of the SMs of both ends, on which it has kernels.
   void ObserveSms(const GroupRecord& group);
   absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
@@ -173,10 +177,6 @@ struct TransferEngine::Impl {
   void HandOverPair(Posted& receive);
   // What is in no group yet shall not be.
   void TakeRest(Posted& receive);
-  // A receive is launched by a route, or given to the leader of its clique.
-  void BeginEstimate(Posted& receive, Route route);
-  // Tells the route's estimate how the groups of a receive went.
-  void EndEstimate(Posted& receive, bool moved);
   // The same, and the pair ends with `why` when the groups that carry it are over.
   void DropRest(Posted& receive, absl::Status why);
   // Asks for the lanes of groups that are due and goes on with those that were granted.
