@@ -191,7 +191,9 @@ void Simulation::FireArmed(uint64_t index, uint32_t attempt) {
   if (!local && LinkOf(send.node, receive.node).losses != receive.armed_losses) return;
   if (send.firings < receive.firings) {
     send.firings = receive.firings;  // and not before can it want the next one
-  } else if (!AtGoal(receive) && (local || (send.armed && !send.aborted))) {
+  } else if (!AtGoal(receive) &&
+             // A source that is still armed for the route before takes no part.
+             (local || (send.armed && !send.aborted && send.attempt == receive.attempt))) {
     if (send.ended) Fail(absl::StrCat("fired though its source is over: ", NameOf(receive)));
     ++receive.firings;
     if (local || Chance(50)) send.firings = receive.firings;  // else it looks later
