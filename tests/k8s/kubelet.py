@@ -59,6 +59,9 @@ class Container:
         for part in ("upper", "work", "rootfs"):
             os.mkdir(f"{bundle}/{part}")
         # Of its own, as with any runtime: where the volumes go must be made.
+        os.makedirs(f"{bundle}/upper/etc", exist_ok=True)
+        with open(f"{bundle}/upper/etc/hosts", "w", encoding="utf-8") as hosts:  # the kubelet gives each container one
+            hosts.write("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
                         f"lowerdir={kubelet.image},upperdir={bundle}/upper,workdir={bundle}/work", f"{bundle}/rootfs"], check=True)
         with open(f"{bundle}/config.json", "w", encoding="utf-8") as file:
