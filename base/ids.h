@@ -44,7 +44,8 @@ struct GlobalDeviceTag {
 };
 using GlobalDeviceId = Id<GlobalDeviceTag>;
 
-// A daemon, by its place in this one's tables: a node's name has the same for ever. Local to it.
+// A daemon, by the number that this daemon has given to its node's name. The name keeps the number
+// for ever, also when the node leaves and comes again; no other name gets it. Local to one daemon.
 struct PeerTag {
   static constexpr char kPrefix[] = "peer ";
 };

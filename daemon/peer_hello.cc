@@ -108,7 +108,8 @@ PeerHello PeerTable::MakeHello(PeerId to) const {
     }
     hello.devices.push_back(std::move(info));
   }
-  // They are ours by everybody's list; what is sent to one of them is refused.
+  // GPUs that are missing are listed too: the peer compares the ids with its own membership.nodes,
+  // where they are ours. What it sends to one of them is refused.
   for (const GlobalDeviceId id : own_ids_) {
     if (devices_.Find(id) != nullptr) continue;
     PeerDeviceInfo& missing = hello.devices.emplace_back(PeerDeviceInfo{id, {}, /*gpu=*/true});

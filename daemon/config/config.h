@@ -206,16 +206,18 @@ struct ConfigChange {
   // "limits.sessions: 8, now 16".
   std::string ToString() const;
 };
-// Of `membership.nodes` one for each node that differs: "membership.nodes[node-c]"; that of this
-// node, which has `gpus` GPUs, takes a restart.
+// The settings that differ. `membership.nodes` is one change for each node whose entry differs,
+// such as "membership.nodes[node-c]"; a change of this node's own entry takes a restart. `gpus`:
+// how many GPUs this node has, for its own entry where the list has none.
 std::vector<ConfigChange> CompareConfigs(const Config& before, const Config& after,
                                          size_t gpus = 0);
 
 // How the other nodes of two configurations differ.
 struct MembershipChange {
-  std::vector<std::string> gone;    // names; who has other devices goes
-  std::vector<Config::Node> come;   // and comes
-  std::vector<Config::Node> moved;  // are at another address
+  // Names of nodes that are no longer listed. A node whose devices differ is in `gone` and `come`.
+  std::vector<std::string> gone;
+  std::vector<Config::Node> come;
+  std::vector<Config::Node> moved;  // with the same devices, at another address
 };
 MembershipChange CompareMembership(const Config& before, const Config& after);
 

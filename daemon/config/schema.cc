@@ -96,8 +96,7 @@ void AddMembership(Fields& fields) {
       "All nodes, this one among them, alike on each: its name, where its peers dial it "
       "(`host:port`, may be left out if it is alone), the global ids of its devices. Empty: "
       "this node is alone. A reload takes other nodes that come, leave or have another address, "
-      "and "
-      "not this node's own entry"));
+      "and not this node's own entry"));
 }
 
 void AddPeer(Fields& fields) {
