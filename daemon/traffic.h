@@ -25,17 +25,18 @@ class SessionTable;
 
 class Traffic {
  public:
-  // A transfer's end that is here: whose it is, the other one, and how the bytes go.
+  // By what transfers are counted: our device, the device at the other end, and the route.
   using Way = std::tuple<GlobalDeviceId, GlobalDeviceId, Route>;
   using Ways = absl::btree_map<Way, Moved>;
-  // Of what is in flight at one state.
+  // The transfers in flight at one state: how many, and when the oldest of them was posted.
   struct Standing {
     uint64_t count = 0;
     absl::Time oldest = absl::InfiniteFuture();
   };
   struct View {
     Ways ways;
-    // With a session's own, what its prepared batches have moved that may still be fired.
+    // Bytes and firings of prepared batches that may still be fired, by session. A session's total
+    // is this and Session::moved.
     absl::flat_hash_map<SessionId, Moved> fired_of_sessions;
     std::array<Standing, TransferEngine::kStateNames.size()> states;  // by State
     std::vector<TransferId> oldest;  // without prepared ones that may be fired; oldest first
@@ -45,9 +46,10 @@ class Traffic {
     std::array<Moved, kRoutes> fired = {};
   };
 
-  // `firings`: of a prepared one, those of its batch that are over. What it has moved.
+  // Counts a transfer that is over; returns what it has moved. `firings`: of a prepared transfer,
+  // how many firings of its batch are over.
   Moved OnEnded(const Ended& ended, uint64_t firings);
-  // Everything in flight is looked at. Of `oldest` at most so many.
+  // Goes over everything in flight. View::oldest has at most `oldest` transfers.
   View Look(const TransferEngine& engine, SessionTable& sessions, size_t oldest = 0) const;
 
  private:

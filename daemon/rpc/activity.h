@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-// `limit`: of transfers.
+// `limit`: how many transfers the answer lists at most.
 void SetActivity(const AdminCore& core, size_t limit, admin::v1::GetActivityResponse* out);
 
 }  // namespace ferry

@@ -21,7 +21,8 @@ namespace ferry::tools {
 
 class TopSource {
  public:
-  // `answered`: an eventfd that is written to with each answer; outlives it. `limit`: of transfers.
+  // `answered`: an eventfd that is written to with each answer; outlives it. `limit`: how many
+  // transfers each answer lists at most.
   TopSource(const Globals& globals, std::string runtime_dir, uint32_t limit, int answered);
   ~TopSource();  // takes back the call
   TopSource(const TopSource&) = delete;
