@@ -51,16 +51,16 @@ StatusPtr OpenSession(const ferry_session_options* given, ferry_session** sessio
   return nullptr;
 }
 
-StatusPtr CheckTimeline(const char* doing, uint32_t timeline) {
-  if (timeline < FERRY_TIMELINE_COUNTERS) return nullptr;
-  return Error(kInvalidArgument, kReasonFieldInvalid,
-               std::string(doing) + " 'over' counter " + std::to_string(timeline) +
-                   ": they are numbered 0 to 63");
+StatusPtr Define(Session* session, uint32_t timeline, uint64_t value) {
+  FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("advancing a 'defined' counter", timeline));
+  session->timelines().Define(timeline, value);
+  return nullptr;
 }
 
 StatusPtr WaitOver(Session* session, uint32_t timeline, uint64_t value, uint64_t timeout_ns) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
-  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("waiting for", timeline));
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("waiting for an 'over' counter", timeline));
   switch (session->timelines().WaitOver(timeline, value, DeadlineAfter(timeout_ns))) {
     case Timelines::Wait::kReached:
       return nullptr;
@@ -76,7 +76,7 @@ StatusPtr WaitOver(Session* session, uint32_t timeline, uint64_t value, uint64_t
 
 StatusPtr ResetOver(Session* session, uint32_t timeline) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
-  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("resetting", timeline));
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline("resetting an 'over' counter", timeline));
   return session->ResetTimeline(timeline);
 }
 
@@ -208,9 +208,9 @@ void ferry_arena_free(ferry_arena* arena) {
   FreeArena(arena);
 }
 
-void ferry_define(ferry_session* session, uint32_t timeline, uint64_t value) {
-  if (!Usable(session) || !session->session->Mine()) return;
-  session->session->timelines().Define(timeline, value);
+ferry_status* ferry_define(ferry_session* session, uint32_t timeline, uint64_t value) {
+  FERRY_CLIENT_NEEDS(session);
+  return Define(session->session.get(), timeline, value).release();
 }
 
 uint64_t ferry_defined_value(const ferry_session* session, uint32_t timeline) {

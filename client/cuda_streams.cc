@@ -91,11 +91,6 @@ StatusPtr WouldDeadlock(const std::string& doing, const std::string& why) {
                    why + ": do that first, or wait later");
 }
 
-StatusPtr CheckTimeline(uint32_t timeline, const std::string& doing) {
-  if (timeline < FERRY_TIMELINE_COUNTERS) return nullptr;
-  return Error(kInvalidArgument, kReasonFieldInvalid, doing + ": counters are numbered 0 to 63");
-}
-
 }  // namespace
 
 StatusPtr DefineOnStream(Session& session, ferry_cuda_stream stream, uint32_t timeline,
@@ -103,7 +98,7 @@ StatusPtr DefineOnStream(Session& session, ferry_cuda_stream stream, uint32_t ti
   const std::string doing = "queueing on a stream that 'defined' counter " +
                             std::to_string(timeline) + " becomes " + std::to_string(value);
   FERRY_CLIENT_RETURN_IF_ERROR(session.CheckMine());
-  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(doing, timeline));
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   return Write(on, session, session.timelines().pages().defined[timeline].value, value, doing);
@@ -114,7 +109,7 @@ StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_s
   const std::string doing = "queueing on a stream the wait for 'over' counter " +
                             std::to_string(timeline) + " to reach " + std::to_string(value);
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
-  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(timeline, doing));
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckTimeline(doing, timeline));
   OpenStream on;
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   Timelines& timelines = session->timelines();

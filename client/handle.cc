@@ -49,11 +49,4 @@ void HandleMemory::Return(uint64_t word, void* handle) {
   AtRest().by_word[word].push_back(memory);
 }
 
-StatusPtr BadField(const char* function, const std::string& field, const char* why) {
-  StatusPtr error = Error(kInvalidArgument, kReasonFieldInvalid,
-                          std::string(function) + ": " + field + " " + why);
-  error->violations.emplace_back(field, why);
-  return error;
-}
-
 }  // namespace ferry::client

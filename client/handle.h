@@ -61,8 +61,6 @@ const char* WhyNotOf(const Session* session, const T* handle) {
   return handle->session.get() == session ? nullptr : "is of another session";
 }
 
-// INVALID_ARGUMENT/FIELD_INVALID, the argument, or what is named of it, being the one bad field.
-StatusPtr BadField(const char* function, const std::string& field, const char* why);
 inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {
   return BadField(
       function, argument,

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "base/limit_text.h"
+#include "proto/ferry/v1/timeline_layout.h"
 
 namespace ferry::client {
 
@@ -14,6 +15,20 @@ StatusPtr Error(Code code, const char* reason, std::string message) {
 StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error) {
   return Error(code, reason,
                doing + ": " + std::generic_category().message(error) + LimitText(error));
+}
+
+StatusPtr BadField(const std::string& doing, const std::string& field, const std::string& why,
+                   Code code) {
+  StatusPtr error = Error(code, kReasonFieldInvalid, doing + ": " + field + " " + why);
+  error->violations.emplace_back(field, why);
+  return error;
+}
+
+StatusPtr CheckTimeline(const std::string& doing, uint32_t timeline) {
+  if (timeline < FERRY_TIMELINE_COUNTERS) return nullptr;
+  return BadField(doing, "timeline",
+                  "is " + std::to_string(timeline) + ", and counters are numbered 0 to " +
+                      std::to_string(FERRY_TIMELINE_COUNTERS - 1));
 }
 
 StatusPtr Copy(const StatusPtr& status) {

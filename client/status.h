@@ -64,6 +64,12 @@ inline constexpr char kReasonInternal[] = "INTERNAL";
 StatusPtr Error(Code code, const char* reason, std::string message);
 // "doing what: No such file or directory".
 StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error);
+// FIELD_INVALID: `field`, an argument of the call or what is named of it, is the one that is bad;
+// `why` goes on from its name ("is 7, ...").
+StatusPtr BadField(const std::string& doing, const std::string& field, const std::string& why,
+                   Code code = kInvalidArgument);
+// Null if there is a counter of that number; else `timeline` is the bad field.
+StatusPtr CheckTimeline(const std::string& doing, uint32_t timeline);
 StatusPtr Copy(const StatusPtr& status);
 
 }  // namespace ferry::client

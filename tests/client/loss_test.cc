@@ -148,7 +148,7 @@ TEST_F(ForkTest, TheChildIsToldAndTheParentGoesOn) {
     SessionOptions options;
     options.client_dir = dir_;
     forked(Session::Open(options).status());
-    session.Define(0, 1000);
+    forked(session.Define(0, 1000));
     forked(batch->OnOver([] {}));
     bad += static_cast<char*>(arena->data())[0] != 5;  // memory is readable
     *arena = Arena();                                  // these leak, and do not crash

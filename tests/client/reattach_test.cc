@@ -75,7 +75,7 @@ TEST_F(ReattachTest, HandlesMemoryCountersAndIdsGoOn) {
   auto failed = session.Send(0, {Keyed("fail")});
   auto pending = session.Receive(0, {Keyed("a"), Keyed("b")});
   ASSERT_OK(pending);
-  session.Define(7, 70);
+  ASSERT_OK(session.Define(7, 70));
   const uint32_t line = pending->timeline();
   const void* const memory = from->data();
   const uint64_t over = pending->first_value() + 1;
@@ -177,7 +177,7 @@ TEST_F(ReattachTest, WaitersCallbacksAndUnpostedValuesEndOnceAndGoOn) {
   later.defined_at = Transfer::DefinedAt{3, 30};
   auto send = session.Send(0, {later}, options);
   ASSERT_OK(send);
-  session.Define(3, 30);  // rings the new daemon
+  ASSERT_OK(session.Define(3, 30));  // rings the new daemon
   ASSERT_OK(receive->Wait(kSoon));
   EXPECT_EQ(called_again.get_future().wait_for(kSoon), std::future_status::ready);
 }

@@ -262,10 +262,10 @@ TEST_P(TransferTest, ASendWaitsForItsDataToBeDefined) {
     return options;
   }());
   ASSERT_OK(receive);
-  session.Define(7, 4);
+  ASSERT_OK(session.Define(7, 4));
   EXPECT_FALSE(batch->over());
-  session.Define(7, 5);
-  session.Define(7, 2);  // ignored
+  ASSERT_OK(session.Define(7, 5));
+  ASSERT_OK(session.Define(7, 2));  // ignored
   EXPECT_EQ(session.DefinedValue(7), 5u);
   ASSERT_OK(batch->Wait(kSoon));
   ASSERT_OK(receive->Wait(kSoon));

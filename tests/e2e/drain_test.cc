@@ -53,7 +53,7 @@ TEST_F(DrainTest, OneThatIsTakenBackEndsNothing) {
   EXPECT_EQ(drain_->Wait(), std::optional<int>(1)) << "told at once, not at its deadline";
   EXPECT_THAT(ReadFile(drain_output_), HasSubstr("an undrain has taken it back"));
   EXPECT_FALSE(pair.over());
-  end.session.Define(0, 1);
+  EXPECT_THAT(end.session.Define(0, 1), IsOk());
   EXPECT_THAT(pair.Wait(kSoon), IsOk());
 }
 
@@ -67,7 +67,7 @@ TEST_F(DrainTest, OneThatIsInterruptedTakesItsDeadlineAlong) {
   ASSERT_TRUE(LogHas("what is in flight ends by itself; undrain takes it back"));
   EXPECT_TRUE(node(0).admin().Status().draining());
   EXPECT_FALSE(pair.over());
-  end.session.Define(0, 1);
+  EXPECT_THAT(end.session.Define(0, 1), IsOk());
   EXPECT_THAT(pair.Wait(kSoon), IsOk());
   Ferryctl("undrain");
   EXPECT_FALSE(node(0).admin().Status().draining());
@@ -85,7 +85,7 @@ TEST_F(DrainTest, SigtermJoinsOneAndIsNotTakenBack) {
   ASSERT_TRUE(LogHas("in flight, at most 1h")) << "the earlier deadline counts";
   EXPECT_THAT(Ferryctl("undrain", 4), HasSubstr("node-a was told to stop"));
   EXPECT_TRUE(node(0).admin().Status().draining());
-  end.session.Define(0, 1);
+  EXPECT_THAT(end.session.Define(0, 1), IsOk());
   EXPECT_EQ(drain_->Wait(), std::optional<int>(0)) << ReadFile(drain_output_);
   EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0));
 }
@@ -115,7 +115,7 @@ TEST_F(DrainTest, OtherSignalsDoNothingAndSaySo) {
   node(0).Signal(SIGHUP);
   ASSERT_TRUE(Await([&] { return absl::StrContains(node(0).Log(), "Hangup: it stops"); }));
   EXPECT_FALSE(send.over());
-  source.session.Define(0, 1);
+  EXPECT_THAT(source.session.Define(0, 1), IsOk());
   EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0));
 }
 
@@ -161,7 +161,7 @@ TEST_F(DrainTest, WhoWaitsForAPeerIsToldThatItDrains) {
   };
   EXPECT_THAT(status(), ContainsRegex("up, drains for (2h|1h59m[0-9]+s) at most"));
   EXPECT_TRUE(node(1).admin().Status().peers(0).draining());
-  here.session.Define(0, 1);
+  EXPECT_THAT(here.session.Define(0, 1), IsOk());
   EXPECT_THAT(pair_received.Wait(kSoon), IsOk());
   EXPECT_THAT(pair.Wait(kSoon), IsOk());
   EXPECT_EQ(drain_->Wait(), std::optional<int>(0)) << ReadFile(drain_output_);

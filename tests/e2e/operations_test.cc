@@ -299,7 +299,7 @@ TEST_F(OperationsTest, SigtermLetsWhatIsInFlightFinish) {
   options.client_dir = node(0).client_dir();
   EXPECT_THAT(Session::Open(options), Is("UNAVAILABLE/DRAINING"));
   EXPECT_FALSE(send.over());
-  source.session.Define(0, 1);
+  EXPECT_THAT(source.session.Define(0, 1), IsOk());
   EXPECT_THAT(receive.Wait(kSoon), IsOk());
   EXPECT_TRUE(Has(destination.arena, 0, 4096, 1));
   EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0));

@@ -113,7 +113,7 @@ TEST_F(OperatorTest, ADrainTellsWhoHasNoPartnerAtOnce) {
               Is("UNAVAILABLE/DRAINING", HasSubstr("the other half has not come")));
   EXPECT_THAT(received.Wait(kSoon), Is("UNAVAILABLE/DRAINING"));
   EXPECT_FALSE(pair.over()) << "it may yet end";
-  here.Define(0, 1);
+  EXPECT_THAT(here.Define(0, 1), IsOk());
   EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0)) << "not after an hour";
 }
 

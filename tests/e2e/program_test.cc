@@ -152,7 +152,7 @@ TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer
   EXPECT_THAT(output_,
               HasSubstr(absl::StrCat("\"fingerprint\":\"",
                                      absl::BytesToHexString(std::string(program.fingerprint())))));
-  end_.session.Define(3, 1);
+  EXPECT_THAT(end_.session.Define(3, 1), IsOk());
   ASSERT_THAT(waits.Wait(kSoon), IsOk());
   ExpectTripled(kBytes);
 

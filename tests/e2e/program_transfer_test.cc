@@ -114,7 +114,7 @@ TEST_F(ProgramTransferTest, QuantisesSendsReceivesAndAccumulatesAgainAndAgain) {
       Numbers(source_)[i] = value;
       sum[i] += value / 8;
     }
-    source_.session.Define(0, step);
+    EXPECT_THAT(source_.session.Define(0, step), IsOk());
     ASSERT_THAT(receiver.job.Wait(kSoon), IsOk());
     ASSERT_THAT(sender.job.Wait(kSoon), IsOk());
     ASSERT_THAT(sender.transfers.Wait(kSoon), IsOk());

@@ -110,7 +110,7 @@ TEST_F(ReloadTest, ADaemonThatStopsReloadsNoMore) {
   node(0).Signal(SIGTERM);
   ASSERT_TRUE(Await([&] { return node(0).admin().Status().draining(); }));
   EXPECT_THAT(Ferryctl("reload --wait", 4), HasSubstr("node-a was told to stop"));
-  source.session.Define(0, 1);
+  EXPECT_THAT(source.session.Define(0, 1), IsOk());
   EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0));
 }
 

@@ -93,11 +93,11 @@ TEST_P(WaitingTest, ASendStartsWhenItsDataIsDefined) {
   Batch send = SendDefinedAt(3, 5, "later", options());
   Batch receive = Receive(destination_, source_, "later", {destination_.arena.All()}, options());
   ASSERT_TRUE(AwaitMatched());
-  source_.session.Define(3, 4);  // not yet
+  EXPECT_THAT(source_.session.Define(3, 4), IsOk());  // not yet
   EXPECT_THAT(receive.Wait(milliseconds(50)), Is("DEADLINE_EXCEEDED"));
   EXPECT_TRUE(Has(destination_.arena, 0, kMiB, 2));
   Fill(source_.arena, 0, kMiB, 7);
-  source_.session.Define(3, 5);
+  EXPECT_THAT(source_.session.Define(3, 5), IsOk());
   ASSERT_THAT(receive.Wait(kSoon), IsOk());
   ASSERT_THAT(send.Wait(kSoon), IsOk());
   EXPECT_TRUE(Has(destination_.arena, 0, kMiB, 7));
@@ -110,7 +110,7 @@ TEST_P(WaitingTest, AReceiveStartsWhenItsBuffersMayBeOverwritten) {
   ASSERT_TRUE(AwaitMatched());
   EXPECT_THAT(send.Wait(milliseconds(50)), Is("DEADLINE_EXCEEDED"));
   EXPECT_TRUE(Has(destination_.arena, 0, kMiB, 2));
-  destination_.session.Define(0, 1);
+  EXPECT_THAT(destination_.session.Define(0, 1), IsOk());
   ASSERT_THAT(receive.Wait(kSoon), IsOk());
   ASSERT_THAT(send.Wait(kSoon), IsOk());
   EXPECT_TRUE(Has(destination_.arena, 0, kMiB, 1));
@@ -121,9 +121,9 @@ TEST_P(WaitingTest, BothEndsWaitForTheirOwnData) {
   Batch send = SendDefinedAt(1, 10, "both", options());
   Batch receive = ReceiveDefinedAt(2, 20, "both", options());
   ASSERT_TRUE(AwaitMatched());
-  destination_.session.Define(2, 20);
+  EXPECT_THAT(destination_.session.Define(2, 20), IsOk());
   EXPECT_THAT(send.Wait(milliseconds(50)), Is("DEADLINE_EXCEEDED"));
-  source_.session.Define(1, 10);
+  EXPECT_THAT(source_.session.Define(1, 10), IsOk());
   ASSERT_THAT(send.Wait(kSoon), IsOk());
   ASSERT_THAT(receive.Wait(kSoon), IsOk());
   EXPECT_TRUE(Has(destination_.arena, 0, kMiB, 1));
@@ -137,7 +137,7 @@ TEST_P(WaitingTest, DataThatIsNeverDefinedEndsByTheDeadlineAtBothEnds) {
   Batch receive = Receive(destination_, source_, "never", {destination_.arena.All()}, options());
   EXPECT_THAT(send.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
   EXPECT_THAT(receive.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
-  source_.session.Define(0, 1);  // too late
+  EXPECT_THAT(source_.session.Define(0, 1), IsOk());  // too late
   EXPECT_TRUE(Has(destination_.arena, 0, 4096, 2));
 }
 
@@ -261,9 +261,9 @@ TEST_P(WaitingTest, RelayEcho) {
   }
   for (uint64_t i = 0; i < kPairs; ++i) {
     Fill(source_.arena, i * kBytes, kBytes, 100 + i);
-    source_.session.Define(0, i + 1);
+    EXPECT_THAT(source_.session.Define(0, i + 1), IsOk());
     ASSERT_THAT(echoes_in[i].Wait(kSoon), IsOk()) << i;
-    destination_.session.Define(1, i + 1);
+    EXPECT_THAT(destination_.session.Define(1, i + 1), IsOk());
     ASSERT_THAT(pongs[i].Wait(kSoon), IsOk()) << i;
     ASSERT_TRUE(Has(pong, i * kBytes, kBytes, 100 + i)) << i;
   }

@@ -74,7 +74,7 @@ TEST_P(DaemonLossTest, TheSourcesDaemonDiesBeforeItsDataIsDefined) {
   EXPECT_THAT(send.Wait(kDaemonLost), Is("UNAVAILABLE/DAEMON_LOST"));
   EXPECT_THAT(receive.Wait(kSoon), GetParam().one_node ? Is("UNAVAILABLE/DAEMON_LOST")
                                                        : Is("UNAVAILABLE/PEER_UNREACHABLE"));
-  source_.session.Define(0, 1);  // to nobody
+  EXPECT_THAT(source_.session.Define(0, 1), IsOk());  // to nobody
   ExpectRecovery(0);
 }
 

@@ -110,7 +110,7 @@ TEST_P(NetworkTest, WhatComesByAFasterRoadWaitsForItsTurn) {
     Fill(source().arena, kAt, kMany * 8, round);
     Batch received = Must(destination().session.Receive(destination().device, receives, options()));
     Batch sent = Must(source().session.Send(source().device, sends, options()));
-    source().session.Define(0, round);
+    EXPECT_THAT(source().session.Define(0, round), IsOk());
     std::vector<Flight> flights;
     for (uint64_t i = 0; i < 16; ++i) flights.push_back(Launch(round * 16 + i));
     for (Flight& flight : flights) EXPECT_TRUE(Land(flight));
@@ -166,7 +166,7 @@ class SilentNetworkTest : public NetworkTest {
                             {destination().arena.Range(0, kBytes)}, options());
     ASSERT_TRUE(Await([&] { return node(0).admin().Count("matched") == 1; }));
     for (const TcpProxy::Direction direction : silent) link().Silence(direction, true);
-    source().session.Define(0, 1);
+    EXPECT_THAT(source().session.Define(0, 1), IsOk());
     // Where the word that the data is there still arrives, the bytes may too.
     const auto ended = AnyOf(IsOk(), Is("UNAVAILABLE/PEER_UNREACHABLE"));
     EXPECT_THAT(send.Wait(kSoon), ended);

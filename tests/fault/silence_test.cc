@@ -45,7 +45,7 @@ TEST_P(SilenceTest, AStoppedDestinationIsGivenUpAndComesBack) {
   ASSERT_TRUE(Await([&] { return node(0).admin().Count("matched") == 1; }));
   const auto stopped = Clock::now();
   node(1).Signal(SIGSTOP);
-  source.session.Define(0, 1);  // on its way to somebody who does not listen
+  EXPECT_THAT(source.session.Define(0, 1), IsOk());  // on its way to somebody who does not listen
   EXPECT_THAT(matched_send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   EXPECT_THAT(lone_send.Wait(kSoon), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   EXPECT_GT(Clock::now() - stopped, seconds(3));   // not at the first heartbeat that is late

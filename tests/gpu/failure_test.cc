@@ -153,10 +153,10 @@ TEST_P(GpuLossTest, AClientKilledOrStoppedWhileItsStreamWaits) {
     if (killed) {
       waiter.Kill();
       EXPECT_THAT(send.Wait(kSoon), Is("ABORTED/PEER_CLIENT_GONE"));
-      source.session.Define(0, value);
+      EXPECT_THAT(source.session.Define(0, value), IsOk());
     } else {
       waiter.Signal(SIGSTOP);
-      source.session.Define(0, value);
+      EXPECT_THAT(source.session.Define(0, value), IsOk());
       EXPECT_THAT(send.Wait(kSoon), IsOk());
       waiter.Signal(SIGCONT);
       EXPECT_EQ(waiter.Wait(), std::optional<int>(0)) << said();

@@ -184,7 +184,7 @@ TEST_P(GpuScenarioTest, EachOfABatchHasItsOwnDefinitionAndEnd) {
     EXPECT_EQ(received.TransferStatus(i).code_name(), "FAILED_PRECONDITION");  // not over
     EXPECT_TRUE(Has(destination_.arena, i * kPiece, kPiece, 100 + i));
     Fill(source_.arena, i * kPiece, kPiece, i);
-    source_.session.Define(i, 1);
+    EXPECT_THAT(source_.session.Define(i, 1), IsOk());
     ASSERT_THAT(destination_.session.WaitOver(0, received.first_value() + i, kSoon), IsOk());
     EXPECT_THAT(received.TransferStatus(i), IsOk());
     EXPECT_TRUE(Has(destination_.arena, i * kPiece, kPiece, i));
@@ -256,7 +256,7 @@ TEST_P(GpuScenarioTest, WhatGoesWrongEndsBothEndsAndNoMore) {
     Batch received = receive("kept"), sent = send("kept", kBytes, false);
     EXPECT_THAT(source_.arena.Release(),
                 Is("FAILED_PRECONDITION/FIELD_INVALID", HasSubstr("1 transfers use it")));
-    source_.session.Define(0, 1);
+    EXPECT_THAT(source_.session.Define(0, 1), IsOk());
     ASSERT_THAT(received.Wait(kSoon), IsOk());
     ASSERT_THAT(sent.Wait(kSoon), IsOk());
     EXPECT_TRUE(Has(destination_.arena, 0, kBytes, 1));

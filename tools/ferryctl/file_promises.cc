@@ -123,7 +123,7 @@ absl::Status FilePromises::CauseOf(const absl::Status& status) {
   return other.ok() ? status : other;
 }
 
-void FilePromises::Keep() { ferry_define(session_, kDone, 1); }
+void FilePromises::Keep() { FromFerry(ferry_define(session_, kDone, 1)).IgnoreError(); }
 
 void FilePromises::WaitUntilTold() { tools::Wait(ours_).IgnoreError(); }
 

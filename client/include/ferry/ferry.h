@@ -449,8 +449,9 @@ FERRY_API ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t 
 /* ---- Timelines ---- */
 
 /* 'defined' counters are the application's, 0 to 63: transfers posted with has_defined_at start
- * once the value is reached. Values only grow; a smaller one is ignored. */
-FERRY_API void ferry_define(ferry_session* session, uint32_t timeline, uint64_t value);
+ * once the value is reached. Values only grow; a smaller one is ignored. NULL while the daemon is
+ * away too: the next one finds the value. */
+FERRY_API ferry_status* ferry_define(ferry_session* session, uint32_t timeline, uint64_t value);
 FERRY_API uint64_t ferry_defined_value(const ferry_session* session, uint32_t timeline);
 /* 'over' counters are the daemon's: a low-water mark in the order of posting. */
 FERRY_API uint64_t ferry_over_value(const ferry_session* session, uint32_t timeline);

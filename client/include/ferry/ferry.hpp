@@ -402,7 +402,9 @@ class Session {
   }
 
   int TransferRoute(uint64_t id) { return ferry_transfer_route(session_.get(), id); }
-  void Define(uint32_t timeline, uint64_t value) { ferry_define(session_.get(), timeline, value); }
+  Status Define(uint32_t timeline, uint64_t value) {
+    return Status(ferry_define(session_.get(), timeline, value));
+  }
   uint64_t DefinedValue(uint32_t timeline) const {
     return ferry_defined_value(session_.get(), timeline);
   }

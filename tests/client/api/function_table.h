@@ -46,7 +46,7 @@ struct Nothing {};
 // What a call returned. A new type of result needs a line here.
 struct Outcome {
   explicit Outcome(ferry_status* owned) : is_status(true), status(owned) {}
-  explicit Outcome(Nothing) {}
+  explicit Outcome(Nothing) : nothing(true) {}
   explicit Outcome(const char* text) : none(*text == '\0') {}
   explicit Outcome(const unsigned char* fingerprint) : none(*fingerprint == 0) {}
   explicit Outcome(const void* pointer) : none(pointer == nullptr) {}
@@ -65,7 +65,8 @@ struct Outcome {
 
   bool is_status = false;
   Status status;
-  bool none = true;  // 0, NULL, "", or a struct of these
+  bool none = true;      // 0, NULL, "", or a struct of these
+  bool nothing = false;  // of a function that returns nothing
 };
 
 struct Function {

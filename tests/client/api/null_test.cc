@@ -52,6 +52,13 @@ const std::set<std::string> kSaySomething = {
     "ferry_arena_cuda_device",  // -1
 };
 
+// What they refuse cannot be told, and need not be.
+const std::set<std::string> kReturnNothing = {
+    "ferry_session_close", "ferry_arena_free",   "ferry_batch_free",
+    "ferry_prepared_free", "ferry_program_free", "ferry_device_list_free",
+    "ferry_status_free",   "ferry_cuda_free",    "ferry_over_failures",
+};
+
 // One of each kind of handle.
 struct Handles {
   ferry_session* session = nullptr;
@@ -238,6 +245,7 @@ TEST_P(NullTest, TheArgumentsThatTheTestKnowsAreGood) {
   ASSERT_TRUE(arguments.has_value());
   const Outcome outcome = function().call(*arguments);
   if (outcome.is_status) ASSERT_OK(outcome.status);
+  EXPECT_EQ(outcome.nothing, kReturnNothing.count(function().name) != 0);
 }
 
 TEST_P(NullTest, ANullPointerIsRefusedByItsName) {

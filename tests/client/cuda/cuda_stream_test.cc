@@ -17,7 +17,9 @@ using ::testing::HasSubstr;
 class CudaStreamTest : public CudaTest {
  protected:
   // A store of a stream rings no doorbell: the real daemon polls, the small one is told.
-  static void Ring(Session& session) { session.Define(63, session.DefinedValue(63) + 1); }
+  static void Ring(Session& session) {
+    ASSERT_OK(session.Define(63, session.DefinedValue(63) + 1));
+  }
   static Batch PostReceive(Session& session, Arena& to, const std::string& key, uint64_t from) {
     auto batch = session.Receive(to.device(), {Keyed(key, {to.All()}, from)});
     EXPECT_TRUE(batch.ok()) << batch.status().ToString();
@@ -52,7 +54,7 @@ TEST_F(CudaStreamDeathTest, AGpuThatCannotFlushIsNotAskedTo) {
     const Status queued = cuda::Wait(receive, consumer);
     if (!queued.ok()) fprintf(stderr, "%s\n", queued.ToString().c_str());
     const bool parked = cuda::Counts().parked == 1 && Counts().flushing_waits == flushing;
-    session.Define(3, 7);
+    ASSERT_OK(session.Define(3, 7));
     return queued.ok() && parked && cuStreamSynchronize(consumer) == CUDA_SUCCESS;
   };
   EXPECT_EXIT(_exit(waits() ? 0 : 1), ::testing::ExitedWithCode(0), "");

@@ -249,8 +249,7 @@ class Client {
       {"define",
        [this](std::istream& words) {
          const uint32_t timeline = Next<uint32_t>(words);
-         session_.Define(timeline, Next<uint64_t>(words));
-         return std::string("OK");
+         return Name(session_.Define(timeline, Next<uint64_t>(words)));
        }},
       {"cancel", [this](std::istream& words) { return Name(NextBatch(words).Cancel()); }},
       {"poison",
