@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/handle.h"
 
+#include <pthread.h>
+
 #include <deque>
 #include <map>
 #include <mutex>
 #include <new>
-#include <string>
 
 namespace ferry::client {
 namespace {
@@ -16,7 +17,12 @@ struct Resting {
   std::map<uint64_t, std::deque<void*>> by_word;  // the longest first
 };
 Resting& AtRest() {
-  static Resting* const all = new Resting;
+  static Resting* const all = [] {
+    auto* made = new Resting;
+    pthread_atfork([] { AtRest().mutex.lock(); }, [] { AtRest().mutex.unlock(); },
+                   [] { AtRest().mutex.unlock(); });
+    return made;
+  }();
   return *all;
 }
 

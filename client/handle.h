@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the application holds: a session, an arena, a batch, a prepared batch or a program. A word
-// before each of them says what it is, and that it lives; the memory of one that was freed serves
-// later ones of its kind only, and not soon, so that a use of a handle after its end is told
-// instead of carried out. A look at the word is one load, without a lock, thus good in a forked
-// child too. Any thread.
+// What the application holds: a session, an arena, a batch, a status and so on. A word before each
+// of them says what it is, and that it lives; the memory of one that was freed serves later ones of
+// its kind only, and not soon, so that a use of a handle after its end is told instead of carried
+// out. A look at the word is one load, without a lock, and the lock of the memory is held across
+// fork(): both are good in a forked child too, which is told with a status. Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-
-#include "client/status.h"
 
 namespace ferry::client {
 
@@ -61,18 +58,4 @@ const char* WhyNotOf(const Session* session, const T* handle) {
   return handle->session.get() == session ? nullptr : "is of another session";
 }
 
-inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {
-  return BadField(
-      function, argument,
-      null ? "is a null pointer" : "was freed or closed, or is a handle of something else");
-}
-
 }  // namespace ferry::client
-
-// In a function of the C boundary that returns a status: the argument must be usable.
-#define FERRY_CLIENT_NEEDS(argument)                                                             \
-  do {                                                                                           \
-    if (!::ferry::client::Usable(argument)) [[unlikely]] {                                       \
-      return ::ferry::client::BadArgument(__func__, #argument, (argument) == nullptr).release(); \
-    }                                                                                            \
-  } while (false)

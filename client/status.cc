@@ -9,7 +9,7 @@
 namespace ferry::client {
 
 StatusPtr Error(Code code, const char* reason, std::string message) {
-  return StatusPtr(new ferry_status{code, reason, std::move(message)});
+  return StatusPtr(new ferry_status{{}, code, reason, std::move(message)});
 }
 
 StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error) {
@@ -35,11 +35,26 @@ StatusPtr Copy(const StatusPtr& status) {
   return status ? StatusPtr(new ferry_status(*status)) : nullptr;
 }
 
+namespace {
+
+// `status`, or in the place of one that was freed one that says so.
+const ferry_status* Readable(const ferry_status* status) {
+  if (status == nullptr || Usable(status)) return status;
+  static const ferry_status* const freed = BadArgument("ferry_status", "status", false).release();
+  return freed;
+}
+
+}  // namespace
 }  // namespace ferry::client
 
 extern "C" {
 
-int ferry_status_code(const ferry_status* status) { return status ? status->code : 0; }
+using ferry::client::Readable;
+
+int ferry_status_code(const ferry_status* status) {
+  status = Readable(status);
+  return status ? status->code : 0;
+}
 
 const char* ferry_status_code_name(const ferry_status* status) {
   static constexpr const char* kNames[] = {"OK",
@@ -64,30 +79,38 @@ const char* ferry_status_code_name(const ferry_status* status) {
 }
 
 const char* ferry_status_reason(const ferry_status* status) {
+  status = Readable(status);
   return status ? status->reason.c_str() : "";
 }
 
 const char* ferry_status_message(const ferry_status* status) {
+  status = Readable(status);
   return status ? status->message.c_str() : "";
 }
 
 size_t ferry_status_violations(const ferry_status* status) {
+  status = Readable(status);
   return status ? status->violations.size() : 0;
 }
 
 const char* ferry_status_violation_field(const ferry_status* status, size_t index) {
+  status = Readable(status);
   return index < ferry_status_violations(status) ? status->violations[index].first.c_str() : "";
 }
 
 const char* ferry_status_violation_text(const ferry_status* status, size_t index) {
+  status = Readable(status);
   return index < ferry_status_violations(status) ? status->violations[index].second.c_str() : "";
 }
 
 uint64_t ferry_status_retry_after_ns(const ferry_status* status) {
+  status = Readable(status);
   return status ? status->retry_after_ns : 0;
 }
 
-void ferry_status_free(ferry_status* status) { delete status; }
+void ferry_status_free(ferry_status* status) {
+  if (ferry::client::Usable(status)) delete status;
+}
 
 const char* ferry_version(void) { return FERRY_VERSION; }
 

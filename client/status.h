@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "client/handle.h"
 #include "client/include/ferry/ferry.h"
 
-struct ferry_status {
+struct ferry_status : ferry::client::Handle<0x7374'6174'7573'0007> {
   int code = 0;
   std::string reason;
   std::string message;
@@ -70,6 +71,11 @@ StatusPtr BadField(const std::string& doing, const std::string& field, const std
                    Code code = kInvalidArgument);
 // Null if there is a counter of that number; else `timeline` is the bad field.
 StatusPtr CheckTimeline(const std::string& doing, uint32_t timeline);
+inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {
+  return BadField(
+      function, argument,
+      null ? "is a null pointer" : "was freed or closed, or is a handle of something else");
+}
 StatusPtr Copy(const StatusPtr& status);
 
 }  // namespace ferry::client
@@ -77,4 +83,12 @@ StatusPtr Copy(const StatusPtr& status);
 #define FERRY_CLIENT_RETURN_IF_ERROR(expression) \
   do {                                           \
     if (auto error = (expression)) return error; \
+  } while (false)
+
+// In a function of the C boundary that returns a status: the argument must be usable.
+#define FERRY_CLIENT_NEEDS(argument)                                                             \
+  do {                                                                                           \
+    if (!::ferry::client::Usable(argument)) [[unlikely]] {                                       \
+      return ::ferry::client::BadArgument(__func__, #argument, (argument) == nullptr).release(); \
+    }                                                                                            \
   } while (false)

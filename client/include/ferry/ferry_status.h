@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How calls of libferry end: NULL is success, else a status, which the caller frees. Read by any
- * thread; NULL is taken by every function here. */
+ * thread; NULL is taken by every function here. A status that was freed is told from others as
+ * other handles are (ferry.h): it reads as INVALID_ARGUMENT, FIELD_INVALID, with `status` as the
+ * field of its one violation, and to free it again does nothing. */
 #ifndef FERRY_FERRY_STATUS_H_
 #define FERRY_FERRY_STATUS_H_
 

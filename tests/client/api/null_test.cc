@@ -59,8 +59,13 @@ const std::set<std::string> kReturnNothing = {
     "ferry_status_free",   "ferry_cuda_free",    "ferry_over_failures",
 };
 
+bool ReadsStatus(const Function& function) {
+  return function.name.rfind("ferry_status_", 0) == 0 && function.name != "ferry_status_free";
+}
+
 // One of each kind of handle.
 struct Handles {
+  ferry_status* status = nullptr;
   ferry_session* session = nullptr;
   ferry_arena* arena = nullptr;
   ferry_batch* batch = nullptr;
@@ -69,6 +74,7 @@ struct Handles {
   ferry_device_list* devices = nullptr;
 
   void Free() {
+    ferry_status_free(status);
     ferry_device_list_free(devices);
     ferry_prepared_free(prepared);
     ferry_batch_free(batch);
@@ -166,10 +172,9 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_domain_join.domain", address("job")},
         {"ferry_domain_join.domain_bytes", 3},
         {"ferry_domain_join.name", address("trainer-0")},
-        {"ferry_status_free.status", 0},
     };
     const std::map<std::string, uint64_t> by_type = {
-        {"ferry_status*", 0},
+        {"ferry_status*", address(living_.status)},
         {"ferry_session*", address(living_.session)},
         {"ferry_arena*", address(living_.arena)},
         {"ferry_batch*", address(living_.batch)},
@@ -275,16 +280,42 @@ TEST_P(NullTest, AHandleThatWasFreedIsRefusedByItsName) {
     const std::map<std::string, const void*> handles = {
         {"ferry_session*", dead.session}, {"ferry_arena*", dead.arena},
         {"ferry_batch*", dead.batch},     {"ferry_prepared*", dead.prepared},
-        {"ferry_program*", dead.program}, {"ferry_device_list*", dead.devices}};
+        {"ferry_program*", dead.program}, {"ferry_device_list*", dead.devices},
+        {"ferry_status*", dead.status}};
     dead.Free();
     const auto handle = handles.find(type.rfind("const ", 0) == 0 ? type.substr(6) : type);
     if (handle == handles.end()) continue;
     arguments->Set(i, reinterpret_cast<uint64_t>(handle->second));
-    ExpectRefuses(function().call(*arguments), parameter.name);
+    const Outcome outcome = function().call(*arguments);
+    if (ReadsStatus(function())) {
+      EXPECT_EQ(outcome.none, function().name == "ferry_status_retry_after_ns");
+    } else {
+      ExpectRefuses(outcome, parameter.name);
+    }
     if (function().name == "ferry_over_failures") {  // what returns nothing says zeros
       EXPECT_EQ(bytes_, 0u);
     }
   }
+}
+
+// Success is what nobody may read of it.
+TEST(FreedStatusTest, SaysThatItWasFreed) {
+  ferry_status* const status = ferry_session_wait(nullptr, 0);
+  ferry_status_free(status);
+  EXPECT_EQ(ferry_status_code(status), 3);
+  EXPECT_STREQ(ferry_status_code_name(status), "INVALID_ARGUMENT");
+  EXPECT_STREQ(ferry_status_reason(status), "FIELD_INVALID");
+  EXPECT_THAT(ferry_status_message(status), HasSubstr("status was freed"));
+  ASSERT_EQ(ferry_status_violations(status), 1u);
+  EXPECT_STREQ(ferry_status_violation_field(status, 0), "status");
+  EXPECT_STREQ(ferry_status_violation_text(status, 1), "");
+  ferry_status_free(status);
+  // Neither was it put aside for two.
+  ferry_status* const first = ferry_session_wait(nullptr, 0);
+  ferry_status* const second = ferry_session_wait(nullptr, 0);
+  EXPECT_NE(first, second);
+  ferry_status_free(first);
+  ferry_status_free(second);
 }
 
 std::vector<size_t> Indices() {
