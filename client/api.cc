@@ -16,13 +16,22 @@ namespace {
 
 constexpr uint64_t kOpenTimeoutNs = 10ull * 1000000000;
 
+bool MayBeInName(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+}
+
+bool GoodName(const std::string& name) {
+  constexpr size_t kMost = 63;
+  return !name.empty() && name.size() <= kMost &&
+         std::all_of(name.begin(), name.end(), MayBeInName);
+}
+
 std::string ProgramName() {
   std::string name;
   std::ifstream("/proc/self/comm") >> name;
   for (char& c : name) {
-    const bool fine = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                      c == '.' || c == '_' || c == '-';
-    if (!fine) c = '_';
+    if (!MayBeInName(c)) c = '_';
   }
   return name.empty() ? "unnamed" : name;
 }
@@ -36,11 +45,16 @@ std::string ClientDir() {
 }
 
 StatusPtr OpenSession(const ferry_session_options* given, ferry_session** session) {
+  constexpr char kDoing[] = "opening a session";
   ferry_session_options options;
   FERRY_CLIENT_RETURN_IF_ERROR(Given("ferry_session_options", given, &options));
   Session::Options wanted;
-  wanted.client_dir = options.client_dir != nullptr ? options.client_dir : ClientDir();
   wanted.name = options.name ? options.name : ProgramName();
+  if (!GoodName(wanted.name)) {
+    return BadField(kDoing, "options.name",
+                    "is '" + wanted.name + "': it must be 1 to 63 characters of [A-Za-z0-9._-]");
+  }
+  wanted.client_dir = options.client_dir != nullptr ? options.client_dir : ClientDir();
   wanted.timeout_ns = options.timeout_ns ? options.timeout_ns : kOpenTimeoutNs;
   wanted.post_by = options.post_by;
   wanted.reattach = options.no_reattach == 0;
@@ -163,7 +177,8 @@ ferry_status* ferry_arena_create(ferry_session* session, uint64_t device, uint64
   FERRY_CLIENT_NEEDS(arena);
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
-                           return CreateArena(session->session, device, bytes, flags, made);
+                           return OfField(CreateArena(session->session, device, bytes, flags, made),
+                                          "device");
                          })
       .release();
 }
@@ -174,7 +189,8 @@ ferry_status* ferry_arena_import(ferry_session* session, uint64_t device, int me
   FERRY_CLIENT_NEEDS(arena);
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
-                           return ImportArena(session->session, device, memfd, bytes, made);
+                           return OfField(ImportArena(session->session, device, memfd, bytes, made),
+                                          "memfd");
                          })
       .release();
 }
@@ -188,19 +204,19 @@ ferry_status* ferry_arena_read(const ferry_arena* arena, uint64_t offset, void* 
                                uint64_t bytes) {
   FERRY_CLIENT_NEEDS(arena);
   if (bytes != 0) FERRY_CLIENT_NEEDS(to);
-  return ReadArena(*arena, offset, to, bytes).release();
+  return OfField(ReadArena(*arena, offset, to, bytes), "arena").release();
 }
 
 ferry_status* ferry_arena_write(ferry_arena* arena, uint64_t offset, const void* from,
                                 uint64_t bytes) {
   FERRY_CLIENT_NEEDS(arena);
   if (bytes != 0) FERRY_CLIENT_NEEDS(from);
-  return WriteArena(*arena, offset, from, bytes).release();
+  return OfField(WriteArena(*arena, offset, from, bytes), "arena").release();
 }
 
 ferry_status* ferry_arena_release(ferry_arena* arena) {
   FERRY_CLIENT_NEEDS(arena);
-  return ReleaseArena(arena).release();
+  return OfField(ReleaseArena(arena), "arena").release();
 }
 
 void ferry_arena_free(ferry_arena* arena) {

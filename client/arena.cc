@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <thread>
 
+#include "base/limit_text.h"
 #include "client/session.h"
 #include "client/signals.h"
 #include "device/huge_pages.h"
@@ -197,8 +199,9 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
   if (data == MAP_FAILED) {
     const int error = errno;
     if (error == ENOMEM) return NoMemory(*session, bytes, device, "mapping it", error);
-    return ErrnoError(kInvalidArgument, kReasonFieldInvalid,
-                      MakingArena(bytes, device) + ": mapping it", error);
+    return BadField(
+        MakingArena(bytes, device), imported ? "memfd" : "bytes",
+        "cannot be mapped: " + std::generic_category().message(error) + LimitText(error));
   }
   auto arena = std::make_unique<ferry_arena>(session, device, bytes, imported);
   arena->data = data;
@@ -224,8 +227,8 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
 
 StatusPtr CheckBytes(uint64_t bytes, uint64_t device) {
   if (bytes != 0 && bytes <= static_cast<uint64_t>(INT64_MAX)) return nullptr;
-  return Error(kInvalidArgument, kReasonFieldInvalid,
-               MakingArena(bytes, device) + ": bytes must be between 1 and 2^63 - 1");
+  return BadField(MakingArena(bytes, device), "bytes",
+                  "is " + std::to_string(bytes) + ": it must be between 1 and 2^63 - 1");
 }
 
 StatusPtr CheckInside(const ferry_arena& arena, uint64_t offset, uint64_t bytes,
@@ -288,8 +291,8 @@ StatusPtr CreateArena(const std::shared_ptr<Session>& session, uint64_t device, 
   FERRY_CLIENT_RETURN_IF_ERROR(session->Check());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckBytes(bytes, device));
   if ((flags & ~static_cast<unsigned>(FERRY_ARENA_NO_POPULATE)) != 0) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 MakingArena(bytes, device) + ": unknown flags");
+    return BadField(MakingArena(bytes, device), "flags",
+                    "is " + std::to_string(flags) + ", of which not all are known");
   }
   const DeviceInfo* known = session->FindDevice(device);
   if (known != nullptr && known->kind == kGpuDevice) {
@@ -306,6 +309,11 @@ StatusPtr ImportArena(const std::shared_ptr<Session>& session, uint64_t device, 
                       uint64_t bytes, std::unique_ptr<ferry_arena>* arena) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->Check());
   FERRY_CLIENT_RETURN_IF_ERROR(CheckBytes(bytes, device));
+  if (const DeviceInfo* known = session->FindDevice(device);
+      known != nullptr && known->kind == kGpuDevice) {
+    return BadField(MakingArena(bytes, device), "device",
+                    "is a GPU, and a memfd is memory of the host; see ferry_arena_import_cuda");
+  }
   return MakeArena(session, device, memfd, bytes, true, false, arena);
 }
 

@@ -114,9 +114,9 @@ StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFd
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 "connecting to " + path + ": the path has " + std::to_string(path.size()) +
-                     " bytes, a socket's may have at most 107; use a shorter client directory");
+    return BadField("connecting to " + path, "options.client_dir",
+                    "is too long: the path of its socket has " + std::to_string(path.size()) +
+                        " bytes, and may have 107 at most; use a shorter client directory");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   *fd = fds->Socket(slot, type);

@@ -217,15 +217,18 @@ StatusPtr WaitAll(ferry_batch* const* batches, size_t count, uint64_t timeout_ns
 bool BatchOver(const ferry_batch& batch) { return Reached(batch, batch.last_value()); }
 
 StatusPtr TransferStatus(ferry_batch* batch, size_t index) {
+  constexpr char kDoing[] = "asking how a transfer of a batch ended";
   FERRY_CLIENT_RETURN_IF_ERROR(batch->session->CheckMine());
   if (index >= batch->count) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 "asking for transfer " + std::to_string(index) + " of a batch of " +
-                     std::to_string(batch->count));
+    return BadField(kDoing, "index",
+                    "is " + std::to_string(index) + ", and the batch has " +
+                        std::to_string(batch->count) + " transfers");
   }
   if (!Reached(*batch, batch->first_value + index)) {
-    return Error(kFailedPrecondition, kReasonFieldInvalid,
-                 "transfer " + std::to_string(batch->first_id + index) + " is not over");
+    return BadField(
+        kDoing, "index",
+        "is that of transfer " + std::to_string(batch->first_id + index) + ", which is not over",
+        kFailedPrecondition);
   }
   std::lock_guard lock(batch->mutex);
   if (Reached(*batch, batch->last_value())) {

@@ -23,12 +23,14 @@ StatusPtr FindGpu(const Session& session, uint64_t device, const std::string& do
   return FindCudaDevice(known->uuid, doing, ordinal);
 }
 
-StatusPtr CheckSegments(const std::vector<CudaSegment>& segments, const std::string& doing) {
+// Which argument says how many they are is in `field`.
+StatusPtr CheckSegments(const std::vector<CudaSegment>& segments, const char* field,
+                        const std::string& doing) {
   if (!segments.empty() && segments.size() <= kMostFds) return nullptr;
-  return Error(kInvalidArgument, kReasonFieldInvalid,
-               doing + ": it consists of " + std::to_string(segments.size()) +
-                   " allocations, and an arena may have 1 to " + std::to_string(kMostFds) +
-                   "; import it in parts, each from where an allocation begins");
+  return BadField(doing, field,
+                  "says " + std::to_string(segments.size()) +
+                      " allocations, and an arena may have 1 to " + std::to_string(kMostFds) +
+                      "; import it in parts, each from where an allocation begins");
 }
 
 // Hands it out, or frees it.
@@ -89,7 +91,7 @@ StatusPtr ImportCudaSegments(const std::shared_ptr<Session>& session, uint64_t d
   const std::string doing = ImportingArena(device);
   int ordinal;
   FERRY_CLIENT_RETURN_IF_ERROR(FindGpu(*session, device, doing, &ordinal));
-  FERRY_CLIENT_RETURN_IF_ERROR(CheckSegments(segments, doing));
+  FERRY_CLIENT_RETURN_IF_ERROR(CheckSegments(segments, "count", doing));
   uint64_t bytes = 0;
   for (const CudaSegment& segment : segments) bytes += segment.bytes;
   auto made = std::make_unique<ferry_arena>(session, device, bytes, true);
@@ -105,7 +107,7 @@ StatusPtr ImportCudaArena(const std::shared_ptr<Session>& session, uint64_t devi
                           uint64_t bytes, std::unique_ptr<ferry_arena>* arena) {
   const std::string doing = ImportingArena(device);
   if (bytes == 0) {
-    return Error(kInvalidArgument, kReasonFieldInvalid, doing + ": it has no bytes");
+    return BadField(doing, "bytes", "is 0");
   }
   int ordinal;
   FERRY_CLIENT_RETURN_IF_ERROR(FindGpu(*session, device, doing, &ordinal));
@@ -119,7 +121,7 @@ StatusPtr ImportCudaArena(const std::shared_ptr<Session>& session, uint64_t devi
   StatusPtr error;
   if (described.ipc_handle.empty()) {
     made->memory = ArenaMemory::kCudaVmm;
-    error = CheckSegments(described.segments, doing);
+    error = CheckSegments(described.segments, "bytes", doing);
     if (error == nullptr) error = ShowSegments(made.get(), described.segments);
   } else {
     made->memory = ArenaMemory::kCudaIpc;

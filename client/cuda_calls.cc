@@ -42,7 +42,9 @@ ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device, v
   FERRY_CLIENT_NEEDS(arena);
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
-                           return ImportCudaArena(session->session, device, pointer, bytes, made);
+                           return OfField(
+                               ImportCudaArena(session->session, device, pointer, bytes, made),
+                               "pointer");
                          })
       .release();
 }
@@ -60,7 +62,8 @@ ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t devic
   for (size_t i = 0; i < count; ++i) segments.push_back({fds[i], segment_bytes[i]});
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
-                           return ImportCudaSegments(session->session, device, segments, made);
+                           return OfField(
+                               ImportCudaSegments(session->session, device, segments, made), "fds");
                          })
       .release();
 }
@@ -68,30 +71,32 @@ ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t devic
 ferry_status* ferry_stream_define(ferry_session* session, ferry_cuda_stream stream,
                                   uint32_t timeline, uint64_t value) {
   FERRY_CLIENT_NEEDS(session);
-  return DefineOnStream(*session->session, stream, timeline, value).release();
+  return OfField(DefineOnStream(*session->session, stream, timeline, value), "stream").release();
 }
 
 ferry_status* ferry_stream_wait_over(ferry_session* session, ferry_cuda_stream stream,
                                      uint32_t timeline, uint64_t value) {
   FERRY_CLIENT_NEEDS(session);
-  return WaitOverOnStream(session->session, stream, timeline, value).release();
+  return OfField(WaitOverOnStream(session->session, stream, timeline, value), "stream").release();
 }
 
 ferry_status* ferry_stream_wait_batch(ferry_batch* batch, ferry_cuda_stream stream) {
   FERRY_CLIENT_NEEDS(batch);
-  return WaitOverOnStream(batch->session, stream, batch->timeline, batch->last_value()).release();
+  return OfField(WaitOverOnStream(batch->session, stream, batch->timeline, batch->last_value()),
+                 "stream")
+      .release();
 }
 
 ferry_status* ferry_stream_fire(ferry_prepared* prepared, ferry_cuda_stream stream,
                                 uint64_t* firing) {
   FERRY_CLIENT_NEEDS(prepared);
-  return FireOnStream(prepared, stream, firing).release();
+  return OfField(FireOnStream(prepared, stream, firing), "stream").release();
 }
 
 ferry_status* ferry_stream_wait_prepared(ferry_prepared* prepared, ferry_cuda_stream stream,
                                          uint64_t firing) {
   FERRY_CLIENT_NEEDS(prepared);
-  return WaitPreparedOnStream(prepared, stream, firing).release();
+  return OfField(WaitPreparedOnStream(prepared, stream, firing), "stream").release();
 }
 
 ferry_stream_counts ferry_stream_get_counts(void) { return ParkedStreams::Get().Counts(); }
@@ -100,11 +105,11 @@ void* ferry_cuda_malloc(ssize_t size, int device, ferry_cuda_stream) {
   void* pointer = nullptr;
   last_allocation = nullptr;
   if (size < 0) {
-    last_allocation = Error(kInvalidArgument, kReasonFieldInvalid,
-                            "allocating " + std::to_string(size) + " bytes on CUDA device " +
-                                std::to_string(device) + ": fewer than none");
+    last_allocation = BadField("allocating on CUDA device " + std::to_string(device), "size",
+                               "is " + std::to_string(size) + ", fewer than none");
   } else if (size > 0) {
-    last_allocation = CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer);
+    last_allocation = OfField(
+        CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer), "size");
   }
   return pointer;
 }

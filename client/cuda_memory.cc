@@ -48,10 +48,11 @@ StatusPtr DescribeMappings(Cuda* cuda, CUdeviceptr pointer, uint64_t bytes,
     StatusPtr error =
         cuda->Check(cuda->cuMemGetAddressRange(&base, &size, at), doing, "cuMemGetAddressRange");
     if (error == nullptr && base != at) {
-      error = Error(kInvalidArgument, kReasonFieldInvalid,
-                    doing + ": the pointer is " + std::to_string(at - base) +
-                        " bytes behind the begin of its mapping of " + std::to_string(size) +
-                        " bytes; import the mapping from its begin, and use ranges of that arena");
+      error =
+          BadField(doing, "pointer",
+                   "is " + std::to_string(at - base) +
+                       " bytes behind the begin of its mapping of " + std::to_string(size) +
+                       " bytes; import the mapping from its begin, and use ranges of that arena");
     }
     if (error == nullptr) {
       error = cuda->Check(cuda->cuMemExportToShareableHandle(
@@ -156,16 +157,15 @@ StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const
   int ordinal = -1;
   if (cuda->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) != CUDA_SUCCESS ||
       type != CU_MEMORYTYPE_DEVICE) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 doing + ": the pointer is not one to memory of a GPU");
+    return BadField(doing, "pointer", "is not one to memory of a GPU");
   }
   FERRY_CLIENT_CUDA(cuda, doing, cuPointerGetAttribute, &ordinal,
                     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
   if (ordinal != device) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 doing + ": the pointer is to memory of CUDA device " + std::to_string(ordinal) +
-                     " of this process, and the arena's device is CUDA device " +
-                     std::to_string(device));
+    return BadField(doing, "pointer",
+                    "is to memory of CUDA device " + std::to_string(ordinal) +
+                        " of this process, and the arena's device is CUDA device " +
+                        std::to_string(device));
   }
   CUmemGenericAllocationHandle handle;
   if (cuda->cuMemRetainAllocationHandle(&handle, const_cast<void*>(pointer)) == CUDA_SUCCESS) {
@@ -179,17 +179,16 @@ StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const
   size_t size = 0;
   FERRY_CLIENT_CUDA(cuda, doing, cuMemGetAddressRange, &base, &size, at);
   if (at - base > size || bytes > size - (at - base)) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 doing + ": the pointer's allocation has only " +
-                     std::to_string(size - (at - base)) + " bytes from there");
+    return BadField(doing, "bytes",
+                    "is " + std::to_string(bytes) + ", and the pointer's allocation has only " +
+                        std::to_string(size - (at - base)) + " bytes from there");
   }
   CUipcMemHandle ipc;
   StatusPtr error = cuda->Check(cuda->cuIpcGetMemHandle(&ipc, base), doing, "cuIpcGetMemHandle");
   if (error != nullptr) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 error->message +
-                     "; memory of a stream-ordered pool (cudaMallocAsync) or managed memory cannot "
-                     "be shared");
+    return BadField(error->message, "pointer",
+                    "is to what cannot be shared: memory of a stream-ordered pool "
+                    "(cudaMallocAsync), or managed memory");
   }
   described->ipc_handle.assign(ipc.reserved, sizeof(ipc.reserved));
   described->ipc_offset = at - base;

@@ -42,10 +42,10 @@ StatusPtr Open(ferry_cuda_stream stream, const std::string& doing, OpenStream* o
   CUstreamCaptureStatus capture;
   FERRY_CLIENT_CUDA(open->cuda, doing, cuStreamIsCapturing, stream, &capture);
   if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return nullptr;
-  return Error(kFailedPrecondition, kReasonFieldInvalid,
-               doing +
-                   ": the stream is being captured, and a graph would repeat this one value; "
-                   "queue it before or behind the graph");
+  return BadField(doing, "stream",
+                  "is being captured, and a graph would repeat this one value; queue it before or "
+                  "behind the graph",
+                  kFailedPrecondition);
 }
 
 StatusPtr Write(const OpenStream& on, Session& session, const uint64_t& word, uint64_t value,

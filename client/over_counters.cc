@@ -18,12 +18,9 @@ StatusPtr OverCounters::Choose(uint64_t device, uint32_t wanted, uint32_t* count
     for (free = FERRY_TIMELINE_COUNTERS - 1; free != 0 && used_[free];) --free;
     if (free == 0) {
       chosen_.erase(entry);
-      StatusPtr error =
-          Error(kInvalidArgument, kReasonFieldInvalid,
-                "posting a batch: no 'over' counter is left for device " + std::to_string(device) +
-                    ", all are in use; name one that its posts use already");
-      error->violations.emplace_back("options.over_timeline", "is 0, and none is left to choose");
-      return error;
+      return BadField("posting a batch", "options.over_timeline",
+                      "is 0, and no 'over' counter is left for device " + std::to_string(device) +
+                          ", all are in use; name one that its posts use already");
     }
   }
   used_[entry->second] = true;

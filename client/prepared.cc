@@ -205,9 +205,12 @@ StatusPtr KeptBatch::Join() {
         const bool there = Usable(binding.transfers) && !binding.transfers->released.load();
         const Place place = there ? PlaceOf(*binding.transfers) : Place();
         if (place.first_id == 0) {
-          return Error(kFailedPrecondition, kReasonFieldInvalid,
-                       "preparing jobs: what @" + std::string(binding.name) +
-                           " is transferred by is not prepared");
+          return BadField(
+              "preparing jobs",
+              "runs[" + std::to_string(i) + "].bindings[" + std::to_string(runs_[i].joined.size()) +
+                  "].transfers",
+              "is not prepared, and @" + std::string(binding.name) + " is transferred by it",
+              kFailedPrecondition);
         }
         number = place.number;
       }
@@ -298,9 +301,8 @@ StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire&
   FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.load()) return Released();
   if (prepared->joined.load()) {
-    return Error(kFailedPrecondition, kReasonFieldInvalid,
-                 "firing " + NameOf(*prepared, PlaceOf(*prepared)) +
-                     ": the prepared job that it is bound to fires it");
+    return BadField("firing " + NameOf(*prepared, PlaceOf(*prepared)), "prepared",
+                    "is bound to a prepared job, which fires it", kFailedPrecondition);
   }
   {
     std::lock_guard lock(prepared->mutex);
@@ -321,9 +323,9 @@ StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire&
 StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing) {
   return FirePreparedBy(prepared, firing, [prepared](const Place& place, uint64_t over) {
     if (over < place.fired) {
-      return Error(kFailedPrecondition, kReasonFieldInvalid,
-                   "firing " + NameOf(*prepared, place) + ": firing " +
-                       std::to_string(place.fired) + " is not over");
+      return BadField("firing " + NameOf(*prepared, place), "prepared",
+                      "cannot be fired: firing " + std::to_string(place.fired) + " is not over",
+                      kFailedPrecondition);
     }
     Session& session = *prepared->session;
     const bool fired = session.timelines().Fire(*place.life, place.number, place.fired + 1);

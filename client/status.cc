@@ -24,6 +24,13 @@ StatusPtr BadField(const std::string& doing, const std::string& field, const std
   return error;
 }
 
+StatusPtr OfField(StatusPtr error, const char* field) {
+  if (error != nullptr && error->reason == kReasonFieldInvalid && error->violations.empty()) {
+    error->violations.emplace_back(field, error->message);
+  }
+  return error;
+}
+
 StatusPtr CheckTimeline(const std::string& doing, uint32_t timeline) {
   if (timeline < FERRY_TIMELINE_COUNTERS) return nullptr;
   return BadField(doing, "timeline",

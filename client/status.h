@@ -69,6 +69,9 @@ StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, in
 // `why` goes on from its name ("is 7, ...").
 StatusPtr BadField(const std::string& doing, const std::string& field, const std::string& why,
                    Code code = kInvalidArgument);
+// `error`; if it is FIELD_INVALID and does not say of what, it is of `field`: CUDA and the daemon
+// do not know what the caller calls it.
+StatusPtr OfField(StatusPtr error, const char* field);
 // Null if there is a counter of that number; else `timeline` is the bad field.
 StatusPtr CheckTimeline(const std::string& doing, uint32_t timeline);
 inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {

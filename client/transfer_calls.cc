@@ -38,17 +38,18 @@ StatusPtr Prepare(ferry_session* session, Direction direction, uint64_t device,
 StatusPtr ReceiveNew(ferry_session* session, uint64_t device, const ferry_transfer* receives,
                      const uint64_t* bytes, size_t count, const ferry_post_options* options,
                      ferry_arena** arena, ferry_range* ranges, ferry_batch** batch) {
+  constexpr char kDoing[] = "receiving into new buffers";
   FERRY_CLIENT_RETURN_IF_ERROR(session->session->Check());
   if (count == 0) {
-    return Error(kInvalidArgument, kReasonFieldInvalid,
-                 "receiving into new buffers: there must be at least one");
+    return BadField(kDoing, "count", "is 0: it must be 1 or more, as many as there are `bytes`");
   }
   uint64_t total = 0;
   for (size_t i = 0; i < count; ++i) {
     const uint64_t room = (bytes[i] + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
     if (room < bytes[i] || total + room < total) {
-      return Error(kInvalidArgument, kReasonFieldInvalid,
-                   "receiving into new buffers: their byte counts overflow");
+      return BadField(kDoing, "bytes[" + std::to_string(i) + "]",
+                      "is " + std::to_string(bytes[i]) +
+                          ": together the buffers up to this one have more than 2^64 bytes");
     }
     ranges[i] = {nullptr, total, bytes[i]};
     total += room;

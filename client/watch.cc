@@ -10,8 +10,7 @@ StatusPtr Session::Watch(Ended ended, void* argument) {
   std::lock_guard lock(mutex_);
   if (cause_ != nullptr) return Copy(cause_);
   if (watch_.joinable()) {
-    return Error(kFailedPrecondition, kReasonFieldInvalid,
-                 "watching the session: it has a watcher already");
+    return BadField("watching a session", "session", "has a watcher already", kFailedPrecondition);
   }
   FERRY_CLIENT_RETURN_IF_ERROR(StartThread(
       "ferry-watch", [this, ended, argument] { RunWatch(ended, argument); }, &watch_));

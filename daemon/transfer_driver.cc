@@ -117,15 +117,17 @@ absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
 
 absl::Status TransferDriver::Join(Session& session, const std::string& domain,
                                   GlobalDeviceId device, const std::string& name) {
-  const auto invalid = [](absl::string_view what, size_t least, size_t most, size_t bytes) {
+  const auto invalid = [](const char* field, absl::string_view what, size_t least, size_t most,
+                          size_t bytes) {
     return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("join: ", what, " has ", least, " to ", most, " bytes, not ", bytes));
+                 absl::StrCat("join: ", what, " has ", least, " to ", most, " bytes, not ", bytes),
+                 {{"field", field}});
   };
   if (domain.size() > kMaxDomainBytes) {
-    return invalid("the domain's name", 0, kMaxDomainBytes, domain.size());
+    return invalid("domain", "the domain's name", 0, kMaxDomainBytes, domain.size());
   }
   if (name.empty() || name.size() > Members::kMostName) {
-    return invalid("the member's name", 1, Members::kMostName, name.size());
+    return invalid("name", "the member's name", 1, Members::kMostName, name.size());
   }
   if (absl::Status status = CheckOwn(device); !status.ok()) {
     return WithText(status, absl::StrCat("join: ", status.message()));

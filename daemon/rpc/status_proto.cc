@@ -46,6 +46,11 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
              google::rpc::Status* out) {
   out->Clear();
   if (status.ok()) return;
+  if (violations.empty()) {
+    const Metadata metadata = MetadataOf(status);
+    const auto field = metadata.find("field");
+    if (field != metadata.end()) return ToProto(status, {{field->second, status}}, out);
+  }
   out->set_code(static_cast<int>(status.code()));
   out->set_message(BoundedText(status.message(), kMaxMessageBytes));
   google::rpc::ErrorInfo info;

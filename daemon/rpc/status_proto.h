@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // absl::Status to and from the wire: google.rpc.Status with ErrorInfo (always), BadRequest (bad
-// entries of a batch) and RetryInfo (refusals that pass). Any thread.
+// entries of a batch, or the one field that the metadata has as "field") and RetryInfo (refusals
+// that pass). Any thread.
 #pragma once
 
 #include <google/protobuf/duration.pb.h>

@@ -128,6 +128,53 @@ TEST_F(BadArgumentTest, OptionsOfAnotherSizeAreTakenOrToldApart) {
               HasSubstr("it must be sizeof(ferry_session_options), which is"));
 }
 
+// Of whatever is wrong with a call its field is told, also where only the state of things is.
+TEST_F(BadArgumentTest, RefusalsNameTheirField) {
+  Session session = Open();
+  const auto field = [](const Status& status) {
+    const auto violations = status.violations();
+    return violations.size() == 1 ? std::string(violations[0].field) : status.ToString();
+  };
+  auto arena = session.CreateArena(0, 4096);
+  EXPECT_EQ(field(session.CreateArena(0, 0).status()), "bytes");
+  EXPECT_EQ(field(session.CreateArena(0, 4096, 6).status()), "flags");
+  EXPECT_EQ(field(session.ImportArena(0, -1, 4096).status()), "memfd");
+  EXPECT_EQ(field(session.Define(64, 1)), "timeline");
+  EXPECT_EQ(field(session.WaitOver(64, 1)), "timeline");
+  EXPECT_EQ(field(session.ResetOver(64)), "timeline");
+  EXPECT_EQ(field(session.ReceiveNew(0, {Keyed("a"), Keyed("b")}, {8}).status()), "count");
+  EXPECT_EQ(field(session.ReceiveNew(0, {Keyed("a"), Keyed("b")}, {8, UINT64_MAX}).status()),
+            "bytes[1]");
+  auto batch = session.Receive(1, {Keyed("never", {}, 0)});
+  ASSERT_OK(batch);
+  EXPECT_EQ(field(batch->TransferStatus(1)), "index");
+  const Status early = batch->TransferStatus(0);
+  EXPECT_EQ(early.code_name(), "FAILED_PRECONDITION");
+  EXPECT_EQ(field(early), "index");
+  auto watcher = [](uint64_t, const ferry_status*) {};
+  ASSERT_OK(session.Watch(&watcher));
+  EXPECT_EQ(field(session.Watch(&watcher)), "session");
+  session.Close();
+}
+
+TEST_F(BadArgumentTest, OptionsOfASessionAreCheckedByName) {
+  const auto field = [&](const SessionOptions& options) {
+    const Status status = Session::Open(options).status();
+    const auto violations = status.violations();
+    return violations.size() == 1 ? std::string(violations[0].field) : status.ToString();
+  };
+  SessionOptions options;
+  options.client_dir = dir_;
+  options.name = "not a name";
+  EXPECT_EQ(field(options), "options.name");
+  options.name = std::string(64, 'a');
+  EXPECT_EQ(field(options), "options.name");
+  options.name = std::string(63, 'a');
+  EXPECT_EQ(field(options), "OK");
+  options.client_dir = "/" + std::string(100, 'd');
+  EXPECT_EQ(field(options), "options.client_dir");
+}
+
 TEST_F(BadArgumentTest, PointersAreChecked) {
   Session session = Open();
   Session other = Open();

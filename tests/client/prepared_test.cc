@@ -60,7 +60,10 @@ TEST_F(PreparedTest, FiringsCountFromOneWithEachDaemonAndTheWordsGoOn) {
   FireFrom(echo, 1, 3);
   EXPECT_EQ(never.Wait(1, std::chrono::milliseconds(1)).code_name(), "DEADLINE_EXCEEDED");
   ASSERT_OK(never.Fire());
-  EXPECT_EQ(never.Fire().code_name(), "FAILED_PRECONDITION") << "it is not over";
+  const Status early = never.Fire();
+  EXPECT_EQ(early.code_name(), "FAILED_PRECONDITION") << "it is not over";
+  ASSERT_EQ(early.violations().size(), 1u);
+  EXPECT_EQ(early.violations()[0].field, "prepared");
   NextDaemon(session, kFeatures);
   EXPECT_EQ(daemon_->last_hello().resume().prepared_from(), 8u);
   FireFrom(echo, 1, 2);

@@ -41,6 +41,16 @@ TEST(StatusProto, CodeReasonTextAndMetadataSurviveTheWire) {
   EXPECT_EQ(MetadataOf(after), metadata);
 }
 
+TEST(StatusProto, TheFieldOfTheMetadataIsAViolation) {
+  const absl::Status status = Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                                    "join: too long", {{"field", "name"}});
+  const auto bad = DetailsOf<google::rpc::BadRequest>(Encoded(status));
+  ASSERT_EQ(bad.size(), 1u);
+  ASSERT_EQ(bad[0].field_violations_size(), 1);
+  EXPECT_EQ(bad[0].field_violations(0).field(), "name");
+  EXPECT_EQ(bad[0].field_violations(0).description(), "FIELD_INVALID: join: too long");
+}
+
 TEST(StatusProto, EveryReasonSurvivesTheWire) {
   for (int i = 0; i <= static_cast<int>(Reason::kConfigInvalid); ++i) {
     const Reason reason = static_cast<Reason>(i);

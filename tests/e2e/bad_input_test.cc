@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What bad requests get: a specific status and text, nothing posted, nothing leaked.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
+#include "base/fd.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/raw_session.h"
 
@@ -125,6 +130,30 @@ TEST_F(BadInputTest, TypeShapeAndBytesThatDoNotFit) {
   EXPECT_THAT(sent(FERRY_U8, std::vector<int64_t>(9, 1), 1),
               Is(invalid, HasSubstr("8 dimensions")));
   EXPECT_THAT(sent(FERRY_U8, {{INT64_MAX, INT64_MAX, 4}}, 1), Is(invalid, HasSubstr("overflow")));
+}
+
+// Also of what only the daemon can tell, and does not know by the names of ferry.h.
+TEST_F(BadInputTest, RefusalsOfTheDaemonNameTheirField) {
+  const auto field = [](const Status& status) {
+    const auto violations = status.violations();
+    return status.reason() == "FIELD_INVALID" && violations.size() == 1
+               ? std::string(violations[0].field)
+               : status.ToString();
+  };
+  EXPECT_EQ(field(end_.session.JoinDomain(std::string(33, 'd'), 0, "trainer")), "domain");
+  EXPECT_EQ(field(end_.session.JoinDomain("", 0, "")), "name");
+  EXPECT_EQ(field(end_.session.JoinDomain("", 0, std::string(65, 'n'))), "name");
+  PostOptions options;
+  options.priority = 101;
+  EXPECT_EQ(field(TrySend({Keyed("k")}, options).status()), "options.priority");
+  const UniqueFd small(memfd_create("small", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(small.get(), 4096), 0);
+  ASSERT_EQ(fcntl(small.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+  EXPECT_EQ(field(end_.session.ImportArena(0, small.get(), 8192).status()), "memfd");
+  Batch uses = Must(TrySend({Keyed("k", {end_.arena.Range(0, 4096)})}));
+  EXPECT_EQ(field(end_.arena.Release()), "arena");
+  EXPECT_THAT(uses.Cancel(), IsOk());
+  EXPECT_THAT(uses.Wait(kSoon), Is("CANCELLED/CANCELLED"));
 }
 
 TEST_F(BadInputTest, BlocksThatDoNotFit) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // No argument ends the application: whatever pointer of whatever function is null, or a handle that
-// was freed, the call says so.
+// was freed, or whatever number is none that it takes, the call says so, and of which argument.
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -45,7 +46,7 @@ const std::set<std::string> kMayBeNull = {
     "ferry_cuda_free.stream",
     "ferry_cuda_arena.offset",
 };
-// What they return then is something all the same.
+// What they return then is something all the same; of a status that was freed all but one do.
 const std::set<std::string> kSaySomething = {
     "ferry_status_code_name",   // "OK"
     "ferry_batch_over",         // 1: there is nothing to wait for
@@ -97,6 +98,7 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
     EXPECT_CUDA(cuMemExportToShareableHandle(&gpu_fd_, handle,
                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     EXPECT_CUDA(cuMemRelease(handle));
+    std::fill(fds_.begin(), fds_.end(), gpu_fd_);
     transfer_.remote_device = kOtherGpu;
     transfer_.key = "echo";
     transfer_.key_bytes = 4;
@@ -112,6 +114,7 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
   // On the GPU, so that streams can be used with them.
   void Make(Handles* handles) {
     const auto ok = [](ferry_status* status) { ASSERT_OK(Status(status)); };
+    handles->status = ferry_session_health(nullptr);
     ok(ferry_session_open(nullptr, &handles->session));
     ok(ferry_arena_create(handles->session, kGpu, kBytes, 0, &handles->arena));
     ok(ferry_cross_host_send(handles->session, kGpu, &transfer_, 1, nullptr, &handles->batch));
@@ -155,6 +158,8 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_arena_import.device", 0},
         {"ferry_arena_import_cuda.bytes", kGranule},
         {"ferry_arena_import_cuda.pointer", own_},
+        {"ferry_arena_import_cuda_fds.fds", address(fds_.data())},
+        {"ferry_arena_import_cuda_fds.segment_bytes", address(segments_.data())},
         {"ferry_arena_read.to", address(buffer_)},
         {"ferry_arena_write.from", address(buffer_)},
         {"ferry_batch_poison.why", address("why")},
@@ -194,7 +199,6 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_range*", address(&range_)},
         {"ferry_batch* const*", address(&living_.batch)},
         {"ferry_cuda_stream", 0},
-        {"int*", address(&gpu_fd_)},
         {"uint64_t*", address(&bytes_)},
         {"size_t*", address(&index_)},
         {"void*", 0},
@@ -232,11 +236,15 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
   }
 
   static constexpr uint64_t kBytes = 4096;
+  static constexpr size_t kTooManyFds = 300;
   int memfd_ = -1;
   int gpu_fd_ = -1;
   CUdeviceptr own_ = 0;
-  char buffer_[16] = {};
+  char buffer_[kBytes] = {};
   uint64_t bytes_ = kGranule;
+  // More than one arena may have.
+  std::vector<int> fds_ = std::vector<int>(kTooManyFds);
+  std::vector<uint64_t> segments_ = std::vector<uint64_t>(kTooManyFds, kGranule);
   size_t index_ = 0;
   ferry_transfer transfer_ = {};
   ferry_range range_ = {};
@@ -294,6 +302,52 @@ TEST_P(NullTest, AHandleThatWasFreedIsRefusedByItsName) {
     }
     if (function().name == "ferry_over_failures") {  // what returns nothing says zeros
       EXPECT_EQ(bytes_, 0u);
+    }
+  }
+}
+
+// Whatever is refused as FIELD_INVALID names an argument.
+void ExpectNames(const Status& status, const Function& function) {
+  if (status.reason() != "FIELD_INVALID") return;
+  ASSERT_GE(status.violations().size(), 1u) << status.ToString();
+  const std::string_view field = status.violations()[0].field;
+  EXPECT_TRUE(std::any_of(function.parameters.begin(), function.parameters.end(),
+                          [&](const Parameter& one) {
+                            const std::string_view rest = field.substr(0, one.name.size());
+                            return rest == one.name &&
+                                   (field.size() == rest.size() || field[rest.size()] == '[');
+                          }))
+      << field << ": " << status.ToString();
+}
+
+TEST_P(NullTest, ABadNumberIsRefusedByItsName) {
+  // Of other values something is read, or waited for.
+  const std::map<std::string, std::vector<uint64_t>> tried = {
+      {"count", {0}}, {"domain_bytes", {0}}, {"text_bytes", {0}},   {"value", {}},
+      {"firing", {}}, {"timeout_ns", {}},    {"size", {UINT64_MAX}}};
+  const std::vector<uint64_t> others = {0, 1, 64, 99, UINT64_MAX};
+  const std::set<std::string> never = {"timeline", "index", "flags"};  // is 64 one of these
+  for (size_t i = 0; i < function().parameters.size(); ++i) {
+    const Parameter& parameter = function().parameters[i];
+    if (parameter.is_pointer()) continue;
+    const auto of = tried.find(parameter.name);
+    std::vector<uint64_t> values = of != tried.end() ? of->second : others;
+    if (function().name == "ferry_arena_import_cuda_fds" && parameter.name == "count")
+      values.push_back(kTooManyFds);
+    for (const uint64_t value : values) {
+      SCOPED_TRACE(parameter.name + " is " + std::to_string(value));
+      std::optional<Arguments> arguments = Valid();
+      ASSERT_TRUE(arguments.has_value());
+      arguments->Set(i, value);
+      const Outcome outcome = function().call(*arguments);
+      if (function().name == "ferry_cuda_malloc") {
+        ExpectNames(Status(ferry_cuda_malloc_status()), function());
+      }
+      if (!outcome.is_status) continue;
+      ExpectNames(outcome.status, function());
+      if (value >= 64 && never.count(parameter.name) != 0) {
+        EXPECT_EQ(outcome.status.reason(), "FIELD_INVALID") << outcome.status.ToString();
+      }
     }
   }
 }

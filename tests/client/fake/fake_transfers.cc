@@ -225,7 +225,9 @@ FakeDaemon::Posted FakeDaemon::Post(Session* session, const Request& request, bo
   }
   posted.first_id = session->before + session->transfers.size() + 1;
   if (request.prepare()) {
-    posted.prepared = Prepare(session, StartsWith(request.transfer_keys(0), "echo"));
+    const bool echoes =
+        request.transfer_keys_size() != 0 && StartsWith(request.transfer_keys(0), "echo");
+    posted.prepared = Prepare(session, echoes);
     for (int i = 0; i < request.buffers_size(); ++i) {
       session->transfers.push_back(std::make_unique<Transfer>());
     }
