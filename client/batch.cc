@@ -91,6 +91,7 @@ StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
     if (transfer.key == nullptr && transfer.key_bytes != 0) {
       problems.Add(entry() + "key", "is a null pointer");
     }
+    problems.CheckNumber([&] { return entry() + "data_type"; }, transfer.data_type, FERRY_F4E2M1FN);
     if (transfer.dims == nullptr && transfer.dim_count != 0) {
       problems.Add(entry() + "dims", "is a null pointer");
     }

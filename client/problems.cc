@@ -108,6 +108,7 @@ void Problems::CheckOptions(const ferry_post_options& options) {
   const auto prefix = [] { return std::string("options."); };
   CheckList(prefix, "domain", options.domain, "domain_bytes", options.domain_bytes);
   CheckList(prefix, "request_id", options.request_id, "request_id_bytes", options.request_id_bytes);
+  CheckNumber([] { return std::string("options.route"); }, options.route, FERRY_ROUTE_TCP);
 }
 
 StatusPtr Problems::Take() { return error_->violations.empty() ? nullptr : std::move(error_); }

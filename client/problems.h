@@ -38,6 +38,13 @@ class Problems {
       Add(prefix() + count_name, "is 0, but " + std::string(name) + " is given");
     }
   }
+  // Of an enum that begins with 0 and has `last` as its last.
+  template <typename Name>
+  void CheckNumber(Name name, int number, int last) {
+    if (number >= 0 && number <= last) return;
+    Add(name(), "is " + std::to_string(number) + ", and none has this number: 0 to " +
+                    std::to_string(last));
+  }
   void CheckOptions(const ferry_post_options& options);
 
   // Null if there were none. Once.

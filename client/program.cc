@@ -16,6 +16,7 @@ namespace {
 void CheckBinding(const Session* session, const ferry_binding& binding, bool prepare,
                   const std::string& name, Problems& problems, StatusPtr& refused) {
   if (binding.name == nullptr) problems.Add(name, "has no name");
+  problems.CheckNumber([&] { return name + ".data_type"; }, binding.data_type, FERRY_F4E2M1FN);
   if (binding.transfers != nullptr) {
     const char* const why = WhyNotOf(session, binding.transfers);
     if (why != nullptr) problems.Add(name + ".transfers", why);

@@ -170,9 +170,49 @@ TEST_F(BadArgumentTest, OptionsOfASessionAreCheckedByName) {
   options.name = std::string(64, 'a');
   EXPECT_EQ(field(options), "options.name");
   options.name = std::string(63, 'a');
+  for (const int number : {-1, 3, 99}) {
+    options.post_by = number;
+    EXPECT_EQ(field(options), "options.post_by") << number;
+  }
+  options.post_by = FERRY_POST_BY_STREAM;
   EXPECT_EQ(field(options), "OK");
   options.client_dir = "/" + std::string(100, 'd');
   EXPECT_EQ(field(options), "options.client_dir");
+}
+
+// A number that no enum of the headers has is none of its values.
+TEST_F(BadArgumentTest, UnknownNumbersAreRefused) {
+  FakeDaemon::Behaviour all;
+  all.features |= 4 | 16;  // prepared transfers and programs
+  Restart(all);
+  Session session = Open();
+  auto arena = session.CreateArena(0, 4096);
+  const auto field = [](const Status& status) {
+    const auto violations = status.violations();
+    return violations.size() == 1 ? std::string(violations[0].field) : status.ToString();
+  };
+  for (const int number : {-1, FERRY_ROUTE_TCP + 1, 99}) {
+    PostOptions options;
+    options.route = number;
+    EXPECT_EQ(field(session.Send(0, {Keyed("echo")}, options).status()), "options.route") << number;
+    EXPECT_EQ(field(session.PrepareSend(0, {Keyed("echo")}, options).status()), "options.route");
+  }
+  for (const int number : {-1, FERRY_F4E2M1FN + 1, 99}) {
+    Transfer odd = Keyed("echo");
+    odd.data_type = number;
+    EXPECT_EQ(field(session.Send(0, {Keyed("echo"), odd}).status()), "sends[1].data_type");
+    ferry_binding binding{"x", arena->All(), number, nullptr};
+    ferry_program* program = nullptr;
+    ASSERT_OK(Status(ferry_program_compile(session.get(), 0, "text", 4, &program)));
+    ferry_run run{};
+    run.program = program;
+    run.bindings = &binding;
+    run.binding_count = 1;
+    ferry_batch* raw = nullptr;
+    const Status ran(ferry_run_programs(session.get(), 0, &run, 1, nullptr, &raw));
+    EXPECT_EQ(field(ran), "runs[0].bindings[0].data_type");
+    ferry_program_free(program);
+  }
 }
 
 TEST_F(BadArgumentTest, PointersAreChecked) {
