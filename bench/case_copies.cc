@@ -37,6 +37,7 @@ absl::Status RunPair(tools::BenchPair& pair, uint64_t count, uint64_t bytes, Rat
   ASSIGN_OR_RETURN(absl::Duration first, (pair.*run)(count, bytes));
   rates.Add(rates.cold, total, made + first);
   for (int i = 0; i < kWarmRuns; ++i) {
+    if (i + 1 == kWarmRuns) RETURN_IF_ERROR(pair.Renew());
     ASSIGN_OR_RETURN(absl::Duration elapsed, (pair.*run)(count, bytes));
     rates.Add(rates.warm, total, elapsed);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferryctl bench: every case with odd counts and sizes, and that it notices what is not as it was
 // sent.
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/support/fixtures.h"
 #include "tools/ferryctl/bench_end.h"
+#include "tools/ferryctl/bench_pair.h"
 
 namespace ferry::testing {
 namespace {
@@ -65,7 +67,7 @@ TEST_F(BenchEndTest, EveryByteThatWasMovedCountsAndNoOther) {
   tools::BenchEnd sender = Open(tools::End::kSend), receiver = Open(tools::End::kReceive);
   ASSERT_TRUE(sender.MakeArena(8 * kBytes, 0).ok());
   ASSERT_TRUE(receiver.MakeArena(8 * kBytes, 0).ok());
-  ASSERT_TRUE(sender.Fill(8 * kBytes, 1).ok());
+  ASSERT_TRUE(sender.Fill(1).ok());
   ASSERT_TRUE(receiver.PostMany(1, 3, kBytes).ok());
   ASSERT_TRUE(sender.PostMany(1, 3, kBytes).ok());
   ASSERT_TRUE(receiver.Await().ok());
@@ -80,6 +82,37 @@ TEST_F(BenchEndTest, EveryByteThatWasMovedCountsAndNoOther) {
     bytes[i] ^= 0x80;
   }
   EXPECT_EQ(seen, 3 * kBytes);
+}
+
+// Of a pair whose transfers did nothing after the first the bytes of that would still be right.
+TEST_F(BenchEndTest, BytesThatHaveNotMovedSinceTheyWereRenewedAreMissed) {
+  Start({.nodes = 1});
+  constexpr uint64_t kBytes = 1;  // of two that differ in any bit
+  constexpr uint64_t kCount = 5;
+  tools::BenchPairOptions options;
+  options.receiver_command = {FerryctlProgram(), "bench-receiver"};
+  options.client_dir = options.peer_client_dir = node(0).client_dir();
+  auto pair = tools::BenchPair::Open(options);
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  const auto expect_told = [&](const std::function<absl::Status()>& once) {
+    EXPECT_THAT(once(), IsOk());
+    EXPECT_THAT(pair->Compare(), IsOk());
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(pair->Renew(), IsOk());
+      EXPECT_THAT(pair->Compare(), Is("DATA_LOSS/INTERNAL"));
+      EXPECT_THAT(once(), IsOk());
+      EXPECT_THAT(pair->Compare(), IsOk());
+    }
+  };
+  ASSERT_TRUE(pair->MakeArenas(kCount * kBytes).ok());
+  expect_told([&] { return pair->Run(kCount, kBytes).status(); });
+  expect_told([&] { return pair->Stream(kCount, kBytes, 2, 2).status(); });
+  ASSERT_TRUE(pair->Prepare(kCount, kBytes).ok());
+  expect_told([&] { return pair->Fire().status(); });
+  expect_told([&] { return pair->FireMany(3).status(); });
+  ASSERT_TRUE(pair->MakeArenas(2 * kBytes).ok());
+  ASSERT_TRUE(pair->PreparePing(kBytes).ok());
+  expect_told([&] { return pair->Ping(1).status(); });
 }
 
 }  // namespace

@@ -259,11 +259,13 @@ absl::Status BenchEnd::Unpark() {
   return absl::OkStatus();
 }
 
-absl::Status BenchEnd::Fill(uint64_t bytes, uint64_t seed) {
+absl::Status BenchEnd::Fill(uint64_t number) {
+  const uint64_t bytes = ferry_arena_bytes(arena_.get());
+  const uint64_t flipped = number % 2 == 0 ? 0 : UINT64_MAX;
   std::vector<uint64_t> words(kPortion / 8);
   for (uint64_t at = 0; at < bytes; at += kPortion) {
     for (uint64_t i = 0; i < words.size(); ++i) {
-      words[i] = (at / 8 + i + seed) * 0x9e3779b97f4a7c15u;
+      words[i] = (at / 8 + i + 1) * 0x9e3779b97f4a7c15u ^ flipped;
     }
     RETURN_IF_ERROR(FromFerry(
         ferry_arena_write(arena_.get(), at, words.data(), std::min(kPortion, bytes - at))));

@@ -60,9 +60,9 @@ class BenchEnd {
   // Posts what nobody will answer, on a timeline of its own.
   absl::Status Park(uint64_t key, uint64_t count, uint64_t bytes);
   absl::Status Unpark();
-  // The arena's first `bytes`, on whatever device: contents that differ from page to page, so that
-  // a comparison means something.
-  absl::Status Fill(uint64_t bytes, uint64_t seed);
+  // All of the arena, on whatever device: contents that differ from page to page, so that a
+  // comparison means something. Each bit of an odd `number` is the other one of that with an even.
+  absl::Status Fill(uint64_t number);
   // What all bytes of the arena that were posted, prepared or streamed, and not parked, add up to,
   // each once: the same at both ends if all has arrived.
   absl::StatusOr<uint64_t> SumOfMoved() const;

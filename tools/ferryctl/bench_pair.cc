@@ -106,12 +106,22 @@ absl::StatusOr<BenchAnswer> BenchPair::Ask(const BenchOrder& order) {
 
 absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
   RETURN_IF_ERROR(sender_.MakeArena(bytes, 0));
-  RETURN_IF_ERROR(sender_.Fill(bytes, next_key_));
+  RETURN_IF_ERROR(sender_.Fill(++filled_));
+  pings_ = false;
   BenchOrder order;
   order.kind = BenchOrderKind::kArena;
   order.bytes = bytes;
   ASSIGN_OR_RETURN(BenchAnswer answer, Ask(order));
   return absl::Nanoseconds(answer.nanoseconds);
+}
+
+absl::Status BenchPair::Renew() {
+  RETURN_IF_ERROR(sender_.Fill(++filled_));
+  if (!pings_) return absl::OkStatus();
+  BenchOrder order;
+  order.kind = BenchOrderKind::kFill;
+  order.key = filled_ + 1;  // the other bits: what comes is not there already
+  return Ask(order).status();
 }
 
 template <typename Act>
@@ -180,6 +190,7 @@ absl::StatusOr<absl::Duration> BenchPair::Fire() {
 
 absl::Status BenchPair::PreparePing(uint64_t bytes) {
   BenchOrder order;
+  pings_ = true;
   order.kind = BenchOrderKind::kPreparePing;
   order.key = next_key_;
   order.bytes = bytes;

@@ -68,6 +68,9 @@ class BenchPair {
   // Kills the receiver's process under a firing of what Prepare has prepared: until that has ended
   // with an error here. Of the pair nothing can be used any more.
   absl::StatusOr<absl::Duration> KillReceiver();
+  // Other bytes where the next transfers are sent from, each bit of them: so that a comparison
+  // tells what moves from here on from what has moved before. Not while time is measured.
+  absl::Status Renew();
   // DATA_LOSS unless all bytes that were moved since MakeArenas are the same at both ends.
   absl::Status Compare();
 
@@ -92,6 +95,8 @@ class BenchPair {
   ChildProcess receiver_;
   UniqueFd socket_;
   uint64_t next_key_ = 1;
+  uint64_t filled_ = 0;  // how often
+  bool pings_ = false;   // the receiver sends too
 };
 
 }  // namespace ferry::tools

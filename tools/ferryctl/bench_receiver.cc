@@ -49,6 +49,8 @@ absl::Status Obey(const BenchOrder& order, std::optional<BenchEnd>& end, BenchAn
       answer.nanoseconds = MonotonicNanoseconds() - start;
       return absl::OkStatus();
     }
+    case BenchOrderKind::kFill:
+      return end->Fill(order.key);
     case BenchOrderKind::kPost:
       return end->PostMany(order.key, order.count, order.bytes);
     case BenchOrderKind::kBlocks:

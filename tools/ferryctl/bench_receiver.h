@@ -11,6 +11,7 @@ namespace ferry::tools {
 enum class BenchOrderKind : uint32_t {
   kOpen,           // the session
   kArena,          // drop the arena, make another of `bytes` (flags: FERRY_ARENA_*)
+  kFill,           // the arena, with the contents of number `key`
   kPost,           // `count` receives of `bytes` at successive offsets, keys `key`, `key` + 1, ...
   kBlocks,         // one receive of `count` blocks of `bytes` by block table
   kPrepare,        // the same `count` receives, prepared
