@@ -6,33 +6,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
-#include <utility>
 
 #include "ferry/program.hpp"
-
-namespace {
-
-void Need(const ferry::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Need(ferry::Result<T> result) {
-  Need(result.status());
-  return std::move(*result);
-}
-
-std::string ReadFile(const char* path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-}  // namespace
+#include "need.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) {

@@ -6,32 +6,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
-#include <utility>
 
 #include "ferry/program.hpp"
+#include "need.h"
 
 namespace {
-
-void Need(const ferry::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Need(ferry::Result<T> result) {
-  Need(result.status());
-  return std::move(*result);
-}
-
-std::string ReadFile(const char* path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 void Quantise(ferry::Session& session, const std::string& text) {
   const uint64_t device = 0, there = 2;

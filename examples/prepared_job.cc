@@ -4,25 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <utility>
 
 #include "ferry/program.hpp"
+#include "need.h"
 
 namespace {
-
-void Need(const ferry::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Need(ferry::Result<T> result) {
-  Need(result.status());
-  return std::move(*result);
-}
 
 const int steps = 3;
 
