@@ -38,7 +38,11 @@ void SetAsked(const LocalDevice& gpu, const LocalDevices& all, const Nvml* nvml,
   std::vector<std::string> others;
   for (const auto& other : all.list) {
     if (other->gpu == nullptr || other->id == gpu.id) continue;
-    out->add_gpu_links()->set_global_device_id(other->id.value());
+    pb::GpuLink* const link = out->add_gpu_links();
+    link->set_global_device_id(other->id.value());
+    if (const auto can = gpu.gpu->HasPeerAccess(other->gpu->info().ordinal)) {
+      link->set_peer_access(*can);
+    }
     others.push_back(other->gpu->info().uuid_text());
   }
   std::vector<std::optional<int>> nvlinks(others.size());

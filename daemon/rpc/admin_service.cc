@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/admin_service.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,6 +68,12 @@ class MadeStream final : public grpc::ServerWriteReactor<Message> {
   std::shared_ptr<Output> output_;
 };
 
+// 0 where there is no /proc.
+uint64_t PidNamespace() {
+  struct stat found = {};
+  return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
 class AdminServiceImpl final : public pb::AdminService::CallbackService {
  public:
   explicit AdminServiceImpl(AdminCore& core) : core_(core) {}
@@ -100,6 +107,9 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       response->set_log_level(LogLevel());
       response->set_pid(static_cast<uint64_t>(getpid()));
       response->set_config_generation(core_.config_generation());
+      response->set_peer_listen(core_.config.peer.listen);
+      response->set_metrics_listen(core_.config.metrics.listen);
+      response->set_pid_namespace(PidNamespace());
       return absl::OkStatus();
     });
   }

@@ -323,6 +323,12 @@ bool CudaDevice::KernelsCanReach(const DeviceMemory& memory) const {
   return gpu == nullptr ? memory.pinned() : gpu->KernelsReachIt(info_.ordinal);
 }
 
+std::optional<bool> CudaDevice::HasPeerAccess(int ordinal) const {
+  int can = 0;
+  if (api_.cuDeviceCanAccessPeer(&can, info_.ordinal, ordinal) != CUDA_SUCCESS) return std::nullopt;
+  return can != 0;
+}
+
 bool CudaDevice::IsNear(const DeviceMemory& memory) const {
   const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
   return gpu != nullptr && absl::c_linear_search(near_, gpu->owner());

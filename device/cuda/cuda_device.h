@@ -88,6 +88,9 @@ class CudaDevice {
   absl::Status CanReach(const DeviceMemory& memory) const;
   // Whether kernels of it can as well.
   bool KernelsCanReach(const DeviceMemory& memory) const;
+  // Whether it reaches memory of the driver's GPU `ordinal`; nothing if the driver does not say.
+  // Any thread.
+  std::optional<bool> HasPeerAccess(int ordinal) const;
   // Whether it is this GPU's own, or of one that NVML says it is joined with by NVLink. Any thread.
   bool IsNear(const DeviceMemory& memory) const;
 

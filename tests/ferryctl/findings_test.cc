@@ -86,6 +86,7 @@ TEST_F(FindingsTest, OfTheDaemonAndItsPeers) {
   status.set_draining(true);
   status.set_ucx("1.22.0, by eth0");
   status.set_nccl("not opened: this node has no GPU");
+  status.set_gpus("none: open libcuda.so.1: no such file");
   const auto add = [&](const std::string& node, const std::string& state,
                        const std::string& error) {
     admin::v1::Peer* const peer = status.add_peers();
@@ -106,6 +107,7 @@ TEST_F(FindingsTest, OfTheDaemonAndItsPeers) {
                     Contains(Is(Severity::kWarning, "version", "ferryd is 0.1.0, ferryctl 0.2.0")),
                     Contains(Is(Severity::kOk, "ucx", "1.22.0")),
                     Contains(Is(Severity::kNote, "nccl", "no GPU")),
+                    Contains(Is(Severity::kNote, "gpus", "no GPU: open libcuda.so.1")),
                     Contains(Is(Severity::kOk, "peer up", "up")),
                     Contains(Is(Severity::kWarning, "peer older",
                                 "up, of version 0.0.9; this one is 0.1.0")),
@@ -137,6 +139,44 @@ TEST_F(FindingsTest, AFastRoadThatIsNotTakenIsAWarning) {
   routes.mutable_options(0)->set_reason("node-b is on another host");
   EXPECT_THAT(RouteFindings("node-b", false, routes),
               Not(Contains(Field(&Finding::severity, Severity::kWarning))));
+}
+
+TEST_F(FindingsTest, ALibraryThatIsWantedAndNotThereIsAWarning) {
+  admin::v1::GetStatusResponse status;
+  status.set_ucx("not opened: transfer.order does not name ucx");
+  status.set_nccl("open libnccl.so.2: cannot open shared object file");
+  EXPECT_THAT(DaemonFindings(status, ""),
+              AllOf(Contains(Is(Severity::kNote, "ucx", "does not name")),
+                    Contains(Is(Severity::kWarning, "nccl", "cannot open"))));
+}
+
+TEST_F(FindingsTest, OfGpusThatDoNotReachOneAnotherEachPairIsToldOnce) {
+  admin::v1::ListDevicesResponse devices;
+  EXPECT_THAT(GpuFindings(devices, 1, 1), Each(Field(&Finding::found, "no GPU")));
+  constexpr uint64_t kGpus = 6;
+  const auto set_access = [&](bool access) {
+    devices.clear_devices();
+    for (uint64_t id = 1; id <= kGpus; ++id) {
+      auto* const gpu = devices.add_devices();
+      gpu->set_local(true);
+      gpu->mutable_device()->set_kind(ferry::v1::Device::KIND_GPU);
+      gpu->mutable_device()->set_global_device_id(id);
+      for (uint64_t other = 1; other <= kGpus; ++other) {
+        if (other == id) continue;
+        auto* const link = gpu->add_gpu_links();
+        link->set_global_device_id(other);
+        link->set_peer_access(access);
+      }
+    }
+  };
+  set_access(true);
+  EXPECT_THAT(GpuFindings(devices, 1, 1), Each(Field(&Finding::severity, Severity::kOk)));
+  set_access(false);
+  EXPECT_THAT(GpuFindings(devices, 1, 2),
+              AllOf(Contains(Is(Severity::kWarning, "peer access",
+                                "none between GPUs 1 and 2, 1 and 3, 1 and 4, 1 and 5, 1 and 6, 2 "
+                                "and 3, 2 and 4, 2 and 5, and 7 more pairs")),
+                    Contains(Is(Severity::kNote, "CUDA IPC", "another PID namespace"))));
 }
 
 }  // namespace

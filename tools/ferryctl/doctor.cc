@@ -3,18 +3,27 @@
 // do.
 #include "tools/ferryctl/doctor.h"
 
+#include <sys/stat.h>
 #include <sys/timex.h>
+#include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/version.h"
 #include "tools/ferryctl/admin_client.h"
+#include "tools/ferryctl/child_process.h"
 #include "tools/ferryctl/format.h"
+#include "tools/ferryctl/ports.h"
+#include "tools/ferryctl/socket_findings.h"
 
 namespace ferry::tools {
 namespace {
@@ -35,11 +44,11 @@ const char* NameOf(Severity severity) {
   return "";
 }
 
-Finding SocketFinding(const std::string& name, const std::string& path, const std::string& who) {
-  const absl::Status status = CheckSocket(path);
-  if (status.ok()) return {Severity::kOk, name, path, ""};
-  return {Severity::kWrong, name, std::string(status.message()),
-          absl::IsPermissionDenied(status) ? absl::StrCat("this user is not one of ", who) : ""};
+constexpr char kUsualConfig[] = "/etc/ferry/ferryd.yaml";
+constexpr absl::Duration kPortPatience = absl::Seconds(2);
+
+void Append(Findings more, Findings& findings) {
+  for (Finding& finding : more) findings.push_back(std::move(finding));
 }
 
 Finding ClockFinding() {
@@ -48,6 +57,12 @@ Finding ClockFinding() {
   if (in_step) return {Severity::kOk, "clock", "kept in step", ""};
   return {Severity::kNote, "clock", "not kept in step with others",
           "transfers do not need it; to compare two nodes' logs run NTP or PTP"};
+}
+
+// 0 where there is no /proc.
+uint64_t PidNamespace() {
+  struct stat found = {};
+  return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
 }
 
 bool IsGpu(const admin::ClusterDevice& device) {
@@ -72,15 +87,12 @@ absl::Status AskRoutes(AdminClient& client, const admin::ListDevicesResponse& de
   request.set_bytes(uint64_t{1} << 20);
   RETURN_IF_ERROR(client.Call(
       [&](auto& stub, auto* context) { return stub.ExplainRoute(context, request, &routes); }));
-  for (Finding& finding : RouteFindings(peer, gpus, routes)) {
-    findings.push_back(std::move(finding));
-  }
+  Append(RouteFindings(peer, gpus, routes), findings);
   return absl::OkStatus();
 }
 
 absl::Status AskDaemon(const Globals& globals, admin::GetStatusResponse& status,
                        Findings& findings) {
-  if (!CheckSocket(globals.AdminSocket()).ok()) return absl::OkStatus();  // is told already
   ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
   admin::ListDevicesResponse devices;
   RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
@@ -89,9 +101,8 @@ absl::Status AskDaemon(const Globals& globals, admin::GetStatusResponse& status,
   RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
     return stub.ListDevices(context, admin::ListDevicesRequest(), &devices);
   }));
-  for (Finding& finding : DaemonFindings(status, Version())) {
-    findings.push_back(std::move(finding));
-  }
+  Append(DaemonFindings(status, Version()), findings);
+  Append(GpuFindings(devices, status.pid_namespace(), PidNamespace()), findings);
   for (const admin::Peer& peer : status.peers()) {
     if (peer.state() != "up") continue;
     for (const bool gpus : {false, true}) {
@@ -101,6 +112,54 @@ absl::Status AskDaemon(const Globals& globals, admin::GetStatusResponse& status,
   return absl::OkStatus();
 }
 
+// "": there is none.
+std::string ConfigOf(const std::string& named) {
+  if (!named.empty()) return named;
+  return access(kUsualConfig, R_OK) == 0 ? kUsualConfig : "";
+}
+
+// What ferryd, beside this program or else in PATH, says of the configuration.
+absl::StatusOr<std::string> AskFerryd(const std::string& config, const char* flag) {
+  std::error_code none;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", none);
+  const std::filesystem::path beside = self.parent_path() / "ferryd";
+  SpawnOptions ferryd;
+  ferryd.arguments = {access(beside.c_str(), X_OK) == 0 ? beside.string() : "ferryd", "--config",
+                      config, flag};
+  return RunAndRead(ferryd);
+}
+
+// Whether a daemon could start with the configuration, if none serves.
+Findings ConfigFindings(const std::string& config, bool serves) {
+  Findings findings;
+  const absl::StatusOr<std::string> checked = AskFerryd(config, "--check-config");
+  if (checked.ok()) {
+    findings.push_back({Severity::kOk, "configuration", absl::StrCat(config, " is good"), ""});
+  } else {
+    const absl::string_view said = absl::StripAsciiWhitespace(checked.status().message());
+    findings.push_back({Severity::kWrong, "configuration",
+                        absl::StrReplaceAll(said, {{"\n", "; "}}),
+                        "mend it, as the daemon's user: `ferryd --config FILE --check-config`"});
+  }
+  if (serves) return findings;  // it has its ports
+  const absl::StatusOr<std::string> printed = AskFerryd(config, "--print-config");
+  for (const char* const section : {"peer", "metrics"}) {
+    const std::string listen = ListenOf(printed.value_or(""), section);
+    if (listen.empty()) continue;
+    findings.push_back(CouldListenFinding(absl::StrCat(section, ".listen"), listen));
+  }
+  return findings;
+}
+
+Findings PortFindings(const admin::GetStatusResponse& status) {
+  Findings findings = {ListensFinding("peer.listen", status.peer_listen(),
+                                      "no other node may dial this one", kPortPatience),
+                       ListensFinding("metrics.listen", status.metrics_listen(),
+                                      "metrics are at admin/metrics.sock alone", kPortPatience)};
+  Append(PeerPortFindings(status, kPortPatience), findings);
+  return findings;
+}
+
 class DoctorCommand : public Command {
  public:
   DoctorCommand()
@@ -108,8 +167,15 @@ class DoctorCommand : public Command {
                 "What is wrong with this node, or slower than it could be, and what to do; exit "
                 "status 8 if something is wrong") {}
 
+  void Define(CLI::App& app) override {
+    app.add_option("--config", config_,
+                   "Look at this configuration of the daemon, too (where no daemon serves, at "
+                   "/etc/ferry/ferryd.yaml if it is there)")
+        ->check(CLI::ExistingFile);
+  }
+
   absl::StatusOr<int> Run(const Globals& globals) override {
-    const Findings findings = Examine(globals);
+    const Findings findings = Examine(globals, config_);
     Show(globals, findings);
     const bool wrong = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
       return finding.severity == Severity::kWrong;
@@ -136,27 +202,28 @@ class DoctorCommand : public Command {
     std::printf("%td wrong, %td warnings, %td notes, %td ok\n", count(Severity::kWrong),
                 count(Severity::kWarning), count(Severity::kNote), count(Severity::kOk));
   }
+
+  std::string config_;
 };
 
 }  // namespace
 
-Findings Examine(const Globals& globals) {
-  Findings findings = {
-      SocketFinding("attach.sock", globals.ClientDir() + "/attach.sock",
-                    "those that sockets.client (or the unit of the socket) lets attach"),
-      SocketFinding("client.sock", globals.ClientDir() + "/client.sock",
-                    "those that sockets.client (or the unit of the socket) lets attach"),
-      SocketFinding("admin.sock", globals.AdminSocket(),
-                    "the operators: root, and the group of sockets.admin")};
+Findings Examine(const Globals& globals, const std::string& config) {
+  Findings findings = SocketFindings(globals.runtime_dir);
   admin::GetStatusResponse status;
-  if (const absl::Status asked = AskDaemon(globals, status, findings); !asked.ok()) {
-    findings.push_back({Severity::kWrong, "daemon", std::string(asked.message()), ""});
+  const absl::Status asked = AskDaemon(globals, status, findings);
+  if (!asked.ok()) {
+    findings.push_back({Severity::kWrong, "daemon", std::string(asked.message()),
+                        "`systemctl status ferryd` and `journalctl -u ferryd`, or the log of who "
+                        "started it, say why it does not serve"});
   }
-  const bool has_gpus = !status.gpus().empty() && absl::ascii_isdigit(status.gpus()[0]);
-  const bool has_ucx = !status.ucx().empty() && absl::ascii_isdigit(status.ucx()[0]);
-  for (Finding& finding : HostFindings("", status.pid(), has_gpus, has_ucx)) {
-    findings.push_back(std::move(finding));
-  }
+  const bool serves = status.pid() != 0;
+  if (serves) Append(PortFindings(status), findings);
+  // One that does not let this user ask has its ports, and may have another configuration.
+  const std::string file = serves || absl::IsPermissionDenied(asked) ? config : ConfigOf(config);
+  if (!file.empty()) Append(ConfigFindings(file, serves), findings);
+  const bool has_gpus = IsVersion(status.gpus());
+  Append(HostFindings("", status.pid(), has_gpus, IsVersion(status.ucx())), findings);
   findings.push_back(ClockFinding());
   return findings;
 }

@@ -3,14 +3,17 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "tools/ferryctl/findings.h"
 #include "tools/ferryctl/globals.h"
 
 namespace ferry::tools {
 
-// Asks the daemon, if it can be reached, and looks at this host.
-Findings Examine(const Globals& globals);
+// Asks the daemon, if it can be reached, and looks at this host, also whether its ports and those
+// of its peers are reached. `config`: a file that the daemon is to start with; "": the usual one,
+// and only where no daemon serves.
+Findings Examine(const Globals& globals, const std::string& config = "");
 nlohmann::ordered_json FindingsJson(const Findings& findings);
 
 }  // namespace ferry::tools

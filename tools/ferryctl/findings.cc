@@ -112,11 +112,71 @@ void LookAtGpus(const std::string& root, bool has_gpus, Findings& findings) {
                         "daemon must be let to /dev/nvidia*"});
   } else {
     findings.push_back({Severity::kOk, "gpu devices",
-                        driver ? "the daemon has GPUs" : "this host has no GPU driver", ""});
+                        driver ? "the daemon has GPUs" : "no GPU: this host has no GPU driver",
+                        ""});
   }
 }
 
-bool IsVersion(const std::string& text) { return !text.empty() && absl::ascii_isdigit(text[0]); }
+// Of what the daemon opens: how it is called, and what it says of it.
+void LookAtLibrary(const std::string& name, const std::string& text, Findings& findings) {
+  Finding finding{Severity::kOk, name, text, ""};
+  if (!IsVersion(text)) finding.severity = Severity::kNote;
+  if (absl::StrContains(text, "transfer.order")) {
+    finding.advice = absl::StrCat("nothing, or `transfer.order` with ", name, ", and a restart");
+  } else if (!IsVersion(text) && !absl::StartsWith(text, "not opened")) {
+    finding.severity = Severity::kWarning;
+    finding.advice = absl::StrCat(
+        "install it where the daemon's user finds it, or name it: ", "transfer.", name, ".library");
+  }
+  findings.push_back(std::move(finding));
+}
+
+bool IsOwnGpu(const admin::ClusterDevice& device) {
+  return device.local() && device.device().kind() == ferry::v1::Device::KIND_GPU;
+}
+
+constexpr size_t kPairsShown = 8;
+
+Finding PeerAccessFinding(const admin::ListDevicesResponse& devices) {
+  std::vector<std::string> without;
+  size_t pairs = 0;
+  for (const admin::ClusterDevice& gpu : devices.devices()) {
+    const uint64_t id = gpu.device().global_device_id();
+    for (const admin::GpuLink& link : gpu.gpu_links()) {
+      if (link.global_device_id() < id) continue;  // each pair once
+      ++pairs;
+      if (!link.has_peer_access() || link.peer_access()) continue;
+      without.push_back(absl::StrCat(id, " and ", link.global_device_id()));
+    }
+  }
+  if (pairs == 0) return {Severity::kOk, "peer access", "this daemon has one GPU", ""};
+  if (without.empty()) {
+    return {Severity::kOk, "peer access", "the GPUs reach one another's memory", ""};
+  }
+  const size_t more = without.size() - std::min(without.size(), kPairsShown);
+  without.resize(without.size() - more);
+  return {Severity::kWarning, "peer access",
+          absl::StrCat("none between GPUs ", absl::StrJoin(without, ", "),
+                       more == 0 ? "" : absl::StrCat(", and ", more, " more pairs"),
+                       ": what goes between them goes by way of the host"),
+          "`nvidia-smi topo -p2p r` says why; in a virtual machine, or with IOMMU and ACS on, "
+          "GPUs of one PCIe switch may be kept apart; MIG instances have none"};
+}
+
+Finding IpcFinding(uint64_t daemon_namespace, uint64_t own_namespace) {
+  if (daemon_namespace == 0 || own_namespace == 0) {
+    return {Severity::kNote, "CUDA IPC", "the PID namespaces are not known",
+            "memory by descriptors (ferry_arena_allocate, VMM) needs none"};
+  }
+  if (daemon_namespace == own_namespace) {
+    return {Severity::kOk, "CUDA IPC",
+            "memory of cudaMalloc can be handed over: the daemon is in this PID namespace", ""};
+  }
+  return {Severity::kNote, "CUDA IPC",
+          "the daemon is in another PID namespace: memory of cudaMalloc cannot be handed over "
+          "from here",
+          "memory by descriptors can (Ferry's own arenas, VMM, PyTorch's expandable segments)"};
+}
 
 // Of other patch numbers they work together; what is "" is not known.
 bool SameMinor(const std::string& a, const std::string& b) {
@@ -177,11 +237,16 @@ Findings DaemonFindings(const admin::GetStatusResponse& status, const std::strin
        same ? own_version
             : absl::StrCat("ferryd is ", status.version(), ", ferryctl ", own_version),
        same ? "" : "install both of one version, and restart the daemon"});
-  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpus", status.gpus()},
-                                   {"ucx", status.ucx()},
-                                   {"nccl", status.nccl()}}) {
-    findings.push_back({IsVersion(text) ? Severity::kOk : Severity::kNote, name, text, ""});
-  }
+  const bool has_gpus = IsVersion(status.gpus());
+  findings.push_back({has_gpus ? Severity::kOk : Severity::kNote, "gpus",
+                      has_gpus
+                          ? status.gpus()
+                          : absl::StrCat("no GPU: ", absl::StripPrefix(status.gpus(), "none: ")),
+                      has_gpus ? ""
+                               : "nothing where there is none; else `nvidia-smi` must work for the "
+                                 "daemon's user, and devices.gpus name it"});
+  LookAtLibrary("ucx", status.ucx(), findings);
+  LookAtLibrary("nccl", status.nccl(), findings);
   if (status.transfers_failed() > 0) {
     findings.push_back(
         {Severity::kNote, "transfers",
@@ -191,6 +256,17 @@ Findings DaemonFindings(const admin::GetStatusResponse& status, const std::strin
   }
   for (const admin::Peer& peer : status.peers()) LookAtPeer(peer, status.version(), findings);
   return findings;
+}
+
+bool IsVersion(const std::string& text) { return !text.empty() && absl::ascii_isdigit(text[0]); }
+
+Findings GpuFindings(const admin::ListDevicesResponse& devices, uint64_t daemon_namespace,
+                     uint64_t own_namespace) {
+  if (!std::any_of(devices.devices().begin(), devices.devices().end(), IsOwnGpu)) {
+    return {{Severity::kOk, "peer access", "no GPU", ""},
+            {Severity::kOk, "CUDA IPC", "no GPU", ""}};
+  }
+  return {PeerAccessFinding(devices), IpcFinding(daemon_namespace, own_namespace)};
 }
 
 Findings RouteFindings(const std::string& peer, bool gpus,

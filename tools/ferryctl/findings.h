@@ -30,6 +30,14 @@ Findings HostFindings(const std::string& root, uint64_t daemon_pid, bool has_gpu
 Findings DaemonFindings(const ferry::admin::v1::GetStatusResponse& status,
                         const std::string& own_version);
 
+// Whether the daemon's GPUs reach one another's memory, and whether memory of a process in
+// `own_namespace` can be handed to it (inodes of PID namespaces; 0: not known).
+Findings GpuFindings(const ferry::admin::v1::ListDevicesResponse& devices,
+                     uint64_t daemon_namespace, uint64_t own_namespace);
+
+// A version, or how many there are, and not why there is none.
+bool IsVersion(const std::string& text);
+
 // Of the roads from one of the daemon's devices to one of `peer`.
 Findings RouteFindings(const std::string& peer, bool gpus,
                        const ferry::admin::v1::ExplainRouteResponse& routes);
