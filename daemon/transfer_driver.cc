@@ -316,7 +316,7 @@ void TransferDriver::Carry(Outbox outbox) {
     } else if (const auto* ahead = std::get_if<GroupAhead>(&order)) {
       comms_.GatherAhead(*ahead);
     } else if (const auto* launch = std::get_if<GroupLaunch>(&order)) {
-      comms_.Launch(*launch, PartsOf(*launch));
+      LaunchGroup(*launch);
     } else if (const auto* closing = std::get_if<CommunicatorClosing>(&order)) {
       comms_.Closing(*closing);
     } else {

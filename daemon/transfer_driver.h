@@ -211,6 +211,7 @@ class TransferDriver {
   void CarryPart();
   CommTable::Hooks CommHooks();
   GroupPart PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes);
+  void LaunchGroup(const GroupLaunch& launch);
   // Our part of each chunk of a group.
   std::vector<GroupPart> PartsOf(const GroupLaunch& launch);
   void ArmInBundle(const Launch& launch);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/flight_recorder.h"
 #include "base/status.h"
 #include "daemon/transfer_driver.h"
 
@@ -21,6 +23,8 @@ CommTable::Hooks TransferDriver::CommHooks() {
     engine_.OnCommunicatorFailed(control_.Now(), clique, attempt, why);
   };
   hooks.group_over = [this](uint64_t group, const absl::Status& status) {
+    FlightRecorder::Get().Record("group.over", group, static_cast<uint64_t>(status.code()), 0,
+                                 status.ok() ? "" : ReasonName(ReasonOf(status)));
     engine_.OnGroupDone(control_.Now(), group, status, &settling_);
   };
   hooks.evict = [this](const Clique& clique, bool busy) {
@@ -66,6 +70,15 @@ std::vector<GroupPart> TransferDriver::PartsOf(const GroupLaunch& launch) {
     parts.push_back(PartOf(chunk.side == Side::kSend, chunk.layout, chunk.offset, chunk.bytes));
   }
   return parts;
+}
+
+void TransferDriver::LaunchGroup(const GroupLaunch& launch) {
+  uint64_t bytes = 0;
+  for (const GroupChunk& chunk : launch.chunks) bytes += chunk.bytes;
+  FlightRecorder::Get().Record("group.run", launch.group, launch.device.value(), bytes,
+                               absl::StrCat("GPUs ", launch.clique.low.value(), " and ",
+                                            launch.clique.high.value(), ", group ", launch.number));
+  comms_.Launch(launch, PartsOf(launch));
 }
 
 void TransferDriver::ArmInBundle(const Launch& launch) {

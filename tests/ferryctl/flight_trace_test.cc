@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 namespace ferry::tools {
 namespace {
@@ -23,7 +26,7 @@ class Dump {
     flight.set_node(node);
   }
   void Add(int64_t ms, const char* what, uint64_t session, uint64_t transfer, uint64_t c = 0,
-           const std::string& fingerprint = "", const std::string& text = "") {
+           const std::string& fingerprint = "", const std::string& text = "", uint64_t b = 0) {
     auto* event = flight.add_events();
     const int64_t at = kStart + ms + ahead_ms_;
     event->mutable_time()->set_seconds(at / 1000);
@@ -31,6 +34,7 @@ class Dump {
     event->set_what(what);
     event->set_session_id(session);
     event->set_transfer_id(transfer);
+    event->set_b(b);
     event->set_c(c);
     event->set_fingerprint(fingerprint);
     event->set_text(text);
@@ -122,6 +126,48 @@ TEST(FlightTrace, WhatOverlapsHasRowsOfItsOwnAndWhatDoesNotSharesOne) {
   std::vector<int> rows;
   for (const Json& slice : Of(FlightTrace({dump.flight}), "X", 1)) rows.push_back(slice.at("tid"));
   EXPECT_THAT(rows, ElementsAre(1, 2, 1));
+}
+
+// "name: slice, slice" of each row, in order.
+std::vector<std::string> Tracks(const std::string& trace, int pid) {
+  std::map<int, std::string> rows;
+  for (const Json& event : Of(trace, "M", pid)) {
+    if (event.at("name") == "thread_name") {
+      rows[event.at("tid")] = event.at("args").at("name").get<std::string>() + ":";
+    }
+  }
+  for (const Json& event : Of(trace, "X", pid)) {
+    rows.at(event.at("tid")) += " " + event.at("name").get<std::string>() + ",";
+  }
+  std::vector<std::string> tracks;
+  for (const auto& [row, text] : rows) tracks.push_back(text);
+  return tracks;
+}
+
+TEST(FlightTrace, EachLaneHasATrackForWhatItReceivesAndOneForItsGroups) {
+  Dump dump("node-a");
+  dump.Add(0, "post.receive", 1, 1, 1, "", "", 6);
+  dump.Add(0, "post.receive", 1, 2, 1, "", "", 2);
+  dump.Add(1, "post.send", 1, 3, 1, "", "", 9);  // that device is the peer's
+  dump.Add(2, "post.receive", 1, 4, 1, "", "", 2);
+  dump.Add(3, "job.run", 1, 5);
+  dump.Add(4, "group.run", 0, 77, 4096, "", "GPUs 2 and 9, group 3", 2);
+  dump.Add(4, "group.run", 0, 78, 64, "", "GPUs 6 and 9, group 1", 6);
+  dump.Add(5, "end.receive", 1, 6, 0, "f1");  // its post was overwritten
+  dump.Add(8, "group.over", 0, 77);
+  dump.Add(9, "group.over", 0, 55);  // its beginning was
+  EXPECT_THAT(
+      Tracks(FlightTrace({dump.flight}), 1),
+      ElementsAre("links, sessions, daemon:", "lane of device 2: receives: receive 1/2,",
+                  "lane of device 2: receives 2: receive 1/4,",
+                  "lane of device 2: groups: group: GPUs 2 and 9, group 3,",
+                  "lane of device 6: receives: receive 1/1,",
+                  "lane of device 6: groups: group: GPUs 6 and 9, group 1,", "sends: send 1/3,",
+                  "jobs: job 1/5, runs,", "posted before: receive 1/6,"));
+  EXPECT_THAT(Slices(FlightTrace({dump.flight}), 1),
+              ::testing::IsSupersetOf(
+                  {"group: GPUs 2 and 9, group 3 4 8", "group: GPUs 6 and 9, group 1 4 9"}));
+  EXPECT_THAT(Of(FlightTrace({dump.flight}), "i", 1), IsEmpty()) << "groups are slices, no marks";
 }
 
 TEST(FlightTrace, WhatIsNotOverGoesOnToTheEnd) {

@@ -27,7 +27,8 @@ struct Half {
   std::string kind;         // "send", "receive", "job"; "": only its middle was seen
   std::string fingerprint;  // known once it has ended
   std::optional<int64_t> posted, matched, launched, ended;
-  uint64_t status = 0;  // of the end
+  std::optional<uint64_t> device;  // of a receive whose post was seen: this node's, on whose lane
+  uint64_t status = 0;             // of the end
   std::string why;
 
   int64_t begin() const { return posted.value_or(matched.value_or(launched.value_or(*ended))); }
@@ -57,6 +58,7 @@ Halves HalvesOf(const Flight& flight) {
       if (what == "post.send" || what == "post.receive") {
         half.posted = at;
         half.kind = what.substr(5);
+        if (half.kind == "receive") half.device = event.b();
       } else if (what == "job.run") {
         half.posted = half.posted.value_or(at);
         half.launched = at;
@@ -81,6 +83,64 @@ Halves HalvesOf(const Flight& flight) {
   }
   return halves;
 }
+
+// One group of NCCL, of which each lane runs one at a time.
+struct Group {
+  uint64_t device = 0;  // whose lane
+  uint64_t bytes = 0;
+  std::string text;  // which GPUs, and its number
+  int64_t begin = 0;
+  std::optional<int64_t> end;
+  std::string why;  // it failed
+};
+
+std::vector<Group> GroupsOf(const Flight& flight) {
+  std::vector<Group> groups;
+  std::map<uint64_t, size_t> running;
+  for (const admin::FlightEvent& event : flight.events()) {
+    if (event.what() == "group.run") {
+      running[event.transfer_id()] = groups.size();
+      groups.push_back({event.b(), event.c(), event.text(), NanosOf(event), std::nullopt, ""});
+    } else if (event.what() == "group.over") {
+      const auto began = running.find(event.transfer_id());
+      if (began == running.end()) continue;  // it was overwritten
+      groups[began->second].end = NanosOf(event);
+      groups[began->second].why = event.text();
+      running.erase(began);
+    }
+  }
+  return groups;
+}
+
+// Where a slice goes: tracks of a node are in this order.
+struct Track {
+  enum Kind { kReceives, kGroups, kSends, kJobs, kOthers };
+  uint64_t device = 0;  // of lanes
+  Kind kind = kOthers;
+
+  static Track Of(const Half& half) {
+    if (half.device) return {*half.device, kReceives};
+    if (half.kind == "send") return {kNoDevice, kSends};
+    return {kNoDevice, half.kind == "job" ? kJobs : kOthers};
+  }
+  std::string Name() const {
+    switch (kind) {
+      case kReceives:
+        return absl::StrCat("lane of device ", device, ": receives");
+      case kGroups:
+        return absl::StrCat("lane of device ", device, ": groups");
+      case kSends:
+        return "sends";
+      case kJobs:
+        return "jobs";
+      case kOthers:
+        return "posted before";
+    }
+    return "";
+  }
+  auto operator<=>(const Track&) const = default;
+  static constexpr uint64_t kNoDevice = ~uint64_t{0};  // after all lanes
+};
 
 // Sends of one node with the receives of the other that have the same fingerprint, in the order in
 // which they ended: a key may be used again and again.
@@ -156,18 +216,29 @@ class Trace {
                      [](const Half* a, const Half* b) { return a->begin() < b->begin(); });
     int64_t last = 0;
     for (const admin::FlightEvent& event : flight.events()) last = std::max(last, NanosOf(event));
-    Rows rows;
+    std::map<Track, Rows> tracks;
+    std::vector<std::pair<Track, size_t>> of_halves, of_groups;  // and the row in it
     for (const Half* half : in_order) {
-      const int64_t end = half->ended.value_or(last);
-      const size_t row = 1 + rows.Take(half->begin(), end);
-      places_[half] = {pid, row, ahead};
-      AddHalf(pid, row, *half, end, ahead);
+      const Track track = Track::Of(*half);
+      of_halves.emplace_back(track, tracks[track].Take(half->begin(), half->ended.value_or(last)));
     }
-    for (size_t row = 1; row <= rows.size(); ++row) {
-      Meta(pid, row, "thread_name", absl::StrCat("transfers ", row));
+    const std::vector<Group> groups = GroupsOf(flight);
+    for (const Group& group : groups) {
+      const Track track{group.device, Track::kGroups};
+      of_groups.emplace_back(track, tracks[track].Take(group.begin, group.end.value_or(last)));
+    }
+    const std::map<Track, size_t> first = NameRows(pid, tracks);
+    for (size_t i = 0; i < in_order.size(); ++i) {
+      const size_t row = first.at(of_halves[i].first) + of_halves[i].second;
+      places_[in_order[i]] = {pid, row, ahead};
+      AddHalf(pid, row, *in_order[i], in_order[i]->ended.value_or(last), ahead);
+    }
+    for (size_t i = 0; i < groups.size(); ++i) {
+      AddGroup(pid, first.at(of_groups[i].first) + of_groups[i].second, groups[i], last, ahead);
     }
     for (const admin::FlightEvent& event : flight.events()) {
-      if (event.session_id() == 0) AddMark(pid, event, ahead);
+      const bool slice = event.what() == "group.run" || event.what() == "group.over";
+      if (event.session_id() == 0 && !slice) AddMark(pid, event, ahead);
     }
   }
   void AddArrow(const Half& send, const Half& receive) {
@@ -204,6 +275,29 @@ class Trace {
     slice["dur"] = static_cast<double>(end - begin) / 1000;
     slice["args"] = std::move(arguments);
     events_.push_back(std::move(slice));
+  }
+  // Each track gets its rows, one after another; the first row of each.
+  std::map<Track, size_t> NameRows(size_t pid, const std::map<Track, Rows>& tracks) {
+    std::map<Track, size_t> first;
+    size_t next = 1;  // 0 has the marks
+    for (const auto& [track, rows] : tracks) {
+      first[track] = next;
+      for (size_t row = 0; row < rows.size(); ++row, ++next) {
+        Meta(pid, next, "thread_name",
+             row == 0 ? track.Name() : absl::StrCat(track.Name(), " ", row + 1));
+        Json order = {{"ph", "M"}, {"name", "thread_sort_index"}, {"pid", pid}, {"tid", next}};
+        order["args"] = {{"sort_index", next}};
+        events_.push_back(std::move(order));
+      }
+    }
+    return first;
+  }
+  void AddGroup(size_t pid, size_t row, const Group& group, int64_t last, int64_t ahead) {
+    Json about = {{"bytes", group.bytes}, {"of", group.text}};
+    if (!group.end) about["state"] = "not over";
+    if (!group.why.empty()) about["why"] = group.why;
+    AddSlice(pid, row, group.begin - ahead, group.end.value_or(last) - ahead,
+             absl::StrCat("group: ", group.text), std::move(about));
   }
   void AddHalf(size_t pid, size_t row, const Half& half, int64_t end, int64_t ahead) {
     Json about = {{"id", absl::StrCat(half.session, "/", half.id)}};
