@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Pages as a newcomer follows them: all commands of a page in one shell, one after the other, in the order of the page.
-What the page says that they print is what they print. Of README.md it is the programs, on the two daemons of its ten lines.
+What the page says that they print is what they print. Of README.md it is the ten lines, and the programs on the two daemons
+of these.
 
 pages_test.py BIN: the folder of ferryd and ferryctl. --update writes into the pages what they print.
 
@@ -10,6 +11,7 @@ different each time, as of `bench`, or has the time in it, only the shape is com
 ports are the test's own.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -62,6 +64,7 @@ class PagesTest(unittest.TestCase):
         examples = os.path.join(home, "two-nodes")
         shutil.copytree(os.path.join(ROOT, "examples", "two-nodes"), examples)
         renamed = {"/tmp/ferry-": home + "/ferry-", "/tmp/first": home + "/first", "examples/two-nodes": examples,
+                   "/tmp/in.bin": home + "/in.bin", "/tmp/out.bin": home + "/out.bin",
                    "$PWD/build/release/bin": BIN, "build/release": os.path.dirname(BIN),
                    "7411": free_port(), "7412": free_port()}
 
@@ -121,6 +124,23 @@ class PagesTest(unittest.TestCase):
         commands = commands_of(lines_of(FIRST_PROGRAM))
         self.assertGreater(len(commands), 10)
         self.follow(FIRST_PROGRAM, commands)
+
+    def test_the_ten_lines_of_the_readme(self):
+        page = lines_of(README)
+        lines = itertools.dropwhile(lambda line: line != "## File to file in ten lines", page)
+        lines = itertools.dropwhile(lambda line: not line.startswith("    "), lines)
+        ten = [line[4:] for line in itertools.takewhile(lambda line: line.startswith("    "), lines)]
+        self.assertEqual(len(ten), 10)
+        # Between them only what remembers the daemons; at the end how both have ended.
+        lines = [line for one in ten for line in ([one, "daemons+=($!)"] if one.startswith("ferryd ") else [one])]
+        lines += ["wait ${daemons[0]}", "wait ${daemons[1]}"]
+        with tempfile.TemporaryDirectory() as home:
+            outputs = self.run_all([(-1, line, []) for line in lines], home)
+            self.assertEqual(os.path.getsize(os.path.join(home, "out.bin")), 100 << 20)
+        for line, (output, status) in zip(lines, outputs):
+            self.assertEqual(status, 0, f"{line}: {output}")
+        status_of_a = outputs[[" cmp " in line for line in lines].index(True)][0]
+        self.assertTrue(any("node-a" in line for line in status_of_a), status_of_a)
 
     def test_programs_of_the_readme(self):
         page = lines_of(README)

@@ -29,16 +29,36 @@ def blocks_of(page):
         return re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
 
 
-# Two others of docs/python.md need a GPU: tests/gpu/torch_tensors.py runs them. Two are lines of a framework's program, as
-# tests/frameworks has them.
-@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/python.md", 5)])
-def test_the_first_transfer_of_a_page(run, page, count):
-    blocks = blocks_of(page)
-    assert len(blocks) == count
-    for block in blocks:
-        compile(block, page, "exec")
-    assert len(blocks[0].splitlines()) <= 6
-    assert run(blocks[0]) == "[0. 1. 2. 3. 4. 5. 6. 7. 8. 9.]\n"
+# Of docs/python.md, in its order: a word of each block, and who runs it as it stands there.
+BLOCKS = [
+    ("local_node", "here"),
+    ("wait_stream", "tests/gpu/torch_tensors.py"),
+    ("mem_pool", "tests/gpu/torch_tensors.py"),
+    ("ferry.ray", "tests/python/test_ray.py"),
+    ("WeightTransferTrainerFactory", "tests/python/test_vllm.py"),
+]
+
+
+def block_with(word):
+    (block,) = [block for block in blocks_of("docs/python.md") if word in block]
+    return block
+
+
+def test_each_block_of_the_page_is_run_by_somebody():
+    blocks = blocks_of("docs/python.md")
+    assert len(blocks) == len(BLOCKS)
+    for block, (word, runner) in zip(blocks, BLOCKS, strict=True):
+        assert word in block
+        if runner.startswith("tests/python"):
+            with open(os.path.join(ROOT, runner), encoding="utf-8") as file:
+                assert f'block_with("{word}")' in file.read(), runner
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_first_transfer_of_a_page(run, page):
+    first = blocks_of(page)[0]
+    assert len(first.splitlines()) <= 6
+    assert run(first) == "[0. 1. 2. 3. 4. 5. 6. 7. 8. 9.]\n"
 
 
 COMING_FROM = {"torch-distributed": ("torch", "True\n"), "jax": ("jax", "bfloat16 15\n"), "nixl": ("numpy", "[5 0 3]\n")}

@@ -11,6 +11,7 @@ import types
 import fake_ray
 import numpy as np
 import pytest
+from test_pages import block_with
 
 import ferry
 
@@ -66,6 +67,22 @@ def test_it_registers_once_and_says_what_it_can(module):
     assert manager().tensor_transport_backend() == "FERRY"
     module.register(list, "FERRY_LISTS")
     assert set(fake_ray.registered) == {"FERRY", "FERRY_LISTS"}
+
+
+def test_the_lines_of_the_page(actors):
+    """As they stand there: what they give Ray names a transport that is registered, and the class is as it was."""
+    given = []
+
+    def takes(**options):
+        given.append(options)
+        return lambda made: made
+
+    names = {"ferry": ferry, "ray": types.SimpleNamespace(remote=takes, method=takes), "jax": types.SimpleNamespace(Array=list)}
+    exec(block_with("ferry.ray"), names)
+    assert set(fake_ray.registered) == {"FERRY", "FERRY_JAX"} and fake_ray.registered["FERRY_JAX"][2] is list
+    assert {"enable_tensor_transport": True} in given
+    (transport,) = [options["tensor_transport"] for options in given if "tensor_transport" in options]
+    assert transport in fake_ray.registered and callable(names["Producer"]().weights)
 
 
 def test_arrays_arrive_as_they_were_and_the_route_is_told(actors, module, a):

@@ -11,6 +11,7 @@ import types
 import fake_torch_cpu
 import numpy as np
 import pytest
+from test_pages import block_with
 
 import ferry
 
@@ -180,6 +181,35 @@ def test_shards_of_all_ranks_arrive_as_whole_parameters(made):
         assert all((made.worker.model.loaded[name] == value + version).all() for name, value in VALUES.items())
         assert made.worker.version == version and made.client.finished[-1] == str(version)
     assert made.worker.routes and "any" not in made.worker.routes
+
+
+def test_the_lines_of_the_page(backend):
+    """As they stand there, in a trainer of one rank: the worker has everything when they are through."""
+    config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(rank=0), model_config=None)
+    worker = backend.FerryWeightTransferEngine(None, config, "cpu", Model())
+    whole = Source(0)
+    whole.metadata = [
+        types.SimpleNamespace(
+            name=name, dtype="torch.float32", shape=value.shape, owners=(0,), mesh_shape=(1,), placements=None
+        )
+        for name, value in VALUES.items()
+    ]
+    whole.iter_local = lambda: ((name, fake_torch_cpu.tensor(value)) for name, value in VALUES.items())
+    names = {
+        "WeightTransferTrainerFactory": backend.FerryTrainerWeightTransferEngine,
+        "FerryTrainerInitInfo": backend.FerryTrainerInitInfo,
+        "rank": 0,
+        "address": "127.0.0.1",
+        "client": Client(worker),
+        "source": whole,
+    }
+    try:
+        exec(block_with("WeightTransferTrainerFactory"), names)
+        assert all((worker.model.loaded[name] == value).all() for name, value in VALUES.items())
+    finally:
+        worker.shutdown()
+        if "engine" in names:
+            names["engine"].shutdown()
 
 
 def test_a_worker_that_goes_away_is_an_exception_on_every_rank(made):
