@@ -36,15 +36,6 @@ class FilesEndTest : public FilesTest {
             absl::StrCat("mount -t tmpfs -o size=64k none ", directory, " && exec \"$@\""),
             "sh"};
   }
-  bool Waits(size_t at, const std::string& key) {
-    return Await([&] {
-      const auto rows = node(at).admin().Transfers();
-      for (const auto& row : rows.transfers()) {
-        if (absl::StrContains(row.key(), key)) return true;
-      }
-      return false;
-    });
-  }
   // The sender has offered its file and does nothing more, whatever the receiver does.
   void StartSenderAndStopIt(const std::string& file) {
     StartSender(file);
@@ -53,7 +44,7 @@ class FilesEndTest : public FilesTest {
   }
   // The receiver has the preamble: so its node counts it.
   bool AwaitMeeting() {
-    return Await([&] { return node(1).admin().Status().transfers_ok() == 1; });
+    return Await([&] { return node(1).admin().Status().transfers_ok() >= 1; });
   }
   void ExpectSenderHears(const std::string& text) {
     EXPECT_EQ(sender_->Wait(), std::optional<int>(1)) << Output();

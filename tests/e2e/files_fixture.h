@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -34,6 +35,16 @@ class FilesTest : public ClusterTest {
     sent_ = sender_->Wait();
     if (sent_ != 0) receiver_->Signal(SIGTERM);
     received_ = receiver_->Wait();
+  }
+  // Until a transfer of that key, or of one with this in it, is posted at the node.
+  bool Waits(size_t at, const std::string& key) {
+    return Await([&] {
+      const auto rows = node(at).admin().Transfers();
+      for (const auto& row : rows.transfers()) {
+        if (absl::StrContains(row.key(), key)) return true;
+      }
+      return false;
+    });
   }
   // Of those that were started last.
   std::string Output() const {

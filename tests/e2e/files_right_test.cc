@@ -135,10 +135,11 @@ TEST_F(FilesRightTest, TheSendersSumIsCompared) {
   memset(data + 2048, '0', tools::kSumBytes);
   Batch sent = Must(sender.session.Send(
       0,
-      {Transfer(2, "the-file#sent", {}),
+      {Transfer(2, tools::SentKey("the-file", 7), {}),
        Transfer(2, "the-file#file", {sender.arena.Range(0, head.size())}),
        Transfer(2, "the-file#0@0000000000000007", {sender.arena.Range(1024, 5)}),
        Transfer(2, tools::SumKey("the-file", 7), {sender.arena.Range(2048, tools::kSumBytes)})}));
+  Batch met = Must(sender.session.Receive(0, {Transfer(2, tools::MetKey("the-file", 7), {})}));
   EXPECT_EQ(receiver_->Wait(), std::optional<int>(1)) << Output();
   EXPECT_THAT(Output(), HasSubstr("DATA_LOSS: receive "));
   EXPECT_THAT(Output(), HasSubstr("that of what was sent is 000000"));

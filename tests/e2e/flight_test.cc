@@ -88,6 +88,7 @@ TEST_F(FlightTest, DumpsOfTwoNodesTellWhoLacksWhat) {
 std::string Timeless(std::string text) {
   const std::pair<const char*, const char*> differs[] = {
       {"domain [0-9a-f]+", "domain D"},
+      {"@[0-9a-f]{16}", "@I"},
       {"posted [0-9.]+ [a-z]+ before", "posted T before"},
       {"session [0-9]+ \\(transfer [0-9]+\\)", "session S (transfer X)"}};
   for (const auto& [pattern, name] : differs) {

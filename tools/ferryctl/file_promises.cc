@@ -15,22 +15,28 @@
 namespace ferry::tools {
 namespace {
 
-// 'Over' counters, since they are low-water marks, and a 'defined' one; the data has 0.
+// 'Over' counters, one for each that may wait longer than another, since they are low-water marks;
+// the data has 0.
 constexpr uint32_t kOurs = 1;
 constexpr uint32_t kTheirs = 2;
+constexpr uint32_t kWatch = 3;
+constexpr uint32_t kMet = 4;
+// 'Defined' counters.
 constexpr uint32_t kDone = 1;
+constexpr uint32_t kWatchDone = 2;
 
 constexpr char kGaveUp[] = " gave up: ";
 
 const char* Name(End end) { return end == End::kSend ? "sender" : "receiver"; }
 End Other(End end) { return end == End::kSend ? End::kReceive : End::kSend; }
 
-std::string PromiseKey(End end, absl::string_view file_key) {
-  return end == End::kSend ? SentKey(file_key) : ReceivedKey(file_key);
-}
-
-absl::StatusOr<BatchPtr> PostPromise(ferry_session* session, const PostTarget& target,
-                                     std::string key) {
+// One without bytes. `defined`: the counter that says when its data is; 0: it is.
+absl::StatusOr<BatchPtr> PostWord(ferry_session* session, PostTarget target, std::string key,
+                                  uint32_t over, uint32_t defined = 0) {
+  target.route = FERRY_ROUTE_ANY;
+  target.over_timeline = over;
+  target.defined_timeline = defined;
+  target.defined_at = defined == 0 ? 0 : 1;
   return Post(session, target, nullptr, {{std::move(key), 0, 0, FERRY_UNSPECIFIED, {}}});
 }
 
@@ -38,31 +44,65 @@ absl::StatusOr<BatchPtr> PostPromise(ferry_session* session, const PostTarget& t
 
 FilePromises::FilePromises(ferry_session* session, const PostTarget& target,
                            const std::string& file_key)
-    : session_(session), target_(target), key_(file_key) {}
+    : session_(session), target_(target), key_(file_key) {
+  target_.deadline = kAsLongAsBothLive;
+}
 
 absl::StatusOr<FilePromises> FilePromises::Make(ferry_session* session, const PostTarget& target,
-                                                const std::string& file_key) {
+                                                const std::string& file_key, uint64_t id) {
   FilePromises made(session, target, file_key);
-  PostTarget promise = target;
-  promise.end = End::kSend;
-  promise.route = FERRY_ROUTE_ANY;
-  promise.deadline = kAsLongAsBothLive;
-  promise.over_timeline = kOurs;
-  promise.defined_timeline = kDone;
-  promise.defined_at = 1;
-  ASSIGN_OR_RETURN(made.ours_, PostPromise(session, promise, PromiseKey(target.end, file_key)));
+  if (made.sends()) {
+    ASSIGN_OR_RETURN(made.ours_,
+                     PostWord(session, made.target_, SentKey(file_key, id), kOurs, kDone));
+  } else {
+    RETURN_IF_ERROR(made.PostWatched());
+  }
   return made;
 }
 
-absl::Status FilePromises::Ask() {
+absl::Status FilePromises::PostWatched() {
+  PostTarget send = target_;
+  send.end = End::kSend;
+  ASSIGN_OR_RETURN(ours_, PostWord(session_, send, WatchedKey(key_), kWatch, kWatchDone));
+  return absl::OkStatus();
+}
+
+absl::Status FilePromises::Meet(uint64_t id, absl::Duration deadline) {
   asked_ = true;
-  PostTarget promise = target_;
-  promise.end = End::kReceive;
-  promise.route = FERRY_ROUTE_ANY;
-  promise.deadline = kAsLongAsBothLive;
-  promise.over_timeline = kTheirs;
-  promise.continues = id();
-  ASSIGN_OR_RETURN(theirs_, PostPromise(session_, promise, PromiseKey(Other(target_.end), key_)));
+  target_.continues = this->id();
+  return sends() ? MeetReceiver(id, deadline) : MeetSender(id);
+}
+
+absl::Status FilePromises::MeetReceiver(uint64_t id, absl::Duration deadline) {
+  PostTarget ask = target_;
+  ask.end = End::kReceive;
+  // In this order: what both of one that is gone say is then known of the promise, which says more.
+  ASSIGN_OR_RETURN(theirs_, PostWord(session_, ask, ReceivedKey(key_, id), kTheirs));
+  ASSIGN_OR_RETURN(watch_, PostWord(session_, ask, WatchedKey(key_), kWatch));
+  // If the receiver was killed and another one took its place before we asked, that one is watched:
+  // then this ends by its deadline.
+  ask.deadline = deadline;
+  ASSIGN_OR_RETURN(const BatchPtr met, PostWord(session_, ask, MetKey(key_, id), kMet));
+  RETURN_IF_ERROR(Wait(met));
+  watch_ = nullptr;  // also if it is not over: who asks for it next is of another sending
+  return absl::OkStatus();
+}
+
+absl::Status FilePromises::MeetSender(uint64_t id) {
+  PostTarget send = target_;
+  send.end = End::kSend;
+  ASSIGN_OR_RETURN(BatchPtr ours, PostWord(session_, send, ReceivedKey(key_, id), kOurs, kDone));
+  ours_ = std::move(ours);
+  ASSIGN_OR_RETURN(met_, PostWord(session_, send, MetKey(key_, id), kMet));
+  ferry_define(session_, kWatchDone, 1);
+  ASSIGN_OR_RETURN(theirs_, PostWord(session_, target_, SentKey(key_, id), kTheirs));
+  return absl::OkStatus();
+}
+
+absl::Status FilePromises::WaitUntilMet() {
+  if (met_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(Wait(met_));
+  met_ = nullptr;
   return absl::OkStatus();
 }
 
@@ -77,8 +117,8 @@ absl::Status FilePromises::SignalEnd(int eventfd) {
 absl::Status FilePromises::Wait(const BatchPtr& batch, const std::function<void()>& quiet) {
   bool may_say = !asked_ && quiet != nullptr;
   while (true) {
-    enum : size_t { kTheirPromise, kBatch, kOurPromise, kNone };
-    ferry_batch* const batches[] = {theirs_.get(), batch.get(), ours_.get()};
+    enum : size_t { kTheirPromise, kBatch, kWatched, kOurPromise, kNone };
+    ferry_batch* const batches[] = {theirs_.get(), batch.get(), watch_.get(), ours_.get()};
     size_t index = kNone;
     const uint64_t timeout =
         may_say ? static_cast<uint64_t>(absl::ToInt64Nanoseconds(kQuiet)) : UINT64_MAX;
@@ -93,12 +133,24 @@ absl::Status FilePromises::Wait(const BatchPtr& batch, const std::function<void(
       theirs_ = nullptr;
       continue;
     }
+    if (index == kWatched) {
+      if (!status.ok() && theirs_ != nullptr && ferry_batch_over(theirs_.get()))
+        RETURN_IF_ERROR(WaitForOther());
+      if (!status.ok()) return Told(status);
+      watch_ = nullptr;
+      continue;
+    }
     if (status.ok()) return status;
-    // What the daemon told of before that, it may have told between two looks of ours. Before Ask
+    // What the daemon told of before that, it may have told between two looks of ours. Before Meet
     // it is the batch: they ask only after it.
     if (index == kOurPromise && ferry_batch_over(batch.get())) continue;
-    // They had asked for our promise, so theirs was posted: it has ended too, and says why.
     const bool gone = index == kOurPromise && HasReason(status, Reason::kPeerClientGone);
+    // It was watched by the sender of another sending, which is gone.
+    if (gone && !asked_ && !sends()) {
+      RETURN_IF_ERROR(PostWatched());
+      continue;
+    }
+    // They had asked for our promise, so theirs was posted: it has ended too, and says why.
     if (theirs_ != nullptr && (gone || ferry_batch_over(theirs_.get()))) {
       RETURN_IF_ERROR(WaitForOther());
     }

@@ -21,7 +21,7 @@ namespace {
 
 // magic(8) version(4) kind(4) header_bytes(8) file_bytes(8) id(8) summed(8), little-endian.
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'F', 'I', 'L'};
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr size_t kMaxDims = 8;  // of a transfer's shape
 
 void PutInteger(std::string& out, uint64_t value, int bytes) {
@@ -61,7 +61,8 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes) {
   if (bytes.size() != kPreambleBytes) return Refused(absl::StrCat("has ", bytes.size(), " bytes"));
   if (std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) return Refused("is not ferryctl's");
   if (const uint64_t version = GetInteger(bytes, 8, 4); version != kVersion) {
-    return Refused(absl::StrCat("has version ", version, ", this ferryctl knows ", kVersion));
+    return Refused(absl::StrCat("has version ", version, ", this ferryctl knows ", kVersion,
+                                ": both ends need a ferryctl of one release"));
   }
   const uint64_t kind = GetInteger(bytes, 12, 4);
   if (kind < 1 || kind > 3) return Refused(absl::StrCat("has the unknown kind ", kind));
@@ -107,13 +108,19 @@ std::string TransferKeyOf(absl::string_view name) {
 std::string PreambleKey(absl::string_view file_key) {
   return TransferKeyOf(absl::StrCat(file_key, "#file"));
 }
-std::string SentKey(absl::string_view file_key) {
-  return TransferKeyOf(absl::StrCat(file_key, "#sent"));
-}
-std::string ReceivedKey(absl::string_view file_key) {
+std::string WatchedKey(absl::string_view file_key) {
   return TransferKeyOf(absl::StrCat(file_key, "#received"));
 }
 
+std::string SentKey(absl::string_view file_key, uint64_t id) {
+  return OfSending(absl::StrCat(file_key, "#sent"), id);
+}
+std::string ReceivedKey(absl::string_view file_key, uint64_t id) {
+  return OfSending(absl::StrCat(file_key, "#received"), id);
+}
+std::string MetKey(absl::string_view file_key, uint64_t id) {
+  return OfSending(absl::StrCat(file_key, "#met"), id);
+}
 std::string HeaderKey(absl::string_view file_key, uint64_t id) {
   return OfSending(absl::StrCat(file_key, "#header"), id);
 }
@@ -132,8 +139,10 @@ absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_ke
     return absl::StrReplaceAll(text, {{PreambleKey(file_key), file_key},
                                       {HeaderKey(file_key, id), file_key},
                                       {SumKey(file_key, id), file_key},
-                                      {SentKey(file_key), file_key},
-                                      {ReceivedKey(file_key), file_key}});
+                                      {WatchedKey(file_key), file_key},
+                                      {SentKey(file_key, id), file_key},
+                                      {ReceivedKey(file_key, id), file_key},
+                                      {MetKey(file_key, id), file_key}});
   };
   absl::Status told(status.code(), said(status.message()));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
@@ -177,8 +186,10 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
   ASSIGN_OR_RETURN(SafetensorsHeader parsed,
                    ParseSafetensorsHeader(header.substr(kSafetensorsLengthBytes),
                                           preamble.file_bytes - preamble.header_bytes));
-  absl::flat_hash_set<std::string> taken = {HeaderKey(file_key, preamble.id),
-                                            SumKey(file_key, preamble.id)};
+  absl::flat_hash_set<std::string> taken = {
+      HeaderKey(file_key, preamble.id), SumKey(file_key, preamble.id),
+      SentKey(file_key, preamble.id), ReceivedKey(file_key, preamble.id),
+      MetKey(file_key, preamble.id)};
   for (const SafetensorsTensor& tensor : parsed.tensors) {
     const size_t first = plan.pieces.size();
     Piece piece;

@@ -2,7 +2,8 @@
 // How `ferryctl send` and `ferryctl recv` move a file with nothing but transfers, under keys made
 // of the file's key (here "F"):
 //
-//   "F#sent", "F#received": what each end promises the other, see file_promises.h.
+//   "F#received", and of this sending "F#sent@I", "F#received@I", "F#met@I": what the ends promise
+//     each other, see file_promises.h.
 //   "F#file", always kPreambleBytes: what kind of file, how long, and how long its header is.
 //     It has a random id of this sending, "I", which is part of the key of all that follows: two
 //     files between two devices may have tensors of the same names, and of one whose end was killed
@@ -21,7 +22,8 @@
 //
 // An end that cannot begin, such as a sender without the file, meets the other with "F#file" all
 // the same, of an empty raw file, and breaks its promise (TellOther). What follows "F#file"
-// continues the promise of its end, so that daemons that drain take it.
+// continues the promise of its end, so that daemons that drain take it. Who posts "F#file" may be
+// told at once how an end of before ended that had found no other one: it posts it again.
 //
 // Bytes of the file are header then data, both in order, so the receiver rebuilds it bit for bit. A
 // key that would be longer than a transfer key may be is replaced by its SHA-256 in hexadecimal.
@@ -58,9 +60,11 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes);
 inline constexpr size_t kTransferKeyBytes = 64;
 std::string TransferKeyOf(absl::string_view name);
 std::string PreambleKey(absl::string_view file_key);
-std::string SentKey(absl::string_view file_key);
-std::string ReceivedKey(absl::string_view file_key);
+std::string WatchedKey(absl::string_view file_key);
 // Of what is of this sending alone.
+std::string SentKey(absl::string_view file_key, uint64_t id);
+std::string ReceivedKey(absl::string_view file_key, uint64_t id);
+std::string MetKey(absl::string_view file_key, uint64_t id);
 std::string HeaderKey(absl::string_view file_key, uint64_t id);
 std::string SumKey(absl::string_view file_key, uint64_t id);
 inline constexpr size_t kSumBytes = 64;

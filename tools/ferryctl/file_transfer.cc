@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/failure.h"
@@ -52,6 +54,34 @@ void SayWhomFor(const FileSession& session, const std::string& file_key) {
                static_cast<unsigned long>(sends ? own : remote),
                static_cast<unsigned long>(sends ? remote : own), Printable(file_key).c_str(),
                own == remote ? " here (both ends are the same device)" : " there");
+}
+
+// Whether it tells only of an end that had found no other one and was over before ours came. The
+// daemon tells each such thing once.
+bool IsOfOneBefore(const absl::Status& status, End our_end) {
+  return absl::StrContains(status.message(),
+                           our_end == End::kSend ? "; that receive ended " : "; that send ended ");
+}
+
+absl::Status MoveBytes(const FileSession& session, FilePromises& promises, const std::string& key,
+                       const ArenaPtr& arena, uint64_t bytes) {
+  PostTarget target = session.target;
+  const absl::Time begin = absl::Now();
+  while (true) {
+    ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), target, arena.get(),
+                                          {{key, 0, bytes, FERRY_UNSPECIFIED, {}}}));
+    const absl::Status status =
+        promises.Wait(batch, [&] { SayWhomFor(session, promises.file_key()); });
+    if (promises.met() || session.gives_up || !IsOfOneBefore(status, target.end)) return status;
+    if (session.target.deadline > absl::ZeroDuration()) {
+      target.deadline = session.target.deadline - (absl::Now() - begin);
+      if (target.deadline <= absl::ZeroDuration()) return status;
+    }
+    std::fprintf(stderr, "key '%s': the %s of before is gone (%s); waits for the next one\n",
+                 Printable(promises.file_key()).c_str(),
+                 target.end == End::kSend ? "receiver" : "sender",
+                 std::string(ReasonName(ReasonOf(status))).c_str());
+  }
 }
 
 const char* KindText(FileKind kind) {
@@ -127,18 +157,14 @@ absl::Status SendBytes(const FileSession& session, FilePromises& promises, const
   ASSIGN_OR_RETURN(ArenaPtr arena,
                    CreateArena(session.session.get(), session.target.device, bytes.size()));
   RETURN_IF_ERROR(FromFerry(ferry_arena_write(arena.get(), 0, bytes.data(), bytes.size())));
-  ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), session.target, arena.get(),
-                                        {{key, 0, bytes.size(), FERRY_UNSPECIFIED, {}}}));
-  return promises.Wait(batch, [&] { SayWhomFor(session, promises.file_key()); });
+  return MoveBytes(session, promises, key, arena, bytes.size());
 }
 
 absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, FilePromises& promises,
                                          const std::string& key, uint64_t bytes) {
   ASSIGN_OR_RETURN(ArenaPtr arena,
                    CreateArena(session.session.get(), session.target.device, bytes));
-  ASSIGN_OR_RETURN(BatchPtr batch, Post(session.session.get(), session.target, arena.get(),
-                                        {{key, 0, bytes, FERRY_UNSPECIFIED, {}}}));
-  RETURN_IF_ERROR(promises.Wait(batch, [&] { SayWhomFor(session, promises.file_key()); }));
+  RETURN_IF_ERROR(MoveBytes(session, promises, key, arena, bytes));
   std::string received(bytes, '\0');
   RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena.get(), 0, received.data(), bytes)));
   return received;
@@ -146,15 +172,16 @@ absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, FilePromise
 
 void TellOther(FileSession& session, const std::string& file_key, const absl::Status& why) {
   session.target.deadline = kMeeting;
+  session.gives_up = true;
+  const uint64_t id = NewFileId();
   absl::StatusOr<FilePromises> promises =
-      FilePromises::Make(session.session.get(), session.target, file_key);
+      FilePromises::Make(session.session.get(), session.target, file_key, id);
   if (!promises.ok()) return;
   const std::string key = PreambleKey(file_key);
   // No file is empty of which the promise is not kept, so the receiver takes this for none.
-  const absl::Status met =
-      session.target.end == End::kSend
-          ? SendBytes(session, *promises, key, EncodePreamble({.id = NewFileId()}))
-          : ReceiveBytes(session, *promises, key, kPreambleBytes).status();
+  const absl::Status met = session.target.end == End::kSend
+                               ? SendBytes(session, *promises, key, EncodePreamble({.id = id}))
+                               : ReceiveBytes(session, *promises, key, kPreambleBytes).status();
   if (met.ok()) promises->Break(why);
 }
 

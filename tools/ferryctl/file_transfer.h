@@ -42,7 +42,8 @@ struct FileSession {
   UniqueFd stop;  // an eventfd that the session writes to (FilePromises::SignalEnd)
   SessionPtr session;
   PostTarget target;
-  uint64_t last = 0;  // transfer of the file's bytes that was posted
+  uint64_t last = 0;      // transfer of the file's bytes that was posted
+  bool gives_up = false;  // has only to tell why, and waits for nobody who comes later
 
   size_t BatchTransfers() const;  // at most so many in one call
 };
@@ -50,13 +51,14 @@ absl::StatusOr<FileSession> OpenFileSession(const FileFlags& flags, const Global
                                             End end);
 
 // A transfer of `bytes` bytes of host memory under `key`, sent or received: until it is over, or
-// the other end gives up or is gone.
+// the other end gives up or is gone. If the ends have not met, and all that there is is word of an
+// end that is gone, that is said, and the next one waited for.
 absl::Status SendBytes(const FileSession& session, FilePromises& promises, const std::string& key,
                        absl::string_view bytes);
 absl::StatusOr<std::string> ReceiveBytes(const FileSession& session, FilePromises& promises,
                                          const std::string& key, uint64_t bytes);
 
-// We cannot begin, and `why`: an end that waits already hears it. Changes the session's target.
+// We cannot begin, and `why`: an end that waits already hears it. Changes the session.
 void TellOther(FileSession& session, const std::string& file_key, const absl::Status& why);
 
 struct FileSummary {

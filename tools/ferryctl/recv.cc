@@ -57,7 +57,7 @@ class RecvCommand : public Command {
     summary.did = "received";
 
     ASSIGN_OR_RETURN(FilePromises promises,
-                     FilePromises::Make(session.session.get(), session.target, flags_.Key()));
+                     FilePromises::Make(session.session.get(), session.target, flags_.Key(), 0));
     const absl::Status received =
         promises.CauseOf(ReceiveAll(globals, sink, session, promises, summary));
     if (!received.ok()) {
@@ -84,14 +84,15 @@ class RecvCommand : public Command {
                      ReceiveBytes(session, promises, PreambleKey(flags_.Key()), kPreambleBytes));
     // Before this the sender may not have existed; from here on the clock runs, and it is there.
     const absl::Time start = absl::Now();
-    session.target.deadline = kAsLongAsBothLive;
-    session.target.continues = promises.id();
-    RETURN_IF_ERROR(promises.Ask());
     ASSIGN_OR_RETURN(const Preamble preamble, DecodePreamble(preamble_bytes));
     id_ = preamble.id;
+    RETURN_IF_ERROR(promises.Meet(id_, kAsLongAsBothLive));
+    session.target.deadline = kAsLongAsBothLive;
+    session.target.continues = promises.id();
     if (flags_.checksum || preamble.summed) sink.sum.emplace();
     std::string header;
     if (preamble.header_bytes > 0) {
+      RETURN_IF_ERROR(promises.WaitUntilMet());
       ASSIGN_OR_RETURN(header, ReceiveBytes(session, promises, HeaderKey(flags_.Key(), id_),
                                             preamble.header_bytes));
     }
@@ -100,6 +101,7 @@ class RecvCommand : public Command {
     RETURN_IF_ERROR(sink.Write(0, header.data(), header.size()));
     summary.kind = preamble.kind;
     summary.bytes = header.size();
+    RETURN_IF_ERROR(promises.WaitUntilMet());
     RETURN_IF_ERROR(ReceiveData(globals, plan, sink, session, promises, summary));
     if (sink.sum)
       RETURN_IF_ERROR(CheckSum(preamble, sink.sum->Finish(), session, promises, summary));

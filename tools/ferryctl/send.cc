@@ -76,7 +76,7 @@ class SendCommand : public Command {
     const absl::Time start = absl::Now();
 
     ASSIGN_OR_RETURN(FilePromises promises,
-                     FilePromises::Make(session.session.get(), session.target, flags_.Key()));
+                     FilePromises::Make(session.session.get(), session.target, flags_.Key(), id_));
     const absl::Status sent =
         promises.CauseOf(SendAll(globals, head, *plan, source, session, promises, summary));
     if (!sent.ok()) {
@@ -109,10 +109,10 @@ class SendCommand : public Command {
                        FileSummary& summary) {
     RETURN_IF_ERROR(
         SendBytes(session, promises, PreambleKey(flags_.Key()), EncodePreamble(head.preamble)));
+    RETURN_IF_ERROR(promises.Meet(id_, session.target.deadline));
     // From here on the other end is there.
     session.target.deadline = kAsLongAsBothLive;
     session.target.continues = promises.id();
-    RETURN_IF_ERROR(promises.Ask());
     if (source.stream) {
       RETURN_IF_ERROR(promises.SignalEnd(session.stop.get()));
       source.stream->StopAt(session.stop.get());
