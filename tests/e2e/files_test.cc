@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/files_fixture.h"
 #include "tools/ferryctl/file_protocol.h"
+#include "tools/ferryctl/safetensors.h"
 
 namespace ferry::testing {
 namespace {
@@ -111,6 +112,37 @@ TEST_F(FilesTest, MemoryDoesNotGrowWithTheFile) {
     ASSERT_EQ(receiver_->Wait(), std::optional<int>(0)) << Output();
     EXPECT_LE(sender_->PeakMemory(), 320 * kMiB) << file;
     EXPECT_LE(receiver_->PeakMemory(), 320 * kMiB) << file;
+  }
+}
+
+// The longest one that the format has, which is sent as it is, and the longest one that is read, of
+// tensors as short as they can be beside some that are cut.
+TEST_F(FilesTest, MemoryDoesNotGrowWithTheHeader) {
+  Start();
+  constexpr uint64_t kLong = 4 * kPieceBytes;
+  std::string longest = R"({"__metadata__":{"a":")";
+  longest.append(tools::kSafetensorsMaxHeaderBytes - longest.size() - 3, 'x').append("\"}}");
+  std::string most = absl::StrCat(R"({"long":{"dtype":"U8","shape":[)", kLong,
+                                  R"(],"data_offsets":[0,)", kLong, "]}");
+  while (most.size() < tools::kLongestHeader - 80) {
+    absl::StrAppend(&most, ",\"", most.size(),
+                    R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
+  }
+  most += "}";
+  const std::pair<std::string, uint64_t> files[] = {{longest, 0}, {most, kLong}};
+  for (const auto& [header, bytes] : files) {
+    const std::string file = Safetensors(header, "");
+    WriteFile(directory_ / "in.safetensors", file);
+    std::filesystem::resize_file(directory_ / "in.safetensors", file.size() + bytes);
+    Move(directory_ / "in.safetensors", directory_ / "out.safetensors");
+    ASSERT_EQ(sent_, std::optional<int>(0)) << Output();
+    ASSERT_EQ(received_, std::optional<int>(0)) << Output();
+    EXPECT_THAT(Output(), HasSubstr(bytes == 0 ? "BUFFERS" : "TENSORS"));
+    EXPECT_LE(sender_->PeakMemory(), 320 * kMiB) << bytes;
+    EXPECT_LE(receiver_->PeakMemory(), 320 * kMiB) << bytes;
+    const Finished same =
+        RunProgram({"/usr/bin/cmp", directory_ / "in.safetensors", directory_ / "out.safetensors"});
+    EXPECT_EQ(same.status, 0) << same.output;
   }
 }
 

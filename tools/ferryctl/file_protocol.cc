@@ -81,7 +81,7 @@ absl::StatusOr<Preamble> DecodePreamble(absl::string_view bytes) {
   }
   const bool raw = preamble.kind != FileKind::kSafetensors;
   if ((raw && preamble.header_bytes != 0) ||
-      preamble.header_bytes > kSafetensorsLengthBytes + kSafetensorsMaxHeaderBytes ||
+      preamble.header_bytes > kSafetensorsLengthBytes + kLongestHeader ||
       (!raw && preamble.header_bytes < kSafetensorsLengthBytes)) {
     return Refused(absl::StrCat("tells of a header of ", preamble.header_bytes, " bytes"));
   }
@@ -226,11 +226,15 @@ absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view p
   FileHead head;
   head.preamble.file_bytes = file.bytes();
   if (raw || !absl::EndsWith(path, ".safetensors")) return head;
-  head.preamble.kind = FileKind::kSafetensors;
   head.header.resize(std::min<uint64_t>(kSafetensorsLengthBytes, file.bytes()));
   RETURN_IF_ERROR(file.Read(0, head.header.data(), head.header.size()));
   const absl::StatusOr<uint64_t> length = ParseSafetensorsLength(head.header, file.bytes());
   if (!length.ok()) return NoSafetensors(length.status(), path);
+  if (*length > kLongestHeader) {
+    head.header.clear();
+    return head;
+  }
+  head.preamble.kind = FileKind::kSafetensors;
   head.header.resize(kSafetensorsLengthBytes + *length);
   RETURN_IF_ERROR(
       file.Read(kSafetensorsLengthBytes, head.header.data() + kSafetensorsLengthBytes, *length));

@@ -83,6 +83,10 @@ inline constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 inline constexpr uint64_t kFirstStreamBytes = uint64_t{64} << 10;
 inline constexpr uint64_t kTrailerBytes = 8;
 
+// Of a .safetensors file whose header is not longer; any other goes as a raw file. Both ends keep
+// some twenty times as much as a header has while they read it.
+inline constexpr uint64_t kLongestHeader = uint64_t{4} << 20;
+
 struct FilePlan {
   Preamble preamble;
   std::string key;
