@@ -48,7 +48,7 @@ absl::StatusOr<uint64_t> ParseSize(const std::string& input) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text,
                      "' is not a size; a number and B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, as "
-                     "64GiB, or of bytes alone"));
+                     "64 GiB, or of bytes alone"));
   }
   uint64_t whole = 0;  // which a double need not have room for
   if (absl::SimpleAtoi(digits, &whole)) {
@@ -64,10 +64,10 @@ std::string FormatSize(uint64_t bytes) {
   for (const Unit& unit : kUnits) {
     const bool binary = (unit.bytes & (unit.bytes - 1)) == 0;
     if (binary && bytes >= unit.bytes && bytes % unit.bytes == 0) {
-      return absl::StrCat(bytes / unit.bytes, unit.name);
+      return absl::StrCat(bytes / unit.bytes, " ", unit.name);
     }
   }
-  return absl::StrCat(bytes, "B");
+  return absl::StrCat(bytes, " B");
 }
 
 }  // namespace ferry

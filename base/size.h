@@ -15,7 +15,7 @@ namespace ferry {
 // in it.
 absl::StatusOr<uint64_t> ParseSize(const std::string& text);
 
-// Exactly, for ParseSize: "64GiB", "1048577KiB".
+// Exactly, for ParseSize: "64 GiB", "1048577 KiB".
 std::string FormatSize(uint64_t bytes);
 
 }  // namespace ferry

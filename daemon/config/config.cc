@@ -123,7 +123,7 @@ void ReadFile(const std::string& file, ConfigDraft& draft) {
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(stream.gcount()));
   if (text.size() > kMaxFileBytes) {
-    draft.problems.push_back(absl::StrCat(file, ": is larger than 1MiB"));
+    draft.problems.push_back(absl::StrCat(file, ": is larger than 1 MiB"));
     return;
   }
   const OriginOf origin = [&file](const YAML::Node& node) {

@@ -90,7 +90,7 @@ ConfigField SizeField(std::string path, std::string meaning, At at) {
           return draft.Problem(
               where, absl::StrCat("must be more than 0",
                                   absl::StartsWith(where, "limits.")
-                                      ? "; it cannot be switched off, only be large, as 1024TiB"
+                                      ? "; it cannot be switched off, only be large, as 1024 TiB"
                                       : ""));
         }
         at(draft.config) = *size;

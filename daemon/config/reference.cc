@@ -51,7 +51,7 @@ more after each reload that was taken over. `ferryctl loglevel` sets the log's l
 
 | value | is |
 |---|---|
-| size | a number and `B`, `KB`, `MB`, `GB`, `TB` (powers of 1,000), `KiB`, `MiB`, `GiB` or `TiB` (of 1,024), as `1GB`, `1.5GiB`; without a unit it is bytes. As in `ferryctl` |
+| size | a number and `B`, `KB`, `MB`, `GB`, `TB` (powers of 1,000), `KiB`, `MiB`, `GiB` or `TiB` (of 1,024), as `1GB`, `1.5 GiB`; without a unit it is bytes. As in `ferryctl` |
 | duration | a number and `ms`, `s`, `m` or `h`, as `60s`, `1m30s`; more than 0 |
 | list | `[a, b]`; in flags and the environment also `a,b` |
 | map | `{ A: x, B: y }`; in flags and the environment `A=x,B=y` |

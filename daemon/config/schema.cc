@@ -209,7 +209,7 @@ void AddTransfer(Fields& fields) {
   fields.push_back(SizeField(
       "transfer.staging",
       "Host memory for each GPU and direction, by way of which its bytes go where `tcp` and "
-      "`ucx` cannot take them as they are; at least 8MiB",
+      "`ucx` cannot take them as they are; at least 8 MiB",
       MEMBER(transfer.staging)));
   fields.push_back(NumberField("transfer.tcp.connections",
                                "Of a pair of devices, for what is large", 1, 15,

@@ -28,11 +28,11 @@ TEST(SizeTest, RefusesWhatIsNoSize) {
 }
 
 TEST(SizeTest, PrintsInTheLargestUnitThatDividesThem) {
-  EXPECT_EQ(FormatSize(uint64_t{64} << 30), "64GiB");
-  EXPECT_EQ(FormatSize((uint64_t{1} << 30) + 1024), "1048577KiB");
-  EXPECT_EQ(FormatSize(1'000'000'000), "1000000000B");
-  EXPECT_EQ(FormatSize(1023), "1023B");
-  EXPECT_EQ(FormatSize(0), "0B");
+  EXPECT_EQ(FormatSize(uint64_t{64} << 30), "64 GiB");
+  EXPECT_EQ(FormatSize((uint64_t{1} << 30) + 1024), "1048577 KiB");
+  EXPECT_EQ(FormatSize(1'000'000'000), "1000000000 B");
+  EXPECT_EQ(FormatSize(1023), "1023 B");
+  EXPECT_EQ(FormatSize(0), "0 B");
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST(ConfigTest, LaunchesOfJobsAreBounded) {
 
 TEST(ConfigTest, PrintsTheDefaultsAsAValidFile) {
   const std::string printed = PrintConfig(*Load({}));
-  EXPECT_THAT(printed, HasSubstr("limits:\n  session_bytes: 64GiB\n  session_arenas: 4096\n"));
+  EXPECT_THAT(printed, HasSubstr("limits:\n  session_bytes: 64 GiB\n  session_arenas: 4096\n"));
   EXPECT_THAT(printed, HasSubstr("transfer:\n  order: [local, mapped, ucx, tcp, nccl]\n"));
   const absl::StatusOr<Config> again = LoadText(printed);
   ASSERT_TRUE(again.ok()) << again.status() << "\n" << printed;
@@ -375,7 +375,7 @@ TEST(ConfigTest, FilesThatCannotBeReadSayWhy) {
   EXPECT_EQ(Message(Load(sources)),
             absl::StrCat(*sources.file, ": cannot be read: is a directory"));
   sources.file = directory.Write("large.yaml", std::string((1 << 20) + 1, '#'));
-  EXPECT_EQ(Message(Load(sources)), absl::StrCat(*sources.file, ": is larger than 1MiB"));
+  EXPECT_EQ(Message(Load(sources)), absl::StrCat(*sources.file, ": is larger than 1 MiB"));
 }
 
 TEST(ConfigTest, TheLongestRuntimeDirThatFitsIsAccepted) {

@@ -36,7 +36,7 @@ TEST(ReloadTest, AChangeSaysBothValues) {
   const std::vector<ConfigChange> changes =
       CompareConfigs(With({}), With({{"limits.session_bytes", "1GiB", ""}}));
   ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes[0].ToString(), "limits.session_bytes: 64GiB, now 1GiB");
+  EXPECT_EQ(changes[0].ToString(), "limits.session_bytes: 64 GiB, now 1 GiB");
   EXPECT_EQ(changes[0].taken, Taken::kByNewSessions);
   EXPECT_TRUE(CheckReload(changes).ok());
 }

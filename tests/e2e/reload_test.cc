@@ -41,7 +41,7 @@ TEST_F(ReloadTest, LimitsHoldFromThenOn) {
   Change("sessions: 1, session_bytes: 1MiB", "sessions: 2, session_bytes: 2MiB");
   EXPECT_THAT(Ferryctl("reload --wait"),
               AllOf(HasSubstr("configuration 3:"), HasSubstr("limits.sessions: 1, now 2\n"),
-                    HasSubstr("limits.session_bytes: 1MiB, now 2MiB, for clients that attach")));
+                    HasSubstr("limits.session_bytes: 1 MiB, now 2 MiB, for clients that attach")));
   Session second = nodes().Open(0, "second");
   EXPECT_EQ(first.limits().bytes, uint64_t{1} << 20);
   EXPECT_EQ(second.limits().bytes, uint64_t{2} << 20);

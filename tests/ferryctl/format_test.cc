@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/size.h"
 #include "ferry/ferry.h"
 #include "tools/ferryctl/checksum.h"
 #include "tools/ferryctl/statistics.h"
@@ -45,6 +46,15 @@ TEST(FormatTest, ShowsNumbersToPeople) {
                       "2J \xc3\xa4 \xc2\xa7"),
             "\\x9b2J \xc3\xa4 \xc2\xa7");
   EXPECT_EQ(PrintableLines("a\r\nb\x07\n"), "a\\x0d\nb\\x07\n");
+}
+
+// In tables and texts as configurations are printed, and as ferryctl and ferryd read them.
+TEST(FormatTest, SizesAreWrittenOneWay) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1023}, uint64_t{1} << 10, uint64_t{256} << 20,
+                               uint64_t{3} << 30, uint64_t{5} << 40}) {
+    EXPECT_EQ(HumanSize(bytes), FormatSize(bytes));
+    EXPECT_EQ(*ParseSize(HumanSize(bytes)), bytes);
+  }
 }
 
 TEST(FormatTest, TablesAlign) {

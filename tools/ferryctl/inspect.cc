@@ -392,7 +392,7 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
            "Global device id")
         ->required()
         ->check(IdFrom("ferryctl devices"));
-    AddParsed(app, "--bytes", bytes_, ParseSize, "Of a transfer of this size (1MiB)");
+    AddParsed(app, "--bytes", bytes_, ParseSize, "Of a transfer of this size (1 MiB)");
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
     request_.set_bytes(bytes_);

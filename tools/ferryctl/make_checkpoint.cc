@@ -102,7 +102,7 @@ class MakeCheckpointCommand : public Command {
       : Command("make-checkpoint", "Write a Llama-shaped BF16 .safetensors file of random data") {}
   void Define(CLI::App& app) override {
     app.add_option("file", file_, "Where")->required();
-    AddParsed(app, "--size", size_, ParseSize, "About how large (1GB)");
+    AddParsed(app, "--size", size_, ParseSize, "About how large (1 GB)");
     app.add_option("--seed", seed_, "Of the random data (1)");
   }
   absl::StatusOr<int> Run(const Globals& globals) override {
