@@ -71,7 +71,7 @@ Finding LookAt(const std::string& runtime_dir, const Door& door) {
   Finding finding{Severity::kOk, name.substr(name.find('/') + 1), path, ""};
   if (const absl::Status status = CheckSocket(path); !status.ok()) {
     finding.severity = Severity::kWrong;
-    finding.found = status.message();
+    finding.found = std::string(status.message());
     if (absl::IsPermissionDenied(status)) {
       finding.advice = absl::StrCat("this user is not one of ", door.who);
     }
