@@ -52,6 +52,7 @@ class Layout {
   Layout() = default;  // zero bytes
   Layout(std::initializer_list<Range> ranges) : Layout(std::vector<Range>(ranges)) {}
   explicit Layout(std::vector<Range> ranges);
+  explicit Layout(const Range& range) : range_(range), has_range_(true) {}
   // The same bytes as of `ranges`, in fewer: those without bytes are left out, and what follows
   // each other in memory is one. What a client or a peer lists is decoded to this.
   static Layout Merged(std::vector<Range> ranges);

@@ -3,11 +3,16 @@
 
 #include <google/protobuf/arena.h>
 
+#include <optional>
+#include <protozero/exception.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/field_reader.h"
 #include "daemon/rpc/frame_codec.h"
 #include "daemon/rpc/peer_codec.h"
+#include "daemon/rpc/plain_request.h"
 #include "daemon/rpc/status_proto.h"
 #include "ferry/peer/v1/peer_socket.pb.h"
 #include "ferry/v1/session.pb.h"
@@ -127,6 +132,23 @@ class Pooled {
   Message* const message_ = google::protobuf::Arena::CreateMessage<Message>(&arena_);
 };
 
+// A batch, if it is said as libferry says most of them.
+std::optional<AttachCommand> ParsePlainPost(absl::string_view packet) try {
+  FieldReader in(packet);
+  AttachCommand command;
+  command.sequence = in.Number(1);
+  const std::optional<absl::string_view> send = in.Bytes(6);
+  const std::optional<absl::string_view> said = send.has_value() ? send : in.Bytes(7);
+  if (command.sequence == 0 || !said.has_value() || !in.AtEnd()) return std::nullopt;
+  const std::optional<PlainRequest> request = PlainRequest::Read(*said);
+  if (!request.has_value()) return std::nullopt;
+  const Side side = send.has_value() ? Side::kSend : Side::kReceive;
+  command.body = Convert(*request, side, packet.size());
+  return command;
+} catch (const protozero::exception&) {
+  return std::nullopt;
+}
+
 absl::StatusOr<PeerSocketRequest> FrameRequest(uint64_t sequence, absl::StatusOr<PeerFrame> frame,
                                                const std::string& packet) {
   RETURN_IF_ERROR(frame.status());
@@ -140,6 +162,7 @@ absl::StatusOr<PeerSocketRequest> FrameRequest(uint64_t sequence, absl::StatusOr
 }  // namespace
 
 absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
+  if (std::optional<AttachCommand> post = ParsePlainPost(packet)) return *std::move(post);
   Pooled<v1::AttachRequest> pooled;
   v1::AttachRequest& proto = *pooled;
   if (!proto.ParseFromString(packet) || proto.sequence() == 0)

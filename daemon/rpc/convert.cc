@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/program/limits.h"
+#include "daemon/rpc/plain_request.h"
 #include "daemon/rpc/program_codec.h"
 #include "proto/ferry/v1/timeline_layout.h"
 #include "transfer/overlap.h"
@@ -25,18 +26,20 @@ absl::Status Invalid(const std::string& text, Reason reason = Reason::kFieldInva
   return Error(absl::StatusCode::kInvalidArgument, reason, text);
 }
 
-// Positive, and short enough to be added to a clock.
-absl::StatusOr<absl::Duration> ToDuration(const google::protobuf::Duration& proto) {
-  const absl::Duration duration = absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-  if (duration <= absl::ZeroDuration() || duration > absl::Hours(24 * 365)) {
+// It must be positive, and short enough to be added to a clock.
+absl::Status SetDeadline(const google::protobuf::Duration& proto, absl::Duration& deadline) {
+  const absl::Duration given = absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+  if (given <= absl::ZeroDuration() || given > absl::Hours(24 * 365)) {
     return Invalid(absl::StrCat("a deadline must be more than 0 and at most a year, not ",
-                                absl::FormatDuration(duration)));
+                                absl::FormatDuration(given)));
   }
-  return duration;
+  deadline = given;
+  return absl::OkStatus();
 }
 
 // Type and shape of one buffer, against its `bytes`.
-absl::Status ConvertShape(const v1::Buffer& buffer, uint64_t bytes, TransferSpec& spec) {
+template <typename Buffer>
+absl::Status ConvertShape(const Buffer& buffer, uint64_t bytes, TransferSpec& spec) {
   if (buffer.data_type() < 0 || buffer.data_type() >= kDataTypes) {
     return Invalid(absl::StrCat("data_type ", buffer.data_type(), " is unknown"));
   }
@@ -90,7 +93,8 @@ absl::Status AtMost(uint64_t most, const char* what, uint64_t given) {
 }
 
 // `field`, within the buffer, is what an error is about.
-absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer, std::string& field) {
+template <typename Buffer>
+absl::StatusOr<Layout> ConvertLayout(const Buffer& buffer, std::string& field) {
   if ((buffer.ranges_size() > 0 ? 1 : 0) + (buffer.has_strided() ? 1 : 0) +
           (buffer.has_blocks() ? 1 : 0) >
       1) {
@@ -110,12 +114,16 @@ absl::StatusOr<Layout> ConvertLayout(const v1::Buffer& buffer, std::string& fiel
     return Layout::BlockTable(ArenaId(table.arena_id()), table.offset(), table.block_bytes(),
                               {table.indices().begin(), table.indices().end()});
   }
+  if (buffer.ranges_size() == 1 && buffer.ranges()[0].length() > 0) {
+    const auto& range = buffer.ranges()[0];
+    return Layout(Range{ArenaId(range.arena_id()), range.offset(), range.length()});
+  }
   field = ".ranges";
   RETURN_IF_ERROR(AtMost(kMaxRanges, "ranges", static_cast<uint64_t>(buffer.ranges_size())));
   std::vector<Range> ranges;
   ranges.reserve(buffer.ranges_size());
   uint64_t bytes = 0;
-  for (const v1::BufferRange& range : buffer.ranges()) {
+  for (const auto& range : buffer.ranges()) {
     if (range.length() > std::numeric_limits<uint64_t>::max() - bytes) {
       absl::StrAppend(&field, "[", ranges.size(), "]");
       return Invalid(absl::StrCat("the lengths of the ranges up to this one, which has ",
@@ -140,7 +148,8 @@ absl::Status ConvertDefinedAt(const v1::DefinedAt& defined_at, TransferSpec& spe
 }
 
 // `field` as of ConvertLayout.
-absl::Status ConvertBuffer(const v1::Buffer& buffer, TransferSpec& spec, std::string& field) {
+template <typename Buffer>
+absl::Status ConvertBuffer(const Buffer& buffer, TransferSpec& spec, std::string& field) {
   ASSIGN_OR_RETURN(spec.layout, ConvertLayout(buffer, field));
   field.clear();
   spec.bytes = spec.layout.bytes();
@@ -200,7 +209,7 @@ struct BatchOptions {
 
 // `what` tells requests apart that are encoded alike.
 template <typename Request>
-void ConvertIdAndDomain(const Request& request, int what, PostBatch& batch) {
+void ConvertId(const Request& request, int what, PostBatch& batch) {
   if (request.request_id().size() > kMaxRequestIdBytes) {
     batch.violations.push_back(
         {"request_id", Invalid(absl::StrCat("at most ", kMaxRequestIdBytes, " bytes, not ",
@@ -209,12 +218,18 @@ void ConvertIdAndDomain(const Request& request, int what, PostBatch& batch) {
     batch.request_id = request.request_id();
     batch.request_hash = absl::HashOf(what, request.SerializeAsString());
   }
-  if (request.domain().size() > kMaxDomainBytes) {
-    batch.violations.push_back(
-        {"domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes, " bytes, not ",
-                                        request.domain().size()))});
+}
+void ConvertId(const PlainRequest&, int, PostBatch&) {}  // has none
+
+template <typename Request>
+void ConvertIdAndDomain(const Request& request, int what, PostBatch& batch) {
+  ConvertId(request, what, batch);
+  const absl::string_view domain = request.domain();
+  if (domain.size() > kMaxDomainBytes) {
+    batch.violations.push_back({"domain", Invalid(absl::StrCat("at most ", kMaxDomainBytes,
+                                                               " bytes, not ", domain.size()))});
   }
-  batch.domain = request.domain();
+  batch.domain = std::string(domain);
 }
 
 BatchOptions ConvertOptions(const v1::PostOptions& given, PostBatch& batch) {
@@ -228,12 +243,8 @@ BatchOptions ConvertOptions(const v1::PostOptions& given, PostBatch& batch) {
                                                       " is not below ", FERRY_TIMELINE_COUNTERS)));
   }
   if (given.has_deadline()) {
-    absl::StatusOr<absl::Duration> deadline = ToDuration(given.deadline());
-    if (deadline.ok()) {
-      options.deadline = *deadline;
-    } else {
-      bad("options.deadline", deadline.status());
-    }
+    absl::Status status = SetDeadline(given.deadline(), options.deadline);
+    if (!status.ok()) bad("options.deadline", std::move(status));
   }
   options.priority = given.priority();
   if (options.priority < -kMaxPriority || options.priority > kMaxPriority) {
@@ -264,10 +275,11 @@ absl::Status CheckSize(const char* call, const char* what, size_t count, size_t 
   return absl::OkStatus();
 }
 
-template <typename Request>
-PostBatch ConvertBatch(const Request& request, size_t bytes, Side side,
-                       const google::protobuf::RepeatedField<uint64_t>& remotes, const char* call,
-                       const char* remote_name) {
+template <typename Request, typename Remotes>
+PostBatch ConvertBatch(const Request& request, size_t bytes, Side side, const Remotes& remotes) {
+  const bool send = side == Side::kSend;
+  const char* const call = send ? "CrossHostSendBuffers" : "CrossHostReceiveBuffers";
+  const char* const remote_name = send ? "dst_global_device_ids" : "src_global_device_ids";
   PostBatch batch;
   batch.side = side;
   batch.device = GlobalDeviceId(request.device_id());
@@ -303,20 +315,20 @@ PostBatch ConvertBatch(const Request& request, size_t bytes, Side side,
       bad(field, std::move(status));
     };
     TransferSpec& spec = batch.specs[i];
-    const v1::Buffer& buffer = request.buffers(static_cast<int>(i));
-    const std::string& key = request.transfer_keys(static_cast<int>(i));
+    const auto& buffer = request.buffers(static_cast<int>(i));
+    const absl::string_view key = request.transfer_keys(static_cast<int>(i));
     spec.side = side;
     spec.prepared = batch.prepare;
     spec.priority = options.priority;
     spec.route = options.route;
-    const GlobalDeviceId remote(remotes.Get(static_cast<int>(i)));
+    const GlobalDeviceId remote(remotes[static_cast<int>(i)]);
     spec.key.source = side == Side::kSend ? batch.device : remote;
     spec.key.destination = side == Side::kSend ? remote : batch.device;
     if (key.empty() || key.size() > kMaxKeyBytes) {
       bad_entry(absl::StrCat("transfer_keys[", i, "]"),
                 Invalid(absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, not ", key.size())));
     } else {
-      spec.key.key = key;
+      spec.key.key.assign(key.data(), key.size());
     }
     std::string field;
     if (absl::Status status = ConvertBuffer(buffer, spec, field); !status.ok()) {
@@ -327,12 +339,8 @@ PostBatch ConvertBatch(const Request& request, size_t bytes, Side side,
                 Invalid("a prepared transfer is fired by its batch's own words"));
     }
     if (buffer.has_deadline()) {
-      absl::StatusOr<absl::Duration> deadline = ToDuration(buffer.deadline());
-      if (deadline.ok()) {
-        batch.deadlines[i] = *deadline;
-      } else {
-        bad_entry(absl::StrCat("buffers[", i, "].deadline"), deadline.status());
-      }
+      absl::Status status = SetDeadline(buffer.deadline(), batch.deadlines[i]);
+      if (!status.ok()) bad_entry(absl::StrCat("buffers[", i, "].deadline"), std::move(status));
     }
   }
   CheckPieces(batch);
@@ -351,14 +359,16 @@ PostBatch ConvertBatch(const Request& request, size_t bytes, Side side,
 
 PostBatch Convert(const v1::CrossHostSendRequest& request, std::optional<size_t> bytes) {
   return ConvertBatch(request, bytes.has_value() ? *bytes : request.ByteSizeLong(), Side::kSend,
-                      request.dst_global_device_ids(), "CrossHostSendBuffers",
-                      "dst_global_device_ids");
+                      request.dst_global_device_ids());
 }
 
 PostBatch Convert(const v1::CrossHostReceiveRequest& request, std::optional<size_t> bytes) {
   return ConvertBatch(request, bytes.has_value() ? *bytes : request.ByteSizeLong(), Side::kReceive,
-                      request.src_global_device_ids(), "CrossHostReceiveBuffers",
-                      "src_global_device_ids");
+                      request.src_global_device_ids());
+}
+
+PostBatch Convert(const PlainRequest& request, Side side, size_t bytes) {
+  return ConvertBatch(request, bytes, side, request.remotes());
 }
 
 PostBatch Convert(const v1::RunRequest& request) {
@@ -465,12 +475,8 @@ PostBatch Convert(const v1::RunRequest& request) {
                                      "to prepared transfers by what is bound"));
     }
     if (run.has_deadline()) {
-      absl::StatusOr<absl::Duration> deadline = ToDuration(run.deadline());
-      if (deadline.ok()) {
-        batch.deadlines[i] = *deadline;
-      } else {
-        bad_entry(field("deadline"), deadline.status());
-      }
+      absl::Status status = SetDeadline(run.deadline(), batch.deadlines[i]);
+      if (!status.ok()) bad_entry(field("deadline"), std::move(status));
     }
   }
   return batch;

@@ -8,6 +8,7 @@
 
 #include "daemon/attach.h"
 #include "daemon/post.h"
+#include "daemon/rpc/plain_request.h"
 #include "ferry/v1/job.pb.h"
 #include "ferry/v1/transfer.pb.h"
 
@@ -19,6 +20,7 @@ PostBatch Convert(const v1::CrossHostSendRequest& request,
                   std::optional<size_t> bytes = std::nullopt);
 PostBatch Convert(const v1::CrossHostReceiveRequest& request,
                   std::optional<size_t> bytes = std::nullopt);
+PostBatch Convert(const PlainRequest& request, Side side, size_t bytes);
 PostBatch Convert(const v1::RunRequest& request);
 
 void ToProto(const DeviceInfo& device, v1::Device* out);

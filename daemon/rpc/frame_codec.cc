@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "daemon/rpc/field_reader.h"
 #include "daemon/rpc/peer_codec.h"
 
 namespace ferry {
@@ -80,7 +81,7 @@ class EventWriter {
 };
 
 bool IsPlain(const Offer& offer) {
-  return !offer.prepared && offer.slot == 0 && !offer.continues &&
+  return offer.key.count == 1 && !offer.prepared && offer.slot == 0 && !offer.continues &&
          offer.layout.blocks() == nullptr && offer.layout.extents().size() <= kMostRanges &&
          offer.shape.dims.size() <= kMostDims && offer.key.domain.size() <= kMaxDomainBytes &&
          offer.key.key.size() <= kMaxKeyBytes;
@@ -212,67 +213,6 @@ std::string EncodeFrame(const PeerFrame& frame) {
 
 // --- Reading: what is said as above, its fields in their order. All else stays unread, or
 // protozero throws at it, and is left to protoc's code.
-
-// Each takes a field if it is next, its tag in the one or two bytes that it needs.
-class FieldReader {
- public:
-  explicit FieldReader(absl::string_view bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
-
-  bool AtEnd() const { return at_ == end_; }
-  // 0 if it is not said.
-  uint64_t Number(uint32_t field) {
-    return Next(field, pbf_wire_type::varint) ? protozero::decode_varint(&at_, end_) : 0;
-  }
-  // One of `count`, from 0.
-  template <typename T>
-  T OneOf(uint32_t field, uint64_t count) {
-    const char* const before = at_;
-    const uint64_t value = Number(field);
-    if (value < count) return static_cast<T>(value);
-    at_ = before;
-    return T{};
-  }
-  // False also for what does not fit: protoc's code takes its lower half.
-  bool Number32(uint32_t field, uint32_t& number) {
-    const uint64_t value = Number(field);
-    number = static_cast<uint32_t>(value);
-    return value == number;
-  }
-  // Its length in no more bytes than it needs.
-  std::optional<absl::string_view> Bytes(uint32_t field) {
-    const char* const before = at_;
-    if (!Next(field, pbf_wire_type::length_delimited)) return std::nullopt;
-    const char* const length = at_;
-    const uint64_t size = protozero::decode_varint(&at_, end_);
-    if (at_ - length != protozero::length_of_varint(size) ||
-        size > static_cast<uint64_t>(end_ - at_)) {
-      at_ = before;
-      return std::nullopt;
-    }
-    return absl::string_view(std::exchange(at_, at_ + size), size);
-  }
-  // Empty if it is not said.
-  std::string Text(uint32_t field) {
-    return std::string(Bytes(field).value_or(absl::string_view()));
-  }
-
- private:
-  bool Next(uint32_t field, pbf_wire_type type) {
-    const uint32_t tag = field << 3 | static_cast<uint32_t>(type);
-    if (field >= 16) {
-      const char bytes[] = {static_cast<char>(tag | 0x80), static_cast<char>(tag >> 7)};
-      if (end_ - at_ < 2 || at_[0] != bytes[0] || at_[1] != bytes[1]) return false;
-      at_ += 2;
-      return true;
-    }
-    if (at_ == end_ || *at_ != static_cast<char>(tag)) return false;
-    ++at_;
-    return true;
-  }
-
-  const char* at_;
-  const char* end_;
-};
 
 bool ReadDims(FieldReader& in, Shape& shape) {
   const absl::string_view bytes = in.Bytes(7).value_or(absl::string_view());
