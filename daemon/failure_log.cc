@@ -25,7 +25,7 @@ std::optional<FailureLog::Line> FailureLog::OnFailed(absl::Time now, const Ended
     next_ = now + kPeriod;
     return line;
   }
-  ++left_out_;
+  left_out_ += ended.count;
   last_ = std::move(line);
   return std::nullopt;
 }

@@ -196,10 +196,12 @@ void JobTable::OnOver(const Ended& ended) {
     }
   }
   if (wires_.contains(ended.transfer)) OnWireOver(ended);
-  const auto found = awaited_.find(ended.transfer);
-  if (found == awaited_.end()) return;
-  joining_.insert(joining_.end(), found->second.begin(), found->second.end());
-  awaited_.erase(found);
+  for (uint32_t place = 0; place < ended.count && !awaited_.empty(); ++place) {
+    const auto found = awaited_.find(TransferId(ended.transfer.value() + place));
+    if (found == awaited_.end()) continue;
+    joining_.insert(joining_.end(), found->second.begin(), found->second.end());
+    awaited_.erase(found);
+  }
 }
 
 void JobTable::Watch(Job& job) {

@@ -92,10 +92,10 @@ size_t OpenDescriptors() {
 
 }  // namespace
 
-void HistogramCounts::Observe(double value) {
+void HistogramCounts::Observe(double value, uint64_t times) {
   const size_t bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
-  ++counts_[bucket];
-  sum_ += value;
+  counts_[bucket] += times;
+  sum_ += value * static_cast<double>(times);
 }
 
 ClientMetric::Histogram HistogramCounts::Export() const {
@@ -133,17 +133,18 @@ TransferMetrics::TransferMetrics()
 void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
   const int route = static_cast<int>(ended.route);
   PerDirection& counts = by_route_[route][ended.side == Side::kSend ? 0 : 1];
-  ++counts.results[ResultOf(ended.status)];
+  counts.results[ResultOf(ended.status)] += ended.count;
   if (ended.status.ok()) {
-    ++ok_;
-    counts.bytes += ended.bytes;
-    if (ended.side == Side::kReceive) bytes_received_ += ended.bytes;
-    size_.Observe(static_cast<double>(ended.bytes));
+    const uint64_t bytes = ended.bytes * ended.count;
+    ok_ += ended.count;
+    counts.bytes += bytes;
+    if (ended.side == Side::kReceive) bytes_received_ += bytes;
+    size_.Observe(static_cast<double>(ended.bytes), ended.count);
   } else {
-    ++failed_;
-    ++failures_[{ReasonOf(ended.status), route}];
+    failed_ += ended.count;
+    failures_[{ReasonOf(ended.status), route}] += ended.count;
   }
-  duration_[route].Observe(absl::ToDoubleSeconds(now - ended.posted));
+  duration_[route].Observe(absl::ToDoubleSeconds(now - ended.posted), ended.count);
 }
 
 void TransferMetrics::OnFallback(const Fallback& fallback) {

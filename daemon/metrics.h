@@ -24,7 +24,7 @@ class HistogramCounts {
  public:
   explicit HistogramCounts(std::vector<double> bounds)
       : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
-  void Observe(double value);
+  void Observe(double value, uint64_t times = 1);
   prometheus::ClientMetric::Histogram Export() const;
 
  private:

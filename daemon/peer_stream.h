@@ -44,6 +44,8 @@ inline constexpr uint64_t kPeerFeatureSeek = 32;
 inline constexpr uint64_t kPeerFeatureDraining = 64;
 // Takes a MembersTold.
 inline constexpr uint64_t kPeerFeatureMembers = 128;
+// Takes offers of convoys.
+inline constexpr uint64_t kPeerFeatureConvoys = 256;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {
@@ -65,7 +67,7 @@ struct PeerIntroduction {
 struct PeerHello : PeerIntroduction {
   uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
                       kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureSeek |
-                      kPeerFeatureDraining | kPeerFeatureMembers;
+                      kPeerFeatureDraining | kPeerFeatureMembers | kPeerFeatureConvoys;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;

@@ -210,7 +210,8 @@ void PeerTable::GoUp(Link& link) {
                     {.prepared = (link.hello.features & kPeerFeaturePrepared) != 0,
                      .seeks = (link.hello.features & kPeerFeatureSeek) != 0,
                      .drains = (link.hello.features & kPeerFeatureDraining) != 0,
-                     .members = (link.hello.features & kPeerFeatureMembers) != 0},
+                     .members = (link.hello.features & kPeerFeatureMembers) != 0,
+                     .convoys = (link.hello.features & kPeerFeatureConvoys) != 0},
                     GpusOf(link.hello));
   Deliver(link);
   Tried(link);

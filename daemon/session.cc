@@ -445,13 +445,14 @@ void Session::OnEnded(const Ended& ended) {
   const bool ok = ended.status.ok();
   ForEachArena(ended.layout, [&](ArenaId id) {
     Arena& arena = *arenas_.find(id)->second;
-    if (--arena.transfers == 0 && arena.freed) unused_.push_back(id);
+    arena.transfers -= ended.count;
+    if (arena.transfers == 0 && arena.freed) unused_.push_back(id);
   });
-  --use_.transfers_in_flight;
+  use_.transfers_in_flight -= ended.count;
   LetGo(ended.kept);
-  ++(ok ? transfers_ok_ : transfers_failed_);
+  (ok ? transfers_ok_ : transfers_failed_) += ended.count;
   if (!ended.prepared && ended.over_value == 0) return;  // a job's: that says how it ended
-  if (!ok) {
+  for (uint32_t place = 0; place < ended.count && !ok; ++place) {
     failure_bytes_ += ended.status.message().size();
     while (!failure_order_.empty() &&
            (failure_order_.size() >= limits_.failures_kept || failure_bytes_ > kFailureBytesKept)) {
@@ -461,18 +462,20 @@ void Session::OnEnded(const Ended& ended) {
       failures_.erase(oldest);
       failure_order_.pop_front();
     }
-    failures_[sequence] = ended.status;
-    failure_order_.push_back(sequence);
+    failures_[sequence + place] = ended.status;
+    failure_order_.push_back(sequence + place);
   }
   if (ended.prepared) {
     PreparedRecord& record = prepared_.find(ended.over_timeline)->second;
     if (--record.left == 0) record.batch->End();
   }
   if (closing) return;
-  if (!ended.prepared) timelines_->End(ended.over_timeline, ended.over_value, ok);
-  if (events_.size() == kEventsKept) events_.pop_front();
-  events_.push_back({sequence, ended.route, ok});
-  ++next_event_;
+  for (uint32_t place = 0; place < ended.count; ++place) {
+    if (!ended.prepared) timelines_->End(ended.over_timeline, ended.over_value + place, ok);
+    if (events_.size() == kEventsKept) events_.pop_front();
+    events_.push_back({sequence + place, ended.route, ok});
+    ++next_event_;
+  }
 }
 
 void Session::AfterEndings(absl::Time now) {

@@ -46,9 +46,9 @@ Moved Traffic::OnEnded(const Ended& ended, uint64_t firings) {
   if (ended.prepared) moved.Count(ended.side, ended.bytes, firings);
   fired_[static_cast<size_t>(ended.route)] += moved;
   if (!ended.status.ok()) {
-    moved.failed = 1;
+    moved.failed = ended.count;
   } else if (!ended.prepared) {
-    moved.Count(ended.side, ended.bytes);
+    moved.Count(ended.side, ended.bytes, ended.count);
   }
   ways_[WayOf(ended)] += moved;
   return moved;

@@ -2,12 +2,14 @@
 #include "transfer/engine.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
+#include "transfer/convoy.h"
 #include "transfer/device_map.h"
 #include "transfer/engine_state.h"
 
@@ -125,23 +127,22 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
   } else {
     Grow(out.launches, batch.size());
   }
-  for (size_t i = 0; i < batch.size(); ++i) {
-    auto half = std::make_unique<Posted>();
-    half->id = MakeTransferId(session, first_sequence + i);
-    half->number = next_number++;
-    half->posted = now;
-    half->spec = std::move(batch[i]);
-    half->batch = MakeTransferId(session, first_sequence);
-    half->batch_size = static_cast<uint32_t>(batch.size());
-    const MatchKey& key = half->spec.key;
-    half->peer = OwnerOf(half->spec.side == Side::kSend ? key.destination : key.source);
-    Posted& added = *half;
-    const bool is_new = posted.Of(added.id).try_emplace(added.id, std::move(half)).second;
-    FERRY_CHECK(is_new);
-    in_order.Add(added);
-    if (young == nullptr) young = &added;
-    per_session.find(session)->second.halves.Add(added);
-    PostOne(now, added);
+  for (size_t i = 0; i < batch.size();) {
+    const TransferId id = MakeTransferId(session, first_sequence + i);
+    const size_t length = ConvoyAt(batch.subspan(i));
+    if (length == 1) {
+      Posted& half = AddHalf(now, id, std::move(batch[i]));
+      half.batch = MakeTransferId(session, first_sequence);
+      half.batch_size = static_cast<uint32_t>(batch.size());
+      PostOne(now, half);
+    } else {
+      Posted& half = AddHalf(now, id, MakeConvoy(batch.subspan(i, length)));
+      half.convoy = std::make_unique<Convoy>();
+      half.convoy->members.assign(std::make_move_iterator(batch.begin() + i),
+                                  std::make_move_iterator(batch.begin() + i + length));
+      PostConvoy(now, half);
+    }
+    i += length;
   }
 }
 
@@ -156,7 +157,11 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   const Half own{spec.side, devices.self, half.id};
   const HashedKey key(spec.key);
   if (!tombstones.empty() && TellOfTombstone(half, key)) return;
-  const TransferMatcher::Result result = matcher.Add(key, own);
+  TransferMatcher::Result result = matcher.Add(key, own);
+  if (result.outcome == TransferMatcher::Outcome::kApart) {
+    TakeApart(result.other);
+    result = matcher.Add(key, own);
+  }
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
     return End(half, CheckOne(spec, key));  // Check was not asked, or not listened to
   }
@@ -254,20 +259,14 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   EndEstimate(half, false);
   if (half.bundle != 0) LeaveBundle(half);
   if (half.slot != 0) ReturnSlot(half);
-  FlightRecorder::Get().Record(half.spec.side == Side::kSend ? "end.send" : "end.receive", half.id,
-                               half.peer.value(), static_cast<uint64_t>(status.code()),
-                               status.ok() ? "" : ReasonName(ReasonOf(status)),
-                               MatchFingerprint(half.spec.key));
-  if (young == &half) young = in_order.Next(half);
-  if (swept == &half) swept = in_order.Next(half);
-  in_order.Remove(half);
-  auto session = per_session.find(SessionOf(half.id));
-  OfSession& of_session = session->second;
-  if (of_session.ending == &half) of_session.ending = of_session.halves.Next(half);
-  of_session.halves.Remove(half);
-  if (--of_session.count == 0) per_session.erase(session);
+  RecordEnd(half, status);
+  Unlist(half);
+  const auto session = per_session.find(SessionOf(half.id));
+  session->second.count -= half.count();
+  if (session->second.count == 0) per_session.erase(session);
   Ended& ended = out.ended.emplace_back();
   ended.transfer = half.id;
+  ended.count = half.count();
   ended.side = half.spec.side;
   ended.source = half.spec.key.source;
   ended.destination = half.spec.key.destination;
@@ -282,7 +281,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   }
   ended.status = std::move(status);
   ended.route = half.route;
-  ended.bytes = half.spec.bytes;
+  ended.bytes = half.spec.bytes / half.count();
   ended.posted = half.posted;
   ended.layout = std::move(half.spec.layout);
   ended.kept = half.spec.kept;
@@ -292,9 +291,9 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
 void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
   offered.in_matcher = false;
   Peer& peer = peers[offered.peer.value()];
-  peer.offers.Give(offered.offer.uid, SessionOf(offered.offer.transfer));
-  peer.offers_gone.OnFreed(clock);
-  --waiting_offers;
+  peer.offers.Give(offered.offer.uid, SessionOf(offered.offer.transfer), offered.count());
+  peer.offers_gone.OnFreed(clock, offered.count());
+  waiting_offers -= offered.count();
   if (young_offer == &offered) young_offer = waiting_in_order.Next(offered);
   waiting_in_order.Remove(offered);
   if (!offered.searchable) return;
@@ -352,10 +351,14 @@ void TransferEngine::OnDefined(absl::Time now, TransferId transfer) {
 }
 
 bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Status& why) {
-  Posted* half = impl_->Find(transfer);
+  Posted* half = impl_->Holding(transfer);
   if (half == nullptr) return false;
   impl_->clock = now;
-  impl_->CancelHalf(*half, why);
+  if (half->count() == 1) {
+    impl_->CancelHalf(*half, why);
+  } else if (half->stage < Stage::kMatched) {  // else it is launched, or about to be
+    impl_->SplitUp(*half, transfer, why);
+  }
   return true;
 }
 

@@ -161,9 +161,12 @@ struct CommunicatorEnd {
 using GroupOrder =
     std::variant<CommunicatorOpen, GroupAhead, GroupLaunch, CommunicatorClosing, CommunicatorEnd>;
 
-// A transfer is over. Each posted transfer appears here exactly once.
+// A transfer is over, or all of a convoy, in the same way. Each posted transfer appears here
+// exactly once.
 struct Ended {
-  TransferId transfer;
+  TransferId transfer;  // the first one's
+  // As many transfers, with ids and 'over' values that follow each other.
+  uint32_t count = 1;
   Side side = Side::kSend;
   GlobalDeviceId source, destination;
   uint32_t over_timeline = 0;
@@ -171,10 +174,10 @@ struct Ended {
   bool prepared = false;
   absl::Status status;
   Route route = Route::kUnspecified;  // the one launched last, if any
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;                 // of each
   absl::Time posted;
-  Layout layout;      // what it pinned
-  uint64_t kept = 0;  // TransferSpec's
+  Layout layout;      // what it pinned; of all
+  uint64_t kept = 0;  // TransferSpec's; of all
 };
 
 struct Watch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value
@@ -224,6 +227,7 @@ struct PeerFeatures {
   bool seeks = true;     // Seek
   bool drains = true;    // Draining
   bool members = true;   // MembersTold
+  bool convoys = true;   // offers of convoys, Split and Apart
 };
 
 class TransferEngine {
@@ -243,6 +247,10 @@ class TransferEngine {
     // What is ended at a time of sessions that end, and of deadlines: a session may have a hundred
     // thousand transfers. NextDeadline() says that there are more.
     size_t ends_at_once = 512;
+    // Carry small transfers of a batch that are alike as one (transfer/convoy.h).
+    bool convoys = true;
+    // Between two devices whose clients cut their batches differently: not for so long.
+    absl::Duration no_convoys_for = absl::Seconds(1);
     TransferBatcher::Options batch;
     // How long a group of large transfers may take at the rate that was measured, if that is more
     // than `batch.group_bytes`. A small one waits for two of them, the one that runs and the one

@@ -53,7 +53,7 @@ bool TransferEngine::Impl::MayBeReceived(const Offered& offered) const {
 }
 
 bool TransferEngine::Impl::Continues(const Posted& half) const {
-  return half.spec.continues != TransferId() && Find(half.spec.continues) != nullptr;
+  return half.spec.continues != TransferId() && Holding(half.spec.continues) != nullptr;
 }
 
 bool TransferEngine::Impl::MayBeSent(const Posted& receive) const {
@@ -101,11 +101,11 @@ void TransferEngine::SetDraining(absl::Time now, std::optional<absl::Time> until
 }
 
 bool TransferEngine::IsInFlight(TransferId transfer) const {
-  return impl_->Find(transfer) != nullptr;
+  return impl_->Holding(transfer) != nullptr;
 }
 
 bool TransferEngine::Continues(TransferId transfer) const {
-  const Posted* half = impl_->Find(transfer);
+  const Posted* half = impl_->Holding(transfer);
   return half != nullptr && impl_->Continues(*half);
 }
 

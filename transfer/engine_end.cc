@@ -55,6 +55,9 @@ absl::Status TransferEngine::Impl::EndOf(const Tombstones::Tombstone& tombstone)
 
 void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {
   if (half.outcome || half.withdrawn) return;
+  if (half.count() > 1 && half.stage < Stage::kMatched) {
+    return SplitUp(half, TransferId(), std::move(why));
+  }
   const bool send = half.spec.side == Side::kSend;
   if (half.stage == Stage::kLaunched && half.spec.prepared && (!send || Ours(half))) {
     if (!send) return Disarm(half, why, ForOther(half, why));
@@ -103,7 +106,8 @@ void TransferEngine::Impl::EndSome(size_t most) {
       ending_sessions.pop_front();
       continue;
     }
-    if (most-- == 0) return;
+    if (most == 0) return;
+    most -= std::min<size_t>(most, half->count());
     entry->second.ending = PlacedList<Posted, &Posted::place_of_session>::Next(*half);
     const bool send = half->spec.side == Side::kSend;
     const bool poisoned = send && !half->spec.defined;
@@ -128,6 +132,7 @@ void TransferEngine::Impl::OnTime(absl::Time now) {
     if (!due) return;
     Posted* half = due->peer == devices.self ? Find(due->transfer) : nullptr;
     if (half != nullptr) {
+      left -= std::min<size_t>(left - 1, half->count() - 1);
       half->timed = false;
       OnDeadline(*half);
       continue;
@@ -167,6 +172,10 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
     return;
   }
   if (half.withdrawn) return;
+  if (half.count() > 1 && half.stage < Stage::kMatched) {
+    half.why = DeadlineStatus(half);  // should it be matched before it is apart
+    return SplitUp(half);             // its members are due at once
+  }
   absl::Status status = DeadlineStatus(half);
   const bool alone = half.stage < Stage::kMatched && HasReason(status, Reason::kWaitingForPeer);
   if (alone && (!send || Ours(half))) return EndAlone(half, std::move(status));

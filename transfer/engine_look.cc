@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/flight_recorder.h"
 #include "base/status.h"
+#include "transfer/convoy.h"
 #include "transfer/device_map.h"
 #include "transfer/engine_state.h"
 
@@ -43,15 +45,16 @@ const std::string& TransferEngine::Impl::NodeName(PeerId peer) const {
 }
 
 std::string TransferEngine::Impl::NameOf(const Posted& half) const {
-  return absl::StrCat(half.spec.side == Side::kSend ? "the send of " : "the receive of ",
+  const bool send = half.spec.side == Side::kSend;
+  return absl::StrCat(send ? "the send" : "the receive", half.count() > 1 ? "s of " : " of ",
                       Describe(half.spec.key));
 }
 
 std::string TransferEngine::Impl::PlaceOf(Side side, const MatchKey& key) const {
   const GlobalDeviceId device = side == Side::kSend ? key.source : key.destination;
-  return absl::StrCat(side == Side::kSend ? "the send" : "the receive", " of key ",
-                      PrintableKey(key.key), " at ", NodeName(OwnerOf(device)), " (device ",
-                      device.value(), ")");
+  return absl::StrCat(side == Side::kSend ? "the send" : "the receive",
+                      key.count > 1 ? "s of " : " of ", DescribeKey(key), " at ",
+                      NodeName(OwnerOf(device)), " (device ", device.value(), ")");
 }
 
 std::string TransferEngine::Impl::WithinText(const Posted& half) const {
@@ -84,12 +87,24 @@ std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   return absl::StrCat("data at ", NodeName(half.peer));
 }
 
-TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half) const {
+void TransferEngine::Impl::RecordEnd(const Posted& half, const absl::Status& status) const {
+  const char* const what = half.spec.side == Side::kSend ? "end.send" : "end.receive";
+  const absl::string_view reason = status.ok() ? "" : ReasonName(ReasonOf(status));
+  const size_t members = status.ok() || half.convoy == nullptr ? 0 : half.count();
+  for (size_t place = 0; place < std::max<size_t>(members, 1); ++place) {
+    const MatchKey& key = members == 0 ? half.spec.key : half.convoy->members[place].key;
+    FlightRecorder::Get().Record(what, TransferId(half.id.value() + place), half.peer.value(),
+                                 static_cast<uint64_t>(status.code()), reason,
+                                 MatchFingerprint(key));
+  }
+}
+
+TransferEngine::Row TransferEngine::Impl::MakeRow(const Posted& half, size_t place) const {
   Row row;
-  row.transfer = half.id;
+  row.transfer = TransferId(half.id.value() + place);
   row.side = half.spec.side;
-  row.key = half.spec.key;
-  row.bytes = half.spec.bytes;
+  row.key = half.convoy != nullptr ? half.convoy->members[place].key : half.spec.key;
+  row.bytes = half.spec.bytes / half.count();
   row.state = kStateNames[static_cast<size_t>(StateOf(half))];
   row.prepared = half.spec.prepared;
   row.batch = half.spec.prepared ? half.spec.over_timeline : 0;
@@ -104,7 +119,9 @@ std::vector<TransferEngine::Row> TransferEngine::Impl::List(size_t limit) const 
   std::vector<Row> rows;
   for (const Posted* half = in_order.first(); half != nullptr && rows.size() < limit;
        half = in_order.Next(*half)) {
-    rows.push_back(MakeRow(*half));
+    for (size_t place = 0; place < half->count() && rows.size() < limit; ++place) {
+      rows.push_back(MakeRow(*half, place));
+    }
   }
   return rows;
 }
@@ -117,15 +134,18 @@ void TransferEngine::Visit(absl::FunctionRef<void(const Brief&)> visit) const {
   for (const Posted* half = impl_->in_order.first(); half != nullptr;
        half = impl_->in_order.Next(*half)) {
     const TransferSpec& spec = half->spec;
-    visit({half->id, spec.side, spec.key.source, spec.key.destination, spec.bytes, StateOf(*half),
-           half->route, spec.prepared, spec.over_timeline, half->posted});
+    for (size_t place = 0; place < half->count(); ++place) {
+      visit({TransferId(half->id.value() + place), spec.side, spec.key.source, spec.key.destination,
+             spec.bytes / half->count(), StateOf(*half), half->route, spec.prepared,
+             spec.over_timeline, half->posted});
+    }
   }
 }
 
 std::optional<TransferEngine::Row> TransferEngine::Find(TransferId transfer) const {
-  const Posted* half = impl_->Find(transfer);
+  const Posted* half = impl_->Holding(transfer);
   if (half == nullptr) return std::nullopt;
-  return impl_->MakeRow(*half);
+  return impl_->MakeRow(*half, transfer.value() - half->id.value());
 }
 
 std::vector<TransferEngine::WaitingOffer> TransferEngine::ListOffers(size_t limit) const {
@@ -144,12 +164,15 @@ std::vector<TransferEngine::WaitingOffer> TransferEngine::ListOffers(size_t limi
   rows.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const Offer& offer = waiting[i]->offer;
-    rows.push_back({impl_->NodeName(waiting[i]->peer), offer.transfer, offer.key, offer.bytes});
+    for (uint32_t place = 0; place < offer.key.count && rows.size() < limit; ++place) {
+      rows.push_back({impl_->NodeName(waiting[i]->peer), TransferId(offer.transfer.value() + place),
+                      MemberKey(offer.key, place), offer.bytes / offer.key.count});
+    }
   }
   return rows;
 }
 
-size_t TransferEngine::in_flight() const { return impl_->posted.size(); }
+size_t TransferEngine::in_flight() const { return impl_->posted.size() + impl_->in_convoys; }
 
 size_t TransferEngine::in_flight(SessionId session) const {
   auto entry = impl_->per_session.find(session);
@@ -161,7 +184,7 @@ size_t TransferEngine::waiting_offers() const { return impl_->waiting_offers; }
 absl::btree_map<PeerId, size_t> TransferEngine::OffersHeld() const {
   absl::btree_map<PeerId, size_t> held;
   for (const auto& [id, offered] : impl_->offers) {
-    if (offered->in_matcher) ++held[id.first];
+    if (offered->in_matcher) held[id.first] += offered->count();
   }
   return held;
 }

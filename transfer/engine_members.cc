@@ -2,6 +2,7 @@
 // Members of domains: a half that waits for its other half from a device that the last member of
 // the domain has left will wait in vain. Each daemon ends its own halves: of its devices it knows
 // the members, of a peer's devices the peer has told it (MembersTold).
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,7 +102,8 @@ void TransferEngine::Impl::SweepDeserted(size_t most) {
     last_sweep = clock;
     swept = in_order.first();
   }
-  for (; most > 0 && swept != nullptr; --most) {
+  while (most > 0 && swept != nullptr) {
+    most -= std::min<size_t>(most, swept->count());
     Posted& half = *std::exchange(swept, in_order.Next(*swept));
     EndIfDeserted(half);
   }

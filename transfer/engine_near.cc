@@ -50,6 +50,10 @@ std::string ShownKey(const std::string& key, const std::string& other) {
 }  // namespace
 
 void TransferEngine::Impl::Notice(Posted& half) {
+  if (half.count() > 1) {
+    half.convoy->noticed = true;
+    if (half.stage < Stage::kMatched) return SplitUp(half);
+  }
   if (half.in_matcher) {
     half.searchable = true;
     near.Add(half.spec.side, half.spec.key);
@@ -58,15 +62,18 @@ void TransferEngine::Impl::Notice(Posted& half) {
 }
 
 void TransferEngine::Impl::Notice(Offered& offered) {
+  if (offered.count() > 1) return TakeApart(offered);
   offered.searchable = true;
   near.Add(Side::kSend, offered.offer.key);
 }
 
 void TransferEngine::Impl::NoticeOld(size_t most) {
-  for (; most > 0 && young != nullptr && young->posted + kYoung <= clock; --most) {
+  while (most > 0 && young != nullptr && young->posted + kYoung <= clock) {
+    most -= std::min<size_t>(most, young->count());
     Notice(*std::exchange(young, in_order.Next(*young)));
   }
-  for (; most > 0 && young_offer != nullptr && young_offer->came + kYoung <= clock; --most) {
+  while (most > 0 && young_offer != nullptr && young_offer->came + kYoung <= clock) {
+    most -= std::min<size_t>(most, young_offer->count());
     Notice(*std::exchange(young_offer, waiting_in_order.Next(*young_offer)));
   }
 }
@@ -105,10 +112,14 @@ void TransferEngine::Impl::OnLooks(size_t most) {
 
 bool TransferEngine::Impl::MayLook() {
   if (!near.TakeSearch(clock)) return false;
-  while (young != nullptr && near.TakeAddition()) {
+  const auto may_add = [&](uint32_t count) {
+    while (count > 1 && near.TakeAddition()) --count;
+    return count == 1 && near.TakeAddition();
+  };
+  while (young != nullptr && may_add(young->count())) {
     Notice(*std::exchange(young, in_order.Next(*young)));
   }
-  while (young_offer != nullptr && near.TakeAddition()) {
+  while (young_offer != nullptr && may_add(young_offer->count())) {
     Notice(*std::exchange(young_offer, waiting_in_order.Next(*young_offer)));
   }
   return true;

@@ -13,9 +13,6 @@
 namespace ferry {
 namespace {
 
-// The source runs the deadline; this is for a source that forgot.
-constexpr absl::Duration kOfferGrace = absl::Seconds(1);
-
 // A status from the wire where only a failure makes sense.
 absl::Status Failure(absl::Status status) {
   if (!status.ok()) return status;
@@ -143,6 +140,8 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
       bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
       bool operator()(MembersTold& m) { return impl.OnMembers(peer, m); }
+      bool operator()(Split& m) { return impl.OnSplit(peer, m); }
+      bool operator()(Apart& m) { return impl.OnApart(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
   }
@@ -161,7 +160,7 @@ absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const 
     return OfferError(offer, absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
                       "its layout does not add up to its bytes");
   }
-  if (!tombstones.empty()) {
+  if (!tombstones.empty() && offer.key.count == 1) {
     const auto tombstone = tombstones.Take(now, Side::kSend, offer.key);
     if (tombstone) return EndOf(*tombstone);
   }
@@ -174,6 +173,10 @@ absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const 
 
 bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   const TransferId id = offer.transfer;
+  if (offer.key.count > 1) {
+    if (!IsConvoy(offer)) return false;
+    if (!MayKeepConvoy(peer, offer)) return OfferApart(now, peer, std::move(offer));
+  }
   if (absl::Status why = RefusalOf(now, peer, offer); !why.ok()) {
     Send(peer, Done{id, std::move(why), Route::kUnspecified});
     return true;
@@ -186,16 +189,17 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
   offered.offer = std::move(offer);
   Keep(offered, KeptBytesOf(offered.offer.key, offered.offer.layout));
-  const auto refuse = [&](absl::Status why) {
-    Erase(offered);
-    Send(peer, Done{id, std::move(why), Route::kUnspecified});
-    return true;
-  };
   const Half source{Side::kSend, peer, id};
-  const TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
+  TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
+  if (result.outcome == TransferMatcher::Outcome::kApart) {
+    if (offered.count() > 1) return OfferApart(now, peer, TakeOffer(offered));
+    TakeApart(result.other);
+    result = matcher.Add(offered.offer.key, source);
+  }
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
-    return refuse(OfferError(offered.offer, absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
-                             "a send of this key is waiting already"));
+    Answer(offered, OfferError(offered.offer, absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
+                               "a send of this key is waiting already"));
+    return true;
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     Posted* receive = Find(result.other.transfer);
@@ -209,27 +213,40 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     RefuseOffer(offered);
     return true;
   }
-  Peer& from = peers[peer.value()];
+  LetWait(now, offered);
+  return true;
+}
+
+void TransferEngine::Impl::LetWait(absl::Time now, Offered& offered) {
+  Peer& from = peers[offered.peer.value()];
   const uint32_t uid = offered.offer.uid;
-  if (!from.offers.Fits(options.offers_per_peer, uid, SessionOf(id))) {
-    matcher.Remove(offered.offer.key, source);
-    return refuse(WithRetryAfter(
-        OfferError(offered.offer, absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-                   absl::StrCat(from.offers.all(), " offers of ", NodeName(peer),
-                                " wait here already, ", from.offers.OfUser(uid), " of them of uid ",
-                                uid, ", ", from.offers.OfSession(uid, SessionOf(id)),
-                                " of these of the session; limits.offers_per_peer is ",
-                                options.offers_per_peer)),
-        from.offers_gone.For(now, 1)));
+  const SessionId session = SessionOf(offered.offer.transfer);
+  if (!from.offers.Fits(options.offers_per_peer, uid, session, offered.count())) {
+    matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
+    return Answer(
+        offered,
+        WithRetryAfter(
+            OfferError(
+                offered.offer, absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                absl::StrCat(from.offers.all(), " offers of ", NodeName(offered.peer),
+                             " wait here already, ", from.offers.OfUser(uid), " of them of uid ",
+                             uid, ", ", from.offers.OfSession(uid, session),
+                             " of these of the session; limits.offers_per_peer is ",
+                             options.offers_per_peer)),
+            from.offers_gone.For(now, 1)));
   }
   offered.in_matcher = true;
   offered.came = now;
   waiting_in_order.Add(offered);
   if (young_offer == nullptr) young_offer = &offered;
-  ++waiting_offers;
-  from.offers.Take(uid, SessionOf(id));
+  waiting_offers += offered.count();
+  from.offers.Take(uid, session, offered.count());
   SetTimer(offered);
-  return true;
+}
+
+void TransferEngine::Impl::Answer(Offered& offered, absl::Status why) {
+  Send(offered.peer, Done{offered.offer.transfer, std::move(why), Route::kUnspecified});
+  Erase(offered);
 }
 
 bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
@@ -250,6 +267,7 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
   absl::Status why = Failure(std::move(withdraw.status));
   Posted* receive = Find(offered->receive);
   if (receive == nullptr) {
+    if (offered->count() > 1) return false;
     Done done{withdraw.transfer, why, Route::kUnspecified, NearOffer(*offered, why)};
     const MatchKey key = offered->offer.key;
     Erase(*offered);
@@ -374,7 +392,8 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   } else if (!status.ok()) {
     const bool echo = !send->why.ok() && ReasonOf(status) == ReasonOf(send->why);
     status = echo ? send->why : Annotate(status, PlaceOf(Side::kReceive, send->spec.key));
-    if (echo && HasReason(status, Reason::kWaitingForPeer) && send->stage == Stage::kOffered) {
+    if (echo && HasReason(status, Reason::kWaitingForPeer) && send->stage == Stage::kOffered &&
+        send->count() == 1) {
       std::optional<NearTexts> ours;
       if (MayLook()) ours = LookNear(Side::kReceive, send->spec.key);
       near.Remember(clock, Side::kSend, send->spec.key);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,9 +25,23 @@ enum class Stage : uint8_t {
   kLaunched,  // its launch was ordered; a send that the peer copies stays kOffered or kMatched
 };
 
+// The source of an offer runs its deadline; so much later it is over here, for a source that
+// forgot.
+inline constexpr absl::Duration kOfferGrace = absl::Seconds(1);
+
 struct Offered;
 
-// A half posted here.
+// What a half that is a convoy has besides.
+struct Convoy {
+  std::vector<TransferSpec> members;
+  bool noticed = false;  // NoticeOld has been here
+  bool split = false;    // a send to a peer: Split is out
+  // What shall be cancelled once it is apart; by id, none: all.
+  std::vector<std::pair<TransferId, absl::Status>> cancels;
+};
+
+// A half posted here, or a convoy of halves: then `id`, `number` and `spec` are as of its first one
+// and of all (MakeConvoy).
 struct Posted {
   ListPlace<Posted> place;             // among all
   ListPlace<Posted> place_of_session;  // among its session's
@@ -78,6 +93,9 @@ struct Posted {
   RouteEstimate* estimate = nullptr;       // a receive's, which waits to be told how it went
   int64_t look_nanos = Deadlines::kNever;  // when it is looked at: see engine_near.cc
   uint64_t bundle = 0;                     // prepared, on nccl: which it is in
+  std::unique_ptr<Convoy> convoy;
+
+  uint32_t count() const { return spec.key.count; }
 };
 
 // A group of ours, from asking for our lane until its launch is answered.
@@ -117,6 +135,8 @@ struct Offered {
   bool timed = false;
   TransferId receive;  // ours, once matched
   uint64_t kept = 0;   // that its peer's account has for it
+
+  uint32_t count() const { return offer.key.count; }
 };
 
 // The source's half of a pair as the destination sees it, wherever it was posted.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
-// engine_pair.cc compares and launches pairs, engine_route.cc has their routes, engine_prepared.cc
+// engine_pair.cc compares and launches pairs, by the routes that they take, engine_prepared.cc
 // has what only prepared ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of
 // pairs, engine_bundle.cc fires prepared ones in groups, engine_comm.cc has their communicators
 // opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_near.cc knows
 // who waits for long and what there is instead of the other half, engine_members.cc ends what waits
-// for devices whose members are gone, engine_look.cc only looks.
+// for devices whose members are gone, engine_convoy.cc makes convoys and takes them apart,
+// engine_look.cc only looks.
 //
 // Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -62,6 +63,7 @@ struct TransferEngine::Impl {
             absl::Span<TransferSpec> batch);
   void PostOne(absl::Time now, Posted& half);
   void OnDefined(TransferId id);
+  // By the id of a half, or of the first one of a convoy.
   Posted* Find(TransferId id) const;
   Offered* FindOffer(PeerId peer, TransferId id) const;
   // Of a device that is known, or was when a transfer with it was posted.
@@ -118,7 +120,7 @@ struct TransferEngine::Impl {
   // Ends a receive and, if it is matched, its source's half, with `theirs`. Both are gone
   // afterwards.
   void EndPair(Posted& receive, absl::Status ours, absl::Status theirs);
-  // --- engine_route.cc: by which route; at the destination.
+  // By which route; at the destination.
   // Whether an arena of the source was tried in vain on `mapped`, and is remembered.
   bool IsUnmapped(const MatchKey& key, const Layout& source) const;
   // The route to try next, kUnspecified if there is none.
@@ -159,6 +161,10 @@ struct TransferEngine::Impl {
   void SendOffer(absl::Time now, Posted& send);
   // Each is false for a message that makes no sense.
   bool OnOffer(absl::Time now, PeerId peer, Offer&& offer);
+  // Keeps an offer that is in the matcher, or answers it.
+  void LetWait(absl::Time now, Offered& offered);
+  // The end of an offer that is not in the matcher. It is gone afterwards.
+  void Answer(Offered& offered, absl::Status why);
   // Why an offer is answered before it is kept; OK if it is not. Takes the tombstone of its key.
   absl::Status RefusalOf(absl::Time now, PeerId peer, const Offer& offer);
   bool OnReady(PeerId peer, const Ready& ready);
@@ -276,6 +282,42 @@ struct TransferEngine::Impl {
   void OnOpenTimers();
   void StopOpenTimer(const Clique& clique, Rank& rank);
 
+  // --- engine_convoy.cc: alike halves of a batch that are carried as one. All is by the convoy's
+  // id, but for what is named a member's. A convoy is taken apart only while it is not matched.
+  // Of the transfers that begin `specs`, how many shall go as one: 1, or more.
+  size_t ConvoyAt(absl::Span<const TransferSpec> specs) const;
+  void PostConvoy(absl::Time now, Posted& convoy);
+  // The half or convoy that has this member; null if none is in flight.
+  Posted* Holding(TransferId member) const;
+  // Puts its members in its place, each in its stage, in no other table yet. It is gone afterwards.
+  std::vector<TransferId> Replace(Posted& convoy);
+  // The same, and they wait as it did.
+  void TakeApart(Posted& convoy);
+  // Posts its members one by one instead. It is gone afterwards.
+  void PostApart(absl::Time now, Posted& convoy);
+  // The same of whatever waits in the matcher.
+  void TakeApart(const Half& waiting);
+  // At the destination: its members are offers of their own. It is gone afterwards.
+  void TakeApart(Offered& convoy);
+  // Whether an offer that says that it is a convoy's can be one.
+  static bool IsConvoy(const Offer& offer);
+  // Whether all of its members would be kept: else each is seen by itself.
+  bool MayKeepConvoy(PeerId peer, const Offer& convoy) const;
+  // As OnOffer of each of its members. True.
+  bool OfferApart(absl::Time now, PeerId peer, Offer&& convoy);
+  // Of one that is not in the matcher: out of the tables, with what is left of its deadline.
+  Offer TakeOffer(Offered& offered);
+  // Takes apart a convoy that is not matched: now, or when the peer that it is offered to says so.
+  // `member` none: all are cancelled with `why`; OK: none is.
+  void SplitUp(Posted& convoy, TransferId member = TransferId(),
+               absl::Status why = absl::OkStatus());
+  void TakeApartAndCancel(Posted& convoy);
+  bool OnSplit(PeerId peer, const Split& split);
+  bool OnApart(PeerId peer, const Apart& apart);
+  // Into the tables of what is in flight, a half or a convoy, and out of its lists.
+  Posted& AddHalf(absl::Time now, TransferId id, TransferSpec spec);
+  void Unlist(Posted& half);
+
   // --- engine_end.cc: what ends early.
   void CancelHalf(Posted& half, absl::Status why);
   void EndSession(SessionId session, absl::string_view why);
@@ -369,7 +411,10 @@ struct TransferEngine::Impl {
   // "the receive at node-b, device 2": how the other side is told where `half` is.
   std::string PlaceOf(Side side, const MatchKey& key) const;
   std::string WithinText(const Posted& half) const;
-  Row MakeRow(const Posted& half) const;
+  // To the flight recorder; of a convoy that failed, of each member.
+  void RecordEnd(const Posted& half, const absl::Status& status) const;
+  // `place`: of a convoy's member.
+  Row MakeRow(const Posted& half, size_t place) const;
   std::string WaitsFor(const Posted& half) const;
   std::vector<Row> List(size_t limit) const;
 
@@ -386,7 +431,12 @@ struct TransferEngine::Impl {
     PlacedList<Posted, &Posted::place_of_session> halves;
     Posted* ending = nullptr;  // the next one to be ended, of a session that ends
   };
-  absl::flat_hash_map<SessionId, OfSession> per_session;          // of those with halves
+  absl::flat_hash_map<SessionId, OfSession> per_session;  // of those with halves
+  absl::btree_map<TransferId, Posted*> convoys;
+  size_t in_convoys = 0;  // members of convoys, but for the first one of each
+  // Between whom a convoy was taken apart because the ends cut their batches differently: until
+  // then none is made.
+  absl::flat_hash_map<Clique, absl::Time> no_convoys_until;
   std::deque<std::pair<SessionId, std::string>> ending_sessions;  // and why
   // Of what is posted here as our own, else as the peer's whose offer it is.
   Deadlines deadlines;

@@ -15,7 +15,7 @@ constexpr uint64_t kRecord = 1024;
 }  // namespace
 
 uint64_t KeptBytesOf(const MatchKey& key, const Layout& layout) {
-  return kRecord + key.domain.size() + key.key.size() + layout.kept_bytes();
+  return key.count * (kRecord + key.domain.size()) + key.key.size() + layout.kept_bytes();
 }
 
 absl::Status KeptBytes::Full(absl::Time now, uint64_t more, absl::string_view doing,

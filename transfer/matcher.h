@@ -5,6 +5,9 @@
 // Invariant: a key has at most one unmatched half; so an entry holds one half, and the half of the
 // other side takes it out. A key whose pair is out may be used again. The key of a half that waits
 // is its owner's, and stays where it is until that half is out.
+//
+// A convoy (transfer/convoy.h) is one half under its packed key, and besides each of its keys leads
+// to it. Invariant: no key of a convoy that waits is that of another half that waits.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +34,7 @@ struct Half {
 class HashedKey {
  public:
   HashedKey(const MatchKey& key) : key_(&key), hash_(absl::HashOf(key)) {}  // also implicitly
+  const MatchKey& key() const { return *key_; }
   bool operator==(const HashedKey& other) const {
     return hash_ == other.hash_ && *key_ == *other.key_;
   }
@@ -46,7 +50,10 @@ class HashedKey {
 
 class TransferMatcher {
  public:
-  enum class Outcome { kWaiting, kMatched, kKeyInUse };
+  // kApart: nothing changes, since convoys meet what they cannot match. Of a half with one key the
+  // convoy `other`, of the other side, has it among others, and is to be taken apart. A convoy that
+  // is added has a key that something else waits under: it is to be added as its transfers.
+  enum class Outcome { kWaiting, kMatched, kKeyInUse, kApart };
   struct Result {
     Outcome outcome = Outcome::kWaiting;
     Half other;  // kMatched: the half that waited; kKeyInUse: the one that holds the key
@@ -54,14 +61,30 @@ class TransferMatcher {
 
   // Adds a half, or takes out the one it matches. On kKeyInUse nothing changes.
   Result Add(const HashedKey& key, Half half);
-  // What waits under the key, if anything.
+  // What waits under the key, if anything: perhaps a convoy that has it among others.
   std::optional<Half> Find(const HashedKey& key) const;
   // Takes out `half` if it is what waits under the key.
   bool Remove(const HashedKey& key, Half half);
   size_t size() const { return waiting_.size(); }
 
  private:
+  // A key of a convoy that waits.
+  struct Member {
+    const MatchKey* convoy = nullptr;
+    uint32_t at = 0;  // PackedKeys'
+    Half half;        // the convoy
+  };
+  Result AddConvoy(const HashedKey& key, Half half);
+  // Those of the keys before `end` of the packed one.
+  void RemoveMembers(const MatchKey& convoy, size_t end);
+  const Member* FindMember(const MatchKey& key) const;
+
   ShardedMap<HashedKey, Half> waiting_;
+  // By a hash of the key. Two keys of one hash are taken for one by AddConvoy only, which is slower
+  // then and no less right.
+  ShardedMap<uint64_t, Member> members_;
+  size_t convoys_ = 0;
+  size_t singles_ = 0;  // halves that wait under a key of their own
 };
 
 }  // namespace ferry

@@ -23,10 +23,10 @@ class OfferShares {
   size_t all() const { return all_; }
   size_t OfUser(uint32_t uid) const;
   size_t OfSession(uint32_t uid, SessionId session) const;
-  // Whether one more of the session may wait, where `most` may in all.
-  bool Fits(size_t most, uint32_t uid, SessionId session) const;
-  void Take(uint32_t uid, SessionId session);
-  void Give(uint32_t uid, SessionId session);
+  // Whether `count` more of the session may wait, where `most` may in all.
+  bool Fits(size_t most, uint32_t uid, SessionId session, size_t count = 1) const;
+  void Take(uint32_t uid, SessionId session, size_t count = 1);
+  void Give(uint32_t uid, SessionId session, size_t count = 1);
 
  private:
   size_t all_ = 0;

@@ -18,9 +18,9 @@
 namespace ferry {
 
 struct Offer {
-  TransferId transfer;
+  TransferId transfer;  // of a convoy (MatchKey::count) the first one's
   MatchKey key;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // of all of a convoy
   DataType data_type = DataType::kUnspecified;
   Shape shape;
   Layout layout;
@@ -32,6 +32,15 @@ struct Offer {
   uint32_t slot = 0;       // prepared: of the link page, 0 if none was left
   uint32_t uid = 0;        // of its client there; 0 also of daemons that do not say so
   bool continues = false;  // what is in flight at the source
+};
+// Source to destination: take apart the convoy that this offer was of, unless it is matched.
+struct Split {
+  TransferId transfer;
+};
+// Destination to source: the convoy's offer is now as many offers, of ids that follow each other,
+// and each goes its own way.
+struct Apart {
+  TransferId transfer;
 };
 struct Matched {
   TransferId transfer;
@@ -172,9 +181,10 @@ struct Evict {
   bool busy = false;
 };
 
-using PeerMessage = std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver,
-                                 TakeBack, Group, Granted, GroupFailed, AttemptOver, Evict,
-                                 OpenComm, WarmComm, Fire, Seek, Sought, Draining, MembersTold>;
+using PeerMessage =
+    std::variant<Offer, Matched, Ready, Go, Done, Withdraw, SendFailed, HandOver, TakeBack, Group,
+                 Granted, GroupFailed, AttemptOver, Evict, OpenComm, WarmComm, Fire, Seek, Sought,
+                 Draining, MembersTold, Split, Apart>;
 
 // What is said at once on a link, but for its hello.
 struct PeerEvents {

@@ -23,6 +23,14 @@ class PlacedList {
     (last_ != nullptr ? (last_->*place).next : first_) = &member;
     last_ = &member;
   }
+  // Before `next`, which is in it.
+  void AddBefore(T& next, T& member) {
+    T* const previous = (next.*place).previous;
+    (member.*place).previous = previous;
+    (member.*place).next = &next;
+    (next.*place).previous = &member;
+    (previous != nullptr ? (previous->*place).next : first_) = &member;
+  }
   void Remove(T& member) {
     auto& [previous, next] = member.*place;
     (previous != nullptr ? (previous->*place).next : first_) = next;

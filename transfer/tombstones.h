@@ -46,6 +46,8 @@ class Tombstones {
   // A half of `side` is posted: takes what there is of its key. Given back if it is of the other
   // side; of its own side it has a successor now.
   std::optional<Tombstone> Take(absl::Time now, Side side, const HashedKey& key);
+  // Whether there is anything of the key.
+  bool Contains(const HashedKey& key) const { return by_key_.contains(key); }
   // The link to the peer is lost: what its halves were is not known to its next life.
   void Forget(PeerId peer);
   // Forgets what is over its time, at most `most` tombstones.

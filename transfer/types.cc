@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "transfer/convoy.h"
 
 namespace ferry {
 namespace {
@@ -72,9 +73,17 @@ std::string PrintableKey(absl::string_view key) {
   return absl::StrCat("0x", absl::BytesToHexString(key));
 }
 
+std::string DescribeKey(const MatchKey& key) {
+  if (key.count == 1) return absl::StrCat("key ", PrintableKey(key.key));
+  const std::vector<absl::string_view> keys = KeysOf(key);
+  if (keys.empty()) return absl::StrCat(key.count, " keys");
+  return absl::StrCat(key.count, " keys, ", PrintableKey(keys.front()), " to ",
+                      PrintableKey(keys.back()), ",");
+}
+
 std::string Describe(const MatchKey& key) {
-  return absl::StrCat("key ", PrintableKey(key.key), " from device ", key.source.value(),
-                      " to device ", key.destination.value());
+  return absl::StrCat(DescribeKey(key), " from device ", key.source.value(), " to device ",
+                      key.destination.value());
 }
 
 std::string DomainFingerprint(absl::string_view domain) {

@@ -77,6 +77,9 @@ struct MatchKey {
   GlobalDeviceId source;
   GlobalDeviceId destination;
   std::string key;
+  // Transfers that the key is of. More than one: `key` packs the keys of a convoy
+  // (transfer/convoy.h).
+  uint32_t count = 1;
   bool operator==(const MatchKey&) const = default;
   template <typename H>
   friend H AbslHashValue(H h, const MatchKey& k) {
@@ -84,8 +87,11 @@ struct MatchKey {
   }
 };
 // For people: "key 'layers.0.wq' from device 0 to device 2"; keys that are not printable in hex,
-// 8-byte ones as PJRT's int64. Never shows the domain.
+// 8-byte ones as PJRT's int64. Of a convoy "128 keys, 'b0' to 'b127', from device 0 to device 2".
+// Never shows the domain.
 std::string Describe(const MatchKey& key);
+// The same without the devices.
+std::string DescribeKey(const MatchKey& key);
 std::string PrintableKey(absl::string_view key);
 // Sixteen hex digits that name a domain to people. A daemon's domains are keyed hashes of their
 // names (daemon/domain_tag.h), so who knows a name does not know its digits.

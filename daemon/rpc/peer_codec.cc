@@ -2,66 +2,33 @@
 #include "daemon/rpc/peer_codec.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "daemon/peer_proof.h"
+#include "daemon/rpc/offer_codec.h"
 #include "daemon/rpc/peer_hello_codec.h"
 #include "daemon/rpc/status_proto.h"
 
 namespace ferry {
 namespace {
 
-void EncodeLayout(const Layout& layout, peer::v1::Offer* out) {
-  const Layout::Blocks* blocks = layout.blocks();
-  if (blocks == nullptr) {
-    for (const Range& range : layout.extents()) {
-      v1::BufferRange* entry = out->add_ranges();
-      entry->set_arena_id(range.arena.value());
-      entry->set_offset(range.offset);
-      entry->set_length(range.length);
-    }
-  } else if (blocks->is_table) {
-    v1::BlockTable* table = out->mutable_blocks();
-    table->set_arena_id(blocks->arena.value());
-    table->set_offset(blocks->offset);
-    table->set_block_bytes(blocks->block_bytes);
-    table->mutable_indices()->Add(blocks->indices.begin(), blocks->indices.end());
-  } else {
-    v1::StridedRange* strided = out->mutable_strided();
-    strided->set_arena_id(blocks->arena.value());
-    strided->set_offset(blocks->offset);
-    strided->set_block_bytes(blocks->block_bytes);
-    strided->set_stride_bytes(blocks->stride_bytes);
-    strided->set_count(blocks->count);
-  }
-}
-
 struct EventEncoder {
   peer::v1::PeerEvent& event;
 
   void operator()(const Offer& offer) {
     event.set_transfer(offer.transfer.value());
-    peer::v1::Offer* out = event.mutable_offer();
-    out->set_domain(offer.key.domain);
-    out->set_src_global_device_id(offer.key.source.value());
-    out->set_dst_global_device_id(offer.key.destination.value());
-    out->set_key(offer.key.key);
-    out->set_bytes(offer.bytes);
-    out->set_data_type(static_cast<v1::DataType>(offer.data_type));
-    out->set_has_shape(offer.shape.given);
-    for (const int64_t dim : offer.shape.dims) out->add_dims(dim);
-    EncodeLayout(offer.layout, out);
-    out->set_ready(offer.ready);
-    if (offer.deadline != absl::InfiniteDuration())
-      SetDuration(offer.deadline, out->mutable_deadline());
-    out->set_priority(offer.priority);
-    out->set_route(static_cast<v1::Route>(offer.route));
-    out->set_prepared(offer.prepared);
-    out->set_slot(offer.slot);
-    out->set_uid(offer.uid);
-    out->set_continues(offer.continues);
+    EncodeOffer(offer, event.mutable_offer());
+  }
+  void operator()(const Split& split) {
+    event.set_transfer(split.transfer.value());
+    event.mutable_split();
+  }
+  void operator()(const Apart& apart) {
+    event.set_transfer(apart.transfer.value());
+    event.mutable_apart();
   }
   void operator()(const Matched& matched) {
     event.set_transfer(matched.transfer.value());
@@ -192,73 +159,8 @@ struct EventEncoder {
   }
 };
 
-absl::StatusOr<Layout> DecodeLayout(const peer::v1::Offer& in) {
-  const v1::StridedRange& strided = in.strided();
-  const v1::BlockTable& table = in.blocks();
-  if (static_cast<size_t>(in.ranges_size()) > kMaxRanges || strided.count() > kMaxBlocks ||
-      static_cast<uint64_t>(table.indices_size()) > kMaxBlocks ||
-      (in.ranges_size() > 0) + in.has_strided() + in.has_blocks() > 1) {
-    return Broken("an offer whose layout is out of bounds");
-  }
-  absl::StatusOr<Layout> layout;
-  if (in.has_strided()) {
-    layout = Layout::Strided(ArenaId(strided.arena_id()), strided.offset(), strided.block_bytes(),
-                             strided.stride_bytes(), strided.count());
-  } else if (in.has_blocks()) {
-    layout = Layout::BlockTable(ArenaId(table.arena_id()), table.offset(), table.block_bytes(),
-                                {table.indices().begin(), table.indices().end()});
-  } else {
-    std::vector<Range> ranges;
-    ranges.reserve(in.ranges_size());
-    uint64_t left = in.bytes();
-    for (const v1::BufferRange& range : in.ranges()) {
-      if (range.length() > left) return Broken("an offer whose ranges pass its bytes");
-      left -= range.length();
-      ranges.push_back({ArenaId(range.arena_id()), range.offset(), range.length()});
-    }
-    layout = Layout::Merged(std::move(ranges));
-  }
-  if (!layout.ok()) return Broken("an offer whose blocks overflow");
-  if (layout->bytes() != in.bytes()) return Broken("an offer whose layout is not of its bytes");
-  return layout;
-}
-
 // Of NCCL's, and place for its successors.
 constexpr size_t kMaxUniqueIdBytes = 1024;
-
-// A newer daemon may know higher ones.
-int32_t PriorityFrom(int32_t priority) { return std::clamp(priority, -kMaxPriority, kMaxPriority); }
-
-absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event) {
-  const peer::v1::Offer& in = event.offer();
-  if (in.key().empty() || in.key().size() > kMaxKeyBytes || in.domain().size() > kMaxDomainBytes ||
-      in.dims_size() > 8 || in.data_type() < 0 || in.data_type() >= kDataTypes || in.route() < 0 ||
-      in.route() >= kRoutes || in.slot() > kPreparedSlots ||
-      std::any_of(in.dims().begin(), in.dims().end(), [](int64_t dim) { return dim < 0; })) {
-    return Broken("an offer out of bounds");
-  }
-  Offer offer;
-  offer.transfer = TransferId(event.transfer());
-  offer.key = {in.domain(), GlobalDeviceId(in.src_global_device_id()),
-               GlobalDeviceId(in.dst_global_device_id()), in.key()};
-  offer.bytes = in.bytes();
-  offer.data_type = static_cast<DataType>(in.data_type());
-  offer.shape.given = in.has_shape();
-  offer.shape.dims.assign(in.dims().begin(), in.dims().end());
-  ASSIGN_OR_RETURN(offer.layout, DecodeLayout(in));
-  offer.ready = in.ready();
-  if (in.has_deadline()) {
-    offer.deadline =
-        absl::Seconds(in.deadline().seconds()) + absl::Nanoseconds(in.deadline().nanos());
-  }
-  offer.priority = PriorityFrom(in.priority());
-  offer.route = static_cast<Route>(in.route());
-  offer.prepared = in.prepared();
-  offer.slot = in.slot();
-  offer.uid = in.uid();
-  offer.continues = in.continues();
-  return offer;
-}
 
 absl::StatusOr<NearTexts> NearFrom(const peer::v1::NearMisses& near) {
   if (static_cast<size_t>(near.texts_size()) > kMostNearTexts)
@@ -346,20 +248,29 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
   }
 }
 
+// Of a step that says no more than the transfer.
+std::optional<PeerMessage> BareMessage(const peer::v1::PeerEvent& event) {
+  const TransferId transfer(event.transfer());
+  if (event.has_matched()) return Matched{transfer};
+  if (event.has_ready()) return Ready{transfer};
+  if (event.has_take_back()) return TakeBack{transfer};
+  if (event.has_split()) return Split{transfer};
+  if (event.has_apart()) return Apart{transfer};
+  return std::nullopt;
+}
+
 absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
   const TransferId transfer(event.transfer());
+  if (auto bare = BareMessage(event)) {
+    frame.messages.push_back(*std::move(bare));
+    return absl::OkStatus();
+  }
   switch (event.step_case()) {
     case peer::v1::PeerEvent::kOffer: {
       ASSIGN_OR_RETURN(Offer offer, DecodeOffer(event));
       frame.messages.push_back(std::move(offer));
       break;
     }
-    case peer::v1::PeerEvent::kMatched:
-      frame.messages.push_back(Matched{transfer});
-      break;
-    case peer::v1::PeerEvent::kReady:
-      frame.messages.push_back(Ready{transfer});
-      break;
     case peer::v1::PeerEvent::kGo: {
       const peer::v1::Go& in_go = event.go();
       if (in_go.route() <= 0 || in_go.route() >= kRoutes) return Broken("a go out of bounds");
@@ -391,9 +302,6 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
     case peer::v1::PeerEvent::kHandOver:
       frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority()),
                                         event.hand_over().direct()});
-      break;
-    case peer::v1::PeerEvent::kTakeBack:
-      frame.messages.push_back(TakeBack{transfer});
       break;
     case peer::v1::PeerEvent::kGroup: {
       ASSIGN_OR_RETURN(Group group, DecodeGroup(event.group()));
@@ -467,6 +375,11 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
       frame.messages.push_back(std::move(told));
       break;
     }
+    case peer::v1::PeerEvent::kMatched:
+    case peer::v1::PeerEvent::kReady:
+    case peer::v1::PeerEvent::kTakeBack:
+    case peer::v1::PeerEvent::kSplit:
+    case peer::v1::PeerEvent::kApart:
     case peer::v1::PeerEvent::STEP_NOT_SET:
       return Broken("an event without a step");
   }

@@ -169,6 +169,13 @@ TEST(PeerCodec, WhatWaitsInsteadArrivesAsItWasSent) {
   const Seek seek = MessageOverTheWire(Seek{kTransfer, SomeOffer().key});
   EXPECT_EQ(seek.transfer, kTransfer);
   EXPECT_EQ(seek.key, SomeOffer().key);
+  EXPECT_EQ(MessageOverTheWire(Split{kTransfer}).transfer, kTransfer);
+  EXPECT_EQ(MessageOverTheWire(Apart{kTransfer}).transfer, kTransfer);
+  Offer convoy;
+  convoy.key = {"tag", GlobalDeviceId(1), GlobalDeviceId(2), std::string(100, 'k'), 3};
+  convoy.bytes = 6;
+  convoy.layout = {{ArenaId(4), 5, 6}};
+  EXPECT_EQ(MessageOverTheWire(convoy).key, convoy.key);
   const Sought sought = MessageOverTheWire(Sought{kTransfer, NearTexts{"a"}});
   EXPECT_EQ(sought.transfer, kTransfer);
   EXPECT_EQ(sought.near, NearTexts{"a"});

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/daemon/peer_rig.h"
+#include "transfer/convoy.h"
 
 namespace ferry {
 namespace {
@@ -27,9 +28,17 @@ std::vector<std::string> Keys(size_t count) {
   return keys;
 }
 
+// How many transfers each frame speaks of.
 std::vector<size_t> Sizes(const PeerRig& rig) {
   std::vector<size_t> sizes;
-  for (const auto& sent : rig.frames) sizes.push_back(sent.frame.messages.size());
+  for (const auto& sent : rig.frames) {
+    size_t transfers = 0;
+    for (const PeerMessage& message : sent.frame.messages) {
+      const auto* const offer = std::get_if<Offer>(&message);
+      transfers += offer != nullptr ? offer->key.count : 1;
+    }
+    sizes.push_back(transfers);
+  }
   return sizes;
 }
 
@@ -51,7 +60,10 @@ TEST(TransferPartsTest, APeerHearsOfALongBatchWhileItIsPosted) {
   uint64_t offered = 0;
   for (const auto& sent : rig.frames) {
     for (const PeerMessage& message : sent.frame.messages) {
-      EXPECT_EQ(std::get<Offer>(message).key.key, absl::StrCat("key ", offered++));
+      const MatchKey& key = std::get<Offer>(message).key;
+      for (size_t place = 0; place < key.count; ++place) {
+        EXPECT_EQ(MemberKey(key, place).key, absl::StrCat("key ", offered++));
+      }
     }
   }
 }

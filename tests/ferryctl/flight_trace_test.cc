@@ -15,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 using Json = nlohmann::json;
 
 constexpr int64_t kStart = 1'000'000;  // ms
@@ -126,6 +127,26 @@ TEST(FlightTrace, WhatOverlapsHasRowsOfItsOwnAndWhatDoesNotSharesOne) {
   std::vector<int> rows;
   for (const Json& slice : Of(FlightTrace({dump.flight}), "X", 1)) rows.push_back(slice.at("tid"));
   EXPECT_THAT(rows, ElementsAre(1, 2, 1));
+}
+
+TEST(FlightTrace, AConvoyIsOneSliceUntilItFailsOrIsTakenApart) {
+  Dump dump("node-a");
+  dump.Add(0, "post.send", 1, 1, 9);
+  dump.Add(0, "convoy", 1, 1, 0, "", "", 3);
+  dump.Add(0, "convoy", 1, 4, 0, "", "", 3);
+  dump.Add(0, "convoy", 1, 7, 0, "", "", 3);
+  dump.Add(1, "convoy.apart", 1, 4, 0, "", "", 3);
+  dump.Add(2, "end.send", 1, 1, 0, "f1");
+  for (uint64_t id = 4; id <= 6; ++id) dump.Add(3, "end.send", 1, id, 0, "f2");
+  dump.Add(3, "launch", 1, 7);
+  for (uint64_t id = 7; id <= 9; ++id) dump.Add(4, "end.send", 1, id, 14, "f3", "lost");
+  std::vector<std::string> names;
+  for (const Json& slice : Of(FlightTrace({dump.flight}), "X", 1)) {
+    const std::string name = slice.at("name").get<std::string>();
+    if (absl::StartsWith(name, "send")) names.push_back(name);
+  }
+  EXPECT_THAT(names, UnorderedElementsAre("send 1/1-3", "send 1/4", "send 1/5", "send 1/6",
+                                          "send 1/7-9", "send 1/8", "send 1/9"));
 }
 
 // "name: slice, slice" of each row, in order.

@@ -75,7 +75,7 @@ TEST(SimulationTest, TheSeedsTogetherHaveEveryKindOfFault) {
   for (uint64_t kind :
        {count.lost, count.doubled, count.reordered, count.early, count.resets, count.partitions,
         count.splits, count.crashes, count.clients, count.launches, count.evictions, count.refused,
-        count.fired, count.deserted}) {
+        count.fired, count.deserted, count.convoys, count.apart}) {
     EXPECT_GT(kind, 0u);
   }
   EXPECT_GT(count.groups, 100u);

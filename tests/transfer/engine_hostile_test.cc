@@ -16,7 +16,7 @@
 namespace ferry {
 namespace {
 
-constexpr SessionId kSession{1};
+constexpr SessionId kOwnSession{1};
 constexpr PeerId kNodeA{0}, kNodeB{1};
 constexpr uint64_t kBytes = 4096;
 // Of a send of node-b's, as it says.
@@ -68,7 +68,7 @@ class NodeA {
     spec.defined_value = 1;
     spec.deadline = now_ + absl::Hours(1);
     EXPECT_TRUE(engine_.Check({&spec, 1}).empty());
-    engine_.Post(now_, kSession, 1, {&spec, 1});
+    engine_.Post(now_, kOwnSession, 1, {&spec, 1});
     Carry();
   }
 
@@ -91,7 +91,7 @@ class NodeA {
   }
   void End() {
     engine_.OnPeerLost(now_, kNodeB, absl::UnavailableError("reset"), true);
-    engine_.EndSession(now_, kSession, "it is over");
+    engine_.EndSession(now_, kOwnSession, "it is over");
     Carry();
     for (int i = 0; i < 4 && (!launches_.empty() || !groups_.empty()); ++i) {
       AnswerAll(Failed(Reason::kRouteUnavailable));
@@ -104,7 +104,7 @@ class NodeA {
   }
   // The source's id, by which both daemons name the transfer.
   TransferId id() const {
-    return kind_.side == Side::kSend ? MakeTransferId(kSession, 1) : kTheirs;
+    return kind_.side == Side::kSend ? MakeTransferId(kOwnSession, 1) : kTheirs;
   }
 
  private:

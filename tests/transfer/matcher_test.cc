@@ -55,6 +55,49 @@ TEST(TransferMatcherTest, ASecondHalfOfOneSideIsRefusedAndChangesNothing) {
   EXPECT_EQ(matcher.Add(Key("x"), Receive(3)).other, Send(1));
 }
 
+// Of the keys `names`, which have one letter each.
+const MatchKey& Convoy(const std::string& names) {
+  std::string packed;
+  for (const char name : names) packed += {1, name};
+  MatchKey key = Key(packed);
+  key.count = static_cast<uint32_t>(names.size());
+  static std::deque<MatchKey> keys;
+  return keys.emplace_back(std::move(key));
+}
+
+TEST(TransferMatcherTest, AConvoyIsMatchedByOneOfTheSameKeysInTheirOrder) {
+  TransferMatcher matcher;
+  EXPECT_EQ(matcher.Add(Convoy("abc"), Send(1)).outcome, Outcome::kWaiting);
+  EXPECT_EQ(matcher.Find(Key("b")), Send(1));
+  EXPECT_EQ(matcher.Find(Key("d")), std::nullopt);
+  for (const char* other : {"acb", "ab", "abcd", "cde", "xbx"}) {
+    EXPECT_EQ(matcher.Add(Convoy(other), Receive(2)).outcome, Outcome::kApart) << other;
+  }
+  EXPECT_EQ(matcher.Add(Convoy("abc"), Send(2)).outcome, Outcome::kApart);
+  const auto pair = matcher.Add(Convoy("abc"), Receive(3));
+  EXPECT_EQ(pair.outcome, Outcome::kMatched);
+  EXPECT_EQ(pair.other, Send(1));
+  EXPECT_EQ(matcher.size(), 0u);
+  EXPECT_EQ(matcher.Find(Key("b")), std::nullopt);
+  EXPECT_EQ(matcher.Add(Convoy("xbx"), Receive(4)).outcome, Outcome::kApart);  // one key twice
+  EXPECT_EQ(matcher.Add(Convoy("xb"), Receive(4)).outcome, Outcome::kWaiting);
+}
+
+TEST(TransferMatcherTest, AConvoyAndAHalfOfOneOfItsKeysDoNotWaitBoth) {
+  TransferMatcher matcher;
+  matcher.Add(Convoy("abc"), Send(1));
+  const auto apart = matcher.Add(Key("b"), Receive(2));
+  EXPECT_EQ(apart.outcome, Outcome::kApart);
+  EXPECT_EQ(apart.other, Send(1));
+  EXPECT_EQ(matcher.Add(Key("c"), Send(2)).outcome, Outcome::kKeyInUse);
+  EXPECT_EQ(matcher.Add(Key("b", "other"), Receive(2)).outcome, Outcome::kWaiting);
+  EXPECT_TRUE(matcher.Remove(Convoy("abc"), Send(1)));
+  EXPECT_FALSE(matcher.Remove(Convoy("abc"), Send(1)));
+  EXPECT_EQ(matcher.Add(Key("b"), Receive(2)).outcome, Outcome::kWaiting);
+  EXPECT_EQ(matcher.Add(Convoy("abc"), Send(1)).outcome, Outcome::kApart);
+  EXPECT_EQ(matcher.Add(Convoy("ac"), Send(1)).outcome, Outcome::kWaiting);
+}
+
 TEST(TransferMatcherTest, AKeyIsFreeOnceItsPairIsOut) {
   TransferMatcher matcher;
   for (uint64_t i = 0; i < 3; ++i) {

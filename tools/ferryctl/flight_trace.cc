@@ -30,6 +30,8 @@ struct Half {
   std::optional<uint64_t> device;  // of a receive whose post was seen: this node's, on whose lane
   uint64_t status = 0;             // of the end
   std::string why;
+  uint64_t members = 1;  // of a convoy, which has the first one's id: so many transfers
+  uint64_t carrier = 0;  // the id of the convoy that it goes in
 
   int64_t begin() const { return posted.value_or(matched.value_or(launched.value_or(*ended))); }
 };
@@ -49,8 +51,10 @@ Halves HalvesOf(const Flight& flight) {
     if (event.session_id() == 0) continue;
     const std::string& what = event.what();
     const int64_t at = NanosOf(event);
-    const uint64_t count =
-        absl::StartsWith(what, "post.") ? std::min(event.c(), kMostOfOneBatch) : 1;
+    const bool convoy = absl::StartsWith(what, "convoy");
+    const uint64_t count = absl::StartsWith(what, "post.") ? std::min(event.c(), kMostOfOneBatch)
+                           : convoy                        ? std::min(event.b(), kMostOfOneBatch)
+                                                           : 1;
     for (uint64_t i = 0; i < count; ++i) {
       // An offer is the other node's transfer, by its ids.
       if (what == "offer") break;
@@ -59,6 +63,10 @@ Halves HalvesOf(const Flight& flight) {
         half.posted = at;
         half.kind = what.substr(5);
         if (half.kind == "receive") half.device = event.b();
+      } else if (convoy) {
+        const bool made = what == "convoy";
+        half.members = made && i == 0 ? count : 1;
+        half.carrier = made && i > 0 ? event.transfer_id() : 0;
       } else if (what == "job.run") {
         half.posted = half.posted.value_or(at);
         half.launched = at;
@@ -77,8 +85,14 @@ Halves HalvesOf(const Flight& flight) {
     }
   }
   for (auto half = halves.begin(); half != halves.end();) {
-    const Half& one = half->second;
-    const bool seen = one.posted || one.matched || one.launched || one.ended;
+    Half& one = half->second;
+    const auto carrier = halves.find({one.session, one.carrier});
+    if (carrier != halves.end()) {  // only of what fails each one's end is recorded
+      one.matched = carrier->second.matched;
+      one.launched = carrier->second.launched;
+    }
+    const bool alone = carrier == halves.end() || one.ended;
+    const bool seen = alone && (one.posted || one.matched || one.launched || one.ended);
     seen ? ++half : half = halves.erase(half);
   }
   return halves;
@@ -305,8 +319,9 @@ class Trace {
     if (!half.ended) about["state"] = "not over";
     if (half.status != 0) about["status"] = half.status;
     if (!half.why.empty()) about["why"] = half.why;
-    const std::string name =
+    std::string name =
         absl::StrCat(half.kind.empty() ? "transfer" : half.kind, " ", half.session, "/", half.id);
+    if (half.members > 1) absl::StrAppend(&name, "-", half.id + half.members - 1);
     const int64_t begin = half.begin();
     AddSlice(pid, row, begin - ahead, end - ahead, name, std::move(about));
     const int64_t matched = half.matched.value_or(begin);

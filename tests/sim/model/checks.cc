@@ -85,6 +85,24 @@ bool Simulation::AttemptFailed(const Scenario& scenario) const {
 }
 
 void Simulation::OnEnded(int node, const Ended& ended) {
+  const HalfModel* first = HalfAt(node, ended.transfer);
+  if (ended.count > 1 && first != nullptr) {
+    const uint64_t index = static_cast<uint64_t>(first - halves_.data());
+    if (index + ended.count > halves_.size() || !(ended.layout == LayoutOf(index, ended.count))) {
+      Fail(absl::StrCat("ended with what was not posted: ", NameOf(*first)));
+    }
+  }
+  for (uint32_t place = 0; place < ended.count; ++place) {
+    Ended one = ended;
+    one.transfer = TransferId(ended.transfer.value() + place);
+    one.over_value += place;
+    const HalfModel* half = HalfAt(node, one.transfer);
+    if (ended.count > 1 && half != nullptr) one.layout = half->spec.layout;
+    OnOneEnded(node, one);
+  }
+}
+
+void Simulation::OnOneEnded(int node, const Ended& ended) {
   HalfModel* half = HalfAt(node, ended.transfer);
   if (half == nullptr)
     return Fail(
@@ -112,6 +130,9 @@ void Simulation::OnEnded(int node, const Ended& ended) {
   }
   if (HasReason(ended.status, Reason::kDraining) && !scenario.drained) {
     Fail(absl::StrCat("was ended by a drain of others: ", NameOf(*half)));
+  }
+  if (ended.over_value != half->spec.over_value) {
+    Fail(absl::StrCat("ended at another value of the 'over' counter: ", NameOf(*half)));
   }
   if (half->watched) Fail(absl::StrCat("ended and still watched: ", NameOf(*half)));
   if (half->copied_by_peer > 0 && !HasReason(ended.status, Reason::kPeerUnreachable)) {
@@ -207,6 +228,7 @@ void Simulation::CheckNothingRemembered() {
     spec.side = Side::kReceive;
     spec.defined = true;
     spec.deadline = absl::InfiniteFuture();
+    spec.over_value = 0;
     TransferEngine& engine = *nodes_[OwnerOf(spec.key.destination)].engine;
     if (!engine.Check({&spec, 1}).empty()) Fail(absl::StrCat("key in use: ", NameOf(halves_[i])));
     const SessionId session(999);

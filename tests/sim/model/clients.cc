@@ -10,6 +10,8 @@
 namespace ferry {
 
 void Simulation::ClientStep() {
+  const uint64_t batch_pause = options_.seed % 8 == 1 ? 3 : 9;
+  if (options_.seed % 4 == 1 && ++batch_steps_ % batch_pause == 0) return PostBatches();
   const uint64_t dice = Random(100);
   if (dice < 80) {
     PostScenario();
@@ -115,7 +117,9 @@ void Simulation::TalkNonsense(int node, int peer) {
                             WarmComm{clique},
                             Fire{clique, {true, nobody, 1}},
                             Seek{nobody, {}},
-                            Sought{nobody, {}}};
+                            Sought{nobody, {}},
+                            ferry::Split{nobody},
+                            Apart{nobody}};
   EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(std::size(nonsense))]));
   if (EngineAt(node)->ignored_messages() != before + 1) {
     Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
@@ -221,12 +225,12 @@ Layout Simulation::RandomLayout(ArenaId arena, uint64_t bytes) {
   return Layout(std::move(ranges));
 }
 
-void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_later) {
+bool Simulation::MayPost(uint64_t scenario, const TransferSpec& spec) {
   const int owner = OwnerOf(spec.side == Side::kSend ? spec.key.source : spec.key.destination);
-  Node& node = nodes_[owner];
+  const Node& node = nodes_[owner];
   if (node.engine == nullptr) {  // its client has nobody to post to
     scenarios_[scenario].disturbed = true;
-    return;
+    return false;
   }
   for (const GlobalDeviceId device : {spec.key.source, spec.key.destination}) {
     const int at = OwnerOf(device);  // who may not have heard yet that it serves again
@@ -234,7 +238,13 @@ void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_late
       scenarios_[scenario].disturbed = scenarios_[scenario].drained = true;
     }
   }
-  if (node.drains) return;  // it takes none
+  return !node.drains;  // it takes none
+}
+
+void Simulation::PostHalf(uint64_t scenario, TransferSpec spec, bool define_later) {
+  if (!MayPost(scenario, spec)) return;
+  const int owner = OwnerOf(spec.side == Side::kSend ? spec.key.source : spec.key.destination);
+  Node& node = nodes_[owner];
   const uint64_t index = halves_.size();
   spec.layout = RandomLayout(ArenaId(index), spec.bytes);
   if (spec.deadline == absl::InfiniteFuture()) {

@@ -28,13 +28,37 @@ Simulation::HalfModel* Simulation::HalfAt(int node, TransferId id) {
 uint64_t Simulation::HalfOfArena(const Layout& layout) {
   const absl::Span<const Range> extents = layout.extents();
   if (extents.empty() || extents[0].arena.value() >= halves_.size()) return 0;
-  return extents[0].arena.value();
+  const uint64_t first = extents[0].arena.value();
+  const uint64_t stride = halves_[first].stride;
+  return stride == 0 ? first : first + extents[0].offset / stride;
+}
+
+Layout Simulation::LayoutOf(uint64_t first, uint64_t count) const {
+  if (count == 1) return halves_[first].spec.layout;
+  std::vector<Range> ranges;
+  for (uint64_t i = first; i < first + count; ++i) {
+    ranges.push_back(halves_[i].spec.layout.extents()[0]);
+  }
+  return Layout::Merged(std::move(ranges));
 }
 
 std::string Simulation::NameOf(const HalfModel& half) const {
   return absl::StrCat("node-", half.node, " ", half.spec.side == Side::kSend ? "send " : "receive ",
                       half.id.value(), " of ", Describe(half.spec.key), ", ", half.spec.bytes,
                       " bytes, scenario ", half.scenario);
+}
+
+void Simulation::CheckLaunch(const std::string& name, const HalfModel& half, const Launch& launch) {
+  if (half.ended) Fail(absl::StrCat(name, ": it is over"));
+  if (half.outstanding || half.chunks_out > 0) {
+    Fail(absl::StrCat(name, ": a launch of it is outstanding"));
+  }
+  if (launch.attempt <= half.attempt) Fail(absl::StrCat(name, ": attempt does not rise"));
+  if (!half.defined) Fail(absl::StrCat(name, ": it is not defined"));
+  const bool send = half.spec.side == Side::kSend;
+  if (launch.device != (send ? half.spec.key.source : half.spec.key.destination)) {
+    Fail(absl::StrCat(name, ": not its device"));
+  }
 }
 
 void Simulation::OnLaunch(int node, const Launch& launch) {
@@ -45,18 +69,18 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   Say(name);
   const uint64_t index = static_cast<uint64_t>(half - halves_.data());
   const bool send = half->spec.side == Side::kSend;
-  if (half->ended) Fail(absl::StrCat(name, ": it is over"));
-  if (half->outstanding || half->chunks_out > 0) {
-    Fail(absl::StrCat(name, ": a launch of it is outstanding"));
+  const uint64_t carried = half->stride == 0 ? 1 : launch.bytes / half->spec.bytes;
+  if (launch.bytes != carried * half->spec.bytes || index + carried > halves_.size() ||
+      !(launch.layout == LayoutOf(index, carried))) {
+    return Fail(absl::StrCat(name, ": not its layout"));
   }
-  if (launch.attempt <= half->attempt) Fail(absl::StrCat(name, ": attempt does not rise"));
-  if (!half->defined) Fail(absl::StrCat(name, ": it is not defined"));
-  if (!(launch.layout == half->spec.layout) || launch.bytes != half->spec.bytes) {
-    Fail(absl::StrCat(name, ": not its layout"));
+  if (carried > 1) ++count_.convoys;
+  for (uint64_t i = index; i < index + carried; ++i) {
+    CheckLaunch(name, halves_[i], launch);
+    halves_[i].attempt = launch.attempt;
+    halves_[i].outstanding = true;
   }
-  if (launch.device != (send ? half->spec.key.source : half->spec.key.destination)) {
-    Fail(absl::StrCat(name, ": not its device"));
-  }
+  half->carried = carried;
   if (send != (launch.role == LaunchRole::kSend)) Fail(absl::StrCat(name, ": not its role"));
   const bool armed = launch.armed.has_value();
   if (armed != (half->spec.prepared && !FiredByGo(launch.route))) {
@@ -65,8 +89,6 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   if (!armed && TwoSided(launch.route) == (launch.role == LaunchRole::kCopy)) {
     Fail(absl::StrCat(name, ": role and route do not fit"));
   }
-  half->attempt = launch.attempt;
-  half->outstanding = true;
   half->aborted = false;
   half->role = launch.role;
   half->tag = launch.tag;
@@ -80,25 +102,34 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
     const uint64_t other_index = HalfOfArena(launch.remote_layout);
     HalfModel& other = halves_[other_index];
     const bool lost = other.node != node && (LinkOf(other.node, node).losses != scenario.losses);
-    if (other_index == 0 || other.spec.side != Side::kSend || !(other.spec.key == half->spec.key) ||
-        !(other.spec.layout == launch.remote_layout)) {
+    if (other_index == 0 || other_index + carried > halves_.size() ||
+        !(LayoutOf(other_index, carried) == launch.remote_layout)) {
       return Fail(absl::StrCat(name, ": the source is not one"));
     }
     if ((launch.route == Route::kLocal) != (other.node == node))
       Fail(absl::StrCat(name, ": not its route"));
-    if (!other.defined) Fail(absl::StrCat(name, ": the source is not defined"));
-    if (other.ended && !lost) Fail(absl::StrCat(name, ": the source is over"));
-    if (other.spec.bytes != launch.bytes) Fail(absl::StrCat(name, ": bytes differ"));
-    half->other = other_index;
-    other.other = index;
-    ++other.copied_by_peer;
+    for (uint64_t place = 0; place < carried; ++place) {
+      HalfModel& from = halves_[other_index + place];
+      HalfModel& to = halves_[index + place];
+      if (from.spec.side != Side::kSend || !(from.spec.key == to.spec.key)) {
+        Fail(absl::StrCat(name, ": the source is not one"));
+      }
+      if (!from.defined) Fail(absl::StrCat(name, ": the source is not defined"));
+      if (from.ended && !lost) Fail(absl::StrCat(name, ": the source is over"));
+      if (from.spec.bytes != to.spec.bytes) Fail(absl::StrCat(name, ": bytes differ"));
+      to.other = other_index + place;
+      from.other = index + place;
+      ++from.copied_by_peer;
+    }
     absl::Status status;
     if (dice < 10)
       status = Refused();
     else if (dice < 14)
       status = Broken();
-    if (dice >= 10 && dice < 14) scenario.disturbed = true;
-    if (dice < 10) scenario.route_may_fail = true;
+    for (uint64_t i = index; i < index + carried; ++i) {
+      if (dice >= 10 && dice < 14) scenarios_[halves_[i].scenario].disturbed = true;
+      if (dice < 10) scenarios_[halves_[i].scenario].route_may_fail = true;
+    }
     if (armed && status.ok()) return Arm(index);
     return Answer(index, launch.attempt, status, Delay(10));
   }
@@ -130,25 +161,31 @@ void Simulation::OnLaunch(int node, const Launch& launch) {
   if (meeting.send != 0 && meeting.receive != 0) {
     HalfModel& s = halves_[meeting.send];
     HalfModel& r = halves_[meeting.receive];
-    if (!(s.spec.key == r.spec.key)) Fail(absl::StrCat(name, ": the tag joins two keys"));
-    s.other = meeting.receive;
-    r.other = meeting.send;
+    if (s.carried != r.carried) Fail(absl::StrCat(name, ": the tag joins different convoys"));
+    for (uint64_t place = 0; place < r.carried; ++place) {
+      HalfModel& from = halves_[meeting.send + place];
+      HalfModel& to = halves_[meeting.receive + place];
+      if (!(from.spec.key == to.spec.key)) Fail(absl::StrCat(name, ": the tag joins two keys"));
+      from.other = meeting.receive + place;
+      to.other = meeting.send + place;
+    }
     if (s.spec.layout.bytes() != r.spec.layout.bytes()) {
       Fail(absl::StrCat(name, ": the ends move different numbers of bytes"));
     }
   }
+  for (uint64_t i = index; i < index + carried; ++i) {
+    if (dice < 6) scenarios_[halves_[i].scenario].route_may_fail = true;
+    if (dice >= 6 && dice < 12) scenarios_[halves_[i].scenario].disturbed = true;
+  }
   if (dice < 6) {
-    scenario.route_may_fail = true;
     half->tag = 0;  // does not take part
     return Answer(index, launch.attempt, Refused(), Delay(10));
   }
   if (dice < 9) {
-    scenario.disturbed = true;
     half->tag = 0;
     return Answer(index, launch.attempt, Broken(), Delay(10));
   }
   if (dice < 12) {
-    scenario.disturbed = true;
     half->tag = 0;
     return;  // hangs
   }
@@ -227,8 +264,10 @@ void Simulation::Answer(uint64_t index, uint32_t attempt, absl::Status status,
   After(delay, [this, index, attempt, status] {
     HalfModel& half = halves_[index];
     if (!half.outstanding || half.attempt != attempt) return;  // was answered before
-    half.outstanding = false;
-    if (half.role == LaunchRole::kCopy) --halves_[half.other].copied_by_peer;
+    for (uint64_t place = 0; place < half.carried; ++place) {
+      halves_[index + place].outstanding = false;
+      if (half.role == LaunchRole::kCopy) --halves_[half.other + place].copied_by_peer;
+    }
     if (half.armed && half.role == LaunchRole::kSend && half.other != 0) {
       half.firings = halves_[half.other].firings;  // it looks at its slot once more
     }

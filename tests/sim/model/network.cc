@@ -51,6 +51,8 @@ std::string Describe(const PeerMessage& message) {
     std::string operator()(const Draining& m) {
       return absl::StrCat("Draining ", m.on ? "yes" : "no");
     }
+    std::string operator()(const Split& m) { return absl::StrCat("Split ", m.transfer.value()); }
+    std::string operator()(const Apart& m) { return absl::StrCat("Apart ", m.transfer.value()); }
     std::string operator()(const MembersTold& m) {
       return absl::StrCat("Members ", m.device.value(), " ", m.count);
     }
@@ -304,10 +306,13 @@ void Simulation::Arrive(int from, int to, Road road, uint64_t sequence, uint64_t
 void Simulation::NoteOffer(int from, int to, const Offer& offer) {
   const auto held = EngineAt(to)->OffersHeld();
   const auto theirs = held.find(PeerId(from));
-  const HalfModel* send = HalfAt(from, offer.transfer);
-  if (send == nullptr || theirs == held.end()) return;
-  if (4 * theirs->second >= engine_options_.offers_per_peer) {  // its session's may be all of them
-    scenarios_[send->scenario].queue_full = true;
+  const size_t before = theirs == held.end() ? 0 : theirs->second;
+  for (uint64_t place = 0; place < offer.key.count; ++place) {
+    const HalfModel* send = HalfAt(from, TransferId(offer.transfer.value() + place));
+    if (send == nullptr || before + place == 0) continue;
+    if (4 * (before + place) >= engine_options_.offers_per_peer) {  // its session's may be all
+      scenarios_[send->scenario].queue_full = true;
+    }
   }
 }
 
@@ -328,6 +333,7 @@ void Simulation::Deliver(int from, int to) {
       EngineAt(to)->OnMore(now_, PeerId(from), events->first_event / 3 % 4 == 0);
     }
     for (PeerMessage& message : events->messages) {
+      if (std::holds_alternative<Apart>(message)) ++count_.apart;
       if (const Offer* offer = std::get_if<Offer>(&message)) NoteOffer(from, to, *offer);
       if (const auto* draining = std::get_if<Draining>(&message); draining && draining->on) {
         NoteDrain(from, to);  // which may have been taken back meanwhile

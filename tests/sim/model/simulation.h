@@ -57,6 +57,8 @@ struct SimulationCount {
   uint64_t drains = 0;     // of daemons, taken back
   uint64_t removals = 0;   // of a daemon from the list of another one
   uint64_t deserted = 0;   // halves that ended because the last member was gone
+  uint64_t convoys = 0;    // launches of several halves as one
+  uint64_t apart = 0;      // offers of several halves that were taken apart
   uint64_t faults() const {
     return lost + doubled + reordered + early + resets + partitions + crashes + clients + launches +
            evictions;
@@ -75,8 +77,9 @@ class Simulation {
   std::string Story() const;
 
  private:
-  // What the model knows of one posted half. Every half has an arena of its own, so that a launch's
-  // ranges tell which halves it is about.
+  // What the model knows of one posted half. Every half has an arena of its own, or those of a
+  // batch have one of the first one's number, so that a launch's ranges tell which halves it is
+  // about.
   struct HalfModel {
     int node = 0;
     TransferId id;
@@ -105,6 +108,9 @@ class Simulation {
     uint64_t firings = 0;       // that are over at this end
     uint64_t bundle = 0;        // on nccl; of one transfer each, as batches are here
     bool told = false;          // its engine, that this end wants the next firing
+    // Of a batch: the bytes from one half's begin in the arena to the next one's.
+    uint64_t stride = 0;
+    uint64_t carried = 1;  // so many halves, this one first, have its outstanding launch
   };
   // What clients meant with one key: a send, a receive or both. Prepared ones are fired until one
   // end is cancelled, at any time; or as often as they have a goal, if nobody disturbs them.
@@ -240,7 +246,12 @@ class Simulation {
   void FaultStep();
   GlobalDeviceId RandomDevice();
   void PostScenario();
+  // Which half of the scenario is posted, or is not to be; `linked`: see HalfModel.
   void PostHalf(uint64_t scenario, TransferSpec spec, bool define_later);
+  bool MayPost(uint64_t scenario, const TransferSpec& spec);
+  // Pairs that could go as convoys: of one batch at each end, or of batches that are cut otherwise.
+  void PostBatches();
+  void PostBatch(std::vector<std::pair<uint64_t, TransferSpec>> batch);
   void Define(uint64_t half);
   Layout RandomLayout(ArenaId arena, uint64_t bytes);
   void CancelSome();
@@ -270,7 +281,10 @@ class Simulation {
   void OnFired(int node, const Fired& fired);
   // On nccl: the word of a half's end allows the next firing, after a while.
   void WantFiring(uint64_t half, uint32_t attempt);
+  void CheckLaunch(const std::string& name, const HalfModel& half, const Launch& launch);
   HalfModel* HalfAt(int node, TransferId id);
+  // Where `count` halves have their bytes, from this one on.
+  Layout LayoutOf(uint64_t half, uint64_t count) const;
   uint64_t HalfOfArena(const Layout& layout);
   std::string NameOf(const HalfModel& half) const;
 
@@ -292,6 +306,7 @@ class Simulation {
   void CheckNode(int node);
   void CheckDrains(int node);
   void OnEnded(int node, const Ended& ended);
+  void OnOneEnded(int node, const Ended& ended);
   void CheckEnd();
   void CheckNothingRemembered();
   void CheckTold(const Scenario& scenario);
@@ -329,6 +344,7 @@ class Simulation {
   SimulationCount count_;
   uint64_t fault_steps_ = 0;
   uint64_t member_steps_ = 0;
+  uint64_t batch_steps_ = 0;
   bool calm_ = false;  // the clients are done: nothing new goes wrong
 };
 

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convoys: transfers of one batch that follow each other and are alike in all but key and place in
+// memory, which the engine carries as one transfer. A convoy has the id of its first transfer, a
+// key that packs the keys of all (MatchKey::count), and a layout that has the bytes of all, one
+// behind the other. The convoy of a send is matched by the receives' convoy of the same keys in the
+// same order; whatever else happens to one of its transfers takes it apart first
+// (transfer/engine_convoy.cc).
+//
+// Example: a client sends 100 blocks of 4 KiB, keys "b0" to "b99", transfers 7 to 106. They are one
+// convoy of id 7, key "\2b0\2b1...\3b99" and 409,600 bytes. If the other end posts "b0" to "b99"
+// too, the convoy is matched, launched and over at once; if it posts "b5" alone, the convoy becomes
+// 100 transfers, of which one is matched.
+//
+// Pure functions of plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "transfer/types.h"
+
+namespace ferry {
+
+inline constexpr size_t kMostInConvoy = 128;
+// Fewer cost as much by themselves.
+inline constexpr size_t kLeastInConvoy = 8;
+// A convoy is over when all of it is: its bytes bound how long its first transfer waits for that.
+inline constexpr uint64_t kMostConvoyBytes = uint64_t{2} << 20;
+
+// How many of the first of `specs` (not empty) can go as one convoy: 1, or at least kLeastInConvoy.
+size_t ConvoyLength(absl::Span<const TransferSpec> specs);
+
+// The convoy of `members`, which can go as one.
+TransferSpec MakeConvoy(absl::Span<const TransferSpec> members);
+
+// Goes over the keys of a convoy, which must be one: made here, or checked by KeysOf.
+class PackedKeys {
+ public:
+  explicit PackedKeys(const MatchKey& convoy) : packed_(convoy.key) {}
+  bool AtEnd() const { return at_ == packed_.size(); }
+  // Refers to the convoy's key.
+  absl::string_view key() const { return KeyAt(packed_, at_); }
+  // Where the key is within the packed one.
+  size_t at() const { return at_; }
+  void Next() { at_ += 1 + key().size(); }
+  static absl::string_view KeyAt(absl::string_view packed, size_t at) {
+    return packed.substr(at + 1, static_cast<unsigned char>(packed[at]));
+  }
+
+ private:
+  absl::string_view packed_;
+  size_t at_ = 0;
+};
+
+// The keys of a convoy's key, which refer to it. Empty if it is not a convoy's of its count: a peer
+// may say anything.
+std::vector<absl::string_view> KeysOf(const MatchKey& convoy);
+
+// The key of transfer `place`.
+MatchKey MemberKey(const MatchKey& convoy, size_t place);
+
+// Where transfer `place` of a convoy of `count` has its bytes.
+Layout MemberLayout(const Layout& convoy, size_t place, size_t count);
+
+}  // namespace ferry

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convoys (transfer/convoy.h): which halves of a batch go as one, and how a convoy becomes the
+// transfers that it is of.
+//
+// Only a convoy that is not matched is ever taken apart: by another half of one of its keys, by a
+// cancel, a deadline or a drain, or when it has waited for a second. Who posted it does so at once,
+// but for a send that is offered to a peer: that asks the destination (Split), which either has
+// matched the convoy, and then Done or Go is on its way, or takes its offer apart and says so
+// (Apart). The destination also does that by itself. So both ends know at each step of a link
+// whether they speak of the convoy or of its transfers.
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "transfer/convoy.h"
+#include "transfer/engine_state.h"
+
+namespace ferry {
+size_t TransferEngine::Impl::ConvoyAt(absl::Span<const TransferSpec> specs) const {
+  if (!options.convoys || draining) return 1;
+  const size_t length = ConvoyLength(specs);
+  if (length == 1) return 1;
+  const MatchKey& key = specs.front().key;
+  const GlobalDeviceId device = specs.front().side == Side::kSend ? key.destination : key.source;
+  if (members.any_deserted() && members.FindDeserted(key.domain, device) != nullptr) return 1;
+  const PeerId other = OwnerOf(device);
+  if (other != devices.self) {
+    const Peer& peer = peers[other.value()];
+    if (!peer.up || !peer.features.convoys || peer.drains_until) return 1;
+    // Groups carry small transfers together by themselves, in fewer copies.
+    if (routes.InOrder(Route::kNccl) &&
+        routes.Available(Route::kNccl, key.source, key.destination)) {
+      return 1;
+    }
+  }
+  const auto apart = no_convoys_until.find(CliqueOf(key));
+  if (apart != no_convoys_until.end() && clock < apart->second) return 1;
+  // Who is told of a partner that has ended is seen one by one.
+  for (size_t i = 0; i < length && !tombstones.empty(); ++i) {
+    if (tombstones.Contains(specs[i].key)) return 1;
+  }
+  return length;
+}
+
+void TransferEngine::Impl::PostConvoy(absl::Time now, Posted& convoy) {
+  convoys.emplace(convoy.id, &convoy);
+  in_convoys += convoy.count() - 1;
+  FlightRecorder::Get().Record("convoy", convoy.id, convoy.count());
+  const Half own{convoy.spec.side, devices.self, convoy.id};
+  const TransferMatcher::Result result = matcher.Add(convoy.spec.key, own);
+  switch (result.outcome) {
+    case TransferMatcher::Outcome::kApart:
+    case TransferMatcher::Outcome::kKeyInUse:
+      return PostApart(now, convoy);
+    case TransferMatcher::Outcome::kMatched: {
+      SetTimer(convoy);
+      if (convoy.spec.side == Side::kReceive) return Match(convoy, result.other);
+      Posted* const receive = Find(result.other.transfer);
+      FERRY_CHECK(receive != nullptr);
+      OnMatcherLeft(*receive);
+      return Match(*receive, own);
+    }
+    case TransferMatcher::Outcome::kWaiting:
+      convoy.in_matcher = true;
+      SetTimer(convoy);
+      if (!Ours(convoy) && convoy.spec.side == Side::kSend) SendOffer(now, convoy);
+  }
+}
+
+Posted* TransferEngine::Impl::Holding(TransferId member) const {
+  if (!convoys.empty()) {
+    auto after = convoys.upper_bound(member);
+    if (after != convoys.begin()) {
+      Posted* const convoy = std::prev(after)->second;
+      if (member.value() - convoy->id.value() < convoy->count()) return convoy;
+    }
+  }
+  return Find(member);
+}
+
+Posted& TransferEngine::Impl::AddHalf(absl::Time now, TransferId id, TransferSpec spec) {
+  auto half = std::make_unique<Posted>();
+  Posted& added = *half;
+  added.id = id;
+  added.number = next_number++;
+  added.posted = now;
+  added.spec = std::move(spec);
+  const MatchKey& key = added.spec.key;
+  added.peer = OwnerOf(added.spec.side == Side::kSend ? key.destination : key.source);
+  const bool is_new = posted.Of(id).try_emplace(id, std::move(half)).second;
+  FERRY_CHECK(is_new);
+  in_order.Add(added);
+  if (young == nullptr) young = &added;
+  per_session.find(SessionOf(id))->second.halves.Add(added);
+  return added;
+}
+
+void TransferEngine::Impl::Unlist(Posted& half) {
+  if (young == &half) young = in_order.Next(half);
+  if (swept == &half) swept = in_order.Next(half);
+  in_order.Remove(half);
+  OfSession& session = per_session.find(SessionOf(half.id))->second;
+  if (session.ending == &half) session.ending = session.halves.Next(half);
+  session.halves.Remove(half);
+  if (half.convoy == nullptr) return;
+  convoys.erase(half.id);
+  in_convoys -= half.count() - 1;
+}
+
+std::vector<TransferId> TransferEngine::Impl::Replace(Posted& convoy) {
+  FERRY_CHECK(convoy.stage < Stage::kMatched && !convoy.outstanding);
+  FlightRecorder::Get().Record("convoy.apart", convoy.id, convoy.count());
+  LeaveMatcher(convoy);
+  StopTimer(convoy);
+  OfSession& session = per_session.find(SessionOf(convoy.id))->second;
+  const std::unique_ptr<Posted> owned = std::move(posted.Of(convoy.id).extract(convoy.id).mapped());
+  std::vector<TransferId> ids;
+  for (TransferSpec& spec : convoy.convoy->members) {
+    auto half = std::make_unique<Posted>();
+    Posted& added = *half;
+    added.id = TransferId(convoy.id.value() + ids.size());
+    added.number = convoy.number;
+    added.posted = convoy.posted;
+    added.spec = std::move(spec);
+    added.peer = convoy.peer;
+    added.stage = convoy.stage;
+    const bool is_new = posted.Of(added.id).try_emplace(added.id, std::move(half)).second;
+    FERRY_CHECK(is_new);
+    in_order.AddBefore(convoy, added);
+    session.halves.AddBefore(convoy, added);
+    for (Posted** const next : {&young, &swept, &session.ending}) {
+      if (*next == &convoy) *next = &added;
+    }
+    ids.push_back(added.id);
+  }
+  Unlist(convoy);
+  return ids;
+}
+
+void TransferEngine::Impl::TakeApart(Posted& convoy) {
+  const bool noticed = convoy.convoy->noticed;
+  for (const TransferId id : Replace(convoy)) {
+    Posted& half = *Find(id);
+    const Half own{half.spec.side, devices.self, id};
+    const bool waits =
+        matcher.Add(half.spec.key, own).outcome == TransferMatcher::Outcome::kWaiting;
+    FERRY_CHECK(waits);  // nothing else has had its key since the convoy waits
+    half.in_matcher = true;
+    SetTimer(half);
+    if (noticed) Notice(half);
+  }
+}
+
+void TransferEngine::Impl::PostApart(absl::Time now, Posted& convoy) {
+  no_convoys_until[CliqueOf(convoy.spec.key)] = clock + options.no_convoys_for;
+  for (const TransferId id : Replace(convoy)) PostOne(now, *Find(id));
+}
+
+void TransferEngine::Impl::TakeApart(const Half& waiting) {
+  if (waiting.peer == devices.self) {
+    Posted& convoy = *Find(waiting.transfer);
+    no_convoys_until[CliqueOf(convoy.spec.key)] = clock + options.no_convoys_for;
+    return TakeApart(convoy);
+  }
+  Offered& convoy = *FindOffer(waiting.peer, waiting.transfer);
+  no_convoys_until[CliqueOf(convoy.offer.key)] = clock + options.no_convoys_for;
+  TakeApart(convoy);
+}
+
+void TransferEngine::Impl::SplitUp(Posted& convoy, TransferId member, absl::Status why) {
+  auto& cancels = convoy.convoy->cancels;
+  if (convoy.stage == Stage::kOffered) {
+    const bool known = std::any_of(cancels.begin(), cancels.end(), [&](const auto& cancel) {
+      return cancel.first == member || cancel.first == TransferId();
+    });
+    if (!why.ok() && !known) cancels.emplace_back(member, std::move(why));
+    if (!std::exchange(convoy.convoy->split, true)) Send(convoy.peer, Split{convoy.id});
+    return;
+  }
+  cancels.clear();
+  if (!why.ok()) cancels.emplace_back(member, std::move(why));
+  TakeApartAndCancel(convoy);
+}
+
+void TransferEngine::Impl::TakeApartAndCancel(Posted& convoy) {
+  const TransferId first = convoy.id;
+  const uint64_t count = convoy.count();
+  const auto cancels = std::move(convoy.convoy->cancels);
+  TakeApart(convoy);
+  for (const auto& [member, why] : cancels) {
+    for (uint64_t place = 0; place < count; ++place) {
+      const TransferId id(first.value() + place);
+      Posted* const half = member == TransferId() || member == id ? Find(id) : nullptr;
+      if (half != nullptr) CancelHalf(*half, why);
+    }
+  }
+}
+
+bool TransferEngine::Impl::OnApart(PeerId peer, const Apart& apart) {
+  Posted* const convoy = FindSendTo(peer, apart.transfer);
+  if (convoy == nullptr || convoy->count() == 1 || convoy->stage != Stage::kOffered) return false;
+  if (!convoy->convoy->split)
+    no_convoys_until[CliqueOf(convoy->spec.key)] = clock + options.no_convoys_for;
+  TakeApartAndCancel(*convoy);
+  return true;
+}
+
+// --- At the destination.
+
+bool TransferEngine::Impl::IsConvoy(const Offer& offer) {
+  return offer.ready && !offer.prepared && !offer.continues && offer.bytes > 0 &&
+         offer.bytes % offer.key.count == 0 && offer.layout.bytes() == offer.bytes &&
+         offer.layout.runs() <= offer.key.count && !KeysOf(offer.key).empty();
+}
+
+bool TransferEngine::Impl::MayKeepConvoy(PeerId peer, const Offer& convoy) const {
+  if (draining || !peers[peer.value()].offers.Fits(options.offers_per_peer, convoy.uid,
+                                                   SessionOf(convoy.transfer), convoy.key.count)) {
+    return false;
+  }
+  if (tombstones.empty()) return true;
+  MatchKey key = convoy.key;
+  key.count = 1;
+  for (const absl::string_view member : KeysOf(convoy.key)) {
+    key.key.assign(member.data(), member.size());
+    if (tombstones.Contains(key)) return false;
+  }
+  return true;
+}
+
+bool TransferEngine::Impl::OnSplit(PeerId peer, const Split& split) {
+  Offered* const convoy = FindOffer(peer, split.transfer);
+  if (convoy == nullptr || convoy->count() == 1) return false;
+  if (convoy->in_matcher) TakeApart(*convoy);
+  return true;
+}
+
+void TransferEngine::Impl::TakeApart(Offered& convoy) {
+  const PeerId peer = convoy.peer;
+  matcher.Remove(convoy.offer.key, {Side::kSend, peer, convoy.offer.transfer});
+  ForgetWaiting(convoy);
+  OfferApart(clock, peer, TakeOffer(convoy));
+}
+
+Offer TransferEngine::Impl::TakeOffer(Offered& offered) {
+  StopTimer(offered);
+  Offer offer = offered.offer;
+  if (offered.deadline_nanos != kNever) {
+    offer.deadline = absl::FromUnixNanos(offered.deadline_nanos) - kOfferGrace - clock;
+  }
+  Erase(offered);
+  return offer;
+}
+
+bool TransferEngine::Impl::OfferApart(absl::Time now, PeerId peer, Offer&& convoy) {
+  Send(peer, Apart{convoy.transfer});
+  const std::vector<absl::string_view> keys = KeysOf(convoy.key);
+  for (size_t place = 0; place < keys.size(); ++place) {
+    Offer offer;
+    offer.transfer = TransferId(convoy.transfer.value() + place);
+    offer.key = {convoy.key.domain, convoy.key.source, convoy.key.destination,
+                 std::string(keys[place])};
+    offer.bytes = convoy.bytes / keys.size();
+    offer.data_type = convoy.data_type;
+    offer.shape = convoy.shape;
+    offer.layout = MemberLayout(convoy.layout, place, keys.size());
+    offer.deadline = convoy.deadline;
+    offer.priority = convoy.priority;
+    offer.route = convoy.route;
+    offer.uid = convoy.uid;
+    if (!OnOffer(now, peer, std::move(offer))) ++ignored;
+  }
+  return true;
+}
+
+}  // namespace ferry
