@@ -50,10 +50,11 @@ class Traffic {
           destination_.device, {Transfer(source_.device, key, {destination_.arena.All()})});
       Result<Batch> send = source_.session.Send(
           source_.device, {Transfer(destination_.device, key, {source_.arena.All()})});
-      if (!receive.ok() && send.ok()) static_cast<void>(send->Cancel());
-      sent_ = send.ok() ? send->Wait(kSoon) : std::move(send).status();
       if (!send.ok() && receive.ok()) static_cast<void>(receive->Cancel());
       received_ = receive.ok() ? receive->Wait(kSoon) : std::move(receive).status();
+      // Posted when its daemon knew already that the link is lost, it waits for another one.
+      if (!received_.ok() && send.ok()) static_cast<void>(send->Cancel());
+      sent_ = send.ok() ? send->Wait(kSoon) : std::move(send).status();
       if (sent_.ok() && received_.ok()) ++done_;
     }
     over_ = true;
