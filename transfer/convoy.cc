@@ -17,7 +17,7 @@ bool IsOneRange(const Layout& layout) {
 
 bool CanLead(const TransferSpec& spec) {
   return spec.defined && !spec.prepared && spec.continues == TransferId() && spec.over_value != 0 &&
-         spec.key.count == 1 && spec.bytes > 0 && spec.bytes <= kMostConvoyBytes / kLeastInConvoy &&
+         spec.key.count == 1 && spec.bytes > 0 && spec.bytes <= kMostMemberBytes &&
          IsOneRange(spec.layout);
 }
 

@@ -28,8 +28,9 @@ namespace ferry {
 inline constexpr size_t kMostInConvoy = 128;
 // Fewer cost as much by themselves.
 inline constexpr size_t kLeastInConvoy = 8;
+inline constexpr uint64_t kMostMemberBytes = uint64_t{256} << 10;
 // A convoy is over when all of it is: its bytes bound how long its first transfer waits for that.
-inline constexpr uint64_t kMostConvoyBytes = uint64_t{2} << 20;
+inline constexpr uint64_t kMostConvoyBytes = uint64_t{8} << 20;
 
 // How many of the first of `specs` (not empty) can go as one convoy: 1, or at least kLeastInConvoy.
 size_t ConvoyLength(absl::Span<const TransferSpec> specs);

@@ -251,6 +251,8 @@ class TransferEngine {
     bool convoys = true;
     // Between two devices whose clients cut their batches differently: not for so long.
     absl::Duration no_convoys_for = absl::Seconds(1);
+    // And after a launch of one was refused.
+    absl::Duration no_convoys_after_refusal = absl::Minutes(1);
     TransferBatcher::Options batch;
     // How long a group of large transfers may take at the rate that was measured, if that is more
     // than `batch.group_bytes`. A small one waits for two of them, the one that runs and the one

@@ -32,11 +32,7 @@ size_t TransferEngine::Impl::ConvoyAt(absl::Span<const TransferSpec> specs) cons
   if (other != devices.self) {
     const Peer& peer = peers[other.value()];
     if (!peer.up || !peer.features.convoys || peer.drains_until) return 1;
-    // Groups carry small transfers together by themselves, in fewer copies.
-    if (routes.InOrder(Route::kNccl) &&
-        routes.Available(Route::kNccl, key.source, key.destination)) {
-      return 1;
-    }
+    if (specs.front().route == Route::kNccl || !MayGoWithoutGroups(key)) return 1;
   }
   const auto apart = no_convoys_until.find(CliqueOf(key));
   if (apart != no_convoys_until.end() && clock < apart->second) return 1;
@@ -45,6 +41,13 @@ size_t TransferEngine::Impl::ConvoyAt(absl::Span<const TransferSpec> specs) cons
     if (tombstones.Contains(specs[i].key)) return 1;
   }
   return length;
+}
+
+bool TransferEngine::Impl::MayGoWithoutGroups(const MatchKey& key) const {
+  const auto can = [&](Route route) {
+    return routes.InOrder(route) && routes.Available(route, key.source, key.destination);
+  };
+  return !can(Route::kNccl) || (can(Route::kMapped) && (can(Route::kTcp) || can(Route::kUcx)));
 }
 
 void TransferEngine::Impl::PostConvoy(absl::Time now, Posted& convoy) {

@@ -252,6 +252,9 @@ void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& sta
     return EndPair(receive, why, ForOther(receive, why));
   }
   const SourceHalf source = SourceOf(receive);
+  if (receive.count() > 1) {  // alone they may take a better one than what is next
+    no_convoys_until[CliqueOf(receive.spec.key)] = clock + options.no_convoys_after_refusal;
+  }
   // Armed ones also want for slots, which come free.
   if (receive.route == Route::kMapped && !receive.spec.prepared) {
     routes.UnmappedOf(receive.peer)
@@ -281,7 +284,8 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
   if (!answer.ok()) {
     Send(send.peer, SendFailed{send.id, send.attempt, send.why.ok() ? answer : send.why});
   } else if (send.late) {  // past its deadline; the destination still does not say that it is over
-    Send(send.peer, Withdraw{send.id, send.why});
+    // Not `why`: that may be of a cancel that a Go has overtaken, for which no launch is aborted.
+    Send(send.peer, Withdraw{send.id, ExecutingStatus(send)});
   }
 }
 
@@ -344,6 +348,7 @@ Route TransferEngine::Impl::NextRoute(Posted& receive, const SourceHalf& source)
   } else if (IsUnmapped(receive.spec.key, *source.layout)) {
     excluded |= RouteBit(Route::kMapped);
   }
+  if (receive.count() > 1) excluded |= RouteBit(Route::kNccl);  // see MayGoWithoutGroups
   // A bundle is named by the slot.
   if (receive.spec.prepared && source.slot == 0) excluded |= RouteBit(Route::kNccl);
   const MatchKey& key = receive.spec.key;

@@ -286,6 +286,10 @@ struct TransferEngine::Impl {
   // id, but for what is named a member's. A convoy is taken apart only while it is not matched.
   // Of the transfers that begin `specs`, how many shall go as one: 1, or more.
   size_t ConvoyAt(absl::Span<const TransferSpec> specs) const;
+  // Groups carry small transfers together by themselves, from memory in one piece without staging,
+  // so convoys do not go in groups. Whether there is another route, and one more if that is
+  // refused.
+  bool MayGoWithoutGroups(const MatchKey& key) const;
   void PostConvoy(absl::Time now, Posted& convoy);
   // The half or convoy that has this member; null if none is in flight.
   Posted* Holding(TransferId member) const;

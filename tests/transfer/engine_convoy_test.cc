@@ -307,6 +307,46 @@ TEST_F(EngineConvoyTest, ALostLinkEndsAll) {
   two_.ExpectNothingLeft();
 }
 
+TEST_F(EngineConvoyTest, WhereGroupsCanGoThereMustBeTwoOtherRoutes) {
+  for (const bool mapped : {true, false}) {
+    for (const bool ucx : {true, false}) {
+      two_ = TwoDaemons({.order = {Route::kMapped, Route::kUcx, Route::kNccl}}, /*gpus=*/true);
+      for (const int i : {kA, kB}) {
+        RouteTable routes = Routes(mapped, ucx);
+        routes[static_cast<size_t>(Route::kNccl)] = {true, ""};
+        two_.engine(i).OnPeerUp(two_.now, PeerId(1 - i), routes, {}, TwoDaemons::GpusOf(1 - i));
+      }
+      two_.Run();
+      two_.PostBatch(Batch(Side::kSend));
+      two_.Take(kA);
+      EXPECT_THAT(two_.daemons[kA].to_other, SizeIs(mapped && ucx ? 1 : kCount));
+      if (!mapped || !ucx) continue;
+      two_.PostBatch(Batch(Side::kReceive));
+      two_.Run();
+      ASSERT_EQ(Launches(), 1u);
+      EXPECT_EQ(two_.daemons[kB].launches[0].route, Route::kMapped);
+      two_.Answer(kB, RouteRefused());  // the next ones may go in groups
+      two_.daemons[kB].ended.clear();
+      two_.PostBatch(Batch(Side::kReceive, kCount, 100));
+      EXPECT_EQ(two_.b().in_flight(), 2 * kCount);
+      two_.PostBatch(Batch(Side::kSend, kCount, 100));
+      two_.Run();
+      EXPECT_EQ(two_.b().waiting_offers(), 0u);
+      two_.Advance(absl::Minutes(2));  // it is forgotten, but who insists on groups has them
+      for (const Side side : {Side::kReceive, Side::kSend}) {
+        std::vector<TransferSpec> batch = Batch(side, kCount, 200);
+        for (TransferSpec& spec : batch) {
+          spec.deadline = two_.now + absl::Seconds(60);
+          if (side == Side::kSend) spec.route = Route::kNccl;
+        }
+        two_.PostBatch(batch);
+        two_.Run();
+      }
+      EXPECT_FALSE(two_.daemons[kA].groups.empty());
+    }
+  }
+}
+
 TEST_F(EngineConvoyTest, APeerThatDoesNotKnowConvoysIsOfferedTransfers) {
   two_.LinkLost();
   two_.LinkUp({.convoys = false});

@@ -425,5 +425,27 @@ TEST_F(EngineEndTest, ADeathEndsBothHalvesOfAPairWithinTheSession) {
   two_.ExpectNothingLeft();
 }
 
+// A Go overtakes a cancel, the launch hangs at the other end, and the lane here answers well.
+TEST_F(EngineEndTest, ASendThatWasCancelledTooLateStillEndsWhatHangsAtItsDeadline) {
+  two_.LinkUp(/*mapped=*/false);
+  const TransferId from = two_.Post(Timed(Side::kSend, 0, 2, Seconds(1)));
+  two_.Run();
+  two_.a().Cancel(two_.now, from, Cancelled());
+  two_.Take(kA);  // Withdraw is on its way
+  two_.Receive();
+  ASSERT_TRUE(two_.Deliver(kB));  // Go
+  two_.Run();
+  ASSERT_THAT(two_.daemons[kA].launches, SizeIs(1));
+  ASSERT_THAT(two_.daemons[kB].launches, SizeIs(1));
+  two_.Advance(Seconds(2));
+  EXPECT_THAT(two_.daemons[kA].aborts, SizeIs(1));
+  EXPECT_THAT(two_.daemons[kB].aborts, IsEmpty());
+  two_.Answer(kA);
+  ASSERT_THAT(two_.daemons[kB].aborts, SizeIs(1));
+  two_.Answer(kB, absl::AbortedError("aborted"));
+  EXPECT_THAT(two_.StatusOf(kA, from), Fails(StatusCode::kDeadlineExceeded, Reason::kExecuting));
+  two_.ExpectNothingLeft();
+}
+
 }  // namespace
 }  // namespace ferry

@@ -103,6 +103,7 @@ Simulation::Simulation(SimulationOptions options)
   // Virtual lanes are slow.
   engine_options_.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
   engine_options_.no_convoys_for = absl::Milliseconds(10);
+  engine_options_.no_convoys_after_refusal = absl::Milliseconds(50);
   engine_options_.group_deadline = absl::Seconds(1);
   engine_options_.grant_deadline = absl::Seconds(5);
   engine_options_.open_deadline = absl::Seconds(1);
