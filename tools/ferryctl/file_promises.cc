@@ -30,7 +30,8 @@ constexpr char kGaveUp[] = " gave up: ";
 const char* Name(End end) { return end == End::kSend ? "sender" : "receiver"; }
 End Other(End end) { return end == End::kSend ? End::kReceive : End::kSend; }
 
-// One without bytes. `defined`: the counter that says when its data is; 0: it is.
+// Posts a transfer without bytes. `defined`: the 'defined' counter that says when the transfer's
+// data is defined; 0: the data is defined already.
 absl::StatusOr<BatchPtr> PostWord(ferry_session* session, PostTarget target, std::string key,
                                   uint32_t over, uint32_t defined = 0) {
   target.route = FERRY_ROUTE_ANY;
@@ -76,7 +77,7 @@ absl::Status FilePromises::Meet(uint64_t id, absl::Duration deadline) {
 absl::Status FilePromises::MeetReceiver(uint64_t id, absl::Duration deadline) {
   PostTarget ask = target_;
   ask.end = End::kReceive;
-  // In this order: what both of one that is gone say is then known of the promise, which says more.
+  // In this order: a receiver that is gone has ended both, and its promise's end says more.
   ASSIGN_OR_RETURN(theirs_, PostWord(session_, ask, ReceivedKey(key_, id), kTheirs));
   ASSIGN_OR_RETURN(watch_, PostWord(session_, ask, WatchedKey(key_), kWatch));
   // If the receiver was killed and another one took its place before we asked, that one is watched:
@@ -94,7 +95,7 @@ absl::Status FilePromises::MeetSender(uint64_t id) {
   ASSIGN_OR_RETURN(BatchPtr ours, PostWord(session_, send, ReceivedKey(key_, id), kOurs, kDone));
   ours_ = std::move(ours);
   ASSIGN_OR_RETURN(met_, PostWord(session_, send, MetKey(key_, id), kMet));
-  ferry_define(session_, kWatchDone, 1);
+  RETURN_IF_ERROR(FromFerry(ferry_define(session_, kWatchDone, 1)));
   ASSIGN_OR_RETURN(theirs_, PostWord(session_, target_, SentKey(key_, id), kTheirs));
   return absl::OkStatus();
 }
