@@ -2,14 +2,12 @@
 #include "transfer/engine.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "transfer/convoy.h"
 #include "transfer/device_map.h"
 #include "transfer/engine_state.h"
 
@@ -128,21 +126,18 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
     Grow(out.launches, batch.size());
   }
   for (size_t i = 0; i < batch.size();) {
-    const TransferId id = MakeTransferId(session, first_sequence + i);
-    const size_t length = ConvoyAt(batch.subspan(i));
-    if (length == 1) {
-      Posted& half = AddHalf(now, id, std::move(batch[i]));
+    const NextOfBatch next = NextOf(batch.subspan(i));
+    const size_t end = i + next.count;
+    if (next.as_convoy) {
+      PostConvoy(now, MakeTransferId(session, first_sequence + i), batch.subspan(i, next.count));
+      i = end;
+    }
+    for (; i < end; ++i) {
+      Posted& half = AddHalf(now, MakeTransferId(session, first_sequence + i), std::move(batch[i]));
       half.batch = MakeTransferId(session, first_sequence);
       half.batch_size = static_cast<uint32_t>(batch.size());
       PostOne(now, half);
-    } else {
-      Posted& half = AddHalf(now, id, MakeConvoy(batch.subspan(i, length)));
-      half.convoy = std::make_unique<Convoy>();
-      half.convoy->members.assign(std::make_move_iterator(batch.begin() + i),
-                                  std::make_move_iterator(batch.begin() + i + length));
-      PostConvoy(now, half);
     }
-    i += length;
   }
 }
 

@@ -2,12 +2,13 @@
 // Convoys (transfer/convoy.h): which halves of a batch go as one, and how a convoy becomes the
 // transfers that it is of.
 //
-// Only a convoy that is not matched is ever taken apart: by another half of one of its keys, by a
-// cancel, a deadline or a drain, or when it has waited for a second. Who posted it does so at once,
-// but for a send that is offered to a peer: that asks the destination (Split), which either has
-// matched the convoy, and then Done or Go is on its way, or takes its offer apart and says so
-// (Apart). The destination also does that by itself. So both ends know at each step of a link
-// whether they speak of the convoy or of its transfers.
+// A convoy is taken apart only while it is not matched: when another half has one of its keys, when
+// one of its transfers is cancelled, at its deadline, or when it has waited for a second. The
+// daemon where the convoy was posted takes it apart at once, unless the convoy was offered to a
+// peer. Then it asks the destination's daemon by Split. If that has matched the convoy, Split
+// changes nothing: Done or Go is on its way. Else the destination's daemon takes the offer apart
+// and says Apart, as it does also without being asked. What a link carries before Apart is of the
+// convoy, and what comes after Apart is of its transfers.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -21,26 +22,35 @@
 #include "transfer/engine_state.h"
 
 namespace ferry {
-size_t TransferEngine::Impl::ConvoyAt(absl::Span<const TransferSpec> specs) const {
-  if (!options.convoys || draining) return 1;
+
+TransferEngine::Impl::NextOfBatch TransferEngine::Impl::NextOf(
+    absl::Span<const TransferSpec> specs) const {
   const size_t length = ConvoyLength(specs);
-  if (length == 1) return 1;
+  return {length, length > 1 && MayBeConvoy(specs.first(length))};
+}
+
+bool TransferEngine::Impl::MayBeConvoy(absl::Span<const TransferSpec> specs) const {
+  if (!options.convoys || draining) return false;
   const MatchKey& key = specs.front().key;
   const GlobalDeviceId device = specs.front().side == Side::kSend ? key.destination : key.source;
-  if (members.any_deserted() && members.FindDeserted(key.domain, device) != nullptr) return 1;
+  if (members.any_deserted() && members.FindDeserted(key.domain, device) != nullptr) return false;
   const PeerId other = OwnerOf(device);
   if (other != devices.self) {
     const Peer& peer = peers[other.value()];
-    if (!peer.up || !peer.features.convoys || peer.drains_until) return 1;
-    if (specs.front().route == Route::kNccl || !MayGoWithoutGroups(key)) return 1;
+    if (!peer.up || !peer.features.convoys || peer.drains_until) return false;
+    if (specs.front().route == Route::kNccl || !MayGoWithoutGroups(key)) return false;
   }
-  const auto apart = no_convoys_until.find(CliqueOf(key));
-  if (apart != no_convoys_until.end() && clock < apart->second) return 1;
-  // Who is told of a partner that has ended is seen one by one.
-  for (size_t i = 0; i < length && !tombstones.empty(); ++i) {
-    if (tombstones.Contains(specs[i].key)) return 1;
-  }
-  return length;
+  const auto paused = no_convoys_until.find(CliqueOf(key));
+  if (paused != no_convoys_until.end() && clock < paused->second) return false;
+  // A half whose partner has ended is told of that by itself.
+  return tombstones.empty() || std::none_of(specs.begin(), specs.end(), [&](const auto& spec) {
+           return tombstones.Contains(spec.key);
+         });
+}
+
+void TransferEngine::Impl::PauseConvoys(const MatchKey& key, absl::Duration pause) {
+  absl::Time& until = no_convoys_until.try_emplace(CliqueOf(key), clock).first->second;
+  until = std::max(until, clock + pause);
 }
 
 bool TransferEngine::Impl::MayGoWithoutGroups(const MatchKey& key) const {
@@ -50,7 +60,12 @@ bool TransferEngine::Impl::MayGoWithoutGroups(const MatchKey& key) const {
   return !can(Route::kNccl) || (can(Route::kMapped) && (can(Route::kTcp) || can(Route::kUcx)));
 }
 
-void TransferEngine::Impl::PostConvoy(absl::Time now, Posted& convoy) {
+void TransferEngine::Impl::PostConvoy(absl::Time now, TransferId first,
+                                      absl::Span<TransferSpec> specs) {
+  Posted& convoy = AddHalf(now, first, MakeConvoy(specs));
+  convoy.convoy = std::make_unique<Convoy>();
+  convoy.convoy->members.assign(std::make_move_iterator(specs.begin()),
+                                std::make_move_iterator(specs.end()));
   convoys.emplace(convoy.id, &convoy);
   in_convoys += convoy.count() - 1;
   FlightRecorder::Get().Record("convoy", convoy.id, convoy.count());
@@ -90,7 +105,6 @@ Posted& TransferEngine::Impl::AddHalf(absl::Time now, TransferId id, TransferSpe
   auto half = std::make_unique<Posted>();
   Posted& added = *half;
   added.id = id;
-  added.number = next_number++;
   added.posted = now;
   added.spec = std::move(spec);
   const MatchKey& key = added.spec.key;
@@ -127,7 +141,6 @@ std::vector<TransferId> TransferEngine::Impl::Replace(Posted& convoy) {
     auto half = std::make_unique<Posted>();
     Posted& added = *half;
     added.id = TransferId(convoy.id.value() + ids.size());
-    added.number = convoy.number;
     added.posted = convoy.posted;
     added.spec = std::move(spec);
     added.peer = convoy.peer;
@@ -160,18 +173,18 @@ void TransferEngine::Impl::TakeApart(Posted& convoy) {
 }
 
 void TransferEngine::Impl::PostApart(absl::Time now, Posted& convoy) {
-  no_convoys_until[CliqueOf(convoy.spec.key)] = clock + options.no_convoys_for;
+  PauseConvoys(convoy.spec.key, options.no_convoys_for);
   for (const TransferId id : Replace(convoy)) PostOne(now, *Find(id));
 }
 
 void TransferEngine::Impl::TakeApart(const Half& waiting) {
   if (waiting.peer == devices.self) {
     Posted& convoy = *Find(waiting.transfer);
-    no_convoys_until[CliqueOf(convoy.spec.key)] = clock + options.no_convoys_for;
+    PauseConvoys(convoy.spec.key, options.no_convoys_for);
     return TakeApart(convoy);
   }
   Offered& convoy = *FindOffer(waiting.peer, waiting.transfer);
-  no_convoys_until[CliqueOf(convoy.offer.key)] = clock + options.no_convoys_for;
+  PauseConvoys(convoy.offer.key, options.no_convoys_for);
   TakeApart(convoy);
 }
 
@@ -207,8 +220,7 @@ void TransferEngine::Impl::TakeApartAndCancel(Posted& convoy) {
 bool TransferEngine::Impl::OnApart(PeerId peer, const Apart& apart) {
   Posted* const convoy = FindSendTo(peer, apart.transfer);
   if (convoy == nullptr || convoy->count() == 1 || convoy->stage != Stage::kOffered) return false;
-  if (!convoy->convoy->split)
-    no_convoys_until[CliqueOf(convoy->spec.key)] = clock + options.no_convoys_for;
+  if (!convoy->convoy->split) PauseConvoys(convoy->spec.key, options.no_convoys_for);
   TakeApartAndCancel(*convoy);
   return true;
 }

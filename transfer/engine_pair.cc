@@ -253,7 +253,7 @@ void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& sta
   }
   const SourceHalf source = SourceOf(receive);
   if (receive.count() > 1) {  // alone they may take a better one than what is next
-    no_convoys_until[CliqueOf(receive.spec.key)] = clock + options.no_convoys_after_refusal;
+    PauseConvoys(receive.spec.key, options.no_convoys_after_refusal);
   }
   // Armed ones also want for slots, which come free.
   if (receive.route == Route::kMapped && !receive.spec.prepared) {

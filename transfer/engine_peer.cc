@@ -192,7 +192,10 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   const Half source{Side::kSend, peer, id};
   TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
   if (result.outcome == TransferMatcher::Outcome::kApart) {
-    if (offered.count() > 1) return OfferApart(now, peer, TakeOffer(offered));
+    if (offered.count() > 1) {
+      PauseConvoys(offered.offer.key, options.no_convoys_for);
+      return OfferApart(now, peer, TakeOffer(offered));
+    }
     TakeApart(result.other);
     result = matcher.Add(offered.offer.key, source);
   }

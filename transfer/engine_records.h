@@ -34,19 +34,18 @@ struct Offered;
 // What a half that is a convoy has besides.
 struct Convoy {
   std::vector<TransferSpec> members;
-  bool noticed = false;  // NoticeOld has been here
-  bool split = false;    // a send to a peer: Split is out
-  // What shall be cancelled once it is apart; by id, none: all.
+  bool noticed = false;  // NoticeOld has passed the convoy
+  bool split = false;    // of a send to a peer: Split was sent
+  // The members that are cancelled once the convoy is apart, and why; no id: all of them.
   std::vector<std::pair<TransferId, absl::Status>> cancels;
 };
 
-// A half posted here, or a convoy of halves: then `id`, `number` and `spec` are as of its first one
-// and of all (MakeConvoy).
+// A half posted here, or a convoy of halves: then `id` is that of the first half, and `spec` is
+// what MakeConvoy made of all.
 struct Posted {
   ListPlace<Posted> place;             // among all
   ListPlace<Posted> place_of_session;  // among its session's
   TransferId id;
-  uint64_t number = 0;  // in order of posting, over all sessions
   absl::Time posted;
   TransferSpec spec;
   PeerId peer;         // who owns the other end; ourselves for a pair within this daemon

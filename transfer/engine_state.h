@@ -284,13 +284,23 @@ struct TransferEngine::Impl {
 
   // --- engine_convoy.cc: alike halves of a batch that are carried as one. All is by the convoy's
   // id, but for what is named a member's. A convoy is taken apart only while it is not matched.
-  // Of the transfers that begin `specs`, how many shall go as one: 1, or more.
-  size_t ConvoyAt(absl::Span<const TransferSpec> specs) const;
-  // Groups carry small transfers together by themselves, from memory in one piece without staging,
-  // so convoys do not go in groups. Whether there is another route, and one more if that is
-  // refused.
+  // Of the transfers of a batch that are not posted yet: how many are posted next, and whether as
+  // one convoy.
+  struct NextOfBatch {
+    size_t count = 1;
+    bool as_convoy = false;
+  };
+  NextOfBatch NextOf(absl::Span<const TransferSpec> specs) const;
+  // Of transfers that are alike enough for one.
+  bool MayBeConvoy(absl::Span<const TransferSpec> specs) const;
+  // Between the key's devices no convoy is made for so long.
+  void PauseConvoys(const MatchKey& key, absl::Duration pause);
+  // Convoys do not go in groups of NCCL: groups carry small transfers together by themselves, from
+  // memory in one piece without staging. True if nccl is no route of the key's devices, or if they
+  // have mapped, and tcp or ucx for the case that mapped is refused.
   bool MayGoWithoutGroups(const MatchKey& key) const;
-  void PostConvoy(absl::Time now, Posted& convoy);
+  // `first`: the id of the first one. Takes what the specs hold.
+  void PostConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs);
   // The half or convoy that has this member; null if none is in flight.
   Posted* Holding(TransferId member) const;
   // Puts its members in its place, each in its stage, in no other table yet. It is gone afterwards.
@@ -438,8 +448,8 @@ struct TransferEngine::Impl {
   absl::flat_hash_map<SessionId, OfSession> per_session;  // of those with halves
   absl::btree_map<TransferId, Posted*> convoys;
   size_t in_convoys = 0;  // members of convoys, but for the first one of each
-  // Between whom a convoy was taken apart because the ends cut their batches differently: until
-  // then none is made.
+  // Until when no convoy is made between two devices: after their clients cut batches differently,
+  // and after the launch of a convoy was refused.
   absl::flat_hash_map<Clique, absl::Time> no_convoys_until;
   std::deque<std::pair<SessionId, std::string>> ending_sessions;  // and why
   // Of what is posted here as our own, else as the peer's whose offer it is.
@@ -481,7 +491,6 @@ struct TransferEngine::Impl {
   absl::btree_map<TransferId, std::pair<uint32_t, absl::Status>> ended_batches;
   std::optional<absl::Time> draining;  // ourselves: see SetDraining
   bool drained = false;                // and peers know that nothing is in flight
-  uint64_t next_number = 0;
   uint64_t next_tag = 1;
   uint64_t ignored = 0;
   size_t waiting_offers = 0;
