@@ -26,8 +26,9 @@
 namespace ferry {
 
 inline constexpr size_t kMostInConvoy = 128;
-// Fewer cost as much by themselves.
+// Fewer transfers cost as much by themselves as in a convoy.
 inline constexpr size_t kLeastInConvoy = 8;
+// Of one transfer. A larger transfer costs little beside the copy of its bytes.
 inline constexpr uint64_t kMostMemberBytes = uint64_t{256} << 10;
 // A convoy is over when all of it is: its bytes bound how long its first transfer waits for that.
 inline constexpr uint64_t kMostConvoyBytes = uint64_t{8} << 20;

@@ -50,9 +50,10 @@ class HashedKey {
 
 class TransferMatcher {
  public:
-  // kApart: nothing changes, since convoys meet what they cannot match. Of a half with one key the
-  // convoy `other`, of the other side, has it among others, and is to be taken apart. A convoy that
-  // is added has a key that something else waits under: it is to be added as its transfers.
+  // kApart: a convoy is in the way, and nothing changes. If the half that is added has one key, the
+  // convoy `other`, of the other side, has that key among others: the caller takes `other` apart
+  // and adds the half again. If a convoy is added, a half or convoy waits under one of its keys:
+  // the caller adds the transfers of the added convoy one by one instead.
   enum class Outcome { kWaiting, kMatched, kKeyInUse, kApart };
   struct Result {
     Outcome outcome = Outcome::kWaiting;
