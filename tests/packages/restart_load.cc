@@ -20,6 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t kBytes = 65'536;
+constexpr uint64_t kNever = ~uint64_t{0};
 constexpr auto kPatience = std::chrono::seconds(60);
 
 double MillisecondsSince(Clock::time_point begin) {
@@ -46,30 +47,31 @@ class Load {
         to_(*session_.CreateArena(1, kBytes)) {}
 
   int Run(const char* file) {
-    uint64_t life = session_.id();
     Clock::time_point well = Clock::now(), attached = well;
     bool new_life = false;
     while (!wrong_ && access(file, F_OK) == 0) {
-      if (!TransferOne()) {
-        ++failed_;
-        const ferry::Status waited = session_.WaitAttached(kPatience);
-        if (!waited.ok()) {
-          std::printf("the session is lost: %s\n", waited.ToString().c_str());
-          return 1;
+      if (TransferOne()) {
+        if (new_life) {
+          to_first_.push_back(MillisecondsSince(attached));
+          without_.push_back(MillisecondsSince(well));
+          new_life = false;
         }
-        if (session_.id() != life) {  // else the old daemon is still there, and drains
-          attached = Clock::now();
-          life = session_.id();
-          new_life = true;
-        }
+        well = Clock::now();
         continue;
       }
-      if (new_life) {
-        to_first_.push_back(MillisecondsSince(attached));
-        without_.push_back(MillisecondsSince(well));
-        new_life = false;
+      ++failed_;
+      if (reason_ != "DAEMON_LOST") {
+        // It drains. No transfer is on this timeline, so that only its end, or the time, ends this.
+        const ferry::Status gone = session_.WaitOver(1, kNever, std::chrono::milliseconds(100));
+        if (gone.reason() != "DAEMON_LOST") continue;
       }
-      well = Clock::now();
+      const ferry::Status waited = session_.WaitAttached(kPatience);
+      if (!waited.ok()) {
+        std::printf("the session is lost: %s\n", waited.ToString().c_str());
+        return 1;
+      }
+      attached = Clock::now();
+      new_life = true;
     }
     Report();
     return wrong_ ? 1 : 0;
@@ -88,24 +90,29 @@ class Load {
     std::memcpy(from_.data(), &number_, sizeof(number_));
     std::memset(to_.data(), 255, kBytes);
     auto receive = session_.Receive(1, {ferry::Transfer(0, key, {to_.All()})});
-    if (!receive.ok()) return false;
+    if (!receive.ok()) return Failed(receive.status());
     auto send = session_.Send(0, {ferry::Transfer(1, key, {from_.All()})});
     if (!send.ok()) {
       // It may have ended meanwhile.
       (void)receive->Cancel();
       (void)receive->Wait(kPatience);
-      return false;
+      return Failed(send.status());
     }
-    const bool sent = send->Wait(kPatience).ok();
-    if (!receive->Wait(kPatience).ok()) return false;
+    const ferry::Status sent = send->Wait(kPatience), received = receive->Wait(kPatience);
+    if (!received.ok()) return Failed(received);
     ++moved_;
     wrong_ = std::memcmp(from_.data(), to_.data(), kBytes) != 0;
     if (wrong_) std::printf("transfer %llu has not its bytes\n", Number());
-    return sent;
+    return sent.ok() || Failed(sent);
+  }
+  bool Failed(const ferry::Status& status) {
+    reason_ = status.reason();
+    return false;
   }
   void Report() const {
-    std::printf("%llu transfers came as they were sent, %llu were told that the daemon goes\n",
-                static_cast<unsigned long long>(moved_), static_cast<unsigned long long>(failed_));
+    std::printf(
+        "%llu transfers came as they were sent, %llu were told that the daemon goes or has gone\n",
+        static_cast<unsigned long long>(moved_), static_cast<unsigned long long>(failed_));
     Print("re-attached to first transfer", to_first_);
     Print("last transfer before a restart to first one after", without_);
   }
@@ -115,6 +122,7 @@ class Load {
   ferry::Arena from_, to_;
   uint64_t number_ = 0, moved_ = 0, failed_ = 0;
   bool wrong_ = false;
+  std::string reason_;  // of the last failure
   std::vector<double> to_first_, without_;
 };
 
