@@ -46,6 +46,13 @@ TEST_F(MultiGpuNcclTest, OneCommunicatorServesBothDirectionsAndManyBatches) {
     EXPECT_EQ(comms.comms(0).moved_bytes(), 10 * kNcclBytes);
     EXPECT_GT(comms.comms(0).bytes(), 0u);
     EXPECT_NE(comms.comms(0).low_incarnation(), comms.comms(0).high_incarnation());
+    const std::string groups =
+        absl::StrCat("\"group: GPUs ", a.device, " and ", b.device, ", group ");
+    EXPECT_THAT(
+        Ferryctl("flight dump --trace", 0, i),
+        ::testing::AllOf(
+            HasSubstr(groups),
+            HasSubstr(absl::StrCat("lane of device ", i == 0 ? a.device : b.device, ": groups"))));
     EXPECT_THAT(node(i).admin().Status().nccl(), HasSubstr("2."));
     EXPECT_THAT(node(i).admin().Status().nccl_environment(),
                 ::testing::IsSupersetOf({"NCCL_RAS_ENABLE=0", "NCCL_DEBUG_SUBSYS=INIT"}));
