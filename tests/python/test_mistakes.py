@@ -146,7 +146,8 @@ def test_what_dies_at_the_other_end_is_told_within_a_moment(nodes, a, key, run):
     program = (
         "import ferry, os, sys\n"
         "session = ferry.Session(os.environ['B'])\n"
-        "with session.prepare_recv(shape=1, dtype='uint8', frm=0, key=sys.argv[1]):\n"
+        "with session.prepare_recv(shape=1, dtype='uint8', frm=0, key=sys.argv[1]) as into:\n"
+        "    into.fire()\n"
         "    print('there', flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -156,6 +157,8 @@ def test_what_dies_at_the_other_end_is_told_within_a_moment(nodes, a, key, run):
     ) as other:
         other.stdout.readline()
         out = a.prepare_send(a.empty(1, "uint8"), to=2, key=key)
+        out.fire()
+        out.wait(timeout=20)  # a receive that dies before the send has met it is waited for
         out.fire()
         other.kill()
         with pytest.raises(ferry.PeerClientGoneError):
