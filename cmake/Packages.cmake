@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages, by tools/packages: what cmake --install has, by component, and what deploy/debian/stage puts beside it.
+# The linker's build-id is of the build's own path to libraries, too, though another one is installed: no folder may be in it.
+set_target_properties(ferryd ferryctl PROPERTIES BUILD_RPATH_USE_ORIGIN ON)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ferry)
 set(CPACK_PACKAGE_VENDOR "Ferry")
