@@ -45,7 +45,7 @@ inline constexpr uint64_t kPeerFeatureDraining = 64;
 // Takes a MembersTold.
 inline constexpr uint64_t kPeerFeatureMembers = 128;
 // Takes offers of convoys.
-inline constexpr uint64_t kPeerFeatureConvoys = 256;
+inline constexpr uint64_t kPeerFeatureConvoys = 512;
 
 // Who a daemon says that it is. Nothing of it counts until it is proven.
 struct PeerIntroduction {

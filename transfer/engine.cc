@@ -351,8 +351,8 @@ bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Sta
   impl_->clock = now;
   if (half->count() == 1) {
     impl_->CancelHalf(*half, why);
-  } else if (half->stage < Stage::kMatched) {  // else it is launched, or about to be
-    impl_->SplitUp(*half, transfer, why);
+  } else {
+    impl_->CancelMember(*half, transfer, why);
   }
   return true;
 }

@@ -5,10 +5,11 @@
 // A convoy is taken apart only while it is not matched: when another half has one of its keys, when
 // one of its transfers is cancelled, at its deadline, or when it has waited for a second. The
 // daemon where the convoy was posted takes it apart at once, unless the convoy was offered to a
-// peer. Then it asks the destination's daemon by Split. If that has matched the convoy, Split
-// changes nothing: Done or Go is on its way. Else the destination's daemon takes the offer apart
-// and says Apart, as it does also without being asked. What a link carries before Apart is of the
-// convoy, and what comes after Apart is of its transfers.
+// peer. Then it asks the destination's daemon by Split. If that has not matched the convoy, it
+// takes the offer apart and says Apart, as it does also without being asked. If it has matched the
+// convoy, the convoy goes as one, or ends as one, if all of its transfers are cancelled or its
+// deadline is over. What a link carries before Apart is of the convoy, and what comes after Apart
+// is of its transfers.
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -38,7 +39,6 @@ bool TransferEngine::Impl::MayBeConvoy(absl::Span<const TransferSpec> specs) con
   if (other != devices.self) {
     const Peer& peer = peers[other.value()];
     if (!peer.up || !peer.features.convoys || peer.drains_until) return false;
-    if (specs.front().route == Route::kNccl || !MayGoWithoutGroups(key)) return false;
   }
   const auto paused = no_convoys_until.find(CliqueOf(key));
   if (paused != no_convoys_until.end() && clock < paused->second) return false;
@@ -51,13 +51,6 @@ bool TransferEngine::Impl::MayBeConvoy(absl::Span<const TransferSpec> specs) con
 void TransferEngine::Impl::PauseConvoys(const MatchKey& key, absl::Duration pause) {
   absl::Time& until = no_convoys_until.try_emplace(CliqueOf(key), clock).first->second;
   until = std::max(until, clock + pause);
-}
-
-bool TransferEngine::Impl::MayGoWithoutGroups(const MatchKey& key) const {
-  const auto can = [&](Route route) {
-    return routes.InOrder(route) && routes.Available(route, key.source, key.destination);
-  };
-  return !can(Route::kNccl) || (can(Route::kMapped) && (can(Route::kTcp) || can(Route::kUcx)));
 }
 
 void TransferEngine::Impl::PostConvoy(absl::Time now, TransferId first,
@@ -188,16 +181,41 @@ void TransferEngine::Impl::TakeApart(const Half& waiting) {
   TakeApart(convoy);
 }
 
+void TransferEngine::Impl::CancelMember(Posted& convoy, TransferId member, absl::Status why) {
+  if (convoy.stage < Stage::kMatched) return SplitUp(convoy, member, std::move(why));
+  RememberCancel(*convoy.convoy, member, std::move(why));
+  if (absl::Status end = WantedEnd(convoy); !end.ok()) CancelHalf(convoy, std::move(end));
+}
+
+void TransferEngine::Impl::RememberCancel(Convoy& convoy, TransferId member, absl::Status why) {
+  const bool known = std::any_of(
+      convoy.cancels.begin(), convoy.cancels.end(),
+      [&](const auto& cancel) { return cancel.first == member || cancel.first == TransferId(); });
+  if (!known) convoy.cancels.emplace_back(member, std::move(why));
+}
+
+absl::Status TransferEngine::Impl::WantedEnd(const Posted& convoy) {
+  if (convoy.late) return convoy.why;
+  const auto& cancels = convoy.convoy->cancels;
+  const bool all = !cancels.empty() &&
+                   (cancels.back().first == TransferId() || cancels.size() == convoy.count());
+  return all ? cancels.back().second : absl::OkStatus();
+}
+
 void TransferEngine::Impl::SplitUp(Posted& convoy, TransferId member, absl::Status why) {
-  auto& cancels = convoy.convoy->cancels;
   if (convoy.stage == Stage::kOffered) {
-    const bool known = std::any_of(cancels.begin(), cancels.end(), [&](const auto& cancel) {
-      return cancel.first == member || cancel.first == TransferId();
-    });
-    if (!why.ok() && !known) cancels.emplace_back(member, std::move(why));
-    if (!std::exchange(convoy.convoy->split, true)) Send(convoy.peer, Split{convoy.id});
+    if (convoy.withdrawn) return;
+    if (!why.ok()) RememberCancel(*convoy.convoy, member, std::move(why));
+    absl::Status end = WantedEnd(convoy);
+    convoy.withdrawn = !end.ok();
+    convoy.why = end;
+    if (convoy.withdrawn || !convoy.convoy->split) {
+      convoy.convoy->split = true;
+      Send(convoy.peer, Split{convoy.id, std::move(end)});
+    }
     return;
   }
+  auto& cancels = convoy.convoy->cancels;
   cancels.clear();
   if (!why.ok()) cancels.emplace_back(member, std::move(why));
   TakeApartAndCancel(convoy);
@@ -248,10 +266,14 @@ bool TransferEngine::Impl::MayKeepConvoy(PeerId peer, const Offer& convoy) const
   return true;
 }
 
-bool TransferEngine::Impl::OnSplit(PeerId peer, const Split& split) {
+bool TransferEngine::Impl::OnSplit(PeerId peer, Split split) {
   Offered* const convoy = FindOffer(peer, split.transfer);
   if (convoy == nullptr || convoy->count() == 1) return false;
-  if (convoy->in_matcher) TakeApart(*convoy);
+  if (convoy->in_matcher) {
+    TakeApart(*convoy);
+  } else if (!split.status.ok()) {
+    OnWithdraw(clock, peer, {split.transfer, std::move(split.status)});
+  }
   return true;
 }
 

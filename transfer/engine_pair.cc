@@ -348,7 +348,6 @@ Route TransferEngine::Impl::NextRoute(Posted& receive, const SourceHalf& source)
   } else if (IsUnmapped(receive.spec.key, *source.layout)) {
     excluded |= RouteBit(Route::kMapped);
   }
-  if (receive.count() > 1) excluded |= RouteBit(Route::kNccl);  // see MayGoWithoutGroups
   // A bundle is named by the slot.
   if (receive.spec.prepared && source.slot == 0) excluded |= RouteBit(Route::kNccl);
   const MatchKey& key = receive.spec.key;

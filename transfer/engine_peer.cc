@@ -140,7 +140,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
       bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
       bool operator()(MembersTold& m) { return impl.OnMembers(peer, m); }
-      bool operator()(Split& m) { return impl.OnSplit(peer, m); }
+      bool operator()(Split& m) { return impl.OnSplit(peer, std::move(m)); }
       bool operator()(Apart& m) { return impl.OnApart(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);

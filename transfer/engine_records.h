@@ -36,7 +36,8 @@ struct Convoy {
   std::vector<TransferSpec> members;
   bool noticed = false;  // NoticeOld has passed the convoy
   bool split = false;    // of a send to a peer: Split was sent
-  // The members that are cancelled once the convoy is apart, and why; no id: all of them.
+  // The members that are cancelled once the convoy is apart, or matched and all of them are
+  // cancelled, and why; no id: all of them.
   std::vector<std::pair<TransferId, absl::Status>> cancels;
 };
 

@@ -295,10 +295,6 @@ struct TransferEngine::Impl {
   bool MayBeConvoy(absl::Span<const TransferSpec> specs) const;
   // Between the key's devices no convoy is made for so long.
   void PauseConvoys(const MatchKey& key, absl::Duration pause);
-  // Convoys do not go in groups of NCCL: groups carry small transfers together by themselves, from
-  // memory in one piece without staging. True if nccl is no route of the key's devices, or if they
-  // have mapped, and tcp or ucx for the case that mapped is refused.
-  bool MayGoWithoutGroups(const MatchKey& key) const;
   // `first`: the id of the first one. Takes what the specs hold.
   void PostConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs);
   // The half or convoy that has this member; null if none is in flight.
@@ -326,7 +322,12 @@ struct TransferEngine::Impl {
   void SplitUp(Posted& convoy, TransferId member = TransferId(),
                absl::Status why = absl::OkStatus());
   void TakeApartAndCancel(Posted& convoy);
-  bool OnSplit(PeerId peer, const Split& split);
+  // A convoy that is matched goes or ends as one: it is cancelled when all of its members are.
+  void CancelMember(Posted& convoy, TransferId member, absl::Status why);
+  static void RememberCancel(Convoy& convoy, TransferId member, absl::Status why);
+  // Why all of its members are to end: each is cancelled, or the deadline is over. Else OK.
+  static absl::Status WantedEnd(const Posted& convoy);
+  bool OnSplit(PeerId peer, Split split);
   bool OnApart(PeerId peer, const Apart& apart);
   // Into the tables of what is in flight, a half or a convoy, and out of its lists.
   Posted& AddHalf(absl::Time now, TransferId id, TransferSpec spec);

@@ -33,9 +33,11 @@ struct Offer {
   uint32_t uid = 0;        // of its client there; 0 also of daemons that do not say so
   bool continues = false;  // what is in flight at the source
 };
-// Source to destination: take apart the convoy that this offer was of, unless it is matched.
+// Source to destination: take apart the convoy that this offer was of. If it is matched, it stays a
+// convoy, and `status`, unless OK, withdraws all of it as Withdraw does.
 struct Split {
   TransferId transfer;
+  absl::Status status;
 };
 // Destination to source: the convoy's offer is now as many offers, of ids that follow each other,
 // and each goes its own way.

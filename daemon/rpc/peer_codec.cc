@@ -24,7 +24,8 @@ struct EventEncoder {
   }
   void operator()(const Split& split) {
     event.set_transfer(split.transfer.value());
-    event.mutable_split();
+    peer::v1::Split* out = event.mutable_split();
+    if (!split.status.ok()) ToProto(split.status, {}, out->mutable_status());
   }
   void operator()(const Apart& apart) {
     event.set_transfer(apart.transfer.value());
@@ -254,7 +255,6 @@ std::optional<PeerMessage> BareMessage(const peer::v1::PeerEvent& event) {
   if (event.has_matched()) return Matched{transfer};
   if (event.has_ready()) return Ready{transfer};
   if (event.has_take_back()) return TakeBack{transfer};
-  if (event.has_split()) return Split{transfer};
   if (event.has_apart()) return Apart{transfer};
   return std::nullopt;
 }
@@ -287,6 +287,12 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
         ASSIGN_OR_RETURN(message.near, NearFrom(done.near()));
       }
       frame.messages.push_back(std::move(message));
+      break;
+    }
+    case peer::v1::PeerEvent::kSplit: {
+      const peer::v1::Split& split = event.split();
+      frame.messages.push_back(
+          Split{transfer, split.has_status() ? FailureFrom(split.status()) : absl::OkStatus()});
       break;
     }
     case peer::v1::PeerEvent::kWithdraw:
@@ -378,7 +384,6 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
     case peer::v1::PeerEvent::kMatched:
     case peer::v1::PeerEvent::kReady:
     case peer::v1::PeerEvent::kTakeBack:
-    case peer::v1::PeerEvent::kSplit:
     case peer::v1::PeerEvent::kApart:
     case peer::v1::PeerEvent::STEP_NOT_SET:
       return Broken("an event without a step");

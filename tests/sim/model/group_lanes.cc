@@ -21,7 +21,9 @@ void Simulation::NoteGroup(int from, int to, const Group& group) {
     const bool firing = chunk.pair.slot != 0;  // named by its receive
     const HalfModel* half = HalfAt(chunk.pair.to_low != firing ? to : from, chunk.pair.transfer);
     if (half == nullptr) continue;  // crashed
-    scenarios_[half->scenario].attempts.insert(KeyOf(from, group.clique, group.attempt));
+    for (uint64_t place = 0; place < half->offered_as; ++place) {
+      scenarios_[half[place].scenario].attempts.insert(KeyOf(from, group.clique, group.attempt));
+    }
   }
 }
 
@@ -90,6 +92,44 @@ void Simulation::CheckFiring(const std::string& name, const HalfModel& half, con
   }
 }
 
+uint64_t Simulation::CarriedBy(const HalfModel& half, const GroupChunk& chunk) const {
+  return half.stride == 0 ? 1 : chunk.layout.bytes() / half.spec.bytes;
+}
+
+void Simulation::CheckInGroup(const std::string& name, const HalfModel& half,
+                              const GroupChunk& chunk, const GroupLaunch& launch) {
+  const Scenario& scenario = scenarios_[half.scenario];
+  const bool send = half.spec.side == Side::kSend;
+  const HalfModel& other = halves_[send ? scenario.receive : scenario.send];
+  const std::string what = absl::StrCat(name, ": ", NameOf(half));
+  if (half.ended) Fail(absl::StrCat(what, ": it is over"));
+  if (chunk.bundle != 0) {
+    CheckFiring(what, half, other, launch);
+  } else if (half.outstanding) {
+    Fail(absl::StrCat(what, ": another launch of it is outstanding"));
+  }
+  if (&other == &halves_[0]) Fail(absl::StrCat(what, ": has no other half"));
+  if (!half.defined || !other.defined) Fail(absl::StrCat(what, ": not defined at both ends"));
+  if (other.spec.bytes != half.spec.bytes) Fail(absl::StrCat(what, ": bytes differ"));
+  if (chunk.side != half.spec.side) Fail(absl::StrCat(what, ": not its side"));
+  if (CliqueOf(half.spec.key) != launch.clique) Fail(absl::StrCat(what, ": not its clique"));
+}
+
+void Simulation::PutOut(HalfModel& half, uint64_t carried, const GroupChunk& chunk,
+                        std::vector<std::pair<uint64_t, uint64_t>>& parts) {
+  const auto first = static_cast<uint64_t>(&half - halves_.data());
+  const uint64_t end = chunk.offset + chunk.bytes;
+  for (uint64_t place = 0; place < carried; ++place) {
+    HalfModel& member = halves_[first + place];
+    const uint64_t from = place * member.spec.bytes, to = from + member.spec.bytes;
+    const uint64_t bytes =
+        std::min(to, std::max(from, end)) - std::min(to, std::max(from, chunk.offset));
+    member.cut = std::min(to, std::max(from, end)) - from;
+    ++member.chunks_out;
+    parts.emplace_back(first + place, bytes);
+  }
+}
+
 void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   const std::string name =
       absl::StrCat("node-", node, " launches group ", launch.number, " attempt ", launch.attempt,
@@ -116,44 +156,43 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
       Fail(absl::StrCat(name, ": unknown ", chunk.transfer.value()));
       continue;
     }
+    const auto index = static_cast<uint64_t>(half - halves_.data());
+    const uint64_t carried = CarriedBy(*half, chunk), bytes = carried * half->spec.bytes;
+    const std::string what = absl::StrCat(name, ": ", NameOf(*half));
+    if (index + carried > halves_.size() ||
+        (chunk.bundle == 0 && !(chunk.layout == LayoutOf(index, carried)))) {
+      Fail(absl::StrCat(what, ": not as it was posted"));
+      continue;
+    }
+    if (carried > 1) ++count_.convoys;
+    uint64_t cut = 0;
+    for (uint64_t i = index; i < index + carried; ++i) {
+      CheckInGroup(name, halves_[i], chunk, launch);
+      cut += halves_[i].cut;
+    }
     const Scenario& scenario = scenarios_[half->scenario];
     const bool send = half->spec.side == Side::kSend;
-    const HalfModel& other = halves_[send ? scenario.receive : scenario.send];
-    const std::string what = absl::StrCat(name, ": ", NameOf(*half));
-    if (half->ended) Fail(absl::StrCat(what, ": it is over"));
-    if (chunk.bundle != 0) {
-      CheckFiring(what, *half, other, launch);
-    } else if (half->outstanding) {
-      Fail(absl::StrCat(what, ": another launch of it is outstanding"));
-    }
-    if (&other == &halves_[0]) Fail(absl::StrCat(what, ": has no other half"));
-    if (!half->defined || !other.defined) Fail(absl::StrCat(what, ": not defined at both ends"));
-    if (other.spec.bytes != half->spec.bytes) Fail(absl::StrCat(what, ": bytes differ"));
-    if (chunk.side != half->spec.side ||
-        (chunk.bundle == 0 && !(chunk.layout == half->spec.layout))) {
-      Fail(absl::StrCat(what, ": not as it was posted"));
-    }
-    if (CliqueOf(half->spec.key) != launch.clique) Fail(absl::StrCat(what, ": not its clique"));
+    const uint64_t others = send ? scenario.receive : scenario.send;
     // What was on a failed attempt is not sent again; the destination has yet to say that the rest
     // need not be sent either.
     const bool next =
-        chunk.offset == half->cut || (send && chunk.offset > half->cut && AttemptFailed(scenario));
-    if (!next || chunk.bytes > half->spec.bytes - chunk.offset) {
+        chunk.offset == cut || (send && chunk.offset > cut && AttemptFailed(scenario));
+    if (!next || chunk.bytes > bytes - chunk.offset) {
       Fail(absl::StrCat(what, ": not its next bytes"));
+      continue;
     }
-    const auto pieces = [](const HalfModel& end) {
-      return end.spec.layout.blocks() != nullptr ? 2 : end.spec.layout.extents().size();
+    const auto pieces = [](const Layout& layout) {
+      return layout.blocks() != nullptr ? 2 : layout.extents().size();
     };
     const uint64_t chunk_bytes = engine_options_.batch.chunk_bytes;
-    const bool whole =
-        chunk.bundle != 0 ? half->spec.bytes < chunk_bytes : half->spec.bytes <= chunk_bytes;
+    const bool whole = chunk.bundle != 0 ? bytes < chunk_bytes : bytes <= chunk_bytes;
     small = small || whole;
-    (whole || pieces(*half) != 1 || pieces(other) != 1 ? staged : direct) += chunk.bytes;
-    half->cut = chunk.offset + chunk.bytes;
-    ++half->chunks_out;
+    const bool staging =
+        whole || pieces(LayoutOf(index, carried)) != 1 || pieces(LayoutOf(others, carried)) != 1;
+    (staging ? staged : direct) += chunk.bytes;
+    PutOut(*half, carried, chunk, parts);
     const bool to_low = half->spec.key.destination == launch.clique.low;
     call.ops.push_back({to_low, half->scenario, chunk.offset, chunk.bytes});
-    parts.emplace_back(static_cast<uint64_t>(half - halves_.data()), chunk.bytes);
   }
   const uint64_t bound = engine_options_.batch.group_bytes;
   if (staged > bound) Fail(absl::StrCat(name, ": ends may have to stage ", staged, " bytes"));

@@ -226,6 +226,12 @@ void Simulation::Carry(int from, int to, std::vector<PeerMessage> messages) {
     Say(absl::StrCat("node-", from, " -> node-", to, ": ", Describe(message)));
     ++count_.messages;
     if (const Group* group = std::get_if<Group>(&message)) NoteGroup(from, to, *group);
+    if (const Offer* offer = std::get_if<Offer>(&message)) {
+      if (HalfModel* send = HalfAt(from, offer->transfer)) send->offered_as = offer->key.count;
+    }
+    if (const Apart* apart = std::get_if<Apart>(&message)) {
+      if (HalfModel* send = HalfAt(to, apart->transfer)) send->offered_as = 1;
+    }
     if (const AttemptOver* over = std::get_if<AttemptOver>(&message); over && !over->status.ok()) {
       failed_attempts_.insert(KeyOf(from, over->clique, over->attempt));
     }

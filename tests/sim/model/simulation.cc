@@ -89,8 +89,6 @@ Simulation::Simulation(SimulationOptions options)
       {Route::kLocal, Route::kNccl},
   };
   engine_options_.order = orders[std::min<uint64_t>(Random(10), 6)];
-  // Pairs that could go in groups make no convoys.
-  if (options_.seed % 8 == 1) std::erase(engine_options_.order, Route::kNccl);
   // Bounds that are met; else they would be bounds of nothing.
   if (Chance(40)) engine_options_.offers_per_peer = 1 + Random(4);
   if (Chance(20)) engine_options_.tombstones_per_peer = 1 + Random(4);

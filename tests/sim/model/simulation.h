@@ -110,7 +110,8 @@ class Simulation {
     bool told = false;          // its engine, that this end wants the next firing
     // Of a batch: the bytes from one half's begin in the arena to the next one's.
     uint64_t stride = 0;
-    uint64_t carried = 1;  // so many halves, this one first, have its outstanding launch
+    uint64_t carried = 1;     // so many halves, this one first, have its outstanding launch
+    uint64_t offered_as = 1;  // a send: so many, this one first, are one offer at the other end
   };
   // What clients meant with one key: a send, a receive or both. Prepared ones are fired until one
   // end is cancelled, at any time; or as often as they have a goal, if nobody disturbs them.
@@ -292,6 +293,15 @@ class Simulation {
   void OnCommunicatorOpen(int node, const CommunicatorOpen& open);
   void OnGroupLaunch(int node, const GroupLaunch& launch);
   // What must hold of a chunk of a firing beside what holds of all chunks.
+  // The halves that a chunk of a group is of, this one first: more than one of a convoy.
+  uint64_t CarriedBy(const HalfModel& half, const GroupChunk& chunk) const;
+  // Chunks of `carried` halves of a group are out: the bytes of each half, with what was cut
+  // before. None of a half that they have no bytes of, though it is out with the others.
+  void PutOut(HalfModel& half, uint64_t carried, const GroupChunk& chunk,
+              std::vector<std::pair<uint64_t, uint64_t>>& parts);
+  // Checks of one half of a chunk of a group, but for its place and bytes.
+  void CheckInGroup(const std::string& name, const HalfModel& half, const GroupChunk& chunk,
+                    const GroupLaunch& launch);
   void CheckFiring(const std::string& name, const HalfModel& half, const HalfModel& other,
                    const GroupLaunch& launch);
   void OnCommunicatorClosing(int node, const CommunicatorClosing& closing);
