@@ -32,6 +32,7 @@ FOLDERS = {
                      "compute/plan"],
     "compute/cuda": ["base", "device", "device/cuda", "compute", "compute/program", "compute/passes",
                      "compute/plan"],
+    "compute/cuda/compile": ["base", "compute", "compute/cuda"],
     "daemon/config": ["base", "transfer"],
     "daemon": ["base", "device", "device/host", "device/cuda", "transfer", "transfer/local",
                "transfer/mapped", "transfer/staging", "transfer/tcp", "transfer/ucx", "transfer/nccl",
@@ -47,7 +48,7 @@ FOLDERS = {
     "tools": ["client/include"],
     # A program's text is checked, and tried, where it is written, without a daemon: these are pure.
     "tools/ferryctl": ["client/include", "base", "compute", "compute/program", "compute/passes",
-                       "compute/plan", "compute/host", "compute/cuda"],
+                       "compute/plan", "compute/host", "compute/cuda", "compute/cuda/compile"],
     "tests": ["*"],
     "bench": ["*"],
 }

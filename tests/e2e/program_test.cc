@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs by a real daemon: compiled and run by libferry and by ferryctl, refused, ended.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstring>
@@ -281,6 +282,12 @@ TEST_F(ProgramTest, FerryctlRefusesFlagsThatContradictEachOther) {
   };
   const std::string scale = docs + "scale.program";
   refuses({"plan", scale, "--dot", "--json"}, "without --kernels or --json");
+  refuses({"plan", scale, "--compile"}, "--source and --compile are for --gpu");
+  refuses({"plan", scale, "--gpu", "sm_90a", "--source", "--compile"}, "either");
+  refuses({"plan", scale, "--gpu", "sm_90a", "--cache", "x"}, "--cache and --nvrtc are for");
+  refuses({"plan", scale, "--gpu", "sm_90a", "--compile", "--nvrtc", "/nowhere/libnvrtc.so"},
+          "UNAVAILABLE NOT_READY");
+  EXPECT_THAT(output_, HasSubstr("open /nowhere/libnvrtc.so: "));
   refuses({"print", scale, "--json"}, "no --json of it");
   refuses({"run", scale, "--daemon", "--threads", "2"}, "limits.job_threads");
   refuses({"run", scale, "--daemon", "--poison"}, "in this process");
@@ -299,6 +306,33 @@ TEST_F(ProgramTest, FerryctlRefusesFlagsThatContradictEachOther) {
   refuses({"run", directory_ / "bad", "--daemon"},
           "2 problems: " + (directory_ / "bad") + ":2:6: op 0");
   EXPECT_THAT(output_, HasSubstr("bad:5:1: op 3 add 'sum': same type: "));
+}
+
+// Without a GPU and without a daemon; what is compiled once is read from then on.
+TEST_F(ProgramTest, FerryctlCompilesKernelsAndKeepsThem) {
+  std::vector<std::string> compile = {"program",
+                                      "plan",
+                                      FERRY_SOURCE "/docs/programs/scale.program",
+                                      "--gpu",
+                                      "sm_90a",
+                                      "--compile",
+                                      "--cache",
+                                      directory_ / "kernels"};
+#ifdef UNPACKED_NVRTC
+  compile.insert(compile.end(), {"--nvrtc", UNPACKED_NVRTC});
+#endif
+  ASSERT_EQ(Ferryctl(compile), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("kernels 1 sm_90a\n"));
+  EXPECT_THAT(output_, HasSubstr(" spilled=0 "));
+  EXPECT_THAT(output_, HasSubstr(" compiled, "));
+  ASSERT_EQ(Ferryctl(compile), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr(" read, "));
+  // Others could have put anything there.
+  ASSERT_EQ(chmod((directory_ / "kernels").c_str(), 0777), 0);
+  ASSERT_EQ(Ferryctl(compile), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr(" compiled, "));
+  EXPECT_THAT(output_, HasSubstr("warning: use "));
+  EXPECT_THAT(output_, HasSubstr("chmod go-w"));
 }
 
 // Nobody sends what it receives: it ends when it is told to, not after the daemon's default.

@@ -27,6 +27,7 @@
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/options.h"
 #include "tools/ferryctl/program_bench.h"
+#include "tools/ferryctl/program_kernels.h"
 #include "tools/ferryctl/program_list.h"
 #include "tools/ferryctl/program_run.h"
 
@@ -143,6 +144,11 @@ class ProgramCommand : public Command {
     plan->add_flag("--dot", dot_, "As a picture, for graphviz");
     plan->add_option("--gpu", gpu_, "For a GPU of this architecture, such as sm_90a");
     plan->add_flag("--source", source_, "With --gpu: the sources of its kernels");
+    plan->add_flag("--compile", compile_,
+                   "With --gpu: compiles its kernels, and says what they come to");
+    plan->add_option("--cache", compiling_.cache,
+                     "With --compile: the directory of compiled kernels that is read and filled");
+    plan->add_option("--nvrtc", compiling_.nvrtc, "With --compile: the path of libnvrtc");
     plan->callback([this] { act_ = Act::kPlan; });
     CLI::App* run =
         app.add_subcommand("run", "Runs it over files, in this process or by the daemon");
@@ -244,7 +250,13 @@ class ProgramCommand : public Command {
           "run a program: --poison and --threads are for runs in this process; a daemon has its "
           "own threads (limits.job_threads)");
     }
-    if (source_ && !gpu_) return refuse("plan a program: --source is for --gpu");
+    if ((source_ || compile_) && !gpu_) {
+      return refuse("plan a program: --source and --compile are for --gpu");
+    }
+    if (source_ && compile_) return refuse("plan a program: either --source or --compile");
+    if (!compile_ && !(compiling_.cache.empty() && compiling_.nvrtc.empty())) {
+      return refuse("plan a program: --cache and --nvrtc are for --compile");
+    }
     if (gpu_ && (kernels_ || dot_ || globals.json)) {
       return refuse("plan a program: --kernels, --dot and --json are not for --gpu");
     }
@@ -260,7 +272,7 @@ class ProgramCommand : public Command {
   absl::StatusOr<std::string> GpuPlanText(const compute::Program& program) const {
     ASSIGN_OR_RETURN(const compute::GpuArch arch, compute::GpuArchOf(*gpu_));
     ASSIGN_OR_RETURN(const compute::GpuPlan plan, compute::MakeGpuPlan(program, arch));
-    return compute::ToText(plan, source_);
+    return compile_ ? CompiledKernelsText(plan, compiling_) : compute::ToText(plan, source_);
   }
 
   static std::string Summary(const compute::Program& program, bool json) {
@@ -288,6 +300,8 @@ class ProgramCommand : public Command {
   bool dot_ = false;
   std::optional<std::string> gpu_;
   bool source_ = false;
+  bool compile_ = false;
+  CompileSettings compiling_;
   bool daemon_ = false;
   bool poison_ = false;
   DaemonRun by_daemon_;
