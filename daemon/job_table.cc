@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -316,7 +317,7 @@ absl::Status JobTable::TooLate(const Job& job) const {
   const bool begun = runs || job.aside || (job.wire && job.wire->stage > 0);
   std::string text =
       absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
-                   absl::FormatDuration(job.spec.deadline - job.posted));
+                   DurationText(job.spec.deadline - job.posted));
   if (!runs) absl::StrAppend(&text, "; it waited for ", RowOf(job).waits_for);
   if (!runs && job.wire && job.spec.defined && job.after.count == 0 &&
       sessions_.AwaitsMemory(job.wire->memory)) {

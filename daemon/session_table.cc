@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -444,7 +445,7 @@ void SessionTable::OnTime(absl::Time now) {
     const auto [connection, stranger] = *before_hello_.begin();
     OnGarbage(connection, stranger.credentials,
               Error(absl::StatusCode::kDeadlineExceeded, Reason::kProtocolError,
-                    absl::StrCat("attach: no hello within ", absl::FormatDuration(kHelloTimeout))));
+                    absl::StrCat("attach: no hello within ", DurationText(kHelloTimeout))));
   }
 }
 

@@ -57,6 +57,8 @@ class CheckStyleTest(unittest.TestCase):
             ("cout", "transfer/x.cc", SPDX + "std::cout << 1;\n"),
             ("shared_ptr", "daemon/x.cc", SPDX + "std::shared_ptr<int> p;\n"),
             ("throw", "device/x.cc", SPDX + "throw 1;\n"),
+            ("duration", "daemon/x.cc", SPDX + "text = absl::FormatDuration(left);\n"),
+            ("duration", "bench/x.cc", SPDX + 'printf("%.3fs", seconds);\n'),
             ("todo", "client/x.cc", SPDX + "// TO" + "DO: more\n"),
             ("dead", "tests/new/x_test.cc", SPDX),
             ("dead", "base/x_test.cc", SPDX),

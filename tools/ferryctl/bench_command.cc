@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/bench_pair.h"
@@ -228,8 +229,8 @@ class BenchCommand : public Command {
                  {"GB/s", kRight},
                  {"TRANSFERS/s", kRight}});
     table.AddRow({c.name, result.route, HumanSize(c.size), HumanCount(c.count),
-                  HumanDuration(result.cold), HumanDuration(p50), HumanDuration(p90),
-                  HumanDuration(p99), absl::StrFormat("%.2f", GigabytesPerSecond(bytes, p50)),
+                  DurationText(result.cold), DurationText(p50), DurationText(p90),
+                  DurationText(p99), absl::StrFormat("%.2f", GigabytesPerSecond(bytes, p50)),
                   HumanCount(static_cast<uint64_t>(per_second))});
     std::printf("%s", table.ToString().c_str());
   }
